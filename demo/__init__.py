@@ -1,0 +1,1 @@
+"""The embedded default: questions, tokenizers and two tiny language models that this repository trains itself."""

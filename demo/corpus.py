@@ -1,0 +1,242 @@
+"""Templated word problems, in three difficulties that mirror the paper's datasets.
+
+    Nora has 12 shells. Then Nora finds 7 more. How many shells does Nora have now?
+
+    Finding more, Nora has 12 + 7 = 19.
+    #### 19
+
+A problem is a chain of arithmetic steps told by one of three families of templates (a growing collection, a
+comparison of two people, a purchase). Numbers and wording are drawn separately, and each is split by a hash into a
+reserved fifth and the rest: the shipped questions use only reserved operands told in reserved wordings, training
+uses only the rest, so no question was seen in training, nor its operands, nor its wording.
+
+All randomness comes from the `random.Random` that the caller passes.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from random import Random
+
+NAMES = (
+    "Nora", "Omar", "Lily", "Hugo", "Ivan", "Maya", "Ruth", "Theo", "Anna", "Carl", "Dora", "Eric", "Fay", "Glen",
+    "Iris", "Jack", "Kate", "Liam", "Mona", "Ned", "Olga", "Paul", "Rosa", "Sam",
+)  # fmt: skip
+THINGS = ("shells", "coins", "cards", "pens", "books", "stamps", "beads", "apples", "cups", "keys")
+
+
+@dataclass(frozen=True)
+class Level:
+    """How large the numbers of a problem are and how many steps it takes."""
+
+    numbers: tuple[int, int]
+    factors: tuple[int, int]
+    steps: tuple[int, int]
+
+
+# What the shipped questions are drawn from. Hard is medium with larger numbers, as GSMHard is GSM8K's.
+LEVELS = {
+    "easy": Level(numbers=(2, 20), factors=(2, 4), steps=(1, 2)),
+    "medium": Level(numbers=(3, 40), factors=(2, 5), steps=(2, 3)),
+    "hard": Level(numbers=(20, 150), factors=(3, 9), steps=(2, 3)),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of arithmetic, x op y = z, and how the solution introduces it."""
+
+    x: int
+    op: str
+    y: int
+    z: int
+    lead: str
+
+    def __str__(self) -> str:
+        return f"{self.x} {self.op} {self.y} = {self.z}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    question: str
+    steps: tuple[Step, ...]
+    operands: tuple  # the numbers that the question states, with the operations on them
+    wording: tuple  # names, things and sentence variants
+
+    @property
+    def answer(self) -> int:
+        return self.steps[-1].z
+
+
+def reserved(part: tuple) -> bool:
+    """Whether operands or a wording belong to the fifth that only shipped questions use."""
+    return hashlib.sha256(repr(part).encode()).digest()[0] % 5 == 0
+
+
+def apply(x: int, op: str, y: int) -> int:
+    return {"+": x + y, "-": x - y, "*": x * y}[op]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sentences. Each operation is told in one of a few ways; the solution says it again in one of a few ways, so that the
+# model has an honest choice of words (token probabilities below one) that has nothing to do with being right.
+
+TOLD = {
+    "+": ("{n} then finds {y} more.", "A friend gives {n} {y} more.", "Later {n} buys {y} more.",
+          "Then {n} gets {y} more."),
+    "-": ("{n} then gives away {y}.", "Later {n} loses {y} of them.", "Then {n} sells {y} of them.",
+          "A friend takes {y} of them."),
+    "*": ("By spring {n} has {y} times as many.", "Then the number grows to {y} times as many.",
+          "A year later {n} has {y} times as many."),
+}
+LEADS = {
+    "+": ("Adding these, {n} has", "That makes", "With the new ones there are"),
+    "-": ("Without these, {n} has", "That leaves", "After this there are"),
+    "*": ("Multiplying, {n} has", "That makes", "As many times over there are"),
+}
+STARTS = ("{n} has {x} {t}.", "{n} owns {x} {t}.", "At first {n} has {x} {t}.", "There are {x} {t} in the box of {n}.")
+ASKS = ("How many {t} does {n} have now?", "How many {t} are there in the end?", "How many {t} does that make?")
+
+
+def _draw_step(rng: Random, level: Level, x: int, ops: str) -> tuple[str, int]:
+    """An operation and its second operand that keep the running total within 0..999."""
+    while True:
+        op = rng.choice(ops)
+        y = rng.randint(*(level.factors if op == "*" else level.numbers))
+        if 0 < apply(x, op, y) <= 999:
+            return op, y
+
+
+def _pick(rng: Random, wording: list, variants: tuple[str, ...]) -> str:
+    wording.append(rng.randrange(len(variants)))
+    return variants[wording[-1]]
+
+
+def _lead(rng: Random, op: str, name: str) -> str:
+    return rng.choice(LEADS[op]).format(n=name)
+
+
+def collection(rng: Random, level: Level) -> Problem:
+    """Somebody has some things; then one to three events follow."""
+    n, t = rng.choice(NAMES), rng.choice(THINGS)
+    x = rng.randint(*level.numbers)
+    wording: list = ["collection", n, t]
+    told = [_pick(rng, wording, STARTS).format(n=n, x=x, t=t)]
+    operands: list = [x]
+    steps = []
+    ops = "++--*"
+    for _ in range(rng.randint(*level.steps)):
+        op, y = _draw_step(rng, level, x, ops)
+        if op == "*":
+            ops = "+-"  # one multiplication at most, else totals leave the range
+        told.append(_pick(rng, wording, TOLD[op]).format(n=n, y=y))
+        steps.append(Step(x, op, y, apply(x, op, y), _lead(rng, op, n)))
+        operands += [op, y]
+        x = steps[-1].z
+    told.append(_pick(rng, wording, ASKS).format(n=n, t=t))
+    return Problem(" ".join(told), tuple(steps), tuple(operands), tuple(wording))
+
+
+COMPARED = {
+    "+": ("{m} has {y} more than {n}.", "{m} owns {y} more {t} than {n}."),
+    "-": ("{m} has {y} fewer than {n}.", "{m} owns {y} fewer {t} than {n}."),
+    "*": ("{m} has {y} times as many as {n}.", "{m} owns {y} times as many {t} as {n}."),
+}
+TOGETHER = ("How many {t} do they have together?", "How many {t} do {n} and {m} have in all?")
+ALONE = ("How many {t} does {m} have?", "How many {t} does {m} own?")
+
+
+def comparison(rng: Random, level: Level) -> Problem:
+    """What the second person has, told by comparison with the first; with two steps or more, both together."""
+    n, m = rng.sample(NAMES, 2)
+    t = rng.choice(THINGS)
+    x = rng.randint(*level.numbers)
+    op, y = _draw_step(rng, level, x, "+-*")
+    wording: list = ["comparison", n, m, t]
+    told = [_pick(rng, wording, STARTS).format(n=n, x=x, t=t)]
+    told.append(_pick(rng, wording, COMPARED[op]).format(n=n, m=m, y=y, t=t))
+    steps = [Step(x, op, y, apply(x, op, y), rng.choice(("For {m} that is", "{m} has")).format(m=m))]
+    together = rng.randint(*level.steps) > 1
+    if together:
+        steps.append(Step(x, "+", steps[0].z, x + steps[0].z, rng.choice(("Together they have", "In all that is"))))
+    told.append(_pick(rng, wording, TOGETHER if together else ALONE).format(n=n, m=m, t=t))
+    return Problem(" ".join(told), tuple(steps), (x, op, y, together), tuple(wording))
+
+
+BOUGHT = ("{n} buys {y} boxes with {x} {t} in each.", "{n} fills {y} bags with {x} {t} in each.",
+          "There are {y} rows of {x} {t} on the table of {n}.")
+
+
+def purchase(rng: Random, level: Level) -> Problem:
+    """Some boxes of equally many things, then what happens to them."""
+    n, t = rng.choice(NAMES), rng.choice(THINGS)
+    x, y = rng.randint(*level.numbers), rng.randint(*level.factors)
+    while x * y > 999:
+        x = rng.randint(*level.numbers)
+    wording: list = ["purchase", n, t]
+    told = [_pick(rng, wording, BOUGHT).format(n=n, x=x, y=y, t=t)]
+    steps = [Step(x, "*", y, x * y, rng.choice(("In all there are", "Counting them, {n} has")).format(n=n))]
+    operands: list = [x, "*", y]
+    for _ in range(rng.randint(*level.steps) - 1):
+        op, y = _draw_step(rng, level, steps[-1].z, "+-")
+        told.append(_pick(rng, wording, TOLD[op]).format(n=n, y=y))
+        x = steps[-1].z
+        steps.append(Step(x, op, y, apply(x, op, y), _lead(rng, op, n)))
+        operands += [op, y]
+    told.append(_pick(rng, wording, ASKS).format(n=n, t=t))
+    return Problem(" ".join(told), tuple(steps), tuple(operands), tuple(wording))
+
+
+FAMILIES = (collection, collection, comparison, purchase)
+
+
+def draw(rng: Random, level: Level, held_out: bool = False) -> Problem:
+    """One problem: for training from the unreserved operands and wordings, held out from the reserved ones."""
+    while True:
+        problem = rng.choice(FAMILIES)(rng, level)
+        if problem.answer <= 999 and reserved(problem.operands) == reserved(problem.wording) == held_out:
+            return problem
+
+
+def drill(rng: Random, level: Level) -> Problem:
+    """Bare arithmetic, the quickest way to learn the tables; never a shipped question's operands."""
+    while True:
+        x = rng.randint(*level.numbers)
+        op, y = _draw_step(rng, level, x, "+-*")
+        if not reserved((x, op, y)):
+            step = Step(x, op, y, apply(x, op, y), "That is")
+            return Problem(f"What is {x} {op} {y}?", (step,), (x, op, y), ("drill",))
+
+
+def solution(problem: Problem) -> str:
+    """The response that a model learns to write: a line per step, then the delimiter and the answer."""
+    lines = [f"{step.lead} {step}." for step in problem.steps]
+    return "\n".join([*lines, f"#### {problem.answer}"])
+
+
+def thinking(problem: Problem) -> str:
+    """The same steps as a draft inside a thinking block."""
+    return "<think>\n" + "\n".join(str(step) for step in problem.steps) + "\n</think>\n\n"
+
+
+def corrupt(rng: Random, problem: Problem) -> Problem:
+    """The problem solved wrongly: one step goes astray as models' steps do, and the rest follows from it."""
+    at = rng.randrange(len(problem.steps))
+    steps: list[Step] = []
+    swaps: dict[int, int] = {}
+    for i, step in enumerate(problem.steps):
+        x, y, op = swaps.get(step.x, step.x), swaps.get(step.y, step.y), step.op
+        z = apply(x, op, y)
+        if i == at:
+            z = _slip(rng, x, op, y)
+        swaps[step.z] = z
+        steps.append(Step(x, op, y, z, step.lead))
+    wrong = Problem(problem.question, tuple(steps), problem.operands, problem.wording)
+    return wrong if wrong.answer != problem.answer else corrupt(rng, problem)
+
+
+def _slip(rng: Random, x: int, op: str, y: int) -> int:
+    """A plausible wrong result: off by little, off by a ten, or that of another operation."""
+    z = apply(x, op, y)
+    other = apply(x, rng.choice("+-*"), y)
+    near = [z + 1, z - 1, z + 2, z - 2, z + 10, z - 10, z + 20, z - 20, other, z + 100]
+    return rng.choice([w for w in near if 0 <= w <= 999 and w != z])

@@ -1,0 +1,97 @@
+"""The demo models' forward pass written out, about twice as quick to train on a CPU as the stock module.
+
+One function serves both architectures: Qwen 3 is Llama with a norm on each head's queries and keys. Weights carry
+fused names here and are exported under transformers' names, where `LlamaForCausalLM` and `Qwen3ForCausalLM` take over;
+`demo/train.py` checks that both give the same logits before it saves anything.
+"""
+
+import torch
+import torch.nn.functional as F
+from transformers import LlamaConfig, PretrainedConfig, Qwen3Config
+
+Weights = dict[str, torch.Tensor]
+
+
+def config(name: str, tokenizer) -> PretrainedConfig:
+    """Architecture of `tiny-llama` or `tiny-qwen`: about 0.9 million parameters."""
+    kind = LlamaConfig if name == "tiny-llama" else Qwen3Config
+    return kind(
+        vocab_size=len(tokenizer), hidden_size=128, intermediate_size=384, num_hidden_layers=4,
+        num_attention_heads=4, num_key_value_heads=4 if name == "tiny-llama" else 2, head_dim=32,
+        max_position_embeddings=1024, rms_norm_eps=1e-6, tie_word_embeddings=True, attention_dropout=0.0,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+
+
+def initial(c: PretrainedConfig, seed: int) -> Weights:
+    """Normal weights of standard deviation 0.02 (output projections smaller, as deep residual stacks want)."""
+    g = torch.Generator().manual_seed(seed)
+    heads, kv, d = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim, c.hidden_size
+
+    def normal(*shape: int, scale: float = 0.02) -> torch.Tensor:
+        return torch.randn(*shape, generator=g) * scale
+
+    w: Weights = {"embed": normal(c.vocab_size, d), "norm": torch.ones(d)}
+    small = 0.02 / (2 * c.num_hidden_layers) ** 0.5
+    for i in range(c.num_hidden_layers):
+        w |= {f"{i}.norm1": torch.ones(d), f"{i}.norm2": torch.ones(d), f"{i}.qkv": normal(heads + 2 * kv, d),
+              f"{i}.out": normal(d, heads, scale=small), f"{i}.up": normal(2 * c.intermediate_size, d),
+              f"{i}.down": normal(d, c.intermediate_size, scale=small)}
+        if c.model_type == "qwen3":
+            w |= {f"{i}.qnorm": torch.ones(c.head_dim), f"{i}.knorm": torch.ones(c.head_dim)}
+    return {name: t.requires_grad_() for name, t in w.items()}
+
+
+def rope(c: PretrainedConfig, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines of rotary position embedding, each (length, head_dim)."""
+    inverse = 1.0 / (10000.0 ** (torch.arange(0, c.head_dim, 2) / c.head_dim))
+    angles = torch.outer(torch.arange(length), inverse).repeat(1, 2)
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    a, b = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-b, a), dim=-1) * sin
+
+
+def hidden(w: Weights, c: PretrainedConfig, ids: torch.Tensor, table: tuple) -> torch.Tensor:
+    """Last hidden states (batch, length, hidden) of right-padded ids (batch, length)."""
+    batch, length = ids.shape
+    h, kv, hd = c.num_attention_heads, c.num_key_value_heads, c.head_dim
+    cos, sin = table[0][:length], table[1][:length]
+    x = F.embedding(ids, w["embed"])
+    for i in range(c.num_hidden_layers):
+        qkv = F.linear(norm(x, w[f"{i}.norm1"]), w[f"{i}.qkv"]).view(batch, length, h + 2 * kv, hd).transpose(1, 2)
+        q, k, v = qkv.split((h, kv, kv), dim=1)
+        if f"{i}.qnorm" in w:
+            q, k = norm(q, w[f"{i}.qnorm"]), norm(k, w[f"{i}.knorm"])
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        if kv < h:
+            k, v = k.repeat_interleave(h // kv, dim=1), v.repeat_interleave(h // kv, dim=1)
+        # causal and padded on the right: real tokens never see padding, so no mask is needed
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + F.linear(y.transpose(1, 2).reshape(batch, length, h * hd), w[f"{i}.out"])
+        gate, up = F.linear(norm(x, w[f"{i}.norm2"]), w[f"{i}.up"]).chunk(2, dim=-1)
+        x = x + F.linear(F.silu(gate) * up, w[f"{i}.down"])
+    return norm(x, w["norm"])
+
+
+def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return F.rms_norm(x, weight.shape, weight, 1e-6)
+
+
+def export(w: Weights, c: PretrainedConfig) -> Weights:
+    """The same weights under transformers' names."""
+    heads, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
+    out: Weights = {"model.embed_tokens.weight": w["embed"], "model.norm.weight": w["norm"]}
+    for i in range(c.num_hidden_layers):
+        q, k, v = w[f"{i}.qkv"].split((heads, kv, kv))
+        gate, up = w[f"{i}.up"].chunk(2)
+        names = {"self_attn.q_proj": q, "self_attn.k_proj": k, "self_attn.v_proj": v, "self_attn.o_proj": w[f"{i}.out"],
+                 "mlp.gate_proj": gate, "mlp.up_proj": up, "mlp.down_proj": w[f"{i}.down"],
+                 "input_layernorm": w[f"{i}.norm1"], "post_attention_layernorm": w[f"{i}.norm2"]}
+        if f"{i}.qnorm" in w:
+            names |= {"self_attn.q_norm": w[f"{i}.qnorm"], "self_attn.k_norm": w[f"{i}.knorm"]}
+        out |= {f"model.layers.{i}.{name}.weight": t for name, t in names.items()}
+    return {name: t.detach().clone() for name, t in out.items()}

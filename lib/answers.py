@@ -1,0 +1,199 @@
+"""Find the final answer in a response, grade it, and map it to the tokens that were generated.
+
+Where the answer is. The prompt asks for "the answer as an integer after '#### '" (paper, answer extraction).
+It is read from the first non-blank line after the last `####` outside the thinking text: the first number of
+that line or, in an equation, the one after its last `=` outside parentheses (`#### 3 * 6 = 18` is 18). Words
+and symbols around it are skipped (`#### $18`, `#### **18** apples`, `#### x = 18`); the closing mark of
+`#### 18 ####` opens nothing; a line without a number is no answer, and nothing below it is read.
+
+What a number is. A sign, if any (Unicode minus and dashes too, and `-$18`), that touches what follows and
+continues no word or number (`10-3` ends in 3); digits, with commas (`,` or LaTeX's `{,}`) only before groups
+of exactly three; decimals; an exponent (`1.5e6`); a fraction (`3/4` is 0.75). Any other comma ends the
+number: `12,5` is 12, and a list is read number by number. The full stop of `18.` ends the sentence; `%` and
+currencies carry no value, as in the references. Digits inside a word (`x1`) are no number; a unit may follow
+(`18km`).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from typing import Any
+
+from tokenizers.decoders import DecodeStream
+
+from lib import UserError, nearest
+
+MARK, CLOSING_TAG = "####", "</think>"
+_MINUS = "\u2010\u2011\u2012\u2013\u2212\uff0d"  # hyphens, dashes, the minus sign: models write them for "-"
+_CURRENCY = "$\u00a3\u20ac\u00a5\u20b9"
+_NUMBER = re.compile(
+    rf"""(?: (?<![A-Za-z0-9_)\]%]) [-+{_MINUS}] (?:\\?[{_CURRENCY}])?  # a sign that joins nothing, or
+           | (?<![A-Za-z0-9_]) (?<![0-9]\.) )                         # a place that continues nothing
+         (?: (?: [0-9]{{1,3}}(?:(?:,|\{{,\}})[0-9]{{3}})+(?![0-9]) | [0-9]+ ) (?:\.[0-9]+)?
+           | (?<!\.)\.[0-9]+ )
+         (?: [eE][-+]?[0-9]{{1,3}}(?![A-Za-z0-9_]) )?
+         (?: /[0-9]*[1-9][0-9]* )?""",
+    re.VERBOSE,
+)
+_LINE = re.compile(r"\S[^\n]*")
+_PLAIN = str.maketrans(dict.fromkeys(_MINUS, "-") | dict.fromkeys(_CURRENCY + "\\{},", ""))
+_AROUND = f" \t\r\n*.%\\{_CURRENCY}"  # what may surround the number in a string that is a number
+# 60 digits hold every reference exactly; nothing overflows or traps, however long the digits of a response
+_CONTEXT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
+_TOLERANCE = Decimal("1e-6")
+_HALF = Decimal("0.500000001")  # a little over 1/2: -1895420.4999999998 is a ...420.5 cut by floating point
+
+Span = tuple[int, int]  # half-open
+
+
+def token_texts(tokenizer: Any, ids: Iterable[int]) -> list[str]:
+    """The text that each token adds; joined, they are the decoded text, special tokens too.
+
+    Decoded as a stream, so spaces and merges come out as in the whole text. A character whose bytes are
+    spread over several tokens belongs to the last of them; the others add "", as does an id without a token.
+    Takes any fast tokenizer of transformers, or a `tokenizers.Tokenizer`.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    ids = [int(token) for token in ids]
+    texts, stream = [], DecodeStream(skip_special_tokens=False)
+    for token in ids:
+        try:
+            texts.append(stream.step(backend, token) or "")
+        except Exception:  # a decoder that rewrites what it has written (WordPiece: "do n't"): start anew
+            stream = DecodeStream(skip_special_tokens=False)
+            texts.append(backend.decode([token], skip_special_tokens=False))
+    if ids and not texts[-1]:  # the last character is incomplete: the stream still waits for its other bytes
+        whole, text = backend.decode(ids, skip_special_tokens=False), "".join(texts)
+        texts[-1] = whole[len(text) :] if whole.startswith(text) else ""
+    return texts
+
+
+def offsets(texts: Iterable[str]) -> list[Span]:
+    """Character span of each token in the joined text; empty for a token that adds nothing."""
+    spans, end = [], 0
+    for text in texts:
+        spans.append((end, end + len(text)))
+        end += len(text)
+    return spans
+
+
+def token_span(spans: Sequence[Span], span: Span | None) -> Span:
+    """Tokens that overlap the characters of `span`, half-open; (-1, -1) for none.
+
+    Tokens just before that add nothing hold the first bytes of the next token's text, and are taken in.
+    """
+    if span is None:
+        return -1, -1
+    hits = [i for i, (c0, c1) in enumerate(spans) if c0 < span[1] and c1 > span[0]]
+    if not hits:
+        return -1, -1
+    start = hits[0]
+    while start > 0 and spans[start - 1][0] == spans[start - 1][1]:
+        start -= 1
+    return start, hits[-1] + 1
+
+
+def answer_start_char(text: str, thinking: bool) -> int:
+    """Where the text after the thinking starts: 0 without thinking, the text's end when never closed."""
+    if not thinking:
+        return 0
+    tag = text.find(CLOSING_TAG)
+    return len(text) if tag < 0 else tag + len(CLOSING_TAG)
+
+
+def _answer_line(text: str, start: int) -> Span | None:
+    """The first non-blank line after the last `####` that opens something."""
+    mark = text.rfind(MARK, start)
+    if mark < 0:
+        return None
+    line = max(start, text.rfind("\n", 0, mark) + 1)
+    opening = text[line:mark].rstrip("#").rfind(MARK)
+    if opening >= 0 and not text[mark + len(MARK) :].partition("\n")[0].strip():
+        mark = line + opening  # nothing follows on the line, which has an earlier mark: this one closes it
+    rest = _LINE.search(text, mark + len(MARK))
+    return rest.span() if rest else None
+
+
+def find_answer(text: str, start: int = 0) -> Span | None:
+    """Character span of the final answer, sign and digits, in text[start:]; None without one."""
+    c0, c1 = _answer_line(text, start) or (0, 0)
+    equals = text.rfind("=", c0, c1)
+    aside = equals < 0 or text.count("(", c0, equals) != text.count(")", c0, equals)
+    match = None if aside else _NUMBER.search(text, equals + 1, c1)
+    match = match or _NUMBER.search(text, c0, c1)
+    return match.span() if match else None
+
+
+def last_number(text: str, start: int = 0) -> Span | None:
+    """Character span of the last number in text[start:], the fallback of a response without an answer."""
+    span = None
+    for match in _NUMBER.finditer(text, start):
+        span = match.span()
+    return span
+
+
+def parse_number(text: str | None) -> Decimal | None:
+    """The finite value of a string that is one number (with `$`, `%`, `*`, blanks or a full stop around)."""
+    match = _NUMBER.search(text) if isinstance(text, str) else None
+    if match is None or text is None or (text[: match.start()] + text[match.end() :]).strip(_AROUND):
+        return None
+    top, _, bottom = match.group().translate(_PLAIN).partition("/")
+    return _CONTEXT.divide(Decimal(top), Decimal(bottom)) if bottom else Decimal(top)
+
+
+def canonical(number: Decimal) -> str:
+    """One spelling per value, which parses back to it: no exponent, plus, commas or trailing zeros."""
+    text = format(number, "f")
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text
+
+
+def locate(tokenizer: Any, ids: Iterable[int], thinking: bool) -> dict[str, Any]:
+    """What the generations table records of a response's token ids (without the end-of-sequence token).
+
+    Returns text; answer_start, answer_end, last_number_start, last_number_end (token positions, half-open,
+    -1 for none); thinking_end (first token after the thinking: 0 without thinking, len(ids) when never
+    closed); answer (canonical, or None). Nothing is re-tokenised: positions are those of the given ids.
+    """
+    texts = token_texts(tokenizer, ids)
+    text, spans = "".join(texts), offsets(texts)
+    start = answer_start_char(text, thinking)
+    found = find_answer(text, start)
+    number = parse_number(text[slice(*found)]) if found else None
+    answer_start, answer_end = token_span(spans, found)
+    last_start, last_end = token_span(spans, last_number(text, start))
+    return {
+        "text": text,
+        "answer_start": answer_start,
+        "answer_end": answer_end,
+        "last_number_start": last_start,
+        "last_number_end": last_end,
+        "thinking_end": sum(c1 <= start for _, c1 in spans) if start else 0,
+        "answer": None if number is None else canonical(number),
+    }
+
+
+def _integral(number: Decimal) -> bool:
+    return number == number.to_integral_value(context=_CONTEXT)
+
+
+def _numeric(answer: Decimal, reference: Decimal) -> bool:
+    """Within 1e-6 of the reference, or a nearest integer to one that is no integer (either one at .5)."""
+    gap = _CONTEXT.abs(_CONTEXT.subtract(answer, reference))
+    rounded = _integral(answer) and not _integral(reference) and gap <= _HALF
+    return rounded or gap <= _CONTEXT.multiply(_TOLERANCE, _CONTEXT.abs(reference))
+
+
+GRADERS: dict[str, Callable[[Decimal, Decimal], bool]] = {
+    "numeric": _numeric,  # default: the prompt asks for an integer, and 303 of GSMHard's references are none
+    "exact": lambda answer, reference: answer == reference,  # the same value, no tolerance: 18.00 is 18
+    "integer": lambda answer, reference: answer == reference and _integral(reference),  # 2.5 is never matched
+}
+
+
+def grade(answer: str | None, reference: str, grader: str = "numeric") -> bool:
+    """Whether the answer is right; False for a missing one. Raises UserError for an unknown grader only."""
+    if grader not in GRADERS:
+        raise UserError(f"there is no grader '{grader}'; {nearest(grader, GRADERS)}")
+    value, expected = parse_number(answer), parse_number(reference)
+    return value is not None and expected is not None and GRADERS[grader](value, expected)

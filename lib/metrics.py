@@ -1,0 +1,186 @@
+"""Accuracy, calibration errors and AUROC of confidence scores, each declared once in METRICS.
+
+Bins follow `guo2017calibration`: equal width; gap = |accuracy - mean confidence| in a bin; empty ones do
+not count. What sits on an edge matters here, since scores of exactly 1.0 and calibrated scores k/n are
+common. Edges are the floats nearest to k/bins (`linspace(0, 1, 11)[3]` is not 0.3), and a score within a few
+rounding errors of its own type from an edge counts as on it: `closed="right"` puts it in the bin below, and 0
+in the first; `closed="left"` in the bin above, and 1.0 in the last.
+
+`weights` of shape (..., n), such as the counts of bootstrap resamples, give results of shape (...).
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.metrics import roc_auc_score
+
+CLOSED = ("right", "left")
+RESULT = ["model", "dataset", "estimator", "metric", "value", "reason"]
+
+
+def _checked(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and 0/1 outcomes, (n,) float64. ValueError: no rows, unequal lengths, NaN, outside [0, 1]."""
+    c, y = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    if c.ndim != 1 or c.shape != y.shape or c.size == 0:
+        raise ValueError(f"confidence {c.shape} and correct {y.shape} must be equally long and not empty")
+    bad = ~((c >= 0) & (c <= 1))  # NaN is neither
+    if bad.any():
+        raise ValueError(f"confidence must lie in [0, 1]: {c[bad][0]} at row {int(bad.argmax())}")
+    if not np.isin(y, (0, 1)).all():
+        raise ValueError("correct must hold only true and false")
+    return c, y
+
+
+def _plain(value: Any) -> Any:
+    return float(value) if np.ndim(value) == 0 else value
+
+
+# ---- reliability bins
+
+
+def bin_index(confidence: Any, bins: int = 10, closed: str = "right") -> np.ndarray:
+    """Which of the `bins` equal bins of [0, 1] each score falls in, (n,) int."""
+    if closed not in CLOSED or bins < 1:
+        raise ValueError(f"bins must be at least 1 and closed one of {CLOSED}: got {bins}, '{closed}'")
+    given = np.asarray(confidence)
+    c = given.astype(np.float64)
+    rounding = 8 * np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
+    edge = np.rint(c * bins)
+    on_edge = np.abs(c - edge / bins) <= rounding
+    index = np.where(on_edge, edge - (closed == "right"), np.floor(c * bins))
+    return np.clip(index, 0, bins - 1).astype(int)
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Sums per bin, each (..., bins): number of rows, of their confidence, of right answers."""
+
+    count: np.ndarray
+    confidence: np.ndarray
+    correct: np.ndarray
+
+    @property
+    def gap(self) -> np.ndarray:
+        """|accuracy - mean confidence| per bin, (..., bins); 0 where a bin is empty."""
+        return np.abs(self.correct - self.confidence) / np.where(self.count > 0, self.count, 1)
+
+    def frame(self) -> pd.DataFrame:
+        """The reliability diagram, bins that are not empty: lower, upper, count, confidence, accuracy."""
+        full, edges = self.count > 0, np.arange(len(self.count) + 1) / len(self.count)
+        confidence, accuracy = (total[full] / self.count[full] for total in (self.confidence, self.correct))
+        columns = {"lower": edges[:-1][full], "upper": edges[1:][full], "count": self.count[full]}
+        return pd.DataFrame(columns | {"confidence": confidence, "accuracy": accuracy})
+
+
+def reliability_bins(
+    confidence: Any, correct: Any, bins: int = 10, closed: str = "right", weights: Any = None
+) -> Bins:
+    """Rows, confidence and right answers summed by bin."""
+    c, y = _checked(confidence, correct)
+    index = bin_index(confidence, bins, closed)
+    if weights is None:
+        return Bins(*(np.bincount(index, column, minlength=bins) for column in (np.ones_like(c), c, y)))
+    member = np.eye(bins)[index]  # (n, bins)
+    w = np.asarray(weights, dtype=np.float64)
+    return Bins(w @ member, w @ (member * c[:, None]), w @ (member * y[:, None]))
+
+
+# ---- metrics
+
+
+def _mean(values: np.ndarray, weights: Any) -> Any:
+    if weights is None:
+        return float(values.mean())
+    w = np.asarray(weights, dtype=np.float64)
+    return _plain(w @ values / w.sum(axis=-1))
+
+
+def accuracy(confidence: Any, correct: Any, weights: Any = None) -> Any:
+    """Share of right answers; the confidence is only checked."""
+    return _mean(_checked(confidence, correct)[1], weights)
+
+
+def ece(confidence: Any, correct: Any, bins: int = 10, closed: str = "right", weights: Any = None) -> Any:
+    """Expected calibration error: sum over bins of count/n times gap."""
+    table = reliability_bins(confidence, correct, bins, closed, weights)
+    return _plain((table.gap * table.count).sum(axis=-1) / table.count.sum(axis=-1))
+
+
+def mce(confidence: Any, correct: Any, bins: int = 10, closed: str = "right", weights: Any = None) -> Any:
+    """Maximum calibration error: largest gap over the bins that are not empty."""
+    return _plain(reliability_bins(confidence, correct, bins, closed, weights).gap.max(axis=-1))
+
+
+def brier(confidence: Any, correct: Any, weights: Any = None) -> Any:
+    """Mean squared difference of confidence and outcome."""
+    c, y = _checked(confidence, correct)
+    return _mean((c - y) ** 2, weights)
+
+
+def auroc(confidence: Any, correct: Any) -> float | None:
+    """Probability that a right answer scores above a wrong one, ties half; None when all are of one kind."""
+    c, y = _checked(confidence, correct)
+    return float(roc_auc_score(y, c)) if 0 < y.sum() < len(y) else None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """`binned`: takes bins and closed. `scored`: depends on the confidence, so one value per estimator."""
+
+    name: str
+    label: str
+    function: Callable[..., Any]
+    binned: bool = False
+    scored: bool = True
+    reason: str = ""  # what a value of None means
+
+    def __call__(self, confidence: Any, correct: Any, bins: int, closed: str, **more: Any) -> Any:
+        options = {"bins": bins, "closed": closed} if self.binned else {}
+        return self.function(confidence, correct, **options, **more)
+
+
+METRICS: dict[str, Metric] = {
+    m.name: m
+    for m in (
+        Metric("acc", "Acc.", accuracy, scored=False),
+        Metric("ece", "ECE", ece, binned=True),
+        Metric("mce", "MCE", mce, binned=True),
+        Metric("brier", "Brier", brier),
+        Metric("auroc", "AUROC", auroc, reason="one class only"),
+    )
+}
+
+
+# ---- over frames
+
+
+def _rows(pair: tuple, part: pd.DataFrame, bins: int, closed: str) -> Iterable[tuple]:
+    """Result rows of one model and dataset: accuracy once (estimator ""), the others for each estimator."""
+    groups = [("", part.drop_duplicates("example_id"))] + list(part.groupby("estimator", sort=False))
+    for estimator, group in groups:
+        for metric in METRICS.values():
+            if metric.scored == bool(estimator):
+                try:
+                    value = metric(group.confidence, group.correct, bins, closed)
+                except ValueError as error:
+                    raise ValueError(f"{' / '.join(pair)} / {estimator or 'all'}: {error}") from error
+                yield (*pair, estimator, metric.name, value, metric.reason if value is None else "")
+
+
+def evaluate(
+    frame: pd.DataFrame, bins: int = 10, closed: str = "right", split: str = "evaluation"
+) -> pd.DataFrame:
+    """All METRICS of a confidence frame on one split, tidy: model, dataset, estimator, metric, value, reason.
+    A value that cannot be computed is missing (pandas' NA, never NaN) and `reason` says why."""
+    rows: list[tuple] = []
+    for pair, part in frame[frame.split == split].groupby(["model", "dataset"], sort=False):
+        rows.extend(_rows(pair, part, bins, closed))
+    return pd.DataFrame(rows, columns=RESULT).astype({"value": "Float64"})
+
+
+def ablate_bins(frame: pd.DataFrame, bin_counts: Iterable[int], closed: str = "right") -> pd.DataFrame:
+    """`evaluate` for each number of bins, which column `bins` tells (`tab:bin_ablation`)."""
+    return pd.concat([evaluate(frame, n, closed).assign(bins=n) for n in bin_counts], ignore_index=True)

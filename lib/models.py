@@ -1,0 +1,122 @@
+"""Language models with their tokenizers and chat templates, at a revision, from the hub or from a folder.
+
+Only safetensors weights and code that ships with transformers are loaded.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from lib import ROOT, UserError, nearest
+from lib.params import Model
+from lib.prompts import Messages
+from lib.store import digest
+
+LLAMA_PAD = "<|finetune_right_pad_id|>"
+
+
+@dataclass
+class LanguageModel:
+    """A loaded model. `eos` holds every id that ends a response, `facts` what a manifest says of it."""
+
+    name: str
+    spec: Model
+    model: Any  # a transformers causal language model, in evaluation mode
+    tokenizer: Any
+    eos: list[int]
+    facts: dict[str, Any]
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+
+def folder(spec: Model) -> Path | None:
+    """The local directory that a model's source names, if it is one."""
+    path = ROOT / spec.source
+    return path if path.is_dir() else None
+
+
+def check_source(spec: Model) -> str:
+    """What transformers loads from. Raises UserError where a folder was meant and is not there."""
+    path = folder(spec)
+    if path is None and (spec.source.startswith((".", "/", "demo/")) or spec.source.count("/") != 1):
+        parent = (ROOT / spec.source).parent
+        there = [p.name for p in parent.glob("*") if p.is_dir()] if parent.is_dir() else []
+        raise UserError(f"model folder '{spec.source}' does not exist; {nearest(Path(spec.source).name, there)}")
+    return str(path or spec.source)
+
+
+def load(name: str, spec: Model) -> LanguageModel:
+    """Model and tokenizer in evaluation mode: bfloat16 on CUDA, float32 on the CPU, unless the file says otherwise.
+
+    Raises UserError where source, revision or files are not to be had, in the hub's own words.
+    """
+    transformers.utils.logging.disable_progress_bar()
+    source = check_source(spec)
+    cuda = torch.cuda.is_available()
+    dtype = (torch.bfloat16 if cuda else torch.float32) if spec.dtype == "auto" else getattr(torch, spec.dtype)
+    attention = "sdpa" if spec.attention == "auto" else spec.attention
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
+        model = AutoModelForCausalLM.from_pretrained(
+            source, revision=spec.revision, dtype=dtype, attn_implementation=attention,
+            trust_remote_code=False, use_safetensors=True)  # fmt: skip
+    except (OSError, ValueError) as error:
+        raise UserError(f"model '{name}' ({spec.source}) can't be loaded: {str(error).splitlines()[0]}") from error
+    model.to("cuda" if cuda else "cpu").eval()
+    set_padding(tokenizer)
+    eos = model.generation_config.eos_token_id or tokenizer.eos_token_id
+    eos = [eos] if isinstance(eos, int) else list(eos)
+    # Hidden processors (penalties, forced tokens) of a shipped generation_config would change the distribution.
+    model.generation_config = GenerationConfig(eos_token_id=eos, pad_token_id=tokenizer.pad_token_id)
+    return LanguageModel(name, spec, model, tokenizer, eos, describe(model, tokenizer, spec, dtype, attention))
+
+
+def set_padding(tokenizer: Any) -> None:
+    """Pads on the left, where generation needs them; with Llama's own pad token, else any end token (masked anyway)."""
+    tokenizer.padding_side = "left"
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = LLAMA_PAD if LLAMA_PAD in tokenizer.get_vocab() else tokenizer.eos_token
+
+
+def describe(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype, attention: str) -> dict[str, Any]:
+    device = torch.cuda.get_device_name() if model.device.type == "cuda" else "cpu"
+    return {"source": spec.source, "revision": getattr(model.config, "_commit_hash", None) or spec.revision,
+            "architecture": type(model).__name__, "parameters": model.num_parameters(), "device": device,
+            "dtype": str(dtype).removeprefix("torch."), "attention": attention,
+            "chat_template": digest(tokenizer.chat_template)[:16],
+            "tokenizer": digest(json.loads(tokenizer.backend_tokenizer.to_str())["model"])[:16]}  # fmt: skip
+
+
+def render(lm: LanguageModel, messages: Messages, thinking: bool | None = None) -> str:
+    """The conversation as the model's template writes it, up to where the assistant starts.
+
+    `thinking` overrides the model file's. A fixed date keeps templates that insert today's from changing daily.
+    """
+    options: dict[str, Any] = {"enable_thinking": lm.spec.thinking if thinking is None else thinking}
+    if lm.spec.date_string:
+        options["date_string"] = lm.spec.date_string
+    return lm.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)
+
+
+def encode(lm: LanguageModel, text: str) -> list[int]:
+    """Token ids of rendered text. The template has written the beginning-of-sequence token, so none is added here."""
+    ids = lm.tokenizer(text, add_special_tokens=False).input_ids
+    bos = lm.tokenizer.bos_token_id
+    if bos is not None and ids[:2] == [bos, bos]:
+        raise UserError(f"model '{lm.name}': its chat template writes the beginning-of-sequence token twice")
+    return ids
+
+
+def option_ids(lm: LanguageModel, option: str) -> list[int]:
+    """Ids of the spellings of an option (`A`, ` A`) that are single tokens. Raises UserError where there is none."""
+    found = [ids[0] for ids in (encode(lm, option), encode(lm, " " + option)) if len(ids) == 1]
+    if not found:
+        raise UserError(f"model '{lm.name}': the option '{option}' is no single token of its vocabulary")
+    return sorted(set(found))

@@ -1,0 +1,149 @@
+"""Parameter files: read, checked, and explained when they are wrong.
+
+A profile (`params/<name>.yaml`) is at the same time a papermill parameter file: flat keys, of which every notebook
+declares the ones it uses. It names models (`params/models/`) and datasets (`params/datasets/`), a file each.
+papermill itself accepts any unknown parameter in silence, hence the strictness here.
+"""
+
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from lib import PARAMS, UserError, nearest
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class Profile(Strict):
+    """What a run does. Every choice that the paper leaves open is a key here; the default is DESIGN's."""
+
+    title: str = ""  # said under every table
+    models: list[str] = Field(min_length=1)
+    datasets: list[str] = Field(min_length=1)
+    seed: int = 0
+    limit: int = Field(0, ge=0)  # rows per split; 0: all
+    code_changes: Literal["remake", "keep"] = "remake"  # what a code-only change does to generations
+    # generation
+    demonstration: bool = True  # the one-shot example in the prompt
+    max_new_tokens: int = Field(1024, ge=1)
+    batch_tokens: int = Field(32768, ge=1)  # prompt and response tokens held at once
+    shard_rows: int = Field(100, ge=1)  # examples between two savings
+    top_logits: int = Field(64, ge=1)  # kept exactly per answer token
+    curve_nodes: int = Field(33, ge=4)  # temperatures at which the rest is summed
+    # reading: changing these never regenerates anything
+    grader: Literal["numeric", "exact", "integer"] = "numeric"
+    missing: Literal["last_number", "drop", "zero"] = "last_number"
+    token_source: Literal["model", "sampling"] = "model"
+    include_eos: bool = False
+    include_thinking: bool = True
+    # metrics, tables and figures
+    bins: int = Field(10, ge=1)
+    closed: Literal["right", "left"] = "right"
+    bin_counts: list[int] = [10, 20, 30]
+    bin_models: list[str] = []  # models of tab:bin_ablation; none: all
+    trajectory_model: str = ""  # model and dataset of fig:main_analysis (a); empty: the first
+    trajectory_dataset: str = ""
+
+
+class Model(Strict):
+    """A language model: where it is, and the decoding settings of tab:inference_settings."""
+
+    label: str
+    source: str  # name on the hub, or a folder (relative to the project's root)
+    revision: str | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: bfloat16 on CUDA, float32 elsewhere
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
+    temperature: float = Field(1.0, gt=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(-1, ge=-1)  # -1 (or 0): off
+    min_p: float = Field(0.0, ge=0, lt=1)
+    system_prompt: bool = True
+    thinking: bool = False
+    date_string: str | None = None  # for templates that would write today's date
+    max_new_tokens: int | None = Field(None, ge=1)
+
+
+class Dataset(Strict):
+    """A set of questions and how it is split into calibration and evaluation rows."""
+
+    label: str
+    format: Literal["gsm8k", "gsmhard", "svamp", "jsonl"]
+    source: str | dict[str, str]  # name on the hub, or files by split ("all" for one file)
+    revision: str | None = None
+    config: str | None = None
+    calibration: int = Field(ge=1)  # rows expected, checked at loading
+    evaluation: int = Field(ge=1)
+    seed: int | None = None  # of a shuffled split
+    split_ids: str | None = None  # file that lists a published split
+
+
+Kind = TypeVar("Kind", bound=Strict)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def read(path: Path, kind: type[Kind]) -> Kind:
+    """The checked contents of a parameter file. Raises UserError naming file, key and the nearest right one."""
+    where = path.relative_to(PARAMS.parent) if path.is_relative_to(PARAMS.parent) else path
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as error:
+        line = getattr(error, "problem_mark", None)
+        raise UserError(f"{where} is not YAML{f', line {line.line + 1}' if line else ''}: "
+                        f"{getattr(error, 'problem', error)}") from None  # fmt: skip
+    except UnicodeDecodeError:
+        raise UserError(f"{where} is not text in UTF-8") from None
+    if not isinstance(raw, dict):
+        raise UserError(f"{where} must hold 'key: value' lines, not a {type(raw).__name__}")
+    try:
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        raise UserError(explain(error, kind, str(where))) from None
+
+
+def explain(error: ValidationError, kind: type[Strict], where: str) -> str:
+    """The first thing that is wrong with a parameter file, in one line."""
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"{where}: there is no parameter '{key}'; {nearest(key, kind.model_fields)}"
+    if first["type"] == "missing":
+        return f"{where}: '{key}' is missing"
+    if first["type"] == "literal_error" and isinstance(first["input"], str):
+        options = [o.strip("' ") for o in first["ctx"]["expected"].replace(" or ", ", ").split(",")]
+        return f"{where}: '{key}' can't be '{first['input']}'; {nearest(first['input'], options)}"
+    return f"{where}: '{key}' is {first['input']!r}; {first['msg'][0].lower()}{first['msg'][1:]}"
+
+
+def named(folder: Path, name: str, what: str) -> Path:
+    path = folder / f"{name}.yaml"
+    if name not in names(folder):
+        raise UserError(f"there is no {what} '{name}' in {folder.relative_to(PARAMS.parent)}/; "
+                        f"{nearest(name, names(folder))}")  # fmt: skip
+    return path
+
+
+def load_model(name: str) -> Model:
+    """`params/models/<name>.yaml`."""
+    return read(named(PARAMS / "models", name, "model"), Model)
+
+
+def load_dataset(name: str) -> Dataset:
+    """`params/datasets/<name>.yaml`."""
+    return read(named(PARAMS / "datasets", name, "dataset"), Dataset)
+
+
+def load_profile(name: str) -> Profile:
+    """`params/<name>.yaml`, with every model and dataset that it names."""
+    profile = read(named(PARAMS, name, "profile"), Profile)
+    for model in [*profile.models, *profile.bin_models, *filter(None, [profile.trajectory_model])]:
+        load_model(model)
+    for dataset in [*profile.datasets, *filter(None, [profile.trajectory_dataset])]:
+        load_dataset(dataset)
+    return profile

@@ -1,0 +1,142 @@
+"""One step of decoding: from a distribution to a token, and to the little that is kept of it.
+
+`generate` runs greedily over our own processors: the first notes the raw logits of the step, the warpers
+(temperature, top-k, top-p, min-p) follow, and the last samples by inverting the cumulative distribution at a uniform
+number that belongs to (example, step). So an example's tokens do not depend on the batch it is in, and one step's
+logits are all that is ever held: `output_logits=True` would hold batch x length x vocabulary.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from transformers import (
+    LogitsProcessor,
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from lib.models import LanguageModel
+from lib.params import Model
+
+RING = 48  # number-like tokens per response whose logits are kept while sampling; older ones are re-encoded if needed
+COLDEST, HOTTEST = 0.1, 20.0  # temperatures between which an answer token can be re-softmaxed
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What of a profile generation depends on."""
+
+    seed: int = 0
+    demonstration: bool = True
+    max_new_tokens: int = 1024
+    batch_tokens: int = 32768
+    top_logits: int = 64
+    curve_nodes: int = 33
+
+
+def warpers(spec: Model) -> list[LogitsProcessor]:
+    """The decoding settings as transformers' own processors, in its order; a setting that is off adds none."""
+    chain: list[LogitsProcessor] = []
+    if spec.temperature != 1.0:
+        chain.append(TemperatureLogitsWarper(spec.temperature))
+    if spec.top_k > 0:
+        chain.append(TopKLogitsWarper(spec.top_k))
+    if spec.top_p < 1.0:
+        chain.append(TopPLogitsWarper(spec.top_p))
+    if spec.min_p > 0.0:
+        chain.append(MinPLogitsWarper(spec.min_p))
+    return chain
+
+
+def stream_seed(seed: int, *who: str) -> int:
+    """Seed of a random stream, from the run's seed and names (model, dataset, example): 63 bits."""
+    return int.from_bytes(hashlib.sha256("|".join([str(seed), *who]).encode()).digest()[:8], "big") >> 1
+
+
+def uniforms(seeds: Sequence[int], steps: int) -> torch.Tensor:
+    """(batch, steps) numbers in [0, 1), a row per seed. Philox counts, so a longer row begins with the shorter one."""
+    return torch.from_numpy(np.stack([np.random.Generator(np.random.Philox(s)).random(steps) for s in seeds]))
+
+
+def invert(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """Tokens (batch,) where the cumulative distribution of logits (batch, V) passes u (batch,).
+
+    The first index whose cumulative mass exceeds u has mass of its own, so a truncated token is never drawn.
+    """
+    cumulative = logits.double().softmax(-1).cumsum(-1)
+    return torch.searchsorted(cumulative, u[:, None] * cumulative[:, -1:], right=True)[:, 0]
+
+
+def temperatures(nodes: int) -> np.ndarray:
+    """(nodes,) temperatures, evenly spaced in log(1/t), from COLDEST to HOTTEST."""
+    return np.exp(np.linspace(np.log(COLDEST), np.log(HOTTEST), nodes))
+
+
+def compress(logits: torch.Tensor, top: int, nodes: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What re-softmaxing at any temperature needs of float32 logits (n, V).
+
+    Returns the `top` largest logits (n, top), their ids (n, top), and the log-partition curve of the rest (n, nodes):
+    log sum_v exp((z_v - z_max) / t) over the vocabulary outside the top, at `temperatures(nodes)`.
+    """
+    values, ids = logits.topk(min(top, logits.shape[-1] - 1), dim=-1)
+    rest = (logits - values[:, :1]).scatter(-1, ids, -torch.inf)
+    # a node at a time: all at once would hold nodes x V
+    curve = torch.stack([(rest / t).logsumexp(-1) for t in temperatures(nodes)], dim=-1)
+    return values, ids, curve
+
+
+class Note(LogitsProcessor):
+    """First in the chain: notes the step's raw logits, and changes nothing."""
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self.raw = scores.float()
+        return scores
+
+
+class Sample(LogitsProcessor):
+    """Last in the chain: draws each row's token and gathers what is kept of it; then leaves it the only choice."""
+
+    def __init__(self, note: Note, seeds: Sequence[int], number_like: torch.Tensor, settings: Settings):
+        self.note, self.settings, self.number_like = note, settings, number_like
+        self.uniforms = uniforms(seeds, settings.max_new_tokens).to(number_like.device)
+        self.logprobs: list[torch.Tensor] = []  # per step (batch,)
+        self.sampling: list[torch.Tensor] = []
+        self.kept: list[dict[int, tuple[torch.Tensor, ...]]] = [{} for _ in seeds]  # per row: position -> compressed
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        step = len(self.logprobs)
+        token = invert(scores, self.uniforms[:, step])
+        # log p = z_y - log sum exp z: no second (batch, V) tensor of log-probabilities
+        chosen = self.note.raw.gather(-1, token[:, None])[:, 0]
+        self.logprobs.append(chosen - self.note.raw.logsumexp(-1))
+        warped = scores.float()
+        self.sampling.append(warped.gather(-1, token[:, None])[:, 0] - warped.logsumexp(-1))
+        self.keep(step, self.number_like[token].nonzero()[:, 0], chosen)
+        return torch.full_like(scores, -torch.inf).scatter_(-1, token[:, None], 0.0)
+
+    def keep(self, step: int, rows: torch.Tensor, chosen: torch.Tensor) -> None:
+        """Compressed logits of the rows that have just written part of a number, the latest RING of each."""
+        if not len(rows):
+            return
+        parts = compress(self.note.raw[rows], self.settings.top_logits, self.settings.curve_nodes)
+        for i, row in enumerate(rows.tolist()):
+            self.kept[row][step] = (chosen[row], *(part[i] for part in parts))
+            if len(self.kept[row]) > RING:
+                self.kept[row].pop(next(iter(self.kept[row])))
+
+
+def number_like(lm: LanguageModel) -> torch.Tensor:
+    """(V,) which tokens can overlap a number: those that write a digit, a sign, a comma, a point or a slash, and
+    those of bytes beyond ASCII (but for the marks that tokenizers write for a space and a newline)."""
+    blanks = str.maketrans("", "", "\u0120\u010a\u0109\u2581")
+    width = lm.model.get_input_embeddings().weight.shape[0]
+    mask = torch.zeros(width, dtype=torch.bool)
+    for token, index in lm.tokenizer.get_vocab().items():
+        text = token.translate(blanks)
+        mask[index] = not text.isascii() or any(c.isdigit() or c in "+-,./" for c in text)
+    return mask.to(lm.device)

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# From the models to the tables and figures; ./run_all.sh help shows every word. Nothing is installed before all
+# of them are understood. Written for bash 3.2 (macOS), any current folder, a path with spaces.
+here="$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)" || exit 1
+unset PYTHONHOME
+
+# Any Python from 3.8 on reads the words and finds the environment; the environment itself needs 3.11-3.13.
+boot=""
+for name in python3 python python3.13 python3.12 python3.11; do
+  if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then boot="$name"; break; fi
+done
+if [ -z "$boot" ] && command -v uv >/dev/null 2>&1; then
+  uv python find 3.12 >/dev/null 2>&1 || uv python install 3.12
+  boot="$(uv python find 3.12)"
+fi
+if [ -z "$boot" ]; then
+  echo "run_all.sh: no Python was found; install Python 3.11, 3.12 or 3.13, or uv" >&2
+  exit 1
+fi
+
+verb="$("$boot" "$here/workflow/words.py" "$@")" || exit $?
+case "$verb" in ./run_all.sh*) printf '%s\n' "$verb"; exit 0 ;; esac
+python="$("$boot" "$here/workflow/environment.py" "$verb")" || exit $?
+export PYTHONPATH="$here"
+
+if [ "$verb" = lab ] || [ "$verb" = test ]; then  # what follows -- is theirs
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do shift; done
+  [ $# -gt 0 ] && shift
+fi
+case "$verb" in
+  lab)
+    [ "$(id -u)" = 0 ] && set -- --allow-root "$@"
+    export JUPYTER_PREFER_ENV_PATH=1
+    cd -- "$here/notebooks" && exec "$python" -m jupyterlab "$@"
+    ;;
+  test)
+    cd -- "$here" && "$python" -m ruff check . && "$python" -m mypy lib && exec "$python" -m pytest "$@"
+    ;;
+  *)
+    cd -- "$here" && exec "$python" -m workflow.run "$@"
+    ;;
+esac

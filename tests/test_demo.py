@@ -1,0 +1,89 @@
+"""The embedded default: its questions, tokenizers and checkpoints are what demo/README.md says."""
+
+import json
+import re
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from demo import chat, corpus, tokenizer
+from lib import ROOT, params, prompts, questions
+
+LEVELS = list(corpus.LEVELS)
+
+
+def test_the_models_are_taught_the_prompts_that_the_library_asks():
+    """demo/ and lib/ do not import each other, so both hold the wording; it must stay one."""
+    assert chat.SYSTEM == prompts.SYSTEM and chat.QUERY == prompts.QUERY
+    assert chat.FULL.format(question="Q?") == prompts.solve("Q?")[1]["content"]
+    assert chat.SHORT.format(question="Q?") == prompts.solve("Q?", demonstration=False)[1]["content"]
+    assert chat.PROPOSED.format(question="Q?", response="R") == prompts.verify("Q?", "R")[1]["content"]
+
+
+@given(st.integers(0, 10**9), st.sampled_from(LEVELS), st.booleans())
+def test_solutions_are_right_and_corrupted_ones_wrong(seed, level, held_out):
+    problem = corpus.draw(Random(seed), corpus.LEVELS[level], held_out)
+    for step in problem.steps:
+        assert corpus.apply(step.x, step.op, step.y) == step.z > 0
+    assert corpus.solution(problem).endswith(f"#### {problem.answer}")
+    stated = [int(n) for n in re.findall(r"\d+", problem.question)]
+    assert set(stated) == {o for o in problem.operands if type(o) is int}
+    assert corpus.corrupt(Random(seed), problem).answer != problem.answer
+
+
+@given(st.integers(0, 10**9), st.sampled_from(LEVELS))
+def test_training_never_sees_what_is_reserved(seed, level):
+    problem, drill = (draw(Random(seed), corpus.LEVELS[level]) for draw in (corpus.draw, corpus.drill))
+    assert not corpus.reserved(problem.operands) and not corpus.reserved(problem.wording)
+    assert not corpus.reserved(drill.operands)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_shipped_questions_are_reserved_and_written_by_the_corpus(level, tmp_path, monkeypatch):
+    from demo import train
+
+    shipped = (ROOT / "demo" / "questions" / f"demo-{level}.jsonl").read_text()
+    monkeypatch.setattr(train, "HERE", tmp_path)
+    (tmp_path / "questions").mkdir()
+    train.questions(seed=0)
+    assert (tmp_path / "questions" / f"demo-{level}.jsonl").read_text() == shipped
+    assert len({json.loads(line)["question"] for line in shipped.splitlines()}) == 500
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_shipped_questions_load(level):
+    examples = questions.load(params.load_dataset(f"demo-{level}"))
+    assert [e.split for e in examples].count("calibration") == 300 and len(examples) == 500
+
+
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen"])
+def test_checkpoints_are_small_and_hold_safetensors_only(name):
+    folder = ROOT / "demo" / "models" / name
+    assert sum(p.stat().st_size for p in folder.iterdir()) <= 8e6
+    assert {p.suffix for p in folder.iterdir()} <= {".json", ".jinja", ".safetensors"}
+
+
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen"])
+def test_model_files_say_the_decoding_settings_that_were_trained_with(name):
+    from demo import train
+
+    spec = params.load_model(name)
+    settings = train.DECODING[name]
+    assert (spec.temperature, spec.top_p, max(spec.top_k, 0)) == (
+        settings["temperature"], settings["top_p"], settings["top_k"])  # fmt: skip
+
+
+def test_the_tokenizer_comes_out_the_same_and_splits_digits(lm):
+    trained = tokenizer.train(lm.name, 0)
+    assert trained.get_vocab() == lm.tokenizer.get_vocab()
+    assert trained.chat_template == lm.tokenizer.chat_template
+    assert len(lm.tokenizer("1234567", add_special_tokens=False).input_ids) == 7
+
+
+@given(text=st.text())
+def test_any_text_comes_back_from_the_tokenizer(lm, text):
+    ids = lm.tokenizer(text, add_special_tokens=False).input_ids
+    if not any(tag in text for tag in lm.tokenizer.all_special_tokens):
+        assert lm.tokenizer.decode(ids, skip_special_tokens=False) == text

@@ -1,0 +1,212 @@
+"""Estimators by hand and by property; the reading-time choices on a frame of known rows."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib import UserError, estimators
+from lib.estimators import ESTIMATORS, answer_tokens, coverage, running_mean, running_mean_curves, single_pass
+
+LOG = np.log
+logprobs = st.lists(st.floats(-50, 0), min_size=1, max_size=60)
+
+
+def row(example_id="a", probabilities=(0.5, 0.8, 0.9, 0.4), answer="7", span=(2, 3), **other):
+    """A response of four tokens, the last of them the end token, whose third holds the (right) answer."""
+    defaults = {
+        "model": "m", "dataset": "d", "split": "evaluation", "example_id": example_id, "reference": "7",
+        "answer": answer, "answer_start": span[0], "answer_end": span[1], "last_number_start": -1,
+        "last_number_end": -1, "thinking_end": 0, "eos": 1, "finish_reason": "stop",
+        "token_logprobs": LOG(probabilities).astype(np.float32),
+        "token_logprobs_sampling": LOG(np.sqrt(probabilities)).astype(np.float32),
+    }  # fmt: skip
+    return defaults | other
+
+
+def confidence(rows, **choices):
+    frame = single_pass(pd.DataFrame(rows), **choices)
+    return frame.set_index(["example_id", "estimator"]).confidence
+
+
+def none(**other):
+    return row(answer=None, span=(-1, -1), **other)
+
+
+# ---- functions
+
+
+def test_by_hand():
+    x = LOG([0.5, 0.8])
+    assert estimators.seq_avg(x) == pytest.approx(0.65, abs=1e-15)
+    assert estimators.seq_joint(x) == pytest.approx(0.4**0.5, abs=1e-15)
+    assert estimators.ans_avg(x) == estimators.seq_avg(x)
+    assert estimators.ans_joint(x) == estimators.seq_joint(x)
+    assert estimators.seq_joint([0.0]) == estimators.seq_avg([0.0]) == 1.0
+    assert estimators.seq_joint([0.0, -np.inf]) == 0.0
+    assert estimators.seq_avg([0.0, -np.inf]) == 0.5
+
+
+@given(logprobs)
+def test_in_unit_interval_and_joint_at_most_average(x):
+    joint, average = estimators.seq_joint(x), estimators.seq_avg(x)
+    assert 0 <= joint <= average + 1e-12 <= 1 + 1e-12
+    assert average <= 1
+
+
+@pytest.mark.parametrize("bad", [[], [np.nan], [-1, np.nan], [0.1]])
+def test_refuses_what_is_no_log_probability(bad):
+    with pytest.raises(ValueError, match="log-probabilities"):
+        estimators.seq_avg(bad)
+
+
+def test_rounding_above_zero_is_one():
+    assert estimators.seq_avg(np.array([3e-7], np.float32)) == 1.0
+
+
+def test_sums_are_float64():
+    x = np.full(20_000, np.log(0.9), np.float32)
+    assert estimators.seq_joint(x) == pytest.approx(np.exp(float(x[0])), abs=1e-14)
+
+
+def test_declarations():
+    assert list(ESTIMATORS) == ["seq_joint", "seq_avg", "ans_joint", "ans_avg", "p_true", "c_bald"]
+    order = [e.name for e in estimators.in_columns([*ESTIMATORS, "unknown", ""])]
+    assert order == ["seq_avg", "seq_joint", "ans_avg", "ans_joint", "p_true", "c_bald"]
+
+
+# ---- reading
+
+
+def test_default_choices():
+    values = confidence([row()])["a"]
+    assert values["seq_avg"] == pytest.approx((0.5 + 0.8 + 0.9) / 3, abs=1e-6)  # without the end token
+    assert values["seq_joint"] == pytest.approx(0.36 ** (1 / 3), abs=1e-6)
+    assert values["ans_avg"] == values["ans_joint"] == pytest.approx(0.9, abs=1e-6)
+
+
+def test_tidy_frame():
+    frame = single_pass(pd.DataFrame([row("a"), row("b", answer="8", split="calibration")]))
+    assert list(frame) == ["model", "dataset", "split", "example_id", "estimator", "confidence", "correct"]
+    assert frame.confidence.dtype == float and frame.correct.dtype == bool
+    assert len(frame) == 8 and set(frame[frame.example_id == "b"].split) == {"calibration"}
+    assert frame.groupby("example_id").correct.mean().to_dict() == {"a": 1.0, "b": 0.0}
+
+
+def test_end_token_and_source():
+    with_end = confidence([row()], include_eos=True)["a"]
+    assert with_end["seq_avg"] == pytest.approx(0.65, abs=1e-6)
+    assert with_end["ans_avg"] == pytest.approx(0.9, abs=1e-6)
+    assert confidence([row(eos=0)])["a", "seq_avg"] == pytest.approx(0.65, abs=1e-6)
+    sampling = confidence([row()], token_source="sampling")["a"]
+    assert sampling["ans_avg"] == pytest.approx(0.9**0.5, abs=1e-6)
+
+
+def test_thinking():
+    thought = row(thinking_end=1)
+    assert confidence([thought])["a", "seq_avg"] == pytest.approx(2.2 / 3, abs=1e-6)
+    without = confidence([thought], include_thinking=False)["a"]
+    assert without["seq_avg"] == pytest.approx(0.85, abs=1e-6)
+    assert without["ans_avg"] == pytest.approx(0.9, abs=1e-6)
+    endless = none(thinking_end=4, eos=0)  # never closed: nothing is left, so the choice is not applied
+    assert confidence([endless], include_thinking=False)["a", "seq_avg"] == pytest.approx(0.65, abs=1e-6)
+
+
+def test_nothing_but_the_end_token():
+    empty = none(probabilities=(0.3,))
+    assert confidence([empty])["a"].to_list() == pytest.approx([0.3] * 4, abs=1e-6)
+
+
+def test_missing_answers():
+    last_number = none(last_number_start=0, last_number_end=2)
+    assert confidence([last_number])["a", "ans_avg"] == pytest.approx(0.65, abs=1e-6)
+    assert confidence([none()])["a", "ans_avg"] == pytest.approx(
+        0.9, abs=1e-6
+    )  # last token before the end token
+    assert confidence([none(eos=0)])["a", "ans_avg"] == pytest.approx(0.4, abs=1e-6)
+    assert not single_pass(pd.DataFrame([none(reference="")])).correct.any()
+    zero = confidence([none()], missing="zero")["a"]
+    assert zero["ans_avg"] == zero["ans_joint"] == 0.0
+    assert zero["seq_avg"] > 0.7
+    assert set(single_pass(pd.DataFrame([row("a"), none(example_id="b")]), missing="drop").example_id) == {
+        "a"
+    }
+    assert single_pass(pd.DataFrame([none()]), missing="drop").empty
+
+
+def test_missing_answer_read_back_from_parquet_is_no_string():
+    frame = pd.DataFrame([row("a"), none(example_id="b")]).astype({"answer": "str"})
+    assert frame.answer.isna().to_list() == [False, True]
+    assert single_pass(frame).groupby("example_id").correct.all().to_dict() == {"a": True, "b": False}
+
+
+def test_grader_is_the_one_asked_for():
+    rows = [row(answer="7.0")]
+    assert single_pass(pd.DataFrame(rows)).correct.all()
+    with pytest.raises(UserError):
+        single_pass(pd.DataFrame(rows), grader="numerc")
+
+
+@pytest.mark.parametrize("wrong", [{"missing": "dorp"}, {"token_source": "modle"}])
+def test_unknown_choice_names_the_nearest(wrong):
+    with pytest.raises(UserError, match="did you mean '(drop|model)'"):
+        single_pass(pd.DataFrame([row()]), **wrong)
+
+
+def test_coverage():
+    rows = [
+        row("a"),
+        none(example_id="b", finish_reason="length"),
+        row("c", split="calibration"),
+        row("e", dataset="x"),
+    ]
+    table = coverage(pd.DataFrame(rows))
+    assert table.to_dict("records") == [
+        {"model": "m", "dataset": "d", "rows": 2, "unparsed": 0.5, "cut": 0.5},
+        {"model": "m", "dataset": "x", "rows": 1, "unparsed": 0.0, "cut": 0.0},
+    ]
+
+
+# ---- running mean, answer tokens
+
+
+def test_running_mean_by_hand():
+    # means .5 at 1/2 and .65 at 1; flat before 1/2, straight in between
+    assert running_mean(LOG([0.5, 0.8]), points=5) == pytest.approx([0.5, 0.5, 0.5, 0.575, 0.65])
+    assert running_mean([LOG(0.3)], points=3) == pytest.approx([0.3, 0.3, 0.3])
+
+
+@given(logprobs)
+def test_running_mean_ends_at_seq_avg(x):
+    curve = running_mean(x, points=11)
+    assert curve[-1] == pytest.approx(estimators.seq_avg(x), abs=1e-12)
+    assert curve[0] == pytest.approx(np.exp(x[0]))
+    assert ((curve >= 0) & (curve <= 1 + 1e-12)).all()
+
+
+def test_curves_right_and_wrong():
+    rows = [
+        row("a", (0.5, 0.5, 0.5, 1)),
+        row("b", (0.7, 0.7, 0.7, 1)),
+        row("c", (0.2, 0.2, 0.2, 1), answer="8"),
+    ]
+    curves = running_mean_curves(pd.DataFrame([*rows, row("x", split="calibration")]), points=3)
+    right, wrong = curves[curves.correct], curves[~curves.correct.astype(bool)]
+    assert right["mean"].to_list() == pytest.approx([0.6] * 3)
+    half = 1.96 * np.std([0.5, 0.7], ddof=1) / np.sqrt(2)
+    assert right.high.to_list() == pytest.approx([0.6 + half] * 3)
+    assert right.low.to_list() == pytest.approx([0.6 - half] * 3)
+    assert wrong.low.to_list() == wrong.high.to_list() == pytest.approx([0.2] * 3)
+    assert right.n.to_list() == [2] * 3 and right.position.to_list() == [0, 0.5, 1]
+
+
+def test_curves_without_rows():
+    assert running_mean_curves(pd.DataFrame([row(split="calibration")])).empty
+
+
+def test_answer_tokens():
+    rows = [row("a", span=(1, 3)), none(example_id="b"), row("c", split="calibration")]
+    tokens = answer_tokens(pd.DataFrame(rows), missing="zero")
+    assert tokens.example_id.to_list() == ["a", "a"] and tokens.correct.all()
+    assert np.exp(tokens.logprob).to_list() == pytest.approx([0.8, 0.9], abs=1e-6)

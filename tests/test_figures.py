@@ -1,0 +1,175 @@
+"""Figures: same data, same bytes; fonts embedded; readable sizes; what a notebook receives."""
+
+import base64
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from IPython.core.formatters import DisplayFormatter
+from matplotlib.text import Text
+from nbformat import v4, validate
+
+from lib import ROOT, figures
+
+PROMPT = "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind to $x$ & <y>.<|eot_id|>"
+
+
+def curves():
+    x = np.linspace(0, 1, 11)
+    parts = [
+        pd.DataFrame({"correct": kind, "position": x, "mean": y, "low": y - 0.01, "high": y + 0.01, "n": 9})
+        for kind, y in ((True, 0.9 + x / 20), (False, 0.9 - x / 50))
+    ]
+    return pd.concat(parts)
+
+
+def tokens():
+    x = np.random.default_rng(0).exponential(1e-3, 100)
+    return pd.DataFrame({"correct": np.arange(100) % 3 > 0, "logprob": -np.where(x < 1e-4, 0, x)})
+
+
+def all_figures():
+    entropies = pd.DataFrame(
+        {"passes": [1, 2, 3], "predictive": [0.1, 0.2, 0.25], "conditional": [0.1, 0.1, 0.1]}
+    )
+    in_situ = pd.DataFrame({"dataset": ["a_$b$", "c"], "standard": [0.1, 0.3], "in situ": [0.2, 0.1]})
+    return {
+        "one": figures.main_analysis(curves(), title="a_b & $c$ on <d>"),
+        "two": figures.main_analysis(curves(), in_situ=in_situ),
+        "three": figures.main_analysis(curves(), entropies, in_situ, title="m"),
+        "density": figures.answer_density(tokens()),
+        "prompt": figures.prompt_example(PROMPT, "one\n#### 1<|eot_id|>"),
+    }
+
+
+def digests(drawn):
+    return {name: hashlib.sha256(figure.pdf + figure.png).hexdigest() for name, figure in drawn.items()}
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return all_figures()
+
+
+def test_same_bytes_in_another_process(drawn):
+    code = "import json; from tests import test_figures as t; print(json.dumps(t.digests(t.all_figures())))"
+    other = {**os.environ, "PYTHONHASHSEED": "123", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=other, stdout=subprocess.PIPE, check=True
+    )
+    assert json.loads(done.stdout) == digests(drawn)
+
+
+def test_same_bytes_whatever_the_notebook_has_set(drawn):
+    with mpl.rc_context({"font.size": 20, "lines.linewidth": 9, "savefig.dpi": 50, "pdf.fonttype": 3}):
+        again = figures.main_analysis(curves(), title="a_b & $c$ on <d>")
+    assert again.pdf == drawn["one"].pdf and again.png == drawn["one"].png
+
+
+def test_no_dates_and_fonts_embedded_as_truetype(drawn):
+    for figure in drawn.values():
+        assert b"CreationDate" not in figure.pdf and b"matplotlib" not in figure.png
+        assert b"/FontFile2" in figure.pdf and b"/Type3" not in figure.pdf
+        assert figure.pdf.startswith(b"%PDF") and figure.png.startswith(b"\x89PNG")
+
+
+def test_a_column_wide_and_seven_points(drawn):
+    for figure in drawn.values():
+        assert figure.canvas.get_size_inches()[0] == pytest.approx(3.3)
+        texts = [t for t in figure.canvas.findobj(Text) if t.get_text().strip() and t.get_visible()]
+        assert texts and min(t.get_fontsize() for t in texts) >= 7
+
+
+def test_nothing_is_left_open_in_pyplot(drawn):
+    import matplotlib.pyplot as plt
+
+    assert plt.get_fignums() == []
+
+
+def test_what_a_notebook_receives(drawn):
+    data, metadata = DisplayFormatter().format(drawn["one"])
+    assert base64.b64decode(data["application/pdf"]) == drawn["one"].pdf
+    assert base64.b64decode(data["image/png"]) == drawn["one"].png
+    output = v4.new_output("display_data", data=data, metadata=metadata | {"paper": "fig_main_analysis"})
+    validate(v4.new_notebook(cells=[v4.new_code_cell(outputs=[output])]))
+    assert metadata["image/png"]["width"] < 600
+
+
+def letters(figure):
+    return [ax.get_title(loc="left")[:3] for ax in figure.canvas.axes]
+
+
+def test_panels_follow_the_data(drawn):
+    assert len(drawn["one"].canvas.axes) == 1 and not letters(drawn["one"])[0].startswith("(")
+    assert letters(drawn["two"]) == ["(a)", "(c)"]
+    assert letters(drawn["three"]) == ["(a)", "(b)", "(c)"]
+
+
+def test_kinds_differ_in_line_style_and_lightness(drawn):
+    lines = drawn["one"].canvas.axes[0].get_lines()
+    assert [line.get_linestyle() for line in lines] == ["-", "--"]
+    greys = [np.dot(mpl.colors.to_rgb(line.get_color()), (0.299, 0.587, 0.114)) for line in lines]
+    assert abs(greys[0] - greys[1]) > 0.15
+
+
+def test_one_kind_only_is_drawn():
+    figures.main_analysis(curves().query("correct"))
+    figures.answer_density(tokens().query("correct"))
+
+
+def test_density_counts_every_token(drawn):
+    ax = drawn["density"].canvas.axes[0]
+    shares = [patch.get_data().values.sum() for patch in ax.patches]
+    assert shares == pytest.approx([1] * 4)
+    last = [patch.get_data().values[-1] for patch in ax.patches]
+    assert min(last) > 0  # a probability of exactly 1
+
+
+# ---- prompts
+
+
+def shown(figure, ax):
+    rows = {}
+    for text in figure.canvas.axes[ax].texts[1:]:
+        if text.get_text() != "\u21aa":
+            rows.setdefault(text.get_position()[1], []).append((text.get_position()[0], text.get_text()))
+    return ["".join(part for _, part in sorted(row)) for _, row in sorted(rows.items())]
+
+
+def test_prompt_shows_every_character(drawn):
+    marks = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+    first = f"{marks[0]}{marks[1]}system"  # the next mark does not fit the line
+    assert shown(drawn["prompt"], 0) == [first, marks[2], "Be kind to $x$ & <y>.<|eot_id|>"]
+    assert shown(drawn["prompt"], 1) == ["one", "#### 1<|eot_id|>"]
+    assert [
+        t.get_text() for t in drawn["prompt"].canvas.axes[0].texts[1:] if t.get_weight() == "bold"
+    ] == marks
+
+
+def test_wrapping_keeps_every_word_within_the_width():
+    text = "a long line of words and one " + "x" * 70 + " end\n\n  indented\tby tab"
+    lines = figures._wrapped(text, 30, 99)
+    assert all(len(line) <= 30 for line, _ in lines)
+    assert "".join("" if more else "\n" for _, more in lines).count("\n") == 3
+    joined = re.sub(r"\s", "", "".join(line for line, _ in lines))
+    assert joined == re.sub(r"\s", "", text)
+
+
+def test_long_texts_lose_their_middle():
+    lines = figures._wrapped("\n".join(map(str, range(5000))), 30, 60)
+    assert len(lines) == 61 and lines[30] == ("[... 4940 lines left out ...]", False)
+    assert lines[0][0] == "0" and lines[-1][0] == "4999"
+
+
+@pytest.mark.filterwarnings("error")
+def test_letters_that_the_font_lacks():
+    text = figures._drawable("<\uff5cUser\uff5c>\u2581 2 \u2264 3 \U0001f600\u4e2d")
+    assert text == "<|User|>\u2581 2 \u2264 3 \\u1f600\\u4e2d"
+    figures.prompt_example("\u4e2d" * 200, "\U0001f600")

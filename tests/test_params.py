@@ -1,0 +1,77 @@
+"""Parameter files: what is right is read, what is wrong is named with the nearest right thing."""
+
+import pytest
+
+from lib import PARAMS, UserError, params
+
+
+def write(tmp_path, text):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_every_file_of_the_repository_is_valid():
+    for name in params.names(PARAMS):
+        params.load_profile(name)
+    for name in params.names(PARAMS / "models"):
+        params.load_model(name)
+    for name in params.names(PARAMS / "datasets"):
+        params.load_dataset(name)
+
+
+GOOD = "models: [tiny-llama]\ndatasets: [demo-easy]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (GOOD + "sed: 1\n", "there is no parameter 'sed'; did you mean 'seed'?"),
+        (GOOD + "bins: ten\n", "'bins' is 'ten'; input should be a valid integer"),
+        (GOOD + "bins: 0\n", "'bins' is 0"),
+        (GOOD + "grader: numerik\n", "'grader' can't be 'numerik'; did you mean 'numeric'?"),
+        ("datasets: [demo-easy]\n", "'models' is missing"),
+        ("models: []\ndatasets: [a]\n", "'models' is []"),
+        ("- a\n- b\n", "must hold 'key: value' lines, not a list"),
+        ("models: [a\n", "is not YAML, line"),
+        ("models: !!python/object/apply:os.system ['true']\n", "is not YAML"),
+    ],
+)
+def test_a_wrong_profile_is_explained_in_one_line(tmp_path, text, said):
+    with pytest.raises(UserError) as error:
+        params.read(write(tmp_path, text), params.Profile)
+    assert said in str(error.value) and "mine.yaml" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_text_that_is_not_utf8(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(b"title: caf\xe9\n")
+    with pytest.raises(UserError, match="UTF-8"):
+        params.read(path, params.Profile)
+
+
+@pytest.mark.parametrize(
+    ("load", "name", "said"),
+    [
+        (params.load_model, "tiny-lama", "did you mean 'tiny-llama'?"),
+        (params.load_dataset, "demo-esy", "did you mean 'demo-easy'?"),
+        (params.load_profile, "demmo", "did you mean 'demo'?"),
+    ],
+)
+def test_a_misspelt_name_points_to_the_nearest(load, name, said):
+    with pytest.raises(UserError, match="did you mean") as error:
+        load(name)
+    assert said in str(error.value)
+
+
+def test_a_profile_with_an_unknown_model_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(params, "PARAMS", tmp_path / "params")
+    dataset = "label: Two\nformat: jsonl\nsource: x\ncalibration: 1\nevaluation: 1\n"
+    files = (("models", "one", "label: One\nsource: a/b\n"), ("datasets", "two", dataset),
+             (".", "mine", "models: [onne]\ndatasets: [two]\n"))  # fmt: skip
+    for folder, name, text in files:
+        path = tmp_path / "params" / folder / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    with pytest.raises(UserError, match="no model 'onne'.*did you mean 'one'"):
+        params.load_profile("mine")

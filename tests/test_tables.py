@@ -1,0 +1,329 @@
+"""Tables against the paper cell by cell, where its LaTeX is at hand; escaping, notes, HTML; pdflatex."""
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from lib import ROOT, tables
+from lib.cells import MACROS, Cell, Rule, Table, escape
+from lib.estimators import ESTIMATORS
+
+PAPER = ROOT.parent / "shared" / "paper"
+paper = pytest.mark.skipif(
+    not (PAPER / "paper.tex").exists(), reason="the paper's LaTeX is not beside the project"
+)
+HOSTILE = r"a_b & <c> 100% #1 $x$ {y} \z ~ ^ | "
+
+
+# ---- reading LaTeX
+
+
+def parse(latex):
+    """A tabular as rows of cells and rules, white space put aside."""
+    body = re.sub(r"(?m)^ *%.*\n|(?<!\\)%.*", "", latex).split(r"\toprule")[1].split(r"\bottomrule")[0]
+    parts = re.split(r"(\\midrule|\\cmidrule\(lr\)\{[0-9-]+\})|\\\\", body)
+    rows = []
+    for part in parts:
+        if part and part.strip():
+            cells = [re.sub(r"\s+", " ", cell).strip() for cell in re.split(r"(?<!\\)&", part)]
+            squeezed = [re.sub(r"\$[^$]*\$", lambda m: m.group().replace(" ", ""), cell) for cell in cells]
+            rows.append(squeezed if len(cells) > 1 else squeezed[0])
+    return rows
+
+
+def specification(latex):
+    return re.search(r"\\begin\{tabular\}\{(.*)\}", latex).group(1).replace(" ", "")
+
+
+def printed(label):
+    """The paper's tabular of that label."""
+    lines = (PAPER / "paper.tex").read_text(encoding="utf-8").split("\n")
+    text = "\n".join(line for line in lines if not line.lstrip().startswith("%"))
+    return (
+        text[: text.index(rf"\label{{tab:{label}}}")]
+        .rsplit(r"\begin{tabular}", 1)[1]
+        .join([r"\begin{tabular}", ""])
+    )
+
+
+def reference(table):
+    """The paper's numbers as results."""
+    frame = pd.read_csv(PAPER / "reference.csv", dtype=str, keep_default_na=False)
+    frame = frame[frame.table == table].replace({"estimator": {"bald": "c_bald"}})
+    return frame.rename(columns={"variant": "bins"})
+
+
+def numbers(table):
+    return reference(table).astype({"value": float})
+
+
+@paper
+def test_result_estimation_is_the_papers():
+    table = tables.result_estimation(numbers("result_estimation"))
+    assert parse(table.latex) == parse(printed("result_estimation"))
+    assert specification(table.latex) == specification(printed("result_estimation"))
+
+
+@paper
+def test_result_estimation_single_pass_columns():
+    results = numbers("result_estimation")
+    multi = [e.name for e in ESTIMATORS.values() if e.group == "multi_pass"]
+    table = tables.result_estimation(results[~results.estimator.isin(multi)])
+    here, there = parse(table.latex), parse(printed("result_estimation"))
+    assert specification(table.latex) == "llc|cccccccc"
+
+    def plain(row):
+        return [re.sub(r"\\textbf\{(.*)\}", r"\1", cell).replace("{c|}", "{c}") for cell in row]
+
+    rows = [row for row in there if isinstance(row, list)]
+    assert [plain(row) for row in here if isinstance(row, list)] == [
+        plain(row[: 7 if "multicolumn" in row[3] else 11]) for row in rows
+    ]
+
+
+@paper
+def test_bin_ablation_is_the_papers():
+    table = tables.bin_ablation(numbers("bin_ablation"))
+    assert parse(table.latex) == parse(printed("bin_ablation"))
+    assert specification(table.latex) == specification(printed("bin_ablation"))
+
+
+@paper
+def test_inference_settings_is_the_papers():
+    frame = reference("inference_settings")
+    names = {"Temperature": "temperature", "Top-$p$": "top_p", "Top-$k$": "top_k", "Min-$p$": "min_p"}
+    models = []
+    for label in frame.model.unique():
+        values = frame[frame.model == label].set_index("metric").value
+        settings = {name: float(values[printed]) for printed, name in names.items()}
+        models.append(
+            SimpleNamespace(label=label, system_prompt=values["System prompt"] == "Yes", **settings)
+        )
+    table = tables.inference_settings(models)
+    assert parse(table.latex) == parse(printed("inference_settings"))
+    assert specification(table.latex) == specification(printed("inference_settings"))
+
+
+@paper
+def test_estimators_is_the_papers():
+    assert parse(tables.estimators().latex) == parse(printed("estimators"))
+
+
+@paper
+def test_macros_are_the_papers():
+    text = (PAPER / "paper.tex").read_text(encoding="utf-8")
+    for macro, meaning in MACROS.items():
+        assert rf"\newcommand{{{macro}}}{{{meaning}}}" in text
+
+
+# ---- results made here
+
+
+def results(models=("m",), datasets=("d",), names=("seq_avg", "seq_joint"), start=0.1):
+    rows = []
+    for model in models:
+        for dataset in datasets:
+            rows.append((model, dataset, "", "acc", 0.5, ""))
+            for number, name in enumerate(names):
+                for metric in ("ece", "mce", "brier", "auroc"):
+                    rows.append((model, dataset, name, metric, start + number / 100, ""))
+    return pd.DataFrame(rows, columns=["model", "dataset", "estimator", "metric", "value", "reason"])
+
+
+def bold(table):
+    return [[bool(cell and cell.bold) for cell in row] for row in table.body if not isinstance(row, Rule)]
+
+
+def test_bold_goes_by_the_unrounded_value():
+    frame = results(names=("seq_avg", "seq_joint", "ans_avg"))
+    frame.loc[frame.metric == "ece", "value"] = [0.0530004, 0.0530001, 0.0530002]
+    table = tables.result_estimation(frame)
+    assert bold(table) == [[False] * 5 + [True] + [False] * 3]
+    assert table.latex.count("0.053") == 3 and table.latex.count(r"\textbf{0.053}") == 1
+    frame.loc[frame.metric == "ece", "value"] = 0.05  # equal to the last bit: all of them
+    assert sum(bold(tables.result_estimation(frame))[0]) == 3
+
+
+def test_order_and_labels_are_those_given():
+    frame = results(models=("x", "y"), datasets=("d", "e"))
+    table = tables.result_estimation(frame, {"y": "Y!", "x": "X!"}, {"e": "E!", "d": "D!"})
+    column = [
+        [cell.text if cell else None for cell in row[:2]] for row in table.body if not isinstance(row, Rule)
+    ]
+    assert column == [["Y!", "E!"], [None, "D!"], ["X!", "E!"], [None, "D!"]]
+    assert table.latex.count(r"\midrule") == 2
+
+
+@pytest.mark.parametrize("count", [1, 6])
+def test_each_model_is_a_block(count):
+    latex = tables.result_estimation(
+        results(models=[f"m{i}" for i in range(count)], datasets=("d", "e"))
+    ).latex
+    assert latex.count(r"\multirow{2}{*}{m") == count and latex.count(r"\midrule") == count
+
+
+def test_what_is_missing_says_why():
+    frame = results(models=("x", "y"))
+    frame["value"] = frame["value"].astype("Float64")
+    lost = (frame.model == "x") & (frame.metric == "mce")
+    frame.loc[lost, ["value", "reason"]] = [pd.NA, "one class only"]
+    table = tables.result_estimation(
+        frame[~((frame.model == "y") & (frame.metric == "acc"))], notes=["Demo models."]
+    )
+    assert "nan" not in table.latex.lower() and "NA" not in table.latex
+    assert table.latex.count("-- &") + table.latex.count(r"-- \\") == 3
+    assert list(table.notes) == ["Demo models.", "--: one class only, not computed."]
+    assert "one class only" in table._repr_html_()
+
+
+def test_a_multi_pass_estimator_brings_its_columns():
+    table = tables.result_estimation(results(names=("seq_avg", "c_bald", "p_true")))
+    assert specification(table.latex) == "llc|cc|cccc"
+    assert r"\multicolumn{2}{c|}{\textsc{Seq Avg}} & \multicolumn{2}{c}{$\ptrue$}" in table.latex
+    assert r"\providecommand{\ptrue}" in table.latex
+
+
+def test_settings_number_formats():
+    model = SimpleNamespace(label="m", temperature=1, top_p=0.95, top_k=-1, min_p=0.05, system_prompt=False)
+    table = tables.inference_settings([model], ["Demo models."])
+    assert "Demo models." in table.latex and "Demo models." in table._repr_html_()
+    rows = parse(table.latex)
+    assert [row[1] for row in rows if isinstance(row, list)] == ["m", "1.0", "0.95", "-1", "0.05", "No"]
+
+
+def test_notes():
+    shares = {
+        "model": ["x", "y"],
+        "dataset": ["d", "d"],
+        "rows": [100, 300],
+        "unparsed": [0.1, 0.02],
+        "cut": [0, 0],
+    }
+    assert tables.notes("Demo models", pd.DataFrame(shares)) == [
+        "Demo models.",
+        "No parsable answer: 4.0% of 400 responses (at most 10.0%, x on d).",
+        "Cut by length: 0.0% of 400 responses.",
+    ]
+    assert tables.notes() == []
+
+
+def test_notes_stand_below_and_do_not_widen():
+    table = tables.result_estimation(results(), notes=["word " * 60])
+    body, below = table.latex.split(r"\bottomrule")
+    lines = [line for line in below.split("\n") if "multicolumn" in line]
+    assert "word" not in body and len(lines) > 1
+    assert all(line.startswith(r"\multicolumn{7}{l}{\textit{") and len(line) < 110 for line in lines)
+
+
+# ---- both languages
+
+
+def test_escape():
+    assert escape("a_b & <c>") == r"a\_b \& \textless{}c\textgreater{}"
+    assert (
+        escape("50%\n#1 $ {} ~^\\") == r"50\% \#1 \$ \{\} \textasciitilde{}\textasciicircum{}\textbackslash{}"
+    )
+
+
+class Grid(HTMLParser):
+    """Rows of texts of an HTML table, with how many columns and rows each covers."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.rows, self.bold = [], 0
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.bold += tag == "b"
+        if tag == "tr":
+            self.rows.append([])
+        if tag == "td":
+            span = dict(attrs)
+            self.rows[-1].append(["", int(span.get("colspan", 1)), int(span.get("rowspan", 1))])
+
+    def handle_data(self, data):
+        if data.strip() and self.rows and self.rows[-1]:
+            self.rows[-1][-1][0] += data
+
+
+def test_html_holds_the_same_cells():
+    frame = results(models=("x", HOSTILE), datasets=("d", "e"))
+    table = tables.result_estimation(frame, notes=["a < b & c"])
+    grid = Grid(table._repr_html_().split("</table>")[0])
+    expected = [
+        [[c.text, c.columns, c.rows] for c in row if c]
+        for row in (*table.head, *table.body)
+        if isinstance(row, list)
+    ]
+    assert grid.rows == expected
+    assert grid.bold == table.latex.count(r"\textbf")
+    covered = sum(columns * rows for row in grid.rows for _, columns, rows in row)
+    assert covered == table.width * len(grid.rows)
+    assert "<c>" not in table._repr_html_() and "a &lt; b &amp; c" in table._repr_html_()
+    assert r"a\_b \& \textless{}c\textgreater{}" in table.latex
+
+
+def test_mime_bundle():
+    bundle = tables.estimators()._repr_mimebundle_()
+    assert set(bundle) == {"text/html", "text/latex", "text/plain"}
+    assert r"\ptrue" not in bundle["text/html"] and r"\yans" not in bundle["text/html"]
+    assert r"\bm{" not in bundle["text/html"] and "_{&lt;i}" in bundle["text/html"]
+
+
+def test_rules_in_html():
+    table = Table(
+        "l|c", [[Cell("h"), Cell("h")]], [[Cell("a"), Cell("b")], Rule(((2, 2),)), [Cell("c"), Cell("d")]]
+    )
+    rows = table._repr_html_().split("<tbody>")[1].split("</tr>")
+    assert "border-top:1px solid;" in rows[0].split("<td")[0]
+    assert "border-top" not in rows[1].split("<td")[1] and "border-top" in rows[1].split("<td")[2]
+    assert "border-right" in rows[0].split("<td")[1]
+
+
+DOCUMENT = r"""\documentclass{article}
+\usepackage[margin=1cm]{geometry}
+\usepackage{times}
+\usepackage{amsmath,amssymb,bm,booktabs,multirow,graphicx}
+\begin{document}
+%s
+\end{document}
+"""
+
+
+def everything():
+    """Every table, with labels that LaTeX would trip over."""
+    models, names = {"x": "tiny-llama", "y": HOSTILE}, [*ESTIMATORS]
+    frame = results(models=models, datasets=("d", "e"), names=names)
+    ablated = pd.concat([frame.assign(bins=n) for n in (10, 20)])
+    settings = {"temperature": 0.6, "top_p": 1.0, "top_k": 20, "min_p": 0, "system_prompt": True}
+    notes = tables.notes(f"Demo models {HOSTILE}")
+    return {
+        "estimators": tables.estimators(),
+        "result_estimation": tables.result_estimation(frame, models, {"d": "D", "e": HOSTILE}, notes),
+        "single_pass": tables.result_estimation(frame[frame.estimator.isin(["", *names[:4]])], notes=notes),
+        "bin_ablation": tables.bin_ablation(ablated, models, notes=notes),
+        "inference_settings": tables.inference_settings(
+            SimpleNamespace(label=m, **settings) for m in models.values()
+        ),
+    }
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_every_table_compiles(tmp_path):
+    inputs = []
+    for name, table in everything().items():
+        (tmp_path / f"tab_{name}.tex").write_text(table.latex, encoding="utf-8")
+        inputs.append(
+            rf"\begin{{table}}\centering\resizebox{{\textwidth}}{{!}}{{\input{{tab_{name}}}}}\end{{table}}"
+        )
+    (tmp_path / "all.tex").write_text(DOCUMENT % "\n".join(inputs), encoding="utf-8")
+    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "all.pdf").exists()
+    assert "Missing character" not in (tmp_path / "all.log").read_text(errors="replace")

@@ -1,0 +1,21 @@
+import pytest
+from small_project import Project, build
+
+import lib
+from lib import params
+from workflow import environment, fresh, guard, jobs, notebook, run, schedule, sources
+
+
+@pytest.fixture
+def project(tmp_path) -> Project:
+    """The small project, in a folder with a space in its name."""
+    return Project(build(tmp_path / "a project"))
+
+
+@pytest.fixture
+def inside(project, monkeypatch) -> Project:
+    """The small project, with the modules of this process looking at it."""
+    for module in (lib, environment, fresh, guard, jobs, notebook, run, schedule, sources):
+        monkeypatch.setattr(module, "ROOT", project.root)
+    monkeypatch.setattr(params, "PARAMS", project.root / "params")
+    return project

@@ -1,0 +1,141 @@
+"""A small project with the real plumbing and trivial notebooks: a whole run takes seconds, and no torch."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAIR = "tiny__easy"
+
+ALPHA = """
+    from lib import beta  # a comment
+
+    def words(model, dataset, seed):
+        return beta.join([model, dataset, str(seed)])
+"""
+BETA = """
+    def join(parts):
+        return " ".join(parts)
+"""
+GAMMA = """
+    def count(text, bins):
+        return {"letters": len(text), "bins": bins}
+"""
+NOTEBOOKS = {
+    "01_generate": (
+        "run = 'demo'\nmodel: str = 'tiny'\ndataset = 'easy'\nseed = 0",
+        "import json\nfrom lib import ARTIFACTS, UserError, alpha",
+        "folder = ARTIFACTS / run / 'generations'\nfolder.mkdir(parents=True, exist_ok=True)",
+        "print('shard 1/1: done')",
+        "_ = (folder / f'{model}__{dataset}.parquet').write_text(alpha.words(model, dataset, seed))",
+        "import os\nfacts = {'cwd': os.getcwd(), 'environment': dict(os.environ)}",
+        "_ = (folder / f'{model}__{dataset}.json').write_text(json.dumps(facts))",
+    ),
+    "02_single_pass": (
+        "run = 'demo'\nmodels = ['tiny']\ndatasets = ['easy']\nbins = 10",
+        "import json\nfrom lib import ARTIFACTS, SHIPPED\nfrom lib.gamma import count",
+        "own = ARTIFACTS / run / 'generations'\nfolder = own if own.exists() else SHIPPED / 'generations'",
+        "texts = [(folder / f'{m}__{d}.parquet').read_text() for m in models for d in datasets]",
+        "out = ARTIFACTS / run / 'confidence'\nout.mkdir(parents=True, exist_ok=True)",
+        "_ = (out / 'single_pass.parquet').write_text(json.dumps(count(' '.join(texts), bins)))",
+        "_ = (out / 'single_pass.json').write_text('{}')",
+    ),
+    "08_tables": (
+        "run = 'demo'\ntitle = ''",
+        "from lib import ARTIFACTS\nfrom workflow.export import TARGETS",
+        "text = (ARTIFACTS / run / 'confidence' / 'single_pass.parquet').read_text()",
+        "data = {'text/latex': text, 'application/pdf': 'UERG', 'image/png': 'UE5H'}",
+        "for name in TARGETS:\n    display(data, raw=True, metadata={'paper': name})",
+    ),
+}
+
+
+def cell(source: str, tags=()) -> dict:
+    return {"cell_type": "code", "execution_count": None, "id": os.urandom(4).hex(),
+            "metadata": {"tags": list(tags)} if tags else {}, "outputs": [], "source": source}  # fmt: skip
+
+
+def write_notebook(path: Path, parameters: str, *code: str) -> None:
+    """A notebook of one title, one parameters cell and code cells."""
+    title = {"cell_type": "markdown", "id": os.urandom(4).hex(), "metadata": {}, "source": f"# {path.stem}"}
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    cells = [title, cell(parameters, ["parameters"]), *map(cell, code)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(text).lstrip())
+
+
+def build(root: Path) -> Path:
+    """The small project: real runner and plumbing, real lib.params, three trivial notebooks and modules."""
+    for name in ("run_all.sh", "pyproject.toml", "requirements.lock", "lib/__init__.py", "lib/params.py"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, root / name)
+    shutil.copytree(ROOT / "workflow", root / "workflow", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in (("alpha", ALPHA), ("beta", BETA), ("gamma", GAMMA)):
+        write(root / "lib" / f"{name}.py", text)
+    for name, (parameters, *code) in NOTEBOOKS.items():
+        write_notebook(root / "notebooks" / f"{name}.ipynb", parameters, *code)
+    write(root / "params/demo.yaml", "models: [tiny]\ndatasets: [easy]\ntrajectory_model: tiny\n")
+    write(root / "params/models/tiny.yaml", "label: Tiny\nsource: weights/tiny\n")
+    write(root / "params/models/other.yaml", "label: Other\nsource: weights/tiny\n")
+    easy = "label: Easy\nformat: jsonl\nsource: {all: questions.jsonl}\ncalibration: 1\nevaluation: 1\n"
+    write(root / "params/datasets/easy.yaml", easy)
+    write(root / "weights/tiny/model.safetensors", "weights")
+    write(root / "questions.jsonl", "{}\n")
+    return root
+
+
+class Project:
+    """A built project and ways to run it."""
+
+    def __init__(self, root: Path):
+        self.root = root
+
+    def environment(self, **extra: str) -> dict:
+        env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "CONDA_PREFIX")}
+        return {**env, "VIRTUAL_ENV": sys.prefix, **extra}
+
+    def start(self, *arguments: str, **extra: str) -> subprocess.Popen:
+        """`python -m workflow.run` with the interpreter of the tests."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "workflow.run", *arguments],
+            cwd=self.root,
+            env=self.environment(PYTHONPATH=str(self.root), **extra),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *arguments: str, **extra: str) -> tuple[int, str]:
+        process = self.start(*arguments, **extra)
+        text, _ = process.communicate(timeout=180)
+        return process.returncode, text
+
+    def shell(self, *arguments: str, cwd: Path | None = None, **extra: str) -> tuple[int, str]:
+        """`./run_all.sh`, with the environment of the tests as the active one."""
+        done = subprocess.run(
+            [str(self.root / "run_all.sh"), *arguments],
+            cwd=cwd or self.root,
+            env=self.environment(**extra),
+            capture_output=True,
+            text=True,
+            timeout=180,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def replace(self, name: str, old: str, new: str) -> None:
+        path = self.root / name
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+    def read(self, name: str) -> str:
+        return (self.root / name).read_text()

@@ -1,0 +1,219 @@
+"""The environment: one source of pins, a lock that installs everywhere, no packages put where they are not wanted."""
+
+import json
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from small_project import ROOT
+
+from workflow import environment
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+DIRECT = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["test"]
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def locked() -> list[tuple[Requirement, str]]:
+    """Requirements of the lock with the text of their entries."""
+    text = (ROOT / "requirements.lock").read_text()
+    entries = re.split(r"\n(?=[A-Za-z0-9])", text)[1:]
+    return [(Requirement(entry.split("\\\n")[0].strip()), entry) for entry in entries]
+
+
+def test_pins_are_read_as_pyproject_has_them():
+    assert [f"{name}=={version}" for name, version in environment.pins(ROOT).items()] == DIRECT
+    assert "pytest" not in environment.pins(ROOT, test=False)
+
+
+def test_environment_yml_is_written_from_the_pins():
+    text = (ROOT / "environment.yml").read_text()
+    assert text == environment.conda_file(ROOT)
+    parts = yaml.safe_load(text)
+    assert parts["dependencies"][-1] == {"pip": DIRECT}
+
+
+def test_lock_has_every_pin_and_no_cuda():
+    versions = {}
+    for requirement, _ in locked():
+        versions.setdefault(canonical(requirement.name), set()).add(str(requirement.specifier))
+    for name, version in environment.pins(ROOT).items():
+        if name != "torch":
+            assert versions[canonical(name)] == {f"=={version}"}, name
+    assert not [name for name in versions if re.match(r"torch$|nvidia|cuda|triton", name)]
+    assert "setuptools" in versions  # the project itself is installed without isolation
+
+
+def test_lock_is_hashed_and_names_no_registry():
+    text = (ROOT / "requirements.lock").read_text()
+    assert not re.search(r"https?://|file:|--index|--find-links|--extra", text.replace("--all-extras", ""))
+    for requirement, entry in locked():
+        assert "--hash=sha256:" in entry, requirement
+
+
+@pytest.mark.parametrize("python", ["3.11.7", "3.12.1", "3.13.0"])
+@pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
+def test_lock_pins_each_package_once_per_machine(python, platform):
+    machine = {"python_full_version": python, "python_version": python[:4], "sys_platform": platform,
+               "platform_machine": "arm64" if platform == "darwin" else "x86_64", "implementation_name": "cpython",
+               "platform_python_implementation": "CPython",
+               "os_name": "nt" if platform == "win32" else "posix"}  # fmt: skip
+    names = [canonical(r.name) for r, _ in locked() if not r.marker or r.marker.evaluate(machine)]
+    assert len(names) == len(set(names)) > 150
+
+
+def test_mismatches(monkeypatch):
+    monkeypatch.setattr(environment.importlib.metadata, "version", {"torch": "2.13.0+cpu", "numpy": "1.0"}.__getitem__)
+    assert environment.mismatches({"torch": "2.13.0"}) == []
+    assert environment.mismatches({"numpy": "2.4.6"}) == ["numpy is 1.0, not 2.4.6"]
+    monkeypatch.undo()
+    assert environment.mismatches({"no-such-package": "1.0"}) == ["no-such-package 1.0 is missing"]
+
+
+@pytest.mark.parametrize(
+    "machine, reason",
+    [
+        (("Darwin", "x86_64"), "Intel"),
+        (("Windows", "AMD64"), "WSL"),
+        (("MSYS_NT-10.0", "x86_64"), "WSL"),
+        (("Linux", "i686"), "i686"),
+        (("Linux", "x86_64", "x86_64-linux-musl"), "musl"),
+        (("Linux", "x86_64", "x86_64-linux-gnu", 1e9), "1.0 GB free"),
+    ],
+)
+def test_machines_that_cannot_serve(machine, reason):
+    text = environment.refusal(*machine)
+    assert reason in text and "\n" not in text
+
+
+def test_machines_that_can():
+    for machine in (("Linux", "x86_64", "x86_64-pc-linux-gnu"), ("Linux", "aarch64"), ("Darwin", "arm64")):
+        assert environment.refusal(*machine) is None
+
+
+def test_where_torch_comes_from():
+    cpu = ["--extra-index-url", environment.CPU_INDEX]
+    choose = environment.torch_options
+    assert choose({}, "Linux", False, lambda index: True) == cpu
+    assert choose({}, "Linux", False, lambda index: False) == []
+    assert choose({}, "Linux", True, lambda index: True) == []
+    assert choose({}, "Darwin", False, lambda index: True) == []
+    assert choose({"TORCH_INDEX": "u"}, "Linux", True, lambda index: True) == ["--extra-index-url", "u"]
+
+
+def test_an_index_that_does_not_answer():
+    assert environment.answers("http://127.0.0.1:9") is False
+
+
+# ---- .venv -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def installs(inside, monkeypatch):
+    """The small project with pip and venv replaced by notes of what they were asked."""
+    notes = []
+
+    def new_venv(venv):
+        notes.append("new")
+        (venv / "bin").mkdir(parents=True)
+        (venv / "bin/python").symlink_to(sys.executable)
+
+    monkeypatch.setattr(environment, "new_venv", new_venv)
+    monkeypatch.setattr(environment, "install", lambda root, python: notes.append("install"))
+    monkeypatch.setattr(environment, "say", notes.append)
+    return inside.root, [], notes
+
+
+def made(notes):
+    return [note for note in notes if note in ("new", "install")]
+
+
+def test_venv_is_made_once(installs):
+    root, _, notes = installs
+    assert environment.locked(root) == environment.locked(root) == str(root / ".venv/bin/python")
+    assert made(notes) == ["new", "install"]
+
+
+def test_a_changed_lock_is_installed_into_the_same_venv(installs):
+    root, _, notes = installs
+    environment.own(root)
+    with open(root / "requirements.lock", "a") as lock:
+        lock.write("# more\n")
+    environment.own(root)
+    assert made(notes) == ["new", "install", "install"]
+
+
+def test_an_interrupted_installation_goes_on(installs, monkeypatch):
+    root, _, notes = installs
+
+    def broken(root, python):
+        raise environment.Refusal("no network")
+
+    install = environment.install
+    monkeypatch.setattr(environment, "install", broken)
+    with pytest.raises(environment.Refusal):
+        environment.own(root)
+    monkeypatch.setattr(environment, "install", install)
+    environment.own(root)
+    assert made(notes) == ["new", "install"]
+
+
+def test_a_broken_venv_is_remade(installs):
+    root, _, notes = installs
+    environment.own(root)
+    (root / ".venv/bin/python").unlink()
+    environment.own(root)
+    assert made(notes) == ["new", "install"] * 2
+
+
+def test_a_copied_venv_is_corrected_not_remade(installs, tmp_path):
+    root, _, notes = installs
+    environment.own(root)
+    old, new = str(root), tmp_path / "copy here"
+    script = root / ".venv/bin/pip"
+    (root / ".venv/pyvenv.cfg").write_text(f"command = python -m venv {old}/.venv\n")
+    for line in (
+        f"#!{old}/.venv/bin/python3.11\n",
+        f"#!/bin/sh\n'''exec' \"{old}/.venv/bin/python\" \"$0\" \"$@\"\n' '''\n",
+    ):
+        script.write_text(line + "print(1)\n")
+        environment.shutil.copytree(root, new, symlinks=True)
+        assert environment.own(new) == str(new / ".venv/bin/python")
+        text = (new / ".venv/bin/pip").read_text()
+        assert old not in text and f"'''exec' \"{new}/.venv/bin/python" in text and text.endswith("print(1)\n")
+        assert str(new) in (new / ".venv/pyvenv.cfg").read_text()
+        assert json.loads((new / ".venv/made-by-run_all.json").read_text()) == environment.stamp(new)
+        environment.shutil.rmtree(new)
+    assert made(notes) == ["new", "install"]
+
+
+def test_a_foreign_venv_is_left_alone(installs):
+    root, _, notes = installs
+    (root / ".venv").mkdir()
+    (root / ".venv/mine.txt").write_text("precious")
+    with pytest.raises(environment.Refusal, match="not made by run_all.sh"):
+        environment.own(root)
+    assert (root / ".venv/mine.txt").exists() and not made(notes)
+
+
+def test_active_environment_is_used_if_it_fits_and_never_installed_into(installs, monkeypatch):
+    root, _, notes = installs
+    monkeypatch.setattr(environment, "fits", lambda python, test, report=False: "good" in python)
+    assert environment.choose(root, {"VIRTUAL_ENV": "/good"}, False) == "/good/bin/python"
+    assert environment.choose(root, {"CONDA_PREFIX": "/good"}, False) == "/good/bin/python"
+    assert not made(notes)
+    assert environment.choose(root, {"VIRTUAL_ENV": "/bad"}, False) == str(root / ".venv/bin/python")
+    assert made(notes) == ["new", "install"]
+
+
+def test_fits_says_what_differs(inside, capsys):
+    assert environment.fits(sys.executable, test=True)
+    assert not environment.fits(str(Path("/usr/bin/false")), test=True, report=True)
+    assert "the active environment is not used" in capsys.readouterr().err

@@ -1,0 +1,259 @@
+"""Freshness by content: nothing is remade for a touch, a copy or a comment, and exactly what hangs on a change is."""
+
+import json
+import os
+import shutil
+import time
+
+import pytest
+from small_project import PAIR, write_notebook
+
+from lib import UserError
+from workflow import fresh, jobs, sources
+from workflow.jobs import Run
+
+VALUES = {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "bins": 10, "title": ""}
+
+
+def run_of(name="demo", **values) -> Run:
+    return Run(name, {**VALUES, **values}, cores=2)
+
+
+def finish(run: Run, verdicts) -> None:
+    """Stand in for the execution of what is to be made."""
+    for job in (verdict.job for verdict in verdicts if verdict.state == "make"):
+        outputs = job.outputs or [f"{run.figures}/tab_x.tex"]
+        found = fresh.parts(job)
+        for path in fresh.with_manifests(outputs):
+            (fresh.ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+            (fresh.ROOT / path).write_text(fresh.key(found))
+        fresh.write_record(job, found, outputs, 1.0)
+
+
+def states(run: Run, remake=()) -> dict[str, str]:
+    return {verdict.job.notebook.number: verdict.state for verdict in fresh.walk(run, remake)}
+
+
+def numbers(run: Run, remake=()) -> str:
+    """Numbers of the notebooks that are to be made."""
+    return " ".join(number for number, state in states(run, remake).items() if state == "make")
+
+
+@pytest.fixture
+def made(inside):
+    """The small project after a whole run."""
+    run = run_of()
+    finish(run, fresh.walk(run))
+    assert numbers(run) == ""
+    return inside
+
+
+def test_everything_at_first(inside):
+    assert numbers(run_of()) == "01 02 08"
+
+
+def test_touch_comment_spacing_and_markdown_remake_nothing(made):
+    for path in made.root.rglob("*"):
+        os.utime(path)
+    shutil.rmtree(made.root / ".snakemake", ignore_errors=True)
+    made.replace("lib/alpha.py", "# a comment", "# another comment\n# and one more")
+    made.replace("lib/gamma.py", "return", "\n    # why\n    return")
+    made.replace("notebooks/02_single_pass.ipynb", "# 02_single_pass", "# Another title")
+    made.replace("notebooks/02_single_pass.ipynb", "from lib.gamma import count", "# c\\nfrom lib.gamma import count")
+    made.replace("params/demo.yaml", "models:", "# a comment\nmodels:")
+    assert numbers(run_of()) == ""
+
+
+def test_copy_remakes_nothing(made, monkeypatch, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(made.root, copy)
+    for module in (fresh, jobs, sources):
+        monkeypatch.setattr(module, "ROOT", copy)
+    monkeypatch.setattr(fresh.params, "PARAMS", copy / "params")
+    assert numbers(run_of()) == ""
+
+
+@pytest.mark.parametrize(
+    "path, old, new, remade",
+    [
+        ("lib/alpha.py", "str(seed)", "str(seed + 1)", "01 02 08"),
+        ("lib/beta.py", '" ".join', '"-".join', "01 02 08"),  # imported by alpha only
+        ("lib/gamma.py", "len(text)", "len(text) + 1", "02 08"),
+        ("lib/__init__.py", "UserError(ValueError)", "UserError(Exception)", "01 02 08"),
+        ("notebooks/01_generate.ipynb", "shard 1/1", "shard 1/2", "01 02 08"),
+        ("notebooks/02_single_pass.ipynb", "' '.join", "'-'.join", "02 08"),
+        ("notebooks/08_tables.ipynb", "UERG", "UERGRg", "08"),
+        ("workflow/export.py", '"preview"', '"all"', "08"),
+        ("workflow/run.py", "import time", "import sys, time", ""),
+        ("weights/tiny/model.safetensors", "weights", "weightz", "01 02 08"),
+        ("questions.jsonl", "{}", "{} ", "01 02 08"),
+        ("params/models/tiny.yaml", "source:", "temperature: 0.5\nsource:", "01 02 08"),
+        ("params/models/other.yaml", "source:", "temperature: 0.5\nsource:", ""),
+        ("params/models/tiny.yaml", "label: Tiny", "label: Tiniest", "02 08"),  # 01 prints no label
+        ("artifacts/demo/generations/tiny__easy.parquet", "a", "b", "01 02 08"),
+        ("artifacts/demo/confidence/single_pass.json", "a", "b", "02 08"),
+        ("figures/demo/tab_x.tex", "a", "b", "08"),
+    ],
+)
+def test_a_change_remakes_what_hangs_on_it(made, path, old, new, remade):
+    made.replace(path, old, new)
+    assert numbers(run_of()) == remade
+    finish(run_of(), fresh.walk(run_of()))
+    assert numbers(run_of()) == ""
+
+
+@pytest.mark.parametrize(
+    "change, remade",
+    [({"seed": 1}, "01 02 08"), ({"bins": 20}, "02 08"), ({"title": "x"}, "08"), ({"grader": "exact"}, "")],
+)
+def test_a_parameter_remakes_what_declares_it(made, change, remade):
+    assert numbers(run_of(**change)) == remade
+
+
+def test_a_damaged_record_is_remade(made):
+    (made.root / f"artifacts/demo/jobs/01_generate__{PAIR}.json").write_text("{")
+    assert numbers(run_of()) == "01 02 08"
+
+
+def test_a_deleted_output_is_remade(made):
+    (made.root / "artifacts/demo/confidence/single_pass.parquet").unlink()
+    assert numbers(run_of()) == "02 08"
+
+
+def test_stale_outputs_are_moved_and_come_back(made):
+    path = made.root / f"artifacts/demo/generations/{PAIR}.parquet"
+    before = path.read_text()
+    assert numbers(run_of(seed=1)) == "01 02 08"
+    assert not path.exists() and not (made.root / "figures/demo/tab_x.tex").exists()
+    stale = made.root / f"artifacts/demo/stale/{before}/artifacts/demo/generations/{PAIR}.parquet"
+    assert stale.read_text() == before
+    finish(run_of(seed=1), fresh.walk(run_of(seed=1)))
+    assert path.read_text() != before
+    assert set(states(run_of()).values()) == {"restored"}
+    assert path.read_text() == before
+    assert set(states(run_of()).values()) == {"fresh"}
+
+
+def test_a_damaged_stale_output_does_not_come_back(made):
+    before = (made.root / f"artifacts/demo/generations/{PAIR}.parquet").read_text()
+    fresh.walk(run_of(seed=1))
+    (made.root / f"artifacts/demo/stale/{before}/artifacts/demo/generations/{PAIR}.parquet").write_text("x")
+    assert numbers(run_of()) == "01 02 08"
+
+
+def test_remake_makes_anew_and_keeps_the_old(made):
+    shards = made.root / f"artifacts/demo/shards/01_generate__{PAIR}-abc"
+    shards.mkdir(parents=True)
+    assert numbers(run_of(), remake=["02"]) == "02 08"
+    assert shards.exists()
+    finish(run_of(), [verdict for verdict in fresh.walk(run_of()) if verdict.job.notebook.number != "01"])
+    assert numbers(run_of(), remake=["01"]) == "01 02 08"
+    assert not shards.exists()
+    assert list(made.root.glob(f"artifacts/demo/stale/*/artifacts/demo/shards/01_generate__{PAIR}-abc"))
+
+
+def test_remake_of_what_the_run_does_not_run(made):
+    with pytest.raises(UserError, match="does not run notebook 01"):
+        fresh.walk(run_of("replay"), ["01"])
+
+
+def test_code_changes_keep(made):
+    keep = {"code_changes": "keep"}
+    made.replace("lib/alpha.py", "str(seed)", "str(seed + 1)")
+    first, *others = fresh.walk(run_of(**keep))
+    assert (first.state, first.why) == ("kept", "code lib/alpha.py")
+    assert {verdict.state for verdict in others} == {"fresh"}
+    assert numbers(run_of(seed=1, **keep)) == "01 02 08"
+    finish(run_of(**keep), fresh.walk(run_of(**keep)))
+    assert numbers(run_of(**keep), remake=["01"]) == "01 02 08"
+
+
+def test_code_changes_keep_is_for_heavy_notebooks_only(made):
+    made.replace("lib/gamma.py", "len(text)", "len(text) + 1")
+    assert numbers(run_of(code_changes="keep")) == "02 08"
+
+
+def test_shards_are_named_by_content(inside):
+    first = run_of().jobs[0], run_of(code_changes="keep").jobs[0]
+    before = [fresh.resume_key(job.run, fresh.parts(job)) for job in first]
+    inside.replace("lib/alpha.py", "str(seed)", "str(seed + 1)")
+    after = [fresh.resume_key(job.run, fresh.parts(job)) for job in first]
+    assert before[0] != after[0] and before[1] == after[1]
+
+
+def test_one_more_model_keeps_the_others(made):
+    run = run_of(models=["tiny", "other"])
+    verdicts = {verdict.job.name: verdict.state for verdict in fresh.walk(run)}
+    assert verdicts[f"01_generate__{PAIR}"] == "fresh"
+    assert verdicts["01_generate__other__easy"] == verdicts["02_single_pass"] == "make"
+
+
+def test_replay_reads_shipped_signals_and_runs_no_model(inside):
+    shipped = inside.root / f"artifacts/shipped/demo/generations/{PAIR}.parquet"
+    with pytest.raises(UserError, match="needs artifacts/shipped/demo/generations/tiny__easy.parquet"):
+        fresh.walk(run_of("replay"))
+    shipped.parent.mkdir(parents=True)
+    shipped.write_text("signals")
+    run = run_of("replay")
+    assert numbers(run) == "02 08"
+    finish(run, fresh.walk(run))
+    assert numbers(run) == ""
+    shipped.write_text("others")
+    assert numbers(run) == "02 08"
+    assert shipped.read_text() == "others"
+
+
+def test_parameters_nobody_sets_and_notebooks_without_a_cell_for_them(inside):
+    path = inside.root / "notebooks/02_single_pass.ipynb"
+    write_notebook(path, "binz = 10")
+    with pytest.raises(UserError, match="declares parameter 'binz', which no profile sets: did you mean 'bins'"):
+        run_of().jobs[1].parameters  # noqa: B018
+    content = json.loads(path.read_text())
+    content["cells"] = [cell for cell in content["cells"] if "tags" not in cell["metadata"]]
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match="exactly one cell tagged 'parameters', it has 0"):
+        run_of().jobs[1].parameters  # noqa: B018
+
+
+@pytest.mark.parametrize("line", ["a, b = 1, 2", "a = b = 1", "a = 1 + n", "import os", "a.b = 1", "a: int", "a += 1"])
+def test_parameters_are_literals(inside, line):
+    write_notebook(inside.root / "notebooks/02_single_pass.ipynb", line)
+    with pytest.raises(UserError, match="is not of the form name = literal"):
+        run_of().jobs[1].parameters  # noqa: B018
+
+
+def test_big_files_are_hashed_once(inside, monkeypatch):
+    monkeypatch.setattr(fresh, "BIG", 1)
+    path = inside.root / "weights/tiny/model.safetensors"
+    os.utime(path, (time.time() - 100, time.time() - 100))
+    first = fresh.checksum("weights/tiny/model.safetensors")
+    memory = list((inside.root / "artifacts/.checksums").iterdir())
+    assert len(memory) == 1
+    known = json.loads(memory[0].read_text())
+    memory[0].write_text(json.dumps({**known, "sha256": "remembered"}))
+    assert fresh.checksum("weights/tiny/model.safetensors") == "remembered"
+    os.utime(path)
+    assert fresh.checksum("weights/tiny/model.safetensors") == first
+    path.write_text("weightz")
+    assert fresh.checksum("weights/tiny/model.safetensors") != first
+
+
+def test_stripped_source():
+    from workflow.sources import stripped
+
+    same = "x = 1  # one\n\n# two\ny = f'{x}#' + '# three'\n", "x = 1\ny = f'{x}#'   + '# three'\n"
+    assert stripped(same[0]) == stripped(same[1])
+    assert stripped("x = '''a\n\nb'''") != stripped("x = '''a\nb'''")
+    assert stripped("f'{x}'") != stripped("f'{x} '")
+    assert stripped("if a:\n    b\nc") != stripped("if a:\n    b\n    c")
+    assert stripped("%matplotlib inline\n(") == "%matplotlib inline\n("
+
+
+def test_imports_are_followed(inside):
+    from workflow.sources import closure
+
+    assert closure(["import lib.alpha"]) == {"lib/__init__.py", "lib/alpha.py", "lib/beta.py"}
+    assert closure(["%matplotlib inline\nfrom lib import gamma, nothing"]) == {"lib/__init__.py", "lib/gamma.py"}
+    assert closure(["import json, library"]) == set()
+    (inside.root / "lib/alpha.py").write_text("def f():\n    from .gamma import count\n    from . import beta\n")
+    assert closure(["from lib.alpha import f"]) >= {"lib/beta.py", "lib/gamma.py"}

@@ -1,0 +1,124 @@
+"""Parts of one job: the kernel's retry, its surroundings, GPUs, and what is said of failures."""
+
+from contextlib import ExitStack
+
+import papermill
+import pytest
+from small_project import write
+
+from workflow import guard, notebook
+from workflow.jobs import Run
+
+
+def job_of(name="demo", gpus=0, cores=8, **values):
+    return Run(name, {"models": ["tiny"], "datasets": ["easy"], "seed": 0, **values}, cores, gpus).jobs[0]
+
+
+@pytest.fixture
+def kernel(inside, monkeypatch):
+    """papermill replaced by a list of what it should raise, try by try; the tries are counted."""
+    script, tries = [], []
+
+    def execute_notebook(*args, **kwargs):
+        tries.append(kwargs)
+        problem = script.pop(0)
+        if problem:
+            raise problem
+
+    monkeypatch.setattr(papermill, "execute_notebook", execute_notebook)
+    return script, tries
+
+
+def test_a_kernel_that_never_started_gets_one_more_try(kernel, tmp_path):
+    script, tries = kernel
+    script[:] = [RuntimeError("Kernel died before replying to kernel_info"), None]
+    notebook.execute(job_of(), tmp_path)
+    assert len(tries) == 2
+    assert tries[0]["parameters"] == {"run": "demo", "model": "tiny", "dataset": "easy", "seed": 0}
+    assert tries[0]["kernel_name"] == "python3" and tries[0]["cwd"] == "notebooks"
+    assert tries[0]["config"].KernelManager.ip.startswith(str(tmp_path))
+
+
+def test_but_not_two(kernel, tmp_path):
+    script, tries = kernel
+    script[:] = [TimeoutError("Kernel didn't respond in 120 seconds")] * 3
+    with pytest.raises(notebook.Failure, match="didn't respond"):
+        notebook.execute(job_of(), tmp_path)
+    assert len(tries) == 2
+
+
+def test_and_none_once_a_cell_has_run(kernel, tmp_path, monkeypatch):
+    script, tries = kernel
+    script[:] = [RuntimeError("odd")] * 3
+    monkeypatch.setattr(notebook, "started", lambda job: True)
+    with pytest.raises(notebook.Failure, match="odd"):
+        notebook.execute(job_of(), tmp_path)
+    assert len(tries) == 1
+
+
+def test_scratch_folders_have_short_paths(monkeypatch, tmp_path):
+    monkeypatch.setattr(notebook.tempfile, "gettempdir", lambda: str(tmp_path / ("x" * 90)))
+    folder = notebook.scratch_folder()
+    assert len(str(folder / "k-5")) < 100
+    folder.rmdir()
+
+
+def test_offline_only_if_everything_is_local(inside, tmp_path):
+    assert notebook.surroundings(job_of(), "key", tmp_path)["HF_HUB_OFFLINE"] == "1"
+    write(inside.root / "params/models/tiny.yaml", "label: Tiny\nsource: someone/tiny\n")
+    assert "HF_HUB_OFFLINE" not in notebook.surroundings(job_of(), "key", tmp_path)
+
+
+def test_threads():
+    assert job_of("demo").threads == 1
+    assert job_of("paper").threads == 8
+    assert job_of("paper", gpus=4).threads == 2
+    assert job_of("paper", models=["a", "b", "c", "d"]).threads == 2
+
+
+def test_progress_lines(capsys):
+    progress = notebook.Progress(job_of())
+    for text in ("sha", "rd 1/2: x\nother\nshard", " 2/2: y\n", "rest"):
+        progress.write(text)
+    assert [line.split('"text": ')[1][:9] for line in capsys.readouterr().out.splitlines()] == [
+        '"shard 1/',
+        '"shard 2/',
+    ]
+
+
+@pytest.fixture
+def nvidia(tmp_path, monkeypatch):
+    """A pretended nvidia-smi that lists two GPUs, one of them cut in two."""
+    tool = tmp_path / "bin/nvidia-smi"
+    write(tool, "#!/bin/sh\nprintf 'GPU 0: X (UUID: a)\\n  MIG 1g (UUID: c)\\nGPU 1: X (UUID: b)\\n'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(guard.tempfile, "gettempdir", lambda: str(tmp_path))
+
+
+def test_gpus(nvidia, monkeypatch):
+    assert guard.gpus() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert guard.gpus() == ["1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert guard.gpus() == []
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert guard.gpus() == []
+
+
+def test_each_job_takes_a_gpu_of_its_own(nvidia, monkeypatch):
+    class Waiting(Exception):
+        pass
+
+    def sleep(seconds):
+        raise Waiting
+
+    monkeypatch.setattr(guard.time, "sleep", sleep)
+    with ExitStack() as first, ExitStack() as second, ExitStack() as third:
+        assert guard.take_gpu(first, guard.gpus()) == "0"
+        assert guard.take_gpu(second, guard.gpus()) == "1"
+        with pytest.raises(Waiting):
+            guard.take_gpu(third, guard.gpus())
+        first.close()
+        assert guard.take_gpu(third, guard.gpus()) == "0"

@@ -1,0 +1,291 @@
+"""Whole runs of the small project: what the user sees, what is kept, and that nothing outlives a killed run."""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from small_project import NOTEBOOKS, PAIR, Project, build, write_notebook
+
+JOB = f"01_generate__{PAIR}"
+TICKING = """
+import time
+for i in range(600):
+    with open('ticks', 'a') as file:
+        _ = file.write('.')
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Project:
+    """The small project after ./run_all.sh, called from elsewhere, with a folder of the user's own in the way."""
+    project = Project(build(tmp_path_factory.mktemp("runs") / "a project"))
+    code, text = project.shell(cwd=project.root.parent, MPLBACKEND="agg", PYTHONPATH="/nowhere")
+    assert code == 0, text
+    project.text = text
+    return project
+
+
+def test_what_the_user_sees(finished):
+    lines = finished.text.strip().splitlines()
+    assert lines[0].startswith("demo: 3 of 3 jobs to do")
+    assert [line.split()[1] for line in lines if line.startswith("[")] == ["01_generate", "02_single_pass", "08_tables"]
+    assert any("shard 1/1: done" in line for line in lines)
+    assert lines[-2].startswith("demo: 3 made, 0 kept")
+    assert "figures/demo/" in lines[-1] and "artifacts/demo/notebooks/" in lines[-1]
+    assert "TCP" not in finished.text + finished.read("artifacts/demo/snakemake.log")
+
+
+def test_what_the_kernel_sees(finished):
+    facts = json.loads(finished.read(f"artifacts/demo/generations/{PAIR}.json"))
+    env = facts["environment"]
+    assert facts["cwd"] == str(finished.root / "notebooks")
+    assert env["PYTHONPATH"] == str(finished.root)
+    assert "inline" in env.get("MPLBACKEND", "inline")
+    for name, value in {"PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
+                        "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_TELEMETRY": "1"}.items():  # fmt: skip
+        assert env[name] == value
+    assert len(env["JOB_KEY"]) == 16
+    assert not os.path.exists(env["JUPYTER_RUNTIME_DIR"])
+
+
+def test_executed_notebooks_and_exports_are_there(finished):
+    names = {path.stem for path in (finished.root / "artifacts/demo/notebooks").iterdir()}
+    assert names == {JOB, "02_single_pass", "08_tables"}
+    executed = json.loads(finished.read(f"artifacts/demo/notebooks/{JOB}.ipynb"))
+    assert str(finished.root) not in json.dumps(executed["metadata"])
+    assert len(list((finished.root / "figures/demo").iterdir())) == 9
+
+
+def kept(project: Project, count: int = 3) -> None:
+    """A run of `project` does nothing, and fast, without Snakemake."""
+    log = project.root / "artifacts/demo/snakemake.log"
+    before, started = log.stat().st_mtime_ns, time.monotonic()
+    code, text = project.shell()
+    assert code == 0 and f"demo: 0 made, {count} kept" in text
+    assert log.stat().st_mtime_ns == before
+    assert time.monotonic() - started < 15
+
+
+def test_a_second_run_does_nothing(finished):
+    kept(finished)
+    shutil.rmtree(finished.root / ".snakemake")
+    for path in finished.root.rglob("*"):
+        os.utime(path)
+    kept(finished)
+
+
+def test_a_copy_does_nothing(finished, tmp_path):
+    copy = tmp_path / "another project"
+    shutil.copytree(finished.root, copy)
+    kept(Project(copy))
+
+
+def test_a_changed_line_remakes_what_hangs_on_it(finished, tmp_path):
+    project = Project(tmp_path / "copy")
+    shutil.copytree(finished.root, project.root)
+    project.replace("lib/gamma.py", "len(text)", "len(text) + 1")
+    for path in (project.root / "artifacts/demo/jobs").iterdir():
+        os.utime(path, (time.time() + 5000, time.time() + 5000))  # as from a machine whose clock is ahead
+    code, text = project.run()
+    assert code == 0 and "demo: 2 made, 1 kept" in text
+    assert "02_single_pass: to be made (changed: code lib/gamma.py)" in text
+    assert json.loads(project.read("figures/demo/tab_estimators.tex"))["letters"] == 12
+    assert json.loads(finished.read("figures/demo/tab_estimators.tex"))["letters"] == 11
+    assert list(project.root.glob("artifacts/demo/stale/*/figures/demo/tab_estimators.tex"))
+
+
+def test_replay_gives_the_same_tables(finished, tmp_path):
+    project = Project(tmp_path / "copy")
+    shutil.copytree(finished.root, project.root)
+    (project.root / "artifacts/shipped").mkdir()
+    os.rename(project.root / "artifacts/demo", project.root / "artifacts/shipped/demo")
+    code, text = project.run("replay")
+    assert code == 0 and "replay: 2 made, 0 kept" in text
+    for path in (finished.root / "figures/demo").iterdir():
+        assert path.read_bytes() == (project.root / "figures/replay" / path.name).read_bytes()
+
+
+# ---- mistakes and failures -------------------------------------------------------------------------------
+
+
+def with_cell(project: Project, name: str, source: str) -> None:
+    """Put a cell in a notebook, after its parameters."""
+    parameters, *code = NOTEBOOKS[name]
+    write_notebook(project.root / f"notebooks/{name}.ipynb", parameters, source, *code)
+
+
+@pytest.mark.parametrize(
+    "source, code, line",
+    [
+        (
+            "x = 1\nraise KeyError('what')",
+            1,
+            f"run_all.sh: artifacts/demo/notebooks/{JOB}.ipynb failed in cell [3] `x = 1`: KeyError: 'what'",
+        ),
+        ("from lib import UserError\nraise UserError('mend this')", 2, "run_all.sh: mend this"),
+        (
+            "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+            1,
+            f"run_all.sh: artifacts/demo/notebooks/{JOB}.ipynb: the kernel died in the cell `import os, signal`",
+        ),
+        (
+            "raise SystemExit(0)",
+            2,
+            "run_all.sh: notebooks/01_generate.ipynb ended without having written artifacts/demo/generations/",
+        ),
+    ],
+)
+def test_a_failing_cell(project, source, code, line):
+    with_cell(project, "01_generate", source)
+    found, text = project.run()
+    lines = text.strip().splitlines()
+    assert found == code
+    assert lines[-1].startswith(line)
+    assert "Traceback" not in text
+    assert source.splitlines()[-1] in "".join(
+        "".join(cell["source"]) for cell in json.loads(project.read(f"artifacts/demo/notebooks/{JOB}.ipynb"))["cells"]
+    )
+    assert not (project.root / f"artifacts/demo/jobs/{JOB}.json").exists()
+    assert not (project.root / "artifacts/demo/notebooks/02_single_pass.ipynb").exists()
+
+
+def test_a_missing_target_is_one_line_and_only_that_job_is_repeated(project):
+    project.replace("notebooks/08_tables.ipynb", "in TARGETS", "in TARGETS[1:]")
+    code, text = project.run()
+    assert code == 2
+    assert text.strip().splitlines()[-1] == "run_all.sh: no output has the target tab_result_estimation"
+    assert not (project.root / "figures/demo").exists()
+    project.replace("notebooks/08_tables.ipynb", "in TARGETS[1:]", "in TARGETS")
+    code, text = project.run()
+    assert code == 0 and "demo: 1 made, 2 kept" in text
+
+
+@pytest.mark.parametrize(
+    "path, content, line",
+    [
+        ("params/demo.yaml", "models: [tiny]\ndatasets: [easy]\nbinz: 3\n", "did you mean 'bins'"),
+        ("params/demo.yaml", "models: [tinny]\ndatasets: [easy]\n", "did you mean 'tiny'"),
+        ("params/models/tiny.yaml", "label: x\nsource: y\ntemprature: 1\n", "did you mean 'temperature'"),
+        ("params/models/a__b.yaml", "label: x\nsource: y\n", "use letters, digits"),
+        ("params/datasets/easy.yaml", "label: x\n", "is missing"),
+        ("notebooks/02_single_pass.ipynb", "{", "cannot be read as a notebook"),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_line_before_any_work(project, path, content, line):
+    (project.root / path).write_text(content)
+    code, text = project.run("demo", "--models", "a__b") if "__" in path else project.run()
+    assert code == 2 and line in text and len(text.strip().splitlines()) == 1
+    assert not (project.root / "artifacts/demo/jobs").exists()
+
+
+def test_a_broken_schedule_is_one_line(project):
+    with open(project.root / "workflow/Snakefile", "a") as file:
+        file.write("\nnonsense nonsense\n")
+    code, text = project.run()
+    assert code == 1 and "see artifacts/demo/snakemake.log: " in text.strip().splitlines()[-1]
+
+
+# ---- two runs, and killed ones ---------------------------------------------------------------------------
+
+
+def test_a_second_run_at_the_same_time_is_refused(project):
+    lock = project.root / "artifacts/demo/.lock"
+    lock.parent.mkdir(parents=True)
+    with open(lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(str(os.getpid()))
+        file.flush()
+        code, text = project.run()
+    assert code == 2
+    assert text.strip() == f"run_all.sh: run 'demo' is going on already, in process {os.getpid()}"
+
+
+def family(project: Project) -> list[psutil.Process]:
+    """Processes that work for the project, kernels included."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd().startswith(str(project.root)) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def until(condition, seconds: float = 60) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+
+
+def ticking(project: Project) -> subprocess.Popen:
+    """Start a run whose first notebook writes on and on; returns once it does."""
+    with_cell(project, "01_generate", TICKING)
+    process = project.start()
+    until((project.root / "notebooks/ticks").exists)
+    return process
+
+
+@pytest.mark.parametrize("victim", ["workflow.run", "snakemake", "workflow.notebook"])
+def test_nothing_outlives_kill_9(project, victim):
+    process = ticking(project)
+    (target,) = [one for one in family(project) if victim in one.cmdline() and "-c" not in one.cmdline()]
+    target.kill()
+    until(lambda: not family(project) or victim == "workflow.notebook" and process.poll() is not None, 30)
+    until(lambda: not family(project), 10)
+    ticks = (project.root / "notebooks/ticks").stat().st_size
+    time.sleep(1)
+    assert (project.root / "notebooks/ticks").stat().st_size == ticks
+    text, _ = process.communicate(timeout=30)
+    assert process.returncode in ((-9,) if victim == "workflow.run" else (1,)), text
+    if victim == "workflow.run":  # and the next run goes on at once
+        with_cell(project, "01_generate", "pass")
+        code, text = project.run()
+        assert code == 0 and "3 made" in text
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_run_ends_in_good_order(project, number, code):
+    process = ticking(project)
+    process.send_signal(number)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == code, text
+    assert text.strip().splitlines()[-1] == "run_all.sh: stopped; the same command goes on from here"
+    until(lambda: not family(project), 5)
+
+
+def test_a_job_by_hand_that_runs_already(inside, monkeypatch):
+    from lib import UserError
+    from workflow import guard
+    from workflow.jobs import Run
+
+    job = Run("demo", {"models": ["tiny"], "datasets": ["easy"]}).jobs[0]
+    with guard.job_lock(job), pytest.raises(UserError, match="is running already"), guard.job_lock(job, patience=0):
+        pass
+
+
+def test_a_kernel_left_behind_is_killed_before_its_job_starts_again(inside):
+    from workflow import guard
+    from workflow.jobs import Run
+
+    orphan = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    job = Run("demo", {"models": ["tiny"], "datasets": ["easy"]}).jobs[0]
+    path = inside.root / f"artifacts/demo/jobs/.{job.name}.lock"
+    path.parent.mkdir(parents=True)
+    born = psutil.Process(orphan.pid).create_time()
+    path.write_text(json.dumps([[orphan.pid, born], [other.pid, born - 100]]))  # the second: its id was used again
+    with guard.job_lock(job):
+        assert orphan.wait(5) == -signal.SIGKILL
+        assert other.poll() is None
+    other.kill()
+    other.wait()

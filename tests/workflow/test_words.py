@@ -1,0 +1,92 @@
+"""A wrong word: one line that names the nearest right one, exit code 2, nothing run, nothing installed."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+from small_project import ROOT
+
+from workflow import words
+
+
+@pytest.mark.parametrize(
+    "line, hint",
+    [
+        ("dmo", "unknown profile or verb 'dmo': did you mean 'demo'?"),
+        ("repaly", "did you mean 'replay'?"),
+        ("published", "unknown profile or verb 'published'"),
+        ("--model tiny", "unknown option '--model': did you mean '--models'?"),
+        ("demo --models tinny", "unknown model 'tinny': did you mean 'tiny'?"),
+        ("demo --only tiny othr", "unknown model 'othr': did you mean 'other'?"),
+        ("demo --datasets eazy", "unknown dataset 'eazy': did you mean 'easy'?"),
+        ("demo --datasets qqqq", "unknown dataset 'qqqq': there is: easy"),
+        ("demo --remake 09", "unknown notebook '09'"),
+        ("demo --cores none", "--cores takes a whole number from 1 up, not 'none'"),
+        ("demo --cores 0", "--cores takes a whole number from 1 up, not '0'"),
+        ("demo replay", "one profile or verb at a time: 'replay' is one too many"),
+        ("--models tiny demo", "'demo' is no model: the profile or verb comes before the options"),
+        ("demo --models", "argument --models: expected at least one argument"),
+        ("lab --cores 2", "lab takes no --cores; its own options come after --"),
+        ("demo -- --port 1", "only lab and test take words after --"),
+    ],
+)
+def test_a_wrong_word_is_one_line(project, line, hint):
+    code, text = project.shell(*line.split(), PATH="/usr/bin:/bin:" + sys.prefix + "/bin")
+    assert code == 2
+    assert hint in text
+    assert len(text.strip().splitlines()) == 1
+    assert not (project.root / "artifacts").exists()
+
+
+def test_a_wrong_word_installs_nothing(project):
+    done = subprocess.run(
+        [str(project.root / "run_all.sh"), "demmo"],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env={"PATH": "/usr/bin:/bin"},
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert not (project.root / ".venv").exists() and not (project.root / ".venv.lock").exists()
+
+
+@pytest.mark.parametrize(
+    "line, verb", [("", "demo"), ("replay", "replay"), ("lab -- --no-browser", "lab"), ("test -- -k x", "test")]
+)
+def test_right_words(project, line, verb):
+    found = words.check(line.split(), project.root)
+    assert found.verb == verb
+    assert found.rest == (line.split("-- ")[1].split() if "-- " in line else [])
+
+
+def test_options(project):
+    line = "demo --only tiny --models other --datasets easy --remake 1 02_single_pass --cores=3"
+    found = words.check(line.split(), project.root)
+    assert (found.only, found.models, found.datasets) == (["tiny"], ["other"], ["easy"])
+    assert (found.remake, found.cores) == (["01", "02"], 3)
+
+
+def test_help_fits_a_screen():
+    done = subprocess.run([str(ROOT / "run_all.sh"), "help"], capture_output=True, text=True)
+    lines = done.stdout.rstrip("\n").split("\n")
+    assert done.returncode == 0 and len(lines) <= 24 and max(map(len, lines)) <= 80
+    for word in (*words.VERBS, "demo", *words.OPTIONS[:-1]):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize("name", ["words.py", "environment.py"])
+def test_bootstrap_is_standard_library_and_old_syntax(name):
+    source = (ROOT / "workflow" / name).read_text()
+    tree = ast.parse(source, feature_version=(3, 8))
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert {one.split(".")[0] for one in names} <= sys.stdlib_module_names
+
+
+def test_shell_script_is_old_bash():
+    source = (ROOT / "run_all.sh").read_text()
+    for newer in ("mapfile", "readarray", "declare -A", "${verb,,}", "readlink -f", "setsid", "timeout "):
+        assert newer not in source
+    assert subprocess.run(["bash", "-n", str(ROOT / "run_all.sh")]).returncode == 0

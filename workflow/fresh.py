@@ -1,0 +1,244 @@
+"""What of a run is still valid.
+
+An output is fresh when the key of its job is unchanged. The key holds contents only (parameters that the
+notebook declares, model and dataset files, checksums of inputs, code without comments), never file times or
+revisions: a clone, a copy or `touch` remakes nothing. What is no longer fresh is moved, never deleted, to
+artifacts/<run>/stale/<key>/, and comes back from there if the old key does.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lib import ROOT, UserError, params
+from workflow.jobs import Job, Run, write_json
+from workflow.sources import closure, code_cells, stripped
+
+NEW = "not made yet"
+BIG = 64e6  # bytes: checksums of larger files are remembered
+
+# ---- keys --------------------------------------------------------------------------------------------------
+
+
+def parts(job: Job) -> dict[str, object]:
+    """All that a job's outputs hang on, by name: 'parameter bins', 'model x', 'input ...', 'code ...'."""
+    values = job.parameters
+    found: dict[str, object] = {f"parameter {name}": value for name, value in values.items()}
+    for kind, load in (("model", params.load_model), ("dataset", params.load_dataset)):
+        for name in mentioned(values, kind):
+            content = load(name).model_dump(mode="json")
+            if job.notebook.heavy:
+                content.pop("label", None)  # only tables print it
+                places = [content.get("source"), content.get("split_ids")]
+                found |= {f"file {path}": checksum(path) for path in local_files(places)}
+            found[f"{kind} {name}"] = content
+    found |= {f"input {path}": checksum(path) for path in job.inputs}
+    code = code_cells(job.notebook.path)
+    found[f"code {job.notebook.path}"] = digest(*map(stripped, code))
+    modules = closure(code) | ({"workflow/export.py"} if job.notebook.exports else set())
+    found |= {f"code {path}": digest(stripped((ROOT / path).read_text(encoding="utf-8"))) for path in modules}
+    return found
+
+
+def key(found: dict[str, object]) -> str:
+    return digest(json.dumps(found, sort_keys=True, allow_nan=False))
+
+
+def resume_key(run: Run, found: dict[str, object]) -> str:
+    """Names unfinished shards: where outputs survive a change of code, so do these."""
+    keep = run.values.get("code_changes") == "keep"
+    return key({name: value for name, value in found.items() if not (keep and name.startswith("code "))})[:16]
+
+
+def digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+def mentioned(values: dict, kind: str) -> list[str]:
+    """Names of models (or datasets) among the parameters: model, models, bin_models, trajectory_model, ..."""
+    names: dict[str, None] = {}
+    for parameter, value in values.items():
+        if parameter.removesuffix("s").split("_")[-1] == kind:
+            names |= dict.fromkeys([value] if isinstance(value, str) else value or [])
+    return list(names)
+
+
+def local_files(source: object) -> list[str]:
+    """Every file of a local source (a path, or a mapping or list of paths); none for a name on the hub."""
+    if isinstance(source, dict):
+        source = list(source.values())
+    if isinstance(source, (list, tuple)):
+        return [path for one in source for path in local_files(one)]
+    place = ROOT / str(source)
+    if place.is_file():
+        return [str(source)]
+    if not source or not place.is_dir():
+        return []
+    found = (path for path in place.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return sorted(f"{source}/{path.relative_to(place).as_posix()}" for path in found)
+
+
+def is_local(job: Job) -> bool:
+    """Whether model and dataset of a job lie in local files, so that nothing need be asked of the hub."""
+    values = job.parameters
+    sources = [params.load_model(name).source for name in mentioned(values, "model")]
+    sources += [params.load_dataset(name).source for name in mentioned(values, "dataset")]
+    return all(local_files(source) for source in sources)
+
+
+# ---- checksums ---------------------------------------------------------------------------------------------
+
+
+def checksum(path: str) -> str | None:
+    """SHA-256 of a file below the root, None where there is none; that of a big file is remembered."""
+    place = ROOT / path
+    if not place.is_file():
+        return None
+    state = place.stat()
+    if state.st_size < BIG:
+        return hashlib.sha256(place.read_bytes()).hexdigest()
+    memory = ROOT / "artifacts" / ".checksums" / digest(str(place))
+    identity = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
+    if memory.exists():
+        known = json.loads(memory.read_text())
+        if known["identity"] == identity:
+            return known["sha256"]
+    with open(place, "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if time.time() - state.st_mtime > 2:  # file times are coarse: a later write could bear the same one
+        write_json(memory, {"identity": identity, "sha256": found})
+    return found
+
+
+# ---- records, and what they say ----------------------------------------------------------------------------
+
+
+def read_record(path: Path) -> dict | None:
+    """What a finished job left; None if it did not finish (or the file is damaged)."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return record if {"key", "parts", "outputs"} <= record.keys() else None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def with_manifests(paths: Iterable[str]) -> list[str]:
+    """Each parquet file followed by its manifest."""
+    found = []
+    for path in paths:
+        found += [path, path.removesuffix(".parquet") + ".json"] if path.endswith(".parquet") else [path]
+    return found
+
+
+def write_record(job: Job, found: dict[str, object], outputs: Iterable[str], seconds: float) -> None:
+    """The record of a finished job: its key, what the key was made of, and checksums of all that it wrote."""
+    sums = {path: checksum(path) for path in with_manifests(outputs)}
+    missing = [path for path, value in sums.items() if value is None]
+    if missing:
+        raise UserError(f"{job.notebook.path} ended without having written {missing[0]}")
+    record = {"key": key(found), "parts": found, "outputs": sums, "seconds": round(seconds, 3)}
+    write_json(ROOT / job.record, record)
+
+
+def differences(record: dict, found: dict[str, object]) -> list[str]:
+    """Names of the parts that changed."""
+    old, new, nothing = record["parts"], json.loads(json.dumps(found)), object()
+    return sorted(name for name in old | new if old.get(name, nothing) != new.get(name, nothing))
+
+
+def whole(record: dict) -> bool:
+    return all(checksum(path) == value for path, value in record["outputs"].items())
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`state`: fresh, kept (though code changed), restored (from stale) or make; `why`: a few words."""
+
+    job: Job
+    state: str
+    why: str = ""
+
+
+def walk(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
+    """Verdict on each job, upstream first. Moves what is stale away, and back what is valid again.
+
+    `remake` holds numbers of notebooks whose outputs are to be made anew.
+    """
+    remake = set(remake)
+    unknown = remake - {job.notebook.number for job in run.jobs}
+    if unknown:
+        raise UserError(f"run '{run.name}' does not run notebook {min(unknown)}: nothing to remake")
+    verdicts: dict[Job, Verdict] = {}
+    for job in run.jobs:
+        verdicts[job] = judge(job, [verdicts[up] for up in job.upstream], job.notebook.number in remake)
+    return list(verdicts.values())
+
+
+def judge(job: Job, upstream: list[Verdict], remake: bool) -> Verdict:
+    """One job's verdict, given those upstream."""
+    record = read_record(ROOT / job.record)
+    waits = [verdict.job for verdict in upstream if verdict.state == "make"]
+    if remake or waits:
+        retire(job, record, shards=remake)
+        why = "asked for" if remake else f"follows {waits[0].notebook.name}" if record else NEW
+        return Verdict(job, "make", why)
+    absent = [path for path in job.inputs if not (ROOT / path).is_file()]
+    if absent:
+        raise UserError(f"{job.notebook.name} needs {absent[0]}, which is not there")
+    found = parts(job)
+    if record and whole(record):
+        changed = differences(record, found)
+        if not changed:
+            return Verdict(job, "fresh")
+        only_code = all(name.startswith("code ") for name in changed)
+        if only_code and job.notebook.heavy and job.run.values.get("code_changes") == "keep":
+            return Verdict(job, "kept", ", ".join(changed))
+        why = "changed: " + ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
+    else:
+        why = "its outputs are not as they were written" if record else NEW
+    retire(job, record)
+    if restore(job, key(found)):
+        return Verdict(job, "restored", why)
+    return Verdict(job, "make", why)
+
+
+def retire(job: Job, record: dict | None, shards: bool = False) -> None:
+    """Move record and outputs (and shards, if it is to start anew) to artifacts/<run>/stale/<key>/."""
+    paths = list(record["outputs"]) if record else with_manifests(job.outputs)
+    paths.append(job.record)
+    if shards:
+        folder = ROOT / job.run.folder / "shards"
+        paths += [path.relative_to(ROOT).as_posix() for path in folder.glob(f"{job.name}-*")]
+    paths = [path for path in paths if (ROOT / path).exists()]
+    if not paths:
+        return
+    stale = ROOT / job.run.folder / "stale" / (record["key"] if record else f"unfinished-{job.name}")
+    while stale.exists():
+        stale = stale.with_name(stale.name + "-again")
+    for path in paths:
+        (stale / path).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(ROOT / path, stale / path)
+
+
+def restore(job: Job, wanted: str) -> bool:
+    """Bring back from stale what was made under the very same key, if it is still whole."""
+    stale = ROOT / job.run.folder / "stale" / wanted
+    record = read_record(stale / job.record)
+    if not record or record["key"] != wanted:
+        return False
+    for path in [*record["outputs"], job.record]:
+        if not (stale / path).is_file():
+            return False
+    for path in [*record["outputs"], job.record]:
+        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(stale / path, ROOT / path)
+    if not whole(record):
+        retire(job, None)
+        return False
+    shutil.rmtree(stale)
+    return True

@@ -1,0 +1,175 @@
+"""The workflow as a table: which notebook runs for what, what it reads and what it writes.
+
+A row of NOTEBOOKS is a notebook; a run (a profile after the options of the command line) turns rows into
+jobs, one per (model, dataset) or one over all. The Snakefile, freshness and execution derive from here.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from lib import ROOT, UserError, nearest
+from workflow.sources import declared_parameters
+
+REPLAY = "replay"
+SHIPPED = "artifacts/shipped/demo"
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """One row. `writes` are paths below artifacts/<run>/; a parquet file brings its manifest (.json) along.
+
+    `heavy` notebooks run a model: once per (model, dataset), on a GPU where there is one. Their outputs hang
+    on the files of model and dataset, survive a change of code where the profile says so, and are shipped for
+    the replay, which does not run them. `exports` ones carry what goes into the paper (workflow/export.py).
+    """
+
+    name: str
+    heavy: bool = False
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    exports: bool = False
+
+    @property
+    def number(self) -> str:
+        return self.name[:2]
+
+    @property
+    def path(self) -> str:
+        return f"notebooks/{self.name}.ipynb"
+
+
+NOTEBOOKS = (
+    Notebook("01_generate", heavy=True, writes=("generations/{model}__{dataset}.parquet",)),
+    Notebook("02_single_pass", reads=("01_generate",), writes=("confidence/single_pass.parquet",)),
+    Notebook("08_tables", reads=("01_generate", "02_single_pass"), exports=True),
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: its name (folder below artifacts/ and figures/), resolved parameters, cores and GPUs."""
+
+    name: str
+    values: dict = field(hash=False)
+    cores: int = 1
+    gpus: int = 0
+
+    @property
+    def folder(self) -> str:
+        return f"artifacts/{self.name}"
+
+    @property
+    def figures(self) -> str:
+        return f"figures/{self.name}"
+
+    @cached_property
+    def jobs(self) -> tuple["Job", ...]:
+        """Every job of the run, upstream first."""
+        pairs = [(model, dataset) for model in self.values["models"] for dataset in self.values["datasets"]]
+        return tuple(
+            Job(self, notebook, *pair)
+            for notebook in NOTEBOOKS
+            if not (notebook.heavy and self.name == REPLAY)
+            for pair in (pairs if notebook.heavy else [("", "")])
+        )
+
+    def job(self, name: str) -> "Job":
+        found = {job.name: job for job in self.jobs}
+        if name not in found:
+            raise UserError(f"run '{self.name}' has no job '{name}': {nearest(name, found)}")
+        return found[name]
+
+    def save(self) -> None:
+        write_json(ROOT / self.folder / "run.json", asdict(self))
+
+    @staticmethod
+    def load(name: str) -> "Run":
+        return Run(**json.loads((ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8")))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One notebook of one run, for one (model, dataset) or over all pairs. Paths are relative to the root."""
+
+    run: Run = field(repr=False)
+    notebook: Notebook
+    model: str = ""
+    dataset: str = ""
+
+    @property
+    def name(self) -> str:
+        return "__".join(part for part in (self.notebook.name, self.model, self.dataset) if part)
+
+    @property
+    def title(self) -> str:
+        return " ".join(part for part in (self.notebook.name, self.model, self.dataset) if part)
+
+    @property
+    def record(self) -> str:
+        return f"{self.run.folder}/jobs/{self.name}.json"
+
+    @property
+    def executed(self) -> str:
+        return f"{self.run.folder}/notebooks/{self.name}.ipynb"
+
+    @property
+    def threads(self) -> int:
+        """One for a job of the demo, whose results must not depend on the machine; else cores are shared."""
+        if not self.notebook.heavy or self.run.name == "demo":
+            return 1
+        side_by_side = self.run.gpus or sum(job.notebook == self.notebook for job in self.run.jobs)
+        return max(1, self.run.cores // side_by_side)
+
+    @property
+    def upstream(self) -> list["Job"]:
+        """Jobs whose outputs this one reads, those of the same pair if it works on one."""
+        return [
+            job
+            for job in self.run.jobs
+            if job.notebook.name in self.notebook.reads
+            and (not self.model or not job.model or (job.model, job.dataset) == (self.model, self.dataset))
+        ]
+
+    @property
+    def outputs(self) -> list[str]:
+        """Files that the notebook itself must have written."""
+        return [f"{self.run.folder}/{path.format(**vars(self))}" for path in self.notebook.writes]
+
+    @property
+    def inputs(self) -> list[str]:
+        """Artifacts that it reads: from jobs upstream, or shipped ones in a replay."""
+        paths = [path for job in self.upstream for path in job.outputs]
+        if self.run.name == REPLAY:
+            pairs = [(m, d) for m in self.run.values["models"] for d in self.run.values["datasets"]]
+            paths += [
+                f"{SHIPPED}/{path.format(model=model, dataset=dataset)}"
+                for row in NOTEBOOKS
+                if row.heavy and row.name in self.notebook.reads
+                for model, dataset in pairs
+                for path in row.writes
+            ]
+        return paths
+
+    @property
+    def parameters(self) -> dict:
+        """Value of each parameter that the notebook declares; UserError for one that nobody sets."""
+        known = {**self.run.values, "run": self.run.name}
+        if self.model:
+            known |= {"model": self.model, "dataset": self.dataset}
+        declared = declared_parameters(self.notebook.path)
+        for name in declared:
+            if name not in known:
+                hint = nearest(name, known)
+                raise UserError(f"{self.notebook.path} declares parameter '{name}', which no profile sets: {hint}")
+        return {name: known[name] for name in declared}
+
+
+def write_json(path: Path, content: object) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(scratch, path)

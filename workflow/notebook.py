@@ -1,0 +1,191 @@
+"""One job: a notebook executed by papermill, in a kernel of its own, and recorded.
+
+`python -m workflow.notebook RUN JOB`, as the Snakefile calls it. Lines on stdout that begin with @@ are
+events for the runner. The job holds a lock, watches the processes that started it, and ends with its kernel
+when one of them is gone: else kill -9 would leave a kernel that writes on (guard.py).
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from lib import ROOT, UserError
+from workflow import fresh
+from workflow.guard import MARK, gpus, job_lock, take_gpu, watch
+from workflow.jobs import Job, Run
+from workflow.sources import cells
+
+
+class Failure(Exception):
+    """A job that did not succeed: one line for the user, and the exit code that it deserves."""
+
+    def __init__(self, text: str, code: int = 1):
+        super().__init__(text)
+        self.code = code
+
+
+def tell(job: Job, event: str, **facts) -> None:
+    """One event for run.py: start, progress, end or fail."""
+    print(MARK + json.dumps({"job": job.name, "event": event, **facts}), flush=True)
+
+
+def surroundings(job: Job, key: str, scratch: Path) -> dict[str, str]:
+    """Environment variables of the kernel."""
+    threads = {f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"} if fresh.is_local(job) else {}
+    return {
+        **threads,
+        **offline,
+        "JOB_KEY": key,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONHASHSEED": "0",
+        "PYTHONUTF8": "1",
+        "SOURCE_DATE_EPOCH": "0",  # the same date in every PDF
+        "TOKENIZERS_PARALLELISM": "false",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "TQDM_DISABLE": "1",
+        "JUPYTER_PREFER_ENV_PATH": "1",
+        "JUPYTER_RUNTIME_DIR": str(scratch),
+        "IPYTHONDIR": str(scratch / "ipython"),  # not the user's start-up files
+    }
+
+
+def scratch_folder() -> Path:
+    """A folder of the job's own with a path short enough for sockets (104 bytes on macOS)."""
+    place = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix="job", dir=place if len(place.encode()) < 70 else "/tmp"))
+
+
+class Progress:
+    """A file that papermill writes the stdout of cells to: lines that begin with 'shard' become events."""
+
+    def __init__(self, job: Job):
+        self.job, self.rest = job, ""
+
+    def write(self, text: str) -> None:
+        *lines, self.rest = (self.rest + text).split("\n")
+        for line in lines:
+            if line.startswith("shard"):
+                tell(self.job, "progress", text=line.strip())
+
+    def flush(self) -> None:
+        pass
+
+
+def execute(job: Job, scratch: Path) -> None:
+    """Run the notebook; Failure if a cell fails or the kernel dies. One retry if the kernel never started."""
+    from nbclient.exceptions import DeadKernelError
+    from papermill import execute_notebook
+    from papermill.exceptions import PapermillExecutionError
+    from traitlets.config import Config
+
+    config = Config({"KernelManager": {"transport": "ipc", "ip": str(scratch / "k")}})
+    (ROOT / job.executed).unlink(missing_ok=True)
+    for last in (False, True):
+        try:
+            execute_notebook(
+                job.notebook.path,
+                job.executed,
+                parameters=job.parameters,
+                kernel_name="python3",
+                cwd="notebooks",
+                progress_bar=False,
+                stdout_file=Progress(job),
+                start_timeout=120,
+                config=config,
+            )
+            return
+        except PapermillExecutionError as error:
+            raise cell_failure(job, error) from None
+        except DeadKernelError:
+            raise dead_kernel(job) from None
+        except (RuntimeError, TimeoutError, OSError) as error:
+            if last or started(job):
+                raise Failure(f"{job.title}: {first_line(str(error)) or type(error).__name__}") from error
+
+
+def executed_cells(job: Job) -> list[dict]:
+    """Code cells of the executed notebook, as far as it was saved."""
+    with suppress(UserError):
+        return [cell for cell in cells(job.executed) if cell["cell_type"] == "code"]
+    return []
+
+
+def started(job: Job) -> bool:
+    return any(cell.get("execution_count") for cell in executed_cells(job))
+
+
+def first_line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[0].strip()[:500]
+
+
+def cell_failure(job: Job, error) -> Failure:
+    """The line for a cell that raised; a UserError speaks for itself."""
+    if error.ename == "UserError":
+        return Failure(first_line(error.evalue), code=2)
+    place = f"cell [{error.exec_count}] `{first_line(error.source)}`"
+    return Failure(f"{job.executed} failed in {place}: {error.ename}: {first_line(error.evalue)}")
+
+
+def dead_kernel(job: Job) -> Failure:
+    """The line for a kernel that vanished, which nearly always means that memory ran out."""
+    times = [cell for cell in executed_cells(job) if cell["metadata"].get("papermill", {}).get("start_time")]
+    place = f" in the cell `{first_line(''.join(times[-1]['source']))}`" if times else ""
+    return Failure(
+        f"{job.executed}: the kernel died{place}, most likely for want of memory: make batch_tokens in the "
+        "profile smaller, or use --cores 1, so that one notebook runs at a time"
+    )
+
+
+def run_job(job: Job, scratch: Path) -> None:
+    """Execute, export, record; then drop the shards that the outputs were put together from."""
+    started_at = time.monotonic()
+    found = fresh.parts(job)
+    key = fresh.resume_key(job.run, found)
+    tell(job, "start")
+    with ExitStack() as stack:
+        os.environ.update(surroundings(job, key, scratch))
+        os.environ.pop("MPLBACKEND", None)  # the kernel shows figures inline
+        if job.notebook.heavy and job.run.gpus:
+            os.environ["CUDA_VISIBLE_DEVICES"] = take_gpu(stack, gpus())
+        (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
+        execute(job, scratch)
+    outputs = job.outputs
+    if job.notebook.exports:
+        from workflow.export import export
+
+        names = export(ROOT / job.executed, ROOT / job.run.figures)
+        outputs = outputs + [f"{job.run.figures}/{name}" for name in names]
+    seconds = time.monotonic() - started_at
+    fresh.write_record(job, found, outputs, seconds)
+    for folder in (ROOT / job.run.folder / "shards").glob(f"*-{key}"):
+        shutil.rmtree(folder, ignore_errors=True)
+    tell(job, "end", seconds=seconds)
+
+
+def main(argv: list[str]) -> int:
+    os.chdir(ROOT)
+    job = Run.load(argv[0]).job(argv[1])
+    scratch = scratch_folder()
+    try:
+        with job_lock(job) as lock:
+            watch(scratch, lock)
+            run_job(job, scratch)
+        return 0
+    except (UserError, Failure) as problem:
+        code = getattr(problem, "code", 2)
+        tell(job, "fail", text=str(problem), code=code)
+        return code
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

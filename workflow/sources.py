@@ -1,0 +1,102 @@
+"""Reading code without running it: the cells of a notebook, and what they import."""
+
+import ast
+import io
+import json
+import tokenize
+from collections.abc import Iterable
+
+from lib import ROOT, UserError
+
+
+def cells(path: str) -> list[dict]:
+    try:
+        return json.loads((ROOT / path).read_text(encoding="utf-8"))["cells"]
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{path} cannot be read as a notebook: {error}") from None
+
+
+def is_parameters(cell: dict) -> bool:
+    return "parameters" in cell.get("metadata", {}).get("tags", [])
+
+
+def code_cells(path: str) -> list[str]:
+    """Sources of the code cells; the parameters cell is left out, as every value there is replaced."""
+    code = [cell for cell in cells(path) if cell["cell_type"] == "code" and not is_parameters(cell)]
+    return ["".join(cell["source"]) for cell in code]
+
+
+def declared_parameters(path: str) -> list[str]:
+    """Names assigned in the one cell tagged `parameters`, which may hold nothing but `name = literal` lines."""
+    tagged = [cell for cell in cells(path) if is_parameters(cell)]
+    if len(tagged) != 1:
+        raise UserError(f"{path} needs exactly one cell tagged 'parameters', it has {len(tagged)}")
+    names = []
+    for statement in ast.parse("".join(tagged[0]["source"])).body:
+        try:
+            (target,) = [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets
+            ast.literal_eval(statement.value)
+            names.append(target.id)
+        except (AttributeError, ValueError):  # no assignment, or of more than a name, or of more than a literal
+            line = ast.unparse(statement).splitlines()[0]
+            raise UserError(f"{path}: '{line}' in the parameters cell is not of the form name = literal") from None
+    return names
+
+
+def stripped(source: str) -> str:
+    """Python source without comments, blank lines and spacing; source that is not Python (magics) as it is.
+
+    An f-string is one token before Python 3.12 and several after; taken whole, so that the key is the same.
+    """
+    lines, kept, depth, start = source.splitlines(keepends=True), [], 0, (1, 0)
+    opening, closing = getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_END", -1)
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == opening:
+                start = token.start if depth == 0 else start
+                depth += 1
+            elif token.type == closing:
+                depth -= 1
+                kept += [between(lines, start, token.end)] if depth == 0 else []
+            elif depth == 0 and token.type not in (tokenize.COMMENT, tokenize.NL):
+                kept.append(token.string)
+    except (tokenize.TokenError, SyntaxError):
+        return source
+    return "\0".join(kept)
+
+
+def between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
+    """Text from one (row, column) to another."""
+    rows = lines[start[0] - 1 : end[0]]
+    rows[-1] = rows[-1][: end[1]]
+    rows[0] = rows[0][start[1] :]
+    return "".join(rows)
+
+
+def closure(sources: Iterable[str]) -> set[str]:
+    """Files of `lib` that these sources import, and those that they import, and so on."""
+    found: set[str] = set()
+    waiting = [("", source) for source in sources]
+    while waiting:
+        for module in imported(*waiting.pop()):
+            for path in (f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/__init__.py"):
+                if path not in found and (ROOT / path).is_file():
+                    found.add(path)
+                    package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
+                    waiting.append((package, (ROOT / path).read_text(encoding="utf-8")))
+    return found
+
+
+def imported(package: str, source: str) -> set[str]:
+    """Dotted names below `lib` that a source imports, with their packages; some may be mere attributes."""
+    code = "\n".join("" if line.lstrip()[:1] in ("%", "!") else line for line in source.splitlines())
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    whole = {".".join(name.split(".")[: i + 1]) for name in names for i in range(name.count(".") + 1)}
+    return {name for name in whole if name.split(".")[0] == "lib"}

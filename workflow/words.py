@@ -1,0 +1,142 @@
+"""The words of the command line, checked with the standard library alone and before anything is installed.
+
+`python3 workflow/words.py WORDS...` prints the verb (a profile counts as one) or the help, and exits 0; a
+wrong word is one line on stderr that names the nearest right one, and exit code 2. Python 3.8 is enough.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DEFAULT = "demo"
+VERBS = ("replay", "lab", "test", "help")
+OPTIONS = ("--models", "--only", "--datasets", "--remake", "--cores", "--help")
+HELP = """\
+./run_all.sh [PROFILE] [OPTIONS]   makes what is missing or out of date
+
+  demo            the default: small shipped models, on any laptop, in minutes
+  PROFILE         the same with another file of params/: {profiles}
+  replay          tables and figures again from shipped signals, without a model
+  lab             JupyterLab on the notebooks; its own options after --
+  test            linters, types and tests; options of pytest after --
+  help            this page
+
+  --models A B    these models too, beside those of the profile
+  --only A B      these models instead of those of the profile
+  --datasets A B  these datasets instead of those of the profile
+  --remake 01     make the outputs of notebook 01 anew, and all that follows
+  --cores N       processor cores to use (default: all)
+
+Profiles, models and datasets are the files in params/, params/models/ and
+params/datasets/: write one more file and use its name. A run writes to
+artifacts/PROFILE/ (data, executed notebooks) and figures/PROFILE/ (tables as
+LaTeX, figures as PDF and PNG). Stop it whenever you like: the same command
+goes on from there, and finds at once whether there is anything left to do.
+TORCH_INDEX=URL chooses where PyTorch comes from when .venv is made."""
+
+
+class WordError(ValueError):
+    """A wrong word: one line that names the nearest right one."""
+
+
+def names(root: Path, folder: str = "") -> list[str]:
+    """Stems of the parameter files in params/ or one of its folders."""
+    return sorted(path.stem for path in (root / "params" / folder).glob("*.yaml"))
+
+
+def notebooks(root: Path) -> list[str]:
+    """Numbers of the notebooks, as `--remake` takes them."""
+    return sorted(path.name[:2] for path in (root / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+
+
+def choose(kind: str, word: str, options: list[str]) -> str:
+    """The word itself if it is one of the options; else WordError with the nearest option."""
+    if word in options:
+        return word
+    close = difflib.get_close_matches(word.lower(), options, n=1, cutoff=0.5)
+    hint = f"did you mean '{close[0]}'?" if close else "there is: " + (", ".join(options) or "nothing")
+    raise WordError(f"unknown {kind} '{word}': {hint}")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with errors of one line, raised instead of printed."""
+
+    def error(self, message: str):  # type: ignore[override]
+        raise WordError(message)
+
+
+def split(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Words before and after `--`; what follows belongs to JupyterLab or pytest."""
+    if "--" not in argv:
+        return argv, []
+    cut = argv.index("--")
+    return argv[:cut], argv[cut + 1 :]
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Namespace of the raw words; WordError for an unknown option or a second verb."""
+    words, rest = split(argv)
+    for word in words:
+        if word.startswith("-") and word != "-h":
+            choose("option", word.split("=")[0], list(OPTIONS))
+    parser = Parser(add_help=False, allow_abbrev=False)
+    parser.add_argument("verb", nargs="*")
+    for option in ("--models", "--only", "--datasets", "--remake"):
+        parser.add_argument(option, nargs="+", default=[])
+    parser.add_argument("--cores")
+    parser.add_argument("-h", "--help", action="store_true")
+    found = parser.parse_args(words)
+    if len(found.verb) > 1:
+        raise WordError(f"one profile or verb at a time: '{found.verb[1]}' is one too many")
+    found.verb = "help" if found.help else (found.verb or [DEFAULT])[0]
+    found.rest = rest
+    return found
+
+
+def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
+    """Verb, models, only, datasets, remake, cores, rest, checked against the folders of the project."""
+    found = parse(argv)
+    profiles = names(root)
+    choose("profile or verb", found.verb, profiles + [verb for verb in VERBS if verb not in profiles])
+    for kind in ("model", "dataset"):
+        lists = [found.models, found.only] if kind == "model" else [found.datasets]
+        for word in (word for words in lists for word in words):
+            if word in profiles or word in VERBS:
+                raise WordError(f"'{word}' is no {kind}: the profile or verb comes before the options")
+            choose(kind, word, names(root, kind + "s"))
+    found.remake = [choose("notebook", word.split("_")[0].zfill(2), notebooks(root)) for word in found.remake]
+    if found.cores is not None:
+        if not (found.cores.isascii() and found.cores.isdigit() and int(found.cores) > 0):
+            raise WordError(f"--cores takes a whole number from 1 up, not '{found.cores}'")
+        found.cores = int(found.cores)
+    used = [o for o in ("models", "only", "datasets", "remake", "cores") if getattr(found, o)]
+    if found.verb in ("lab", "test") and used:
+        raise WordError(f"{found.verb} takes no --{used[0]}; its own options come after --")
+    if found.rest and found.verb not in ("lab", "test"):
+        raise WordError(f"only lab and test take words after --, not {found.verb}: '{found.rest[0]}'")
+    return found
+
+
+def help_text(root: Path = ROOT) -> str:
+    """The help, at most 24 lines of 80 columns."""
+    profiles = textwrap.shorten(", ".join(names(root)), 20, placeholder=" ...")
+    return HELP.format(profiles=profiles)
+
+
+def main(argv: list[str]) -> int:
+    try:
+        verb = check(argv).verb
+    except WordError as error:
+        print(f"run_all.sh: {error}", file=sys.stderr)
+        return 2
+    print(help_text() if verb == "help" else verb)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
