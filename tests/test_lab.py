@@ -1,0 +1,105 @@
+"""Readers' ways into the notebooks, from the shipped signals alone: a real Jupyter server, and plain papermill."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+import uuid
+
+import nbformat
+import pytest
+import websocket
+import yaml
+
+from lib import ROOT, SHIPPED
+
+NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+RUN = "test-lab"  # a run of its own: nobody's results are touched
+pytestmark = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left_behind():
+    yield
+    shutil.rmtree(ROOT / "artifacts" / RUN, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def server():
+    """`./run_all.sh lab` on a free port: its address, once it answers."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    env = os.environ | {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
+    command = [ROOT / "run_all.sh", "lab", "--", "--no-browser", f"--port={port}", "--IdentityProvider.token=t",
+               "--allow-root", "--ip=127.0.0.1"]  # fmt: skip
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/")
+    try:
+        yield wait(f"127.0.0.1:{port}", process)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def wait(address: str, process) -> str:
+    for _ in range(120):
+        assert process.poll() is None, process.stdout.read().decode()
+        try:
+            request(address, "api/status")
+            return address
+        except OSError:
+            time.sleep(0.5)
+    raise TimeoutError("the Jupyter server does not answer")
+
+
+def request(address: str, path: str, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(
+        urllib.request.Request(f"http://{address}/{path}", data, {"Authorization": "token t"}), timeout=30
+    ) as answer:
+        return json.loads(answer.read())
+
+
+def run_cell(socket_, code: str) -> list[dict]:
+    """What a cell sends back, up to its end."""
+    header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "username": "", "session": "s", "version": "5.3"}
+    content = {"code": code, "silent": False, "stop_on_error": True, "store_history": True}
+    socket_.send(json.dumps({"header": header, "parent_header": {}, "metadata": {}, "channel": "shell", "content": content}))
+    sent = []
+    while True:
+        message = json.loads(socket_.recv())
+        if message["parent_header"].get("msg_id") == header["msg_id"]:
+            sent.append(message)
+            if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
+                return sent
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_every_notebook_runs_in_jupyterlab(server, name):
+    notebook = nbformat.from_dict(request(server, f"api/contents/{name}.ipynb")["content"])
+    session = {"path": f"{name}.ipynb", "type": "notebook", "name": name, "kernel": {"name": "python3"}}
+    kernel = request(server, "api/sessions", session)["kernel"]["id"]
+    socket_ = websocket.create_connection(f"ws://{server}/api/kernels/{kernel}/channels?token=t", timeout=120)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            small = f"\nrun = {RUN!r}; limit = 4" if "parameters" in cell.metadata.get("tags", []) else ""
+            for message in run_cell(socket_, cell.source + small):
+                assert message["msg_type"] != "error", "\n".join(message["content"]["traceback"])
+    socket_.close()
+
+
+@pytest.mark.parametrize("name", [name for name in NOTEBOOKS if not name.startswith("01")])
+def test_every_notebook_runs_by_plain_papermill(name, tmp_path):
+    """With a profile as its parameter file; and the same file is refused nothing that the notebook declares."""
+    values = yaml.safe_load((ROOT / "params" / "demo.yaml").read_text()) | {"run": RUN}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(values))
+    command = [sys.executable, "-m", "papermill", "-f", tmp_path / "mine.yaml", "-k", "python3", "--cwd", ROOT / "notebooks",
+               ROOT / "notebooks" / f"{name}.ipynb", tmp_path / "out.ipynb"]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr[-2000:]
+    outputs = [o for c in nbformat.read(tmp_path / "out.ipynb", 4).cells if c.cell_type == "code" for o in c.outputs]
+    assert any("text/html" in o.get("data", {}) for o in outputs)
