@@ -17,6 +17,16 @@ MACROS = {
     r"\yans": r"\bm{y}^{\text{ans}}",
     r"\yreason": r"\bm{y}^{\text{reason}}",
 }
+# Its commands for scores with intervals: number of arguments, and what they set.
+_SCORE, _BEST = r"\ensuremath{#1_{\scriptscriptstyle[#2,#3]}}", r"\ensuremath{\mathbf{#1}_{\scriptscriptstyle[#2,#3]}}"
+COMMANDS = {
+    r"\scoreci": (3, _SCORE),
+    r"\bestscoreci": (3, _BEST),
+    r"\calci": (4, _SCORE[:-1] + r"\,(#4)}"),
+    r"\bestcalci": (4, _BEST[:-1] + r"\,\mathbf{(#4)}}"),
+    r"\isoCI": (4, _SCORE + r"\hspace{0.15em}\ensuremath{(#4)}"),
+    r"\isoBestCI": (4, _BEST + r"\hspace{0.15em}\textbf{\ensuremath{(#4)}}"),
+}
 SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
@@ -123,13 +133,14 @@ class Table:
         return [r"\addlinespace[2pt]", *rows] if rows else []
 
     @property
-    def latex(self) -> str:
+    def tabular(self) -> str:
         rows = [self._latex_row(row) for row in (*self.head, Rule(), *self.body)]
-        used = [macro for macro in MACROS if _uses(macro).search(" ".join(rows))]
-        lines = [r"% \usepackage{amsmath,amssymb,bm,booktabs,multirow}"]
-        lines += [rf"\providecommand{{{macro}}}{{{MACROS[macro]}}}%" for macro in used]
-        lines += [rf"\begin{{tabular}}{{{self.columns}}}", r"\toprule", *rows, r"\bottomrule"]
+        lines = [rf"\begin{{tabular}}{{{self.columns}}}", r"\toprule", *rows, r"\bottomrule"]
         return "\n".join([*lines, *self._latex_notes(), r"\end{tabular}%", ""])
+
+    @property
+    def latex(self) -> str:
+        return _preamble(self.tabular) + self.tabular
 
     def _html_rows(self, rows: Sequence[Row | Rule], line: str) -> str:
         """`line` is the style of a whole rule that stands before the first row."""
@@ -164,3 +175,33 @@ class Table:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/html": self._repr_html_(), "text/latex": self.latex, "text/plain": str(self)}
+
+
+def _preamble(body: str) -> str:
+    """Packages as a comment, and the macros and commands that the body uses."""
+    lines = [r"% \usepackage{amsmath,amssymb,bm,booktabs,multirow}"]
+    lines += [rf"\providecommand{{{name}}}{{{MACROS[name]}}}%" for name in MACROS if _uses(name).search(body)]
+    lines += [rf"\providecommand{{{name}}}[{count}]{{{meaning}}}%" for name, (count, meaning) in COMMANDS.items()
+              if _uses(name).search(body)]  # fmt: skip
+    return "\n".join([*lines, ""])
+
+
+@dataclass(frozen=True)
+class Stack(Table):
+    """Tables below one another, each with its caption; together a tabular of one column."""
+
+    columns: str = "c"
+    head: Sequence[Row | Rule] = ()
+    body: Sequence[Row | Rule] = ()
+    parts: Sequence[tuple[Table, str]] = ()
+
+    @property
+    def tabular(self) -> str:
+        parts = [f"{table.tabular}\\\\[2pt]\n\\textbf{{{escape(caption)}}}" for table, caption in self.parts]
+        return "\\begin{tabular}{c}\n" + "\\\\[6pt]\n".join(parts) + "\n\\end{tabular}%\n"
+
+    def _repr_html_(self) -> str:
+        return "\n".join(f"{table._repr_html_()}<p><b>{html.escape(caption)}</b></p>" for table, caption in self.parts)
+
+    def __str__(self) -> str:
+        return "\n\n".join(f"{table}\n{caption}" for table, caption in self.parts)

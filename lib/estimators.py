@@ -108,16 +108,16 @@ def _response(row: Any, logprobs: np.ndarray, include_eos: bool, include_thinkin
     return next((part for part in (logprobs[start:end], logprobs[:end]) if part.size), logprobs)
 
 
-def _answer(row: Any, logprobs: np.ndarray, missing: str) -> np.ndarray | None:
+def _span(row: Any, count: int, missing: str) -> tuple[int, int] | None:
     """The answer's tokens; of a response without an answer those of its last number, else its last token."""
     if _parsed(row):
-        return logprobs[row.answer_start : row.answer_end]
+        return row.answer_start, row.answer_end
     if missing == "zero":
         return None
     if 0 <= row.last_number_start < row.last_number_end:
-        return logprobs[row.last_number_start : row.last_number_end]
-    last = max(len(logprobs) - int(row.eos), 1)
-    return logprobs[last - 1 : last]
+        return row.last_number_start, row.last_number_end
+    last = max(count - int(row.eos), 1)
+    return last - 1, last
 
 
 def signals(
@@ -130,17 +130,20 @@ def signals(
     include_thinking: bool = True,
 ) -> pd.DataFrame:
     """The generations as the reading-time choices see them, one row each: KEYS, parsed, correct, and the
-    log-probabilities that estimators need: `response` (n,), `answer` (m,) or None where `missing` is zero."""
+    log-probabilities that estimators need: `response` (n,), `answer` (m,) or None where `missing` is zero;
+    and `span`, the positions of the answer's tokens."""
     for name, value, options in (("missing", missing, MISSING), ("token_source", token_source, SOURCES)):
         if value not in options:
             raise UserError(f"{name}: '{value}' is not a choice; {nearest(value, options)}")
     rows = list(frame.itertuples(index=False))
     pairs = [(row, np.asarray(getattr(row, SOURCES[token_source]), dtype=np.float64)) for row in rows]
+    spans = [_span(row, len(p), missing) for row, p in pairs]
     columns: dict[str, tuple[list, type]] = {
         "parsed": ([_parsed(row) for row in rows], bool),
         "correct": ([_parsed(row) and grade(row.answer, row.reference, grader) for row in rows], bool),
         "response": ([_response(*pair, include_eos, include_thinking) for pair in pairs], object),
-        "answer": ([_answer(*pair, missing) for pair in pairs], object),
+        "answer": ([None if s is None else p[slice(*s)] for (_, p), s in zip(pairs, spans, strict=True)], object),
+        "span": (spans, object),
     }
     read = frame[KEYS].reset_index(drop=True)
     read = read.assign(**{name: pd.Series(values, dtype=kind) for name, (values, kind) in columns.items()})

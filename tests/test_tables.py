@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from lib import ROOT, tables
-from lib.cells import MACROS, Cell, Rule, Table, escape
+from lib.cells import COMMANDS, MACROS, Cell, Rule, Table, escape
 from lib.estimators import ESTIMATORS
 
 PAPER = ROOT.parent / "shared" / "paper"
@@ -40,15 +40,12 @@ def specification(latex):
     return re.search(r"\\begin\{tabular\}\{(.*)\}", latex).group(1).replace(" ", "")
 
 
-def printed(label):
-    """The paper's tabular of that label."""
+def printed(label, part=-1):
+    """The paper's tabular of that label (of several, the one numbered `part`)."""
     lines = (PAPER / "paper.tex").read_text(encoding="utf-8").split("\n")
     text = "\n".join(line for line in lines if not line.lstrip().startswith("%"))
-    return (
-        text[: text.index(rf"\label{{tab:{label}}}")]
-        .rsplit(r"\begin{tabular}", 1)[1]
-        .join([r"\begin{tabular}", ""])
-    )
+    before = text[: text.index(rf"\label{{tab:{label}}}")].rsplit(r"\begin{table", 1)[1]
+    return r"\begin{tabular}" + before.split(r"\begin{tabular}")[1:][part]
 
 
 def reference(table):
@@ -59,7 +56,16 @@ def reference(table):
 
 
 def numbers(table):
-    return reference(table).astype({"value": float})
+    frame = reference(table).assign(method=lambda f: f.bins, reason="")
+    for column, name in (("value", "value"), ("lo", "low"), ("hi", "high"), ("relative_pct", "relative")):
+        frame[name] = pd.to_numeric(frame[column], errors="coerce")
+    return frame.assign(relative=frame.relative / 100)
+
+
+def transferred(table):
+    frame = numbers(table)
+    parts = frame.method.str.extract(r"(?:(\w+) from (\w+)/(\w+))?").fillna("")
+    return frame.assign(method=parts[0], source_model=parts[1], source_dataset=parts[2])
 
 
 @paper
@@ -84,6 +90,52 @@ def test_result_estimation_single_pass_columns():
     assert [plain(row) for row in here if isinstance(row, list)] == [
         plain(row[: 7 if "multicolumn" in row[3] else 11]) for row in rows
     ]
+
+
+@paper
+@pytest.mark.parametrize("name", ["result_estimation_full", "result_isotonic"])
+def test_tables_in_two_parts_are_the_papers(name):
+    stack = getattr(tables, name)(numbers(name))
+    assert len(stack.parts) == 2
+    for number, (table, caption) in enumerate(stack.parts):
+        assert parse(table.latex) == parse(printed(name, number))
+        assert specification(table.latex) == specification(printed(name, number))
+        assert rf"\textbf{{{caption}}}" in (PAPER / "paper.tex").read_text(encoding="utf-8")
+
+
+@paper
+@pytest.mark.parametrize("full", [False, True])
+def test_result_calibration_is_the_papers(full):
+    name = "result_calibration" + "_full" * full
+    table = tables.result_calibration(numbers(name), full=full)
+    assert parse(table.latex) == parse(printed(name))
+    assert specification(table.latex) == specification(printed(name))
+
+
+@paper
+def test_transfer_is_the_papers():
+    table = tables.calibration_transfer_full(transferred("calibration_transfer_full"))
+    assert parse(table.latex) == parse(printed("calibration_transfer_full"))
+    assert specification(table.latex) == specification(printed("calibration_transfer_full"))
+
+
+@paper
+def test_transfer_summary_is_the_papers():
+    both = {d: d for d in ("GSM8K", "GSMHard")}
+    table = tables.calibration_transfer_summary(transferred("calibration_transfer_summary"), "GSMHard", datasets=both)
+
+    def spaced(latex):  # the paper writes "Qwen:GSM8K" and "Qwen: GSM8K"
+        return [[re.sub(r":(?=\w)", ": ", c) for c in r] if isinstance(r, list) else r for r in parse(latex)]
+
+    assert spaced(table.latex) == spaced(printed("calibration_transfer_summary"))
+    assert specification(table.latex) == specification(printed("calibration_transfer_summary"))
+
+
+@paper
+def test_commands_are_the_papers():
+    text = re.sub(r"%\n|\n|  +", "", (PAPER / "paper.tex").read_text(encoding="utf-8"))
+    for command, (count, meaning) in COMMANDS.items():
+        assert rf"\newcommand{{{command}}}[{count}]{{{meaning}}}" in text
 
 
 @paper

@@ -1,0 +1,247 @@
+"""Calibration over frames: each pair on its own rows, on fewer rows (Finding 4), and on rows of other pairs.
+
+What the paper names as a target for both Ans Avg and Ans Joint is one temperature per pair. Transfer and sample
+efficiency are studied on Ans Avg.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import sklearn
+from sklearn.feature_extraction.text import CountVectorizer
+
+from lib.calibration import Answers, Isotonic, Platt, Temperature
+from lib.estimators import KEYS, ans_avg, signals
+from lib.metrics import METRICS, ece
+from lib.sampling import temperatures
+
+SPLITS = ("calibration", "evaluation")
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One split of a pair: keys, Ans Avg (n,), the answer tokens, correctness (n,)."""
+
+    keys: pd.DataFrame
+    confidence: np.ndarray
+    answers: Answers
+    correct: np.ndarray
+
+
+Sets = Mapping[Pair, tuple[Rows, Rows]]  # calibration and evaluation rows
+
+
+def rows_of(frame: pd.DataFrame, **choices: Any) -> Sets:
+    """Both splits of every pair of a generations frame, read with the `choices` of `estimators.signals`."""
+    read = signals(frame, **choices)
+    joined = frame.drop(columns="answer").merge(read, on=KEYS)
+    found: dict[Pair, dict[str, Rows]] = {}
+    for (*pair, split), part in joined.groupby(KEYS[:3], sort=False):
+        raw = np.array([0.0 if x is None else ans_avg(x) for x in part.answer])
+        rows = Rows(part[KEYS].reset_index(drop=True), raw, Answers.of(part), part.correct.to_numpy(bool))
+        found.setdefault((pair[0], pair[1]), {})[split] = rows
+    return {pair: (parts[SPLITS[0]], parts[SPLITS[1]]) for pair, parts in found.items() if len(parts) == 2}
+
+
+# ---- each pair on its own calibration rows
+
+
+def _fitted(pair: Pair, part: pd.DataFrame, sets: Sets, joint: bool) -> Iterator[tuple[Any, pd.DataFrame]]:
+    """Every calibrator of a pair with its predictions for the evaluation rows."""
+    for estimator, group in part.groupby("estimator", sort=False):
+        old, new = (group[group.split == split] for split in SPLITS)
+        if old.empty or new.empty:
+            continue
+        isotonic = Isotonic().fit(old.confidence, old.correct)
+        yield isotonic, new.assign(method="isotonic", confidence=isotonic.predict(new.confidence))
+        if "margin" in group and group.margin.notna().all():
+            platt = Platt().fit(old.margin, old.correct)
+            yield platt, new.assign(method="platt", confidence=platt.predict(new.margin))
+    if pair in sets:
+        old, new = sets[pair]
+        scaled = Temperature(joint).fit(old.answers, old.correct)
+        for name in ("ans_avg", "ans_joint"):
+            values = scaled.predict(new.answers, joint=name == "ans_joint")
+            rows = new.keys.assign(estimator=name, confidence=values, correct=new.correct, method="platt")
+            yield scaled, rows
+
+
+def _learned(model: Any) -> tuple[dict[str, float | None], str]:
+    """Learned parameters by their name in the tables, and a note where something was out of the ordinary."""
+    notes = {"one class only": model.constant_ is not None, "at the bound": getattr(model, "at_bound_", False),
+             "separable": getattr(model, "separable_", False)}  # fmt: skip
+    names = {"t": "temperature_", "a": "a_", "b": "b_"}
+    values = {name: getattr(model, attribute) for name, attribute in names.items() if hasattr(model, attribute)}
+    return values, next((note for note, holds in notes.items() if holds), "")
+
+
+def calibrate(confidence: pd.DataFrame, sets: Sets, joint: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Isotonic for every estimator of a confidence frame, temperature for the answer-token ones, Platt where there
+    is a `margin`: fitted on calibration rows, applied to evaluation rows.
+
+    Returns the evaluation rows, raw ones (method "") first, and what was learned, tidy: model, dataset, estimator
+    ("ans" for t), method, metric (t, a or b), value, reason.
+    """
+    frames, learned = [confidence[confidence.split == "evaluation"].assign(method="")], {}
+    for pair, part in confidence.groupby(["model", "dataset"], sort=False):
+        for model, rows in _fitted(pair, part, sets, joint):
+            frames.append(rows)
+            name = "ans" if isinstance(model, Temperature) else rows.estimator.iloc[0]
+            values, reason = _learned(model)
+            for metric, value in values.items() or [("", None)] * bool(reason):
+                learned[*pair, name, rows.method.iloc[0], metric] = (value, reason)
+    columns = ["model", "dataset", "estimator", "method", "metric", "value", "reason"]
+    table = pd.DataFrame([(*key, *values) for key, values in learned.items()], columns=columns)
+    both = pd.concat(frames, ignore_index=True)
+    return both.drop(columns="margin", errors="ignore"), table.astype({"value": "Float64"})
+
+
+# ---- how many rows, and which
+
+
+def _uniform(correct: np.ndarray, n: int, rng: np.random.Generator, share: float) -> tuple[np.ndarray, np.ndarray]:
+    return rng.choice(len(correct), n, replace=False), np.ones(n)
+
+
+def _more_wrong(correct: np.ndarray, n: int, rng: np.random.Generator, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """n rows of which a `share` is wrong (as far as there are enough of both kinds); each kind weighs what it weighs
+    in the whole set, so that the calibrator stays unbiased."""
+    wrong, right = np.flatnonzero(~correct), np.flatnonzero(correct)
+    k = max(min(round(n * share), len(wrong)), n - len(right))
+    rows = np.append(rng.choice(wrong, k, replace=False), rng.choice(right, n - k, replace=False))
+    kinds = (len(wrong) / max(k, 1), len(right) / max(n - k, 1))
+    return rows, np.repeat(kinds, (k, n - k)) * n / len(correct)
+
+
+def _more_wrong_unweighted(*given: Any) -> tuple[np.ndarray, np.ndarray]:
+    return _more_wrong(*given)[0], np.ones(given[1])
+
+
+SAMPLING: dict[str, Callable[..., tuple[np.ndarray, np.ndarray]]] = {
+    "uniform": _uniform, "more wrong, weighted": _more_wrong, "more wrong, unweighted": _more_wrong_unweighted,
+}  # fmt: skip
+
+
+class _Grid:
+    """Temperature for thousands of fits: losses and confidence at 161 temperatures, computed once; the optimum of a
+    draw is the vertex of the parabola through the three lowest points, confidence is interpolated."""
+
+    def __init__(self, old: Rows, new: Rows):
+        self.log_t = np.log(temperatures(161))
+        self.losses = np.stack([old.answers.loss(t, old.correct) for t in np.exp(self.log_t)], axis=1)
+        self.scores = np.stack([new.answers.confidence(t)[0] for t in np.exp(self.log_t)], axis=1)
+
+    def predict(self, rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        loss = weights @ self.losses[rows]
+        k = int(np.clip(loss.argmin(), 1, len(loss) - 2))
+        left, middle, right = loss[k - 1 : k + 2]
+        bend = left - 2 * middle + right
+        x = np.clip(k + (0.5 * (left - right) / bend if bend > 0 else 0), 0, len(loss) - 1)
+        low = min(int(x), len(loss) - 2)
+        return self.scores[:, low] + (x - low) * (self.scores[:, low + 1] - self.scores[:, low])
+
+
+def learning_curves(
+    sets: Sets, sizes: Iterable[int], draws: int = 50, seed: int = 0, sampling: Sequence[str] = ("uniform",),
+    wrong_share: float = 0.5, bins: int = 10, closed: str = "right",
+) -> pd.DataFrame:  # fmt: skip
+    """ECE of Ans Avg on the evaluation rows against the number of calibration rows, a row per draw: model, dataset,
+    sampling, method ("" for the raw score), n, draw, ece, one_class (the draw had one class only).
+
+    Draws hang on (seed, dataset, n), so models and methods share them. All rows is one draw, the same for each way.
+    """
+    found = []
+    for (model, dataset), (old, new) in sets.items():
+        total, grid = len(old.correct), _Grid(old, new)
+        raw = ece(new.confidence, new.correct, bins, closed)
+        for way in sampling:
+            found.append((model, dataset, way, "", total, 0, raw, False))
+            for n in [*(n for n in sizes if n < total), total]:
+                rng = np.random.default_rng([seed, n, *dataset.encode()])
+                for draw in range(draws if n < total else 1):
+                    rows, weights = SAMPLING[way](old.correct, n, rng, wrong_share)
+                    y = old.correct[rows]
+                    with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
+                        isotonic = Isotonic().fit(old.confidence[rows], y, weights)
+                        scores = {"isotonic": isotonic.predict(new.confidence)}
+                    one_class = isotonic.constant_ is not None
+                    scores["platt"] = scores["isotonic"] if one_class else grid.predict(rows, weights)
+                    for method, score in scores.items():
+                        value = ece(score, new.correct, bins, closed)
+                        found.append((model, dataset, way, method, n, draw, value, one_class))
+    columns = ["model", "dataset", "sampling", "method", "n", "draw", "ece", "one_class"]
+    return pd.DataFrame(found, columns=columns)
+
+
+def curve_bands(curves: pd.DataFrame) -> pd.DataFrame:
+    """Mean over draws, the band that holds the middle 80% of them, number of draws of one class."""
+    groups = curves.groupby(["model", "dataset", "sampling", "method", "n"], sort=False)
+    named = {"mean": ("ece", "mean"), "low": ("ece", lambda x: x.quantile(0.1)), "high": ("ece", lambda x: x.quantile(0.9)),
+             "one_class": ("one_class", "sum")}  # fmt: skip
+    return groups.agg(**named).reset_index()
+
+
+def enough(bands: pd.DataFrame, within: float = 0.1) -> pd.DataFrame:
+    """Smallest n from which on the mean ECE stays within a share of its value on all rows."""
+    found = []
+    for key, part in bands[bands.method != ""].groupby(["model", "dataset", "sampling", "method"], sort=False):
+        good = part["mean"].to_numpy() <= (1 + within) * part["mean"].iloc[-1]
+        first = len(good) - int(np.argmin(good[::-1])) if not good.all() else 0
+        found.append((*key, part.n.iloc[first], part.n.iloc[-1], part["mean"].iloc[-1]))
+    return pd.DataFrame(found, columns=["model", "dataset", "sampling", "method", "enough", "all", "ece of all"])
+
+
+# ---- fitted here, applied there
+
+
+def unseen(frame: pd.DataFrame, likeness: float = 0.9) -> dict[tuple[str, str], set[str]]:
+    """By (source, target) dataset: evaluation rows of the target without a twin among the source's calibration
+    questions, that is one whose words, numbers put aside, overlap by `likeness` (shared over all, Jaccard)."""
+    texts = frame.drop_duplicates(["dataset", "split", "example_id"])
+    parts = {key: part for key, part in texts.groupby(["dataset", "split"], sort=False)}
+    words = CountVectorizer(binary=True, token_pattern=r"[^\W\d_]+").fit(texts.question)
+    found = {}
+    for source in texts.dataset.unique():
+        for target in texts.dataset.unique():
+            new = parts[target, "evaluation"]
+            one, other = words.transform(new.question), words.transform(parts[source, "calibration"].question)
+            both = (one @ other.T).toarray()
+            either = one.sum(axis=1).reshape(-1, 1) + other.sum(axis=1).reshape(1, -1) - both
+            twin = (np.asarray(both / np.maximum(either, 1)) >= likeness).any(axis=1)
+            found[source, target] = set(new.example_id[~twin])
+    return found
+
+
+def transfer(
+    sets: Sets, bins: int = 10, closed: str = "right", joint: bool = False,
+    keep: Mapping[tuple[str, str], set[str]] | None = None,
+) -> pd.DataFrame:  # fmt: skip
+    """Isotonic and temperature of Ans Avg fitted on each pair, applied unchanged to each: model and dataset (the
+    target), source_model, source_dataset ("" for the raw score), method, metric (ECE, MCE, Brier, delta_ece against
+    the raw score on the same rows), value, n. `keep`: evaluation rows by (source, target) dataset; all by default."""
+    fitted = {pair: {"isotonic": Isotonic().fit(old.confidence, old.correct),
+                     "platt": Temperature(joint).fit(old.answers, old.correct)} for pair, (old, _) in sets.items()}  # fmt: skip
+    found: list[tuple] = []
+
+    def measure(target: Pair, source: Pair, method: str, score: np.ndarray, mask: np.ndarray) -> None:
+        new = sets[target][1]
+        y = new.correct[mask]
+        values = {name: METRICS[name](score[mask], y, bins, closed) for name in ("ece", "mce", "brier")}
+        values["delta_ece"] = values["ece"] - ece(new.confidence[mask], y, bins, closed)
+        found.extend((*target, *source, method, name, value, len(y)) for name, value in values.items())
+
+    for target, (_, new) in sets.items():
+        measure(target, ("", ""), "", new.confidence, np.full(len(new.correct), True))
+        for source, models in fitted.items():
+            mask = np.full(len(new.correct), True)
+            if keep is not None:
+                mask = new.keys.example_id.isin(keep[source[1], target[1]]).to_numpy()
+            for method, model in models.items() if mask.any() else ():
+                score = model.predict(new.confidence if method == "isotonic" else new.answers)
+                measure(target, source, method, score, mask)
+    columns = ["model", "dataset", "source_model", "source_dataset", "method", "metric", "value", "n"]
+    return pd.DataFrame(found, columns=columns)
