@@ -69,7 +69,7 @@ class Bootstrap:
                     low, high = np.percentile(gap, [2.5, 97.5])
                     lower = float(np.mean(gap < 0) + np.mean(gap == 0) / 2)
                     rows.append((*pair, *one, *other, values[first] - values[second], low, high, lower))
-        columns = ["model", "dataset", "estimator", "method", "than", "than_method", "difference", "low", "high", "lower"]
+        columns = [*KEY[:4], "than", "than_method", "difference", "low", "high", "lower"]
         return pd.DataFrame(rows, columns=columns)
 
 

@@ -31,7 +31,7 @@ class Answers:
     """The answer tokens of n rows: all that is needed to re-softmax them (DESIGN: temperature without vocabulary).
 
     Logits are relative to the largest at their position; `rest` is the log-partition function of the vocabulary
-    outside the kept ones, a spline over log(1/t), stored at its nodes as `tail`. A row without tokens has confidence 0 at any temperature.
+    outside the kept ones, a spline over log(1/t) through `tail`. A row without tokens has confidence 0 at any t.
     """
 
     rows: int
@@ -53,7 +53,8 @@ class Answers:
             at = {int(position): k for k, position in enumerate(r.kept_positions)}
             for position in range(*(r.span or (0, 0))):
                 if position not in at:
-                    raise UserError(f"{r.model}/{r.dataset}/{r.example_id}: no logits were kept at answer token {position}")
+                    where = f"{r.model}/{r.dataset}/{r.example_id}"
+                    raise UserError(f"{where}: no logits were kept at answer token {position}; generate it again")
                 k, largest = at[position], r.top_logits[at[position]][0]
                 row.append(i)
                 chosen.append(np.float64(r.chosen_logit[k]) - largest)

@@ -52,7 +52,7 @@ def rows_of(frame: pd.DataFrame, **choices: Any) -> Sets:
 
 def _fitted(pair: Pair, part: pd.DataFrame, sets: Sets, joint: bool) -> Iterator[tuple[Any, pd.DataFrame]]:
     """Every calibrator of a pair with its predictions for the evaluation rows."""
-    for estimator, group in part.groupby("estimator", sort=False):
+    for _, group in part.groupby("estimator", sort=False):
         old, new = (group[group.split == split] for split in SPLITS)
         if old.empty or new.empty:
             continue
@@ -180,9 +180,8 @@ def learning_curves(
 def curve_bands(curves: pd.DataFrame) -> pd.DataFrame:
     """Mean over draws, the band that holds the middle 80% of them, number of draws of one class."""
     groups = curves.groupby(["model", "dataset", "sampling", "method", "n"], sort=False)
-    named = {"mean": ("ece", "mean"), "low": ("ece", lambda x: x.quantile(0.1)), "high": ("ece", lambda x: x.quantile(0.9)),
-             "one_class": ("one_class", "sum")}  # fmt: skip
-    return groups.agg(**named).reset_index()
+    bands = groups.agg(mean=("ece", "mean"), one_class=("one_class", "sum"))
+    return bands.assign(low=groups.ece.quantile(0.1), high=groups.ece.quantile(0.9)).reset_index()
 
 
 def enough(bands: pd.DataFrame, within: float = 0.1) -> pd.DataFrame:
@@ -224,7 +223,8 @@ def transfer(
     target), source_model, source_dataset ("" for the raw score), method, metric (ECE, MCE, Brier, delta_ece against
     the raw score on the same rows), value, n. `keep`: evaluation rows by (source, target) dataset; all by default."""
     fitted = {pair: {"isotonic": Isotonic().fit(old.confidence, old.correct),
-                     "platt": Temperature(joint).fit(old.answers, old.correct)} for pair, (old, _) in sets.items()}  # fmt: skip
+                     "platt": Temperature(joint).fit(old.answers, old.correct)}
+              for pair, (old, _) in sets.items()}  # fmt: skip
     found: list[tuple] = []
 
     def measure(target: Pair, source: Pair, method: str, score: np.ndarray, mask: np.ndarray) -> None:

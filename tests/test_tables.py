@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from lib import ROOT, tables
+from lib import ROOT, calibration_tables, tables
 from lib.cells import COMMANDS, MACROS, Cell, Rule, Table, escape
 from lib.estimators import ESTIMATORS
 
@@ -93,9 +93,10 @@ def test_result_estimation_single_pass_columns():
 
 
 @paper
-@pytest.mark.parametrize("name", ["result_estimation_full", "result_isotonic"])
-def test_tables_in_two_parts_are_the_papers(name):
-    stack = getattr(tables, name)(numbers(name))
+@pytest.mark.parametrize("build", [tables.result_estimation_full, calibration_tables.result_isotonic])
+def test_tables_in_two_parts_are_the_papers(build):
+    name = build.__name__
+    stack = build(numbers(name))
     assert len(stack.parts) == 2
     for number, (table, caption) in enumerate(stack.parts):
         assert parse(table.latex) == parse(printed(name, number))
@@ -107,14 +108,14 @@ def test_tables_in_two_parts_are_the_papers(name):
 @pytest.mark.parametrize("full", [False, True])
 def test_result_calibration_is_the_papers(full):
     name = "result_calibration" + "_full" * full
-    table = tables.result_calibration(numbers(name), full=full)
+    table = calibration_tables.result_calibration(numbers(name), full=full)
     assert parse(table.latex) == parse(printed(name))
     assert specification(table.latex) == specification(printed(name))
 
 
 @paper
 def test_transfer_is_the_papers():
-    table = tables.calibration_transfer_full(transferred("calibration_transfer_full"))
+    table = calibration_tables.calibration_transfer_full(transferred("calibration_transfer_full"))
     assert parse(table.latex) == parse(printed("calibration_transfer_full"))
     assert specification(table.latex) == specification(printed("calibration_transfer_full"))
 
@@ -122,7 +123,8 @@ def test_transfer_is_the_papers():
 @paper
 def test_transfer_summary_is_the_papers():
     both = {d: d for d in ("GSM8K", "GSMHard")}
-    table = tables.calibration_transfer_summary(transferred("calibration_transfer_summary"), "GSMHard", datasets=both)
+    results = transferred("calibration_transfer_summary")
+    table = calibration_tables.calibration_transfer_summary(results, "GSMHard", datasets=both)
 
     def spaced(latex):  # the paper writes "Qwen:GSM8K" and "Qwen: GSM8K"
         return [[re.sub(r":(?=\w)", ": ", c) for c in r] if isinstance(r, list) else r for r in parse(latex)]

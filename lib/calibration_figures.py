@@ -1,0 +1,120 @@
+"""`fig:calibration_analysis`, and the heat map of transfer. Formatting only."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from lib.canvas import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, style
+
+# of the answer's tokens: name, colour, line, marker, hatching
+METHODS = {"": ("raw", GREY, ":", "x", ""), "isotonic": ("isotonic", BLUE, "-", "o", ""),
+           "platt": ("temperature", ORANGE, "--", "s", "////")}  # fmt: skip
+MARKERS = "o^DvPsX*"
+Bins = pd.DataFrame  # as metrics.Bins.frame() returns it
+
+
+def _reliability(ax: Axes, below: Axes, panel: Mapping[str, Bins]) -> None:
+    """Accuracy against mean confidence of the bins that hold rows, and below how many rows each holds."""
+    ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=0)
+    for side, (method, bins) in zip((-0.5, 0.5), panel.items(), strict=True):
+        _, colour, line, marker, hatch = METHODS[method]
+        ax.plot(bins["confidence"], bins["accuracy"], line, marker=marker, color=colour, markersize=3.5, linewidth=1)
+        width = (bins["upper"] - bins["lower"]) * 0.42
+        look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.4}
+        below.bar((bins["lower"] + bins["upper"]) / 2 + side * width, bins["count"], width, **look)
+    ax.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), xticks=[0, 0.5, 1], xticklabels=[], yticks=[0, 0.5, 1])
+    below.set(xlim=(-0.04, 1.04), xticks=[0, 0.5, 1], xlabel="confidence")
+    below.set_yticks([0, max(bins["count"].max() for bins in panel.values())])
+
+
+def _log_axis(ax: Axes, most: float) -> None:
+    ticks = [n for n in (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if n <= most]
+    ax.set_xscale("log")
+    ax.set_xticks(ticks, [str(n) for n in ticks])
+    ax.minorticks_off()
+    ax.set(xlabel="calibration rows", ylabel="ECE", ylim=(0, None))
+
+
+def _sizes(ax: Axes, bands: pd.DataFrame, datasets: Sequence[str]) -> None:
+    """ECE against the number of calibration rows: colour and line tell the method, markers the dataset."""
+    for (dataset, method), part in bands[bands["method"] != ""].groupby(["dataset", "method"], sort=False):
+        _, colour, line, _, _ = METHODS[method]
+        marker, part = MARKERS[datasets.index(dataset) % len(MARKERS)], part.sort_values("n")
+        ax.plot(part["n"], part["mean"], line, marker=marker, color=colour, markersize=3.5, linewidth=1)
+        ax.fill_between(part["n"], part["low"], part["high"], color=colour, alpha=0.1, linewidth=0)
+    _log_axis(ax, bands["n"].max())
+
+
+def calibration_analysis(
+    panels: tuple[Mapping[str, Bins], Mapping[str, Bins]], bands: pd.DataFrame, datasets: Mapping[str, str],
+    title: str = "", where: str = "",
+) -> Figure:  # fmt: skip
+    """`fig:calibration_analysis`: (a, b) reliability, two methods each ("" for raw scores), with the number of rows
+    in each bin below: where no bar stands, nothing was measured; (c) `bands` of the ECE against the number of
+    calibration rows, as `experiments.curve_bands` returns them, of `datasets` {name: label}. `where` names the
+    dataset of (a) and (b)."""
+    with style():
+        canvas = Canvas(figsize=(WIDTH, 4.6), layout="constrained")
+        axes = canvas.subplot_mosaic("ab;xy;cc", height_ratios=[1.5, 0.5, 1.6])
+        for panel, letter, below in zip(panels, "ab", "xy", strict=True):
+            _reliability(axes[letter], axes[below], panel)
+            axes[letter].set_title(f"({letter}) {where}", parse_math=False)
+        axes["a"].set_ylabel("accuracy")
+        axes["x"].set_ylabel("rows")
+        _sizes(axes["c"], bands, list(datasets))
+        axes["c"].set_title("(c)")
+        methods = [Line2D([], [], color=colour, linestyle=line, marker=marker, markersize=3.5, linewidth=1, label=name)
+                   for name, colour, line, marker, _ in METHODS.values()]  # fmt: skip
+        sets = [Line2D([], [], color="0.2", linestyle="", marker=MARKERS[i % len(MARKERS)], markersize=3.5, label=label)
+                for i, label in enumerate(datasets.values())]  # fmt: skip
+        canvas.legend(handles=methods, loc="outside lower center", ncols=3, handlelength=2.4)
+        place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.02, 0.97), "ncols": len(sets)}
+        for text in axes["c"].legend(handles=sets, handlelength=1, columnspacing=1, **place).get_texts():
+            text.set_parse_math(False)
+        canvas.suptitle(title, x=0.02, ha="left", size=7.5, parse_math=False)
+    return Figure(canvas)
+
+
+def sampling_curves(bands: pd.DataFrame, method: str, title: str = "") -> Figure:
+    """Mean ECE of one method on one dataset against the number of calibration rows, by way of sampling."""
+    looks = ((BLUE, "-", "o"), (ORANGE, "--", "s"), ("0.3", ":", "^"))
+    with style():
+        canvas = Canvas(figsize=(WIDTH, 2.2), layout="constrained")
+        ax = canvas.subplots()
+        ways = bands[bands["method"] == method].groupby("sampling", sort=False)
+        for (way, part), (colour, line, marker) in zip(ways, looks, strict=False):
+            part = part.sort_values("n")
+            ax.plot(part["n"], part["mean"], line, marker=marker, color=colour, markersize=3.5, linewidth=1, label=way)
+        _log_axis(ax, bands["n"].max())
+        ax.set_title(title, parse_math=False)
+        ax.legend(loc="best", handlelength=2.4)
+    return Figure(canvas)
+
+
+def transfer_map(results: pd.DataFrame, pairs: Mapping[tuple[str, str], str]) -> Figure:
+    """Change of ECE by source (rows) and target (columns) of a calibrator, isotonic above temperature; blue is
+    better. `results` as `experiments.transfer` returns them, `pairs` {(model, dataset): label}."""
+    columns = ["method", "source_model", "source_dataset", "model", "dataset"]
+    change = results[results["metric"] == "delta_ece"].set_index(columns)["value"]
+    n, reach = len(pairs), max(float(change.abs().max()), 0.01)
+    with style():
+        canvas = Canvas(figsize=(WIDTH, 1.9 + 0.36 * n), layout="constrained")
+        axes = canvas.subplots(2, sharex=True)
+        for ax, (method, look) in zip(axes, list(METHODS.items())[1:], strict=True):
+            grid = np.array([[change.get((method, *s, *t), np.nan) for t in pairs] for s in pairs], dtype=float)
+            image = ax.imshow(grid, aspect="auto", cmap="RdBu_r", vmin=-reach, vmax=reach)
+            for (i, j), value in np.ndenumerate(grid) if n <= 8 else ():
+                if not np.isnan(value):
+                    colour = "white" if abs(value) > 0.6 * reach else "black"
+                    text = f"{value:+.2f}".replace("0.", ".", 1).replace("-", "\N{MINUS SIGN}")
+                    ax.text(j, i, text, size=7, ha="center", va="center", color=colour)
+            ax.set_yticks(range(n), list(pairs.values()), parse_math=False)
+            ax.set(ylabel="fitted on", title=look[0])
+        axes[1].set_xticks(range(n), list(pairs.values()), rotation=90, parse_math=False)
+        axes[1].set_xlabel("applied to")
+        canvas.colorbar(image, ax=axes, label="change of ECE", location="top", aspect=40)
+    return Figure(canvas)

@@ -1,0 +1,47 @@
+"""Generations frames made of random logits, with the columns that reading, calibration and transfer use."""
+
+import numpy as np
+import pandas as pd
+import torch
+
+from lib import sampling
+
+TOP, NODES = 16, 33
+
+
+def logits_of(rng, tokens, sure, vocabulary=300):
+    """(tokens, V) float32 logits whose first entry leads by about `sure`."""
+    logits = rng.normal(size=(tokens, vocabulary)).astype("float32")
+    logits[:, 0] = sure + 3 + rng.normal(size=tokens)
+    return logits
+
+
+def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabulary=300):
+    """`rows` calibration and as many evaluation rows; answers of 1 to 3 tokens, right ones a little surer. The last
+    row of each split has no parsable answer. The full logits of the answer are in column `logits`."""
+    rng, found = np.random.default_rng([seed, *f"{model}{dataset}".encode()]), []
+    for i in range(2 * rows):
+        right, m = rng.random() < accuracy, int(rng.integers(1, 4))
+        parsed = i % rows != rows - 1
+        logits = logits_of(rng, m, 5 + 2 * right, vocabulary)
+        values, ids, curve = (x.numpy() for x in sampling.compress(torch.from_numpy(logits), TOP, NODES))
+        answer = logits[:, 0] - np.logaddexp.reduce(logits.astype(float), axis=1)
+        body = np.append(np.log(rng.beta(9, 1 + (not right), 10)), answer).astype("float32")
+        place = {"answer_start": 10, "answer_end": 10 + m} if parsed else {"answer_start": -1, "answer_end": -1}
+        found.append({
+            "model": model, "dataset": dataset, "split": "calibration" if i < rows else "evaluation",
+            "example_id": f"{i:04d}",
+            "question": f"Person {i} has {i} things of kind {'abcdefghij'[i % 10]} and asks.", "reference": "7",
+            "token_ids": np.arange(10 + m), "token_logprobs": body, "token_logprobs_sampling": body, **place,
+            "last_number_start": 10, "last_number_end": 10 + m, "thinking_end": 0, "eos": 0, "finish_reason": "stop",
+            "answer": ("7" if right else "8") if parsed else None, "kept_positions": np.arange(10, 10 + m),
+            "chosen_logit": logits[:, 0], "top_logits": list(values), "top_ids": list(ids), "tail_curve": list(curve),
+            "logits": list(logits),
+        })  # fmt: skip
+    return pd.DataFrame(found)
+
+
+def run(models=("m", "n"), datasets=("d", "e"), **more):
+    """Every pair; accuracy falls from dataset to dataset."""
+    parts = [generations(m, d, accuracy=0.85 - 0.35 * k, **more) for m in models for k, d in enumerate(datasets)]
+    return pd.concat(parts, ignore_index=True)
