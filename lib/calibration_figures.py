@@ -1,6 +1,6 @@
 """`fig:calibration_analysis`, and the heat map of transfer. Formatting only."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -39,43 +39,60 @@ def _log_axis(ax: Axes, most: float) -> None:
     ax.set(xlabel="calibration rows", ylabel="ECE", ylim=(0, None))
 
 
-def _sizes(ax: Axes, bands: pd.DataFrame, datasets: Sequence[str]) -> None:
+def _sizes(ax: Axes, bands: pd.DataFrame, datasets: Mapping[str, str]) -> None:
     """ECE against the number of calibration rows: colour and line tell the method, markers the dataset."""
+    markers = {name: MARKERS[i % len(MARKERS)] for i, name in enumerate(datasets)}
     for (dataset, method), part in bands[bands["method"] != ""].groupby(["dataset", "method"], sort=False):
         _, colour, line, _, _ = METHODS[method]
-        marker, part = MARKERS[datasets.index(dataset) % len(MARKERS)], part.sort_values("n")
+        marker, part = markers[dataset], part.sort_values("n")
         ax.plot(part["n"], part["mean"], line, marker=marker, color=colour, markersize=3.5, linewidth=1)
         ax.fill_between(part["n"], part["low"], part["high"], color=colour, alpha=0.1, linewidth=0)
     _log_axis(ax, bands["n"].max())
+    ax.set_title("(c)")
+    marks = [Line2D([], [], color="0.2", linestyle="", marker=markers[name], markersize=3.5, label=label)
+             for name, label in datasets.items()]  # fmt: skip
+    place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.02, 0.97), "ncols": len(marks)}
+    for text in ax.legend(handles=marks, handlelength=1, columnspacing=1, **place).get_texts():
+        text.set_parse_math(False)
+
+
+def _legend(canvas: Canvas, title: str) -> None:
+    """What colours and lines mean, once for all panels, and the title over them."""
+    methods = [Line2D([], [], color=colour, linestyle=line, marker=marker, markersize=3.5, linewidth=1, label=name)
+               for name, colour, line, marker, _ in METHODS.values()]  # fmt: skip
+    canvas.legend(handles=methods, loc="outside lower center", ncols=3, handlelength=2.4)
+    canvas.suptitle(title, x=0.02, ha="left", size=7.5, parse_math=False)
 
 
 def calibration_analysis(
-    panels: tuple[Mapping[str, Bins], Mapping[str, Bins]], bands: pd.DataFrame, datasets: Mapping[str, str],
+    bins: Mapping[str, Bins], bands: pd.DataFrame | None = None, datasets: Mapping[str, str] | None = None,
     title: str = "", where: str = "",
 ) -> Figure:  # fmt: skip
-    """`fig:calibration_analysis`: (a, b) reliability, two methods each ("" for raw scores), with the number of rows
-    in each bin below: where no bar stands, nothing was measured; (c) `bands` of the ECE against the number of
-    calibration rows, as `experiments.curve_bands` returns them, of `datasets` {name: label}. `where` names the
-    dataset of (a) and (b)."""
+    """`fig:calibration_analysis`: (a, b) reliability of raw ("") and calibrated scores, `bins` by method, with the
+    number of rows in each bin below: where no bar stands, nothing was measured; (c) if given, `bands` of the ECE
+    against the number of calibration rows, as `experiments.curve_bands` returns them, of `datasets` {name: label}.
+    `where` names the dataset of (a) and (b)."""
     with style():
-        canvas = Canvas(figsize=(WIDTH, 4.6), layout="constrained")
-        axes = canvas.subplot_mosaic("ab;xy;cc", height_ratios=[1.5, 0.5, 1.6])
-        for panel, letter, below in zip(panels, "ab", "xy", strict=True):
-            _reliability(axes[letter], axes[below], panel)
+        canvas = Canvas(figsize=(WIDTH, 2.9 if bands is None else 4.6), layout="constrained")
+        heights = [1.5, 0.5] if bands is None else [1.5, 0.5, 1.6]
+        axes = canvas.subplot_mosaic("ab;xy" + ";cc" * (bands is not None), height_ratios=heights)
+        for method, letter, below in zip(list(METHODS)[1:], "ab", "xy", strict=True):
+            _reliability(axes[letter], axes[below], {"": bins[""], method: bins[method]})
             axes[letter].set_title(f"({letter}) {where}", parse_math=False)
         axes["a"].set_ylabel("accuracy")
         axes["x"].set_ylabel("rows")
-        _sizes(axes["c"], bands, list(datasets))
-        axes["c"].set_title("(c)")
-        methods = [Line2D([], [], color=colour, linestyle=line, marker=marker, markersize=3.5, linewidth=1, label=name)
-                   for name, colour, line, marker, _ in METHODS.values()]  # fmt: skip
-        sets = [Line2D([], [], color="0.2", linestyle="", marker=MARKERS[i % len(MARKERS)], markersize=3.5, label=label)
-                for i, label in enumerate(datasets.values())]  # fmt: skip
-        canvas.legend(handles=methods, loc="outside lower center", ncols=3, handlelength=2.4)
-        place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.02, 0.97), "ncols": len(sets)}
-        for text in axes["c"].legend(handles=sets, handlelength=1, columnspacing=1, **place).get_texts():
-            text.set_parse_math(False)
-        canvas.suptitle(title, x=0.02, ha="left", size=7.5, parse_math=False)
+        if bands is not None:
+            _sizes(axes["c"], bands, datasets or {name: name for name in bands["dataset"].unique()})
+        _legend(canvas, title)
+    return Figure(canvas)
+
+
+def sample_efficiency(bands: pd.DataFrame, datasets: Mapping[str, str], title: str = "") -> Figure:
+    """(c) of `calibration_analysis` alone."""
+    with style():
+        canvas = Canvas(figsize=(WIDTH, 2.4), layout="constrained")
+        _sizes(canvas.subplots(), bands, datasets)
+        _legend(canvas, title)
     return Figure(canvas)
 
 

@@ -40,8 +40,8 @@ def result_calibration(
         keys = {how: (*pair, e.name, "ece", how) for how in ("isotonic", "platt")}
         ranks = {how: (values.found.get(key, math.inf), -(values.relative(key) or 0)) for how, key in keys.items()}
         bold = ranks[method] == min(ranks.values()) and ranks[method][0] < math.inf
-        commands = (r"\calci", r"\bestcalci")
-        return values.interval(commands, *keys[method], bold=bold) if full else values.improved(*keys[method], bold=bold)
+        key, commands = keys[method], (r"\calci", r"\bestcalci")
+        return values.interval(commands, *key, bold=bold) if full else values.improved(*key, bold=bold)
 
     def slope(pair: tuple, e: Estimator) -> Cell:
         parts = [values.cell(*pair, e.name, metric, "platt", show=_learned) for metric in ("a", "b")]
@@ -64,7 +64,10 @@ def result_calibration(
     lines = Rule(((3, 2 + one), (3 + one, 2 + one + two)))
     head: list[Row | Rule] = [[MODEL, DATASET, *top], lines, [None, None, *below]]
     body = by_pair(results, models, datasets, row)
-    return Table(f"ll | {'c' * one} | {'c' * two}", head, body, values.notes(notes))
+    odd = results[results["metric"].isin(["t", "a"]) & (results["reason"] != "")]
+    odd_notes = [f"{model} on {dataset}, {e}: {reason}." for model, dataset, e, reason
+                 in odd[["model", "dataset", "estimator", "reason"]].itertuples(index=False)]  # fmt: skip
+    return Table(f"ll | {'c' * one} | {'c' * two}", head, body, values.notes([*notes, *odd_notes]))
 
 
 def result_isotonic(
@@ -134,7 +137,7 @@ def calibration_transfer_summary(
     results: pd.DataFrame, hard: str, models: Labels = None, datasets: Labels = None, notes: Sequence[str] = ()
 ) -> Table:
     """`tab:calibration_transfer_summary`: change of ECE for the arrows that change the dataset, then for those that
-    change the model; bold is an improvement on the dataset `hard`."""
+    change the model; bold is an improvement on the dataset `hard` (the least accurate one, `hardest`)."""
     values = Values(results.assign(estimator=""), "method", "source_model", "source_dataset")
     models = families(labels_of(models, results, "model"))
     sets = labels_of(datasets, results, "dataset")
@@ -157,6 +160,12 @@ def calibration_transfer_summary(
     head: Row = [Cell("Calibration Source \u2192 Evaluation Target", latex=arrow), *map(Cell, TRANSFERRED.values())]
     body = ruled([[row(*arrow) for arrow in block] for block in (across, between) if block], Rule())
     return Table("lrr", [head], body, values.notes(notes))
+
+
+def hardest(results: pd.DataFrame) -> str:
+    """The dataset of least accuracy, averaged over models, from `bootstrap`'s or `metrics.evaluate`'s results."""
+    accuracy = results[results["metric"] == "acc"].astype({"value": float})
+    return str(accuracy.groupby("dataset", sort=False)["value"].mean().idxmin())
 
 
 def _signed(value: float) -> str:

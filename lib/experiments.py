@@ -15,7 +15,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from lib.calibration import Answers, Isotonic, Platt, Temperature
 from lib.estimators import KEYS, ans_avg, signals
-from lib.metrics import METRICS, ece
+from lib.metrics import METRICS, ece, reliability_bins
 from lib.sampling import temperatures
 
 SPLITS = ("calibration", "evaluation")
@@ -98,6 +98,15 @@ def calibrate(confidence: pd.DataFrame, sets: Sets, joint: bool = False) -> tupl
     table = pd.DataFrame([(*key, *values) for key, values in learned.items()], columns=columns)
     both = pd.concat(frames, ignore_index=True)
     return both.drop(columns="margin", errors="ignore"), table.astype({"value": "Float64"})
+
+
+def reliability(
+    calibrated: pd.DataFrame, model: str, dataset: str, bins: int = 10, closed: str = "right"
+) -> dict[str, pd.DataFrame]:
+    """Reliability diagram of Ans Avg on one pair, by method."""
+    here = calibrated.query("model == @model and dataset == @dataset and estimator == 'ans_avg'")
+    groups = here.groupby("method", sort=False)
+    return {how: reliability_bins(part.confidence, part.correct, bins, closed).frame() for how, part in groups}
 
 
 # ---- how many rows, and which

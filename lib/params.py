@@ -47,6 +47,16 @@ class Profile(Strict):
     bin_models: list[str] = []  # models of tab:bin_ablation; none: all
     trajectory_model: str = ""  # model and dataset of fig:main_analysis (a); empty: the first
     trajectory_dataset: str = ""
+    # calibration
+    resamples: int = Field(5000, ge=1)  # of the evaluation rows, for intervals
+    temperature_target: Literal["ans_avg", "ans_joint"] = "ans_avg"  # whose log-loss the temperature minimises
+    calibration_model: str = ""  # model of fig:calibration_analysis; empty: the first
+    calibration_dataset: str = ""  # dataset of its (a) and (b); empty: the first
+    calibration_sizes: list[int] = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]  # and all rows
+    draws: int = Field(50, ge=1)  # random calibration sets of each size
+    wrong_share: float = Field(0.5, ge=0, le=1)  # of a set in which wrong answers are over-sampled
+    transfer_models: list[str] = []  # pairs of tab:calibration_transfer_full; none: all
+    transfer_datasets: list[str] = []
 
 
 class Model(Strict):
@@ -142,8 +152,10 @@ def load_dataset(name: str) -> Dataset:
 def load_profile(name: str) -> Profile:
     """`params/<name>.yaml`, with every model and dataset that it names."""
     profile = read(named(PARAMS, name, "profile"), Profile)
-    for model in [*profile.models, *profile.bin_models, *filter(None, [profile.trajectory_model])]:
+    for model in [*profile.models, *profile.bin_models, *profile.transfer_models,
+                  *filter(None, [profile.trajectory_model, profile.calibration_model])]:  # fmt: skip
         load_model(model)
-    for dataset in [*profile.datasets, *filter(None, [profile.trajectory_dataset])]:
+    for dataset in [*profile.datasets, *profile.transfer_datasets,
+                    *filter(None, [profile.trajectory_dataset, profile.calibration_dataset])]:  # fmt: skip
         load_dataset(dataset)
     return profile

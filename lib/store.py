@@ -108,6 +108,16 @@ def gather(run: str, kind: str, models: Sequence[str], datasets: Sequence[str]) 
     return pd.concat([read(path) for path in paths], ignore_index=True), pd.DataFrame(source)
 
 
+def collect(
+    run: str, kind: str, models: Sequence[str], datasets: Sequence[str], but: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Every frame of a kind but those named, rows of these models and datasets; empty where there is none."""
+    found = {p.stem for folder in (ARTIFACTS / run / kind, SHIPPED / kind) for p in folder.glob("*.parquet")}
+    frames = [read(locate(run, kind, name)) for name in sorted(found - set(but))]
+    kept = [frame[frame.model.isin(models) & frame.dataset.isin(datasets)] for frame in frames]
+    return pd.concat(kept, ignore_index=True) if kept else pd.DataFrame()
+
+
 class Shards:
     """Resumable work on a list of items: whole shards are kept and never done again.
 

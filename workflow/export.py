@@ -23,7 +23,14 @@ TARGETS = (
     "tab_inference_settings",
     "tab_estimators",
     "tab_bin_ablation",
+    "tab_result_estimation_full",
+    "tab_result_calibration",
+    "tab_result_calibration_full",
+    "tab_result_isotonic",
+    "tab_calibration_transfer_full",
+    "tab_calibration_transfer_summary",
     "fig_main_analysis",
+    "fig_calibration_analysis",
     "fig_prompt_example",
 )
 NAME = re.compile(r"(tab|fig)_[a-z0-9_]+")

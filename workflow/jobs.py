@@ -44,7 +44,18 @@ class Notebook:
 NOTEBOOKS = (
     Notebook("01_generate", heavy=True, writes=("generations/{model}__{dataset}.parquet",)),
     Notebook("02_single_pass", reads=("01_generate",), writes=("confidence/single_pass.parquet",)),
-    Notebook("08_tables", reads=("01_generate", "02_single_pass"), exports=True),
+    Notebook(
+        "05_calibration",
+        reads=("01_generate", "02_single_pass", "03_ptrue_insitu", "04_mc_dropout_grid"),
+        writes=("calibration/confidence.parquet", "calibration/results.parquet"),
+    ),
+    Notebook("06_sample_efficiency", reads=("01_generate",), writes=("calibration/curves.parquet",)),
+    Notebook("07_transfer", reads=("01_generate",), writes=("calibration/transfer.parquet",)),
+    Notebook(
+        "08_tables",
+        reads=("01_generate", "02_single_pass", "05_calibration", "06_sample_efficiency", "07_transfer"),
+        exports=True,
+    ),
 )
 
 

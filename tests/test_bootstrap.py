@@ -1,0 +1,138 @@
+"""The bootstrap against a loop over resamples, scipy, and by property."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import bootstrap as scipy_bootstrap
+from synthetic import run
+
+from lib.bootstrap import bootstrap, counts, distributions
+from lib.estimators import single_pass
+from lib.metrics import METRICS, brier, ece
+
+scored = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40)
+
+
+def scores(n=200, k=3, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.random(n) < 0.6
+    return np.round(rng.beta(4, 1, (n, k)), 2), y
+
+
+def frame(methods=("", "isotonic"), n=80):
+    c, y = scores(n, 2 * len(methods))
+    keys = {"model": "m", "dataset": "d", "split": "evaluation", "example_id": [f"{i}" for i in range(n)], "correct": y}
+    names = [(e, how) for how in methods for e in ("seq_avg", "ans_avg")]
+    parts = [pd.DataFrame(keys).assign(estimator=e, method=how, confidence=c[:, j]) for j, (e, how) in enumerate(names)]
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.mark.parametrize("n", [1, 7, 300, 5000])
+def test_counts_add_up(n):
+    drawn = np.concatenate(list(counts(n, 1000, 0)))
+    assert drawn.shape == (1000, n) and (drawn.sum(axis=1) == n).all()
+    assert drawn.mean() == 1 and (n < 300 or abs(drawn.var() - (1 - 1 / n)) < 0.02)
+
+
+@pytest.mark.parametrize("closed", ["right", "left"])
+def test_distributions_are_the_metrics_of_resampled_rows(closed):
+    c, y = scores()
+    found = distributions(c, y, 10, closed, resamples=40, seed=3)
+    weights = np.concatenate(list(counts(len(y), 40, 3)))
+    for name in ("ece", "mce", "brier"):
+        for j in range(c.shape[1]):
+            expected = METRICS[name](c[:, j], y, 10, closed, weights=weights)
+            assert found[name][:, j] == pytest.approx(expected, abs=1e-12)
+    assert found["acc"][:, 0] == pytest.approx(weights @ y / len(y))
+    row = np.repeat(np.arange(len(y)), weights[0].astype(int))
+    assert found["ece"][0, 0] == pytest.approx(ece(c[row, 0], y[row], 10, closed), abs=1e-12)
+
+
+def test_intervals_are_scipys():
+    c, y = scores(400, 1)
+    theirs = scipy_bootstrap((c[:, 0], y), lambda a, b: brier(a, b), paired=True, vectorized=False, n_resamples=2000,
+                             method="percentile", rng=np.random.default_rng(1)).confidence_interval
+    ours = np.percentile(distributions(c, y, resamples=5000)["brier"], [2.5, 97.5])
+    assert ours == pytest.approx([theirs.low, theirs.high], abs=0.005)
+
+
+@given(scored, st.integers(1, 30))
+@settings(max_examples=50)
+def test_mce_is_at_least_ece_in_every_resample(rows, bins):
+    c, y = (np.array(column) for column in zip(*rows, strict=True))
+    found = distributions(c[:, None], y, bins, resamples=20)
+    assert (found["mce"] >= found["ece"] - 1e-12).all() and (found["mce"] <= 1 + 1e-12).all()
+
+
+@given(scored, st.integers(1, 40), st.integers(1, 40))
+@settings(max_examples=50)
+def test_brier_does_not_know_bins(rows, one, other):
+    c, y = (np.array(column) for column in zip(*rows, strict=True))
+    first, second = (distributions(c[:, None], y, bins, resamples=5)["brier"] for bins in (one, other))
+    assert (first == second).all()
+
+
+def test_results_are_point_estimates_with_percentiles():
+    given_ = frame()
+    made = bootstrap(given_, resamples=500, seed=2)
+    results = made.results.set_index(["estimator", "method", "metric"])
+    part = given_.query("estimator == 'seq_avg' and method == ''")
+    assert results.value["seq_avg", "", "ece"] == ece(part.confidence, part.correct)
+    assert results.value["", "", "acc"] == part.correct.mean()
+    assert len(results) == 1 + 4 * 3 and (made.results.low <= made.results.high).all()
+    raw, after = results.value["ans_avg", "", "ece"], results.value["ans_avg", "isotonic", "ece"]
+    assert results.relative["ans_avg", "isotonic", "ece"] == pytest.approx(1 - after / raw)
+    assert results.relative.notna().sum() == 2  # ECE of calibrated scores alone
+
+
+def test_the_same_seed_gives_the_same_and_another_seed_another():
+    one, two, other = (bootstrap(frame(), resamples=100, seed=seed).results for seed in (1, 1, 2))
+    pd.testing.assert_frame_equal(one, two)
+    assert (one.value == other.value).all() and (one.low != other.low).any()
+
+
+def test_rows_in_another_order_give_the_same():
+    given_ = frame()
+    shuffled = given_.sample(frac=1, random_state=0).sort_values("method", kind="stable")
+    one, two = (bootstrap(f, resamples=100).results.set_index(["estimator", "method", "metric"]).sort_index()
+                for f in (given_, shuffled))
+    pd.testing.assert_frame_equal(one, two)
+
+
+def test_differences_are_paired():
+    given_ = frame(methods=("",), n=150)
+    twin = given_.query("estimator == 'seq_avg'").assign(estimator="ans_joint")
+    twin["confidence"] *= 0.999
+    made = bootstrap(pd.concat([given_, twin]), resamples=500)
+    gap = made.differences([(("ans_joint", ""), ("seq_avg", "")), (("seq_avg", ""), ("absent", ""))])
+    assert len(gap) == 1  # what is not there is left out
+    one, other = (made.draws["m", "d", e, "", "ece"] for e in ("ans_joint", "seq_avg"))
+    assert gap.low[0] == pytest.approx(np.percentile(one - other, 2.5))
+    assert gap.high[0] - gap.low[0] < 0.1 * (np.percentile(other, 97.5) - np.percentile(other, 2.5))
+    assert gap.lower[0] == (one < other).mean() + (one == other).mean() / 2
+    values = made.results.query("metric == 'ece'").set_index("estimator").value
+    assert gap.difference[0] == values.ans_joint - values.seq_avg
+    same = made.differences([(("seq_avg", ""), ("seq_avg", ""))])
+    assert same.lower[0] == 0.5 and same.difference[0] == 0
+
+
+def test_pairs_with_equally_many_rows_share_the_draws():
+    other = frame().assign(dataset="e", model="z")
+    made = bootstrap(pd.concat([frame(), other]), resamples=50)
+    assert (made.draws["m", "d", "seq_avg", "", "ece"] == made.draws["z", "e", "seq_avg", "", "ece"]).all()
+
+
+def test_estimators_that_lack_rows_are_named():
+    with pytest.raises(ValueError, match="m / d: not every row has a score of seq_avg isotonic"):
+        bootstrap(frame().drop(index=frame().query("estimator == 'seq_avg' and method == 'isotonic'").index[:1]))
+
+
+def test_on_estimators_of_generations():
+    confidence = single_pass(run(rows=40)).assign(method="")
+    results = bootstrap(confidence, resamples=50).results
+    assert results.groupby(["model", "dataset"]).ngroups == 4
+    assert results[["value", "low", "high"]].notna().all(axis=None)
+    wide = confidence.pivot(index=["model", "dataset", "example_id"], columns="estimator", values="confidence")
+    assert (wide.ans_joint <= wide.ans_avg + 1e-12).all() and (wide.seq_joint <= wide.seq_avg + 1e-12).all()

@@ -1,0 +1,271 @@
+"""Calibrators against scikit-learn, netcal, slow direct versions, and on what usually breaks them."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
+from synthetic import generations, logits_of
+
+from lib import UserError, sampling
+from lib.calibration import Answers, Isotonic, Platt, Temperature
+from lib.estimators import ans_avg, ans_joint, signals
+
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+
+
+def scores(seed=0, n=300):
+    rng = np.random.default_rng(seed)
+    c = rng.beta(5, 1, n)
+    return c, rng.random(n) < c**2
+
+
+ADVERSARIAL = {
+    "ties": (np.repeat([0.2, 0.5, 0.9], 20), np.arange(60) % 3 > 0),
+    "saturated": (np.append(np.ones(50), [0.1, 0.99]), np.arange(52) % 4 > 0),
+    "constant": (np.full(30, 0.7), np.arange(30) % 5 > 0),
+    "anti-correlated": (np.linspace(0, 1, 40), np.arange(40) < 25),
+    "separable": (np.linspace(0, 1, 40), np.arange(40) > 25),
+    "two": (np.array([0.3, 0.4]), np.array([False, True])),
+}
+unit = st.floats(0, 1)
+both = pytest.mark.parametrize("given", [*ADVERSARIAL, 0, 1, 2])
+
+
+def example(given):
+    return ADVERSARIAL[given] if given in ADVERSARIAL else scores(given)
+
+
+# ---- isotonic regression
+
+
+def pooled(c, y, w):
+    """Pool adjacent violators, the textbook loop: fitted value at each distinct score."""
+    blocks = []
+    for x in np.unique(c):
+        at = c == x
+        blocks.append([w[at] @ y[at] / w[at].sum(), w[at].sum(), 1])
+        while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
+            (v1, w1, n1), (v2, w2, n2) = blocks[-2:]
+            blocks[-2:] = [[(v1 * w1 + v2 * w2) / (w1 + w2), w1 + w2, n1 + n2]]
+    return np.concatenate([np.full(n, v) for v, _, n in blocks])
+
+
+@both
+@pytest.mark.parametrize("weighted", [False, True])
+def test_isotonic_is_pooled_adjacent_violators(given, weighted):
+    c, y = example(given)
+    w = np.random.default_rng(9).integers(1, 5, len(c)).astype(float) if weighted else np.ones(len(c))
+    fitted = Isotonic().fit(c, y, w)
+    assert fitted.predict(np.unique(c)) == pytest.approx(pooled(c, y.astype(float), w), abs=1e-9)
+
+
+def test_isotonic_is_netcals():
+    binning = pytest.importorskip("netcal.binning")
+    c, y = scores()
+    theirs = binning.IsotonicRegression()
+    theirs.fit(c, y.astype(int))
+    assert Isotonic().fit(c, y).predict(c) == pytest.approx(theirs.transform(c), abs=1e-5)
+
+
+@given(st.lists(st.tuples(unit, st.booleans()), min_size=1, max_size=40), st.lists(unit, min_size=1))
+def test_isotonic_is_monotone_within_zero_and_one_and_never_nan(rows, new):
+    c, y = (np.array(column) for column in zip(*rows, strict=True))
+    predicted = Isotonic().fit(c, y).predict(np.sort(new))
+    assert ((predicted >= 0) & (predicted <= 1)).all() and (np.diff(predicted) >= 0).all()
+
+
+def test_isotonic_beyond_the_fitted_range_is_its_edge():
+    fitted = Isotonic().fit([0.4, 0.5, 0.6], [0, 1, 1])
+    assert fitted.predict([0.0, 1.0]).tolist() == fitted.predict([0.4, 0.6]).tolist()
+
+
+# ---- Platt scaling
+
+
+def likelihood(parameters, m, y):
+    a, b = parameters
+    z = a * m + b
+    return np.logaddexp(0, z).sum() - z @ y
+
+
+def margins(seed, n=200, slope=0.7, shift=-0.4):
+    rng = np.random.default_rng(seed)
+    m = rng.normal(scale=3, size=n)
+    return m, rng.random(n) < expit(slope * m + shift)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("slope", [0.7, 0.02, -0.3])
+def test_platt_is_the_maximum_of_the_likelihood(seed, slope):
+    m, y = margins(seed, slope=slope)
+    fitted = Platt().fit(m, y)
+    direct = minimize(likelihood, [0.1, 0.0], args=(m, y.astype(float)), method="BFGS", options={"gtol": 1e-9})
+    theirs = LogisticRegression(C=np.inf, tol=1e-12, max_iter=10000).fit(m[:, None], y)
+    assert [fitted.a_, fitted.b_] == pytest.approx(direct.x, abs=1e-5)
+    assert fitted.predict(m) == pytest.approx(theirs.predict_proba(m[:, None])[:, 1], abs=1e-5)
+    assert not fitted.separable_
+
+
+def test_platt_is_netcals():
+    scaling = pytest.importorskip("netcal.scaling")  # needs pyro beside netcal
+    m, y = margins(0)
+    theirs = scaling.LogisticCalibration(method="mle")
+    theirs.fit(expit(m), y.astype(int))
+    assert Platt().fit(m, y).predict(m) == pytest.approx(theirs.transform(expit(m)), abs=1e-3)
+
+
+def test_platt_takes_margins_of_any_scale_and_offset():
+    m, y = margins(1)
+    plain = Platt().fit(m, y).predict(m)
+    for scale, offset in ((1e-6, 0), (1e4, 5e5), (-1, 3)):
+        assert Platt().fit(scale * m + offset, y).predict(scale * m + offset) == pytest.approx(plain, abs=1e-5)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("shared", [0, 1])  # quasi-separable: both kinds at the threshold
+def test_separable_rows_get_platts_smoothed_targets(sign, shared):
+    m, y = sign * np.array([-3.0, -2, -1, 1 - shared, 1, 2]), np.array([0, 0, 0, 0, 1, 1]) > 0
+    m = np.append(m, [sign * 1.0 * shared + sign * 2.0 * (1 - shared)])
+    y = np.append(y, True)
+    fitted = Platt().fit(m, y)
+    assert fitted.separable_ and np.isfinite([fitted.a_, fitted.b_]).all() and np.sign(fitted.a_) == sign
+    target = np.where(y, (y.sum() + 1) / (y.sum() + 2), 1 / ((~y).sum() + 2))
+    direct = minimize(likelihood, [0.1 * sign, 0.0], args=(m, target), method="BFGS", options={"gtol": 1e-10})
+    assert [fitted.a_, fitted.b_] == pytest.approx(direct.x, abs=1e-5)
+    assert ((fitted.predict(m) > 0) & (fitted.predict(m) < 1)).all()
+
+
+def test_constant_margins_give_the_base_rate():
+    fitted = Platt().fit(np.full(10, 2.5), np.arange(10) < 7)
+    assert fitted.a_ == 0 and fitted.predict([2.5, -9.0]) == pytest.approx([0.7, 0.7])
+
+
+def test_weights_are_repeated_rows():
+    m, y = margins(2, 40)
+    times = np.random.default_rng(0).integers(1, 5, 40)
+    weighted, repeated = Platt().fit(m, y, times), Platt().fit(np.repeat(m, times), np.repeat(y, times))
+    assert [weighted.a_, weighted.b_] == pytest.approx([repeated.a_, repeated.b_], abs=1e-6)
+    frame = generations(rows=40).iloc[:40]
+    answers, y = answers_of(frame), np.arange(40) % 3 > 0
+    twice = answers_of(frame.loc[frame.index.repeat(times)])
+    t = Temperature().fit(answers, y, times).temperature_
+    assert t == pytest.approx(Temperature().fit(twice, np.repeat(y, times)).temperature_, rel=1e-6)
+
+
+# ---- temperature
+
+
+def answers_of(frame, **choices):
+    return Answers.of(frame.assign(span=list(signals(frame, **choices).span)))
+
+
+def full_softmax(row, t, joint):
+    """The estimator at temperature t from all of a row's logits."""
+    logits = np.stack(row.logits).astype(float)[: row.last_number_end - row.last_number_start] / t
+    logprobs = logits[:, 0] - np.logaddexp.reduce(logits, axis=1)
+    return (ans_joint if joint else ans_avg)(np.minimum(logprobs, 0))
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_temperature_through_what_is_stored_is_that_of_all_logits(joint):
+    frame = generations(rows=15)
+    answers = answers_of(frame)
+    for t in np.exp(np.linspace(np.log(0.1), np.log(20), 25)):
+        direct = [full_softmax(row, t, joint) for row in frame.itertuples()]
+        right, wrong = answers.confidence(t, joint)
+        assert right == pytest.approx(direct, abs=2e-5) and right + wrong == pytest.approx(1)
+
+
+@pytest.mark.parametrize("scale", [1.0, 4.0])
+def test_temperature_through_what_is_stored_at_a_real_vocabulary(scale):
+    logits = logits_of(np.random.default_rng(0), 4, 0, 128256) * scale
+    logits[:, 0] = scale * np.array([0.0, 4.0, 9.0, 20.0])
+    values, _, curve = (x.numpy() for x in sampling.compress(torch.from_numpy(logits), 64, 33))
+    largest = values[:, :1].astype(float)
+    answers = Answers(4, np.arange(4), logits[:, 0] - largest[:, 0], values - largest, curve.astype(float))
+    for t in np.exp(np.linspace(np.log(0.1), np.log(20), 40)):
+        z = logits.astype(float) / t
+        assert answers.confidence(t)[0] == pytest.approx(np.exp(z[:, 0] - np.logaddexp.reduce(z, axis=1)), abs=2e-5)
+
+
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_temperature_is_the_optimum_over_all_logits(joint, seed):
+    frame = generations(rows=60, accuracy=0.5, seed=seed).iloc[:60]
+    y = signals(frame).correct.to_numpy(bool)
+    fitted = Temperature(joint).fit(answers_of(frame), y)
+
+    def loss(t):
+        c = np.clip([full_softmax(row, t, joint) for row in frame.itertuples()], 1e-12, 1 - 1e-12)
+        return -np.log(np.where(y, c, 1 - c)).sum()
+
+    assert not fitted.at_bound_ and 0.1 < fitted.temperature_ < 20
+    grid = np.exp(np.linspace(np.log(0.1), np.log(20), 60))
+    assert loss(fitted.temperature_) <= min(map(loss, grid)) + 1e-5
+    near = fitted.temperature_ * np.exp(np.array([-1e-3, 1e-3]))
+    assert loss(fitted.temperature_) < min(map(loss, near))
+
+
+@pytest.mark.parametrize("lead, right, bound", [(0.001, 59, 0.1), (100, 1, 20.0)])
+def test_a_temperature_at_its_bound_says_so(lead, right, bound):
+    """Tokens that lead by next to nothing and are nearly always right; that lead by far and are nearly always wrong."""
+    answers = Answers(60, np.arange(60), np.zeros(60), np.tile([0.0, -lead], (60, 1)), np.full((60, 33), -50.0))
+    fitted = Temperature().fit(answers, np.arange(60) < right)
+    assert fitted.at_bound_ and fitted.temperature_ == pytest.approx(bound, rel=1e-5)
+
+
+def test_one_temperature_serves_both_means():
+    frame = generations(rows=30)
+    answers, y = answers_of(frame), signals(frame).correct
+    fitted = Temperature().fit(answers, y)
+    average, joint = fitted.predict(answers), fitted.predict(answers, joint=True)
+    assert (joint <= average + 1e-12).all() and (joint < average - 1e-6).any()
+    assert average == pytest.approx(answers.confidence(fitted.temperature_)[0])
+
+
+def test_a_response_without_answer_follows_the_choice():
+    frame = generations(rows=5)
+    zero = answers_of(frame, missing="zero").confidence(3.0)[0]
+    assert (zero[[4, 9]] == 0).all() and (np.delete(zero, [4, 9]) > 0).all()
+    assert (answers_of(frame, missing="last_number").confidence(3.0)[0] > 0).all()
+
+
+def test_tokens_whose_logits_were_not_kept_are_named():
+    frame = generations(rows=3).assign(kept_positions=lambda f: [p + 100 for p in f.kept_positions])
+    with pytest.raises(UserError, match="m/d/0000: no logits were kept at answer token 10"):
+        answers_of(frame)
+
+
+# ---- few rows, one class
+
+
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize("n", [0, 1, 2, 30])
+def test_one_class_gives_a_constant(n, right):
+    expected = (n * right + 1) / (n + 2)
+    c, y = np.linspace(0.2, 0.9, n), np.full(n, right)
+    frame = generations(rows=20)
+    for model, old, new in ((Isotonic(), c, [0.1, 0.99]), (Platt(), c, [-50.0, 50.0]),
+                            (Temperature(), answers_of(frame.iloc[:n]), answers_of(frame.iloc[:2]))):
+        assert model.fit(old, y).constant_ == expected and model.predict(new).tolist() == [expected] * 2
+
+
+def test_refitting_forgets_the_constant():
+    model = Isotonic().fit([0.5], [True])
+    assert model.fit([0.1, 0.9], [False, True]).constant_ is None and model.predict([0.9]) == 1
+
+
+@given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.booleans()), min_size=1, max_size=12))
+@settings(max_examples=60)
+def test_platt_never_fails(rows):
+    m, y = (np.array(column) for column in zip(*rows, strict=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        predicted = Platt().fit(m, y).predict(m)
+    assert ((predicted >= 0) & (predicted <= 1)).all()

@@ -1,0 +1,288 @@
+"""Calibration over frames: own rows, fewer rows, other pairs' rows."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from synthetic import generations, run
+
+from lib import calibration_figures, calibration_tables, experiments
+from lib.bootstrap import bootstrap
+from lib.calibration import Isotonic, Temperature
+from lib.estimators import KEYS, single_pass
+from lib.metrics import ece
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return run(rows=60)
+
+
+@pytest.fixture(scope="module")
+def sets(frame):
+    return experiments.rows_of(frame)
+
+
+def with_margins(confidence, seed=0):
+    """The confidence frame with a P(True) that knows something."""
+    rows = confidence[confidence.estimator == "ans_avg"].assign(estimator="p_true")
+    margin = np.random.default_rng(seed).normal(size=len(rows)) + 2 * rows.correct - 1
+    return pd.concat([confidence, rows.assign(margin=margin, confidence=1 / (1 + np.exp(-margin)))], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def calibrated(frame, sets):
+    return experiments.calibrate(with_margins(single_pass(frame)), sets)
+
+
+# ---- own rows
+
+
+def test_rows_are_those_of_the_confidence_frame(frame, sets):
+    confidence = single_pass(frame).query("estimator == 'ans_avg'")
+    for pair, parts in sets.items():
+        for split, rows in zip(experiments.SPLITS, parts, strict=True):
+            part = confidence[(confidence[KEYS[:3]] == [*pair, split]).all(axis=1)]
+            assert rows.keys.to_numpy().tolist() == part[KEYS].to_numpy().tolist()
+            assert rows.confidence.tolist() == part.confidence.tolist()
+            assert rows.correct.tolist() == part.correct.tolist()
+            assert rows.answers.confidence(1.0)[0] == pytest.approx(rows.confidence, abs=2e-5)
+
+
+def test_every_method_where_it_belongs(calibrated):
+    rows, learned = calibrated
+    assert set(rows.split) == {"evaluation"} and not rows.confidence.isna().any()
+    methods = rows.groupby("estimator").method.unique().map(set).to_dict()
+    both, one = {"", "isotonic", "platt"}, {"", "isotonic"}
+    assert methods == {"ans_avg": both, "ans_joint": both, "p_true": both, "seq_avg": one, "seq_joint": one}
+    assert rows.groupby(["model", "dataset", "estimator", "method"]).size().nunique() == 1
+    assert set(learned.groupby(["model", "dataset"]).metric.apply(tuple)) == {("a", "b", "t")}
+
+
+def test_calibrators_see_calibration_rows_only(frame, sets):
+    confidence = with_margins(single_pass(frame))
+    flipped = confidence.assign(correct=confidence.correct ^ (confidence.split == "evaluation"))
+    one, other = (experiments.calibrate(c, sets)[0] for c in (confidence, flipped))
+    assert (one.confidence == other.confidence).all()
+
+
+def test_without_margins_nothing_is_missing_but_platt(frame, sets):
+    rows, learned = experiments.calibrate(single_pass(frame), sets)
+    assert set(learned.metric) == {"t"} and "platt" in set(rows.method)
+    table = calibration_tables.result_calibration(pd.concat([bootstrap(rows, resamples=20).results, learned]))
+    assert table.columns == "ll | cc | ccc" and "True" not in table.latex and "--" not in table.latex
+
+
+def test_one_class_is_reported_and_no_cell_is_nan(frame):
+    easy = frame.assign(answer=np.where(frame.split == "calibration", "7", frame.answer))
+    easy[["answer_start", "answer_end"]] = easy[["last_number_start", "last_number_end"]]
+    rows, learned = experiments.calibrate(with_margins(single_pass(easy)), experiments.rows_of(easy))
+    assert set(learned.reason) == {"one class only"}
+    assert rows[rows.method != ""].confidence.unique() == pytest.approx([61 / 62])
+    results = pd.concat([bootstrap(rows, resamples=20).results, learned])
+    table = calibration_tables.result_calibration(results, full=True)
+    assert "nan" not in table.latex.lower() and "--: one class only." in table.notes
+
+
+def test_a_calibrated_run_becomes_tables(calibrated):
+    rows, learned = calibrated
+    results = pd.concat([bootstrap(rows, resamples=50).results, learned], ignore_index=True)
+    for full in (False, True):
+        latex = calibration_tables.result_calibration(results, full=full).latex
+        assert latex.count("best" if full else r"\textbf") - 1 * full == 4 * 3 and r"\ptrue" in latex
+    isotonic = calibration_tables.result_isotonic(results)
+    assert [caption[:3] for _, caption in isotonic.parts] == ["(a)", "(b)"]
+    assert isotonic.latex.count(r"\isoBestCI{") >= 4 and isotonic._repr_html_().count("<b>") >= 4
+
+
+def test_reliability_has_every_method(calibrated):
+    bins = experiments.reliability(calibrated[0], "m", "e")
+    assert list(bins) == ["", "isotonic", "platt"] and all(part["count"].sum() == 60 for part in bins.values())
+
+
+# ---- fewer rows
+
+
+def test_curves_end_in_the_fit_on_all_rows(sets):
+    curves = experiments.learning_curves(sets, [10, 30, 1000], draws=3, sampling=list(experiments.SAMPLING))
+    assert set(curves.n) == {10, 30, 60}
+    for pair, (old, new) in sets.items():
+        scores = {"": new.confidence, "isotonic": Isotonic().fit(old.confidence, old.correct).predict(new.confidence),
+                  "platt": Temperature().fit(old.answers, old.correct).predict(new.answers)}  # fmt: skip
+        last = curves[(curves[["model", "dataset", "n"]] == [*pair, 60]).all(axis=1)]
+        for method, score in scores.items():
+            assert last[last.method == method].ece.tolist() == pytest.approx([ece(score, new.correct)] * 3, abs=2e-3)
+
+
+def test_the_grid_finds_the_temperature(sets):
+    for old, new in sets.values():
+        grid, rng = experiments._Grid(old, new), np.random.default_rng(0)
+        for _ in range(5):
+            rows = rng.choice(60, 40, replace=False)
+            frame_rows = generations_rows(old, rows)
+            exact = Temperature().fit(frame_rows, old.correct[rows]).predict(new.answers)
+            assert grid.predict(rows, np.ones(40)) == pytest.approx(exact, abs=2e-3)
+
+
+def generations_rows(old, rows):
+    """The answers of some rows, in that order."""
+    a = old.answers
+    order = np.concatenate([np.flatnonzero(a.row == r) for r in rows])
+    position = np.concatenate([np.full((a.row == r).sum(), i) for i, r in enumerate(rows)])
+    return type(a)(len(rows), position, a.chosen[order], a.top[order], a.tail[order])
+
+
+def test_draws_are_the_same_for_both_methods_and_for_any_other_sizes(sets):
+    one = experiments.learning_curves(sets, [10], draws=4, seed=5)
+    other = experiments.learning_curves(dict(reversed(sets.items())), [5, 10], draws=4, seed=5)
+    keys = ["model", "dataset", "method", "n", "draw"]
+    both = one.merge(other, on=keys)
+    assert len(both) == len(one) and (both.ece_x == both.ece_y).all()
+    assert (one.query("method != ''").groupby(["model", "dataset", "n", "draw"]).one_class.nunique() == 1).all()
+
+
+CASES = [(30, 20, 0.5, 10), (3, 20, 0.5, 3), (50, 20, 0.2, 10), (0, 9, 0.5, 0)]
+
+
+@pytest.mark.parametrize("wrong, n, share, expected", CASES)
+def test_more_wrong_ones_weigh_what_they_weigh_in_all(wrong, n, share, expected):
+    correct = np.arange(60) >= wrong
+    rows, weights = experiments._more_wrong(correct, n, np.random.default_rng(0), share)
+    assert len(set(rows)) == n and (~correct[rows]).sum() == expected
+    assert weights @ correct[rows] / weights.sum() == pytest.approx(correct.mean())
+    plain = experiments.SAMPLING["more wrong, unweighted"](correct, n, np.random.default_rng(0), share)
+    assert plain[0].tolist() == rows.tolist() and plain[1].tolist() == [1] * n
+
+
+def test_weights_take_the_bias_away():
+    """Mean calibrated confidence over draws: near the accuracy with weights, far below without."""
+    sets = experiments.rows_of(generations(rows=200, accuracy=0.8))
+    ((old, new),) = sets.values()
+    means = {}
+    for way in ("more wrong, weighted", "more wrong, unweighted"):
+        rng = np.random.default_rng(0)
+        drawn = [experiments.SAMPLING[way](old.correct, 60, rng, 0.5) for _ in range(20)]
+        fits = [Isotonic().fit(old.confidence[r], old.correct[r], w).predict(old.confidence) for r, w in drawn]
+        means[way] = abs(np.mean(fits) - old.correct.mean())
+    assert means["more wrong, weighted"] < 0.03 < 0.1 < means["more wrong, unweighted"]
+
+
+def test_enough():
+    bands = pd.DataFrame({"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic",
+                          "n": [5, 10, 20, 50], "mean": [0.10, 0.30, 0.109, 0.10]})  # fmt: skip
+    found = experiments.enough(bands)
+    assert found.enough.tolist() == [20] and found["all"].tolist() == [50]  # 5 was luck
+    assert experiments.enough(bands.assign(mean=0.1)).enough.tolist() == [5]
+    assert experiments.enough(bands.assign(mean=[1, 1, 1, 0.1])).enough.tolist() == [50]
+
+
+# ---- other pairs' rows
+
+
+def test_transfer_to_itself_is_calibration(frame, sets, calibrated):
+    keys = ["source_model", "source_dataset", "model", "dataset", "method", "metric"]
+    moved = experiments.transfer(sets).set_index(keys)
+    own = bootstrap(calibrated[0], resamples=2).results.query("estimator == 'ans_avg'")
+    for row in own.itertuples():
+        source = (row.model, row.dataset) if row.method else ("", "")
+        assert moved.value[*source, row.model, row.dataset, row.method, row.metric] == pytest.approx(row.value)
+    raw = moved.value["", "", "n", "e", "", "ece"]
+    change = moved.value["m", "d", "n", "e", "platt", "delta_ece"]
+    assert change == pytest.approx(moved.value["m", "d", "n", "e", "platt", "ece"] - raw)
+
+
+def test_transfer_on_some_rows(sets):
+    keep = {(s, t): {f"{i:04d}" for i in range(60, 80)} if s != t else set() for s in "de" for t in "de"}
+    moved = experiments.transfer(sets, keep=keep)
+    assert set(moved[moved.method == ""].n) == {60} and set(moved[moved.method != ""].n) == {20}
+    assert (moved[moved.method != ""].source_dataset != moved[moved.method != ""].dataset).all()
+
+
+def test_twins_differ_in_numbers_only():
+    def part(dataset, split, questions):
+        return pd.DataFrame({"model": "m", "dataset": dataset, "split": split, "question": questions,
+                             "example_id": [f"{split}-{i}" for i in range(len(questions))]})  # fmt: skip
+
+    words = "Tom has 3 red apples and buys 4 more at the market near his old house on Monday"
+    frame = pd.concat([
+        part("hard", "calibration", [words.replace("3", "93284").replace("4", "8,421.5")]),
+        part("hard", "evaluation", ["Quite another question about 12 trains"]),
+        part("base", "calibration", ["Something else about 5 ships"]),
+        part("base", "evaluation", [words, "Ann sells 9 cakes"]),
+    ])  # fmt: skip
+    found = experiments.unseen(frame)
+    assert found["hard", "base"] == {"evaluation-1"} and found["base", "hard"] == {"evaluation-0"}
+    assert found["base", "base"] == {"evaluation-0", "evaluation-1"}
+
+
+def test_twins_of_gsmhard_are_the_published_ones(shared):
+    def questions(path, key):
+        lines = (shared / "data" / path).read_text(encoding="utf-8").splitlines()
+        return [json.loads(line)[key] for line in lines]
+
+    test, hard = questions("gsm8k/test.jsonl", "question"), questions("gsmhard/gsmhardv2.jsonl", "input")
+    twins = set(json.loads((shared / "data/gsmhard/to_gsm8k_test_index.json").read_text())[:919])
+
+    def part(dataset, split, texts):
+        return pd.DataFrame({"model": "m", "dataset": dataset, "split": split, "question": texts,
+                             "example_id": [str(i) for i in range(len(texts))]})  # fmt: skip
+
+    found = experiments.unseen(pd.concat([
+        part("gsmhard", "calibration", hard[:919]), part("gsmhard", "evaluation", hard[919:]),
+        part("gsm8k", "calibration", test[:0] + ["no twin of anything"]), part("gsm8k", "evaluation", test),
+    ]))  # fmt: skip
+    unseen = {int(i) for i in found["gsmhard", "gsm8k"]}
+    assert len(unseen & twins) <= 3 and len(unseen | twins) >= len(test) - 3
+    assert len(found["gsm8k", "gsmhard"]) == 400
+
+
+def test_transfer_becomes_tables(sets):
+    moved = experiments.transfer(sets)
+    labels = {"m": "Llama-3.1-8B", "n": "Qwen3-4B"}, {"d": "D", "e": "E"}
+    full = calibration_tables.calibration_transfer_full(moved, *labels)
+    assert full.latex.count("Llama / D") == 3 and full.latex.count(r"\textbf") == 2 * 4 * 3
+    summary = calibration_tables.calibration_transfer_summary(moved, "e")
+    arrows = moved[(moved.source_model != moved.model) != (moved.source_dataset != moved.dataset)]
+    better = arrows.query("metric == 'delta_ece' and method != '' and dataset == 'e' and value < -5e-4")
+    assert summary.latex.count(r"\bm{") == len(better) > 0 and "nan" not in summary.latex
+
+
+@pytest.mark.parametrize("labels, expected", [
+    ({"a": "Llama-3.1-8B", "b": "Qwen3-4B-Instruct"}, ["Llama", "Qwen"]),
+    ({"a": "Tiny-Llama", "b": "Tiny-Qwen"}, ["Tiny-Llama", "Tiny-Qwen"]),
+])
+def test_families(labels, expected):
+    assert list(calibration_tables.families(labels).values()) == expected
+
+
+def test_hardest():
+    rows = pd.DataFrame({"dataset": ["d", "e", "d", "e"], "metric": "acc", "value": [0.9, 0.8, 0.2, 0.4]})
+    assert calibration_tables.hardest(rows) == "d"
+
+
+# ---- figures
+
+
+def test_reliability_shows_how_many_rows_are_in_each_bin(calibrated):
+    bins = experiments.reliability(calibrated[0], "m", "e")
+    figure = calibration_figures.calibration_analysis(bins, title="a_$b$", where="c_$d$")
+    upper, counts = figure.canvas.axes[0], figure.canvas.axes[2]
+    assert sum(bar.get_height() for bar in counts.patches) == 2 * 60
+    assert [len(line.get_xdata()) for line in upper.lines] == [2, len(bins[""]), len(bins["isotonic"])]
+    assert figure.pdf == calibration_figures.calibration_analysis(bins, title="a_$b$", where="c_$d$").pdf
+
+
+def test_sizes_have_a_line_per_dataset_and_method(sets):
+    bands = experiments.curve_bands(experiments.learning_curves(sets, [10, 30], draws=2)).query("model == 'm'")
+    figure = calibration_figures.sample_efficiency(bands, {"d": "D", "e": "E"})
+    (ax,) = figure.canvas.axes
+    assert len(ax.lines) == 4 and [t.get_text() for t in ax.get_xticklabels()] == ["5", "10", "20", "50"]
+    assert all(list(line.get_xdata()) == [10, 30, 60] for line in ax.lines)
+
+
+def test_the_map_says_every_change(sets):
+    moved = experiments.transfer(sets)
+    figure = calibration_figures.transfer_map(moved, {pair: "/".join(pair) for pair in sets})
+    texts = [t.get_text() for ax in figure.canvas.axes[:2] for t in ax.texts]
+    assert len(texts) == 2 * 16 and all(t[0] in "+\u2212" for t in texts)
