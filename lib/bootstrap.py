@@ -92,10 +92,12 @@ def bootstrap(
     for pair, part in frame[frame.split == "evaluation"].groupby(["model", "dataset"], sort=False):
         scores, correct = _wide(pair, part)
         found = distributions(scores.to_numpy(), correct, bins, closed, resamples, seed)
-        raw = {name: METRICS["ece"](scores[name, ""], correct, bins, closed) for name, how in scores if not how}
+        given = dict(iter(part.groupby(["estimator", "method"], sort=False)))
+        given["", ""] = part.drop_duplicates("example_id")
+        raw = {who[0]: METRICS["ece"](p.confidence, p.correct, bins, closed) for who, p in given.items() if not who[1]}
         for metric, table in found.items():
             for j, who in enumerate(scores.columns if METRICS[metric].scored else [("", "")]):
-                value = METRICS[metric](scores.iloc[:, j].to_numpy(), correct, bins, closed)
+                value = METRICS[metric](given[who].confidence, given[who].correct, bins, closed)
                 low, high = np.percentile(table[:, j], [2.5, 97.5])
                 draws[*pair, *who, metric] = table[:, j]
                 relative = 1 - value / raw[who[0]] if metric == "ece" and who[1] and raw.get(who[0]) else pd.NA

@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize_scalar
-from scipy.special import expit, logsumexp
+from scipy.special import expit, logit, logsumexp
 from sklearn.base import BaseEstimator
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from lib import UserError
-from lib.sampling import COLDEST, HOTTEST, temperatures
+from lib.temperatures import COLDEST, HOTTEST, temperatures
 
 TINY = 1e-12  # a confidence of exactly 0 or 1 that is wrong would cost an infinite log-loss
 
@@ -158,12 +158,14 @@ class Platt(_Calibrator):
     def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
         m = np.asarray(score, dtype=float)
         right, wrong = m[y > 0], m[y == 0]
-        constant = m.min() == m.max()
-        self.separable_ = not constant and bool(right.min() >= wrong.max() or wrong.min() >= right.max())
+        center, scale = m.mean(), m.std()
+        if not scale:
+            self.a_, self.b_, self.separable_ = 0.0, float(logit(w @ y / w.sum())), False
+            return
+        self.separable_ = bool(right.min() >= wrong.max() or wrong.min() >= right.max())
         target = y
         if self.separable_:
             target = np.where(y > 0, (len(right) + 1) / (len(right) + 2), 1 / (len(wrong) + 2))
-        center, scale = m.mean(), 1.0 if constant else m.std()
         x = np.tile((m - center) / scale, 2)[:, None]  # each row as right and as wrong, weighted by its target
         model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10, max_iter=1000)
         model.fit(x, np.repeat([1, 0], len(m)), sample_weight=np.append(w * target, w * (1 - target)))

@@ -114,12 +114,12 @@ def sampling_curves(bands: pd.DataFrame, method: str, title: str = "") -> Figure
 
 def transfer_map(results: pd.DataFrame, pairs: Mapping[tuple[str, str], str]) -> Figure:
     """Change of ECE by source (rows) and target (columns) of a calibrator, isotonic above temperature; blue is
-    better. `results` as `experiments.transfer` returns them, `pairs` {(model, dataset): label}."""
+    better. `results` as `experiments.transfer` returns them, `pairs` {(model, dataset): label}, numbered."""
     columns = ["method", "source_model", "source_dataset", "model", "dataset"]
     change = results[results["metric"] == "delta_ece"].set_index(columns)["value"]
     n, reach = len(pairs), max(float(change.abs().max()), 0.01)
     with style():
-        canvas = Canvas(figsize=(WIDTH, 1.9 + 0.36 * n), layout="constrained")
+        canvas = Canvas(figsize=(1.6 * WIDTH, 1.4 + 0.4 * n), layout="constrained")
         axes = canvas.subplots(2, sharex=True)
         for ax, (method, look) in zip(axes, list(METHODS.items())[1:], strict=True):
             grid = np.array([[change.get((method, *s, *t), np.nan) for t in pairs] for s in pairs], dtype=float)
@@ -129,9 +129,10 @@ def transfer_map(results: pd.DataFrame, pairs: Mapping[tuple[str, str], str]) ->
                     colour = "white" if abs(value) > 0.6 * reach else "black"
                     text = f"{value:+.2f}".replace("0.", ".", 1).replace("-", "\N{MINUS SIGN}")
                     ax.text(j, i, text, size=7, ha="center", va="center", color=colour)
-            ax.set_yticks(range(n), list(pairs.values()), parse_math=False)
+            names = [f"{label}  {i}" for i, label in enumerate(pairs.values(), 1)]
+            ax.set_yticks(range(n), names, parse_math=False)
             ax.set(ylabel="fitted on", title=look[0])
-        axes[1].set_xticks(range(n), list(pairs.values()), rotation=90, parse_math=False)
+        axes[1].set_xticks(range(n), [str(i) for i in range(1, n + 1)])
         axes[1].set_xlabel("applied to")
         canvas.colorbar(image, ax=axes, label="change of ECE", location="top", aspect=40)
     return Figure(canvas)

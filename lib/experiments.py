@@ -16,7 +16,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from lib.calibration import Answers, Isotonic, Platt, Temperature
 from lib.estimators import KEYS, ans_avg, signals
 from lib.metrics import METRICS, ece, reliability_bins
-from lib.sampling import temperatures
+from lib.temperatures import temperatures
 
 SPLITS = ("calibration", "evaluation")
 Pair = tuple[str, str]

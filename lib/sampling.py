@@ -22,9 +22,9 @@ from transformers import (
 
 from lib.models import LanguageModel
 from lib.params import Model
+from lib.temperatures import temperatures
 
 RING = 48  # number-like tokens per response whose logits are kept while sampling; older ones are re-encoded if needed
-COLDEST, HOTTEST = 0.1, 20.0  # temperatures between which an answer token can be re-softmaxed
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,6 @@ def invert(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     """
     cumulative = logits.double().softmax(-1).cumsum(-1)
     return torch.searchsorted(cumulative, u[:, None] * cumulative[:, -1:], right=True)[:, 0]
-
-
-def temperatures(nodes: int) -> np.ndarray:
-    """(nodes,) temperatures, evenly spaced in log(1/t), from COLDEST to HOTTEST."""
-    return np.exp(np.linspace(np.log(COLDEST), np.log(HOTTEST), nodes))
 
 
 def compress(logits: torch.Tensor, top: int, nodes: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

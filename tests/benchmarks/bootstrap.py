@@ -2,8 +2,8 @@
 
     python tests/benchmarks/bootstrap.py
 
-15 pairs (n = 1319, 400, 300 for five models), seven estimators, raw and isotonic, five of them by a second method, too;
-5000 resamples. The loop is torchmetrics' binary_calibration_error (ECE and MCE), timed on 200 resamples of one estimator.
+15 pairs (n = 1319, 400, 300 for five models), seven estimators, raw, isotonic and five of them by a second method;
+5000 resamples. The loop is torchmetrics' binary_calibration_error (ECE and MCE) on 200 resamples of one estimator.
 """
 
 import time
@@ -31,7 +31,8 @@ def scores(n: int, rng: np.random.Generator) -> pd.DataFrame:
 def main() -> None:
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
-    frame = pd.concat([scores(n, rng).assign(model=f"m{i}", dataset=f"d{n}") for i in range(5) for n in (1319, 400, 300)])
+    pairs = [(f"m{i}", n) for i in range(5) for n in (1319, 400, 300)]
+    frame = pd.concat([scores(n, rng).assign(model=model, dataset=f"d{n}") for model, n in pairs])
     started = time.perf_counter()
     results = bootstrap(frame, resamples=RESAMPLES).results
     print(f"{len(results)} intervals from {RESAMPLES} resamples: {time.perf_counter() - started:.1f} s")
