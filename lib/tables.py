@@ -30,9 +30,9 @@ class _Values:
         self.found = {k: float(v) for k, v in zip(keys, results["value"], strict=True) if not pd.isna(v)}
         self.reasons, self.empty = dict(zip(keys, reasons, strict=True)), dict[str, None]()
 
-    def cell(self, *key: Any, bold: bool = False) -> Cell:
+    def cell(self, *key: Any, bold: bool = False, form: str = ".3f") -> Cell:
         if key in self.found:
-            return Cell(f"{self.found[key]:.3f}", bold=bold)
+            return Cell(format(self.found[key], form), bold=bold)
         self.empty[self.reasons.get(key) or "not computed"] = None
         return DASH
 
@@ -93,7 +93,7 @@ def notes(title: str = "", coverage: pd.DataFrame | None = None) -> list[str]:
 def estimators() -> Table:
     """`tab:estimators`, from the declarations."""
     groups: dict[str, list[Row | Rule]] = {}
-    for e in ESTIMATORS.values():
+    for e in filter(lambda e: e.definition, ESTIMATORS.values()):
         row: Row = [Cell(e.plain, latex=e.label), Cell(latex=e.definition, html=mathjax(e.definition))]
         groups.setdefault(e.group, []).append(row)
     head: Row = [Cell("Method", bold=True), Cell("Definition", bold=True)]
@@ -146,6 +146,49 @@ def bin_ablation(
     head: list[Row | Rule] = [[MODEL, DATASET, Cell("Bins", rows=2), *top], lines, [None, None, None, *below]]
     body = _ruled([block(*model) for model in _labels(models, results, "model").items()], Rule())
     return Table(" ".join(["lll", *["ccc"] * len(chosen)]), head, body, values.notes(notes))
+
+
+def insitu_ptrue(
+    results: pd.DataFrame, models: Labels = None, datasets: Labels = None, notes: Sequence[str] = ()
+) -> Table:
+    """`tab:insitu_ptrue`: ECE of Ans Avg and of both forms of P(True), and the tokens saved in percent (rows of metric
+    `reduction`, as `multi_pass.reduction` returns them); no bold."""
+    values, sets = _Values(results), _labels(datasets, results, "dataset").items()
+    chosen = [ESTIMATORS[name] for name in ("ans_avg", "p_true_in_situ", "p_true")]
+
+    def row(model: str, dataset: str, label: str) -> Row:
+        errors = [values.cell(model, dataset, e.name, "ece") for e in chosen]
+        return [Cell(label), *errors, values.cell(model, dataset, "p_true_in_situ", "reduction", form=".2f")]
+
+    labels = [Cell(e.plain, latex=e.label.removeprefix(r"\textsc{").rstrip("}"), bold=True) for e in chosen]
+    head: Row = [Cell("Model", bold=True), Cell("Dataset", bold=True), *labels, Cell("Reduction (%)", bold=True)]
+    blocks = [
+        _block(label, [row(model, *dataset) for dataset in sets])
+        for model, label in _labels(models, results, "model").items()
+    ]
+    return Table("llcccc", [head], _ruled(blocks, Rule()), values.notes(notes))
+
+
+def dropout_grid_search(
+    results: pd.DataFrame, models: Labels = None, datasets: Labels = None, notes: Sequence[str] = ()
+) -> Table:
+    """`tab:dropout_grid_search`: ECE, MCE and Brier of c_BALD on the tuning examples for each dropout rate (column
+    `rate`, as `multi_pass.grid` returns it); bold is the row of lowest ECE, the one selected."""
+    values, sets = _Values(results, "rate"), _labels(datasets, results, "dataset").items()
+    metrics = ("ece", "mce", "brier")
+
+    def rows(model: str, dataset: str) -> list[Row | Rule]:
+        keys = [(model, dataset, "c_bald", "ece", rate) for rate in sorted(results["rate"].unique())]
+        best = min(values.lowest(keys), default=None)
+        cells = [[values.cell(*key[:3], m, key[4], bold=key == best) for m in metrics] for key in keys]
+        return [[Cell(f"{key[4]:.2f}", bold=key == best), *row] for key, row in zip(keys, cells, strict=True)]
+
+    def block(model: str, label: str) -> list[Row | Rule]:
+        return _block(label, _ruled([_block(name, rows(model, dataset)) for dataset, name in sets], Rule(((2, 6),))))
+
+    head: Row = [Cell("Model"), Cell("Dataset"), Cell("Dropout rate"), *(Cell(METRICS[m].label) for m in metrics)]
+    body = _ruled([block(*model) for model in _labels(models, results, "model").items()], Rule())
+    return Table("llcccc", [head], body, values.notes(notes))
 
 
 def _math(name: str, symbol: str) -> Cell:

@@ -42,9 +42,14 @@ class Notebook:
 
 
 NOTEBOOKS = (
-    Notebook("01_generate", heavy=True, writes=("generations/{model}__{dataset}.parquet",)),
+    Notebook("01_generate", heavy=True,
+             writes=("generations/{model}__{dataset}.parquet", "in_situ/{model}__{dataset}.parquet")),
     Notebook("02_single_pass", reads=("01_generate",), writes=("confidence/single_pass.parquet",)),
-    Notebook("08_tables", reads=("01_generate", "02_single_pass"), exports=True),
+    Notebook("03_ptrue_insitu", heavy=True, reads=("01_generate",),
+             writes=("verification/{model}__{dataset}.parquet",)),
+    Notebook("04_mc_dropout_grid", heavy=True, reads=("01_generate",), writes=("dropout/{model}__{dataset}.parquet",)),
+    Notebook("08_tables", exports=True,
+             reads=("01_generate", "02_single_pass", "03_ptrue_insitu", "04_mc_dropout_grid")),
 )
 
 
