@@ -64,7 +64,7 @@ def load(name: str, spec: Model) -> LanguageModel:
     attention = "sdpa" if spec.attention == "auto" else spec.attention
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
-        model = AutoModelForCausalLM.from_pretrained(
+        model: Any = AutoModelForCausalLM.from_pretrained(
             source, revision=spec.revision, dtype=dtype, attn_implementation=attention,
             trust_remote_code=False, use_safetensors=True)  # fmt: skip
     except (OSError, ValueError) as error:

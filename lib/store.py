@@ -15,6 +15,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +38,17 @@ def digest(*facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def atomically(path: Path, write: Callable[[Path], None]) -> None:
+def atomically(path: Path, write: Callable[[Path], Any]) -> None:
     """Write under a temporary name, flush to disk, rename: a reader never meets half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        write(partial)
-        with partial.open("rb") as file:
+        write(scratch)
+        with scratch.open("rb") as file:
             os.fsync(file.fileno())
-        partial.replace(path)
+        scratch.replace(path)
     finally:
-        partial.unlink(missing_ok=True)
+        scratch.unlink(missing_ok=True)
 
 
 def write(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
@@ -56,14 +57,14 @@ def write(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
     `facts` go into the manifest as they are (parameters, inputs, seconds...); a NaN among them raises ValueError,
     an absolute path of this machine too.
     """
-    atomically(path, lambda partial: frame.to_parquet(partial, index=False, compression="zstd"))
+    atomically(path, partial(frame.to_parquet, index=False, compression="zstd"))
     manifest = {"file": path.name, "sha256": sha256(path), "rows": len(frame), "columns": list(frame.columns),
                 "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
                 "python": platform.python_version(), **facts}  # fmt: skip
     text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
     if str(ROOT) in text:
         raise ValueError(f"manifest of {path.name} holds a path of this machine")
-    atomically(path.with_suffix(".json"), lambda partial: partial.write_text(text + "\n", encoding="utf-8") and None)
+    atomically(path.with_suffix(".json"), lambda scratch: scratch.write_text(text + "\n", encoding="utf-8"))
     return path
 
 
@@ -130,7 +131,7 @@ class Shards:
             if not path.exists():
                 started = time.time()
                 frame = work(items[at : at + self.rows])
-                atomically(path, lambda partial, frame=frame: frame.to_parquet(partial, index=False))
+                atomically(path, partial(frame.to_parquet, index=False))
                 note(f"shard {i + 1}/{len(cuts)}: {len(frame)} rows in {time.time() - started:.1f} s")
             else:
                 note(f"shard {i + 1}/{len(cuts)}: kept from before")

@@ -66,9 +66,9 @@ def request(address: str, path: str, body=None):
 
 def run_cell(socket_, code: str) -> list[dict]:
     """What a cell sends back, up to its end."""
-    header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "username": "", "session": "s", "version": "5.3"}
-    content = {"code": code, "silent": False, "stop_on_error": True, "store_history": True}
-    socket_.send(json.dumps({"header": header, "parent_header": {}, "metadata": {}, "channel": "shell", "content": content}))
+    header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "username": "", "session": "s"}
+    message = {"header": header | {"version": "5.3"}, "parent_header": {}, "metadata": {}, "channel": "shell"}
+    socket_.send(json.dumps(message | {"content": {"code": code, "silent": False}}))
     sent = []
     while True:
         message = json.loads(socket_.recv())
@@ -97,8 +97,9 @@ def test_every_notebook_runs_by_plain_papermill(name, tmp_path):
     """With a profile as its parameter file; and the same file is refused nothing that the notebook declares."""
     values = yaml.safe_load((ROOT / "params" / "demo.yaml").read_text()) | {"run": RUN}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(values))
-    command = [sys.executable, "-m", "papermill", "-f", tmp_path / "mine.yaml", "-k", "python3", "--cwd", ROOT / "notebooks",
-               ROOT / "notebooks" / f"{name}.ipynb", tmp_path / "out.ipynb"]  # fmt: skip
+    folder = ROOT / "notebooks"
+    command = [sys.executable, "-m", "papermill", "-f", tmp_path / "mine.yaml", "-k", "python3", "--cwd", folder,
+               folder / f"{name}.ipynb", tmp_path / "out.ipynb"]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stderr[-2000:]
     outputs = [o for c in nbformat.read(tmp_path / "out.ipynb", 4).cells if c.cell_type == "code" for o in c.outputs]

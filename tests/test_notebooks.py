@@ -1,4 +1,4 @@
-"""The notebooks are for reading: what their cells may hold, and that they run by plain papermill from shipped signals."""
+"""The notebooks are for reading: what their cells may hold."""
 
 import ast
 import re

@@ -203,7 +203,7 @@ def judge(job: Job, upstream: list[Verdict], remake: bool) -> Verdict:
         why = "its outputs are not as they were written" if record else NEW
     retire(job, record)
     if restore(job, key(found)):
-        return Verdict(job, "restored", why)
+        return Verdict(job, "restored", "made before from the same")
     return Verdict(job, "make", why)
 
 

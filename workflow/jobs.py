@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lib import ROOT, UserError, nearest
-from workflow.sources import declared_parameters
+from workflow.sources import closure, code_cells, declared_parameters
 
 REPLAY = "replay"
 SHIPPED = "artifacts/shipped/demo"
@@ -170,6 +170,11 @@ class Job:
                 hint = nearest(name, known)
                 raise UserError(f"{self.notebook.path} declares parameter '{name}', which no profile sets: {hint}")
         return {name: known[name] for name in declared}
+
+    def check(self) -> None:
+        """UserError for a notebook that cannot be run: not a notebook, not Python, parameters that nobody sets."""
+        closure(code_cells(self.notebook.path), self.notebook.path)
+        self.parameters  # noqa: B018
 
 
 def write_json(path: Path, content: object) -> None:

@@ -42,7 +42,10 @@ def plan(found: Namespace) -> Run:
                 raise UserError(f"{kind} '{name}': use letters, digits, '.', '-' and single '_' in its file's name")
             load(name)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Run(found.verb, values, found.cores or cores, len(guard.gpus()))
+    run = Run(found.verb, values, found.cores or cores, len(guard.gpus()))
+    for job in run.jobs:
+        job.check()
+    return run
 
 
 def narrow(values: dict, kind: str) -> None:

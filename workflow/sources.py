@@ -32,7 +32,7 @@ def declared_parameters(path: str) -> list[str]:
     if len(tagged) != 1:
         raise UserError(f"{path} needs exactly one cell tagged 'parameters', it has {len(tagged)}")
     names = []
-    for statement in ast.parse("".join(tagged[0]["source"])).body:
+    for statement in parse(path, "".join(tagged[0]["source"])).body:
         try:
             (target,) = [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets
             ast.literal_eval(statement.value)
@@ -73,25 +73,33 @@ def between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> s
     return "".join(rows)
 
 
-def closure(sources: Iterable[str]) -> set[str]:
+def closure(sources: Iterable[str], path: str = "") -> set[str]:
     """Files of `lib` that these sources import, and those that they import, and so on."""
     found: set[str] = set()
-    waiting = [("", source) for source in sources]
+    waiting = [(path, "", source) for source in sources]
     while waiting:
         for module in imported(*waiting.pop()):
             for path in (f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/__init__.py"):
                 if path not in found and (ROOT / path).is_file():
                     found.add(path)
                     package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
-                    waiting.append((package, (ROOT / path).read_text(encoding="utf-8")))
+                    waiting.append((path, package, (ROOT / path).read_text(encoding="utf-8")))
     return found
 
 
-def imported(package: str, source: str) -> set[str]:
-    """Dotted names below `lib` that a source imports, with their packages; some may be mere attributes."""
+def parse(path: str, source: str) -> ast.Module:
+    """The syntax tree of Python in which lines of magics are blank; UserError where it is not Python."""
     code = "\n".join("" if line.lstrip()[:1] in ("%", "!") else line for line in source.splitlines())
+    try:
+        return ast.parse(code)
+    except SyntaxError as error:
+        raise UserError(f"{path}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}") from None
+
+
+def imported(path: str, package: str, source: str) -> set[str]:
+    """Dotted names below `lib` that a source imports, with their packages; some may be mere attributes."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(code)):
+    for node in ast.walk(parse(path, source)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -1,0 +1,191 @@
+"""The whole demo in a copy of the project whose path holds a space: killed, resumed, repeated, changed, replayed."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lib import ROOT, SHIPPED
+
+ENV = os.environ | {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
+PAIRS = [f"{m}__{d}" for m in ("tiny-llama", "tiny-qwen") for d in ("demo-easy", "demo-medium", "demo-hard")]
+
+
+def copy_of_project(to: Path) -> Path:
+    """What a clone would hold, with today's edits."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    for name in filter(None, subprocess.check_output(listed, cwd=ROOT, text=True).split("\0")):
+        if (ROOT / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, to / name)
+    return to
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen:
+    return subprocess.Popen([folder / "run_all.sh", *words], cwd="/", env=ENV, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+
+
+def run(folder: Path, *words: str) -> str:
+    process = start(folder, *words)
+    said = process.communicate()[0]
+    assert process.returncode == 0, said
+    return said
+
+
+def tables(folder: Path, name: str = "demo") -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in sorted((folder / "figures" / name).iterdir()) if p.suffix == ".tex"}
+
+
+def counts(said: str) -> tuple[int, int]:
+    made, kept = re.search(r"(\d+) made, (\d+) kept", said).groups()
+    return int(made), int(kept)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A project whose demo was killed with -9 in the middle of generation, and then run to its end."""
+    folder = copy_of_project(tmp_path_factory.mktemp("end to end") / "a folder")
+    process = start(folder)
+    shards = folder / "artifacts" / "demo" / "shards"
+    until = time.time() + 300
+    while not list(shards.glob("*/*.parquet")):
+        assert process.poll() is None and time.time() < until, process.stdout.read()
+        time.sleep(0.2)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) >= 3, "scheduler, jobs and kernels"
+    process.send_signal(signal.SIGKILL)
+    kept = {p: p.stat().st_mtime_ns for p in shards.glob("*/*.parquet")}
+    _, alive = psutil.wait_procs(family, timeout=60)
+    assert not alive, "orphans must end by themselves"
+    said = run(folder)
+    assert "kept from before" in said, said
+    assert all(not p.exists() or p.stat().st_mtime_ns == then for p, then in kept.items())
+    assert counts(said)[0] == len(PAIRS) + 2
+    return folder
+
+
+def test_everything_declared_is_exported(project):
+    names = {p.name for p in (project / "figures" / "demo").iterdir()}
+    assert {f"tab_{n}.tex" for n in ("result_estimation", "bin_ablation", "inference_settings", "estimators")} <= names
+    assert {f"fig_{n}.{kind}" for n in ("main_analysis", "prompt_example") for kind in ("pdf", "png")} <= names
+    text = (project / "figures" / "demo" / "tab_result_estimation.tex").read_text()
+    assert "demo models" in text.lower() and "nan" not in text.lower()
+    assert str(project) not in "".join(p.read_text() for p in (project / "artifacts/demo").glob("*/*.json"))
+
+
+def test_an_interrupted_run_gives_what_an_uninterrupted_one_gives(project, tmp_path):
+    """The same pair generated again from nothing: the same bytes."""
+    before = {p: (project / f"artifacts/demo/generations/{p}.parquet").read_bytes() for p in PAIRS[:1]}
+    moved = copy_of_project(tmp_path / "b")
+    run(moved, "demo", "--only", "tiny-llama", "--datasets", "demo-easy")
+    assert (moved / f"artifacts/demo/generations/{PAIRS[0]}.parquet").read_bytes() == before[PAIRS[0]]
+
+
+def test_a_second_run_does_nothing_even_after_a_copy_and_touch(project, tmp_path):
+    before = tables(project)
+    started = time.time()
+    assert counts(run(project)) == (0, len(PAIRS) + 2)
+    assert time.time() - started < 15
+    moved = tmp_path / "moved"
+    shutil.copytree(project, moved, symlinks=True)
+    shutil.rmtree(moved / ".snakemake", ignore_errors=True)
+    for path in moved.rglob("*"):
+        if path.is_file():
+            os.utime(path)
+    with (moved / "lib" / "metrics.py").open("a") as file:
+        file.write("# a comment changes nothing\n")
+    assert counts(run(moved)) == (0, len(PAIRS) + 2)
+    assert tables(moved) == before
+
+
+def test_a_change_remakes_exactly_what_hangs_on_it(project):
+    before = tables(project)
+    profile = project / "params" / "demo.yaml"
+    text = profile.read_text()
+    profile.write_text(text.replace("bins: 10", "bins: 15", 1))
+    assert counts(run(project)) == (2, len(PAIRS)), "02 and 08, no generation"
+    assert tables(project) != before
+    profile.write_text(text)
+    said = run(project)
+    assert tables(project) == before, said
+    figures = project / "lib" / "figures.py"
+    code = figures.read_text()
+    figures.write_text(code.replace('"normalised token position"', '"token position, normalised"'))
+    assert counts(run(project))[1] >= len(PAIRS)
+    figures.write_text(code)
+    run(project)
+
+
+def test_replay_gives_the_tables_of_the_full_run(project):
+    """Byte for byte, from the signals alone: there is no model in the folder."""
+    shipped = project / "artifacts" / "shipped" / "demo"
+    shutil.rmtree(shipped, ignore_errors=True)
+    shutil.copytree(project / "artifacts/demo/generations", shipped / "generations")
+    shutil.move(project / "demo" / "models", project / "models elsewhere")
+    try:
+        run(project, "replay")
+        assert tables(project, "replay") == tables(project)
+    finally:
+        shutil.move(project / "models elsewhere", project / "demo" / "models")
+
+
+def test_the_shipped_signals_are_those_of_such_a_run(project):
+    """Nearly every token alike: another processor may round a probability the other way now and then."""
+    import pandas as pd
+
+    alike = total = 0
+    for pair in PAIRS:
+        here = pd.read_parquet(project / f"artifacts/demo/generations/{pair}.parquet")
+        there = pd.read_parquet(SHIPPED / f"generations/{pair}.parquet")
+        assert here.question.tolist() == there.question.tolist()
+        alike += sum(a == b for a, b in zip(here.text, there.text, strict=True))
+        total += len(here)
+    assert alike / total > 0.97
+    assert sum(p.stat().st_size for p in SHIPPED.rglob("*") if p.is_file()) <= 10e6
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not on this machine")
+def test_tables_and_figures_compile_in_a_document(project, tmp_path):
+    exported = project / "figures" / "demo"
+    wide = r"\begin{table}\resizebox{\textwidth}{!}{\input{%s}}\end{table}"
+    inputs = [wide % name for name in tables(project)]
+    pictures = [f"\\includegraphics{{{p.name}}}" for p in sorted(exported.glob("*.pdf"))]
+    packages = "booktabs,multirow,graphicx,amsmath,amssymb,bm"
+    document = [r"\documentclass{article}", f"\\usepackage{{{packages}}}", r"\begin{document}", *inputs, *pictures]
+    shutil.copytree(exported, tmp_path / "doc")
+    (tmp_path / "doc" / "main.tex").write_text("\n".join([*document, r"\end{document}"]))
+    done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "main.tex"], cwd=tmp_path / "doc",
+                          capture_output=True, text=True, errors="replace")  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["dmo"], "'demo'"),
+        (["--only", "tiny-lama"], "'tiny-llama'"),
+        (["--datasets", "demo-esy"], "'demo-easy'"),
+        (["replai"], "'replay'"),
+    ],
+)
+def test_a_misspelt_word_names_the_nearest_right_one(words, said):
+    process = start(ROOT, *words)
+    text = process.communicate()[0].strip()
+    assert process.returncode == 2 and said in text and len(text.splitlines()) == 1
+
+
+def test_a_misspelt_parameter_runs_nothing(tmp_path):
+    folder = copy_of_project(tmp_path / "c")
+    (folder / "params" / "mine.yaml").write_text((folder / "params" / "demo.yaml").read_text() + "sed: 1\n")
+    process = start(folder, "mine")
+    text = process.communicate()[0].strip()
+    assert process.returncode == 2 and "did you mean 'seed'" in text and len(text.splitlines()) == 1
+    assert not (folder / "artifacts" / "mine").exists()
