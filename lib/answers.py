@@ -184,7 +184,7 @@ def answer_span(row: Any) -> Span:
         return int(row.answer_start), int(row.answer_end)
     if 0 <= row.last_number_start < row.last_number_end:
         return int(row.last_number_start), int(row.last_number_end)
-    last = max(len(row.token_ids) - int(row.eos), 1)
+    last = max(len(row.token_logprobs) - int(row.eos), 1)
     return last - 1, last
 
 

@@ -96,7 +96,7 @@ _DECLARED = (
     Estimator("p_true", r"$\ptrue$", "P(True)", _PTRUE, _MORE, "verification", p_true),
     Estimator("c_bald", r"$c_{\mathrm{BALD}}$", "c_BALD", _avg(*_BALD), _MORE, "dropout", c_bald),
     # of `tab:insitu_ptrue` alone: no definition of its own, and no column of the result tables
-    Estimator("p_true_in_situ", r"In-situ $\ptrue$", "In-situ P(True)", "", _MORE, "in situ", p_true),
+    Estimator("p_true_insitu", r"In-situ $\ptrue$", "In-situ P(True)", "", _MORE, "in situ", p_true),
 )
 ESTIMATORS: dict[str, Estimator] = {estimator.name: estimator for estimator in _DECLARED}
 

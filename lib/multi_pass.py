@@ -14,7 +14,7 @@ from lib.estimators import ESTIMATORS, band, signals
 from lib.metrics import evaluate
 from lib.store import KEYS
 
-VARIANTS = {"standard": "p_true", "in_situ": "p_true_in_situ"}
+VARIANTS = {"standard": "p_true", "in_situ": "p_true_insitu"}
 
 
 # ---- P(True)
@@ -54,10 +54,12 @@ def p_true(generations: pd.DataFrame, verification: pd.DataFrame, options: str =
 
 
 def reduction(verification: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
-    """Tokens saved in situ, as rows beside those of `metrics.evaluate`: the mean of 1 - query / standard prompt, in percent."""
+    """Tokens saved in situ, rows beside those of `metrics.evaluate`: mean of 1 - query / standard prompt, percent."""
     part = verification[verification.split == split]
-    saved = (100 * (1 - part.in_situ_tokens / part.standard_tokens)).groupby([part.model, part.dataset], sort=False).mean()
-    return saved.rename("value").reset_index().assign(estimator="p_true_in_situ", metric="reduction", reason="")
+    saved = 100 * (1 - part.in_situ_tokens / part.standard_tokens)
+    saved = saved.groupby([part.model, part.dataset], sort=False).mean()
+    rows = saved.rename("value").reset_index()
+    return rows.assign(estimator="p_true_insitu", metric="token_reduction_pct", reason="")
 
 
 # ---- MC dropout

@@ -152,13 +152,13 @@ def insitu_ptrue(
     results: pd.DataFrame, models: Labels = None, datasets: Labels = None, notes: Sequence[str] = ()
 ) -> Table:
     """`tab:insitu_ptrue`: ECE of Ans Avg and of both forms of P(True), and the tokens saved in percent (rows of metric
-    `reduction`, as `multi_pass.reduction` returns them); no bold."""
+    `token_reduction_pct`, as `multi_pass.reduction` returns them); no bold."""
     values, sets = _Values(results), _labels(datasets, results, "dataset").items()
-    chosen = [ESTIMATORS[name] for name in ("ans_avg", "p_true_in_situ", "p_true")]
+    chosen = [ESTIMATORS[name] for name in ("ans_avg", "p_true_insitu", "p_true")]
 
     def row(model: str, dataset: str, label: str) -> Row:
         errors = [values.cell(model, dataset, e.name, "ece") for e in chosen]
-        return [Cell(label), *errors, values.cell(model, dataset, "p_true_in_situ", "reduction", form=".2f")]
+        return [Cell(label), *errors, values.cell(model, dataset, "p_true_insitu", "token_reduction_pct", form=".2f")]
 
     labels = [Cell(e.plain, latex=e.label.removeprefix(r"\textsc{").rstrip("}"), bold=True) for e in chosen]
     head: Row = [Cell("Model", bold=True), Cell("Dataset", bold=True), *labels, Cell("Reduction (%)", bold=True)]

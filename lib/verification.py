@@ -23,7 +23,7 @@ KEPT = ["in_situ_logits", "in_situ_logz", "in_situ_seconds"]  # columns taken in
 
 
 def spellings(lm: LanguageModel) -> dict[str, int]:
-    """{spelling (`A`, ` A`): id} for those of WORDS that are single tokens, each id once. UserError: A or B has none."""
+    """{spelling (`A`, ` A`): id} for those of WORDS that are single tokens, each id once. UserError: none of A or B."""
     found: dict[int, str] = {}
     for spelling in (space + word for word in WORDS for space in ("", " ")):
         ids = models.encode(lm, spelling)
