@@ -173,6 +173,21 @@ def locate(tokenizer: Any, ids: Iterable[int], thinking: bool) -> dict[str, Any]
     }
 
 
+def parsed(row: Any) -> bool:
+    """Whether a generations row holds an answer that could be read."""
+    return isinstance(row.answer, str) and 0 <= row.answer_start < row.answer_end
+
+
+def answer_span(row: Any) -> Span:
+    """The answer's tokens of a generations row; without an answer those of its last number, else its last token."""
+    if parsed(row):
+        return int(row.answer_start), int(row.answer_end)
+    if 0 <= row.last_number_start < row.last_number_end:
+        return int(row.last_number_start), int(row.last_number_end)
+    last = max(len(row.token_logprobs) - int(row.eos), 1)
+    return last - 1, last
+
+
 def _integral(number: Decimal) -> bool:
     return number == number.to_integral_value(context=_CONTEXT)
 

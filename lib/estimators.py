@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from lib import UserError, nearest
-from lib.answers import grade
+from lib.answers import answer_span, grade, parsed
+from lib.store import KEYS
 
-KEYS = ["model", "dataset", "split", "example_id"]
 MISSING = ("last_number", "drop", "zero")
 SOURCES = {"model": "token_logprobs", "sampling": "token_logprobs_sampling"}
 ROUNDING = 1e-5  # a float32 log-softmax may come out this much above 0
@@ -49,6 +49,18 @@ def ans_avg(logprobs: Any) -> float:
     return seq_avg(logprobs)
 
 
+def p_true(margin: float) -> float:
+    """Mass of the option for True over the mass of both, from the difference of their log-masses."""
+    return float(np.exp(-np.logaddexp(0.0, -margin)))
+
+
+def c_bald(bald: Any, support: Any = None) -> float:
+    """Mean over the answer's tokens of phi(BALD_j), BALD_j (m,) in nats (`eq:bald`): phi = clip(1 - BALD, 0, 1), or,
+    given the sizes of an effective `support` (m,), clip(1 - BALD / log support, 0, 1) (appendix `app:bald`)."""
+    scale = 1.0 if support is None else np.log(np.maximum(np.asarray(support, dtype=np.float64), 2))
+    return float(np.clip(1 - np.asarray(bald, dtype=np.float64) / scale, 0, 1).mean())
+
+
 @dataclass(frozen=True)
 class Estimator:
     """One row of `tab:estimators`. `needs` names the signal that `function` takes."""
@@ -58,7 +70,7 @@ class Estimator:
     plain: str
     definition: str  # LaTeX
     group: str  # "single_pass" | "multi_pass"
-    needs: str  # "response" | "answer" (log-probabilities) | "verification" | "dropout"
+    needs: str  # "response" | "answer" (log-probabilities) | "verification" | "in situ" | "dropout"
     function: Callable[..., float] | None = None
 
 
@@ -81,24 +93,22 @@ _DECLARED = (
     Estimator("seq_avg", r"\textsc{Seq Avg}", "Seq Avg", _avg(*_SEQ), _ONE, "response", seq_avg),
     Estimator("ans_joint", r"\textsc{Ans Joint}", "Ans Joint", _joint(*_ANS), _ONE, "answer", ans_joint),
     Estimator("ans_avg", r"\textsc{Ans Avg}", "Ans Avg", _avg(*_ANS), _ONE, "answer", ans_avg),
-    Estimator("p_true", r"$\ptrue$", "P(True)", _PTRUE, _MORE, "verification"),
-    Estimator("c_bald", r"$c_{\mathrm{BALD}}$", "c_BALD", _avg(*_BALD), _MORE, "dropout"),
+    Estimator("p_true", r"$\ptrue$", "P(True)", _PTRUE, _MORE, "verification", p_true),
+    Estimator("c_bald", r"$c_{\mathrm{BALD}}$", "c_BALD", _avg(*_BALD), _MORE, "dropout", c_bald),
+    # of `tab:insitu_ptrue` alone: no definition of its own, and no column of the result tables
+    Estimator("p_true_insitu", r"In-situ $\ptrue$", "In-situ P(True)", "", _MORE, "in situ", p_true),
 )
 ESTIMATORS: dict[str, Estimator] = {estimator.name: estimator for estimator in _DECLARED}
 
 
 def in_columns(names: Iterable[str]) -> list[Estimator]:
-    """The declared ones among `names` in the order of the result tables: by signal, then Avg before Joint."""
+    """The defined ones among `names` in the order of the result tables: by signal, then Avg before Joint."""
     signals = list(dict.fromkeys(e.needs for e in ESTIMATORS.values()))
-    chosen = [ESTIMATORS[name] for name in set(names) & set(ESTIMATORS)]
+    chosen = [e for name, e in ESTIMATORS.items() if name in set(names) and e.definition]
     return sorted(chosen, key=lambda e: (signals.index(e.needs), e.name))
 
 
 # ---- from the generations frame to confidence
-
-
-def _parsed(row: Any) -> bool:
-    return isinstance(row.answer, str) and 0 <= row.answer_start < row.answer_end
 
 
 def _response(row: Any, logprobs: np.ndarray, include_eos: bool, include_thinking: bool) -> np.ndarray:
@@ -106,18 +116,6 @@ def _response(row: Any, logprobs: np.ndarray, include_eos: bool, include_thinkin
     end = len(logprobs) - (0 if include_eos else int(row.eos))
     start = 0 if include_thinking else int(row.thinking_end)
     return next((part for part in (logprobs[start:end], logprobs[:end]) if part.size), logprobs)
-
-
-def _span(row: Any, count: int, missing: str) -> tuple[int, int] | None:
-    """The answer's tokens; of a response without an answer those of its last number, else its last token."""
-    if _parsed(row):
-        return row.answer_start, row.answer_end
-    if missing == "zero":
-        return None
-    if 0 <= row.last_number_start < row.last_number_end:
-        return row.last_number_start, row.last_number_end
-    last = max(count - int(row.eos), 1)
-    return last - 1, last
 
 
 def signals(
@@ -137,10 +135,10 @@ def signals(
             raise UserError(f"{name}: '{value}' is not a choice; {nearest(value, options)}")
     rows = list(frame.itertuples(index=False))
     pairs = [(row, np.asarray(getattr(row, SOURCES[token_source]), dtype=np.float64)) for row in rows]
-    spans = [_span(row, len(p), missing) for row, p in pairs]
+    spans = [None if missing == "zero" and not parsed(row) else answer_span(row) for row in rows]
     columns: dict[str, tuple[list, type]] = {
-        "parsed": ([_parsed(row) for row in rows], bool),
-        "correct": ([_parsed(row) and grade(row.answer, row.reference, grader) for row in rows], bool),
+        "parsed": ([parsed(row) for row in rows], bool),
+        "correct": ([parsed(row) and grade(row.answer, row.reference, grader) for row in rows], bool),
         "response": ([_response(*pair, include_eos, include_thinking) for pair in pairs], object),
         "answer": ([None if s is None else p[slice(*s)] for (_, p), s in zip(pairs, spans, strict=True)], object),
         "span": (spans, object),
@@ -164,7 +162,7 @@ def single_pass(frame: pd.DataFrame, **choices: Any) -> pd.DataFrame:
 def coverage(frame: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
     """Per model and dataset: rows, shares without parsable answer (`unparsed`) and cut by length (`cut`)."""
     part = frame[frame.split == split]
-    unparsed = [not _parsed(row) for row in part.itertuples(index=False)]
+    unparsed = [not parsed(row) for row in part.itertuples(index=False)]
     flags = part[["model", "dataset"]].assign(rows=1, unparsed=unparsed, cut=part.finish_reason == "length")
     shares = flags.groupby(["model", "dataset"], sort=False)
     return shares.agg({"rows": "sum", "unparsed": "mean", "cut": "mean"}).reset_index()
@@ -181,19 +179,24 @@ def running_mean(logprobs: Any, points: int = 101) -> np.ndarray:
     return np.interp(np.linspace(0, 1, points), count / count[-1], np.cumsum(probabilities) / count)
 
 
+def band(curves: np.ndarray, least: float = 0.0, most: float = np.inf) -> pd.DataFrame:
+    """Mean over the n rows of `curves` (n, points) and its 95% confidence interval (normal approximation, cut to what
+    is possible), a row per point: mean, low, high, n."""
+    mean, n = curves.mean(axis=0), len(curves)
+    half = 1.96 * curves.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.zeros_like(mean)
+    low, high = np.clip(mean - half, least, most), np.clip(mean + half, least, most)
+    return pd.DataFrame({"mean": mean, "low": low, "high": high, "n": n})
+
+
 def running_mean_curves(
     frame: pd.DataFrame, points: int = 101, split: str = "evaluation", **choices: Any
 ) -> pd.DataFrame:
-    """Right and wrong responses apart: correct, position, mean over responses, low, high (95% confidence
-    interval of that mean, normal approximation, within [0, 1]), n. A kind that does not occur has no rows."""
-    parts = [pd.DataFrame(columns=["correct", "position", "mean", "low", "high", "n"])]
+    """Right and wrong responses apart: correct, position and the columns of `band`. A kind that does not occur has no
+    rows."""
+    parts = [pd.DataFrame(columns=["mean", "low", "high", "n", "correct", "position"])]
     for correct, group in signals(frame[frame.split == split], **choices).groupby("correct"):
         curves = np.stack([running_mean(x, points) for x in group.response])  # (responses, points)
-        mean, n = curves.mean(axis=0), len(curves)
-        half = 1.96 * curves.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(points)
-        low, high = np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1)
-        columns = (bool(correct), np.linspace(0, 1, points), mean, low, high, n)
-        parts.append(pd.DataFrame(dict(zip(parts[0].columns, columns, strict=True))))
+        parts.append(band(curves, 0, 1).assign(correct=bool(correct), position=np.linspace(0, 1, points)))
     return pd.concat(parts[1:] or parts, ignore_index=True)
 
 

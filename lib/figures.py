@@ -37,9 +37,11 @@ def _running_mean(ax: Axes, curves: pd.DataFrame) -> None:
 
 
 def _entropies(ax: Axes, frame: pd.DataFrame) -> None:
-    for column, colour, line in (("predictive", BLUE, "o-"), ("conditional", ORANGE, "s--")):
-        ax.plot(frame["passes"], frame[column], line, markersize=3, color=colour, label=column)
-    ax.set(xlabel="passes T", ylabel="entropy (nats)", ylim=(0, 1.4 * frame["predictive"].max() or None))
+    for term, colour, line in (("predictive", BLUE, "o-"), ("conditional", ORANGE, "s--")):
+        part = frame[frame["term"] == term]
+        ax.plot(part["passes"], part["mean"], line, markersize=3, color=colour, label=term)
+        ax.fill_between(part["passes"], part["low"], part["high"], color=colour, alpha=0.25, linewidth=0)
+    ax.set(xlabel="passes T", ylabel="entropy (nats)", ylim=(0, 1.4 * frame["high"].max() or None))
     ax.legend(loc="upper left", handlelength=2.6)
 
 
@@ -54,14 +56,14 @@ def _in_situ(ax: Axes, frame: pd.DataFrame) -> None:
 
 
 def main_analysis(
-    curves: pd.DataFrame,
+    curves: pd.DataFrame | None = None,
     entropies: pd.DataFrame | None = None,
     in_situ: pd.DataFrame | None = None,
     title: str = "",
 ) -> Figure:
     """`fig:main_analysis`, with the panels whose data is given: (a) `curves`, as `running_mean_curves`
-    returns them; (b) `entropies`: passes, predictive, conditional; (c) `in_situ`: dataset, standard, in situ
-    (both ECE). `title` (model and dataset) stands over (a)."""
+    returns them; (b) `entropies`, as `multi_pass.entropy_curves` does; (c) `in_situ`: dataset, standard, in situ
+    (both ECE). `title` (model and dataset) stands over the first."""
     panels = {"a": (_running_mean, curves), "b": (_entropies, entropies), "c": (_in_situ, in_situ)}
     given = {letter: (draw, data) for letter, (draw, data) in panels.items() if data is not None}
     with style():
@@ -69,8 +71,23 @@ def main_analysis(
         axes = canvas.subplot_mosaic("aa;bc" if len(given) == 3 else ";".join(given))
         for letter, (draw, data) in given.items():
             draw(axes[letter], data)
-            words = [f"({letter})"] * (len(given) > 1) + [title] * (letter == "a")
+            words = [f"({letter})"] * (len(given) > 1) + [title] * (letter == min(given))
             axes[letter].set_title(" ".join(words), parse_math=False)
+    return Figure(canvas)
+
+
+def phi_sensitivity(results: pd.DataFrame) -> Figure:
+    """ECE of c_BALD against the dropout rate for each phi (`results`: phi, rate, value), appendix `app:bald`."""
+    looks = ((BLUE, "o-"), (ORANGE, "s--"), (GREY, "^:"), ("black", "D-."))
+    with style():
+        canvas = Canvas(figsize=(WIDTH, 1.9), layout="constrained")
+        ax = canvas.subplots()
+        for number, (phi, part) in enumerate(results.groupby("phi", sort=False)):
+            colour, line = looks[number % len(looks)]
+            ax.plot(part["rate"], part["value"].astype(float), line, markersize=3, color=colour, label=str(phi))
+        ax.set_xticks(sorted(results["rate"].unique()))
+        ax.set(xlabel="dropout rate", ylabel="ECE on the tuning examples", ylim=(0, None))
+        ax.legend(loc="best", handlelength=2.6)
     return Figure(canvas)
 
 
@@ -132,9 +149,9 @@ def _wrapped(text: str, width: int, most: int) -> list[tuple[str, bool]]:
     return lines if left_out <= 0 else lines[: most // 2] + note + lines[most // 2 + left_out :]
 
 
-def _box(ax: Axes, name: str, colour: Any, lines: list[tuple[str, bool]]) -> None:
-    """One framed part, in axes whose units are points from the upper left corner."""
-    wide, high, step = WIDTH * 72, LEADING * (len(lines) + 2.4), 7 * 0.602  # a letter is 0.602 em wide
+def _box(ax: Axes, name: str, colour: Any, lines: list[tuple[str, bool]], high: float) -> None:
+    """One framed part, `high` points, in axes whose units are points from the upper left corner."""
+    wide, step = WIDTH * 72, 7 * 0.602  # a letter is 0.602 em wide
     ax.set(xlim=(0, wide), ylim=(high, 0))
     ax.axis("off")
     look: dict[str, Any] = {"facecolor": (*colour, 0.07), "edgecolor": colour, "linewidth": 0.8}
@@ -152,12 +169,25 @@ def _box(ax: Axes, name: str, colour: Any, lines: list[tuple[str, bool]]) -> Non
 def prompt_example(prompt_text: str, response_text: str, width: int = 52, most: int = 60) -> Figure:
     """`fig:prompt_example`: a prompt and its response as the model saw and wrote them, every character:
     special tokens bold, an arrow where a line was broken to fit `width`, at most `most` lines of each."""
-    texts = (("prompt", GREY, prompt_text), ("response", BLUE, response_text))
+    return _boxes((("prompt", GREY, prompt_text), ("response", BLUE, response_text)), width, most, across=False)
+
+
+def prompt_comparison(standard: str, in_situ: str, width: int = 52, most: int = 60) -> Figure:
+    """`fig:prompt_comparison`: the verification prompt, standard and in situ, side by side, as `prompt_example` sets
+    its parts."""
+    return _boxes((("standard", GREY, standard), ("in situ", BLUE, in_situ)), width, most, across=True)
+
+
+def _boxes(texts: tuple[tuple[str, Any, str], ...], width: int, most: int, across: bool) -> Figure:
+    """Named texts in frames, below one another or, equally high, `across` the page."""
     parts = [(name, colour, _wrapped(_drawable(text), width, most)) for name, colour, text in texts]
     heights = [LEADING * (len(lines) + 2.4) for _, _, lines in parts]
+    heights = [max(heights)] * len(parts) if across else heights
+    grid: dict[str, Any] = {"ncols": len(parts)} if across else {"nrows": len(parts), "height_ratios": heights}
+    size = (WIDTH * len(parts), heights[0] / 72) if across else (WIDTH, sum(heights) / 72)
     with style():
-        canvas = Canvas(figsize=(WIDTH, sum(heights) / 72))
-        for ax, part in zip(canvas.subplots(2, height_ratios=heights), parts, strict=True):
-            _box(ax, *part)
-        canvas.subplots_adjust(0, 0, 1, 1, hspace=0)
+        canvas = Canvas(figsize=size)
+        for ax, part, high in zip(canvas.subplots(**grid), parts, heights, strict=True):
+            _box(ax, *part, high)
+        canvas.subplots_adjust(0, 0, 1, 1, wspace=0, hspace=0)
     return Figure(canvas)

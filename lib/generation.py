@@ -4,7 +4,7 @@ Prompts are padded on the left and batched by a token budget; `lib.sampling` dra
 distributions confidence needs, while `generate` runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,16 +123,19 @@ def prompt_text(lm: LanguageModel, question: str, demonstration: bool) -> str:
     return models.render(lm, prompts.solve(question, lm.spec.system_prompt, demonstration))
 
 
-def respond(lm: LanguageModel, dataset: str, examples: Sequence[Example], settings: Settings) -> pd.DataFrame:
-    """Responses of a model to examples: a generations frame, in the order of `examples`."""
+def respond(lm: LanguageModel, dataset: str, examples: Sequence[Example], settings: Settings,
+            alive: Callable[[LanguageModel, Batch], list[dict[str, Any]]] | None = None) -> pd.DataFrame:  # fmt: skip
+    """Responses of a model to examples: a generations frame, in the order of `examples`. What `alive` makes of each
+    batch while its cache is alive, a dictionary per row, becomes further columns."""
     texts = [prompt_text(lm, e.question, settings.demonstration) for e in examples]
     ids = [models.encode(lm, text) for text in texts]
     seeds = [stream_seed(settings.seed, lm.name, dataset, e.example_id) for e in examples]
     rows: dict[int, dict[str, Any]] = {}
     for group in batches([len(p) for p in ids], settings):
         batch = decode(lm, [ids[i] for i in group], [seeds[i] for i in group], settings)
+        more = alive(lm, batch) if alive else [{}] * len(group)
         for at, i in enumerate(group):
-            rows[i] = {"prompt": texts[i], **row(lm, examples[i], ids[i], seeds[i], batch, at, settings)}
+            rows[i] = {"prompt": texts[i], **row(lm, examples[i], ids[i], seeds[i], batch, at, settings), **more[at]}
     frame = pd.DataFrame([rows[i] for i in range(len(examples))])
     frame.insert(0, "model", lm.name)
     frame.insert(1, "dataset", dataset)

@@ -112,11 +112,3 @@ def encode(lm: LanguageModel, text: str) -> list[int]:
     if bos is not None and ids[:2] == [bos, bos]:
         raise UserError(f"model '{lm.name}': its chat template writes the beginning-of-sequence token twice")
     return ids
-
-
-def option_ids(lm: LanguageModel, option: str) -> list[int]:
-    """Ids of the spellings of an option (`A`, ` A`) that are single tokens. Raises UserError where there is none."""
-    found = [ids[0] for ids in (encode(lm, option), encode(lm, " " + option)) if len(ids) == 1]
-    if not found:
-        raise UserError(f"model '{lm.name}': the option '{option}' is no single token of its vocabulary")
-    return sorted(set(found))

@@ -6,7 +6,7 @@ papermill itself accepts any unknown parameter in silence, hence the strictness 
 """
 
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -40,6 +40,19 @@ class Profile(Strict):
     token_source: Literal["model", "sampling"] = "model"
     include_eos: bool = False
     include_thinking: bool = True
+    options: Literal["A/B", "True/False"] = "A/B"  # words whose mass P(True) compares
+    phi: Literal["clip", "top_k", "top_p"] = "clip"  # from BALD to confidence
+    # verification
+    standard_prompt: Literal["template", "as_drawn"] = "template"  # as_drawn: no assistant header, as in the figure
+    verify_thinking: bool = False  # thinking text in the standard prompt's proposed answer
+    # dropout
+    dropout_rates: list[Annotated[float, Field(gt=0, lt=1)]] = Field([0.10, 0.15, 0.20], min_length=1)
+    dropout_passes: int = Field(10, ge=1)
+    dropout_tuning: int = Field(100, ge=1)  # calibration examples on which the rate is chosen
+    dropout_kernel: Literal["keyed", "fused"] = "keyed"  # fused: the device's own, for long responses on a GPU
+    dropout_tokens: int = Field(4096, ge=1)  # of all passes in one forward
+    dropout_top_k: list[Annotated[int, Field(ge=1)]] = [10]  # effective supports, of which phi takes the first
+    dropout_top_p: list[Annotated[float, Field(gt=0, lt=1)]] = [0.95]
     # metrics, tables and figures
     bins: int = Field(10, ge=1)
     closed: Literal["right", "left"] = "right"

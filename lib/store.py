@@ -23,6 +23,7 @@ import pandas as pd
 
 from lib import ARTIFACTS, ROOT, SHIPPED, UserError, nearest
 
+KEYS = ["model", "dataset", "split", "example_id"]  # what a row of every per-example frame is known by
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "scikit-learn")
 
 
@@ -106,16 +107,6 @@ def gather(run: str, kind: str, models: Sequence[str], datasets: Sequence[str]) 
     source = [{"pair": p.stem, "read from": str(p.parent.relative_to(ARTIFACTS)), "rows": manifest(p)["rows"],
                "sha256": manifest(p)["sha256"][:12]} for p in paths]  # fmt: skip
     return pd.concat([read(path) for path in paths], ignore_index=True), pd.DataFrame(source)
-
-
-def collect(
-    run: str, kind: str, models: Sequence[str], datasets: Sequence[str], but: Sequence[str] = ()
-) -> pd.DataFrame:
-    """Every frame of a kind but those named, rows of these models and datasets; empty where there is none."""
-    found = {p.stem for folder in (ARTIFACTS / run / kind, SHIPPED / kind) for p in folder.glob("*.parquet")}
-    frames = [read(locate(run, kind, name)) for name in sorted(found - set(but))]
-    kept = [frame[frame.model.isin(models) & frame.dataset.isin(datasets)] for frame in frames]
-    return pd.concat(kept, ignore_index=True) if kept else pd.DataFrame()
 
 
 class Shards:

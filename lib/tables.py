@@ -12,6 +12,7 @@ import pandas as pd
 from lib.cells import Cell, Row, Rule, Stack, Table, mathjax
 from lib.estimators import ESTIMATORS, Estimator, in_columns
 from lib.layout import DATASET, MODEL, Labels, Values, by_pair, heads, labels_of, ruled, short, stack, stand_behind
+from lib.metrics import METRICS
 
 
 def notes(title: str = "", coverage: pd.DataFrame | None = None) -> list[str]:
@@ -34,7 +35,7 @@ def notes(title: str = "", coverage: pd.DataFrame | None = None) -> list[str]:
 def estimators() -> Table:
     """`tab:estimators`, from the declarations."""
     groups: dict[str, list[Row | Rule]] = {}
-    for e in ESTIMATORS.values():
+    for e in filter(lambda e: e.definition, ESTIMATORS.values()):
         row: Row = [Cell(e.plain, latex=e.label), Cell(latex=e.definition, html=mathjax(e.definition))]
         groups.setdefault(e.group, []).append(row)
     head: Row = [Cell("Method", bold=True), Cell("Definition", bold=True)]
@@ -110,6 +111,45 @@ def bin_ablation(
     head: list[Row | Rule] = [[MODEL, DATASET, Cell("Bins", rows=2), *top], lines, [None, None, None, *below]]
     body = ruled([block(*model) for model in labels_of(models, results, "model").items()], Rule())
     return Table(" ".join(["lll", *["ccc"] * len(chosen)]), head, body, values.notes(notes))
+
+
+def insitu_ptrue(
+    results: pd.DataFrame, models: Labels = None, datasets: Labels = None, notes: Sequence[str] = ()
+) -> Table:
+    """`tab:insitu_ptrue`: ECE of Ans Avg and of both forms of P(True), and the tokens saved in percent (rows of metric
+    `token_reduction_pct`, as `multi_pass.reduction` returns them); no bold."""
+    values, chosen = Values(results), [ESTIMATORS[name] for name in ("ans_avg", "p_true_insitu", "p_true")]
+
+    def row(model: str, dataset: str) -> Row:
+        errors = [values.cell(model, dataset, e.name, "ece") for e in chosen]
+        return [*errors, values.cell(model, dataset, "p_true_insitu", "token_reduction_pct", show="{:.2f}".format)]
+
+    labels = [Cell(e.plain, latex=e.label.removeprefix(r"\textsc{").rstrip("}"), bold=True) for e in chosen]
+    head: Row = [Cell("Model", bold=True), Cell("Dataset", bold=True), *labels, Cell("Reduction (%)", bold=True)]
+    return Table("llcccc", [head], by_pair(results, models, datasets, row), values.notes(notes))
+
+
+def dropout_grid_search(
+    results: pd.DataFrame, models: Labels = None, datasets: Labels = None, notes: Sequence[str] = ()
+) -> Table:
+    """`tab:dropout_grid_search`: ECE, MCE and Brier of c_BALD on the tuning examples for each dropout rate (column
+    `rate`, as `multi_pass.grid` returns it); bold is the row of lowest ECE, the one selected."""
+    values, sets = Values(results, "rate"), labels_of(datasets, results, "dataset").items()
+    metrics = ("ece", "mce", "brier")
+
+    def rows(model: str, dataset: str) -> list[Row | Rule]:
+        keys = [(model, dataset, "c_bald", "ece", rate) for rate in sorted(results["rate"].unique())]
+        best = min(values.lowest(keys), default=None)
+        cells = [[values.cell(*key[:3], m, key[4], bold=key == best) for m in metrics] for key in keys]
+        return [[Cell(f"{key[4]:.2f}", bold=key == best), *row] for key, row in zip(keys, cells, strict=True)]
+
+    def block(model: str, label: str) -> list[Row | Rule]:
+        parts = [stand_behind(name, rows(model, dataset)) for dataset, name in sets]
+        return stand_behind(label, ruled(parts, Rule(((2, 6),))))
+
+    head: Row = [Cell("Model"), Cell("Dataset"), Cell("Dropout rate"), *(Cell(METRICS[m].label) for m in metrics)]
+    body = ruled([block(*model) for model in labels_of(models, results, "model").items()], Rule())
+    return Table("llcccc", [head], body, values.notes(notes))
 
 
 def _math(name: str, symbol: str) -> Cell:

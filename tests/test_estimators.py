@@ -71,7 +71,7 @@ def test_sums_are_float64():
 
 
 def test_declarations():
-    assert list(ESTIMATORS) == ["seq_joint", "seq_avg", "ans_joint", "ans_avg", "p_true", "c_bald"]
+    assert list(ESTIMATORS) == ["seq_joint", "seq_avg", "ans_joint", "ans_avg", "p_true", "c_bald", "p_true_insitu"]
     order = [e.name for e in estimators.in_columns([*ESTIMATORS, "unknown", ""])]
     assert order == ["seq_avg", "seq_joint", "ans_avg", "ans_joint", "p_true", "c_bald"]
 

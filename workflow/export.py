@@ -22,6 +22,8 @@ TARGETS = (
     "tab_result_estimation",
     "tab_inference_settings",
     "tab_estimators",
+    "tab_insitu_ptrue",
+    "tab_dropout_grid_search",
     "tab_bin_ablation",
     "tab_result_estimation_full",
     "tab_result_calibration",
@@ -32,6 +34,7 @@ TARGETS = (
     "fig_main_analysis",
     "fig_calibration_analysis",
     "fig_prompt_example",
+    "fig_prompt_comparison",
 )
 NAME = re.compile(r"(tab|fig)_[a-z0-9_]+")
 SUFFIXES = {"tab": {"text/latex": ".tex"}, "fig": {"application/pdf": ".pdf", "image/png": ".png"}}

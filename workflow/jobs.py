@@ -42,18 +42,23 @@ class Notebook:
 
 
 NOTEBOOKS = (
-    Notebook("01_generate", heavy=True, writes=("generations/{model}__{dataset}.parquet",)),
+    Notebook("01_generate", heavy=True,
+             writes=("generations/{model}__{dataset}.parquet", "in_situ/{model}__{dataset}.parquet")),
     Notebook("02_single_pass", reads=("01_generate",), writes=("confidence/single_pass.parquet",)),
+    Notebook("03_ptrue_insitu", heavy=True, reads=("01_generate",),
+             writes=("verification/{model}__{dataset}.parquet",)),
+    Notebook("04_mc_dropout_grid", heavy=True, reads=("01_generate",), writes=("dropout/{model}__{dataset}.parquet",)),
     Notebook(
         "05_calibration",
-        reads=("01_generate", "02_single_pass", "03_ptrue_insitu", "04_mc_dropout_grid"),
+        reads=("01_generate", "03_ptrue_insitu", "04_mc_dropout_grid"),
         writes=("calibration/confidence.parquet", "calibration/results.parquet"),
     ),
     Notebook("06_sample_efficiency", reads=("01_generate",), writes=("calibration/curves.parquet",)),
     Notebook("07_transfer", reads=("01_generate",), writes=("calibration/transfer.parquet",)),
     Notebook(
         "08_tables",
-        reads=("01_generate", "02_single_pass", "05_calibration", "06_sample_efficiency", "07_transfer"),
+        reads=("01_generate", "02_single_pass", "03_ptrue_insitu", "04_mc_dropout_grid", "05_calibration",
+               "06_sample_efficiency", "07_transfer"),
         exports=True,
     ),
 )

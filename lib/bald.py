@@ -1,0 +1,54 @@
+"""How the distributions of stochastic passes disagree at the answer's tokens (`eq:bald`), added up pass by pass.
+
+Float64 sums over float32 logits: float32 probabilities of 128k tokens do not sum to 1 within 1e-5, and a library that
+answers that with a softmax over them makes every disagreement vanish.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+
+class Disagreement:
+    """Passes of one example, added in order. Kept per number of passes 1..T and answer token (m): predictive entropy of
+    the mean distribution, mean conditional entropy (nats; their difference is BALD), and the sizes of the union of all
+    passes' top-k and top-p tokens, the effective supports of appendix `app:bald`."""
+
+    def __init__(self, top_k: Sequence[int] = (), top_p: Sequence[float] = ()):
+        self.top_k, self.top_p = top_k, top_p
+        self.count = 0
+        self.carried: dict[str, torch.Tensor] = {}
+        self.kept: dict[str, list[torch.Tensor]] = {}
+
+    def _sums(self, name: str, new: torch.Tensor) -> torch.Tensor:
+        """Running sums over passes (b, ...), going on from those of earlier passes."""
+        sums = new.cumsum(0) + self.carried.get(name, 0)
+        self.carried[name] = sums[-1]
+        return sums
+
+    def add(self, logits: torch.Tensor) -> None:
+        """The next b passes: float32 logits (b, m, V)."""
+        p = logits.double().softmax(-1)
+        number = torch.arange(self.count + 1, self.count + len(p) + 1, device=p.device)[:, None]
+        self.count += len(p)
+        ordered, ids = p.sort(-1, descending=True)
+        values = {
+            "predictive": torch.special.entr(self._sums("p", p) / number[..., None]).sum(-1),
+            "conditional": self._sums("h", torch.special.entr(p).sum(-1)) / number,
+            "top": ids[..., 0],
+        }
+        # top-p: the smallest set whose mass exceeds p holds every token that has at most p before it
+        before, rank = ordered.cumsum(-1) - ordered, torch.arange(p.shape[-1], device=p.device).expand_as(p)
+        inside = {f"top_k_{k}": rank < k for k in self.top_k} | {f"top_p_{q:g}": before <= q for q in self.top_p}
+        for name, mask in inside.items():
+            member = torch.zeros_like(mask).scatter_(-1, ids, mask)
+            values[name] = (self._sums(name, member.int()) > 0).sum(-1, dtype=torch.int32)
+        for name, value in values.items():
+            self.kept.setdefault(name, []).append(value)
+
+    def row(self) -> dict[str, Any]:
+        """Lists (T) of arrays (m,), and per answer token whether the most probable token differs between passes."""
+        kept = {name: torch.cat(parts).cpu().numpy() for name, parts in self.kept.items()}
+        top = kept.pop("top")
+        return {name: list(values) for name, values in kept.items()} | {"top_changed": (top != top[0]).any(0)}

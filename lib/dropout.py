@@ -1,0 +1,166 @@
+"""MC dropout along a fixed trajectory: stochastic passes over the same tokens, and how their distributions disagree at
+the answer (paper, section 4.2; `eq:bald`).
+
+Nothing is generated again, and nothing of the model changes but dropout: on the attention probabilities of every
+attention module (the only dropout that Llama and Qwen3 have; their configuration is read at construction, setting it
+later does nothing) and in every nn.Dropout. The masks of kernel `keyed` belong to (example, pass, site), so a result
+does not depend on the batch; `fused` leaves them to the model's own kernel, seeded per batch, for long trajectories on
+a GPU: keyed masks need heads x length^2 numbers per site and row.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch.overrides import TorchFunctionMode
+
+from lib import UserError, answers, models, sampling
+from lib.bald import Disagreement
+from lib.generation import batches
+from lib.models import LanguageModel
+from lib.store import KEYS
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What of a profile the passes depend on; `tokens` are those of all passes in one forward."""
+
+    seed: int = 0
+    passes: int = 10
+    kernel: str = "keyed"
+    tokens: int = 4096
+    top_k: tuple[int, ...] = (10,)
+    top_p: tuple[float, ...] = (0.95,)
+
+
+# ---- dropout and nothing else
+
+
+def sites(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """Modules that apply dropout when told that they train: attention (by name, as its classes share no base) and
+    nn.Dropout."""
+    return [m for m in model.modules() if isinstance(m, torch.nn.Dropout) or "Attention" in type(m).__name__]
+
+
+@contextmanager
+def enabled(model: Any, rate: float, kernel: str = "keyed") -> Iterator[None]:
+    """Dropout at `rate` on every site, the rest of the model in evaluation mode; put back as it was at the end, also
+    after an exception. Keyed masks need the attention probabilities: eager attention."""
+    before = [(m, name, getattr(m, name)) for m in sites(model) for name in ("training", "p", "attention_dropout")
+              if hasattr(m, name)]  # fmt: skip
+    attention = model.config._attn_implementation
+    try:
+        if kernel == "keyed" and attention != "eager":
+            model.set_attn_implementation("eager")
+        for module, name, _ in before:
+            setattr(module, name, True if name == "training" else rate)
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+        if model.config._attn_implementation != attention:
+            model.set_attn_implementation(attention)
+
+
+class Masks(TorchFunctionMode):
+    """While active, dropout draws each row's mask from a stream of its own: Philox with the key (example, pass), its
+    counter starting at the site. Rows are padded on the right; `lengths` are theirs without padding."""
+
+    def __init__(self, keys: Sequence[tuple[int, int]], lengths: Sequence[int]):
+        super().__init__()
+        self.keys, self.lengths, self.site = keys, lengths, 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return (self.drop if func is torch.nn.functional.dropout else func)(*args, **(kwargs or {}))
+
+    def drop(self, x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+        if not training or p == 0:
+            return x
+        if len(x) != len(self.keys) or x.dim() not in (3, 4):
+            raise UserError(f"dropout on {tuple(x.shape)} is not by rows; use dropout_kernel: fused")
+        keep = torch.zeros(x.shape, dtype=torch.bool)
+        for row, (key, n) in enumerate(zip(self.keys, self.lengths, strict=True)):
+            part = keep[row, :, :n, :n] if x.dim() == 4 else keep[row, :n]  # (heads, n, n) or (n, width)
+            stream = np.random.Philox(key=np.array(key, np.uint64), counter=[0, 0, self.site, 0])
+            bits = stream.random_raw(-(-part.numel() // 4)).view(np.uint16)[: part.numel()]
+            part.copy_(torch.from_numpy(bits >= round(p * 65536)).view(part.shape))
+        self.site += 1
+        return (x * keep.to(x.device)).div_(1 - p)
+
+
+@contextmanager
+def _stream(seed: int) -> Iterator[None]:
+    """The device's own random stream at `seed`, and where it was afterwards."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+@torch.inference_mode()
+def forward(lm: LanguageModel, ids: Sequence[list[int]], answer: Sequence[int], keys: Sequence[tuple[int, int]],
+            kernel: str) -> Sequence[torch.Tensor]:  # fmt: skip
+    """Float32 logits (m, V) at the last m = answer[i] positions of each row, which predict its answer's tokens.
+
+    Padding stands on the right, where causal attention never looks, so neither mask nor positions are needed; and only
+    the wanted positions reach the vocabulary.
+    """
+    lengths = [len(row) for row in ids]
+    padded = torch.zeros(len(ids), max(lengths), dtype=torch.long)
+    wanted = torch.zeros_like(padded, dtype=torch.bool)
+    for i, row in enumerate(ids):
+        padded[i, : len(row)] = torch.tensor(row)
+        wanted[i, len(row) - answer[i] : len(row)] = True
+    masks: Any = Masks(keys, lengths) if kernel == "keyed" else _stream(sampling.stream_seed(0, *map(str, keys)))
+    with masks:
+        logits = lm.model(padded.to(lm.device), logits_to_keep=wanted.to(lm.device), use_cache=False).logits
+    return logits.float().reshape(-1, logits.shape[-1]).split(list(answer))
+
+
+@torch.inference_mode()
+def check(lm: LanguageModel, kernel: str = "keyed") -> dict[str, int]:
+    """Sites by class. Raises UserError where two passes do not differ, and so no dropout takes effect."""
+    with enabled(lm.model, 0.5, kernel):
+        one, two = (forward(lm, [list(range(8))], [8], [(seed, 0)], kernel)[0] for seed in (1, 2))
+    if torch.equal(one, two):
+        raise UserError(f"model '{lm.name}': dropout takes no effect anywhere in a {type(lm.model).__name__}")
+    return dict(Counter(type(module).__name__ for module in sites(lm.model)))
+
+
+# ---- over frames
+
+
+def disagreement(lm: LanguageModel, frame: pd.DataFrame, work: Sequence[tuple[int, float]],
+                 settings: Settings) -> pd.DataFrame:  # fmt: skip
+    """T passes over rows of a generations frame, `work` as (row number, rate): KEYS, rate, and `Disagreement.row`."""
+    out: dict[int, dict[str, Any]] = {}
+    for rate in dict.fromkeys(rate for _, rate in work):
+        chosen = [(at, frame.iloc[row]) for at, (row, r) in enumerate(work) if r == rate]
+        spans = [answers.answer_span(row) for _, row in chosen]
+        ids = [(models.encode(lm, row.prompt) + list(row.token_ids))[: row.prompt_tokens + end - 1]
+               for (_, row), (_, end) in zip(chosen, spans, strict=True)]  # fmt: skip
+        seeds = [sampling.stream_seed(settings.seed, lm.name, row.dataset, row.example_id) for _, row in chosen]
+        states = [Disagreement(settings.top_k, settings.top_p) for _ in chosen]
+        budget = sampling.Settings(max_new_tokens=0, batch_tokens=settings.tokens)
+        with enabled(lm.model, rate, settings.kernel):
+            # passes of an example follow one another, since its rows are equally long and their numbers adjacent
+            for group in batches([len(i) for i in ids for _ in range(settings.passes)], budget):
+                rows = [divmod(number, settings.passes) for number in group]
+                found = forward(lm, [ids[i] for i, _ in rows], [spans[i][1] - spans[i][0] for i, _ in rows],
+                                [(seeds[i], t) for i, t in rows], settings.kernel)  # fmt: skip
+                for i in dict.fromkeys(i for i, _ in rows):
+                    states[i].add(torch.stack([x for x, (j, _) in zip(found, rows, strict=True) if j == i]))
+        for (at, row), state in zip(chosen, states, strict=True):
+            out[at] = {**row[KEYS].to_dict(), "rate": rate, **state.row()}
+    return pd.DataFrame([out[at] for at in range(len(work))])
+
+
+def tuning(frame: pd.DataFrame, count: int, seed: int) -> list[int]:
+    """Row numbers of `count` calibration examples, drawn alike for every model: the first by a seeded checksum."""
+    rows = [i for i, split in enumerate(frame.split) if split == "calibration"]
+    key = {i: sampling.stream_seed(seed, "tuning", frame.dataset.iloc[i], frame.example_id.iloc[i]) for i in rows}
+    return sorted(sorted(rows, key=key.__getitem__)[:count])

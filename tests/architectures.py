@@ -1,0 +1,33 @@
+"""The models that verification and dropout are tried on: both demo models, and random ones of other architectures."""
+
+import torch
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
+
+from lib import ROOT, models, params, sampling
+from lib.models import LanguageModel
+
+NAMES = ["tiny-llama", "tiny-qwen", "mistral", "gpt2"]
+SETTINGS = sampling.Settings(seed=3, demonstration=False, max_new_tokens=120, top_logits=8, curve_nodes=4)
+
+
+def random(name: str, **more: object) -> LanguageModel:
+    """Random weights, tiny-llama's tokenizer; a few tokens end a response, so that lengths differ."""
+    torch.manual_seed(1)
+    tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "models" / "tiny-llama")
+    models.set_padding(tokenizer)
+    size = len(tokenizer)
+    if name == "gpt2":  # learned positions, and nn.Dropout modules beside the attention's own dropout
+        model = GPT2LMHeadModel(GPT2Config(vocab_size=size, n_positions=1024, n_embd=64, n_layer=2, n_head=4))
+    else:
+        model = MistralForCausalLM(MistralConfig(
+            vocab_size=size, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, **{"sliding_window": None} | more))
+    for parameter in model.parameters():  # the usual initialisation is so flat that every error would look small
+        if parameter.dim() > 1:
+            parameter.data.mul_(4)
+    return LanguageModel(name, params.load_model("tiny-llama"), model.eval(), tokenizer, list(range(300, 315)), {})
+
+
+def load(name: str) -> LanguageModel:
+    torch.set_num_threads(1)
+    return models.load(name, params.load_model(name)) if name.startswith("tiny") else random(name)

@@ -1,0 +1,227 @@
+"""P(True): in situ on the live cache against a plain re-encode, prompts against the paper's figure, tokens saved."""
+
+import dataclasses
+import re
+
+import architectures
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from architectures import SETTINGS
+from transformers import AutoTokenizer
+
+from lib import UserError, estimators, generation, models, multi_pass, params, prompts, questions, store, verification
+from lib.models import LanguageModel
+
+REAL = ["Llama-3.1-8B-Instruct", "Llama-3.2-3B-Instruct", "Qwen3-4B-Instruct-2507", "Qwen3-8B",
+        "DeepSeek-R1-Distill-Llama-8B"]
+CAKE = ("Mary is baking a cake. The recipe calls for 6 cups of flour, 8 cups of sugar, and 7 cups of salt. She "
+        "already put in 5 cups of flour. How many more cups of sugar than cups of salt does she need to add now?")
+SOLVED = ("To solve this problem, let's break it down step by step:\n1. The recipe calls for 8 cups of sugar and 7 "
+          "cups of salt.\n2. Difference = 8 - 7 = 1.\n\n#### 1")
+
+
+@pytest.fixture(scope="module", params=architectures.NAMES)
+def any_lm(request):
+    return architectures.load(request.param)
+
+
+def examples(dataset, count):
+    return questions.load(params.load_dataset(dataset))[:count]
+
+
+def prompt_ids(lm):
+    """Six prompts of unequal lengths, of two difficulties."""
+    asked = [*examples("demo-easy", 3), *examples("demo-hard", 3)]
+    texts = [generation.prompt_text(lm, e.question, demonstration=i == 1) for i, e in enumerate(asked)]
+    return [models.encode(lm, text) for text in texts]
+
+
+def decoded(lm, most):
+    ids = prompt_ids(lm)
+    settings = dataclasses.replace(SETTINGS, max_new_tokens=most)
+    return ids, generation.decode(lm, ids, list(range(len(ids))), settings)
+
+
+@torch.inference_mode()
+def plain(lm, ids):
+    """Option logits and log-partition after unpadded token ids, by one forward pass without a cache."""
+    logits = lm.model(torch.tensor([ids])).logits[0, -1]
+    return logits[list(verification.spellings(lm).values())].numpy(), float(logits.double().logsumexp(-1))
+
+
+def assert_plain(lm, prompt, batch, verdicts):
+    query = models.encode(lm, prompts.QUERY)
+    for ids, response, verdict in zip(prompt, batch.responses, verdicts, strict=True):
+        logits, logz = plain(lm, ids + [t for t in response if t not in lm.eos] + query)
+        np.testing.assert_allclose(verdict["in_situ_logits"], logits, atol=1e-4)
+        assert abs(verdict["in_situ_logz"] - logz) < 1e-4
+
+
+def test_in_situ_on_the_live_cache_is_a_full_encode(any_lm):
+    """Unequal prompts, rows that finish early, a row that ends with the batch, rows cut by length."""
+    lengths = sorted(len(r) for r in decoded(any_lm, 100)[1].responses)
+    assert lengths[0] < lengths[-1], "some row must finish early"
+    for most in (100, lengths[len(lengths) // 2], 1):
+        prompt, batch = decoded(any_lm, most)
+        if most == lengths[len(lengths) // 2]:
+            assert len({response[-1] in any_lm.eos for response in batch.responses}) == 2, "some ended, some cut"
+        held = batch.cache.get_seq_length()
+        assert_plain(any_lm, prompt, batch, verification.live(any_lm, batch))
+        assert batch.cache.get_seq_length() == held  # left as it was, so that it can be asked again
+        assert_plain(any_lm, prompt, batch, verification.live(any_lm, batch))
+
+
+def test_a_thinking_block_is_part_of_the_trajectory():
+    lm = architectures.load("tiny-qwen")
+    prompt, batch = decoded(lm, 200)
+    assert any("</think>" in lm.tokenizer.decode(response) for response in batch.responses)
+    assert_plain(lm, prompt, batch, verification.live(lm, batch))
+
+
+def test_a_cache_that_forgets_is_not_continued():
+    lm = architectures.random("mistral", sliding_window=24)
+    prompt, batch = decoded(lm, 20)
+    assert_plain(lm, prompt, batch, verification.live(lm, batch))
+
+
+def test_encoding_again_gives_the_same_numbers(any_lm):
+    """`verify` without live columns re-encodes; the standard half does not depend on which."""
+    settings = dataclasses.replace(SETTINGS, max_new_tokens=30)
+    frame = generation.respond(any_lm, "demo-easy", examples("demo-easy", 5), settings, alive=verification.live)
+    live, again = (verification.verify(any_lm, part, batch_tokens=500)
+                   for part in (frame, frame.drop(columns=verification.KEPT)))
+    assert live.live.all() and not again.live.any()
+    np.testing.assert_allclose(np.stack(live.in_situ_logits), np.stack(again.in_situ_logits), atol=1e-4)
+    np.testing.assert_allclose(live.in_situ_logz, again.in_situ_logz, atol=1e-4)
+    np.testing.assert_array_equal(np.stack(live.standard_logits), np.stack(again.standard_logits))
+    for row in again.itertuples():
+        logits, logz = plain(any_lm, models.encode(any_lm, row.standard_prompt))
+        np.testing.assert_allclose(row.standard_logits, logits, atol=1e-4)
+
+
+def test_tokens_saved_are_counted_right(lm):
+    settings = dataclasses.replace(SETTINGS, max_new_tokens=200)
+    asked = {name: [e._replace(split="evaluation") for e in examples(name, 6)]
+             for name in ("demo-easy", "demo-medium", "demo-hard")}
+    frames = [generation.respond(lm, name, part, settings, alive=verification.live) for name, part in asked.items()]
+    verified = verification.verify(lm, pd.concat(frames, ignore_index=True))
+    query = len(lm.tokenizer(prompts.QUERY, add_special_tokens=False).input_ids)
+    by_hand = [1 - query / len(lm.tokenizer(text, add_special_tokens=False).input_ids)
+               for text in verified.standard_prompt[verified.dataset == "demo-medium"]]
+    saved = multi_pass.reduction(verified).set_index("dataset").value
+    assert saved["demo-medium"] == pytest.approx(100 * np.mean(by_hand), abs=1e-9)
+    assert (saved >= 65).all(), saved.to_dict()
+
+
+# ---- the prompts
+
+
+@pytest.fixture(params=REAL)
+def real(request, shared):
+    """A real tokenizer with its chat template, without a model."""
+    tokenizer = AutoTokenizer.from_pretrained(shared / "tokenizers" / request.param)
+    models.set_padding(tokenizer)
+    thinking = request.param in ("Qwen3-8B", "DeepSeek-R1-Distill-Llama-8B")
+    spec = params.load_model("tiny-llama").model_copy(
+        update={"thinking": thinking, "system_prompt": True, "date_string": "26 Jul 2024"})
+    return LanguageModel(request.param, spec, None, tokenizer, [], {})
+
+
+def figures(shared):
+    """(system, user) contents in the paper's figures, by name, line wraps and indentation undone."""
+    text = (shared / "paper" / "paper.tex").read_text(encoding="utf-8")
+    listings = re.findall(r"\\begin\{lstlisting\}\[style=promptstyle\]\n(.*?)\\end\{lstlisting\}", text, re.S)
+    found = {}
+    for listing in listings:
+        turns = re.split(r"<\|start_header_id\|>(\w+)<\|end_header_id\|>", listing)[1:]
+        name = "standard" if "Proposed answer" in listing else "in situ" if "proposed answer" in listing else "solve"
+        found[name] = {role: " ".join(words.split()) for role, words in zip(turns[::2], turns[1::2], strict=True)}
+    return found
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+def test_prompts_are_the_figures(real, shared):
+    drawn = figures(shared)
+    solve, verify = prompts.solve(CAKE), prompts.verify(CAKE, SOLVED)
+    assert words(solve[0]["content"]) == drawn["solve"]["system"] == words(verify[0]["content"])
+    assert words(solve[1]["content"]) == drawn["solve"]["user"] == drawn["in situ"]["user"]
+    assert words(verify[1]["content"]) == drawn["standard"]["user"]
+    assert drawn["in situ"]["assistant"].endswith(words(prompts.QUERY))
+    for form in ("template", "as_drawn"):
+        text = verification.standard_prompt(real, CAKE, "Hm.\n</think>\n\n" * real.spec.thinking + SOLVED, form)
+        assert verify[1]["content"] in text and verify[0]["content"] in text
+        assert prompts.DEMONSTRATION not in text and prompts.INSTRUCTION not in text
+        assert text.endswith(prompts.QUERY) == (form == "as_drawn")
+        assert text.count("<think>") == text.count("</think>"), "A or B inside an open thinking block means nothing"
+
+
+def test_one_beginning_of_sequence_and_options_of_one_token(real):
+    bos = real.tokenizer.bos_token_id if "Qwen" not in real.name else None
+    for text in (generation.prompt_text(real, CAKE, True), verification.standard_prompt(real, CAKE, SOLVED)):
+        ids = models.encode(real, text)
+        assert ids.count(bos) == (bos is not None)
+    found = verification.spellings(real)
+    assert set(found) == {space + word for word in verification.WORDS for space in ("", " ")}
+    assert len(set(found.values())) == 8
+    for spelling, index in found.items():
+        assert real.tokenizer.decode([index]) == spelling
+    assert 30 <= len(models.encode(real, prompts.QUERY)) <= 40
+
+
+def test_thinking_is_left_out_of_the_standard_prompt(real):
+    text = "Let me think: #### 7\n</think>\n\nIt is 1.\n#### 1"
+    thinks = dataclasses.replace(real, spec=real.spec.model_copy(update={"thinking": True}))
+    assert "Let me think" not in verification.standard_prompt(thinks, CAKE, text)
+    assert "It is 1.\n#### 1" + prompts.QUERY in verification.standard_prompt(thinks, CAKE, text)
+    assert "Let me think" in verification.standard_prompt(thinks, CAKE, text, thinking=True)
+
+
+def test_an_option_that_is_no_token_is_refused(monkeypatch):
+    lm = architectures.random("mistral")
+    monkeypatch.setattr(verification, "WORDS", ("A", "unlikelyword"))
+    with pytest.raises(UserError, match="'unlikelyword' is no single token"):
+        verification.spellings(lm)
+
+
+# ---- reading
+
+
+def verified(logits, spellings=("A", " A", "B", " B")):
+    row = {"model": "m", "dataset": "d", "split": "evaluation", "example_id": "1", "spellings": list(spellings)}
+    for variant in multi_pass.VARIANTS:
+        row |= {f"{variant}_logits": np.float32(logits), f"{variant}_logz": float(np.log(np.exp(logits).sum() + 10))}
+    return pd.DataFrame([row])
+
+
+def test_every_spelling_counts():
+    logits = [1.0, 2.0, 0.5, -1.0]
+    read = multi_pass.margins(verified(logits)).iloc[0]
+    a, b = np.exp(1) + np.exp(2), np.exp(0.5) + np.exp(-1)
+    assert read.standard_margin == pytest.approx(np.log(a / b), abs=1e-6)
+    assert read.in_situ_mass == pytest.approx((a + b) / (a + b + 10), abs=1e-6)
+    assert estimators.p_true(read.standard_margin) == pytest.approx(a / (a + b), abs=1e-6)
+    other = multi_pass.margins(verified(logits, ("A", "True", "B", "False")), "True/False").iloc[0]
+    assert other.standard_margin == pytest.approx(3.0, abs=1e-6)
+    with pytest.raises(UserError, match="'False' is no single token"):
+        multi_pass.margins(verified(logits), "B/False")
+
+
+def test_p_true_does_not_underflow():
+    assert estimators.p_true(800.0) == 1.0 and estimators.p_true(-800.0) == 0.0
+    assert estimators.p_true(-30.0) == pytest.approx(np.exp(-30), rel=1e-9)
+
+
+@pytest.mark.parametrize(("sha", "query", "used"), [("abc", prompts.QUERY, True), ("abd", prompts.QUERY, False),
+                                                    ("abc", "Is it?", False)])
+def test_kept_verdicts_are_used_for_their_own_generations_only(tmp_path, monkeypatch, sha, query, used):
+    monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
+    monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
+    assert verification.kept("lab", "m__d", "abc")[0] is None
+    store.write(pd.DataFrame({"x": [1]}), store.place("lab", "in_situ", "m__d"), generations=sha, query=query)
+    frame, note = verification.kept("lab", "m__d", "abc")
+    assert (frame is not None) == used and ("live cache" in note) == used
