@@ -14,6 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.font_manager import findfont, get_font
 from matplotlib.patches import Rectangle
 
+from lib.calibration_figures import (  # noqa: F401  one name for all figures
+    calibration_analysis,
+    sample_efficiency,
+    sampling_curves,
+    transfer_map,
+)
 from lib.canvas import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, style
 
 KINDS = ((True, "right", BLUE, "-"), (False, "wrong", ORANGE, "--"))

@@ -9,6 +9,14 @@ from typing import Any
 
 import pandas as pd
 
+from lib.calibration_tables import (  # noqa: F401  one name for all tables
+    calibration_transfer_full,
+    calibration_transfer_summary,
+    families,
+    hardest,
+    result_calibration,
+    result_isotonic,
+)
 from lib.cells import Cell, Row, Rule, Stack, Table, mathjax
 from lib.estimators import ESTIMATORS, Estimator, in_columns
 from lib.layout import DATASET, MODEL, Labels, Values, by_pair, heads, labels_of, ruled, short, stack, stand_behind
