@@ -13,9 +13,12 @@ import psutil
 import pytest
 
 from lib import ROOT, SHIPPED
+from workflow.export import TARGETS
 
 ENV = os.environ | {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
+HEAVY, OVER_ALL = 3, 5  # notebooks that run a model, for each pair, and those over all pairs
 PAIRS = [f"{m}__{d}" for m in ("tiny-llama", "tiny-qwen") for d in ("demo-easy", "demo-medium", "demo-hard")]
+JOBS = HEAVY * len(PAIRS) + OVER_ALL
 
 
 def copy_of_project(to: Path) -> Path:
@@ -68,14 +71,14 @@ def project(tmp_path_factory):
     said = run(folder)
     assert "kept from before" in said, said
     assert all(not p.exists() or p.stat().st_mtime_ns == then for p, then in kept.items())
-    assert counts(said)[0] == len(PAIRS) + 2
+    assert counts(said)[0] == JOBS
     return folder
 
 
 def test_everything_declared_is_exported(project):
     names = {p.name for p in (project / "figures" / "demo").iterdir()}
-    assert {f"tab_{n}.tex" for n in ("result_estimation", "bin_ablation", "inference_settings", "estimators")} <= names
-    assert {f"fig_{n}.{kind}" for n in ("main_analysis", "prompt_example") for kind in ("pdf", "png")} <= names
+    wanted = {"tab": (".tex",), "fig": (".pdf", ".png")}
+    assert {f"{name}{suffix}" for name in TARGETS for suffix in wanted[name[:3]]} <= names
     text = (project / "figures" / "demo" / "tab_result_estimation.tex").read_text()
     assert "demo models" in text.lower() and "nan" not in text.lower()
     assert str(project) not in "".join(p.read_text() for p in (project / "artifacts/demo").glob("*/*.json"))
@@ -92,7 +95,7 @@ def test_an_interrupted_run_gives_what_an_uninterrupted_one_gives(project, tmp_p
 def test_a_second_run_does_nothing_even_after_a_copy_and_touch(project, tmp_path):
     before = tables(project)
     started = time.time()
-    assert counts(run(project)) == (0, len(PAIRS) + 2)
+    assert counts(run(project)) == (0, JOBS)
     assert time.time() - started < 15
     moved = tmp_path / "moved"
     shutil.copytree(project, moved, symlinks=True)
@@ -102,7 +105,7 @@ def test_a_second_run_does_nothing_even_after_a_copy_and_touch(project, tmp_path
             os.utime(path)
     with (moved / "lib" / "metrics.py").open("a") as file:
         file.write("# a comment changes nothing\n")
-    assert counts(run(moved)) == (0, len(PAIRS) + 2)
+    assert counts(run(moved)) == (0, JOBS)
     assert tables(moved) == before
 
 
@@ -111,7 +114,8 @@ def test_a_change_remakes_exactly_what_hangs_on_it(project):
     profile = project / "params" / "demo.yaml"
     text = profile.read_text()
     profile.write_text(text.replace("bins: 10", "bins: 15", 1))
-    assert counts(run(project)) == (2, len(PAIRS)), "02 and 08, no generation"
+    made = len(PAIRS) + OVER_ALL
+    assert counts(run(project)) == (made, JOBS - made), "02, 04 to 08, no generation and no verification"
     assert tables(project) != before
     profile.write_text(text)
     said = run(project)
@@ -128,7 +132,8 @@ def test_replay_gives_the_tables_of_the_full_run(project):
     """Byte for byte, from the signals alone: there is no model in the folder."""
     shipped = project / "artifacts" / "shipped" / "demo"
     shutil.rmtree(shipped, ignore_errors=True)
-    shutil.copytree(project / "artifacts/demo/generations", shipped / "generations")
+    for kind in ("generations", "verification", "dropout"):
+        shutil.copytree(project / "artifacts/demo" / kind, shipped / kind)
     shutil.move(project / "demo" / "models", project / "models elsewhere")
     try:
         run(project, "replay")

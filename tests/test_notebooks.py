@@ -31,7 +31,7 @@ def parameters(notebook) -> dict:
 
 
 def test_there_are_notebooks():
-    assert {"01_generate", "02_single_pass", "08_tables"} <= {path.stem for path in NOTEBOOKS}
+    assert {path.stem[:2] for path in NOTEBOOKS} == {f"{number:02d}" for number in range(1, 9)}
 
 
 def test_stored_without_outputs_and_with_known_metadata_only(notebook):

@@ -1,5 +1,5 @@
 import pytest
-from small_project import Project, build
+from small_project import ROWS, Project, build
 
 import lib
 from lib import params
@@ -18,4 +18,7 @@ def inside(project, monkeypatch) -> Project:
     for module in (lib, environment, fresh, guard, jobs, notebook, run, schedule, sources):
         monkeypatch.setattr(module, "ROOT", project.root)
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
+    rows = {"Notebook": jobs.Notebook}
+    exec(ROWS, rows)
+    monkeypatch.setattr(jobs, "NOTEBOOKS", rows["NOTEBOOKS"])
     return project

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIR = "tiny__easy"
+ROWS = """
+NOTEBOOKS = (
+    Notebook("01_generate", heavy=True, writes=("generations/{model}__{dataset}.parquet",)),
+    Notebook("02_single_pass", reads=("01_generate",), writes=("confidence/single_pass.parquet",)),
+    Notebook("08_tables", reads=("01_generate", "02_single_pass"), exports=True),
+)
+"""  # instead of the project's own rows
 
 ALPHA = """
     from lib import beta  # a comment
@@ -79,6 +87,10 @@ def build(root: Path) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, root / name)
     shutil.copytree(ROOT / "workflow", root / "workflow", ignore=shutil.ignore_patterns("__pycache__"))
+    table = root / "workflow/jobs.py"
+    text, count = re.subn(r"\nNOTEBOOKS = \(\n.*?\n\)\n", lambda _: ROWS, table.read_text(), flags=re.DOTALL)
+    assert count == 1
+    table.write_text(text)
     for name, text in (("alpha", ALPHA), ("beta", BETA), ("gamma", GAMMA)):
         write(root / "lib" / f"{name}.py", text)
     for name, (parameters, *code) in NOTEBOOKS.items():
