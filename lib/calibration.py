@@ -173,4 +173,4 @@ class Platt(_Calibrator):
         self.b_ = float(model.intercept_[0] - self.a_ * center)
 
     def _predict(self, score: Any) -> np.ndarray:
-        return expit(np.asarray(score, dtype=float) * self.a_ + self.b_)
+        return expit(np.asarray(score, dtype=float) * float(self.a_ or 0) + float(self.b_ or 0))

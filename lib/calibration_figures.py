@@ -11,13 +11,15 @@ from matplotlib.lines import Line2D
 from lib.canvas import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, style
 
 # of the answer's tokens: name, colour, line, marker, hatching
-METHODS = {"": ("raw", GREY, ":", "x", ""), "isotonic": ("isotonic", BLUE, "-", "o", ""),
-           "platt": ("temperature", ORANGE, "--", "s", "////")}  # fmt: skip
+METHODS: dict[str, tuple[str, Any, Any, str, str]] = {
+    "": ("raw", GREY, ":", "x", ""),
+    "isotonic": ("isotonic", BLUE, "-", "o", ""),
+    "platt": ("temperature", ORANGE, "--", "s", "////"),
+}
 MARKERS = "o^DvPsX*"
-Bins = pd.DataFrame  # as metrics.Bins.frame() returns it
 
 
-def _reliability(ax: Axes, below: Axes, panel: Mapping[str, Bins]) -> None:
+def _reliability(ax: Axes, below: Axes, panel: Mapping[str, pd.DataFrame]) -> None:
     """Accuracy against mean confidence of the bins that hold rows, and below how many rows each holds."""
     ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=0)
     for side, (method, bins) in zip((-0.5, 0.5), panel.items(), strict=True):
@@ -65,10 +67,10 @@ def _legend(canvas: Canvas, title: str) -> None:
 
 
 def calibration_analysis(
-    bins: Mapping[str, Bins], bands: pd.DataFrame | None = None, datasets: Mapping[str, str] | None = None,
+    bins: Mapping[str, pd.DataFrame], bands: pd.DataFrame | None = None, datasets: Mapping[str, str] | None = None,
     title: str = "", where: str = "",
 ) -> Figure:  # fmt: skip
-    """`fig:calibration_analysis`: (a, b) reliability of raw ("") and calibrated scores, `bins` by method, with the
+    """`fig:calibration_analysis`: (a, b) reliability of raw ("") and calibrated scores, `bins` by method (`metrics.Bins.frame`), with the
     number of rows in each bin below: where no bar stands, nothing was measured; (c) if given, `bands` of the ECE
     against the number of calibration rows, as `experiments.curve_bands` returns them, of `datasets` {name: label}.
     `where` names the dataset of (a) and (b)."""

@@ -49,7 +49,7 @@ def result_calibration(
         return DASH if DASH in parts else Cell(text, latex="$" + text.replace(" ", "") + "$" if full else None)
 
     def row(*pair: str) -> Row:
-        cells = [ece(pair, e, "isotonic") for e in chosen]
+        cells: Row = [ece(pair, e, "isotonic") for e in chosen]
         if answer:
             cells.append(values.cell(*pair, "ans", "t", "platt", show="{:.2f}".format))
         cells += [ece(pair, e, "platt") for e in answer]
@@ -124,8 +124,8 @@ def calibration_transfer_full(
         blocks.append(stand_behind(name, [[Cell(label), *cells(method, source)] for source, label in pairs.items()]))
     starts = range(3, 3 + 3 * len(pairs), 3)
     corner = [Cell("Calibration", rows=2), Cell("Source \\ Target", latex=r"Source $\backslash$ Target", rows=2)]
-    top = [*corner, *(Cell(label, columns=3) for label in pairs.values())]
-    below = [None, None, *(Cell(METRICS[metric].label) for _ in pairs for metric in metrics)]
+    top: Row = [*corner, *(Cell(label, columns=3) for label in pairs.values())]
+    below: Row = [None, None, *(Cell(METRICS[metric].label) for _ in pairs for metric in metrics)]
     head: list[Row | Rule] = [top, Rule(tuple((start, start + 2) for start in starts)), below]
     return Table(" ".join(["ll", *["ccc"] * len(pairs)]), head, ruled(blocks, Rule()), values.notes(notes))
 

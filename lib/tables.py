@@ -90,7 +90,7 @@ def result_estimation_full(
             return [values.interval(commands, *key, bold=key in best, show=short) for key in keys]
 
         top, lines, below = heads(some, metrics, first=3 + len(accuracy))
-        head: list[Row | Rule] = [[MODEL, DATASET, *accuracy, *top], lines, [None] * (2 + len(accuracy)) + below]
+        head: list[Row | Rule] = [[MODEL, DATASET, *accuracy, *top], lines, [*([None] * (2 + len(accuracy))), *below]]
         body = by_pair(results, models, datasets, row)
         columns = " ".join(["ll" + "c" * len(accuracy), *["ccc"] * len(some)])
         return Table(columns, head, body, values.notes(notes) if some[-1] is chosen[-1] else ())
