@@ -2,7 +2,7 @@
 
     Nora has 12 shells. Then Nora finds 7 more. How many shells does Nora have now?
 
-    Finding more, Nora has 12 + 7 = 19.
+    With the new ones there are 12 + 7 = 19.
     #### 19
 
 A problem is a chain of arithmetic steps told by one of three families of templates (a growing collection, a
@@ -35,9 +35,9 @@ class Level:
 
 # What the shipped questions are drawn from. Hard is medium with larger numbers, as GSMHard is GSM8K's.
 LEVELS = {
-    "easy": Level(numbers=(2, 20), factors=(2, 4), steps=(1, 2)),
-    "medium": Level(numbers=(3, 40), factors=(2, 5), steps=(2, 3)),
-    "hard": Level(numbers=(20, 150), factors=(3, 9), steps=(2, 3)),
+    "easy": Level(numbers=(2, 15), factors=(2, 4), steps=(1, 2)),
+    "medium": Level(numbers=(2, 30), factors=(2, 4), steps=(2, 3)),
+    "hard": Level(numbers=(10, 99), factors=(2, 5), steps=(2, 3)),
 }
 
 
@@ -89,9 +89,9 @@ TOLD = {
           "A year later {n} has {y} times as many."),
 }
 LEADS = {
-    "+": ("Adding these, {n} has", "That makes", "With the new ones there are"),
-    "-": ("Without these, {n} has", "That leaves", "After this there are"),
-    "*": ("Multiplying, {n} has", "That makes", "As many times over there are"),
+    "+": ("Adding these gives", "That makes", "With the new ones there are"),
+    "-": ("Without these it is", "That leaves", "After this there are"),
+    "*": ("Multiplying gives", "That makes", "As many times over there are"),
 }
 STARTS = ("{n} has {x} {t}.", "{n} owns {x} {t}.", "At first {n} has {x} {t}.", "There are {x} {t} in the box of {n}.")
 ASKS = ("How many {t} does {n} have now?", "How many {t} are there in the end?", "How many {t} does that make?")
@@ -111,10 +111,6 @@ def _pick(rng: Random, wording: list, variants: tuple[str, ...]) -> str:
     return variants[wording[-1]]
 
 
-def _lead(rng: Random, op: str, name: str) -> str:
-    return rng.choice(LEADS[op]).format(n=name)
-
-
 def collection(rng: Random, level: Level) -> Problem:
     """Somebody has some things; then one to three events follow."""
     n, t = rng.choice(NAMES), rng.choice(THINGS)
@@ -129,7 +125,7 @@ def collection(rng: Random, level: Level) -> Problem:
         if op == "*":
             ops = "+-"  # one multiplication at most, else totals leave the range
         told.append(_pick(rng, wording, TOLD[op]).format(n=n, y=y))
-        steps.append(Step(x, op, y, apply(x, op, y), _lead(rng, op, n)))
+        steps.append(Step(x, op, y, apply(x, op, y), rng.choice(LEADS[op])))
         operands += [op, y]
         x = steps[-1].z
     told.append(_pick(rng, wording, ASKS).format(n=n, t=t))
@@ -154,7 +150,7 @@ def comparison(rng: Random, level: Level) -> Problem:
     wording: list = ["comparison", n, m, t]
     told = [_pick(rng, wording, STARTS).format(n=n, x=x, t=t)]
     told.append(_pick(rng, wording, COMPARED[op]).format(n=n, m=m, y=y, t=t))
-    steps = [Step(x, op, y, apply(x, op, y), rng.choice(("For {m} that is", "{m} has")).format(m=m))]
+    steps = [Step(x, op, y, apply(x, op, y), rng.choice(("For the second that is", "The other has")))]
     together = rng.randint(*level.steps) > 1
     if together:
         steps.append(Step(x, "+", steps[0].z, x + steps[0].z, rng.choice(("Together they have", "In all that is"))))
@@ -174,13 +170,13 @@ def purchase(rng: Random, level: Level) -> Problem:
         x = rng.randint(*level.numbers)
     wording: list = ["purchase", n, t]
     told = [_pick(rng, wording, BOUGHT).format(n=n, x=x, y=y, t=t)]
-    steps = [Step(x, "*", y, x * y, rng.choice(("In all there are", "Counting them, {n} has")).format(n=n))]
+    steps = [Step(x, "*", y, x * y, rng.choice(("In all there are", "Counting them gives")))]
     operands: list = [x, "*", y]
     for _ in range(rng.randint(*level.steps) - 1):
         op, y = _draw_step(rng, level, steps[-1].z, "+-")
         told.append(_pick(rng, wording, TOLD[op]).format(n=n, y=y))
         x = steps[-1].z
-        steps.append(Step(x, op, y, apply(x, op, y), _lead(rng, op, n)))
+        steps.append(Step(x, op, y, apply(x, op, y), rng.choice(LEADS[op])))
         operands += [op, y]
     told.append(_pick(rng, wording, ASKS).format(n=n, t=t))
     return Problem(" ".join(told), tuple(steps), tuple(operands), tuple(wording))

@@ -14,9 +14,11 @@ import torch
 
 from demo import chat, corpus
 
-VERDICT = 8.0  # weight of a verdict's one token beside a solution's forty
-DRILLS, FULL = 0.15, 0.08  # shares of bare arithmetic, and of the paper's full prompt
-MIX = {"easy": 0.30, "medium": 0.45, "hard": 0.25}
+DRILLS, FULL = 0.25, 0.08  # shares of bare arithmetic, and of the paper's full prompt
+MIX = {"easy": 0.35, "medium": 0.45, "hard": 0.20}
+# Verdicts can't be learned before arithmetic is, and until then are noise: few and light at first, many later.
+VERIFY = {False: 0.08, True: 0.40}  # share of verification, before and after the model has answers of its own
+VERDICT = {False: 1.0, True: 3.0}  # weight of a verdict's one token beside a solution's forty
 
 
 @dataclass
@@ -36,7 +38,11 @@ class Teacher:
     thinks: bool
     rng: Random
     attempts: dict[bool, list[Attempt]]
-    verify: float = 0.35
+
+    @property
+    def grown(self) -> bool:
+        """Whether the model has given answers of its own, right ones and wrong ones."""
+        return all(self.attempts.values())
 
     def prompt(self, user: str, think: bool, system: bool = False) -> str:
         messages = [{"role": "user", "content": user}]
@@ -67,13 +73,13 @@ class Teacher:
         """Token ids, and the indices of those that are learned."""
         full = self.rng.random() < FULL
         think = self.thinks and self.rng.random() < 0.7
-        if self.rng.random() < self.verify / 2:
+        if self.rng.random() < VERIFY[self.grown] / 2:
             return self.standard(think, full)
         return self.solving(think, full)
 
     def solving(self, think: bool, full: bool) -> tuple[list[int], list[int]]:
         """A solved problem, or (with a verdict after it) a right or wrong response verified in situ."""
-        verdict = self.rng.random() < self.verify * 0.6
+        verdict = self.rng.random() < VERIFY[self.grown] * 0.6
         right = not verdict or self.rng.random() < 0.5
         work = self.attempt(right, think) if verdict else self.attempt_at_solving(think)
         think = work.text.startswith("<think>") if self.thinks else False
@@ -119,5 +125,5 @@ def batches(teacher: Teacher, tokens: int, pool: int = 600) -> Iterator[tuple[to
                 ids[row, : len(tokens_)] = torch.tensor(tokens_)
                 learned += [row * length + i - 1 for i in where]
                 targets += [tokens_[i] for i in where]
-                weights += [VERDICT if len(where) == 1 else 1.0] * len(where)
+                weights += [VERDICT[teacher.grown] if len(where) == 1 else 1.0] * len(where)
             yield ids, torch.tensor(learned), torch.tensor(targets), torch.tensor(weights)

@@ -25,8 +25,8 @@ from demo import chat, corpus, lessons, network, tokenizer
 HERE = Path(__file__).resolve().parent
 DECODING = {"tiny-llama": {"temperature": 0.8, "top_p": 0.95, "top_k": 0},
             "tiny-qwen": {"temperature": 0.6, "top_p": 0.95, "top_k": 20}}
-BATCH_TOKENS, PEAK_RATE, FLOOR_RATE, WARMUP = 3000, 3e-3, 2e-5, 150
-OWN_ATTEMPTS = {0.40: 600, 0.60: 1200, 0.75: 1800, 0.88: 1800}  # at this share of training, so many own responses
+BATCH_TOKENS, PEAK_RATE, FLOOR_RATE, WARMUP = 2400, 3e-3, 2e-5, 150
+OWN_ATTEMPTS = {0.50: 600, 0.65: 1500, 0.80: 1800, 0.92: 1800}  # at this share of training, so many own responses
 CALIBRATION, EVALUATION = 300, 200
 
 
@@ -115,7 +115,7 @@ def train(name: str, minutes: float, steps: int | None, seed: int) -> None:
         ids, where, targets, weights = next(stream)
         states = forward(w, c, ids, table).flatten(0, 1)[where]
         each = F.cross_entropy(F.linear(states, w["embed"]), targets, reduction="none")
-        loss = (each * weights).sum() / 700  # not the batch's own count: a batch of verdicts has few learned tokens
+        loss = (each * weights).sum() / 600  # not the batch's own count: a batch of verdicts has few learned tokens
         loss.backward()
         torch.nn.utils.clip_grad_norm_(w.values(), 1.0)
         optimizer.step()

@@ -57,18 +57,24 @@ def watch(scratch: Path, lock) -> None:
         while True:
             if any(map(gone, parents)):
                 end(143, scratch, parents)
-            children = [[child.pid, child.create_time()] for child in psutil.Process().children()]
-            if children != noted:
-                noted = children
-                lock.seek(0)
-                lock.truncate()
-                lock.write(json.dumps(children))
-                lock.flush()
+            with suppress(psutil.Error):  # a child that ended meanwhile
+                children = [[child.pid, child.create_time()] for child in psutil.Process().children()]
+                if children != noted:
+                    noted = note(lock, children)
             time.sleep(POLL)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda received, frame: end(128 + received, scratch))
     threading.Thread(target=look, daemon=True).start()
+
+
+def note(lock, children: list) -> list:
+    """Write the ids and times of birth of the job's processes into its lock file."""
+    lock.seek(0)
+    lock.truncate()
+    lock.write(json.dumps(children))
+    lock.flush()
+    return children
 
 
 @contextmanager
@@ -87,8 +93,9 @@ def job_lock(job: Job, patience: float = 20):
                     raise UserError(f"{job.title} is running already, in another process") from None
                 time.sleep(POLL)
         lock.seek(0)
-        for pid, born in json.loads(lock.read() or "[]"):
-            kill_orphan(pid, born)
+        with suppress(ValueError):  # killed while it wrote
+            for pid, born in json.loads(lock.read()):
+                kill_orphan(pid, born)
         yield lock
         lock.truncate(0)
 

@@ -31,21 +31,27 @@ class Stopped(BaseException):
 
 def plan(found: Namespace) -> Run:
     """The run that the words ask for, with every file of parameters it needs read and checked."""
-    values = params.load_profile("demo" if found.verb == REPLAY else found.verb).model_dump(mode="json")
+    profile = "demo" if found.verb == REPLAY else proper("profile", found.verb)
+    values = params.load_profile(profile).model_dump(mode="json")
     models = found.only or values["models"]
     values["models"] = list(dict.fromkeys([*models, *found.models]))
     values["datasets"] = list(dict.fromkeys(found.datasets or values["datasets"]))
     for kind, load in (("model", params.load_model), ("dataset", params.load_dataset)):
         narrow(values, kind)
         for name in values[kind + "s"]:
-            if not re.fullmatch(r"[\w.-]+", name) or "__" in name:
-                raise UserError(f"{kind} '{name}': use letters, digits, '.', '-' and single '_' in its file's name")
-            load(name)
+            load(proper(kind, name))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     run = Run(found.verb, values, found.cores or cores, len(guard.gpus()))
     for job in run.jobs:
         job.check()
     return run
+
+
+def proper(kind: str, name: str) -> str:
+    """A name that can stand in the names of jobs and folders."""
+    if not re.fullmatch(r"\w[\w.-]*", name) or "__" in name or name == "shipped":
+        raise UserError(f"{kind} '{name}': a file's name needs letters, digits, '.', '-' and single '_', not 'shipped'")
+    return name
 
 
 def narrow(values: dict, kind: str) -> None:

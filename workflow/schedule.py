@@ -76,6 +76,8 @@ def schedule(run: Run, board: Board, lock) -> int:
     """Run Snakemake to its end; its exit code. Marked lines go to the board, its chatter to snakemake.log."""
     log = ROOT / run.folder / "snakemake.log"
     env = {**os.environ, "RUN_PID": str(os.getpid()), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
+    if not os.access(os.path.expanduser("~"), os.W_OK):  # Snakemake insists on a cache
+        env["XDG_CACHE_HOME"] = str(ROOT / "artifacts" / ".cache")
     process = subprocess.Popen(
         command(run),
         cwd=ROOT,

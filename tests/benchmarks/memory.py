@@ -45,9 +45,10 @@ def main() -> None:
     for length in (32, 128, 512):
         peaks = {}
         for way in ("plain", "ours", "output_logits"):
-            out = subprocess.run([sys.executable, __file__, way, str(length)], capture_output=True, text=True, check=True)
-            peaks[way] = float(out.stdout.split()[-1])
-        print(f"length {length:4d}: " + ", ".join(f"{w} {peaks[w] - peaks['plain']:.0f}" for w in ("ours", "output_logits")))
+            command = [sys.executable, __file__, way, str(length)]
+            peaks[way] = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
+        extra = {way: peaks[way] - peaks["plain"] for way in ("ours", "output_logits")}
+        print(f"length {length:4d}: " + ", ".join(f"{way} {mb:.0f}" for way, mb in extra.items()))
 
 
 if __name__ == "__main__":

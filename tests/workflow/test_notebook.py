@@ -1,6 +1,7 @@
 """Parts of one job: the kernel's retry, its surroundings, GPUs, and what is said of failures."""
 
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import papermill
 import pytest
@@ -114,7 +115,7 @@ def test_each_job_takes_a_gpu_of_its_own(nvidia, monkeypatch):
     def sleep(seconds):
         raise Waiting
 
-    monkeypatch.setattr(guard.time, "sleep", sleep)
+    monkeypatch.setattr(guard, "time", SimpleNamespace(sleep=sleep))
     with ExitStack() as first, ExitStack() as second, ExitStack() as third:
         assert guard.take_gpu(first, guard.gpus()) == "0"
         assert guard.take_gpu(second, guard.gpus()) == "1"

@@ -170,13 +170,19 @@ def test_a_missing_target_is_one_line_and_the_rest_is_kept(finished, tmp_path):
     assert code == 0 and "08_tables: restored (made before from the same)" in text and "demo: 0 made, 3 kept" in text
 
 
+def test_a_home_that_cannot_be_written_to(project):
+    write_notebook(project.root / "notebooks/01_generate.ipynb", "run = ''", "raise KeyError('reached')")
+    assert "KeyError: 'reached'" in project.run(HOME="/proc/nowhere")[1]
+
+
 @pytest.mark.parametrize(
     "path, content, line",
     [
         ("params/demo.yaml", "models: [tiny]\ndatasets: [easy]\nbinz: 3\n", "did you mean 'bins'"),
         ("params/demo.yaml", "models: [tinny]\ndatasets: [easy]\n", "did you mean 'tiny'"),
         ("params/models/tiny.yaml", "label: x\nsource: y\ntemprature: 1\n", "did you mean 'temperature'"),
-        ("params/models/a__b.yaml", "label: x\nsource: y\n", "use letters, digits"),
+        ("params/models/a__b.yaml", "label: x\nsource: y\n", "needs letters, digits"),
+        ("params/shipped.yaml", "models: [tiny]\ndatasets: [easy]\n", "not 'shipped'"),
         ("params/datasets/easy.yaml", "label: x\n", "is missing"),
         ("notebooks/02_single_pass.ipynb", "{", "cannot be read as a notebook"),
         ("lib/beta.py", "def f(:\n", "lib/beta.py, line 1: invalid syntax: def f(:"),
@@ -184,7 +190,8 @@ def test_a_missing_target_is_one_line_and_the_rest_is_kept(finished, tmp_path):
 )
 def test_a_mistake_in_a_file_is_one_line_before_any_work(project, path, content, line):
     (project.root / path).write_text(content)
-    code, text = project.run("demo", "--models", "a__b") if "__" in path else project.run()
+    words = {"params/models/a__b.yaml": ["--models", "a__b"], "params/shipped.yaml": ["shipped"]}.get(path, [])
+    code, text = project.run(*words)
     assert code == 2 and line in text and len(text.strip().splitlines()) == 1
     assert not (project.root / "artifacts/demo/jobs").exists()
 
