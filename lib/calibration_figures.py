@@ -67,13 +67,16 @@ def _legend(canvas: Canvas, title: str) -> None:
 
 
 def calibration_analysis(
-    bins: Mapping[str, pd.DataFrame], bands: pd.DataFrame | None = None, datasets: Mapping[str, str] | None = None,
-    title: str = "", where: str = "",
-) -> Figure:  # fmt: skip
-    """`fig:calibration_analysis`: (a, b) reliability of raw ("") and calibrated scores, `bins` by method (`metrics.Bins.frame`), with the
-    number of rows in each bin below: where no bar stands, nothing was measured; (c) if given, `bands` of the ECE
-    against the number of calibration rows, as `experiments.curve_bands` returns them, of `datasets` {name: label}.
-    `where` names the dataset of (a) and (b)."""
+    bins: Mapping[str, pd.DataFrame],
+    bands: pd.DataFrame | None = None,
+    datasets: Mapping[str, str] | None = None,
+    title: str = "",
+    where: str = "",
+) -> Figure:
+    """`fig:calibration_analysis`: (a, b) reliability of raw ("") and calibrated scores, `bins` by method as
+    `experiments.reliability` returns them, with the number of rows in each bin below: where no bar stands, nothing
+    was measured; (c) if given, `bands` of the ECE against the number of calibration rows, as
+    `experiments.curve_bands` returns them, of `datasets` {name: label}. `where` names the dataset of (a) and (b)."""
     with style():
         canvas = Canvas(figsize=(WIDTH, 2.9 if bands is None else 4.6), layout="constrained")
         heights = [1.5, 0.5] if bands is None else [1.5, 0.5, 1.6]

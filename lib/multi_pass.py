@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib import UserError, nearest
-from lib.estimators import ESTIMATORS, band, signals
+from lib import UserError, estimators, nearest
+from lib.estimators import band, signals
 from lib.metrics import evaluate
 from lib.store import KEYS
 
@@ -48,9 +48,8 @@ def _scored(read: pd.DataFrame, estimator: str, values: Iterable[float]) -> pd.D
 def p_true(generations: pd.DataFrame, verification: pd.DataFrame, options: str = "A/B", **choices: Any) -> pd.DataFrame:
     """The tidy confidence frame of both variants, with their `margin`; `choices` are those of `estimators.signals`."""
     read = signals(generations, **choices).merge(margins(verification, options), on=KEYS, validate="one_to_one")
-    parts = [_scored(read, name, map(ESTIMATORS[name].function, read[f"{variant}_margin"]))  # type: ignore[arg-type]
-             .assign(margin=read[f"{variant}_margin"])
-             for variant, name in VARIANTS.items()]  # fmt: skip
+    parts = (_scored(read, name, map(estimators.p_true, read[f"{v}_margin"])).assign(margin=read[f"{v}_margin"])
+             for v, name in VARIANTS.items())  # fmt: skip
     return pd.concat(parts, ignore_index=True)
 
 
@@ -85,9 +84,9 @@ def c_bald(generations: pd.DataFrame, dropout: pd.DataFrame, phi: str = "clip", 
     """The tidy confidence frame of c_BALD, a row per row of `dropout` (one rate per example); a response without an
     answer has confidence 0 where the choice `missing` says so."""
     read, column = signals(generations, **choices).merge(dropout, on=KEYS, validate="one_to_one"), support(dropout, phi)
-    values = (0.0 if row.answer is None else
-              ESTIMATORS["c_bald"].function(bald(row), getattr(row, column)[-1] if column else None)  # type: ignore[misc]
-              for row in read.itertuples(index=False))  # fmt: skip
+    sizes = [None] * len(read) if column is None else [passes[-1] for passes in read[column]]
+    rows = zip(read.itertuples(index=False), sizes, strict=True)
+    values = (0.0 if row.answer is None else estimators.c_bald(bald(row), size) for row, size in rows)
     return _scored(read, "c_bald", values)
 
 

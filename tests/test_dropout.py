@@ -309,7 +309,7 @@ def kept(values, tokens=2):
     """A dropout frame of one pair with BALD values per example, T = 2, at two rates."""
     made = [{"model": "m", "dataset": "d", "split": "calibration", "example_id": str(i), "rate": rate, "tuning": True,
              "predictive": [np.zeros(tokens), np.full(tokens, v)], "conditional": [np.zeros(tokens)] * 2,
-             "top_k_10": [np.full(tokens, 10)] * 2, "top_changed": np.zeros(tokens, bool)}
+             "top_p_0.95": [np.full(tokens, 10)] * 2, "top_changed": np.zeros(tokens, bool)}
             for rate, column in values.items() for i, v in enumerate(column)]
     return pd.DataFrame(made)
 
@@ -329,10 +329,14 @@ def test_the_rate_of_lowest_ece_is_selected():
     errors = results[results.metric == "ece"].set_index("rate").value
     assert errors[0.1] == pytest.approx(0.5) and errors[0.2] == 0
     assert multi_pass.best_rate(results) == 0.2  # of equal ones the lower
-    top = multi_pass.c_bald(answered(right), passes[passes.rate == 0.2], "top_k")
+    top = multi_pass.c_bald(answered(right), passes[passes.rate == 0.2], "top_p")
     assert top.confidence.tolist() == pytest.approx([1, 1, 1 - 1 / np.log(10), 1 - 1 / np.log(10)])
-    with pytest.raises(UserError, match="phi: 'top_q' is not a choice"):
-        multi_pass.c_bald(answered(right), passes[passes.rate == 0.2], "top_q")
+    with pytest.raises(UserError, match="phi: 'top_k' is not a choice; did you mean 'top_p_0.95'"):
+        multi_pass.c_bald(answered(right), passes[passes.rate == 0.2], "top_k")
+    silent = answered(right).assign(answer=None)
+    read = multi_pass.c_bald(silent, passes[passes.rate == 0.1], missing="zero")
+    assert read.confidence.tolist() == [0.0] * 4 and not read.correct.any()
+    assert multi_pass.c_bald(silent, passes[passes.rate == 0.1]).confidence.tolist() == [1.0] * 4
 
 
 def test_tuning_examples_are_drawn_from_the_calibration_split():

@@ -36,14 +36,19 @@ def tokens():
 
 
 def all_figures():
-    entropies = pd.DataFrame(
-        {"passes": [1, 2, 3], "predictive": [0.1, 0.2, 0.25], "conditional": [0.1, 0.1, 0.1]}
-    )
+    terms = {"predictive": np.array([0.1, 0.2, 0.25]), "conditional": np.full(3, 0.1)}
+    entropies = pd.concat(pd.DataFrame({"term": term, "passes": [1, 2, 3], "mean": mean, "low": mean - 0.02,
+                                        "high": mean + 0.02}) for term, mean in terms.items())
+    shapes = pd.DataFrame({"phi": ["clip", "clip", "top_k_10", "top_k_10"], "rate": [0.1, 0.2, 0.1, 0.2],
+                           "value": [0.1, 0.3, 0.2, 0.1]})
     in_situ = pd.DataFrame({"dataset": ["a_$b$", "c"], "standard": [0.1, 0.3], "in situ": [0.2, 0.1]})
     return {
         "one": figures.main_analysis(curves(), title="a_b & $c$ on <d>"),
         "two": figures.main_analysis(curves(), in_situ=in_situ),
         "three": figures.main_analysis(curves(), entropies, in_situ, title="m"),
+        "bars": figures.main_analysis(in_situ=in_situ, title="m"),
+        "phi": figures.phi_sensitivity(shapes),
+        "both": figures.prompt_comparison(PROMPT, PROMPT + "one\n#### 1\n\nIs it?"),
         "density": figures.answer_density(tokens()),
         "prompt": figures.prompt_example(PROMPT, "one\n#### 1<|eot_id|>"),
     }
@@ -81,8 +86,8 @@ def test_no_dates_and_fonts_embedded_as_truetype(drawn):
 
 
 def test_a_column_wide_and_seven_points(drawn):
-    for figure in drawn.values():
-        assert figure.canvas.get_size_inches()[0] == pytest.approx(3.3)
+    for name, figure in drawn.items():
+        assert figure.canvas.get_size_inches()[0] == pytest.approx(6.6 if name == "both" else 3.3)
         texts = [t for t in figure.canvas.findobj(Text) if t.get_text().strip() and t.get_visible()]
         assert texts and min(t.get_fontsize() for t in texts) >= 7
 
@@ -151,6 +156,19 @@ def test_prompt_shows_every_character(drawn):
     assert [
         t.get_text() for t in drawn["prompt"].canvas.axes[0].texts[1:] if t.get_weight() == "bold"
     ] == marks
+
+
+def test_both_verifications_stand_side_by_side(drawn):
+    left, right = drawn["both"].canvas.axes
+    assert left.get_position().height == right.get_position().height and left.get_ylim() == right.get_ylim()
+    assert left.get_position().x1 <= right.get_position().x0
+    assert shown(drawn["both"], 0) == shown(drawn["both"], 1)[:3] and shown(drawn["both"], 1)[-1] == "Is it?"
+
+
+def test_bands_are_drawn_around_both_entropies(drawn):
+    (middle,) = [ax for ax in drawn["three"].canvas.axes if ax.get_xlabel() == "passes T"]
+    assert [line.get_label() for line in middle.get_lines()] == ["predictive", "conditional"]
+    assert len(middle.collections) == 2 and middle.get_ylim()[1] > 0.27
 
 
 def test_wrapping_keeps_every_word_within_the_width():
