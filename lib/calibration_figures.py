@@ -74,7 +74,7 @@ def calibration_analysis(
     where: str = "",
 ) -> Figure:
     """`fig:calibration_analysis`: (a, b) reliability of raw ("") and calibrated scores, `bins` by method as
-    `experiments.reliability` returns them, with the number of rows in each bin below: where no bar stands, nothing
+    `fitting.reliability` returns them, with the number of rows in each bin below: where no bar stands, nothing
     was measured; (c) if given, `bands` of the ECE against the number of calibration rows, as
     `experiments.curve_bands` returns them, of `datasets` {name: label}. `where` names the dataset of (a) and (b)."""
     with style():

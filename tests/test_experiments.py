@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from synthetic import generations, run
 
-from lib import calibration_figures, calibration_tables, experiments
+from lib import calibration_figures, calibration_tables, experiments, fitting
 from lib.bootstrap import bootstrap
 from lib.calibration import Isotonic, Temperature
 from lib.estimators import KEYS, single_pass
@@ -21,7 +21,7 @@ def frame():
 
 @pytest.fixture(scope="module")
 def sets(frame):
-    return experiments.rows_of(frame)
+    return fitting.rows_of(frame)
 
 
 def with_margins(confidence, seed=0):
@@ -33,7 +33,7 @@ def with_margins(confidence, seed=0):
 
 @pytest.fixture(scope="module")
 def calibrated(frame, sets):
-    return experiments.calibrate(with_margins(single_pass(frame)), sets)
+    return fitting.calibrate(with_margins(single_pass(frame)), sets)
 
 
 # ---- own rows
@@ -42,7 +42,7 @@ def calibrated(frame, sets):
 def test_rows_are_those_of_the_confidence_frame(frame, sets):
     confidence = single_pass(frame).query("estimator == 'ans_avg'")
     for pair, parts in sets.items():
-        for split, rows in zip(experiments.SPLITS, parts, strict=True):
+        for split, rows in zip(fitting.SPLITS, parts, strict=True):
             part = confidence[(confidence[KEYS[:3]] == [*pair, split]).all(axis=1)]
             assert rows.keys.to_numpy().tolist() == part[KEYS].to_numpy().tolist()
             assert rows.confidence.tolist() == part.confidence.tolist()
@@ -63,12 +63,12 @@ def test_every_method_where_it_belongs(calibrated):
 def test_calibrators_see_calibration_rows_only(frame, sets):
     confidence = with_margins(single_pass(frame))
     flipped = confidence.assign(correct=confidence.correct ^ (confidence.split == "evaluation"))
-    one, other = (experiments.calibrate(c, sets)[0] for c in (confidence, flipped))
+    one, other = (fitting.calibrate(c, sets)[0] for c in (confidence, flipped))
     assert (one.confidence == other.confidence).all()
 
 
 def test_without_margins_nothing_is_missing_but_platt(frame, sets):
-    rows, learned = experiments.calibrate(single_pass(frame), sets)
+    rows, learned = fitting.calibrate(single_pass(frame), sets)
     assert set(learned.metric) == {"t"} and "platt" in set(rows.method)
     table = calibration_tables.result_calibration(pd.concat([bootstrap(rows, resamples=20).results, learned]))
     assert table.columns == "ll | cc | ccc" and "True" not in table.latex and "--" not in table.latex
@@ -77,7 +77,7 @@ def test_without_margins_nothing_is_missing_but_platt(frame, sets):
 def test_one_class_is_reported_and_no_cell_is_nan(frame):
     easy = frame.assign(answer=np.where(frame.split == "calibration", "7", frame.answer))
     easy[["answer_start", "answer_end"]] = easy[["last_number_start", "last_number_end"]]
-    rows, learned = experiments.calibrate(with_margins(single_pass(easy)), experiments.rows_of(easy))
+    rows, learned = fitting.calibrate(with_margins(single_pass(easy)), fitting.rows_of(easy))
     assert set(learned.reason) == {"one class only"}
     assert rows[rows.method != ""].confidence.unique() == pytest.approx([61 / 62])
     results = pd.concat([bootstrap(rows, resamples=20).results, learned])
@@ -97,7 +97,7 @@ def test_a_calibrated_run_becomes_tables(calibrated):
 
 
 def test_reliability_has_every_method(calibrated):
-    bins = experiments.reliability(calibrated[0], "m", "e")
+    bins = fitting.reliability(calibrated[0], "m", "e")
     assert list(bins) == ["", "isotonic", "platt"] and all(part["count"].sum() == 60 for part in bins.values())
 
 
@@ -157,7 +157,7 @@ def test_more_wrong_ones_weigh_what_they_weigh_in_all(wrong, n, share, expected)
 
 def test_weights_take_the_bias_away():
     """Mean calibrated confidence over draws: near the accuracy with weights, far below without."""
-    sets = experiments.rows_of(generations(rows=200, accuracy=0.8))
+    sets = fitting.rows_of(generations(rows=200, accuracy=0.8))
     ((old, new),) = sets.values()
     means = {}
     for way in ("more wrong, weighted", "more wrong, unweighted"):
@@ -265,7 +265,7 @@ def test_hardest():
 
 
 def test_reliability_shows_how_many_rows_are_in_each_bin(calibrated):
-    bins = experiments.reliability(calibrated[0], "m", "e")
+    bins = fitting.reliability(calibrated[0], "m", "e")
     figure = calibration_figures.calibration_analysis(bins, title="a_$b$", where="c_$d$")
     upper, counts = figure.canvas.axes[0], figure.canvas.axes[2]
     assert sum(bar.get_height() for bar in counts.patches) == 2 * 60
