@@ -21,10 +21,10 @@ def _uniform(correct: np.ndarray, n: int, rng: np.random.Generator, share: float
 
 
 def _more_wrong(correct: np.ndarray, n: int, rng: np.random.Generator, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """n rows of which a `share` is wrong (as far as there are enough of both kinds); each kind weighs what it weighs
-    in the whole set, so that the calibrator stays unbiased."""
+    """n rows of which a `share` is wrong, or what is wrong of all where that is more (as far as there are enough of
+    both kinds); each kind weighs what it weighs in the whole set, so that the calibrator stays unbiased."""
     wrong, right = np.flatnonzero(~correct), np.flatnonzero(correct)
-    k = max(min(round(n * share), len(wrong)), n - len(right))
+    k = max(min(round(n * max(share, 1 - correct.mean())), len(wrong)), n - len(right))
     rows = np.append(rng.choice(wrong, k, replace=False), rng.choice(right, n - k, replace=False))
     kinds = (len(wrong) / max(k, 1), len(right) / max(n - k, 1))
     return rows, np.repeat(kinds, (k, n - k)) * n / len(correct)

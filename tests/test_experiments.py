@@ -142,7 +142,7 @@ def test_draws_are_the_same_for_both_methods_and_for_any_other_sizes(sets):
     assert (one.query("method != ''").groupby(["model", "dataset", "n", "draw"]).one_class.nunique() == 1).all()
 
 
-CASES = [(30, 20, 0.5, 10), (3, 20, 0.5, 3), (50, 20, 0.2, 10), (0, 9, 0.5, 0)]
+CASES = [(30, 20, 0.5, 10), (3, 20, 0.5, 3), (50, 20, 0.2, 17), (0, 9, 0.5, 0)]
 
 
 @pytest.mark.parametrize("wrong, n, share, expected", CASES)
