@@ -1,5 +1,5 @@
 import pytest
-from small_project import Project, build
+from small_project import ROWS, Project, build
 
 import lib
 from lib import params
@@ -17,5 +17,6 @@ def inside(project, monkeypatch) -> Project:
     """The small project, with the modules of this process looking at it."""
     for module in (lib, environment, fresh, guard, jobs, notebook, run, schedule, sources):
         monkeypatch.setattr(module, "ROOT", project.root)
+    monkeypatch.setattr(jobs, "NOTEBOOKS", tuple(jobs.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
     return project
