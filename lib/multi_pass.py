@@ -3,7 +3,7 @@
 Like the choices of `estimators.signals`, these need no model: which options count, which phi, how many passes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,14 @@ def reduction(verification: pd.DataFrame, split: str = "evaluation") -> pd.DataF
     saved = saved.groupby([part.model, part.dataset], sort=False).mean()
     rows = saved.rename("value").reset_index()
     return rows.assign(estimator="p_true_insitu", metric="token_reduction_pct", reason="")
+
+
+def in_situ_errors(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
+    """What `fig:main_analysis` (c) is drawn from: dataset (its label), standard, in situ (both ECE) of one model."""
+    part = results[(results.metric == "ece") & (results.model == model)].set_index(["estimator", "dataset"]).value
+    bars = {bar: [float(part[name, dataset]) for dataset in datasets]
+            for bar, name in (("standard", "p_true"), ("in situ", "p_true_insitu"))}  # fmt: skip
+    return pd.DataFrame({"dataset": list(datasets.values()), **bars})
 
 
 # ---- MC dropout

@@ -48,7 +48,7 @@ def all_figures():
         "three": figures.main_analysis(curves(), entropies, in_situ, title="m"),
         "bars": figures.main_analysis(in_situ=in_situ, title="m"),
         "phi": figures.phi_sensitivity(shapes),
-        "both": figures.prompt_comparison(PROMPT, PROMPT + "one\n#### 1\n\nIs it?"),
+        "both": figures.prompt_comparison(PROMPT, PROMPT + "\none\n#### 1\n\nIs it?"),
         "density": figures.answer_density(tokens()),
         "prompt": figures.prompt_example(PROMPT, "one\n#### 1<|eot_id|>"),
     }
@@ -162,7 +162,8 @@ def test_both_verifications_stand_side_by_side(drawn):
     left, right = drawn["both"].canvas.axes
     assert left.get_position().height == right.get_position().height and left.get_ylim() == right.get_ylim()
     assert left.get_position().x1 <= right.get_position().x0
-    assert shown(drawn["both"], 0) == shown(drawn["both"], 1)[:3] and shown(drawn["both"], 1)[-1] == "Is it?"
+    assert shown(drawn["both"], 0) == shown(drawn["both"], 1)[:3]
+    assert shown(drawn["both"], 1)[-1] == "Is it?"
 
 
 def test_bands_are_drawn_around_both_entropies(drawn):

@@ -11,35 +11,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib import answers, estimators, metrics, models, params, prompts, store
+from lib import estimators, metrics, models, multi_pass, params, store, verification
 
 MODELS, DATASETS = ["tiny-llama", "tiny-qwen"], ["demo-easy", "demo-medium", "demo-hard"]
-
-
-@torch.inference_mode()
-def p_true(lm, sequences: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Confidence and the mass of both options, at the end of each sequence of token ids."""
-    a, b = models.option_ids(lm, "A"), models.option_ids(lm, "B")
-    confidence, mass = [], []
-    for at in range(0, len(sequences), 50):
-        batch = lm.tokenizer.pad({"input_ids": sequences[at : at + 50]}, return_tensors="pt")
-        position = (batch.attention_mask.cumsum(-1) - 1).clamp(min=0)
-        p = lm.model(**batch, position_ids=position, logits_to_keep=1).logits[:, -1].double().softmax(-1)
-        yes, no = p[:, a].sum(-1), p[:, b].sum(-1)
-        confidence.append(yes / (yes + no))
-        mass.append(yes + no)
-    return torch.cat(confidence).numpy(), torch.cat(mass).numpy()
-
-
-def verifications(lm, frame: pd.DataFrame) -> dict[str, list[list[int]]]:
-    query = models.encode(lm, prompts.QUERY)
-    standard, in_situ = [], []
-    for row in frame.itertuples():
-        proposed = row.text[answers.answer_start_char(row.text, lm.spec.thinking) :].strip("\n")
-        text = models.render(lm, prompts.verify(row.question, proposed, lm.spec.system_prompt), thinking=False)
-        standard.append(models.encode(lm, text))
-        in_situ.append(models.encode(lm, row.prompt) + list(row.token_ids[: len(row.token_ids) - row.eos]) + query)
-    return {"standard": standard, "in situ": in_situ}
 
 
 def main(run: str) -> None:
@@ -60,11 +34,12 @@ def main(run: str) -> None:
         lm = models.load(name, params.load_model(name))
         for dataset in DATASETS:
             part = frame[(frame.model == name) & (frame.dataset == dataset)]
-            for form, sequences in verifications(lm, part).items():
-                confident, mass = p_true(lm, sequences)
+            read = multi_pass.margins(verification.verify(lm, part))
+            for form in multi_pass.VARIANTS:
+                confident = read[f"{form}_margin"].map(estimators.p_true)
                 table.loc[(name, dataset), f"P(True) {form} auroc"] = metrics.auroc(confident, part.correct)
                 table.loc[(name, dataset), f"P(True) {form} ece"] = metrics.ece(confident, part.correct)
-                table.loc[(name, dataset), f"P(True) {form} mass"] = mass.mean()
+                table.loc[(name, dataset), f"P(True) {form} mass"] = read[f"{form}_mass"].mean()
     with pd.option_context("display.width", 200, "display.max_rows", 100):
         print(table.T.round(3))
 

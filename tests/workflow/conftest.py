@@ -17,8 +17,6 @@ def inside(project, monkeypatch) -> Project:
     """The small project, with the modules of this process looking at it."""
     for module in (lib, environment, fresh, guard, jobs, notebook, run, schedule, sources):
         monkeypatch.setattr(module, "ROOT", project.root)
+    monkeypatch.setattr(jobs, "NOTEBOOKS", tuple(jobs.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
-    rows = {"Notebook": jobs.Notebook}
-    exec(ROWS, rows)
-    monkeypatch.setattr(jobs, "NOTEBOOKS", rows["NOTEBOOKS"])
     return project

@@ -11,13 +11,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIR = "tiny__easy"
-ROWS = """
-NOTEBOOKS = (
-    Notebook("01_generate", heavy=True, writes=("generations/{model}__{dataset}.parquet",)),
-    Notebook("02_single_pass", reads=("01_generate",), writes=("confidence/single_pass.parquet",)),
-    Notebook("08_tables", reads=("01_generate", "02_single_pass"), exports=True),
-)
-"""  # instead of the project's own rows
 
 ALPHA = """
     from lib import beta  # a comment
@@ -33,6 +26,11 @@ GAMMA = """
     def count(text, bins):
         return {"letters": len(text), "bins": bins}
 """
+ROWS = [  # of workflow.jobs.NOTEBOOKS, in place of the project's own
+    {"name": "01_generate", "heavy": True, "writes": ("generations/{model}__{dataset}.parquet",)},
+    {"name": "02_single_pass", "reads": ("01_generate",), "writes": ("confidence/single_pass.parquet",)},
+    {"name": "08_tables", "reads": ("01_generate", "02_single_pass"), "exports": True},
+]
 NOTEBOOKS = {
     "01_generate": (
         "run = 'demo'\nmodel: str = 'tiny'\ndataset = 'easy'\nseed = 0",
@@ -87,10 +85,10 @@ def build(root: Path) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, root / name)
     shutil.copytree(ROOT / "workflow", root / "workflow", ignore=shutil.ignore_patterns("__pycache__"))
-    table = root / "workflow/jobs.py"
-    text, count = re.subn(r"\nNOTEBOOKS = \(\n.*?\n\)\n", lambda _: ROWS, table.read_text(), flags=re.DOTALL)
-    assert count == 1
-    table.write_text(text)
+    table = f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})\n"
+    text, found = re.subn(r"(?ms)^NOTEBOOKS = \(.*?^\)\n", lambda _: table, (root / "workflow/jobs.py").read_text())
+    assert found == 1
+    (root / "workflow/jobs.py").write_text(text)
     for name, text in (("alpha", ALPHA), ("beta", BETA), ("gamma", GAMMA)):
         write(root / "lib" / f"{name}.py", text)
     for name, (parameters, *code) in NOTEBOOKS.items():
