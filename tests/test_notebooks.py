@@ -31,7 +31,8 @@ def parameters(notebook) -> dict:
 
 
 def test_there_are_notebooks():
-    assert {"01_generate", "02_single_pass", "03_ptrue_insitu", "04_mc_dropout_grid", "08_tables"} <= {path.stem for path in NOTEBOOKS}
+    names = {"01_generate", "02_single_pass", "03_ptrue_insitu", "04_mc_dropout_grid", "08_tables"}
+    assert names <= {path.stem for path in NOTEBOOKS}
 
 
 def test_stored_without_outputs_and_with_known_metadata_only(notebook):
