@@ -81,7 +81,7 @@ def preview(files: dict[str, bytes]) -> str:
         r"\documentclass{article}",
         r"\usepackage[paperwidth=36cm,paperheight=26cm,margin=1.5cm]{geometry}",
         r"\usepackage[T1]{fontenc}",
-        r"\usepackage{times,amsmath,amssymb,booktabs,multirow,makecell,graphicx,xcolor}",
+        r"\usepackage{times,amsmath,amssymb,bm,booktabs,multirow,makecell,graphicx,xcolor}",
         r"\begin{document}",
     ]
     for name in sorted(files):
