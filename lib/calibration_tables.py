@@ -100,7 +100,7 @@ def families(models: Labels) -> dict[str, str]:
     """Model labels cut to their first letters (Llama-3.1-8B: Llama), where these tell the models apart."""
     labels = dict(models or {})
     cut = {name: (re.match("[^\\W\\d_]+", label) or [label])[0] for name, label in labels.items()}
-    return cut if len(set(cut.values())) == len(cut) else labels
+    return cut if len(set(cut.values())) == len(cut) > 1 else labels
 
 
 def calibration_transfer_full(

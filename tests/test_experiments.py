@@ -251,6 +251,7 @@ def test_transfer_becomes_tables(sets):
 @pytest.mark.parametrize("labels, expected", [
     ({"a": "Llama-3.1-8B", "b": "Qwen3-4B-Instruct"}, ["Llama", "Qwen"]),
     ({"a": "Tiny-Llama", "b": "Tiny-Qwen"}, ["Tiny-Llama", "Tiny-Qwen"]),
+    ({"a": "Llama-3.1-8B"}, ["Llama-3.1-8B"]),
 ])
 def test_families(labels, expected):
     assert list(calibration_tables.families(labels).values()) == expected
