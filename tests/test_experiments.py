@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from synthetic import generations, run
 
-from lib import calibration_figures, calibration_tables, experiments, fitting
+from lib import SHIPPED, calibration_figures, calibration_tables, experiments, fitting, params, store
 from lib.bootstrap import bootstrap
 from lib.calibration import Isotonic, Temperature
 from lib.estimators import KEYS, single_pass
@@ -47,6 +47,15 @@ def test_rows_are_those_of_the_confidence_frame(frame, sets):
             assert rows.keys.to_numpy().tolist() == part[KEYS].to_numpy().tolist()
             assert rows.confidence.tolist() == part.confidence.tolist()
             assert rows.correct.tolist() == part.correct.tolist()
+            assert rows.answers.confidence(1.0)[0] == pytest.approx(rows.confidence, abs=2e-5)
+
+
+@pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
+def test_the_shipped_logits_give_the_shipped_probabilities_back():
+    demo = params.load_profile("demo")
+    frame, _ = store.gather("shipped", "generations", demo.models, demo.datasets)
+    for parts in fitting.rows_of(frame).values():
+        for rows in parts:
             assert rows.answers.confidence(1.0)[0] == pytest.approx(rows.confidence, abs=2e-5)
 
 
