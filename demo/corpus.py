@@ -33,11 +33,18 @@ class Level:
     steps: tuple[int, int]
 
 
-# What the shipped questions are drawn from. Hard is medium with larger numbers, as GSMHard is GSM8K's.
+# What training draws from.
 LEVELS = {
     "easy": Level(numbers=(2, 15), factors=(2, 4), steps=(1, 2)),
     "medium": Level(numbers=(2, 30), factors=(2, 4), steps=(2, 3)),
     "hard": Level(numbers=(10, 99), factors=(2, 5), steps=(2, 3)),
+}
+# What the shipped questions are drawn from: larger numbers than training's of the same name, so that the trained models
+# are right as often as the paper's are. Hard is medium with larger numbers, as GSMHard is GSM8K's.
+SHIPPED = {
+    "easy": Level(numbers=(3, 50), factors=(2, 5), steps=(1, 2)),
+    "medium": Level(numbers=(5, 50), factors=(2, 5), steps=(2, 3)),
+    "hard": Level(numbers=(20, 120), factors=(2, 6), steps=(2, 3)),
 }
 
 

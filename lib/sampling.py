@@ -72,6 +72,11 @@ def invert(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     return torch.searchsorted(cumulative, u[:, None] * cumulative[:, -1:], right=True)[:, 0]
 
 
+def chosen(values: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
+    """(batch,) the entry of each row of values (batch, V) at its token (batch,)."""
+    return values.gather(-1, token[:, None])[:, 0]
+
+
 def temperatures(nodes: int) -> np.ndarray:
     """(nodes,) temperatures, evenly spaced in log(1/t), from COLDEST to HOTTEST."""
     return np.exp(np.linspace(np.log(COLDEST), np.log(HOTTEST), nodes))
@@ -111,21 +116,19 @@ class Sample(LogitsProcessor):
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         step = len(self.logprobs)
         token = invert(scores, self.uniforms[:, step])
-        # log p = z_y - log sum exp z: no second (batch, V) tensor of log-probabilities
-        chosen = self.note.raw.gather(-1, token[:, None])[:, 0]
-        self.logprobs.append(chosen - self.note.raw.logsumexp(-1))
-        warped = scores.float()
-        self.sampling.append(warped.gather(-1, token[:, None])[:, 0] - warped.logsumexp(-1))
-        self.keep(step, self.number_like[token].nonzero()[:, 0], chosen)
+        # log_softmax, not z_y - logsumexp(z): that cancels digits where logits are large
+        self.logprobs.append(chosen(self.note.raw.log_softmax(-1), token))
+        self.sampling.append(chosen(scores.float().log_softmax(-1), token))
+        self.keep(step, self.number_like[token].nonzero()[:, 0], chosen(self.note.raw, token))
         return torch.full_like(scores, -torch.inf).scatter_(-1, token[:, None], 0.0)
 
-    def keep(self, step: int, rows: torch.Tensor, chosen: torch.Tensor) -> None:
+    def keep(self, step: int, rows: torch.Tensor, logit: torch.Tensor) -> None:
         """Compressed logits of the rows that have just written part of a number, the latest RING of each."""
         if not len(rows):
             return
         parts = compress(self.note.raw[rows], self.settings.top_logits, self.settings.curve_nodes)
         for i, row in enumerate(rows.tolist()):
-            self.kept[row][step] = (chosen[row], *(part[i] for part in parts))
+            self.kept[row][step] = (logit[row], *(part[i] for part in parts))
             if len(self.kept[row]) > RING:
                 self.kept[row].pop(next(iter(self.kept[row])))
 

@@ -22,9 +22,9 @@ def test_the_models_are_taught_the_prompts_that_the_library_asks():
     assert chat.PROPOSED.format(question="Q?", response="R") == prompts.verify("Q?", "R")[1]["content"]
 
 
-@given(st.integers(0, 10**9), st.sampled_from(LEVELS), st.booleans())
-def test_solutions_are_right_and_corrupted_ones_wrong(seed, level, held_out):
-    problem = corpus.draw(Random(seed), corpus.LEVELS[level], held_out)
+@given(st.integers(0, 10**9), st.sampled_from(LEVELS), st.sampled_from([corpus.LEVELS, corpus.SHIPPED]), st.booleans())
+def test_solutions_are_right_and_corrupted_ones_wrong(seed, level, kind, held_out):
+    problem = corpus.draw(Random(seed), kind[level], held_out)
     for step in problem.steps:
         assert corpus.apply(step.x, step.op, step.y) == step.z > 0
     assert corpus.solution(problem).endswith(f"#### {problem.answer}")

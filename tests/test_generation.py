@@ -45,7 +45,9 @@ def test_logprobs_are_those_of_transformers(lm):
         **padded, logits_processor=LogitsProcessorList([note, *warpers, sample]),
         generation_config=GenerationConfig(do_sample=False, max_new_tokens=120, eos_token_id=lm.eos, output_logits=True,
                                            pad_token_id=lm.tokenizer.pad_token_id, return_dict_in_generate=True))
-    oracle = lm.model.compute_transition_scores(out.sequences, out.logits, normalize_logits=True)
+    # in double: in float32 the oracle's own log-softmax, taken along a strided dimension, is off by up to 1.5e-5
+    logits = tuple(step.double() for step in out.logits)
+    oracle = lm.model.compute_transition_scores(out.sequences, logits, normalize_logits=True)
     lengths = [len(generation.cut(r, lm.eos)) for r in out.sequences[:, padded.input_ids.shape[1] :].tolist()]
     assert len(set(lengths)) > 1, "the batch must have rows that finish early"
     for i, length in enumerate(lengths):
@@ -129,7 +131,7 @@ def test_kept_logits_equal_a_full_forward_pass(lm):
         prompt = models.encode(lm, row.prompt)
         logits = generation.logits_at(lm, prompt, list(row.token_ids), list(row.kept_positions))
         values, ids, curve = sampling.compress(logits, 16, 33)
-        np.testing.assert_allclose(np.stack(row.top_logits), values, atol=2e-5)
+        np.testing.assert_allclose(np.stack(row.top_logits), values, atol=1e-4)  # cached against plain, z about 20
         np.testing.assert_allclose(np.stack(row.tail_curve), curve, atol=2e-3)  # at t = 0.1 differences count tenfold
 
 
