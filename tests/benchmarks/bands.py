@@ -40,7 +40,7 @@ def main(run: str) -> None:
                 table.loc[(name, dataset), f"P(True) {form} auroc"] = metrics.auroc(confident, part.correct)
                 table.loc[(name, dataset), f"P(True) {form} ece"] = metrics.ece(confident, part.correct)
                 table.loc[(name, dataset), f"P(True) {form} mass"] = read[f"{form}_mass"].mean()
-    with pd.option_context("display.width", 200, "display.max_rows", 100):
+    with pd.option_context("display.width", 120, "display.max_columns", 10):
         print(table.T.round(3))
 
 
