@@ -56,7 +56,9 @@ def _in_situ(ax: Axes, frame: pd.DataFrame) -> None:
     for shift, column, colour, hatch in ((-0.2, "standard", BLUE, ""), (0.2, "in situ", ORANGE, "////")):
         look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.5}
         ax.bar(places + shift, frame[column], 0.38, label=column, **look)
-    ax.set_xticks(places, frame["dataset"], parse_math=False)
+    slant: dict[str, Any] = {"rotation": 20, "ha": "right", "rotation_mode": "anchor"}
+    crowded = sum(map(len, frame["dataset"])) > 20  # letters that stand side by side under half a column
+    ax.set_xticks(places, frame["dataset"], parse_math=False, **slant if crowded else {})
     ax.set(ylabel="ECE", ylim=(0, 1.4 * top or None))
     ax.legend(loc="upper left", handlelength=1.6)
 
