@@ -64,10 +64,10 @@ def result_calibration(
     lines = Rule(((3, 2 + one), (3 + one, 2 + one + two)))
     head: list[Row | Rule] = [[MODEL, DATASET, *top], lines, [None, None, *below]]
     body = by_pair(results, models, datasets, row)
-    odd = results[results["metric"].isin(["t", "a"]) & (results["reason"] != "")]
-    odd_notes = [f"{model} on {dataset}, {e}: {reason}." for model, dataset, e, reason
-                 in odd[["model", "dataset", "estimator", "reason"]].itertuples(index=False)]  # fmt: skip
-    return Table(f"ll | {'c' * one} | {'c' * two}", head, body, values.notes([*notes, *odd_notes]))
+    odd = results[results["metric"].isin(["t", "a", ""]) & (results["reason"] != "")]
+    groups = odd.groupby(["model", "dataset", "reason"], sort=False)["estimator"]
+    said = [f"{key[0]} on {key[1]}, {', '.join(part.unique())}: {key[2]}." for key, part in groups]
+    return Table(f"ll | {'c' * one} | {'c' * two}", head, body, values.notes([*notes, *said]))
 
 
 def result_isotonic(

@@ -92,6 +92,7 @@ def test_one_class_is_reported_and_no_cell_is_nan(frame):
     results = pd.concat([bootstrap(rows, resamples=20).results, learned])
     table = calibration_tables.result_calibration(results, full=True)
     assert "nan" not in table.latex.lower() and "--: one class only." in table.notes
+    assert sum("one class only" in note for note in table.notes) == 1 + 4  # a line per pair
 
 
 def test_a_calibrated_run_becomes_tables(calibrated):
