@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lib import SHIPPED, estimators, metrics, params, store
+from lib import SHIPPED, estimators, metrics, multi_pass, params, store, verification
 
 DEMO = params.load_profile("demo")
 ACCURACY = {"demo-easy": (0.80, 0.95), "demo-medium": (0.55, 0.85), "demo-hard": (0.15, 0.50)}
@@ -54,3 +54,52 @@ def test_the_shipped_confidence_is_that_of_the_shipped_generations(frame):
     again = estimators.single_pass(frame)
     assert kept.drop(columns="confidence").equals(again.drop(columns="confidence"))
     np.testing.assert_allclose(kept.confidence, again.confidence, atol=1e-12)
+
+
+# ---- several passes
+
+
+@pytest.fixture(scope="module")
+def verified():
+    return store.gather("shipped", "verification", DEMO.models, DEMO.datasets)[0]
+
+
+@pytest.fixture(scope="module")
+def passes():
+    return store.gather("shipped", "dropout", DEMO.models, DEMO.datasets)[0]
+
+
+def test_the_models_answer_a_or_b_and_know_something(frame, verified):
+    mass = multi_pass.margins(verified)[["standard_mass", "in_situ_mass"]]
+    assert (mass > 0.9).all(axis=None)
+    found = metrics.evaluate(multi_pass.p_true(frame, verified), DEMO.bins, DEMO.closed)
+    medium = found[(found.dataset == "demo-medium") & (found.metric == "auroc")]
+    assert len(medium) == 4 and (medium.value >= 0.60).all()
+
+
+def test_in_situ_was_taken_live_and_saves_tokens_and_time(verified):
+    assert verified.live.all() and (multi_pass.reduction(verified).value >= 65).all()
+    seconds = verified.groupby(["model", "dataset"])[["in_situ_seconds", "standard_seconds"]].sum()
+    assert (seconds.in_situ_seconds <= seconds.standard_seconds / 2).all()
+    for pair in store.pairs(DEMO.models, DEMO.datasets):
+        sha = store.manifest(store.locate("shipped", "generations", pair))["sha256"]
+        assert verification.kept("shipped", pair, sha)[0] is not None
+
+
+def test_every_row_has_its_passes_at_the_selected_rate(frame, passes):
+    chosen = passes[passes.selected]
+    assert len(chosen) == len(frame) and not chosen.duplicated(store.KEYS).any()
+    assert (passes[passes.tuning].groupby(["model", "dataset", "rate"]).size() == DEMO.dropout_tuning).all()
+    assert (chosen.predictive.map(len) == DEMO.dropout_passes).all()
+    grid = multi_pass.grid(frame, passes, DEMO.bins, DEMO.closed, DEMO.phi)
+    for pair, part in grid.groupby(["model", "dataset"]):
+        rates = chosen[(chosen.model == pair[0]) & (chosen.dataset == pair[1])].rate.unique()
+        assert rates.tolist() == [multi_pass.best_rate(part)]
+
+
+def test_passes_disagree_more_the_more_there_are(passes):
+    for _, part in passes[passes.selected].groupby(["model", "dataset"]):
+        mean = multi_pass.entropy_curves(part).pivot(index="passes", columns="term", values="mean")
+        assert (mean.predictive.diff().dropna() > -0.01).all()
+        assert mean.predictive.iloc[-1] > 2 * mean.predictive.iloc[0]
+        assert mean.conditional.iloc[-1] < mean.predictive.iloc[-1] / 2
