@@ -46,7 +46,7 @@ def decode(lm: LanguageModel, prompt_ids: list[list[int]], seeds: Sequence[int],
             pad_token_id=lm.tokenizer.pad_token_id, return_dict_in_generate=True))  # fmt: skip
     rows = out.sequences[:, padded.input_ids.shape[1] :].tolist()
     return Batch(padded.input_ids, padded.attention_mask, [cut(row, lm.eos) for row in rows],
-                 torch.stack(sample.logprobs, 1), torch.stack(sample.sampling, 1), sample.kept,
+                 sample.logprobs, sample.sampling, sample.kept,
                  out.past_key_values)  # fmt: skip
 
 

@@ -108,29 +108,48 @@ class Sample(LogitsProcessor):
 
     def __init__(self, note: Note, seeds: Sequence[int], number_like: torch.Tensor, settings: Settings):
         self.note, self.settings, self.number_like = note, settings, number_like
-        self.uniforms = uniforms(seeds, settings.max_new_tokens).to(number_like.device)
-        self.logprobs: list[torch.Tensor] = []  # per step (batch,)
-        self.sampling: list[torch.Tensor] = []
-        self.kept: list[dict[int, tuple[torch.Tensor, ...]]] = [{} for _ in seeds]  # per row: position -> compressed
+        batch, steps, device = len(seeds), settings.max_new_tokens, number_like.device
+        self.uniforms = uniforms(seeds, steps).to(device)
+        # All that outlives a step is allocated here: small pieces allocated between the (batch, V) blocks of each
+        # step would fragment the heap, which then grows by a block a step.
+        self.step = 0
+        self.logprobs, self.sampling = torch.zeros(2, batch, steps, device=device)  # (batch, steps) each
+        self.count = [0] * batch  # number-like tokens of each row so far; the latest RING are kept
+        top, nodes = min(settings.top_logits, len(number_like) - 1), settings.curve_nodes
+        self.where = torch.zeros(batch, RING, dtype=torch.long)
+        self.ids = torch.zeros(batch, RING, top, dtype=torch.long, device=device)
+        self.values = torch.zeros(batch, RING, 1 + top + nodes, device=device)  # chosen logit, top logits, curve
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        step = len(self.logprobs)
-        token = invert(scores, self.uniforms[:, step])
+        token = invert(scores, self.uniforms[:, self.step])
         # log_softmax, not z_y - logsumexp(z): that cancels digits where logits are large
-        self.logprobs.append(chosen(self.note.raw.log_softmax(-1), token))
-        self.sampling.append(chosen(scores.float().log_softmax(-1), token))
-        self.keep(step, self.number_like[token].nonzero()[:, 0], chosen(self.note.raw, token))
+        self.logprobs[:, self.step] = chosen(self.note.raw.log_softmax(-1), token)
+        self.sampling[:, self.step] = chosen(scores.float().log_softmax(-1), token)
+        self.keep(self.number_like[token].nonzero()[:, 0], chosen(self.note.raw, token))
+        self.step += 1
         return torch.full_like(scores, -torch.inf).scatter_(-1, token[:, None], 0.0)
 
-    def keep(self, step: int, rows: torch.Tensor, logit: torch.Tensor) -> None:
+    def keep(self, rows: torch.Tensor, logit: torch.Tensor) -> None:
         """Compressed logits of the rows that have just written part of a number, the latest RING of each."""
         if not len(rows):
             return
-        parts = compress(self.note.raw[rows], self.settings.top_logits, self.settings.curve_nodes)
-        for i, row in enumerate(rows.tolist()):
-            self.kept[row][step] = (logit[row], *(part[i] for part in parts))
-            if len(self.kept[row]) > RING:
-                self.kept[row].pop(next(iter(self.kept[row])))
+        values, ids, curve = compress(self.note.raw[rows], self.settings.top_logits, self.settings.curve_nodes)
+        at = torch.tensor([self.count[row] % RING for row in rows.tolist()])
+        self.values[rows, at] = torch.cat([logit[rows, None], values, curve], dim=-1)
+        self.ids[rows, at] = ids
+        self.where[rows.cpu(), at] = self.step
+        for row in rows.tolist():
+            self.count[row] += 1
+
+    @property
+    def kept(self) -> list[dict[int, tuple[torch.Tensor, ...]]]:
+        """Per row: position -> chosen logit, top logits, their ids, curve of the rest (as `compress`)."""
+        top = self.ids.shape[-1]
+        return [
+            {int(self.where[row, i]): (v[0], v[1 : 1 + top], self.ids[row, i], v[1 + top :])
+             for i, v in enumerate(self.values[row, : min(count, RING)])}
+            for row, count in enumerate(self.count)
+        ]  # fmt: skip
 
 
 def number_like(lm: LanguageModel) -> torch.Tensor:

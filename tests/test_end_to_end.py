@@ -162,7 +162,7 @@ def test_the_shipped_signals_are_those_of_such_a_run(project):
 def test_tables_and_figures_compile_in_a_document(project, tmp_path):
     exported = project / "figures" / "demo"
     wide = r"\begin{table}\resizebox{\textwidth}{!}{\input{%s}}\end{table}"
-    inputs = [wide % name for name in tables(project)]
+    inputs = [wide % name for name in tables(project) if name.startswith("tab_")]
     pictures = [f"\\includegraphics{{{p.name}}}" for p in sorted(exported.glob("*.pdf"))]
     packages = "booktabs,multirow,graphicx,amsmath,amssymb,bm"
     document = [r"\documentclass{article}", f"\\usepackage{{{packages}}}", r"\begin{document}", *inputs, *pictures]

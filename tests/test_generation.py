@@ -51,7 +51,7 @@ def test_logprobs_are_those_of_transformers(lm):
     lengths = [len(generation.cut(r, lm.eos)) for r in out.sequences[:, padded.input_ids.shape[1] :].tolist()]
     assert len(set(lengths)) > 1, "the batch must have rows that finish early"
     for i, length in enumerate(lengths):
-        ours = torch.stack(sample.logprobs, 1)[i, :length]
+        ours = sample.logprobs[i, :length]
         assert (ours - oracle[i, :length]).abs().max() < 1e-5
 
 
@@ -223,3 +223,16 @@ def test_the_shipped_generation_config_hides_no_processor(tmp_path, lm):
     prompt = prompt_ids(lm, 2)
     one, two = (generation.decode(m, prompt, [1, 2], SETTINGS).responses for m in (other, lm))
     assert one == two
+
+
+def test_only_the_latest_numbers_are_kept_while_sampling_and_the_rest_is_encoded_again(lm, monkeypatch):
+    """A long response keeps RING positions; what an answer needs beyond them comes from a plain forward pass."""
+    whole = generation.respond(lm, "demo-hard", examples(3), SETTINGS)
+    monkeypatch.setattr(sampling, "RING", 2)
+    prompt = prompt_ids(lm, 3)
+    for kept in generation.decode(lm, prompt, seeds(3), SETTINGS).kept:
+        assert len(kept) == 2
+    few = generation.respond(lm, "demo-hard", examples(3), SETTINGS)
+    assert few.reencoded.sum() > whole.reencoded.sum()
+    for one, other in zip(whole.chosen_logit, few.chosen_logit, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
