@@ -13,6 +13,8 @@ import psutil
 import pytest
 from small_project import NOTEBOOKS, PAIR, Project, build, write_notebook
 
+from workflow.export import TARGETS
+
 JOB = f"01_generate__{PAIR}"
 TICKING = """
 import time
@@ -61,7 +63,8 @@ def test_executed_notebooks_and_exports_are_there(finished):
     assert names == {JOB, "02_single_pass", "08_tables"}
     executed = json.loads(finished.read(f"artifacts/demo/notebooks/{JOB}.ipynb"))
     assert str(finished.root) not in json.dumps(executed["metadata"])
-    assert len(list((finished.root / "figures/demo").iterdir())) == 9
+    files = sum(1 if target.startswith("tab_") else 2 for target in TARGETS)
+    assert len(list((finished.root / "figures/demo").iterdir())) == files + 1  # and preview.tex
 
 
 def kept(project: Project, count: int = 3) -> None:
