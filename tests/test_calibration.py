@@ -66,7 +66,8 @@ def test_isotonic_is_pooled_adjacent_violators(given, weighted):
 
 
 def test_isotonic_is_netcals():
-    binning = pytest.importorskip("netcal.binning")
+    from netcal import binning
+
     c, y = scores()
     theirs = binning.IsotonicRegression()
     theirs.fit(c, y.astype(int))
@@ -113,11 +114,12 @@ def test_platt_is_the_maximum_of_the_likelihood(seed, slope):
 
 
 def test_platt_is_netcals():
-    scaling = pytest.importorskip("netcal.scaling")  # needs pyro beside netcal
+    from netcal import scaling
+
     m, y = margins(0)
     theirs = scaling.LogisticCalibration(method="mle")
     theirs.fit(expit(m), y.astype(int))
-    assert Platt().fit(m, y).predict(m) == pytest.approx(theirs.transform(expit(m)), abs=1e-3)
+    assert Platt().fit(m, y).predict(m) == pytest.approx(theirs.transform(expit(m)), abs=1e-5)
 
 
 def test_platt_takes_margins_of_any_scale_and_offset():
