@@ -16,7 +16,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 from lib import answers, models, prompts
 from lib.models import LanguageModel
 from lib.questions import Example
-from lib.sampling import Note, Sample, Settings, compress, number_like, stream_seed, warpers
+from lib.sampling import Note, Sample, Settings, compress, stream_seed, warpers
 
 
 @dataclass
@@ -37,7 +37,7 @@ def decode(lm: LanguageModel, prompt_ids: list[list[int]], seeds: Sequence[int],
     """Sampled responses to a batch of prompts, under the model file's decoding settings."""
     padded = lm.tokenizer.pad({"input_ids": prompt_ids}, return_tensors="pt").to(lm.device)
     note = Note()
-    sample = Sample(note, seeds, number_like(lm), settings)
+    sample = Sample(note, seeds, lm.number_like, settings)
     out = lm.model.generate(
         input_ids=padded.input_ids, attention_mask=padded.attention_mask,
         logits_processor=LogitsProcessorList([note, *warpers(lm.spec), sample]),

@@ -5,6 +5,7 @@ Only safetensors weights and code that ships with transformers are loaded.
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,17 @@ class LanguageModel:
     @property
     def device(self) -> torch.device:
         return self.model.device
+
+    @cached_property
+    def number_like(self) -> torch.Tensor:
+        """(V,) which tokens can overlap a number: those that write a digit, a sign, a comma, a point or a slash, and
+        those of bytes beyond ASCII (but for the marks that tokenizers write for a space and a newline)."""
+        blanks = str.maketrans("", "", "\u0120\u010a\u0109\u2581")
+        mask = torch.zeros(self.model.get_input_embeddings().weight.shape[0], dtype=torch.bool)
+        for token, index in self.tokenizer.get_vocab().items():
+            text = token.translate(blanks)
+            mask[index] = not text.isascii() or any(c.isdigit() or c in "+-,./" for c in text)
+        return mask.to(self.device)
 
 
 def folder(spec: Model) -> Path | None:

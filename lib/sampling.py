@@ -20,7 +20,6 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from lib.models import LanguageModel
 from lib.params import Model
 from lib.temperatures import temperatures
 
@@ -145,15 +144,3 @@ class Sample(LogitsProcessor):
              for i, v in enumerate(self.values[row, : min(count, RING)])}
             for row, count in enumerate(self.count)
         ]  # fmt: skip
-
-
-def number_like(lm: LanguageModel) -> torch.Tensor:
-    """(V,) which tokens can overlap a number: those that write a digit, a sign, a comma, a point or a slash, and
-    those of bytes beyond ASCII (but for the marks that tokenizers write for a space and a newline)."""
-    blanks = str.maketrans("", "", "\u0120\u010a\u0109\u2581")
-    width = lm.model.get_input_embeddings().weight.shape[0]
-    mask = torch.zeros(width, dtype=torch.bool)
-    for token, index in lm.tokenizer.get_vocab().items():
-        text = token.translate(blanks)
-        mask[index] = not text.isascii() or any(c.isdigit() or c in "+-,./" for c in text)
-    return mask.to(lm.device)

@@ -1,6 +1,10 @@
 """MC dropout: nothing but dropout changes, masks belong to (example, pass), BALD against independent oracles."""
 
 import dataclasses
+import os
+import subprocess
+import sys
+import time
 
 import architectures
 import numpy as np
@@ -9,7 +13,7 @@ import pytest
 import torch
 from architectures import SETTINGS
 
-from lib import UserError, dropout, estimators, generation, multi_pass, params, questions, store
+from lib import ROOT, UserError, dropout, estimators, generation, multi_pass, params, questions, store
 from lib.bald import Disagreement
 from lib.dropout import Settings
 
@@ -355,3 +359,42 @@ def test_entropies_by_passes():
     last = curves[(curves.term == "predictive") & (curves.passes == 2)].iloc[0]
     assert last["mean"] == pytest.approx(0.3) and last.low < 0.3 < last.high and last.n == 2
     assert (curves[curves.term == "conditional"]["mean"] == 0).all()
+
+
+# ---- killed and resumed
+
+JOB = """
+import sys
+from pathlib import Path
+from lib import SHIPPED, dropout, models, params, store
+
+store.ARTIFACTS = Path(sys.argv[1])
+lm = models.load("tiny-llama", params.load_model("tiny-llama"))
+frame = store.read(SHIPPED / "generations" / "tiny-llama__demo-easy.parquet")
+work = [(row, rate) for rate in (0.1, 0.2) for row in range(8)]
+passes = store.Shards("mine", "passes", 2, "facts")
+found = passes.map(lambda some: dropout.disagreement(lm, frame, some, dropout.Settings(passes=4)), work, print)
+store.write(found, store.place("mine", "dropout", "all"))
+"""
+
+
+def job(folder):
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-c", JOB, folder], env=env, stdout=subprocess.PIPE, text=True)
+
+
+def test_killed_half_way_and_resumed_equals_uninterrupted(tmp_path):
+    whole = job(tmp_path / "whole")
+    assert "kept" not in whole.communicate()[0] and whole.returncode == 0
+    killed, until = job(tmp_path / "killed"), time.time() + 120
+    while len(list((tmp_path / "killed").glob("mine/shards/*/*.parquet"))) < 3:
+        assert killed.poll() is None and time.time() < until
+        time.sleep(0.001)
+    killed.kill()
+    killed.communicate()
+    kept = len(list((tmp_path / "killed").glob("mine/shards/*/[0-9]*.parquet")))
+    resumed = job(tmp_path / "killed")
+    said = resumed.communicate()[0]
+    assert resumed.returncode == 0 and 3 <= said.count("kept from before") == kept < 8
+    files = [tmp_path / name / "mine" / "dropout" / "all.parquet" for name in ("whole", "killed")]
+    assert files[0].read_bytes() == files[1].read_bytes()

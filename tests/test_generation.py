@@ -39,7 +39,7 @@ def test_logprobs_are_those_of_transformers(lm):
     prompt = prompt_ids(lm)
     padded = lm.tokenizer.pad({"input_ids": prompt}, return_tensors="pt")
     note = sampling.Note()
-    sample = sampling.Sample(note, seeds(len(prompt)), sampling.number_like(lm), SETTINGS)
+    sample = sampling.Sample(note, seeds(len(prompt)), lm.number_like, SETTINGS)
     warpers = sampling.warpers(lm.spec.model_copy(update={"top_k": 20, "top_p": 0.9, "temperature": 0.7}))
     out = lm.model.generate(
         **padded, logits_processor=LogitsProcessorList([note, *warpers, sample]),
@@ -192,7 +192,7 @@ def test_settings_that_are_off_add_no_processor():
 
 
 def test_number_like_tokens_cover_every_answer_span(lm):
-    mask = sampling.number_like(lm)
+    mask = lm.number_like
     for text in ("#### -1,234.50", "####7", "#### $18", "= 12.", "#### \u22125"):
         ids = lm.tokenizer(text, add_special_tokens=False).input_ids
         found = answers.locate(lm.tokenizer, ids, thinking=False)

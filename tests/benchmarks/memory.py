@@ -34,7 +34,7 @@ def peak(way: str, length: int) -> float:
         lm = LanguageModel("random", params.load_model("tiny-llama"), model, tokenizer, [], {})
         note = sampling.Note()
         settings = sampling.Settings(max_new_tokens=length)
-        chain = LogitsProcessorList([note, sampling.Sample(note, range(BATCH), sampling.number_like(lm), settings)])
+        chain = LogitsProcessorList([note, sampling.Sample(note, range(BATCH), lm.number_like, settings)])
     with torch.inference_mode():
         model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, logits_processor=chain)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
