@@ -179,7 +179,8 @@ def _settles(e: Evidence, term: str, agrees: Callable[[pd.Series], bool]) -> Cas
 def _running(e: Evidence, low: float, high: float, agrees: Callable[[float], bool]) -> Cases:
     """Mean gap of the running means, right less wrong, over a stretch of positions, by pair."""
     part = e.frames["running_mean"]
-    wide = part[part.position.between(low, high)].pivot_table(index=PAIR, columns="correct", values="mean").astype(float)
+    part = part[part.position.between(low, high)]
+    wide = part.pivot_table(index=PAIR, columns="correct", values="mean").astype(float)
     wide = wide.rename(columns={True: "right", False: "wrong"}).dropna()
     gap = wide.right - wide.wrong if {"right", "wrong"} <= set(wide) else pd.Series(dtype=float)
     return wide.assign(gap=gap).rename_axis(columns=None).reset_index(), gap.map(agrees).reset_index(drop=True)

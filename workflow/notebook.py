@@ -30,8 +30,10 @@ class Failure(Exception):
 
 
 def tell(job: Job, event: str, **facts) -> None:
-    """One event for run.py: start, progress, end or fail."""
-    print(MARK + json.dumps({"job": job.name, "event": event, **facts}), flush=True)
+    """One event for run.py: start, progress, end or fail. In one write, for jobs at once share the pipe."""
+    line = json.dumps({"job": job.name, "event": event, **facts})
+    sys.stdout.write(f"\n{MARK}{line}\n")  # print would write the newline apart where Python is unbuffered
+    sys.stdout.flush()
 
 
 def surroundings(job: Job, key: str, scratch: Path) -> dict[str, str]:

@@ -93,15 +93,23 @@ def schedule(run: Run, board: Board, lock) -> int:
     try:
         with open(log, "w", encoding="utf-8") as file:
             for line in process.stdout:
-                if line.startswith(MARK):
-                    board.show(json.loads(line[len(MARK) :]))
-                else:
+                if event := parse(line):
+                    board.show(event)
+                elif line.strip():
                     file.write(line)
                     file.flush()
         return process.wait()
     except BaseException:
         stop(process)
         raise
+
+
+def parse(line: str) -> dict | None:
+    """The event on a marked line; None for chatter, and for a mark that other output has run into."""
+    try:
+        return json.loads(line[len(MARK) :]) if line.startswith(MARK) else None
+    except ValueError:
+        return None
 
 
 def stop(process: subprocess.Popen) -> None:

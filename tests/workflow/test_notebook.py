@@ -1,13 +1,16 @@
 """Parts of one job: the kernel's retry, its surroundings, GPUs, and what is said of failures."""
 
+import os
+import subprocess
+import sys
 from contextlib import ExitStack
 from types import SimpleNamespace
 
 import papermill
 import pytest
-from small_project import write
+from small_project import ROOT, write
 
-from workflow import guard, notebook
+from workflow import guard, notebook, schedule
 from workflow.jobs import Run
 
 
@@ -81,10 +84,42 @@ def test_progress_lines(capsys):
     progress = notebook.Progress(job_of())
     for text in ("sha", "rd 1/2: x\nother\nshard", " 2/2: y\n", "rest"):
         progress.write(text)
-    assert [line.split('"text": ')[1][:9] for line in capsys.readouterr().out.splitlines()] == [
+    assert [line.split('"text": ')[1][:9] for line in capsys.readouterr().out.split("\n") if line] == [
         '"shard 1/',
         '"shard 2/',
     ]
+
+
+MANY = """
+import sys, types
+from workflow import notebook
+print(flush=True)
+sys.stdin.buffer.raw.read(1)  # both at once
+for number in range(3000):
+    notebook.tell(types.SimpleNamespace(name="x"), "progress", text="y" * (number % 50))
+"""
+
+
+def test_events_of_jobs_at_once_stay_whole():
+    """Two jobs write to one pipe, in a Python that does not buffer, and no event runs into another."""
+    read, write_end = os.pipe()
+    go_read, go = os.pipe()
+    options = {"stdin": go_read, "stdout": write_end, "cwd": ROOT, "env": {**os.environ, "PYTHONUNBUFFERED": "1"}}
+    jobs = [subprocess.Popen([sys.executable, "-c", MANY], **options) for _ in range(2)]
+    os.close(write_end)
+    with open(read) as pipe:
+        assert [pipe.readline(), pipe.readline()] == ["\n", "\n"]  # both are ready
+        os.write(go, b"\n\n")
+        os.close(go)
+        events = [schedule.parse(line) for line in pipe if line.strip()]
+    assert [job.wait() for job in jobs] == [0, 0]
+    assert len(events) == 6000 and all(event and event["job"] == "x" for event in events)
+
+
+def test_a_damaged_event_is_chatter():
+    assert schedule.parse('@@{"job": "x"}\n') == {"job": "x"}
+    assert schedule.parse('@@{"job": "x"}@@{"job": "y"}\n') is None
+    assert schedule.parse("Building DAG of jobs...\n") is None
 
 
 @pytest.fixture
