@@ -8,6 +8,7 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -46,7 +47,8 @@ def result_calibration(
     def slope(pair: tuple, e: Estimator) -> Cell:
         parts = [values.cell(*pair, e.name, metric, "platt", show=_learned) for metric in ("a", "b")]
         text = "({}, {})".format(*(part.text for part in parts))
-        return DASH if DASH in parts else Cell(text, latex="$" + text.replace(" ", "") + "$" if full else None)
+        latex = "$" + text.replace(" ", "") + "$" if full else None
+        return DASH if DASH in parts else Cell(text, latex=latex, about=parts[0].about)
 
     def row(*pair: str) -> Row:
         cells: Row = [ece(pair, e, "isotonic") for e in chosen]
@@ -152,7 +154,7 @@ def calibration_transfer_summary(
             if cell is not DASH:
                 bold = cell.text[0] == "-" and target[1] == hard
                 latex, html = (rf"$\bm{{{cell.text}}}$", f"<b>{cell.text}</b>") if bold else (f"${cell.text}$", None)
-                cell = Cell(cell.text, latex=latex, html=html)
+                cell = replace(cell, latex=latex, html=html)
             cells.append(cell)
         return cells
 

@@ -54,7 +54,7 @@ def mathjax(latex: str) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """Text (escaped), or markup in both languages; `rows` and `columns` it covers."""
+    """Text (escaped), or markup in both languages; `rows` and `columns` it covers; the key of the number it shows."""
 
     text: str = ""
     latex: str | None = None
@@ -62,6 +62,7 @@ class Cell:
     bold: bool = False
     rows: int = 1
     columns: int = 1
+    about: str = ""
 
     def as_latex(self, bar: bool) -> str:
         body = escape(self.text) if self.latex is None else self.latex
@@ -73,6 +74,7 @@ class Cell:
         body = html.escape(self.text) if self.html is None else self.html
         covered = {"rowspan": self.rows, "colspan": self.columns}
         spans = "".join(f' {name}="{n}"' for name, n in covered.items() if n > 1)
+        spans += f' data-about="{html.escape(self.about)}"' if self.about else ""
         return f'<td{spans} style="padding:2px 8px;{style}">{f"<b>{body}</b>" if self.bold else body}</td>'
 
 

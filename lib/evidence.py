@@ -1,7 +1,7 @@
 """What tables and claims are made of: a tidy frame per table, of a run or, in the same columns, as the paper prints it.
 
 A run also has frames of which the paper shows pictures only (`running_mean`, `entropies`, `learning`, `answers`,
-`top_tokens`) or words (`ablation`); the paper's evidence lacks them.
+`top_tokens`) or words (`ablation`, `cost`); the paper's evidence lacks them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from lib import UserError, estimators, experiments, fitting, metrics, multi_pass, params, store, tables
+from lib import UserError, ablation, estimators, experiments, fitting, metrics, multi_pass, params, store, tables
 from lib.bootstrap import bootstrap
 from lib.reference import printed
 
@@ -141,7 +141,10 @@ def of_run(run: str, signals: Signals, title: str, models: Sequence[str], datase
     frames = signals.estimation() | _stored(kept["results"], kept["transfer"]) | signals.pictures()
     frames["learning"] = experiments.curve_bands(kept["curves"])
     with suppress(UserError):  # a run without it: the claims that rest on it say so
-        frames["ablation"] = store.gather(run, "ablation", models, datasets)[0]
+        asked_again = store.gather(run, "ablation", models, datasets)[0]
+        paths = [store.locate(run, "ablation", name) for name in store.pairs(models, datasets)]
+        frames["ablation"] = ablation.summary(asked_again, signals.reading.get("grader", "numeric"))
+        frames["cost"] = ablation.costs([store.manifest(path) for path in paths])
     moved = ({name: labels[name] for name in transfer_models or models},
              {name: sets[name] for name in transfer_datasets or datasets})  # fmt: skip
     return Evidence(labels, sets, {name: labels[name] for name in bin_models or models}, moved, loaded, frames,

@@ -14,6 +14,11 @@ Labels = Mapping[str, str] | None
 MODEL, DATASET, DASH = Cell("Model", rows=2), Cell("Dataset", rows=2), Cell("--", html="&ndash;")
 
 
+def about(key: Iterable[Any]) -> str:
+    """The name of a number among those of its table, from its key in `Values`."""
+    return "/".join(map(str, key))
+
+
 class Values:
     """Results by (model, dataset, estimator, metric[, more]); remembers why cells stayed empty."""
 
@@ -27,7 +32,7 @@ class Values:
 
     def cell(self, *key: Any, bold: bool = False, show: Callable[[float], str] = "{:.3f}".format) -> Cell:
         if key in self.found:
-            return Cell(show(self.found[key]), bold=bold)
+            return Cell(show(self.found[key]), bold=bold, about=about(key))
         self.empty[self.reasons.get(key) or "not computed"] = None
         return DASH
 
@@ -51,7 +56,7 @@ class Values:
         gain = ["--" if relative is None else f"{relative:+d}%"] * (COMMANDS[commands[0]][0] - 3)
         text = "{} [{}, {}]".format(*parts) + "".join(f" ({part})" for part in gain)
         latex = commands[bold] + "".join(f"{{{escape(part)}}}" for part in [*parts, *gain])
-        return Cell(cell.text, latex=latex, html=f"<b>{text}</b>" if bold else text)
+        return replace(cell, latex=latex, html=f"<b>{text}</b>" if bold else text)
 
     def lowest(self, keys: Iterable[tuple]) -> set[tuple]:
         """The keys of the smallest value, not rounded (several only where values are equal)."""

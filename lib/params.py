@@ -53,6 +53,7 @@ class Profile(Strict):
     dropout_tokens: int = Field(4096, ge=1)  # of all passes in one forward
     dropout_top_k: list[Annotated[int, Field(ge=1)]] = [10]  # effective supports, of which phi takes the first
     dropout_top_p: list[Annotated[float, Field(gt=0, lt=1)]] = [0.95]
+    ablation_rows: int = Field(100, ge=1)  # evaluation questions asked again with the demonstration the other way
     # metrics, tables and figures
     bins: int = Field(10, ge=1)
     closed: Literal["right", "left"] = "right"
