@@ -6,19 +6,15 @@ format is judged on the stored text, by a grader that also reads \\boxed{}.
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-from torch.utils.flop_counter import FlopCounterMode
 
-from lib import answers, dropout
-from lib.models import LanguageModel
+from lib import answers
 from lib.questions import Example
 from lib.store import KEYS
 
 KEPT = [*KEYS, "reference", "answer", "text", "finish_reason"]
-PASSES = (1, 2, 4, 8)
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 
 
@@ -59,18 +55,7 @@ def summary(frame: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
                   ).reset_index()  # fmt: skip
 
 
-def cost(lm: LanguageModel, frame: pd.DataFrame, settings: dropout.Settings, rate: float,
-         passes: Sequence[int] = PASSES) -> dict[str, int]:  # fmt: skip
-    """Floating-point operations of c_BALD on a frame's rows by number of passes: counted, so alike on any machine."""
-    work, found = [(row, rate) for row in range(len(frame))], {}
-    for count in passes:
-        with FlopCounterMode(display=False) as counter:
-            dropout.disagreement(lm, frame, work, replace(settings, passes=count))
-        found[str(count)] = int(counter.get_total_flops())
-    return found
-
-
 def costs(facts: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """What `cost` left in manifests: model, dataset, passes, operations."""
+    """What `dropout.operations` left in manifests: model, dataset, passes, operations."""
     rows = [(*one["pair"], int(count), operations) for one in facts for count, operations in one["operations"].items()]
     return pd.DataFrame(rows, columns=["model", "dataset", "passes", "operations"])

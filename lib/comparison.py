@@ -52,8 +52,8 @@ class Listing:
 # ---- findings
 
 
-def word(held: bool | None) -> str:
-    return {True: "holds", False: "does not hold", None: "cannot be said"}[held]
+WORDS: dict[bool | None, str] = {True: "holds", False: "does not hold"}
+UNSAID = {"paper": "no number printed", "here": "not made by this run"}  # what a claim needs is not there
 
 
 def findings(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = None) -> Listing:
@@ -65,7 +65,7 @@ def findings(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = 
         record = {"name": name, "finding": claim.statement, "place": claim.place}
         for side, v in sides.items():
             rows = json.loads(v.rows.round(4).to_json(orient="split", index=False))
-            record |= {side: word(v.held), f"{side}_said": v.said, f"{side}_rows": rows}
+            record |= {side: WORDS.get(v.held, UNSAID[side]), f"{side}_said": v.said, f"{side}_rows": rows}
         records.append(record)
     frame = pd.DataFrame(records)
     return Listing(frame, frame[[c for c in frame if c not in ("name", "place") and not c.endswith("_rows")]])
@@ -156,6 +156,16 @@ def _verdict(row: Any) -> str:
         return "no interval printed"
     half = 0.0005  # printed with three decimals
     return "inside" if row.low_paper - half <= row.value <= row.high_paper + half else "outside"
+
+
+# ---- ablations
+
+
+def ablation(e: Evidence) -> Listing:
+    """What 09 found, by pair and arm, with the labels of the run; empty where it was not run."""
+    frame = e.frames.get("ablation", pd.DataFrame(columns=[*PAIR, "rows"]))
+    frame = frame.assign(model=frame.model.map(dict(e.models)), dataset=frame.dataset.map(dict(e.datasets)))
+    return Listing(frame, frame.round(3))
 
 
 # ---- sensitivity

@@ -11,13 +11,14 @@ a GPU: keyed masks need heads x length^2 numbers per site and row.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from lib import UserError, answers, models, sampling
 from lib.bald import Disagreement
@@ -157,6 +158,17 @@ def disagreement(lm: LanguageModel, frame: pd.DataFrame, work: Sequence[tuple[in
         for (at, row), state in zip(chosen, states, strict=True):
             out[at] = {**row[KEYS].to_dict(), "rate": rate, **state.row()}
     return pd.DataFrame([out[at] for at in range(len(work))])
+
+
+def operations(lm: LanguageModel, frame: pd.DataFrame, settings: Settings, rate: float,
+               passes: Sequence[int] = (1, 2, 4, 8)) -> dict[str, int]:  # fmt: skip
+    """Floating-point operations on a frame's rows by number of passes: counted, so alike on every machine."""
+    found = {}
+    for count in passes:
+        with FlopCounterMode(display=False) as counter:
+            disagreement(lm, frame, [(row, rate) for row in range(len(frame))], replace(settings, passes=count))
+        found[str(count)] = int(counter.get_total_flops())
+    return found
 
 
 def tuning(frame: pd.DataFrame, count: int, seed: int) -> list[int]:

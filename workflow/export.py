@@ -3,8 +3,9 @@
     jupyter nbconvert --to workflow.export.PaperExporter artifacts/demo/notebooks/08_tables.ipynb \\
         --output-dir figures/demo
 
-An output whose metadata says {"paper": "tab_x"} becomes tab_x.tex, {"paper": "fig_x"} fig_x.pdf and
-fig_x.png. Each declared target must be there exactly once, and nothing else. preview.tex beside them shows all.
+An output whose metadata says {"paper": "tab_x"} becomes tab_x.tex, {"paper": "fig_x"} fig_x.pdf and fig_x.png,
+{"paper": "numbers"} numbers.tex; one that says "rep_x" is for the report alone. Each target that the run declares must
+be there exactly once, and nothing else. Beside them come results.tex, which sets them all, and report.html.
 """
 
 import base64
@@ -17,27 +18,23 @@ from nbconvert.exporters import Exporter
 from traitlets import List, Unicode
 
 from lib import UserError, nearest
+from lib.cells import escape
+from workflow.captions import CAPTIONS
+from workflow.jobs import PUBLISHED
+from workflow.report import page
 
-TARGETS = (
-    "tab_result_estimation",
-    "tab_inference_settings",
-    "tab_estimators",
-    "tab_insitu_ptrue",
-    "tab_dropout_grid_search",
-    "tab_bin_ablation",
-    "tab_result_estimation_full",
-    "tab_result_calibration",
-    "tab_result_calibration_full",
-    "tab_result_isotonic",
-    "tab_calibration_transfer_full",
-    "tab_calibration_transfer_summary",
-    "fig_main_analysis",
-    "fig_calibration_analysis",
-    "fig_prompt_example",
-    "fig_prompt_comparison",
-)
-NAME = re.compile(r"(tab|fig)_[a-z0-9_]+")
-SUFFIXES = {"tab": {"text/latex": ".tex"}, "fig": {"application/pdf": ".pdf", "image/png": ".png"}}
+TARGETS = (*CAPTIONS, "numbers", "rep_findings", "rep_numbers", "rep_ablation", "rep_sensitivity")
+# The paper's own numbers have no rows behind them: no figures, and nothing to be held against the paper.
+OF_PUBLISHED = tuple(name for name in TARGETS if name.startswith("tab_") or name in ("numbers", "rep_findings"))
+NAME = re.compile(r"(?:tab|fig|rep)_[a-z0-9_]+|numbers")
+SUFFIXES = {"tab": {"text/latex": ".tex"}, "fig": {"application/pdf": ".pdf", "image/png": ".png"},
+            "num": {"text/latex": ".tex"}, "rep": {"application/json": ""}}  # fmt: skip
+
+
+def declared(nb) -> tuple[str, ...]:
+    """The targets of the run that an executed notebook says it belongs to."""
+    given = nb.metadata.get("papermill", {}).get("parameters", {})
+    return OF_PUBLISHED if given.get("run") == PUBLISHED else TARGETS
 
 
 class ExportError(UserError):
@@ -52,13 +49,14 @@ def marked(nb):
                 yield number, output["metadata"]["paper"], output.get("data", {})
 
 
-def exported(nb, targets=TARGETS) -> dict[str, bytes]:
+def exported(nb, targets=()) -> dict[str, bytes]:
     """Contents of the files by name. Raises ExportError unless each target is there exactly once."""
+    targets = tuple(targets) or declared(nb)
     files: dict[str, bytes] = {}
     seen: set[str] = set()
     for number, target, data in marked(nb):
         if not isinstance(target, str) or not NAME.fullmatch(target):
-            raise ExportError(f"cell {number}: target {target!r} is not of the form tab_name or fig_name")
+            raise ExportError(f"cell {number}: target {target!r} is not of the form tab_name, fig_name or rep_name")
         if target not in targets:
             raise ExportError(f"cell {number}: unknown target '{target}': {nearest(target, targets)}")
         if target in seen:
@@ -67,6 +65,8 @@ def exported(nb, targets=TARGETS) -> dict[str, bytes]:
         for mime, suffix in SUFFIXES[target[:3]].items():
             if mime not in data:
                 raise ExportError(f"cell {number}: target '{target}' has no {mime}")
+            if not suffix:
+                continue
             text = "".join(data[mime])
             files[target + suffix] = text.encode() if mime.startswith("text/") else base64.b64decode(text)
     missing = [target for target in targets if target not in seen]
@@ -75,48 +75,81 @@ def exported(nb, targets=TARGETS) -> dict[str, bytes]:
     return files
 
 
-def preview(files: dict[str, bytes]) -> str:
-    """A document that shows every table and figure: pdflatex preview.tex, in the folder itself."""
-    lines = [
-        r"\documentclass{article}",
-        r"\usepackage[paperwidth=36cm,paperheight=26cm,margin=1.5cm]{geometry}",
-        r"\usepackage[T1]{fontenc}",
-        r"\usepackage{times,amsmath,amssymb,bm,booktabs,multirow,makecell,graphicx,xcolor}",
-        r"\begin{document}",
-    ]
-    for name in sorted(files):
-        stem, suffix = os.path.splitext(name)
-        if suffix == ".tex":
-            lines.append(rf"\section*{{\detokenize{{{stem}}}}} \input{{{stem}}} \clearpage")
-        if suffix == ".pdf":
-            figure = rf"\includegraphics[width=\linewidth,height=.8\textheight,keepaspectratio]{{{name}}}"
-            lines.append(rf"\section*{{\detokenize{{{stem}}}}} \noindent{figure} \clearpage")
+HEAD = r"""\documentclass[10pt]{article}
+\usepackage[a4paper,landscape,margin=1.5cm]{geometry}
+\usepackage[T1]{fontenc}
+\usepackage{times,amsmath,amssymb,bm,booktabs,multirow,graphicx,adjustbox,caption}
+\captionsetup{labelfont=bf,font=small}
+\pdfinfoomitdate=1 \pdftrailerid{} \pdfsuppressptexinfo=-1 % the same file from the same tables
+\setlength{\parindent}{0pt}
+\begin{document}
+"""
+
+
+def results(nb, files: dict[str, bytes]) -> str:
+    """A document that sets every table and figure, a page each, in the order of the paper: pdflatex results.tex, in
+    the folder itself."""
+    given = nb.metadata.get("papermill", {}).get("parameters", {})
+    title = escape(f"{given.get('run', 'lab')}: {given.get('title') or 'tables and figures'}")
+    lines = [HEAD + (r"\input{numbers}" if "numbers.tex" in files else ""), rf"\section*{{{title}}}", quoted(files)]
+    for name, (short, long) in CAPTIONS.items():
+        kind, body = ("table", rf"\input{{{name}}}") if f"{name}.tex" in files else ("figure", _picture(name))
+        if f"{name}.tex" in files or f"{name}.pdf" in files:
+            limits = r"{max width=\linewidth,max totalheight=.82\textheight,center}"
+            fitted = rf"\begin{{adjustbox}}{limits}{body}\end{{adjustbox}}"
+            said = rf"\captionof{{{kind}}}[{escape(short)}]{{{escape(f'{short}. {long}')}}}"
+            lines.append("\n".join([r"\begin{minipage}{\linewidth}", fitted, said, r"\end{minipage}\par\vspace{9mm}"]))
     return "\n".join([*lines, r"\end{document}", ""])
+
+
+def _picture(name: str) -> str:
+    return rf"\includegraphics[width=.62\linewidth,height=.8\textheight,keepaspectratio]{{{name}.pdf}}"
+
+
+def quoted(files: dict[str, bytes]) -> str:
+    """The findings and their counts, from the macros and comments of numbers.tex."""
+    text = files.get("numbers.tex", b"").decode()
+    found = re.findall(r"% (.*) \(\w+\)\n\\newcommand\{(\\\w+)\}", text)
+    items = [rf"\item[{macro}] {escape(statement)}" for statement, macro in found]
+    return (
+        "\n".join(
+            [
+                r"\begin{description}\small\setlength{\itemsep}{0pt}\setlength{\parskip}{0pt}",
+                *items,
+                r"\end{description}\clearpage",
+            ]
+        )
+        if items
+        else ""
+    )
 
 
 class PaperExporter(Exporter):
     """nbconvert exporter of the outputs marked for the paper."""
 
-    targets = List(Unicode(), default_value=list(TARGETS), help="What must be there.").tag(config=True)
+    targets = List(Unicode(), help="What must be there; by default what the run declares.").tag(config=True)
 
     def _file_extension_default(self) -> str:
         return ".tex"
 
     def from_notebook_node(self, nb, resources=None, **kw):
         nb, resources = super().from_notebook_node(nb, resources, **kw)
-        resources["outputs"] = exported(nb, self.targets)
-        resources["unique_key"] = "preview"
-        return preview(resources["outputs"]), resources
+        files = exported(nb, self.targets)
+        resources["outputs"] = files | {"report.html": page(nb, {name: data for _, name, data in marked(nb)}).encode()}
+        resources["unique_key"] = "results"
+        return results(nb, files), resources
 
 
 def export(notebook: Path, folder: Path) -> list[str]:
-    """Write all files of an executed notebook to a folder, each whole or not at all; their names."""
+    """Write all files of an executed notebook to a folder, each whole or not at all; their names. A results.pdf of
+    earlier tables goes."""
     text, resources = PaperExporter().from_filename(str(notebook))
-    files = {**resources["outputs"], "preview.tex": text.encode()}
+    files = {**resources["outputs"], "results.tex": text.encode()}
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".export-", dir=folder) as scratch:
         for name, content in files.items():
             (Path(scratch) / name).write_bytes(content)
         for name in files:
             os.replace(Path(scratch) / name, folder / name)
+    (folder / "results.pdf").unlink(missing_ok=True)
     return sorted(files)

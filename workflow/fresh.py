@@ -20,6 +20,7 @@ from workflow.jobs import Job, Run, write_json
 from workflow.sources import closure, code_cells, stripped
 
 NEW = "not made yet"
+EXPORT = ("workflow/export.py", "workflow/report.py", "workflow/captions.py", "workflow/report.html.jinja")
 BIG = 64e6  # bytes: checksums of larger files are remembered
 
 # ---- keys --------------------------------------------------------------------------------------------------
@@ -40,7 +41,7 @@ def parts(job: Job) -> dict[str, object]:
     found |= {f"input {path}": checksum(path) for path in job.inputs}
     code = code_cells(job.notebook.path)
     found[f"code {job.notebook.path}"] = digest(*map(stripped, code))
-    modules = closure(code) | ({"workflow/export.py"} if job.notebook.exports else set())
+    modules = closure(code) | (set(EXPORT) if job.notebook.exports else set())
     found |= {f"code {path}": digest(stripped((ROOT / path).read_text(encoding="utf-8"))) for path in modules}
     return found
 
@@ -64,7 +65,7 @@ def mentioned(values: dict, kind: str) -> list[str]:
     names: dict[str, None] = {}
     for parameter, value in values.items():
         if parameter.removesuffix("s").split("_")[-1] == kind:
-            names |= dict.fromkeys([value] if isinstance(value, str) else value or [])
+            names |= dict.fromkeys([value] * bool(value) if isinstance(value, str) else value or [])
     return list(names)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from lib import ROOT, UserError, nearest
 from workflow.sources import closure, code_cells, declared_parameters
 
-REPLAY = "replay"
+REPLAY, PUBLISHED = "replay", "published"
 SHIPPED = "artifacts/shipped/demo"
 
 
@@ -23,13 +23,15 @@ class Notebook:
 
     `heavy` notebooks run a model: once per (model, dataset), on a GPU where there is one. Their outputs hang
     on the files of model and dataset, survive a change of code where the profile says so, and are shipped for
-    the replay, which does not run them. `exports` ones carry what goes into the paper (workflow/export.py).
+    the replay, which does not run them. `data` are files of the project that it reads. `exports` ones carry what goes
+    into the paper (workflow/export.py).
     """
 
     name: str
     heavy: bool = False
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
     exports: bool = False
 
     @property
@@ -60,6 +62,7 @@ NOTEBOOKS = (
         "08_tables",
         reads=("01_generate", "02_single_pass", "03_ptrue_insitu", "04_mc_dropout_grid", "05_calibration",
                "06_sample_efficiency", "07_transfer", "09_ablation"),
+        data=("artifacts/reference.csv",),
         exports=True,
     ),
 )
@@ -89,7 +92,7 @@ class Run:
         return tuple(
             Job(self, notebook, *pair)
             for notebook in NOTEBOOKS
-            if not (notebook.heavy and self.name == REPLAY)
+            if not (notebook.heavy and self.name == REPLAY) and (notebook.exports or self.name != PUBLISHED)
             for pair in (pairs if notebook.heavy else [("", "")])
         )
 
@@ -158,7 +161,7 @@ class Job:
     @property
     def inputs(self) -> list[str]:
         """Artifacts that it reads: from jobs upstream, or shipped ones in a replay."""
-        paths = [path for job in self.upstream for path in job.outputs]
+        paths = [*self.notebook.data, *(path for job in self.upstream for path in job.outputs)]
         if self.run.name == REPLAY:
             pairs = [(m, d) for m in self.run.values["models"] for d in self.run.values["datasets"]]
             paths += [

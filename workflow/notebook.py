@@ -17,7 +17,7 @@ from pathlib import Path
 from lib import ROOT, UserError
 from workflow import fresh
 from workflow.guard import MARK, gpus, job_lock, take_gpu, watch
-from workflow.jobs import Job, Run
+from workflow.jobs import PUBLISHED, Job, Run
 from workflow.sources import cells
 
 
@@ -81,6 +81,19 @@ class Progress:
         pass
 
 
+def source(job: Job, scratch: Path) -> str:
+    """The notebook to run. For the paper's own numbers a copy without the cells that need a run's (tagged `run`)."""
+    if job.run.name != PUBLISHED:
+        return job.notebook.path
+    import nbformat
+
+    nb = nbformat.read(ROOT / job.notebook.path, as_version=4)
+    nb.cells = [cell for cell in nb.cells if "run" not in cell.metadata.get("tags", [])]
+    path = scratch / f"{job.notebook.name}.ipynb"
+    nbformat.write(nb, path)
+    return str(path)
+
+
 def execute(job: Job, scratch: Path) -> None:
     """Run the notebook; Failure if a cell fails or the kernel dies. One retry if the kernel never started."""
     sys.modules.setdefault("rfc3987_syntax", None)  # a grammar of URIs: 1.5 s of import that no notebook needs
@@ -94,7 +107,7 @@ def execute(job: Job, scratch: Path) -> None:
     for last in (False, True):
         try:
             execute_notebook(
-                job.notebook.path,
+                source(job, scratch),
                 job.executed,
                 parameters=job.parameters,
                 kernel_name="python3",

@@ -18,8 +18,11 @@ import psutil
 
 from lib import ROOT, UserError, params
 from workflow import fresh, guard, words
-from workflow.jobs import REPLAY, Run
+from workflow.jobs import PUBLISHED, REPLAY, Run
 from workflow.schedule import Board, last_words, reset_future, say, schedule
+from workflow.typeset import typeset
+
+KINDS = ("model", "dataset")
 
 
 class Stopped(BaseException):
@@ -31,7 +34,7 @@ class Stopped(BaseException):
 
 def plan(found: Namespace) -> Run:
     """The run that the words ask for, with every file of parameters it needs read and checked."""
-    profile = "demo" if found.verb == REPLAY else proper("profile", found.verb)
+    profile = "demo" if found.verb in (REPLAY, PUBLISHED) else proper("profile", found.verb)
     values = params.load_profile(profile).model_dump(mode="json")
     models = found.only or values["models"]
     values["models"] = list(dict.fromkeys([*models, *found.models]))
@@ -40,6 +43,9 @@ def plan(found: Namespace) -> Run:
         narrow(values, kind)
         for name in values[kind + "s"]:
             load(proper(kind, name))
+    if found.verb == PUBLISHED:  # nothing of the profile but the choices that every notebook declares
+        values |= {name: type(value)() for name, value in values.items() if name.split("_")[-1].rstrip("s") in KINDS}
+        values["title"] = "The paper's own numbers, set again."
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     run = Run(found.verb, values, found.cores or cores, len(guard.gpus()))
     for job in run.jobs:
@@ -129,8 +135,11 @@ def make(found: Namespace) -> int:
             code = schedule(run, board, lock)
             if code:
                 return fail(run, board)
+        if line := typeset(ROOT / run.figures):
+            say(line)
         seconds = time.monotonic() - started
         say(f"{run.name}: {len(todo)} made, {kept} kept, {seconds:.1f} s")
+        say(f"here and in the paper: {run.figures}/report.html")
         say(f"tables and figures: {run.figures}/  executed notebooks: {run.folder}/notebooks/")
     return 0
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = "demo"
-VERBS = ("replay", "lab", "test", "help")
+VERBS = ("replay", "published", "lab", "test", "help")
 OPTIONS = ("--models", "--only", "--datasets", "--remake", "--cores", "--help")
 HELP = """\
 ./run_all.sh [PROFILE] [OPTIONS]   makes what is missing or out of date
@@ -22,6 +22,7 @@ HELP = """\
   demo            the default: small shipped models, on any laptop, in minutes
   PROFILE         the same with another file of params/: {profiles}
   replay          tables and figures again from shipped signals, without a model
+  published       the paper's own numbers, set by the same code
   lab             JupyterLab on the notebooks; its own options after --
   test            linters, types and tests; options of pytest after --
   help            this page
@@ -114,6 +115,8 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
         if not (found.cores.isascii() and found.cores.isdigit() and int(found.cores) > 0):
             raise WordError(f"--cores takes a whole number from 1 up, not '{found.cores}'")
         found.cores = int(found.cores)
+    if found.verb == "published" and (found.models or found.only or found.datasets):
+        raise WordError("published shows the paper's own models and datasets: it takes no --models, --only, --datasets")
     used = [o for o in ("models", "only", "datasets", "remake", "cores") if getattr(found, o)]
     if found.verb in ("lab", "test") and used:
         raise WordError(f"{found.verb} takes no --{used[0]}; its own options come after --")

@@ -1,0 +1,83 @@
+"""One self-contained page for the reviewer: findings, tables and figures of a run beside the paper.
+
+Built from the outputs of the executed 08_tables alone: `outputs` are their data by target. Nothing is loaded from
+elsewhere, nothing dated, and every word of a user's is escaped by the template.
+"""
+
+import html
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from latex2mathml.converter import convert
+from markupsafe import Markup
+
+from workflow.captions import CAPTIONS
+
+TEMPLATE = Path(__file__).with_name("report.html.jinja")
+ABOUT = re.compile(r'(<td[^>]*?) data-about="([^"]*)"([^>]*>)(.*?)(</td>)', re.DOTALL)
+FORMULA = re.compile(r"\$([^$]+)\$")
+
+
+def page(nb: Any, outputs: dict[str, dict]) -> str:
+    """The page as HTML."""
+    given = nb.metadata.get("papermill", {}).get("parameters", {})
+    findings = records(outputs, "rep_findings")
+    numbers = records(outputs, "rep_numbers")
+    flips = [one for one in records(outputs, "rep_sensitivity") if one.get("flips")]
+    sections = [section(name, outputs[name], numbers) for name in CAPTIONS if name in outputs]
+    there = {one["id"] for one in sections} | set(["rep_ablation"] * bool(records(outputs, "rep_ablation")))
+    sides = [side for side in ("paper", "here") if any(side in one for one in findings)]
+    env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    return env.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        run=given.get("run", "lab"), title=given.get("title", ""), findings=findings, sides=sides, sections=sections,
+        there=there, counts={side: Counter(one[side] for one in findings) for side in sides},
+        verdicts=Counter(one["verdict"] for one in numbers), total=len(numbers), flips=flips,
+        judged=len({one["choice"] for one in records(outputs, "rep_sensitivity")}),
+        ablation=records(outputs, "rep_ablation"), number=number)  # fmt: skip
+
+
+def records(outputs: dict[str, dict], name: str) -> list[dict]:
+    """What a listing holds; nothing where the run has no such target."""
+    return outputs.get(name, {}).get("application/json", [])
+
+
+def section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
+    """One table (its cells lead to their numbers beside the paper's) or figure."""
+    short, long = CAPTIONS[name]
+    rows = [one | {"id": anchor(name, one["about"])} for one in numbers if one["table"] == name]
+    if name.startswith("fig_"):
+        return {
+            "id": name,
+            "short": short,
+            "long": long,
+            "rows": [],
+            "image": "".join(data["image/png"]).replace("\n", ""),
+        }
+    table = linked(name, "".join(data.get("text/html", "")), {one["id"] for one in rows})
+    return {"id": name, "short": short, "long": long, "rows": rows, "table": Markup(table)}  # noqa: S704  escaped by lib.cells
+
+
+def anchor(table: str, about: str) -> str:
+    """The id of a number's row."""
+    return re.sub(r"[^\w.-]", "_", f"{table}--{about}")
+
+
+def linked(name: str, table: str, ids: set[str]) -> str:
+    """The table's HTML with a link around each number that has a row, and formulas as MathML."""
+
+    def cell(found: re.Match) -> str:
+        start, about, rest, body, end = found.groups()
+        target = anchor(name, html.unescape(about))
+        return f'{start}{rest}<a href="#{target}">{body}</a>{end}' if target in ids else f"{start}{rest}{body}{end}"
+
+    return FORMULA.sub(lambda m: convert(html.unescape(m[1])), ABOUT.sub(cell, table))
+
+
+def number(value: Any) -> str:
+    """Three decimals; an empty word for nothing."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return "" if value is None else str(value)
+    return str(value) if isinstance(value, int) else f"{value:.3f}"
