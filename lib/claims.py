@@ -365,7 +365,7 @@ SOME_NOT_ALL = {"SeqAnsOverlap", "ModelsOnEasy"}
 
 def judge(claim: Claim, e: Evidence) -> Verdict:
     """A claim on some evidence."""
-    if not set(claim.needs) <= set(e.frames):
+    if any(name not in e.frames or e.frames[name].empty for name in claim.needs):
         return Verdict(claim, None, "", pd.DataFrame())
     rows, agrees = claim.judge(e)
     agrees = agrees.reset_index(drop=True).astype(bool)

@@ -111,7 +111,8 @@ class Signals:
         found: dict[str, list[pd.DataFrame]] = {"running_mean": [], "entropies": [], "answers": [], "top_tokens": []}
         for pair, part in self.frame.groupby(PAIR, sort=False):
             named = dict(zip(PAIR, pair, strict=True))
-            passes = self.passes[(self.passes[PAIR] == pair).all(axis=1) & self.passes.selected]
+            own = (self.passes.model == pair[0]) & (self.passes.dataset == pair[1])
+            passes = self.passes[own & self.passes.selected]
             here = passes[passes.split == "evaluation"]
             tokens = estimators.answer_tokens(part, **self.reading)
             found["running_mean"].append(estimators.running_mean_curves(part, **self.reading).assign(**named))

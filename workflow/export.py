@@ -90,7 +90,7 @@ def results(nb, files: dict[str, bytes]) -> str:
     """A document that sets every table and figure, a page each, in the order of the paper: pdflatex results.tex, in
     the folder itself."""
     given = nb.metadata.get("papermill", {}).get("parameters", {})
-    title = escape(f"{given.get('run', 'lab')}: {given.get('title') or 'tables and figures'}")
+    title = escape(given.get("title") or "Tables and figures")
     lines = [HEAD + (r"\input{numbers}" if "numbers.tex" in files else ""), rf"\section*{{{title}}}", quoted(files)]
     for name, (short, long) in CAPTIONS.items():
         kind, body = ("table", rf"\input{{{name}}}") if f"{name}.tex" in files else ("figure", _picture(name))
@@ -141,8 +141,7 @@ class PaperExporter(Exporter):
 
 
 def export(notebook: Path, folder: Path) -> list[str]:
-    """Write all files of an executed notebook to a folder, each whole or not at all; their names. A results.pdf of
-    earlier tables goes."""
+    """Write all files of an executed notebook to a folder, each whole or not at all; their names."""
     text, resources = PaperExporter().from_filename(str(notebook))
     files = {**resources["outputs"], "results.tex": text.encode()}
     folder.mkdir(parents=True, exist_ok=True)
@@ -151,5 +150,4 @@ def export(notebook: Path, folder: Path) -> list[str]:
             (Path(scratch) / name).write_bytes(content)
         for name in files:
             os.replace(Path(scratch) / name, folder / name)
-    (folder / "results.pdf").unlink(missing_ok=True)
     return sorted(files)

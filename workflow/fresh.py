@@ -218,6 +218,9 @@ def retire(job: Job, record: dict | None, shards: bool = False) -> None:
     paths = [path for path in paths if (ROOT / path).exists()]
     if not paths:
         return
+    if job.notebook.exports:  # typeset anew from what comes in their place
+        for name in ("results.pdf", "results.log"):
+            (ROOT / job.run.figures / name).unlink(missing_ok=True)
     stale = ROOT / job.run.folder / "stale" / (record["key"] if record else f"unfinished-{job.name}")
     while stale.exists():
         stale = stale.with_name(stale.name + "-again")

@@ -163,6 +163,9 @@ def main(argv: list[str]) -> int:
     except (UserError, words.WordError) as problem:
         print(f"run_all.sh: {problem}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # who listened has gone: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except Stopped as stopped:
         print("run_all.sh: stopped; the same command goes on from here", file=sys.stderr)
         return stopped.code

@@ -54,7 +54,7 @@ NOTEBOOKS = {
         "run = 'demo'\ntitle = ''",
         "from lib import ARTIFACTS\nfrom workflow.export import TARGETS",
         "text = (ARTIFACTS / run / 'confidence' / 'single_pass.parquet').read_text()",
-        "data = {'text/latex': text, 'application/pdf': 'UERG', 'image/png': 'UE5H'}",
+        "data = {'text/latex': text, 'application/pdf': 'UERG', 'image/png': 'UE5H', 'application/json': []}",
         "for name in TARGETS:\n    display(data, raw=True, metadata={'paper': name})",
     ),
 }
@@ -81,7 +81,8 @@ def write(path: Path, text: str) -> None:
 
 def build(root: Path) -> Path:
     """The small project: real runner and plumbing, real lib.params, three trivial notebooks and modules."""
-    for name in ("run_all.sh", "pyproject.toml", "requirements.lock", "lib/__init__.py", "lib/params.py"):
+    library = [f"lib/{name}.py" for name in ("__init__", "params", "cells")]
+    for name in ("run_all.sh", "pyproject.toml", "requirements.lock", *library):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, root / name)
     shutil.copytree(ROOT / "workflow", root / "workflow", ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,6 +1,7 @@
 """Export: exactly one file for each declared target, whatever else a notebook holds."""
 
 import base64
+import shutil
 import subprocess
 import sys
 
@@ -8,18 +9,20 @@ import nbformat
 import pytest
 from small_project import ROOT
 
-from workflow.export import TARGETS, ExportError, export, exported, preview
+from workflow.export import OF_PUBLISHED, TARGETS, ExportError, export, exported, results
+from workflow.typeset import typeset
 
 DATA = {
     "text/latex": "\\begin{tabular}{l}x\\end{tabular}",
     "application/pdf": base64.b64encode(b"%PDF").decode(),
     "image/png": base64.b64encode(b"\x89PNG").decode(),
+    "application/json": [],
 }
 
 
-def notebook(*targets, data=DATA):
+def notebook(*targets, data=DATA, run="demo"):
     """A notebook with one output per target; None stands for an output without one."""
-    nb = nbformat.v4.new_notebook()
+    nb = nbformat.v4.new_notebook(metadata={"papermill": {"parameters": {"run": run, "title": "100% <mine>"}}})
     for target in targets:
         metadata = {} if target is None else {"paper": target}
         output = nbformat.v4.new_output("display_data", data=data, metadata=metadata)
@@ -32,7 +35,8 @@ def test_one_file_for_each(tmp_path):
     path = tmp_path / "08_tables.ipynb"
     nbformat.write(notebook(None, *TARGETS), path)
     names = export(path, tmp_path / "figures")
-    wanted = {f"{name}.tex" for name in TARGETS if name[:3] == "tab"} | {"preview.tex"}
+    wanted = {f"{name}.tex" for name in TARGETS if name[:3] == "tab"}
+    wanted |= {"numbers.tex", "results.tex", "report.html"}
     wanted |= {f"{name}{suffix}" for name in TARGETS if name[:3] == "fig" for suffix in (".pdf", ".png")}
     assert set(names) == wanted == {path.name for path in (tmp_path / "figures").iterdir()}
     assert (tmp_path / "figures/tab_estimators.tex").read_text() == DATA["text/latex"]
@@ -45,7 +49,8 @@ def test_by_the_command_line_of_nbconvert(tmp_path):
     command = [sys.executable, "-m", "nbconvert", "--to", "workflow.export.PaperExporter", str(path)]
     done = subprocess.run([*command, "--output-dir", str(tmp_path / "out")], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert {path.stem for path in (tmp_path / "out").iterdir()} == {*TARGETS, "preview"}
+    assert {path.stem for path in (tmp_path / "out").iterdir()} == {
+        *(name for name in TARGETS if name[:3] != "rep"), "results", "report"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -71,6 +76,8 @@ def test_a_table_needs_latex_and_a_figure_both_forms():
         exported(notebook("tab_estimators", data={"text/html": "<table>"}))
     with pytest.raises(ExportError, match="'fig_main_analysis' has no application/pdf"):
         exported(notebook("fig_main_analysis", data={"image/png": DATA["image/png"]}))
+    with pytest.raises(ExportError, match="'rep_findings' has no application/json"):
+        exported(notebook("rep_findings", data={"text/html": "<table>"}))
 
 
 def test_nothing_is_written_when_something_is_wrong(tmp_path):
@@ -81,6 +88,44 @@ def test_nothing_is_written_when_something_is_wrong(tmp_path):
     assert not (tmp_path / "figures").exists()
 
 
-def test_preview_inputs_each_table_and_figure():
-    text = preview(exported(notebook(*TARGETS)))
-    assert all(text.count(f"{{{name}" if name[:3] == "tab" else f"{{{name}.pdf}}") for name in TARGETS)
+def test_the_papers_own_numbers_declare_no_figures():
+    files = exported(notebook(*OF_PUBLISHED, run="published"))
+    assert {name.split(".")[0][:3] for name in files} == {"tab", "num"} and len(files) == 13
+    with pytest.raises(ExportError, match="unknown target 'fig_main_analysis'"):
+        exported(notebook(*OF_PUBLISHED, "fig_main_analysis", run="published"))
+    with pytest.raises(ExportError, match="no output has the target tab_estimators"):
+        exported(notebook(*OF_PUBLISHED[1:], run="published"))
+
+
+def test_results_set_each_table_and_figure_once():
+    nb = notebook(*TARGETS)
+    text = results(nb, exported(nb))
+    for name in TARGETS:
+        assert text.count(f"{{{name}}}" if name[:3] in ("tab", "num") else f"{{{name}.pdf}}") == (name[:3] != "rep")
+    assert r"100\% \textless{}mine\textgreater{}" in text
+
+
+# ---- the document
+
+
+DOCUMENT = r"\documentclass{article}\pdfinfoomitdate=1 \pdftrailerid{}\begin{document}%s\end{document}"
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_typeset(tmp_path):
+    (tmp_path / "results.tex").write_text(DOCUMENT % r"x \undefined")
+    assert "pdflatex failed" in typeset(tmp_path) and "undefined" in (tmp_path / "results.log").read_text()
+    (tmp_path / "results.tex").write_text(DOCUMENT % "x")
+    assert typeset(tmp_path) == "" and {p.name for p in tmp_path.iterdir()} == {"results.tex", "results.pdf"}
+    first = (tmp_path / "results.pdf").read_bytes()
+    assert typeset(tmp_path) == "" and (tmp_path / "results.pdf").read_bytes() == first
+    (tmp_path / "results.pdf").unlink()
+    assert typeset(tmp_path) == "" and (tmp_path / "results.pdf").read_bytes() == first, "the same bytes again"
+
+
+def test_without_latex_the_run_says_so_and_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert typeset(tmp_path) == "", "nothing to set"
+    (tmp_path / "results.tex").write_text("x")
+    said = typeset(tmp_path)
+    assert "no pdflatex" in said and len(said.splitlines()) == 1

@@ -40,7 +40,7 @@ def test_what_the_user_sees(finished):
     assert lines[0].startswith("demo: 3 of 3 jobs to do")
     assert [line.split()[1] for line in lines if line.startswith("[")] == ["01_generate", "02_single_pass", "08_tables"]
     assert any("shard 1/1: done" in line for line in lines)
-    assert lines[-2].startswith("demo: 3 made, 0 kept")
+    assert lines[-3].startswith("demo: 3 made, 0 kept") and "figures/demo/report.html" in lines[-2]
     assert "figures/demo/" in lines[-1] and "artifacts/demo/notebooks/" in lines[-1]
     assert "TCP" not in finished.text + finished.read("artifacts/demo/snakemake.log")
 
@@ -63,8 +63,9 @@ def test_executed_notebooks_and_exports_are_there(finished):
     assert names == {JOB, "02_single_pass", "08_tables"}
     executed = json.loads(finished.read(f"artifacts/demo/notebooks/{JOB}.ipynb"))
     assert str(finished.root) not in json.dumps(executed["metadata"])
-    files = sum(1 if target.startswith("tab_") else 2 for target in TARGETS)
-    assert len(list((finished.root / "figures/demo").iterdir())) == files + 1  # and preview.tex
+    made = {path.name for path in (finished.root / "figures/demo").iterdir()} - {"results.pdf", "results.log"}
+    files = sum({"tab": 1, "fig": 2, "num": 1, "rep": 0}[target[:3]] for target in TARGETS)
+    assert len(made) == files + 2 and {"results.tex", "report.html"} <= made
 
 
 def kept(project: Project, count: int = 3) -> None:
@@ -112,7 +113,7 @@ def test_replay_gives_the_same_tables(finished, tmp_path):
     os.rename(project.root / "artifacts/demo", project.root / "artifacts/shipped/demo")
     code, text = project.run("replay")
     assert code == 0 and "replay: 2 made, 0 kept" in text
-    for path in (finished.root / "figures/demo").iterdir():
+    for path in (finished.root / "figures/demo").glob("tab_*"):
         assert path.read_bytes() == (project.root / "figures/replay" / path.name).read_bytes()
 
 
@@ -166,7 +167,7 @@ def test_a_missing_target_is_one_line_and_the_rest_is_kept(finished, tmp_path):
     project.replace("notebooks/08_tables.ipynb", "in TARGETS", "in TARGETS[1:]")
     code, text = project.run()
     assert code == 2
-    assert text.strip().splitlines()[-1] == "run_all.sh: no output has the target tab_result_estimation"
+    assert text.strip().splitlines()[-1] == "run_all.sh: no output has the target tab_estimators"
     assert not list((project.root / "figures/demo").iterdir())
     project.replace("notebooks/08_tables.ipynb", "in TARGETS[1:]", "in TARGETS")
     code, text = project.run()
@@ -302,3 +303,16 @@ def test_a_kernel_left_behind_is_killed_before_its_job_starts_again(inside):
         assert other.poll() is None
     other.kill()
     other.wait()
+
+
+def test_a_listener_who_leaves_gets_no_traceback(tmp_path):
+    """As `./run_all.sh | head -1` does."""
+    project = Project(build(tmp_path / "a project"))
+    process = subprocess.Popen([sys.executable, "-m", "workflow.run"], cwd=project.root, text=True,
+                               env=project.environment(PYTHONPATH=str(project.root)),
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    process.stdout.readline()
+    process.stdout.close()
+    said = process.stderr.read()
+    assert process.wait(60) == 141 and said == ""
+    assert project.run()[0] == 0, "and the same command goes on"

@@ -1,0 +1,66 @@
+"""The ablations: boxed answers, arms, summaries, and what a pass costs."""
+
+import pandas as pd
+import pytest
+
+from lib import SHIPPED, ablation, dropout, params, store
+
+DEMO = params.load_profile("demo")
+
+
+@pytest.mark.parametrize("text, number", [
+    (r"so \boxed{42}", "42"),
+    (r"\boxed{1} then \boxed{ 1,234 }.", "1234"),
+    (r"$\boxed{\$18}$", "18"),
+    (r"\boxed{\text{18}}", "18"),
+    (r"\boxed {-3.50}", "-3.5"),
+    (r"\boxed{x}", None),
+    (r"\boxed{}", None),
+    (r"boxed{3}", None),
+    ("#### 7", None),
+])  # fmt: skip
+def test_boxed(text, number):
+    assert ablation.boxed(text) == number
+
+
+def responses(**rows):
+    frame = pd.DataFrame({"answer": rows["answer"], "text": rows["text"]})
+    fixed = {"model": "m", "dataset": "d", "split": "evaluation", "finish_reason": "stop", "reference": "7"}
+    return frame.assign(example_id=[f"e{i}" for i in range(len(frame))], **fixed)
+
+
+def test_summary_by_hand():
+    ours = responses(answer=["7", None, None, "8"], text=["#### 7", r"\boxed{7}", r"\boxed{6}", r"#### 8 \boxed{7}"])
+    other = responses(answer=["7", "7", None, "7"], text=["#### 7"] * 4)
+    found = ablation.summary(ablation.arms(ours, other, demonstration=True)).set_index("demonstration")
+    assert found.profile.to_dict() == {True: True, False: False} and (found["rows"] == 4).all()
+    assert found.loc[True, ["accuracy", "extracted", "accuracy_boxed"]].tolist() == [0.25, 0.5, 0.5]
+    assert found.loc[False, ["accuracy", "extracted"]].tolist() == [0.75, 0.75]
+
+
+def test_the_same_evaluation_questions_are_asked_again():
+    frame = store.read(store.locate("shipped", "generations", "tiny-llama__demo-easy"))
+    rows = ablation.chosen(frame, 5)
+    assert len(rows) == 5 and set(rows.split) == {"evaluation"}
+    assert [e.example_id for e in ablation.examples(rows)] == rows.example_id.tolist()
+    assert [e.reference for e in ablation.examples(rows)] == rows.reference.tolist()
+
+
+def test_operations_are_counted_and_grow_with_the_passes(lm):
+    frame = store.read(store.locate("shipped", "generations", f"{lm.name}__demo-easy")).head(1)
+    found = dropout.operations(lm, frame, dropout.Settings(), 0.1, passes=(1, 3))
+    assert found["3"] == 3 * found["1"] > 1e6
+    costs = ablation.costs([{"pair": ["m", "d"], "operations": found}])
+    assert costs.passes.tolist() == [1, 3] and costs.operations.tolist() == list(found.values())
+
+
+@pytest.mark.parametrize("pair", store.pairs(DEMO.models, DEMO.datasets))
+def test_the_shipped_ablations(pair):
+    path = SHIPPED / "ablation" / f"{pair}.parquet"
+    frame = store.read(path)
+    assert frame.groupby(["demonstration", "profile"]).size().to_dict() == {
+        (False, True): DEMO.ablation_rows, (True, False): DEMO.ablation_rows}  # fmt: skip
+    generated = store.read(SHIPPED / "generations" / f"{pair}.parquet").set_index("example_id").text
+    ours = frame[frame.profile]
+    assert ours.text.tolist() == generated[ours.example_id].tolist()
+    assert set(store.manifest(path)["operations"]) == {"1", "2", "4", "8"}

@@ -1,0 +1,250 @@
+"""The findings: exact counts on the paper's own numbers, and that each turns when its rows do."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib import claims, comparison, evidence, params
+
+# Counted by hand from the printed tables (DESIGN's list of exceptions among them).
+ON_PAPER = {
+    "SeqAvgBelowAnswer": (True, "15 of 15 pairs"),
+    "SeqJointBelowAnswer": (False, "13 of 15 pairs"),  # Llama-3.1-8B and Qwen3-8B-Thinking on SVAMP
+    "SeqAnsOverlap": (True, "6 of 15 pairs"),
+    "JointBelowAvg": (True, "11 of 15 pairs"),
+    "JointBelowAvgHard": (True, "5 of 5 models"),
+    "SeqBelowMultiPass": (True, "8 of 15 pairs"),
+    "BaldBelowPTrue": (True, "10 of 15 pairs"),
+    "BaldBelowPTrueHard": (True, "5 of 5 models"),
+    "RateMatters": (True, "15 of 15 pairs"),
+    "HardRateHigher": (True, "4 of 5 models"),
+    "RatesHold": (True, "14 of 15 pairs"),
+    "PTrueBelowAnsAvg": (True, "12 of 15 pairs"),
+    "InSituMatches": (True, "10 of 15 pairs"),
+    "InSituBelowAnsAvg": (True, "14 of 15 pairs"),
+    "TokenReduction": (True, "88% on average, 15 of 15 pairs"),
+    "IsotonicReduces": (True, "82 of 90 cells"),
+    "PlattReduces": (True, "45 of 45 cells"),
+    "IsotonicBelowTemperature": (True, "29 of 30 cells"),
+    "PlattBelowIsotonic": (True, "9 of 15 pairs"),
+    "EasyToHard": (True, "4 of 4 arrows"),
+    "HardToEasy": (True, "3 of 4 arrows"),
+    "ModelsOnHard": (True, "4 of 4 arrows"),
+    "ModelsOnEasy": (True, "2 of 4 arrows"),
+    "EceStable": (True, "24 of 24 cells"),
+    "MceGrows": (True, "23 of 24 cells"),
+    "BrierStays": (True, "24 of 24 cells"),
+}
+DEMO = params.load_profile("demo")
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return evidence.published()
+
+
+@pytest.fixture(scope="module")
+def on_paper(paper):
+    return claims.verdicts(paper)
+
+
+@pytest.fixture(scope="module")
+def signals():
+    reading = {name: getattr(DEMO, name)
+               for name in ("grader", "missing", "token_source", "include_eos", "include_thinking")}  # fmt: skip
+    return evidence.Signals.of("shipped", DEMO.models, DEMO.datasets, reading=reading)
+
+
+@pytest.fixture(scope="module")
+def demo(signals):
+    return evidence.of_run("shipped", signals, "demo models", DEMO.models, DEMO.datasets,
+                           transfer_models=DEMO.transfer_models, transfer_datasets=DEMO.transfer_datasets)  # fmt: skip
+
+
+def test_every_finding_on_the_papers_numbers(on_paper):
+    assert {name: (v.held, v.said) for name, v in on_paper.items() if v.held is not None} == ON_PAPER
+    unsaid = {name for name, v in on_paper.items() if v.held is None}
+    assert unsaid == set(on_paper) - set(ON_PAPER)
+    for name in unsaid:  # and only for want of numbers: the paper prints pictures and words there
+        assert set(on_paper[name].claim.needs) & {"running_mean", "answers", "entropies", "top_tokens", "learning",
+                                                  "ablation", "cost"}  # fmt: skip
+
+
+def cases(verdict, agree):
+    rows = verdict.rows[verdict.rows.agrees == agree]
+    return set(zip(rows.model, rows.dataset, strict=True))
+
+
+def test_the_exceptions_come_out_by_themselves(paper, on_paper):
+    svamp = {("Llama-3.1-8B", "SVAMP"), ("Qwen3-8B-Thinking", "SVAMP")}
+    assert cases(on_paper["SeqJointBelowAnswer"], False) == svamp
+    worse = on_paper["IsotonicReduces"].rows.query("not agrees")
+    assert len(worse) == 8 and worse.relative.min() == pytest.approx(-0.39)
+    worst = worse.loc[worse.relative.idxmin()]
+    assert (worst.model, worst.dataset, worst.estimator) == ("Llama-3.2-3B", "GSM8K", "p_true")
+    apart = on_paper["InSituMatches"].rows.query("model == 'Llama-3.2-3B' and dataset == 'GSMHard'").iloc[0]
+    assert (apart.p_true_insitu, apart.p_true, apart.agrees) == (0.481, 0.251, False)
+    assert on_paper["TokenReduction"].rows.value.mean() == pytest.approx(88.08, abs=0.005)
+    assert paper.hard == "GSMHard"
+
+
+def test_every_finding_is_judged_on_a_run(demo):
+    found = claims.verdicts(demo)
+    assert all(v.held is not None for v in found.values()), [n for n, v in found.items() if v.held is None]
+    assert demo.hard == "demo-hard" and set(demo.frames) >= set(evidence.published().frames) - {"inference_settings"}
+
+
+def swapped(e, table, one, other):
+    """The evidence with two estimators' names exchanged in one frame."""
+    frame = e.frames[table]
+    names = frame.estimator.replace({one: other, other: one})
+    return replace(e, frames={**e.frames, table: frame.assign(estimator=names)})
+
+
+@pytest.mark.parametrize("name, table, one, other", [
+    ("SeqAvgBelowAnswer", "result_estimation", "seq_avg", "ans_avg"),
+    ("BaldBelowPTrue", "result_estimation", "c_bald", "p_true"),
+    ("BaldBelowPTrueHard", "result_estimation", "c_bald", "p_true"),
+    ("JointBelowAvg", "result_estimation", "seq_joint", "seq_avg"),
+    ("PTrueBelowAnsAvg", "result_estimation", "p_true", "ans_avg"),
+    ("InSituMatches", "insitu_ptrue", "p_true_insitu", "p_true"),
+    ("InSituBelowAnsAvg", "insitu_ptrue", "p_true_insitu", "ans_avg"),
+])  # fmt: skip
+def test_a_comparison_turns_with_its_sides(paper, on_paper, name, table, one, other):
+    assert on_paper[name].held
+    turned = claims.judge(next(c for c in claims.CLAIMS if c.name == name), swapped(paper, table, one, other))
+    assert turned.held is False and turned.rows.agrees.sum() < len(turned.rows)
+
+
+def changed(e, table, change):
+    return claims.verdicts(replace(e, frames={**e.frames, table: change(e.frames[table].copy())}))
+
+
+def negated(frame):
+    return frame.assign(value=-frame.value.astype(float))
+
+
+def test_the_others_turn_too(paper, demo):
+    shrunk = changed(paper, "result_isotonic", lambda f: f.assign(relative=-f.relative))
+    assert shrunk["IsotonicReduces"].held is False
+    worse = changed(paper, "result_calibration", lambda f: f.assign(relative=-f.relative))
+    assert worse["PlattReduces"].held is False
+    moved = changed(paper, "calibration_transfer_summary", negated)
+    assert [moved[n].held for n in ("EasyToHard", "HardToEasy", "ModelsOnHard")] == [False] * 3
+    flat = changed(paper, "dropout_grid_search", lambda f: f.assign(value=0.1))
+    assert not flat["RateMatters"].held and not flat["HardRateHigher"].held
+    bins = changed(paper, "bin_ablation", lambda f: f.assign(value=f.value * (40 - f.bins.astype(float))))
+    assert not bins["EceStable"].held and not bins["MceGrows"].held and not bins["BrierStays"].held
+    few = changed(paper, "insitu_ptrue", lambda f: f.assign(value=f.value.where(f.metric == "ece", 10)))
+    assert not few["TokenReduction"].held and few["TokenReduction"].said.startswith("10%")
+    wide = changed(paper, "result_estimation_full", lambda f: f.assign(low=0.0, high=1.0))
+    assert wide["SeqAnsOverlap"].held is False and wide["SeqAnsOverlap"].said == "15 of 15 pairs"
+
+
+def test_the_pictures_are_judged_by_their_curves(demo):
+    swapped_sides = changed(demo, "running_mean", lambda f: f.assign(correct=~f.correct.astype(bool)))
+    assert claims.verdicts(demo)["MeansPartLater"].held and swapped_sides["MeansPartLater"].held is False
+    apart = changed(demo, "running_mean", lambda f: f.assign(**{"mean": f["mean"] + f.correct * 0.5}))
+    assert apart["MeansOverlapFirst"].held is False
+    settled = changed(demo, "entropies", lambda f: f.assign(**{"mean": 0.5}))
+    assert settled["PredictiveSettles"].held and settled["ConditionalStays"].held
+    rising = changed(demo, "entropies", lambda f: f.assign(**{"mean": f.passes.astype(float)}))
+    assert not rising["PredictiveSettles"].held and not rising["ConditionalStays"].held
+    unsure = changed(demo, "answers", lambda f: f.assign(median=np.log(0.5)))
+    assert not unsure["AnswersSaturate"].held
+    frozen = changed(demo, "top_tokens", lambda f: f.assign(bald=0.0))
+    assert not frozen["TopTokenUnchanged"].held
+    square = changed(demo, "cost", lambda f: f.assign(operations=f.operations * f.passes))
+    assert claims.verdicts(demo)["CostLinear"].held and not square["CostLinear"].held
+    slow = changed(demo, "learning", lambda f: f.assign(**{"mean": f["mean"].where(f.n.isna() | (f.n > 100), 0.9)}))
+    assert not slow["FiftySuffice"].held
+
+
+def test_what_needs_rows_that_are_not_there_says_nothing(demo):
+    poorer = replace(demo, frames={name: frame for name, frame in demo.frames.items() if name != "ablation"})
+    assert claims.verdicts(poorer)["DemonstrationAccuracy"].held is None
+    empty = replace(demo, frames={**demo.frames, "ablation": demo.frames["ablation"].head(0)})
+    assert claims.verdicts(empty)["BoxedFormat"].held is None
+
+
+def test_macros(on_paper):
+    text = claims.macros(on_paper)
+    found = dict(re.findall(r"\\newcommand\{\\([A-Za-z]+)\}\{(.*)\}", text))
+    assert set(found) == set(ON_PAPER)
+    assert found["TokenReduction"] == r"88\%" and found["PlattBelowIsotonic"] == "9 of 15"
+    assert len({claim.name for claim in claims.CLAIMS}) == len(claims.CLAIMS)
+
+
+# ---- numbers beside the paper's
+
+
+def as_the_papers(paper, **values):
+    """The paper's evidence as a run of its own models would have it."""
+    settings = [type(spec)(**vars(spec) | {"source": comparison.SOURCES[spec.label]}) for spec in paper.settings]
+    return replace(paper, settings=settings, **values)
+
+
+def test_the_paper_lies_inside_its_own_intervals(paper):
+    found = comparison.beside(as_the_papers(paper), paper).records
+    assert set(found.verdict) == {"inside", "no interval printed"} and found.difference.abs().max() == 0
+    assert len(found) > 1300 and (found.verdict == "inside").sum() == 195 + 285 + 30 + 90 + 90 + 90
+
+
+def test_a_number_outside_its_interval_is_said_so(paper):
+    table = paper.frames["result_estimation_full"].copy()
+    row = table[(table.model == "Llama-3.1-8B") & (table.dataset == "GSM8K") & (table.estimator == "seq_avg")
+                & (table.metric == "ece")].index[0]  # fmt: skip
+    for beyond, verdict in ((0.0004, "inside"), (0.002, "outside")):  # printed with three decimals
+        table.loc[row, "value"] = table.loc[row, "high"] + beyond
+        run = as_the_papers(paper, frames={**paper.frames, "result_estimation_full": table})
+        found = comparison.beside(run, paper).records.query("table == 'tab_result_estimation_full'")
+        assert (found.verdict == "outside").sum() == (verdict == "outside")
+
+
+def test_other_models_are_compared_with_nothing(paper, demo):
+    found = comparison.beside(demo, paper).records
+    assert set(found.verdict) == {"not comparable: another model"} and found.value_paper.isna().all()
+    alike = replace(paper, settings=[type(s)(**vars(s) | {"source": "weights/random"}) for s in paper.settings])
+    found = comparison.beside(alike, paper).records
+    found = found[~found.table.str.contains("transfer")]  # whose models the paper calls by their family
+    assert set(found.verdict) == {"not comparable: another model"}, "the label alone makes no model the paper's"
+
+
+def test_another_model_beside_the_papers(paper):
+    """A sixth model's numbers stand beside nothing, the others' beside the paper's."""
+    more = {}
+    for name, frame in paper.frames.items():
+        sixth = frame[frame.model == frame.model.iloc[0]].assign(model="Mine")
+        more[name] = pd.concat([frame, sixth], ignore_index=True)
+    run = as_the_papers(paper)
+    spec = type(run.settings[0])(**vars(run.settings[0]) | {"label": "Mine", "source": "me/mine"})
+    run = replace(run, frames=more, models={**paper.models, "Mine": "Mine"}, settings=[*run.settings, spec])
+    found = comparison.beside(run, paper).records
+    assert set(found[found.model == "Mine"].verdict) == {"not comparable: another model"}
+    assert "not comparable: another model" not in set(found[found.model != "Mine"].verdict)
+
+
+# ---- sensitivity
+
+
+def test_sensitivity(demo, signals, monkeypatch):
+    found = comparison.sensitivity(demo, signals, variants=[("closed", "left"), ("grader", "numeric")])
+    assert set(found.records.choice) == {"closed: left"}, "the run's own choice is no variant"
+    assert "SeqAnsOverlap" not in set(found.records.name), "intervals are not made anew"
+    assert {"BaldBelowPTrue", "EasyToHard", "MeansPartLater"} <= set(found.records.name)
+    turned = replace(demo, frames={**demo.frames, "dropout_grid_search":
+                                   demo.frames["dropout_grid_search"].assign(value=0.1)})  # fmt: skip
+    found = comparison.sensitivity(turned, signals, variants=[("closed", "left")])
+    assert "RateMatters" in set(found.records[found.records.flips].name) and len(found.shown) >= 1
+
+
+def test_listings_hold_records_and_show_a_table(paper, on_paper):
+    bundle = comparison.findings(on_paper)._repr_mimebundle_()
+    assert "<table" in bundle["text/html"] and len(bundle["application/json"]) == len(claims.CLAIMS)
+    first = bundle["application/json"][0]
+    assert first["paper"] == "holds" and len(first["paper_rows"]["data"]) == 15 and "here" not in first
+    bundle = comparison.beside(as_the_papers(paper), paper)._repr_mimebundle_()
+    assert None in {one["low"] for one in bundle["application/json"]}, "what is missing is null, never NaN"
