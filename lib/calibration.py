@@ -5,6 +5,7 @@ trailing underscore. Each takes a weight per row. Rows of one class only (so any
 shape: the prediction is then the constant (n_right + 1) / (n + 2), kept in `constant_`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -174,3 +175,35 @@ class Platt(_Calibrator):
 
     def _predict(self, score: Any) -> np.ndarray:
         return expit(np.asarray(score, dtype=float) * float(self.a_ or 0) + float(self.b_ or 0))
+
+
+# ---- the methods, declared once: tables, figures and experiments derive from here
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to calibrate. `takes` maps what it is fitted on (`confidence` (n,), `margin` (n,), the `answers`' tokens)
+    to the class that does it; one that takes confidence is fitted for every estimator."""
+
+    name: str  # in the column `method`
+    label: str  # in tables
+    takes: Mapping[str, type[_Calibrator]]
+
+    @property
+    def of_answers(self) -> str:
+        """What the method is fitted on for the answer's tokens: they themselves, or their confidence."""
+        return "answers" if "answers" in self.takes else "confidence"
+
+    def make(self, kind: str, joint: bool = False) -> _Calibrator:
+        return self.takes[kind](joint) if self.takes[kind] is Temperature else self.takes[kind]()
+
+    @property
+    def plain(self) -> str:
+        """Its name where only answer tokens are calibrated: isotonic, temperature."""
+        return self.takes[self.of_answers].__name__.lower()
+
+
+METHODS = {method.name: method for method in (
+    Method("isotonic", "Isotonic", {"confidence": Isotonic}),
+    Method("platt", "Platt", {"answers": Temperature, "margin": Platt}),  # the paper prints both under Platt
+)}  # fmt: skip

@@ -1,5 +1,6 @@
 """`fig:calibration_analysis`, and the heat map of transfer. Formatting only."""
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,14 +9,19 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from lib.calibration import METHODS
 from lib.canvas import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, style
 
-# of the answer's tokens: name, colour, line, marker, hatching
-METHODS: dict[str, tuple[str, Any, Any, str, str]] = {
-    "": ("raw", GREY, ":", "x", ""),
-    "isotonic": ("isotonic", BLUE, "-", "o", ""),
-    "platt": ("temperature", ORANGE, "--", "s", "////"),
-}
+# by turns: colour, line, marker, hatching
+STYLES = (BLUE, "-", "o", ""), (ORANGE, "--", "s", "////"), ("0.3", "-.", "^", "...."), ("black", ":", "D", "xxxx")
+
+
+def looks() -> dict[str, tuple[str, Any, Any, str, str]]:
+    """Name and look of the raw score ("") and of every method."""
+    named = zip(METHODS.values(), itertools.cycle(STYLES))
+    return {"": ("raw", GREY, ":", "x", "")} | {method.name: (method.plain, *style) for method, style in named}
+
+
 MARKERS = "o^DvPsX*"
 
 
@@ -23,7 +29,7 @@ def _reliability(ax: Axes, below: Axes, panel: Mapping[str, pd.DataFrame]) -> No
     """Accuracy against mean confidence of the bins that hold rows, and below how many rows each holds."""
     ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=0)
     for side, (method, bins) in zip((-0.5, 0.5), panel.items(), strict=True):
-        _, colour, line, marker, hatch = METHODS[method]
+        _, colour, line, marker, hatch = looks()[method]
         ax.plot(bins["confidence"], bins["accuracy"], line, marker=marker, color=colour, markersize=3.5, linewidth=1)
         width = (bins["upper"] - bins["lower"]) * 0.42
         look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.4}
@@ -45,7 +51,7 @@ def _sizes(ax: Axes, bands: pd.DataFrame, datasets: Mapping[str, str]) -> None:
     """ECE against the number of calibration rows: colour and line tell the method, markers the dataset."""
     markers = {name: MARKERS[i % len(MARKERS)] for i, name in enumerate(datasets)}
     for (dataset, method), part in bands[bands["method"] != ""].groupby(["dataset", "method"], sort=False):
-        _, colour, line, _, _ = METHODS[method]
+        _, colour, line, _, _ = looks()[method]
         marker, part = markers[dataset], part.sort_values("n")
         ax.plot(part["n"], part["mean"], line, marker=marker, color=colour, markersize=3.5, linewidth=1)
         ax.fill_between(part["n"], part["low"], part["high"], color=colour, alpha=0.1, linewidth=0)
@@ -61,8 +67,8 @@ def _sizes(ax: Axes, bands: pd.DataFrame, datasets: Mapping[str, str]) -> None:
 def _legend(canvas: Canvas, title: str) -> None:
     """What colours and lines mean, once for all panels, and the title over them."""
     methods = [Line2D([], [], color=colour, linestyle=line, marker=marker, markersize=3.5, linewidth=1, label=name)
-               for name, colour, line, marker, _ in METHODS.values()]  # fmt: skip
-    canvas.legend(handles=methods, loc="outside lower center", ncols=3, handlelength=2.4)
+               for name, colour, line, marker, _ in looks().values()]  # fmt: skip
+    canvas.legend(handles=methods, loc="outside lower center", ncols=1 + len(METHODS), handlelength=2.4)
     canvas.suptitle(title, x=0.02, ha="left", size=7.5, parse_math=False)
 
 
@@ -81,7 +87,7 @@ def calibration_analysis(
         canvas = Canvas(figsize=(WIDTH, 2.9 if bands is None else 4.6), layout="constrained")
         heights = [1.5, 0.5] if bands is None else [1.5, 0.5, 1.6]
         axes = canvas.subplot_mosaic("ab;xy" + ";cc" * (bands is not None), height_ratios=heights)
-        for method, letter, below in zip(list(METHODS)[1:], "ab", "xy", strict=True):
+        for method, letter, below in zip(METHODS, "ab", "xy", strict=False):  # the paper shows two
             _reliability(axes[letter], axes[below], {"": bins[""], method: bins[method]})
             axes[letter].set_title(f"({letter}) {where}", parse_math=False)
         axes["a"].set_ylabel("accuracy")
@@ -103,12 +109,11 @@ def sample_efficiency(bands: pd.DataFrame, datasets: Mapping[str, str], title: s
 
 def sampling_curves(bands: pd.DataFrame, method: str, title: str = "") -> Figure:
     """Mean ECE of one method on one dataset against the number of calibration rows, by way of sampling."""
-    looks = ((BLUE, "-", "o"), (ORANGE, "--", "s"), ("0.3", ":", "^"))
     with style():
         canvas = Canvas(figsize=(WIDTH, 2.2), layout="constrained")
         ax = canvas.subplots()
         ways = bands[bands["method"] == method].groupby("sampling", sort=False)
-        for (way, part), (colour, line, marker) in zip(ways, looks, strict=False):
+        for (way, part), (colour, line, marker, _) in zip(ways, STYLES, strict=False):
             part = part.sort_values("n")
             ax.plot(part["n"], part["mean"], line, marker=marker, color=colour, markersize=3.5, linewidth=1, label=way)
         _log_axis(ax, bands["n"].max())
@@ -125,8 +130,8 @@ def transfer_map(results: pd.DataFrame, pairs: Mapping[tuple[str, str], str]) ->
     n, reach = len(pairs), max(float(change.abs().max()), 0.01)
     with style():
         canvas = Canvas(figsize=(1.6 * WIDTH, 1.4 + 0.4 * n), layout="constrained")
-        axes = canvas.subplots(2, sharex=True)
-        for ax, (method, look) in zip(axes, list(METHODS.items())[1:], strict=True):
+        axes = np.atleast_1d(canvas.subplots(len(METHODS), sharex=True))
+        for ax, (method, look) in zip(axes, list(looks().items())[1:], strict=True):
             grid = np.array([[change.get((method, *s, *t), np.nan) for t in pairs] for s in pairs], dtype=float)
             image = ax.imshow(grid, aspect="auto", cmap="RdBu_r", vmin=-reach, vmax=reach)
             for (i, j), value in np.ndenumerate(grid) if n <= 8 else ():
@@ -137,7 +142,7 @@ def transfer_map(results: pd.DataFrame, pairs: Mapping[tuple[str, str], str]) ->
             names = [f"{label}  {i}" for i, label in enumerate(pairs.values(), 1)]
             ax.set_yticks(range(n), names, parse_math=False)
             ax.set(ylabel="fitted on", title=look[0])
-        axes[1].set_xticks(range(n), [str(i) for i in range(1, n + 1)])
-        axes[1].set_xlabel("applied to")
+        axes[-1].set_xticks(range(n), [str(i) for i in range(1, n + 1)])
+        axes[-1].set_xlabel("applied to")
         canvas.colorbar(image, ax=axes, label="change of ECE", location="top", aspect=40)
     return Figure(canvas)

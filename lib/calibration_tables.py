@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from lib.calibration import METHODS
 from lib.cells import Cell, Row, Rule, Stack, Table, escape
 from lib.estimators import Estimator, in_columns
 from lib.layout import DASH, DATASET, MODEL, Labels, Values, by_pair, labels_of, ruled, short, stack, stand_behind
@@ -122,17 +123,15 @@ def calibration_transfer_full(
         return [values.cell(*key, bold=target == source) for target, key in keys]
 
     blocks: list[list[Row | Rule]] = [[[Cell("Uncalibrated"), DASH, *cells("", ("", ""))]]]
-    for method, name in TRANSFERRED.items():
-        blocks.append(stand_behind(name, [[Cell(label), *cells(method, source)] for source, label in pairs.items()]))
+    for method, how in METHODS.items():
+        rows: list[Row | Rule] = [[Cell(label), *cells(method, source)] for source, label in pairs.items()]
+        blocks.append(stand_behind(how.label, rows))
     starts = range(3, 3 + 3 * len(pairs), 3)
     corner = [Cell("Calibration", rows=2), Cell("Source \\ Target", latex=r"Source $\backslash$ Target", rows=2)]
     top: Row = [*corner, *(Cell(label, columns=3) for label in pairs.values())]
     below: Row = [None, None, *(Cell(METRICS[metric].label) for _ in pairs for metric in metrics)]
     head: list[Row | Rule] = [top, Rule(tuple((start, start + 2) for start in starts)), below]
     return Table(" ".join(["ll", *["ccc"] * len(pairs)]), head, ruled(blocks, Rule()), values.notes(notes))
-
-
-TRANSFERRED = {"isotonic": "Isotonic", "platt": "Platt"}
 
 
 def calibration_transfer_summary(
@@ -149,7 +148,7 @@ def calibration_transfer_summary(
     def row(source: tuple, target: tuple) -> Row:
         one, other = (f"{models[m]}: {sets[d]}" for m, d in (source, target))
         cells: Row = [Cell(f"{one} \u2192 {other}", latex=rf"{escape(one)} $\rightarrow$ {escape(other)}")]
-        for method in TRANSFERRED:
+        for method in METHODS:
             cell = values.cell(*target, "", "delta_ece", method, *source, show=_signed)
             if cell is not DASH:
                 bold = cell.text[0] == "-" and target[1] == hard
@@ -159,9 +158,10 @@ def calibration_transfer_summary(
         return cells
 
     arrow = r"Calibration Source $\rightarrow$ Evaluation Target"
-    head: Row = [Cell("Calibration Source \u2192 Evaluation Target", latex=arrow), *map(Cell, TRANSFERRED.values())]
+    methods = [Cell(how.label) for how in METHODS.values()]
+    head: Row = [Cell("Calibration Source \u2192 Evaluation Target", latex=arrow), *methods]
     body = ruled([[row(*arrow) for arrow in block] for block in (across, between) if block], Rule())
-    return Table("lrr", [head], body, values.notes(notes))
+    return Table("l" + "r" * len(METHODS), [head], body, values.notes(notes))
 
 
 def hardest(results: pd.DataFrame) -> str:

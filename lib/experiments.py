@@ -8,7 +8,7 @@ import pandas as pd
 import sklearn
 from sklearn.feature_extraction.text import CountVectorizer
 
-from lib.calibration import Isotonic, Temperature
+from lib.calibration import METHODS
 from lib.fitting import Pair, Rows, Sets
 from lib.metrics import METRICS, ece
 from lib.temperatures import temperatures
@@ -78,14 +78,16 @@ def learning_curves(
                 for draw in range(draws if n < total else 1):
                     rows, weights = SAMPLING[way](old.correct, n, rng, wrong_share)
                     y = old.correct[rows]
-                    with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
-                        isotonic = Isotonic().fit(old.confidence[rows], y, weights)
-                        scores = {"isotonic": isotonic.predict(new.confidence)}
-                    one_class = isotonic.constant_ is not None
-                    scores["platt"] = scores["isotonic"] if one_class else grid.predict(rows, weights)
-                    for method, score in scores.items():
+                    one_class = bool(y.all() or not y.any())
+                    for name, method in METHODS.items():
+                        if method.of_answers == "answers" and not one_class:
+                            score = grid.predict(rows, weights)
+                        else:
+                            with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
+                                fitted = method.make(method.of_answers).fit(old.confidence[rows], y, weights)
+                                score = fitted.predict(new.confidence)
                         value = ece(score, new.correct, bins, closed)
-                        found.append((model, dataset, way, method, n, draw, value, one_class))
+                        found.append((model, dataset, way, name, n, draw, value, one_class))
     columns = ["model", "dataset", "sampling", "method", "n", "draw", "ece", "one_class"]
     return pd.DataFrame(found, columns=columns)
 
@@ -135,9 +137,8 @@ def transfer(
     """Isotonic and temperature of Ans Avg fitted on each pair, applied unchanged to each: model and dataset (the
     target), source_model, source_dataset ("" for the raw score), method, metric (ECE, MCE, Brier, delta_ece against
     the raw score on the same rows), value, n. `keep`: evaluation rows by (source, target) dataset; all by default."""
-    fitted = {pair: {"isotonic": Isotonic().fit(old.confidence, old.correct),
-                     "platt": Temperature(joint).fit(old.answers, old.correct)}
-              for pair, (old, _) in sets.items()}  # fmt: skip
+    fitted = {pair: {name: one.make(one.of_answers, joint).fit(getattr(old, one.of_answers), old.correct)
+                     for name, one in METHODS.items()} for pair, (old, _) in sets.items()}  # fmt: skip
     found: list[tuple] = []
 
     def measure(target: Pair, source: Pair, method: str, score: np.ndarray, mask: np.ndarray) -> None:
@@ -154,7 +155,7 @@ def transfer(
             if keep is not None:
                 mask = new.keys.example_id.isin(keep[source[1], target[1]]).to_numpy()
             for method, model in models.items() if mask.any() else ():
-                score = model.predict(new.confidence if method == "isotonic" else new.answers)
+                score = model.predict(getattr(new, METHODS[method].of_answers))
                 measure(target, source, method, score, mask)
     columns = ["model", "dataset", "source_model", "source_dataset", "method", "metric", "value", "n"]
     return pd.DataFrame(found, columns=columns)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.calibration import Answers, Isotonic, Platt, Temperature
+from lib.calibration import METHODS, Answers, Temperature
 from lib.estimators import KEYS, ans_avg, signals
 from lib.metrics import reliability_bins
 
@@ -46,18 +46,19 @@ def _fitted(pair: Pair, part: pd.DataFrame, sets: Sets, joint: bool) -> Iterator
         old, new = (group[group.split == split] for split in SPLITS)
         if old.empty or new.empty:
             continue
-        isotonic = Isotonic().fit(old.confidence, old.correct)
-        yield isotonic, new.assign(method="isotonic", confidence=isotonic.predict(new.confidence))
-        if "margin" in group and group.margin.notna().all():
-            platt = Platt().fit(old.margin, old.correct)
-            yield platt, new.assign(method="platt", confidence=platt.predict(new.margin))
-    if pair in sets:
-        old, new = sets[pair]
-        scaled = Temperature(joint).fit(old.answers, old.correct)
-        for name in ("ans_avg", "ans_joint"):
-            values = scaled.predict(new.answers, joint=name == "ans_joint")
-            rows = new.keys.assign(estimator=name, confidence=values, correct=new.correct, method="platt")
-            yield scaled, rows
+        for method in METHODS.values():
+            for kind in ("confidence", "margin"):
+                if kind in method.takes and kind in group and group[kind].notna().all():
+                    model = method.make(kind).fit(old[kind], old.correct)
+                    yield model, new.assign(method=method.name, confidence=model.predict(new[kind]))
+    for method in METHODS.values() if pair in sets else ():
+        if "answers" in method.takes:
+            old, new = sets[pair]
+            scaled = method.make("answers", joint).fit(old.answers, old.correct)
+            for name in ("ans_avg", "ans_joint"):
+                values = scaled.predict(new.answers, joint=name == "ans_joint")
+                rows = new.keys.assign(estimator=name, confidence=values, correct=new.correct, method=method.name)
+                yield scaled, rows
 
 
 def _learned(model: Any) -> tuple[dict[str, float | None], str]:
@@ -70,8 +71,8 @@ def _learned(model: Any) -> tuple[dict[str, float | None], str]:
 
 
 def calibrate(confidence: pd.DataFrame, sets: Sets, joint: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Isotonic for every estimator of a confidence frame, temperature for the answer-token ones, Platt where there
-    is a `margin`: fitted on calibration rows, applied to evaluation rows.
+    """Every method on what it takes: confidence of every estimator, the answer's tokens, a `margin` where there is
+    one: fitted on calibration rows, applied to evaluation rows.
 
     Returns the evaluation rows, raw ones (method "") first, and what was learned, tidy: model, dataset, estimator
     ("ans" for t), method, metric (t, a or b), value, reason.

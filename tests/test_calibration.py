@@ -271,3 +271,32 @@ def test_platt_never_fails(rows):
         warnings.simplefilter("ignore")
         predicted = Platt().fit(m, y).predict(m)
     assert ((predicted >= 0) & (predicted <= 1)).all()
+
+
+def test_another_method_is_one_class_and_one_line(monkeypatch):
+    """It is fitted everywhere, and brings its rows, columns and curves."""
+    from lib import calibration_figures, calibration_tables, evidence, experiments, fitting, params
+    from lib.calibration import METHODS, Method, _Calibrator
+
+    class Mean(_Calibrator):
+        def _fit(self, score, y, w):
+            self.mean_ = float(w @ y / w.sum())
+
+        def _predict(self, score):
+            return np.full(len(score), self.mean_)
+
+    monkeypatch.setitem(METHODS, "mean", Method("mean", "Mean", {"confidence": Mean}))
+    demo = params.load_profile("demo")
+    signals = evidence.Signals.of("shipped", demo.models[:1], demo.datasets, reading={})
+    frames = signals.calibration()
+    results = frames["result_calibration"]
+    assert set(results[results.method == "mean"].estimator) == {*signals.confidence.estimator}
+    moved = calibration_tables.calibration_transfer_summary(frames["calibration_transfer_summary"], "demo-hard")
+    assert moved.columns == "lrrr" and [cell.text for cell in moved.head[0]][1:] == ["Isotonic", "Platt", "Mean"]
+    full = calibration_tables.calibration_transfer_full(frames["calibration_transfer_full"])
+    assert r"\multirow{3}{*}{Mean}" in full.latex
+    sets = fitting.rows_of(signals.frame)
+    bands = experiments.curve_bands(experiments.learning_curves(sets, [10], draws=2))
+    assert set(bands.method) == {"", "isotonic", "platt", "mean"}
+    assert [name for name, *_ in calibration_figures.looks().values()] == ["raw", "isotonic", "temperature", "mean"]
+    assert calibration_figures.sample_efficiency(bands, {name: name for name in demo.datasets})._repr_mimebundle_()

@@ -11,14 +11,16 @@ from pathlib import Path
 
 import psutil
 import pytest
+from browser import check_in_browser, check_links, chromium
 
 from lib import ROOT, SHIPPED
 from workflow.export import TARGETS
 
 ENV = os.environ | {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
 PAIRS = [f"{m}__{d}" for m in ("tiny-llama", "tiny-qwen") for d in ("demo-easy", "demo-medium", "demo-hard")]
-JOBS = 3 * len(PAIRS) + 5  # 01, 03 and 04 for each pair; 02 and 05 to 08
-SIGNALS = ("generations", "in_situ", "verification", "dropout")
+JOBS = 4 * len(PAIRS) + 5  # 01, 03, 04 and 09 for each pair; 02 and 05 to 08
+NUMBER = "tab_result_estimation--tiny-llama_demo-easy_seq_avg_ece"  # a cell's row in the report
+SIGNALS = ("generations", "in_situ", "verification", "dropout", "ablation")
 
 
 def copy_of_project(to: Path) -> Path:
@@ -77,7 +79,8 @@ def project(tmp_path_factory):
 
 def test_everything_declared_is_exported(project):
     names = {p.name for p in (project / "figures" / "demo").iterdir()}
-    wanted = {"tab": (".tex",), "fig": (".pdf", ".png")}
+    wanted = {"tab": (".tex",), "fig": (".pdf", ".png"), "num": (".tex",), "rep": ()}
+    assert {"report.html", "results.tex"} <= names
     assert {f"{name}{suffix}" for name in TARGETS for suffix in wanted[name[:3]]} <= names
     text = (project / "figures" / "demo" / "tab_result_estimation.tex").read_text()
     assert "demo models" in text.lower() and "nan" not in text.lower()
@@ -155,6 +158,32 @@ def test_the_shipped_signals_are_those_of_such_a_run(project):
         total += len(here)
     assert alike / total > 0.97
     assert sum(p.stat().st_size for p in SHIPPED.rglob("*") if p.is_file()) <= 10e6
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not on this machine")
+def test_results_are_one_document_with_its_fonts(project):
+    made = project / "figures" / "demo" / "results.pdf"
+    fonts = subprocess.run(["pdffonts", made], capture_output=True, text=True).stdout.splitlines()[2:]
+    embedded = r"\byes +(yes|no) +(yes|no) +\d+ +\d+$"
+    assert len(fonts) > 5 and all(re.search(embedded, line) for line in fonts)
+    assert not any("Type 3" in line for line in fonts)
+    before = made.read_bytes()
+    made.unlink()
+    assert counts(run(project)) == (0, JOBS)
+    assert made.read_bytes() == before
+
+
+def test_the_report(project):
+    report = (project / "figures" / "demo" / "report.html").read_text()
+    check_links(report)
+    assert "The models of this run are not" in report
+    assert report.count("<img ") == 4 and "http" not in re.sub(r"http://www\.w3\.org/\d+/Math/MathML", "", report)
+    assert f'<a href="#{NUMBER}">' in report, "a cell leads to its row"
+
+
+@pytest.mark.skipif(chromium is None, reason="no chromium on this machine")
+def test_the_report_in_a_browser(project):
+    check_in_browser(project / "figures" / "demo" / "report.html", NUMBER)
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not on this machine")

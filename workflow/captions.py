@@ -23,7 +23,7 @@ CAPTIONS = {
     "fig_calibration_analysis": (
         "Calibration",
         "(a, b) Reliability before and after, with the number of rows in each bin. (c) ECE against the number of "
-        "calibration rows, with the middle half of the draws.",
+        "calibration rows, with the middle 80% of the draws.",
     ),
     "tab_calibration_transfer_summary": (
         "Transfer in short",

@@ -1,0 +1,58 @@
+"""The report as a browser shows it: headless Chromium where there is one, and the links of a page without it."""
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PHONE, DESK = 390, 1280
+
+
+class _Links(HTMLParser):
+    def __init__(self, page):
+        super().__init__()
+        self.targets, self.ids, self.loads = [], [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.ids += [given["id"]] if "id" in given else []
+        self.targets += [given["href"]] if tag == "a" else []
+        self.loads += [given["src"]] if "src" in given else []
+
+
+def check_links(page):
+    """Every link leads to something on the page, every name is there once, and nothing is loaded from elsewhere."""
+    found = _Links(page)
+    assert len(found.targets) > 50 and len(found.ids) == len(set(found.ids))
+    assert {target.removeprefix("#") for target in found.targets} <= set(found.ids)
+    assert all(source.startswith("data:image/png;base64,") for source in found.loads)
+
+
+def _browse(url, *options):
+    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", *options, url]
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120)
+
+
+def check_in_browser(path, anchor):
+    """No error on the console; a link to a number unfolds the list that holds it; at the width of a phone and of a
+    desk the page itself never scrolls sideways."""
+    done = _browse(f"{path.as_uri()}#{anchor}", "--dump-dom")
+    assert "CONSOLE" not in done.stderr, done.stderr
+    before = done.stdout[: done.stdout.index(f'id="{anchor}"')]
+    assert re.findall(r"<details[^>]*>|</details>", before)[-1] == '<details open="">'
+    probe = path.with_name("probe.html")
+    script = "<script>document.title = document.documentElement.scrollWidth + ' of ' + innerWidth</script>"
+    for width in (PHONE, DESK):
+        frame = f'<iframe src="{path.name}" style="width:{width}px;height:900px"></iframe>'
+        try:
+            (path.with_name("framed.html")).write_text(path.read_text().replace("</body>", f"{script}</body>"))
+            probe.write_text(frame.replace(path.name, "framed.html") + "<script>onload = () => document.body.append("
+                             "frames[0].document.title)</script>")  # fmt: skip
+            shown = _browse(probe.as_uri(), "--dump-dom", "--allow-file-access-from-files", "--window-size=1600,1000")
+        finally:
+            probe.unlink(missing_ok=True)
+            path.with_name("framed.html").unlink(missing_ok=True)
+        wide, inner = map(int, re.search(r"(\d+) of (\d+)", shown.stdout).groups())
+        assert wide <= inner and abs(inner - width) < 5, (wide, inner, width)

@@ -1,0 +1,69 @@
+"""The report from outputs made by hand: escaping, links, what a run lacks."""
+
+import base64
+
+import nbformat
+import pytest
+from browser import check_links
+
+from workflow.report import anchor, linked, number, page
+
+HOSTILE = '<script>alert("x")</script> & more'
+
+
+def finding(**changed):
+    rows = {"columns": ["model", "ece"], "data": [[HOSTILE, 0.12345], ["m", None]]}
+    return {"name": "One", "finding": f"A finding {HOSTILE}", "place": "tab_result_estimation", "paper": "holds",
+            "paper_said": "1 of 2 pairs", "paper_rows": rows} | changed  # fmt: skip
+
+
+def row(about="m/d/seq_avg/ece", **changed):
+    return {"table": "tab_result_estimation", "about": about, "model": HOSTILE, "dataset": "d", "estimator": "Seq Avg",
+            "metric": "ece", "variant": "", "value": 0.1, "low": None, "high": None, "value_paper": None,
+            "low_paper": None, "high_paper": None, "difference": None, "verdict": "inside"} | changed  # fmt: skip
+
+
+def made(**outputs):
+    nb = nbformat.v4.new_notebook(metadata={"papermill": {"parameters": {"run": "mine", "title": HOSTILE}}})
+    data = {name: one if isinstance(one, dict) else {"application/json": one} for name, one in outputs.items()}
+    return page(nb, data)
+
+
+CELLS = '<td data-about="m/d/seq_avg/ece" style="x">0.100</td><td data-about="no">1</td>'
+TABLE = {"text/html": f"<table><tr>{CELLS}</tr></table>"}
+
+
+def test_what_a_user_wrote_is_text():
+    text = made(rep_findings=[finding()], rep_numbers=[row()], tab_result_estimation=TABLE)
+    assert "<script>alert" not in text and "&lt;script&gt;alert" in text and text.count("<script>") == 1
+
+
+def test_a_cell_leads_to_its_row_and_a_finding_to_its_table():
+    text = made(rep_findings=[finding()], rep_numbers=[row()], tab_result_estimation=TABLE)
+    target = anchor("tab_result_estimation", "m/d/seq_avg/ece")
+    assert f'<td style="x"><a href="#{target}">0.100</a></td><td>1</td>' in text and f'<tr id="{target}">' in text
+    assert '(<a href="#tab_result_estimation">table</a>)' in text
+    assert "0.123" in text and "0.12345" not in text
+
+
+def test_what_is_not_there_is_not_linked():
+    text = made(rep_findings=[finding(place="fig_main_analysis")])
+    assert "#fig_main_analysis" not in text and "sensitivity" not in text.lower().replace("#sensitivity", "")
+    assert "this run" not in text, "the paper alone has no second side"
+    with pytest.raises(AssertionError):
+        check_links('<a href="#nowhere">x</a>' * 60)
+
+
+def test_figures_are_on_the_page():
+    picture = base64.b64encode(b"\x89PNG").decode()
+    text = made(rep_findings=[finding()], fig_main_analysis={"image/png": picture + "\n"})
+    assert f'src="data:image/png;base64,{picture}"' in text
+
+
+def test_formulas_become_mathml():
+    assert "<math" in linked("t", r"<td>$\frac{a}{b}_{&lt;i}$</td>", set())
+    assert linked("t", "<td>no formula, 5$</td>", set()) == "<td>no formula, 5$</td>"
+
+
+def test_numbers():
+    assert [number(x) for x in (0.12349, 3, True, None, "x")] == ["0.123", "3", "True", "", "x"]
