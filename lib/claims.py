@@ -61,10 +61,11 @@ def _below(*names: str, table: str = "result_estimation", equal: bool = False, h
 
     def judge(e: Evidence) -> Cases:
         wide = _wide(e, table)
+        columns = [*PAIR, *(column for name in names for column in name.split("|"))]
         wide = wide[wide.dataset == e.hard] if hard else wide
+        wide = wide.reindex(columns=columns).dropna()  # a choice may leave an estimator no rows
         one, other = (wide[name.split("|")].min(axis=1) for name in names)
-        columns = [column for name in names for column in name.split("|")]
-        return wide[[*PAIR, *columns]], (one <= other) if equal else (one < other)
+        return wide, (one <= other) if equal else (one < other)
 
     return judge
 
@@ -88,7 +89,9 @@ def _isotonic_below_platt(*names: str, turned: bool = False) -> Callable:
     def judge(e: Evidence) -> Cases:
         rows = e.frames["result_calibration"]
         rows = rows[(rows.metric == "ece") & rows.estimator.isin(names) & (rows["method"] != "")]
-        values = ["value", "relative"]
+        values, both = ["value", "relative"], {"isotonic", "platt"}
+        if not both <= set(rows["method"]):
+            return rows.head(0), pd.Series(dtype=bool)
         wide = rows.astype(dict.fromkeys(values, float)).pivot(index=[*PAIR, "estimator"], columns="method",
                                                                values=values).dropna()  # fmt: skip
         gap = wide["value", "isotonic"] - wide["value", "platt"]
