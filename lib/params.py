@@ -5,6 +5,8 @@ declares the ones it uses. It names models (`params/models/`) and datasets (`par
 papermill itself accepts any unknown parameter in silence, hence the strictness here.
 """
 
+import json
+import os
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -155,12 +157,20 @@ def named(folder: Path, name: str, what: str) -> Path:
 
 def load_model(name: str) -> Model:
     """`params/models/<name>.yaml`."""
-    return read(named(PARAMS / "models", name, "model"), Model)
+    return pinned(read(named(PARAMS / "models", name, "model"), Model))
 
 
 def load_dataset(name: str) -> Dataset:
     """`params/datasets/<name>.yaml`."""
-    return read(named(PARAMS / "datasets", name, "dataset"), Dataset)
+    return pinned(read(named(PARAMS / "datasets", name, "dataset"), Dataset))
+
+
+def pinned(spec: Kind) -> Kind:
+    """With the commit that a run has resolved (HUB_REVISIONS, by source) where the file leaves the revision open."""
+    resolved = json.loads(os.environ.get("HUB_REVISIONS", "{}"))
+    source, revision = getattr(spec, "source", None), getattr(spec, "revision", None)
+    known = resolved.get(source) if isinstance(source, str) and not revision else None
+    return spec.model_copy(update={"revision": known}) if known else spec
 
 
 def load_profile(name: str) -> Profile:

@@ -27,7 +27,7 @@ def spellings(lm: LanguageModel) -> dict[str, int]:
     found: dict[int, str] = {}
     for spelling in (space + word for word in WORDS for space in ("", " ")):
         ids = models.encode(lm, spelling)
-        if len(ids) == 1:
+        if len(ids) == 1 and spelling.strip() in answers.token_texts(lm.tokenizer, ids)[0]:  # not the unknown token
             found.setdefault(ids[0], spelling)
     for word in WORDS[:2]:
         if word not in {spelling.strip() for spelling in found.values()}:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import psutil
 
 from lib import ROOT, UserError, params
-from workflow import fresh, guard, words
+from workflow import check, fresh, guard, hub, words
 from workflow.jobs import PUBLISHED, REPLAY, Run
 from workflow.schedule import Board, last_words, reset_future, say, schedule
 from workflow.typeset import typeset
@@ -123,12 +123,14 @@ def make(found: Namespace) -> int:
     started = time.monotonic()
     run = plan(found)
     with run_lock(run) as lock:
+        hub.pin(run)
         verdicts = fresh.walk(run, found.remake)
         todo = announce(run, verdicts)
         kept = len(verdicts) - len(todo)
         if todo:
             at_once = f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
             say(f"{run.name}: {len(todo)} of {len(verdicts)} jobs to do on {at_once}")
+            hub.fetch(run, list(dict.fromkeys(one.job.model for one in todo if one.job.model)), say)
             run.save()
             reset_future(run)
             board = Board({verdict.job.name: verdict.job.title for verdict in todo})
@@ -159,7 +161,8 @@ def main(argv: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, handle)
     try:
-        return make(words.check(argv))
+        found = words.check(argv)
+        return check.main(plan(found)) if found.check else make(found)
     except (UserError, words.WordError) as problem:
         print(f"run_all.sh: {problem}", file=sys.stderr)
         return 2

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = "demo"
-VERBS = ("replay", "published", "lab", "test", "help")
+VERBS = ("replay", "published", "check", "lab", "test", "help")
 OPTIONS = ("--models", "--only", "--datasets", "--remake", "--cores", "--help")
 HELP = """\
 ./run_all.sh [PROFILE] [OPTIONS]   makes what is missing or out of date
@@ -23,6 +23,7 @@ HELP = """\
   PROFILE         the same with another file of params/: {profiles}
   replay          tables and figures again from shipped signals, without a model
   published       the paper's own numbers, set by the same code
+  check PROFILE   can this machine do it, and what would it take; runs nothing
   lab             JupyterLab on the notebooks; its own options after --
   test            linters, types and tests; options of pytest after --
   help            this page
@@ -92,6 +93,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--cores")
     parser.add_argument("-h", "--help", action="store_true")
     found = parser.parse_args(words)
+    found.check = found.verb[:1] == ["check"]  # the one verb that a profile follows
+    found.verb = found.verb[found.check :]
     if len(found.verb) > 1:
         raise WordError(f"one profile or verb at a time: '{found.verb[1]}' is one too many")
     found.verb = "help" if found.help else (found.verb or [DEFAULT])[0]
@@ -115,6 +118,9 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
         if not (found.cores.isascii() and found.cores.isdigit() and int(found.cores) > 0):
             raise WordError(f"--cores takes a whole number from 1 up, not '{found.cores}'")
         found.cores = int(found.cores)
+    if found.check and (found.verb in VERBS or found.remake):
+        what = "--remake" if found.remake else f"'{found.verb}'"
+        raise WordError(f"check takes a profile and --models, --only, --datasets, not {what}")
     if found.verb == "published" and (found.models or found.only or found.datasets):
         raise WordError("published shows the paper's own models and datasets: it takes no --models, --only, --datasets")
     used = [o for o in ("models", "only", "datasets", "remake", "cores") if getattr(found, o)]

@@ -3,7 +3,7 @@ from small_project import ROWS, Project, build
 
 import lib
 from lib import params
-from workflow import environment, fresh, guard, jobs, notebook, run, schedule, sources
+from workflow import environment, fresh, guard, hub, jobs, notebook, run, schedule, sources
 
 
 @pytest.fixture
@@ -15,7 +15,8 @@ def project(tmp_path) -> Project:
 @pytest.fixture
 def inside(project, monkeypatch) -> Project:
     """The small project, with the modules of this process looking at it."""
-    for module in (lib, environment, fresh, guard, jobs, notebook, run, schedule, sources):
+    monkeypatch.setenv("HUB_REVISIONS", "{}")
+    for module in (lib, environment, fresh, guard, hub, jobs, notebook, run, schedule, sources):
         monkeypatch.setattr(module, "ROOT", project.root)
     monkeypatch.setattr(jobs, "NOTEBOOKS", tuple(jobs.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")

@@ -15,7 +15,10 @@ from workflow import words
     [
         ("dmo", "unknown profile or verb 'dmo': did you mean 'demo'?"),
         ("repaly", "did you mean 'replay'?"),
-        ("published", "unknown profile or verb 'published'"),
+        ("publshed", "unknown profile or verb 'publshed': did you mean 'published'?"),
+        ("published --only tiny", "it takes no --models, --only, --datasets"),
+        ("check tiny", "unknown profile or verb 'tiny'"),
+        ("check demo tiny", "one profile or verb at a time: 'tiny' is one too many"),
         ("--model tiny", "unknown option '--model': did you mean '--models'?"),
         ("demo --models tinny", "unknown model 'tinny': did you mean 'tiny'?"),
         ("demo --only tiny othr", "unknown model 'othr': did you mean 'other'?"),

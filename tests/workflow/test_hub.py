@@ -1,0 +1,136 @@
+"""The hub, pretended: what it may answer and what the user is told; revisions that are left open; room on the disk."""
+
+import json
+from types import SimpleNamespace
+
+import httpx
+import huggingface_hub
+import pytest
+from huggingface_hub import errors
+from small_project import write
+
+from lib import UserError, params
+from workflow import fresh, hub
+from workflow.jobs import Run
+
+SHA = "0123456789abcdef0123456789abcdef01234567"
+
+
+def http(kind, code):
+    response = httpx.Response(code, request=httpx.Request("GET", "https://hub.invalid/api"))
+    return kind(f"{code} from the hub\nand more", response=response)
+
+
+ANSWERS = [
+    (http(errors.GatedRepoError, 403), "is gated: accept its licence"),
+    (http(errors.RepositoryNotFoundError, 404), "check its spelling, or `hf auth login`"),
+    (http(errors.RevisionNotFoundError, 404), f"has no revision '{SHA}'; `revision: null` takes the newest"),
+    (errors.LocalEntryNotFoundError("no"), "the hub can't be reached"),
+    (errors.OfflineModeIsEnabled("offline"), "the hub can't be reached"),
+    (httpx.ConnectError("[Errno -2] Name or service not known"), "the hub can't be reached"),
+    (http(errors.HfHubHTTPError, 500), "can't be had from the hub: 500 from the hub"),
+]
+
+
+class Hub:
+    """A pretended hub: answers with a commit, or raises; counts how often it was asked."""
+
+    def __init__(self, monkeypatch, error=None, files=()):
+        self.error, self.files, self.asked, self.fetched = error, files, [], []
+        monkeypatch.setattr(huggingface_hub, "HfApi", lambda: self)
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", self.snapshot_download)
+
+    def model_info(self, source, revision=None):
+        self.asked.append(source)
+        if self.error:
+            raise self.error
+        return SimpleNamespace(sha=revision or SHA)
+
+    dataset_info = model_info
+
+    def snapshot_download(self, source, **options):
+        if options.get("local_files_only"):
+            raise errors.LocalEntryNotFoundError("not cached")
+        if options.get("dry_run"):
+            return [SimpleNamespace(file_size=size, will_download=new) for size, new in self.files]
+        self.fetched.append((source, options["revision"], tuple(options["allow_patterns"])))
+        return "/cache"
+
+
+@pytest.fixture
+def remote(inside):
+    write(inside.root / "params/models/tiny.yaml", "label: Tiny\nsource: someone/tiny\n")
+    return inside
+
+
+def run_of(**values):
+    return Run("demo", {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "limit": 0, **values}, 2, 0)
+
+
+@pytest.mark.parametrize("error, said", ANSWERS, ids=[type(error).__name__ for error, _ in ANSWERS])
+def test_what_the_hub_answers_is_one_helpful_line(monkeypatch, error, said):
+    Hub(monkeypatch, error)
+    with pytest.raises(UserError, match="^[^\n]*$") as caught:
+        hub.resolve("model", "someone/tiny", SHA)
+    assert said in str(caught.value) and "someone/tiny" in str(caught.value)
+
+
+def test_local_sources_never_ask(inside, monkeypatch):
+    asked = Hub(monkeypatch, RuntimeError("asked"))
+    hub.pin(run_of())
+    hub.fetch(run_of(), ["tiny"], print)
+    assert not asked.asked and not (inside.root / "artifacts/demo/revisions.json").exists()
+
+
+def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkeypatch):
+    asked = Hub(monkeypatch)
+    assert params.load_model("tiny").revision is None
+    before = fresh.parts(run_of().jobs[0])["model tiny"]
+    hub.pin(run_of())
+    assert params.load_model("tiny").revision == SHA
+    assert fresh.parts(run_of().jobs[0])["model tiny"] == before | {"revision": SHA}
+    hub.pin(run_of())
+    assert asked.asked == ["someone/tiny"], "the second time it is known"
+    kept = json.loads((remote.root / "artifacts/demo/revisions.json").read_text())
+    assert kept == {"someone/tiny": SHA}
+
+
+def test_a_written_revision_stays(remote, monkeypatch):
+    write(remote.root / "params/models/tiny.yaml", "label: Tiny\nsource: someone/tiny\nrevision: abc\n")
+    asked = Hub(monkeypatch)
+    hub.pin(run_of())
+    assert params.load_model("tiny").revision == "abc" and not asked.asked
+
+
+def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch):
+    files = [(3_000_000_000, True), (5_000_000_000, False)]
+    asked, said = Hub(monkeypatch, files=files), []
+    hub.fetch(run_of(), ["tiny"], said.append)
+    assert said == ["fetching tiny: 3.0 GB"], "what is in the cache does not count"
+    ((source, _, patterns),) = asked.fetched
+    assert source == "someone/tiny" and "*.safetensors" in patterns
+    assert not any(word in pattern for pattern in patterns for word in (".bin", ".pt", ".pkl", ".py", "*.*"))
+
+
+def test_a_full_disk_is_said_before_the_first_byte(remote, monkeypatch):
+    asked = Hub(monkeypatch, files=[(62_000_000_000, True)])
+    monkeypatch.setattr(hub, "room", lambda: ("/cache", 10_000_000_000))
+    with pytest.raises(UserError, match="62 GB of weights do not fit .*10 GB free.*HF_HOME"):
+        hub.fetch(run_of(), ["tiny"], print)
+    assert not asked.fetched
+
+
+def test_without_a_network_what_was_fetched_before_will_do(remote, monkeypatch, tmp_path):
+    asked = Hub(monkeypatch, httpx.ConnectError("no network"))
+    with pytest.raises(UserError, match="can't be reached"):
+        hub.fetch(run_of(), ["tiny"], print)
+    write(tmp_path / "snapshot/config.json", "{}")
+    write(tmp_path / "snapshot/model.safetensors", "x")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **options: str(tmp_path / "snapshot"))
+    hub.fetch(run_of(), ["tiny"], print)
+    assert not asked.fetched
+
+
+def test_room_is_that_of_the_cache():
+    place, free = hub.room()
+    assert free > 0 and str(place)

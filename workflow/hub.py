@@ -1,0 +1,136 @@
+"""What a run takes from the hub: its revision, whether it can be had, its size, and the fetching, once before all jobs.
+
+A revision that a file leaves open (null) is resolved once per run, kept in artifacts/<run>/revisions.json and handed to
+jobs in HUB_REVISIONS, so it takes part in what is fresh like a written one. Nothing here is touched by local sources.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from lib import ROOT, UserError, params
+from workflow.jobs import Run, write_json
+
+# Weights as safetensors, configuration, tokenizer and template: nothing that would have to be unpickled or executed.
+WEIGHTS = ["*.safetensors", "*.safetensors.index.json"]
+TEXTS = ["*.json", "*.jinja", "*.txt", "*.model"]
+IGNORED = ["consolidated*", "original/*", "*/*.safetensors"]  # the same weights again
+KINDS = {"model": params.load_model, "dataset": params.load_dataset}
+
+
+def remote(spec: params.Model | params.Dataset) -> bool:
+    """Whether a source is a name on the hub."""
+    source = spec.source
+    return isinstance(source, str) and source.count("/") == 1 and not (ROOT / source).exists()
+
+
+def pin(run: Run) -> None:
+    """Resolve revisions that files leave open, and set HUB_REVISIONS. Raises UserError where that can't be done."""
+    path = ROOT / run.folder / "revisions.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    os.environ.pop("HUB_REVISIONS", None)
+    found = {}
+    for kind, load in KINDS.items():
+        for name in run.values[f"{kind}s"]:
+            spec = load(name)
+            if remote(spec) and not spec.revision:
+                found[spec.source] = known.get(spec.source) or resolve(kind, spec.source)
+    if found:
+        write_json(path, known | found)
+        os.environ["HUB_REVISIONS"] = json.dumps(found)
+
+
+def resolve(kind: str, source: str, revision: str | None = None) -> str:
+    """The commit that a revision (by default the newest) is. Raises UserError that says why it can't be had."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils import logging
+
+    logging.set_verbosity_error()  # what goes wrong is said here, once
+    api = HfApi()
+    try:
+        info = (api.model_info if kind == "model" else api.dataset_info)(source, revision=revision)
+    except Exception as error:
+        raise UserError(explain(error, kind, source, revision)) from error
+    return str(info.sha)
+
+
+def explain(error: Exception, kind: str, source: str, revision: str | None = None) -> str:
+    """One line for what the hub (or the way there) answered, and what to do about it."""
+    import httpx
+    from huggingface_hub import errors
+
+    what = f"{kind} '{source}'"
+    if isinstance(error, errors.GatedRepoError):
+        return f"{what} is gated: accept its licence on its page on the hub, then `hf auth login` (or set HF_TOKEN)"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"{what} has no revision '{revision}'; `revision: null` takes the newest"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return f"there is no {what} on the hub, or it is not open to you: check its spelling, or `hf auth login`"
+    offline = (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, httpx.TransportError, OSError)
+    if isinstance(error, offline) and not isinstance(error, errors.HfHubHTTPError):
+        return f"{what} is not on this machine and the hub can't be reached: connect, or name a folder as its `source`"
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"{what} can't be had from the hub: {reason:.200}"
+
+
+def missing(spec: params.Model, patterns: list[str]) -> int:
+    """Bytes of a model's files that are still to be fetched. Raises UserError where it can't be had."""
+    from huggingface_hub import snapshot_download
+
+    options = {"revision": spec.revision, "allow_patterns": patterns, "ignore_patterns": IGNORED}
+    try:
+        resolve("model", spec.source, spec.revision)  # fails at once where the rest would try again and again
+    except UserError:
+        if cached(spec):  # without a network, what was fetched before will do
+            return 0
+        raise
+    try:
+        files = snapshot_download(spec.source, dry_run=True, **options)
+    except Exception as error:
+        raise UserError(explain(error, "model", spec.source, spec.revision)) from error
+    return sum(file.file_size for file in files if file.will_download)
+
+
+def cached(spec: params.Model) -> bool:
+    """Whether weights and configuration lie in the local cache."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = Path(snapshot_download(spec.source, revision=spec.revision, local_files_only=True))
+    except Exception:
+        return False
+    return (folder / "config.json").exists() and bool(list(folder.glob("*.safetensors")))
+
+
+def download(spec: params.Model, patterns: list[str]) -> str:
+    """The folder that holds these files of a model, fetched where they are not there yet."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return snapshot_download(spec.source, revision=spec.revision, allow_patterns=patterns, ignore_patterns=IGNORED)
+    except Exception as error:
+        raise UserError(explain(error, "model", spec.source, spec.revision)) from error
+
+
+def room() -> tuple[Path, int]:
+    """Where the hub's cache lies, and the bytes free there."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    place = Path(HF_HUB_CACHE).expanduser()
+    there = next(folder for folder in (place, *place.parents) if folder.is_dir())
+    return place, shutil.disk_usage(there).free
+
+
+def fetch(run: Run, names: list[str], say) -> None:
+    """Fetch the weights that jobs will need, all checked before the first byte: access, revision, room on the disk."""
+    specs = {name: params.load_model(name) for name in names}
+    sizes = {name: missing(spec, TEXTS + WEIGHTS) for name, spec in specs.items() if remote(spec)}
+    wanted, (place, free) = sum(sizes.values()), room() if any(sizes.values()) else (None, 0)
+    if wanted > 0.95 * free:
+        sizes_of = f"{wanted / 1e9:.0f} GB of weights do not fit on the disk of {place} ({free / 1e9:.0f} GB free)"
+        raise UserError(f"{sizes_of}: free some, or set HF_HOME to a larger one")
+    for name, size in sizes.items():
+        if size:
+            say(f"fetching {name}: {size / 1e9:.1f} GB")
+            download(specs[name], TEXTS + WEIGHTS)
