@@ -73,7 +73,7 @@ def load(name: str, spec: Model) -> LanguageModel:
     source = check_source(spec)
     cuda = torch.cuda.is_available()
     dtype = (torch.bfloat16 if cuda else torch.float32) if spec.dtype == "auto" else getattr(torch, spec.dtype)
-    attention = "sdpa" if spec.attention == "auto" else spec.attention
+    attention = None if spec.attention == "auto" else spec.attention  # sdpa where the architecture has it, else eager
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
         model: Any = AutoModelForCausalLM.from_pretrained(
@@ -87,7 +87,7 @@ def load(name: str, spec: Model) -> LanguageModel:
     eos = [eos] if isinstance(eos, int) else list(eos)
     # Hidden processors (penalties, forced tokens) of a shipped generation_config would change the distribution.
     model.generation_config = GenerationConfig(eos_token_id=eos, pad_token_id=tokenizer.pad_token_id)
-    return LanguageModel(name, spec, model, tokenizer, eos, describe(model, tokenizer, spec, dtype, attention))
+    return LanguageModel(name, spec, model, tokenizer, eos, describe(model, tokenizer, spec, dtype))
 
 
 def set_padding(tokenizer: Any) -> None:
@@ -97,11 +97,11 @@ def set_padding(tokenizer: Any) -> None:
         tokenizer.pad_token = LLAMA_PAD if LLAMA_PAD in tokenizer.get_vocab() else tokenizer.eos_token
 
 
-def describe(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype, attention: str) -> dict[str, Any]:
+def describe(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) -> dict[str, Any]:
     device = torch.cuda.get_device_name() if model.device.type == "cuda" else "cpu"
     return {"source": spec.source, "revision": getattr(model.config, "_commit_hash", None) or spec.revision,
             "architecture": type(model).__name__, "parameters": model.num_parameters(), "device": device,
-            "dtype": str(dtype).removeprefix("torch."), "attention": attention,
+            "dtype": str(dtype).removeprefix("torch."), "attention": model.config._attn_implementation,
             "chat_template": digest(tokenizer.chat_template)[:16],
             "tokenizer": digest(json.loads(tokenizer.backend_tokenizer.to_str())["model"])[:16]}  # fmt: skip
 

@@ -163,7 +163,7 @@ def parts(name: str, spec: params.Model, folder: str) -> tuple[Any, Any, dict]:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         with torch.device("meta"):
-            network = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+            network = AutoModelForCausalLM.from_config(config)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"can't be loaded: {str(error).strip().splitlines()[0]:.200}") from error
     models.set_padding(tokenizer)
