@@ -43,6 +43,17 @@ def test_decoding_settings_are_the_papers():
     assert thinking == ["deepseek-r1-8b", "qwen3-8b-thinking"]
 
 
+def test_the_profile_names_every_choice():
+    """For by hand, through papermill, the notebooks' own defaults would stand in: those of the demo."""
+    given = yaml.safe_load((params.PARAMS / "paper.yaml").read_text())
+    assert set(params.Profile.model_fields) - set(given) == {"limit"}
+    defaults = params.Profile(models=["x"], datasets=["x"])
+    own = {"models", "datasets", "code_changes", "batch_tokens", "dropout_kernel", "dropout_tokens", "bin_models",
+           "trajectory_model", "trajectory_dataset", "calibration_model", "calibration_dataset", "transfer_models",
+           "transfer_datasets"}  # fmt: skip
+    assert {name for name in given if getattr(PAPER, name) != getattr(defaults, name)} == own
+
+
 def test_the_profile_covers_what_the_paper_shows():
     printed = reference.printed()
     labels = {params.load_model(name).label: name for name in PAPER.models}
