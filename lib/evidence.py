@@ -16,7 +16,8 @@ from lib import UserError, ablation, estimators, experiments, fitting, metrics, 
 from lib.bootstrap import bootstrap
 from lib.reference import printed
 
-PUBLISHED = "published"
+OWN_NAME = {"paper": ""}  # every other run says its name under its tables, if its title does not
+KINDS = ("generations", "verification", "dropout")  # what models leave on disk
 PAIR = ["model", "dataset"]
 SETTINGS = {"Temperature": "temperature", "Top-$p$": "top_p", "Top-$k$": "top_k", "Min-$p$": "min_p"}
 
@@ -76,8 +77,7 @@ class Signals:
     @classmethod
     def of(cls, run: str, models: Sequence[str], datasets: Sequence[str], **choices: Any) -> "Signals":
         """Those of a run, or the shipped ones. Raises UserError where neither has them."""
-        kinds = ("generations", "verification", "dropout")
-        return cls(*(store.gather(run, kind, models, datasets)[0] for kind in kinds), **choices)
+        return cls(*(store.gather(run, kind, models, datasets)[0] for kind in KINDS), **choices)
 
     @property
     def confidence(self) -> pd.DataFrame:
@@ -146,7 +146,10 @@ def of_run(run: str, signals: Signals, title: str, models: Sequence[str], datase
         paths = [store.locate(run, "ablation", name) for name in store.pairs(models, datasets)]
         frames["ablation"] = ablation.summary(asked_again, signals.reading.get("grader", "numeric"))
         frames["cost"] = ablation.costs([store.manifest(path) for path in paths])
+    how = tables.made(store.manifest(store.locate(run, kind, pair)) for kind in KINDS
+                      for pair in store.pairs(models, datasets))  # fmt: skip
     moved = ({name: labels[name] for name in transfer_models or models},
              {name: sets[name] for name in transfer_datasets or datasets})  # fmt: skip
-    return Evidence(labels, sets, {name: labels[name] for name in bin_models or models}, moved, loaded, frames,
-                    tables.notes(title, estimators.coverage(signals.frame)))  # fmt: skip
+    notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), estimators.coverage(signals.frame), how)
+    binned = {name: labels[name] for name in bin_models or models}
+    return Evidence(labels, sets, binned, moved, loaded, frames, notes)

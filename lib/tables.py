@@ -23,10 +23,22 @@ from lib.layout import DATASET, MODEL, Labels, Values, by_pair, heads, labels_of
 from lib.metrics import METRICS
 
 
-def notes(title: str = "", coverage: pd.DataFrame | None = None) -> list[str]:
-    """What is printed under a result table: the run's `title` (say "Demo models"), and the shares of
-    responses without a parsable answer and cut by length (`coverage` as `estimators.coverage` returns it)."""
-    lines = [title.strip().rstrip(".") + "."] if title.strip() else []
+def made(manifests: Iterable[dict[str, Any]]) -> list[str]:
+    """How rows were made, from the manifests of generations, verification and dropout: a line per device and precision,
+    with the models, their sources and revisions."""
+    found: dict[str, dict[str, None]] = {}
+    for facts in manifests:
+        loaded, label = facts["loaded"], facts["model"]["label"]
+        at = f"@{loaded['revision'][:12]}" if loaded["revision"] else ""
+        how = f"{loaded['device']}, {loaded['dtype']}"
+        found.setdefault(how, {})[f"{label} ({loaded['source']}{at})"] = None
+    return [f"Made on {how}: {', '.join(models)}." for how, models in found.items()]
+
+
+def notes(title: str = "", coverage: pd.DataFrame | None = None, how: Sequence[str] = ()) -> list[str]:
+    """What is printed under a result table: the run's `title` (say "Demo models"), `how` it was made, and the shares
+    of responses without a parsable answer and cut by length (`coverage` as `estimators.coverage` returns it)."""
+    lines = [title.strip().rstrip(".") + "."] * bool(title.strip()) + list(how)
     if coverage is not None and len(coverage):
         total = coverage["rows"].sum()
         for column, what in (("unparsed", "No parsable answer"), ("cut", "Cut by length")):

@@ -248,3 +248,11 @@ def test_listings_hold_records_and_show_a_table(paper, on_paper):
     assert first["paper"] == "holds" and len(first["paper_rows"]["data"]) == 15 and "here" not in first
     bundle = comparison.beside(as_the_papers(paper), paper)._repr_mimebundle_()
     assert None in {one["low"] for one in bundle["application/json"]}, "what is missing is null, never NaN"
+
+
+def test_a_run_that_is_not_the_papers_says_its_name(signals, demo, monkeypatch):
+    assert demo.notes[0] == "demo models."
+    assert demo.notes[1].startswith("Made on cpu, float32: Tiny-Llama (demo/models/tiny-llama), Tiny-Qwen")
+    chosen = (signals, "", DEMO.models, DEMO.datasets)
+    assert evidence.of_run("mine", *chosen).notes[0] == "Run mine."
+    assert evidence.of_run("paper", *chosen).notes[0].startswith("Made on cpu"), "and which models they were"

@@ -270,3 +270,14 @@ def test_every_table_compiles(tmp_path):
     assert done.returncode == 0, done.stdout[-2000:]
     assert (tmp_path / "all.pdf").exists()
     assert "Missing character" not in (tmp_path / "all.log").read_text(errors="replace")
+
+
+def test_notes_say_how_rows_were_made():
+    def facts(label, device="cpu", dtype="float32", revision=None):
+        loaded = {"device": device, "dtype": dtype, "revision": revision, "source": f"x/{label}"}
+        return {"loaded": loaded, "model": {"label": label}}
+
+    b, fast = facts("B", revision="0123456789abcdef"), facts("A", "H200", "bfloat16")
+    lines = tables.made([facts("A"), facts("A"), b, fast])
+    assert lines == ["Made on cpu, float32: A (x/A), B (x/B@0123456789ab).", "Made on H200, bfloat16: A (x/A)."]
+    assert tables.notes("mine", how=lines) == ["mine.", *lines]
