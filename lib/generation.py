@@ -88,7 +88,7 @@ def row(lm: LanguageModel, example: Example, prompt: list[int], seed: int, batch
     ended = bool(ids) and ids[-1] in lm.eos
     body = ids[:-1] if ended else ids
     found = answers.locate(lm.tokenizer, body, lm.spec.thinking)
-    wanted = wanted_positions(found, len(body))
+    wanted = wanted_positions(found, max(len(body), 1))  # of a response that ends at once, its end token
     reencoded = complete(lm, prompt, ids, wanted, batch.kept[i], settings)
     parts = [batch.kept[i][p] for p in wanted]
     return {

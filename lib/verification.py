@@ -50,10 +50,17 @@ def standard_prompt(lm: LanguageModel, question: str, text: str, form: str = "te
     return bare + f"\n\n{answers.CLOSING_TAG}\n\n" if bare.endswith("<think>") else prompt
 
 
+def query(lm: LanguageModel) -> list[int]:
+    """Token ids of the query as it continues a response: a tokenizer that opens every text with a space (Metaspace)
+    must not put one between the two."""
+    ids = models.encode(lm, prompts.QUERY)
+    return ids[1:] if lm.tokenizer.convert_ids_to_tokens(ids[0]) == "\u2581" else ids
+
+
 def trajectory(lm: LanguageModel, row: Any) -> list[int]:
     """Token ids of the in-situ prompt of a generations row: prompt, response without its end token, query."""
     return [*models.encode(lm, row.prompt), *row.token_ids[: len(row.token_ids) - row.eos],
-            *models.encode(lm, prompts.QUERY)]  # fmt: skip
+            *query(lm)]  # fmt: skip
 
 
 def _verdicts(lm: LanguageModel, logits: torch.Tensor, started: float) -> list[dict[str, Any]]:
@@ -87,14 +94,14 @@ def live(lm: LanguageModel, batch: Batch) -> list[dict[str, Any]]:
     are masked, and of a response cut by length the last token is fed first. A cache that forgets (sliding windows)
     cannot be continued around masked tokens: the trajectory is encoded again.
     """
-    started, query = time.perf_counter(), models.encode(lm, prompts.QUERY)
+    started, asked = time.perf_counter(), query(lm)
     bodies = [ids[:-1] if ids[-1] in lm.eos else ids for ids in batch.responses]
     if any(getattr(layer, "is_sliding", False) for layer in batch.cache.layers):
         heads = [ids[mask.bool()].tolist() for ids, mask in zip(batch.prompt_ids, batch.prompt_mask, strict=True)]
-        verdicts = encoded(lm, [head + body + query for head, body in zip(heads, bodies, strict=True)])
+        verdicts = encoded(lm, [head + body + asked for head, body in zip(heads, bodies, strict=True)])
     else:
         held = int(batch.cache.get_seq_length()) - batch.prompt_ids.shape[1]
-        new = lm.tokenizer.pad({"input_ids": [body[held:] + query for body in bodies]}, return_tensors="pt")
+        new = lm.tokenizer.pad({"input_ids": [body[held:] + asked for body in bodies]}, return_tensors="pt")
         seen = torch.tensor([[i < len(body) for i in range(held)] for body in bodies]).reshape(len(bodies), held)
         mask = torch.cat([batch.prompt_mask, seen.to(lm.device), new.attention_mask.to(lm.device)], 1).long()
         places = (mask.cumsum(-1) - 1).clamp(min=0)[:, -new.input_ids.shape[1] :]
@@ -127,7 +134,7 @@ def verify(lm: LanguageModel, frame: pd.DataFrame, form: str = "template", think
     ids = [models.encode(lm, text) for text in texts]
     out = frame[store.KEYS].assign(spellings=[list(spellings(lm))] * len(frame), standard_prompt=texts,
                                    standard_tokens=[len(i) for i in ids],
-                                   in_situ_tokens=len(models.encode(lm, prompts.QUERY)))  # fmt: skip
+                                   in_situ_tokens=len(query(lm)))  # fmt: skip
     verdicts = {"standard": encoded(lm, ids, batch_tokens)}
     if not set(KEPT) <= set(frame):
         verdicts["in_situ"] = encoded(lm, [trajectory(lm, row) for row in rows], batch_tokens)

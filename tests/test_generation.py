@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.interpolate import CubicSpline
 from transformers import GenerationConfig, LogitsProcessorList
 
-from lib import answers, generation, models, params, prompts, questions, sampling
+from lib import answers, estimators, fitting, generation, models, params, prompts, questions, sampling
 from lib.sampling import Settings
 
 SETTINGS = Settings(seed=3, demonstration=False, max_new_tokens=120, top_logits=16, curve_nodes=33)
@@ -236,3 +236,15 @@ def test_only_the_latest_numbers_are_kept_while_sampling_and_the_rest_is_encoded
     assert few.reencoded.sum() > whole.reencoded.sum()
     for one, other in zip(whole.chosen_logit, few.chosen_logit, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+def test_a_response_that_ends_at_once_has_a_confidence(lm):
+    """Its answer token is the end token, whose logits are kept, so that temperature can be fitted on it."""
+    hasty = dataclasses.replace(lm, eos=list(range(len(lm.tokenizer))))
+    frame = generation.respond(hasty, "demo-easy", examples(4), SETTINGS)
+    assert (frame.token_ids.map(len) == 1).all() and (frame.eos == 1).all() and frame.answer.isna().all()
+    frame["split"] = ["calibration", "evaluation"] * 2
+    confidence = estimators.single_pass(frame)
+    assert confidence.confidence.between(0, 1).all() and not confidence.correct.any()
+    ((old, new),) = fitting.rows_of(frame).values()
+    np.testing.assert_allclose(old.answers.confidence(1.0)[0], old.confidence, atol=1e-5)

@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 import torch
 from architectures import SETTINGS
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import models as tokenizer_models
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from lib import UserError, estimators, generation, models, multi_pass, params, prompts, questions, store, verification
 from lib.models import LanguageModel
@@ -225,3 +227,15 @@ def test_kept_verdicts_are_used_for_their_own_generations_only(tmp_path, monkeyp
     store.write(pd.DataFrame({"x": [1]}), store.place("lab", "in_situ", "m__d"), generations=sha, query=query)
     frame, note = verification.kept("lab", "m__d", "abc")
     assert (frame is not None) == used and ("live cache" in note) == used
+
+
+def test_no_space_comes_between_response_and_query(lm):
+    """Some tokenizers open every text with a space; in situ the query continues one."""
+    made = Tokenizer(tokenizer_models.BPE({"\u2581": 0, "\n": 1, "I": 2, "s": 3, "?": 4}, [], unk_token="?"))
+    made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    words = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="?")
+    assert words("\n", add_special_tokens=False).input_ids[0] == 0
+    opened = LanguageModel("mine", lm.spec, None, words, [], {})
+    assert verification.query(opened) == words(prompts.QUERY, add_special_tokens=False).input_ids[1:]
+    assert verification.query(opened)[0] == 1
+    assert verification.query(lm) == models.encode(lm, prompts.QUERY)
