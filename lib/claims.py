@@ -121,6 +121,26 @@ def _arrows(same: str, to_hard: bool, better: bool) -> Callable:
 # ---- judges of a kind of their own
 
 
+def _summary_is_full(e: Evidence) -> Cases:
+    """Printed changes of ECE against the differences of the printed errors (three decimals each)."""
+    keys = [*PAIR, "source_model", "source_dataset", "method"]
+    short = e.frames["calibration_transfer_summary"].query("metric == 'delta_ece' and method != ''")
+    errors = e.frames["calibration_transfer_full"].query("metric == 'ece'")
+    raw = errors[errors["method"] == ""].set_index(PAIR).value.astype(float)
+    both = short[[*keys, "value"]].merge(errors[[*keys, "value"]], on=keys, suffixes=("_summary", "_full"))
+    both = both.astype({"value_summary": float, "value_full": float})
+    both["change"] = both.value_full - raw.reindex(pd.MultiIndex.from_frame(both[PAIR])).to_numpy()
+    return both.drop(columns="value_full"), (both.value_summary - both.change).abs() < 0.0015
+
+
+def _short_is_full(e: Evidence) -> Cases:
+    keys = [*PAIR, "estimator", "method"]
+    parts = [e.frames[name].query("metric == 'ece' and method != ''").astype({"value": float})[[*keys, "value"]]
+             for name in ("result_calibration", "result_calibration_full")]  # fmt: skip
+    both = parts[0].merge(parts[1], on=keys, suffixes=("_short", "_full"))
+    return both, both.value_short == both.value_full
+
+
 def _overlap(e: Evidence) -> Cases:
     """Intervals of Seq Avg and Ans Avg that overlap."""
     frame = e.frames["result_estimation_full"]
@@ -348,6 +368,11 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("ModelsOnEasy", "tab_calibration_transfer_summary",
           "Finding 4: between models, some directions worsen the other dataset, not all", "arrows",
           _arrows("dataset", False, False), _MOVED, 0.0),
+    Claim("SummaryIsFull", "tab_calibration_transfer_summary",
+          "Tables: the changes of the transfer summary are those of the full table", "cells", _summary_is_full,
+          (*_MOVED, "calibration_transfer_full"), ALL),
+    Claim("ShortIsFull", "tab_result_calibration_full", "Tables: calibration prints the same in short and in full",
+          "cells", _short_is_full, ("result_calibration", "result_calibration_full"), ALL),
     Claim("EceStable", "tab_bin_ablation", "Appendix: ECE hardly moves with the number of bins (within .02)", "cells",
           _bins("ece", lambda w: w.max(axis=1) - w.min(axis=1) < 0.0205), _BINS),
     Claim("MceGrows", "tab_bin_ablation", "Appendix: MCE grows, or stays, with the number of bins", "cells",

@@ -34,6 +34,8 @@ ON_PAPER = {
     "HardToEasy": (True, "3 of 4 arrows"),
     "ModelsOnHard": (True, "4 of 4 arrows"),
     "ModelsOnEasy": (True, "2 of 4 arrows"),
+    "SummaryIsFull": (False, "14 of 16 cells"),  # Llama to Qwen on GSM8K: -.003 and -.002 against .000
+    "ShortIsFull": (False, "89 of 90 cells"),  # .080 against .081
     "EceStable": (True, "24 of 24 cells"),
     "MceGrows": (True, "23 of 24 cells"),
     "BrierStays": (True, "24 of 24 cells"),
@@ -85,6 +87,10 @@ def test_the_exceptions_come_out_by_themselves(paper, on_paper):
     assert len(worse) == 8 and worse.relative.min() == pytest.approx(-0.39)
     worst = worse.loc[worse.relative.idxmin()]
     assert (worst.model, worst.dataset, worst.estimator) == ("Llama-3.2-3B", "GSM8K", "p_true")
+    off = on_paper["SummaryIsFull"].rows.query("not agrees")
+    assert set(zip(off.source_model, off.model, off.dataset, strict=True)) == {("Llama", "Qwen", "GSM8K")}
+    off = on_paper["ShortIsFull"].rows.query("not agrees").iloc[0]
+    assert (off.model, off.dataset, off.value_short, off.value_full) == ("Llama-3.1-8B", "GSM8K", 0.08, 0.081)
     apart = on_paper["InSituMatches"].rows.query("model == 'Llama-3.2-3B' and dataset == 'GSMHard'").iloc[0]
     assert (apart.p_true_insitu, apart.p_true, apart.agrees) == (0.481, 0.251, False)
     assert on_paper["TokenReduction"].rows.value.mean() == pytest.approx(88.08, abs=0.005)
