@@ -1,8 +1,8 @@
 """The science of the artifact, thin enough to read in an afternoon.
 
-Floors (imports only go down): tables, figures -> experiments, fitting, bootstrap -> calibration, metrics, estimators
--> generation, verification, dropout -> models, questions, prompts, answers -> params, store. Plumbing (scheduling,
-freshness, export) lives in `workflow/`, never here.
+Floors (imports only go down): comparison, claims, cases, evidence -> tables, figures -> experiments, fitting, bootstrap
+-> calibration, metrics, estimators, ablation -> generation, verification, dropout -> models, questions, prompts,
+answers -> params, store. Plumbing (scheduling, freshness, export) lives in `workflow/`, never here.
 """
 
 import difflib
