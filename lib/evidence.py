@@ -7,6 +7,7 @@ A run also has frames of which the paper shows pictures only (`running_mean`, `e
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,7 +80,7 @@ class Signals:
         """Those of a run, or the shipped ones. Raises UserError where neither has them."""
         return cls(*(store.gather(run, kind, models, datasets)[0] for kind in KINDS), **choices)
 
-    @property
+    @cached_property
     def confidence(self) -> pd.DataFrame:
         chosen = self.passes[self.passes.selected]
         parts = [estimators.single_pass(self.frame, **self.reading),
@@ -90,7 +91,8 @@ class Signals:
     def estimation(self) -> dict[str, pd.DataFrame]:
         """Frames of the tables of raw confidence, but for the intervals."""
         results = metrics.evaluate(self.confidence, self.bins, self.closed)
-        single = estimators.single_pass(self.frame, **self.reading)
+        groups = {name: one.group for name, one in estimators.ESTIMATORS.items()}
+        single = self.confidence[self.confidence.estimator.map(groups) == "single_pass"]
         at_right = {name: self.reading[name] for name in ("grader", "missing") if name in self.reading}
         return {"result_estimation": results,
                 "insitu_ptrue": pd.concat([results, multi_pass.reduction(self.verified)], ignore_index=True),
