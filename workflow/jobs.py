@@ -60,8 +60,8 @@ NOTEBOOKS = (
     Notebook("09_ablation", heavy=True, reads=("01_generate",), writes=("ablation/{model}__{dataset}.parquet",)),
     Notebook(
         "08_tables",
-        reads=("01_generate", "02_single_pass", "03_ptrue_insitu", "04_mc_dropout_grid", "05_calibration",
-               "06_sample_efficiency", "07_transfer", "09_ablation"),
+        reads=("01_generate", "03_ptrue_insitu", "04_mc_dropout_grid", "05_calibration", "06_sample_efficiency",
+               "07_transfer", "09_ablation"),
         data=("artifacts/reference.csv",),
         exports=True,
     ),
