@@ -91,7 +91,13 @@ def test_an_interrupted_run_gives_what_an_uninterrupted_one_gives(project, tmp_p
     """The same pair generated again from nothing: the same bytes."""
     before = {p: (project / f"artifacts/demo/generations/{p}.parquet").read_bytes() for p in PAIRS[:1]}
     moved = copy_of_project(tmp_path / "b")
-    run(moved, "demo", "--only", "tiny-llama", "--datasets", "demo-easy")
+    process = start(moved, "demo", "--only", "tiny-llama", "--datasets", "demo-easy")
+    record = moved / f"artifacts/demo/jobs/01_generate__{PAIRS[0]}.json"
+    while not record.exists():
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.2)
+    process.terminate()
+    assert process.wait(60) == 143, "stopped in good order, with the rest left for another time"
     assert (moved / f"artifacts/demo/generations/{PAIRS[0]}.parquet").read_bytes() == before[PAIRS[0]]
 
 

@@ -19,8 +19,9 @@ from lib import comparison, params, reference
 from workflow.export import TARGETS
 
 PAPER = params.load_profile("paper")
-SMALLER = {"limit": 10, "max_new_tokens": 24, "batch_tokens": 16384, "dropout_tuning": 4, "dropout_passes": 3,
-           "resamples": 20, "draws": 2, "calibration_sizes": [5], "ablation_rows": 3, "top_logits": 16}  # fmt: skip
+SMALLER = {"limit": 10, "max_new_tokens": 20, "batch_tokens": 16384, "dropout_tuning": 3, "dropout_passes": 2,
+           "resamples": 20, "draws": 2, "calibration_sizes": [5], "ablation_rows": 1, "top_logits": 16,
+           "curve_nodes": 8}  # fmt: skip
 LOCAL = {
     "gsm8k": {"calibration": "data/gsm8k/train.jsonl", "evaluation": "data/gsm8k/test.jsonl"},
     "gsmhard": {"all": "data/gsmhard/gsmhardv2.jsonl"},
@@ -94,7 +95,7 @@ def project(tmp_path_factory, shared):
         build(shared / "tokenizers" / published, folder / "weights" / name, seed=number)
         own = {"source": f"weights/{name}", "revision": None}
         thinks = params.load_model(name).thinking
-        edit(folder / f"params/models/{name}.yaml", **own | ({"max_new_tokens": 40} if thinks else {}))
+        edit(folder / f"params/models/{name}.yaml", **own | ({"max_new_tokens": 28} if thinks else {}))
     for name, source in LOCAL.items():
         more = {"split_ids": "data/svamp/split_ids.json"} if name == "svamp" else {}
         edit(folder / f"params/datasets/{name}.yaml", source=source, revision=None, config=None, **more)
