@@ -100,11 +100,11 @@ class Signals:
                                                        **at_right),
                 "bin_ablation": metrics.ablate_bins(single, self.bin_counts, self.closed)}  # fmt: skip
 
-    def calibration(self, joint: bool = False, resamples: int = 1) -> dict[str, pd.DataFrame]:
+    def calibration(self, joint: bool = False) -> dict[str, pd.DataFrame]:
         """Frames of the tables of calibration and transfer, made anew (05 and 07 keep a run's)."""
         sets = fitting.rows_of(self.frame, **self.reading)
         calibrated, learned = fitting.calibrate(self.confidence, sets, joint)
-        results = bootstrap(calibrated, self.bins, self.closed, resamples).results
+        results = bootstrap(calibrated, self.bins, self.closed, resamples=1).results
         return _stored(pd.concat([results, learned], ignore_index=True),
                        experiments.transfer(sets, self.bins, self.closed, joint))  # fmt: skip
 

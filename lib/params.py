@@ -165,6 +165,9 @@ def load_dataset(name: str) -> Dataset:
     return pinned(read(named(PARAMS / "datasets", name, "dataset"), Dataset))
 
 
+LOADERS = {"model": load_model, "dataset": load_dataset}
+
+
 def pinned(spec: Kind) -> Kind:
     """With the commit that a run has resolved (HUB_REVISIONS, by source) where the file leaves the revision open."""
     resolved = json.loads(os.environ.get("HUB_REVISIONS", "{}"))

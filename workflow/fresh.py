@@ -30,7 +30,7 @@ def parts(job: Job) -> dict[str, object]:
     """All that a job's outputs hang on, by name: 'parameter bins', 'model x', 'input ...', 'code ...'."""
     values = job.parameters
     found: dict[str, object] = {f"parameter {name}": value for name, value in values.items()}
-    for kind, load in (("model", params.load_model), ("dataset", params.load_dataset)):
+    for kind, load in params.LOADERS.items():
         for name in mentioned(values, kind):
             content = load(name).model_dump(mode="json")
             if job.notebook.heavy:
@@ -60,11 +60,16 @@ def digest(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
+def kind_of(parameter: str) -> str:
+    """What a parameter names, by its last word in the singular: bin_models names models."""
+    return parameter.removesuffix("s").split("_")[-1]
+
+
 def mentioned(values: dict, kind: str) -> list[str]:
     """Names of models (or datasets) among the parameters: model, models, bin_models, trajectory_model, ..."""
     names: dict[str, None] = {}
     for parameter, value in values.items():
-        if parameter.removesuffix("s").split("_")[-1] == kind:
+        if kind_of(parameter) == kind:
             names |= dict.fromkeys([value] * bool(value) if isinstance(value, str) else value or [])
     return list(names)
 

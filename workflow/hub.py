@@ -16,7 +16,6 @@ from workflow.jobs import Run, write_json
 WEIGHTS = ["*.safetensors", "*.safetensors.index.json"]
 TEXTS = ["*.json", "*.jinja", "*.txt", "*.model"]
 IGNORED = ["consolidated*", "original/*", "*/*.safetensors"]  # the same weights again
-KINDS = {"model": params.load_model, "dataset": params.load_dataset}
 
 
 def remote(spec: params.Model | params.Dataset) -> bool:
@@ -31,7 +30,7 @@ def pin(run: Run) -> None:
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     os.environ.pop("HUB_REVISIONS", None)
     found = {}
-    for kind, load in KINDS.items():
+    for kind, load in params.LOADERS.items():
         for name in run.values[f"{kind}s"]:
             spec = load(name)
             if remote(spec) and not spec.revision:

@@ -22,8 +22,6 @@ from workflow.jobs import PUBLISHED, REPLAY, Run
 from workflow.schedule import Board, last_words, reset_future, say, schedule
 from workflow.typeset import typeset
 
-KINDS = ("model", "dataset")
-
 
 class Stopped(BaseException):
     """A signal asked this run to end."""
@@ -39,12 +37,12 @@ def plan(found: Namespace) -> Run:
     models = found.only or values["models"]
     values["models"] = list(dict.fromkeys([*models, *found.models]))
     values["datasets"] = list(dict.fromkeys(found.datasets or values["datasets"]))
-    for kind, load in (("model", params.load_model), ("dataset", params.load_dataset)):
+    for kind, load in params.LOADERS.items():
         narrow(values, kind)
         for name in values[kind + "s"]:
             load(proper(kind, name))
     if found.verb == PUBLISHED:  # nothing of the profile but the choices that every notebook declares
-        values |= {name: type(value)() for name, value in values.items() if name.split("_")[-1].rstrip("s") in KINDS}
+        values |= {name: type(value)() for name, value in values.items() if fresh.kind_of(name) in params.LOADERS}
         values["title"] = "The paper's own numbers, set again."
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     run = Run(found.verb, values, found.cores or cores, len(guard.gpus()))
