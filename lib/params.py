@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from lib import PARAMS, UserError, nearest
+from lib.project import PARAMS, UserError, nearest
 
 
 class Strict(BaseModel):

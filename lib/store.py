@@ -21,7 +21,7 @@ from typing import Any
 
 import pandas as pd
 
-from lib import ARTIFACTS, ROOT, SHIPPED, UserError, nearest
+from lib.project import ARTIFACTS, ROOT, SHIPPED, UserError, nearest
 
 KEYS = ["model", "dataset", "split", "example_id"]  # what a row of every per-example frame is known by
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "scikit-learn")

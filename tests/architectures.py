@@ -3,8 +3,10 @@
 import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
-from lib import ROOT, models, params, sampling
-from lib.models import LanguageModel
+from lib import params
+from lib.generate import models, sampling
+from lib.generate.models import LanguageModel
+from lib.project import ROOT
 
 NAMES = ["tiny-llama", "tiny-qwen", "mistral", "gpt2"]
 SETTINGS = sampling.Settings(seed=3, demonstration=False, max_new_tokens=120, top_logits=8, curve_nodes=4)

@@ -9,7 +9,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import pytest
 
-from lib import ROOT, models, params
+from lib import params
+from lib.generate import models
+from lib.project import ROOT
 
 
 @pytest.fixture(scope="session")

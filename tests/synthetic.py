@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib import sampling
+from lib.generate import sampling
 
 TOP, NODES = 16, 33
 

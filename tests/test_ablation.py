@@ -3,7 +3,10 @@
 import pandas as pd
 import pytest
 
-from lib import SHIPPED, ablation, dropout, params, store
+from lib import params, store
+from lib.generate import dropout
+from lib.project import SHIPPED
+from lib.score import ablation
 
 DEMO = params.load_profile("demo")
 

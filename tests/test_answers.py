@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from lib import ROOT, UserError, answers
+from lib.project import ROOT, UserError
+from lib.tasks import answers
 
 SHARED = ROOT.parent / "shared"
 REAL = ["Llama-3.1-8B-Instruct", "Llama-3.2-3B-Instruct", "DeepSeek-R1-Distill-Llama-8B",

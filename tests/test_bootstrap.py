@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from scipy.stats import bootstrap as scipy_bootstrap
 from synthetic import run
 
-from lib.bootstrap import bootstrap, counts, distributions
-from lib.estimators import single_pass
-from lib.metrics import METRICS, brier, ece
+from lib.score.bootstrap import bootstrap, counts, distributions
+from lib.score.estimators import single_pass
+from lib.score.metrics import METRICS, brier, ece
 
 scored = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40)
 

@@ -12,9 +12,10 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from synthetic import generations, logits_of
 
-from lib import UserError, sampling
-from lib.calibration import Answers, Isotonic, Platt, Temperature
-from lib.estimators import ans_avg, ans_joint, signals
+from lib.calibrate.calibration import Answers, Isotonic, Platt, Temperature
+from lib.generate import sampling
+from lib.project import UserError
+from lib.score.estimators import ans_avg, ans_joint, signals
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
@@ -275,8 +276,10 @@ def test_platt_never_fails(rows):
 
 def test_another_method_is_one_class_and_one_line(monkeypatch):
     """It is fitted everywhere, and brings its rows, columns and curves."""
-    from lib import calibration_figures, calibration_tables, evidence, experiments, fitting, params
-    from lib.calibration import METHODS, Method, _Calibrator
+    from lib import params
+    from lib.calibrate import experiments, fitting
+    from lib.calibrate.calibration import METHODS, Method, _Calibrator
+    from lib.paper import calibration_figures, calibration_tables, evidence
 
     class Mean(_Calibrator):
         def _fit(self, score, y, w):

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from demo import chat, corpus, tokenizer
-from lib import ROOT, params, prompts, questions
+from lib import params
+from lib.project import ROOT
+from lib.tasks import prompts, questions
 
 LEVELS = list(corpus.LEVELS)
 

@@ -13,9 +13,13 @@ import pytest
 import torch
 from architectures import SETTINGS
 
-from lib import ROOT, UserError, dropout, estimators, generation, multi_pass, params, questions, store
-from lib.bald import Disagreement
-from lib.dropout import Settings
+from lib import params, store
+from lib.generate import dropout, generation
+from lib.generate.bald import Disagreement
+from lib.generate.dropout import Settings
+from lib.project import ROOT, UserError
+from lib.score import estimators, multi_pass
+from lib.tasks import questions
 
 PASSES = Settings(seed=1, passes=3, tokens=700)
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from browser import check_in_browser, check_links, chromium
 
-from lib import ROOT, SHIPPED
+from lib.project import ROOT, SHIPPED
 from workflow.export import TARGETS
 
 ENV = os.environ | {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
@@ -112,7 +112,7 @@ def test_a_second_run_does_nothing_even_after_a_copy_and_touch(project, tmp_path
     for path in moved.rglob("*"):
         if path.is_file():
             os.utime(path)
-    with (moved / "lib" / "metrics.py").open("a") as file:
+    with (moved / "lib" / "score" / "metrics.py").open("a") as file:
         file.write("# a comment changes nothing\n")
     assert counts(run(moved)) == (0, JOBS)
     assert tables(moved) == before

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib import UserError, estimators
-from lib.estimators import ESTIMATORS, answer_tokens, coverage, running_mean, running_mean_curves, single_pass
+from lib.project import UserError
+from lib.score import estimators
+from lib.score.estimators import ESTIMATORS, answer_tokens, coverage, running_mean, running_mean_curves, single_pass
 
 LOG = np.log
 logprobs = st.lists(st.floats(-50, 0), min_size=1, max_size=60)

@@ -7,11 +7,14 @@ import pandas as pd
 import pytest
 from synthetic import generations, run
 
-from lib import SHIPPED, calibration_figures, calibration_tables, experiments, fitting, params, store
-from lib.bootstrap import bootstrap
-from lib.calibration import Isotonic, Temperature
-from lib.estimators import KEYS, single_pass
-from lib.metrics import ece
+from lib import params, store
+from lib.calibrate import experiments, fitting
+from lib.calibrate.calibration import Isotonic, Temperature
+from lib.paper import calibration_figures, calibration_tables
+from lib.project import SHIPPED
+from lib.score.bootstrap import bootstrap
+from lib.score.estimators import KEYS, single_pass
+from lib.score.metrics import ece
 
 
 @pytest.fixture(scope="module")

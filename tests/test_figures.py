@@ -16,7 +16,8 @@ from IPython.core.formatters import DisplayFormatter
 from matplotlib.text import Text
 from nbformat import v4, validate
 
-from lib import ROOT, figures
+from lib.paper import figures
+from lib.project import ROOT
 
 PROMPT = "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind to $x$ & <y>.<|eot_id|>"
 

@@ -10,8 +10,12 @@ from hypothesis import strategies as st
 from scipy.interpolate import CubicSpline
 from transformers import GenerationConfig, LogitsProcessorList
 
-from lib import answers, estimators, fitting, generation, models, params, prompts, questions, sampling
-from lib.sampling import Settings
+from lib import params
+from lib.calibrate import fitting
+from lib.generate import generation, models, sampling
+from lib.generate.sampling import Settings
+from lib.score import estimators
+from lib.tasks import answers, prompts, questions
 
 SETTINGS = Settings(seed=3, demonstration=False, max_new_tokens=120, top_logits=16, curve_nodes=33)
 
@@ -207,7 +211,7 @@ def test_no_second_beginning_of_sequence(lm):
 
 
 def test_a_template_that_doubles_the_beginning_is_refused():
-    from lib import UserError
+    from lib.project import UserError
 
     lm = models.load("tiny-llama", params.load_model("tiny-llama"))
     with pytest.raises(UserError, match="beginning-of-sequence token twice"):

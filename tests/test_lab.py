@@ -15,7 +15,7 @@ import pytest
 import websocket
 import yaml
 
-from lib import ROOT, SHIPPED
+from lib.project import ROOT, SHIPPED
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 RUN = "test-lab"  # a run of its own: nobody's results are touched

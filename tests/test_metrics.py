@@ -9,8 +9,8 @@ from sklearn.calibration import calibration_curve
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
-from lib.metrics import METRICS, accuracy, auroc, bin_index, brier, ece, evaluate, mce, reliability_bins
-from lib.metrics import ablate_bins as ablate
+from lib.score.metrics import METRICS, accuracy, auroc, bin_index, brier, ece, evaluate, mce, reliability_bins
+from lib.score.metrics import ablate_bins as ablate
 
 scored = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=80)
 bin_counts, sides = st.integers(1, 40), st.sampled_from(["right", "left"])

@@ -6,7 +6,8 @@ import re
 import nbformat
 import pytest
 
-from lib import ROOT, params
+from lib import params
+from lib.project import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 OWN = {"run", "model", "dataset"}  # parameters that a profile does not hold: the runner gives them

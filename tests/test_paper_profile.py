@@ -15,7 +15,8 @@ import yaml
 from realmodels import FOLDERS, build
 from test_end_to_end import ENV, copy_of_project
 
-from lib import comparison, params, reference
+from lib import params
+from lib.paper import comparison, reference
 from workflow.export import TARGETS
 
 PAPER = params.load_profile("paper")
@@ -146,7 +147,7 @@ def test_prompts_are_each_models_own(made):
 def test_no_token_is_doubled_and_spans_are_of_the_generated_ids(made, project):
     from transformers import AutoTokenizer
 
-    from lib import answers
+    from lib.tasks import answers
 
     for name, part in frames(made, "generations").groupby("model"):
         tokenizer = AutoTokenizer.from_pretrained(project / "weights" / name)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from lib import PARAMS, UserError, params
+from lib import params
+from lib.project import PARAMS, UserError
 
 
 def write(tmp_path, text):

@@ -8,7 +8,7 @@ import pytest
 from latex import paper, parse, printed, specification, tabulars
 from test_end_to_end import copy_of_project, counts, run, start
 
-from lib.reference import PRINTED
+from lib.paper.reference import PRINTED
 from workflow.export import OF_PUBLISHED
 
 TABLES = [name.removeprefix("tab_") for name in OF_PUBLISHED if name.startswith("tab_")]

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib import ROOT, UserError, answers, params, questions
+from lib import params
+from lib.project import ROOT, UserError
+from lib.tasks import answers, questions
 
 DATA = ROOT.parent / "shared" / "data"
 SIZES = {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from lib import SHIPPED, estimators, metrics, multi_pass, params, store, verification
+from lib import params, store
+from lib.generate import verification
+from lib.project import SHIPPED
+from lib.score import estimators, metrics, multi_pass
 
 DEMO = params.load_profile("demo")
 ACCURACY = {"demo-easy": (0.80, 0.95), "demo-medium": (0.55, 0.85), "demo-hard": (0.15, 0.50)}

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib import UserError, store
+from lib import store
+from lib.project import UserError
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from latex import PAPER, paper, parse, printed, specification
 
-from lib import reference, tables
-from lib.cells import COMMANDS, MACROS, Cell, Rule, Table, escape
-from lib.estimators import ESTIMATORS
+from lib.paper import reference, tables
+from lib.paper.cells import COMMANDS, MACROS, Cell, Rule, Table, escape
+from lib.score.estimators import ESTIMATORS
 
 HOSTILE = r"a_b & <c> 100% #1 $x$ {y} \z ~ ^ | "
 

@@ -13,8 +13,12 @@ from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers import models as tokenizer_models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from lib import UserError, estimators, generation, models, multi_pass, params, prompts, questions, store, verification
-from lib.models import LanguageModel
+from lib import params, store
+from lib.generate import generation, models, verification
+from lib.generate.models import LanguageModel
+from lib.project import UserError
+from lib.score import estimators, multi_pass
+from lib.tasks import prompts, questions
 
 REAL = ["Llama-3.1-8B-Instruct", "Llama-3.2-3B-Instruct", "Qwen3-4B-Instruct-2507", "Qwen3-8B",
         "DeepSeek-R1-Distill-Llama-8B"]

@@ -10,7 +10,8 @@ import sys
 
 from papermill import execute_notebook
 
-from lib import ROOT, models
+from lib.generate import models
+from lib.project import ROOT
 from workflow import run, words
 from workflow.export import export
 from workflow.sources import cells

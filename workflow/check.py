@@ -11,7 +11,8 @@ from types import SimpleNamespace
 
 import psutil
 
-from lib import UserError, params
+from lib import params
+from lib.project import UserError
 from workflow import guard, hub
 from workflow.check_model import Line, about_model
 from workflow.jobs import Run
@@ -109,7 +110,7 @@ def about_disk(run: Run) -> Iterator[Line]:
 
 
 def about_dataset(run: Run, name: str) -> Iterator[Line]:
-    from lib import questions
+    from lib.tasks import questions
 
     spec = params.load_dataset(name)
     examples = questions.limited(questions.load(spec), run.values["limit"])

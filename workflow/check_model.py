@@ -8,7 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from lib import UserError, params
+from lib import params
+from lib.project import UserError
 from workflow import hub
 from workflow.jobs import Run
 
@@ -31,7 +32,7 @@ def about_model(run: Run, name: str, device: SimpleNamespace) -> Iterator[Line]:
 
 def local_copy(spec: params.Model) -> str:
     """The folder with a model's configuration and tokenizer; from the hub these alone are fetched."""
-    from lib import models
+    from lib.generate import models
 
     if hub.remote(spec):
         hub.resolve("model", spec.source, spec.revision)
@@ -47,7 +48,7 @@ def parts(name: str, spec: params.Model, folder: str) -> tuple[Any, Any, dict]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, logging
 
-    from lib import models
+    from lib.generate import models
 
     logging.set_verbosity_error()
     try:
@@ -67,7 +68,8 @@ def parts(name: str, spec: params.Model, folder: str) -> tuple[Any, Any, dict]:
 
 def about_prompt(run: Run, lm: Any) -> Iterator[Line]:
     """Template, beginning-of-sequence token, date, thinking, option and delimiter tokens."""
-    from lib import answers, generation, models, verification
+    from lib.generate import generation, models, verification
+    from lib.tasks import answers
 
     if not lm.tokenizer.chat_template:
         raise UserError("its tokenizer has no chat template: models that were not taught to chat can't be asked")
@@ -106,7 +108,7 @@ def about_decoding(spec: params.Model, own: dict) -> Iterator[Line]:
 def about_network(network: Any) -> Iterator[Line]:
     from collections import Counter
 
-    from lib import dropout
+    from lib.generate import dropout
 
     sites = Counter(type(module).__name__ for module in dropout.sites(network))
     if not sites:
@@ -117,7 +119,7 @@ def about_network(network: Any) -> Iterator[Line]:
 
 def about_cost(run: Run, lm: Any, network: Any, device: SimpleNamespace) -> Iterator[Line]:
     """Memory, and hours for all datasets, at TOKENS per response."""
-    from lib import generation, models
+    from lib.generate import generation, models
 
     values, spec, config = run.values, lm.spec, network.config.get_text_config()
     weights = sum(p.numel() for p in network.parameters())

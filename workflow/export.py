@@ -17,8 +17,8 @@ from pathlib import Path
 from nbconvert.exporters import Exporter
 from traitlets import List, Unicode
 
-from lib import UserError, nearest
-from lib.cells import escape
+from lib.paper.cells import escape
+from lib.project import UserError, nearest
 from workflow.captions import CAPTIONS
 from workflow.jobs import PUBLISHED
 from workflow.report import page

@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lib import ROOT, UserError, params
+from lib import params
+from lib.project import ROOT, UserError
 from workflow.jobs import Job, Run, write_json
 from workflow.sources import closure, code_cells, stripped
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from lib import ROOT, UserError
+from lib.project import ROOT, UserError
 from workflow.jobs import Job
 
 MARK = "@@"  # begins those lines on a job's stdout that are events for the runner

@@ -9,7 +9,8 @@ import os
 import shutil
 from pathlib import Path
 
-from lib import ROOT, UserError, params
+from lib import params
+from lib.project import ROOT, UserError
 from workflow.jobs import Run, write_json
 
 # Weights as safetensors, configuration, tokenizer and template: nothing that would have to be unpickled or executed.

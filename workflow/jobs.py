@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from lib import ROOT, UserError, nearest
+from lib.project import ROOT, UserError, nearest
 from workflow.sources import closure, code_cells, declared_parameters
 
 REPLAY, PUBLISHED = "replay", "published"

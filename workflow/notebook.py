@@ -14,7 +14,7 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from lib import ROOT, UserError
+from lib.project import ROOT, UserError
 from workflow import fresh
 from workflow.guard import MARK, gpus, job_lock, take_gpu, watch
 from workflow.jobs import PUBLISHED, Job, Run

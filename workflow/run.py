@@ -16,7 +16,8 @@ from contextlib import contextmanager
 
 import psutil
 
-from lib import ROOT, UserError, params
+from lib import params
+from lib.project import ROOT, UserError
 from workflow import check, fresh, guard, hub, words
 from workflow.jobs import PUBLISHED, REPLAY, Run
 from workflow.schedule import Board, last_words, reset_future, say, schedule

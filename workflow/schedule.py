@@ -9,7 +9,7 @@ import time
 
 import psutil
 
-from lib import ROOT
+from lib.project import ROOT
 from workflow.guard import MARK
 from workflow.jobs import Run
 

@@ -6,7 +6,7 @@ import json
 import tokenize
 from collections.abc import Iterable
 
-from lib import ROOT, UserError
+from lib.project import ROOT, UserError
 
 
 def cells(path: str) -> list[dict]:

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from lib import ROOT
+from lib.project import ROOT
 
 LIMIT = 180  # seconds
 

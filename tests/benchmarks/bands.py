@@ -11,7 +11,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lib import estimators, metrics, models, multi_pass, params, store, verification
+from lib import params, store
+from lib.generate import models, verification
+from lib.score import estimators, metrics, multi_pass
 
 MODELS, DATASETS = ["tiny-llama", "tiny-qwen"], ["demo-easy", "demo-medium", "demo-hard"]
 

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torchmetrics.functional.classification import binary_calibration_error
 
-from lib.bootstrap import bootstrap, distributions
+from lib.score.bootstrap import bootstrap, distributions
 
 ESTIMATORS = ["seq_avg", "seq_joint", "ans_avg", "ans_joint", "p_true", "p_true_insitu", "c_bald"]
 SCORES = [(e, m) for m in ("", "isotonic") for e in ESTIMATORS] + [(e, "platt") for e in ESTIMATORS[2:]]

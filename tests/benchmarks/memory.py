@@ -13,8 +13,10 @@ import sys
 import torch
 from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM, LogitsProcessorList
 
-from lib import ROOT, params, sampling
-from lib.models import LanguageModel
+from lib import params
+from lib.generate import sampling
+from lib.generate.models import LanguageModel
+from lib.project import ROOT
 
 BATCH, VOCABULARY = 32, 32_000
 

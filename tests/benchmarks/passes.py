@@ -16,8 +16,9 @@ from contextlib import nullcontext
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from lib import dropout, models, params
-from lib.models import LanguageModel
+from lib import params
+from lib.generate import dropout, models
+from lib.generate.models import LanguageModel
 
 RATE, PASSES = 0.1, 10
 

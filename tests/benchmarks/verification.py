@@ -12,9 +12,11 @@ import time
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from lib import generation, models, params, prompts, questions, sampling, verification
-from lib.generation import Batch
-from lib.models import LanguageModel
+from lib import params
+from lib.generate import generation, models, sampling, verification
+from lib.generate.generation import Batch
+from lib.generate.models import LanguageModel
+from lib.tasks import prompts, questions
 
 SETTINGS = sampling.Settings(demonstration=False, max_new_tokens=200)
 REPEATS = 5

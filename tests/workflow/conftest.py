@@ -1,8 +1,8 @@
 import pytest
 from small_project import ROWS, Project, build
 
-import lib
 from lib import params
+from lib import project as places
 from workflow import environment, fresh, guard, hub, jobs, notebook, run, schedule, sources
 
 
@@ -16,7 +16,7 @@ def project(tmp_path) -> Project:
 def inside(project, monkeypatch) -> Project:
     """The small project, with the modules of this process looking at it."""
     monkeypatch.setenv("HUB_REVISIONS", "{}")
-    for module in (lib, environment, fresh, guard, hub, jobs, notebook, run, schedule, sources):
+    for module in (places, environment, fresh, guard, hub, jobs, notebook, run, schedule, sources):
         monkeypatch.setattr(module, "ROOT", project.root)
     monkeypatch.setattr(jobs, "NOTEBOOKS", tuple(jobs.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")

@@ -34,7 +34,7 @@ ROWS = [  # of workflow.jobs.NOTEBOOKS, in place of the project's own
 NOTEBOOKS = {
     "01_generate": (
         "run = 'demo'\nmodel: str = 'tiny'\ndataset = 'easy'\nseed = 0",
-        "import json\nfrom lib import ARTIFACTS, UserError, alpha",
+        "import json\nfrom lib import alpha\nfrom lib.project import ARTIFACTS, UserError",
         "folder = ARTIFACTS / run / 'generations'\nfolder.mkdir(parents=True, exist_ok=True)",
         "print('shard 1/1: done')",
         "_ = (folder / f'{model}__{dataset}.parquet').write_text(alpha.words(model, dataset, seed))",
@@ -43,7 +43,7 @@ NOTEBOOKS = {
     ),
     "02_single_pass": (
         "run = 'demo'\nmodels = ['tiny']\ndatasets = ['easy']\nbins = 10",
-        "import json\nfrom lib import ARTIFACTS, SHIPPED\nfrom lib.gamma import count",
+        "import json\nfrom lib.project import ARTIFACTS, SHIPPED\nfrom lib.gamma import count",
         "own = ARTIFACTS / run / 'generations'\nfolder = own if own.exists() else SHIPPED / 'generations'",
         "texts = [(folder / f'{m}__{d}.parquet').read_text() for m in models for d in datasets]",
         "out = ARTIFACTS / run / 'confidence'\nout.mkdir(parents=True, exist_ok=True)",
@@ -52,7 +52,7 @@ NOTEBOOKS = {
     ),
     "08_tables": (
         "run = 'demo'\ntitle = ''",
-        "from lib import ARTIFACTS\nfrom workflow.export import TARGETS",
+        "from lib.project import ARTIFACTS\nfrom workflow.export import TARGETS",
         "text = (ARTIFACTS / run / 'confidence' / 'single_pass.parquet').read_text()",
         "data = {'text/latex': text, 'application/pdf': 'UERG', 'image/png': 'UE5H', 'application/json': []}",
         "for name in TARGETS:\n    display(data, raw=True, metadata={'paper': name})",
@@ -81,7 +81,7 @@ def write(path: Path, text: str) -> None:
 
 def build(root: Path) -> Path:
     """The small project: real runner and plumbing, real lib.params, three trivial notebooks and modules."""
-    library = [f"lib/{name}.py" for name in ("__init__", "params", "cells")]
+    library = [f"lib/{name}.py" for name in ("__init__", "project", "params", "paper/__init__", "paper/cells")]
     for name in ("run_all.sh", "pyproject.toml", "requirements.lock", *library):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, root / name)

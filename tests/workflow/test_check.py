@@ -8,8 +8,9 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from lib import ROOT, UserError, params
-from lib.models import LanguageModel
+from lib import params
+from lib.generate.models import LanguageModel
+from lib.project import ROOT, UserError
 from workflow import check, check_model, run, words
 from workflow.jobs import Run
 

@@ -9,7 +9,8 @@ import pytest
 from huggingface_hub import errors
 from small_project import write
 
-from lib import UserError, params
+from lib import params
+from lib.project import UserError
 from workflow import fresh, hub
 from workflow.jobs import Run
 

@@ -278,7 +278,7 @@ def test_a_stopped_run_ends_in_good_order(project, number, code):
 
 
 def test_a_job_by_hand_that_runs_already(inside):
-    from lib import UserError
+    from lib.project import UserError
     from workflow import guard
     from workflow.jobs import Run
 

@@ -8,10 +8,10 @@ import pandas as pd
 import sklearn
 from sklearn.feature_extraction.text import CountVectorizer
 
-from lib.calibration import METHODS
-from lib.fitting import Pair, Rows, Sets
-from lib.metrics import METRICS, ece
-from lib.temperatures import temperatures
+from lib.calibrate.calibration import METHODS
+from lib.calibrate.fitting import Pair, Rows, Sets
+from lib.generate.temperatures import temperatures
+from lib.score.metrics import METRICS, ece
 
 # ---- how many rows, and which
 

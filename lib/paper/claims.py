@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from lib import cases
-from lib.cases import Cases
-from lib.cells import escape
-from lib.evidence import Evidence
+from lib.paper import cases
+from lib.paper.cases import Cases
+from lib.paper.cells import escape
+from lib.paper.evidence import Evidence
 
 ALL, MOST, HALF = 1.0, 0.75, 0.5  # quorum: all; three in four; more than half
 

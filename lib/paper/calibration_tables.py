@@ -12,11 +12,23 @@ from dataclasses import replace
 
 import pandas as pd
 
-from lib.calibration import METHODS
-from lib.cells import Cell, Row, Rule, Stack, Table, escape
-from lib.estimators import Estimator, in_columns
-from lib.layout import DASH, DATASET, MODEL, Labels, Values, by_pair, labels_of, ruled, short, stack, stand_behind
-from lib.metrics import METRICS
+from lib.calibrate.calibration import METHODS
+from lib.paper.cells import Cell, Row, Rule, Stack, Table, escape
+from lib.paper.layout import (
+    DASH,
+    DATASET,
+    MODEL,
+    Labels,
+    Values,
+    by_pair,
+    labels_of,
+    ruled,
+    short,
+    stack,
+    stand_behind,
+)
+from lib.score.estimators import Estimator, in_columns
+from lib.score.metrics import METRICS
 
 
 def _learned(value: float) -> str:

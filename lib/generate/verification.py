@@ -13,10 +13,13 @@ from typing import Any
 import pandas as pd
 import torch
 
-from lib import UserError, answers, models, prompts, store
-from lib.generation import Batch, batches
-from lib.models import LanguageModel
-from lib.sampling import Settings
+from lib import store
+from lib.generate import models
+from lib.generate.generation import Batch, batches
+from lib.generate.models import LanguageModel
+from lib.generate.sampling import Settings
+from lib.project import UserError
+from lib.tasks import answers, prompts
 
 WORDS = ("A", "B", "True", "False")  # what the options may be called; the prompt asks for A or B
 KEPT = ["in_situ_logits", "in_situ_logz", "in_situ_seconds"]  # columns taken in 01, while the cache is alive

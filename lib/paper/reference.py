@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from lib import ARTIFACTS
+from lib.project import ARTIFACTS
 
 PRINTED = ARTIFACTS / "reference.csv"
 NAMES = {"lo": "low", "hi": "high", "relative_pct": "relative"}

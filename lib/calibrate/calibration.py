@@ -19,8 +19,8 @@ from sklearn.base import BaseEstimator
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from lib import UserError
-from lib.temperatures import COLDEST, HOTTEST, temperatures
+from lib.generate.temperatures import COLDEST, HOTTEST, temperatures
+from lib.project import UserError
 
 TINY = 1e-12  # a confidence of exactly 0 or 1 that is wrong would cost an infinite log-loss
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.calibration import METHODS, Answers, Temperature
-from lib.estimators import KEYS, ans_avg, signals
-from lib.metrics import reliability_bins
+from lib.calibrate.calibration import METHODS, Answers, Temperature
+from lib.score.estimators import KEYS, ans_avg, signals
+from lib.score.metrics import reliability_bins
 
 SPLITS = ("calibration", "evaluation")
 Pair = tuple[str, str]

@@ -13,10 +13,10 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from lib import ROOT, UserError, nearest
 from lib.params import Model
-from lib.prompts import Messages
+from lib.project import ROOT, UserError, nearest
 from lib.store import digest
+from lib.tasks.prompts import Messages
 
 LLAMA_PAD = "<|finetune_right_pad_id|>"
 

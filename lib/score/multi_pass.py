@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib import UserError, estimators, nearest
-from lib.estimators import band, signals
-from lib.metrics import evaluate
+from lib.project import UserError, nearest
+from lib.score import estimators
+from lib.score.estimators import band, signals
+from lib.score.metrics import evaluate
 from lib.store import KEYS
 
 VARIANTS = {"standard": "p_true", "in_situ": "p_true_insitu"}

@@ -14,13 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.font_manager import findfont, get_font
 from matplotlib.patches import Rectangle
 
-from lib.calibration_figures import (  # noqa: F401  one name for all figures
+from lib.paper.calibration_figures import (  # noqa: F401  one name for all figures
     calibration_analysis,
     sample_efficiency,
     sampling_curves,
     transfer_map,
 )
-from lib.canvas import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, style
+from lib.paper.canvas import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, style
 
 KINDS = ((True, "right", BLUE, "-"), (False, "wrong", ORANGE, "--"))
 MARK = r"<\|[^|<>\n]*\|>|</?think>|</?s>"  # special tokens as tokenizers spell them

@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from lib.cells import COMMANDS, Cell, Row, Rule, Stack, Table, escape
-from lib.estimators import Estimator
-from lib.metrics import METRICS
+from lib.paper.cells import COMMANDS, Cell, Row, Rule, Stack, Table, escape
+from lib.score.estimators import Estimator
+from lib.score.metrics import METRICS
 
 Labels = Mapping[str, str] | None
 MODEL, DATASET, DASH = Cell("Model", rows=2), Cell("Dataset", rows=2), Cell("--", html="&ndash;")

@@ -13,9 +13,13 @@ from typing import Any
 
 import pandas as pd
 
-from lib import UserError, ablation, estimators, experiments, fitting, metrics, multi_pass, params, store, tables
-from lib.bootstrap import bootstrap
-from lib.reference import printed
+from lib import params, store
+from lib.calibrate import experiments, fitting
+from lib.paper import tables
+from lib.paper.reference import printed
+from lib.project import UserError
+from lib.score import ablation, estimators, metrics, multi_pass
+from lib.score.bootstrap import bootstrap
 
 OWN_NAME = {"paper": ""}  # every other run says its name under its tables, if its title does not
 KINDS = ("generations", "verification", "dropout")  # what models leave on disk

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lib import ROOT, UserError, answers, nearest
+from lib.project import ROOT, UserError, nearest
+from lib.tasks import answers
 
 if TYPE_CHECKING:
     from lib.params import Dataset

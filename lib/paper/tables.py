@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from lib.calibration_tables import (  # noqa: F401  one name for all tables
+from lib.paper.calibration_tables import (  # noqa: F401  one name for all tables
     calibration_transfer_full,
     calibration_transfer_summary,
     families,
@@ -17,10 +17,22 @@ from lib.calibration_tables import (  # noqa: F401  one name for all tables
     result_calibration,
     result_isotonic,
 )
-from lib.cells import Cell, Row, Rule, Stack, Table, mathjax
-from lib.estimators import ESTIMATORS, Estimator, in_columns
-from lib.layout import DATASET, MODEL, Labels, Values, by_pair, heads, labels_of, ruled, short, stack, stand_behind
-from lib.metrics import METRICS
+from lib.paper.cells import Cell, Row, Rule, Stack, Table, mathjax
+from lib.paper.layout import (
+    DATASET,
+    MODEL,
+    Labels,
+    Values,
+    by_pair,
+    heads,
+    labels_of,
+    ruled,
+    short,
+    stack,
+    stand_behind,
+)
+from lib.score.estimators import ESTIMATORS, Estimator, in_columns
+from lib.score.metrics import METRICS
 
 
 def made(manifests: Iterable[dict[str, Any]]) -> list[str]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from lib import answers
-from lib.questions import Example
 from lib.store import KEYS
+from lib.tasks import answers
+from lib.tasks.questions import Example
 
 KEPT = [*KEYS, "reference", "answer", "text", "finish_reason"]
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")

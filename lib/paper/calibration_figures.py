@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from lib.calibration import METHODS
-from lib.canvas import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, style
+from lib.calibrate.calibration import METHODS
+from lib.paper.canvas import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, style
 
 # by turns: colour, line, marker, hatching
 STYLES = (BLUE, "-", "o", ""), (ORANGE, "--", "s", "////"), ("0.3", "-.", "^", "...."), ("black", ":", "D", "xxxx")

@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from lib.calibration_tables import families
-from lib.claims import CLAIMS, Verdict, judge, verdicts
-from lib.estimators import ESTIMATORS
-from lib.evidence import PAIR, Evidence, Signals
-from lib.layout import about
+from lib.paper.calibration_tables import families
+from lib.paper.claims import CLAIMS, Verdict, judge, verdicts
+from lib.paper.evidence import PAIR, Evidence, Signals
+from lib.paper.layout import about
+from lib.score.estimators import ESTIMATORS
 
 # Where the paper's models and questions come from, by the label it prints: a file of another source is another model.
 SOURCES = {

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib import UserError, nearest
-from lib.answers import answer_span, grade, parsed
+from lib.project import UserError, nearest
 from lib.store import KEYS
+from lib.tasks.answers import answer_span, grade, parsed
 
 MISSING = ("last_number", "drop", "zero")
 SOURCES = {"model": "token_logprobs", "sampling": "token_logprobs_sampling"}

@@ -20,8 +20,8 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from lib.generate.temperatures import temperatures
 from lib.params import Model
-from lib.temperatures import temperatures
 
 RING = 48  # number-like tokens per response whose logits are kept while sampling; older ones are re-encoded if needed
 

@@ -20,11 +20,13 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from lib import UserError, answers, models, sampling
-from lib.bald import Disagreement
-from lib.generation import batches
-from lib.models import LanguageModel
+from lib.generate import models, sampling
+from lib.generate.bald import Disagreement
+from lib.generate.generation import batches
+from lib.generate.models import LanguageModel
+from lib.project import UserError
 from lib.store import KEYS
+from lib.tasks import answers
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.metrics import METRICS, bin_index
+from lib.score.metrics import METRICS, bin_index
 
 KEY = ["model", "dataset", "estimator", "method", "metric"]
 BLOCK = 2**22  # counts held at once: 32 MB

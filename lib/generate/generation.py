@@ -13,10 +13,11 @@ import pandas as pd
 import torch
 from transformers import GenerationConfig, LogitsProcessorList
 
-from lib import answers, models, prompts
-from lib.models import LanguageModel
-from lib.questions import Example
-from lib.sampling import Note, Sample, Settings, compress, stream_seed, warpers
+from lib.generate import models
+from lib.generate.models import LanguageModel
+from lib.generate.sampling import Note, Sample, Settings, compress, stream_seed, warpers
+from lib.tasks import answers, prompts
+from lib.tasks.questions import Example
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""Maps from score to probability, fitted on calibration rows."""

@@ -1,0 +1,1 @@
+"""Everything that needs the model: responses, token logits, P(True), MC dropout."""

@@ -1,0 +1,1 @@
+"""What the paper shows, and whether it holds: tables, figures, findings."""

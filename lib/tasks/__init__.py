@@ -1,0 +1,1 @@
+"""What is asked, and what counts as the answer."""
