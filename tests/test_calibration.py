@@ -279,7 +279,7 @@ def test_another_method_is_one_class_and_one_line(monkeypatch):
     from lib import params
     from lib.calibrate import experiments, fitting
     from lib.calibrate.calibration import METHODS, Method, _Calibrator
-    from lib.paper import calibration_figures, calibration_tables, evidence
+    from lib.paper import calibration_figures, calibration_tables, run_results
 
     class Mean(_Calibrator):
         def _fit(self, score, y, w):
@@ -290,7 +290,7 @@ def test_another_method_is_one_class_and_one_line(monkeypatch):
 
     monkeypatch.setitem(METHODS, "mean", Method("mean", "Mean", {"confidence": Mean}))
     demo = params.load_profile("demo")
-    signals = evidence.Signals.of("shipped", demo.models[:1], demo.datasets, reading={})
+    signals = run_results.Signals.of("shipped", demo.models[:1], demo.datasets, reading={})
     frames = signals.calibration()
     results = frames["result_calibration"]
     assert set(results[results.method == "mean"].estimator) == {*signals.confidence.estimator}

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from lib import params
-from lib.paper import claims, comparison, evidence
+from lib.paper import claims, comparison, results, run_results, sensitivity
 
 # Counted by hand from the printed tables (DESIGN's list of exceptions among them).
 ON_PAPER = {
@@ -46,7 +46,7 @@ DEMO = params.load_profile("demo")
 
 @pytest.fixture(scope="module")
 def paper():
-    return evidence.published()
+    return results.published()
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +58,12 @@ def on_paper(paper):
 def signals():
     reading = {name: getattr(DEMO, name)
                for name in ("grader", "missing", "token_source", "include_eos", "include_thinking")}  # fmt: skip
-    return evidence.Signals.of("shipped", DEMO.models, DEMO.datasets, reading=reading)
+    return run_results.Signals.of("shipped", DEMO.models, DEMO.datasets, reading=reading)
 
 
 @pytest.fixture(scope="module")
 def demo(signals):
-    return evidence.of_run("shipped", signals, "demo models", DEMO.models, DEMO.datasets,
+    return run_results.of_run("shipped", signals, "demo models", DEMO.models, DEMO.datasets,
                            transfer_models=DEMO.transfer_models, transfer_datasets=DEMO.transfer_datasets)  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def test_the_exceptions_come_out_by_themselves(paper, on_paper):
 def test_every_finding_is_judged_on_a_run(demo):
     found = claims.verdicts(demo)
     assert all(v.held is not None for v in found.values()), [n for n, v in found.items() if v.held is None]
-    assert demo.hard == "demo-hard" and set(demo.frames) >= set(evidence.published().frames) - {"inference_settings"}
+    assert demo.hard == "demo-hard" and set(demo.frames) >= set(results.published().frames) - {"inference_settings"}
 
 
 def swapped(e, table, one, other):
@@ -238,13 +238,13 @@ def test_another_model_beside_the_papers(paper):
 
 
 def test_sensitivity(demo, signals, monkeypatch):
-    found = comparison.sensitivity(demo, signals, variants=[("closed", "left"), ("grader", "numeric")])
+    found = sensitivity.sensitivity(demo, signals, variants=[("closed", "left"), ("grader", "numeric")])
     assert set(found.records.choice) == {"closed: left"}, "the run's own choice is no variant"
     assert "SeqAnsOverlap" not in set(found.records.name), "intervals are not made anew"
     assert {"BaldBelowPTrue", "EasyToHard", "MeansPartLater"} <= set(found.records.name)
     turned = replace(demo, frames={**demo.frames, "dropout_grid_search":
                                    demo.frames["dropout_grid_search"].assign(value=0.1)})  # fmt: skip
-    found = comparison.sensitivity(turned, signals, variants=[("closed", "left")])
+    found = sensitivity.sensitivity(turned, signals, variants=[("closed", "left")])
     assert "RateMatters" in set(found.records[found.records.flips].name) and len(found.shown) >= 1
 
 
@@ -261,5 +261,5 @@ def test_a_run_that_is_not_the_papers_says_its_name(signals, demo, monkeypatch):
     assert demo.notes[0] == "demo models."
     assert demo.notes[1].startswith("Made on cpu, float32: Tiny-Llama (demo/models/tiny-llama), Tiny-Qwen")
     chosen = (signals, "", DEMO.models, DEMO.datasets)
-    assert evidence.of_run("mine", *chosen).notes[0] == "Run mine."
-    assert evidence.of_run("paper", *chosen).notes[0].startswith("Made on cpu"), "and which models they were"
+    assert run_results.of_run("mine", *chosen).notes[0] == "Run mine."
+    assert run_results.of_run("paper", *chosen).notes[0].startswith("Made on cpu"), "and which models they were"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from lib.paper.evidence import PAIR, Evidence
+from lib.paper.results import PAIR, Evidence
 from lib.score.estimators import ESTIMATORS
 
 Cases = tuple[pd.DataFrame, pd.Series]  # the rows that decide, and which of them agree

@@ -13,7 +13,7 @@ import pandas as pd
 from lib.paper import cases
 from lib.paper.cases import Cases
 from lib.paper.cells import escape
-from lib.paper.evidence import Evidence
+from lib.paper.results import Evidence
 
 ALL, MOST, HALF = 1.0, 0.75, 0.5  # quorum: all; three in four; more than half
 

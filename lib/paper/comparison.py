@@ -1,19 +1,19 @@
-"""A run beside the paper: its findings, each of its numbers, and what would turn a finding.
+"""A run beside the paper: its findings, and each of its numbers.
 
 Only the paper's own models can reproduce the paper: a number of any other is shown beside nothing.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from lib.paper.calibration_tables import families
-from lib.paper.claims import CLAIMS, Verdict, judge, verdicts
-from lib.paper.evidence import PAIR, Evidence, Signals
+from lib.paper.claims import Verdict
 from lib.paper.layout import about
+from lib.paper.results import PAIR, Evidence
 from lib.score.estimators import ESTIMATORS
 
 # Where the paper's models and questions come from, by the label it prints: a file of another source is another model.
@@ -31,9 +31,6 @@ KEYS = {  # what tells the numbers of a table apart, beside model, dataset, esti
     "result_calibration": ["method"], "result_calibration_full": ["method"],
     "calibration_transfer_full": _MOVED, "calibration_transfer_summary": _MOVED,
 }  # fmt: skip
-# Choices that need no new run of a model, and what to put in their place.
-VARIANTS = (("grader", "exact"), ("grader", "integer"), ("missing", "drop"), ("missing", "zero"),
-            ("token_source", "sampling"), ("closed", "left"))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -166,28 +163,3 @@ def ablation(e: Evidence) -> Listing:
     frame = e.frames.get("ablation", pd.DataFrame(columns=[*PAIR, "rows"]))
     frame = frame.assign(model=frame.model.map(dict(e.models)), dataset=frame.dataset.map(dict(e.datasets)))
     return Listing(frame, frame.round(3))
-
-
-# ---- sensitivity
-
-
-def sensitivity(e: Evidence, signals: Signals, joint: bool = False,
-                variants: Sequence[tuple[str, Any]] = VARIANTS) -> Listing:  # fmt: skip
-    """The findings judged again under other choices, each alone in place of the run's. Claims that rest on intervals,
-    learning curves or the ablation are not judged again: those frames are not made anew."""
-    base, records = verdicts(e), []
-    for name, value in variants:
-        if value == (getattr(signals, name) if name == "closed" else signals.reading.get(name)):
-            continue
-        other = replace(signals, **{name: value} if name == "closed" else {"reading": {**signals.reading, name: value}})
-        frames = other.estimation() | other.calibration(joint) | other.pictures()
-        varied = replace(e, frames={k: v for k, v in frames.items() if k != "result_estimation_full"})
-        for claim in CLAIMS:
-            then, now = judge(claim, varied), base[claim.name]
-            if then.held is not None and now.held is not None:
-                records.append({"choice": f"{name}: {value}", "finding": claim.statement, "name": claim.name,
-                                "here": now.said, "then": then.said, "flips": then.held != now.held})  # fmt: skip
-    frame = pd.DataFrame(records, columns=["choice", "finding", "name", "here", "then", "flips"])
-    flips = frame[frame.flips].drop(columns=["name", "flips"])
-    none = pd.DataFrame([{"choice": "any of them", "finding": "none flips", "here": "", "then": ""}])
-    return Listing(frame, flips if len(flips) else none)
