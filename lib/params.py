@@ -1,42 +1,60 @@
 """Parameter files: read, checked, and explained when they are wrong.
 
 A profile (`params/<name>.yaml`) is at the same time a papermill parameter file: flat keys, of which every notebook
-declares the ones it uses. It names models (`params/models/`) and datasets (`params/datasets/`), a file each.
-papermill itself accepts any unknown parameter in silence, hence the strictness here.
+declares the ones it uses. It is composed of parts, each the settings of one piece of the science, so that a default is
+written once. It names models (`params/models/`) and datasets (`params/datasets/`), a file each. papermill itself accepts
+any unknown parameter in silence, hence the strictness here.
 """
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lib.project import PARAMS, UserError, nearest
 
+Share = Annotated[float, Field(gt=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
-class Profile(Strict):
-    """What a run does. Every choice that the paper leaves open is a key here; the default is DESIGN's."""
+# ---- the parts of a profile
 
-    title: str = ""  # said under every table
-    models: list[str] = Field(min_length=1)
-    datasets: list[str] = Field(min_length=1)
-    seed: int = 0
-    limit: int = Field(0, ge=0)  # rows per split; 0: all
-    code_changes: Literal["remake", "keep"] = "remake"  # what a code-only change does to generations
-    # generation
+
+class Part(Strict):
+    """Settings of one piece of the science."""
+
+    @classmethod
+    def of(cls, declared: Mapping[str, Any]) -> Self:
+        """Those among the parameters that a notebook declares: `Reading.of(globals())`."""
+        return cls(**{name: declared[name] for name in cls.model_fields if name in declared})
+
+
+class Seeded(Part):
+    seed: int = 0  # of every random stream, together with model, dataset and example
+
+
+class Generation(Seeded):
+    """How responses are drawn, and what is kept of their logits."""
+
     demonstration: bool = True  # the one-shot example in the prompt
-    max_new_tokens: int = Field(1024, ge=1)
-    batch_tokens: int = Field(32768, ge=1)  # prompt and response tokens held at once
-    shard_rows: int = Field(100, ge=1)  # examples between two savings
-    top_logits: int = Field(64, ge=1)  # kept exactly per answer token
+    max_new_tokens: Count = 1024
+    batch_tokens: Count = 32768  # prompt and response tokens held at once
+    top_logits: Count = 64  # kept exactly per answer token
     curve_nodes: int = Field(33, ge=4)  # temperatures at which the rest is summed
-    # reading: changing these never regenerates anything
+
+
+class Reading(Part):
+    """How stored responses are read. None of it needs a new generation, but 04 chooses its rate under `grader`,
+    `missing`, `phi`, `bins` and `closed`: changing one of these runs 04 again."""
+
     grader: Literal["numeric", "exact", "integer"] = "numeric"
     missing: Literal["last_number", "drop", "zero"] = "last_number"
     token_source: Literal["model", "sampling"] = "model"
@@ -44,32 +62,51 @@ class Profile(Strict):
     include_thinking: bool = True
     options: Literal["A/B", "True/False"] = "A/B"  # words whose mass P(True) compares
     phi: Literal["clip", "top_k", "top_p"] = "clip"  # from BALD to confidence
-    # verification
+    bins: Count = 10
+    closed: Literal["right", "left"] = "right"
+
+
+class Verification(Part):
+    """How P(True) asks."""
+
     standard_prompt: Literal["template", "as_drawn"] = "template"  # as_drawn: no assistant header, as in the figure
     verify_thinking: bool = False  # thinking text in the standard prompt's proposed answer
-    # dropout
-    dropout_rates: list[Annotated[float, Field(gt=0, lt=1)]] = Field([0.10, 0.15, 0.20], min_length=1)
-    dropout_passes: int = Field(10, ge=1)
-    dropout_tuning: int = Field(100, ge=1)  # calibration examples on which the rate is chosen
+
+
+class Dropout(Seeded):
+    """How the stochastic passes are made."""
+
+    dropout_passes: Count = 10
     dropout_kernel: Literal["keyed", "fused"] = "keyed"  # fused: the device's own, for long responses on a GPU
-    dropout_tokens: int = Field(4096, ge=1)  # of all passes in one forward
-    dropout_top_k: list[Annotated[int, Field(ge=1)]] = [10]  # effective supports, of which phi takes the first
-    dropout_top_p: list[Annotated[float, Field(gt=0, lt=1)]] = [0.95]
-    ablation_rows: int = Field(100, ge=1)  # evaluation questions asked again with the demonstration the other way
-    # metrics, tables and figures
-    bins: int = Field(10, ge=1)
-    closed: Literal["right", "left"] = "right"
+    dropout_tokens: Count = 4096  # of all passes in one forward
+    dropout_top_k: list[Count] = [10]  # effective supports, of which phi takes the first
+    dropout_top_p: list[Share] = [0.95]
+
+
+class Profile(Generation, Reading, Verification, Dropout):
+    """What a run does. Every choice that the paper leaves open is a key here, or of a part."""
+
+    title: str = ""  # said under every table
+    models: list[str] = Field(min_length=1)
+    datasets: list[str] = Field(min_length=1)
+    limit: int = Field(0, ge=0)  # rows per split; 0: all
+    code_changes: Literal["remake", "keep"] = "remake"  # what a code-only change does to generations
+    shard_rows: Count = 100  # examples between two savings
+    dropout_rates: list[Share] = Field([0.10, 0.15, 0.20], min_length=1)
+    dropout_tuning: Count = 100  # calibration examples on which the rate is chosen
+    ablation_rows: Count = 100  # evaluation questions asked again with the demonstration the other way
+    # tables and figures
     bin_counts: list[int] = [10, 20, 30]
     bin_models: list[str] = []  # models of tab:bin_ablation; none: all
     trajectory_model: str = ""  # model and dataset of fig:main_analysis (a); empty: the first
     trajectory_dataset: str = ""
     # calibration
-    resamples: int = Field(5000, ge=1)  # of the evaluation rows, for intervals
+    resamples: Count = 5000  # of the evaluation rows, for intervals
     temperature_target: Literal["ans_avg", "ans_joint"] = "ans_avg"  # whose log-loss the temperature minimises
     calibration_model: str = ""  # model of fig:calibration_analysis; empty: the first
     calibration_dataset: str = ""  # dataset of its (a) and (b); empty: the first
     calibration_sizes: list[int] = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]  # and all rows
-    draws: int = Field(50, ge=1)  # random calibration sets of each size
+    draws: Count = 50  # random calibration sets of each size
     wrong_share: float = Field(0.5, ge=0, le=1)  # of a set in which wrong answers are over-sampled
     transfer_models: list[str] = []  # pairs of tab:calibration_transfer_full; none: all
     transfer_datasets: list[str] = []
@@ -107,6 +144,8 @@ class Dataset(Strict):
     split_ids: str | None = None  # file that lists a published split
 
 
+# ---- reading and checking the files
+
 Kind = TypeVar("Kind", bound=Strict)
 
 
@@ -142,7 +181,7 @@ def explain(error: ValidationError, kind: type[Strict], where: str) -> str:
     if first["type"] == "missing":
         return f"{where}: '{key}' is missing"
     if first["type"] == "literal_error" and isinstance(first["input"], str):
-        options = [o.strip("' ") for o in first["ctx"]["expected"].replace(" or ", ", ").split(",")]
+        options = get_args(kind.model_fields[key].annotation)
         return f"{where}: '{key}' can't be '{first['input']}'; {nearest(first['input'], options)}"
     return f"{where}: '{key}' is {first['input']!r}; {first['msg'][0].lower()}{first['msg'][1:]}"
 
