@@ -2,8 +2,8 @@
 
 A profile (`params/<name>.yaml`) is at the same time a papermill parameter file: flat keys, of which every notebook
 declares the ones it uses. It is composed of parts, each the settings of one piece of the science, so that a default is
-written once. It names models (`params/models/`) and datasets (`params/datasets/`), a file each. papermill itself accepts
-any unknown parameter in silence, hence the strictness here.
+written once. It names models (`params/models/`) and datasets (`params/datasets/`), a file each. papermill accepts any
+unknown parameter in silence, hence the strictness here.
 """
 
 import json
@@ -33,8 +33,12 @@ class Part(Strict):
 
     @classmethod
     def of(cls, declared: Mapping[str, Any]) -> Self:
-        """Those among the parameters that a notebook declares: `Reading.of(globals())`."""
-        return cls(**{name: declared[name] for name in cls.model_fields if name in declared})
+        """Those among the parameters that a notebook declares: `Reading.of(globals())`. Raises UserError for a value
+        that is no choice."""
+        try:
+            return cls(**{name: declared[name] for name in cls.model_fields if name in declared})
+        except ValidationError as error:
+            raise UserError(explain(error, cls, "parameters")) from None
 
 
 class Seeded(Part):

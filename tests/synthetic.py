@@ -5,6 +5,9 @@ import pandas as pd
 import torch
 
 from lib.generate import sampling
+from lib.params import Reading
+from lib.score.confidence import confidence_frame
+from lib.score.reading import read
 
 TOP, NODES = 16, 33
 
@@ -45,3 +48,13 @@ def run(models=("m", "n"), datasets=("d", "e"), **more):
     """Every pair; accuracy falls from dataset to dataset."""
     parts = [generations(m, d, accuracy=0.85 - 0.35 * k, **more) for m in models for k, d in enumerate(datasets)]
     return pd.concat(parts, ignore_index=True)
+
+
+def responses(frame, **choices):
+    """A generations frame as it is read under some choices."""
+    return read(frame, Reading.of(choices))
+
+
+def single_pass(frame, **choices):
+    """Confidence of the single-pass estimators under some choices."""
+    return confidence_frame(responses(frame, **choices))

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import bootstrap as scipy_bootstrap
-from synthetic import run
+from synthetic import run, single_pass
 
 from lib.score.bootstrap import bootstrap, counts, distributions
-from lib.score.estimators import single_pass
 from lib.score.metrics import METRICS, brier, ece
 
 scored = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40)
@@ -43,7 +42,7 @@ def test_distributions_are_the_metrics_of_resampled_rows(closed):
     weights = np.concatenate(list(counts(len(y), 40, 3)))
     for name in ("ece", "mce", "brier"):
         for j in range(c.shape[1]):
-            expected = METRICS[name](c[:, j], y, 10, closed, weights=weights)
+            expected = METRICS[name](c[:, j], y, 10, closed, sample_weight=weights)
             assert found[name][:, j] == pytest.approx(expected, abs=1e-12)
     assert found["acc"][:, 0] == pytest.approx(weights @ y / len(y))
     row = np.repeat(np.arange(len(y)), weights[0].astype(int))

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
-from synthetic import generations, logits_of
+from synthetic import generations, logits_of, responses
 
-from lib.calibrate.calibration import Answers, Isotonic, Platt, Temperature
+from lib.calibrate.answer_logits import AnswerLogits
+from lib.calibrate.calibrators import Isotonic, Platt, Temperature
 from lib.generate import sampling
 from lib.project import UserError
-from lib.score.estimators import ans_avg, ans_joint, signals
+from lib.score.estimators import ans_avg, ans_joint
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
@@ -165,7 +166,7 @@ def test_weights_are_repeated_rows():
 
 
 def answers_of(frame, **choices):
-    return Answers.of(frame.assign(span=list(signals(frame, **choices).span)))
+    return AnswerLogits.of(frame, responses(frame, **choices).span)
 
 
 def full_softmax(row, t, joint):
@@ -191,7 +192,7 @@ def test_temperature_through_what_is_stored_at_a_real_vocabulary(scale):
     logits[:, 0] = scale * np.array([0.0, 4.0, 9.0, 20.0])
     values, _, curve = (x.numpy() for x in sampling.compress(torch.from_numpy(logits), 64, 33))
     largest = values[:, :1].astype(float)
-    answers = Answers(4, np.arange(4), logits[:, 0] - largest[:, 0], values - largest, curve.astype(float))
+    answers = AnswerLogits(4, np.arange(4), logits[:, 0] - largest[:, 0], values - largest, curve.astype(float))
     for t in np.exp(np.linspace(np.log(0.1), np.log(20), 40)):
         z = logits.astype(float) / t
         assert answers.confidence(t)[0] == pytest.approx(np.exp(z[:, 0] - np.logaddexp.reduce(z, axis=1)), abs=2e-5)
@@ -201,8 +202,8 @@ def test_temperature_through_what_is_stored_at_a_real_vocabulary(scale):
 @pytest.mark.parametrize("seed", range(2))
 def test_temperature_is_the_optimum_over_all_logits(joint, seed):
     frame = generations(rows=60, accuracy=0.5, seed=seed).iloc[:60]
-    y = signals(frame).correct.to_numpy(bool)
-    fitted = Temperature(joint).fit(answers_of(frame), y)
+    y = responses(frame).correct.to_numpy(bool)
+    fitted = Temperature("ans_joint" if joint else "ans_avg").fit(answers_of(frame), y)
 
     def loss(t):
         c = np.clip([full_softmax(row, t, joint) for row in frame.itertuples()], 1e-12, 1 - 1e-12)
@@ -218,14 +219,14 @@ def test_temperature_is_the_optimum_over_all_logits(joint, seed):
 @pytest.mark.parametrize("lead, right, bound", [(0.001, 59, 0.1), (100, 1, 20.0)])
 def test_a_temperature_at_its_bound_says_so(lead, right, bound):
     """Tokens that lead by next to nothing and are nearly always right; that lead by far and are nearly always wrong."""
-    answers = Answers(60, np.arange(60), np.zeros(60), np.tile([0.0, -lead], (60, 1)), np.full((60, 33), -50.0))
+    answers = AnswerLogits(60, np.arange(60), np.zeros(60), np.tile([0.0, -lead], (60, 1)), np.full((60, 33), -50.0))
     fitted = Temperature().fit(answers, np.arange(60) < right)
     assert fitted.at_bound_ and fitted.temperature_ == pytest.approx(bound, rel=1e-5)
 
 
 def test_one_temperature_serves_both_means():
     frame = generations(rows=30)
-    answers, y = answers_of(frame), signals(frame).correct
+    answers, y = answers_of(frame), responses(frame).correct
     fitted = Temperature().fit(answers, y)
     average, joint = fitted.predict(answers), fitted.predict(answers, joint=True)
     assert (joint <= average + 1e-12).all() and (joint < average - 1e-6).any()
@@ -277,20 +278,20 @@ def test_platt_never_fails(rows):
 def test_another_method_is_one_class_and_one_line(monkeypatch):
     """It is fitted everywhere, and brings its rows, columns and curves."""
     from lib import params
-    from lib.calibrate import experiments, fitting
-    from lib.calibrate.calibration import METHODS, Method, _Calibrator
+    from lib.calibrate import fitting, sample_efficiency
+    from lib.calibrate.calibrators import METHODS, Calibrator, Method
     from lib.paper import calibration_figures, calibration_tables, run_results
 
-    class Mean(_Calibrator):
+    class Mean(Calibrator):
         def _fit(self, score, y, w):
             self.mean_ = float(w @ y / w.sum())
 
-        def _predict(self, score):
+        def _predict(self, score, joint):
             return np.full(len(score), self.mean_)
 
     monkeypatch.setitem(METHODS, "mean", Method("mean", "Mean", {"confidence": Mean}))
     demo = params.load_profile("demo")
-    signals = run_results.Signals.of("shipped", demo.models[:1], demo.datasets, reading={})
+    signals = run_results.RunSignals.of("shipped", demo.models[:1], demo.datasets, params.Reading())
     frames = signals.calibration()
     results = frames["result_calibration"]
     assert set(results[results.method == "mean"].estimator) == {*signals.confidence.estimator}
@@ -298,8 +299,8 @@ def test_another_method_is_one_class_and_one_line(monkeypatch):
     assert moved.columns == "lrrr" and [cell.text for cell in moved.head[0]][1:] == ["Isotonic", "Platt", "Mean"]
     full = calibration_tables.calibration_transfer_full(frames["calibration_transfer_full"])
     assert r"\multirow{3}{*}{Mean}" in full.latex
-    sets = fitting.rows_of(signals.frame)
-    bands = experiments.curve_bands(experiments.learning_curves(sets, [10], draws=2))
+    sets = fitting.splits(signals.generations, signals.responses)
+    bands = sample_efficiency.curve_bands(sample_efficiency.learning_curves(sets, [10], draws=2))
     assert set(bands.method) == {"", "isotonic", "platt", "mean"}
     assert [name for name, *_ in calibration_figures.looks().values()] == ["raw", "isotonic", "temperature", "mean"]
     assert calibration_figures.sample_efficiency(bands, {name: name for name in demo.datasets})._repr_mimebundle_()

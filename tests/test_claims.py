@@ -56,9 +56,7 @@ def on_paper(paper):
 
 @pytest.fixture(scope="module")
 def signals():
-    reading = {name: getattr(DEMO, name)
-               for name in ("grader", "missing", "token_source", "include_eos", "include_thinking")}  # fmt: skip
-    return run_results.Signals.of("shipped", DEMO.models, DEMO.datasets, reading=reading)
+    return run_results.RunSignals.of("shipped", DEMO.models, DEMO.datasets, params.Reading.of(DEMO.model_dump()))
 
 
 @pytest.fixture(scope="module")

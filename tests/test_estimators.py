@@ -5,10 +5,13 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from synthetic import responses, single_pass
 
 from lib.project import UserError
 from lib.score import estimators
-from lib.score.estimators import ESTIMATORS, answer_tokens, coverage, running_mean, running_mean_curves, single_pass
+from lib.score.curves import answer_tokens, running_mean, running_mean_curves
+from lib.score.estimators import ESTIMATORS
+from lib.score.reading import coverage
 
 LOG = np.log
 logprobs = st.lists(st.floats(-50, 0), min_size=1, max_size=60)
@@ -192,7 +195,7 @@ def test_curves_right_and_wrong():
         row("b", (0.7, 0.7, 0.7, 1)),
         row("c", (0.2, 0.2, 0.2, 1), answer="8"),
     ]
-    curves = running_mean_curves(pd.DataFrame([*rows, row("x", split="calibration")]), points=3)
+    curves = running_mean_curves(responses(pd.DataFrame([*rows, row("x", split="calibration")])), points=3)
     right, wrong = curves[curves.correct], curves[~curves.correct.astype(bool)]
     assert right["mean"].to_list() == pytest.approx([0.6] * 3)
     half = 1.96 * np.std([0.5, 0.7], ddof=1) / np.sqrt(2)
@@ -203,11 +206,11 @@ def test_curves_right_and_wrong():
 
 
 def test_curves_without_rows():
-    assert running_mean_curves(pd.DataFrame([row(split="calibration")])).empty
+    assert running_mean_curves(responses(pd.DataFrame([row(split="calibration")]))).empty
 
 
 def test_answer_tokens():
     rows = [row("a", span=(1, 3)), none(example_id="b"), row("c", split="calibration")]
-    tokens = answer_tokens(pd.DataFrame(rows), missing="zero")
+    tokens = answer_tokens(responses(pd.DataFrame(rows), missing="zero"))
     assert tokens.example_id.to_list() == ["a", "a"] and tokens.correct.all()
     assert np.exp(tokens.logprob).to_list() == pytest.approx([0.8, 0.9], abs=1e-6)

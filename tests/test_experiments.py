@@ -5,16 +5,17 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from synthetic import generations, run
+from synthetic import generations, responses, run, single_pass
 
 from lib import params, store
-from lib.calibrate import experiments, fitting
-from lib.calibrate.calibration import Isotonic, Temperature
+from lib.calibrate import fitting, sample_efficiency
+from lib.calibrate.calibrators import METHODS, Calibrator, Isotonic, Method, Temperature
+from lib.calibrate.transfer import transfer, unseen
 from lib.paper import calibration_figures, calibration_tables
 from lib.project import SHIPPED
 from lib.score.bootstrap import bootstrap
-from lib.score.estimators import KEYS, single_pass
 from lib.score.metrics import ece
+from lib.store import KEYS
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def frame():
 
 @pytest.fixture(scope="module")
 def sets(frame):
-    return fitting.rows_of(frame)
+    return fitting.splits(frame, responses(frame))
 
 
 def with_margins(confidence, seed=0):
@@ -57,7 +58,7 @@ def test_rows_are_those_of_the_confidence_frame(frame, sets):
 def test_the_shipped_logits_give_the_shipped_probabilities_back():
     demo = params.load_profile("demo")
     frame, _ = store.gather("shipped", "generations", demo.models, demo.datasets)
-    for parts in fitting.rows_of(frame).values():
+    for parts in fitting.splits(frame, responses(frame)).values():
         for rows in parts:
             assert rows.answers.confidence(1.0)[0] == pytest.approx(rows.confidence, abs=2e-5)
 
@@ -89,7 +90,7 @@ def test_without_margins_nothing_is_missing_but_platt(frame, sets):
 def test_one_class_is_reported_and_no_cell_is_nan(frame):
     easy = frame.assign(answer=np.where(frame.split == "calibration", "7", frame.answer))
     easy[["answer_start", "answer_end"]] = easy[["last_number_start", "last_number_end"]]
-    rows, learned = fitting.calibrate(with_margins(single_pass(easy)), fitting.rows_of(easy))
+    rows, learned = fitting.calibrate(with_margins(single_pass(easy)), fitting.splits(easy, responses(easy)))
     assert set(learned.reason) == {"one class only"}
     assert rows[rows.method != ""].confidence.unique() == pytest.approx([61 / 62])
     results = pd.concat([bootstrap(rows, resamples=20).results, learned])
@@ -118,7 +119,7 @@ def test_reliability_has_every_method(calibrated):
 
 
 def test_curves_end_in_the_fit_on_all_rows(sets):
-    curves = experiments.learning_curves(sets, [10, 30, 1000], draws=3, sampling=list(experiments.SAMPLING))
+    curves = sample_efficiency.learning_curves(sets, [10, 30, 1000], draws=3, sampling=list(sample_efficiency.SAMPLING))
     assert set(curves.n) == {10, 30, 60}
     for pair, (old, new) in sets.items():
         scores = {"": new.confidence, "isotonic": Isotonic().fit(old.confidence, old.correct).predict(new.confidence),
@@ -130,29 +131,49 @@ def test_curves_end_in_the_fit_on_all_rows(sets):
 
 def test_the_grid_finds_the_temperature(sets):
     for old, new in sets.values():
-        grid, rng = experiments._Grid(old, new), np.random.default_rng(0)
+        fast, rng = Temperature().on_subsets(old.answers, old.correct, new.answers), np.random.default_rng(0)
+        slow = Calibrator.on_subsets(Temperature(), old.answers, old.correct, new.answers)
         for _ in range(5):
             rows = rng.choice(60, 40, replace=False)
-            frame_rows = generations_rows(old, rows)
-            exact = Temperature().fit(frame_rows, old.correct[rows]).predict(new.answers)
-            assert grid.predict(rows, np.ones(40)) == pytest.approx(exact, abs=2e-3)
-
-
-def generations_rows(old, rows):
-    """The answers of some rows, in that order."""
-    a = old.answers
-    order = np.concatenate([np.flatnonzero(a.row == r) for r in rows])
-    position = np.concatenate([np.full((a.row == r).sum(), i) for i, r in enumerate(rows)])
-    return type(a)(len(rows), position, a.chosen[order], a.top[order], a.tail[order])
+            assert fast(rows, np.ones(40)) == pytest.approx(slow(rows, np.ones(40)), abs=2e-3)
 
 
 def test_draws_are_the_same_for_both_methods_and_for_any_other_sizes(sets):
-    one = experiments.learning_curves(sets, [10], draws=4, seed=5)
-    other = experiments.learning_curves(dict(reversed(sets.items())), [5, 10], draws=4, seed=5)
+    one = sample_efficiency.learning_curves(sets, [10], draws=4, seed=5)
+    other = sample_efficiency.learning_curves(dict(reversed(sets.items())), [5, 10], draws=4, seed=5)
     keys = ["model", "dataset", "method", "n", "draw"]
     both = one.merge(other, on=keys)
     assert len(both) == len(one) and (both.ece_x == both.ece_y).all()
     assert (one.query("method != ''").groupby(["model", "dataset", "n", "draw"]).one_class.nunique() == 1).all()
+
+
+def test_every_calibrator_is_fitted_as_it_says(sets, monkeypatch):
+    """One that takes the answer's tokens is no temperature: its curve is that of what it predicts."""
+
+    class Quarter(Calibrator):
+        def _fit(self, score, y, w):
+            pass
+
+        def _predict(self, score, joint):
+            return np.full(len(score), 0.25)
+
+    monkeypatch.setitem(METHODS, "quarter", Method("quarter", "Quarter", {"answers": Quarter}))
+    curves = sample_efficiency.learning_curves(sets, [30], draws=2)
+    for name, pair in sets.items():
+        drawn = curves[(curves[["model", "dataset", "method"]] == [*name, "quarter"]).all(axis=1) & ~curves.one_class]
+        expected = ece(np.full(60, 0.25), pair.evaluation.correct)
+        assert drawn.ece.tolist() == pytest.approx([expected] * len(drawn)) and len(drawn)
+
+
+def test_the_target_of_the_temperature_reaches_the_curves(sets):
+    avg, joint = (sample_efficiency.learning_curves(sets, [30], draws=2, temperature_target=target)
+                  for target in ("ans_avg", "ans_joint"))  # fmt: skip
+    same = (avg.ece == joint.ece).groupby(avg.method).all()
+    assert same[""] and same["isotonic"] and not same["platt"]
+    for pair, (old, new) in sets.items():
+        last = joint[(joint[["model", "dataset", "n", "method"]] == [*pair, 60, "platt"]).all(axis=1)]
+        score = Temperature("ans_joint").fit(old.answers, old.correct).predict(new.answers)
+        assert last.ece.tolist() == pytest.approx([ece(score, new.correct)], abs=2e-3)
 
 
 CASES = [(30, 20, 0.5, 10), (3, 20, 0.5, 3), (50, 20, 0.2, 17), (0, 9, 0.5, 0)]
@@ -161,21 +182,22 @@ CASES = [(30, 20, 0.5, 10), (3, 20, 0.5, 3), (50, 20, 0.2, 17), (0, 9, 0.5, 0)]
 @pytest.mark.parametrize("wrong, n, share, expected", CASES)
 def test_more_wrong_ones_weigh_what_they_weigh_in_all(wrong, n, share, expected):
     correct = np.arange(60) >= wrong
-    rows, weights = experiments._more_wrong(correct, n, np.random.default_rng(0), share)
+    rows, weights = sample_efficiency._more_wrong(correct, n, np.random.default_rng(0), share)
     assert len(set(rows)) == n and (~correct[rows]).sum() == expected
     assert weights @ correct[rows] / weights.sum() == pytest.approx(correct.mean())
-    plain = experiments.SAMPLING["more wrong, unweighted"](correct, n, np.random.default_rng(0), share)
+    plain = sample_efficiency.SAMPLING["more wrong, unweighted"](correct, n, np.random.default_rng(0), share)
     assert plain[0].tolist() == rows.tolist() and plain[1].tolist() == [1] * n
 
 
 def test_weights_take_the_bias_away():
     """Mean calibrated confidence over draws: near the accuracy with weights, far below without."""
-    sets = fitting.rows_of(generations(rows=200, accuracy=0.8))
+    many = generations(rows=200, accuracy=0.8)
+    sets = fitting.splits(many, responses(many))
     ((old, new),) = sets.values()
     means = {}
     for way in ("more wrong, weighted", "more wrong, unweighted"):
         rng = np.random.default_rng(0)
-        drawn = [experiments.SAMPLING[way](old.correct, 60, rng, 0.5) for _ in range(20)]
+        drawn = [sample_efficiency.SAMPLING[way](old.correct, 60, rng, 0.5) for _ in range(20)]
         fits = [Isotonic().fit(old.confidence[r], old.correct[r], w).predict(old.confidence) for r, w in drawn]
         means[way] = abs(np.mean(fits) - old.correct.mean())
     assert means["more wrong, weighted"] < 0.03 < 0.06 < means["more wrong, unweighted"]
@@ -184,10 +206,10 @@ def test_weights_take_the_bias_away():
 def test_enough():
     bands = pd.DataFrame({"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic",
                           "n": [5, 10, 20, 50], "mean": [0.10, 0.30, 0.109, 0.10]})  # fmt: skip
-    found = experiments.enough(bands)
+    found = sample_efficiency.enough(bands)
     assert found.enough.tolist() == [20] and found["all"].tolist() == [50]  # 5 was luck
-    assert experiments.enough(bands.assign(mean=0.1)).enough.tolist() == [5]
-    assert experiments.enough(bands.assign(mean=[1, 1, 1, 0.1])).enough.tolist() == [50]
+    assert sample_efficiency.enough(bands.assign(mean=0.1)).enough.tolist() == [5]
+    assert sample_efficiency.enough(bands.assign(mean=[1, 1, 1, 0.1])).enough.tolist() == [50]
 
 
 # ---- other pairs' rows
@@ -195,7 +217,7 @@ def test_enough():
 
 def test_transfer_to_itself_is_calibration(frame, sets, calibrated):
     keys = ["source_model", "source_dataset", "model", "dataset", "method", "metric"]
-    moved = experiments.transfer(sets).set_index(keys)
+    moved = transfer(sets).set_index(keys)
     own = bootstrap(calibrated[0], resamples=2).results.query("estimator == 'ans_avg'")
     for row in own.itertuples():
         source = (row.model, row.dataset) if row.method else ("", "")
@@ -207,7 +229,7 @@ def test_transfer_to_itself_is_calibration(frame, sets, calibrated):
 
 def test_transfer_on_some_rows(sets):
     keep = {(s, t): {f"{i:04d}" for i in range(60, 80)} if s != t else set() for s in "de" for t in "de"}
-    moved = experiments.transfer(sets, keep=keep)
+    moved = transfer(sets, keep=keep)
     assert set(moved[moved.method == ""].n) == {60} and set(moved[moved.method != ""].n) == {20}
     assert (moved[moved.method != ""].source_dataset != moved[moved.method != ""].dataset).all()
 
@@ -224,7 +246,7 @@ def test_twins_differ_in_numbers_only():
         part("base", "calibration", ["Something else about 5 ships"]),
         part("base", "evaluation", [words, "Ann sells 9 cakes"]),
     ])  # fmt: skip
-    found = experiments.unseen(frame)
+    found = unseen(frame)
     assert found["hard", "base"] == {"evaluation-1"} and found["base", "hard"] == {"evaluation-0"}
     assert found["base", "base"] == {"evaluation-0", "evaluation-1"}
 
@@ -241,17 +263,17 @@ def test_twins_of_gsmhard_are_the_published_ones(shared):
         return pd.DataFrame({"model": "m", "dataset": dataset, "split": split, "question": texts,
                              "example_id": [str(i) for i in range(len(texts))]})  # fmt: skip
 
-    found = experiments.unseen(pd.concat([
+    found = unseen(pd.concat([
         part("gsmhard", "calibration", hard[:919]), part("gsmhard", "evaluation", hard[919:]),
         part("gsm8k", "calibration", test[:0] + ["no twin of anything"]), part("gsm8k", "evaluation", test),
     ]))  # fmt: skip
-    unseen = {int(i) for i in found["gsmhard", "gsm8k"]}
-    assert len(unseen & twins) <= 3 and len(unseen | twins) >= len(test) - 3
+    without_twin = {int(i) for i in found["gsmhard", "gsm8k"]}
+    assert len(without_twin & twins) <= 3 and len(without_twin | twins) >= len(test) - 3
     assert len(found["gsm8k", "gsmhard"]) == 400
 
 
 def test_transfer_becomes_tables(sets):
-    moved = experiments.transfer(sets)
+    moved = transfer(sets)
     labels = {"m": "Llama-3.1-8B", "n": "Qwen3-4B"}, {"d": "D", "e": "E"}
     full = calibration_tables.calibration_transfer_full(moved, *labels)
     assert full.latex.count("Llama / D") == 3 and full.latex.count(r"\textbf") == 2 * 4 * 3
@@ -288,7 +310,8 @@ def test_reliability_shows_how_many_rows_are_in_each_bin(calibrated):
 
 
 def test_sizes_have_a_line_per_dataset_and_method(sets):
-    bands = experiments.curve_bands(experiments.learning_curves(sets, [10, 30], draws=2)).query("model == 'm'")
+    curves = sample_efficiency.learning_curves(sets, [10, 30], draws=2)
+    bands = sample_efficiency.curve_bands(curves).query("model == 'm'")
     figure = calibration_figures.sample_efficiency(bands, {"d": "D", "e": "E"})
     (ax,) = figure.canvas.axes
     assert len(ax.lines) == 4 and [t.get_text() for t in ax.get_xticklabels()] == ["5", "10", "20", "50"]
@@ -296,7 +319,7 @@ def test_sizes_have_a_line_per_dataset_and_method(sets):
 
 
 def test_the_map_says_every_change(sets):
-    moved = experiments.transfer(sets)
+    moved = transfer(sets)
     figure = calibration_figures.transfer_map(moved, {pair: "/".join(pair) for pair in sets})
     texts = [t.get_text() for ax in figure.canvas.axes[:2] for t in ax.texts]
     assert len(texts) == 2 * 16 and all(t[0] in "+\u2212" for t in texts)

@@ -102,7 +102,7 @@ def test_other_bad_input_is_refused():
     for c, y in (([], []), ([0.5], [1, 0]), ([0.5], [2]), ([0.5], [np.nan])):
         with pytest.raises(ValueError):
             ece(c, y)
-    for options in ({"bins": 0}, {"closed": "both"}):
+    for options in ({"n_bins": 0}, {"closed": "both"}):
         with pytest.raises(ValueError, match="bins must be"):
             ece([0.5], [1], **options)
 
@@ -168,9 +168,9 @@ def test_weights_are_resampled_rows(rows, bins, seed):
     weights = np.stack([np.bincount(row, minlength=len(c)) for row in drawn])
     for metric in (ece, mce):
         expected = [metric(c[row], y[row], bins) for row in drawn]
-        assert metric(c, y, bins, weights=weights) == pytest.approx(expected, abs=1e-9)
+        assert metric(c, y, bins, sample_weight=weights) == pytest.approx(expected, abs=1e-9)
     for metric in (brier, accuracy):
-        assert metric(c, y, weights=weights) == pytest.approx(
+        assert metric(c, y, sample_weight=weights) == pytest.approx(
             [metric(c[row], y[row]) for row in drawn], abs=1e-9
         )
 

@@ -2,99 +2,129 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from lib.calibrate.calibration import METHODS, Answers, Temperature
-from lib.score.estimators import KEYS, ans_avg, signals
+from lib.calibrate.answer_logits import AnswerLogits
+from lib.calibrate.calibrators import METHODS, Calibrator, Method
+from lib.score.estimators import ans_avg
 from lib.score.metrics import reliability_bins
+from lib.store import KEYS
 
 SPLITS = ("calibration", "evaluation")
+ANSWER_ESTIMATORS = ("ans_avg", "ans_joint")  # served by what is fitted on the answer's tokens
+LEARNED = ["model", "dataset", "estimator", "method", "metric", "value", "reason"]
 Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """One split of a pair: keys, Ans Avg (n,), the answer tokens, correctness (n,)."""
+    """One split of a pair, n rows: KEYS; Ans Avg, `confidence` (n,); the tokens of the `answers`; correct (n,)."""
 
     keys: pd.DataFrame
     confidence: np.ndarray
-    answers: Answers
+    answers: AnswerLogits
     correct: np.ndarray
 
 
-Sets = Mapping[Pair, tuple[Rows, Rows]]  # calibration and evaluation rows
+class Splits(NamedTuple):
+    calibration: Rows
+    evaluation: Rows
 
 
-def rows_of(frame: pd.DataFrame, **choices: Any) -> Sets:
-    """Both splits of every pair of a generations frame, read with the `choices` of `estimators.signals`."""
-    read = signals(frame, **choices)
-    joined = frame.drop(columns="answer").merge(read, on=KEYS)
-    found: dict[Pair, dict[str, Rows]] = {}
-    for (*pair, split), part in joined.groupby(KEYS[:3], sort=False):
-        raw = np.array([0.0 if x is None else ans_avg(x) for x in part.answer])
-        rows = Rows(part[KEYS].reset_index(drop=True), raw, Answers.of(part), part.correct.to_numpy(bool))
-        found.setdefault((pair[0], pair[1]), {})[split] = rows
-    return {pair: (parts[SPLITS[0]], parts[SPLITS[1]]) for pair, parts in found.items() if len(parts) == 2}
+Sets = Mapping[Pair, Splits]
 
 
-def _fitted(pair: Pair, part: pd.DataFrame, sets: Sets, joint: bool) -> Iterator[tuple[Any, pd.DataFrame]]:
-    """Every calibrator of a pair with its predictions for the evaluation rows."""
-    for _, group in part.groupby("estimator", sort=False):
-        old, new = (group[group.split == split] for split in SPLITS)
-        if old.empty or new.empty:
-            continue
-        for method in METHODS.values():
-            for kind in ("confidence", "margin"):
-                if kind in method.takes and kind in group and group[kind].notna().all():
-                    model = method.make(kind).fit(old[kind], old.correct)
-                    yield model, new.assign(method=method.name, confidence=model.predict(new[kind]))
-    for method in METHODS.values() if pair in sets else ():
-        if "answers" in method.takes:
-            old, new = sets[pair]
-            scaled = method.make("answers", joint).fit(old.answers, old.correct)
-            for name in ("ans_avg", "ans_joint"):
-                values = scaled.predict(new.answers, joint=name == "ans_joint")
-                rows = new.keys.assign(estimator=name, confidence=values, correct=new.correct, method=method.name)
-                yield scaled, rows
+def splits(generations: pd.DataFrame, responses: pd.DataFrame) -> Sets:
+    """Both splits of every pair that has both; `responses` are the generations as `reading.read` returns them."""
+    kept = ["kept_positions", "chosen_logit", "top_logits", "tail_curve"]
+    joined = generations[[*KEYS, *kept]].merge(responses, on=KEYS)
+    rows = {pair: split_rows(part) for pair, part in joined.groupby(KEYS[:2], sort=False)}
+    return {pair: Splits(**parts) for pair, parts in rows.items() if len(parts) == len(SPLITS)}
 
 
-def _learned(model: Any) -> tuple[dict[str, float | None], str]:
-    """Learned parameters by their name in the tables, and a note where something was out of the ordinary."""
-    notes = {"one class only": model.constant_ is not None, "at the bound": getattr(model, "at_bound_", False),
-             "separable": getattr(model, "separable_", False)}  # fmt: skip
-    names = {"t": "temperature_", "a": "a_", "b": "b_"}
-    values = {name: getattr(model, attribute) for name, attribute in names.items() if hasattr(model, attribute)}
-    return values, next((note for note, holds in notes.items() if holds), "")
+def split_rows(joined: pd.DataFrame) -> dict[str, Rows]:
+    """The rows of one pair by split."""
+    rows = {}
+    for split, part in joined.groupby("split", sort=False):
+        confidence = np.array([0.0 if logprobs is None else ans_avg(logprobs) for logprobs in part.answer])
+        answers = AnswerLogits.of(part, part.span)
+        rows[str(split)] = Rows(part[KEYS].reset_index(drop=True), confidence, answers, part.correct.to_numpy(bool))
+    return rows
 
 
-def calibrate(confidence: pd.DataFrame, sets: Sets, joint: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Every method on what it takes: confidence of every estimator, the answer's tokens, a `margin` where there is
-    one: fitted on calibration rows, applied to evaluation rows.
+def calibrate(
+    confidence: pd.DataFrame, sets: Sets, temperature_target: str = "ans_avg"
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Every method on what it takes: confidence of every estimator, a `margin` where there is one, the answer's tokens
+    (whose estimator is called "ans" below): fitted on calibration rows, applied to evaluation rows.
 
-    Returns the evaluation rows, raw ones (method "") first, and what was learned, tidy: model, dataset, estimator
-    ("ans" for t), method, metric (t, a or b), value, reason.
+    Returns the evaluation rows, raw ones (method "") first, and what was learned, tidy: LEARNED, metric t, a or b.
     """
-    frames, learned = [confidence[confidence.split == "evaluation"].assign(method="")], {}
+    frames = [confidence[confidence.split == "evaluation"].assign(method="")]
+    learned: dict[tuple, tuple[float | None, str]] = {}
     for pair, part in confidence.groupby(["model", "dataset"], sort=False):
-        for model, rows in _fitted(pair, part, sets, joint):
+        for estimator, method, calibrator, rows in _fitted(part, sets.get(pair), temperature_target):
             frames.append(rows)
-            name = "ans" if isinstance(model, Temperature) else rows.estimator.iloc[0]
-            values, reason = _learned(model)
-            for metric, value in values.items() or [("", None)] * bool(reason):
-                learned[*pair, name, rows.method.iloc[0], metric] = (value, reason)
-    columns = ["model", "dataset", "estimator", "method", "metric", "value", "reason"]
-    table = pd.DataFrame([(*key, *values) for key, values in learned.items()], columns=columns)
-    both = pd.concat(frames, ignore_index=True)
-    return both.drop(columns="margin", errors="ignore"), table.astype({"value": "Float64"})
+            for metric, value in _reported(calibrator).items():
+                learned[*pair, estimator, method.name, metric] = (value, calibrator.note)
+    table = pd.DataFrame([(*key, *values) for key, values in learned.items()], columns=LEARNED)
+    calibrated = pd.concat(frames, ignore_index=True).drop(columns="margin", errors="ignore")
+    return calibrated, table.astype({"value": "Float64"})
+
+
+def _reported(calibrator: Calibrator) -> dict[str, float | None]:
+    """What a calibrator learned by its symbol; of one that learns no number its note, if any, under the symbol ""."""
+    if not calibrator.learned and calibrator.note:
+        return {"": None}
+    return calibrator.learned
+
+
+Fitted = Iterator[tuple[str, Method, Calibrator, pd.DataFrame]]
+
+
+def _fitted(part: pd.DataFrame, pair: Splits | None, temperature_target: str) -> Fitted:
+    """Every calibrator of a pair, with the estimator and method it serves and its predictions on evaluation rows."""
+    for _, group in part.groupby("estimator", sort=False):
+        calibration, evaluation = (group[group.split == split] for split in SPLITS)
+        if not calibration.empty and not evaluation.empty:
+            yield from _on_scores(calibration, evaluation)
+    if pair is not None:
+        yield from _on_answers(pair, temperature_target)
+
+
+def _on_scores(calibration: pd.DataFrame, evaluation: pd.DataFrame) -> Fitted:
+    """The methods that take an estimator's confidence, or its margin where every row has one."""
+    estimator = evaluation.estimator.iloc[0]
+    for method in METHODS.values():
+        for kind in ("confidence", "margin"):
+            if kind not in method.takes or kind not in calibration:
+                continue
+            if calibration[kind].isna().any() or evaluation[kind].isna().any():
+                continue
+            calibrator = method.make(kind).fit(calibration[kind].to_numpy(), calibration.correct)
+            scores = calibrator.predict(evaluation[kind].to_numpy())
+            yield estimator, method, calibrator, evaluation.assign(method=method.name, confidence=scores)
+
+
+def _on_answers(pair: Splits, temperature_target: str) -> Fitted:
+    """The methods that take the answer's tokens: fitted once, applied to both answer estimators."""
+    calibration, evaluation = pair.calibration, pair.evaluation
+    for method in METHODS.values():
+        if "answers" in method.takes:
+            calibrator = method.make("answers", temperature_target).fit(calibration.answers, calibration.correct)
+            for name in ANSWER_ESTIMATORS:
+                scores = calibrator.predict(evaluation.answers, joint=name == "ans_joint")
+                columns: dict[str, Any] = {"estimator": name, "confidence": scores, "correct": evaluation.correct}
+                yield "ans", method, calibrator, evaluation.keys.assign(**columns, method=method.name)
 
 
 def reliability(
-    calibrated: pd.DataFrame, model: str, dataset: str, bins: int = 10, closed: str = "right"
+    calibrated: pd.DataFrame, model: str, dataset: str, n_bins: int = 10, closed: str = "right"
 ) -> dict[str, pd.DataFrame]:
     """Reliability diagram of Ans Avg on one pair, by method."""
     here = calibrated.query("model == @model and dataset == @dataset and estimator == 'ans_avg'")
     groups = here.groupby("method", sort=False)
-    return {how: reliability_bins(part.confidence, part.correct, bins, closed).frame() for how, part in groups}
+    return {how: reliability_bins(part.confidence, part.correct, n_bins, closed).frame() for how, part in groups}

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from lib.calibrate.calibration import METHODS
+from lib.calibrate.calibrators import METHODS
 from lib.paper.canvas import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, style
 
 # by turns: colour, line, marker, hatching

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from lib.calibrate.calibration import METHODS
+from lib.calibrate.calibrators import METHODS
 from lib.paper.cells import Cell, Row, Rule, Stack, Table, escape
 from lib.paper.layout import (
     DASH,

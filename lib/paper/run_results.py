@@ -1,89 +1,113 @@
 """The results of a run: frames made from what the models left behind, and from those that 05 to 07 keep."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
 
 from lib import params, store
-from lib.calibrate import experiments, fitting
+from lib.calibrate.fitting import calibrate, splits
+from lib.calibrate.sample_efficiency import curve_bands
+from lib.calibrate.transfer import transfer
 from lib.paper import tables
 from lib.paper.results import PAIR, Evidence
+from lib.params import Reading
 from lib.project import UserError
-from lib.score import ablation, estimators, metrics, multi_pass
-from lib.score.bootstrap import bootstrap
+from lib.score import ablation
+from lib.score.bootstrap import estimates
+from lib.score.confidence import bald, confidence_frame, grid, reduction
+from lib.score.curves import answer_tokens, entropy_curves, running_mean_curves
+from lib.score.estimators import ESTIMATORS
+from lib.score.metrics import METRICS, ablate_bins, evaluate
+from lib.score.reading import coverage, read
 
 OWN_NAME = {"paper": ""}  # every other run says its name under its tables, if its title does not
 KINDS = ("generations", "verification", "dropout")  # what models leave on disk
+MEASURED = ("bins", "closed")  # choices that change how scores are measured, and no score
 
 
 @dataclass(frozen=True)
-class Signals:
-    """What the models left on disk, and the choices that need no new run of a model (names as in the profile)."""
+class RunSignals:
+    """What the models left on disk, and what a run's choices read in it: `responses` as `reading.read` returns them,
+    and the confidence of every estimator."""
 
-    frame: pd.DataFrame = field(repr=False)
-    verified: pd.DataFrame = field(repr=False)
-    passes: pd.DataFrame = field(repr=False)
-    reading: Mapping[str, Any]  # the choices of `estimators.signals`
-    options: str = "A/B"
-    phi: str = "clip"
-    bins: int = 10
-    closed: str = "right"
-    bin_counts: Sequence[int] = (10, 20, 30)
+    generations: pd.DataFrame = field(repr=False)
+    verification: pd.DataFrame = field(repr=False)
+    dropout: pd.DataFrame = field(repr=False)
+    reading: Reading
+    responses: pd.DataFrame = field(repr=False)
+    confidence: pd.DataFrame = field(repr=False)
 
     @classmethod
-    def of(cls, run: str, models: Sequence[str], datasets: Sequence[str], **choices: Any) -> "Signals":
+    def of(cls, run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> "RunSignals":
         """Those of a run, or the shipped ones. Raises UserError where neither has them."""
-        return cls(*(store.gather(run, kind, models, datasets)[0] for kind in KINDS), **choices)
+        return cls._read(reading, *(store.gather(run, kind, models, datasets)[0] for kind in KINDS))
 
-    @cached_property
-    def confidence(self) -> pd.DataFrame:
-        chosen = self.passes[self.passes.selected]
-        parts = [estimators.single_pass(self.frame, **self.reading),
-                 multi_pass.p_true(self.frame, self.verified, self.options, **self.reading),
-                 multi_pass.c_bald(self.frame, chosen, self.phi, **self.reading)]  # fmt: skip
-        return pd.concat(parts, ignore_index=True)
+    @classmethod
+    def _read(cls, reading: Reading, generations: pd.DataFrame, verification: pd.DataFrame,
+              dropout: pd.DataFrame) -> "RunSignals":  # fmt: skip
+        responses = read(generations, reading)
+        confidence = confidence_frame(responses, verification, dropout[dropout.selected], reading)
+        return cls(generations, verification, dropout, reading, responses, confidence)
 
-    def estimation(self) -> dict[str, pd.DataFrame]:
-        """Frames of the tables of raw confidence, but for the intervals."""
-        results = metrics.evaluate(self.confidence, self.bins, self.closed)
-        groups = {name: one.group for name, one in estimators.ESTIMATORS.items()}
-        single = self.confidence[self.confidence.estimator.map(groups) == "single_pass"]
-        at_right = {name: self.reading[name] for name in ("grader", "missing") if name in self.reading}
-        return {"result_estimation": results,
-                "insitu_ptrue": pd.concat([results, multi_pass.reduction(self.verified)], ignore_index=True),
-                "dropout_grid_search": multi_pass.grid(self.frame, self.passes, self.bins, self.closed, self.phi,
-                                                       **at_right),
-                "bin_ablation": metrics.ablate_bins(single, self.bin_counts, self.closed)}  # fmt: skip
+    def under(self, **choice: Any) -> "RunSignals":
+        """The same read under other choices; nothing is read again for those of MEASURED."""
+        reading = self.reading.model_copy(update=choice)
+        if set(choice) <= set(MEASURED):
+            return replace(self, reading=reading)
+        return self._read(reading, self.generations, self.verification, self.dropout)
 
-    def calibration(self, joint: bool = False) -> dict[str, pd.DataFrame]:
-        """Frames of the tables of calibration and transfer, made anew (05 and 07 keep a run's)."""
-        sets = fitting.rows_of(self.frame, **self.reading)
-        calibrated, learned = fitting.calibrate(self.confidence, sets, joint)
-        results = bootstrap(calibrated, self.bins, self.closed, resamples=1).results
-        return _stored(pd.concat([results, learned], ignore_index=True),
-                       experiments.transfer(sets, self.bins, self.closed, joint))  # fmt: skip
+    def alike(self, other: "RunSignals") -> bool:
+        """Whether both read and measure every response alike, whatever their choices are called."""
+        measured = all(getattr(self.reading, name) == getattr(other.reading, name) for name in MEASURED)
+        return (measured and self.confidence.equals(other.confidence)
+                and self.responses.span.equals(other.responses.span))  # fmt: skip
+
+    def estimation(self, bin_counts: Sequence[int], names: Sequence[str] = tuple(METRICS)) -> dict[str, pd.DataFrame]:
+        """Frames of the tables of raw confidence, but for the intervals; `names` are the metrics."""
+        n_bins, closed = self.reading.bins, self.reading.closed
+        results = evaluate(self.confidence, n_bins, closed, names=names)
+        single_pass = self.confidence.estimator.map(lambda name: ESTIMATORS[name].group) == "single_pass"
+        return {
+            "result_estimation": results,
+            "insitu_ptrue": pd.concat([results, reduction(self.verification)], ignore_index=True),
+            "dropout_grid_search": grid(self.responses, self.dropout, self.reading, names),
+            "bin_ablation": ablate_bins(self.confidence[single_pass], bin_counts, closed, ("ece", "mce", "brier")),
+        }
+
+    def calibration(self, temperature_target: str = "ans_avg") -> dict[str, pd.DataFrame]:
+        """Frames of the tables of calibration and transfer, made anew, without intervals; 05 and 07 keep a run's."""
+        n_bins, closed = self.reading.bins, self.reading.closed
+        sets = splits(self.generations, self.responses)
+        calibrated, learned = calibrate(self.confidence, sets, temperature_target)
+        results = pd.concat([estimates(calibrated, n_bins, closed, ["ece"]), learned], ignore_index=True)
+        return _stored(results, transfer(sets, n_bins, closed, temperature_target))
 
     def pictures(self) -> dict[str, pd.DataFrame]:
         """What of a run the paper shows as pictures, for every pair."""
-        found: dict[str, list[pd.DataFrame]] = {"running_mean": [], "entropies": [], "answers": [], "top_tokens": []}
-        for pair, part in self.frame.groupby(PAIR, sort=False):
+        parts: dict[str, list[pd.DataFrame]] = {name: [] for name in ("running_mean", "entropies", "answers",
+                                                                      "top_tokens")}  # fmt: skip
+        selected = self.dropout[self.dropout.selected].groupby(PAIR, sort=False)
+        for pair, responses in self.responses.groupby(PAIR, sort=False):
             named = dict(zip(PAIR, pair, strict=True))
-            own = (self.passes.model == pair[0]) & (self.passes.dataset == pair[1])
-            passes = self.passes[own & self.passes.selected]
-            here = passes[passes.split == "evaluation"]
-            tokens = estimators.answer_tokens(part, **self.reading)
-            found["running_mean"].append(estimators.running_mean_curves(part, **self.reading).assign(**named))
-            found["entropies"].append(multi_pass.entropy_curves(passes).assign(**named))
-            found["answers"].append(pd.DataFrame([named | {"median": float(tokens.logprob.median())}]))
-            found["top_tokens"].append(pd.DataFrame([named | {
-                "unchanged": float(1 - here.top_changed.map(any).mean()),
-                "bald": float(pd.Series([multi_pass.bald(row).mean() for row in here.itertuples()
-                                         if not any(row.top_changed)], dtype=float).mean())}]))  # fmt: skip
-        return {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
+            passes = selected.get_group(pair)
+            median = float(answer_tokens(responses).logprob.median())
+            parts["running_mean"].append(running_mean_curves(responses).assign(**named))
+            parts["entropies"].append(entropy_curves(passes).assign(**named))
+            parts["answers"].append(pd.DataFrame([named | {"median": median}]))
+            parts["top_tokens"].append(pd.DataFrame([named | top_tokens(passes)]))
+        return {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}
+
+
+def top_tokens(passes: pd.DataFrame) -> dict[str, float]:
+    """Of one pair's evaluation rows: the share whose most probable answer tokens no pass changes, and their mean
+    BALD."""
+    evaluation = passes[passes.split == "evaluation"]
+    changed = evaluation.top_changed.map(any)
+    disagreement = [bald(row).mean() for row in evaluation[~changed].itertuples()]
+    return {"unchanged": float(1 - changed.mean()), "bald": float(pd.Series(disagreement, dtype=float).mean())}
 
 
 def _stored(results: pd.DataFrame, moved: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -92,25 +116,36 @@ def _stored(results: pd.DataFrame, moved: pd.DataFrame) -> dict[str, pd.DataFram
     return dict.fromkeys(names, results) | dict.fromkeys(both, moved)
 
 
-def of_run(run: str, signals: Signals, title: str, models: Sequence[str], datasets: Sequence[str], *,
-           bin_models: Sequence[str] = (), transfer_models: Sequence[str] = (),
-           transfer_datasets: Sequence[str] = ()) -> Evidence:  # fmt: skip
+def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], datasets: Sequence[str], *,
+           bin_counts: Sequence[int] = (10, 20, 30), bin_models: Sequence[str] = (),
+           transfer_models: Sequence[str] = (), transfer_datasets: Sequence[str] = ()) -> Evidence:  # fmt: skip
     """All that a run has to show. Raises UserError where 05 to 07 have not left their frames."""
-    loaded = [params.load_model(name) for name in models]
-    labels = {name: spec.label for name, spec in zip(models, loaded, strict=True)}
+    specs = [params.load_model(name) for name in models]
+    labels = {name: spec.label for name, spec in zip(models, specs, strict=True)}
     sets = {name: params.load_dataset(name).label for name in datasets}
     kept = {name: store.read(store.locate(run, "calibration", name)) for name in ("results", "transfer", "curves")}
-    frames = signals.estimation() | _stored(kept["results"], kept["transfer"]) | signals.pictures()
-    frames["learning"] = experiments.curve_bands(kept["curves"])
-    with suppress(UserError):  # a run without it: the claims that rest on it say so
-        asked_again = store.gather(run, "ablation", models, datasets)[0]
-        paths = [store.locate(run, "ablation", name) for name in store.pairs(models, datasets)]
-        frames["ablation"] = ablation.summary(asked_again, signals.reading.get("grader", "numeric"))
-        frames["cost"] = ablation.costs([store.manifest(path) for path in paths])
-    how = tables.made(store.manifest(store.locate(run, kind, pair)) for kind in KINDS
-                      for pair in store.pairs(models, datasets))  # fmt: skip
+    frames = signals.estimation(bin_counts) | _stored(kept["results"], kept["transfer"]) | signals.pictures()
+    frames |= {"learning": curve_bands(kept["curves"])} | asked_again(run, models, datasets, signals.reading)
     moved = ({name: labels[name] for name in transfer_models or models},
              {name: sets[name] for name in transfer_datasets or datasets})  # fmt: skip
-    notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), estimators.coverage(signals.frame), how)
+    notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), coverage(signals.generations),
+                         how_made(run, models, datasets))  # fmt: skip
     binned = {name: labels[name] for name in bin_models or models}
-    return Evidence(labels, sets, binned, moved, loaded, frames, notes)
+    return Evidence(labels, sets, binned, moved, specs, frames, notes)
+
+
+def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading
+                ) -> dict[str, pd.DataFrame]:  # fmt: skip
+    """What 09 left: `ablation` and `cost`. A run without it has neither, and the claims that rest on them say so."""
+    with suppress(UserError):
+        frame = store.gather(run, "ablation", models, datasets)[0]
+        paths = [store.locate(run, "ablation", name) for name in store.pairs(models, datasets)]
+        costs = ablation.costs([store.manifest(path) for path in paths])
+        return {"ablation": ablation.summary(frame, reading.grader), "cost": costs}
+    return {}
+
+
+def how_made(run: str, models: Sequence[str], datasets: Sequence[str]) -> list[str]:
+    """How a run's signals were made, from their manifests."""
+    pairs = store.pairs(models, datasets)
+    return tables.made(store.manifest(store.locate(run, kind, pair)) for kind in KINDS for pair in pairs)

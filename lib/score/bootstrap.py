@@ -14,7 +14,9 @@ import pandas as pd
 
 from lib.score.metrics import METRICS, bin_index
 
-KEY = ["model", "dataset", "estimator", "method", "metric"]
+PAIR = ["model", "dataset"]
+KEY = [*PAIR, "estimator", "method", "metric"]
+RESAMPLED = ("acc", "brier", "ece", "mce")
 BLOCK = 2**22  # counts held at once: 32 MB
 
 
@@ -28,24 +30,24 @@ def counts(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def distributions(
-    confidence: Any, correct: Any, bins: int = 10, closed: str = "right", resamples: int = 5000, seed: int = 0
+    confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", resamples: int = 5000, seed: int = 0
 ) -> dict[str, np.ndarray]:
     """Metric by name over resamples, (resamples, k), for k estimators' scores (n, k) of the same n rows; accuracy
     (resamples, 1)."""
     c, y = np.asarray(confidence, dtype=float), np.asarray(correct, dtype=float)
     n, k = c.shape
-    members = [np.eye(bins)[bin_index(np.asarray(confidence)[:, j], bins, closed)] for j in range(k)]
+    members = [np.eye(n_bins)[bin_index(np.asarray(confidence)[:, j], n_bins, closed)] for j in range(k)]
     gaps = [member * (y - c[:, j])[:, None] for j, member in enumerate(members)]
-    columns = np.hstack([y[:, None], (c - y[:, None]) ** 2, *members, *gaps])  # (n, 1 + k + 2 k bins)
-    found: dict[str, list] = {"acc": [], "brier": [], "ece": [], "mce": []}
+    columns = np.hstack([y[:, None], (c - y[:, None]) ** 2, *members, *gaps])  # (n, 1 + k + 2 k n_bins)
+    parts: dict[str, list] = {name: [] for name in RESAMPLED}
     for block in counts(n, resamples, seed):
         sums = block @ columns
-        count, gap = sums[:, 1 + k :].reshape(len(block), 2, k, bins).swapaxes(0, 1)
-        found["acc"].append(sums[:, :1] / n)
-        found["brier"].append(sums[:, 1 : 1 + k] / n)
-        found["ece"].append(np.abs(gap).sum(-1) / n)
-        found["mce"].append((np.abs(gap) / np.maximum(count, 1)).max(-1))
-    return {name: np.concatenate(parts) for name, parts in found.items()}
+        count, gap = sums[:, 1 + k :].reshape(len(block), 2, k, n_bins).swapaxes(0, 1)
+        parts["acc"].append(sums[:, :1] / n)
+        parts["brier"].append(sums[:, 1 : 1 + k] / n)
+        parts["ece"].append(np.abs(gap).sum(-1) / n)
+        parts["mce"].append((np.abs(gap) / np.maximum(count, 1)).max(-1))
+    return {name: np.concatenate(blocks) for name, blocks in parts.items()}
 
 
 @dataclass(frozen=True)
@@ -61,14 +63,14 @@ class Bootstrap:
         which share of resamples the first is lower (an equal one counts half)."""
         values = self.results.set_index(KEY).value
         rows = []
-        for one, other in contrasts:
+        for first_who, second_who in contrasts:
             for pair in dict.fromkeys(key[:2] for key in self.draws):
-                first, second = (*pair, *one, metric), (*pair, *other, metric)
+                first, second = (*pair, *first_who, metric), (*pair, *second_who, metric)
                 if first in self.draws and second in self.draws:
                     gap = self.draws[first] - self.draws[second]
                     low, high = np.percentile(gap, [2.5, 97.5])
                     lower = float(np.mean(gap < 0) + np.mean(gap == 0) / 2)
-                    rows.append((*pair, *one, *other, values[first] - values[second], low, high, lower))
+                    rows.append((*pair, *first_who, *second_who, values[first] - values[second], low, high, lower))
         columns = [*KEY[:4], "than", "than_method", "difference", "low", "high", "lower"]
         return pd.DataFrame(rows, columns=columns)
 
@@ -84,23 +86,41 @@ def _wide(pair: tuple, part: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
 
 
 def bootstrap(
-    frame: pd.DataFrame, bins: int = 10, closed: str = "right", resamples: int = 5000, seed: int = 0
+    frame: pd.DataFrame, n_bins: int = 10, closed: str = "right", resamples: int = 5000, seed: int = 0
 ) -> Bootstrap:
     """Point estimate and 95% percentile interval of every metric, on the evaluation rows of a confidence frame
     with column `method` ("" for raw scores)."""
-    rows, draws = [], {}
-    for pair, part in frame[frame.split == "evaluation"].groupby(["model", "dataset"], sort=False):
+    draws: dict[tuple, np.ndarray] = {}
+    for pair, part in frame[frame.split == "evaluation"].groupby(PAIR, sort=False):
         scores, correct = _wide(pair, part)
-        found = distributions(scores.to_numpy(), correct, bins, closed, resamples, seed)
-        given = dict(iter(part.groupby(["estimator", "method"], sort=False)))
-        given["", ""] = part.drop_duplicates("example_id")
-        raw = {who[0]: METRICS["ece"](p.confidence, p.correct, bins, closed) for who, p in given.items() if not who[1]}
-        for metric, table in found.items():
-            for j, who in enumerate(scores.columns if METRICS[metric].scored else [("", "")]):
-                value = METRICS[metric](given[who].confidence, given[who].correct, bins, closed)
-                low, high = np.percentile(table[:, j], [2.5, 97.5])
-                draws[*pair, *who, metric] = table[:, j]
-                relative = 1 - value / raw[who[0]] if metric == "ece" and who[1] and raw.get(who[0]) else pd.NA
-                rows.append((*pair, *who, metric, value, low, high, relative, ""))
-    results = pd.DataFrame(rows, columns=[*KEY, "value", "low", "high", "relative", "reason"])
-    return Bootstrap(results.astype({"relative": "Float64"}), draws)
+        resampled = distributions(scores.to_numpy(), correct, n_bins, closed, resamples, seed)
+        for metric, table in resampled.items():
+            columns = list(scores.columns) if METRICS[metric].scored else [("", "")]
+            for column, (estimator, method) in enumerate(columns):
+                draws[*pair, estimator, method, metric] = table[:, column]
+    results = estimates(frame, n_bins, closed)
+    keys = results[KEY].itertuples(index=False, name=None)
+    low, high = np.transpose([np.percentile(draws[key], [2.5, 97.5]) for key in keys])
+    results.insert(len(KEY) + 1, "low", low)
+    results.insert(len(KEY) + 2, "high", high)
+    return Bootstrap(results, draws)
+
+
+def estimates(
+    frame: pd.DataFrame, n_bins: int = 10, closed: str = "right", metrics: Iterable[str] = RESAMPLED
+) -> pd.DataFrame:
+    """The point estimates alone: KEY, value, relative (share by which a method lowers the raw ECE), reason."""
+    rows: list[tuple] = []
+    for pair, part in frame[frame.split == "evaluation"].groupby(PAIR, sort=False):
+        groups = list(part.groupby(["estimator", "method"], sort=False))
+        raw_errors: dict[str, float] = {}
+        for metric in metrics:
+            for (estimator, method), group in groups if METRICS[metric].scored else [(("", ""), groups[0][1])]:
+                value = METRICS[metric](group.confidence.to_numpy(), group.correct.to_numpy(), n_bins, closed)
+                relative = pd.NA
+                if metric == "ece" and not method:
+                    raw_errors[estimator] = value
+                elif metric == "ece" and raw_errors.get(estimator):
+                    relative = 1 - value / raw_errors[estimator]
+                rows.append((*pair, estimator, method, metric, value, relative, ""))
+    return pd.DataFrame(rows, columns=[*KEY, "value", "relative", "reason"]).astype({"relative": "Float64"})

@@ -2,14 +2,14 @@
 
 Bins follow `guo2017calibration`: equal width; gap = |accuracy - mean confidence| in a bin; empty ones do
 not count. What sits on an edge matters here, since scores of exactly 1.0 and calibrated scores k/n are
-common. Edges are the floats nearest to k/bins (`linspace(0, 1, 11)[3]` is not 0.3), and a score within a few
+common. Edges are the floats nearest to k/n_bins (`linspace(0, 1, 11)[3]` is not 0.3), and a score within a few
 rounding errors of its own type from an edge counts as on it: `closed="right"` puts it in the bin below, and 0
 in the first; `closed="left"` in the bin above, and 1.0 in the last.
 
-`weights` of shape (..., n), such as the counts of bootstrap resamples, give results of shape (...).
+`sample_weight` of shape (..., n), such as the counts of bootstrap resamples, give results of shape (...).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,22 +41,22 @@ def _plain(value: Any) -> Any:
 # ---- reliability bins
 
 
-def bin_index(confidence: Any, bins: int = 10, closed: str = "right") -> np.ndarray:
-    """Which of the `bins` equal bins of [0, 1] each score falls in, (n,) int."""
-    if closed not in CLOSED or bins < 1:
-        raise ValueError(f"bins must be at least 1 and closed one of {CLOSED}: got {bins}, '{closed}'")
+def bin_index(confidence: Any, n_bins: int = 10, closed: str = "right") -> np.ndarray:
+    """Which of the `n_bins` equal bins of [0, 1] each score falls in, (n,) int."""
+    if closed not in CLOSED or n_bins < 1:
+        raise ValueError(f"n_bins must be at least 1 and closed one of {CLOSED}: got {n_bins}, '{closed}'")
     given = np.asarray(confidence)
     c = given.astype(np.float64)
     rounding = 8 * np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
-    edge = np.rint(c * bins)
-    on_edge = np.abs(c - edge / bins) <= rounding
-    index = np.where(on_edge, edge - (closed == "right"), np.floor(c * bins))
-    return np.clip(index, 0, bins - 1).astype(int)
+    edge = np.rint(c * n_bins)
+    on_edge = np.abs(c - edge / n_bins) <= rounding
+    index = np.where(on_edge, edge - (closed == "right"), np.floor(c * n_bins))
+    return np.clip(index, 0, n_bins - 1).astype(int)
 
 
 @dataclass(frozen=True)
 class Bins:
-    """Sums per bin, each (..., bins): number of rows, of their confidence, of right answers."""
+    """Sums per bin, each (..., n_bins): number of rows, of their confidence, of right answers."""
 
     count: np.ndarray
     confidence: np.ndarray
@@ -64,7 +64,7 @@ class Bins:
 
     @property
     def gap(self) -> np.ndarray:
-        """|accuracy - mean confidence| per bin, (..., bins); 0 where a bin is empty."""
+        """|accuracy - mean confidence| per bin, (..., n_bins); 0 where a bin is empty."""
         return np.abs(self.correct - self.confidence) / np.where(self.count > 0, self.count, 1)
 
     def frame(self) -> pd.DataFrame:
@@ -76,48 +76,48 @@ class Bins:
 
 
 def reliability_bins(
-    confidence: Any, correct: Any, bins: int = 10, closed: str = "right", weights: Any = None
+    confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", sample_weight: Any = None
 ) -> Bins:
     """Rows, confidence and right answers summed by bin."""
     c, y = _checked(confidence, correct)
-    index = bin_index(confidence, bins, closed)
-    if weights is None:
-        return Bins(*(np.bincount(index, column, minlength=bins) for column in (np.ones_like(c), c, y)))
-    member = np.eye(bins)[index]  # (n, bins)
-    w = np.asarray(weights, dtype=np.float64)
+    index = bin_index(confidence, n_bins, closed)
+    if sample_weight is None:
+        return Bins(*(np.bincount(index, column, minlength=n_bins) for column in (np.ones_like(c), c, y)))
+    member = np.eye(n_bins)[index]  # (n, n_bins)
+    w = np.asarray(sample_weight, dtype=np.float64)
     return Bins(w @ member, w @ (member * c[:, None]), w @ (member * y[:, None]))
 
 
 # ---- metrics
 
 
-def _mean(values: np.ndarray, weights: Any) -> Any:
-    if weights is None:
+def _mean(values: np.ndarray, sample_weight: Any) -> Any:
+    if sample_weight is None:
         return float(values.mean())
-    w = np.asarray(weights, dtype=np.float64)
+    w = np.asarray(sample_weight, dtype=np.float64)
     return _plain(w @ values / w.sum(axis=-1))
 
 
-def accuracy(confidence: Any, correct: Any, weights: Any = None) -> Any:
+def accuracy(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     """Share of right answers; the confidence is only checked."""
-    return _mean(_checked(confidence, correct)[1], weights)
+    return _mean(_checked(confidence, correct)[1], sample_weight)
 
 
-def ece(confidence: Any, correct: Any, bins: int = 10, closed: str = "right", weights: Any = None) -> Any:
+def ece(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", sample_weight: Any = None) -> Any:
     """Expected calibration error: sum over bins of count/n times gap."""
-    table = reliability_bins(confidence, correct, bins, closed, weights)
+    table = reliability_bins(confidence, correct, n_bins, closed, sample_weight)
     return _plain((table.gap * table.count).sum(axis=-1) / table.count.sum(axis=-1))
 
 
-def mce(confidence: Any, correct: Any, bins: int = 10, closed: str = "right", weights: Any = None) -> Any:
+def mce(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", sample_weight: Any = None) -> Any:
     """Maximum calibration error: largest gap over the bins that are not empty."""
-    return _plain(reliability_bins(confidence, correct, bins, closed, weights).gap.max(axis=-1))
+    return _plain(reliability_bins(confidence, correct, n_bins, closed, sample_weight).gap.max(axis=-1))
 
 
-def brier(confidence: Any, correct: Any, weights: Any = None) -> Any:
+def brier(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     """Mean squared difference of confidence and outcome."""
     c, y = _checked(confidence, correct)
-    return _mean((c - y) ** 2, weights)
+    return _mean((c - y) ** 2, sample_weight)
 
 
 def auroc(confidence: Any, correct: Any) -> float | None:
@@ -128,7 +128,7 @@ def auroc(confidence: Any, correct: Any) -> float | None:
 
 @dataclass(frozen=True)
 class Metric:
-    """`binned`: takes bins and closed. `scored`: depends on the confidence, so one value per estimator."""
+    """`binned`: takes n_bins and closed. `scored`: depends on the confidence, so one value per estimator."""
 
     name: str
     label: str
@@ -137,9 +137,10 @@ class Metric:
     scored: bool = True
     reason: str = ""  # what a value of None means
 
-    def __call__(self, confidence: Any, correct: Any, bins: int, closed: str, **more: Any) -> Any:
-        options = {"bins": bins, "closed": closed} if self.binned else {}
-        return self.function(confidence, correct, **options, **more)
+    def __call__(self, confidence: Any, correct: Any, n_bins: int, closed: str, **more: Any) -> Any:
+        if self.binned:
+            return self.function(confidence, correct, n_bins, closed, **more)
+        return self.function(confidence, correct, **more)
 
 
 METRICS: dict[str, Metric] = {
@@ -157,30 +158,37 @@ METRICS: dict[str, Metric] = {
 # ---- over frames
 
 
-def _rows(pair: tuple, part: pd.DataFrame, bins: int, closed: str) -> Iterable[tuple]:
+def _rows(pair: tuple, part: pd.DataFrame, n_bins: int, closed: str, names: Iterable[str]) -> Iterator[tuple]:
     """Result rows of one model and dataset: accuracy once (estimator ""), the others for each estimator."""
     groups = [("", part.drop_duplicates("example_id"))] + list(part.groupby("estimator", sort=False))
     for estimator, group in groups:
-        for metric in METRICS.values():
+        confidence, correct = group.confidence.to_numpy(), group.correct.to_numpy()
+        for metric in (METRICS[name] for name in names):
             if metric.scored == bool(estimator):
                 try:
-                    value = metric(group.confidence, group.correct, bins, closed)
+                    value = metric(confidence, correct, n_bins, closed)
                 except ValueError as error:
                     raise ValueError(f"{' / '.join(pair)} / {estimator or 'all'}: {error}") from error
                 yield (*pair, estimator, metric.name, value, metric.reason if value is None else "")
 
 
 def evaluate(
-    frame: pd.DataFrame, bins: int = 10, closed: str = "right", split: str = "evaluation"
+    frame: pd.DataFrame,
+    n_bins: int = 10,
+    closed: str = "right",
+    split: str = "evaluation",
+    names: Iterable[str] = METRICS,
 ) -> pd.DataFrame:
-    """All METRICS of a confidence frame on one split, tidy: model, dataset, estimator, metric, value, reason.
-    A value that cannot be computed is missing (pandas' NA, never NaN) and `reason` says why."""
+    """METRICS (or those of `names`) of a confidence frame on one split, tidy: model, dataset, estimator, metric, value,
+    reason. A value that cannot be computed is missing (pandas' NA, never NaN) and `reason` says why."""
     rows: list[tuple] = []
     for pair, part in frame[frame.split == split].groupby(["model", "dataset"], sort=False):
-        rows.extend(_rows(pair, part, bins, closed))
+        rows.extend(_rows(pair, part, n_bins, closed, list(names)))
     return pd.DataFrame(rows, columns=RESULT).astype({"value": "Float64"})
 
 
-def ablate_bins(frame: pd.DataFrame, bin_counts: Iterable[int], closed: str = "right") -> pd.DataFrame:
+def ablate_bins(frame: pd.DataFrame, bin_counts: Iterable[int], closed: str = "right",
+                names: Iterable[str] = METRICS) -> pd.DataFrame:  # fmt: skip
     """`evaluate` for each number of bins, which column `bins` tells (`tab:bin_ablation`)."""
-    return pd.concat([evaluate(frame, n, closed).assign(bins=n) for n in bin_counts], ignore_index=True)
+    parts = [evaluate(frame, n_bins, closed, names=names).assign(bins=n_bins) for n_bins in bin_counts]
+    return pd.concat(parts, ignore_index=True)

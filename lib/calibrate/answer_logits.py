@@ -1,0 +1,84 @@
+"""The answer tokens of stored responses at any temperature, without the vocabulary.
+
+At every answer token the top logits are kept as they are and the rest of the vocabulary as its log-partition function
+at a few temperatures (`lib.generate.token_logits`): that is all that re-softmaxing the chosen token needs.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+from scipy.interpolate import CubicSpline
+from scipy.special import logsumexp
+
+from lib.generate.temperatures import temperatures
+from lib.project import UserError
+
+TINY = 1e-12  # a confidence of exactly 0 or 1 that is wrong would cost an infinite log-loss
+
+
+@dataclass(frozen=True)
+class AnswerLogits:
+    """The m answer tokens of n rows. Logits are relative to the largest at their position; `rest` is the log-partition
+    function of the vocabulary outside the kept ones, a spline over log(1/t) through `tail`. A row without tokens has
+    confidence 0 at any t."""
+
+    n_rows: int
+    row: np.ndarray  # (m,) which row a token belongs to
+    chosen: np.ndarray  # (m,) logit of the token that was written
+    top: np.ndarray  # (m, k) the largest logits
+    tail: np.ndarray  # (m, nodes)
+
+    @classmethod
+    def of(cls, generations: pd.DataFrame, spans: pd.Series) -> "AnswerLogits":
+        """From rows of a generations frame and the answer's positions in each (half-open, or None). Raises UserError
+        where no logits were kept at one of them."""
+        rows, chosen, top, tail = [], [], [], []
+        for i, (row, span) in enumerate(zip(generations.itertuples(index=False), spans, strict=True)):
+            kept = {int(position): k for k, position in enumerate(row.kept_positions)}
+            for position in range(*(span or (0, 0))):
+                if position not in kept:
+                    where = f"{row.model}/{row.dataset}/{row.example_id}"
+                    raise UserError(f"{where}: no logits were kept at answer token {position}; generate it again")
+                k = kept[position]
+                largest = row.top_logits[k][0]
+                rows.append(i)
+                chosen.append(np.float64(row.chosen_logit[k]) - largest)
+                top.append(np.float64(row.top_logits[k]) - largest)
+                tail.append(np.float64(row.tail_curve[k]))
+        if not rows:
+            return cls(len(generations), np.zeros(0, int), np.zeros(0), np.zeros((0, 1)), np.zeros((0, 4)))
+        return cls(len(generations), np.array(rows), np.array(chosen), np.stack(top), np.maximum(tail, -1e6))
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def __getitem__(self, rows: np.ndarray) -> "AnswerLogits":
+        """The rows at these indices, in this order."""
+        places = [np.flatnonzero(self.row == row) for row in rows]
+        tokens = np.concatenate(places) if places else np.zeros(0, int)
+        new = np.repeat(np.arange(len(rows)), [len(place) for place in places])
+        return AnswerLogits(len(rows), new, self.chosen[tokens], self.top[tokens], self.tail[tokens])
+
+    @cached_property
+    def rest(self) -> CubicSpline:
+        nodes = -np.log(temperatures(self.tail.shape[1]))
+        return CubicSpline(nodes[::-1], self.tail[:, ::-1], axis=1)
+
+    def logprobs(self, t: float) -> np.ndarray:
+        """log softmax(z / t) of the chosen tokens, (m,)."""
+        partition = np.logaddexp(logsumexp(self.top / t, axis=1), self.rest(-np.log(t)))
+        return np.minimum(self.chosen / t - partition, 0.0)
+
+    def confidence(self, t: float = 1.0, joint: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Ans Avg (or Ans Joint) at temperature t, and 1 minus it without cancellation; (n,) each."""
+        count, values = np.bincount(self.row, minlength=self.n_rows), self.logprobs(t)
+        mean = np.bincount(self.row, values if joint else -np.expm1(values), self.n_rows) / np.maximum(count, 1)
+        complement = np.where(count == 0, 1.0, -np.expm1(mean) if joint else mean)
+        return 1 - complement, complement
+
+    def loss(self, t: float, correct: np.ndarray, joint: bool = False) -> np.ndarray:
+        """Log-loss of correctness, (n,)."""
+        right, wrong = self.confidence(t, joint)
+        return -np.log(np.maximum(np.where(correct, right, wrong), TINY))

@@ -1,0 +1,222 @@
+"""Post-hoc calibration: isotonic regression, temperature on the answer tokens, Platt scaling on the option margin.
+
+scikit-learn's conventions: `fit` on calibration rows, `predict` on others, what was learned in attributes with a
+trailing underscore. Each takes a weight per row. Rows of one class only (so any single row) teach none of them a
+shape: the prediction is then the constant (n_right + 1) / (n + 2), kept in `constant_`.
+
+To add a calibrator, write its class and one row of METHODS: tables, curves, transfer and figures follow.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import sklearn
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, logit
+from sklearn.base import BaseEstimator, clone
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+
+from lib.calibrate.answer_logits import AnswerLogits
+from lib.generate.temperatures import COLDEST, HOTTEST, temperatures
+
+Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights -> scores of the evaluation rows
+
+
+class Calibrator(BaseEstimator):
+    """What all share: checks, weights, and the constant where only one class was seen."""
+
+    constant_: float | None
+
+    def fit(self, score: Any, correct: Any, sample_weight: Any = None) -> Self:
+        """Fitted on scores of n rows and their correctness (n,), each row with its weight (1 by default)."""
+        y = np.asarray(correct, dtype=float)
+        w = np.ones_like(y) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        self.constant_ = one_class(y, w)
+        if self.constant_ is None:
+            self._fit(score, y, w)
+        return self
+
+    def predict(self, score: Any, joint: bool = False) -> np.ndarray:
+        """Calibrated confidence, (n,). `joint`: of Ans Joint, where the scores are the answer's tokens."""
+        if self.constant_ is not None:
+            return np.full(len(score), self.constant_)
+        return self._predict(score, joint)
+
+    def on_subsets(self, score: Any, correct: np.ndarray, new: Any) -> Predict:
+        """A function that fits on some of the rows and scores the rows of `new`, to be called many times."""
+
+        def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
+            with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
+                return clone(self).fit(score[rows], correct[rows], sample_weight).predict(new)
+
+        return predict
+
+    @property
+    def learned(self) -> dict[str, float | None]:
+        """What was learned, by its symbol in the tables: t, or a and b."""
+        return {}
+
+    @property
+    def note(self) -> str:
+        """What was out of the ordinary, said under the tables."""
+        return "one class only" if self.constant_ is not None else ""
+
+
+def one_class(y: np.ndarray, w: np.ndarray) -> float | None:
+    """(n_right + 1) / (n + 2) where all n rows are right, or all wrong; None otherwise."""
+    if len(set(y)) > 1:
+        return None
+    right = float(w @ y * len(y) / w.sum()) if len(y) else 0.0
+    return (right + 1) / (len(y) + 2)
+
+
+class Isotonic(Calibrator):
+    """scikit-learn's isotonic regression on confidence scores (n,), clipped outside the range it was fitted on."""
+
+    def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
+        fitted = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+        self.isotonic_ = fitted.fit(np.asarray(score, dtype=float), y, sample_weight=w)
+
+    def _predict(self, score: Any, joint: bool) -> np.ndarray:
+        return self.isotonic_.predict(np.asarray(score, dtype=float))
+
+
+class Temperature(Calibrator):
+    """One t for the answer tokens, of least log-loss of correctness under Ans Avg (or the estimator that `target`
+    names). Scores are `AnswerLogits`. The search covers [0.1, 20]; `at_bound_` says that it ended there.
+    """
+
+    temperature_: float | None = None
+    at_bound_: bool = False
+
+    def __init__(self, target: str = "ans_avg"):
+        self.target = target
+
+    def _fit(self, score: AnswerLogits, y: np.ndarray, w: np.ndarray) -> None:
+        def loss(log_t: float) -> float:
+            return float(w @ score.loss(np.exp(log_t), y > 0, self.target == "ans_joint"))
+
+        grid = np.log(temperatures(41))  # the loss may have several minima: first a grid, then the best bracket
+        best = int(np.argmin([loss(x) for x in grid]))
+        bracket = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+        x = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": 1e-9}).x
+        self.at_bound_ = bool(min(x - grid[0], grid[-1] - x) < 1e-6)
+        self.temperature_ = float(np.clip(np.exp(x), COLDEST, HOTTEST))
+
+    def _predict(self, score: AnswerLogits, joint: bool) -> np.ndarray:
+        return score.confidence(float(self.temperature_ or 1), joint)[0]
+
+    def on_subsets(self, score: AnswerLogits, correct: np.ndarray, new: AnswerLogits) -> Predict:
+        """As every calibrator's, but thousands of times faster: losses and confidence (Ans Avg) at 161 temperatures,
+        computed once; the optimum of a subset is the vertex of the parabola through the three lowest points, and
+        confidence is interpolated."""
+        grid = temperatures(161)
+        losses = np.stack([score.loss(t, correct, self.target == "ans_joint") for t in grid], axis=1)
+        scores = np.stack([new.confidence(t)[0] for t in grid], axis=1)
+
+        def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
+            constant = one_class(correct[rows].astype(float), sample_weight)
+            if constant is not None:
+                return np.full(len(new), constant)
+            place = lowest(sample_weight @ losses[rows])
+            below = min(int(place), len(grid) - 2)
+            return scores[:, below] + (place - below) * (scores[:, below + 1] - scores[:, below])
+
+        return predict
+
+    @property
+    def learned(self) -> dict[str, float | None]:
+        return {"t": self.temperature_}
+
+    @property
+    def note(self) -> str:
+        return super().note or ("at the bound" if self.at_bound_ else "")
+
+
+def lowest(loss: np.ndarray) -> float:
+    """Where a loss on an even grid is lowest, in steps of the grid: the vertex of the parabola through the three lowest
+    points."""
+    k = int(np.clip(loss.argmin(), 1, len(loss) - 2))
+    left, middle, right = loss[k - 1 : k + 2]
+    bend = left - 2 * middle + right
+    shift = 0.5 * (left - right) / bend if bend > 0 else 0
+    return float(np.clip(k + shift, 0, len(loss) - 1))
+
+
+class Platt(Calibrator):
+    """sigmoid(a m + b) on margins m (n,), plain maximum likelihood; a may be negative.
+
+    Where a threshold separates right from wrong, the likelihood has no maximum. Then (`separable_`) Platt's own
+    smoothed targets are fitted, (n_right + 1) / (n_right + 2) for right and 1 / (n_wrong + 2) for wrong.
+    """
+
+    a_: float | None = None
+    b_: float | None = None
+    separable_: bool = False
+
+    def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
+        m = np.asarray(score, dtype=float)
+        right, wrong = m[y > 0], m[y == 0]
+        center, scale = m.mean(), m.std()
+        if not scale:
+            self.a_, self.b_, self.separable_ = 0.0, float(logit(w @ y / w.sum())), False
+            return
+        self.separable_ = bool(right.min() >= wrong.max() or wrong.min() >= right.max())
+        target = y
+        if self.separable_:
+            target = np.where(y > 0, (len(right) + 1) / (len(right) + 2), 1 / (len(wrong) + 2))
+        x = np.tile((m - center) / scale, 2)[:, None]  # each row as right and as wrong, weighted by its target
+        model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10, max_iter=1000)
+        model.fit(x, np.repeat([1, 0], len(m)), sample_weight=np.append(w * target, w * (1 - target)))
+        self.a_ = float(model.coef_[0, 0] / scale)
+        self.b_ = float(model.intercept_[0] - self.a_ * center)
+
+    def _predict(self, score: Any, joint: bool) -> np.ndarray:
+        return expit(np.asarray(score, dtype=float) * float(self.a_ or 0) + float(self.b_ or 0))
+
+    @property
+    def learned(self) -> dict[str, float | None]:
+        return {"a": self.a_, "b": self.b_}
+
+    @property
+    def note(self) -> str:
+        return super().note or ("separable" if self.separable_ else "")
+
+
+# ---- the methods, declared once: tables, figures and experiments derive from here
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to calibrate. `takes` maps what it is fitted on (`confidence` (n,), `margin` (n,), the `answers`' tokens)
+    to the class that does it; one that takes confidence is fitted for every estimator."""
+
+    name: str  # in the column `method`
+    label: str  # in tables
+    takes: Mapping[str, type[Calibrator]]
+
+    @property
+    def of_answers(self) -> str:
+        """What the method is fitted on for the answer's tokens: they themselves, or their confidence."""
+        return "answers" if "answers" in self.takes else "confidence"
+
+    def make(self, kind: str, target: str = "ans_avg") -> Calibrator:
+        """An unfitted calibrator of that kind; `target` is the estimator whose log-loss a temperature minimises."""
+        calibrator = self.takes[kind]()
+        if "target" in calibrator.get_params():
+            calibrator.set_params(target=target)
+        return calibrator
+
+    @property
+    def plain(self) -> str:
+        """Its name where only answer tokens are calibrated: isotonic, temperature."""
+        return self.takes[self.of_answers].__name__.lower()
+
+
+METHODS = {
+    "isotonic": Method("isotonic", "Isotonic", {"confidence": Isotonic}),
+    "platt": Method("platt", "Platt", {"answers": Temperature, "margin": Platt}),  # the paper prints both under Platt
+}

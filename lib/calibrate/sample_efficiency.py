@@ -1,0 +1,111 @@
+"""Finding 4 on Ans Avg: calibrators fitted on fewer rows, and on more of the wrong ones
+(`fig:calibration_analysis` (c))."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from lib.calibrate.calibrators import METHODS
+from lib.calibrate.fitting import Sets, Splits
+from lib.score.metrics import ece
+
+Sample = tuple[np.ndarray, np.ndarray]  # row numbers (n,) and their weights (n,)
+
+
+def _uniform(correct: np.ndarray, n: int, rng: np.random.Generator, wrong_share: float) -> Sample:
+    return rng.choice(len(correct), n, replace=False), np.ones(n)
+
+
+def _more_wrong(correct: np.ndarray, n: int, rng: np.random.Generator, wrong_share: float) -> Sample:
+    """n rows of which `wrong_share` is wrong, or what is wrong of all where that is more (as far as there are enough of
+    both kinds); each kind weighs what it weighs in the whole set, so that the calibrator stays unbiased."""
+    wrong, right = np.flatnonzero(~correct), np.flatnonzero(correct)
+    n_wrong = round(n * max(wrong_share, 1 - correct.mean()))
+    n_wrong = max(min(n_wrong, len(wrong)), n - len(right))
+    n_right = n - n_wrong
+    rows = np.append(rng.choice(wrong, n_wrong, replace=False), rng.choice(right, n_right, replace=False))
+    weight_of_wrong, weight_of_right = len(wrong) / max(n_wrong, 1), len(right) / max(n_right, 1)
+    return rows, np.repeat((weight_of_wrong, weight_of_right), (n_wrong, n_right)) * n / len(correct)
+
+
+def _more_wrong_unweighted(correct: np.ndarray, n: int, rng: np.random.Generator, wrong_share: float) -> Sample:
+    return _more_wrong(correct, n, rng, wrong_share)[0], np.ones(n)
+
+
+SAMPLING: dict[str, Callable[..., Sample]] = {
+    "uniform": _uniform,
+    "more wrong, weighted": _more_wrong,
+    "more wrong, unweighted": _more_wrong_unweighted,
+}
+
+
+def learning_curves(
+    sets: Sets,
+    sizes: Iterable[int],
+    draws: int = 50,
+    seed: int = 0,
+    sampling: Sequence[str] = ("uniform",),
+    wrong_share: float = 0.5,
+    n_bins: int = 10,
+    closed: str = "right",
+    temperature_target: str = "ans_avg",
+) -> pd.DataFrame:
+    """ECE of Ans Avg on the evaluation rows against the number of calibration rows, a row per draw: model, dataset,
+    sampling, method ("" for the raw score), n, draw, ece, one_class (the draw had one class only).
+
+    Draws hang on (seed, dataset, n), so models and methods share them. All rows is one draw, the same for each way.
+    """
+    rows: list[tuple] = []
+    for (model, dataset), pair in sets.items():
+        y, evaluation = pair.calibration.correct, pair.evaluation
+        raw = ece(evaluation.confidence, evaluation.correct, n_bins, closed)
+        fits = _fits(pair, temperature_target)
+        for way in sampling:
+            rows.append((model, dataset, way, "", len(y), 0, raw, False))
+            for n, draw, drawn, sample_weight in _drawn(dataset, y, sizes, draws, seed, way, wrong_share):
+                one_class = len(set(y[drawn])) < 2
+                for name, predict in fits.items():
+                    error = ece(predict(drawn, sample_weight), evaluation.correct, n_bins, closed)
+                    rows.append((model, dataset, way, name, n, draw, error, one_class))
+    columns = ["model", "dataset", "sampling", "method", "n", "draw", "ece", "one_class"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _fits(pair: Splits, temperature_target: str) -> dict[str, Callable]:
+    """By method: the function that fits it on some calibration rows and scores the evaluation rows."""
+    fits = {}
+    for name, method in METHODS.items():
+        kind = method.of_answers
+        score, new = getattr(pair.calibration, kind), getattr(pair.evaluation, kind)
+        fits[name] = method.make(kind, temperature_target).on_subsets(score, pair.calibration.correct, new)
+    return fits
+
+
+def _drawn(
+    dataset: str, correct: np.ndarray, sizes: Iterable[int], draws: int, seed: int, way: str, wrong_share: float
+) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
+    """(n, number of the draw, rows, weights) of every draw of every size below all rows, then of all rows."""
+    total = len(correct)
+    for n in [*(n for n in sizes if n < total), total]:
+        rng = np.random.default_rng([seed, n, *dataset.encode()])
+        for draw in range(draws if n < total else 1):
+            yield n, draw, *SAMPLING[way](correct, n, rng, wrong_share)
+
+
+def curve_bands(curves: pd.DataFrame) -> pd.DataFrame:
+    """Mean over draws, the band that holds the middle 80% of them, number of draws of one class."""
+    groups = curves.groupby(["model", "dataset", "sampling", "method", "n"], sort=False)
+    bands = groups.agg(mean=("ece", "mean"), one_class=("one_class", "sum"))
+    return bands.assign(low=groups.ece.quantile(0.1), high=groups.ece.quantile(0.9)).reset_index()
+
+
+def enough(bands: pd.DataFrame, within: float = 0.1) -> pd.DataFrame:
+    """Smallest n from which on the mean ECE stays within a share of its value on all rows."""
+    rows = []
+    for key, part in bands[bands.method != ""].groupby(["model", "dataset", "sampling", "method"], sort=False):
+        of_all = part["mean"].iloc[-1]
+        too_high = np.flatnonzero(part["mean"].to_numpy() > (1 + within) * of_all)
+        first = too_high[-1] + 1 if too_high.size else 0
+        rows.append((*key, part.n.iloc[first], part.n.iloc[-1], of_all))
+    return pd.DataFrame(rows, columns=["model", "dataset", "sampling", "method", "enough", "all", "ece of all"])

@@ -1,0 +1,76 @@
+"""Finding 4 on Ans Avg: calibrators fitted on one model and dataset, applied unchanged to others
+(`tab:calibration_transfer_full`)."""
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import pandas as pd
+from sklearn.feature_extraction.text import CountVectorizer
+
+from lib.calibrate.calibrators import METHODS
+from lib.calibrate.fitting import Pair, Rows, Sets
+from lib.score.metrics import METRICS
+
+MEASURED = ("ece", "mce", "brier")
+TRANSFERRED = ["model", "dataset", "source_model", "source_dataset", "method", "metric", "value", "n"]
+RAW: Pair = ("", "")  # the source of the raw score
+
+
+def transfer(
+    sets: Sets,
+    n_bins: int = 10,
+    closed: str = "right",
+    temperature_target: str = "ans_avg",
+    keep: Mapping[Pair, Collection[str]] | None = None,
+) -> pd.DataFrame:
+    """Every method fitted on each pair, applied to each (columns TRANSFERRED): model and dataset (the target),
+    source_model, source_dataset ("" for the raw score), method, metric (MEASURED, and delta_ece against the raw score
+    on the same rows), value, n. `keep`: evaluation rows by (source, target) dataset; all by default."""
+    fitted = {source: _fit_all(pair.calibration, temperature_target) for source, pair in sets.items()}
+    rows: list[tuple] = []
+    for target, pair in sets.items():
+        new = pair.evaluation
+        everything = np.full(len(new.correct), True)
+        rows += _measured(target, RAW, "", new, new.confidence, everything, n_bins, closed)
+        for source, calibrators in fitted.items():
+            mask = everything
+            if keep is not None:
+                mask = new.keys.example_id.isin(keep[source[1], target[1]]).to_numpy()
+            if not mask.any():
+                continue
+            for method, calibrator in calibrators.items():
+                scores = calibrator.predict(getattr(new, METHODS[method].of_answers))
+                rows += _measured(target, source, method, new, scores, mask, n_bins, closed)
+    return pd.DataFrame(rows, columns=TRANSFERRED)
+
+
+def _fit_all(rows: Rows, temperature_target: str) -> dict:
+    return {name: method.make(method.of_answers, temperature_target).fit(getattr(rows, method.of_answers), rows.correct)
+            for name, method in METHODS.items()}  # fmt: skip
+
+
+def _measured(target: Pair, source: Pair, method: str, new: Rows, scores: np.ndarray, mask: np.ndarray,
+              n_bins: int, closed: str) -> list[tuple]:  # fmt: skip
+    """Rows of TRANSFERRED for the target's rows of `mask`."""
+    y = new.correct[mask]
+    values = {name: METRICS[name](scores[mask], y, n_bins, closed) for name in MEASURED}
+    values["delta_ece"] = values["ece"] - METRICS["ece"](new.confidence[mask], y, n_bins, closed)
+    return [(*target, *source, method, metric, value, len(y)) for metric, value in values.items()]
+
+
+def unseen(generations: pd.DataFrame, likeness: float = 0.9) -> dict[Pair, set[str]]:
+    """By (source, target) dataset: evaluation rows of the target without a twin among the source's calibration
+    questions, that is one whose words, numbers put aside, overlap by `likeness` (shared over all, Jaccard)."""
+    texts = generations.drop_duplicates(["dataset", "split", "example_id"])
+    vectorizer = CountVectorizer(binary=True, token_pattern=r"[^\W\d_]+").fit(texts.question)
+    parts = {key: part for key, part in texts.groupby(["dataset", "split"], sort=False)}
+    words = {key: vectorizer.transform(part.question) for key, part in parts.items()}
+    datasets, rows = texts.dataset.unique(), {}
+    for source in datasets:
+        for target in datasets:
+            new, seen = words[target, "evaluation"], words[source, "calibration"]
+            shared = (new @ seen.T).toarray()
+            either = new.sum(axis=1).reshape(-1, 1) + seen.sum(axis=1).reshape(1, -1) - shared
+            has_twin = (np.asarray(shared / np.maximum(either, 1)) >= likeness).any(axis=1)
+            rows[source, target] = set(parts[target, "evaluation"].example_id[~has_twin])
+    return rows

@@ -1,0 +1,154 @@
+"""From what a model left behind to confidence: the signals that estimators take, and the tidy frame of their scores.
+
+None of this needs the model: `params.Reading` says which options of P(True) count, and which phi turns BALD into
+confidence.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lib.params import Reading
+from lib.project import UserError, nearest
+from lib.score.estimators import ESTIMATORS, normalised, ordered
+from lib.score.metrics import METRICS, evaluate
+from lib.store import KEYS
+
+MARGINS = {"standard": "standard_margin", "in_situ": "in_situ_margin"}  # signal by the way in which P(True) asked
+
+
+def confidence_frame(
+    responses: pd.DataFrame,
+    verification: pd.DataFrame | None = None,
+    dropout: pd.DataFrame | None = None,
+    reading: Reading = Reading(),  # noqa: B008  frozen
+    names: Iterable[str] | None = None,
+) -> pd.DataFrame:
+    """Scores of every declared estimator (or those of `names`) whose signal is there, single-pass and multi-pass
+    alike: KEYS, estimator, confidence, correct, and `margin`, on which Platt scaling is fitted, where there is one.
+
+    `responses` as `reading.read` returns them, `verification` and `dropout` as stored (one rate per example). A signal
+    of None (no answer, where `missing` is zero) is a confidence of 0.
+    """
+    wanted = [ESTIMATORS[name] for name in (ESTIMATORS if names is None else names)]
+    parts = []
+    for source in _sources(responses, verification, dropout, reading):
+        for estimator in ordered(e for e in wanted if e.needs in source):
+            parts.append(_scores(source, estimator.name, estimator.needs, estimator.function))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _sources(
+    responses: pd.DataFrame, verification: pd.DataFrame | None, dropout: pd.DataFrame | None, reading: Reading
+) -> Iterator[pd.DataFrame]:
+    """Frames of KEYS, correct and signals; each signal is in one of them."""
+    yield responses[[*KEYS, "correct", "response", "answer"]]
+    known = responses[[*KEYS, "correct"]]
+    if verification is not None:
+        yield known.merge(margins(verification, reading.options), on=KEYS, validate="one_to_one")
+    if dropout is not None:
+        found = known.assign(answered=responses.answer.notna()).merge(dropout, on=KEYS, validate="one_to_one")
+        scaled = scaled_bald(found, reading.phi)
+        bald = [value if there else None for value, there in zip(scaled, found.answered, strict=True)]
+        yield found[[*KEYS, "correct"]].assign(bald=pd.Series(bald, dtype=object))
+
+
+def _scores(source: pd.DataFrame, name: str, signal: str, function: Callable[[Any], float]) -> pd.DataFrame:
+    values = [0.0 if value is None else function(value) for value in source[signal]]
+    scores = source[KEYS].assign(estimator=name, confidence=np.array(values, dtype=float), correct=source.correct)
+    return scores.assign(margin=source[signal]) if signal in MARGINS.values() else scores
+
+
+# ---- P(True)
+
+
+def log_mass(spellings: Sequence[str], logits: np.ndarray, option: str) -> np.ndarray:
+    """log sum exp over the logits (n, spellings) of an option's spellings, (n,). Raises UserError where the option is
+    no single token of the model."""
+    columns = [column for column, spelling in enumerate(spellings) if spelling.strip() == option]
+    if not columns:
+        raise UserError(f"options: '{option}' is no single token of the model; {nearest(option, spellings)}")
+    return np.logaddexp.reduce(logits[:, columns], axis=1)
+
+
+def margins(verification: pd.DataFrame, options: str = "A/B") -> pd.DataFrame:
+    """KEYS and, for each variant, its margin (names: MARGINS), the log-mass of the option for True less that of the
+    other, and `<variant>_mass`, the probability that both hold together."""
+    verification, parts = verification.reset_index(drop=True), []
+    for spellings, rows in verification.groupby(verification.spellings.map(tuple), sort=False):
+        part = rows[KEYS].copy()
+        for variant, margin in MARGINS.items():
+            logits = np.stack(list(rows[f"{variant}_logits"])).astype(np.float64)
+            true, false = (log_mass(spellings, logits, option) for option in options.split("/"))
+            part[margin] = true - false
+            part[f"{variant}_mass"] = np.exp(np.logaddexp(true, false) - rows[f"{variant}_logz"].to_numpy())
+        parts.append(part)
+    return pd.concat(parts).loc[verification.index]
+
+
+def reduction(verification: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
+    """Tokens saved in situ, rows beside those of `metrics.evaluate`: mean of 1 - query / standard prompt, percent."""
+    part = verification[verification.split == split]
+    saved = 100 * (1 - part.in_situ_tokens / part.standard_tokens)
+    saved = saved.groupby([part.model, part.dataset], sort=False).mean()
+    rows = saved.rename("value").reset_index()
+    return rows.assign(estimator="p_true_insitu", metric="token_reduction_pct", reason="")
+
+
+def in_situ_errors(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
+    """What `fig:main_analysis` (c) is drawn from: dataset (its label), standard, in situ (both ECE) of one model."""
+    part = results[(results.metric == "ece") & (results.model == model)].set_index(["estimator", "dataset"]).value
+    bars = {bar: [float(part[name, dataset]) for dataset in datasets]
+            for bar, name in (("standard", "p_true"), ("in situ", "p_true_insitu"))}  # fmt: skip
+    return pd.DataFrame({"dataset": list(datasets.values()), **bars})
+
+
+# ---- MC dropout
+
+
+def bald(row: Any, passes: int | None = None) -> np.ndarray:
+    """BALD_j of an example's answer tokens (m,) after so many passes (all of them by default), `eq:bald`, in nats."""
+    at = (passes or len(row.predictive)) - 1
+    return np.asarray(row.predictive[at]) - np.asarray(row.conditional[at])
+
+
+def support(dropout: pd.DataFrame, phi: str) -> str | None:
+    """The column of support sizes that phi divides by (the first of its kind, or that one), None for `clip`."""
+    columns = [name for name in dropout if name.startswith("top_") and name != "top_changed"]
+    column = next((name for name in columns if name == phi or name.startswith(phi + "_")), None)
+    if phi != "clip" and column is None:
+        raise UserError(f"phi: '{phi}' is not a choice; {nearest(phi, ['clip', *columns])}")
+    return column
+
+
+def scaled_bald(dropout: pd.DataFrame, phi: str = "clip") -> list[np.ndarray]:
+    """The signal of c_BALD, an array (m,) per row: BALD_j after all passes, as it is (`clip`) or `normalised`."""
+    rows, column = dropout.itertuples(index=False), support(dropout, phi)
+    if column is None:
+        return [bald(row) for row in rows]
+    return [normalised(bald(row), sizes[-1]) for row, sizes in zip(rows, dropout[column], strict=True)]
+
+
+def grid(
+    responses: pd.DataFrame,
+    dropout: pd.DataFrame,
+    reading: Reading = Reading(),  # noqa: B008  frozen
+    names: Iterable[str] = METRICS,
+) -> pd.DataFrame:
+    """`metrics.evaluate` (the metrics of `names`) on the tuning examples for every rate (column `rate`),
+    `tab:dropout_grid_search`."""
+    parts = []
+    for rate, part in dropout[dropout.tuning].groupby("rate"):
+        scores = confidence_frame(responses, dropout=part, reading=reading, names=["c_bald"])
+        results = evaluate(scores, reading.bins, reading.closed, split="calibration", names=names)
+        parts.append(results.assign(rate=float(rate)))
+    return pd.concat(parts, ignore_index=True)
+
+
+def best_rate(results: pd.DataFrame) -> float:
+    """The rate of lowest ECE of one pair's grid, the lower one where two are equal."""
+    errors = results[results.metric == "ece"].sort_values(["value", "rate"])
+    return float(errors.rate.iloc[0])
+

@@ -1,0 +1,65 @@
+"""Stored responses as a run's choices read them: which answer is right, which tokens count, with which probability.
+
+Every choice that the paper leaves open and that needs no new generation is made here (`params.Reading`). A run's
+responses are read once; everything after takes the frame that `read` returns.
+"""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lib.params import Reading
+from lib.store import KEYS
+from lib.tasks.answers import Span, answer_span, grade, parsed
+
+LOGPROBS = {"model": "token_logprobs", "sampling": "token_logprobs_sampling"}
+
+
+def read(generations: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFrame:  # noqa: B008  frozen
+    """A generations frame read once, a row per response: KEYS; parsed (an answer was found); correct; `response` (n,)
+    and `answer` (m,), the log-probabilities (natural, float64) that the sequence and the answer estimators take; span,
+    the positions of the answer's tokens. Without an answer, answer and span are None where `missing` is zero, and the
+    row is left out where it is drop."""
+    columns: dict[str, list] = {"parsed": [], "correct": [], "response": [], "answer": [], "span": []}
+    for row in generations.itertuples(index=False):
+        logprobs = np.asarray(getattr(row, LOGPROBS[reading.token_source]), dtype=np.float64)
+        span = answer_tokens(row, reading)
+        columns["parsed"].append(parsed(row))
+        columns["correct"].append(parsed(row) and grade(row.answer, row.reference, reading.grader))
+        columns["response"].append(response_tokens(row, logprobs, reading))
+        columns["answer"].append(None if span is None else logprobs[slice(*span)])
+        columns["span"].append(span)
+    types = {"parsed": bool, "correct": bool}
+    series = {name: pd.Series(values, dtype=types.get(name, object)) for name, values in columns.items()}
+    responses = generations[KEYS].reset_index(drop=True).assign(**series)
+    if reading.missing == "drop":
+        responses = responses[responses.parsed].reset_index(drop=True)
+    return responses
+
+
+def answer_tokens(row: Any, reading: Reading) -> Span | None:
+    """Positions of the answer's tokens; None for no answer where `missing` is zero."""
+    if reading.missing == "zero" and not parsed(row):
+        return None
+    return answer_span(row)
+
+
+def response_tokens(row: Any, logprobs: np.ndarray, reading: Reading) -> np.ndarray:
+    """What the sequence estimators see of a row's log-probabilities (n,). A choice that would leave nothing is not
+    applied: first the thinking stays, then the end token."""
+    start = 0 if reading.include_thinking else int(row.thinking_end)
+    end = len(logprobs) if reading.include_eos else len(logprobs) - int(row.eos)
+    for part in (logprobs[start:end], logprobs[:end]):
+        if part.size:
+            return part
+    return logprobs
+
+
+def coverage(generations: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
+    """Per model and dataset: rows, shares without parsable answer (`unparsed`) and cut by length (`cut`)."""
+    part = generations[generations.split == split]
+    unparsed = [not parsed(row) for row in part.itertuples(index=False)]
+    flags = part[["model", "dataset"]].assign(rows=1, unparsed=unparsed, cut=part.finish_reason == "length")
+    shares = flags.groupby(["model", "dataset"], sort=False)
+    return shares.agg({"rows": "sum", "unparsed": "mean", "cut": "mean"}).reset_index()
