@@ -1,4 +1,4 @@
-"""Parquet files with a manifest beside each, written whole or not at all, and shards from which long work resumes.
+"""Parquet files with a manifest beside each, written whole or not at all, and checked when they are read.
 
     artifacts/<run>/generations/<model>__<dataset>.parquet   the frame
     artifacts/<run>/generations/<model>__<dataset>.json      what it is: parameters, revisions, checksums, cost
@@ -11,19 +11,18 @@ import importlib.metadata
 import json
 import os
 import platform
-import resource
-import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 
+from lib import frames
 from lib.project import ARTIFACTS, ROOT, SHIPPED, UserError, nearest
 
-KEYS = ["model", "dataset", "split", "example_id"]  # what a row of every per-example frame is known by
+KEYS = [column.name for column in frames.KEYS]  # what a row of every per-example frame is known by
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "scikit-learn")
 
 
@@ -74,12 +73,15 @@ def manifest(path: Path) -> dict[str, Any]:
 
 
 def read(path: Path) -> pd.DataFrame:
-    """The frame at `path`. Raises UserError where it is missing, or not the file that its manifest describes."""
+    """The frame at `path`. Raises UserError where it is missing, not the file that its manifest
+    describes, or without the columns that `lib.frames` describes."""
     where = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
     if not path.exists() or not path.with_suffix(".json").exists():
         raise UserError(f"{where} or its manifest is missing; ./run_all.sh makes it")
     if sha256(path) != manifest(path)["sha256"]:
         raise UserError(f"{where} is not the file its manifest describes (damaged or edited); remove it and run again")
+    kind = path.parent.name if path.parent.name in frames.FRAMES else f"{path.parent.name}/{path.stem}"
+    frames.check(kind, pq.read_schema(path), str(where))
     return pd.read_parquet(path)
 
 
@@ -109,63 +111,6 @@ def gather(run: str, kind: str, models: Sequence[str], datasets: Sequence[str]) 
     return pd.concat([read(path) for path in paths], ignore_index=True), pd.DataFrame(source)
 
 
-class Shards:
-    """Resumable work on a list of items: whole shards are kept and never done again.
-
-    The folder's name holds a key of everything that the result depends on, so shards of other parameters, and (where
-    the runner sets JOB_KEY) of other code, are never mixed in. Shards are cut by index, never by what is already done,
-    so a resumed run works on exactly the batches of an uninterrupted one.
-    """
-
-    def __init__(self, run: str, job: str, rows: int, *facts: Any):
-        key = digest(facts, os.environ.get("JOB_KEY", ""))[:16]
-        self.folder = ARTIFACTS / run / "shards" / f"{job}-{key}"
-        self.rows = rows
-
-    def map(self, work: Callable[[list], pd.DataFrame], items: list, note: Callable[[str], None]) -> pd.DataFrame:
-        """`work` over consecutive slices of `items`, one frame in the end; `note` gets a line per shard."""
-        cuts = range(0, len(items), self.rows)
-        frames = []
-        for i, at in enumerate(cuts):
-            path = self.folder / f"{i:05d}.parquet"
-            if not path.exists():
-                started = time.time()
-                frame = work(items[at : at + self.rows])
-                atomically(path, partial(frame.to_parquet, index=False))
-                note(f"shard {i + 1}/{len(cuts)}: {len(frame)} rows in {time.time() - started:.1f} s")
-            else:
-                note(f"shard {i + 1}/{len(cuts)}: kept from before")
-            frames.append(pd.read_parquet(path))
-        return pd.concat(frames, ignore_index=True)
-
-    def clear(self) -> None:
-        """Forget the shards, once what they make is written."""
-        for path in self.folder.glob("*"):
-            path.unlink()
-        if self.folder.exists():
-            self.folder.rmdir()
-
-
 def checksums(paths: Iterable[Path]) -> dict[str, str]:
     """Checksums of input files, by name relative to the project."""
     return {str(p.relative_to(ROOT) if p.is_relative_to(ROOT) else p.name): sha256(p) for p in sorted(paths)}
-
-
-class Meter:
-    """Cost of a piece of work, for its manifest: seconds, and the process's (and the GPU's) peak memory in MB."""
-
-    def __enter__(self) -> "Meter":
-        self.started = time.time()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = round(time.time() - self.started, 1)
-
-    def facts(self) -> dict[str, Any]:
-        unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes there, kilobytes elsewhere
-        facts = {"seconds": self.seconds,
-                 "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6)}  # fmt: skip
-        torch = sys.modules.get("torch")  # not imported for its own sake: reading frames needs none of it
-        if torch is not None and torch.cuda.is_available():
-            facts["peak_gpu_memory_mb"] = round(torch.cuda.max_memory_allocated() / 1e6)
-        return facts

@@ -6,13 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib import store
-from lib.project import UserError
+from lib import frames, store
+from lib.project import SHIPPED, UserError
+from lib.shards import Meter, Shards
 
 
 @pytest.fixture
 def artifacts(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
+    monkeypatch.setattr("lib.shards.ARTIFACTS", tmp_path)
     monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
     return tmp_path
 
@@ -72,14 +74,14 @@ def test_an_interrupted_write_leaves_the_old_file(artifacts):
 
 
 def test_the_run_comes_before_the_shipped(artifacts):
-    shipped = store.write(FRAME, artifacts / "shipped" / "demo" / "generations" / "m__d.parquet")
-    assert store.locate("mine", "generations", "m__d") == shipped
-    own = store.write(FRAME, artifacts / "mine" / "generations" / "m__d.parquet")
-    assert store.locate("mine", "generations", "m__d") == own
+    shipped = store.write(FRAME, artifacts / "shipped" / "demo" / "things" / "m__d.parquet")
+    assert store.locate("mine", "things", "m__d") == shipped
+    own = store.write(FRAME, artifacts / "mine" / "things" / "m__d.parquet")
+    assert store.locate("mine", "things", "m__d") == own
     with pytest.raises(UserError, match="did you mean 'm__d'"):
-        store.locate("mine", "generations", "m__e")
-    frame, source = store.gather("mine", "generations", ["m"], ["d"])
-    assert len(frame) == 2 and source["read from"].tolist() == ["mine/generations"]
+        store.locate("mine", "things", "m__e")
+    frame, source = store.gather("mine", "things", ["m"], ["d"])
+    assert len(frame) == 2 and source["read from"].tolist() == ["mine/things"]
 
 
 def test_shards_resume_after_the_last_whole_one(artifacts):
@@ -91,34 +93,74 @@ def test_shards_resume_after_the_last_whole_one(artifacts):
         done.extend(part)
         return pd.DataFrame({"x": part})
 
-    shards = store.Shards("mine", "job", 2, {"seed": 0})
+    shards = Shards("mine", "job", 2, {"seed": 0})
     with pytest.raises(KeyboardInterrupt):
         shards.map(lambda part: work(part, stop_at=4), list(range(7)), print)
     assert done == [0, 1, 2, 3]
     lines: list[str] = []
-    frame = store.Shards("mine", "job", 2, {"seed": 0}).map(work, list(range(7)), lines.append)
+    frame = Shards("mine", "job", 2, {"seed": 0}).map(work, list(range(7)), lines.append)
     assert frame.x.tolist() == list(range(7)) and done == list(range(7))
     assert [line.endswith("kept from before") for line in lines] == [True, True, False, False]
 
 
 def test_shards_of_other_parameters_or_code_are_not_mixed_in(artifacts, monkeypatch):
-    one = store.Shards("mine", "job", 2, {"seed": 0}).folder
-    assert store.Shards("mine", "job", 2, {"seed": 0}).folder == one
-    assert store.Shards("mine", "job", 2, {"seed": 1}).folder != one
+    one = Shards("mine", "job", 2, {"seed": 0}).folder
+    assert Shards("mine", "job", 2, {"seed": 0}).folder == one
+    assert Shards("mine", "job", 2, {"seed": 1}).folder != one
     monkeypatch.setenv("JOB_KEY", "other code")
-    assert store.Shards("mine", "job", 2, {"seed": 0}).folder != one
+    assert Shards("mine", "job", 2, {"seed": 0}).folder != one
 
 
 def test_shards_are_forgotten_once_written(artifacts):
-    shards = store.Shards("mine", "job", 2, {})
+    shards = Shards("mine", "job", 2, {})
     shards.map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3], print)
     shards.clear()
     assert not shards.folder.exists()
 
 
 def test_the_meter_counts(artifacts):
-    with store.Meter() as meter:
+    with Meter() as meter:
         sum(range(1000))
     facts = meter.facts()
     assert facts["seconds"] >= 0 and facts["peak_memory_mb"] > 10
     json.dumps(facts, allow_nan=False)
+
+
+# ---- the columns, described once
+
+CURVES = pd.DataFrame({
+    "model": ["m"], "dataset": ["d"], "sampling": ["uniform"], "method": [""], "n": [5], "draw": [0], "ece": [0.1],
+    "one_class": [False],
+})
+
+
+@pytest.mark.parametrize("change, message", [
+    (lambda f: f.drop(columns="ece"), "has no column 'ece'; it is not what 06_sample_efficiency writes"),
+    (lambda f: f.rename(columns={"n": "rows"}), "has no column 'n'"),
+    (lambda f: f.assign(sample=1), "'sample' that lib/frames.py does not describe; did you mean 'sampling'"),
+    (lambda f: f.assign(n="5"), "column 'n' is large_string, not int"),
+    (lambda f: f.assign(ece=[[0.1]]), r"column 'ece' is list<element: double>, not float"),
+])
+def test_a_frame_is_held_against_its_description(artifacts, change, message):
+    place = artifacts / "calibration" / "curves.parquet"
+    assert store.read(store.write(CURVES, place)).equals(CURVES)
+    with pytest.raises(UserError, match=message):
+        store.read(store.write(change(CURVES), place))
+
+
+def test_every_axis_is_a_list(artifacts):
+    rows = {key: ["x"] for key in store.KEYS} | {"in_situ_logz": [0.5], "in_situ_seconds": [0.1]}
+    frame, place = pd.DataFrame(rows), artifacts / "in_situ" / "m__d.parquet"
+    store.read(store.write(frame.assign(in_situ_logits=[np.zeros(6)]), place))
+    for wrong in (0.5, [[np.zeros(6)]]):
+        with pytest.raises(UserError, match=r"'in_situ_logits' is .*, not float \(s\)"):
+            store.read(store.write(frame.assign(in_situ_logits=wrong), place))
+
+
+@pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
+def test_every_shipped_frame_is_as_described():
+    kinds = set()
+    for path in SHIPPED.glob("*/*.parquet"):
+        store.read(path)
+        kinds |= {path.parent.name, f"{path.parent.name}/{path.stem}"} & set(frames.FRAMES)
+    assert kinds == set(frames.FRAMES)

@@ -1,0 +1,71 @@
+"""Long work in pieces: shards from which it resumes, and what it cost."""
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from lib.project import ARTIFACTS
+from lib.store import atomically, digest
+
+
+class Shards:
+    """Resumable work on a list of items: whole shards are kept and never done again.
+
+    The folder's name holds a key of everything that the result depends on, so shards of other parameters, and (where
+    the runner sets JOB_KEY) of other code, are never mixed in. Shards are cut by index, never by what is already done,
+    so a resumed run works on exactly the batches of an uninterrupted one.
+    """
+
+    def __init__(self, run: str, job: str, rows: int, *facts: Any):
+        key = digest(facts, os.environ.get("JOB_KEY", ""))[:16]
+        self.folder = ARTIFACTS / run / "shards" / f"{job}-{key}"
+        self.rows = rows
+
+    def map(self, work: Callable[[list], pd.DataFrame], items: list, note: Callable[[str], None]) -> pd.DataFrame:
+        """`work` over consecutive slices of `items`, one frame in the end; `note` gets a line per shard."""
+        cuts = range(0, len(items), self.rows)
+        frames = []
+        for i, at in enumerate(cuts):
+            path = self.folder / f"{i:05d}.parquet"
+            if not path.exists():
+                started = time.time()
+                frame = work(items[at : at + self.rows])
+                atomically(path, partial(frame.to_parquet, index=False))
+                note(f"shard {i + 1}/{len(cuts)}: {len(frame)} rows in {time.time() - started:.1f} s")
+            else:
+                note(f"shard {i + 1}/{len(cuts)}: kept from before")
+            frames.append(pd.read_parquet(path))
+        return pd.concat(frames, ignore_index=True)
+
+    def clear(self) -> None:
+        """Forget the shards, once what they make is written."""
+        for path in self.folder.glob("*"):
+            path.unlink()
+        if self.folder.exists():
+            self.folder.rmdir()
+
+
+class Meter:
+    """Cost of a piece of work, for its manifest: seconds, and the process's (and the GPU's) peak memory in MB."""
+
+    def __enter__(self) -> "Meter":
+        self.started = time.time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = round(time.time() - self.started, 1)
+
+    def facts(self) -> dict[str, Any]:
+        unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes there, kilobytes elsewhere
+        facts = {"seconds": self.seconds,
+                 "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6)}  # fmt: skip
+        torch = sys.modules.get("torch")  # not imported for its own sake: reading frames needs none of it
+        if torch is not None and torch.cuda.is_available():
+            facts["peak_gpu_memory_mb"] = round(torch.cuda.max_memory_allocated() / 1e6)
+        return facts
