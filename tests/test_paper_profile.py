@@ -12,8 +12,8 @@ import sys
 import pandas as pd
 import pytest
 import yaml
+from clone import ENV, copy_of_project, edit
 from realmodels import FOLDERS, build
-from test_end_to_end import ENV, copy_of_project
 
 from lib import params
 from lib.paper import comparison, reference
@@ -101,10 +101,6 @@ def project(tmp_path_factory, shared):
         more = {"split_ids": "data/svamp/split_ids.json"} if name == "svamp" else {}
         edit(folder / f"params/datasets/{name}.yaml", source=source, revision=None, config=None, **more)
     return folder
-
-
-def edit(path, **values):
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | values))
 
 
 @pytest.fixture(scope="module")
