@@ -14,7 +14,7 @@ from lib import params
 from lib.generate import models
 from lib.project import ROOT
 
-LONGEST_FIRST = ("test_whole_demo", "test_paper_profile", "test_end_to_end", "test_new_models", "test_lab", "test_runs")
+LONGEST_FIRST = ("test_whole_demo", "test_paper_walk", "test_end_to_end", "test_new_models", "test_lab", "test_runs")
 LEFT_OUT = pytest.StashKey[int]()
 
 

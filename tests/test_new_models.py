@@ -19,6 +19,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+pytestmark = pytest.mark.slow
 SIZE = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "max_position_embeddings": 2048}  # fmt: skip
 # Gemma's template refuses a system role, Mistral's puts it in the first turn, Phi's has one.
