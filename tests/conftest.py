@@ -1,4 +1,5 @@
-"""What several test files share: the demo models, and the published material that may lie beside the project."""
+"""What several test files share: the demo models, the published material that may lie beside the project, and which
+tests are left to `--all`."""
 
 import os
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 from lib import params
 from lib.generate import models
 from lib.project import ROOT
+
+LONGEST_FIRST = ("test_whole_demo", "test_paper_walk", "test_end_to_end", "test_new_models", "test_lab", "test_runs")
+LEFT_OUT = pytest.StashKey[int]()
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +33,35 @@ def lm(request):
 
     torch.set_num_threads(1)
     return models.load(request.param, params.load_model(request.param))
+
+
+# ---- slow tests
+
+
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="run the slow tests, too")
+
+
+def pytest_collection_modifyitems(config, items):
+    """The longest files come first, so that no worker ends long before the other; slow tests wait for `--all`."""
+    order = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+    if config.getoption("--all"):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    config.hook.pytest_deselected(items=slow)
+    if hasattr(config, "workeroutput"):  # of pytest-xdist: tests are collected in its workers alone
+        config.workeroutput["left_out"] = len(slow)
+    config.stash[LEFT_OUT] = len(slow)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    count = config.stash.get(LEFT_OUT, 0)
+    if count:
+        terminalreporter.write_line(f"{count} slow tests were left out: ./run_all.sh test -- --all runs them, too")

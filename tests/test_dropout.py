@@ -370,7 +370,9 @@ def test_entropies_by_passes():
 JOB = """
 import sys
 from pathlib import Path
-from lib import SHIPPED, dropout, models, params, store
+from lib import params, store
+from lib.generate import dropout, models
+from lib.project import SHIPPED
 
 store.ARTIFACTS = Path(sys.argv[1])
 lm = models.load("tiny-llama", params.load_model("tiny-llama"))

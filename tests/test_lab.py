@@ -19,7 +19,10 @@ from lib.project import ROOT, SHIPPED
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 RUN = "test-lab"  # a run of its own: nobody's results are touched
-pytestmark = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy"),
+]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -5,8 +5,8 @@ import shutil
 import subprocess
 
 import pytest
+from clone import copy_of_project, counts, run, start
 from latex import paper, parse, printed, specification, tabulars
-from test_end_to_end import copy_of_project, counts, run, start
 
 from lib.paper.reference import PRINTED
 from workflow.export import OF_PUBLISHED
