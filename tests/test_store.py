@@ -105,7 +105,7 @@ def test_shards_of_other_parameters_or_code_are_not_mixed_in(artifacts, monkeypa
     one = store.Shards("mine", "job", 2, {"seed": 0}).folder
     assert store.Shards("mine", "job", 2, {"seed": 0}).folder == one
     assert store.Shards("mine", "job", 2, {"seed": 1}).folder != one
-    monkeypatch.setenv("JOB_KEY", "other code")
+    monkeypatch.setattr(store.Shards, "code", "other code")
     assert store.Shards("mine", "job", 2, {"seed": 0}).folder != one
 
 
