@@ -1,11 +1,10 @@
 """What a run takes from the hub: its revision, whether it can be had, its size, and the fetching, once before all jobs.
 
-A revision that a file leaves open (null) is resolved once per run, kept in artifacts/<run>/revisions.json and handed to
-jobs in HUB_REVISIONS, so it takes part in what is fresh like a written one. Nothing here is touched by local sources.
+A revision that a file leaves open (null) is resolved once per run, kept in artifacts/<run>/revisions.json and pinned
+(lib/params.py), so it takes part in what is fresh like a written one. Nothing here is touched by local sources.
 """
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -26,19 +25,19 @@ def remote(spec: params.Model | params.Dataset) -> bool:
 
 
 def pin(run: Run) -> None:
-    """Resolve revisions that files leave open, and set HUB_REVISIONS. Raises UserError where that can't be done."""
+    """Pin the revisions that files leave open: as resolved before, else the newest. UserError where that fails."""
     path = ROOT / run.folder / "revisions.json"
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    os.environ.pop("HUB_REVISIONS", None)
-    found = {}
+    params.pin({})
+    revisions = {}
     for kind, load in params.LOADERS.items():
         for name in run.values[f"{kind}s"]:
             spec = load(name)
             if remote(spec) and not spec.revision:
-                found[spec.source] = known.get(spec.source) or resolve(kind, spec.source)
-    if found:
-        write_json(path, known | found)
-        os.environ["HUB_REVISIONS"] = json.dumps(found)
+                revisions[spec.source] = known.get(spec.source) or resolve(kind, spec.source)
+    params.pin(revisions)
+    if revisions.keys() - known.keys():
+        write_json(path, known | revisions)
 
 
 def resolve(kind: str, source: str, revision: str | None = None) -> str:

@@ -15,7 +15,7 @@ def project(tmp_path) -> Project:
 @pytest.fixture
 def inside(project, monkeypatch) -> Project:
     """The small project, with the modules of this process looking at it."""
-    monkeypatch.setenv("HUB_REVISIONS", "{}")
+    monkeypatch.setattr(params, "REVISIONS", {})
     for module in (places, environment, fresh, guard, hub, jobs, notebook, run, schedule, sources):
         monkeypatch.setattr(module, "ROOT", project.root)
     monkeypatch.setattr(jobs, "NOTEBOOKS", tuple(jobs.Notebook(**row) for row in ROWS))

@@ -32,6 +32,10 @@ SHOW = """
     def said(text):
         return f"{count(text, 0)['letters']} letters"
 """
+STORE = """
+    class Shards:
+        code = ""
+"""
 ROWS = [  # of workflow.jobs.NOTEBOOKS, in place of the project's own
     {"name": "01_generate", "heavy": True, "writes": ("generations/{model}__{dataset}.parquet",)},
     {"name": "02_single_pass", "reads": ("01_generate",), "writes": ("confidence/single_pass.parquet",)},
@@ -40,11 +44,13 @@ ROWS = [  # of workflow.jobs.NOTEBOOKS, in place of the project's own
 NOTEBOOKS = {
     "01_generate": (
         "run = 'demo'\nmodel: str = 'tiny'\ndataset = 'easy'\nseed = 0",
-        "import json\nfrom lib import alpha\nfrom lib.paper import show\nfrom lib.project import ARTIFACTS, UserError",
+        "facts = {'names': [name for name in dir() if name in ('lib', 'params', 'store')]}",
+        "import json\nimport os\nfrom lib import alpha, store\nfrom lib.paper import show",
+        "from lib.project import ARTIFACTS, UserError",
         "folder = ARTIFACTS / run / 'generations'\nfolder.mkdir(parents=True, exist_ok=True)",
         "print('shard 1/1: done')",
         "_ = (folder / f'{model}__{dataset}.parquet').write_text(alpha.words(model, dataset, seed))",
-        "import os\nfacts = {'cwd': os.getcwd(), 'environment': dict(os.environ)}",
+        "facts |= {'cwd': os.getcwd(), 'environment': dict(os.environ), 'code': store.Shards.code}",
         "_ = (folder / f'{model}__{dataset}.json').write_text(json.dumps(facts))",
         "show.said(alpha.words(model, dataset, seed))",
     ),
@@ -99,7 +105,8 @@ def build(root: Path) -> Path:
     text, found = re.subn(r"(?ms)^NOTEBOOKS = \(.*?^\)\n", lambda _: table, (root / "workflow/jobs.py").read_text())
     assert found == 1
     (root / "workflow/jobs.py").write_text(text)
-    for name, text in (("alpha", ALPHA), ("beta", BETA), ("gamma", GAMMA), ("paper/show", SHOW)):
+    for name, text in (("alpha", ALPHA), ("beta", BETA), ("gamma", GAMMA), ("paper/show", SHOW),
+                       ("store", STORE)):  # fmt: skip
         write(root / "lib" / f"{name}.py", text)
     for name, (parameters, *code) in NOTEBOOKS.items():
         write_notebook(root / "notebooks" / f"{name}.ipynb", parameters, *code)
