@@ -18,7 +18,7 @@ from workflow.export import TARGETS
 
 ENV = os.environ | {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
 PAIRS = [f"{m}__{d}" for m in ("tiny-llama", "tiny-qwen") for d in ("demo-easy", "demo-medium", "demo-hard")]
-JOBS = 4 * len(PAIRS) + 5  # 01, 03, 04 and 09 for each pair; 02 and 05 to 08
+JOBS = 4 * len(PAIRS) + 5  # 01, 03, 04 and 04b for each pair; 02 and 05 to 08
 NUMBER = "tab_result_estimation--tiny-llama_demo-easy_seq_avg_ece"  # a cell's row in the report
 SIGNALS = ("generations", "in_situ", "verification", "dropout", "ablation")
 

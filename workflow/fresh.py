@@ -223,7 +223,8 @@ def retire(job: Job, record: dict | None, shards: bool = False) -> None:
     paths.append(job.record)
     if shards:
         folder = ROOT / job.run.folder / "shards"
-        paths += [path.relative_to(ROOT).as_posix() for path in folder.glob(f"{job.name}-*")]
+        for pattern in (f"{job.name}-*", f"{job.name}__*-*"):  # a notebook may do its work in several parts
+            paths += [path.relative_to(ROOT).as_posix() for path in folder.glob(pattern)]
     paths = [path for path in paths if (ROOT / path).exists()]
     if not paths:
         return

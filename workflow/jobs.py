@@ -36,7 +36,7 @@ class Notebook:
 
     @property
     def number(self) -> str:
-        return self.name[:2]
+        return self.name.split("_")[0]
 
     @property
     def path(self) -> str:
@@ -50,6 +50,7 @@ NOTEBOOKS = (
     Notebook("03_ptrue_insitu", heavy=True, reads=("01_generate",),
              writes=("verification/{model}__{dataset}.parquet",)),
     Notebook("04_mc_dropout_grid", heavy=True, reads=("01_generate",), writes=("dropout/{model}__{dataset}.parquet",)),
+    Notebook("04b_ablation", heavy=True, reads=("01_generate",), writes=("ablation/{model}__{dataset}.parquet",)),
     Notebook(
         "05_calibration",
         reads=("01_generate", "03_ptrue_insitu", "04_mc_dropout_grid"),
@@ -57,11 +58,10 @@ NOTEBOOKS = (
     ),
     Notebook("06_sample_efficiency", reads=("01_generate",), writes=("calibration/curves.parquet",)),
     Notebook("07_transfer", reads=("01_generate",), writes=("calibration/transfer.parquet",)),
-    Notebook("09_ablation", heavy=True, reads=("01_generate",), writes=("ablation/{model}__{dataset}.parquet",)),
     Notebook(
         "08_tables",
-        reads=("01_generate", "03_ptrue_insitu", "04_mc_dropout_grid", "05_calibration", "06_sample_efficiency",
-               "07_transfer", "09_ablation"),
+        reads=("01_generate", "03_ptrue_insitu", "04_mc_dropout_grid", "04b_ablation", "05_calibration",
+               "06_sample_efficiency", "07_transfer"),
         data=("artifacts/reference.csv",),
         exports=True,
     ),
