@@ -26,7 +26,8 @@ HELP = """\
   published       the paper's own numbers, set by the same code
   check PROFILE   can this machine do it, and what would it take; runs nothing
   lab             JupyterLab on the notebooks; its own options after --
-  test            linters, types and tests; options of pytest after --
+  test            linters, types, quick tests; test -- --all for every test;
+                  other options of pytest after --, too
   help            this page
 
   --models A B    these models too, beside those of the profile
