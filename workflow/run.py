@@ -161,7 +161,7 @@ def main(argv: list[str]) -> int:
         signal.signal(number, handle)
     try:
         found = words.check(argv)
-        return check.main(plan(found)) if found.check else make(found)
+        return check.main(plan(found), say) if found.check else make(found)
     except (UserError, words.WordError) as problem:
         print(f"run_all.sh: {problem}", file=sys.stderr)
         return 2
