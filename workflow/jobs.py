@@ -14,6 +14,7 @@ from lib.project import ROOT, UserError, nearest
 from workflow.sources import closure, code_cells, declared_parameters
 
 REPLAY, PUBLISHED = "replay", "published"
+MARK = "@@"  # begins those lines on a job's stdout that are events for the run
 SHIPPED = "artifacts/shipped/demo"
 
 

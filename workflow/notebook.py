@@ -17,8 +17,8 @@ from pathlib import Path
 from lib import params
 from lib.project import ROOT, UserError
 from workflow import fresh, hub
-from workflow.guard import MARK, gpus, job_lock, take_gpu, watch
-from workflow.jobs import PUBLISHED, Job, Run
+from workflow.guard import gpus, job_lock, take_gpu, watch
+from workflow.jobs import MARK, PUBLISHED, Job, Run
 from workflow.sources import cells
 
 

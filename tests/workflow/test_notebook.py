@@ -11,7 +11,7 @@ import pytest
 from small_project import ROOT, write
 
 from lib import params, store
-from workflow import guard, notebook, schedule
+from workflow import guard, notebook, run
 from workflow.jobs import Run
 
 
@@ -112,15 +112,15 @@ def test_events_of_jobs_at_once_stay_whole():
         assert [pipe.readline(), pipe.readline()] == ["\n", "\n"]  # both are ready
         os.write(go, b"\n\n")
         os.close(go)
-        events = [schedule.parse(line) for line in pipe if line.strip()]
+        events = [run.parse(line) for line in pipe if line.strip()]
     assert [job.wait() for job in jobs] == [0, 0]
     assert len(events) == 6000 and all(event and event["job"] == "x" for event in events)
 
 
 def test_a_damaged_event_is_chatter():
-    assert schedule.parse('@@{"job": "x"}\n') == {"job": "x"}
-    assert schedule.parse('@@{"job": "x"}@@{"job": "y"}\n') is None
-    assert schedule.parse("Building DAG of jobs...\n") is None
+    assert run.parse('@@{"job": "x"}\n') == {"job": "x"}
+    assert run.parse('@@{"job": "x"}@@{"job": "y"}\n') is None
+    assert run.parse("Building DAG of jobs...\n") is None
 
 
 @pytest.fixture
