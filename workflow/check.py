@@ -70,10 +70,13 @@ def about_disk(run: Run) -> Iterator[Line]:
     if not specs:
         yield "ok", "every model lies in a local folder"
         return
-    wanted = sum(hub.missing(spec, hub.TEXTS + hub.WEIGHTS) for spec in specs)
+    wanted = sum(hub.missing(spec) for spec in specs)
     place, free = hub.room()
     text = f"{wanted / 1e9:.1f} GB of weights to fetch to {place}, {free / 1e9:.0f} GB free"
-    yield ("ok", text) if wanted < 0.95 * free else ("wrong", f"{text}: free some, or set HF_HOME to a larger disk")
+    if wanted <= hub.FILLED * free:
+        yield "ok", text
+    else:
+        yield "wrong", f"{text}: free some, or set HF_HOME to a larger disk"
 
 
 def about_dataset(run: Run, name: str) -> Iterator[Line]:

@@ -88,7 +88,7 @@ def test_a_gpu_that_torch_does_not_see(monkeypatch):
 def test_the_disk(monkeypatch):
     far = spec_of(source="someone/large")
     monkeypatch.setattr(params, "load_model", lambda name: far)
-    monkeypatch.setattr(check.hub, "missing", lambda spec, patterns: 31_000_000_000)
+    monkeypatch.setattr(check.hub, "missing", lambda spec: 31_000_000_000)
     for free, level in ((100e9, "ok"), (40e9, "wrong")):
         monkeypatch.setattr(check.hub, "room", lambda free=free: ("/cache", free))
         ((found, text),) = check.about_disk(run_of())
