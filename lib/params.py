@@ -6,8 +6,6 @@ written once. It names models (`params/models/`) and datasets (`params/datasets/
 unknown parameter in silence, hence the strictness here.
 """
 
-import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
@@ -209,13 +207,22 @@ def load_dataset(name: str) -> Dataset:
 
 
 LOADERS = {"model": load_model, "dataset": load_dataset}
+REVISIONS: dict[str, str] = {}  # commit by source on the hub, see `pin`
+
+
+def pin(revisions: Mapping[str, str]) -> None:
+    """From now on, read these sources of the hub at these commits where a file leaves the revision open (null).
+
+    A run resolves what is open once, and pins it. What nobody pinned is read at the newest commit.
+    """
+    REVISIONS.clear()
+    REVISIONS.update(revisions)
 
 
 def pinned(spec: Kind) -> Kind:
-    """With the commit that a run has resolved (HUB_REVISIONS, by source) where the file leaves the revision open."""
-    resolved = json.loads(os.environ.get("HUB_REVISIONS", "{}"))
+    """With the commit that was pinned, where the file leaves the revision open."""
     source, revision = getattr(spec, "source", None), getattr(spec, "revision", None)
-    known = resolved.get(source) if isinstance(source, str) and not revision else None
+    known = REVISIONS.get(source) if isinstance(source, str) and not revision else None
     return spec.model_copy(update={"revision": known}) if known else spec
 
 

@@ -1,6 +1,5 @@
 """Long work in pieces: shards from which it resumes, and what it cost."""
 
-import os
 import resource
 import sys
 import time
@@ -18,12 +17,14 @@ class Shards:
     """Resumable work on a list of items: whole shards are kept and never done again.
 
     The folder's name holds a key of everything that the result depends on, so shards of other parameters, and (where
-    the runner sets JOB_KEY) of other code, are never mixed in. Shards are cut by index, never by what is already done,
-    so a resumed run works on exactly the batches of an uninterrupted one.
+    whoever runs a notebook names its `code`) of other code, are never mixed in. Shards are cut by index, never by what
+    is already done, so a resumed run works on exactly the batches of an uninterrupted one.
     """
 
+    code = ""  # names the code that is running, for every object made from now on: `Shards.code = ...`
+
     def __init__(self, run: str, job: str, rows: int, *facts: Any):
-        key = digest(facts, os.environ.get("JOB_KEY", ""))[:16]
+        key = digest(facts, self.code)[:16]
         self.folder = ARTIFACTS / run / "shards" / f"{job}-{key}"
         self.rows = rows
 

@@ -207,7 +207,7 @@ def test_runs_repeat_and_resume_to_the_same_bytes(any_lm, frame, tmp_path, monke
                 raise KeyboardInterrupt
             return dropout.disagreement(any_lm, frame, part, settings)
 
-        return store.Shards(name, "job", 2, vars(settings)).map(once, work, lambda line: None)
+        return Shards(name, "job", 2, vars(settings)).map(once, work, lambda line: None)
 
     def written(frame, name):
         return store.write(frame, tmp_path / f"{name}.parquet").read_bytes()
@@ -378,7 +378,7 @@ store.ARTIFACTS = Path(sys.argv[1])
 lm = models.load("tiny-llama", params.load_model("tiny-llama"))
 frame = store.read(SHIPPED / "generations" / "tiny-llama__demo-easy.parquet")
 work = [(row, rate) for rate in (0.1, 0.2) for row in range(8)]
-passes = store.Shards("mine", "passes", 2, "facts")
+passes = Shards("mine", "passes", 2, "facts")
 found = passes.map(lambda some: dropout.disagreement(lm, frame, some, dropout.Settings(passes=4)), work, print)
 store.write(found, store.place("mine", "dropout", "all"))
 """

@@ -18,7 +18,7 @@ from workflow.export import TARGETS
 SMALL = {"datasets": ["demo-hard"], "limit": 20, "shard_rows": 10, "dropout_tuning": 6, "dropout_passes": 3,
          "resamples": 200, "draws": 4, "calibration_sizes": [5, 10], "ablation_rows": 2}  # fmt: skip
 PAIRS = ["tiny-llama__demo-hard", "tiny-qwen__demo-hard"]
-JOBS = 4 * len(PAIRS) + 5  # 01, 03, 04 and 09 for each pair; 02 and 05 to 08
+JOBS = 4 * len(PAIRS) + 5  # 01, 03, 04 and 04b for each pair; 02 and 05 to 08
 NUMBER = "tab_result_estimation--tiny-llama_demo-hard_seq_avg_ece"  # a cell's row in the report
 SIGNALS = ("generations", "in_situ", "verification", "dropout", "ablation")
 

@@ -107,7 +107,7 @@ def test_shards_of_other_parameters_or_code_are_not_mixed_in(artifacts, monkeypa
     one = Shards("mine", "job", 2, {"seed": 0}).folder
     assert Shards("mine", "job", 2, {"seed": 0}).folder == one
     assert Shards("mine", "job", 2, {"seed": 1}).folder != one
-    monkeypatch.setenv("JOB_KEY", "other code")
+    monkeypatch.setattr(Shards, "code", "other code")
     assert Shards("mine", "job", 2, {"seed": 0}).folder != one
 
 

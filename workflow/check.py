@@ -1,26 +1,29 @@
 """`./run_all.sh check PROFILE`: can this machine do the run, and what would it take? Nothing is generated or kept.
 
 A line per thing looked at: ok; note (good to know); or wrong, with what to do about it. Exit code 2 if anything is
-wrong.
+wrong. What a model would cost is in cost.py.
 """
 
-import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from types import SimpleNamespace
-
-import psutil
+from pathlib import Path
+from typing import Any
 
 from lib import params
 from lib.project import UserError
-from workflow import guard, hub
-from workflow.check_model import Line, about_model
+from workflow import cost, guard, hub
+from workflow.cost import Device
 from workflow.jobs import Run
-from workflow.schedule import say
+
+Line = tuple[str, str]  # ok, note or wrong; what was seen
+EXAMPLE = "Ann has 3 pens and buys 4 more. How many pens does she have?"
 
 
-def check(run: Run) -> int:
+def main(run: Run, say: Callable[[str], None]) -> int:
     """Say everything about a run; the exit code."""
+    with suppress(UserError):  # said again, model by model
+        hub.pin(run)
     wrong = 0
     for subject, lines in subjects(run):
         try:
@@ -35,7 +38,7 @@ def check(run: Run) -> int:
 
 
 def subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
-    device = machine()
+    device = cost.measure_device()
     yield "machine", about_machine(run, device)
     yield "disk", about_disk(run)
     for name in run.values["datasets"]:
@@ -44,44 +47,10 @@ def subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
         yield f"model {name}", about_model(run, name, device)
 
 
-# ---- the machine
+# ---- machine, disk and datasets
 
 
-def machine() -> SimpleNamespace:
-    """The device that a job would get: name, free memory (bytes), bandwidth (bytes/s), operations (per second)."""
-    import torch
-
-    cuda = torch.cuda.is_available()
-    place, dtype = ("cuda", torch.bfloat16) if cuda else ("cpu", torch.float32)
-    memory = torch.cuda.mem_get_info()[0] if cuda else psutil.virtual_memory().available
-    block = torch.ones(64_000_000, dtype=dtype, device=place)
-    square = torch.ones(4096 if cuda else 1024, 4096 if cuda else 1024, dtype=dtype, device=place)
-    moved = 2 * block.numel() * block.element_size() / seconds(lambda: block.clone())
-    return SimpleNamespace(
-        cuda=cuda,
-        name=torch.cuda.get_device_name() if cuda else "CPU",
-        memory=memory,
-        bandwidth=moved,
-        bytes=block.element_size(),
-        operations=2 * len(square) ** 3 / seconds(lambda: square @ square),
-    )
-
-
-def seconds(work) -> float:
-    """The fastest of five, the first thrown away."""
-    import torch
-
-    times = []
-    for _ in range(6):
-        started = time.perf_counter()
-        work()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - started)
-    return min(times[1:])
-
-
-def about_machine(run: Run, device: SimpleNamespace) -> Iterator[Line]:
+def about_machine(run: Run, device: Device) -> Iterator[Line]:
     import torch
 
     listed = guard.gpus()
@@ -97,16 +66,17 @@ def about_machine(run: Run, device: SimpleNamespace) -> Iterator[Line]:
 
 
 def about_disk(run: Run) -> Iterator[Line]:
-    specs = [params.load_model(name) for name in run.values["models"]]
-    if not any(map(hub.remote, specs)):
+    specs = [spec for spec in map(params.load_model, run.values["models"]) if hub.remote(spec)]
+    if not specs:
         yield "ok", "every model lies in a local folder"
         return
-    wanted, (place, free) = (
-        sum(hub.missing(spec, hub.TEXTS + hub.WEIGHTS) for spec in specs if hub.remote(spec)),
-        hub.room(),
-    )
+    wanted = sum(hub.missing(spec) for spec in specs)
+    place, free = hub.room()
     text = f"{wanted / 1e9:.1f} GB of weights to fetch to {place}, {free / 1e9:.0f} GB free"
-    yield ("ok", text) if wanted < 0.95 * free else ("wrong", f"{text}: free some, or set HF_HOME to a larger disk")
+    if wanted <= hub.FILLED * free:
+        yield "ok", text
+    else:
+        yield "wrong", f"{text}: free some, or set HF_HOME to a larger disk"
 
 
 def about_dataset(run: Run, name: str) -> Iterator[Line]:
@@ -114,13 +84,142 @@ def about_dataset(run: Run, name: str) -> Iterator[Line]:
 
     spec = params.load_dataset(name)
     examples = questions.limited(questions.load(spec), run.values["limit"])
+    rows = Counter(example.split for example in examples)
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
-    split = [sum(e.split == part for e in examples) for part in (questions.CALIBRATION, questions.EVALUATION)]
-    yield "ok", f"{split[0]} calibration and {split[1]} evaluation questions from {source}"
+    split = f"{rows[questions.CALIBRATION]} calibration and {rows[questions.EVALUATION]} evaluation questions"
+    yield "ok", f"{split} from {source}"
 
 
-def main(run: Run) -> int:
-    """As run.py calls it."""
-    with suppress(UserError):  # said again, model by model
-        hub.pin(run)
-    return check(run)
+# ---- models
+
+
+def about_model(run: Run, name: str, device: Device) -> Iterator[Line]:
+    spec = params.load_model(name)
+    folder = local_copy(spec)
+    yield "ok", f"{spec.source}" + (f" at {spec.revision[:12]}" if spec.revision else "")
+    lm, network, generation = parts(name, spec, folder)
+    yield from about_prompt(run, lm)
+    yield from about_decoding(spec, generation)
+    yield from about_network(network)
+    yield from about_cost(run, lm, network, device, "" if hub.remote(spec) else folder)
+
+
+def local_copy(spec: params.Model) -> str:
+    """The folder with a model's configuration and tokenizer; from the hub these alone are fetched."""
+    from lib.generate import models
+
+    if hub.remote(spec):
+        hub.resolve("model", spec.source, spec.revision)
+        return hub.download(spec, hub.TEXTS)
+    folder = models.check_source(spec)
+    if not list(Path(folder).glob("*.safetensors")):
+        raise UserError(f"{spec.source} holds no *.safetensors, the only weights that are loaded")
+    return folder
+
+
+def parts(name: str, spec: params.Model, folder: str) -> tuple[Any, Any, dict]:
+    """A language model without weights, the network without memory, and the model's own decoding settings."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, logging
+
+    from lib.generate import models
+
+    logging.set_verbosity_error()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        with torch.device("meta"):
+            network = AutoModelForCausalLM.from_config(config)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"can't be loaded: {str(error).strip().splitlines()[0]:.200}") from error
+    models.set_padding(tokenizer)
+    try:
+        own = GenerationConfig.from_pretrained(folder).to_diff_dict()
+    except OSError:
+        own = {}
+    return models.LanguageModel(name, spec, network, tokenizer, [], {}), network, own
+
+
+def about_prompt(run: Run, lm: Any) -> Iterator[Line]:
+    """Template, beginning-of-sequence token, date, thinking, option and delimiter tokens."""
+    from lib.generate import models, verification
+    from lib.tasks import answers
+
+    text = rendered(run, lm)
+    ids, bos = models.encode(lm, text), lm.tokenizer.bos_token
+    begins = "one beginning-of-sequence token" if bos and ids[0] == lm.tokenizer.bos_token_id else "none of its own"
+    yield "ok", f"the prompt is rendered in {len(ids)} tokens, {begins}"
+    dated = all(word in lm.tokenizer.chat_template for word in ("strftime_now", "date_string"))
+    if dated and not lm.spec.date_string:
+        yield "wrong", "its template writes today's date, so prompts change every day: set `date_string`"
+    closes = answers.CLOSING_TAG in lm.tokenizer.get_vocab()
+    if lm.spec.thinking and not closes:
+        yield "note", f"{answers.CLOSING_TAG} is no token of its own; thinking is told from the answer by that text"
+    if not lm.spec.thinking and "<think>" in text[-20:] and answers.CLOSING_TAG not in text[-40:]:
+        yield "wrong", "its template opens a thinking block: write `thinking: true`"
+    options = verification.spellings(lm)
+    yield "ok", "option tokens: " + ", ".join(f"{spelling!r} {index}" for spelling, index in options.items())
+    pieces = answers.token_texts(lm.tokenizer, models.encode(lm, "\n#### 1234"))
+    yield "ok", "the answer is written as " + " ".join(map(repr, pieces))
+
+
+def rendered(run: Run, lm: Any) -> str:
+    """The prompt of the example. Raises UserError where the tokenizer has no chat template that can write it."""
+    from lib.generate import generation
+
+    if not lm.tokenizer.chat_template:
+        raise UserError("its tokenizer has no chat template: models that were not taught to chat can't be asked")
+    try:
+        return generation.prompt_text(lm, EXAMPLE, run.values["demonstration"])
+    except Exception as error:  # a template raises what it likes
+        hint = "; if it knows no system role, write `system_prompt: false`" if lm.spec.system_prompt else ""
+        raise UserError(f"its chat template fails: {str(error).strip().splitlines()[0]:.150}{hint}") from error
+
+
+def about_decoding(spec: params.Model, own: dict) -> Iterator[Line]:
+    """Where the file's settings are not the model's own."""
+    ours = {"temperature": spec.temperature, "top_p": spec.top_p, "top_k": max(spec.top_k, 0), "min_p": spec.min_p}
+    others = [f"{key} {own[key]:g} (here {ours[key]:g})" for key in ours if own.get(key, ours[key]) != ours[key]]
+    if others:
+        yield "note", "its own generation_config says " + ", ".join(others)
+
+
+def about_network(network: Any) -> Iterator[Line]:
+    from lib.generate import dropout
+
+    sites = Counter(type(module).__name__ for module in dropout.sites(network))
+    if not sites:
+        yield "wrong", f"a {type(network).__name__} has nowhere to drop anything out: c_BALD can't be had"
+    else:
+        yield "ok", "dropout sites: " + ", ".join(f"{count} {kind}" for kind, count in sites.items())
+
+
+def about_cost(run: Run, lm: Any, network: Any, device: Device, folder: str = "") -> Iterator[Line]:
+    """Memory, and hours for all datasets. In a local `folder` lie weights with which a step can be timed."""
+    from lib.generate import models
+
+    values = run.values
+    size = cost.Size.of(network, device.bytes)
+    prompt = len(models.encode(lm, rendered(run, lm))) + cost.QUESTION
+    work = cost.Work.of(values, lm.spec, prompt)
+    yield memory(size, work, device)
+    if folder and size.weights <= cost.SMALL:
+        step, how = cost.timed_step(folder, work, device), "measured"
+    else:
+        step, how = cost.step_seconds(size, work.batch, work.half, device), "estimated"
+    low, high = cost.hours(values, size, work, step, device)
+    text = f"about {low:.2g} to {high:.2g} hours for {work.rows} questions, at {work.tokens} tokens a response"
+    yield "note", f"{text}; a step of {work.batch} rows takes {1e3 * step[0]:.2g} to {1e3 * step[1]:.2g} ms, {how}"
+
+
+def memory(size: cost.Size, work: cost.Work, device: Device) -> Line:
+    """What weights and cache need, beside what is free."""
+    weights = 1.1 * size.weights * device.bytes
+    need = weights + size.cell * max(work.budget, work.longest)
+    text = f"{size.weights / 1e9:.2g} billion parameters, up to {need / 1e9:.2g} GB with {work.batch} rows at once"
+    free = f"{device.name} has {device.memory / 1e9:.0f} GB free"
+    if weights > device.memory:
+        return "wrong", f"{text}: {free}, too little for the weights alone"
+    if need > device.memory:
+        return "wrong", f"{text}: {free}; batch_tokens {int((device.memory - weights) / size.cell)} would fit"
+    return "ok", text

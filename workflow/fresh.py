@@ -22,6 +22,7 @@ from workflow.sources import closure, code_cells, stripped
 
 NEW = "not made yet"
 EXPORT = ("workflow/export.py", "workflow/report.py", "workflow/captions.py", "workflow/report.html.jinja")
+SHOWING = ("lib/paper/",)  # sets and judges what others made: what a heavy notebook writes never hangs on it
 BIG = 64e6  # bytes: checksums of larger files are remembered
 
 # ---- keys --------------------------------------------------------------------------------------------------
@@ -42,7 +43,9 @@ def parts(job: Job) -> dict[str, object]:
     found |= {f"input {path}": checksum(path) for path in job.inputs}
     code = code_cells(job.notebook.path)
     found[f"code {job.notebook.path}"] = digest(*map(stripped, code))
-    modules = closure(code) | (set(EXPORT) if job.notebook.exports else set())
+    modules = closure(code, leave_out=SHOWING if job.notebook.heavy else ())
+    if job.notebook.exports:
+        modules |= set(EXPORT)
     found |= {f"code {path}": digest(stripped((ROOT / path).read_text(encoding="utf-8"))) for path in modules}
     return found
 
@@ -220,7 +223,8 @@ def retire(job: Job, record: dict | None, shards: bool = False) -> None:
     paths.append(job.record)
     if shards:
         folder = ROOT / job.run.folder / "shards"
-        paths += [path.relative_to(ROOT).as_posix() for path in folder.glob(f"{job.name}-*")]
+        for pattern in (f"{job.name}-*", f"{job.name}__*-*"):  # a notebook may do its work in several parts
+            paths += [path.relative_to(ROOT).as_posix() for path in folder.glob(pattern)]
     paths = [path for path in paths if (ROOT / path).exists()]
     if not paths:
         return

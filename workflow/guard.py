@@ -1,4 +1,4 @@
-"""What keeps jobs apart: locks, a watch that ends a job whose run is gone, and one GPU for each."""
+"""What keeps runs and jobs apart: locks, a watch that ends a job whose run is gone, and one GPU for each job."""
 
 import fcntl
 import json
@@ -9,16 +9,81 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 import psutil
 
 from lib.project import ROOT, UserError
-from workflow.jobs import Job
+from workflow.jobs import Job, Run
 
-MARK = "@@"  # begins those lines on a job's stdout that are events for the runner
 POLL = 0.5  # seconds
+
+# ---- locks -------------------------------------------------------------------------------------------------
+
+
+def try_lock(file: IO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError:
+        return False
+
+
+def wait_for(file: IO, patience: float, hopeless: Callable[[], bool] = lambda: False) -> bool:
+    """Lock a file; False if it stays locked for `patience` seconds, or waiting is hopeless."""
+    until = time.monotonic() + patience
+    while not try_lock(file):
+        if hopeless() or time.monotonic() > until:
+            return False
+        time.sleep(POLL)
+    return True
+
+
+@contextmanager
+def run_lock(run: Run, patience: float = 30):
+    """The run's lock, inheritable. Refused while its holder lives; orphans of a killed run are awaited."""
+
+    def holder() -> int:
+        lock.seek(0)
+        return int(lock.read().strip() or 0)
+
+    path = ROOT / run.folder / ".lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+") as lock:
+        if not wait_for(lock, patience, hopeless=lambda: alive(holder())):
+            raise UserError(f"run '{run.name}' is going on already, in process {holder()}")
+        rewrite(lock, str(os.getpid()))
+        os.set_inheritable(lock.fileno(), True)
+        yield lock
+
+
+@contextmanager
+def job_lock(job: Job, patience: float = 20):
+    """The job's lock file, locked. Its holder is given time to end; a kernel left behind is killed."""
+    path = ROOT / job.run.folder / "jobs" / f".{job.name}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+") as lock:
+        if not wait_for(lock, patience):
+            raise UserError(f"{job.title} is running already, in another process")
+        lock.seek(0)
+        with suppress(ValueError):  # killed while it wrote
+            for pid, born in json.loads(lock.read()):
+                kill_orphan(pid, born)
+        yield lock
+        lock.truncate(0)
+
+
+def rewrite(file: IO, text: str) -> None:
+    file.seek(0)
+    file.truncate()
+    file.write(text)
+    file.flush()
+
+
+# ---- processes ---------------------------------------------------------------------------------------------
 
 
 def gone(process: psutil.Process) -> bool:
@@ -28,76 +93,11 @@ def gone(process: psutil.Process) -> bool:
         return True
 
 
-def chain() -> list[psutil.Process]:
-    """Ancestors up to the run.py that started this job (RUN_PID); empty if started by hand."""
-    pid = int(os.environ.get("RUN_PID", 0))
-    if not pid:
-        return []
-    parents = psutil.Process().parents()
-    if pid not in [parent.pid for parent in parents]:
-        raise SystemExit("the run that started this job is gone")
-    return parents[: [parent.pid for parent in parents].index(pid) + 1]
-
-
-def end(code: int, scratch: Path, parents: list[psutil.Process] = ()) -> None:
-    """Kill the kernel and all below, and the schedulers above that lost their run, and exit at once."""
-    for process in [*psutil.Process().children(recursive=True), *parents[:-1]]:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    shutil.rmtree(scratch, ignore_errors=True)
-    os._exit(code)
-
-
-def watch(scratch: Path, lock) -> None:
-    """Start the thread that ends this job when an ancestor is gone, and notes its kernel in the lock file."""
-    parents = chain()
-
-    def look() -> None:
-        noted: list = []
-        while True:
-            if any(map(gone, parents)):
-                end(143, scratch, parents)
-            with suppress(psutil.Error):  # a child that ended meanwhile
-                children = [[child.pid, child.create_time()] for child in psutil.Process().children()]
-                if children != noted:
-                    noted = note(lock, children)
-            time.sleep(POLL)
-
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda received, frame: end(128 + received, scratch))
-    threading.Thread(target=look, daemon=True).start()
-
-
-def note(lock, children: list) -> list:
-    """Write the ids and times of birth of the job's processes into its lock file."""
-    lock.seek(0)
-    lock.truncate()
-    lock.write(json.dumps(children))
-    lock.flush()
-    return children
-
-
-@contextmanager
-def job_lock(job: Job, patience: float = 20):
-    """The job's lock file, locked. Its holder is given time to end; a kernel left behind is killed."""
-    path = ROOT / job.run.folder / "jobs" / f".{job.name}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+") as lock:
-        until = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() > until:
-                    raise UserError(f"{job.title} is running already, in another process") from None
-                time.sleep(POLL)
-        lock.seek(0)
-        with suppress(ValueError):  # killed while it wrote
-            for pid, born in json.loads(lock.read()):
-                kill_orphan(pid, born)
-        yield lock
-        lock.truncate(0)
+def alive(pid: int) -> bool:
+    try:
+        return pid > 0 and not gone(psutil.Process(pid))
+    except psutil.NoSuchProcess:
+        return False
 
 
 def kill_orphan(pid: int, born: float) -> None:
@@ -109,13 +109,68 @@ def kill_orphan(pid: int, born: float) -> None:
             process.wait(10)
 
 
+def chain() -> list[psutil.Process]:
+    """Ancestors up to the run.py that started this job (RUN_PID); empty if started by hand."""
+    pid = int(os.environ.get("RUN_PID", 0))
+    if not pid:
+        return []
+    parents = psutil.Process().parents()
+    ids = [parent.pid for parent in parents]
+    if pid not in ids:
+        raise SystemExit("the run that started this job is gone")
+    return parents[: ids.index(pid) + 1]
+
+
+def end(code: int, scratch: Path, parents: list[psutil.Process] = ()) -> None:
+    """Kill the kernel and all below, and the schedulers above that lost their run, and exit at once."""
+    for process in [*psutil.Process().children(recursive=True), *parents[:-1]]:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    shutil.rmtree(scratch, ignore_errors=True)
+    os._exit(code)
+
+
+def watch(scratch: Path, lock: IO) -> None:
+    """Start the thread that ends this job when an ancestor is gone, and notes its kernel in the lock file."""
+    parents = chain()
+
+    def look() -> None:
+        noted: list = []
+        while True:
+            if any(map(gone, parents)):
+                end(143, scratch, parents)
+            with suppress(psutil.Error):  # a child that ended meanwhile
+                children = [[child.pid, child.create_time()] for child in psutil.Process().children()]
+                if children != noted:
+                    rewrite(lock, json.dumps(children))
+                    noted = children
+            time.sleep(POLL)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda received, frame: end(128 + received, scratch))
+    threading.Thread(target=look, daemon=True).start()
+
+
+def stop(process: subprocess.Popen, patience: float = 20) -> None:
+    """End a scheduler (which leads its process group) and all below it: asked first, then killed."""
+    family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+    os.killpg(process.pid, signal.SIGTERM)
+    _, survivors = psutil.wait_procs(family, timeout=patience)
+    for survivor in survivors:
+        survivor.kill()
+    process.wait()
+
+
+# ---- GPUs --------------------------------------------------------------------------------------------------
+
+
 def gpus() -> list[str]:
     """NVIDIA GPUs to use: those that CUDA_VISIBLE_DEVICES names, else all that nvidia-smi lists."""
     try:
-        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
         return []
-    count = sum(line.startswith("GPU ") for line in done.stdout.splitlines()) if done.returncode == 0 else 0
+    count = sum(line.startswith("GPU ") for line in listed.splitlines())
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if not count or chosen is None:
         return [str(index) for index in range(count)]
@@ -128,10 +183,8 @@ def take_gpu(stack: ExitStack, names: list[str]) -> str:
         for name in names:
             path = Path(tempfile.gettempdir()) / f"calibrated-confidence-{os.getuid()}-gpu-{name}.lock"
             file = open(path, "w")  # noqa: SIM115
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if try_lock(file):
                 stack.enter_context(file)
                 return name
-            except OSError:
-                file.close()
+            file.close()
         time.sleep(POLL)

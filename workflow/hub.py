@@ -1,13 +1,14 @@
 """What a run takes from the hub: its revision, whether it can be had, its size, and the fetching, once before all jobs.
 
-A revision that a file leaves open (null) is resolved once per run, kept in artifacts/<run>/revisions.json and handed to
-jobs in HUB_REVISIONS, so it takes part in what is fresh like a written one. Nothing here is touched by local sources.
+A revision that a file leaves open (null) is resolved once per run, kept in artifacts/<run>/revisions.json and pinned
+(lib/params.py), so it takes part in what is fresh like a written one. Nothing here is touched by local sources.
 """
 
 import json
-import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from lib import params
 from lib.project import ROOT, UserError
@@ -17,6 +18,7 @@ from workflow.jobs import Run, write_json
 WEIGHTS = ["*.safetensors", "*.safetensors.index.json"]
 TEXTS = ["*.json", "*.jinja", "*.txt", "*.model"]
 IGNORED = ["consolidated*", "original/*", "*/*.safetensors"]  # the same weights again
+FILLED = 0.95  # of a disk's free bytes, at most
 
 
 def remote(spec: params.Model | params.Dataset) -> bool:
@@ -26,19 +28,19 @@ def remote(spec: params.Model | params.Dataset) -> bool:
 
 
 def pin(run: Run) -> None:
-    """Resolve revisions that files leave open, and set HUB_REVISIONS. Raises UserError where that can't be done."""
+    """Pin the revisions that files leave open: as resolved before, else the newest. UserError where that fails."""
     path = ROOT / run.folder / "revisions.json"
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    os.environ.pop("HUB_REVISIONS", None)
-    found = {}
+    params.pin({})
+    revisions = {}
     for kind, load in params.LOADERS.items():
         for name in run.values[f"{kind}s"]:
             spec = load(name)
             if remote(spec) and not spec.revision:
-                found[spec.source] = known.get(spec.source) or resolve(kind, spec.source)
-    if found:
-        write_json(path, known | found)
-        os.environ["HUB_REVISIONS"] = json.dumps(found)
+                revisions[spec.source] = known.get(spec.source) or resolve(kind, spec.source)
+    params.pin(revisions)
+    if revisions.keys() - known.keys():
+        write_json(path, known | revisions)
 
 
 def resolve(kind: str, source: str, revision: str | None = None) -> str:
@@ -74,43 +76,36 @@ def explain(error: Exception, kind: str, source: str, revision: str | None = Non
     return f"{what} can't be had from the hub: {reason:.200}"
 
 
-def missing(spec: params.Model, patterns: list[str]) -> int:
-    """Bytes of a model's files that are still to be fetched. Raises UserError where it can't be had."""
+def download(spec: params.Model, patterns: list[str], **options: Any) -> Any:
+    """The folder that holds these files of a model, fetched where they are not there yet."""
     from huggingface_hub import snapshot_download
 
-    options = {"revision": spec.revision, "allow_patterns": patterns, "ignore_patterns": IGNORED}
+    options |= {"revision": spec.revision, "allow_patterns": patterns, "ignore_patterns": IGNORED}
+    try:
+        return snapshot_download(spec.source, **options)
+    except Exception as error:
+        raise UserError(explain(error, "model", spec.source, spec.revision)) from error
+
+
+def missing(spec: params.Model) -> int:
+    """Bytes of a model's files that are still to be fetched. Raises UserError where it can't be had."""
     try:
         resolve("model", spec.source, spec.revision)  # fails at once where the rest would try again and again
     except UserError:
         if cached(spec):  # without a network, what was fetched before will do
             return 0
         raise
-    try:
-        files = snapshot_download(spec.source, dry_run=True, **options)
-    except Exception as error:
-        raise UserError(explain(error, "model", spec.source, spec.revision)) from error
+    files = download(spec, TEXTS + WEIGHTS, dry_run=True)
     return sum(file.file_size for file in files if file.will_download)
 
 
 def cached(spec: params.Model) -> bool:
     """Whether weights and configuration lie in the local cache."""
-    from huggingface_hub import snapshot_download
-
     try:
-        folder = Path(snapshot_download(spec.source, revision=spec.revision, local_files_only=True))
-    except Exception:
+        folder = Path(download(spec, TEXTS + WEIGHTS, local_files_only=True))
+    except UserError:
         return False
     return (folder / "config.json").exists() and bool(list(folder.glob("*.safetensors")))
-
-
-def download(spec: params.Model, patterns: list[str]) -> str:
-    """The folder that holds these files of a model, fetched where they are not there yet."""
-    from huggingface_hub import snapshot_download
-
-    try:
-        return snapshot_download(spec.source, revision=spec.revision, allow_patterns=patterns, ignore_patterns=IGNORED)
-    except Exception as error:
-        raise UserError(explain(error, "model", spec.source, spec.revision)) from error
 
 
 def room() -> tuple[Path, int]:
@@ -122,14 +117,17 @@ def room() -> tuple[Path, int]:
     return place, shutil.disk_usage(there).free
 
 
-def fetch(run: Run, names: list[str], say) -> None:
+def fetch(run: Run, names: list[str], say: Callable[[str], None]) -> None:
     """Fetch the weights that jobs will need, all checked before the first byte: access, revision, room on the disk."""
     specs = {name: params.load_model(name) for name in names}
-    sizes = {name: missing(spec, TEXTS + WEIGHTS) for name, spec in specs.items() if remote(spec)}
-    wanted, (place, free) = sum(sizes.values()), room() if any(sizes.values()) else (None, 0)
-    if wanted > 0.95 * free:
-        sizes_of = f"{wanted / 1e9:.0f} GB of weights do not fit on the disk of {place} ({free / 1e9:.0f} GB free)"
-        raise UserError(f"{sizes_of}: free some, or set HF_HOME to a larger one")
+    sizes = {name: missing(spec) for name, spec in specs.items() if remote(spec)}
+    wanted = sum(sizes.values())
+    if not wanted:
+        return
+    place, free = room()
+    if wanted > FILLED * free:
+        need = f"{wanted / 1e9:.0f} GB of weights do not fit on the disk of {place} ({free / 1e9:.0f} GB free)"
+        raise UserError(f"{need}: free some, or set HF_HOME to a larger one")
     for name, size in sizes.items():
         if size:
             say(f"fetching {name}: {size / 1e9:.1f} GB")

@@ -14,6 +14,7 @@ from lib.project import ROOT, UserError, nearest
 from workflow.sources import closure, code_cells, declared_parameters
 
 REPLAY, PUBLISHED = "replay", "published"
+MARK = "@@"  # begins those lines on a job's stdout that are events for the run
 SHIPPED = "artifacts/shipped/demo"
 
 
@@ -36,7 +37,7 @@ class Notebook:
 
     @property
     def number(self) -> str:
-        return self.name[:2]
+        return self.name.split("_")[0]
 
     @property
     def path(self) -> str:
@@ -50,6 +51,7 @@ NOTEBOOKS = (
     Notebook("03_ptrue_insitu", heavy=True, reads=("01_generate",),
              writes=("verification/{model}__{dataset}.parquet",)),
     Notebook("04_mc_dropout_grid", heavy=True, reads=("01_generate",), writes=("dropout/{model}__{dataset}.parquet",)),
+    Notebook("04b_ablation", heavy=True, reads=("01_generate",), writes=("ablation/{model}__{dataset}.parquet",)),
     Notebook(
         "05_calibration",
         reads=("01_generate", "03_ptrue_insitu", "04_mc_dropout_grid"),
@@ -57,11 +59,10 @@ NOTEBOOKS = (
     ),
     Notebook("06_sample_efficiency", reads=("01_generate",), writes=("calibration/curves.parquet",)),
     Notebook("07_transfer", reads=("01_generate",), writes=("calibration/transfer.parquet",)),
-    Notebook("09_ablation", heavy=True, reads=("01_generate",), writes=("ablation/{model}__{dataset}.parquet",)),
     Notebook(
         "08_tables",
-        reads=("01_generate", "03_ptrue_insitu", "04_mc_dropout_grid", "05_calibration", "06_sample_efficiency",
-               "07_transfer", "09_ablation"),
+        reads=("01_generate", "03_ptrue_insitu", "04_mc_dropout_grid", "04b_ablation", "05_calibration",
+               "06_sample_efficiency", "07_transfer"),
         data=("artifacts/reference.csv",),
         exports=True,
     ),
@@ -85,22 +86,32 @@ class Run:
     def figures(self) -> str:
         return f"figures/{self.name}"
 
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        return [(model, dataset) for model in self.values["models"] for dataset in self.values["datasets"]]
+
+    @property
+    def notebooks(self) -> list[Notebook]:
+        """A replay runs no model; the paper's own numbers need no run at all, and are set by what exports."""
+        if self.name == REPLAY:
+            return [row for row in NOTEBOOKS if not row.heavy]
+        if self.name == PUBLISHED:
+            return [row for row in NOTEBOOKS if row.exports]
+        return list(NOTEBOOKS)
+
     @cached_property
     def jobs(self) -> tuple["Job", ...]:
         """Every job of the run, upstream first."""
-        pairs = [(model, dataset) for model in self.values["models"] for dataset in self.values["datasets"]]
-        return tuple(
-            Job(self, notebook, *pair)
-            for notebook in NOTEBOOKS
-            if not (notebook.heavy and self.name == REPLAY) and (notebook.exports or self.name != PUBLISHED)
-            for pair in (pairs if notebook.heavy else [("", "")])
-        )
+        jobs = []
+        for row in self.notebooks:
+            jobs += [Job(self, row, *pair) for pair in self.pairs] if row.heavy else [Job(self, row)]
+        return tuple(jobs)
 
     def job(self, name: str) -> "Job":
-        found = {job.name: job for job in self.jobs}
-        if name not in found:
-            raise UserError(f"run '{self.name}' has no job '{name}': {nearest(name, found)}")
-        return found[name]
+        jobs = {job.name: job for job in self.jobs}
+        if name not in jobs:
+            raise UserError(f"run '{self.name}' has no job '{name}': {nearest(name, jobs)}")
+        return jobs[name]
 
     def save(self) -> None:
         write_json(ROOT / self.folder / "run.json", asdict(self))
@@ -121,11 +132,11 @@ class Job:
 
     @property
     def name(self) -> str:
-        return "__".join(part for part in (self.notebook.name, self.model, self.dataset) if part)
+        return self.title.replace(" ", "__")
 
     @property
     def title(self) -> str:
-        return " ".join(part for part in (self.notebook.name, self.model, self.dataset) if part)
+        return f"{self.notebook.name} {self.model} {self.dataset}".strip()
 
     @property
     def record(self) -> str:
@@ -146,31 +157,28 @@ class Job:
     @property
     def upstream(self) -> list["Job"]:
         """Jobs whose outputs this one reads, those of the same pair if it works on one."""
-        return [
-            job
-            for job in self.run.jobs
-            if job.notebook.name in self.notebook.reads
-            and (not self.model or not job.model or (job.model, job.dataset) == (self.model, self.dataset))
-        ]
+        read = [job for job in self.run.jobs if job.notebook.name in self.notebook.reads]
+        mine = (self.model, self.dataset)
+        return [job for job in read if not self.model or not job.model or (job.model, job.dataset) == mine]
+
+    def written(self, folder: str) -> list[str]:
+        """What the notebook writes for this job, below a folder."""
+        return [f"{folder}/{path.format(model=self.model, dataset=self.dataset)}" for path in self.notebook.writes]
 
     @property
     def outputs(self) -> list[str]:
         """Files that the notebook itself must have written."""
-        return [f"{self.run.folder}/{path.format(**vars(self))}" for path in self.notebook.writes]
+        return self.written(self.run.folder)
 
     @property
     def inputs(self) -> list[str]:
-        """Artifacts that it reads: from jobs upstream, or shipped ones in a replay."""
+        """Artifacts that it reads: from jobs upstream, and shipped ones of those that a replay does not run."""
         paths = [*self.notebook.data, *(path for job in self.upstream for path in job.outputs)]
         if self.run.name == REPLAY:
-            pairs = [(m, d) for m in self.run.values["models"] for d in self.run.values["datasets"]]
-            paths += [
-                f"{SHIPPED}/{path.format(model=model, dataset=dataset)}"
-                for row in NOTEBOOKS
-                if row.heavy and row.name in self.notebook.reads
-                for model, dataset in pairs
-                for path in row.writes
-            ]
+            for row in NOTEBOOKS:
+                if row.heavy and row.name in self.notebook.reads:
+                    for pair in self.run.pairs:
+                        paths += Job(self.run, row, *pair).written(SHIPPED)
         return paths
 
     @property

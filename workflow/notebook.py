@@ -14,10 +14,11 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from lib import params
 from lib.project import ROOT, UserError
-from workflow import fresh
-from workflow.guard import MARK, gpus, job_lock, take_gpu, watch
-from workflow.jobs import PUBLISHED, Job, Run
+from workflow import fresh, hub
+from workflow.guard import gpus, job_lock, take_gpu, watch
+from workflow.jobs import MARK, PUBLISHED, Job, Run
 from workflow.sources import cells
 
 
@@ -36,14 +37,13 @@ def tell(job: Job, event: str, **facts) -> None:
     sys.stdout.flush()
 
 
-def surroundings(job: Job, key: str, scratch: Path) -> dict[str, str]:
+def surroundings(job: Job, scratch: Path) -> dict[str, str]:
     """Environment variables of the kernel."""
     threads = {f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"} if fresh.is_local(job) else {}
     return {
         **threads,
         **offline,
-        "JOB_KEY": key,
         "PYTHONPATH": str(ROOT),
         "PYTHONHASHSEED": "0",
         "PYTHONUTF8": "1",
@@ -55,8 +55,18 @@ def surroundings(job: Job, key: str, scratch: Path) -> dict[str, str]:
         "TQDM_DISABLE": "1",
         "JUPYTER_PREFER_ENV_PATH": "1",
         "JUPYTER_RUNTIME_DIR": str(scratch),
-        "IPYTHONDIR": str(scratch / "ipython"),  # not the user's start-up files
+        "IPYTHONDIR": str(scratch / "ipython"),  # not the user's start-up files, but ours
     }
+
+
+def start_up(code: str, scratch: Path) -> None:
+    """What the kernel does before the first cell: lib is told the pinned revisions, and whose shards to go on with."""
+    folder = scratch / "ipython" / "profile_default" / "startup"
+    folder.mkdir(parents=True)
+    lines = ["import lib.shards", f"lib.shards.Shards.code = {code!r}"]
+    if params.REVISIONS:
+        lines += ["import lib.params", f"lib.params.pin({params.REVISIONS!r})"]
+    (folder / "run.py").write_text("\n".join([*lines, "del lib", ""]), encoding="utf-8")
 
 
 def scratch_folder() -> Path:
@@ -161,13 +171,13 @@ def dead_kernel(job: Job) -> Failure:
 
 
 def run_job(job: Job, scratch: Path) -> None:
-    """Execute, export, record; then drop the shards that the outputs were put together from."""
+    """Execute, export, record."""
     started_at = time.monotonic()
     found = fresh.parts(job)
-    key = fresh.resume_key(job.run, found)
     tell(job, "start")
     with ExitStack() as stack:
-        os.environ.update(surroundings(job, key, scratch))
+        os.environ.update(surroundings(job, scratch))
+        start_up(fresh.resume_key(job.run, found), scratch)
         os.environ.pop("MPLBACKEND", None)  # the kernel shows figures inline
         if job.notebook.heavy and job.run.gpus:
             os.environ["CUDA_VISIBLE_DEVICES"] = take_gpu(stack, gpus())
@@ -181,14 +191,13 @@ def run_job(job: Job, scratch: Path) -> None:
         outputs = outputs + [f"{job.run.figures}/{name}" for name in names]
     seconds = time.monotonic() - started_at
     fresh.write_record(job, found, outputs, seconds)
-    for folder in (ROOT / job.run.folder / "shards").glob(f"*-{key}"):
-        shutil.rmtree(folder, ignore_errors=True)
     tell(job, "end", seconds=seconds)
 
 
 def main(argv: list[str]) -> int:
     os.chdir(ROOT)
     job = Run.load(argv[0]).job(argv[1])
+    hub.pin(job.run)
     scratch = scratch_folder()
     try:
         with job_lock(job) as lock:

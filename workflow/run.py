@@ -1,26 +1,24 @@
 """One run, from the words of the command line to a summary: `python -m workflow.run [PROFILE] [OPTIONS]`.
 
-Decides what is to be made (fresh.py), has it scheduled (schedule.py), and says where the results are.
+Decides what is to be made (fresh.py), has Snakemake schedule it, and says what happens and where the results are.
 Snakemake is not even started if everything is up to date. The lock on the run's folder is inherited by what
 this process starts, and therefore never stale.
 """
 
-import fcntl
+import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from argparse import Namespace
-from contextlib import contextmanager
-
-import psutil
+from collections import Counter
 
 from lib import params
 from lib.project import ROOT, UserError
 from workflow import check, fresh, guard, hub, words
-from workflow.jobs import PUBLISHED, REPLAY, Run
-from workflow.schedule import Board, last_words, reset_future, say, schedule
+from workflow.jobs import MARK, PUBLISHED, REPLAY, Run
 from workflow.typeset import typeset
 
 
@@ -31,22 +29,49 @@ class Stopped(BaseException):
         self.code = 128 + number
 
 
-def plan(found: Namespace) -> Run:
+def main(argv: list[str]) -> int:
+    def handle(number, frame):
+        raise Stopped(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, handle)
+    try:
+        asked = words.check(argv)
+        return check.main(plan(asked), say) if asked.check else make(asked)
+    except (UserError, words.WordError) as problem:
+        print(f"run_all.sh: {problem}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # who listened has gone: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Stopped as stopped:
+        print("run_all.sh: stopped; the same command goes on from here", file=sys.stderr)
+        return stopped.code
+
+
+def say(text: str, end: str = "\n") -> None:
+    clear = "\r\033[K" if sys.stdout.isatty() else ""
+    print(clear + text, end=end, flush=True)
+
+
+# ---- what the words ask for --------------------------------------------------------------------------------
+
+
+def plan(asked: Namespace) -> Run:
     """The run that the words ask for, with every file of parameters it needs read and checked."""
-    profile = "demo" if found.verb in (REPLAY, PUBLISHED) else proper("profile", found.verb)
+    profile = "demo" if asked.verb in (REPLAY, PUBLISHED) else proper("profile", asked.verb)
     values = params.load_profile(profile).model_dump(mode="json")
-    models = found.only or values["models"]
-    values["models"] = list(dict.fromkeys([*models, *found.models]))
-    values["datasets"] = list(dict.fromkeys(found.datasets or values["datasets"]))
+    values["models"] = list(dict.fromkeys([*(asked.only or values["models"]), *asked.models]))
+    values["datasets"] = list(dict.fromkeys(asked.datasets or values["datasets"]))
     for kind, load in params.LOADERS.items():
         narrow(values, kind)
         for name in values[kind + "s"]:
             load(proper(kind, name))
-    if found.verb == PUBLISHED:  # nothing of the profile but the choices that every notebook declares
+    if asked.verb == PUBLISHED:  # nothing of the profile but the choices that every notebook declares
         values |= {name: type(value)() for name, value in values.items() if fresh.kind_of(name) in params.LOADERS}
         values["title"] = "The paper's own numbers, set again."
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    run = Run(found.verb, values, found.cores or cores, len(guard.gpus()))
+    run = Run(asked.verb, values, asked.cores or cores, len(guard.gpus()))
     for job in run.jobs:
         job.check()
     return run
@@ -64,113 +89,148 @@ def narrow(values: dict, kind: str) -> None:
     chosen = values[kind + "s"]
     for name, value in values.items():
         if name.endswith(f"_{kind}s"):
-            values[name] = [one for one in value if one in chosen] or chosen
+            values[name] = [item for item in value if item in chosen] or chosen
         elif name.endswith(f"_{kind}") and value not in chosen:
             values[name] = chosen[0]
 
 
-def alive(pid: int) -> bool:
-    try:
-        return pid > 0 and not guard.gone(psutil.Process(pid))
-    except psutil.NoSuchProcess:
-        return False
+# ---- the run itself ----------------------------------------------------------------------------------------
 
 
-@contextmanager
-def run_lock(run: Run, patience: float = 30):
-    """The run's lock, inheritable. Refused while its holder lives; orphans of a killed run are awaited."""
-    path = ROOT / run.folder / ".lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+") as lock:
-        until = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                lock.seek(0)
-                holder = int(lock.read().strip() or 0)
-                if alive(holder) or time.monotonic() > until:
-                    raise UserError(f"run '{run.name}' is going on already, in process {holder}") from None
-                time.sleep(0.2)
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        os.set_inheritable(lock.fileno(), True)
-        yield lock
-
-
-def announce(run: Run, verdicts: list[fresh.Verdict]) -> list[fresh.Verdict]:
-    """Say what was found, a line per notebook and reason; the verdicts of what is to be made."""
-    lines: dict[str, int] = {}
-    for verdict in verdicts:
-        if verdict.state == "kept":
-            row = verdict.job.notebook
-            text = f"{row.name}: kept though code changed ({verdict.why}); --remake {row.number} remakes it"
-        elif verdict.state == "restored" or (verdict.state == "make" and verdict.why != fresh.NEW):
-            text = f"{verdict.job.notebook.name}: {verdict.state.replace('make', 'to be made')} ({verdict.why})"
-        else:
-            continue
-        lines[text] = lines.get(text, 0) + 1
-    for text, count in lines.items():
-        say(text + (f" x {count}" if count > 1 else ""))
-    return [verdict for verdict in verdicts if verdict.state == "make"]
-
-
-def make(found: Namespace) -> int:
+def make(asked: Namespace) -> int:
     """The whole run; its exit code."""
     started = time.monotonic()
-    run = plan(found)
-    with run_lock(run) as lock:
+    run = plan(asked)
+    with guard.run_lock(run) as lock:
         hub.pin(run)
-        verdicts = fresh.walk(run, found.remake)
-        todo = announce(run, verdicts)
-        kept = len(verdicts) - len(todo)
-        if todo:
-            at_once = f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
-            say(f"{run.name}: {len(todo)} of {len(verdicts)} jobs to do on {at_once}")
-            hub.fetch(run, list(dict.fromkeys(one.job.model for one in todo if one.job.model)), say)
-            run.save()
-            reset_future(run)
-            board = Board({verdict.job.name: verdict.job.title for verdict in todo})
-            code = schedule(run, board, lock)
-            if code:
-                return fail(run, board)
+        verdicts = fresh.walk(run, asked.remake)
+        announce(verdicts)
+        todo = [verdict for verdict in verdicts if verdict.state == "make"]
+        if todo and (code := execute(run, todo, len(verdicts), lock)):
+            return code
         if line := typeset(ROOT / run.figures):
             say(line)
-        seconds = time.monotonic() - started
-        say(f"{run.name}: {len(todo)} made, {kept} kept, {seconds:.1f} s")
+        say(f"{run.name}: {len(todo)} made, {len(verdicts) - len(todo)} kept, {time.monotonic() - started:.1f} s")
         say(f"here and in the paper: {run.figures}/report.html")
         say(f"tables and figures: {run.figures}/  executed notebooks: {run.folder}/notebooks/")
     return 0
 
 
-def fail(run: Run, board: Board) -> int:
-    """Say why, the first failure in the last line; 2 if all are mistakes that the user can mend, else 1."""
+def announce(verdicts: list[fresh.Verdict]) -> None:
+    """Say what is no longer or again valid, a line per notebook and reason."""
+    lines = []
+    for verdict in verdicts:
+        row = verdict.job.notebook
+        if verdict.state == "kept":
+            lines.append(f"{row.name}: kept though code changed ({verdict.why}); --remake {row.number} remakes it")
+        elif verdict.state == "restored":
+            lines.append(f"{row.name}: restored ({verdict.why})")
+        elif verdict.state == "make" and verdict.why != fresh.NEW:
+            lines.append(f"{row.name}: to be made ({verdict.why})")
+    for text, count in Counter(lines).items():
+        say(text + (f" x {count}" if count > 1 else ""))
+
+
+def execute(run: Run, todo: list[fresh.Verdict], total: int, lock) -> int:
+    """Fetch what is needed, and have the jobs run; the exit code: 2 if all failures are the user's to mend, else 1."""
+    at_once = f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
+    say(f"{run.name}: {len(todo)} of {total} jobs to do on {at_once}")
+    hub.fetch(run, list(dict.fromkeys(verdict.job.model for verdict in todo if verdict.job.model)), say)
+    run.save()
+    reset_future(run)
+    board = Board({verdict.job.name: verdict.job.title for verdict in todo})
+    if not schedule(run, board, lock):
+        return 0
     failures = list(dict.fromkeys(board.failures)) or [(1, last_words(run))]
-    for _, text in reversed(failures):
+    for _, text in reversed(failures):  # the first failure in the last line
         print(f"run_all.sh: {text}", file=sys.stderr, flush=True)
     return 2 if all(code == 2 for code, _ in failures) else 1
 
 
-def main(argv: list[str]) -> int:
-    def handle(number, frame):
-        raise Stopped(number)
+# ---- Snakemake ---------------------------------------------------------------------------------------------
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, handle)
+# Freshness, locks and incomplete files are our own business.
+FLAGS = """--snakefile workflow/Snakefile --scheduler greedy --keep-going --rerun-triggers input --nolock
+    --ignore-incomplete --drop-metadata --nocolor"""
+
+
+def schedule(run: Run, board: "Board", lock) -> int:
+    """Run Snakemake to its end; its exit code. Marked lines go to the board, its chatter to snakemake.log."""
+    options = f"--config run={run.name} --cores {run.cores} --resources gpu={run.gpus}"
+    env = {**os.environ, "RUN_PID": str(os.getpid()), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
+    if not os.access(os.path.expanduser("~"), os.W_OK):  # Snakemake insists on a cache
+        env["XDG_CACHE_HOME"] = str(ROOT / "artifacts" / ".cache")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "snakemake", *FLAGS.split(), *options.split()],
+        cwd=ROOT,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,  # a Ctrl-C is for us alone; we end the rest in good order
+        pass_fds=(lock.fileno(),),
+    )
     try:
-        found = words.check(argv)
-        return check.main(plan(found)) if found.check else make(found)
-    except (UserError, words.WordError) as problem:
-        print(f"run_all.sh: {problem}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # who listened has gone: `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except Stopped as stopped:
-        print("run_all.sh: stopped; the same command goes on from here", file=sys.stderr)
-        return stopped.code
+        with open(ROOT / run.folder / "snakemake.log", "w", encoding="utf-8") as log:
+            for line in process.stdout:
+                if event := parse(line):
+                    board.show(event)
+                elif line.strip():
+                    log.write(line)
+                    log.flush()
+        return process.wait()
+    except BaseException:
+        guard.stop(process)
+        raise
+
+
+def reset_future(run: Run) -> None:
+    """Snakemake fails a job whose inputs bear a time to come, as a copy from another machine may."""
+    for path in (ROOT / run.folder / "jobs").glob("*.json"):
+        if path.stat().st_mtime > time.time():
+            os.utime(path)
+
+
+def parse(line: str) -> dict | None:
+    """The event on a marked line; None for chatter, and for a mark that other output has run into."""
+    try:
+        return json.loads(line[len(MARK) :]) if line.startswith(MARK) else None
+    except ValueError:
+        return None
+
+
+class Board:
+    """What the user sees while jobs run: a line per event."""
+
+    def __init__(self, titles: dict[str, str]):
+        self.titles, self.done, self.failures = titles, 0, []
+        self.width = max(map(len, titles.values()), default=0)
+
+    def show(self, event: dict) -> None:
+        kind, text, count = event["event"], "started", ""
+        if kind == "end":
+            self.done += 1
+            text, count = f"{event['seconds']:.1f} s", f"[{self.done}/{len(self.titles)}]"
+        elif kind == "fail":
+            self.failures.append((event["code"], event["text"]))
+            text = "failed"
+        elif kind == "progress":
+            text = event["text"]
+        margin = len(f"[{self.done}/{len(self.titles)}]")
+        transient = kind == "progress" and sys.stdout.isatty()
+        title = self.titles[event["job"]].ljust(self.width)
+        say(f"{count:{margin}} {title}  {text}", end="" if transient else "\n")
+
+
+def last_words(run: Run) -> str:
+    """Snakemake's own complaint, if no job failed and yet the run did."""
+    name = f"{run.folder}/snakemake.log"
+    text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if "Error" in line or "Exception" in line] or lines[-1:] or ["no reason given"]
+    return f"the schedule failed, see {name}: {errors[-1]}"
 
 
 if __name__ == "__main__":

@@ -73,18 +73,21 @@ def between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> s
     return "".join(rows)
 
 
-def closure(sources: Iterable[str], path: str = "") -> set[str]:
-    """Files of `lib` that these sources import, and those that they import, and so on."""
-    found: set[str] = set()
+def closure(sources: Iterable[str], path: str = "", leave_out: tuple[str, ...] = ()) -> set[str]:
+    """Files of `lib` that these sources import, and those that they import, and so on.
+
+    Folders to `leave_out` are not entered: what is imported only from there is left out, too.
+    """
+    files: set[str] = set()
     waiting = [(path, "", source) for source in sources]
     while waiting:
         for module in imported(*waiting.pop()):
-            for path in (f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/__init__.py"):
-                if path not in found and (ROOT / path).is_file():
-                    found.add(path)
-                    package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
-                    waiting.append((path, package, (ROOT / path).read_text(encoding="utf-8")))
-    return found
+            for file in (f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/__init__.py"):
+                if file not in files and (ROOT / file).is_file() and not file.startswith(leave_out):
+                    files.add(file)
+                    package = module if file.endswith("__init__.py") else module.rpartition(".")[0]
+                    waiting.append((file, package, (ROOT / file).read_text(encoding="utf-8")))
+    return files
 
 
 def parse(path: str, source: str) -> ast.Module:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -25,7 +26,8 @@ HELP = """\
   published       the paper's own numbers, set by the same code
   check PROFILE   can this machine do it, and what would it take; runs nothing
   lab             JupyterLab on the notebooks; its own options after --
-  test            linters, types and tests; options of pytest after --
+  test            linters, types, quick tests; test -- --all for every test;
+                  other options of pytest after --, too
   help            this page
 
   --models A B    these models too, beside those of the profile
@@ -52,8 +54,13 @@ def names(root: Path, folder: str = "") -> list[str]:
 
 
 def notebooks(root: Path) -> list[str]:
-    """Numbers of the notebooks, as `--remake` takes them."""
-    return sorted(path.name[:2] for path in (root / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    """Numbers of the notebooks, as `--remake` takes them: 01, ..., 04b; a letter puts one between two others."""
+    return sorted(path.name.split("_")[0] for path in (root / "notebooks").glob("[0-9][0-9]*_*.ipynb"))
+
+
+def number(word: str) -> str:
+    """What a word of `--remake` means: 1, 01 and 01_generate are 01; 4b is 04b."""
+    return re.sub(r"^(?=\d(?!\d))", "0", word.split("_")[0])
 
 
 def choose(kind: str, word: str, options: list[str]) -> str:
@@ -113,7 +120,7 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
             if word in profiles or word in VERBS:
                 raise WordError(f"'{word}' is no {kind}: the profile or verb comes before the options")
             choose(kind, word, names(root, kind + "s"))
-    found.remake = [choose("notebook", word.split("_")[0].zfill(2), notebooks(root)) for word in found.remake]
+    found.remake = [choose("notebook", number(word), notebooks(root)) for word in found.remake]
     if found.cores is not None:
         if not (found.cores.isascii() and found.cores.isdigit() and int(found.cores) > 0):
             raise WordError(f"--cores takes a whole number from 1 up, not '{found.cores}'")

@@ -26,6 +26,16 @@ GAMMA = """
     def count(text, bins):
         return {"letters": len(text), "bins": bins}
 """
+SHOW = """
+    from lib.gamma import count
+
+    def said(text):
+        return f"{count(text, 0)['letters']} letters"
+"""
+SHARDS = """
+    class Shards:
+        code = ""
+"""
 ROWS = [  # of workflow.jobs.NOTEBOOKS, in place of the project's own
     {"name": "01_generate", "heavy": True, "writes": ("generations/{model}__{dataset}.parquet",)},
     {"name": "02_single_pass", "reads": ("01_generate",), "writes": ("confidence/single_pass.parquet",)},
@@ -34,21 +44,26 @@ ROWS = [  # of workflow.jobs.NOTEBOOKS, in place of the project's own
 NOTEBOOKS = {
     "01_generate": (
         "run = 'demo'\nmodel: str = 'tiny'\ndataset = 'easy'\nseed = 0",
-        "import json\nfrom lib import alpha\nfrom lib.project import ARTIFACTS, UserError",
+        "facts = {'names': [name for name in dir() if name in ('lib', 'params', 'shards')]}",
+        "import json\nimport os\nfrom lib import alpha, shards\nfrom lib.paper import show",
+        "from lib.project import ARTIFACTS, UserError",
         "folder = ARTIFACTS / run / 'generations'\nfolder.mkdir(parents=True, exist_ok=True)",
         "print('shard 1/1: done')",
         "_ = (folder / f'{model}__{dataset}.parquet').write_text(alpha.words(model, dataset, seed))",
-        "import os\nfacts = {'cwd': os.getcwd(), 'environment': dict(os.environ)}",
+        "facts |= {'cwd': os.getcwd(), 'environment': dict(os.environ), 'code': shards.Shards.code}",
         "_ = (folder / f'{model}__{dataset}.json').write_text(json.dumps(facts))",
+        "show.said(alpha.words(model, dataset, seed))",
     ),
     "02_single_pass": (
         "run = 'demo'\nmodels = ['tiny']\ndatasets = ['easy']\nbins = 10",
-        "import json\nfrom lib.project import ARTIFACTS, SHIPPED\nfrom lib.gamma import count",
+        "import json\nfrom lib.gamma import count\nfrom lib.paper import show",
+        "from lib.project import ARTIFACTS, SHIPPED",
         "own = ARTIFACTS / run / 'generations'\nfolder = own if own.exists() else SHIPPED / 'generations'",
         "texts = [(folder / f'{m}__{d}.parquet').read_text() for m in models for d in datasets]",
         "out = ARTIFACTS / run / 'confidence'\nout.mkdir(parents=True, exist_ok=True)",
         "_ = (out / 'single_pass.parquet').write_text(json.dumps(count(' '.join(texts), bins)))",
         "_ = (out / 'single_pass.json').write_text('{}')",
+        "show.said(' '.join(texts))",
     ),
     "08_tables": (
         "run = 'demo'\ntitle = ''",
@@ -90,7 +105,8 @@ def build(root: Path) -> Path:
     text, found = re.subn(r"(?ms)^NOTEBOOKS = \(.*?^\)\n", lambda _: table, (root / "workflow/jobs.py").read_text())
     assert found == 1
     (root / "workflow/jobs.py").write_text(text)
-    for name, text in (("alpha", ALPHA), ("beta", BETA), ("gamma", GAMMA)):
+    for name, text in (("alpha", ALPHA), ("beta", BETA), ("gamma", GAMMA), ("paper/show", SHOW),
+                       ("shards", SHARDS)):  # fmt: skip
         write(root / "lib" / f"{name}.py", text)
     for name, (parameters, *code) in NOTEBOOKS.items():
         write_notebook(root / "notebooks" / f"{name}.ipynb", parameters, *code)

@@ -1,7 +1,7 @@
 """`check`: what it says of machines and models, each guard seen to fire; it runs and keeps nothing."""
 
 import shutil
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,10 +11,11 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from lib import params
 from lib.generate.models import LanguageModel
 from lib.project import ROOT, UserError
-from workflow import check, check_model, run, words
+from workflow import check, cost, run, words
+from workflow.cost import Device
 from workflow.jobs import Run
 
-DEVICE = SimpleNamespace(cuda=False, name="CPU", memory=8e9, bandwidth=1e10, bytes=4, operations=1e11)
+DEVICE = Device(cuda=False, name="CPU", memory=8e9, bandwidth=1e10, bytes=4, operations=1e11)
 
 
 def spec_of(name="tiny-llama", **changed):
@@ -30,7 +31,7 @@ def said(lines):
 
 
 def loaded(spec, folder=None):
-    return check_model.parts("mine", spec, str(folder or ROOT / spec.source))
+    return check.parts("mine", spec, str(folder or ROOT / spec.source))
 
 
 def test_the_demo_is_ready_and_nothing_is_written(capsys, tmp_path, monkeypatch):
@@ -45,7 +46,7 @@ def test_the_demo_is_ready_and_nothing_is_written(capsys, tmp_path, monkeypatch)
 
 
 def test_something_wrong_is_exit_code_two(inside, capsys, monkeypatch):
-    monkeypatch.setattr(check, "machine", lambda: DEVICE)
+    monkeypatch.setattr(cost, "measure_device", lambda: DEVICE)
     assert run.main(["check"]) == 2  # the small project's model is a file of seven letters
     text = capsys.readouterr().out
     assert "wrong  model tiny: " in text and "thing(s) to mend" in text
@@ -63,15 +64,15 @@ def test_words():
 def test_memory():
     lm, network, _ = loaded(spec_of())
     weights = sum(p.numel() for p in network.parameters())
-    lines = said(check_model.about_cost(run_of(), lm, network, DEVICE))
+    lines = said(check.about_cost(run_of(), lm, network, DEVICE))
     assert any(line.startswith("ok 0.00095 billion") for line in lines) and any("hours" in line for line in lines)
-    small = SimpleNamespace(**vars(DEVICE) | {"memory": 4 * weights})
-    lines = said(check_model.about_cost(run_of(), lm, network, small))
+    small = replace(DEVICE, memory=4 * weights)
+    lines = said(check.about_cost(run_of(), lm, network, small))
     assert any("too little for the weights alone" in line for line in lines)
-    middle = SimpleNamespace(**vars(DEVICE) | {"memory": 4.4 * weights + 1e6})
-    (line,) = [line for line in said(check_model.about_cost(run_of(), lm, network, middle)) if line.startswith("wrong")]
+    middle = replace(DEVICE, memory=4.4 * weights + 1e6)
+    (line,) = [line for line in said(check.about_cost(run_of(), lm, network, middle)) if line.startswith("wrong")]
     room = int(line.split("batch_tokens ")[1].split()[0])
-    fits = said(check_model.about_cost(run_of(batch_tokens=room, max_new_tokens=8), lm, network, middle))
+    fits = said(check.about_cost(run_of(batch_tokens=room, max_new_tokens=8), lm, network, middle))
     assert any(line.startswith("ok") for line in fits), "what it proposes does fit"
 
 
@@ -87,7 +88,7 @@ def test_a_gpu_that_torch_does_not_see(monkeypatch):
 def test_the_disk(monkeypatch):
     far = spec_of(source="someone/large")
     monkeypatch.setattr(params, "load_model", lambda name: far)
-    monkeypatch.setattr(check.hub, "missing", lambda spec, patterns: 31_000_000_000)
+    monkeypatch.setattr(check.hub, "missing", lambda spec: 31_000_000_000)
     for free, level in ((100e9, "ok"), (40e9, "wrong")):
         monkeypatch.setattr(check.hub, "room", lambda free=free: ("/cache", free))
         ((found, text),) = check.about_disk(run_of())
@@ -100,7 +101,7 @@ def test_the_disk(monkeypatch):
 def templated(template, **changed):
     lm, _, _ = loaded(spec_of(**changed))
     lm.tokenizer.chat_template = template
-    return check_model.about_prompt(run_of(), lm)
+    return check.about_prompt(run_of(), lm)
 
 
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
@@ -126,29 +127,29 @@ def test_options_that_are_no_single_tokens(tmp_path):
     lm = LanguageModel("mine", spec_of(), None, PreTrainedTokenizerFast(tokenizer_object=words_only), [], {})
     lm.tokenizer.chat_template = CHAT
     with pytest.raises(UserError, match="option 'A' is no single token"):
-        list(check_model.about_prompt(run_of(), lm))
+        list(check.about_prompt(run_of(), lm))
 
 
 def test_decoding_settings_that_differ_are_noted():
-    assert said(check_model.about_decoding(spec_of(temperature=1.0), {"temperature": 0.6, "top_k": 0})) == {
+    assert said(check.about_decoding(spec_of(temperature=1.0), {"temperature": 0.6, "top_k": 0})) == {
         "note its own generation_config says temperature 0.6 (here 1)"}  # fmt: skip
-    assert not said(check_model.about_decoding(spec_of(temperature=0.6), {"temperature": 0.6}))
+    assert not said(check.about_decoding(spec_of(temperature=0.6), {"temperature": 0.6}))
 
 
 def test_a_network_without_dropout():
-    assert said(check_model.about_network(torch.nn.Linear(2, 2))) == {
+    assert said(check.about_network(torch.nn.Linear(2, 2))) == {
         "wrong a Linear has nowhere to drop anything out: c_BALD can't be had"}  # fmt: skip
-    found = said(check_model.about_network(GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=9))))
+    found = said(check.about_network(GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=9))))
     assert found == {"ok dropout sites: 4 Dropout, 1 GPT2Attention"} or any("Dropout" in line for line in found)
 
 
 def test_sources(tmp_path):
     with pytest.raises(UserError, match="did you mean 'tiny-llama'"):
-        check_model.local_copy(spec_of(source="demo/models/tiny-lama"))
+        check.local_copy(spec_of(source="demo/models/tiny-lama"))
     shutil.copytree(ROOT / "demo/models/tiny-llama", tmp_path / "m")
     (tmp_path / "m/model.safetensors").rename(tmp_path / "m/pytorch_model.bin")
     with pytest.raises(UserError, match="no \\*.safetensors, the only weights"):
-        check_model.local_copy(spec_of(source=str(tmp_path / "m")))
+        check.local_copy(spec_of(source=str(tmp_path / "m")))
     (tmp_path / "m/config.json").write_text('{"model_type": "nothing-known"}')
     with pytest.raises(UserError, match="can't be loaded"):
         loaded(spec_of(), tmp_path / "m")

@@ -79,6 +79,7 @@ def test_copy_remakes_nothing(made, monkeypatch, tmp_path):
         ("lib/alpha.py", "str(seed)", "str(seed + 1)", "01 02 08"),
         ("lib/beta.py", '" ".join', '"-".join', "01 02 08"),  # imported by alpha only
         ("lib/gamma.py", "len(text)", "len(text) + 1", "02 08"),
+        ("lib/paper/show.py", "letters\"", "signs\"", "02 08"),  # 01 shows by it, and writes nothing of it
         ("lib/project.py", "UserError(ValueError)", "UserError(Exception)", "01 02 08"),
         ("notebooks/01_generate.ipynb", "shard 1/1", "shard 1/2", "01 02 08"),
         ("notebooks/02_single_pass.ipynb", "' '.join", "'-'.join", "02 08"),
@@ -144,12 +145,15 @@ def test_a_damaged_stale_output_does_not_come_back(made):
 
 def test_remake_makes_anew_and_keeps_the_old(made):
     shards = made.root / f"artifacts/demo/shards/01_generate__{PAIR}-abc"
-    shards.mkdir(parents=True)
+    tuning = made.root / f"artifacts/demo/shards/01_generate__{PAIR}__tuning-abc"
+    another = made.root / f"artifacts/demo/shards/01_generate__{PAIR}2-abc"
+    for folder in (shards, tuning, another):
+        folder.mkdir(parents=True)
     assert numbers(run_of(), remake=["02"]) == "02 08"
     assert shards.exists()
     finish(run_of(), [verdict for verdict in fresh.walk(run_of()) if verdict.job.notebook.number != "01"])
     assert numbers(run_of(), remake=["01"]) == "01 02 08"
-    assert not shards.exists()
+    assert not shards.exists() and not tuning.exists() and another.exists()
     assert list(made.root.glob(f"artifacts/demo/stale/*/artifacts/demo/shards/01_generate__{PAIR}-abc"))
 
 

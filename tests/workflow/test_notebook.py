@@ -10,7 +10,8 @@ import papermill
 import pytest
 from small_project import ROOT, write
 
-from workflow import guard, notebook, schedule
+from lib import params, shards
+from workflow import guard, notebook, run
 from workflow.jobs import Run
 
 
@@ -68,9 +69,9 @@ def test_scratch_folders_have_short_paths(monkeypatch, tmp_path):
 
 
 def test_offline_only_if_everything_is_local(inside, tmp_path):
-    assert notebook.surroundings(job_of(), "key", tmp_path)["HF_HUB_OFFLINE"] == "1"
+    assert notebook.surroundings(job_of(), tmp_path)["HF_HUB_OFFLINE"] == "1"
     write(inside.root / "params/models/tiny.yaml", "label: Tiny\nsource: someone/tiny\n")
-    assert "HF_HUB_OFFLINE" not in notebook.surroundings(job_of(), "key", tmp_path)
+    assert "HF_HUB_OFFLINE" not in notebook.surroundings(job_of(), tmp_path)
 
 
 def test_threads():
@@ -111,15 +112,15 @@ def test_events_of_jobs_at_once_stay_whole():
         assert [pipe.readline(), pipe.readline()] == ["\n", "\n"]  # both are ready
         os.write(go, b"\n\n")
         os.close(go)
-        events = [schedule.parse(line) for line in pipe if line.strip()]
+        events = [run.parse(line) for line in pipe if line.strip()]
     assert [job.wait() for job in jobs] == [0, 0]
     assert len(events) == 6000 and all(event and event["job"] == "x" for event in events)
 
 
 def test_a_damaged_event_is_chatter():
-    assert schedule.parse('@@{"job": "x"}\n') == {"job": "x"}
-    assert schedule.parse('@@{"job": "x"}@@{"job": "y"}\n') is None
-    assert schedule.parse("Building DAG of jobs...\n") is None
+    assert run.parse('@@{"job": "x"}\n') == {"job": "x"}
+    assert run.parse('@@{"job": "x"}@@{"job": "y"}\n') is None
+    assert run.parse("Building DAG of jobs...\n") is None
 
 
 @pytest.fixture
@@ -158,3 +159,15 @@ def test_each_job_takes_a_gpu_of_its_own(nvidia, monkeypatch):
             guard.take_gpu(third, guard.gpus())
         first.close()
         assert guard.take_gpu(third, guard.gpus()) == "0"
+
+
+def test_a_kernel_is_told_the_revisions_and_the_code_before_its_first_cell(inside, tmp_path, monkeypatch):
+    """The start-up file as IPython runs it; nothing of it stays among the notebook's names."""
+    monkeypatch.setattr(params, "REVISIONS", {"someone/tiny": "abc"})
+    monkeypatch.setattr(shards.Shards, "code", "")
+    notebook.start_up("0123", tmp_path)
+    params.pin({})
+    names: dict = {}
+    exec((tmp_path / "ipython/profile_default/startup/run.py").read_text(), names)
+    assert params.REVISIONS == {"someone/tiny": "abc"} and shards.Shards.code == "0123"
+    assert set(names) == {"__builtins__"}

@@ -70,6 +70,13 @@ def test_options(project):
     assert (found.remake, found.cores) == (["01", "02"], 3)
 
 
+@pytest.mark.parametrize(
+    "word, number", [("1", "01"), ("01", "01"), ("4b", "04b"), ("04b_ablation", "04b"), ("12", "12"), ("x", "x")]
+)
+def test_numbers_of_notebooks(word, number):
+    assert words.number(word) == number
+
+
 def test_help_fits_a_screen():
     done = subprocess.run([str(ROOT / "run_all.sh"), "help"], capture_output=True, text=True)
     lines = done.stdout.rstrip("\n").split("\n")

@@ -1,0 +1,76 @@
+"""Hours of a model against cases worked out by hand, and against what was measured of the paper's run."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from lib import params
+from workflow import check, cost
+from workflow.cost import Device, Size, Work
+from workflow.jobs import Run
+
+H200 = Device(cuda=True, name="H200", memory=139e9, bandwidth=4e12, operations=7.9e14, bytes=2)
+# A model of 8 billion parameters: 32 layers, 8 heads of keys and values (each shared by 4) of width 128, in bfloat16.
+LLAMA = Size(weights=8_030_000_000, layers=32, cell=2 * 32 * 8 * 128 * 2, shared=4)
+QWEN = Size(weights=8_190_000_000, layers=36, cell=2 * 36 * 8 * 128 * 2, shared=4)
+PAPER = Work(rows=11_111, batch=3, budget=131_072, prompt=400, tokens=4000, longest=33_168)
+VALUES = {"dropout_passes": 10, "dropout_tuning": 100, "dropout_rates": [0.1, 0.15, 0.2]}
+
+
+def test_few_rows_are_bound_by_launches():
+    """32 layers of 0.7 ms; at most 1.1 ms each, and 16.06 GB of weights and 11 x 1.73 GB of caches at 4 TB/s."""
+    low, high = cost.step_seconds(LLAMA, 3, 4400, H200)
+    assert low == pytest.approx(32 * 0.7e-3)
+    caches = 3 * 4400 * 131_072
+    assert high == pytest.approx((16.06e9 + 11 * caches) / 4e12 + 32 * 1.1e-3)
+    assert 0.022 < low < high < 0.05
+
+
+def test_many_rows_are_bound_by_their_caches():
+    """92 rows of 10,000 tokens: 120.6 GB of cache to be read, 34 ms; the weights' share is 4 ms."""
+    low, _ = cost.step_seconds(LLAMA, 92, 10_000, H200)
+    assert low == pytest.approx((16.06e9 + 92 * 10_000 * 131_072) / 4e12) and low > 0.034
+
+
+def test_a_slow_processor_is_bound_by_arithmetic():
+    low, _ = cost.step_seconds(LLAMA, 100, 10, replace(H200, operations=1e12))
+    assert low == pytest.approx(2 * 8.03e9 * 100 / 1e12)
+
+
+def test_hours_by_hand():
+    """10 rows, 5 at once, 100 tokens: 2 batches of 150 to 200 steps of 1 to 2 s, and 16,500 tokens encoded."""
+    size, work = Size(1000, 1, 1), Work(rows=10, batch=5, budget=1000, prompt=50, tokens=100, longest=250)
+    values = VALUES | {"dropout_tuning": 0}
+    device = replace(H200, operations=6000)
+    encoding = (10 * (50 + 400) + 10 * 10 * (50 + 100)) * 2 * 1000 / 2000
+    assert cost.hours(values, size, work, (1, 2), device) == pytest.approx(
+        ((2 * 150 + encoding) / 3600, (2 * 200 * 2 + encoding) / 3600))  # fmt: skip
+    short = replace(work, longest=50 + 120)  # no response is longer than the limit
+    assert cost.hours(values, size, short, (1, 1), device) == pytest.approx(((2 * 120 + encoding) / 3600,) * 2)
+
+
+def test_the_papers_thinking_models_take_what_was_reckoned_for_them():
+    """356 hours on one H200 for the five models as configured, nearly all of them of the two that think.
+
+    Counting a step as one reading of the weights gave 42 hours a model, a quarter of it.
+    """
+    totals = [cost.hours(VALUES, size, PAPER, cost.step_seconds(size, 3, PAPER.half, H200), H200)
+              for size in (LLAMA, QWEN)]  # fmt: skip
+    low, high = map(sum, zip(*totals, strict=True))
+    assert 250 < low < 356 < high < 800
+
+
+def test_work_of_the_paper_profile():
+    values = params.load_profile("paper").model_dump()
+    assert cost.Work.of(values, params.load_model("qwen3-8b-thinking"), 400) == PAPER
+    plain = cost.Work.of(values, params.load_model("llama-3.1-8b"), 400)
+    assert (plain.batch, plain.tokens, plain.longest, plain.half) == (92, 300, 1424, 700)
+
+
+def test_a_small_local_model_is_timed(tmp_path, capsys):
+    run = Run("demo", params.load_profile("demo").model_dump() | {"datasets": ["demo-easy"], "limit": 20}, 2, 0)
+    device = replace(H200, cuda=False, bytes=4, memory=8e9)
+    said = [text for _, text in check.about_model(run, "tiny-llama", device)]
+    low, high = map(float, re.search(r"about (\S+) to (\S+) hours for 40 questions", said[-1]).groups())
+    assert 0 < low < high < 1 and said[-1].endswith("measured")

@@ -1,0 +1,103 @@
+"""Heavy notebooks use lib.paper to show and for nothing else, so that what they write cannot hang on it.
+
+The key of a heavy notebook leaves lib/paper/ out (workflow/fresh.py). That is sound only under this rule: a name from
+lib.paper is nothing but the head of the call with which a cell ends, `tables.x(...)`, whose value nobody takes up.
+"""
+
+import ast
+
+import pytest
+
+from workflow.fresh import SHOWING
+from workflow.jobs import NOTEBOOKS
+from workflow.sources import ROOT, closure, code_cells, imported, parse
+
+HEAVY = [row.path for row in NOTEBOOKS if row.heavy]
+
+
+def names_of_paper(trees: list[ast.Module]) -> set[str]:
+    """Names that cells import from lib.paper; AssertionError for an import that would bring it in unseen."""
+    names = set()
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.Import):
+            assert not {alias.name.split(".")[0] for alias in node.names} & {"lib", "importlib"}, "from lib import x"
+        if isinstance(node, ast.ImportFrom):
+            assert not (node.module == "lib" and "paper" in [alias.name for alias in node.names]), "from lib.paper ..."
+            if f"{node.module}.".startswith("lib.paper."):
+                names |= {alias.asname or alias.name for alias in node.names}
+    return names
+
+
+def shown(tree: ast.Module) -> ast.expr | None:
+    """The name that the call begins with which a cell ends with: `tables` of `tables.x(...)`."""
+    last = tree.body[-1] if tree.body else None
+    if not (isinstance(last, ast.Expr) and isinstance(last.value, ast.Call)):
+        return None
+    head = last.value
+    while isinstance(head, (ast.Call, ast.Attribute)):
+        head = head.func if isinstance(head, ast.Call) else head.value
+    return head
+
+
+def misused(cells: list[str]) -> list[str]:
+    """Lines of cells in which a name from lib.paper, or a cell's displayed value, does more than be shown."""
+    trees = [parse("a cell", source) for source in cells]
+    names = names_of_paper(trees)
+    lines = []
+    for tree in trees:
+        head = shown(tree)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and node is not head:
+                takes_up = node.id in ("Out", "_", "__", "___") and isinstance(node.ctx, ast.Load)
+                lines += [ast.unparse(node)] if takes_up or node.id in names else []
+    return lines
+
+
+def test_there_are_heavy_notebooks_and_they_show():
+    assert len(HEAVY) == 4 and SHOWING == ("lib/paper/",)
+    assert any(names_of_paper([parse(path, source) for source in code_cells(path)]) for path in HEAVY)
+
+
+@pytest.mark.parametrize("path", HEAVY)
+def test_a_heavy_notebook_only_shows_what_lib_paper_makes(path):
+    assert misused(code_cells(path)) == []
+
+
+@pytest.mark.parametrize("path", HEAVY)
+def test_nothing_else_that_it_imports_reaches_lib_paper(path):
+    for file in closure(code_cells(path), leave_out=SHOWING):
+        names = imported(file, file.removesuffix(".py").replace("/", ".").rpartition(".")[0], (ROOT / file).read_text())
+        assert not any(f"{name}.".startswith("lib.paper.") for name in names), file
+
+
+IMPORT = "from lib.paper import tables, figures as f"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "x = tables.rows(1)",
+        "store.write(tables.rows(1), path)",
+        "print(tables.rows(1))",
+        "tables.rows(1)\nx = 1",
+        "tables.rows(f.width(1))",
+        "f.style(1)\nstore.write(x)",
+        "x.append(f.WIDTH)",
+        "f.WIDTH",
+        "make = f.style",
+        "store.write(_, path)",
+        "store.write(Out[3], path)",
+    ],
+)
+def test_the_rule_is_strict(cell):
+    assert misused([IMPORT, "tables.rows(1)", cell])
+
+
+@pytest.mark.parametrize("line", ["import lib.paper.tables", "from lib import paper", "import importlib"])
+def test_no_import_by_another_way(line):
+    with pytest.raises(AssertionError):
+        misused([line])
+
+
+def test_what_is_shown_is_allowed():
+    assert misused([IMPORT, "x = 1\ntables.rows(x)", "f.curves(x, title='y').large()"]) == []

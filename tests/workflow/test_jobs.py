@@ -1,0 +1,24 @@
+"""The table of notebooks: their numbers tell the order in which they run."""
+
+from workflow.jobs import NOTEBOOKS, Run
+from workflow.sources import ROOT
+from workflow.words import notebooks
+
+NAMES = [row.name for row in NOTEBOOKS]
+
+
+def test_numbers_tell_the_order():
+    assert sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb")) == NAMES
+    assert [row.number for row in NOTEBOOKS] == notebooks(ROOT) == sorted({row.number for row in NOTEBOOKS})
+
+
+def test_each_reads_only_what_comes_before_it():
+    for at, row in enumerate(NOTEBOOKS):
+        assert set(row.reads) <= set(NAMES[:at])
+
+
+def test_jobs_run_upstream_first():
+    jobs = Run("demo", {"models": ["a", "b"], "datasets": ["c"]}).jobs
+    for at, job in enumerate(jobs):
+        assert set(job.upstream) <= set(jobs[:at])
+    assert [job.notebook.number for job in jobs][-4:] == ["05", "06", "07", "08"]

@@ -1,0 +1,165 @@
+"""What one model would cost on this machine: bytes, and a range of hours. Rough by nature; every assumption is here.
+
+Decoding goes step by step, a token for each row of a batch. A step reads all weights and the rows' caches, and its
+layers are launched one after the other: at few rows, as thinking models are decoded, the launches bound it.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from lib import params
+
+TOKENS = {False: 300, True: 4000}  # mean length of a response, without and with thinking
+LONGEST = (1.5, 2)  # a batch runs to its longest response: at least and at most so many times the mean
+QUESTION, VERIFY = 60, 400  # tokens by which a question is longer than the example; of a standard verification prompt
+# Seconds to launch a layer, at least and at most: on a GPU the 32 to 36 layers of an 8B model take some 25 to 40 ms in
+# eager transformers, whatever the batch; on a CPU 0.3 ms a layer were measured.
+LAUNCH = {True: (0.7e-3, 1.1e-3), False: (0.2e-3, 0.6e-3)}
+SMALL = 1e8  # parameters of a local model up to which a step is timed instead
+UTILISED = 1 / 3  # of the peak, in passes over whole sequences
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a job would get: free memory (bytes), bandwidth (bytes/s), operations (per second), bytes of a number."""
+
+    cuda: bool
+    name: str
+    memory: float
+    bandwidth: float
+    operations: float
+    bytes: int
+
+
+def measure_device() -> Device:
+    """This machine's GPU, else its CPU, by a copy and a product."""
+    import torch
+
+    cuda = torch.cuda.is_available()
+    place, dtype = ("cuda", torch.bfloat16) if cuda else ("cpu", torch.float32)
+    memory = torch.cuda.mem_get_info()[0] if cuda else psutil.virtual_memory().available
+    block = torch.ones(64_000_000, dtype=dtype, device=place)
+    side = 4096 if cuda else 1024
+    square = torch.ones(side, side, dtype=dtype, device=place)
+    moved = 2 * block.numel() * block.element_size()
+    return Device(
+        cuda=cuda,
+        name=torch.cuda.get_device_name() if cuda else "CPU",
+        memory=memory,
+        bandwidth=moved / seconds(lambda: block.clone()),
+        operations=2 * side**3 / seconds(lambda: square @ square),
+        bytes=block.element_size(),
+    )
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """The fastest of five, the first thrown away."""
+    import torch
+
+    times = []
+    for _ in range(6):
+        started = time.perf_counter()
+        work()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - started)
+    return min(times[1:])
+
+
+@dataclass(frozen=True)
+class Size:
+    """A network: parameters, layers, bytes of cache for one token, heads that share one key and value."""
+
+    weights: int
+    layers: int
+    cell: int
+    shared: int = 1
+
+    @staticmethod
+    def of(network: Any, number_bytes: int) -> "Size":
+        config = network.config.get_text_config()
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return Size(
+            weights=sum(parameter.numel() for parameter in network.parameters()),
+            layers=config.num_hidden_layers,
+            cell=2 * config.num_hidden_layers * heads * width * number_bytes,
+            shared=config.num_attention_heads // heads,
+        )
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is asked of a model: rows in all and at once, tokens of a prompt, of a mean and of the longest response."""
+
+    rows: int
+    batch: int
+    budget: int  # tokens held at once, as the profile says
+    prompt: int
+    tokens: int
+    longest: int  # prompt and response
+
+    @property
+    def half(self) -> float:
+        """Tokens in a row's cache in the middle of its batch's decoding."""
+        return self.prompt + min(LONGEST[1] * self.tokens, self.longest - self.prompt) / 2
+
+    @staticmethod
+    def of(values: dict, spec: params.Model, prompt: int) -> "Work":
+        datasets = [params.load_dataset(name) for name in values["datasets"]]
+        limit = 2 * values["limit"] or 10**9
+        new_tokens = spec.max_new_tokens or values["max_new_tokens"]
+        return Work(
+            rows=sum(min(dataset.calibration + dataset.evaluation, limit) for dataset in datasets),
+            batch=max(1, values["batch_tokens"] // (prompt + new_tokens)),
+            budget=values["batch_tokens"],
+            prompt=prompt,
+            tokens=min(TOKENS[spec.thinking], new_tokens),
+            longest=prompt + new_tokens,
+        )
+
+
+def step_seconds(size: Size, batch: int, length: float, device: Device) -> Range:
+    """Least and most seconds of a step of `batch` rows with `length` tokens each in their caches.
+
+    At least: weights and caches are read once, or multiplied, or the layers are launched, whichever is slowest. At
+    most: the caches are also copied as they grow (read and written) and repeated for the heads that share them, and
+    slow launches hide behind nothing.
+    """
+    weights, caches = size.weights * device.bytes, batch * length * size.cell
+    arithmetic = 2 * size.weights * batch / device.operations
+    quick, slow = (size.layers * launch for launch in LAUNCH[device.cuda])
+    low = max((weights + caches) / device.bandwidth, arithmetic, quick)
+    high = max((weights + (3 + 2 * size.shared) * caches) / device.bandwidth, arithmetic) + slow
+    return low, high
+
+
+def timed_step(folder: str, work: Work, device: Device) -> Range:
+    """The same for a small local model, timed with its weights; drawing and keeping tokens may take as long again."""
+    import torch
+    from transformers import AutoModelForCausalLM, logging
+
+    logging.disable_progress_bar()
+    place, dtype = ("cuda", torch.bfloat16) if device.cuda else ("cpu", torch.float32)
+    network = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, trust_remote_code=False).to(place)
+    ids = torch.ones((work.batch, int(work.half)), dtype=torch.long, device=place)
+    with torch.inference_mode():
+        cache = network(ids, use_cache=True, logits_to_keep=1).past_key_values
+        step = seconds(lambda: network(ids[:, :1], past_key_values=cache, use_cache=True))
+    return step, 2 * step
+
+
+def hours(values: dict, size: Size, work: Work, step: Range, device: Device) -> Range:
+    """Decoding, at these seconds a step, and by arithmetic the verification and dropout passes."""
+    passes = values["dropout_passes"] * (work.rows + values["dropout_tuning"] * (len(values["dropout_rates"]) - 1))
+    encoded = work.rows * (work.prompt + VERIFY) + passes * (work.prompt + work.tokens)
+    encoding = encoded * 2 * size.weights / (device.operations * UTILISED)
+    batches = work.rows / work.batch
+    steps = [min(factor * work.tokens, work.longest - work.prompt) for factor in LONGEST]
+    low, high = (batches * count * each + encoding for count, each in zip(steps, step, strict=True))
+    return low / 3600, high / 3600
