@@ -1,6 +1,5 @@
 """MC dropout: nothing but dropout changes, masks belong to (example, pass), BALD against independent oracles."""
 
-import dataclasses
 import os
 import subprocess
 import sys
@@ -14,14 +13,14 @@ import torch
 from architectures import SETTINGS
 
 from lib import params, store
-from lib.generate import dropout, generation
+from lib.generate import dropout, responses
 from lib.generate.bald import Disagreement
-from lib.generate.dropout import Settings
+from lib.params import Dropout
 from lib.project import ROOT, UserError
 from lib.score import estimators, multi_pass
-from lib.tasks import questions
+from lib.tasks import datasets
 
-PASSES = Settings(seed=1, passes=3, tokens=700)
+PASSES = Dropout(seed=1, dropout_passes=3, dropout_tokens=700)
 
 
 @pytest.fixture(scope="module", params=architectures.NAMES)
@@ -31,13 +30,13 @@ def any_lm(request):
 
 @pytest.fixture(scope="module")
 def frame(any_lm):
-    return responses(any_lm)
+    return generations(any_lm)
 
 
-def responses(lm, count=4):
-    settings = dataclasses.replace(SETTINGS, max_new_tokens=40)
-    examples = questions.load(params.load_dataset("demo-easy"))[:count]
-    return generation.respond(lm, "demo-easy", examples, settings)
+def generations(lm, count=4):
+    settings = SETTINGS.model_copy(update={"max_new_tokens": 40})
+    examples = datasets.load(params.load_dataset("demo-easy"))[:count]
+    return responses.respond(lm, "demo-easy", examples, settings)
 
 
 def rows(lm, count=3):
@@ -163,11 +162,11 @@ def test_a_row_of_the_frame_does_not_depend_on_the_others(any_lm, frame):
     work = [(i, rate) for rate in (0.1, 0.2) for i in range(len(frame))]
     together = dropout.disagreement(any_lm, frame, work, PASSES)
     assert list(together.rate) == [rate for _, rate in work]
-    alone = dropout.disagreement(any_lm, frame, [(2, 0.2)], dataclasses.replace(PASSES, tokens=1)).iloc[0]
+    alone = dropout.disagreement(any_lm, frame, [(2, 0.2)], PASSES.model_copy(update={"dropout_tokens": 1})).iloc[0]
     same = together[(together.example_id == alone.example_id) & (together.rate == 0.2)].iloc[0]
     for name in ("predictive", "conditional"):
         np.testing.assert_allclose(np.stack(same[name]), np.stack(alone[name]), atol=1e-5)
-    more = dropout.disagreement(any_lm, frame, [(2, 0.2)], dataclasses.replace(PASSES, passes=4)).iloc[0]
+    more = dropout.disagreement(any_lm, frame, [(2, 0.2)], PASSES.model_copy(update={"dropout_passes": 4})).iloc[0]
     np.testing.assert_allclose(np.stack(more.predictive)[:3], np.stack(alone.predictive), atol=1e-5)
 
 
@@ -179,7 +178,7 @@ def test_the_frame_is_what_full_logits_give(any_lm, frame):
         (row.last_number_start, row.last_number_end) if row.last_number_start >= 0
         else (len(row.token_ids) - row.eos - 1, len(row.token_ids) - row.eos))
     ids = any_lm.tokenizer(row.prompt, add_special_tokens=False).input_ids + row.token_ids.tolist()[: end - 1]
-    seed = dropout.sampling.stream_seed(1, any_lm.name, "demo-easy", row.example_id)
+    seed = dropout.stream_seed(1, any_lm.name, "demo-easy", row.example_id)
     p = []
     for t in range(3):
         with dropout.enabled(any_lm.model, 0.15), torch.inference_mode(), dropout.Masks([(seed, t)], [len(ids)]):
@@ -196,7 +195,7 @@ def test_the_frame_is_what_full_logits_give(any_lm, frame):
 @pytest.mark.parametrize("kernel", ["keyed", "fused"])
 def test_runs_repeat_and_resume_to_the_same_bytes(any_lm, frame, tmp_path, monkeypatch, kernel):
     monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
-    settings, work = dataclasses.replace(PASSES, kernel=kernel), [(i, 0.1) for i in range(len(frame))]
+    settings, work = PASSES.model_copy(update={"dropout_kernel": kernel}), [(i, 0.1) for i in range(len(frame))]
 
     def run(name, break_at=None):
         calls = []
@@ -207,7 +206,7 @@ def test_runs_repeat_and_resume_to_the_same_bytes(any_lm, frame, tmp_path, monke
                 raise KeyboardInterrupt
             return dropout.disagreement(any_lm, frame, part, settings)
 
-        return store.Shards(name, "job", 2, vars(settings)).map(once, work, lambda line: None)
+        return store.Shards(name, "job", 2, settings.model_dump()).map(once, work, lambda line: None)
 
     def written(frame, name):
         return store.write(frame, tmp_path / f"{name}.parquet").read_bytes()
@@ -370,14 +369,16 @@ def test_entropies_by_passes():
 JOB = """
 import sys
 from pathlib import Path
-from lib import SHIPPED, dropout, models, params, store
+from lib import params, store
+from lib.generate import dropout, models
+from lib.project import SHIPPED
 
 store.ARTIFACTS = Path(sys.argv[1])
 lm = models.load("tiny-llama", params.load_model("tiny-llama"))
 frame = store.read(SHIPPED / "generations" / "tiny-llama__demo-easy.parquet")
 work = [(row, rate) for rate in (0.1, 0.2) for row in range(8)]
 passes = store.Shards("mine", "passes", 2, "facts")
-found = passes.map(lambda some: dropout.disagreement(lm, frame, some, dropout.Settings(passes=4)), work, print)
+found = passes.map(lambda some: dropout.disagreement(lm, frame, some, params.Dropout(dropout_passes=4)), work, print)
 store.write(found, store.place("mine", "dropout", "all"))
 """
 

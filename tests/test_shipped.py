@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lib import params, store
-from lib.generate import verification
+from lib.generate import p_true
 from lib.project import SHIPPED
 from lib.score import estimators, metrics, multi_pass
 
@@ -86,7 +86,7 @@ def test_in_situ_was_taken_live_and_saves_tokens_and_time(verified):
     assert (seconds.in_situ_seconds <= seconds.standard_seconds / 2).all()
     for pair in store.pairs(DEMO.models, DEMO.datasets):
         sha = store.manifest(store.locate("shipped", "generations", pair))["sha256"]
-        assert verification.kept("shipped", pair, sha)[0] is not None
+        assert p_true.kept("shipped", pair, sha)[0] is not None
 
 
 def test_every_row_has_its_passes_at_the_selected_rate(frame, passes):

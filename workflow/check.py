@@ -110,12 +110,12 @@ def about_disk(run: Run) -> Iterator[Line]:
 
 
 def about_dataset(run: Run, name: str) -> Iterator[Line]:
-    from lib.tasks import questions
+    from lib.tasks import datasets
 
     spec = params.load_dataset(name)
-    examples = questions.limited(questions.load(spec), run.values["limit"])
+    examples = datasets.limited(datasets.load(spec), run.values["limit"])
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
-    split = [sum(e.split == part for e in examples) for part in (questions.CALIBRATION, questions.EVALUATION)]
+    split = [sum(e.split == part for e in examples) for part in (datasets.CALIBRATION, datasets.EVALUATION)]
     yield "ok", f"{split[0]} calibration and {split[1]} evaluation questions from {source}"
 
 

@@ -68,13 +68,13 @@ def parts(name: str, spec: params.Model, folder: str) -> tuple[Any, Any, dict]:
 
 def about_prompt(run: Run, lm: Any) -> Iterator[Line]:
     """Template, beginning-of-sequence token, date, thinking, option and delimiter tokens."""
-    from lib.generate import generation, models, verification
+    from lib.generate import models, p_true, responses
     from lib.tasks import answers
 
     if not lm.tokenizer.chat_template:
         raise UserError("its tokenizer has no chat template: models that were not taught to chat can't be asked")
     try:
-        text = generation.prompt_text(lm, EXAMPLE, run.values["demonstration"])
+        text = responses.prompt_text(lm, EXAMPLE, run.values["demonstration"])
     except Exception as error:  # a template raises what it likes
         hint = "; if it knows no system role, write `system_prompt: false`" if lm.spec.system_prompt else ""
         raise UserError(f"its chat template fails: {str(error).strip().splitlines()[0]:.150}{hint}") from error
@@ -89,7 +89,7 @@ def about_prompt(run: Run, lm: Any) -> Iterator[Line]:
         yield "note", f"{answers.CLOSING_TAG} is no token of its own; thinking is told from the answer by that text"
     if not lm.spec.thinking and "<think>" in text[-20:] and answers.CLOSING_TAG not in text[-40:]:
         yield "wrong", "its template opens a thinking block: write `thinking: true`"
-    found = verification.spellings(lm)
+    found = p_true.spellings(lm)
     yield "ok", "option tokens: " + ", ".join(f"{spelling!r} {index}" for spelling, index in found.items())
     pieces = answers.token_texts(lm.tokenizer, models.encode(lm, "\n#### 1234"))
     yield "ok", "the answer is written as " + " ".join(map(repr, pieces))
@@ -119,14 +119,14 @@ def about_network(network: Any) -> Iterator[Line]:
 
 def about_cost(run: Run, lm: Any, network: Any, device: SimpleNamespace) -> Iterator[Line]:
     """Memory, and hours for all datasets, at TOKENS per response."""
-    from lib.generate import generation, models
+    from lib.generate import models, responses
 
     values, spec, config = run.values, lm.spec, network.config.get_text_config()
     weights = sum(p.numel() for p in network.parameters())
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     cell = 2 * config.num_hidden_layers * heads * width * device.bytes
-    prompt = len(models.encode(lm, generation.prompt_text(lm, EXAMPLE, values["demonstration"]))) + QUESTION
+    prompt = len(models.encode(lm, responses.prompt_text(lm, EXAMPLE, values["demonstration"]))) + QUESTION
     longest = prompt + (spec.max_new_tokens or values["max_new_tokens"])
     batch = max(1, values["batch_tokens"] // longest)
     memory = 1.1 * weights * device.bytes + cell * max(values["batch_tokens"], longest)

@@ -1,5 +1,5 @@
 """MC dropout along a fixed trajectory: stochastic passes over the same tokens, and how their distributions disagree at
-the answer (paper, section 4.2; `eq:bald`).
+the answer (`eq:bald`).
 
 Nothing is generated again, and nothing of the model changes but dropout: on the attention probabilities of every
 attention module (the only dropout that Llama and Qwen3 have; their configuration is read at construction, setting it
@@ -11,8 +11,7 @@ a GPU: keyed masks need heads x length^2 numbers per site and row.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,26 +19,14 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from lib.generate import models, sampling
+from lib.generate import models
 from lib.generate.bald import Disagreement
-from lib.generate.generation import batches
+from lib.generate.decoding import batches, stream_seed
 from lib.generate.models import LanguageModel
+from lib.params import Dropout
 from lib.project import UserError
 from lib.store import KEYS
 from lib.tasks import answers
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What of a profile the passes depend on; `tokens` are those of all passes in one forward."""
-
-    seed: int = 0
-    passes: int = 10
-    kernel: str = "keyed"
-    tokens: int = 4096
-    top_k: tuple[int, ...] = (10,)
-    top_p: tuple[float, ...] = (0.95,)
-
 
 # ---- dropout and nothing else
 
@@ -118,7 +105,7 @@ def forward(lm: LanguageModel, ids: Sequence[list[int]], answer: Sequence[int], 
     for i, row in enumerate(ids):
         padded[i, : len(row)] = torch.tensor(row)
         wanted[i, len(row) - answer[i] : len(row)] = True
-    masks: Any = Masks(keys, lengths) if kernel == "keyed" else _stream(sampling.stream_seed(0, *map(str, keys)))
+    masks: Any = Masks(keys, lengths) if kernel == "keyed" else _stream(stream_seed(0, *map(str, keys)))
     with masks:
         logits = lm.model(padded.to(lm.device), logits_to_keep=wanted.to(lm.device), use_cache=False).logits
     return logits.float().reshape(-1, logits.shape[-1]).split(list(answer))
@@ -128,8 +115,8 @@ def forward(lm: LanguageModel, ids: Sequence[list[int]], answer: Sequence[int], 
 def check(lm: LanguageModel, kernel: str = "keyed") -> dict[str, int]:
     """Sites by class. Raises UserError where two passes do not differ, and so no dropout takes effect."""
     with enabled(lm.model, 0.5, kernel):
-        one, two = (forward(lm, [list(range(8))], [8], [(seed, 0)], kernel)[0] for seed in (1, 2))
-    if torch.equal(one, two):
+        first, second = (forward(lm, [list(range(8))], [8], [(seed, 0)], kernel)[0] for seed in (1, 2))
+    if torch.equal(first, second):
         raise UserError(f"model '{lm.name}': dropout takes no effect anywhere in a {type(lm.model).__name__}")
     return dict(Counter(type(module).__name__ for module in sites(lm.model)))
 
@@ -137,44 +124,68 @@ def check(lm: LanguageModel, kernel: str = "keyed") -> dict[str, int]:
 # ---- over frames
 
 
+class Trajectory(NamedTuple):
+    """A response that is read again: its tokens up to the last but one of the answer, which predict the answer."""
+
+    ids: list[int]  # prompt and response
+    answer: int  # length of the answer, predicted at the last so many positions
+    seed: int  # of its masks
+
+
+def trajectory(lm: LanguageModel, row: pd.Series, seed: int) -> Trajectory:
+    """The trajectory of a generations row."""
+    start, end = answers.answer_span(row)
+    ids = models.encode(lm, row.prompt) + list(row.token_ids[: end - 1])
+    return Trajectory(ids, end - start, stream_seed(seed, lm.name, row.dataset, row.example_id))
+
+
 def disagreement(lm: LanguageModel, frame: pd.DataFrame, work: Sequence[tuple[int, float]],
-                 settings: Settings) -> pd.DataFrame:  # fmt: skip
-    """T passes over rows of a generations frame, `work` as (row number, rate): KEYS, rate, and `Disagreement.row`."""
-    out: dict[int, dict[str, Any]] = {}
+                 settings: Dropout) -> pd.DataFrame:  # fmt: skip
+    """T passes over rows of a generations frame, `work` as (row number, rate): a dropout frame in the order of `work`,
+    without `tuning` and `selected` (columns: lib.store)."""
+    lines: dict[int, dict[str, Any]] = {}
     for rate in dict.fromkeys(rate for _, rate in work):
-        chosen = [(at, frame.iloc[row]) for at, (row, r) in enumerate(work) if r == rate]
-        spans = [answers.answer_span(row) for _, row in chosen]
-        ids = [(models.encode(lm, row.prompt) + list(row.token_ids))[: row.prompt_tokens + end - 1]
-               for (_, row), (_, end) in zip(chosen, spans, strict=True)]  # fmt: skip
-        seeds = [sampling.stream_seed(settings.seed, lm.name, row.dataset, row.example_id) for _, row in chosen]
-        states = [Disagreement(settings.top_k, settings.top_p) for _ in chosen]
-        budget = sampling.Settings(max_new_tokens=0, batch_tokens=settings.tokens)
-        with enabled(lm.model, rate, settings.kernel):
-            # passes of an example follow one another, since its rows are equally long and their numbers adjacent
-            for group in batches([len(i) for i in ids for _ in range(settings.passes)], budget):
-                rows = [divmod(number, settings.passes) for number in group]
-                found = forward(lm, [ids[i] for i, _ in rows], [spans[i][1] - spans[i][0] for i, _ in rows],
-                                [(seeds[i], t) for i, t in rows], settings.kernel)  # fmt: skip
-                for i in dict.fromkeys(i for i, _ in rows):
-                    states[i].add(torch.stack([x for x, (j, _) in zip(found, rows, strict=True) if j == i]))
-        for (at, row), state in zip(chosen, states, strict=True):
-            out[at] = {**row[KEYS].to_dict(), "rate": rate, **state.row()}
-    return pd.DataFrame([out[at] for at in range(len(work))])
+        places = [place for place, (_, other) in enumerate(work) if other == rate]
+        rows = [frame.iloc[work[place][0]] for place in places]
+        trajectories = [trajectory(lm, row, settings.seed) for row in rows]
+        for place, row, state in zip(places, rows, passes_over(lm, trajectories, rate, settings), strict=True):
+            lines[place] = {**row[KEYS].to_dict(), "rate": rate, **state.row()}
+    return pd.DataFrame([lines[place] for place in range(len(work))])
 
 
-def operations(lm: LanguageModel, frame: pd.DataFrame, settings: Settings, rate: float,
+def passes_over(lm: LanguageModel, trajectories: Sequence[Trajectory], rate: float,
+                settings: Dropout) -> list[Disagreement]:  # fmt: skip
+    """T passes over each trajectory at one rate, and how they disagree."""
+    states = [Disagreement(settings.dropout_top_k, settings.dropout_top_p) for _ in trajectories]
+    passes = [(i, number) for i in range(len(trajectories)) for number in range(settings.dropout_passes)]
+    with enabled(lm.model, rate, settings.dropout_kernel):
+        # equally long sequences keep their order in a batch, so the passes of a trajectory come one after the other
+        for group in batches([len(trajectories[i].ids) for i, _ in passes], settings.dropout_tokens):
+            batch = [(i, trajectories[i], number) for i, number in (passes[k] for k in group)]
+            logits = forward(lm, [t.ids for _, t, _ in batch], [t.answer for _, t, _ in batch],
+                             [(t.seed, number) for _, t, number in batch], settings.dropout_kernel)  # fmt: skip
+            of_trajectory: dict[int, list[torch.Tensor]] = {i: [] for i, _, _ in batch}
+            for (i, _, _), answer_logits in zip(batch, logits, strict=True):
+                of_trajectory[i].append(answer_logits)
+            for i, parts in of_trajectory.items():
+                states[i].add(torch.stack(parts))
+    return states
+
+
+def operations(lm: LanguageModel, frame: pd.DataFrame, settings: Dropout, rate: float,
                passes: Sequence[int] = (1, 2, 4, 8)) -> dict[str, int]:  # fmt: skip
     """Floating-point operations on a frame's rows by number of passes: counted, so alike on every machine."""
-    found = {}
-    for count in passes:
+    work = [(row, rate) for row in range(len(frame))]
+    counted = {}
+    for number in passes:
         with FlopCounterMode(display=False) as counter:
-            disagreement(lm, frame, [(row, rate) for row in range(len(frame))], replace(settings, passes=count))
-        found[str(count)] = int(counter.get_total_flops())
-    return found
+            disagreement(lm, frame, work, settings.model_copy(update={"dropout_passes": number}))
+        counted[str(number)] = int(counter.get_total_flops())
+    return counted
 
 
 def tuning(frame: pd.DataFrame, count: int, seed: int) -> list[int]:
     """Row numbers of `count` calibration examples, drawn alike for every model: the first by a seeded checksum."""
     rows = [i for i, split in enumerate(frame.split) if split == "calibration"]
-    key = {i: sampling.stream_seed(seed, "tuning", frame.dataset.iloc[i], frame.example_id.iloc[i]) for i in rows}
-    return sorted(sorted(rows, key=key.__getitem__)[:count])
+    checksum = {i: stream_seed(seed, "tuning", frame.dataset.iloc[i], frame.example_id.iloc[i]) for i in rows}
+    return sorted(sorted(rows, key=checksum.__getitem__)[:count])

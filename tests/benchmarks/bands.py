@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from lib import params, store
-from lib.generate import models, verification
+from lib.generate import models, p_true
 from lib.score import estimators, metrics, multi_pass
 
 MODELS, DATASETS = ["tiny-llama", "tiny-qwen"], ["demo-easy", "demo-medium", "demo-hard"]
@@ -36,7 +36,7 @@ def main(run: str) -> None:
         lm = models.load(name, params.load_model(name))
         for dataset in DATASETS:
             part = frame[(frame.model == name) & (frame.dataset == dataset)]
-            read = multi_pass.margins(verification.verify(lm, part))
+            read = multi_pass.margins(p_true.verify(lm, part))
             for form in multi_pass.VARIANTS:
                 confident = read[f"{form}_margin"].map(estimators.p_true)
                 table.loc[(name, dataset), f"P(True) {form} auroc"] = metrics.auroc(confident, part.correct)
