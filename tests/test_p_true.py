@@ -97,7 +97,7 @@ def test_encoding_again_gives_the_same_numbers(any_lm):
     """`verify` without live columns re-encodes; the standard half does not depend on which."""
     settings = SETTINGS.model_copy(update={"max_new_tokens": 30})
     frame = responses.respond(any_lm, "demo-easy", examples("demo-easy", 5), settings, alive=p_true.live)
-    live, again = (p_true.verify(any_lm, part, batch_tokens=500)
+    live, again = (p_true.verify(any_lm, part, Verification(), batch_tokens=500)
                    for part in (frame, frame.drop(columns=p_true.KEPT)))
     assert live.live.all() and not again.live.any()
     np.testing.assert_allclose(np.stack(live.in_situ_logits), np.stack(again.in_situ_logits), atol=1e-4)
@@ -113,7 +113,7 @@ def test_tokens_saved_are_counted_right(lm):
     asked = {name: [e._replace(split="evaluation") for e in examples(name, 6)]
              for name in ("demo-easy", "demo-medium", "demo-hard")}
     frames = [responses.respond(lm, name, part, settings, alive=p_true.live) for name, part in asked.items()]
-    verified = p_true.verify(lm, pd.concat(frames, ignore_index=True))
+    verified = p_true.verify(lm, pd.concat(frames, ignore_index=True), Verification())
     query = len(lm.tokenizer(prompts.QUERY, add_special_tokens=False).input_ids)
     by_hand = [1 - query / len(lm.tokenizer(text, add_special_tokens=False).input_ids)
                for text in verified.standard_prompt[verified.dataset == "demo-medium"]]

@@ -13,15 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import (
-    GenerationConfig,
-    LogitsProcessor,
-    LogitsProcessorList,
-    MinPLogitsWarper,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+import transformers
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from lib.generate.models import LanguageModel
 from lib.generate.token_logits import Ring, TokenLogits
@@ -35,20 +28,17 @@ def settings_for(spec: Model, settings: Generation) -> Generation:
     return settings.model_copy(update={"max_new_tokens": spec.max_new_tokens})
 
 
-# ---- a step
-
-
 def warpers(spec: Model) -> list[LogitsProcessor]:
     """The decoding settings as transformers' own processors, in its order; a setting that is off adds none."""
     chain: list[LogitsProcessor] = []
     if spec.temperature != 1.0:
-        chain.append(TemperatureLogitsWarper(spec.temperature))
+        chain.append(transformers.TemperatureLogitsWarper(spec.temperature))
     if spec.top_k > 0:
-        chain.append(TopKLogitsWarper(spec.top_k))
+        chain.append(transformers.TopKLogitsWarper(spec.top_k))
     if spec.top_p < 1.0:
-        chain.append(TopPLogitsWarper(spec.top_p))
+        chain.append(transformers.TopPLogitsWarper(spec.top_p))
     if spec.min_p > 0.0:
-        chain.append(MinPLogitsWarper(spec.min_p))
+        chain.append(transformers.MinPLogitsWarper(spec.min_p))
     return chain
 
 
@@ -108,9 +98,6 @@ class Sample(LogitsProcessor):
             self.ring.keep(rows, self.step, raw[rows], entry(raw, token)[rows])
         self.step += 1
         return torch.full_like(scores, -torch.inf).scatter_(-1, token[:, None], 0.0)
-
-
-# ---- a batch
 
 
 @dataclass

@@ -26,9 +26,6 @@ KEPT = ["in_situ_logits", "in_situ_logz", "in_situ_seconds"]  # columns taken in
 Verdict = dict[str, Any]  # logits of the spellings, logz, seconds
 
 
-# ---- what is asked
-
-
 def spellings(lm: LanguageModel) -> dict[str, int]:
     """{spelling (`A`, ` A`): id} for those of WORDS that are single tokens, each id once. UserError: none of A or B."""
     by_id: dict[int, str] = {}
@@ -68,9 +65,6 @@ def trajectory(lm: LanguageModel, row: Any) -> list[int]:
     """Token ids of the in-situ prompt of a generations row: prompt, response without its end token, query."""
     response = row.token_ids[: len(row.token_ids) - row.eos]
     return [*models.encode(lm, row.prompt), *response, *query(lm)]
-
-
-# ---- the model's verdicts
 
 
 def verdicts(lm: LanguageModel, logits: torch.Tensor, started: float) -> list[Verdict]:
@@ -129,9 +123,6 @@ def continued(lm: LanguageModel, batch: Batch, bodies: list[list[int]]) -> list[
     return verdicts(lm, logits, started)
 
 
-# ---- over frames
-
-
 def kept(run: str, pair: str, generations: str) -> tuple[pd.DataFrame | None, str]:
     """The in-situ verdicts that 01 took, if they are of these generations (their sha256) and of this query; and a line
     that says which."""
@@ -145,12 +136,11 @@ def kept(run: str, pair: str, generations: str) -> tuple[pd.DataFrame | None, st
     return store.read(path), "taken on the live cache by 01_generate"
 
 
-def verify(lm: LanguageModel, frame: pd.DataFrame, settings: Verification | None = None,
-           batch_tokens: int = 32768) -> pd.DataFrame:  # fmt: skip
+def verify(lm: LanguageModel, frame: pd.DataFrame, settings: Verification, batch_tokens: int = 32768) -> pd.DataFrame:
     """Both verifications of a generations frame, a row each (columns: lib.store). In-situ verdicts that the frame
     holds (columns KEPT) are taken over, else the trajectories are encoded again; `live` says which."""
     rows = list(frame.itertuples(index=False))
-    texts = [standard_prompt(lm, row.question, row.text, settings or Verification()) for row in rows]
+    texts = [standard_prompt(lm, row.question, row.text, settings) for row in rows]
     ids = [models.encode(lm, text) for text in texts]
     verified = frame[store.KEYS].assign(
         spellings=[list(spellings(lm))] * len(frame), standard_prompt=texts, standard_tokens=[len(i) for i in ids],

@@ -94,15 +94,11 @@ def answer_positions(located: dict[str, Any], length: int) -> list[int]:
 def token_table(lm: LanguageModel, response: Any) -> pd.DataFrame:
     """A generations row token by token: text, probability (own and when sampling), what it is part of."""
     texts = answers.token_texts(lm.tokenizer, response.token_ids)
-
-    def part(i: int) -> str:
-        if i < response.thinking_end:
-            return "thinking"
-        if response.answer_start <= i < response.answer_end:
-            return "answer"
-        return "end" if response.eos and i == len(texts) - 1 else ""
-
-    return pd.DataFrame({"token": [repr(text) for text in texts], "id": response.token_ids,
-                         "part": [part(i) for i in range(len(texts))],
+    part = np.full(len(texts), "", dtype=object)
+    part[response.answer_start : response.answer_end] = "answer"  # -1 and -1, hence none, where there is no answer
+    part[: response.thinking_end] = "thinking"
+    if response.eos:
+        part[-1] = "end"
+    return pd.DataFrame({"token": [repr(text) for text in texts], "id": response.token_ids, "part": part,
                          "probability": np.exp(response.token_logprobs).round(6),
                          "when sampling": np.exp(response.token_logprobs_sampling).round(6)})  # fmt: skip

@@ -36,7 +36,7 @@ def main(run: str) -> None:
         lm = models.load(name, params.load_model(name))
         for dataset in DATASETS:
             part = frame[(frame.model == name) & (frame.dataset == dataset)]
-            read = multi_pass.margins(p_true.verify(lm, part))
+            read = multi_pass.margins(p_true.verify(lm, part, params.Verification()))
             for form in multi_pass.VARIANTS:
                 confident = read[f"{form}_margin"].map(estimators.p_true)
                 table.loc[(name, dataset), f"P(True) {form} auroc"] = metrics.auroc(confident, part.correct)
