@@ -8,6 +8,7 @@ does not depend on the batch; `fused` leaves them to the model's own kernel, see
 a GPU: keyed masks need heads x length^2 numbers per site and row.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,8 +29,6 @@ from lib.project import UserError
 from lib.store import KEYS
 from lib.tasks import answers
 
-# ---- dropout and nothing else
-
 
 def sites(model: torch.nn.Module) -> list[torch.nn.Module]:
     """Modules that apply dropout when told that they train: attention (by name, as its classes share no base) and
@@ -41,8 +40,8 @@ def sites(model: torch.nn.Module) -> list[torch.nn.Module]:
 def enabled(model: Any, rate: float, kernel: str = "keyed") -> Iterator[None]:
     """Dropout at `rate` on every site, the rest of the model in evaluation mode; put back as it was at the end, also
     after an exception. Keyed masks need the attention probabilities: eager attention."""
-    before = [(m, name, getattr(m, name)) for m in sites(model) for name in ("training", "p", "attention_dropout")
-              if hasattr(m, name)]  # fmt: skip
+    names = ("training", "p", "attention_dropout")
+    before = [(site, name, getattr(site, name)) for site in sites(model) for name in names if hasattr(site, name)]
     attention = model.config._attn_implementation
     try:
         if kernel == "keyed" and attention != "eager":
@@ -77,7 +76,8 @@ class Masks(TorchFunctionMode):
         for row, (key, n) in enumerate(zip(self.keys, self.lengths, strict=True)):
             part = keep[row, :, :n, :n] if x.dim() == 4 else keep[row, :n]  # (heads, n, n) or (n, width)
             stream = np.random.Philox(key=np.array(key, np.uint64), counter=[0, 0, self.site, 0])
-            bits = stream.random_raw(-(-part.numel() // 4)).view(np.uint16)[: part.numel()]
+            draws = math.ceil(part.numel() / 4)  # of 64 bits, which serve four entries
+            bits = stream.random_raw(draws).view(np.uint16)[: part.numel()]
             part.copy_(torch.from_numpy(bits >= round(p * 65536)).view(part.shape))
         self.site += 1
         return (x * keep.to(x.device)).div_(1 - p)
@@ -119,9 +119,6 @@ def check(lm: LanguageModel, kernel: str = "keyed") -> dict[str, int]:
     if torch.equal(first, second):
         raise UserError(f"model '{lm.name}': dropout takes no effect anywhere in a {type(lm.model).__name__}")
     return dict(Counter(type(module).__name__ for module in sites(lm.model)))
-
-
-# ---- over frames
 
 
 class Trajectory(NamedTuple):

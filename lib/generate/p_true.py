@@ -67,7 +67,7 @@ def trajectory(lm: LanguageModel, row: Any) -> list[int]:
     return [*models.encode(lm, row.prompt), *response, *query(lm)]
 
 
-def verdicts(lm: LanguageModel, logits: torch.Tensor, started: float) -> list[Verdict]:
+def read_verdicts(lm: LanguageModel, logits: torch.Tensor, started: float) -> list[Verdict]:
     """What is kept of logits (rows, V): those of the options, the log-partition, the row's share of the seconds."""
     raw = logits.float()
     options, logz = raw[:, list(spellings(lm).values())].cpu().numpy(), raw.double().logsumexp(-1).tolist()
@@ -85,7 +85,7 @@ def encoded(lm: LanguageModel, sequences: Sequence[list[int]], batch_tokens: int
         mask = padded.attention_mask
         logits = lm.model(padded.input_ids, attention_mask=mask, position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
                           logits_to_keep=1, use_cache=False).logits[:, -1]  # fmt: skip
-        by_index.update(zip(group, verdicts(lm, logits, started), strict=True))
+        by_index.update(zip(group, read_verdicts(lm, logits, started), strict=True))
     return [by_index[i] for i in range(len(sequences))]
 
 
@@ -98,10 +98,10 @@ def live(lm: LanguageModel, batch: Batch) -> list[dict[str, Any]]:
     bodies = [ids[:-1] if ids[-1] in lm.eos else ids for ids in batch.responses]
     if any(getattr(layer, "is_sliding", False) for layer in batch.cache.layers):
         heads = [ids[mask.bool()].tolist() for ids, mask in zip(batch.prompt_ids, batch.prompt_mask, strict=True)]
-        found = encoded(lm, [head + body + query(lm) for head, body in zip(heads, bodies, strict=True)])
+        after = encoded(lm, [head + body + query(lm) for head, body in zip(heads, bodies, strict=True)])
     else:
-        found = continued(lm, batch, bodies)
-    return [{f"in_situ_{name}": value for name, value in verdict.items()} for verdict in found]
+        after = continued(lm, batch, bodies)
+    return [{f"in_situ_{name}": value for name, value in verdict.items()} for verdict in after]
 
 
 def continued(lm: LanguageModel, batch: Batch, bodies: list[list[int]]) -> list[Verdict]:
@@ -120,7 +120,7 @@ def continued(lm: LanguageModel, batch: Batch, bodies: list[list[int]]) -> list[
     logits = lm.model(new.input_ids, attention_mask=mask, position_ids=positions, past_key_values=batch.cache,
                       logits_to_keep=1).logits[:, -1]  # fmt: skip
     batch.cache.crop(-new.input_ids.shape[1])  # the forward pass has lengthened it in place
-    return verdicts(lm, logits, started)
+    return read_verdicts(lm, logits, started)
 
 
 def kept(run: str, pair: str, generations: str) -> tuple[pd.DataFrame | None, str]:
@@ -142,15 +142,12 @@ def verify(lm: LanguageModel, frame: pd.DataFrame, settings: Verification, batch
     rows = list(frame.itertuples(index=False))
     texts = [standard_prompt(lm, row.question, row.text, settings) for row in rows]
     ids = [models.encode(lm, text) for text in texts]
-    verified = frame[store.KEYS].assign(
+    asked = frame[store.KEYS].assign(
         spellings=[list(spellings(lm))] * len(frame), standard_prompt=texts, standard_tokens=[len(i) for i in ids],
-        in_situ_tokens=len(query(lm)), **columns("standard", encoded(lm, ids, batch_tokens)))  # fmt: skip
+        in_situ_tokens=len(query(lm)))  # fmt: skip
+    standard = pd.DataFrame(encoded(lm, ids, batch_tokens), index=frame.index).add_prefix("standard_")
     if set(KEPT) <= set(frame):
-        return verified.assign(live=True, **{name: frame[name] for name in KEPT})
-    again = encoded(lm, [trajectory(lm, row) for row in rows], batch_tokens)
-    return verified.assign(**columns("in_situ", again), live=False)
-
-
-def columns(variant: str, found: list[Verdict]) -> dict[str, list]:
-    """The verdicts of one variant as columns of the frame."""
-    return {f"{variant}_{name}": [verdict[name] for verdict in found] for name in ("logits", "logz", "seconds")}
+        return pd.concat([asked, standard.assign(live=True), frame[KEPT]], axis=1)
+    verdicts = encoded(lm, [trajectory(lm, row) for row in rows], batch_tokens)
+    in_situ = pd.DataFrame(verdicts, index=frame.index).add_prefix("in_situ_")
+    return pd.concat([asked, standard, in_situ], axis=1).assign(live=False)

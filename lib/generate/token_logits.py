@@ -47,31 +47,28 @@ class Ring:
 
     def __init__(self, batch: int, vocabulary: int, settings: Generation, device: torch.device):
         self.settings = settings
-        self.top = min(settings.top_logits, vocabulary - 1)
         self.count = [0] * batch  # tokens of each row so far
         self.positions = torch.zeros(batch, RING, dtype=torch.long)
-        self.ids = torch.zeros(batch, RING, self.top, dtype=torch.long, device=device)
-        # chosen logit, top logits, tail curve
-        self.values = torch.zeros(batch, RING, 1 + self.top + settings.curve_nodes, device=device)
+        top, nodes = min(settings.top_logits, vocabulary - 1), settings.curve_nodes
+        self.buffers = TokenLogits(
+            torch.zeros(batch, RING, device=device), torch.zeros(batch, RING, top, device=device),
+            torch.zeros(batch, RING, top, dtype=torch.long, device=device),
+            torch.zeros(batch, RING, nodes, device=device))  # fmt: skip
 
     def keep(self, rows: torch.Tensor, position: int, logits: torch.Tensor, chosen: torch.Tensor) -> None:
         """Compressed logits (n, V) of the `rows` (n,) whose token at `position` has the logit `chosen` (n,)."""
-        values, ids, curve = compress(logits, self.settings.top_logits, self.settings.curve_nodes)
         slots = torch.tensor([self.count[row] % RING for row in rows.tolist()])
-        self.values[rows, slots] = torch.cat([chosen[:, None], values, curve], dim=-1)
-        self.ids[rows, slots] = ids
+        compressed = compress(logits, self.settings.top_logits, self.settings.curve_nodes)
+        for buffer, values in zip(self.buffers, (chosen, *compressed), strict=True):
+            buffer[rows, slots] = values
         self.positions[rows.cpu(), slots] = position
         for row in rows.tolist():
             self.count[row] += 1
 
     def row(self, row: int) -> dict[int, TokenLogits]:
         """What is kept of a row, by position in the response."""
-        kept = {}
-        for slot in range(min(self.count[row], RING)):
-            values = self.values[row, slot]
-            kept[int(self.positions[row, slot])] = TokenLogits(
-                values[0], values[1 : 1 + self.top], self.ids[row, slot], values[1 + self.top :])  # fmt: skip
-        return kept
+        slots = range(min(self.count[row], RING))
+        return {int(self.positions[row, i]): TokenLogits(*(buffer[row, i] for buffer in self.buffers)) for i in slots}
 
 
 @torch.inference_mode()

@@ -35,20 +35,19 @@ def load(dataset: Dataset) -> list[Example]:
             raise UserError(f"{row.where}: the id {example.example_id!r} again")
         examples[example.example_id] = example
     sizes = Counter(example.split for example in examples.values())
-    if (sizes[CALIBRATION], sizes[EVALUATION]) != (dataset.calibration, dataset.evaluation):
-        raise UserError(f"dataset '{dataset.label}': expected {dataset.calibration} calibration and "
-                        f"{dataset.evaluation} evaluation questions, found {sizes[CALIBRATION]} calibration and "
-                        f"{sizes[EVALUATION]} evaluation questions")  # fmt: skip
+    expected = f"{dataset.calibration} calibration and {dataset.evaluation} evaluation questions"
+    there = f"{sizes[CALIBRATION]} calibration and {sizes[EVALUATION]} evaluation questions"
+    if there != expected:
+        raise UserError(f"dataset '{dataset.label}': expected {expected}, found {there}")
     return sorted(examples.values(), key=lambda example: example.split)
 
 
 def limited(examples: list[Example], limit: int) -> list[Example]:
     """The first `limit` examples of each split; all of them when it is 0."""
-    if not limit:
-        return examples
     calibration = [example for example in examples if example.split == CALIBRATION]
     evaluation = [example for example in examples if example.split == EVALUATION]
-    return calibration[:limit] + evaluation[:limit]
+    count = limit or len(examples)
+    return calibration[:count] + evaluation[:count]
 
 
 def read_example(dataset: Dataset, row: Row, split: str) -> Example:
@@ -73,40 +72,42 @@ def reference(answer: Any, where: str) -> str:
 
 
 def split_rows(dataset: Dataset, rows: list[Row]) -> list[tuple[Row, str]]:
-    """Each row with its split. Raises UserError for a part that is none of the dataset's `parts`."""
+    """Each row with its split, in the way that the dataset's file asks for."""
     if dataset.seed is not None:
         return shuffled(dataset, rows)
-    parts = listed_parts(dataset, rows) if dataset.split_ids else [published_part(row) for row in rows]
-    for row, part in zip(rows, parts, strict=True):
-        if part not in dataset.parts:
-            raise UserError(f"{row.where}: no split is called '{part}'; {nearest(part, dataset.parts)}")
-    return [(row, dataset.parts[part]) for row, part in zip(rows, parts, strict=True)]
+    if dataset.split_ids:
+        return listed(dataset, rows)
+    return [(row, split_of(dataset, published_part(row), row.where)) for row in rows]
+
+
+def split_of(dataset: Dataset, part: str, where: object) -> str:
+    """The split that a part is. Raises UserError for a part that is none of the dataset's `parts`."""
+    if part not in dataset.parts:
+        raise UserError(f"{where}: no split is called '{part}'; {nearest(part, dataset.parts)}")
+    return dataset.parts[part]
 
 
 def published_part(row: Row) -> str:
     if row.part != "all":
         return row.part
-    if "split" not in row.fields:
-        raise UserError(f"{row.where}: no field 'split', which one file for `all` needs (or a `seed`, or `split_ids`)")
-    return str(row.fields["split"])
+    return str(row.field("split", ", which one file for `all` needs (or a `seed`, or `split_ids`)"))
 
 
-def listed_parts(dataset: Dataset, rows: list[Row]) -> list[str]:
-    """The list of `split_ids` in which each row's id is."""
+def listed(dataset: Dataset, rows: list[Row]) -> list[tuple[Row, str]]:
     path, data = read_file(str(dataset.split_ids))
     lists = parse_json(data, path)
     if not isinstance(lists, dict) or not all(isinstance(ids, list) for ids in lists.values()):
         raise UserError(f"{path}: not of the form {{train: [ids], test: [ids]}}")
-    part_of_id = {str(name): part for part, ids in lists.items() for name in ids}
-    for row in rows:
-        if str(row.field(dataset.id or "id")) not in part_of_id:
-            raise UserError(f"{row.where}: the id '{row.field(dataset.id or 'id')}' is in no list of {path}")
-    return [part_of_id[str(row.field(dataset.id or "id"))] for row in rows]
+    splits = {str(name): split_of(dataset, part, path) for part, ids in lists.items() for name in ids}
+    names = [str(row.field(dataset.id or "id")) for row in rows]
+    for row, name in zip(rows, names, strict=True):
+        if name not in splits:
+            raise UserError(f"{row.where}: the id '{name}' is in no list of {path}")
+    return [(row, splits[name]) for row, name in zip(rows, names, strict=True)]
 
 
 def shuffled(dataset: Dataset, rows: list[Row]) -> list[tuple[Row, str]]:
     if dataset.split_ids or len({row.part for row in rows}) > 1:
         raise UserError(f"dataset '{dataset.label}': a `seed` splits one file itself; give one, and no `split_ids`")
     order = sorted(rows, key=lambda row: hashlib.sha256(f"{dataset.seed}|{row.index}".encode()).digest())
-    calibration, evaluation = order[: dataset.calibration], order[dataset.calibration :]
-    return [(row, CALIBRATION) for row in calibration] + [(row, EVALUATION) for row in evaluation]
+    return [(row, CALIBRATION if place < dataset.calibration else EVALUATION) for place, row in enumerate(order)]

@@ -20,9 +20,9 @@ class Row:
     where: str  # how a message names it
     fields: dict[str, Any]
 
-    def field(self, name: str) -> Any:
+    def field(self, name: str, why: str = "") -> Any:
         if name not in self.fields:
-            raise UserError(f"{self.where}: no field '{name}'; {nearest(name, self.fields)}")
+            raise UserError(f"{self.where}: no field '{name}'{why}; {nearest(name, self.fields)}")
         return self.fields[name]
 
     def text(self, name: str) -> str:
