@@ -121,52 +121,48 @@ def check(lm: LanguageModel, kernel: str = "keyed") -> dict[str, int]:
     return dict(Counter(type(module).__name__ for module in sites(lm.model)))
 
 
-class Trajectory(NamedTuple):
-    """A response that is read again: its tokens up to the last but one of the answer, which predict the answer."""
+class Pass(NamedTuple):
+    """One stochastic pass over a response."""
 
-    ids: list[int]  # prompt and response
-    answer: int  # length of the answer, predicted at the last so many positions
-    seed: int  # of its masks
+    place: int  # in `work`, of what it belongs to
+    ids: list[int]  # prompt and response, up to the last but one token of the answer
+    answer: int  # tokens of the answer, which the last so many positions predict
+    key: tuple[int, int]  # of its masks: the example's seed, number of the pass
 
 
-def trajectory(lm: LanguageModel, row: pd.Series, seed: int) -> Trajectory:
-    """The trajectory of a generations row."""
+def passes_over(lm: LanguageModel, row: pd.Series, place: int, settings: Dropout) -> list[Pass]:
+    """The T passes over a generations row."""
     start, end = answers.answer_span(row)
     ids = models.encode(lm, row.prompt) + list(row.token_ids[: end - 1])
-    return Trajectory(ids, end - start, stream_seed(seed, lm.name, row.dataset, row.example_id))
+    seed = stream_seed(settings.seed, lm.name, row.dataset, row.example_id)
+    return [Pass(place, ids, end - start, (seed, number)) for number in range(settings.dropout_passes)]
 
 
 def disagreement(lm: LanguageModel, frame: pd.DataFrame, work: Sequence[tuple[int, float]],
                  settings: Dropout) -> pd.DataFrame:  # fmt: skip
     """T passes over rows of a generations frame, `work` as (row number, rate): a dropout frame in the order of `work`,
     without `tuning` and `selected` (columns: lib.store)."""
-    lines: dict[int, dict[str, Any]] = {}
+    states = [Disagreement(settings.dropout_top_k, settings.dropout_top_p) for _ in work]
     for rate in dict.fromkeys(rate for _, rate in work):
-        places = [place for place, (_, other) in enumerate(work) if other == rate]
-        rows = [frame.iloc[work[place][0]] for place in places]
-        trajectories = [trajectory(lm, row, settings.seed) for row in rows]
-        for place, row, state in zip(places, rows, passes_over(lm, trajectories, rate, settings), strict=True):
-            lines[place] = {**row[KEYS].to_dict(), "rate": rate, **state.row()}
-    return pd.DataFrame([lines[place] for place in range(len(work))])
+        passes: list[Pass] = []
+        for place, (row, other) in enumerate(work):
+            if other == rate:
+                passes += passes_over(lm, frame.iloc[row], place, settings)
+        with enabled(lm.model, rate, settings.dropout_kernel):
+            for group in batches([len(p.ids) for p in passes], settings.dropout_tokens):
+                add_passes(lm, [passes[i] for i in group], states, settings.dropout_kernel)
+    return pd.DataFrame([{**frame.iloc[row][KEYS].to_dict(), "rate": rate, **state.row()}
+                         for (row, rate), state in zip(work, states, strict=True)])  # fmt: skip
 
 
-def passes_over(lm: LanguageModel, trajectories: Sequence[Trajectory], rate: float,
-                settings: Dropout) -> list[Disagreement]:  # fmt: skip
-    """T passes over each trajectory at one rate, and how they disagree."""
-    states = [Disagreement(settings.dropout_top_k, settings.dropout_top_p) for _ in trajectories]
-    passes = [(i, number) for i in range(len(trajectories)) for number in range(settings.dropout_passes)]
-    with enabled(lm.model, rate, settings.dropout_kernel):
-        # equally long sequences keep their order in a batch, so the passes of a trajectory come one after the other
-        for group in batches([len(trajectories[i].ids) for i, _ in passes], settings.dropout_tokens):
-            batch = [(i, trajectories[i], number) for i, number in (passes[k] for k in group)]
-            logits = forward(lm, [t.ids for _, t, _ in batch], [t.answer for _, t, _ in batch],
-                             [(t.seed, number) for _, t, number in batch], settings.dropout_kernel)  # fmt: skip
-            of_trajectory: dict[int, list[torch.Tensor]] = {i: [] for i, _, _ in batch}
-            for (i, _, _), answer_logits in zip(batch, logits, strict=True):
-                of_trajectory[i].append(answer_logits)
-            for i, parts in of_trajectory.items():
-                states[i].add(torch.stack(parts))
-    return states
+def add_passes(lm: LanguageModel, batch: Sequence[Pass], states: Sequence[Disagreement], kernel: str) -> None:
+    """Runs a batch of passes and adds each to the state of its place, in the order of their numbers."""
+    ids, lengths, keys = [p.ids for p in batch], [p.answer for p in batch], [p.key for p in batch]
+    by_place: dict[int, list[torch.Tensor]] = {}
+    for done, logits in zip(batch, forward(lm, ids, lengths, keys, kernel), strict=True):
+        by_place.setdefault(done.place, []).append(logits)
+    for place, logits_of_passes in by_place.items():
+        states[place].add(torch.stack(logits_of_passes))
 
 
 def operations(lm: LanguageModel, frame: pd.DataFrame, settings: Dropout, rate: float,

@@ -42,11 +42,11 @@ def respond(lm: LanguageModel, dataset: str, examples: Sequence[Example], settin
     """Responses of a model to examples: a generations frame, in the order of `examples`. What `alive` makes of each
     batch while its cache is alive, a dictionary per row, becomes further columns."""
     requests = [request(lm, dataset, example, settings) for example in examples]
-    lengths = [len(asked.prompt_ids) for asked in requests]
+    lengths = [len(r.prompt_ids) for r in requests]
     rows: dict[int, dict[str, Any]] = {}
     for group in batches(lengths, settings.batch_tokens, settings.max_new_tokens):
         asked = [requests[i] for i in group]
-        batch = decode(lm, [a.prompt_ids for a in asked], [a.seed for a in asked], settings)
+        batch = decode(lm, [r.prompt_ids for r in asked], [r.seed for r in asked], settings)
         further = alive(lm, batch) if alive else [{} for _ in group]
         for place, i in enumerate(group):
             rows[i] = row(lm, requests[i], batch, place, settings) | further[place]

@@ -88,12 +88,14 @@ def split_of(dataset: Dataset, part: str, where: object) -> str:
 
 
 def published_part(row: Row) -> str:
+    """The part that a row was published in; of one file for `all`, what the row itself says."""
     if row.part != "all":
         return row.part
     return str(row.field("split", ", which one file for `all` needs (or a `seed`, or `split_ids`)"))
 
 
 def listed(dataset: Dataset, rows: list[Row]) -> list[tuple[Row, str]]:
+    """Each row with the split in whose list of `split_ids` its id is."""
     path, data = read_file(str(dataset.split_ids))
     lists = parse_json(data, path)
     if not isinstance(lists, dict) or not all(isinstance(ids, list) for ids in lists.values()):
@@ -107,6 +109,7 @@ def listed(dataset: Dataset, rows: list[Row]) -> list[tuple[Row, str]]:
 
 
 def shuffled(dataset: Dataset, rows: list[Row]) -> list[tuple[Row, str]]:
+    """The rows of one file in an order that hangs on seed and place alone, and their splits by size."""
     if dataset.split_ids or len({row.part for row in rows}) > 1:
         raise UserError(f"dataset '{dataset.label}': a `seed` splits one file itself; give one, and no `split_ids`")
     order = sorted(rows, key=lambda row: hashlib.sha256(f"{dataset.seed}|{row.index}".encode()).digest())
