@@ -113,7 +113,7 @@ def about_dataset(run: Run, name: str) -> Iterator[Line]:
     from lib.tasks import datasets
 
     spec = params.load_dataset(name)
-    examples = datasets.limited(datasets.load(spec), run.values["limit"])
+    examples = datasets.load(spec, run.values["limit"])
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
     split = [sum(e.split == part for e in examples) for part in (datasets.CALIBRATION, datasets.EVALUATION)]
     yield "ok", f"{split[0]} calibration and {split[1]} evaluation questions from {source}"

@@ -8,7 +8,7 @@ Both are said by the dataset's file in `params/datasets/`. There are three ways 
 """
 
 import hashlib
-from collections import Counter
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lib.params import Dataset
@@ -26,26 +26,23 @@ class Example(NamedTuple):
     reference: str  # the right answer, spelt canonically: `-9867630`, `0.0000005`
 
 
-def load(dataset: Dataset) -> list[Example]:
-    """All examples, the calibration split first, as many of each split as the dataset's file expects."""
+def load(dataset: Dataset, limit: int = 0) -> list[Example]:
+    """The examples, those of the calibration split first; of each split the first `limit`, or with 0 all.
+
+    Raises UserError where a row lacks a field or a number, and where a split has not the size that the file expects.
+    """
     examples: dict[str, Example] = {}
     for row, split in split_rows(dataset, list(rows_of(dataset))):
         example = read_example(dataset, row, split)
         if example.example_id in examples:
             raise UserError(f"{row.where}: the id {example.example_id!r} again")
         examples[example.example_id] = example
-    sizes = Counter(example.split for example in examples.values())
+    calibration = [example for example in examples.values() if example.split == CALIBRATION]
+    evaluation = [example for example in examples.values() if example.split == EVALUATION]
     expected = f"{dataset.calibration} calibration and {dataset.evaluation} evaluation questions"
-    there = f"{sizes[CALIBRATION]} calibration and {sizes[EVALUATION]} evaluation questions"
+    there = f"{len(calibration)} calibration and {len(evaluation)} evaluation questions"
     if there != expected:
         raise UserError(f"dataset '{dataset.label}': expected {expected}, found {there}")
-    return sorted(examples.values(), key=lambda example: example.split)
-
-
-def limited(examples: list[Example], limit: int) -> list[Example]:
-    """The first `limit` examples of each split; all of them when it is 0."""
-    calibration = [example for example in examples if example.split == CALIBRATION]
-    evaluation = [example for example in examples if example.split == EVALUATION]
     count = limit or len(examples)
     return calibration[:count] + evaluation[:count]
 
@@ -76,36 +73,32 @@ def split_rows(dataset: Dataset, rows: list[Row]) -> list[tuple[Row, str]]:
     if dataset.seed is not None:
         return shuffled(dataset, rows)
     if dataset.split_ids:
-        return listed(dataset, rows)
-    return [(row, split_of(dataset, published_part(row), row.where)) for row in rows]
+        rows = listed(dataset, rows)
+    return [(row, split_of(dataset, row)) for row in rows]
 
 
-def split_of(dataset: Dataset, part: str, where: object) -> str:
-    """The split that a part is. Raises UserError for a part that is none of the dataset's `parts`."""
+def split_of(dataset: Dataset, row: Row) -> str:
+    """The split that a row's part is; of one file for `all`, the part that the row itself says."""
+    part = row.part
+    if part == "all":
+        part = str(row.field("split", ", which one file for `all` needs (or a `seed`, or `split_ids`)"))
     if part not in dataset.parts:
-        raise UserError(f"{where}: no split is called '{part}'; {nearest(part, dataset.parts)}")
+        raise UserError(f"{row.where}: no split is called '{part}'; {nearest(part, dataset.parts)}")
     return dataset.parts[part]
 
 
-def published_part(row: Row) -> str:
-    """The part that a row was published in; of one file for `all`, what the row itself says."""
-    if row.part != "all":
-        return row.part
-    return str(row.field("split", ", which one file for `all` needs (or a `seed`, or `split_ids`)"))
-
-
-def listed(dataset: Dataset, rows: list[Row]) -> list[tuple[Row, str]]:
-    """Each row with the split in whose list of `split_ids` its id is."""
+def listed(dataset: Dataset, rows: list[Row]) -> list[Row]:
+    """The rows, each of the part in whose list of `split_ids` its id is."""
     path, data = read_file(str(dataset.split_ids))
     lists = parse_json(data, path)
     if not isinstance(lists, dict) or not all(isinstance(ids, list) for ids in lists.values()):
         raise UserError(f"{path}: not of the form {{train: [ids], test: [ids]}}")
-    splits = {str(name): split_of(dataset, part, path) for part, ids in lists.items() for name in ids}
+    parts = {str(name): part for part, ids in lists.items() for name in ids}
     names = [str(row.field(dataset.id or "id")) for row in rows]
     for row, name in zip(rows, names, strict=True):
-        if name not in splits:
+        if name not in parts:
             raise UserError(f"{row.where}: the id '{name}' is in no list of {path}")
-    return [(row, splits[name]) for row, name in zip(rows, names, strict=True)]
+    return [replace(row, part=parts[name]) for row, name in zip(rows, names, strict=True)]
 
 
 def shuffled(dataset: Dataset, rows: list[Row]) -> list[tuple[Row, str]]:
