@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from lib.project import PARAMS, UserError, nearest
 
@@ -133,17 +133,27 @@ class Model(Strict):
 
 
 class Dataset(Strict):
-    """A set of questions and how it is split into calibration and evaluation rows."""
+    """A set of questions: where its rows are, which of their fields are read, and how they are split."""
 
     label: str
-    format: Literal["gsm8k", "gsmhard", "svamp", "jsonl"]
-    source: str | dict[str, str]  # name on the hub, or files by split ("all" for one file)
+    source: str | dict[str, str]  # name on the hub, or files of JSON by part ("all" for one file)
     revision: str | None = None
     config: str | None = None
+    question: Annotated[list[str], Field(min_length=1)] = ["question"]  # fields, joined by one space
+    answer: str = "answer"  # field of a number, or of a text that ends in `#### number`
+    id: str | None = None  # field; null: `id` where a row has one, else made of split and place
     calibration: int = Field(ge=1)  # rows expected, checked at loading
     evaluation: int = Field(ge=1)
-    seed: int | None = None  # of a shuffled split
-    split_ids: str | None = None  # file that lists a published split
+    parts: dict[str, Annotated[str, Field(pattern="^(calibration|evaluation)$")]] = {
+        "train": "calibration", "test": "evaluation", "calibration": "calibration", "evaluation": "evaluation"
+    }  # fmt: skip
+    seed: int | None = None  # shuffles the rows of one file into the two splits
+    split_ids: str | None = None  # file that lists the ids of each part
+
+    @field_validator("question", mode="before")
+    @classmethod
+    def _one_field(cls, names: Any) -> Any:
+        return [names] if isinstance(names, str) else names
 
 
 # ---- reading and checking the files

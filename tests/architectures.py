@@ -4,12 +4,12 @@ import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
 from lib import params
-from lib.generate import models, sampling
+from lib.generate import models
 from lib.generate.models import LanguageModel
 from lib.project import ROOT
 
 NAMES = ["tiny-llama", "tiny-qwen", "mistral", "gpt2"]
-SETTINGS = sampling.Settings(seed=3, demonstration=False, max_new_tokens=120, top_logits=8, curve_nodes=4)
+SETTINGS = params.Generation(seed=3, demonstration=False, max_new_tokens=120, top_logits=8, curve_nodes=4)
 
 
 def random(name: str, **more: object) -> LanguageModel:

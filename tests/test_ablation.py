@@ -5,6 +5,7 @@ import pytest
 
 from lib import params, store
 from lib.generate import dropout
+from lib.params import Dropout
 from lib.project import SHIPPED
 from lib.score import ablation
 
@@ -51,7 +52,7 @@ def test_the_same_evaluation_questions_are_asked_again():
 
 def test_operations_are_counted_and_grow_with_the_passes(lm):
     frame = store.read(store.locate("shipped", "generations", f"{lm.name}__demo-easy")).head(1)
-    found = dropout.operations(lm, frame, dropout.Settings(), 0.1, passes=(1, 3))
+    found = dropout.operations(lm, frame, Dropout(), 0.1, passes=(1, 3))
     assert found["3"] == 3 * found["1"] > 1e6
     costs = ablation.costs([{"pair": ["m", "d"], "operations": found}])
     assert costs.passes.tolist() == [1, 3] and costs.operations.tolist() == list(found.values())

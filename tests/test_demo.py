@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from demo import chat, corpus, tokenizer
 from lib import params
 from lib.project import ROOT
-from lib.tasks import prompts, questions
+from lib.tasks import datasets, prompts
 
 LEVELS = list(corpus.LEVELS)
 
@@ -56,7 +56,7 @@ def test_the_shipped_questions_are_reserved_and_written_by_the_corpus(level, tmp
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_shipped_questions_load(level):
-    examples = questions.load(params.load_dataset(f"demo-{level}"))
+    examples = datasets.load(params.load_dataset(f"demo-{level}"))
     assert [e.split for e in examples].count("calibration") == 300 and len(examples) == 500
 
 

@@ -1,6 +1,5 @@
 """MC dropout: nothing but dropout changes, masks belong to (example, pass), BALD against independent oracles."""
 
-import dataclasses
 import os
 import subprocess
 import sys
@@ -10,18 +9,22 @@ import architectures
 import numpy as np
 import pandas as pd
 import pytest
+import synthetic
 import torch
 from architectures import SETTINGS
 
 from lib import params, store
-from lib.generate import dropout, generation
+from lib.generate import dropout, responses
 from lib.generate.bald import Disagreement
-from lib.generate.dropout import Settings
+from lib.params import Dropout
 from lib.project import ROOT, UserError
-from lib.score import estimators, multi_pass
-from lib.tasks import questions
+from lib.score import confidence, estimators
+from lib.score.confidence import confidence_frame
+from lib.score.curves import entropy_curves
+from lib.shards import Shards
+from lib.tasks import datasets
 
-PASSES = Settings(seed=1, passes=3, tokens=700)
+PASSES = Dropout(seed=1, dropout_passes=3, dropout_tokens=700)
 
 
 @pytest.fixture(scope="module", params=architectures.NAMES)
@@ -31,13 +34,13 @@ def any_lm(request):
 
 @pytest.fixture(scope="module")
 def frame(any_lm):
-    return responses(any_lm)
+    return generations(any_lm)
 
 
-def responses(lm, count=4):
-    settings = dataclasses.replace(SETTINGS, max_new_tokens=40)
-    examples = questions.load(params.load_dataset("demo-easy"))[:count]
-    return generation.respond(lm, "demo-easy", examples, settings)
+def generations(lm, count=4):
+    settings = SETTINGS.model_copy(update={"max_new_tokens": 40})
+    examples = datasets.load(params.load_dataset("demo-easy"))[:count]
+    return responses.respond(lm, "demo-easy", examples, settings)
 
 
 def rows(lm, count=3):
@@ -163,11 +166,11 @@ def test_a_row_of_the_frame_does_not_depend_on_the_others(any_lm, frame):
     work = [(i, rate) for rate in (0.1, 0.2) for i in range(len(frame))]
     together = dropout.disagreement(any_lm, frame, work, PASSES)
     assert list(together.rate) == [rate for _, rate in work]
-    alone = dropout.disagreement(any_lm, frame, [(2, 0.2)], dataclasses.replace(PASSES, tokens=1)).iloc[0]
+    alone = dropout.disagreement(any_lm, frame, [(2, 0.2)], PASSES.model_copy(update={"dropout_tokens": 1})).iloc[0]
     same = together[(together.example_id == alone.example_id) & (together.rate == 0.2)].iloc[0]
     for name in ("predictive", "conditional"):
         np.testing.assert_allclose(np.stack(same[name]), np.stack(alone[name]), atol=1e-5)
-    more = dropout.disagreement(any_lm, frame, [(2, 0.2)], dataclasses.replace(PASSES, passes=4)).iloc[0]
+    more = dropout.disagreement(any_lm, frame, [(2, 0.2)], PASSES.model_copy(update={"dropout_passes": 4})).iloc[0]
     np.testing.assert_allclose(np.stack(more.predictive)[:3], np.stack(alone.predictive), atol=1e-5)
 
 
@@ -179,7 +182,7 @@ def test_the_frame_is_what_full_logits_give(any_lm, frame):
         (row.last_number_start, row.last_number_end) if row.last_number_start >= 0
         else (len(row.token_ids) - row.eos - 1, len(row.token_ids) - row.eos))
     ids = any_lm.tokenizer(row.prompt, add_special_tokens=False).input_ids + row.token_ids.tolist()[: end - 1]
-    seed = dropout.sampling.stream_seed(1, any_lm.name, "demo-easy", row.example_id)
+    seed = dropout.stream_seed(1, any_lm.name, "demo-easy", row.example_id)
     p = []
     for t in range(3):
         with dropout.enabled(any_lm.model, 0.15), torch.inference_mode(), dropout.Masks([(seed, t)], [len(ids)]):
@@ -195,8 +198,8 @@ def test_the_frame_is_what_full_logits_give(any_lm, frame):
 
 @pytest.mark.parametrize("kernel", ["keyed", "fused"])
 def test_runs_repeat_and_resume_to_the_same_bytes(any_lm, frame, tmp_path, monkeypatch, kernel):
-    monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
-    settings, work = dataclasses.replace(PASSES, kernel=kernel), [(i, 0.1) for i in range(len(frame))]
+    monkeypatch.setattr("lib.shards.ARTIFACTS", tmp_path)
+    settings, work = PASSES.model_copy(update={"dropout_kernel": kernel}), [(i, 0.1) for i in range(len(frame))]
 
     def run(name, break_at=None):
         calls = []
@@ -207,7 +210,7 @@ def test_runs_repeat_and_resume_to_the_same_bytes(any_lm, frame, tmp_path, monke
                 raise KeyboardInterrupt
             return dropout.disagreement(any_lm, frame, part, settings)
 
-        return Shards(name, "job", 2, vars(settings)).map(once, work, lambda line: None)
+        return Shards(name, "job", 2, settings.model_dump()).map(once, work, lambda line: None)
 
     def written(frame, name):
         return store.write(frame, tmp_path / f"{name}.parquet").read_bytes()
@@ -245,8 +248,8 @@ def test_bald_is_the_formula_for_every_number_of_passes(sharpness):
     logits = distributions(sharpness=sharpness)
     row = added(logits)
     for t in range(1, 7):
-        np.testing.assert_allclose(multi_pass.bald(row, t), naive(logits[:t].double().softmax(-1)), atol=1e-9)
-    assert abs(multi_pass.bald(row, 1)).max() < 1e-12
+        np.testing.assert_allclose(confidence.bald(row, t), naive(logits[:t].double().softmax(-1)), atol=1e-9)
+    assert abs(confidence.bald(row, 1)).max() < 1e-12
 
 
 def test_bald_is_baals():
@@ -254,7 +257,7 @@ def test_bald_is_baals():
 
     logits = distributions(passes=7, tokens=5, vocabulary=300)
     p = logits.double().softmax(-1).permute(1, 2, 0).numpy()  # (m, V, T), float64
-    np.testing.assert_allclose(multi_pass.bald(added(logits)), heuristics.BALD().get_uncertainties(p), atol=1e-9)
+    np.testing.assert_allclose(confidence.bald(added(logits)), heuristics.BALD().get_uncertainties(p), atol=1e-9)
 
 
 def softmax_unless_probabilities(p):
@@ -274,7 +277,7 @@ def test_float32_probabilities_of_a_large_vocabulary_are_a_trap():
     truth = naive(logits.double().softmax(-1))
     p32 = logits.softmax(-1).numpy().transpose(1, 2, 0)  # (m, V, T)
     trapped = naive(torch.tensor(softmax_unless_probabilities(p32)).permute(2, 0, 1))
-    np.testing.assert_allclose(multi_pass.bald(added(logits)), truth, atol=1e-9)
+    np.testing.assert_allclose(confidence.bald(added(logits)), truth, atol=1e-9)
     assert truth.min() > 0.01 and abs(trapped).max() < 1e-3 * truth.min()
 
 
@@ -307,8 +310,8 @@ def test_phi():
     bald, support = np.array([0.0, 0.5, 3.0, -1e-15]), np.array([10, 20, 15, 1])
     assert estimators.c_bald(bald) == pytest.approx((1 + 0.5 + 0 + 1) / 4)
     expected = (1 + (1 - 0.5 / np.log(20)) + 0 + 1) / 4
-    assert estimators.c_bald(bald, support) == pytest.approx(expected)
-    assert 0 <= estimators.c_bald(bald, np.ones(4)) <= 1  # log 1 = 0 is not divided by
+    assert estimators.c_bald(estimators.normalised(bald, support)) == pytest.approx(expected)
+    assert 0 <= estimators.c_bald(estimators.normalised(bald, np.ones(4))) <= 1  # log 1 = 0 is not divided by
 
 
 # ---- selection and reading
@@ -323,6 +326,11 @@ def kept(values, tokens=2):
     return pd.DataFrame(made)
 
 
+def c_bald(generations, passes, **choices):
+    read = synthetic.responses(generations, **choices)
+    return confidence_frame(read, dropout=passes, reading=params.Reading.of(choices), names=["c_bald"])
+
+
 def answered(right):
     return pd.DataFrame([{
         "model": "m", "dataset": "d", "split": "calibration", "example_id": str(i), "reference": "1",
@@ -334,18 +342,18 @@ def answered(right):
 def test_the_rate_of_lowest_ece_is_selected():
     right = [True, True, False, False]
     passes = kept({0.1: [0.0, 0.0, 0.0, 0.0], 0.2: [0.0, 0.0, 1.0, 1.0], 0.3: [0.0, 0.0, 1.0, 1.0]})
-    results = multi_pass.grid(answered(right), passes)
+    results = confidence.grid(synthetic.responses(answered(right)), passes)
     errors = results[results.metric == "ece"].set_index("rate").value
     assert errors[0.1] == pytest.approx(0.5) and errors[0.2] == 0
-    assert multi_pass.best_rate(results) == 0.2  # of equal ones the lower
-    top = multi_pass.c_bald(answered(right), passes[passes.rate == 0.2], "top_p")
+    assert confidence.best_rate(results) == 0.2  # of equal ones the lower
+    top = c_bald(answered(right), passes[passes.rate == 0.2], phi="top_p")
     assert top.confidence.tolist() == pytest.approx([1, 1, 1 - 1 / np.log(10), 1 - 1 / np.log(10)])
     with pytest.raises(UserError, match="phi: 'top_k' is not a choice; did you mean 'top_p_0.95'"):
-        multi_pass.c_bald(answered(right), passes[passes.rate == 0.2], "top_k")
+        c_bald(answered(right), passes[passes.rate == 0.2], phi="top_k")
     silent = answered(right).assign(answer=None)
-    read = multi_pass.c_bald(silent, passes[passes.rate == 0.1], missing="zero")
+    read = c_bald(silent, passes[passes.rate == 0.1], missing="zero")
     assert read.confidence.tolist() == [0.0] * 4 and not read.correct.any()
-    assert multi_pass.c_bald(silent, passes[passes.rate == 0.1]).confidence.tolist() == [1.0] * 4
+    assert c_bald(silent, passes[passes.rate == 0.1]).confidence.tolist() == [1.0] * 4
 
 
 def test_tuning_examples_are_drawn_from_the_calibration_split():
@@ -359,7 +367,7 @@ def test_tuning_examples_are_drawn_from_the_calibration_split():
 
 
 def test_entropies_by_passes():
-    curves = multi_pass.entropy_curves(kept({0.1: [0.2, 0.4]}), split="calibration")
+    curves = entropy_curves(kept({0.1: [0.2, 0.4]}), split="calibration")
     last = curves[(curves.term == "predictive") & (curves.passes == 2)].iloc[0]
     assert last["mean"] == pytest.approx(0.3) and last.low < 0.3 < last.high and last.n == 2
     assert (curves[curves.term == "conditional"]["mean"] == 0).all()
@@ -370,16 +378,16 @@ def test_entropies_by_passes():
 JOB = """
 import sys
 from pathlib import Path
-from lib import params, store
+from lib import params, shards, store
 from lib.generate import dropout, models
 from lib.project import SHIPPED
 
-store.ARTIFACTS = Path(sys.argv[1])
+store.ARTIFACTS = shards.ARTIFACTS = Path(sys.argv[1])
 lm = models.load("tiny-llama", params.load_model("tiny-llama"))
 frame = store.read(SHIPPED / "generations" / "tiny-llama__demo-easy.parquet")
 work = [(row, rate) for rate in (0.1, 0.2) for row in range(8)]
-passes = Shards("mine", "passes", 2, "facts")
-found = passes.map(lambda some: dropout.disagreement(lm, frame, some, dropout.Settings(passes=4)), work, print)
+passes = shards.Shards("mine", "passes", 2, "facts")
+found = passes.map(lambda some: dropout.disagreement(lm, frame, some, params.Dropout(dropout_passes=4)), work, print)
 store.write(found, store.place("mine", "dropout", "all"))
 """
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import synthetic
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,26 +13,26 @@ from transformers import GenerationConfig, LogitsProcessorList
 
 from lib import params
 from lib.calibrate import fitting
-from lib.generate import generation, models, sampling
-from lib.generate.sampling import Settings
-from lib.score import estimators
-from lib.tasks import answers, prompts, questions
+from lib.generate import decoding, models, responses, token_logits
+from lib.generate.temperatures import temperatures
+from lib.params import Generation
+from lib.tasks import answers, datasets, prompts
 
-SETTINGS = Settings(seed=3, demonstration=False, max_new_tokens=120, top_logits=16, curve_nodes=33)
+SETTINGS = Generation(seed=3, demonstration=False, max_new_tokens=120, top_logits=16, curve_nodes=33)
 
 
 def examples(count, dataset="demo-hard"):
-    return questions.load(params.load_dataset(dataset))[:count]
+    return datasets.load(params.load_dataset(dataset))[:count]
 
 
 def prompt_ids(lm, count=6):
     """Prompts of unequal lengths: from the bare question to the full one-shot prompt."""
-    return [models.encode(lm, generation.prompt_text(lm, e.question, demonstration=i % 3 == 0))
+    return [models.encode(lm, responses.prompt_text(lm, e.question, demonstration=i % 3 == 0))
             for i, e in enumerate(examples(count))]
 
 
 def seeds(count):
-    return [sampling.stream_seed(0, "test", str(i)) for i in range(count)]
+    return [decoding.stream_seed(0, "test", str(i)) for i in range(count)]
 
 
 def greedy(lm):
@@ -42,9 +43,9 @@ def test_logprobs_are_those_of_transformers(lm):
     """Chosen-token log-probabilities equal compute_transition_scores on raw logits, through temperature and top-k/p."""
     prompt = prompt_ids(lm)
     padded = lm.tokenizer.pad({"input_ids": prompt}, return_tensors="pt")
-    note = sampling.Note()
-    sample = sampling.Sample(note, seeds(len(prompt)), lm.number_like, SETTINGS)
-    warpers = sampling.warpers(lm.spec.model_copy(update={"top_k": 20, "top_p": 0.9, "temperature": 0.7}))
+    note = decoding.Note()
+    sample = decoding.Sample(note, seeds(len(prompt)), lm.number_like, SETTINGS)
+    warpers = decoding.warpers(lm.spec.model_copy(update={"top_k": 20, "top_p": 0.9, "temperature": 0.7}))
     out = lm.model.generate(
         **padded, logits_processor=LogitsProcessorList([note, *warpers, sample]),
         generation_config=GenerationConfig(do_sample=False, max_new_tokens=120, eos_token_id=lm.eos, output_logits=True,
@@ -52,7 +53,7 @@ def test_logprobs_are_those_of_transformers(lm):
     # in double: in float32 the oracle's own log-softmax, taken along a strided dimension, is off by up to 1.5e-5
     logits = tuple(step.double() for step in out.logits)
     oracle = lm.model.compute_transition_scores(out.sequences, logits, normalize_logits=True)
-    lengths = [len(generation.cut(r, lm.eos)) for r in out.sequences[:, padded.input_ids.shape[1] :].tolist()]
+    lengths = [len(decoding.cut(r, lm.eos)) for r in out.sequences[:, padded.input_ids.shape[1] :].tolist()]
     assert len(set(lengths)) > 1, "the batch must have rows that finish early"
     for i, length in enumerate(lengths):
         ours = sample.logprobs[i, :length]
@@ -61,9 +62,9 @@ def test_logprobs_are_those_of_transformers(lm):
 
 def test_logprobs_are_those_of_a_full_forward_pass(lm):
     prompt = prompt_ids(lm)
-    batch = generation.decode(lm, prompt, seeds(len(prompt)), SETTINGS)
+    batch = decoding.decode(lm, prompt, seeds(len(prompt)), SETTINGS)
     for i, response in enumerate(batch.responses):
-        logits = generation.logits_at(lm, prompt[i], response, list(range(len(response))))
+        logits = token_logits.logits_at(lm, prompt[i], response, list(range(len(response))))
         plain = logits.log_softmax(-1).gather(-1, torch.tensor(response)[:, None])[:, 0]
         assert (batch.logprobs[i, : len(response)] - plain).abs().max() < 1e-5
         warped = torch.cat([chain(lm, row[None]) for row in logits]).log_softmax(-1)
@@ -72,7 +73,7 @@ def test_logprobs_are_those_of_a_full_forward_pass(lm):
 
 
 def chain(lm, scores):
-    for warper in sampling.warpers(lm.spec):
+    for warper in decoding.warpers(lm.spec):
         scores = warper(None, scores)
     return scores
 
@@ -81,9 +82,9 @@ def chain(lm, scores):
 def test_tokens_do_not_depend_on_the_batch(lm, mode):
     lm = mode(lm)
     prompt, seed = prompt_ids(lm), seeds(6)
-    together = generation.decode(lm, prompt, seed, SETTINGS).responses
-    backwards = generation.decode(lm, prompt[::-1], seed[::-1], SETTINGS).responses[::-1]
-    alone = [generation.decode(lm, [p], [s], SETTINGS).responses[0] for p, s in zip(prompt, seed, strict=True)]
+    together = decoding.decode(lm, prompt, seed, SETTINGS).responses
+    backwards = decoding.decode(lm, prompt[::-1], seed[::-1], SETTINGS).responses[::-1]
+    alone = [decoding.decode(lm, [p], [s], SETTINGS).responses[0] for p, s in zip(prompt, seed, strict=True)]
     assert together == backwards == alone
 
 
@@ -91,20 +92,20 @@ def test_greedy_is_transformers_greedy(lm):
     prompt = prompt_ids(lm, 1)
     theirs = lm.model.generate(torch.tensor(prompt), attention_mask=torch.ones(1, len(prompt[0])), do_sample=False,
                                max_new_tokens=120, eos_token_id=lm.eos, pad_token_id=lm.tokenizer.pad_token_id)
-    ours = generation.decode(greedy(lm), prompt, seeds(1), SETTINGS).responses[0]
-    assert generation.cut(theirs[0, len(prompt[0]) :].tolist(), lm.eos) == ours
+    ours = decoding.decode(greedy(lm), prompt, seeds(1), SETTINGS).responses[0]
+    assert decoding.cut(theirs[0, len(prompt[0]) :].tolist(), lm.eos) == ours
 
 
 def test_another_seed_gives_other_responses(lm):
     hot = dataclasses.replace(lm, spec=lm.spec.model_copy(update={"temperature": 2.0, "top_k": -1, "top_p": 1.0}))
     prompt = prompt_ids(lm, 2)
-    one, two = (generation.decode(hot, prompt, seeds, SETTINGS).responses for seeds in ([1, 2], [3, 4]))
+    one, two = (decoding.decode(hot, prompt, seeds, SETTINGS).responses for seeds in ([1, 2], [3, 4]))
     assert one != two
 
 
 def test_a_response_cut_by_length_says_so(lm):
-    short = dataclasses.replace(SETTINGS, max_new_tokens=5)
-    frame = generation.respond(lm, "demo-hard", examples(3), short)
+    short = SETTINGS.model_copy(update={"max_new_tokens": 5})
+    frame = responses.respond(lm, "demo-hard", examples(3), short)
     assert set(frame.finish_reason) == {"length"} and set(frame.eos) == {0}
     assert all(len(ids) == 5 for ids in frame.token_ids)
     assert (frame.answer_start == -1).all()
@@ -113,7 +114,7 @@ def test_a_response_cut_by_length_says_so(lm):
 
 
 def test_rows_hold_what_the_contract_says(lm):
-    frame = generation.respond(lm, "demo-easy", examples(8, "demo-easy"), SETTINGS)
+    frame = responses.respond(lm, "demo-easy", examples(8, "demo-easy"), SETTINGS)
     for row in frame.itertuples():
         body = row.token_ids[: len(row.token_ids) - row.eos]
         assert lm.tokenizer.decode(body, skip_special_tokens=False) == row.text
@@ -124,17 +125,17 @@ def test_rows_hold_what_the_contract_says(lm):
             assert set(range(row.answer_start, row.answer_end)) <= set(row.kept_positions)
         for p, z, top, tail in zip(row.kept_positions, row.chosen_logit, row.top_logits, row.tail_curve, strict=True):
             # at temperature 1 what is kept gives the token's log-probability back
-            rest = CubicSpline(np.log(1 / sampling.temperatures(33))[::-1], np.float64(tail)[::-1])(0.0)
+            rest = CubicSpline(np.log(1 / temperatures(33))[::-1], np.float64(tail)[::-1])(0.0)
             logz = np.logaddexp(np.logaddexp.reduce(np.float64(top) - top[0]), rest) + top[0]
             assert abs((z - logz) - row.token_logprobs[p]) < 1e-5
 
 
 def test_kept_logits_equal_a_full_forward_pass(lm):
-    frame = generation.respond(lm, "demo-medium", examples(3, "demo-medium"), SETTINGS)
+    frame = responses.respond(lm, "demo-medium", examples(3, "demo-medium"), SETTINGS)
     for row in frame.itertuples():
         prompt = models.encode(lm, row.prompt)
-        logits = generation.logits_at(lm, prompt, list(row.token_ids), list(row.kept_positions))
-        values, ids, curve = sampling.compress(logits, 16, 33)
+        logits = token_logits.logits_at(lm, prompt, list(row.token_ids), list(row.kept_positions))
+        values, ids, curve = token_logits.compress(logits, 16, 33)
         np.testing.assert_allclose(np.stack(row.top_logits), values, atol=1e-4)  # cached against plain, z about 20
         np.testing.assert_allclose(np.stack(row.tail_curve), curve, atol=2e-3)  # at t = 0.1 differences count tenfold
 
@@ -145,8 +146,8 @@ def test_compressed_logits_resoftmax_at_any_temperature(scale):
     g = torch.Generator().manual_seed(0)
     logits = torch.randn(6, 128256, generator=g) * scale
     logits[:, 5] += torch.tensor([0.0, 2.0, 5.0, 10.0, 20.0, 40.0])
-    values, ids, curve = sampling.compress(logits, 64, 33)
-    nodes = np.log(1 / sampling.temperatures(33))
+    values, ids, curve = token_logits.compress(logits, 64, 33)
+    nodes = np.log(1 / temperatures(33))
     worst = 0.0
     for row in range(6):
         rest = CubicSpline(nodes[::-1], curve[row].double().numpy()[::-1])
@@ -161,7 +162,7 @@ def test_compressed_logits_resoftmax_at_any_temperature(scale):
 def test_sampling_follows_the_distribution():
     logits = torch.tensor([0.5, 0.2, 0.0, 0.3]).log()
     u = torch.rand(40_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    drawn = sampling.invert(logits.expand(40_000, 4), u)
+    drawn = decoding.invert(logits.expand(40_000, 4), u)
     share = torch.bincount(drawn, minlength=4) / 40_000
     assert share[2] == 0 and (share - torch.tensor([0.5, 0.2, 0.0, 0.3])).abs().max() < 0.01
 
@@ -169,20 +170,19 @@ def test_sampling_follows_the_distribution():
 @given(st.lists(st.one_of(st.floats(-30, 30), st.just(float("-inf"))), min_size=2, max_size=30).filter(
     lambda z: max(z) > float("-inf")), st.floats(0, 1, exclude_max=True))
 def test_a_token_without_mass_is_never_drawn(z, u):
-    token = int(sampling.invert(torch.tensor([z]), torch.tensor([u], dtype=torch.float64))[0])
+    token = int(decoding.invert(torch.tensor([z]), torch.tensor([u], dtype=torch.float64))[0])
     assert token < len(z) and z[token] > float("-inf")
 
 
 def test_a_longer_stream_begins_with_the_shorter():
-    assert (sampling.uniforms([7, 8], 500)[:, :20] == sampling.uniforms([7, 8], 20)).all()
-    assert sampling.stream_seed(0, "a", "b") != sampling.stream_seed(0, "a|b", "c")
+    assert (decoding.uniforms([7, 8], 500)[:, :20] == decoding.uniforms([7, 8], 20)).all()
+    assert decoding.stream_seed(0, "a", "b") != decoding.stream_seed(0, "a|b", "c")
 
 
 @given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 4000))
 @settings(max_examples=60)
 def test_batches_hold_everyone_once_within_the_budget(lengths, budget):
-    chosen = dataclasses.replace(SETTINGS, batch_tokens=budget, max_new_tokens=50)
-    groups = generation.batches(lengths, chosen)
+    groups = decoding.batches(lengths, budget, growth=50)
     assert sorted(i for g in groups for i in g) == list(range(len(lengths)))
     assert all(len(g) == 1 or len(g) * (max(lengths[i] for i in g) + 50) <= budget for g in groups)
 
@@ -191,8 +191,8 @@ def test_settings_that_are_off_add_no_processor():
     off = {"temperature": 1.0, "top_k": -1, "top_p": 1.0, "min_p": 0.0}
     on = {"temperature": 0.5, "top_k": 3, "top_p": 0.5, "min_p": 0.1}
     spec = params.load_model("tiny-llama")
-    assert sampling.warpers(spec.model_copy(update=off)) == []
-    assert len(sampling.warpers(spec.model_copy(update=on))) == 4
+    assert decoding.warpers(spec.model_copy(update=off)) == []
+    assert len(decoding.warpers(spec.model_copy(update=on))) == 4
 
 
 def test_number_like_tokens_cover_every_answer_span(lm):
@@ -225,18 +225,18 @@ def test_the_shipped_generation_config_hides_no_processor(tmp_path, lm):
     GenerationConfig(repetition_penalty=3.0, eos_token_id=lm.eos, do_sample=True, top_k=2).save_pretrained(tmp_path)
     other = models.load("copy", lm.spec.model_copy(update={"source": str(tmp_path)}))
     prompt = prompt_ids(lm, 2)
-    one, two = (generation.decode(m, prompt, [1, 2], SETTINGS).responses for m in (other, lm))
+    one, two = (decoding.decode(m, prompt, [1, 2], SETTINGS).responses for m in (other, lm))
     assert one == two
 
 
 def test_only_the_latest_numbers_are_kept_while_sampling_and_the_rest_is_encoded_again(lm, monkeypatch):
     """A long response keeps RING positions; what an answer needs beyond them comes from a plain forward pass."""
-    whole = generation.respond(lm, "demo-hard", examples(3), SETTINGS)
-    monkeypatch.setattr(sampling, "RING", 2)
+    whole = responses.respond(lm, "demo-hard", examples(3), SETTINGS)
+    monkeypatch.setattr(token_logits, "RING", 2)
     prompt = prompt_ids(lm, 3)
-    for kept in generation.decode(lm, prompt, seeds(3), SETTINGS).kept:
+    for kept in decoding.decode(lm, prompt, seeds(3), SETTINGS).kept:
         assert len(kept) == 2
-    few = generation.respond(lm, "demo-hard", examples(3), SETTINGS)
+    few = responses.respond(lm, "demo-hard", examples(3), SETTINGS)
     assert few.reencoded.sum() > whole.reencoded.sum()
     for one, other in zip(whole.chosen_logit, few.chosen_logit, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
@@ -245,10 +245,10 @@ def test_only_the_latest_numbers_are_kept_while_sampling_and_the_rest_is_encoded
 def test_a_response_that_ends_at_once_has_a_confidence(lm):
     """Its answer token is the end token, whose logits are kept, so that temperature can be fitted on it."""
     hasty = dataclasses.replace(lm, eos=list(range(len(lm.tokenizer))))
-    frame = generation.respond(hasty, "demo-easy", examples(4), SETTINGS)
+    frame = responses.respond(hasty, "demo-easy", examples(4), SETTINGS)
     assert (frame.token_ids.map(len) == 1).all() and (frame.eos == 1).all() and frame.answer.isna().all()
     frame["split"] = ["calibration", "evaluation"] * 2
-    confidence = estimators.single_pass(frame)
+    confidence = synthetic.single_pass(frame)
     assert confidence.confidence.between(0, 1).all() and not confidence.correct.any()
-    ((old, new),) = fitting.rows_of(frame).values()
+    ((old, new),) = fitting.splits(frame, synthetic.responses(frame)).values()
     np.testing.assert_allclose(old.answers.confidence(1.0)[0], old.confidence, atol=1e-5)

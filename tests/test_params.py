@@ -67,7 +67,7 @@ def test_a_misspelt_name_points_to_the_nearest(load, name, said):
 
 def test_a_profile_with_an_unknown_model_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(params, "PARAMS", tmp_path / "params")
-    dataset = "label: Two\nformat: jsonl\nsource: x\ncalibration: 1\nevaluation: 1\n"
+    dataset = "label: Two\nsource: x\ncalibration: 1\nevaluation: 1\n"
     files = (("models", "one", "label: One\nsource: a/b\n"), ("datasets", "two", dataset),
              (".", "mine", "models: [onne]\ndatasets: [two]\n"))  # fmt: skip
     for folder, name, text in files:

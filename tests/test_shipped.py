@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from lib import params, store
-from lib.generate import verification
+from lib.generate import p_true
+from lib.params import Reading
 from lib.project import SHIPPED
-from lib.score import estimators, metrics, multi_pass
+from lib.score import confidence, curves, metrics, reading
+from lib.score.confidence import confidence_frame
 
 DEMO = params.load_profile("demo")
 ACCURACY = {"demo-easy": (0.80, 0.95), "demo-medium": (0.55, 0.85), "demo-hard": (0.15, 0.50)}
@@ -18,8 +20,13 @@ def frame():
 
 
 @pytest.fixture(scope="module")
-def results(frame):
-    found = metrics.evaluate(estimators.single_pass(frame), DEMO.bins, DEMO.closed)
+def responses(frame):
+    return reading.read(frame, Reading.of(DEMO.model_dump()))
+
+
+@pytest.fixture(scope="module")
+def results(responses):
+    found = metrics.evaluate(confidence_frame(responses), DEMO.bins, DEMO.closed)
     return found.set_index(["model", "dataset", "estimator", "metric"]).value.astype(float)
 
 
@@ -36,11 +43,11 @@ def test_accuracy_lies_in_its_band_and_falls_with_difficulty(results):
 
 
 def test_responses_can_be_parsed(frame):
-    assert (estimators.coverage(frame).unparsed <= 0.05).all()
+    assert (reading.coverage(frame).unparsed <= 0.05).all()
 
 
-def test_answer_tokens_saturate_even_on_wrong_answers(frame):
-    tokens = estimators.answer_tokens(frame[frame.dataset == "demo-medium"])
+def test_answer_tokens_saturate_even_on_wrong_answers(responses):
+    tokens = curves.answer_tokens(responses[responses.dataset == "demo-medium"])
     assert (np.exp(tokens[~tokens.correct].logprob).groupby(tokens.model).mean() > 0.95).all()
 
 
@@ -52,9 +59,9 @@ def test_the_sequence_tells_right_from_wrong_where_the_answer_does_not(results):
     assert sum(results[*p, "seq_avg", "ece"] < results[*p, "ans_avg", "ece"] for p in pairs) > len(pairs) / 2
 
 
-def test_the_shipped_confidence_is_that_of_the_shipped_generations(frame):
+def test_the_shipped_confidence_is_that_of_the_shipped_generations(responses):
     kept = store.read(store.locate("shipped", "confidence", "single_pass"))
-    again = estimators.single_pass(frame)
+    again = confidence_frame(responses)
     assert kept.drop(columns="confidence").equals(again.drop(columns="confidence"))
     np.testing.assert_allclose(kept.confidence, again.confidence, atol=1e-12)
 
@@ -72,37 +79,38 @@ def passes():
     return store.gather("shipped", "dropout", DEMO.models, DEMO.datasets)[0]
 
 
-def test_the_models_answer_a_or_b_and_know_something(frame, verified):
-    mass = multi_pass.margins(verified)[["standard_mass", "in_situ_mass"]]
+def test_the_models_answer_a_or_b_and_know_something(responses, verified):
+    mass = confidence.margins(verified)[["standard_mass", "in_situ_mass"]]
     assert (mass > 0.9).all(axis=None)
-    found = metrics.evaluate(multi_pass.p_true(frame, verified), DEMO.bins, DEMO.closed)
+    scores = confidence_frame(responses, verified, names=["p_true", "p_true_insitu"])
+    found = metrics.evaluate(scores, DEMO.bins, DEMO.closed)
     medium = found[(found.dataset == "demo-medium") & (found.metric == "auroc")]
     assert len(medium) == 4 and (medium.value >= 0.60).all()
 
 
 def test_in_situ_was_taken_live_and_saves_tokens_and_time(verified):
-    assert verified.live.all() and (multi_pass.reduction(verified).value >= 65).all()
+    assert verified.live.all() and (confidence.reduction(verified).value >= 65).all()
     seconds = verified.groupby(["model", "dataset"])[["in_situ_seconds", "standard_seconds"]].sum()
     assert (seconds.in_situ_seconds <= seconds.standard_seconds / 2).all()
     for pair in store.pairs(DEMO.models, DEMO.datasets):
         sha = store.manifest(store.locate("shipped", "generations", pair))["sha256"]
-        assert verification.kept("shipped", pair, sha)[0] is not None
+        assert p_true.kept("shipped", pair, sha)[0] is not None
 
 
-def test_every_row_has_its_passes_at_the_selected_rate(frame, passes):
+def test_every_row_has_its_passes_at_the_selected_rate(responses, passes):
     chosen = passes[passes.selected]
-    assert len(chosen) == len(frame) and not chosen.duplicated(store.KEYS).any()
+    assert len(chosen) == len(responses) and not chosen.duplicated(store.KEYS).any()
     assert (passes[passes.tuning].groupby(["model", "dataset", "rate"]).size() == DEMO.dropout_tuning).all()
     assert (chosen.predictive.map(len) == DEMO.dropout_passes).all()
-    grid = multi_pass.grid(frame, passes, DEMO.bins, DEMO.closed, DEMO.phi)
+    grid = confidence.grid(responses, passes, Reading.of(DEMO.model_dump()))
     for pair, part in grid.groupby(["model", "dataset"]):
         rates = chosen[(chosen.model == pair[0]) & (chosen.dataset == pair[1])].rate.unique()
-        assert rates.tolist() == [multi_pass.best_rate(part)]
+        assert rates.tolist() == [confidence.best_rate(part)]
 
 
 def test_passes_disagree_more_the_more_there_are(passes):
     for _, part in passes[passes.selected].groupby(["model", "dataset"]):
-        mean = multi_pass.entropy_curves(part).pivot(index="passes", columns="term", values="mean")
+        mean = curves.entropy_curves(part).pivot(index="passes", columns="term", values="mean")
         assert (mean.predictive.diff().dropna() > -0.01).all()
         assert mean.predictive.iloc[-1] > 2 * mean.predictive.iloc[0]
         assert mean.conditional.iloc[-1] < mean.predictive.iloc[-1] / 2

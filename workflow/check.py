@@ -80,13 +80,13 @@ def about_disk(run: Run) -> Iterator[Line]:
 
 
 def about_dataset(run: Run, name: str) -> Iterator[Line]:
-    from lib.tasks import questions
+    from lib.tasks import datasets
 
     spec = params.load_dataset(name)
-    examples = questions.limited(questions.load(spec), run.values["limit"])
+    examples = datasets.load(spec, run.values["limit"])
     rows = Counter(example.split for example in examples)
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
-    split = f"{rows[questions.CALIBRATION]} calibration and {rows[questions.EVALUATION]} evaluation questions"
+    split = f"{rows[datasets.CALIBRATION]} calibration and {rows[datasets.EVALUATION]} evaluation questions"
     yield "ok", f"{split} from {source}"
 
 
@@ -142,7 +142,7 @@ def parts(name: str, spec: params.Model, folder: str) -> tuple[Any, Any, dict]:
 
 def about_prompt(run: Run, lm: Any) -> Iterator[Line]:
     """Template, beginning-of-sequence token, date, thinking, option and delimiter tokens."""
-    from lib.generate import models, verification
+    from lib.generate import models, p_true
     from lib.tasks import answers
 
     text = rendered(run, lm)
@@ -157,7 +157,7 @@ def about_prompt(run: Run, lm: Any) -> Iterator[Line]:
         yield "note", f"{answers.CLOSING_TAG} is no token of its own; thinking is told from the answer by that text"
     if not lm.spec.thinking and "<think>" in text[-20:] and answers.CLOSING_TAG not in text[-40:]:
         yield "wrong", "its template opens a thinking block: write `thinking: true`"
-    options = verification.spellings(lm)
+    options = p_true.spellings(lm)
     yield "ok", "option tokens: " + ", ".join(f"{spelling!r} {index}" for spelling, index in options.items())
     pieces = answers.token_texts(lm.tokenizer, models.encode(lm, "\n#### 1234"))
     yield "ok", "the answer is written as " + " ".join(map(repr, pieces))
@@ -165,12 +165,12 @@ def about_prompt(run: Run, lm: Any) -> Iterator[Line]:
 
 def rendered(run: Run, lm: Any) -> str:
     """The prompt of the example. Raises UserError where the tokenizer has no chat template that can write it."""
-    from lib.generate import generation
+    from lib.generate import responses
 
     if not lm.tokenizer.chat_template:
         raise UserError("its tokenizer has no chat template: models that were not taught to chat can't be asked")
     try:
-        return generation.prompt_text(lm, EXAMPLE, run.values["demonstration"])
+        return responses.prompt_text(lm, EXAMPLE, run.values["demonstration"])
     except Exception as error:  # a template raises what it likes
         hint = "; if it knows no system role, write `system_prompt: false`" if lm.spec.system_prompt else ""
         raise UserError(f"its chat template fails: {str(error).strip().splitlines()[0]:.150}{hint}") from error

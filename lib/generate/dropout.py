@@ -1,5 +1,5 @@
 """MC dropout along a fixed trajectory: stochastic passes over the same tokens, and how their distributions disagree at
-the answer (paper, section 4.2; `eq:bald`).
+the answer (`eq:bald`).
 
 Nothing is generated again, and nothing of the model changes but dropout: on the attention probabilities of every
 attention module (the only dropout that Llama and Qwen3 have; their configuration is read at construction, setting it
@@ -8,11 +8,11 @@ does not depend on the batch; `fused` leaves them to the model's own kernel, see
 a GPU: keyed masks need heads x length^2 numbers per site and row.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,28 +20,14 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from lib.generate import models, sampling
+from lib.generate import models
 from lib.generate.bald import Disagreement
-from lib.generate.generation import batches
+from lib.generate.decoding import batches, stream_seed
 from lib.generate.models import LanguageModel
+from lib.params import Dropout
 from lib.project import UserError
 from lib.store import KEYS
 from lib.tasks import answers
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What of a profile the passes depend on; `tokens` are those of all passes in one forward."""
-
-    seed: int = 0
-    passes: int = 10
-    kernel: str = "keyed"
-    tokens: int = 4096
-    top_k: tuple[int, ...] = (10,)
-    top_p: tuple[float, ...] = (0.95,)
-
-
-# ---- dropout and nothing else
 
 
 def sites(model: torch.nn.Module) -> list[torch.nn.Module]:
@@ -54,8 +40,8 @@ def sites(model: torch.nn.Module) -> list[torch.nn.Module]:
 def enabled(model: Any, rate: float, kernel: str = "keyed") -> Iterator[None]:
     """Dropout at `rate` on every site, the rest of the model in evaluation mode; put back as it was at the end, also
     after an exception. Keyed masks need the attention probabilities: eager attention."""
-    before = [(m, name, getattr(m, name)) for m in sites(model) for name in ("training", "p", "attention_dropout")
-              if hasattr(m, name)]  # fmt: skip
+    names = ("training", "p", "attention_dropout")
+    before = [(site, name, getattr(site, name)) for site in sites(model) for name in names if hasattr(site, name)]
     attention = model.config._attn_implementation
     try:
         if kernel == "keyed" and attention != "eager":
@@ -90,7 +76,8 @@ class Masks(TorchFunctionMode):
         for row, (key, n) in enumerate(zip(self.keys, self.lengths, strict=True)):
             part = keep[row, :, :n, :n] if x.dim() == 4 else keep[row, :n]  # (heads, n, n) or (n, width)
             stream = np.random.Philox(key=np.array(key, np.uint64), counter=[0, 0, self.site, 0])
-            bits = stream.random_raw(-(-part.numel() // 4)).view(np.uint16)[: part.numel()]
+            draws = math.ceil(part.numel() / 4)  # of 64 bits, which serve four entries
+            bits = stream.random_raw(draws).view(np.uint16)[: part.numel()]
             part.copy_(torch.from_numpy(bits >= round(p * 65536)).view(part.shape))
         self.site += 1
         return (x * keep.to(x.device)).div_(1 - p)
@@ -118,7 +105,7 @@ def forward(lm: LanguageModel, ids: Sequence[list[int]], answer: Sequence[int], 
     for i, row in enumerate(ids):
         padded[i, : len(row)] = torch.tensor(row)
         wanted[i, len(row) - answer[i] : len(row)] = True
-    masks: Any = Masks(keys, lengths) if kernel == "keyed" else _stream(sampling.stream_seed(0, *map(str, keys)))
+    masks: Any = Masks(keys, lengths) if kernel == "keyed" else _stream(stream_seed(0, *map(str, keys)))
     with masks:
         logits = lm.model(padded.to(lm.device), logits_to_keep=wanted.to(lm.device), use_cache=False).logits
     return logits.float().reshape(-1, logits.shape[-1]).split(list(answer))
@@ -128,53 +115,70 @@ def forward(lm: LanguageModel, ids: Sequence[list[int]], answer: Sequence[int], 
 def check(lm: LanguageModel, kernel: str = "keyed") -> dict[str, int]:
     """Sites by class. Raises UserError where two passes do not differ, and so no dropout takes effect."""
     with enabled(lm.model, 0.5, kernel):
-        one, two = (forward(lm, [list(range(8))], [8], [(seed, 0)], kernel)[0] for seed in (1, 2))
-    if torch.equal(one, two):
+        first, second = (forward(lm, [list(range(8))], [8], [(seed, 0)], kernel)[0] for seed in (1, 2))
+    if torch.equal(first, second):
         raise UserError(f"model '{lm.name}': dropout takes no effect anywhere in a {type(lm.model).__name__}")
     return dict(Counter(type(module).__name__ for module in sites(lm.model)))
 
 
-# ---- over frames
+class Pass(NamedTuple):
+    """One stochastic pass over a response."""
+
+    place: int  # in `work`, of what it belongs to
+    ids: list[int]  # prompt and response, up to the last but one token of the answer
+    answer: int  # tokens of the answer, which the last so many positions predict
+    key: tuple[int, int]  # of its masks: the example's seed, number of the pass
+
+
+def passes_over(lm: LanguageModel, row: pd.Series, place: int, settings: Dropout) -> list[Pass]:
+    """The T passes over a generations row."""
+    start, end = answers.answer_span(row)
+    ids = models.encode(lm, row.prompt) + list(row.token_ids[: end - 1])
+    seed = stream_seed(settings.seed, lm.name, row.dataset, row.example_id)
+    return [Pass(place, ids, end - start, (seed, number)) for number in range(settings.dropout_passes)]
 
 
 def disagreement(lm: LanguageModel, frame: pd.DataFrame, work: Sequence[tuple[int, float]],
-                 settings: Settings) -> pd.DataFrame:  # fmt: skip
-    """T passes over rows of a generations frame, `work` as (row number, rate): KEYS, rate, and `Disagreement.row`."""
-    out: dict[int, dict[str, Any]] = {}
+                 settings: Dropout) -> pd.DataFrame:  # fmt: skip
+    """T passes over rows of a generations frame, `work` as (row number, rate): a dropout frame in the order of `work`,
+    without `tuning` and `selected` (columns: lib.store)."""
+    states = [Disagreement(settings.dropout_top_k, settings.dropout_top_p) for _ in work]
     for rate in dict.fromkeys(rate for _, rate in work):
-        chosen = [(at, frame.iloc[row]) for at, (row, r) in enumerate(work) if r == rate]
-        spans = [answers.answer_span(row) for _, row in chosen]
-        ids = [(models.encode(lm, row.prompt) + list(row.token_ids))[: row.prompt_tokens + end - 1]
-               for (_, row), (_, end) in zip(chosen, spans, strict=True)]  # fmt: skip
-        seeds = [sampling.stream_seed(settings.seed, lm.name, row.dataset, row.example_id) for _, row in chosen]
-        states = [Disagreement(settings.top_k, settings.top_p) for _ in chosen]
-        budget = sampling.Settings(max_new_tokens=0, batch_tokens=settings.tokens)
-        with enabled(lm.model, rate, settings.kernel):
-            # passes of an example follow one another, since its rows are equally long and their numbers adjacent
-            for group in batches([len(i) for i in ids for _ in range(settings.passes)], budget):
-                rows = [divmod(number, settings.passes) for number in group]
-                found = forward(lm, [ids[i] for i, _ in rows], [spans[i][1] - spans[i][0] for i, _ in rows],
-                                [(seeds[i], t) for i, t in rows], settings.kernel)  # fmt: skip
-                for i in dict.fromkeys(i for i, _ in rows):
-                    states[i].add(torch.stack([x for x, (j, _) in zip(found, rows, strict=True) if j == i]))
-        for (at, row), state in zip(chosen, states, strict=True):
-            out[at] = {**row[KEYS].to_dict(), "rate": rate, **state.row()}
-    return pd.DataFrame([out[at] for at in range(len(work))])
+        passes: list[Pass] = []
+        for place, (row, other) in enumerate(work):
+            if other == rate:
+                passes += passes_over(lm, frame.iloc[row], place, settings)
+        with enabled(lm.model, rate, settings.dropout_kernel):
+            for group in batches([len(p.ids) for p in passes], settings.dropout_tokens):
+                add_passes(lm, [passes[i] for i in group], states, settings.dropout_kernel)
+    return pd.DataFrame([{**frame.iloc[row][KEYS].to_dict(), "rate": rate, **state.row()}
+                         for (row, rate), state in zip(work, states, strict=True)])  # fmt: skip
 
 
-def operations(lm: LanguageModel, frame: pd.DataFrame, settings: Settings, rate: float,
+def add_passes(lm: LanguageModel, batch: Sequence[Pass], states: Sequence[Disagreement], kernel: str) -> None:
+    """Runs a batch of passes and adds each to the state of its place, in the order of their numbers."""
+    ids, lengths, keys = [p.ids for p in batch], [p.answer for p in batch], [p.key for p in batch]
+    by_place: dict[int, list[torch.Tensor]] = {}
+    for done, logits in zip(batch, forward(lm, ids, lengths, keys, kernel), strict=True):
+        by_place.setdefault(done.place, []).append(logits)
+    for place, logits_of_passes in by_place.items():
+        states[place].add(torch.stack(logits_of_passes))
+
+
+def operations(lm: LanguageModel, frame: pd.DataFrame, settings: Dropout, rate: float,
                passes: Sequence[int] = (1, 2, 4, 8)) -> dict[str, int]:  # fmt: skip
     """Floating-point operations on a frame's rows by number of passes: counted, so alike on every machine."""
-    found = {}
-    for count in passes:
+    work = [(row, rate) for row in range(len(frame))]
+    counted = {}
+    for number in passes:
         with FlopCounterMode(display=False) as counter:
-            disagreement(lm, frame, [(row, rate) for row in range(len(frame))], replace(settings, passes=count))
-        found[str(count)] = int(counter.get_total_flops())
-    return found
+            disagreement(lm, frame, work, settings.model_copy(update={"dropout_passes": number}))
+        counted[str(number)] = int(counter.get_total_flops())
+    return counted
 
 
 def tuning(frame: pd.DataFrame, count: int, seed: int) -> list[int]:
     """Row numbers of `count` calibration examples, drawn alike for every model: the first by a seeded checksum."""
     rows = [i for i, split in enumerate(frame.split) if split == "calibration"]
-    key = {i: sampling.stream_seed(seed, "tuning", frame.dataset.iloc[i], frame.example_id.iloc[i]) for i in rows}
-    return sorted(sorted(rows, key=key.__getitem__)[:count])
+    checksum = {i: stream_seed(seed, "tuning", frame.dataset.iloc[i], frame.example_id.iloc[i]) for i in rows}
+    return sorted(sorted(rows, key=checksum.__getitem__)[:count])

@@ -12,7 +12,7 @@ import pandas as pd
 
 from lib.store import KEYS
 from lib.tasks.answers import canonical, grade, parse_number
-from lib.tasks.questions import Example
+from lib.tasks.datasets import Example
 
 KEPT = [*KEYS, "reference", "answer", "text", "finish_reason"]
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")

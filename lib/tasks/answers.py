@@ -1,6 +1,6 @@
 """Find the final answer in a response, grade it, and map it to the tokens that were generated.
 
-Where the answer is. The prompt asks for "the answer as an integer after '#### '" (paper, answer extraction).
+Where the answer is. The prompt asks for "the answer as an integer after '#### '" (appendix on answer extraction).
 It is read from the first non-blank line after the last `####` outside the thinking text: the first number of
 that line or, in an equation, the one after its last `=` outside parentheses (`#### 3 * 6 = 18` is 18). Words
 and symbols around it are skipped (`#### $18`, `#### **18** apples`, `#### x = 18`); the closing mark of
@@ -158,9 +158,9 @@ def locate(tokenizer: Any, ids: Iterable[int], thinking: bool) -> dict[str, Any]
     texts = token_texts(tokenizer, ids)
     text, spans = "".join(texts), offsets(texts)
     start = answer_start_char(text, thinking)
-    found = find_answer(text, start)
-    number = parse_number(text[slice(*found)]) if found else None
-    answer_start, answer_end = token_span(spans, found)
+    answer = find_answer(text, start)
+    number = parse_number(text[slice(*answer)]) if answer else None
+    answer_start, answer_end = token_span(spans, answer)
     last_start, last_end = token_span(spans, last_number(text, start))
     return {
         "text": text,

@@ -12,8 +12,8 @@ import pandas as pd
 import torch
 
 from lib import params, store
-from lib.generate import models, verification
-from lib.score import estimators, metrics, multi_pass
+from lib.generate import models, p_true
+from lib.score import confidence, curves, estimators, metrics, reading
 
 MODELS, DATASETS = ["tiny-llama", "tiny-qwen"], ["demo-easy", "demo-medium", "demo-hard"]
 
@@ -22,22 +22,22 @@ def main(run: str) -> None:
     torch.set_num_threads(1)
     frame, _ = store.gather(run, "generations", MODELS, DATASETS)
     frame = frame[frame.split == "evaluation"].reset_index(drop=True)
-    read = estimators.signals(frame)
+    read = reading.read(frame)
     frame["correct"], frame["parsed"] = read.correct, read.parsed
-    confidence = estimators.single_pass(frame)
-    results = metrics.evaluate(confidence)
+    scores = confidence.confidence_frame(read)
+    results = metrics.evaluate(scores)
     table = results.assign(name=results.estimator + " " + results.metric).pivot_table(
         index=["model", "dataset"], columns="name", values="value", sort=False).astype(float)
     table["parsed"] = frame.groupby(["model", "dataset"]).parsed.mean()
-    tokens = estimators.answer_tokens(frame)
+    tokens = curves.answer_tokens(read)
     wrong = tokens[~tokens.correct]
     table["answer p, wrong"] = np.exp(wrong.logprob).groupby([wrong.model, wrong.dataset]).mean()
     for name in MODELS:
         lm = models.load(name, params.load_model(name))
         for dataset in DATASETS:
             part = frame[(frame.model == name) & (frame.dataset == dataset)]
-            read = multi_pass.margins(verification.verify(lm, part))
-            for form in multi_pass.VARIANTS:
+            read = confidence.margins(p_true.verify(lm, part, params.Verification()))
+            for form in confidence.MARGINS:
                 confident = read[f"{form}_margin"].map(estimators.p_true)
                 table.loc[(name, dataset), f"P(True) {form} auroc"] = metrics.auroc(confident, part.correct)
                 table.loc[(name, dataset), f"P(True) {form} ece"] = metrics.ece(confident, part.correct)

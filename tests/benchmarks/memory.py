@@ -14,7 +14,7 @@ import torch
 from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM, LogitsProcessorList
 
 from lib import params
-from lib.generate import sampling
+from lib.generate import decoding
 from lib.generate.models import LanguageModel
 from lib.project import ROOT
 
@@ -34,9 +34,9 @@ def peak(way: str, length: int) -> float:
     if way == "ours":
         tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "models" / "tiny-llama")
         lm = LanguageModel("random", params.load_model("tiny-llama"), model, tokenizer, [], {})
-        note = sampling.Note()
-        settings = sampling.Settings(max_new_tokens=length)
-        chain = LogitsProcessorList([note, sampling.Sample(note, range(BATCH), lm.number_like, settings)])
+        note = decoding.Note()
+        settings = params.Generation(max_new_tokens=length)
+        chain = LogitsProcessorList([note, decoding.Sample(note, range(BATCH), lm.number_like, settings)])
     with torch.inference_mode():
         model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, logits_processor=chain)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -113,7 +113,7 @@ def build(root: Path) -> Path:
     write(root / "params/demo.yaml", "models: [tiny]\ndatasets: [easy]\ntrajectory_model: tiny\n")
     write(root / "params/models/tiny.yaml", "label: Tiny\nsource: weights/tiny\n")
     write(root / "params/models/other.yaml", "label: Other\nsource: weights/tiny\n")
-    easy = "label: Easy\nformat: jsonl\nsource: {all: questions.jsonl}\ncalibration: 1\nevaluation: 1\n"
+    easy = "label: Easy\nsource: {all: questions.jsonl}\ncalibration: 1\nevaluation: 1\n"
     write(root / "params/datasets/easy.yaml", easy)
     write(root / "weights/tiny/model.safetensors", "weights")
     write(root / "questions.jsonl", "{}\n")

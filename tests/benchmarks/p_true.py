@@ -1,6 +1,6 @@
 """Seconds of P(True), in situ on the live cache against the standard prompt, in one process. Run by hand:
 
-    python tests/benchmarks/verification.py
+    python tests/benchmarks/p_true.py
 
 First the demo models on their own questions; then random weights at lengths as in the paper, where a standard prompt
 has some 400 tokens and a trajectory, full prompt before it, 600.
@@ -13,12 +13,12 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from lib import params
-from lib.generate import generation, models, sampling, verification
-from lib.generate.generation import Batch
+from lib.generate import decoding, models, p_true, responses
+from lib.generate.decoding import Batch
 from lib.generate.models import LanguageModel
-from lib.tasks import prompts, questions
+from lib.tasks import datasets, prompts
 
-SETTINGS = sampling.Settings(demonstration=False, max_new_tokens=200)
+SETTINGS = params.Generation(demonstration=False, max_new_tokens=200)
 REPEATS = 5
 
 
@@ -39,13 +39,13 @@ def report(name: str, in_situ: float, standard: float, query: int, tokens: float
 
 def demo(name: str, dataset: str, rows: int = 32) -> None:
     lm = models.load(name, params.load_model(name))
-    examples = questions.load(params.load_dataset(dataset))[:rows]
-    ids = [models.encode(lm, generation.prompt_text(lm, e.question, demonstration=False)) for e in examples]
-    batch = generation.decode(lm, ids, range(rows), SETTINGS)
+    examples = datasets.load(params.load_dataset(dataset))[:rows]
+    ids = [models.encode(lm, responses.prompt_text(lm, e.question, demonstration=False)) for e in examples]
+    batch = decoding.decode(lm, ids, range(rows), SETTINGS)
     texts = [lm.tokenizer.decode([t for t in response if t not in lm.eos]) for response in batch.responses]
-    asked = [models.encode(lm, verification.standard_prompt(lm, e.question, text))
+    asked = [models.encode(lm, p_true.standard_prompt(lm, e.question, text, params.Verification()))
              for e, text in zip(examples, texts, strict=True)]
-    in_situ, standard = best(lambda: verification.live(lm, batch)), best(lambda: verification.encoded(lm, asked))
+    in_situ, standard = best(lambda: p_true.live(lm, batch)), best(lambda: p_true.encoded(lm, asked))
     query = len(models.encode(lm, prompts.QUERY))
     report(f"{name} {dataset}", in_situ, standard, query, sum(map(len, asked)) / rows)
 
@@ -63,8 +63,8 @@ def paper(rows: int = 8, prompt: int = 380, response: int = 220, standard: int =
     mask, unused = torch.ones(rows, prompt, dtype=torch.long), torch.empty(0)
     batch = Batch(ids[:, :prompt], mask, ids[:, prompt:].tolist(), unused, unused, [], cache)
     asked = torch.randint(300, (rows, standard)).tolist()
-    report("lengths of the paper", best(lambda: verification.live(lm, batch)),
-           best(lambda: verification.encoded(lm, asked)), len(models.encode(lm, prompts.QUERY)), standard)
+    report("lengths of the paper", best(lambda: p_true.live(lm, batch)),
+           best(lambda: p_true.encoded(lm, asked)), len(models.encode(lm, prompts.QUERY)), standard)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Standard: question and proposed answer in a new conversation, encoded whole. In situ: the query appended to the model's
 own trajectory, right after the response's last token; on the cache that generation leaves behind only the query is
 encoded. Kept are the logits of every spelling of the options and the log-partition, so which options count is decided
-when reading (`lib.multi_pass`).
+when reading (lib.score).
 """
 
 import time
@@ -15,39 +15,40 @@ import torch
 
 from lib import store
 from lib.generate import models
-from lib.generate.generation import Batch, batches
+from lib.generate.decoding import Batch, batches
 from lib.generate.models import LanguageModel
-from lib.generate.sampling import Settings
+from lib.params import Verification
 from lib.project import UserError
 from lib.tasks import answers, prompts
 
 WORDS = ("A", "B", "True", "False")  # what the options may be called; the prompt asks for A or B
 KEPT = ["in_situ_logits", "in_situ_logz", "in_situ_seconds"]  # columns taken in 01, while the cache is alive
+Verdict = dict[str, Any]  # logits of the spellings, logz, seconds
 
 
 def spellings(lm: LanguageModel) -> dict[str, int]:
     """{spelling (`A`, ` A`): id} for those of WORDS that are single tokens, each id once. UserError: none of A or B."""
-    found: dict[int, str] = {}
+    by_id: dict[int, str] = {}
     for spelling in (space + word for word in WORDS for space in ("", " ")):
         ids = models.encode(lm, spelling)
         if len(ids) == 1 and spelling.strip() in answers.token_texts(lm.tokenizer, ids)[0]:  # not the unknown token
-            found.setdefault(ids[0], spelling)
+            by_id.setdefault(ids[0], spelling)
     for word in WORDS[:2]:
-        if word not in {spelling.strip() for spelling in found.values()}:
+        if word not in {spelling.strip() for spelling in by_id.values()}:
             raise UserError(f"model '{lm.name}': the option '{word}' is no single token of its vocabulary")
-    return {spelling: index for index, spelling in found.items()}
+    return {spelling: index for index, spelling in by_id.items()}
 
 
-def standard_prompt(lm: LanguageModel, question: str, text: str, form: str = "template", thinking: bool = False) -> str:
-    """The fresh prompt about a response's `text`; what it thought is left out unless `thinking`.
+def standard_prompt(lm: LanguageModel, question: str, text: str, settings: Verification) -> str:
+    """The fresh prompt about a response's `text`, of which the thinking is left out unless `verify_thinking`.
 
-    `form` template: up to where the assistant starts, a thinking block that the template opens closed empty (A or B in
-    the middle of a thought means nothing). `as_drawn`: up to the query's last character, as the figure is drawn.
+    `standard_prompt` template: up to where the assistant starts, a thinking block that the template opens closed empty
+    (A or B in the middle of a thought means nothing). `as_drawn`: up to the query's last character, as in the figure.
     """
-    proposed = text if thinking else text[answers.answer_start_char(text, lm.spec.thinking) :]
+    proposed = text if settings.verify_thinking else text[answers.answer_start_char(text, lm.spec.thinking) :]
     messages = prompts.verify(question, proposed.strip(), lm.spec.system_prompt)
     prompt = models.render(lm, messages, thinking=False)
-    if form == "as_drawn":
+    if settings.standard_prompt == "as_drawn":
         return prompt[: prompt.rindex(prompts.QUERY) + len(prompts.QUERY)]
     bare = prompt.rstrip()
     return bare + f"\n\n{answers.CLOSING_TAG}\n\n" if bare.endswith("<think>") else prompt
@@ -62,11 +63,11 @@ def query(lm: LanguageModel) -> list[int]:
 
 def trajectory(lm: LanguageModel, row: Any) -> list[int]:
     """Token ids of the in-situ prompt of a generations row: prompt, response without its end token, query."""
-    return [*models.encode(lm, row.prompt), *row.token_ids[: len(row.token_ids) - row.eos],
-            *query(lm)]  # fmt: skip
+    response = row.token_ids[: len(row.token_ids) - row.eos]
+    return [*models.encode(lm, row.prompt), *response, *query(lm)]
 
 
-def _verdicts(lm: LanguageModel, logits: torch.Tensor, started: float) -> list[dict[str, Any]]:
+def read_verdicts(lm: LanguageModel, logits: torch.Tensor, started: float) -> list[Verdict]:
     """What is kept of logits (rows, V): those of the options, the log-partition, the row's share of the seconds."""
     raw = logits.float()
     options, logz = raw[:, list(spellings(lm).values())].cpu().numpy(), raw.double().logsumexp(-1).tolist()
@@ -75,44 +76,51 @@ def _verdicts(lm: LanguageModel, logits: torch.Tensor, started: float) -> list[d
 
 
 @torch.inference_mode()
-def encoded(lm: LanguageModel, sequences: Sequence[list[int]], batch_tokens: int = 32768) -> list[dict[str, Any]]:
+def encoded(lm: LanguageModel, sequences: Sequence[list[int]], batch_tokens: int = 32768) -> list[Verdict]:
     """The verdict after each sequence of token ids, every token of it encoded."""
-    out: dict[int, dict[str, Any]] = {}
-    budget = Settings(max_new_tokens=0, batch_tokens=batch_tokens)
-    for group in batches([len(ids) for ids in sequences], budget):
+    by_index: dict[int, Verdict] = {}
+    for group in batches([len(ids) for ids in sequences], batch_tokens):
         started = time.perf_counter()
         padded = lm.tokenizer.pad({"input_ids": [list(sequences[i]) for i in group]}, return_tensors="pt").to(lm.device)
         mask = padded.attention_mask
         logits = lm.model(padded.input_ids, attention_mask=mask, position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
                           logits_to_keep=1, use_cache=False).logits[:, -1]  # fmt: skip
-        out.update(zip(group, _verdicts(lm, logits, started), strict=True))
-    return [out[i] for i in range(len(sequences))]
+        by_index.update(zip(group, read_verdicts(lm, logits, started), strict=True))
+    return [by_index[i] for i in range(len(sequences))]
 
 
 @torch.inference_mode()
 def live(lm: LanguageModel, batch: Batch) -> list[dict[str, Any]]:
     """In-situ verdicts of a batch on the cache that generation left (columns KEPT); the cache is left as it was.
 
-    The cache holds all but the last sampled token, and end and padding tokens of the rows that finished early: these
-    are masked, and of a response cut by length the last token is fed first. A cache that forgets (sliding windows)
-    cannot be continued around masked tokens: the trajectory is encoded again.
+    A cache that forgets (sliding windows) cannot be continued around masked tokens: the trajectory is encoded again.
     """
-    started, asked = time.perf_counter(), query(lm)
     bodies = [ids[:-1] if ids[-1] in lm.eos else ids for ids in batch.responses]
     if any(getattr(layer, "is_sliding", False) for layer in batch.cache.layers):
         heads = [ids[mask.bool()].tolist() for ids, mask in zip(batch.prompt_ids, batch.prompt_mask, strict=True)]
-        verdicts = encoded(lm, [head + body + asked for head, body in zip(heads, bodies, strict=True)])
+        after = encoded(lm, [head + body + query(lm) for head, body in zip(heads, bodies, strict=True)])
     else:
-        held = int(batch.cache.get_seq_length()) - batch.prompt_ids.shape[1]
-        new = lm.tokenizer.pad({"input_ids": [body[held:] + asked for body in bodies]}, return_tensors="pt")
-        seen = torch.tensor([[i < len(body) for i in range(held)] for body in bodies]).reshape(len(bodies), held)
-        mask = torch.cat([batch.prompt_mask, seen.to(lm.device), new.attention_mask.to(lm.device)], 1).long()
-        places = (mask.cumsum(-1) - 1).clamp(min=0)[:, -new.input_ids.shape[1] :]
-        logits = lm.model(new.input_ids.to(lm.device), attention_mask=mask, position_ids=places,
-                          past_key_values=batch.cache, logits_to_keep=1).logits[:, -1]  # fmt: skip
-        batch.cache.crop(-new.input_ids.shape[1])  # the forward pass has lengthened it in place
-        verdicts = _verdicts(lm, logits, started)
-    return [{f"in_situ_{name}": value for name, value in verdict.items()} for verdict in verdicts]
+        after = continued(lm, batch, bodies)
+    return [{f"in_situ_{name}": value for name, value in verdict.items()} for verdict in after]
+
+
+def continued(lm: LanguageModel, batch: Batch, bodies: list[list[int]]) -> list[Verdict]:
+    """Verdicts after responses (`bodies`, without end tokens) whose cache is continued by the query.
+
+    The cache holds all but the last sampled token, and end and padding tokens of the rows that finished early: these
+    are masked, and of a response cut by length the last token is fed first.
+    """
+    started, asked = time.perf_counter(), query(lm)
+    held = int(batch.cache.get_seq_length()) - batch.prompt_ids.shape[1]  # steps of the response in the cache
+    new = lm.tokenizer.pad({"input_ids": [body[held:] + asked for body in bodies]}, return_tensors="pt").to(lm.device)
+    lengths = torch.tensor([len(body) for body in bodies], device=lm.device)
+    response_mask = torch.arange(held, device=lm.device) < lengths[:, None]
+    mask = torch.cat([batch.prompt_mask, response_mask, new.attention_mask], 1).long()
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -new.input_ids.shape[1] :]
+    logits = lm.model(new.input_ids, attention_mask=mask, position_ids=positions, past_key_values=batch.cache,
+                      logits_to_keep=1).logits[:, -1]  # fmt: skip
+    batch.cache.crop(-new.input_ids.shape[1])  # the forward pass has lengthened it in place
+    return read_verdicts(lm, logits, started)
 
 
 def kept(run: str, pair: str, generations: str) -> tuple[pd.DataFrame | None, str]:
@@ -128,20 +136,18 @@ def kept(run: str, pair: str, generations: str) -> tuple[pd.DataFrame | None, st
     return store.read(path), "taken on the live cache by 01_generate"
 
 
-def verify(lm: LanguageModel, frame: pd.DataFrame, form: str = "template", thinking: bool = False,
-           batch_tokens: int = 32768) -> pd.DataFrame:  # fmt: skip
-    """Both verifications of a generations frame, a row each. In-situ verdicts that the frame holds (columns KEPT) are
-    taken over, else the trajectories are encoded again; `live` says which, `*_tokens` what had to be encoded."""
+def verify(lm: LanguageModel, frame: pd.DataFrame, settings: Verification, batch_tokens: int = 32768) -> pd.DataFrame:
+    """Both verifications of a generations frame, a row each (columns: lib.store). In-situ verdicts that the frame
+    holds (columns KEPT) are taken over, else the trajectories are encoded again; `live` says which."""
     rows = list(frame.itertuples(index=False))
-    texts = [standard_prompt(lm, row.question, row.text, form, thinking) for row in rows]
+    texts = [standard_prompt(lm, row.question, row.text, settings) for row in rows]
     ids = [models.encode(lm, text) for text in texts]
-    out = frame[store.KEYS].assign(spellings=[list(spellings(lm))] * len(frame), standard_prompt=texts,
-                                   standard_tokens=[len(i) for i in ids],
-                                   in_situ_tokens=len(query(lm)))  # fmt: skip
-    verdicts = {"standard": encoded(lm, ids, batch_tokens)}
-    if not set(KEPT) <= set(frame):
-        verdicts["in_situ"] = encoded(lm, [trajectory(lm, row) for row in rows], batch_tokens)
-    for variant, found in verdicts.items():
-        for name in found[0]:
-            out[f"{variant}_{name}"] = [verdict[name] for verdict in found]
-    return out.assign(live="in_situ" not in verdicts, **{n: frame[n] for n in KEPT if "in_situ" not in verdicts})
+    asked = frame[store.KEYS].assign(
+        spellings=[list(spellings(lm))] * len(frame), standard_prompt=texts, standard_tokens=[len(i) for i in ids],
+        in_situ_tokens=len(query(lm)))  # fmt: skip
+    standard = pd.DataFrame(encoded(lm, ids, batch_tokens), index=frame.index).add_prefix("standard_")
+    if set(KEPT) <= set(frame):
+        return pd.concat([asked, standard.assign(live=True), frame[KEPT]], axis=1)
+    verdicts = encoded(lm, [trajectory(lm, row) for row in rows], batch_tokens)
+    in_situ = pd.DataFrame(verdicts, index=frame.index).add_prefix("in_situ_")
+    return pd.concat([asked, standard, in_situ], axis=1).assign(live=False)

@@ -9,17 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib import params
+from lib.generate import responses
 from lib.project import ROOT, UserError
-from lib.tasks import answers, questions
+from lib.tasks import answers, datasets, sources
 
 DATA = ROOT.parent / "shared" / "data"
 SIZES = {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}
 
 
-def dataset(format="jsonl", source=None, calibration=1, evaluation=1, **more):
+SVAMP = {"question": ["Body", "Question"], "answer": "Answer", "id": "ID"}
+GSMHARD = {"question": "input", "answer": "target"}
+
+
+def dataset(source, calibration=1, evaluation=1, **more):
     source = source if isinstance(source, str) else {part: str(path) for part, path in source.items()}
-    return params.Dataset(label="Mine", format=format, source=source, calibration=calibration,
-                          evaluation=evaluation, **more)  # fmt: skip
+    return params.Dataset(label="Mine", source=source, calibration=calibration, evaluation=evaluation, **more)
 
 
 def lines(path, *records):
@@ -51,7 +55,7 @@ def published(name):
 
 @pytest.mark.parametrize("name", SIZES)
 def test_published_files(name):
-    examples = questions.load(published(name))
+    examples = datasets.load(published(name))
     splits = [example.split for example in examples]
     assert (splits.count("calibration"), splits.count("evaluation")) == SIZES[name]
     assert splits == sorted(splits)
@@ -61,11 +65,11 @@ def test_published_files(name):
         assert example.question and example.question == example.question.strip()
         assert answers.canonical(answers.parse_number(example.reference)) == example.reference
         assert answers.grade(example.reference, example.reference, "exact")
-    assert questions.load(published(name)) == examples
+    assert datasets.load(published(name)) == examples
 
 
 def test_gsm8k_references():
-    examples = {example.example_id: example for example in questions.load(published("gsm8k"))}
+    examples = {example.example_id: example for example in datasets.load(published("gsm8k"))}
     assert examples["evaluation-0"].reference == "18" and examples["evaluation-0"].question.startswith("Janet")
     assert examples["calibration-0"].question.startswith("Natalia")
     numbers = [int(example.reference) for example in examples.values()]
@@ -74,7 +78,7 @@ def test_gsm8k_references():
 
 
 def test_gsmhard_references():
-    examples = questions.load(published("gsmhard"))
+    examples = datasets.load(published("gsmhard"))
     numbers = [answers.parse_number(example.reference) for example in examples]
     integers = [number for number in numbers if number == number.to_integral_value()]
     assert len(numbers) - len(integers) == 303
@@ -91,18 +95,18 @@ def test_gsmhard_references():
 
 def test_gsmhard_split_is_pinned():
     """The order hangs on seed and row alone; were it to change, stored runs would lose their splits."""
-    examples = questions.load(published("gsmhard"))
+    examples = datasets.load(published("gsmhard"))
     order = sorted(range(1319), key=lambda index: hashlib.sha256(f"0|{index}".encode()).hexdigest())
     assert [example.example_id for example in examples] == [f"row-{index}" for index in order]
     digest = hashlib.sha256("\n".join(example.example_id for example in examples).encode()).hexdigest()
     assert (examples[0].example_id, examples[919].example_id) == ("row-382", "row-240")
     assert digest.startswith("0948fd3cbf207cbd")
-    other = questions.load(published("gsmhard").model_copy(update={"seed": 1}))
+    other = datasets.load(published("gsmhard").model_copy(update={"seed": 1}))
     assert {e.example_id for e in other[:919]} != {e.example_id for e in examples[:919]}
 
 
 def test_svamp_questions():
-    examples = {example.example_id: example for example in questions.load(published("svamp"))}
+    examples = {example.example_id: example for example in datasets.load(published("svamp"))}
     cake = examples["chal-363"]
     assert cake.split == "evaluation" and cake.reference == "1"
     assert cake.question.startswith("Mary is baking a cake. The recipe calls for 6 cups of flour 8 cups of sugar")
@@ -151,18 +155,18 @@ def hub(monkeypatch):
 
 def test_hub_gsm8k(hub):
     mine = params.load_dataset("gsm8k").model_copy(update={"calibration": 1, "evaluation": 2})
-    assert questions.load(mine) == [
+    assert datasets.load(mine) == [
         ("calibration-0", "calibration", "A?", "1000"),
         ("evaluation-0", "evaluation", "B?", "-3"),
         ("evaluation-1", "evaluation", "C?", "5"),
     ]
     assert hub == [("openai/gsm8k", "main", "740312add88f781978c0658806c59bc2815b9866")]
-    assert questions.provenance(mine) == {"source": "openai/gsm8k", "revision": "ab" * 20}
+    assert sources.provenance(mine) == {"source": "openai/gsm8k", "revision": "ab" * 20}
 
 
 def test_hub_gsmhard(hub):
     mine = params.load_dataset("gsmhard").model_copy(update={"calibration": 3, "evaluation": 1})
-    examples = questions.load(mine)
+    examples = datasets.load(mine)
     order = sorted(range(4), key=lambda index: hashlib.sha256(f"0|{index}".encode()).hexdigest())
     references = ["-9867630", "3244047.0999999996", "0.0000005", "0"]
     splits = ["calibration"] * 3 + ["evaluation"]
@@ -171,19 +175,19 @@ def test_hub_gsmhard(hub):
 
 def test_hub_svamp(hub):
     mine = params.load_dataset("svamp").model_copy(update={"calibration": 1, "evaluation": 1})
-    assert questions.load(mine) == [
+    assert datasets.load(mine) == [
         ("chal-2", "calibration", "Dan had $ 3 left How much?", "1"),
         ("chal-1", "evaluation", "Packs cost 76. How much?", "51"),
     ]
 
 
 def test_hub_leaves_further_parts_alone(hub):
-    assert [example.question for example in questions.load(dataset(source="me/mine"))] == ["How many?", "T?"]
+    assert [example.question for example in datasets.load(dataset(source="me/mine"))] == ["How many?", "T?"]
 
 
 def test_hub_out_of_reach(hub):
     with pytest.raises(UserError) as caught:
-        questions.load(dataset(source="me/nothing"))
+        datasets.load(dataset(source="me/nothing"))
     assert str(caught.value) == "hub dataset 'me/nothing' did not load: Couldn't reach 'me/nothing' on the Hub"
 
 
@@ -194,15 +198,15 @@ def test_the_real_library_gives_what_the_pretended_one_does(tmp_path, monkeypatc
     (tmp_path / "mine").mkdir()
     lines(tmp_path / "mine" / "train.jsonl", row("A?", "#### 1,000"))
     lines(tmp_path / "mine" / "test.jsonl", row("B?", "#### 2"), row("C?", "#### -3"))
-    mine = dataset("gsm8k", str(tmp_path / "mine"), evaluation=2)
-    assert [example.reference for example in questions.load(mine)] == ["1000", "2", "-3"]
-    assert questions.provenance(mine) == {"source": str(tmp_path / "mine"), "revision": "unknown"}
+    mine = dataset(str(tmp_path / "mine"), evaluation=2)
+    assert [example.reference for example in datasets.load(mine)] == ["1000", "2", "-3"]
+    assert sources.provenance(mine) == {"source": str(tmp_path / "mine"), "revision": "unknown"}
 
 
 def test_hub_rows_are_named(hub, monkeypatch):
     monkeypatch.setitem(HUB, "me/mine", {"train": [row(), row("Q?", "many")]})
     with pytest.raises(UserError, match="^me/mine, train, row 1: no number in the answer 'many'$"):
-        questions.load(dataset(source="me/mine"))
+        datasets.load(dataset(source="me/mine"))
 
 
 # --- local files ------------------------------------------------------------------------------------------
@@ -212,17 +216,17 @@ def test_jsonl_one_file(tmp_path):
     path = lines(tmp_path / "q.jsonl", row(" A? ", "12", split="train", id=7),
                  row("B?", "x\n#### 1,000", split="test"), row("C?", 2.5, split="evaluation", id=None, note="-"))
     mine = dataset(source={"all": path}, evaluation=2)
-    assert questions.load(mine) == [
+    assert datasets.load(mine) == [
         ("7", "calibration", "A?", "12"),
         ("evaluation-1", "evaluation", "B?", "1000"),
         ("evaluation-2", "evaluation", "C?", "2.5"),
     ]
-    assert questions.provenance(mine) == {str(path): hashlib.sha256(path.read_bytes()).hexdigest()}
+    assert sources.provenance(mine) == {str(path): hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def test_jsonl_file_per_split(tmp_path):
     first, second = lines(tmp_path / "a.jsonl", row("A?")), lines(tmp_path / "b.jsonl", row("B?"))
-    assert [example[:3] for example in questions.load(dataset(source={"calibration": first, "test": second}))] == [
+    assert [example[:3] for example in datasets.load(dataset(source={"calibration": first, "test": second}))] == [
         ("calibration-0", "calibration", "A?"),
         ("evaluation-0", "evaluation", "B?"),
     ]
@@ -230,8 +234,8 @@ def test_jsonl_file_per_split(tmp_path):
 
 def test_relative_paths_start_at_the_root(tmp_path, monkeypatch):
     lines(tmp_path / "q.jsonl", row(split="train"), row("B?", split="test"))
-    monkeypatch.setattr(questions, "ROOT", tmp_path)
-    assert len(questions.load(dataset(source={"all": "q.jsonl"}))) == 2
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
+    assert len(datasets.load(dataset(source={"all": "q.jsonl"}))) == 2
 
 
 def test_byte_order_mark_line_ends_and_separators(tmp_path):
@@ -240,7 +244,7 @@ def test_byte_order_mark_line_ends_and_separators(tmp_path):
     text = [json.dumps(record, ensure_ascii=False) for record in records]
     for content in ("\r\n\r\n".join(text), " [" + ",\n".join(text) + "]"):
         path.write_bytes(b"\xef\xbb\xbf" + content.encode())
-        assert [example.question for example in questions.load(dataset(source={"all": path}))] == ["A\u2028B?", "C"]
+        assert [example.question for example in datasets.load(dataset(source={"all": path}))] == ["A\u2028B?", "C"]
 
 
 MISTAKES = [  # lines of the file, what the message says after the file's name
@@ -273,14 +277,14 @@ def test_mistakes_are_one_line_that_names_the_place(tmp_path, content, message):
     path = tmp_path / "q.jsonl"
     path.write_bytes("\n".join(content).encode("utf-8", "surrogateescape"))
     with pytest.raises(UserError) as caught:
-        questions.load(dataset(source={"all": path}))
+        datasets.load(dataset(source={"all": path}))
     assert str(caught.value).startswith(str(path) + message) and "\n" not in str(caught.value)
 
 
 def test_sizes_are_checked(tmp_path):
     path = lines(tmp_path / "q.jsonl", row(split="train"), row("B?", split="test"))
     with pytest.raises(UserError) as caught:
-        questions.load(dataset(source={"all": path}, calibration=3, evaluation=1))
+        datasets.load(dataset(source={"all": path}, calibration=3, evaluation=1))
     assert str(caught.value) == ("dataset 'Mine': expected 3 calibration and 1 evaluation questions, "
                                  "found 1 calibration and 1 evaluation questions")  # fmt: skip
 
@@ -288,12 +292,12 @@ def test_sizes_are_checked(tmp_path):
 def test_missing_files_name_the_nearest(tmp_path):
     lines(tmp_path / "demo-easy.jsonl", row())
     with pytest.raises(UserError, match="no file .*demo-eazy.jsonl: in .*, did you mean 'demo-easy.jsonl'"):
-        questions.load(dataset(source={"all": tmp_path / "demo-eazy.jsonl"}))
+        datasets.load(dataset(source={"all": tmp_path / "demo-eazy.jsonl"}))
     (tmp_path / "questions").mkdir()
     with pytest.raises(UserError, match="did you mean 'questions'"):
-        questions.load(dataset(source={"all": tmp_path / "question" / "deep" / "q.jsonl"}))
+        datasets.load(dataset(source={"all": tmp_path / "question" / "deep" / "q.jsonl"}))
     with pytest.raises(UserError, match="no file .*questions: Is a directory"):
-        questions.load(dataset(source={"all": tmp_path / "questions"}))
+        datasets.load(dataset(source={"all": tmp_path / "questions"}))
 
 
 def svamp_row(n, **more):
@@ -302,12 +306,12 @@ def svamp_row(n, **more):
 
 def test_svamp_split_ids(tmp_path):
     path, ids = lines(tmp_path / "s.json", svamp_row(1), svamp_row(2)), tmp_path / "ids.json"
-    mine = dataset("svamp", {"all": path}, split_ids=str(ids))
+    mine = dataset({"all": path}, split_ids=str(ids), **SVAMP)
     with pytest.raises(UserError, match="no file .*ids.json"):
-        questions.load(mine)
+        datasets.load(mine)
     ids.write_text(json.dumps({"train": ["chal-2"], "test": ["chal-1"]}, indent=1))
-    assert [example.example_id for example in questions.load(mine)] == ["chal-2", "chal-1"]
-    assert set(questions.provenance(mine)) == {str(path), str(ids)}
+    assert [example.example_id for example in datasets.load(mine)] == ["chal-2", "chal-1"]
+    assert set(sources.provenance(mine)) == {str(path), str(ids)}
     for content, message in [
         ({"train": ["chal-2"], "test": []}, "s.json, line 1: the id 'chal-1' is in no list of .*ids.json"),
         ({"train": ["chal-2"], "tst": ["chal-1"]}, "no split is called 'tst'; did you mean 'test'"),
@@ -316,31 +320,101 @@ def test_svamp_split_ids(tmp_path):
     ]:
         ids.write_text(json.dumps(content))
         with pytest.raises(UserError, match=message):
-            questions.load(mine)
+            datasets.load(mine)
     with pytest.raises(UserError, match="no field 'split'.*split_ids"):
-        questions.load(dataset("svamp", {"all": path}))
+        datasets.load(dataset({"all": path}, **SVAMP))
 
 
-def test_gsmhard_needs_a_seed_and_one_part(tmp_path):
+def test_a_shuffle_needs_a_seed_and_one_part(tmp_path):
     path = lines(tmp_path / "h.jsonl", {"input": "A?", "target": 1.5}, {"input": "B?", "target": -2.0})
-    assert {e.reference for e in questions.load(dataset("gsmhard", {"all": path}, seed=3))} == {"1.5", "-2"}
-    with pytest.raises(UserError, match="splits one file itself, by its `seed`"):
-        questions.load(dataset("gsmhard", {"all": path}))
-    with pytest.raises(UserError, match="splits one file itself"):
-        questions.load(dataset("gsmhard", {"calibration": path, "evaluation": path}, seed=3))
+    assert {e.reference for e in datasets.load(dataset({"all": path}, seed=3, **GSMHARD))} == {"1.5", "-2"}
+    with pytest.raises(UserError, match="no field 'split', which one file for `all` needs .or a `seed`"):
+        datasets.load(dataset({"all": path}, **GSMHARD))
+    for source, more in (({"calibration": path, "evaluation": path}, {}), ({"all": path}, {"split_ids": "ids.json"})):
+        with pytest.raises(UserError, match="a `seed` splits one file itself"):
+            datasets.load(dataset(source, seed=3, **more, **GSMHARD))
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_parameter_files_have_the_papers_sizes(name):
     mine = params.load_dataset(name)
-    assert (mine.calibration, mine.evaluation) == SIZES[name] and mine.format == name
+    assert (mine.calibration, mine.evaluation) == SIZES[name]
+
+
+# --- a dataset of one's own: one file in params/datasets/ ---------------------------------------------------
+
+MINE = """label: Odd
+source: {all: odd.jsonl}
+question: [Context, Ask]
+answer: Gold
+id: Key
+seed: 7
+calibration: 2
+evaluation: 2
+"""
+
+
+@pytest.fixture
+def odd(tmp_path, monkeypatch):
+    """Rows of odd field names, and a function that loads them as the file's text says."""
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
+    monkeypatch.setattr(params, "PARAMS", tmp_path / "params")
+    (tmp_path / "params" / "datasets").mkdir(parents=True)
+    published = datasets.load(demo_easy())[:4]
+    lines(tmp_path / "odd.jsonl", *({"Context": e.question.partition(". ")[0] + ".", "Gold": f"so #### {e.reference}",
+                                     "Ask": e.question.partition(". ")[2], "Key": n} for n, e in enumerate(published)))
+
+    def load(text):
+        (tmp_path / "params" / "datasets" / "odd.yaml").write_text(text)
+        return datasets.load(params.load_dataset("odd"))
+
+    return load, published
+
+
+def demo_easy():
+    """The demo's questions, where PARAMS and ROOT may lie elsewhere."""
+    found = params.read(ROOT / "params" / "datasets" / "demo-easy.yaml", params.Dataset)
+    return found.model_copy(update={"source": {"all": str(ROOT / found.source["all"])}})
+
+
+def test_one_file_makes_a_dataset_that_is_asked_and_graded(odd, lm):
+    load, published = odd
+    examples = load(MINE)
+    assert [e.split for e in examples] == ["calibration"] * 2 + ["evaluation"] * 2
+    assert sorted(e.example_id for e in examples) == ["0", "1", "2", "3"]
+    assert {(e.question, e.reference) for e in examples} == {(e.question, e.reference) for e in published}
+    frame = responses.respond(lm, "odd", examples, params.Generation(demonstration=False, max_new_tokens=200))
+    assert frame.example_id.tolist() == [e.example_id for e in examples]
+    right = [answers.grade(*pair) for pair in zip(frame.answer, frame.reference, strict=True)]
+    assert any(right), "the demo models solve most of these"
+
+
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ("Gold", "Golt", "odd.jsonl, line [1-4]: no field 'Golt'; did you mean 'Gold'?"),
+    ("Context, Ask", "Context, Aks", "odd.jsonl, line [1-4]: no field 'Aks'; did you mean 'Ask'?"),
+    ("Key", "Kye", "odd.jsonl, line [1-4]: no field 'Kye'; did you mean 'Key'?"),
+    ("[Context, Ask]", "[]", "odd.yaml: 'question' is .*at least 1"),
+    ("answer:", "anwser:", "odd.yaml: there is no parameter 'anwser'; did you mean 'answer'?"),
+    ("seed: 7", "parts: {train: calibrate}", "odd.yaml: 'parts.train' is 'calibrate'"),
+])  # fmt: skip
+def test_a_mistake_in_that_file_is_one_line(odd, old, new, message):
+    with pytest.raises(UserError, match=message) as caught:
+        odd[0](MINE.replace(old, new))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_parts_of_a_published_dataset_may_have_other_names(hub, monkeypatch):
+    monkeypatch.setitem(HUB, "me/mine", {"train": [row()], "validation": [row("V?", 2)], "test": [row("T?", None)]})
+    mine = dataset("me/mine", parts={"train": "calibration", "validation": "evaluation"})
+    assert datasets.load(mine) == [("calibration-0", "calibration", "How many?", "1"),
+                                   ("evaluation-0", "evaluation", "V?", "2")]  # fmt: skip
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.text() | st.integers() | st.floats() | st.none() | st.booleans() | st.lists(st.integers()))
 def test_any_answer_is_a_number_or_a_mistake(answer):
     try:
-        reference = questions.reference(answer, "here")
+        reference = datasets.reference(answer, "here")
     except UserError as error:
         assert str(error).startswith("here: no number") and "\n" not in str(error)
     else:
@@ -353,5 +427,5 @@ def test_any_bytes_are_questions_or_a_mistake(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "any.jsonl"
     path.write_bytes(content)
     with pytest.raises(UserError) as caught:
-        questions.load(dataset(source={"all": path}))
+        datasets.load(dataset(source={"all": path}))
     assert "\n" not in str(caught.value)

@@ -14,11 +14,12 @@ from tokenizers import models as tokenizer_models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from lib import params, store
-from lib.generate import generation, models, verification
+from lib.generate import decoding, models, p_true, responses
 from lib.generate.models import LanguageModel
+from lib.params import Verification
 from lib.project import UserError
 from lib.score import estimators, multi_pass
-from lib.tasks import prompts, questions
+from lib.tasks import datasets, prompts
 
 REAL = ["Llama-3.1-8B-Instruct", "Llama-3.2-3B-Instruct", "Qwen3-4B-Instruct-2507", "Qwen3-8B",
         "DeepSeek-R1-Distill-Llama-8B"]
@@ -34,27 +35,27 @@ def any_lm(request):
 
 
 def examples(dataset, count):
-    return questions.load(params.load_dataset(dataset))[:count]
+    return datasets.load(params.load_dataset(dataset))[:count]
 
 
 def prompt_ids(lm):
     """Six prompts of unequal lengths, of two difficulties."""
     asked = [*examples("demo-easy", 3), *examples("demo-hard", 3)]
-    texts = [generation.prompt_text(lm, e.question, demonstration=i == 1) for i, e in enumerate(asked)]
+    texts = [responses.prompt_text(lm, e.question, demonstration=i == 1) for i, e in enumerate(asked)]
     return [models.encode(lm, text) for text in texts]
 
 
 def decoded(lm, most):
     ids = prompt_ids(lm)
-    settings = dataclasses.replace(SETTINGS, max_new_tokens=most)
-    return ids, generation.decode(lm, ids, list(range(len(ids))), settings)
+    settings = SETTINGS.model_copy(update={"max_new_tokens": most})
+    return ids, decoding.decode(lm, ids, list(range(len(ids))), settings)
 
 
 @torch.inference_mode()
 def plain(lm, ids):
     """Option logits and log-partition after unpadded token ids, by one forward pass without a cache."""
     logits = lm.model(torch.tensor([ids])).logits[0, -1]
-    return logits[list(verification.spellings(lm).values())].numpy(), float(logits.double().logsumexp(-1))
+    return logits[list(p_true.spellings(lm).values())].numpy(), float(logits.double().logsumexp(-1))
 
 
 def assert_plain(lm, prompt, batch, verdicts):
@@ -74,30 +75,30 @@ def test_in_situ_on_the_live_cache_is_a_full_encode(any_lm):
         if most == lengths[len(lengths) // 2]:
             assert len({response[-1] in any_lm.eos for response in batch.responses}) == 2, "some ended, some cut"
         held = batch.cache.get_seq_length()
-        assert_plain(any_lm, prompt, batch, verification.live(any_lm, batch))
+        assert_plain(any_lm, prompt, batch, p_true.live(any_lm, batch))
         assert batch.cache.get_seq_length() == held  # left as it was, so that it can be asked again
-        assert_plain(any_lm, prompt, batch, verification.live(any_lm, batch))
+        assert_plain(any_lm, prompt, batch, p_true.live(any_lm, batch))
 
 
 def test_a_thinking_block_is_part_of_the_trajectory():
     lm = architectures.load("tiny-qwen")
     prompt, batch = decoded(lm, 200)
     assert any("</think>" in lm.tokenizer.decode(response) for response in batch.responses)
-    assert_plain(lm, prompt, batch, verification.live(lm, batch))
+    assert_plain(lm, prompt, batch, p_true.live(lm, batch))
 
 
 def test_a_cache_that_forgets_is_not_continued():
     lm = architectures.random("mistral", sliding_window=24)
     prompt, batch = decoded(lm, 20)
-    assert_plain(lm, prompt, batch, verification.live(lm, batch))
+    assert_plain(lm, prompt, batch, p_true.live(lm, batch))
 
 
 def test_encoding_again_gives_the_same_numbers(any_lm):
     """`verify` without live columns re-encodes; the standard half does not depend on which."""
-    settings = dataclasses.replace(SETTINGS, max_new_tokens=30)
-    frame = generation.respond(any_lm, "demo-easy", examples("demo-easy", 5), settings, alive=verification.live)
-    live, again = (verification.verify(any_lm, part, batch_tokens=500)
-                   for part in (frame, frame.drop(columns=verification.KEPT)))
+    settings = SETTINGS.model_copy(update={"max_new_tokens": 30})
+    frame = responses.respond(any_lm, "demo-easy", examples("demo-easy", 5), settings, alive=p_true.live)
+    live, again = (p_true.verify(any_lm, part, Verification(), batch_tokens=500)
+                   for part in (frame, frame.drop(columns=p_true.KEPT)))
     assert live.live.all() and not again.live.any()
     np.testing.assert_allclose(np.stack(live.in_situ_logits), np.stack(again.in_situ_logits), atol=1e-4)
     np.testing.assert_allclose(live.in_situ_logz, again.in_situ_logz, atol=1e-4)
@@ -108,11 +109,11 @@ def test_encoding_again_gives_the_same_numbers(any_lm):
 
 
 def test_tokens_saved_are_counted_right(lm):
-    settings = dataclasses.replace(SETTINGS, max_new_tokens=200)
+    settings = SETTINGS.model_copy(update={"max_new_tokens": 200})
     asked = {name: [e._replace(split="evaluation") for e in examples(name, 6)]
              for name in ("demo-easy", "demo-medium", "demo-hard")}
-    frames = [generation.respond(lm, name, part, settings, alive=verification.live) for name, part in asked.items()]
-    verified = verification.verify(lm, pd.concat(frames, ignore_index=True))
+    frames = [responses.respond(lm, name, part, settings, alive=p_true.live) for name, part in asked.items()]
+    verified = p_true.verify(lm, pd.concat(frames, ignore_index=True), Verification())
     query = len(lm.tokenizer(prompts.QUERY, add_special_tokens=False).input_ids)
     by_hand = [1 - query / len(lm.tokenizer(text, add_special_tokens=False).input_ids)
                for text in verified.standard_prompt[verified.dataset == "demo-medium"]]
@@ -159,7 +160,8 @@ def test_prompts_are_the_figures(real, shared):
     assert words(verify[1]["content"]) == drawn["standard"]["user"]
     assert drawn["in situ"]["assistant"].endswith(words(prompts.QUERY))
     for form in ("template", "as_drawn"):
-        text = verification.standard_prompt(real, CAKE, "Hm.\n</think>\n\n" * real.spec.thinking + SOLVED, form)
+        text = p_true.standard_prompt(real, CAKE, "Hm.\n</think>\n\n" * real.spec.thinking + SOLVED,
+                                      Verification(standard_prompt=form))
         assert verify[1]["content"] in text and verify[0]["content"] in text
         assert prompts.DEMONSTRATION not in text and prompts.INSTRUCTION not in text
         assert text.endswith(prompts.QUERY) == (form == "as_drawn")
@@ -168,11 +170,11 @@ def test_prompts_are_the_figures(real, shared):
 
 def test_one_beginning_of_sequence_and_options_of_one_token(real):
     bos = real.tokenizer.bos_token_id if "Qwen" not in real.name else None
-    for text in (generation.prompt_text(real, CAKE, True), verification.standard_prompt(real, CAKE, SOLVED)):
+    for text in (responses.prompt_text(real, CAKE, True), p_true.standard_prompt(real, CAKE, SOLVED, Verification())):
         ids = models.encode(real, text)
         assert ids.count(bos) == (bos is not None)
-    found = verification.spellings(real)
-    assert set(found) == {space + word for word in verification.WORDS for space in ("", " ")}
+    found = p_true.spellings(real)
+    assert set(found) == {space + word for word in p_true.WORDS for space in ("", " ")}
     assert len(set(found.values())) == 8
     for spelling, index in found.items():
         assert real.tokenizer.decode([index]) == spelling
@@ -182,16 +184,16 @@ def test_one_beginning_of_sequence_and_options_of_one_token(real):
 def test_thinking_is_left_out_of_the_standard_prompt(real):
     text = "Let me think: #### 7\n</think>\n\nIt is 1.\n#### 1"
     thinks = dataclasses.replace(real, spec=real.spec.model_copy(update={"thinking": True}))
-    assert "Let me think" not in verification.standard_prompt(thinks, CAKE, text)
-    assert "It is 1.\n#### 1" + prompts.QUERY in verification.standard_prompt(thinks, CAKE, text)
-    assert "Let me think" in verification.standard_prompt(thinks, CAKE, text, thinking=True)
+    assert "Let me think" not in p_true.standard_prompt(thinks, CAKE, text, Verification())
+    assert "It is 1.\n#### 1" + prompts.QUERY in p_true.standard_prompt(thinks, CAKE, text, Verification())
+    assert "Let me think" in p_true.standard_prompt(thinks, CAKE, text, Verification(verify_thinking=True))
 
 
 def test_an_option_that_is_no_token_is_refused(monkeypatch):
     lm = architectures.random("mistral")
-    monkeypatch.setattr(verification, "WORDS", ("A", "unlikelyword"))
+    monkeypatch.setattr(p_true, "WORDS", ("A", "unlikelyword"))
     with pytest.raises(UserError, match="'unlikelyword' is no single token"):
-        verification.spellings(lm)
+        p_true.spellings(lm)
 
 
 # ---- reading
@@ -227,9 +229,9 @@ def test_p_true_does_not_underflow():
 def test_kept_verdicts_are_used_for_their_own_generations_only(tmp_path, monkeypatch, sha, query, used):
     monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
     monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
-    assert verification.kept("lab", "m__d", "abc")[0] is None
+    assert p_true.kept("lab", "m__d", "abc")[0] is None
     store.write(pd.DataFrame({"x": [1]}), store.place("lab", "in_situ", "m__d"), generations=sha, query=query)
-    frame, note = verification.kept("lab", "m__d", "abc")
+    frame, note = p_true.kept("lab", "m__d", "abc")
     assert (frame is not None) == used and ("live cache" in note) == used
 
 
@@ -240,6 +242,6 @@ def test_no_space_comes_between_response_and_query(lm):
     words = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="?")
     assert words("\n", add_special_tokens=False).input_ids[0] == 0
     opened = LanguageModel("mine", lm.spec, None, words, [], {})
-    assert verification.query(opened) == words(prompts.QUERY, add_special_tokens=False).input_ids[1:]
-    assert verification.query(opened)[0] == 1
-    assert verification.query(lm) == models.encode(lm, prompts.QUERY)
+    assert p_true.query(opened) == words(prompts.QUERY, add_special_tokens=False).input_ids[1:]
+    assert p_true.query(opened)[0] == 1
+    assert p_true.query(lm) == models.encode(lm, prompts.QUERY)

@@ -1,0 +1,109 @@
+"""A dataset as a list of examples: which fields of a row are read, and which rows calibrate and which evaluate.
+
+Both are said by the dataset's file in `params/datasets/`. There are three ways to split:
+- by part: the published ones, a file each, or what a row's own field `split` names where one file holds `all`;
+- by lists of ids, in a file `split_ids` {train: [ids], test: [ids]};
+- by a shuffle, where a `seed` is given: in the order of sha256("seed|row"), alike on every machine and library
+  version, the first `calibration` rows calibrate and the rest evaluate.
+"""
+
+import hashlib
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from lib.params import Dataset
+from lib.project import UserError, nearest
+from lib.tasks import answers
+from lib.tasks.sources import Row, parse_json, read_file, rows_of
+
+CALIBRATION, EVALUATION = "calibration", "evaluation"
+
+
+class Example(NamedTuple):
+    example_id: str
+    split: str
+    question: str
+    reference: str  # the right answer, spelt canonically: `-9867630`, `0.0000005`
+
+
+def load(dataset: Dataset, limit: int = 0) -> list[Example]:
+    """The examples, those of the calibration split first; of each split the first `limit`, or with 0 all.
+
+    Raises UserError where a row lacks a field or a number, and where a split has not the size that the file expects.
+    """
+    examples: dict[str, Example] = {}
+    for row, split in split_rows(dataset, list(rows_of(dataset))):
+        example = read_example(dataset, row, split)
+        if example.example_id in examples:
+            raise UserError(f"{row.where}: the id {example.example_id!r} again")
+        examples[example.example_id] = example
+    calibration = [example for example in examples.values() if example.split == CALIBRATION]
+    evaluation = [example for example in examples.values() if example.split == EVALUATION]
+    expected = f"{dataset.calibration} calibration and {dataset.evaluation} evaluation questions"
+    there = f"{len(calibration)} calibration and {len(evaluation)} evaluation questions"
+    if there != expected:
+        raise UserError(f"dataset '{dataset.label}': expected {expected}, found {there}")
+    count = limit or len(examples)
+    return calibration[:count] + evaluation[:count]
+
+
+def read_example(dataset: Dataset, row: Row, split: str) -> Example:
+    """What a row holds under the fields that the dataset's file names."""
+    question = " ".join(row.text(name) for name in dataset.question).strip()
+    if not question:
+        raise UserError(f"{row.where}: an empty question")
+    own_id = row.field(dataset.id) if dataset.id else row.fields.get("id")
+    if own_id is None:  # an id must not hang on a drawn split: another seed would rename the example
+        own_id = f"{split}-{row.index}" if dataset.seed is None else f"row-{row.index}"
+    return Example(str(own_id), split, question, reference(row.field(dataset.answer), row.where))
+
+
+def reference(answer: Any, where: str) -> str:
+    """The canonical number of a published answer: a number, a text that is one, or the one after `####`."""
+    text = answer if isinstance(answer, str) else repr(answer)
+    span = answers.find_answer(text) if answers.MARK in text else (0, len(text))
+    number = answers.parse_number(text[slice(*span)]) if span else None
+    if number is None:
+        raise UserError(f"{where}: no number in the answer {text[-40:]!r}")
+    return answers.canonical(number)
+
+
+def split_rows(dataset: Dataset, rows: list[Row]) -> list[tuple[Row, str]]:
+    """Each row with its split, in the way that the dataset's file asks for."""
+    if dataset.seed is not None:
+        return shuffled(dataset, rows)
+    if dataset.split_ids:
+        rows = listed(dataset, rows)
+    return [(row, split_of(dataset, row)) for row in rows]
+
+
+def split_of(dataset: Dataset, row: Row) -> str:
+    """The split that a row's part is; of one file for `all`, the part that the row itself says."""
+    part = row.part
+    if part == "all":
+        part = str(row.field("split", ", which one file for `all` needs (or a `seed`, or `split_ids`)"))
+    if part not in dataset.parts:
+        raise UserError(f"{row.where}: no split is called '{part}'; {nearest(part, dataset.parts)}")
+    return dataset.parts[part]
+
+
+def listed(dataset: Dataset, rows: list[Row]) -> list[Row]:
+    """The rows, each of the part in whose list of `split_ids` its id is."""
+    path, data = read_file(str(dataset.split_ids))
+    lists = parse_json(data, path)
+    if not isinstance(lists, dict) or not all(isinstance(ids, list) for ids in lists.values()):
+        raise UserError(f"{path}: not of the form {{train: [ids], test: [ids]}}")
+    parts = {str(name): part for part, ids in lists.items() for name in ids}
+    names = [str(row.field(dataset.id or "id")) for row in rows]
+    for row, name in zip(rows, names, strict=True):
+        if name not in parts:
+            raise UserError(f"{row.where}: the id '{name}' is in no list of {path}")
+    return [replace(row, part=parts[name]) for row, name in zip(rows, names, strict=True)]
+
+
+def shuffled(dataset: Dataset, rows: list[Row]) -> list[tuple[Row, str]]:
+    """The rows of one file in an order that hangs on seed and place alone, and their splits by size."""
+    if dataset.split_ids or len({row.part for row in rows}) > 1:
+        raise UserError(f"dataset '{dataset.label}': a `seed` splits one file itself; give one, and no `split_ids`")
+    order = sorted(rows, key=lambda row: hashlib.sha256(f"{dataset.seed}|{row.index}".encode()).digest())
+    return [(row, CALIBRATION if place < dataset.calibration else EVALUATION) for place, row in enumerate(order)]

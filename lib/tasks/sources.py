@@ -1,0 +1,103 @@
+"""Rows of a dataset as they were published: from the hub, or from local files of JSON lines or one JSON list."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lib.params import Dataset
+from lib.project import ROOT, UserError, nearest
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row as published; a field that it lacks, or a text that is none, is the user's error."""
+
+    part: str  # train, test, all, ...
+    index: int  # place there, from 0
+    where: str  # how a message names it
+    fields: dict[str, Any]
+
+    def field(self, name: str, why: str = "") -> Any:
+        if name not in self.fields:
+            raise UserError(f"{self.where}: no field '{name}'{why}; {nearest(name, self.fields)}")
+        return self.fields[name]
+
+    def text(self, name: str) -> str:
+        value = self.field(name)
+        if not isinstance(value, str):
+            raise UserError(f"{self.where}: '{name}' is {value!r:.40}, not a text")
+        return value.strip()
+
+
+def rows_of(dataset: Dataset) -> Iterator[Row]:
+    """Every row of every part. Raises UserError for a file that is not there or is not JSON."""
+    if isinstance(dataset.source, str):
+        for part, records in hub_parts(dataset)[0].items():
+            if part in dataset.parts or dataset.seed is not None:  # others, such as `validation`, are left alone
+                for index, record in enumerate(records):
+                    yield Row(part, index, f"{dataset.source}, {part}, row {index}", dict(record))
+    else:
+        for part, name in dataset.source.items():
+            for index, (where, record) in enumerate(file_records(name)):
+                yield Row(part, index, where, record)
+
+
+def provenance(dataset: Dataset) -> dict[str, str]:
+    """What is read, for the manifest: the hub's name and resolved revision, or the sha256 of every file."""
+    if isinstance(dataset.source, str):
+        return {"source": dataset.source, "revision": hub_parts(dataset)[1]}
+    files = filter(None, [*dataset.source.values(), dataset.split_ids])
+    return {name: hashlib.sha256(read_file(name)[1]).hexdigest() for name in files}
+
+
+def hub_parts(dataset: Dataset) -> tuple[dict[str, Any], str]:
+    """The hub's parts, and the commit they came from, which the addresses of the downloaded files name."""
+    try:
+        import datasets  # here, since it is slow to import and local files do without it
+
+        parts = datasets.load_dataset(dataset.source, dataset.config, revision=dataset.revision)
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"hub dataset '{dataset.source}' did not load: {reason:.200}") from error
+    urls = [url for records in parts.values() for url in records.info.download_checksums or {}]
+    commits = {url.partition("@")[2].partition("/")[0] for url in urls if url.startswith("hf:")}
+    return dict(parts), ", ".join(sorted(commits)) or dataset.revision or "unknown"
+
+
+def file_records(name: str) -> list[tuple[str, Any]]:
+    """(where, record) of a file that holds one JSON list, or one JSON object per line."""
+    path, data = read_file(name)
+    if data.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+        records = [(f"{path}, item {n}", record) for n, record in enumerate(parse_json(data, path), 1)]
+    else:
+        lines = enumerate(data.split(b"\n"), 1)
+        records = [(f"{path}, line {n}", parse_json(line, path, n)) for n, line in lines if line.strip()]
+    for where, record in records:
+        if not isinstance(record, dict):
+            raise UserError(f"{where}: {record!r:.40} is not an object with fields")
+    return records
+
+
+def read_file(name: str) -> tuple[Path, bytes]:
+    """A file's path and bytes; a relative name starts from the project's root."""
+    path = ROOT / Path(name).expanduser()
+    try:
+        return path, path.read_bytes()
+    except OSError as error:
+        folder = next(parent for parent in path.parents if parent.is_dir())
+        missing = path.relative_to(folder).parts[0]
+        alike = [other.name for other in folder.iterdir() if other.suffix == Path(missing).suffix]
+        hint = error.strerror if path.exists() else f"in {folder}, {nearest(missing, alike)}"
+        raise UserError(f"no file {path}: {hint}") from error
+
+
+def parse_json(data: bytes, path: Path, line: int = 1) -> Any:
+    """The value of a file's bytes, or of those of one line. Raises UserError naming the line."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:  # a wrong encoding is a ValueError too
+        line += getattr(error, "lineno", 1) - 1
+        raise UserError(f"{path}, line {line}: not JSON ({getattr(error, 'msg', error)})") from error
