@@ -18,7 +18,7 @@ from lib.generate import decoding, models, p_true, responses
 from lib.generate.models import LanguageModel
 from lib.params import Verification
 from lib.project import UserError
-from lib.score import estimators, multi_pass
+from lib.score import confidence, estimators
 from lib.tasks import datasets, prompts
 
 REAL = ["Llama-3.1-8B-Instruct", "Llama-3.2-3B-Instruct", "Qwen3-4B-Instruct-2507", "Qwen3-8B",
@@ -117,7 +117,7 @@ def test_tokens_saved_are_counted_right(lm):
     query = len(lm.tokenizer(prompts.QUERY, add_special_tokens=False).input_ids)
     by_hand = [1 - query / len(lm.tokenizer(text, add_special_tokens=False).input_ids)
                for text in verified.standard_prompt[verified.dataset == "demo-medium"]]
-    saved = multi_pass.reduction(verified).set_index("dataset").value
+    saved = confidence.reduction(verified).set_index("dataset").value
     assert saved["demo-medium"] == pytest.approx(100 * np.mean(by_hand), abs=1e-9)
     assert (saved >= 65).all(), saved.to_dict()
 
@@ -201,22 +201,22 @@ def test_an_option_that_is_no_token_is_refused(monkeypatch):
 
 def verified(logits, spellings=("A", " A", "B", " B")):
     row = {"model": "m", "dataset": "d", "split": "evaluation", "example_id": "1", "spellings": list(spellings)}
-    for variant in multi_pass.VARIANTS:
+    for variant in confidence.MARGINS:
         row |= {f"{variant}_logits": np.float32(logits), f"{variant}_logz": float(np.log(np.exp(logits).sum() + 10))}
     return pd.DataFrame([row])
 
 
 def test_every_spelling_counts():
     logits = [1.0, 2.0, 0.5, -1.0]
-    read = multi_pass.margins(verified(logits)).iloc[0]
+    read = confidence.margins(verified(logits)).iloc[0]
     a, b = np.exp(1) + np.exp(2), np.exp(0.5) + np.exp(-1)
     assert read.standard_margin == pytest.approx(np.log(a / b), abs=1e-6)
     assert read.in_situ_mass == pytest.approx((a + b) / (a + b + 10), abs=1e-6)
     assert estimators.p_true(read.standard_margin) == pytest.approx(a / (a + b), abs=1e-6)
-    other = multi_pass.margins(verified(logits, ("A", "True", "B", "False")), "True/False").iloc[0]
+    other = confidence.margins(verified(logits, ("A", "True", "B", "False")), "True/False").iloc[0]
     assert other.standard_margin == pytest.approx(3.0, abs=1e-6)
     with pytest.raises(UserError, match="'False' is no single token"):
-        multi_pass.margins(verified(logits), "B/False")
+        confidence.margins(verified(logits), "B/False")
 
 
 def test_p_true_does_not_underflow():
@@ -230,7 +230,9 @@ def test_kept_verdicts_are_used_for_their_own_generations_only(tmp_path, monkeyp
     monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
     monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
     assert p_true.kept("lab", "m__d", "abc")[0] is None
-    store.write(pd.DataFrame({"x": [1]}), store.place("lab", "in_situ", "m__d"), generations=sha, query=query)
+    row = {key: ["x"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(4)], "in_situ_logz": [0.5],
+                                                "in_situ_seconds": [0.1]}  # fmt: skip
+    store.write(pd.DataFrame(row), store.place("lab", "in_situ", "m__d"), generations=sha, query=query)
     frame, note = p_true.kept("lab", "m__d", "abc")
     assert (frame is not None) == used and ("live cache" in note) == used
 
