@@ -135,7 +135,7 @@ def with_cell(project: Project, name: str, source: str) -> None:
             1,
             f"run_all.sh: artifacts/demo/notebooks/{JOB}.ipynb failed in cell [3] `x = 1`: KeyError: 'what'",
         ),
-        ("from lib import UserError\nraise UserError('mend this')", 2, "run_all.sh: mend this"),
+        ("from lib.project import UserError\nraise UserError('mend this')", 2, "run_all.sh: mend this"),
         (
             "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
             1,
