@@ -59,7 +59,7 @@ def stripped(source: str) -> str:
 
 
 def outline(node: object) -> str:
-    """A syntax tree as text. Some versions of Python add empty fields, or empty text to f-strings: these are left out."""
+    """A syntax tree as text, without the empty fields and empty ends of f-strings that some versions of Python add."""
     if isinstance(node, list):
         return f"[{','.join(map(outline, node))}]"
     if not isinstance(node, ast.AST):
