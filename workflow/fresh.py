@@ -22,8 +22,8 @@ from workflow.sources import closure, code_cells, stripped
 
 NEW = "not made yet"
 EXPORT = ("workflow/export.py", "workflow/report.py", "workflow/captions.py", "workflow/report.html.jinja")
-SHOWING = ("lib/paper/",)  # sets and judges what others made: what a heavy notebook writes never hangs on it
 BIG = 64e6  # bytes: checksums of larger files are remembered
+SHOWING = ("lib/paper/",)  # sets and judges what others made: what a heavy notebook writes never hangs on it
 Parts = dict[str, object]
 
 # ---- keys --------------------------------------------------------------------------------------------------
