@@ -203,10 +203,10 @@ def about_cost(run: Run, lm: Any, network: Any, device: Device, folder: str = ""
     prompt = len(models.encode(lm, rendered(run, lm))) + cost.QUESTION
     work = cost.Work.of(values, lm.spec, prompt)
     yield memory(size, work, device)
+    step, how = cost.step_seconds(size, work.batch, work.half, device), "estimated"
     if folder and size.weights <= cost.SMALL:
-        step, how = cost.timed_step(folder, work, device), "measured"
-    else:
-        step, how = cost.step_seconds(size, work.batch, work.half, device), "estimated"
+        with suppress(Exception):  # the estimate stands for a network that is called in another way
+            step, how = cost.timed_step(folder, work, device), "measured"
     low, high = cost.hours(values, size, work, step, device)
     text = f"about {low:.2g} to {high:.2g} hours for {work.rows} questions, at {work.tokens} tokens a response"
     yield "note", f"{text}; a step of {work.batch} rows takes {1e3 * step[0]:.2g} to {1e3 * step[1]:.2g} ms, {how}"

@@ -19,7 +19,7 @@ QUESTION, VERIFY = 60, 400  # tokens by which a question is longer than the exam
 # Seconds to launch a layer, at least and at most: on a GPU the 32 to 36 layers of an 8B model take some 25 to 40 ms in
 # eager transformers, whatever the batch; on a CPU 0.3 ms a layer were measured.
 LAUNCH = {True: (0.7e-3, 1.1e-3), False: (0.2e-3, 0.6e-3)}
-SMALL = 1e8  # parameters of a local model up to which a step is timed instead
+SMALL = 1e7  # parameters of a local model up to which a step is timed instead, in seconds on any processor
 UTILISED = 1 / 3  # of the peak, in passes over whole sequences
 Range = tuple[float, float]
 

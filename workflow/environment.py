@@ -26,6 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.11", "3.12", "3.13")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+MARK = "made-by-run_all.json"  # in .venv: the stamp of what it was made for
 DISK = 4e9  # bytes: packages and pip's downloads
 USABLE = """import sys, venv, ensurepip
 sys.exit(not ((3, 11) <= sys.version_info[:2] <= (3, 13) and sys.maxsize > 2**32))"""
@@ -45,26 +46,23 @@ def say(text: str) -> None:
 def pins(root: Path, test: bool = True) -> dict[str, str]:
     """Directly required packages and their versions, from pyproject.toml (tomllib came with 3.11)."""
     text = (root / "pyproject.toml").read_text(encoding="utf-8")
-    blocks = re.findall(r"^(dependencies|test) = \[\n(.*?)^\]", text, flags=re.M | re.S)
-    found: dict[str, str] = {}
-    for name, block in blocks:
-        if name == "dependencies" or test:
-            found.update(re.findall(r'"([\w.-]+)==([\w.]+)"', block))
-    return found
+    wanted = "dependencies|test" if test else "dependencies"
+    blocks = re.findall(rf"^(?:{wanted}) = \[\n(.*?)^\]", text, flags=re.M | re.S)
+    return dict(re.findall(r'"([\w.-]+)==([\w.]+)"', "".join(blocks)))
 
 
 def mismatches(wanted: dict[str, str]) -> list[str]:
     """What the interpreter running this lacks; a build label (2.13.0+cpu) does not count."""
-    found = []
+    lines = []
     for name, version in wanted.items():
         try:
             here = importlib.metadata.version(name).split("+")[0]
         except importlib.metadata.PackageNotFoundError:
-            found.append(f"{name} {version} is missing")
+            lines.append(f"{name} {version} is missing")
             continue
         if here != version:
-            found.append(f"{name} is {here}, not {version}")
-    return found
+            lines.append(f"{name} is {here}, not {version}")
+    return lines
 
 
 def conda_file(root: Path) -> str:
@@ -177,7 +175,7 @@ def rehome(venv: Path, old: str, new: str) -> None:
 
 def own(root: Path) -> str:
     """The interpreter of `.venv`, after making, mending or completing it as needed."""
-    venv, mark = root / ".venv", root / ".venv" / "made-by-run_all.json"
+    venv, mark = root / ".venv", root / ".venv" / MARK
     python = venv / "bin" / "python"
     made = json.loads(mark.read_text()) if mark.exists() else {}
     wanted = stamp(root)
@@ -191,10 +189,17 @@ def own(root: Path) -> str:
     why = refusal(platform.system(), platform.machine(), libc, shutil.disk_usage(root).free)
     if why:
         raise Refusal(why)
+    complete(root, venv, made, wanted)
+    return str(python)
+
+
+def complete(root: Path, venv: Path, made: dict[str, str], wanted: dict[str, str]) -> None:
+    """Bring `.venv` from what it was made for to what is wanted. The mark tells a later start how far this came."""
     started = time.time()
+    python, mark = venv / "bin" / "python", venv / MARK
     if made and made["folder"] != wanted["folder"] and python.exists():
         rehome(venv, made["folder"], wanted["folder"])
-        made["folder"] = wanted["folder"]
+        made = {**made, "folder": wanted["folder"]}
     if not usable(str(python)):
         shutil.rmtree(venv, ignore_errors=True)
         new_venv(venv)
@@ -204,7 +209,6 @@ def own(root: Path) -> str:
         install(root, str(python))
         mark.write_text(json.dumps(wanted))
         say(f".venv is ready after {time.time() - started:.0f} s")
-    return str(python)
 
 
 def locked(root: Path) -> str:

@@ -109,19 +109,12 @@ def _picture(name: str) -> str:
 def quoted(files: dict[str, bytes]) -> str:
     """The findings and their counts, from the macros and comments of numbers.tex."""
     text = files.get("numbers.tex", b"").decode()
-    found = re.findall(r"% (.*) \(\w+\)\n\\newcommand\{(\\\w+)\}", text)
-    items = [rf"\item[{macro}] {escape(statement)}" for statement, macro in found]
-    return (
-        "\n".join(
-            [
-                r"\begin{description}\small\setlength{\itemsep}{0pt}\setlength{\parskip}{0pt}",
-                *items,
-                r"\end{description}\clearpage",
-            ]
-        )
-        if items
-        else ""
-    )
+    macros = re.findall(r"% (.*) \(\w+\)\n\\newcommand\{(\\\w+)\}", text)
+    if not macros:
+        return ""
+    items = [rf"\item[{macro}] {escape(statement)}" for statement, macro in macros]
+    begin = r"\begin{description}\small\setlength{\itemsep}{0pt}\setlength{\parskip}{0pt}"
+    return "\n".join([begin, *items, r"\end{description}\clearpage"])
 
 
 class PaperExporter(Exporter):

@@ -22,42 +22,61 @@ from workflow.sources import closure, code_cells, stripped
 
 NEW = "not made yet"
 EXPORT = ("workflow/export.py", "workflow/report.py", "workflow/captions.py", "workflow/report.html.jinja")
-SHOWING = ("lib/paper/",)  # sets and judges what others made: what a heavy notebook writes never hangs on it
 BIG = 64e6  # bytes: checksums of larger files are remembered
+SHOWING = ("lib/paper/",)  # sets and judges what others made: what a heavy notebook writes never hangs on it
+Parts = dict[str, object]
 
 # ---- keys --------------------------------------------------------------------------------------------------
 
 
-def parts(job: Job) -> dict[str, object]:
+def parts(job: Job) -> Parts:
     """All that a job's outputs hang on, by name: 'parameter bins', 'model x', 'input ...', 'code ...'."""
     values = job.parameters
-    found: dict[str, object] = {f"parameter {name}": value for name, value in values.items()}
-    for kind, load in params.LOADERS.items():
-        for name in mentioned(values, kind):
-            content = load(name).model_dump(mode="json")
-            if job.notebook.heavy:
-                content.pop("label", None)  # only tables print it
-                places = [content.get("source"), content.get("split_ids")]
-                found |= {f"file {path}": checksum(path) for path in local_files(places)}
-            found[f"{kind} {name}"] = content
-    found |= {f"input {path}": checksum(path) for path in job.inputs}
-    code = code_cells(job.notebook.path)
-    found[f"code {job.notebook.path}"] = digest(*map(stripped, code))
-    modules = closure(code, leave_out=SHOWING if job.notebook.heavy else ())
-    if job.notebook.exports:
-        modules |= set(EXPORT)
-    found |= {f"code {path}": digest(stripped((ROOT / path).read_text(encoding="utf-8"))) for path in modules}
-    return found
+    return {
+        **{f"parameter {name}": value for name, value in values.items()},
+        **{key: content for kind in params.LOADERS for key, content in specified(job, kind, values).items()},
+        **{f"input {path}": checksum(path) for path in job.inputs},
+        **code(job),
+    }
 
 
-def key(found: dict[str, object]) -> str:
-    return digest(json.dumps(found, sort_keys=True, allow_nan=False))
+def specified(job: Job, kind: str, values: dict) -> Parts:
+    """The files of models (or datasets) that the parameters name, and where a model runs, the files these name."""
+    contents: Parts = {}
+    for name in mentioned(values, kind):
+        content = params.LOADERS[kind](name).model_dump(mode="json")
+        if job.notebook.heavy:
+            content.pop("label", None)  # only tables print it
+            places = [content.get("source"), content.get("split_ids")]
+            contents |= {f"file {path}": checksum(path) for path in local_files(places)}
+        contents[f"{kind} {name}"] = content
+    return contents
 
 
-def resume_key(run: Run, found: dict[str, object]) -> str:
+def code(job: Job) -> Parts:
+    """Digests of the notebook's code cells and of every module that they, or what exports their outputs, reach."""
+    cells = code_cells(job.notebook.path)
+    exporting = EXPORT if job.notebook.exports else ()
+    sources = [*cells, *(text(path) for path in exporting if path.endswith(".py"))]
+    modules = closure(sources, leave_out=SHOWING if job.notebook.heavy else ())
+    digests = {path: digest(stripped(text(path))) for path in modules.union(exporting)}
+    digests[job.notebook.path] = digest(*map(stripped, cells))
+    return {f"code {path}": value for path, value in digests.items()}
+
+
+def text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def key(content: Parts) -> str:
+    return digest(json.dumps(content, sort_keys=True, allow_nan=False))
+
+
+def resume_key(run: Run, content: Parts) -> str:
     """Names unfinished shards: where outputs survive a change of code, so do these."""
-    keep = run.values.get("code_changes") == "keep"
-    return key({name: value for name, value in found.items() if not (keep and name.startswith("code "))})[:16]
+    if run.values.get("code_changes") == "keep":
+        content = {name: value for name, value in content.items() if not name.startswith("code ")}
+    return key(content)[:16]
 
 
 def digest(*texts: str) -> str:
@@ -71,34 +90,32 @@ def kind_of(parameter: str) -> str:
 
 def mentioned(values: dict, kind: str) -> list[str]:
     """Names of models (or datasets) among the parameters: model, models, bin_models, trajectory_model, ..."""
-    names: dict[str, None] = {}
+    names: list[str] = []
     for parameter, value in values.items():
         if kind_of(parameter) == kind:
-            names |= dict.fromkeys([value] * bool(value) if isinstance(value, str) else value or [])
-    return list(names)
+            names += [value] if isinstance(value, str) else value or []
+    return list(dict.fromkeys(filter(None, names)))
 
 
 def local_files(source: object) -> list[str]:
     """Every file of a local source (a path, or a mapping or list of paths); none for a name on the hub."""
     if isinstance(source, dict):
         source = list(source.values())
-    if isinstance(source, (list, tuple)):
-        return [path for one in source for path in local_files(one)]
+    if isinstance(source, list):
+        return [path for item in source for path in local_files(item)]
     place = ROOT / str(source)
     if place.is_file():
         return [str(source)]
     if not source or not place.is_dir():
         return []
-    found = (path for path in place.rglob("*") if path.is_file() and not path.name.startswith("."))
-    return sorted(f"{source}/{path.relative_to(place).as_posix()}" for path in found)
+    files = [path for path in place.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    return sorted(f"{source}/{path.relative_to(place).as_posix()}" for path in files)
 
 
 def is_local(job: Job) -> bool:
     """Whether model and dataset of a job lie in local files, so that nothing need be asked of the hub."""
-    values = job.parameters
-    sources = [params.load_model(name).source for name in mentioned(values, "model")]
-    sources += [params.load_dataset(name).source for name in mentioned(values, "dataset")]
-    return all(local_files(source) for source in sources)
+    specs = [load(name) for kind, load in params.LOADERS.items() for name in mentioned(job.parameters, kind)]
+    return all(local_files(spec.source) for spec in specs)
 
 
 # ---- checksums ---------------------------------------------------------------------------------------------
@@ -119,13 +136,13 @@ def checksum(path: str) -> str | None:
         if known["identity"] == identity:
             return known["sha256"]
     with open(place, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+        value = hashlib.file_digest(file, "sha256").hexdigest()
     if time.time() - state.st_mtime > 2:  # file times are coarse: a later write could bear the same one
-        write_json(memory, {"identity": identity, "sha256": found})
-    return found
+        write_json(memory, {"identity": identity, "sha256": value})
+    return value
 
 
-# ---- records, and what they say ----------------------------------------------------------------------------
+# ---- records -----------------------------------------------------------------------------------------------
 
 
 def read_record(path: Path) -> dict | None:
@@ -139,30 +156,35 @@ def read_record(path: Path) -> dict | None:
 
 def with_manifests(paths: Iterable[str]) -> list[str]:
     """Each parquet file followed by its manifest."""
-    found = []
+    files = []
     for path in paths:
-        found += [path, path.removesuffix(".parquet") + ".json"] if path.endswith(".parquet") else [path]
-    return found
+        files.append(path)
+        if path.endswith(".parquet"):
+            files.append(path.removesuffix(".parquet") + ".json")
+    return files
 
 
-def write_record(job: Job, found: dict[str, object], outputs: Iterable[str], seconds: float) -> None:
+def write_record(job: Job, content: Parts, outputs: Iterable[str], seconds: float) -> None:
     """The record of a finished job: its key, what the key was made of, and checksums of all that it wrote."""
     sums = {path: checksum(path) for path in with_manifests(outputs)}
     missing = [path for path, value in sums.items() if value is None]
     if missing:
         raise UserError(f"{job.notebook.path} ended without having written {missing[0]}")
-    record = {"key": key(found), "parts": found, "outputs": sums, "seconds": round(seconds, 3)}
+    record = {"key": key(content), "parts": content, "outputs": sums, "seconds": round(seconds, 3)}
     write_json(ROOT / job.record, record)
 
 
-def differences(record: dict, found: dict[str, object]) -> list[str]:
+def differences(record: dict, content: Parts) -> list[str]:
     """Names of the parts that changed."""
-    old, new, nothing = record["parts"], json.loads(json.dumps(found)), object()
+    old, new, nothing = record["parts"], json.loads(json.dumps(content)), object()
     return sorted(name for name in old | new if old.get(name, nothing) != new.get(name, nothing))
 
 
 def whole(record: dict) -> bool:
     return all(checksum(path) == value for path, value in record["outputs"].items())
+
+
+# ---- verdicts ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -179,8 +201,7 @@ def walk(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
 
     `remake` holds numbers of notebooks whose outputs are to be made anew.
     """
-    remake = set(remake)
-    unknown = remake - {job.notebook.number for job in run.jobs}
+    unknown = set(remake) - {job.notebook.number for job in run.jobs}
     if unknown:
         raise UserError(f"run '{run.name}' does not run notebook {min(unknown)}: nothing to remake")
     verdicts: dict[Job, Verdict] = {}
@@ -200,27 +221,32 @@ def judge(job: Job, upstream: list[Verdict], remake: bool) -> Verdict:
     absent = [path for path in job.inputs if not (ROOT / path).is_file()]
     if absent:
         raise UserError(f"{job.notebook.name} needs {absent[0]}, which is not there")
-    found = parts(job)
-    if record and whole(record):
-        changed = differences(record, found)
+    return compare(job, record, parts(job))
+
+
+def compare(job: Job, record: dict | None, content: Parts) -> Verdict:
+    """The verdict on a job whose inputs are there: is what it left whole, and made from the same?"""
+    if not record:
+        why = NEW
+    elif not whole(record):
+        why = "its outputs are not as they were written"
+    else:
+        changed = differences(record, content)
         if not changed:
             return Verdict(job, "fresh")
-        only_code = all(name.startswith("code ") for name in changed)
-        if only_code and job.notebook.heavy and job.run.values.get("code_changes") == "keep":
+        keep = job.notebook.heavy and job.run.values.get("code_changes") == "keep"
+        if keep and all(name.startswith("code ") for name in changed):
             return Verdict(job, "kept", ", ".join(changed))
         why = "changed: " + ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
-    else:
-        why = "its outputs are not as they were written" if record else NEW
     retire(job, record)
-    if restore(job, key(found)):
+    if restore(job, key(content)):
         return Verdict(job, "restored", "made before from the same")
     return Verdict(job, "make", why)
 
 
 def retire(job: Job, record: dict | None, shards: bool = False) -> None:
     """Move record and outputs (and shards, if it is to start anew) to artifacts/<run>/stale/<key>/."""
-    paths = list(record["outputs"]) if record else with_manifests(job.outputs)
-    paths.append(job.record)
+    paths = [*(record["outputs"] if record else with_manifests(job.outputs)), job.record]
     if shards:
         folder = ROOT / job.run.folder / "shards"
         for pattern in (f"{job.name}-*", f"{job.name}__*-*"):  # a notebook may do its work in several parts
@@ -234,9 +260,7 @@ def retire(job: Job, record: dict | None, shards: bool = False) -> None:
     stale = ROOT / job.run.folder / "stale" / (record["key"] if record else f"unfinished-{job.name}")
     while stale.exists():
         stale = stale.with_name(stale.name + "-again")
-    for path in paths:
-        (stale / path).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(ROOT / path, stale / path)
+    move(paths, ROOT, stale)
 
 
 def restore(job: Job, wanted: str) -> bool:
@@ -245,14 +269,19 @@ def restore(job: Job, wanted: str) -> bool:
     record = read_record(stale / job.record)
     if not record or record["key"] != wanted:
         return False
-    for path in [*record["outputs"], job.record]:
-        if not (stale / path).is_file():
-            return False
-    for path in [*record["outputs"], job.record]:
-        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(stale / path, ROOT / path)
+    paths = [*record["outputs"], job.record]
+    if not all((stale / path).is_file() for path in paths):
+        return False
+    move(paths, stale, ROOT)
     if not whole(record):
         retire(job, None)
         return False
     shutil.rmtree(stale)
     return True
+
+
+def move(paths: Iterable[str], source: Path, target: Path) -> None:
+    """Files or folders from below one folder to the same place below another."""
+    for path in paths:
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(source / path, target / path)

@@ -112,21 +112,19 @@ def execute(job: Job, scratch: Path) -> None:
     from papermill.exceptions import PapermillExecutionError
     from traitlets.config import Config
 
-    config = Config({"KernelManager": {"transport": "ipc", "ip": str(scratch / "k")}})
+    options = {
+        "parameters": job.parameters,
+        "kernel_name": "python3",
+        "cwd": "notebooks",
+        "progress_bar": False,
+        "stdout_file": Progress(job),
+        "start_timeout": 120,
+        "config": Config({"KernelManager": {"transport": "ipc", "ip": str(scratch / "k")}}),
+    }
     (ROOT / job.executed).unlink(missing_ok=True)
     for last in (False, True):
         try:
-            execute_notebook(
-                source(job, scratch),
-                job.executed,
-                parameters=job.parameters,
-                kernel_name="python3",
-                cwd="notebooks",
-                progress_bar=False,
-                stdout_file=Progress(job),
-                start_timeout=120,
-                config=config,
-            )
+            execute_notebook(source(job, scratch), job.executed, **options)
             return
         except PapermillExecutionError as error:
             raise cell_failure(job, error) from None
@@ -172,13 +170,13 @@ def dead_kernel(job: Job) -> Failure:
 
 def run_job(job: Job, scratch: Path) -> None:
     """Execute, export, record."""
-    started_at = time.monotonic()
-    found = fresh.parts(job)
+    began = time.monotonic()
+    parts = fresh.parts(job)
     tell(job, "start")
     with ExitStack() as stack:
         os.environ.update(surroundings(job, scratch))
-        start_up(fresh.resume_key(job.run, found), scratch)
         os.environ.pop("MPLBACKEND", None)  # the kernel shows figures inline
+        start_up(fresh.resume_key(job.run, parts), scratch)
         if job.notebook.heavy and job.run.gpus:
             os.environ["CUDA_VISIBLE_DEVICES"] = take_gpu(stack, gpus())
         (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
@@ -187,10 +185,9 @@ def run_job(job: Job, scratch: Path) -> None:
     if job.notebook.exports:
         from workflow.export import export
 
-        names = export(ROOT / job.executed, ROOT / job.run.figures)
-        outputs = outputs + [f"{job.run.figures}/{name}" for name in names]
-    seconds = time.monotonic() - started_at
-    fresh.write_record(job, found, outputs, seconds)
+        outputs += [f"{job.run.figures}/{name}" for name in export(ROOT / job.executed, ROOT / job.run.figures)]
+    seconds = time.monotonic() - began
+    fresh.write_record(job, parts, outputs, seconds)
     tell(job, "end", seconds=seconds)
 
 

@@ -1,9 +1,7 @@
 """Reading code without running it: the cells of a notebook, and what they import."""
 
 import ast
-import io
 import json
-import tokenize
 from collections.abc import Iterable
 
 from lib.project import ROOT, UserError
@@ -43,34 +41,33 @@ def declared_parameters(path: str) -> list[str]:
     return names
 
 
-def stripped(source: str) -> str:
-    """Python source without comments, blank lines and spacing; source that is not Python (magics) as it is.
-
-    An f-string is one token before Python 3.12 and several after; taken whole, so that the key is the same.
-    """
-    lines, kept, depth, start = source.splitlines(keepends=True), [], 0, (1, 0)
-    opening, closing = getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_END", -1)
+def parse(path: str, source: str) -> ast.Module:
+    """The syntax tree of Python in which lines of magics are blank; UserError where it is not Python."""
+    code = "\n".join("" if line.lstrip()[:1] in ("%", "!") else line for line in source.splitlines())
     try:
-        for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            if token.type == opening:
-                start = token.start if depth == 0 else start
-                depth += 1
-            elif token.type == closing:
-                depth -= 1
-                kept += [between(lines, start, token.end)] if depth == 0 else []
-            elif depth == 0 and token.type not in (tokenize.COMMENT, tokenize.NL):
-                kept.append(token.string)
-    except (tokenize.TokenError, SyntaxError):
+        return ast.parse(code)
+    except SyntaxError as error:
+        raise UserError(f"{path}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}") from None
+
+
+def stripped(source: str) -> str:
+    """What Python source says: its syntax tree, without comments and spacing. Other source (magics) as it is."""
+    try:
+        return outline(ast.parse(source))
+    except SyntaxError:
         return source
-    return "\0".join(kept)
 
 
-def between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
-    """Text from one (row, column) to another."""
-    rows = lines[start[0] - 1 : end[0]]
-    rows[-1] = rows[-1][: end[1]]
-    rows[0] = rows[0][start[1] :]
-    return "".join(rows)
+def outline(node: object) -> str:
+    """A syntax tree as text, without the empty fields and empty ends of f-strings that some versions of Python add."""
+    if isinstance(node, list):
+        return f"[{','.join(map(outline, node))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = {name: value for name, value in ast.iter_fields(node) if value is not None and value != []}
+    if isinstance(node, ast.JoinedStr):
+        fields["values"] = [part for part in node.values if getattr(part, "value", None) != ""]
+    return f"{type(node).__name__}({','.join(f'{name}={outline(value)}' for name, value in fields.items())})"
 
 
 def closure(sources: Iterable[str], path: str = "", leave_out: tuple[str, ...] = ()) -> set[str]:
@@ -88,15 +85,6 @@ def closure(sources: Iterable[str], path: str = "", leave_out: tuple[str, ...] =
                     package = module if file.endswith("__init__.py") else module.rpartition(".")[0]
                     waiting.append((file, package, (ROOT / file).read_text(encoding="utf-8")))
     return files
-
-
-def parse(path: str, source: str) -> ast.Module:
-    """The syntax tree of Python in which lines of magics are blank; UserError where it is not Python."""
-    code = "\n".join("" if line.lstrip()[:1] in ("%", "!") else line for line in source.splitlines())
-    try:
-        return ast.parse(code)
-    except SyntaxError as error:
-        raise UserError(f"{path}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}") from None
 
 
 def imported(path: str, package: str, source: str) -> set[str]:

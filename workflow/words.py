@@ -94,48 +94,56 @@ def parse(argv: list[str]) -> argparse.Namespace:
         if word.startswith("-") and word != "-h":
             choose("option", word.split("=")[0], list(OPTIONS))
     parser = Parser(add_help=False, allow_abbrev=False)
-    parser.add_argument("verb", nargs="*")
+    parser.add_argument("verbs", nargs="*")
     for option in ("--models", "--only", "--datasets", "--remake"):
         parser.add_argument(option, nargs="+", default=[])
     parser.add_argument("--cores")
     parser.add_argument("-h", "--help", action="store_true")
-    found = parser.parse_args(words)
-    found.check = found.verb[:1] == ["check"]  # the one verb that a profile follows
-    found.verb = found.verb[found.check :]
-    if len(found.verb) > 1:
-        raise WordError(f"one profile or verb at a time: '{found.verb[1]}' is one too many")
-    found.verb = "help" if found.help else (found.verb or [DEFAULT])[0]
-    found.rest = rest
-    return found
+    asked = parser.parse_args(words)
+    asked.rest = rest
+    asked.check = asked.verbs[:1] == ["check"]  # the one verb that a profile follows
+    verbs = asked.verbs[1:] if asked.check else asked.verbs
+    if len(verbs) > 1:
+        raise WordError(f"one profile or verb at a time: '{verbs[1]}' is one too many")
+    asked.verb = "help" if asked.help else (verbs or [DEFAULT])[0]
+    return asked
 
 
 def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
     """Verb, models, only, datasets, remake, cores, rest, checked against the folders of the project."""
-    found = parse(argv)
+    asked = parse(argv)
     profiles = names(root)
-    choose("profile or verb", found.verb, profiles + [verb for verb in VERBS if verb not in profiles])
-    for kind in ("model", "dataset"):
-        lists = [found.models, found.only] if kind == "model" else [found.datasets]
-        for word in (word for words in lists for word in words):
+    choose("profile or verb", asked.verb, profiles + [verb for verb in VERBS if verb not in profiles])
+    for kind, chosen in (("model", asked.models + asked.only), ("dataset", asked.datasets)):
+        for word in chosen:
             if word in profiles or word in VERBS:
                 raise WordError(f"'{word}' is no {kind}: the profile or verb comes before the options")
             choose(kind, word, names(root, kind + "s"))
-    found.remake = [choose("notebook", number(word), notebooks(root)) for word in found.remake]
-    if found.cores is not None:
-        if not (found.cores.isascii() and found.cores.isdigit() and int(found.cores) > 0):
-            raise WordError(f"--cores takes a whole number from 1 up, not '{found.cores}'")
-        found.cores = int(found.cores)
-    if found.check and (found.verb in VERBS or found.remake):
-        what = "--remake" if found.remake else f"'{found.verb}'"
+    asked.remake = [choose("notebook", number(word), notebooks(root)) for word in asked.remake]
+    if asked.cores is not None:
+        asked.cores = whole_number(asked.cores)
+    combine(asked)
+    return asked
+
+
+def whole_number(word: str) -> int:
+    if not (word.isascii() and word.isdigit() and int(word) > 0):
+        raise WordError(f"--cores takes a whole number from 1 up, not '{word}'")
+    return int(word)
+
+
+def combine(asked: argparse.Namespace) -> None:
+    """WordError for a verb with options that it does not take."""
+    if asked.check and (asked.verb in VERBS or asked.remake):
+        what = "--remake" if asked.remake else f"'{asked.verb}'"
         raise WordError(f"check takes a profile and --models, --only, --datasets, not {what}")
-    if found.verb == "published" and (found.models or found.only or found.datasets):
+    if asked.verb == "published" and (asked.models or asked.only or asked.datasets):
         raise WordError("published shows the paper's own models and datasets: it takes no --models, --only, --datasets")
-    used = [o for o in ("models", "only", "datasets", "remake", "cores") if getattr(found, o)]
-    if found.verb in ("lab", "test") and used:
-        raise WordError(f"{found.verb} takes no --{used[0]}; its own options come after --")
-    if found.rest and found.verb not in ("lab", "test"):
-        raise WordError(f"only lab and test take words after --, not {found.verb}: '{found.rest[0]}'")
-    return found
+    used = [option for option in ("models", "only", "datasets", "remake", "cores") if getattr(asked, option)]
+    if asked.verb in ("lab", "test") and used:
+        raise WordError(f"{asked.verb} takes no --{used[0]}; its own options come after --")
+    if asked.rest and asked.verb not in ("lab", "test"):
+        raise WordError(f"only lab and test take words after --, not {asked.verb}: '{asked.rest[0]}'")
 
 
 def help_text(root: Path = ROOT) -> str:

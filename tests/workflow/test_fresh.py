@@ -85,6 +85,7 @@ def test_copy_remakes_nothing(made, monkeypatch, tmp_path):
         ("notebooks/02_single_pass.ipynb", "' '.join", "'-'.join", "02 08"),
         ("notebooks/08_tables.ipynb", "UERG", "UERGRg", "08"),
         ("workflow/export.py", '"results"', '"all"', "08"),
+        ("lib/paper/cells.py", "escape(", "escaped(", "08"),  # export.py imports it, and no notebook does
         ("workflow/report.html.jinja", "<main>", "<main lang>", "08"),
         ("workflow/run.py", "import time", "import sys, time", ""),
         ("weights/tiny/model.safetensors", "weights", "weightz", "01 02 08"),
@@ -262,3 +263,20 @@ def test_imports_are_followed(inside):
     assert closure(["import json, library"]) == set()
     (inside.root / "lib/alpha.py").write_text("def f():\n    from .gamma import count\n    from . import beta\n")
     assert closure(["from lib.alpha import f"]) >= {"lib/beta.py", "lib/gamma.py"}
+
+
+def test_code_reads_the_same_in_every_version_of_python():
+    """The outline written out; 3.12 and 3.13 give functions type parameters, and f-strings an empty text at the end."""
+    from workflow.sources import outline, stripped
+
+    assert stripped("def f(x): return f'{x:{w}}'") == (
+        "Module(body=[FunctionDef(name='f',args=arguments(args=[arg(arg='x')]),body=[Return(value=JoinedStr(values="
+        "[FormattedValue(value=Name(id='x',ctx=Load()),conversion=-1,format_spec=JoinedStr(values=[FormattedValue("
+        "value=Name(id='w',ctx=Load()),conversion=-1)]))]))])])"
+    )
+    import ast
+
+    added = ast.JoinedStr(values=[ast.Constant("a"), ast.Constant("")])
+    assert outline(added) == outline(ast.JoinedStr(values=[ast.Constant("a")]))
+    assert stripped("f(None)") != stripped("f()") and stripped("f('')") != stripped("f()")
+    assert stripped("x = None") != stripped("x = ''") and stripped("return_ = 1") != stripped("return_ = 1.0")
