@@ -9,10 +9,14 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import pytest
+from hypothesis import settings
 
 from lib import params
 from lib.generate import models
 from lib.project import ROOT
+
+settings.register_profile("beside other work", deadline=None)  # how long an example takes is not what is tested
+settings.load_profile("beside other work")
 
 LONGEST_FIRST = ("test_whole_demo", "test_paper_walk", "test_end_to_end", "test_new_models", "test_lab", "test_runs")
 LEFT_OUT = pytest.StashKey[int]()

@@ -19,6 +19,7 @@ from lib.project import ROOT, SHIPPED
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 RUN = "test-lab"  # a run of its own: nobody's results are touched
+SMALL = {"run": RUN, "limit": 4, "dropout_passes": 2, "dropout_tuning": 10, "resamples": 200, "draws": 4}
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy"),
@@ -89,8 +90,9 @@ def test_every_notebook_runs_in_jupyterlab(server, name):
     socket_ = websocket.create_connection(f"ws://{server}/api/kernels/{kernel}/channels?token=t", timeout=120)
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            small = f"\nrun = {RUN!r}; limit = 4" if "parameters" in cell.metadata.get("tags", []) else ""
-            for message in run_cell(socket_, cell.source + small):
+            given = [f"{name} = {value!r}" for name, value in SMALL.items()]
+            small = given if "parameters" in cell.metadata.get("tags", []) else []
+            for message in run_cell(socket_, "\n".join([cell.source, *small])):
                 assert message["msg_type"] != "error", "\n".join(message["content"]["traceback"])
     socket_.close()
 
@@ -98,7 +100,7 @@ def test_every_notebook_runs_in_jupyterlab(server, name):
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if not name.startswith("01")])
 def test_every_notebook_runs_by_plain_papermill(name, tmp_path):
     """With a profile as its parameter file; and the same file is refused nothing that the notebook declares."""
-    values = yaml.safe_load((ROOT / "params" / "demo.yaml").read_text()) | {"run": RUN}
+    values = yaml.safe_load((ROOT / "params" / "demo.yaml").read_text()) | SMALL
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(values))
     folder = ROOT / "notebooks"
     command = [sys.executable, "-m", "papermill", "-f", tmp_path / "mine.yaml", "-k", "python3", "--cwd", folder,

@@ -16,7 +16,7 @@ from lib import params
 from workflow.export import TARGETS
 
 pytestmark = pytest.mark.slow
-SMALLER = {"limit": 10, "max_new_tokens": 20, "batch_tokens": 16384, "dropout_tuning": 3, "dropout_passes": 2,
+SMALLER = {"limit": 6, "max_new_tokens": 20, "batch_tokens": 16384, "dropout_tuning": 3, "dropout_passes": 2,
            "resamples": 20, "draws": 2, "calibration_sizes": [5], "ablation_rows": 1, "top_logits": 16,
            "curve_nodes": 8}  # fmt: skip
 LOCAL = {
@@ -44,7 +44,7 @@ def project(tmp_path_factory, shared):
 
 @pytest.fixture(scope="module")
 def made(project):
-    env = ENV | {"PYTHONPATH": str(project), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2"}
+    env = ENV | {"PYTHONPATH": str(project), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "tests/walk.py", "paper"], cwd=project, env=env, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]
@@ -68,7 +68,7 @@ def test_every_table_and_figure_is_there(made, project):
 
 def test_prompts_are_each_models_own(made):
     rows = frames(made, "generations")
-    assert len(rows) == 15 * 20
+    assert len(rows) == 15 * 2 * SMALLER["limit"]
     for name, part in rows.groupby("model"):
         prompt, spec = part.prompt.iloc[0], params.load_model(name)
         assert ("You are a helpful, respectful" in prompt) == spec.system_prompt
