@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 from latex import PAPER, paper, parse, printed, specification
-from lib.paper.latex import COMMANDS, MACROS, escape
-from lib.paper.table import Cell, Rule, Table
 
 from lib.paper import reference, tables
+from lib.paper.latex import COMMANDS, MACROS, escape
+from lib.paper.table import Cell, Rule, Table
 from lib.score.estimators import ESTIMATORS
 
 HOSTILE = r"a_b & <c> 100% #1 $x$ {y} \z ~ ^ | "

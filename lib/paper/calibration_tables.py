@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from lib.calibrate.calibration import METHODS
 from lib.paper.latex import escape
-from lib.paper.table import Cell, Row, Rows, Rule, Stack, Table, ruled, stand_behind
+from lib.paper.table import Cell, Row, Rule, Stack, Table, grouped_head, ruled, stand_behind
 from lib.paper.targets import table
 from lib.paper.values import DASH, DATASET, MODEL, Frame, Labels, Notes, Values, short, stack
 from lib.score.estimators import Estimator
@@ -108,10 +108,9 @@ def result_calibration(
         return _learned(values, pair, column, full)
 
     body = values.by_pair(lambda *pair: [cell(pair, column) for column in columns])
-    top = [Cell(HEADINGS.get(method, METHODS[method].label), columns=len(group)) for method, group in groups.items()]
-    ends = list(itertools.accumulate((len(group) for group in groups.values()), initial=2))
-    lines = Rule(tuple((before + 1, end) for before, end in itertools.pairwise(ends)))
-    head: Rows = [[MODEL, DATASET, *top], lines, [None, None, *(column.head for column in columns)]]
+    head = grouped_head([MODEL, DATASET], [
+        (Cell(HEADINGS.get(method, METHODS[method].label)), [column.head for column in group])
+        for method, group in groups.items()])  # fmt: skip
     specification = " | ".join(["ll", *("c" * len(group) for group in groups.values())])
     return Table(specification, head, body, values.notes([*notes, *_remarks(frame)]))
 
@@ -173,7 +172,7 @@ def _moved(frame: Frame, models: Labels, datasets: Labels) -> Values:
 
 @table("tab_calibration_transfer_full", "Transfer in full",
        "Every calibrator on every target; bold where it was learned on the target itself.", place=14,
-       arguments=lambda r: (r.frames["calibration_transfer_full"], *r.moved, r.notes))  # fmt: skip
+       arguments=lambda results: (results.frames["calibration_transfer_full"], *results.moved, results.notes))  # fmt: skip
 def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """`tab:calibration_transfer_full` from what `transfer` returns: sources in rows, targets in columns; bold where
     they are the same."""
@@ -189,18 +188,16 @@ def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Lab
     blocks: list[list[Row | Rule]] = [[[Cell("Uncalibrated"), DASH, *cells("", "", "")]]]
     for method, how in METHODS.items():
         blocks.append(stand_behind(how.label, [[Cell(label), *cells(method, *pair)] for pair, label in pairs.items()]))
-    corner = [Cell("Calibration", rows=2), Cell("Source \\ Target", latex=r"Source $\backslash$ Target", rows=2)]
-    top: Row = [*corner, *(Cell(label, columns=3) for label in pairs.values())]
-    below: Row = [None, None, *(Cell(METRICS[metric].label) for _ in pairs for metric in metrics)]
-    lines = Rule(tuple((first, first + 2) for first in range(3, 3 + 3 * len(pairs), 3)))
-    columns = " ".join(["ll", *("ccc" for _ in pairs)])
-    return Table(columns, [top, lines, below], ruled(blocks, Rule()), values.notes(notes))
+    corner = [Cell("Calibration"), Cell("Source \\ Target", latex=r"Source $\backslash$ Target")]
+    head = grouped_head(corner, [(Cell(label), [Cell(METRICS[metric].label) for metric in metrics])
+                                 for label in pairs.values()])  # fmt: skip
+    return Table(" ".join(["ll", *("ccc" for _ in pairs)]), head, ruled(blocks, Rule()), values.notes(notes))
 
 
 @table("tab_calibration_transfer_summary", "Transfer in short",
        "Change of ECE on the target when the calibrator was learned on the source; improvements on the hard dataset "
        "are bold.", place=7,
-       arguments=lambda r: (r.frames["calibration_transfer_summary"], *r.moved, r.notes, r.hard))  # fmt: skip
+       arguments=lambda results: (results.frames["calibration_transfer_summary"], *results.moved, results.notes, results.hard))  # fmt: skip
 def calibration_transfer_summary(
     frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (), hard: str = ""
 ) -> Table:

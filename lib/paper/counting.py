@@ -16,6 +16,11 @@ Cases = tuple[pd.DataFrame, pd.Series]  # the rows that decide, and which of the
 Judge = Callable[[Results], Cases]
 
 
+def given(function: Callable[..., Cases]) -> Callable[..., Judge]:
+    """Called with all arguments but the results, it is a judge, which is called with them."""
+    return lambda *arguments, **options: lambda results: function(results, *arguments, **options)
+
+
 # ---- reading frames
 
 
@@ -35,116 +40,93 @@ def _raw_ece(results: Results, table: str = "result_estimation") -> pd.DataFrame
 # ---- judges that several findings share
 
 
-def below(one: str, other: str, table: str = "result_estimation", equal: bool = False, hard: bool = False) -> Judge:
+@given
+def below(results: Results, one: str, other: str, table: str = "result_estimation", equal: bool = False,
+          hard: bool = False) -> Cases:  # fmt: skip
     """ECE of one estimator below (or `equal` to) that of another, by pair; each may be a choice, `a|b`, of which the
     lower counts. `hard`: on the hard dataset alone."""
     left, right = one.split("|"), other.split("|")
-
-    def judge(results: Results) -> Cases:
-        rows = _raw_ece(results, table)
-        if hard:
-            rows = rows[rows.dataset == results.hard]
-        rows = rows.reindex(columns=[*PAIR, *left, *right]).dropna()  # a choice may leave an estimator no rows
-        lower, higher = rows[left].min(axis=1), rows[right].min(axis=1)
-        return rows, lower <= higher if equal else lower < higher
-
-    return judge
+    rows = _raw_ece(results, table)
+    if hard:
+        rows = rows[rows.dataset == results.hard]
+    rows = rows.reindex(columns=[*PAIR, *left, *right]).dropna()  # a choice may leave an estimator no rows
+    lower, higher = rows[left].min(axis=1), rows[right].min(axis=1)
+    return rows, lower <= higher if equal else lower < higher
 
 
-def gains(method: str, table: str) -> Judge:
+@given
+def gains(results: Results, method: str, table: str) -> Cases:
     """Cells in which a method lowers the ECE (by the relative improvement, as printed)."""
     shown = [name for name, estimator in ESTIMATORS.items() if estimator.definition]
-
-    def judge(results: Results) -> Cases:
-        rows = results.frame(table).dropna(subset="relative")
-        rows = rows[rows.estimator.isin(shown) & (rows["method"] == method) & (rows.metric == "ece")]
-        return rows[[*PAIR, "estimator", "value", "relative"]], rows.relative.astype(float) > 0
-
-    return judge
+    rows = results.frame(table).dropna(subset="relative")
+    rows = rows[rows.estimator.isin(shown) & (rows["method"] == method) & (rows.metric == "ece")]
+    return rows[[*PAIR, "estimator", "value", "relative"]], rows.relative.astype(float) > 0
 
 
-def lower(method: str, other: str, *names: str) -> Judge:
+@given
+def lower(results: Results, method: str, other: str, *names: str) -> Cases:
     """Cells of some estimators in which a method ends lower than another; of equal printed values the one with the
     larger relative improvement counts as lower."""
-
-    def judge(results: Results) -> Cases:
-        rows = results.frame("result_calibration").query("metric == 'ece'")
-        rows = rows[rows.estimator.isin(names) & rows["method"].isin([method, other])]
-        if rows["method"].nunique() < 2:
-            return rows.head(0), pd.Series(dtype=bool)
-        cells = [*PAIR, "estimator"]
-        value, gain = (_wide(rows.astype({column: float}), "method", column, cells).dropna()
-                       for column in ("value", "relative"))  # fmt: skip
-        value, gain = value.align(gain, join="inner", axis=0)
-        tie = value[method] == value[other]
-        return value.reset_index(), (value[method] < value[other]) | (tie & (gain[method] > gain[other]))
-
-    return judge
+    rows = results.frame("result_calibration").query("metric == 'ece'")
+    rows = rows[rows.estimator.isin(names) & rows["method"].isin([method, other])]
+    if rows["method"].nunique() < 2:
+        return rows.head(0), pd.Series(dtype=bool)
+    cells = [*PAIR, "estimator"]
+    value, gain = (_wide(rows.astype({column: float}), "method", column, cells).dropna()
+                   for column in ("value", "relative"))  # fmt: skip
+    value, gain = value.align(gain, join="inner", axis=0)
+    tie = value[method] == value[other]
+    return value.reset_index(), (value[method] < value[other]) | (tie & (gain[method] > gain[other]))
 
 
-def arrows(same: str, to_hard: bool, better: bool) -> Judge:
+@given
+def arrows(results: Results, same: str, to_hard: bool, better: bool) -> Cases:
     """Arrows between two pairs that share model (`same`) or dataset and end on the hard dataset (or off it): does
     the transferred calibrator improve (or worsen) the target?"""
     other = "dataset" if same == "model" else "model"
-
-    def judge(results: Results) -> Cases:
-        rows = results.frame("calibration_transfer_summary").query("metric == 'delta_ece' and method != ''")
-        models, datasets = results.moved
-        rows = rows[rows.model.isin(list(models)) & rows.dataset.isin(list(datasets))]
-        rows = rows[(rows[f"source_{same}"] == rows[same]) & (rows[f"source_{other}"] != rows[other])]
-        rows = rows[(rows.dataset == results.hard) == to_hard]
-        columns = ["source_model", "source_dataset", *PAIR, "method", "value"]
-        return rows[columns], (rows.value.astype(float) < 0) == better
-
-    return judge
+    rows = results.frame("calibration_transfer_summary").query("metric == 'delta_ece' and method != ''")
+    models, datasets = results.moved
+    rows = rows[rows.model.isin(list(models)) & rows.dataset.isin(list(datasets))]
+    rows = rows[(rows[f"source_{same}"] == rows[same]) & (rows[f"source_{other}"] != rows[other])]
+    rows = rows[(rows.dataset == results.hard) == to_hard]
+    columns = ["source_model", "source_dataset", *PAIR, "method", "value"]
+    return rows[columns], (rows.value.astype(float) < 0) == better
 
 
-def bins(metric: str, agrees: Callable[[pd.DataFrame], pd.Series]) -> Judge:
+@given
+def bins(results: Results, metric: str, agrees: Callable[[pd.DataFrame], pd.Series]) -> Cases:
     """A metric against the number of bins, by pair and estimator, fewest bins first."""
-
-    def judge(results: Results) -> Cases:
-        rows = results.frame("bin_ablation")
-        rows = rows[(rows.metric == metric) & (rows.estimator != "")]
-        wide = _wide(rows, "bins", index=[*PAIR, "estimator"])
-        return wide.reset_index(), agrees(wide)
-
-    return judge
+    rows = results.frame("bin_ablation")
+    rows = rows[(rows.metric == metric) & (rows.estimator != "")]
+    wide = _wide(rows, "bins", index=[*PAIR, "estimator"])
+    return wide.reset_index(), agrees(wide)
 
 
-def settles(term: str, agrees: Callable[[pd.Series], bool]) -> Judge:
+@given
+def settles(results: Results, term: str, agrees: Callable[[pd.Series], bool]) -> Cases:
     """A term of `eq:bald` against the number of passes, by pair."""
-
-    def judge(results: Results) -> Cases:
-        rows = results.frame("entropies")
-        wide = _wide(rows[rows.term == term], "passes", "mean")
-        return wide.reset_index(), wide.apply(agrees, axis=1)
-
-    return judge
+    rows = results.frame("entropies")
+    wide = _wide(rows[rows.term == term], "passes", "mean")
+    return wide.reset_index(), wide.apply(agrees, axis=1)
 
 
-def running(first: float, last: float, agrees: Callable[[pd.Series], pd.Series]) -> Judge:
+@given
+def running(results: Results, first: float, last: float, agrees: Callable[[pd.Series], pd.Series]) -> Cases:
     """Mean gap of the running means, right less wrong, over a stretch of positions, by pair."""
-
-    def judge(results: Results) -> Cases:
-        part = results.frame("running_mean")
-        part = part[part.position.between(first, last)]
-        wide = part.pivot_table(index=PAIR, columns="correct", values="mean").astype(float).rename_axis(columns=None)
-        wide = wide.rename(columns={True: "right", False: "wrong"}).reindex(columns=["wrong", "right"]).dropna()
-        wide = wide.assign(gap=wide.right - wide.wrong)
-        return wide.reset_index(), agrees(wide.gap)
-
-    return judge
+    part = results.frame("running_mean")
+    part = part[part.position.between(first, last)]
+    wide = part.pivot_table(index=PAIR, columns="correct", values="mean").astype(float).rename_axis(columns=None)
+    wide = wide.rename(columns={True: "right", False: "wrong"}).reindex(columns=["wrong", "right"]).dropna()
+    wide = wide.assign(gap=wide.right - wide.wrong)
+    return wide.reset_index(), agrees(wide.gap)
 
 
-def ablated(column: str) -> Judge:
+@given
+def ablated(results: Results, column: str) -> Cases:
     """A share with the demonstration above that without, by pair."""
-
-    def judge(results: Results) -> Cases:
-        wide = _wide(results.frame("ablation"), "demonstration", column)
-        wide = wide.rename(columns={True: "with", False: "without"})
-        return wide.reset_index(), wide["with"] > wide["without"]
-
-    return judge
+    wide = _wide(results.frame("ablation"), "demonstration", column)
+    wide = wide.rename(columns={True: "with", False: "without"})
+    return wide.reset_index(), wide["with"] > wide["without"]
 
 
 # ---- judges of one finding

@@ -8,7 +8,7 @@ import html
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lib.paper.latex import escape, preamble
@@ -204,7 +204,19 @@ class Stack(Table):
         return "\n\n".join(f"{table}\n{caption}" for table, caption in self.parts)
 
 
-# ---- blocks of rows
+# ---- heads and blocks of rows
+
+
+def grouped_head(left: Sequence[Cell], groups: Iterable[tuple[Cell, Sequence[Cell]]]) -> list[Row | Rule]:
+    """Two rows: cells on the `left` that reach down both, then the label of each group over those of its columns."""
+    top: Row = [replace(cell, rows=2) for cell in left]
+    below: Row = [None for _ in left]
+    spans = []
+    for label, columns in groups:
+        spans.append((len(below) + 1, len(below) + len(columns)))
+        top.append(replace(label, columns=len(columns)))
+        below += columns
+    return [top, Rule(tuple(spans)), below]
 
 
 def ruled(blocks: Iterable[Rows], rule: Rule | None) -> list[Row | Rule]:

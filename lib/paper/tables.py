@@ -4,13 +4,14 @@
 `datasets` in the order given ({name: label}; by default the names that the frame holds), so another model adds a block.
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lib.paper.latex import mathjax
-from lib.paper.table import Cell, Row, Rows, Rule, Stack, Table, ruled
-from lib.paper.targets import table, target
-from lib.paper.values import DATASET, MODEL, Frame, Labels, Notes, Values, heads, short, stack
+from lib.paper.table import Cell, Row, Rule, Stack, Table, grouped_head, ruled
+from lib.paper.targets import table
+from lib.paper.values import DATASET, MODEL, Frame, Labels, Notes, Values, over_estimators, short, stack
 from lib.score.estimators import ESTIMATORS, Estimator
 from lib.score.metrics import METRICS
 
@@ -47,8 +48,8 @@ def notes(title: str = "", coverage: Frame | None = None, how: Sequence[str] = (
 # ---- what is measured, and how
 
 
-@target("tab_estimators", "Estimators", "How each estimator turns probabilities into one confidence for a response.",
-        place=1, published=True)  # fmt: skip
+@table("tab_estimators", "Estimators", "How each estimator turns probabilities into one confidence for a response.",
+       place=1, arguments=lambda results: ())  # fmt: skip
 def estimators() -> Table:
     """`tab:estimators`, from the declarations."""
     groups: dict[str, list[Row | Rule]] = {}
@@ -73,7 +74,8 @@ SETTINGS: list[tuple[Cell, Any]] = [
 ]
 
 
-@target("tab_inference_settings", "Decoding settings", "How each model was sampled.", place=8, published=True)
+@table("tab_inference_settings", "Decoding settings", "How each model was sampled.", place=8,
+       arguments=lambda results: (results.settings, results.notes))  # fmt: skip
 def inference_settings(models: Iterable[Any], notes: Notes = ()) -> Table:
     """`tab:inference_settings`: settings in rows, models (label, temperature, top_p, top_k, min_p,
     system_prompt) in columns."""
@@ -101,13 +103,9 @@ def result_estimation(frame: Frame, models: Labels = None, datasets: Labels = No
         return [values.cell(*pair, "", "acc"), *(values.cell(*key, bold=key in best) for key in keys)]
 
     body = values.by_pair(row)
-    top, lines, below = heads(chosen, metrics, first=4)
-    groups: dict[str, list[str]] = {}
-    for e in chosen:
-        groups.setdefault(e.group, []).append("cc")
-    columns = " | ".join(["llc", *(" ".join(group) for group in groups.values())])
-    head: Rows = [[MODEL, DATASET, Cell("Acc.", rows=2), *top], lines, [None, None, None, *below]]
-    return Table(columns, head, body, values.notes(notes))
+    head = grouped_head([MODEL, DATASET, Cell("Acc.")], over_estimators(chosen, metrics))
+    groups = [" ".join("cc" for _ in group) for _, group in itertools.groupby(chosen, key=lambda e: e.group)]
+    return Table(" | ".join(["llc", *groups]), head, body, values.notes(notes))
 
 
 @table("tab_result_estimation_full", "Raw confidence with intervals",
@@ -128,11 +126,9 @@ def result_estimation_full(frame: Frame, models: Labels = None, datasets: Labels
             return [values.interval(commands, *key, bold=key in best, show=short) for key in keys]
 
         body = values.by_pair(row)
-        left: Row = [MODEL, DATASET, *(Cell("Acc.", rows=2) for _ in accuracy)]
-        top, lines, below = heads(some, metrics, first=1 + len(left))
+        head = grouped_head([MODEL, DATASET, *(Cell("Acc.") for _ in accuracy)], over_estimators(some, metrics))
         columns = " ".join(["ll" + "c" * len(accuracy), *("ccc" for _ in some)])
-        last = values.notes(notes) if some[-1] is chosen[-1] else ()
-        return Table(columns, [[*left, *top], lines, [*(None for _ in left), *below]], body, last)
+        return Table(columns, head, body, values.notes(notes) if some[-1] is chosen[-1] else ())
 
     return stack(chosen, part)
 
@@ -180,7 +176,7 @@ def dropout_grid_search(frame: Frame, models: Labels = None, datasets: Labels = 
 
 
 @table("tab_bin_ablation", "Number of bins", "The single-pass estimators measured with other numbers of bins.",
-       place=10, arguments=lambda r: (r.frames["bin_ablation"], r.binned, r.datasets, r.notes))  # fmt: skip
+       place=10, arguments=lambda results: (results.frames["bin_ablation"], results.binned, results.datasets, results.notes))  # fmt: skip
 def bin_ablation(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """`tab:bin_ablation`: ECE, MCE and Brier of the single-pass estimators for each number of bins (column
     `bins`, as `metrics.ablate_bins` returns it); no bold."""
@@ -192,6 +188,5 @@ def bin_ablation(frame: Frame, models: Labels = None, datasets: Labels = None, n
                 for bins in frame["bins"].unique()]  # fmt: skip
 
     body = values.blocks(rows, Rule(((2, 3 + 3 * len(chosen)),)))
-    top, lines, below = heads(chosen, metrics, first=4)
-    head: Rows = [[MODEL, DATASET, Cell("Bins", rows=2), *top], lines, [None, None, None, *below]]
+    head = grouped_head([MODEL, DATASET, Cell("Bins")], over_estimators(chosen, metrics))
     return Table(" ".join(["lll", *("ccc" for _ in chosen)]), head, body, values.notes(notes))

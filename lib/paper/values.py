@@ -14,7 +14,7 @@ from lib.score.metrics import METRICS
 Frame: TypeAlias = pd.DataFrame
 Labels = Mapping[str, str] | None
 Notes = Sequence[str]
-MODEL, DATASET, DASH = Cell("Model", rows=2), Cell("Dataset", rows=2), Cell("--", html="&ndash;")
+MODEL, DATASET, DASH = Cell("Model"), Cell("Dataset"), Cell("--", html="&ndash;")
 PARTS = {"single_pass": "(a) Single-pass estimators", "multi_pass": "(b) Multi-pass estimators"}
 
 
@@ -111,13 +111,9 @@ class Values:
         return [*notes, f"--: {', '.join(self.empty)}."] if self.empty else list(notes)
 
 
-def heads(chosen: list[Estimator], metrics: Sequence[str], first: int) -> tuple[Row, Rule, Row]:
-    """Head over estimators: their labels, the lines under them (from column `first` on), the metrics."""
-    size = len(metrics)
-    starts = range(first, first + size * len(chosen), size)
-    labels: Row = [Cell(e.plain, latex=e.label, columns=size) for e in chosen]
-    below: Row = [Cell(METRICS[metric].label) for _ in chosen for metric in metrics]
-    return labels, Rule(tuple((start, start + size - 1) for start in starts)), below
+def over_estimators(chosen: list[Estimator], metrics: Sequence[str]) -> list[tuple[Cell, list[Cell]]]:
+    """Of a head: every estimator, and below it the metrics."""
+    return [(Cell(e.plain, latex=e.label), [Cell(METRICS[metric].label) for metric in metrics]) for e in chosen]
 
 
 def stack(chosen: list[Estimator], part: Callable[[list[Estimator], str], Table]) -> Stack:
