@@ -12,7 +12,7 @@ from lib.calibrate.fitting import calibrate, splits
 from lib.calibrate.sample_efficiency import curve_bands
 from lib.calibrate.transfer import transfer
 from lib.paper import tables
-from lib.paper.results import PAIR, Evidence
+from lib.paper.results import PAIR, Results
 from lib.params import Reading
 from lib.project import UserError
 from lib.score import ablation
@@ -118,7 +118,7 @@ def _stored(results: pd.DataFrame, moved: pd.DataFrame) -> dict[str, pd.DataFram
 
 def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], datasets: Sequence[str], *,
            bin_counts: Sequence[int] = (10, 20, 30), bin_models: Sequence[str] = (),
-           transfer_models: Sequence[str] = (), transfer_datasets: Sequence[str] = ()) -> Evidence:  # fmt: skip
+           transfer_models: Sequence[str] = (), transfer_datasets: Sequence[str] = ()) -> Results:  # fmt: skip
     """All that a run has to show. Raises UserError where 05 to 07 have not left their frames."""
     specs = [params.load_model(name) for name in models]
     labels = {name: spec.label for name, spec in zip(models, specs, strict=True)}
@@ -131,7 +131,7 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), coverage(signals.generations),
                          how_made(run, models, datasets))  # fmt: skip
     binned = {name: labels[name] for name in bin_models or models}
-    return Evidence(labels, sets, binned, moved, specs, frames, notes)
+    return Results(labels, sets, binned, moved, specs, frames, notes)
 
 
 def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading

@@ -6,10 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from lib.paper.claims import CLAIMS, judge, verdicts
 from lib.paper.comparison import Listing
-from lib.paper.results import Evidence
+from lib.paper.findings import FINDINGS, judge, verdicts
+from lib.paper.results import Results
 from lib.paper.run_results import RunSignals
+from lib.paper.targets import target
 
 # Choices that need no new run of a model, and what to put in their place.
 VARIANTS = (("grader", "exact"), ("grader", "integer"), ("missing", "drop"), ("missing", "zero"),
@@ -22,7 +23,8 @@ MADE_ANEW = (
 COLUMNS = ["choice", "finding", "name", "here", "then", "flips"]
 
 
-def sensitivity(e: Evidence, signals: RunSignals, temperature_target: str = "ans_avg",
+@target("rep_sensitivity")
+def sensitivity(e: Results, signals: RunSignals, temperature_target: str = "ans_avg",
                 bin_counts: Sequence[int] = (10, 20, 30), variants: Sequence[tuple[str, Any]] = VARIANTS
                 ) -> Listing:  # fmt: skip
     """The findings judged again under other choices, each alone in place of the run's. Claims that rest on intervals,
@@ -36,7 +38,7 @@ def sensitivity(e: Evidence, signals: RunSignals, temperature_target: str = "ans
             varied = replace(e, frames={frame: e.frames[frame] for frame in MADE_ANEW})
         else:
             varied = replace(e, frames=frames_of(other, temperature_target, bin_counts))
-        for claim in CLAIMS:
+        for claim in FINDINGS:
             then, now = judge(claim, varied), here[claim.name]
             if then.held is not None and now.held is not None:
                 records.append((f"{name}: {value}", claim.statement, claim.name, now.said, then.said,
