@@ -193,7 +193,7 @@ def explain(error: ValidationError, kind: type[Strict], where: str) -> str:
     if first["type"] == "missing":
         return f"{where}: '{key}' is missing"
     if first["type"] == "literal_error" and isinstance(first["input"], str):
-        options = get_args(kind.model_fields[key].annotation)
+        options = get_args(kind.model_fields[str(first["loc"][0])].annotation)
         return f"{where}: '{key}' can't be '{first['input']}'; {nearest(first['input'], options)}"
     return f"{where}: '{key}' is {first['input']!r}; {first['msg'][0].lower()}{first['msg'][1:]}"
 
