@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from lib.calibrate.calibration import METHODS
 
+from lib.calibrate.calibrators import METHODS
 from lib.paper import calibration_figures, calibration_tables, results
 from lib.paper.table import Rule
 

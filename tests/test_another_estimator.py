@@ -1,0 +1,69 @@
+"""An estimator of one's own is a function and a row in the table of estimators: everything else follows."""
+
+import numpy as np
+import pytest
+
+from lib import params
+from lib.paper import calibration_tables, run_results, tables
+from lib.project import SHIPPED
+from lib.score.bootstrap import bootstrap
+from lib.score.curves import running_mean
+from lib.score.estimators import ESTIMATORS, Estimator, checked
+
+DEMO = params.load_profile("demo")
+pytestmark = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
+MINE = (
+    Estimator("seq_last", "Seq Last", "Seq Last", "$y_n$", "single_pass", "response",
+              lambda logprobs: float(running_mean(logprobs, 2)[-1])),
+    Estimator("ans_min", "Ans Min", "Ans Min", r"$\min_j y_j$", "single_pass", "answer",
+              lambda logprobs: float(np.exp(checked(logprobs).min()))),
+    Estimator("p_half", "P Half", "P Half", "$m / 2$", "multi_pass", "standard_margin",
+              lambda margin: 1 / (1 + float(np.exp(-margin / 2)))),
+    Estimator("c_worst", "c Worst", "c Worst", r"$\max_j$", "multi_pass", "bald",
+              lambda bald: float(np.clip(1 - np.max(bald), 0, 1))),
+)  # fmt: skip
+NAMES = [estimator.name for estimator in MINE]
+
+
+@pytest.fixture(scope="module")
+def signals():
+    with pytest.MonkeyPatch.context() as patch:
+        for estimator in MINE:
+            patch.setitem(ESTIMATORS, estimator.name, estimator)
+        yield run_results.RunSignals.of("shipped", DEMO.models[:1], DEMO.datasets, params.Reading.of(DEMO.model_dump()))
+
+
+def test_every_kind_is_computed_through_its_row(signals):
+    scores = signals.confidence.set_index("example_id").groupby("estimator").confidence
+    rows = len(signals.responses)
+    assert {name: len(scores.get_group(name)) for name in NAMES} == dict.fromkeys(NAMES, rows)
+    assert (scores.get_group("ans_min").to_numpy() <= scores.get_group("ans_joint").to_numpy() + 1e-12).all()
+    assert (scores.get_group("c_worst").to_numpy() <= scores.get_group("c_bald").to_numpy() + 1e-12).all()
+    assert np.allclose(scores.get_group("seq_last"), scores.get_group("seq_avg"))
+
+
+def test_it_has_its_column_in_every_table(signals):
+    frames = signals.estimation(DEMO.bin_counts)
+    shown = tables.result_estimation(frames["result_estimation"]).latex
+    assert all(estimator.label in shown for estimator in MINE)
+    single, defined = [e.label for e in MINE if e.group == "single_pass"], tables.estimators().latex
+    assert all(label in tables.bin_ablation(frames["bin_ablation"]).latex for label in single)
+    assert all(f"{e.label} & {e.definition}" in defined for e in MINE)
+
+
+def test_every_calibrator_is_fitted_on_it(signals):
+    from lib.calibrate.fitting import calibrate, splits
+
+    calibrated, learned = calibrate(signals.confidence, splits(signals.generations, signals.responses))
+    methods = calibrated.groupby("estimator").method.unique().map(set)
+    assert all({"", "isotonic"} <= methods[name] for name in NAMES)
+    assert "platt" in methods["p_half"] and "p_half" in set(learned.estimator), "it has a margin"
+    results = bootstrap(calibrated, resamples=20).results
+    assert all(estimator.label in calibration_tables.result_isotonic(results).latex for estimator in MINE)
+    full = tables.result_estimation_full(results).latex
+    assert all(estimator.label in full for estimator in MINE)
+
+
+def test_a_signal_that_nobody_makes_is_named():
+    with pytest.raises(ValueError, match="needs 'anwser'; did you mean 'answer'"):
+        Estimator("x", "x", "x", "x", "single_pass", "anwser", float)
