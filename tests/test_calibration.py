@@ -294,7 +294,7 @@ def test_another_method_is_one_class_and_one_line(monkeypatch):
     frames = signals.calibration()
     results = frames["result_calibration"]
     assert set(results[results.method == "mean"].estimator) == {*signals.confidence.estimator}
-    moved = calibration_tables.calibration_transfer_summary(frames["calibration_transfer_summary"], "demo-hard")
+    moved = calibration_tables.calibration_transfer_summary(frames["calibration_transfer_summary"], hard="demo-hard")
     assert moved.columns == "lrrr" and [cell.text for cell in moved.head[0]][1:] == ["Isotonic", "Platt", "Mean"]
     full = calibration_tables.calibration_transfer_full(frames["calibration_transfer_full"])
     assert r"\multirow{3}{*}{Mean}" in full.latex

@@ -10,7 +10,7 @@ from synthetic import generations, run
 from lib import params, store
 from lib.calibrate import experiments, fitting
 from lib.calibrate.calibration import Isotonic, Temperature
-from lib.paper import calibration_figures, calibration_tables
+from lib.paper import calibration_figures, calibration_tables, results
 from lib.project import SHIPPED
 from lib.score.bootstrap import bootstrap
 from lib.score.estimators import KEYS, single_pass
@@ -255,7 +255,7 @@ def test_transfer_becomes_tables(sets):
     labels = {"m": "Llama-3.1-8B", "n": "Qwen3-4B"}, {"d": "D", "e": "E"}
     full = calibration_tables.calibration_transfer_full(moved, *labels)
     assert full.latex.count("Llama / D") == 3 and full.latex.count(r"\textbf") == 2 * 4 * 3
-    summary = calibration_tables.calibration_transfer_summary(moved, "e")
+    summary = calibration_tables.calibration_transfer_summary(moved, hard="e")
     arrows = moved[(moved.source_model != moved.model) != (moved.source_dataset != moved.dataset)]
     better = arrows.query("metric == 'delta_ece' and method != '' and dataset == 'e' and value < -5e-4")
     assert summary.latex.count(r"\bm{") == len(better) > 0 and "nan" not in summary.latex
@@ -272,7 +272,7 @@ def test_families(labels, expected):
 
 def test_hardest():
     rows = pd.DataFrame({"dataset": ["d", "e", "d", "e"], "metric": "acc", "value": [0.9, 0.8, 0.2, 0.4]})
-    assert calibration_tables.hardest(rows) == "d"
+    assert results.hardest(rows) == "d"
 
 
 # ---- figures

@@ -11,7 +11,8 @@ import pytest
 from latex import PAPER, paper, parse, printed, specification
 
 from lib.paper import reference, tables
-from lib.paper.cells import COMMANDS, MACROS, Cell, Rule, Table, escape
+from lib.paper.latex import COMMANDS, MACROS, escape
+from lib.paper.table import Cell, Rule, Table
 from lib.score.estimators import ESTIMATORS
 
 HOSTILE = r"a_b & <c> 100% #1 $x$ {y} \z ~ ^ | "

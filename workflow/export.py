@@ -17,15 +17,15 @@ from pathlib import Path
 from nbconvert.exporters import Exporter
 from traitlets import List, Unicode
 
-from lib.paper.cells import escape
+from lib.paper.latex import escape
+from lib.paper.targets import all_targets, captions
 from lib.project import UserError, nearest
-from workflow.captions import CAPTIONS
 from workflow.jobs import PUBLISHED
 from workflow.report import page
 
-TARGETS = (*CAPTIONS, "numbers", "rep_findings", "rep_numbers", "rep_ablation", "rep_sensitivity")
+TARGETS = tuple(target.name for target in all_targets())
 # The paper's own numbers have no rows behind them: no figures, and nothing to be held against the paper.
-OF_PUBLISHED = tuple(name for name in TARGETS if name.startswith("tab_") or name in ("numbers", "rep_findings"))
+OF_PUBLISHED = tuple(target.name for target in all_targets() if target.published)
 NAME = re.compile(r"(?:tab|fig|rep)_[a-z0-9_]+|numbers")
 SUFFIXES = {"tab": {"text/latex": ".tex"}, "fig": {"application/pdf": ".pdf", "image/png": ".png"},
             "num": {"text/latex": ".tex"}, "rep": {"application/json": ""}}  # fmt: skip
@@ -92,7 +92,7 @@ def results(nb, files: dict[str, bytes]) -> str:
     given = nb.metadata.get("papermill", {}).get("parameters", {})
     title = escape(given.get("title") or "Tables and figures")
     lines = [HEAD + (r"\input{numbers}" if "numbers.tex" in files else ""), rf"\section*{{{title}}}", quoted(files)]
-    for name, (short, long) in CAPTIONS.items():
+    for name, (short, long) in captions().items():
         kind, body = ("table", rf"\input{{{name}}}") if f"{name}.tex" in files else ("figure", _picture(name))
         if f"{name}.tex" in files or f"{name}.pdf" in files:
             limits = r"{max width=\linewidth,max totalheight=.82\textheight,center}"

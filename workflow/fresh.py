@@ -21,7 +21,7 @@ from workflow.jobs import Job, Run, write_json
 from workflow.sources import closure, code_cells, stripped
 
 NEW = "not made yet"
-EXPORT = ("workflow/export.py", "workflow/report.py", "workflow/captions.py", "workflow/report.html.jinja")
+EXPORT = ("workflow/export.py", "workflow/report.py", "workflow/report.html.jinja")
 BIG = 64e6  # bytes: checksums of larger files are remembered
 SHOWING = ("lib/paper/",)  # sets and judges what others made: what a heavy notebook writes never hangs on it
 Parts = dict[str, object]

@@ -14,10 +14,10 @@ import jinja2
 from latex2mathml.converter import convert
 from markupsafe import Markup
 
-from workflow.captions import CAPTIONS
+from lib.paper.targets import captions
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
-ABOUT = re.compile(r'(<td[^>]*?) data-about="([^"]*)"([^>]*>)(.*?)(</td>)', re.DOTALL)
+ABOUT = re.compile(r'(<td[^>]*?) data-key="([^"]*)"([^>]*>)(.*?)(</td>)', re.DOTALL)
 FORMULA = re.compile(r"\$([^$]+)\$")
 
 
@@ -27,7 +27,7 @@ def page(nb: Any, outputs: dict[str, dict]) -> str:
     findings = records(outputs, "rep_findings")
     numbers = records(outputs, "rep_numbers")
     flips = [one for one in records(outputs, "rep_sensitivity") if one.get("flips")]
-    sections = [section(name, outputs[name], numbers) for name in CAPTIONS if name in outputs]
+    sections = [section(name, outputs[name], numbers) for name in captions() if name in outputs]
     there = {one["id"] for one in sections} | set(["rep_ablation"] * bool(records(outputs, "rep_ablation")))
     sides = [side for side in ("paper", "here") if any(side in one for one in findings)]
     env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
@@ -46,8 +46,8 @@ def records(outputs: dict[str, dict], name: str) -> list[dict]:
 
 def section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
     """One table (its cells lead to their numbers beside the paper's) or figure."""
-    short, long = CAPTIONS[name]
-    rows = [one | {"id": anchor(name, one["about"])} for one in numbers if one["table"] == name]
+    short, long = captions()[name]
+    rows = [one | {"id": anchor(name, one["key"])} for one in numbers if one["table"] == name]
     if name.startswith("fig_"):
         return {
             "id": name,
@@ -57,7 +57,7 @@ def section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
             "image": "".join(data["image/png"]).replace("\n", ""),
         }
     table = linked(name, "".join(data.get("text/html", "")), {one["id"] for one in rows})
-    return {"id": name, "short": short, "long": long, "rows": rows, "table": Markup(table)}  # noqa: S704  escaped by lib.cells
+    return {"id": name, "short": short, "long": long, "rows": rows, "table": Markup(table)}  # noqa: S704  escaped in lib.paper.table
 
 
 def anchor(table: str, about: str) -> str:

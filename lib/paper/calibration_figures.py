@@ -1,6 +1,7 @@
 """`fig:calibration_analysis`, and the heat map of transfer. Formatting only."""
 
 import itertools
+import string
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,19 +11,19 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from lib.calibrate.calibration import METHODS
-from lib.paper.canvas import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, style
+from lib.paper.figure_style import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, style
+from lib.paper.targets import target
 
 # by turns: colour, line, marker, hatching
 STYLES = (BLUE, "-", "o", ""), (ORANGE, "--", "s", "////"), ("0.3", "-.", "^", "...."), ("black", ":", "D", "xxxx")
+MARKERS = "o^DvPsX*"  # of datasets, by turns
+PANELS = string.ascii_lowercase[: len(METHODS) + 1]  # reliability by method, then the sizes
 
 
 def looks() -> dict[str, tuple[str, Any, Any, str, str]]:
     """Name and look of the raw score ("") and of every method."""
     named = zip(METHODS.values(), itertools.cycle(STYLES))
     return {"": ("raw", GREY, ":", "x", "")} | {method.name: (method.plain, *style) for method, style in named}
-
-
-MARKERS = "o^DvPsX*"
 
 
 def _reliability(ax: Axes, below: Axes, panel: Mapping[str, pd.DataFrame]) -> None:
@@ -47,7 +48,7 @@ def _log_axis(ax: Axes, most: float) -> None:
     ax.set(xlabel="calibration rows", ylabel="ECE", ylim=(0, None))
 
 
-def _sizes(ax: Axes, bands: pd.DataFrame, datasets: Mapping[str, str]) -> None:
+def _sizes(ax: Axes, bands: pd.DataFrame, datasets: Mapping[str, str], letter: str = "c") -> None:
     """ECE against the number of calibration rows: colour and line tell the method, markers the dataset."""
     markers = {name: MARKERS[i % len(MARKERS)] for i, name in enumerate(datasets)}
     for (dataset, method), part in bands[bands["method"] != ""].groupby(["dataset", "method"], sort=False):
@@ -56,7 +57,7 @@ def _sizes(ax: Axes, bands: pd.DataFrame, datasets: Mapping[str, str]) -> None:
         ax.plot(part["n"], part["mean"], line, marker=marker, color=colour, markersize=3.5, linewidth=1)
         ax.fill_between(part["n"], part["low"], part["high"], color=colour, alpha=0.1, linewidth=0)
     _log_axis(ax, bands["n"].max())
-    ax.set_title("(c)")
+    ax.set_title(f"({letter})")
     marks = [Line2D([], [], color="0.2", linestyle="", marker=markers[name], markersize=3.5, label=label)
              for name, label in datasets.items()]  # fmt: skip
     place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.02, 0.97), "ncols": len(marks)}
@@ -72,6 +73,9 @@ def _legend(canvas: Canvas, title: str) -> None:
     canvas.suptitle(title, x=0.02, ha="left", size=7.5, parse_math=False)
 
 
+@target("fig_calibration_analysis", "Calibration",
+        f"({', '.join(PANELS[:-1])}) Reliability before and after, with the number of rows in each bin. ({PANELS[-1]}) "
+        "ECE against the number of calibration rows, with the middle 80% of the draws.", place=6)  # fmt: skip
 def calibration_analysis(
     bins: Mapping[str, pd.DataFrame],
     bands: pd.DataFrame | None = None,
@@ -79,21 +83,25 @@ def calibration_analysis(
     title: str = "",
     where: str = "",
 ) -> Figure:
-    """`fig:calibration_analysis`: (a, b) reliability of raw ("") and calibrated scores, `bins` by method as
-    `fitting.reliability` returns them, with the number of rows in each bin below: where no bar stands, nothing
-    was measured; (c) if given, `bands` of the ECE against the number of calibration rows, as
+    """`fig:calibration_analysis`: (a, b) reliability of raw ("") and calibrated scores, a panel for each method, `bins`
+    by method as `fitting.reliability` returns them, with the number of rows in each bin below: where no bar stands,
+    nothing was measured; (c) if given, `bands` of the ECE against the number of calibration rows, as
     `experiments.curve_bands` returns them, of `datasets` {name: label}. `where` names the dataset of (a) and (b)."""
+    methods = [method for method in METHODS if method in bins]
+    letters, last = string.ascii_lowercase[: len(methods)], string.ascii_lowercase[len(methods)]
+    rows, heights, height = [letters, letters.upper()], [1.5, 0.5], 2.9
+    if bands is not None:
+        rows, heights, height = [*rows, last * len(methods)], [*heights, 1.6], 4.6
     with style():
-        canvas = Canvas(figsize=(WIDTH, 2.9 if bands is None else 4.6), layout="constrained")
-        heights = [1.5, 0.5] if bands is None else [1.5, 0.5, 1.6]
-        axes = canvas.subplot_mosaic("ab;xy" + ";cc" * (bands is not None), height_ratios=heights)
-        for method, letter, below in zip(METHODS, "ab", "xy", strict=False):  # the paper shows two
+        canvas = Canvas(figsize=(WIDTH * max(1, len(methods) / 2), height), layout="constrained")
+        axes = canvas.subplot_mosaic(";".join(rows), height_ratios=heights)
+        for method, letter, below in zip(methods, letters, letters.upper(), strict=True):
             _reliability(axes[letter], axes[below], {"": bins[""], method: bins[method]})
             axes[letter].set_title(f"({letter}) {where}", parse_math=False)
         axes["a"].set_ylabel("accuracy")
-        axes["x"].set_ylabel("rows")
+        axes["A"].set_ylabel("rows")
         if bands is not None:
-            _sizes(axes["c"], bands, datasets or {name: name for name in bands["dataset"].unique()})
+            _sizes(axes[last], bands, datasets or {name: name for name in bands["dataset"].unique()}, last)
         _legend(canvas, title)
     return Figure(canvas)
 
@@ -123,13 +131,13 @@ def sampling_curves(bands: pd.DataFrame, method: str, title: str = "") -> Figure
 
 
 def transfer_map(results: pd.DataFrame, pairs: Mapping[tuple[str, str], str]) -> Figure:
-    """Change of ECE by source (rows) and target (columns) of a calibrator, isotonic above temperature; blue is
+    """Change of ECE by source (rows) and target (columns) of a calibrator, a map for each method; blue is
     better. `results` as `experiments.transfer` returns them, `pairs` {(model, dataset): label}, numbered."""
     columns = ["method", "source_model", "source_dataset", "model", "dataset"]
     change = results[results["metric"] == "delta_ece"].set_index(columns)["value"]
     n, reach = len(pairs), max(float(change.abs().max()), 0.01)
     with style():
-        canvas = Canvas(figsize=(1.6 * WIDTH, 1.4 + 0.4 * n), layout="constrained")
+        canvas = Canvas(figsize=(1.6 * WIDTH, 1.4 + 0.2 * n * len(METHODS)), layout="constrained")
         axes = np.atleast_1d(canvas.subplots(len(METHODS), sharex=True))
         for ax, (method, look) in zip(axes, list(looks().items())[1:], strict=True):
             grid = np.array([[change.get((method, *s, *t), np.nan) for t in pairs] for s in pairs], dtype=float)

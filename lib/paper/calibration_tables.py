@@ -1,7 +1,7 @@
 """The paper's tables of calibration and transfer, built from frames. Formatting only; bold is computed.
 
-`results` are what `bootstrap.bootstrap` and `experiments.transfer` return. Temperature scaling is printed under the
-heading Platt, as in the paper.
+`frame` is what `bootstrap.bootstrap` and `experiments.transfer` return. Each method of `calibration.METHODS` brings a
+group of columns, or of rows; temperature scaling is printed under the heading Platt, as in the paper.
 """
 
 import itertools
@@ -9,101 +9,146 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-
-import pandas as pd
+from typing import NamedTuple
 
 from lib.calibrate.calibration import METHODS
-from lib.paper.cells import Cell, Row, Rule, Stack, Table, escape
-from lib.paper.layout import (
-    DASH,
-    DATASET,
-    MODEL,
-    Labels,
-    Values,
-    by_pair,
-    labels_of,
-    ruled,
-    short,
-    stack,
-    stand_behind,
-)
-from lib.score.estimators import Estimator, in_columns
+from lib.paper.latex import escape
+from lib.paper.table import Cell, Row, Rule, Stack, Table, grouped_head, ruled, stand_behind
+from lib.paper.targets import table
+from lib.paper.values import DASH, DATASET, MODEL, Frame, Labels, Notes, Values, short, stack
+from lib.score.estimators import Estimator
 from lib.score.metrics import METRICS
 
+# ---- every method on its own pair
 
-def _learned(value: float) -> str:
+HEADINGS = {"isotonic": "Isotonic Regression", "platt": "Platt Scaling"}  # of any other method: its label
+
+
+class Column(NamedTuple):
+    """What a column shows: `ece` of an estimator, or the metrics that say what a method learned for it (for `ans`: for
+    both estimators that rest on the answer's tokens)."""
+
+    head: Cell
+    method: str
+    estimator: str
+    metrics: tuple[str, ...] = ("ece",)
+
+
+def _groups(frame: Frame, estimators: list[Estimator]) -> dict[str, list[Column]]:
+    """The columns of each method. Shown are the estimators for which some method takes more than their confidence
+    (answer tokens, a margin): their ECE, and before it, once, what was learned for them."""
+    errors, learned = frame[frame["metric"] == "ece"], frame[~frame["metric"].isin([*METRICS, ""])]
+    fitted = set(zip(errors["method"], errors["estimator"], strict=True))
+    special = {name for method, name in fitted if method and "confidence" not in METHODS[method].takes}
+    parameters = learned.groupby(["method", "estimator"])["metric"].agg(lambda names: tuple(names.unique())).to_dict()
+    groups: dict[str, list[Column]] = {}
+    for method in METHODS:
+        columns: list[Column] = []
+        for e in [e for e in estimators if e.name in special and (method, e.name) in fitted]:
+            learner = "ans" if e.needs == "answer" and (method, "ans") in parameters else e.name
+            if (method, learner) in parameters and learner not in {column.estimator for column in columns}:
+                names = parameters[method, learner]
+                columns.append(Column(_symbols(names), method, learner, names))
+            columns.append(Column(Cell(e.plain, latex=e.label), method, e.name))
+        if columns:
+            groups[method] = columns
+    return groups
+
+
+def _symbols(names: Sequence[str]) -> Cell:
+    """t, or (a, b)."""
+    text, latex, html = ", ".join(names), ",".join(names), ", ".join(f"<i>{name}</i>" for name in names)
+    if len(names) > 1:
+        text, latex, html = f"({text})", f"({latex})", f"({html})"
+    return Cell(text, latex=f"${latex}$", html=html)
+
+
+def _two_digits(value: float) -> str:
     """Two decimals, more where needed for two significant digits: 0.53, 0.054."""
     places = 2 if value == 0 else max(2, min(6, 1 - math.floor(math.log10(abs(value)))))
     return f"{value:.{places}f}"
 
 
+def _learned(values: Values, pair: tuple, column: Column, full: bool) -> Cell:
+    cells = [values.cell(*pair, column.estimator, metric, column.method, show=_two_digits) for metric in column.metrics]
+    if DASH in cells or len(cells) == 1:
+        return DASH if DASH in cells else cells[0]
+    text = f"({', '.join(cell.text for cell in cells)})"
+    numbers = tuple(number for cell in cells for number in cell.numbers)
+    return Cell(text, latex=f"${text.replace(' ', '')}$" if full else None, numbers=numbers)
+
+
+def _error(values: Values, pair: tuple, column: Column, full: bool) -> Cell:
+    def rank(method: str) -> tuple[float, float]:
+        key = (*pair, column.estimator, "ece", method)
+        value = values.known(key)
+        return (math.inf if value is None else value, -(values.relative(key) or 0))
+
+    key = (*pair, column.estimator, "ece", column.method)
+    bold = values.known(key) is not None and rank(column.method) == min(map(rank, METHODS))
+    return values.interval((r"\calci", r"\bestcalci"), *key, bold=bold) if full else values.improved(*key, bold=bold)
+
+
+@table("tab_result_calibration", "After calibration",
+       "ECE after isotonic regression and after temperature (answer estimators) or Platt scaling (P(True)), change "
+       "against the raw score in parentheses, and the learned parameters.", place=5)  # fmt: skip
 def result_calibration(
-    results: pd.DataFrame, models: Labels = None, datasets: Labels = None, notes: Sequence[str] = (), full: bool = False
+    frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (), full: bool = False
 ) -> Table:
-    """`tab:result_calibration` and, with intervals, `tab:result_calibration_full`: ECE after isotonic regression and
-    after temperature or Platt scaling of the estimators that have both, t and (a, b). `results` as `bootstrap` and
-    `calibrate` return them, below one another. Bold is the lower ECE of the two, of equal ones the larger
-    improvement."""
-    values = Values(results, "method")
-    both = results[(results["method"] == "platt") & (results["metric"] == "ece")]
-    chosen = in_columns(both["estimator"].unique())
-    answer = [e for e in chosen if e.needs == "answer"]
-    other = [e for e in chosen if e.needs != "answer"]
+    """`tab:result_calibration`: ECE after each method, and what it learned. `frame` as `bootstrap` and `calibrate`
+    return them, below one another. Bold is the lowest ECE of an estimator, of equal ones the one of the largest
+    improvement. `full`: with intervals."""
+    values = Values(frame, models, datasets, "method")
+    groups = _groups(frame, values.estimators)
+    columns = [column for group in groups.values() for column in group]
 
-    def ece(pair: tuple, e: Estimator, method: str) -> Cell:
-        keys = {how: (*pair, e.name, "ece", how) for how in ("isotonic", "platt")}
-        ranks = {how: (values.found.get(key, math.inf), -(values.relative(key) or 0)) for how, key in keys.items()}
-        bold = ranks[method] == min(ranks.values()) and ranks[method][0] < math.inf
-        key, commands = keys[method], (r"\calci", r"\bestcalci")
-        return values.interval(commands, *key, bold=bold) if full else values.improved(*key, bold=bold)
+    def cell(pair: tuple, column: Column) -> Cell:
+        if column.metrics == ("ece",):
+            return _error(values, pair, column, full)
+        return _learned(values, pair, column, full)
 
-    def slope(pair: tuple, e: Estimator) -> Cell:
-        parts = [values.cell(*pair, e.name, metric, "platt", show=_learned) for metric in ("a", "b")]
-        text = "({}, {})".format(*(part.text for part in parts))
-        latex = "$" + text.replace(" ", "") + "$" if full else None
-        return DASH if DASH in parts else Cell(text, latex=latex, about=parts[0].about)
+    body = values.by_pair(lambda *pair: [cell(pair, column) for column in columns])
+    head = grouped_head([MODEL, DATASET], [
+        (Cell(HEADINGS.get(method, METHODS[method].label)), [column.head for column in group])
+        for method, group in groups.items()])  # fmt: skip
+    specification = " | ".join(["ll", *("c" * len(group) for group in groups.values())])
+    return Table(specification, head, body, values.notes([*notes, *_remarks(frame)]))
 
-    def row(*pair: str) -> Row:
-        cells: Row = [ece(pair, e, "isotonic") for e in chosen]
-        if answer:
-            cells.append(values.cell(*pair, "ans", "t", "platt", show="{:.2f}".format))
-        cells += [ece(pair, e, "platt") for e in answer]
-        return cells + [cell for e in other for cell in (slope(pair, e), ece(pair, e, "platt"))]
 
-    names = {e.name: Cell(e.plain, latex=e.label) for e in chosen}
-    t, ab = Cell("t", latex="$t$", html="<i>t</i>"), Cell("(a, b)", latex="$(a,b)$", html="(<i>a</i>, <i>b</i>)")
-    below: Row = [*names.values(), *[t] * bool(answer), *(names[e.name] for e in answer)]
-    below += [cell for e in other for cell in (ab, names[e.name])]
-    one, two = len(chosen), len(below) - len(chosen)
-    top = [Cell("Isotonic Regression", columns=one), Cell("Platt Scaling", columns=two)]
-    lines = Rule(((3, 2 + one), (3 + one, 2 + one + two)))
-    head: list[Row | Rule] = [[MODEL, DATASET, *top], lines, [None, None, *below]]
-    body = by_pair(results, models, datasets, row)
-    odd = results[results["metric"].isin(["t", "a", ""]) & (results["reason"] != "")]
+def _remarks(frame: Frame) -> list[str]:
+    """A line for each pair and reason that calibrators gave, with the estimators."""
+    odd = frame[~frame["metric"].isin(METRICS) & (frame["reason"] != "")]
     groups = odd.groupby(["model", "dataset", "reason"], sort=False)["estimator"]
-    said = [f"{key[0]} on {key[1]}, {', '.join(part.unique())}: {key[2]}." for key, part in groups]
-    return Table(f"ll | {'c' * one} | {'c' * two}", head, body, values.notes([*notes, *said]))
+    return [f"{model} on {dataset}, {', '.join(names.unique())}: {reason}."
+            for (model, dataset, reason), names in groups]  # fmt: skip
 
 
-def result_isotonic(
-    results: pd.DataFrame, models: Labels = None, datasets: Labels = None, notes: Sequence[str] = ()
-) -> Stack:
+@table("tab_result_calibration_full", "After calibration, with intervals",
+       "ECE after calibration with its 95% interval; the lower of the two methods is bold.", place=12)  # fmt: skip
+def result_calibration_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
+    """`tab:result_calibration_full`: `result_calibration` with intervals."""
+    return result_calibration(frame, models, datasets, notes, full=True)
+
+
+@table("tab_result_isotonic", "Isotonic regression on every estimator",
+       "ECE after isotonic regression, 95% interval, and change against the raw score.", place=13)  # fmt: skip
+def result_isotonic(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Stack:
     """`tab:result_isotonic`: ECE after isotonic regression, interval and relative improvement; bold is the largest
     improvement of a pair as printed, over both parts."""
-    results = results[results["method"] == "isotonic"]
-    values, chosen = Values(results), in_columns(results["estimator"].unique())
+    values = Values(frame[frame["method"] == "isotonic"], models, datasets, "method")
+    chosen, commands = values.estimators, (r"\isoCI", r"\isoBestCI")
 
     def part(some: list[Estimator], group: str) -> Table:
         def row(*pair: str) -> Row:
-            gains = {e.name: values.relative((*pair, e.name, "ece")) for e in chosen}
-            best = max((gain for gain in gains.values() if gain is not None), default=None)
-            commands = (r"\isoCI", r"\isoBestCI")
-            return [values.interval(commands, *pair, e.name, "ece", bold=best is not None and gains[e.name] == best)
+            gains = {e.name: values.relative((*pair, e.name, "ece", "isotonic")) for e in chosen}
+            largest = max((gain for gain in gains.values() if gain is not None), default=math.inf)
+            return [values.interval(commands, *pair, e.name, "ece", "isotonic", bold=gains[e.name] == largest)
                     for e in some]  # fmt: skip
 
+        body = values.by_pair(row)
         head: Row = [Cell("Model"), Cell("Dataset"), *(Cell(e.plain, latex=e.label) for e in some)]
-        body = by_pair(results, models, datasets, row)
-        return Table("ll" + "c" * len(some), [head], body, values.notes(notes) if some[-1] is chosen[-1] else ())
+        last = values.notes(notes) if some[-1] is chosen[-1] else ()
+        return Table("ll" + "c" * len(some), [head], body, last)
 
     return stack(chosen, part)
 
@@ -118,69 +163,72 @@ def families(models: Labels) -> dict[str, str]:
     return cut if len(set(cut.values())) == len(cut) > 1 else labels
 
 
-def calibration_transfer_full(
-    results: pd.DataFrame, models: Labels = None, datasets: Labels = None, notes: Sequence[str] = ()
-) -> Table:
+def _moved(frame: Frame, models: Labels, datasets: Labels) -> Values:
+    """The numbers of transfer, all of one estimator, with models called by their families."""
+    frame = frame.assign(estimator="")
+    names = Values(frame, models, datasets).models
+    return Values(frame, families(names), datasets, "method", "source_model", "source_dataset")
+
+
+@table("tab_calibration_transfer_full", "Transfer in full",
+       "Every calibrator on every target; bold where it was learned on the target itself.", place=14,
+       arguments=lambda results: (results.frames["calibration_transfer_full"], *results.moved, results.notes))  # fmt: skip
+def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """`tab:calibration_transfer_full` from what `transfer` returns: sources in rows, targets in columns; bold where
     they are the same."""
-    metrics = ("ece", "mce", "brier")
-    values = Values(results.assign(estimator=""), "method", "source_model", "source_dataset")
-    models = families(labels_of(models, results, "model"))
-    sets = labels_of(datasets, results, "dataset")
-    there = [(m, d) for m in models for d in sets if (m, d, "", "ece", "", "", "") in values.found]
-    pairs = {(m, d): f"{models[m]} / {sets[d]}" for m, d in there}
+    values, metrics = _moved(frame, models, datasets), ("ece", "mce", "brier")
+    pairs = {(model, dataset): f"{values.models[model]} / {values.datasets[dataset]}"
+             for model in values.models for dataset in values.datasets
+             if values.known((model, dataset, "", "ece", "", "", "")) is not None}  # fmt: skip
 
-    def cells(method: str, source: tuple) -> Row:
-        keys = [(target, (*target, "", metric, method, *source)) for target in pairs for metric in metrics]
-        return [values.cell(*key, bold=target == source) for target, key in keys]
+    def cells(method: str, *source: str) -> Row:
+        return [values.cell(*pair, "", metric, method, *source, bold=pair == source)
+                for pair in pairs for metric in metrics]  # fmt: skip
 
-    blocks: list[list[Row | Rule]] = [[[Cell("Uncalibrated"), DASH, *cells("", ("", ""))]]]
+    blocks: list[list[Row | Rule]] = [[[Cell("Uncalibrated"), DASH, *cells("", "", "")]]]
     for method, how in METHODS.items():
-        rows: list[Row | Rule] = [[Cell(label), *cells(method, source)] for source, label in pairs.items()]
-        blocks.append(stand_behind(how.label, rows))
-    starts = range(3, 3 + 3 * len(pairs), 3)
-    corner = [Cell("Calibration", rows=2), Cell("Source \\ Target", latex=r"Source $\backslash$ Target", rows=2)]
-    top: Row = [*corner, *(Cell(label, columns=3) for label in pairs.values())]
-    below: Row = [None, None, *(Cell(METRICS[metric].label) for _ in pairs for metric in metrics)]
-    head: list[Row | Rule] = [top, Rule(tuple((start, start + 2) for start in starts)), below]
-    return Table(" ".join(["ll", *["ccc"] * len(pairs)]), head, ruled(blocks, Rule()), values.notes(notes))
+        blocks.append(stand_behind(how.label, [[Cell(label), *cells(method, *pair)] for pair, label in pairs.items()]))
+    corner = [Cell("Calibration"), Cell("Source \\ Target", latex=r"Source $\backslash$ Target")]
+    head = grouped_head(corner, [(Cell(label), [Cell(METRICS[metric].label) for metric in metrics])
+                                 for label in pairs.values()])  # fmt: skip
+    return Table(" ".join(["ll", *("ccc" for _ in pairs)]), head, ruled(blocks, Rule()), values.notes(notes))
 
 
+@table("tab_calibration_transfer_summary", "Transfer in short",
+       "Change of ECE on the target when the calibrator was learned on the source; improvements on the hard dataset "
+       "are bold.", place=7,
+       arguments=lambda results: (results.frames["calibration_transfer_summary"], *results.moved, results.notes, results.hard))  # fmt: skip
 def calibration_transfer_summary(
-    results: pd.DataFrame, hard: str, models: Labels = None, datasets: Labels = None, notes: Sequence[str] = ()
+    frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (), hard: str = ""
 ) -> Table:
     """`tab:calibration_transfer_summary`: change of ECE for the arrows that change the dataset, then for those that
-    change the model; bold is an improvement on the dataset `hard` (the least accurate one, `hardest`)."""
-    values = Values(results.assign(estimator=""), "method", "source_model", "source_dataset")
-    models = families(labels_of(models, results, "model"))
-    sets = labels_of(datasets, results, "dataset")
-    across = [((m, d), (m, e)) for m in models for d, e in itertools.permutations(sets, 2)]
-    between = [((m, d), (n, d)) for d in sets for m, n in itertools.permutations(models, 2)]
+    change the model; bold is an improvement on the dataset `hard` (`results.hardest`: the least accurate one)."""
+    values = _moved(frame, models, datasets)
+    across = [((model, source), (model, target)) for model in values.models
+              for source, target in itertools.permutations(values.datasets, 2)]  # fmt: skip
+    between = [((source, dataset), (target, dataset)) for dataset in values.datasets
+               for source, target in itertools.permutations(values.models, 2)]  # fmt: skip
+
+    def change(source: tuple, target: tuple, method: str) -> Cell:
+        cell = values.cell(*target, "", "delta_ece", method, *source, show=_signed)
+        if cell is DASH:
+            return cell
+        if cell.text[0] == "-" and target[1] == hard:
+            return replace(cell, latex=rf"$\bm{{{cell.text}}}$", html=f"<b>{cell.text}</b>")
+        return replace(cell, latex=f"${cell.text}$")
 
     def row(source: tuple, target: tuple) -> Row:
-        one, other = (f"{models[m]}: {sets[d]}" for m, d in (source, target))
-        cells: Row = [Cell(f"{one} \u2192 {other}", latex=rf"{escape(one)} $\rightarrow$ {escape(other)}")]
-        for method in METHODS:
-            cell = values.cell(*target, "", "delta_ece", method, *source, show=_signed)
-            if cell is not DASH:
-                bold = cell.text[0] == "-" and target[1] == hard
-                latex, html = (rf"$\bm{{{cell.text}}}$", f"<b>{cell.text}</b>") if bold else (f"${cell.text}$", None)
-                cell = replace(cell, latex=latex, html=html)
-            cells.append(cell)
-        return cells
+        ends = [f"{values.models[model]}: {values.datasets[dataset]}" for model, dataset in (source, target)]
+        arrow = Cell(" \u2192 ".join(ends), latex=r" $\rightarrow$ ".join(map(escape, ends)))
+        return [arrow, *(change(source, target, method) for method in METHODS)]
 
-    arrow = r"Calibration Source $\rightarrow$ Evaluation Target"
-    methods = [Cell(how.label) for how in METHODS.values()]
-    head: Row = [Cell("Calibration Source \u2192 Evaluation Target", latex=arrow), *methods]
-    body = ruled([[row(*arrow) for arrow in block] for block in (across, between) if block], Rule())
+    title = Cell("Calibration Source \u2192 Evaluation Target",
+                 latex=r"Calibration Source $\rightarrow$ Evaluation Target")  # fmt: skip
+    head: Row = [title, *(Cell(how.label) for how in METHODS.values())]
+    body = ruled([[row(*arrow) for arrow in arrows] for arrows in (across, between) if arrows], Rule())
     return Table("l" + "r" * len(METHODS), [head], body, values.notes(notes))
 
 
-def hardest(results: pd.DataFrame) -> str:
-    """The dataset of least accuracy, averaged over models, from `bootstrap`'s or `metrics.evaluate`'s results."""
-    accuracy = results[results["metric"] == "acc"].astype({"value": float})
-    return str(accuracy.groupby("dataset", sort=False)["value"].mean().idxmin())
-
-
 def _signed(value: float) -> str:
-    return ("+" if round(value, 3) >= 0 else "-") + short(abs(value))
+    sign = "+" if round(value, 3) >= 0 else "-"
+    return sign + short(abs(value))

@@ -14,13 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.font_manager import findfont, get_font
 from matplotlib.patches import Rectangle
 
-from lib.paper.calibration_figures import (  # noqa: F401  one name for all figures
-    calibration_analysis,
-    sample_efficiency,
-    sampling_curves,
-    transfer_map,
-)
-from lib.paper.canvas import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, style
+from lib.paper.figure_style import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, style
+from lib.paper.targets import target
 
 KINDS = ((True, "right", BLUE, "-"), (False, "wrong", ORANGE, "--"))
 MARK = r"<\|[^|<>\n]*\|>|</?think>|</?s>"  # special tokens as tokenizers spell them
@@ -63,6 +58,10 @@ def _in_situ(ax: Axes, frame: pd.DataFrame) -> None:
     ax.legend(loc="upper left", handlelength=1.6)
 
 
+@target("fig_main_analysis", "What the signals look like",
+        "(a) Running mean of token probabilities against position, right and wrong responses apart. (b) Predictive and "
+        "conditional entropy against the number of dropout passes. (c) ECE of verification in situ and by a prompt.",
+        place=3)  # fmt: skip
 def main_analysis(
     curves: pd.DataFrame | None = None,
     entropies: pd.DataFrame | None = None,
@@ -79,8 +78,10 @@ def main_analysis(
         axes = canvas.subplot_mosaic("aa;bc" if len(given) == 3 else ";".join(given))
         for letter, (draw, data) in given.items():
             draw(axes[letter], data)
-            words = [f"({letter})"] * (len(given) > 1) + [title] * (letter == min(given))
-            axes[letter].set_title(" ".join(words), parse_math=False)
+            words = f"({letter})" if len(given) > 1 else ""
+            if letter == min(given):
+                words = f"{words} {title}".lstrip()
+            axes[letter].set_title(words, parse_math=False)
     return Figure(canvas)
 
 
@@ -174,12 +175,17 @@ def _box(ax: Axes, name: str, colour: Any, lines: list[tuple[str, bool]], high: 
             ax.text(12 + step * match.start(), s=match.group(), parse_math=False, weight=weight, **write)
 
 
+@target("fig_prompt_example", "One exchange",
+        "A prompt as the model reads it, special tokens and all, and its response.", place=15)  # fmt: skip
 def prompt_example(prompt_text: str, response_text: str, width: int = 52, most: int = 60) -> Figure:
     """`fig:prompt_example`: a prompt and its response as the model saw and wrote them, every character:
     special tokens bold, an arrow where a line was broken to fit `width`, at most `most` lines of each."""
     return _boxes((("prompt", GREY, prompt_text), ("response", BLUE, response_text)), width, most, across=False)
 
 
+@target("fig_prompt_comparison", "Two ways to ask",
+        "The same response verified by a prompt of its own, and in situ, where the query follows the trajectory.",
+        place=16)  # fmt: skip
 def prompt_comparison(standard: str, in_situ: str, width: int = 52, most: int = 60) -> Figure:
     """`fig:prompt_comparison`: the verification prompt, standard and in situ, side by side, as `prompt_example` sets
     its parts."""

@@ -4,7 +4,7 @@ A run also has frames of which the paper shows pictures only (`running_mean`, `e
 `top_tokens`) or words (`ablation`, `cost`); the paper's results lack them. `lib.paper.run_results` makes a run's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +18,12 @@ PAIR = ["model", "dataset"]
 SETTINGS = {"Temperature": "temperature", "Top-$p$": "top_p", "Top-$k$": "top_k", "Min-$p$": "min_p"}
 
 
+class NotThere(KeyError):
+    """Results without the frame of this name."""
+
+
 @dataclass(frozen=True)
-class Evidence:
+class Results:
     """`models` and `datasets` are {name: label}, all of them, and those of `tab:bin_ablation` and of the transfer
     tables; `frames` by the label of the table (without `tab:`); `settings` a record per model."""
 
@@ -31,26 +35,38 @@ class Evidence:
     frames: Mapping[str, pd.DataFrame] = field(repr=False)
     notes: Sequence[str] = ()
 
+    def frame(self, name: str) -> pd.DataFrame:
+        """Raises NotThere where there is no such frame, or it is empty."""
+        if name not in self.frames or self.frames[name].empty:
+            raise NotThere(name)
+        return self.frames[name]
+
     @property
     def hard(self) -> str:
         """The dataset of least accuracy."""
-        return tables.hardest(self.frames["result_estimation"])
+        return hardest(self.frame("result_estimation"))
 
 
-def _same(names: Any) -> dict[str, str]:
-    return {str(name): str(name) for name in names}
+def hardest(frame: pd.DataFrame) -> str:
+    """The dataset of least accuracy, averaged over models, from what `bootstrap` or `metrics.evaluate` returns."""
+    accuracy = frame[frame["metric"] == "acc"].astype({"value": float})
+    return str(accuracy.groupby("dataset", sort=False)["value"].mean().idxmin())
 
 
-def published(title: str = "") -> Evidence:
+def published(title: str = "") -> Results:
     """The paper's own numbers."""
     frames = {str(name): part.assign(reason="") for name, part in printed().groupby("table", sort=False)}
-    main, moved = frames["result_estimation"], frames["calibration_transfer_full"]
     settings = []
     for label, part in frames["inference_settings"].groupby("model", sort=False):
         text = part.set_index("metric").text
         numbers = {name: float(text[heading]) for heading, name in SETTINGS.items()}
         settings.append(SimpleNamespace(label=label, system_prompt=text["System prompt"] == "Yes", **numbers))
-    return Evidence(_same(main.model.unique()), _same(main.dataset.unique()),
-                    _same(frames["bin_ablation"].model.unique()),
-                    (_same(moved.model.unique()), _same(moved.dataset.unique())),
-                    settings, frames, tables.notes(title))  # fmt: skip
+    main, moved = frames["result_estimation"], frames["calibration_transfer_full"]
+    return Results(
+        models=_labels(main.model), datasets=_labels(main.dataset), binned=_labels(frames["bin_ablation"].model),
+        moved=(_labels(moved.model), _labels(moved.dataset)), settings=settings, frames=frames,
+        notes=tables.notes(title))  # fmt: skip
+
+
+def _labels(names: Iterable[str]) -> dict[str, str]:
+    return {name: name for name in dict.fromkeys(names)}

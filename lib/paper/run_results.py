@@ -11,7 +11,7 @@ import pandas as pd
 from lib import params, store
 from lib.calibrate import experiments, fitting
 from lib.paper import tables
-from lib.paper.results import PAIR, Evidence
+from lib.paper.results import PAIR, Results
 from lib.project import UserError
 from lib.score import ablation, estimators, metrics, multi_pass
 from lib.score.bootstrap import bootstrap
@@ -94,7 +94,7 @@ def _stored(results: pd.DataFrame, moved: pd.DataFrame) -> dict[str, pd.DataFram
 
 def of_run(run: str, signals: Signals, title: str, models: Sequence[str], datasets: Sequence[str], *,
            bin_models: Sequence[str] = (), transfer_models: Sequence[str] = (),
-           transfer_datasets: Sequence[str] = ()) -> Evidence:  # fmt: skip
+           transfer_datasets: Sequence[str] = ()) -> Results:  # fmt: skip
     """All that a run has to show. Raises UserError where 05 to 07 have not left their frames."""
     loaded = [params.load_model(name) for name in models]
     labels = {name: spec.label for name, spec in zip(models, loaded, strict=True)}
@@ -113,4 +113,4 @@ def of_run(run: str, signals: Signals, title: str, models: Sequence[str], datase
              {name: sets[name] for name in transfer_datasets or datasets})  # fmt: skip
     notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), estimators.coverage(signals.frame), how)
     binned = {name: labels[name] for name in bin_models or models}
-    return Evidence(labels, sets, binned, moved, loaded, frames, notes)
+    return Results(labels, sets, binned, moved, loaded, frames, notes)

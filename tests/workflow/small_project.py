@@ -96,7 +96,7 @@ def write(path: Path, text: str) -> None:
 
 def build(root: Path) -> Path:
     """The small project: real runner and plumbing, real lib.params, three trivial notebooks and modules."""
-    library = [f"lib/{name}.py" for name in ("__init__", "project", "params", "paper/__init__", "paper/cells")]
+    library = [f"lib/{name}.py" for name in ("__init__", "project", "params", "paper/__init__", "paper/table")]
     for name in ("run_all.sh", "pyproject.toml", "requirements.lock", *library):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, root / name)

@@ -17,8 +17,8 @@ def finding(**changed):
             "paper_said": "1 of 2 pairs", "paper_rows": rows} | changed  # fmt: skip
 
 
-def row(about="m/d/seq_avg/ece", **changed):
-    return {"table": "tab_result_estimation", "about": about, "model": HOSTILE, "dataset": "d", "estimator": "Seq Avg",
+def row(key="m/d/seq_avg/ece", **changed):
+    return {"table": "tab_result_estimation", "key": key, "model": HOSTILE, "dataset": "d", "estimator": "Seq Avg",
             "metric": "ece", "variant": "", "value": 0.1, "low": None, "high": None, "value_paper": None,
             "low_paper": None, "high_paper": None, "difference": None, "verdict": "inside"} | changed  # fmt: skip
 
@@ -29,7 +29,7 @@ def made(**outputs):
     return page(nb, data)
 
 
-CELLS = '<td data-about="m/d/seq_avg/ece" style="x">0.100</td><td data-about="no">1</td>'
+CELLS = '<td data-key="m/d/seq_avg/ece" style="x">0.100</td><td data-key="no">1</td>'
 TABLE = {"text/html": f"<table><tr>{CELLS}</tr></table>"}
 
 

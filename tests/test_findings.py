@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from lib import params
-from lib.paper import claims, comparison, results, run_results, sensitivity
+from lib.paper import comparison, findings, results, run_results, sensitivity
 
 # Counted by hand from the printed tables (DESIGN's list of exceptions among them).
 ON_PAPER = {
@@ -51,7 +51,7 @@ def paper():
 
 @pytest.fixture(scope="module")
 def on_paper(paper):
-    return claims.verdicts(paper)
+    return findings.verdicts(paper)
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +72,8 @@ def test_every_finding_on_the_papers_numbers(on_paper):
     unsaid = {name for name, v in on_paper.items() if v.held is None}
     assert unsaid == set(on_paper) - set(ON_PAPER)
     for name in unsaid:  # and only for want of numbers: the paper prints pictures and words there
-        assert set(on_paper[name].claim.needs) & {"running_mean", "answers", "entropies", "top_tokens", "learning",
-                                                  "ablation", "cost"}  # fmt: skip
+        assert on_paper[name].lacks in {"running_mean", "answers", "entropies", "top_tokens", "learning", "ablation",
+                                        "cost"}  # fmt: skip
 
 
 def cases(verdict, agree):
@@ -99,7 +99,7 @@ def test_the_exceptions_come_out_by_themselves(paper, on_paper):
 
 
 def test_every_finding_is_judged_on_a_run(demo):
-    found = claims.verdicts(demo)
+    found = findings.verdicts(demo)
     assert all(v.held is not None for v in found.values()), [n for n, v in found.items() if v.held is None]
     assert demo.hard == "demo-hard" and set(demo.frames) >= set(results.published().frames) - {"inference_settings"}
 
@@ -122,12 +122,12 @@ def swapped(e, table, one, other):
 ])  # fmt: skip
 def test_a_comparison_turns_with_its_sides(paper, on_paper, name, table, one, other):
     assert on_paper[name].held
-    turned = claims.judge(next(c for c in claims.CLAIMS if c.name == name), swapped(paper, table, one, other))
+    turned = findings.judge(next(c for c in findings.FINDINGS if c.name == name), swapped(paper, table, one, other))
     assert turned.held is False and turned.rows.agrees.sum() < len(turned.rows)
 
 
 def changed(e, table, change):
-    return claims.verdicts(replace(e, frames={**e.frames, table: change(e.frames[table].copy())}))
+    return findings.verdicts(replace(e, frames={**e.frames, table: change(e.frames[table].copy())}))
 
 
 def negated(frame):
@@ -153,7 +153,7 @@ def test_the_others_turn_too(paper, demo):
 
 def test_the_pictures_are_judged_by_their_curves(demo):
     swapped_sides = changed(demo, "running_mean", lambda f: f.assign(correct=~f.correct.astype(bool)))
-    assert claims.verdicts(demo)["MeansPartLater"].held and swapped_sides["MeansPartLater"].held is False
+    assert findings.verdicts(demo)["MeansPartLater"].held and swapped_sides["MeansPartLater"].held is False
     apart = changed(demo, "running_mean", lambda f: f.assign(**{"mean": f["mean"] + f.correct * 0.5}))
     assert apart["MeansOverlapFirst"].held is False
     settled = changed(demo, "entropies", lambda f: f.assign(**{"mean": 0.5}))
@@ -165,24 +165,24 @@ def test_the_pictures_are_judged_by_their_curves(demo):
     frozen = changed(demo, "top_tokens", lambda f: f.assign(bald=0.0))
     assert not frozen["TopTokenUnchanged"].held
     square = changed(demo, "cost", lambda f: f.assign(operations=f.operations * f.passes))
-    assert claims.verdicts(demo)["CostLinear"].held and not square["CostLinear"].held
+    assert findings.verdicts(demo)["CostLinear"].held and not square["CostLinear"].held
     slow = changed(demo, "learning", lambda f: f.assign(**{"mean": f["mean"].where(f.n.isna() | (f.n > 100), 0.9)}))
     assert not slow["FiftySuffice"].held
 
 
 def test_what_needs_rows_that_are_not_there_says_nothing(demo):
     poorer = replace(demo, frames={name: frame for name, frame in demo.frames.items() if name != "ablation"})
-    assert claims.verdicts(poorer)["DemonstrationAccuracy"].held is None
+    assert findings.verdicts(poorer)["DemonstrationAccuracy"].held is None
     empty = replace(demo, frames={**demo.frames, "ablation": demo.frames["ablation"].head(0)})
-    assert claims.verdicts(empty)["BoxedFormat"].held is None
+    assert findings.verdicts(empty)["BoxedFormat"].held is None
 
 
 def test_macros(on_paper):
-    text = claims.macros(on_paper)
+    text = findings.macros(on_paper)
     found = dict(re.findall(r"\\newcommand\{\\([A-Za-z]+)\}\{(.*)\}", text))
     assert set(found) == set(ON_PAPER)
     assert found["TokenReduction"] == r"88\%" and found["PlattBelowIsotonic"] == "9 of 15"
-    assert len({claim.name for claim in claims.CLAIMS}) == len(claims.CLAIMS)
+    assert len({finding.name for finding in findings.FINDINGS}) == len(findings.FINDINGS)
 
 
 # ---- numbers beside the paper's
@@ -250,7 +250,7 @@ def test_sensitivity(demo, signals, monkeypatch):
 
 def test_listings_hold_records_and_show_a_table(paper, on_paper):
     bundle = comparison.findings(on_paper)._repr_mimebundle_()
-    assert "<table" in bundle["text/html"] and len(bundle["application/json"]) == len(claims.CLAIMS)
+    assert "<table" in bundle["text/html"] and len(bundle["application/json"]) == len(findings.FINDINGS)
     first = bundle["application/json"][0]
     assert first["paper"] == "holds" and len(first["paper_rows"]["data"]) == 15 and "here" not in first
     bundle = comparison.beside(as_the_papers(paper), paper)._repr_mimebundle_()

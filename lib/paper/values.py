@@ -1,0 +1,122 @@
+"""What tables of numbers are built with: the values of a frame by key, cells that show them, heads over estimators."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import pandas as pd
+
+from lib.paper.latex import COMMANDS, escape
+from lib.paper.table import Cell, Number, Row, Rule, Stack, Table, ruled, stand_behind
+from lib.score.estimators import Estimator, in_columns
+from lib.score.metrics import METRICS
+
+Frame: TypeAlias = pd.DataFrame
+Labels = Mapping[str, str] | None
+Notes = Sequence[str]
+MODEL, DATASET, DASH = Cell("Model"), Cell("Dataset"), Cell("--", html="&ndash;")
+PARTS = {"single_pass": "(a) Single-pass estimators", "multi_pass": "(b) Multi-pass estimators"}
+
+
+def three_decimals(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def short(value: float) -> str:
+    """Three decimals without a leading zero: .053, -.209, 1.000."""
+    return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 0.9995 else f"{value:.3f}"
+
+
+class Values:
+    """Numbers by (model, dataset, estimator, metric, and the columns `keys`), and the cells that show them.
+
+    `models` and `datasets` are {name: label} in the order shown, by default the names that the frame holds. Why cells
+    stay empty is remembered for the notes.
+    """
+
+    def __init__(self, frame: Frame, models: Labels = None, datasets: Labels = None, *keys: str):
+        self.models = models if models is not None else {name: str(name) for name in frame["model"].unique()}
+        self.datasets = datasets if datasets is not None else {name: str(name) for name in frame["dataset"].unique()}
+        self.estimators = in_columns(frame["estimator"].unique())
+        self.columns = ("model", "dataset", "estimator", "metric", *keys)
+        places = zip(*(frame[column] for column in self.columns), strict=True)
+        self.rows: dict[tuple, dict] = dict(zip(places, frame.to_dict("records"), strict=True))
+        self.empty: dict[str, None] = {}
+
+    def known(self, key: tuple, column: str = "value") -> float | None:
+        """What the frame holds, not rounded; None where it holds nothing."""
+        value = self.rows.get(key, {}).get(column)
+        return None if value is None or pd.isna(value) else float(value)
+
+    def relative(self, key: tuple) -> int | None:
+        """Relative improvement in whole percent, where there is one."""
+        share = self.known(key, "relative")
+        return None if share is None else round(100 * share)
+
+    def lowest(self, keys: Iterable[tuple]) -> set[tuple]:
+        """The keys of the smallest value, not rounded (several only where values are equal)."""
+        values = {key: value for key in keys if (value := self.known(key)) is not None}
+        return {key for key, value in values.items() if value == min(values.values())}
+
+    # ---- cells
+
+    def number(self, key: tuple, value: float) -> Number:
+        named = dict(zip(self.columns, key, strict=True))
+        names = {"model": self.models, "source_model": self.models,
+                 "dataset": self.datasets, "source_dataset": self.datasets}  # fmt: skip
+        labels = {column: names[column].get(part, part) if column in names else part for column, part in named.items()}
+        return Number(named, labels, value, self.known(key, "low"), self.known(key, "high"))
+
+    def cell(self, *key: Any, bold: bool = False, show: Callable[[float], str] = three_decimals) -> Cell:
+        value = self.known(key)
+        if value is None:
+            self.empty[self.rows.get(key, {}).get("reason") or "not computed"] = None
+            return DASH
+        return Cell(show(value), bold=bold, numbers=(self.number(key, value),))
+
+    def improved(self, *key: Any, bold: bool = False) -> Cell:
+        """Value and relative improvement: 0.056 (+66%)."""
+        cell, relative = self.cell(*key, bold=bold), self.relative(key)
+        return cell if relative is None else replace(cell, text=f"{cell.text} ({relative:+d}%)")
+
+    def interval(self, commands: tuple[str, str], *key: Any, bold: bool = False, show: Any = three_decimals) -> Cell:
+        """Value, interval and, for commands that take it, relative improvement, by the command for plain or bold."""
+        cell, low, high = self.cell(*key, show=show), self.known(key, "low"), self.known(key, "high")
+        if cell is DASH or low is None or high is None:
+            return replace(cell, bold=bold and cell is not DASH)
+        parts = [cell.text, show(low), show(high)]
+        text = "{} [{}, {}]".format(*parts)
+        if COMMANDS[commands[0]][0] == 4:
+            relative = self.relative(key)
+            parts.append("--" if relative is None else f"{relative:+d}%")
+            text += f" ({parts[-1]})"
+        latex = commands[bold] + "".join(f"{{{escape(part)}}}" for part in parts)
+        return replace(cell, latex=latex, html=f"<b>{text}</b>" if bold else text)
+
+    # ---- rows
+
+    def blocks(self, rows: Callable[[str, str], list[Row]], between: Rule | None = None) -> list[Row | Rule]:
+        """A block per model, in it the rows of each dataset."""
+        blocks = []
+        for model, label in self.models.items():
+            parts = [stand_behind(name, rows(model, dataset)) for dataset, name in self.datasets.items()]
+            blocks.append(stand_behind(label, ruled(parts, between)))
+        return ruled(blocks, Rule())
+
+    def by_pair(self, row: Callable[[str, str], Row]) -> list[Row | Rule]:
+        """A row per dataset in a block per model."""
+        return self.blocks(lambda model, dataset: [row(model, dataset)])
+
+    def notes(self, notes: Notes) -> list[str]:
+        return [*notes, f"--: {', '.join(self.empty)}."] if self.empty else list(notes)
+
+
+def over_estimators(chosen: list[Estimator], metrics: Sequence[str]) -> list[tuple[Cell, list[Cell]]]:
+    """Of a head: every estimator, and below it the metrics."""
+    return [(Cell(e.plain, latex=e.label), [Cell(METRICS[metric].label) for metric in metrics]) for e in chosen]
+
+
+def stack(chosen: list[Estimator], part: Callable[[list[Estimator], str], Table]) -> Stack:
+    """A table for the estimators of each kind that there are."""
+    groups = {group: [e for e in chosen if e.group == group] for group in PARTS}
+    return Stack(parts=[(part(some, group), PARTS[group]) for group, some in groups.items() if some])
