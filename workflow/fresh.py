@@ -54,14 +54,18 @@ def specified(job: Job, kind: str, values: dict) -> Parts:
 
 
 def code(job: Job) -> Parts:
-    """Digests of the notebook's code cells and of every module that they reach."""
+    """Digests of the notebook's code cells and of every module that they, or what exports their outputs, reach."""
     cells = code_cells(job.notebook.path)
-    modules = closure(cells, leave_out=SHOWING if job.notebook.heavy else ())
-    if job.notebook.exports:
-        modules |= set(EXPORT)
-    digests = {path: digest(stripped((ROOT / path).read_text(encoding="utf-8"))) for path in modules}
+    exporting = EXPORT if job.notebook.exports else ()
+    sources = [*cells, *(text(path) for path in exporting if path.endswith(".py"))]
+    modules = closure(sources, leave_out=SHOWING if job.notebook.heavy else ())
+    digests = {path: digest(stripped(text(path))) for path in modules.union(exporting)}
     digests[job.notebook.path] = digest(*map(stripped, cells))
     return {f"code {path}": value for path, value in digests.items()}
+
+
+def text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
 
 
 def key(content: Parts) -> str:
