@@ -51,12 +51,13 @@ def _log_axis(ax: Axes, most: float) -> None:
 def _sizes(ax: Axes, bands: pd.DataFrame, datasets: Mapping[str, str], letter: str = "c") -> None:
     """ECE against the number of calibration rows: colour and line tell the method, markers the dataset."""
     markers = {name: MARKERS[i % len(MARKERS)] for i, name in enumerate(datasets)}
-    for (dataset, method), part in bands[bands["method"] != ""].groupby(["dataset", "method"], sort=False):
+    shown = bands[(bands["method"] != "") & bands["dataset"].isin(list(datasets))]
+    for (dataset, method), part in shown.groupby(["dataset", "method"], sort=False):
         _, colour, line, _, _ = looks()[method]
         marker, part = markers[dataset], part.sort_values("n")
         ax.plot(part["n"], part["mean"], line, marker=marker, color=colour, markersize=3.5, linewidth=1)
         ax.fill_between(part["n"], part["low"], part["high"], color=colour, alpha=0.1, linewidth=0)
-    _log_axis(ax, bands["n"].max())
+    _log_axis(ax, shown["n"].max())
     ax.set_title(f"({letter})")
     marks = [Line2D([], [], color="0.2", linestyle="", marker=markers[name], markersize=3.5, label=label)
              for name, label in datasets.items()]  # fmt: skip

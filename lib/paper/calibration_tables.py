@@ -172,7 +172,7 @@ def _moved(frame: Frame, models: Labels, datasets: Labels) -> Values:
 
 @table("tab_calibration_transfer_full", "Transfer in full",
        "Every calibrator on every target; bold where it was learned on the target itself.", place=14,
-       arguments=lambda results: (results.frames["calibration_transfer_full"], *results.moved, results.notes))  # fmt: skip
+       arguments=lambda run: (run.frames["calibration_transfer_full"], *run.moved, run.notes))  # fmt: skip
 def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """`tab:calibration_transfer_full` from what `transfer` returns: sources in rows, targets in columns; bold where
     they are the same."""
@@ -197,7 +197,7 @@ def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Lab
 @table("tab_calibration_transfer_summary", "Transfer in short",
        "Change of ECE on the target when the calibrator was learned on the source; improvements on the hard dataset "
        "are bold.", place=7,
-       arguments=lambda results: (results.frames["calibration_transfer_summary"], *results.moved, results.notes, results.hard))  # fmt: skip
+       arguments=lambda run: (run.frames["calibration_transfer_summary"], *run.moved, run.notes, run.hard))  # fmt: skip
 def calibration_transfer_summary(
     frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (), hard: str = ""
 ) -> Table:

@@ -49,7 +49,7 @@ def notes(title: str = "", coverage: Frame | None = None, how: Sequence[str] = (
 
 
 @table("tab_estimators", "Estimators", "How each estimator turns probabilities into one confidence for a response.",
-       place=1, arguments=lambda results: ())  # fmt: skip
+       place=1, arguments=lambda run: ())  # fmt: skip
 def estimators() -> Table:
     """`tab:estimators`, from the declarations."""
     groups: dict[str, list[Row | Rule]] = {}
@@ -75,7 +75,7 @@ SETTINGS: list[tuple[Cell, Any]] = [
 
 
 @table("tab_inference_settings", "Decoding settings", "How each model was sampled.", place=8,
-       arguments=lambda results: (results.settings, results.notes))  # fmt: skip
+       arguments=lambda run: (run.settings, run.notes))  # fmt: skip
 def inference_settings(models: Iterable[Any], notes: Notes = ()) -> Table:
     """`tab:inference_settings`: settings in rows, models (label, temperature, top_p, top_k, min_p,
     system_prompt) in columns."""
@@ -176,7 +176,7 @@ def dropout_grid_search(frame: Frame, models: Labels = None, datasets: Labels = 
 
 
 @table("tab_bin_ablation", "Number of bins", "The single-pass estimators measured with other numbers of bins.",
-       place=10, arguments=lambda results: (results.frames["bin_ablation"], results.binned, results.datasets, results.notes))  # fmt: skip
+       place=10, arguments=lambda run: (run.frames["bin_ablation"], run.binned, run.datasets, run.notes))  # fmt: skip
 def bin_ablation(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """`tab:bin_ablation`: ECE, MCE and Brier of the single-pass estimators for each number of bins (column
     `bins`, as `metrics.ablate_bins` returns it); no bold."""

@@ -9,6 +9,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+from lib.paper.targets import all_targets
+
 ROOT = Path(__file__).resolve().parents[2]
 PAIR = "tiny__easy"
 
@@ -96,7 +98,8 @@ def write(path: Path, text: str) -> None:
 
 def build(root: Path) -> Path:
     """The small project: real runner and plumbing, real lib.params, three trivial notebooks and modules."""
-    library = [f"lib/{name}.py" for name in ("__init__", "project", "params", "paper/__init__", "paper/table")]
+    names = ("__init__", "project", "params", "paper/__init__", "paper/latex", "paper/targets")
+    library = [f"lib/{name}.py" for name in names]
     for name in ("run_all.sh", "pyproject.toml", "requirements.lock", *library):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, root / name)
@@ -105,6 +108,11 @@ def build(root: Path) -> Path:
     text, found = re.subn(r"(?ms)^NOTEBOOKS = \(.*?^\)\n", lambda _: table, (root / "workflow/jobs.py").read_text())
     assert found == 1
     (root / "workflow/jobs.py").write_text(text)
+    declarations = []
+    for given in all_targets():
+        facts = f"place=float('{given.place}'), published={given.published}"
+        declarations.append(f"target({given.name!r}, {given.short!r}, {given.long!r}, {facts})(None)")
+    write(root / "lib/paper/tables.py", "\n".join(["from lib.paper.targets import target", *declarations]))
     for name, text in (("alpha", ALPHA), ("beta", BETA), ("gamma", GAMMA), ("paper/show", SHOW),
                        ("store", STORE)):  # fmt: skip
         write(root / "lib" / f"{name}.py", text)

@@ -1,0 +1,87 @@
+"""A table of one's own is a builder in lib/paper/tables.py and a cell in 08: everything else follows."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import nbformat
+import pandas as pd
+import pytest
+import yaml
+
+from lib.project import ROOT, SHIPPED
+
+BUILDER = '''
+
+@table("tab_ranking", "Ranking", "AUROC of every estimator.", published=False,
+       arguments=lambda run: (run.frames["result_estimation"], run.models, run.datasets, run.notes))
+def ranking(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
+    """AUROC of every estimator."""
+    values = Values(frame, models, datasets)
+    body = values.by_pair(lambda *pair: [values.cell(*pair, e.name, "auroc") for e in values.estimators])
+    head = [[MODEL, DATASET, *(Cell(e.plain, latex=e.label) for e in values.estimators)]]
+    return Table("ll" + "c" * len(values.estimators), head, body, values.notes(notes))
+'''
+CELL = 'display(tables.ranking.of(here), metadata={"paper": "tab_ranking"})'
+FEWER = {"models": ["tiny-llama"], "datasets": ["demo-medium", "demo-hard"], "transfer_models": ["tiny-llama"]}
+pytestmark = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A copy of what 08 needs, with the table, executed and exported by the command that the notebook names."""
+    folder = tmp_path_factory.mktemp("table")
+    for name in ("lib", "workflow", "params", "notebooks", "artifacts/shipped"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy2(ROOT / "artifacts" / "reference.csv", folder / "artifacts")
+    with open(folder / "lib/paper/tables.py", "a", encoding="utf-8") as file:
+        file.write(BUILDER)
+    notebook = nbformat.read(folder / "notebooks/08_tables.ipynb", as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell(CELL, metadata={"tags": ["run"]}))
+    nbformat.write(notebook, folder / "notebooks/08_tables.ipynb")
+    call(folder, "papermill", "notebooks/08_tables.ipynb", "out.ipynb", "--cwd", "notebooks", "-k", "python3",
+         "-y", yaml.safe_dump(FEWER))  # fmt: skip
+    call(folder, "nbconvert", "--to", "workflow.export.PaperExporter", "out.ipynb", "--output-dir", "figures")
+    return folder
+
+
+def call(folder, *command: str) -> None:
+    env = os.environ | {"PYTHONPATH": str(folder)}
+    done = subprocess.run([sys.executable, "-m", *command], cwd=folder, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def outputs(folder, target: str) -> dict:
+    cells = nbformat.read(folder / "out.ipynb", as_version=4).cells
+    (data,) = [output.data for cell in cells if cell.cell_type == "code" for output in cell.outputs
+               if output.get("metadata", {}).get("paper") == target]  # fmt: skip
+    return data
+
+
+def test_it_is_exported_and_set_after_the_papers(project):
+    latex = (project / "figures/tab_ranking.tex").read_text()
+    assert latex == outputs(project, "tab_ranking")["text/latex"] and "demo models" in latex
+    document = (project / "figures/results.tex").read_text()
+    captions = re.findall(r"\\captionof\{\w+\}\[(.*?)\]", document)
+    assert len(captions) == 17 and captions[0] == "Estimators" and captions[-1] == "Ranking"
+    assert r"\input{tab_ranking}" in document and "AUROC of every estimator." in document
+
+
+def test_its_numbers_are_in_the_report(project):
+    numbers = pd.DataFrame(outputs(project, "rep_numbers")["application/json"])
+    mine = numbers[numbers.table == "tab_ranking"]
+    assert len(mine) == 2 * 6 and set(mine.metric) == {"auroc"} and mine.key.is_unique
+    assert set(mine.verdict) == {"not comparable: another model"}
+    report = (project / "figures/report.html").read_text()
+    assert '<article id="tab_ranking">' in report and "12 numbers, beside the paper" in report
+    for key in mine.key:
+        anchor = re.sub(r"[^\w.-]", "_", f"tab_ranking--{key}")
+        assert f'<tr id="{anchor}">' in report and f'<a href="#{anchor}">' in report
+
+
+def test_the_others_are_as_they_were(project):
+    names = json.dumps(sorted(path.name for path in (project / "figures").iterdir()))
+    assert names.count("tab_") == 13 and names.count("fig_") == 8 and "numbers.tex" in names
