@@ -38,7 +38,7 @@ def main(run: Run, say: Callable[[str], None]) -> int:
 
 
 def subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
-    device = cost.measure_device()
+    device = cost.measure_device(run.jobs[0].threads)
     yield "machine", about_machine(run, device)
     yield "disk", about_disk(run)
     for name in run.values["datasets"]:

@@ -91,19 +91,29 @@ def results(nb, files: dict[str, bytes]) -> str:
     the folder itself."""
     given = nb.metadata.get("papermill", {}).get("parameters", {})
     title = escape(given.get("title") or "Tables and figures")
-    lines = [HEAD + (r"\input{numbers}" if "numbers.tex" in files else ""), rf"\section*{{{title}}}", quoted(files)]
-    for name, (short, long) in captions().items():
-        kind, body = ("table", rf"\input{{{name}}}") if f"{name}.tex" in files else ("figure", _picture(name))
-        if f"{name}.tex" in files or f"{name}.pdf" in files:
-            limits = r"{max width=\linewidth,max totalheight=.82\textheight,center}"
-            fitted = rf"\begin{{adjustbox}}{limits}{body}\end{{adjustbox}}"
-            said = rf"\captionof{{{kind}}}[{escape(short)}]{{{escape(f'{short}. {long}')}}}"
-            lines.append("\n".join([r"\begin{minipage}{\linewidth}", fitted, said, r"\end{minipage}\par\vspace{9mm}"]))
+    numbers = r"\input{numbers}" if "numbers.tex" in files else ""
+    lines = [HEAD + numbers, rf"\section*{{{title}}}", quoted(files)]
+    for name, caption in captions().items():
+        if f"{name}.tex" in files:
+            lines.append(panel("table", rf"\input{{{name}}}", *caption))
+        elif f"{name}.pdf" in files:
+            size = r"width=.62\linewidth,height=.8\textheight,keepaspectratio"
+            lines.append(panel("figure", rf"\includegraphics[{size}]{{{name}.pdf}}", *caption))
     return "\n".join([*lines, r"\end{document}", ""])
 
 
-def _picture(name: str) -> str:
-    return rf"\includegraphics[width=.62\linewidth,height=.8\textheight,keepaspectratio]{{{name}.pdf}}"
+def panel(kind: str, body: str, short: str, long: str) -> str:
+    """A table or figure on one page with its caption."""
+    limits = r"{max width=\linewidth,max totalheight=.82\textheight,center}"
+    caption = rf"\captionof{{{kind}}}[{escape(short)}]{{{escape(f'{short}. {long}')}}}"
+    return "\n".join(
+        [
+            r"\begin{minipage}{\linewidth}",
+            rf"\begin{{adjustbox}}{limits}{body}\end{{adjustbox}}",
+            caption,
+            r"\end{minipage}\par\vspace{9mm}",
+        ]
+    )
 
 
 def quoted(files: dict[str, bytes]) -> str:

@@ -24,19 +24,30 @@ FORMULA = re.compile(r"\$([^$]+)\$")
 def page(nb: Any, outputs: dict[str, dict]) -> str:
     """The page as HTML."""
     given = nb.metadata.get("papermill", {}).get("parameters", {})
-    findings = records(outputs, "rep_findings")
-    numbers = records(outputs, "rep_numbers")
-    flips = [one for one in records(outputs, "rep_sensitivity") if one.get("flips")]
+    findings, numbers, ablation, choices = (
+        records(outputs, name) for name in ("rep_findings", "rep_numbers", "rep_ablation", "rep_sensitivity")
+    )
     sections = [section(name, outputs[name], numbers) for name in captions() if name in outputs]
-    there = {one["id"] for one in sections} | set(["rep_ablation"] * bool(records(outputs, "rep_ablation")))
-    sides = [side for side in ("paper", "here") if any(side in one for one in findings)]
+    there = {part["id"] for part in sections}
+    if ablation:
+        there.add("rep_ablation")
+    sides = [side for side in ("paper", "here") if any(side in finding for finding in findings)]
     env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     return env.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        run=given.get("run", "lab"), title=given.get("title", ""), findings=findings, sides=sides, sections=sections,
-        there=there, counts={side: Counter(one[side] for one in findings) for side in sides},
-        verdicts=Counter(one["verdict"] for one in numbers), total=len(numbers), flips=flips,
-        judged=len({one["choice"] for one in records(outputs, "rep_sensitivity")}),
-        ablation=records(outputs, "rep_ablation"), number=number)  # fmt: skip
+        run=given.get("run", "lab"),
+        title=given.get("title", ""),
+        findings=findings,
+        sides=sides,
+        counts={side: Counter(finding[side] for finding in findings) for side in sides},
+        sections=sections,
+        there=there,
+        total=len(numbers),
+        verdicts=Counter(row["verdict"] for row in numbers),
+        flips=[row for row in choices if row.get("flips")],
+        judged=len({row["choice"] for row in choices}),
+        ablation=ablation,
+        number=number,
+    )
 
 
 def records(outputs: dict[str, dict], name: str) -> list[dict]:
@@ -47,17 +58,14 @@ def records(outputs: dict[str, dict], name: str) -> list[dict]:
 def section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
     """One table (its cells lead to their numbers beside the paper's) or figure."""
     short, long = captions()[name]
-    rows = [one | {"id": anchor(name, one["key"])} for one in numbers if one["table"] == name]
+    part: dict[str, Any] = {"id": name, "short": short, "long": long, "rows": []}
     if name.startswith("fig_"):
-        return {
-            "id": name,
-            "short": short,
-            "long": long,
-            "rows": [],
-            "image": "".join(data["image/png"]).replace("\n", ""),
-        }
-    table = linked(name, "".join(data.get("text/html", "")), {one["id"] for one in rows})
-    return {"id": name, "short": short, "long": long, "rows": rows, "table": Markup(table)}  # noqa: S704  escaped in lib.paper.table
+        part["image"] = "".join(data["image/png"]).replace("\n", "")
+    else:
+        part["rows"] = [row | {"id": anchor(name, row["key"])} for row in numbers if row["table"] == name]
+        table = linked(name, "".join(data.get("text/html", "")), {row["id"] for row in part["rows"]})
+        part["table"] = Markup(table)  # noqa: S704  escaped in lib.paper.table
+    return part
 
 
 def anchor(table: str, about: str) -> str:
@@ -68,8 +76,8 @@ def anchor(table: str, about: str) -> str:
 def linked(name: str, table: str, ids: set[str]) -> str:
     """The table's HTML with a link around each number that has a row, and formulas as MathML."""
 
-    def cell(found: re.Match) -> str:
-        start, about, rest, body, end = found.groups()
+    def cell(match: re.Match) -> str:
+        start, about, rest, body, end = match.groups()
         target = anchor(name, html.unescape(about))
         return f'{start}{rest}<a href="#{target}">{body}</a>{end}' if target in ids else f"{start}{rest}{body}{end}"
 

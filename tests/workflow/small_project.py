@@ -109,9 +109,9 @@ def build(root: Path) -> Path:
     assert found == 1
     (root / "workflow/jobs.py").write_text(text)
     declarations = []
-    for one in all_targets():
-        facts = f"place=float('{one.place}'), published={one.published}"
-        declarations.append(f"target({one.name!r}, {one.short!r}, {one.long!r}, {facts})(None)")
+    for given in all_targets():
+        facts = f"place=float('{given.place}'), published={given.published}"
+        declarations.append(f"target({given.name!r}, {given.short!r}, {given.long!r}, {facts})(None)")
     write(root / "lib/paper/tables.py", "\n".join(["from lib.paper.targets import target", *declarations]))
     for name, text in (("alpha", ALPHA), ("beta", BETA), ("gamma", GAMMA), ("paper/show", SHOW),
                        ("shards", SHARDS)):  # fmt: skip

@@ -46,7 +46,7 @@ def test_the_demo_is_ready_and_nothing_is_written(capsys, tmp_path, monkeypatch)
 
 
 def test_something_wrong_is_exit_code_two(inside, capsys, monkeypatch):
-    monkeypatch.setattr(cost, "measure_device", lambda: DEVICE)
+    monkeypatch.setattr(cost, "measure_device", lambda threads: DEVICE)
     assert run.main(["check"]) == 2  # the small project's model is a file of seven letters
     text = capsys.readouterr().out
     assert "wrong  model tiny: " in text and "thing(s) to mend" in text
