@@ -39,12 +39,13 @@ def _groups(frame: Frame, estimators: list[Estimator]) -> dict[str, list[Column]
     (answer tokens, a margin): their ECE, and before it, once, what was learned for them."""
     errors, learned = frame[frame["metric"] == "ece"], frame[~frame["metric"].isin([*METRICS, ""])]
     fitted = set(zip(errors["method"], errors["estimator"], strict=True))
-    special = {name for method, name in fitted if method and "confidence" not in METHODS[method].takes}
+    special = {name for method, name in fitted if method in METHODS and "confidence" not in METHODS[method].takes}
     parameters = learned.groupby(["method", "estimator"])["metric"].agg(lambda names: tuple(names.unique())).to_dict()
     groups: dict[str, list[Column]] = {}
     for method in METHODS:
         columns: list[Column] = []
-        for e in [e for e in estimators if e.name in special and (method, e.name) in fitted]:
+        chosen = [e for e in estimators if e.name in special and (method, e.name) in fitted]
+        for e in chosen:
             learner = "ans" if e.needs == "answer" and (method, "ans") in parameters else e.name
             if (method, learner) in parameters and learner not in {column.estimator for column in columns}:
                 names = parameters[method, learner]
