@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from lib.calibrate.calibrators import METHODS
-from lib.paper import calibration_figures, calibration_tables, results
+from lib.paper import calibration_figures, calibration_tables, results, transfer_tables
 from lib.paper.table import Rule
 
 MEAN = SimpleNamespace(name="mean", label="Mean", plain="mean", takes={"confidence": object}, of_answers="confidence")
@@ -75,10 +75,10 @@ def test_what_it_learned_stands_before_its_errors(third):
 
 
 def test_rows_and_columns_of_transfer(third):
-    full = calibration_tables.calibration_transfer_full.of(third)
+    full = transfer_tables.calibration_transfer_full.of(third)
     assert r"\multirow{4}{*}{Mean}" in full.latex
     assert len(rows(full)) == 1 + 3 * 4 and len({number.name for number in full.numbers}) == 12 + 3 * 4 * 12
-    summary = calibration_tables.calibration_transfer_summary.of(third)
+    summary = transfer_tables.calibration_transfer_summary.of(third)
     assert summary.columns == "lrrr" and texts(summary.head[0])[1:] == ["Isotonic", "Platt", "Mean"]
     assert all("--" not in row[-1].text for row in rows(summary))
 

@@ -280,7 +280,7 @@ def test_another_method_is_one_class_and_one_line(monkeypatch):
     from lib import params
     from lib.calibrate import fitting, sample_efficiency
     from lib.calibrate.calibrators import METHODS, Calibrator, Method
-    from lib.paper import calibration_figures, calibration_tables, run_results
+    from lib.paper import calibration_figures, run_results, transfer_tables
 
     class Mean(Calibrator):
         def _fit(self, score, y, w):
@@ -295,9 +295,9 @@ def test_another_method_is_one_class_and_one_line(monkeypatch):
     frames = signals.calibration()
     results = frames["result_calibration"]
     assert set(results[results.method == "mean"].estimator) == {*signals.confidence.estimator}
-    moved = calibration_tables.calibration_transfer_summary(frames["calibration_transfer_summary"], hard="demo-hard")
+    moved = transfer_tables.calibration_transfer_summary(frames["calibration_transfer_summary"], hard="demo-hard")
     assert moved.columns == "lrrr" and [cell.text for cell in moved.head[0]][1:] == ["Isotonic", "Platt", "Mean"]
-    full = calibration_tables.calibration_transfer_full(frames["calibration_transfer_full"])
+    full = transfer_tables.calibration_transfer_full(frames["calibration_transfer_full"])
     assert r"\multirow{3}{*}{Mean}" in full.latex
     sets = fitting.splits(signals.generations, signals.responses)
     bands = sample_efficiency.curve_bands(sample_efficiency.learning_curves(sets, [10], draws=2))

@@ -11,7 +11,7 @@ from lib import params, store
 from lib.calibrate import fitting, sample_efficiency
 from lib.calibrate.calibrators import METHODS, Calibrator, Isotonic, Method, Temperature
 from lib.calibrate.transfer import transfer, unseen
-from lib.paper import calibration_figures, calibration_tables, results
+from lib.paper import calibration_figures, calibration_tables, results, transfer_tables
 from lib.project import SHIPPED
 from lib.score.bootstrap import bootstrap
 from lib.score.metrics import ece
@@ -275,9 +275,9 @@ def test_twins_of_gsmhard_are_the_published_ones(shared):
 def test_transfer_becomes_tables(sets):
     moved = transfer(sets)
     labels = {"m": "Llama-3.1-8B", "n": "Qwen3-4B"}, {"d": "D", "e": "E"}
-    full = calibration_tables.calibration_transfer_full(moved, *labels)
+    full = transfer_tables.calibration_transfer_full(moved, *labels)
     assert full.latex.count("Llama / D") == 3 and full.latex.count(r"\textbf") == 2 * 4 * 3
-    summary = calibration_tables.calibration_transfer_summary(moved, hard="e")
+    summary = transfer_tables.calibration_transfer_summary(moved, hard="e")
     arrows = moved[(moved.source_model != moved.model) != (moved.source_dataset != moved.dataset)]
     better = arrows.query("metric == 'delta_ece' and method != '' and dataset == 'e' and value < -5e-4")
     assert summary.latex.count(r"\bm{") == len(better) > 0 and "nan" not in summary.latex
@@ -289,7 +289,7 @@ def test_transfer_becomes_tables(sets):
     ({"a": "Llama-3.1-8B"}, ["Llama-3.1-8B"]),
 ])
 def test_families(labels, expected):
-    assert list(calibration_tables.families(labels).values()) == expected
+    assert list(transfer_tables.families(labels).values()) == expected
 
 
 def test_hardest():

@@ -133,7 +133,7 @@ def sampling_curves(bands: pd.DataFrame, method: str, title: str = "") -> Figure
 
 def transfer_map(results: pd.DataFrame, pairs: Mapping[tuple[str, str], str]) -> Figure:
     """Change of ECE by source (rows) and target (columns) of a calibrator, a map for each method; blue is
-    better. `results` as `experiments.transfer` returns them, `pairs` {(model, dataset): label}, numbered."""
+    better. `results` as `transfer.transfer` returns them, `pairs` {(model, dataset): label}, numbered."""
     columns = ["method", "source_model", "source_dataset", "model", "dataset"]
     change = results[results["metric"] == "delta_ece"].set_index(columns)["value"]
     n, reach = len(pairs), max(float(change.abs().max()), 0.01)

@@ -1,25 +1,19 @@
-"""The paper's tables of calibration and transfer, built from frames. Formatting only; bold is computed.
+"""The paper's tables of calibration, built from frames. Formatting only; bold is computed.
 
-`frame` is what `bootstrap.bootstrap` and `experiments.transfer` return. Each method of `calibration.METHODS` brings a
-group of columns, or of rows; temperature scaling is printed under the heading Platt, as in the paper.
+`frame` is what `bootstrap.bootstrap` returns. Each method of `calibrators.METHODS` brings a group of columns;
+temperature scaling is printed under the heading Platt, as in the paper.
 """
 
-import itertools
 import math
-import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from lib.calibrate.calibrators import METHODS
-from lib.paper.latex import escape
-from lib.paper.table import Cell, Row, Rule, Stack, Table, grouped_head, ruled, stand_behind
+from lib.paper.table import Cell, Row, Stack, Table
 from lib.paper.targets import table
-from lib.paper.values import DASH, DATASET, MODEL, Frame, Labels, Notes, Values, short, stack
+from lib.paper.values import DASH, DATASET, MODEL, Frame, Labels, Notes, Values, grouped_head, stack
 from lib.score.estimators import Estimator
 from lib.score.metrics import METRICS
-
-# ---- every method on its own pair
 
 HEADINGS = {"isotonic": "Isotonic Regression", "platt": "Platt Scaling"}  # of any other method: its label
 
@@ -39,12 +33,13 @@ def _groups(frame: Frame, estimators: list[Estimator]) -> dict[str, list[Column]
     (answer tokens, a margin): their ECE, and before it, once, what was learned for them."""
     errors, learned = frame[frame["metric"] == "ece"], frame[~frame["metric"].isin([*METRICS, ""])]
     fitted = set(zip(errors["method"], errors["estimator"], strict=True))
-    special = {name for method, name in fitted if method and "confidence" not in METHODS[method].takes}
+    special = {name for method, name in fitted if method in METHODS and "confidence" not in METHODS[method].takes}
     parameters = learned.groupby(["method", "estimator"])["metric"].agg(lambda names: tuple(names.unique())).to_dict()
     groups: dict[str, list[Column]] = {}
     for method in METHODS:
         columns: list[Column] = []
-        for e in [e for e in estimators if e.name in special and (method, e.name) in fitted]:
+        chosen = [e for e in estimators if e.name in special and (method, e.name) in fitted]
+        for e in chosen:
             learner = "ans" if e.needs == "answer" and (method, "ans") in parameters else e.name
             if (method, learner) in parameters and learner not in {column.estimator for column in columns}:
                 names = parameters[method, learner]
@@ -151,84 +146,3 @@ def result_isotonic(frame: Frame, models: Labels = None, datasets: Labels = None
         return Table("ll" + "c" * len(some), [head], body, last)
 
     return stack(chosen, part)
-
-
-# ---- transfer
-
-
-def families(models: Labels) -> dict[str, str]:
-    """Model labels cut to their first letters (Llama-3.1-8B: Llama), where these tell the models apart."""
-    labels = dict(models or {})
-    cut = {name: (re.match("[^\\W\\d_]+", label) or [label])[0] for name, label in labels.items()}
-    return cut if len(set(cut.values())) == len(cut) > 1 else labels
-
-
-def _moved(frame: Frame, models: Labels, datasets: Labels) -> Values:
-    """The numbers of transfer, all of one estimator, with models called by their families."""
-    frame = frame.assign(estimator="")
-    names = Values(frame, models, datasets).models
-    return Values(frame, families(names), datasets, "method", "source_model", "source_dataset")
-
-
-@table("tab_calibration_transfer_full", "Transfer in full",
-       "Every calibrator on every target; bold where it was learned on the target itself.", place=14,
-       arguments=lambda run: (run.frames["calibration_transfer_full"], *run.moved, run.notes))  # fmt: skip
-def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
-    """`tab:calibration_transfer_full` from what `transfer` returns: sources in rows, targets in columns; bold where
-    they are the same."""
-    values, metrics = _moved(frame, models, datasets), ("ece", "mce", "brier")
-    pairs = {(model, dataset): f"{values.models[model]} / {values.datasets[dataset]}"
-             for model in values.models for dataset in values.datasets
-             if values.known((model, dataset, "", "ece", "", "", "")) is not None}  # fmt: skip
-
-    def cells(method: str, *source: str) -> Row:
-        return [values.cell(*pair, "", metric, method, *source, bold=pair == source)
-                for pair in pairs for metric in metrics]  # fmt: skip
-
-    blocks: list[list[Row | Rule]] = [[[Cell("Uncalibrated"), DASH, *cells("", "", "")]]]
-    for method, how in METHODS.items():
-        blocks.append(stand_behind(how.label, [[Cell(label), *cells(method, *pair)] for pair, label in pairs.items()]))
-    corner = [Cell("Calibration"), Cell("Source \\ Target", latex=r"Source $\backslash$ Target")]
-    head = grouped_head(corner, [(Cell(label), [Cell(METRICS[metric].label) for metric in metrics])
-                                 for label in pairs.values()])  # fmt: skip
-    return Table(" ".join(["ll", *("ccc" for _ in pairs)]), head, ruled(blocks, Rule()), values.notes(notes))
-
-
-@table("tab_calibration_transfer_summary", "Transfer in short",
-       "Change of ECE on the target when the calibrator was learned on the source; improvements on the hard dataset "
-       "are bold.", place=7,
-       arguments=lambda run: (run.frames["calibration_transfer_summary"], *run.moved, run.notes, run.hard))  # fmt: skip
-def calibration_transfer_summary(
-    frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (), hard: str = ""
-) -> Table:
-    """`tab:calibration_transfer_summary`: change of ECE for the arrows that change the dataset, then for those that
-    change the model; bold is an improvement on the dataset `hard` (`results.hardest`: the least accurate one)."""
-    values = _moved(frame, models, datasets)
-    across = [((model, source), (model, target)) for model in values.models
-              for source, target in itertools.permutations(values.datasets, 2)]  # fmt: skip
-    between = [((source, dataset), (target, dataset)) for dataset in values.datasets
-               for source, target in itertools.permutations(values.models, 2)]  # fmt: skip
-
-    def change(source: tuple, target: tuple, method: str) -> Cell:
-        cell = values.cell(*target, "", "delta_ece", method, *source, show=_signed)
-        if cell is DASH:
-            return cell
-        if cell.text[0] == "-" and target[1] == hard:
-            return replace(cell, latex=rf"$\bm{{{cell.text}}}$", html=f"<b>{cell.text}</b>")
-        return replace(cell, latex=f"${cell.text}$")
-
-    def row(source: tuple, target: tuple) -> Row:
-        ends = [f"{values.models[model]}: {values.datasets[dataset]}" for model, dataset in (source, target)]
-        arrow = Cell(" \u2192 ".join(ends), latex=r" $\rightarrow$ ".join(map(escape, ends)))
-        return [arrow, *(change(source, target, method) for method in METHODS)]
-
-    title = Cell("Calibration Source \u2192 Evaluation Target",
-                 latex=r"Calibration Source $\rightarrow$ Evaluation Target")  # fmt: skip
-    head: Row = [title, *(Cell(how.label) for how in METHODS.values())]
-    body = ruled([[row(*arrow) for arrow in arrows] for arrows in (across, between) if arrows], Rule())
-    return Table("l" + "r" * len(METHODS), [head], body, values.notes(notes))
-
-
-def _signed(value: float) -> str:
-    sign = "+" if round(value, 3) >= 0 else "-"
-    return sign + short(abs(value))

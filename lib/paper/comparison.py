@@ -128,7 +128,7 @@ def _against(number: Number, there: Number, bounds: Number) -> dict[str, Any]:
 
 @target("rep_ablation")
 def ablation(here: Results) -> Listing:
-    """What 09 found, by pair and arm, with the labels of the run; empty where it was not run."""
+    """What 04b found, by pair and arm, with the labels of the run; empty where it was not run."""
     frame = here.frames.get("ablation", pd.DataFrame(columns=[*PAIR, "rows"]))
     frame = frame.assign(model=frame.model.map(dict(here.models)), dataset=frame.dataset.map(dict(here.datasets)))
     return Listing(frame, frame.round(3))

@@ -136,7 +136,7 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
 
 def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading
                 ) -> dict[str, pd.DataFrame]:  # fmt: skip
-    """What 09 left: `ablation` and `cost`. A run without it has neither, and the claims that rest on them say so."""
+    """What 04b left: `ablation` and `cost`. A run without it has neither, and the claims that rest on them say so."""
     with suppress(UserError):
         frame = store.gather(run, "ablation", models, datasets)[0]
         paths = [store.locate(run, "ablation", name) for name in store.pairs(models, datasets)]

@@ -7,8 +7,8 @@ packages in its first line; every text is escaped in both languages unless it is
 import html
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lib.paper.latex import escape, preamble
@@ -79,7 +79,7 @@ Row = list[Cell | None]  # None where a cell above reaches down
 Rows = Sequence[Row | Rule]
 
 
-def _without_rules(rows: Rows) -> list[Row]:
+def without_rules(rows: Rows) -> list[Row]:
     return [row for row in rows if not isinstance(row, Rule)]
 
 
@@ -112,7 +112,7 @@ class Table:
     @property
     def numbers(self) -> list[Number]:
         """All that the cells show, row by row."""
-        return [number for row in _without_rules(self.body) for cell in row if cell for number in cell.numbers]
+        return [number for row in without_rules(self.body) for cell in row if cell for number in cell.numbers]
 
     def _latex_row(self, row: Row | Rule) -> str:
         if isinstance(row, Rule):
@@ -123,7 +123,7 @@ class Table:
     def _latex_notes(self) -> list[str]:
         """Notes as rows of their own, wrapped to about the table's width so that they do not widen it."""
         widest: dict[int, int] = {}  # characters, by column
-        for row in _without_rules([*self.head, *self.body]):
+        for row in without_rules([*self.head, *self.body]):
             for _, last, cell in _placed(row):
                 if cell and cell.columns == 1:
                     widest[last] = max(widest.get(last, 0), len(cell.text))
@@ -172,7 +172,7 @@ class Table:
         return f'<table style="{frame}">\n{parts}\n</table>\n{notes}'
 
     def __str__(self) -> str:
-        rows = _without_rules([*self.head, *self.body])
+        rows = without_rules([*self.head, *self.body])
         return "\n".join("  ".join(cell.text if cell else "" for cell in row) for row in rows)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
@@ -202,35 +202,3 @@ class Stack(Table):
 
     def __str__(self) -> str:
         return "\n\n".join(f"{table}\n{caption}" for table, caption in self.parts)
-
-
-# ---- heads and blocks of rows
-
-
-def grouped_head(left: Sequence[Cell], groups: Iterable[tuple[Cell, Sequence[Cell]]]) -> list[Row | Rule]:
-    """Two rows: cells on the `left` that reach down both, then the label of each group over those of its columns."""
-    top: Row = [replace(cell, rows=2) for cell in left]
-    below: Row = [None for _ in left]
-    spans = []
-    for label, columns in groups:
-        spans.append((len(below) + 1, len(below) + len(columns)))
-        top.append(replace(label, columns=len(columns)))
-        below += columns
-    return [top, Rule(tuple(spans)), below]
-
-
-def ruled(blocks: Iterable[Rows], rule: Rule | None) -> list[Row | Rule]:
-    """Blocks below one another, between them the rule, if any."""
-    rows: list[Row | Rule] = []
-    for block in blocks:
-        if rows and rule:
-            rows.append(rule)
-        rows += block
-    return rows
-
-
-def stand_behind(label: str, rows: Rows) -> list[Row | Rule]:
-    """Rows behind one label that reaches over all of them."""
-    count = len(_without_rules(rows))
-    heads: list[Cell | None] = [Cell(label, rows=count)] + [None] * (count - 1)
-    return [row if isinstance(row, Rule) else [heads.pop(0), *row] for row in rows]

@@ -9,9 +9,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lib.paper.latex import mathjax
-from lib.paper.table import Cell, Row, Rule, Stack, Table, grouped_head, ruled
+from lib.paper.table import Cell, Row, Rule, Stack, Table
 from lib.paper.targets import table
-from lib.paper.values import DATASET, MODEL, Frame, Labels, Notes, Values, over_estimators, short, stack
+from lib.paper.values import (
+    DATASET,
+    MODEL,
+    Frame,
+    Labels,
+    Notes,
+    Values,
+    grouped_head,
+    over_estimators,
+    ruled,
+    short,
+    stack,
+)
 from lib.score.estimators import ESTIMATORS, Estimator
 from lib.score.metrics import METRICS
 

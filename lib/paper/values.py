@@ -1,4 +1,4 @@
-"""What tables of numbers are built with: the values of a frame by key, cells that show them, heads over estimators."""
+"""What tables of numbers are built with: heads, blocks of rows, values of a frame by key, and cells that show them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from lib.paper.latex import COMMANDS, escape
-from lib.paper.table import Cell, Number, Row, Rule, Stack, Table, ruled, stand_behind
+from lib.paper.table import Cell, Number, Row, Rows, Rule, Stack, Table, without_rules
 from lib.score.estimators import Estimator, in_columns
 from lib.score.metrics import METRICS
 
@@ -25,6 +25,41 @@ def three_decimals(value: float) -> str:
 def short(value: float) -> str:
     """Three decimals without a leading zero: .053, -.209, 1.000."""
     return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 0.9995 else f"{value:.3f}"
+
+
+# ---- heads and blocks of rows
+
+
+def grouped_head(left: Sequence[Cell], groups: Iterable[tuple[Cell, Sequence[Cell]]]) -> list[Row | Rule]:
+    """Two rows: cells on the `left` that reach down both, then the label of each group over those of its columns."""
+    top: Row = [replace(cell, rows=2) for cell in left]
+    below: Row = [None for _ in left]
+    spans = []
+    for label, columns in groups:
+        spans.append((len(below) + 1, len(below) + len(columns)))
+        top.append(replace(label, columns=len(columns)))
+        below += columns
+    return [top, Rule(tuple(spans)), below]
+
+
+def ruled(blocks: Iterable[Rows], rule: Rule | None) -> list[Row | Rule]:
+    """Blocks below one another, between them the rule, if any."""
+    rows: list[Row | Rule] = []
+    for block in blocks:
+        if rows and rule:
+            rows.append(rule)
+        rows += block
+    return rows
+
+
+def stand_behind(label: str, rows: Rows) -> list[Row | Rule]:
+    """Rows behind one label that reaches over all of them."""
+    count = len(without_rules(rows))
+    heads: list[Cell | None] = [Cell(label, rows=count)] + [None] * (count - 1)
+    return [row if isinstance(row, Rule) else [heads.pop(0), *row] for row in rows]
+
+
+# ---- numbers
 
 
 class Values:
