@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from lib import params
+from lib.calibrate import fitting
 from lib.paper import calibration_tables, run_results, tables
 from lib.project import SHIPPED
 from lib.score.bootstrap import bootstrap
@@ -52,9 +53,8 @@ def test_it_has_its_column_in_every_table(signals):
 
 
 def test_every_calibrator_is_fitted_on_it(signals):
-    from lib.calibrate.fitting import calibrate, splits
-
-    calibrated, learned = calibrate(signals.confidence, splits(signals.generations, signals.responses))
+    sets = fitting.splits(signals.generations, signals.responses)
+    calibrated, learned = fitting.calibrate(signals.confidence, sets, fitting.fit_answers(sets))
     methods = calibrated.groupby("estimator").method.unique().map(set)
     assert all({"", "isotonic"} <= methods[name] for name in NAMES)
     assert "platt" in methods["p_half"] and "p_half" in set(learned.estimator), "it has a margin"

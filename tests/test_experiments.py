@@ -37,7 +37,7 @@ def with_margins(confidence, seed=0):
 
 @pytest.fixture(scope="module")
 def calibrated(frame, sets):
-    return fitting.calibrate(with_margins(single_pass(frame)), sets)
+    return fitting.calibrate(with_margins(single_pass(frame)), sets, fitting.fit_answers(sets))
 
 
 # ---- own rows
@@ -76,12 +76,12 @@ def test_every_method_where_it_belongs(calibrated):
 def test_calibrators_see_calibration_rows_only(frame, sets):
     confidence = with_margins(single_pass(frame))
     flipped = confidence.assign(correct=confidence.correct ^ (confidence.split == "evaluation"))
-    one, other = (fitting.calibrate(c, sets)[0] for c in (confidence, flipped))
+    one, other = (fitting.calibrate(c, sets, fitting.fit_answers(sets))[0] for c in (confidence, flipped))
     assert (one.confidence == other.confidence).all()
 
 
 def test_without_margins_nothing_is_missing_but_platt(frame, sets):
-    rows, learned = fitting.calibrate(single_pass(frame), sets)
+    rows, learned = fitting.calibrate(single_pass(frame), sets, fitting.fit_answers(sets))
     assert set(learned.metric) == {"t"} and "platt" in set(rows.method)
     table = calibration_tables.result_calibration(pd.concat([bootstrap(rows, resamples=20).results, learned]))
     assert table.columns == "ll | cc | ccc" and "True" not in table.latex and "--" not in table.latex
@@ -90,7 +90,8 @@ def test_without_margins_nothing_is_missing_but_platt(frame, sets):
 def test_one_class_is_reported_and_no_cell_is_nan(frame):
     easy = frame.assign(answer=np.where(frame.split == "calibration", "7", frame.answer))
     easy[["answer_start", "answer_end"]] = easy[["last_number_start", "last_number_end"]]
-    rows, learned = fitting.calibrate(with_margins(single_pass(easy)), fitting.splits(easy, responses(easy)))
+    sets = fitting.splits(easy, responses(easy))
+    rows, learned = fitting.calibrate(with_margins(single_pass(easy)), sets, fitting.fit_answers(sets))
     assert set(learned.reason) == {"one class only"}
     assert rows[rows.method != ""].confidence.unique() == pytest.approx([61 / 62])
     results = pd.concat([bootstrap(rows, resamples=20).results, learned])
@@ -217,7 +218,7 @@ def test_enough():
 
 def test_transfer_to_itself_is_calibration(frame, sets, calibrated):
     keys = ["source_model", "source_dataset", "model", "dataset", "method", "metric"]
-    moved = transfer(sets).set_index(keys)
+    moved = transfer(sets, fitting.fit_answers(sets)).set_index(keys)
     own = bootstrap(calibrated[0], resamples=2).results.query("estimator == 'ans_avg'")
     for row in own.itertuples():
         source = (row.model, row.dataset) if row.method else ("", "")
@@ -229,7 +230,7 @@ def test_transfer_to_itself_is_calibration(frame, sets, calibrated):
 
 def test_transfer_on_some_rows(sets):
     keep = {(s, t): {f"{i:04d}" for i in range(60, 80)} if s != t else set() for s in "de" for t in "de"}
-    moved = transfer(sets, keep=keep)
+    moved = transfer(sets, fitting.fit_answers(sets), keep=keep)
     assert set(moved[moved.method == ""].n) == {60} and set(moved[moved.method != ""].n) == {20}
     assert (moved[moved.method != ""].source_dataset != moved[moved.method != ""].dataset).all()
 
@@ -273,7 +274,7 @@ def test_twins_of_gsmhard_are_the_published_ones(shared):
 
 
 def test_transfer_becomes_tables(sets):
-    moved = transfer(sets)
+    moved = transfer(sets, fitting.fit_answers(sets))
     labels = {"m": "Llama-3.1-8B", "n": "Qwen3-4B"}, {"d": "D", "e": "E"}
     full = transfer_tables.calibration_transfer_full(moved, *labels)
     assert full.latex.count("Llama / D") == 3 and full.latex.count(r"\textbf") == 2 * 4 * 3
@@ -319,7 +320,7 @@ def test_sizes_have_a_line_per_dataset_and_method(sets):
 
 
 def test_the_map_says_every_change(sets):
-    moved = transfer(sets)
+    moved = transfer(sets, fitting.fit_answers(sets))
     figure = calibration_figures.transfer_map(moved, {pair: "/".join(pair) for pair in sets})
     texts = [t.get_text() for ax in figure.canvas.axes[:2] for t in ax.texts]
     assert len(texts) == 2 * 16 and all(t[0] in "+\u2212" for t in texts)

@@ -55,18 +55,30 @@ def split_rows(joined: pd.DataFrame) -> dict[str, Rows]:
     return rows
 
 
+def fit_answers(sets: Sets, temperature_target: str = "ans_avg") -> dict[Pair, dict[str, Calibrator]]:
+    """Every method fitted for the answer's tokens of every pair: on the tokens themselves, or on Ans Avg."""
+    fitted: dict[Pair, dict[str, Calibrator]] = {}
+    for pair, (calibration, _) in sets.items():
+        fitted[pair] = {}
+        for name, method in METHODS.items():
+            calibrator = method.make(method.of_answers, temperature_target)
+            fitted[pair][name] = calibrator.fit(getattr(calibration, method.of_answers), calibration.correct)
+    return fitted
+
+
 def calibrate(
-    confidence: pd.DataFrame, sets: Sets, temperature_target: str = "ans_avg"
+    confidence: pd.DataFrame, sets: Sets, fitted: Mapping[Pair, Mapping[str, Calibrator]]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Every method on what it takes: confidence of every estimator, a `margin` where there is one, the answer's tokens
-    (whose estimator is called "ans" below): fitted on calibration rows, applied to evaluation rows.
+    (whose estimator is called "ans" below): fitted on calibration rows (for the answer's tokens, `fitted` as
+    `fit_answers` returns it), applied to evaluation rows.
 
     Returns the evaluation rows, raw ones (method "") first, and what was learned, tidy: LEARNED, metric t, a or b.
     """
     frames = [confidence[confidence.split == "evaluation"].assign(method="")]
     learned: dict[tuple, tuple[float | None, str]] = {}
     for pair, part in confidence.groupby(["model", "dataset"], sort=False):
-        for estimator, method, calibrator, rows in _fitted(part, sets.get(pair), temperature_target):
+        for estimator, method, calibrator, rows in _fitted(part, sets.get(pair), fitted.get(pair, {})):
             frames.append(rows)
             for metric, value in _reported(calibrator).items():
                 learned[*pair, estimator, method.name, metric] = (value, calibrator.note)
@@ -85,14 +97,14 @@ def _reported(calibrator: Calibrator) -> dict[str, float | None]:
 Fitted = Iterator[tuple[str, Method, Calibrator, pd.DataFrame]]
 
 
-def _fitted(part: pd.DataFrame, pair: Splits | None, temperature_target: str) -> Fitted:
+def _fitted(part: pd.DataFrame, pair: Splits | None, on_answers: Mapping[str, Calibrator]) -> Fitted:
     """Every calibrator of a pair, with the estimator and method it serves and its predictions on evaluation rows."""
     for _, group in part.groupby("estimator", sort=False):
         calibration, evaluation = (group[group.split == split] for split in SPLITS)
         if not calibration.empty and not evaluation.empty:
             yield from _on_scores(calibration, evaluation)
     if pair is not None:
-        yield from _on_answers(pair, temperature_target)
+        yield from _on_answers(pair.evaluation, on_answers)
 
 
 def _on_scores(calibration: pd.DataFrame, evaluation: pd.DataFrame) -> Fitted:
@@ -109,12 +121,11 @@ def _on_scores(calibration: pd.DataFrame, evaluation: pd.DataFrame) -> Fitted:
             yield estimator, method, calibrator, evaluation.assign(method=method.name, confidence=scores)
 
 
-def _on_answers(pair: Splits, temperature_target: str) -> Fitted:
+def _on_answers(evaluation: Rows, fitted: Mapping[str, Calibrator]) -> Fitted:
     """The methods that take the answer's tokens: fitted once, applied to both answer estimators."""
-    calibration, evaluation = pair.calibration, pair.evaluation
     for method in METHODS.values():
         if "answers" in method.takes:
-            calibrator = method.make("answers", temperature_target).fit(calibration.answers, calibration.correct)
+            calibrator = fitted[method.name]
             for name in ANSWER_ESTIMATORS:
                 scores = calibrator.predict(evaluation.answers, joint=name == "ans_joint")
                 columns: dict[str, Any] = {"estimator": name, "confidence": scores, "correct": evaluation.correct}
@@ -125,6 +136,6 @@ def reliability(
     calibrated: pd.DataFrame, model: str, dataset: str, n_bins: int = 10, closed: str = "right"
 ) -> dict[str, pd.DataFrame]:
     """Reliability diagram of Ans Avg on one pair, by method."""
-    here = calibrated.query("model == @model and dataset == @dataset and estimator == 'ans_avg'")
+    here = calibrated[(calibrated[["model", "dataset", "estimator"]] == [model, dataset, "ans_avg"]).all(axis=1)]
     groups = here.groupby("method", sort=False)
     return {how: reliability_bins(part.confidence, part.correct, n_bins, closed).frame() for how, part in groups}

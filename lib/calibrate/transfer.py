@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from sklearn.feature_extraction.text import CountVectorizer
 
-from lib.calibrate.calibrators import METHODS
+from lib.calibrate.calibrators import METHODS, Calibrator
 from lib.calibrate.fitting import Pair, Rows, Sets
 from lib.score.metrics import METRICS
 
@@ -18,15 +18,14 @@ RAW: Pair = ("", "")  # the source of the raw score
 
 def transfer(
     sets: Sets,
+    fitted: Mapping[Pair, Mapping[str, Calibrator]],
     n_bins: int = 10,
     closed: str = "right",
-    temperature_target: str = "ans_avg",
     keep: Mapping[Pair, Collection[str]] | None = None,
 ) -> pd.DataFrame:
-    """Every method fitted on each pair, applied to each (columns TRANSFERRED): model and dataset (the target),
+    """Every method fitted on each pair (`fit_answers`) and applied to each (TRANSFERRED): model, dataset (the target),
     source_model, source_dataset ("" for the raw score), method, metric (MEASURED, and delta_ece against the raw score
     on the same rows), value, n. `keep`: evaluation rows by (source, target) dataset; all by default."""
-    fitted = {source: _fit_all(pair.calibration, temperature_target) for source, pair in sets.items()}
     rows: list[tuple] = []
     for target, pair in sets.items():
         new = pair.evaluation
@@ -42,11 +41,6 @@ def transfer(
                 scores = calibrator.predict(getattr(new, METHODS[method].of_answers))
                 rows += _measured(target, source, method, new, scores, mask, n_bins, closed)
     return pd.DataFrame(rows, columns=TRANSFERRED)
-
-
-def _fit_all(rows: Rows, temperature_target: str) -> dict:
-    return {name: method.make(method.of_answers, temperature_target).fit(getattr(rows, method.of_answers), rows.correct)
-            for name, method in METHODS.items()}  # fmt: skip
 
 
 def _measured(target: Pair, source: Pair, method: str, new: Rows, scores: np.ndarray, mask: np.ndarray,

@@ -31,7 +31,8 @@ def _wide(rows: pd.DataFrame, columns: str, values: str = "value", index: Sequen
 
 def _raw_ece(results: Results, table: str = "result_estimation") -> pd.DataFrame:
     """ECE before any calibration by pair, an estimator a column."""
-    rows = results.frame(table).query("metric == 'ece' and estimator != ''")
+    rows = results.frame(table, metric="ece")
+    rows = rows[rows.estimator != ""]
     if "method" in rows:
         rows = rows[rows["method"] == ""]
     return _wide(rows, "estimator").reset_index()
@@ -67,7 +68,7 @@ def gains(results: Results, method: str, table: str) -> Cases:
 def lower(results: Results, method: str, other: str, *names: str) -> Cases:
     """Cells of some estimators in which a method ends lower than another; of equal printed values the one with the
     larger relative improvement counts as lower."""
-    rows = results.frame("result_calibration").query("metric == 'ece'")
+    rows = results.frame("result_calibration", metric="ece")
     rows = rows[rows.estimator.isin(names) & rows["method"].isin([method, other])]
     if rows["method"].nunique() < 2:
         return rows.head(0), pd.Series(dtype=bool)
@@ -84,9 +85,9 @@ def arrows(results: Results, same: str, to_hard: bool, better: bool) -> Cases:
     """Arrows between two pairs that share model (`same`) or dataset and end on the hard dataset (or off it): does
     the transferred calibrator improve (or worsen) the target?"""
     other = "dataset" if same == "model" else "model"
-    rows = results.frame("calibration_transfer_summary").query("metric == 'delta_ece' and method != ''")
+    rows = results.frame("calibration_transfer_summary", metric="delta_ece")
     models, datasets = results.moved
-    rows = rows[rows.model.isin(list(models)) & rows.dataset.isin(list(datasets))]
+    rows = rows[(rows["method"] != "") & rows.model.isin(list(models)) & rows.dataset.isin(list(datasets))]
     rows = rows[(rows[f"source_{same}"] == rows[same]) & (rows[f"source_{other}"] != rows[other])]
     rows = rows[(rows.dataset == results.hard) == to_hard]
     columns = ["source_model", "source_dataset", *PAIR, "method", "value"]
@@ -156,7 +157,7 @@ def unchanged(results: Results) -> Cases:
 
 def saved(results: Results) -> Cases:
     """Share of tokens saved by in-situ verification, in percent."""
-    rows = results.frame("insitu_ptrue").query("metric == 'token_reduction_pct'")
+    rows = results.frame("insitu_ptrue", metric="token_reduction_pct")
     return rows[[*PAIR, "value"]], rows.value.astype(float) > 50
 
 
@@ -167,8 +168,7 @@ def mean_saving(results: Results) -> str:
 
 def _rates(results: Results) -> pd.DataFrame:
     """ECE on the tuning examples, a dropout rate a column, by pair (the index)."""
-    rows = results.frame("dropout_grid_search").query("metric == 'ece' and estimator == 'c_bald'")
-    return _wide(rows, "rate")
+    return _wide(results.frame("dropout_grid_search", metric="ece", estimator="c_bald"), "rate")
 
 
 def rate_matters(results: Results) -> Cases:
@@ -191,7 +191,7 @@ def rates_hold(results: Results) -> Cases:
 
 def _learning(results: Results) -> pd.DataFrame:
     """Mean ECE raw, with about 50 rows and with all, isotonic, by pair."""
-    bands = results.frame("learning").query("sampling == 'uniform'")
+    bands = results.frame("learning", sampling="uniform")
     raw = bands[bands.method == ""].set_index(PAIR)["mean"]
     curve = bands[bands.method == "isotonic"]
     distance = (np.log(curve.n.astype(float)) - np.log(50)).abs()
@@ -207,9 +207,10 @@ def fifty(results: Results) -> Cases:
 
 def hard_first(results: Results) -> Cases:
     """Smallest n at which half of what all rows remove is removed: on the hard dataset no more than on any other."""
-    bands = results.frame("learning").query("sampling == 'uniform' and method == 'isotonic'")
+    bands = results.frame("learning", sampling="uniform", method="isotonic")
     rows = _learning(results).assign(half=lambda rows: (rows.raw + rows["all"]) / 2)
-    enough = bands.merge(rows[[*PAIR, "half"]], on=PAIR).query("mean <= half").groupby(PAIR).n.min()
+    bands = bands.merge(rows[[*PAIR, "half"]], on=PAIR)
+    enough = bands[bands["mean"] <= bands.half].groupby(PAIR).n.min()
     rows = rows.merge(enough.rename("enough"), on=PAIR, how="left")
     hard = rows[rows.dataset == results.hard]
     return rows, pd.Series([bool(hard.enough.min() <= rows.enough.min())] * len(hard))
@@ -218,9 +219,9 @@ def hard_first(results: Results) -> Cases:
 def summary_is_full(results: Results) -> Cases:
     """Printed changes of ECE against the differences of the printed errors (three decimals each)."""
     keys = [*PAIR, "source_model", "source_dataset", "method"]
-    summary, errors = (results.frame(f"calibration_transfer_{name}").astype({"value": float})
-                       for name in ("summary", "full"))  # fmt: skip
-    summary, errors = summary.query("metric == 'delta_ece' and method != ''"), errors.query("metric == 'ece'")
+    summary = results.frame("calibration_transfer_summary", metric="delta_ece").astype({"value": float})
+    errors = results.frame("calibration_transfer_full", metric="ece").astype({"value": float})
+    summary = summary[summary["method"] != ""]
     raw = errors[errors["method"] == ""].set_index(PAIR).value
     both = summary[[*keys, "value"]].merge(errors[[*keys, "value"]], on=keys, suffixes=("_summary", "_full"))
     both["change"] = both.value_full - raw.reindex(pd.MultiIndex.from_frame(both[PAIR])).to_numpy()
@@ -229,8 +230,9 @@ def summary_is_full(results: Results) -> Cases:
 
 def short_is_full(results: Results) -> Cases:
     keys = [*PAIR, "estimator", "method"]
-    brief, full = (results.frame(name).query("metric == 'ece' and method != ''").astype({"value": float})
+    brief, full = (results.frame(name, metric="ece").astype({"value": float})
                    for name in ("result_calibration", "result_calibration_full"))  # fmt: skip
+    brief, full = brief[brief["method"] != ""], full[full["method"] != ""]
     both = brief[[*keys, "value"]].merge(full[[*keys, "value"]], on=keys, suffixes=("_short", "_full"))
     return both, both.value_short == both.value_full
 
@@ -244,5 +246,6 @@ def linear(results: Results) -> Cases:
 
 
 def boxed(results: Results) -> Cases:
-    rows = results.frame("ablation").query("profile")[[*PAIR, "accuracy", "accuracy_boxed"]]
+    rows = results.frame("ablation")
+    rows = rows.loc[rows.profile, [*PAIR, "accuracy", "accuracy_boxed"]]
     return rows, rows.accuracy_boxed > rows.accuracy

@@ -35,11 +35,15 @@ class Results:
     frames: Mapping[str, pd.DataFrame] = field(repr=False)
     notes: Sequence[str] = ()
 
-    def frame(self, name: str) -> pd.DataFrame:
-        """Raises NotThere where there is no such frame, or it is empty."""
+    def frame(self, name: str, **equal: str) -> pd.DataFrame:
+        """The rows of a frame whose columns equal what is given. Raises NotThere where there is no such frame, or it is
+        empty."""
         if name not in self.frames or self.frames[name].empty:
             raise NotThere(name)
-        return self.frames[name]
+        frame = self.frames[name]
+        for column, value in equal.items():
+            frame = frame[frame[column] == value]
+        return frame
 
     @property
     def hard(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from lib import params, store
-from lib.calibrate.fitting import calibrate, splits
+from lib.calibrate.fitting import calibrate, fit_answers, splits
 from lib.calibrate.sample_efficiency import curve_bands
 from lib.calibrate.transfer import transfer
 from lib.paper import tables
@@ -81,24 +81,28 @@ class RunSignals:
         """Frames of the tables of calibration and transfer, made anew, without intervals; 05 and 07 keep a run's."""
         n_bins, closed = self.reading.bins, self.reading.closed
         sets = splits(self.generations, self.responses)
-        calibrated, learned = calibrate(self.confidence, sets, temperature_target)
+        fitted = fit_answers(sets, temperature_target)
+        calibrated, learned = calibrate(self.confidence, sets, fitted)
         results = pd.concat([estimates(calibrated, n_bins, closed, ["ece"]), learned], ignore_index=True)
-        return _stored(results, transfer(sets, n_bins, closed, temperature_target))
+        return _stored(results, transfer(sets, fitted, n_bins, closed))
 
     def pictures(self) -> dict[str, pd.DataFrame]:
-        """What of a run the paper shows as pictures, for every pair."""
-        parts: dict[str, list[pd.DataFrame]] = {name: [] for name in ("running_mean", "entropies", "answers",
-                                                                      "top_tokens")}  # fmt: skip
-        selected = self.dropout[self.dropout.selected].groupby(PAIR, sort=False)
+        """What the paper shows of responses as pictures, for every pair."""
+        running_means, medians = [], []
         for pair, responses in self.responses.groupby(PAIR, sort=False):
             named = dict(zip(PAIR, pair, strict=True))
-            passes = selected.get_group(pair)
-            median = float(answer_tokens(responses).logprob.median())
-            parts["running_mean"].append(running_mean_curves(responses).assign(**named))
-            parts["entropies"].append(entropy_curves(passes).assign(**named))
-            parts["answers"].append(pd.DataFrame([named | {"median": median}]))
-            parts["top_tokens"].append(pd.DataFrame([named | top_tokens(passes)]))
-        return {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}
+            running_means.append(running_mean_curves(responses).assign(**named))
+            medians.append(named | {"median": float(answer_tokens(responses).logprob.median())})
+        return {"running_mean": pd.concat(running_means, ignore_index=True), "answers": pd.DataFrame(medians)}
+
+    def dropout_pictures(self) -> dict[str, pd.DataFrame]:
+        """What the paper shows of the passes as pictures, for every pair; no choice of reading changes it."""
+        entropies, unchanged = [], []
+        for pair, passes in self.dropout[self.dropout.selected].groupby(PAIR, sort=False):
+            named = dict(zip(PAIR, pair, strict=True))
+            entropies.append(entropy_curves(passes).assign(**named))
+            unchanged.append(named | top_tokens(passes))
+        return {"entropies": pd.concat(entropies, ignore_index=True), "top_tokens": pd.DataFrame(unchanged)}
 
 
 def top_tokens(passes: pd.DataFrame) -> dict[str, float]:
@@ -124,8 +128,9 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     labels = {name: spec.label for name, spec in zip(models, specs, strict=True)}
     sets = {name: params.load_dataset(name).label for name in datasets}
     kept = {name: store.read(store.locate(run, "calibration", name)) for name in ("results", "transfer", "curves")}
-    frames = signals.estimation(bin_counts) | _stored(kept["results"], kept["transfer"]) | signals.pictures()
-    frames |= {"learning": curve_bands(kept["curves"])} | asked_again(run, models, datasets, signals.reading)
+    frames = signals.estimation(bin_counts) | _stored(kept["results"], kept["transfer"])
+    frames |= signals.pictures() | signals.dropout_pictures() | {"learning": curve_bands(kept["curves"])}
+    frames |= asked_again(run, models, datasets, signals.reading)
     moved = ({name: labels[name] for name in transfer_models or models},
              {name: sets[name] for name in transfer_datasets or datasets})  # fmt: skip
     notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), coverage(signals.generations),

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from lib.paper.comparison import Listing
-from lib.paper.findings import FINDINGS, judge, verdicts
+from lib.paper.findings import FINDINGS, Verdict, verdicts
 from lib.paper.results import Results
 from lib.paper.run_results import RunSignals
 from lib.paper.targets import target
@@ -15,10 +15,11 @@ from lib.paper.targets import target
 # Choices that need no new run of a model, and what to put in their place.
 VARIANTS = (("grader", "exact"), ("grader", "integer"), ("missing", "drop"), ("missing", "zero"),
             ("token_source", "sampling"), ("closed", "left"))  # fmt: skip
+DROPOUT_ONLY = ("entropies", "top_tokens")  # frames that no choice of reading changes
 MADE_ANEW = (
     *("result_estimation", "insitu_ptrue", "dropout_grid_search", "bin_ablation", "result_calibration"),
     *("result_calibration_full", "result_isotonic", "calibration_transfer_full", "calibration_transfer_summary"),
-    *("running_mean", "entropies", "answers", "top_tokens"),
+    *("running_mean", "answers"),
 )
 COLUMNS = ["choice", "finding", "name", "here", "then", "flips"]
 
@@ -29,28 +30,30 @@ def sensitivity(e: Results, signals: RunSignals, temperature_target: str = "ans_
                 ) -> Listing:  # fmt: skip
     """The findings judged again under other choices, each alone in place of the run's. Claims that rest on intervals,
     learning curves or the ablation are not judged again: those frames are not made anew."""
-    here, records = verdicts(e), []
+    here = verdicts(replace(e, frames={name: e.frames[name] for name in (*MADE_ANEW, *DROPOUT_ONLY)}))
+    records = []
     for name, value in variants:
         if value == getattr(signals.reading, name):
             continue
-        other = signals.under(**{name: value})
-        if other.alike(signals):
-            varied = replace(e, frames={frame: e.frames[frame] for frame in MADE_ANEW})
-        else:
-            varied = replace(e, frames=frames_of(other, temperature_target, bin_counts))
-        for claim in FINDINGS:
-            then, now = judge(claim, varied), here[claim.name]
-            if then.held is not None and now.held is not None:
-                records.append((f"{name}: {value}", claim.statement, claim.name, now.said, then.said,
-                                then.held != now.held))  # fmt: skip
+        then = verdicts_under(e, signals, {name: value}, temperature_target, bin_counts) or here
+        for finding in FINDINGS:
+            now, other = here[finding.name], then[finding.name]
+            if now.held is not None and other.held is not None:
+                records.append((f"{name}: {value}", finding.statement, finding.name, now.said, other.said,
+                                other.held != now.held))  # fmt: skip
     frame = pd.DataFrame(records, columns=COLUMNS)
     flips = frame[frame.flips].drop(columns=["name", "flips"])
     none = pd.DataFrame([{"choice": "any of them", "finding": "none flips", "here": "", "then": ""}])
     return Listing(frame, flips if len(flips) else none)
 
 
-def frames_of(signals: RunSignals, temperature_target: str, bin_counts: Sequence[int]) -> dict[str, pd.DataFrame]:
-    """The frames of MADE_ANEW. Findings rest on accuracy and ECE, those on the number of bins on MCE and Brier too."""
-    frames = signals.estimation(bin_counts, ("acc", "ece")) | signals.calibration(temperature_target)
-    frames |= signals.pictures()
-    return {name: frames[name] for name in MADE_ANEW}
+def verdicts_under(e: Results, signals: RunSignals, choice: dict[str, Any], temperature_target: str,
+                   bin_counts: Sequence[int]) -> dict[str, Verdict] | None:  # fmt: skip
+    """Every finding that MADE_ANEW can decide, judged under another choice; None where it reads everything alike.
+    Findings rest on accuracy and ECE, those on the number of bins on MCE and Brier too."""
+    other = signals.under(**choice)
+    if other.alike(signals):
+        return None
+    frames = other.estimation(bin_counts, ("acc", "ece")) | other.calibration(temperature_target) | other.pictures()
+    unchanged = {name: e.frames[name] for name in DROPOUT_ONLY}
+    return verdicts(replace(e, frames={name: frames[name] for name in MADE_ANEW} | unchanged))
