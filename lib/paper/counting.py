@@ -242,7 +242,7 @@ def linear(results: Results) -> Cases:
     wide = _wide(results.frame("cost"), "passes", "operations")
     per_pass = wide.div(wide.columns.to_numpy(float))
     ratio = per_pass.iloc[:, -1] / per_pass.iloc[:, 0]
-    return wide.assign(ratio=ratio).reset_index(), ratio.between(0.9, 1.1)
+    return wide.astype("int64").assign(ratio=ratio).reset_index(), ratio.between(0.9, 1.1)
 
 
 def boxed(results: Results) -> Cases:
