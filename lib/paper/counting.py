@@ -41,6 +41,10 @@ def wide(rows: pd.DataFrame, columns: str, values: str = "value", index: Sequenc
 
 def raw(results: Results, table: str = "result_estimation", metric: str = "ece") -> pd.DataFrame:
     """A metric before any calibration by pair, an estimator a column."""
+    return results.once(("raw", table, metric), lambda: _raw(results, table, metric))
+
+
+def _raw(results: Results, table: str, metric: str) -> pd.DataFrame:
     rows = results.frame(table, metric=metric)
     rows = rows[rows.estimator != ""]
     if "method" in rows:
@@ -52,7 +56,7 @@ def hard(results: Results) -> str:
     """The dataset of least accuracy. Undecided where there is but one."""
     if len(results.datasets) < 2:
         raise Undecided("one dataset")
-    return results.hard
+    return results.once(("hard",), lambda: results.hard)
 
 
 def single(agrees: bool, **figures: Any) -> Cases:
@@ -132,7 +136,8 @@ def hardest_for_all(results: Results) -> Cases:
 
 def _rates(results: Results) -> pd.DataFrame:
     """ECE on the tuning examples, a dropout rate a column, by pair (the index)."""
-    return wide(results.frame("dropout_grid_search", metric="ece", estimator="c_bald"), "rate")
+    rows = results.frame("dropout_grid_search", metric="ece", estimator="c_bald")
+    return results.once(("rates",), lambda: wide(rows, "rate"))
 
 
 def rate_matters(results: Results) -> Cases:
@@ -239,6 +244,10 @@ def mended(results: Results) -> Cases:
 def arrows(results: Results) -> pd.DataFrame:
     """The arrows that `tab:calibration_transfer_summary` shows: both ends among its models and datasets, exactly one of
     the two changed; `changed` says which."""
+    return results.once(("arrows",), lambda: _arrows(results))
+
+
+def _arrows(results: Results) -> pd.DataFrame:
     rows = results.frame("calibration_transfer_summary", metric="delta_ece").astype({"value": float})
     models, datasets = map(list, results.moved)
     rows = rows[rows["method"] != ""]

@@ -4,7 +4,7 @@ A run also has frames of which the paper shows pictures only (`running_mean`, `e
 `positions`, `passes`, `ablation`, `cost`...); the paper's results lack them. `lib.paper.run_results` makes a run's.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +35,13 @@ class Results:
     settings: Sequence[Any]
     frames: Mapping[str, pd.DataFrame] = field(repr=False)
     notes: Sequence[str] = ()
+    known: dict[tuple, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # made once, see `once`
+
+    def once(self, what: tuple, make: Callable[[], Any]) -> Any:
+        """What several findings make of the same frames, made once."""
+        if what not in self.known:
+            self.known[what] = make()
+        return self.known[what]
 
     def frame(self, name: str, **equal: str) -> pd.DataFrame:
         """The rows of a frame whose columns equal what is given. Raises NotThere where there is no such frame, or it is

@@ -1,16 +1,18 @@
 """The results of a run: frames made from what the models left behind, and from those that 05 to 07 keep."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from lib import params, store
+from lib.calibrate.calibrators import Calibrator
 from lib.calibrate.evidence import calibration_rows
-from lib.calibrate.fitting import calibrate, fit_answers, splits
+from lib.calibrate.fitting import Pair, Sets, calibrate, splits
 from lib.calibrate.sample_efficiency import curve_bands
 from lib.calibrate.transfer import transfer
 from lib.paper import tables
@@ -37,6 +39,7 @@ CONTRASTS = (  # what the paper says is lower, and than what: (estimator, method
 CALIBRATED = ("result_estimation_full", "result_calibration", "result_calibration_full", "result_isotonic")
 MOVED = ("calibration_transfer_full", "calibration_transfer_summary")
 Frames = dict[str, pd.DataFrame]
+Fits = Mapping[Pair, Mapping[str, Calibrator]]  # as `fit_answers` returns them
 
 
 @dataclass(frozen=True)
@@ -60,20 +63,32 @@ class RunSignals:
         return cls(*frames, reading, responses, scores(responses, *frames[1:], reading))
 
     def under(self, **choice: Any) -> "RunSignals":
-        """The same read under other choices; what they do not change is not made again."""
+        """What other choices read otherwise: the pairs in which they change a signal, read again."""
         reading = self.reading.model_copy(update=choice)
         if set(choice) <= set(MEASURED):
             return replace(self, reading=reading, changed=frozenset())
         responses, changed = self.responses, set().union(*(OF_SIGNALS.get(name, set()) for name in choice))
         if not set(choice) <= set(OF_SIGNALS):
             responses = read(self.generations, reading)
-            changed |= changed_signals(self.responses, responses)
-        names = estimators_of(changed)
-        confidence = self.confidence
-        if names:
-            new = scores(responses, self.verification, self.dropout, reading, names)
+            by_pair = changed_signals(self.responses, responses)
+            changed, pairs = set().union(*by_pair.values()), {pair for pair, signals in by_pair.items() if signals}
+            if len(pairs) < len(by_pair):
+                kept = (of_pairs(frame, pairs) for frame in (self.generations, self.verification, self.dropout))
+                limited = RunSignals(*kept, reading, of_pairs(responses, pairs), of_pairs(self.confidence, pairs))
+                return limited._scored(changed)
+        return replace(self, reading=reading, responses=responses)._scored(changed)
+
+    def _scored(self, changed: set[str]) -> "RunSignals":
+        """With the estimators of these signals scored again."""
+        names, confidence = estimators_of(changed), self.confidence
+        if names and len(self.responses):
+            new = scores(self.responses, self.verification, self.dropout, self.reading, names)
             confidence = pd.concat([confidence[~confidence.estimator.isin(names)], new], ignore_index=True)
-        return replace(self, reading=reading, responses=responses, confidence=confidence, changed=frozenset(changed))
+        return replace(self, confidence=confidence, changed=frozenset(changed))
+
+    @cached_property
+    def sets(self) -> Sets:
+        return splits(self.generations, self.responses)
 
     def estimation(self, bin_counts: Sequence[int], metrics: Sequence[str] = tuple(METRICS),
                    names: Collection[str] = tuple(ESTIMATORS)) -> Frames:  # fmt: skip
@@ -92,23 +107,18 @@ class RunSignals:
         """The frame of `tab:insitu_ptrue`, from that of raw confidence."""
         return {"insitu_ptrue": pd.concat([results, reduction(self.verification)], ignore_index=True)}
 
-    def calibration(self, names: Collection[str] = tuple(ESTIMATORS), **fit: Any) -> Frames:
-        """Frames of the tables of calibration and transfer, made anew for the estimators of `names`, without intervals; 05
-        and 07 keep a run's. Those of the answer's tokens come with both answer estimators. `fit`: how calibrators are
-        fitted, as `fit_answers` takes it."""
-        n_bins, closed = self.reading.bins, self.reading.closed
-        chosen, sets = self.confidence[self.confidence.estimator.isin(names)], {}
-        fitted: dict = {}
-        if {"ans_avg", "ans_joint"} & set(names):
-            sets = splits(self.generations, self.responses)
-            fitted = fit_answers(sets, **fit)
-        calibrated, learned = calibrate(chosen, sets, fitted)
-        frames = dict.fromkeys(CALIBRATED, pd.concat([estimates(calibrated, n_bins, closed, ["ece"]), learned],
-                                                     ignore_index=True))  # fmt: skip
-        if sets:
-            frames |= dict.fromkeys(MOVED, transfer(sets, fitted, n_bins, closed))
-            frames["calibration_rows"] = calibration_rows(sets)
-        return frames
+    def calibration(self, fitted: Fits, names: Collection[str] = tuple(ESTIMATORS)) -> Frames:
+        """Frames of the tables of calibration, made anew for the estimators of `names`, without intervals; 05 keeps a
+        run's. `fitted` as `fit_answers` returns it."""
+        chosen, of_answers = self.confidence[self.confidence.estimator.isin(names)], {"ans_avg", "ans_joint"} & set(names)
+        calibrated, learned = calibrate(chosen, self.sets if of_answers else {}, fitted)
+        results = estimates(calibrated, self.reading.bins, self.reading.closed, ["ece"])
+        frames = dict.fromkeys(CALIBRATED, pd.concat([results, learned], ignore_index=True))
+        return frames | ({"calibration_rows": calibration_rows(self.sets)} if of_answers else {})
+
+    def moved(self, sets: Sets, fitted: Fits) -> Frames:
+        """Frames of the tables of transfer between all pairs, made anew; 07 keeps a run's."""
+        return dict.fromkeys(MOVED, transfer(sets, fitted, self.reading.bins, self.reading.closed))
 
     def of_responses(self) -> Frames:
         """What the paper shows of responses as pictures or says in words, for every pair."""
@@ -136,7 +146,7 @@ class RunSignals:
         evaluation = self.generations[self.generations.split == "evaluation"]
         rows = evaluation.groupby("dataset", sort=False).example_id.nunique().rename("rows").reset_index()
         return {"rows": rows, "verification": tokens.verification_costs(self.verification, self.generations),
-                "calibration_rows": calibration_rows(splits(self.generations, self.responses))}  # fmt: skip
+                "calibration_rows": calibration_rows(self.sets)}  # fmt: skip
 
     def of_phi(self) -> Frames:
         """c_BALD on the tuning examples under each phi."""
@@ -148,14 +158,24 @@ def scores(responses: pd.DataFrame, verification: pd.DataFrame, dropout: pd.Data
     return confidence_frame(responses, verification, dropout[dropout.selected], reading, names)
 
 
-def changed_signals(before: pd.DataFrame, after: pd.DataFrame) -> set[str]:
-    """The signals of estimators in which two readings of the same responses differ; all, where rows or grades do."""
-    known = [*KEYS, "correct"]
-    if not before[known].equals(after[known]):
-        return set(SIGNALS)
-    changed = {name for name in ("response", "answer")
-               if not all(map(np.array_equal, before[name], after[name]))}  # fmt: skip
-    return changed if before.answer.isna().equals(after.answer.isna()) else changed | {"bald"}
+def changed_signals(before: pd.DataFrame, after: pd.DataFrame) -> dict[tuple, set[str]]:
+    """By pair: the signals of estimators in which two readings of the same responses differ; all, where rows or grades
+    do."""
+    known, new = [*KEYS, "correct"], dict(list(after.groupby(PAIR, sort=False)))
+    changed: dict[tuple, set[str]] = {}
+    for pair, old in before.groupby(PAIR, sort=False):
+        part, signals = new.get(pair, after.head(0)), set(SIGNALS)
+        if np.array_equal(old[known].to_numpy(), part[known].to_numpy()):
+            signals = {name for name in ("response", "answer")
+                       if not all(map(np.array_equal, old[name], part[name]))}  # fmt: skip
+            if not np.array_equal(old.answer.isna(), part.answer.isna()):
+                signals.add("bald")
+        changed[pair] = signals
+    return changed
+
+
+def of_pairs(frame: pd.DataFrame, pairs: Collection[tuple]) -> pd.DataFrame:
+    return frame[[pair in pairs for pair in zip(frame.model, frame.dataset, strict=True)]]
 
 
 def estimators_of(signals: Collection[str]) -> set[str]:

@@ -8,22 +8,24 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
+import numpy as np
 import pandas as pd
 
+from lib.calibrate.fitting import fit_answers
 from lib.paper.claims import FINDINGS
 from lib.paper.comparison import Listing
 from lib.paper.findings import verdicts
 from lib.paper.results import Results
-from lib.paper.run_results import MEASURED, Frames, RunSignals, estimators_of
+from lib.paper.run_results import Fits, Frames, RunSignals, estimators_of
 from lib.paper.targets import target
 from lib.params import Profile, Reading
 from lib.project import UserError
 from lib.score.bootstrap import estimates
-from lib.score.estimators import ESTIMATORS
 
 FITTED = ("temperature_target", "one_class")  # how calibrators are fitted; the rest is how responses are read
 COLUMNS = ["choice", "finding", "name", "here", "then", "flips"]
 ALIKE = "(changes nothing that is read or measured)"
+METRICS = ("acc", "ece", "auroc")  # on which findings rest
 EARLY = (5,)  # passes after which a finding asks for c_BALD
 
 
@@ -42,17 +44,21 @@ def sensitivity(here: Results, signals: RunSignals, fit: Mapping[str, Any], bin_
     """The findings judged again under other choices (`chosen`, by default all `variants`), each alone in place of the
     run's. `fit`: the run's own way to fit calibrators, by the names of FITTED."""
     now, before, records = signals.reading.model_dump() | dict(fit), verdicts(here), []
+    fitted = fit_answers(signals.sets, **fit)
     for name, value in variants(now) if chosen is None else chosen:
         label = f"{name}: {value}"
         try:
-            frames = made_anew(here, signals, {name: value}, fit, bin_counts)
+            if name in FITTED:
+                frames = fitted_anew(here, signals, {**fit, name: value})
+            else:
+                frames = read_anew(here, signals, signals.under(**{name: value}), fitted, fit, bin_counts)
         except UserError as error:  # such as options that are no single tokens of the model
             records.append((label, str(error), "", "", "", False))
             continue
         again = [finding for finding in FINDINGS if not frames.keys().isdisjoint(finding.needs.split())]
         then = verdicts(replace(here, frames={**here.frames, **frames}), again)
         judged = [(before[one.name], then[one.name]) for one in again if before[one.name].held is not None]
-        records += [(label, old.finding.statement, old.finding.name, old.said, new.said or new.reason, old.held != new.held)
+        records += [(label, old.finding.statement, old.finding.name, old.said, new.said or new.reason, new.held == (not old.held))
                     for old, new in judged] or [(label, ALIKE, "", "", "", False)]  # fmt: skip
     frame = pd.DataFrame(records, columns=COLUMNS)
     flips = frame[frame.flips].drop(columns=["name", "flips"])
@@ -60,40 +66,55 @@ def sensitivity(here: Results, signals: RunSignals, fit: Mapping[str, Any], bin_
     return Listing(frame, flips if len(flips) else none)
 
 
-def made_anew(here: Results, signals: RunSignals, choice: Mapping[str, Any], fit: Mapping[str, Any],
+def fitted_anew(here: Results, signals: RunSignals, fit: Mapping[str, Any]) -> Frames:
+    """The frames that another way to fit calibrators changes."""
+    fitted, names = fit_answers(signals.sets, **fit), {"ans_avg", "ans_joint"}
+    anew = merged(here, signals.calibration(fitted, names), names)
+    return without_intervals(anew | signals.moved(signals.sets, fitted))
+
+
+def read_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fits, fit: Mapping[str, Any],
               bin_counts: Sequence[int]) -> Frames:  # fmt: skip
-    """The frames that another choice changes. Estimators whose scores it leaves alone keep their rows."""
-    if set(choice) <= set(FITTED):
-        names = set(ESTIMATORS) if "one_class" in choice else {"ans_avg", "ans_joint"}
-        return _with_rows_of(here, signals.calibration(names, **{**fit, **choice}), names)
-    other = signals.under(**choice)
-    if set(choice) <= set(MEASURED):
-        calibrated = estimates(here.frames["calibrated"], other.reading.bins, other.reading.closed, ["ece"])
-        measured = other.estimation(bin_counts, ("acc", "ece", "auroc")) | other.calibration({"ans_avg"}, **fit)
-        measured |= {name: calibrated for name in ("result_calibration", "result_isotonic", "result_calibration_full")}
-        measured |= other.of_passes(EARLY) | other.of_phi() | other.in_situ(measured["result_estimation"])
-        return {name: frame for name, frame in measured.items() if name != "result_estimation_full"}
-    if not other.changed:
-        return {}
+    """The frames that another reading changes: rows of the pairs and estimators whose scores it changes."""
+    if other.confidence is signals.confidence:  # measured otherwise
+        return measured_anew(here, signals, other, fitted, bin_counts)
     names = estimators_of(other.changed)
-    frames = other.estimation(bin_counts, ("acc", "ece", "auroc"), names) | other.calibration(names, **fit)
-    frames = _with_rows_of(here, frames, names)
-    frames |= other.in_situ(frames["result_estimation"])
+    if not names:
+        return {}
+    new_fits = fit_answers(other.sets, **fit) if "answer" in other.changed else {}
+    anew = other.estimation(bin_counts, METRICS, names) | other.calibration(new_fits, names)
     if not other.changed.isdisjoint(("response", "answer")):
-        frames |= other.of_responses()
+        anew |= other.of_responses()
     if "bald" in other.changed:
-        frames |= other.of_passes(EARLY) | ({} if "phi" in choice else other.of_phi())
+        anew |= other.of_passes(EARLY)
+        anew |= {} if other.reading.phi != signals.reading.phi else other.of_phi()
+    frames = merged(here, anew, names, set(zip(other.generations.model, other.generations.dataset, strict=True)))
+    if new_fits:
+        frames |= other.moved({**signals.sets, **other.sets}, {**fitted, **new_fits})
+    return without_intervals(frames | signals.in_situ(frames["result_estimation"]))
+
+
+def measured_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fits, bin_counts: Sequence[int]
+                  ) -> Frames:  # fmt: skip
+    """All frames of errors, from the same scores."""
+    frames = other.estimation(bin_counts, METRICS) | other.moved(signals.sets, fitted)
+    calibrated = estimates(here.frames["calibrated"], other.reading.bins, other.reading.closed, ["ece"])
+    frames |= dict.fromkeys(("result_calibration", "result_calibration_full", "result_isotonic"), calibrated)
+    return frames | other.of_passes(EARLY) | other.of_phi() | other.in_situ(frames["result_estimation"])
+
+
+def merged(here: Results, anew: Frames, names: Collection[str], pairs: Collection[tuple] | None = None) -> Frames:
+    """Frames with the rows that the run has of other pairs (by default of none) and, where they tell estimators apart, of
+    other estimators."""
+    frames = {}
+    for name, new in anew.items():
+        old = here.frames[name]
+        gone = old.estimator.isin([*names, ""]) if {"estimator", "metric"} <= set(old) else pd.Series(True, old.index)
+        if pairs is not None:
+            gone = gone & np.array([pair in pairs for pair in zip(old.model, old.dataset, strict=True)])
+        frames[name] = pd.concat([old[~gone], new], ignore_index=True)
     return frames
 
 
-def _with_rows_of(here: Results, frames: Frames, names: Collection[str]) -> Frames:
-    """Frames of the estimators of `names`, with the rows that the others have; intervals are not made anew."""
-    gone, whole = {*names, ""}, {}
-    for name, frame in frames.items():
-        if name == "result_estimation_full":
-            continue
-        if "estimator" in frame and name != "dropout_grid_search":
-            old = here.frames[name]
-            frame = pd.concat([old[~old.estimator.isin(gone)], frame], ignore_index=True)
-        whole[name] = frame
-    return whole
+def without_intervals(frames: Frames) -> Frames:
+    return {name: frame for name, frame in frames.items() if name != "result_estimation_full"}
