@@ -57,7 +57,7 @@ class Reading(Part):
     """How stored responses are read. None of it needs a new generation, but 04 chooses its rate under `grader`,
     `missing`, `phi`, `bins` and `closed`: changing one of these runs 04 again."""
 
-    grader: Literal["numeric", "exact", "integer"] = "numeric"
+    grader: Literal["numeric", "relative", "pal", "exact", "integer"] = "numeric"
     missing: Literal["last_number", "drop", "zero"] = "last_number"
     token_source: Literal["model", "sampling"] = "model"
     include_eos: bool = False

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import responses, single_pass
 
+from lib.params import Reading
 from lib.project import UserError
 from lib.score import estimators
 from lib.score.curves import answer_tokens, running_mean, running_mean_curves
@@ -165,11 +166,20 @@ def test_coverage():
         row("c", split="calibration"),
         row("e", dataset="x"),
     ]
-    table = coverage(pd.DataFrame(rows))
-    assert table.to_dict("records") == [
-        {"model": "m", "dataset": "d", "rows": 2, "unparsed": 0.5, "cut": 0.5},
-        {"model": "m", "dataset": "x", "rows": 1, "unparsed": 0.0, "cut": 0.0},
+    same = {"relative": 0.0, "pal": 0.0, "exact": 0.0, "integer": 0.0}
+    assert coverage(pd.DataFrame(rows)).to_dict("records") == [
+        {"model": "m", "dataset": "d", "rows": 2, "unparsed": 0.5, "cut": 0.5} | same,
+        {"model": "m", "dataset": "x", "rows": 1, "unparsed": 0.0, "cut": 0.0} | same,
     ]
+
+
+def test_coverage_says_what_other_graders_would_grade_otherwise():
+    rows = [row("a", answer="6277880", reference="6277881"), row("b", answer="3", reference="3.3"), row("c")]
+    (shares,) = coverage(pd.DataFrame(rows)).to_dict("records")
+    assert {name: shares[name] for name in ("relative", "pal", "exact", "integer")} == {
+        "relative": 1 / 3, "pal": 1 / 3, "exact": 1 / 3, "integer": 1 / 3}  # fmt: skip
+    (shares,) = coverage(pd.DataFrame(rows), Reading(grader="exact")).to_dict("records")
+    assert "exact" not in shares and shares["numeric"] == 1 / 3 and shares["relative"] == 2 / 3 and shares["pal"] == 0
 
 
 # ---- running mean, answer tokens

@@ -34,6 +34,7 @@ class Calibrator(BaseEstimator):
         """Fitted on scores of n rows and their correctness (n,), each row with its weight (1 by default)."""
         y = np.asarray(correct, dtype=float)
         w = np.ones_like(y) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        self.n_rows_ = len(y)
         self.constant_ = one_class(y, w)
         if self.constant_ is None:
             self._fit(score, y, w)

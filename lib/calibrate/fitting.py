@@ -15,7 +15,7 @@ from lib.store import KEYS
 
 SPLITS = ("calibration", "evaluation")
 ANSWER_ESTIMATORS = ("ans_avg", "ans_joint")  # served by what is fitted on the answer's tokens
-LEARNED = ["model", "dataset", "estimator", "method", "metric", "value", "reason"]
+LEARNED = ["model", "dataset", "estimator", "method", "metric", "value", "n", "reason"]
 Pair = tuple[str, str]
 
 
@@ -73,15 +73,16 @@ def calibrate(
     (whose estimator is called "ans" below): fitted on calibration rows (for the answer's tokens, `fitted` as
     `fit_answers` returns it), applied to evaluation rows.
 
-    Returns the evaluation rows, raw ones (method "") first, and what was learned, tidy: LEARNED, metric t, a or b.
+    Returns the evaluation rows, raw ones (method "") first, and what was learned, tidy: LEARNED, metric t, a or b, of n
+    calibration rows.
     """
     frames = [confidence[confidence.split == "evaluation"].assign(method="")]
-    learned: dict[tuple, tuple[float | None, str]] = {}
+    learned: dict[tuple, tuple[float | None, int, str]] = {}
     for pair, part in confidence.groupby(["model", "dataset"], sort=False):
         for estimator, method, calibrator, rows in _fitted(part, sets.get(pair), fitted.get(pair, {})):
             frames.append(rows)
             for metric, value in _reported(calibrator).items():
-                learned[*pair, estimator, method.name, metric] = (value, calibrator.note)
+                learned[*pair, estimator, method.name, metric] = (value, calibrator.n_rows_, calibrator.note)
     table = pd.DataFrame([(*key, *values) for key, values in learned.items()], columns=LEARNED)
     calibrated = pd.concat(frames, ignore_index=True).drop(columns="margin", errors="ignore")
     return calibrated, table.astype({"value": "Float64"})

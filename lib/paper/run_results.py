@@ -133,7 +133,7 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     frames |= asked_again(run, models, datasets, signals.reading)
     moved = ({name: labels[name] for name in transfer_models or models},
              {name: sets[name] for name in transfer_datasets or datasets})  # fmt: skip
-    notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), coverage(signals.generations),
+    notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), coverage(signals.generations, signals.reading),
                          how_made(run, models, datasets))  # fmt: skip
     binned = {name: labels[name] for name in bin_models or models}
     return Results(labels, sets, binned, moved, specs, frames, notes)

@@ -44,7 +44,8 @@ def made(manifests: Iterable[dict[str, Any]]) -> list[str]:
 
 def notes(title: str = "", coverage: Frame | None = None, how: Sequence[str] = ()) -> list[str]:
     """What is printed under a result table: the run's `title` (say "Demo models"), `how` it was made, and the shares
-    of responses without a parsable answer and cut by length (`coverage` as `estimators.coverage` returns it)."""
+    of responses without a parsable answer, cut by length, and graded otherwise by the other graders (`coverage` as
+    `reading.coverage` returns it)."""
     lines = [title.strip().rstrip(".") + ".", *how] if title.strip() else list(how)
     if coverage is None or not len(coverage):
         return lines
@@ -54,6 +55,10 @@ def notes(title: str = "", coverage: Frame | None = None, how: Sequence[str] = (
         worst = coverage.loc[coverage[column].idxmax()]
         most = f" (at most {worst[column]:.1%}, {worst['model']} on {worst['dataset']})" if share else ""
         lines.append(f"{what}: {share:.1%} of {total} responses{most}.")
+    others = [column for column in coverage if column not in ("model", "dataset", "rows", "unparsed", "cut")]
+    if others:
+        shares = {grader: (coverage[grader] * coverage["rows"]).sum() / total for grader in others}
+        lines.append("Graded otherwise: " + ", ".join(f"{share:.1%} by {name}" for name, share in shares.items()) + ".")
     return lines
 
 

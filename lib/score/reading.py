@@ -11,7 +11,7 @@ import pandas as pd
 
 from lib.params import Reading
 from lib.store import KEYS
-from lib.tasks.answers import Span, answer_span, grade, parsed
+from lib.tasks.answers import GRADERS, Span, answer_span, grade, parsed
 
 LOGPROBS = {"model": "token_logprobs", "sampling": "token_logprobs_sampling"}
 
@@ -56,10 +56,20 @@ def response_tokens(row: Any, logprobs: np.ndarray, reading: Reading) -> np.ndar
     return logprobs
 
 
-def coverage(generations: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
-    """Per model and dataset: rows, shares without parsable answer (`unparsed`) and cut by length (`cut`)."""
+def coverage(
+    generations: pd.DataFrame,
+    reading: Reading = Reading(),  # noqa: B008  frozen
+    split: str = "evaluation",
+) -> pd.DataFrame:
+    """Per model and dataset: rows, shares without parsable answer (`unparsed`) and cut by length (`cut`), and, by the
+    name of each other grader, the share of rows that it would grade otherwise than the run's."""
     part = generations[generations.split == split]
-    unparsed = [not parsed(row) for row in part.itertuples(index=False)]
-    flags = part[["model", "dataset"]].assign(rows=1, unparsed=unparsed, cut=part.finish_reason == "length")
+    rows = list(part.itertuples(index=False))
+    columns = {"unparsed": [not parsed(row) for row in rows], "cut": part.finish_reason == "length"}
+    correct = {grader: [parsed(row) and grade(row.answer, row.reference, grader) for row in rows] for grader in GRADERS}
+    for grader in GRADERS:
+        if grader != reading.grader:
+            columns[grader] = np.not_equal(correct[grader], correct[reading.grader])
+    flags = part[["model", "dataset"]].assign(rows=1, **columns)
     shares = flags.groupby(["model", "dataset"], sort=False)
-    return shares.agg({"rows": "sum", "unparsed": "mean", "cut": "mean"}).reset_index()
+    return shares.agg({"rows": "sum"} | dict.fromkeys(columns, "mean")).reset_index()
