@@ -85,7 +85,14 @@ class Dropout(Seeded):
     dropout_top_p: list[Share] = [0.95]
 
 
-class Profile(Generation, Reading, Verification, Dropout):
+class Calibration(Part):
+    """How calibrators are fitted."""
+
+    temperature_target: Literal["ans_avg", "ans_joint"] = "ans_avg"  # whose log-loss the temperature minimises
+    one_class: Literal["fit", "constant"] = "fit"  # of rows all right or all wrong: what the method gives
+
+
+class Profile(Generation, Reading, Verification, Dropout, Calibration):
     """What a run does. Every choice that the paper leaves open is a key here, or of a part."""
 
     title: str = ""  # said under every table
@@ -104,7 +111,6 @@ class Profile(Generation, Reading, Verification, Dropout):
     trajectory_dataset: str = ""
     # calibration
     resamples: Count = 5000  # of the evaluation rows, for intervals
-    temperature_target: Literal["ans_avg", "ans_joint"] = "ans_avg"  # whose log-loss the temperature minimises
     calibration_model: str = ""  # model of fig:calibration_analysis; empty: the first
     calibration_dataset: str = ""  # dataset of its (a) and (b); empty: the first
     calibration_sizes: list[int] = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]  # and all rows

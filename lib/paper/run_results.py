@@ -13,7 +13,7 @@ from lib.calibrate.sample_efficiency import curve_bands
 from lib.calibrate.transfer import transfer
 from lib.paper import tables
 from lib.paper.results import PAIR, Results
-from lib.params import Reading
+from lib.params import Calibration, Reading
 from lib.project import UserError
 from lib.score import ablation
 from lib.score.bootstrap import estimates
@@ -77,12 +77,12 @@ class RunSignals:
             "bin_ablation": ablate_bins(self.confidence[single_pass], bin_counts, closed, ("ece", "mce", "brier")),
         }
 
-    def calibration(self, temperature_target: str = "ans_avg") -> dict[str, pd.DataFrame]:
+    def calibration(self, choices: Calibration = Calibration()) -> dict[str, pd.DataFrame]:  # noqa: B008  frozen
         """Frames of the tables of calibration and transfer, made anew, without intervals; 05 and 07 keep a run's."""
         n_bins, closed = self.reading.bins, self.reading.closed
         sets = splits(self.generations, self.responses)
-        fitted = fit_answers(sets, temperature_target)
-        calibrated, learned = calibrate(self.confidence, sets, fitted)
+        fitted = fit_answers(sets, choices)
+        calibrated, learned = calibrate(self.confidence, sets, fitted, choices)
         results = pd.concat([estimates(calibrated, n_bins, closed, ["ece"]), learned], ignore_index=True)
         return _stored(results, transfer(sets, fitted, n_bins, closed))
 

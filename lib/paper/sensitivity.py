@@ -11,6 +11,7 @@ from lib.paper.findings import FINDINGS, Verdict, verdicts
 from lib.paper.results import Results
 from lib.paper.run_results import RunSignals
 from lib.paper.targets import target
+from lib.params import Calibration
 
 # Choices that need no new run of a model, and what to put in their place.
 VARIANTS = (("grader", "exact"), ("grader", "integer"), ("missing", "drop"), ("missing", "zero"),
@@ -25,7 +26,7 @@ COLUMNS = ["choice", "finding", "name", "here", "then", "flips"]
 
 
 @target("rep_sensitivity")
-def sensitivity(e: Results, signals: RunSignals, temperature_target: str = "ans_avg",
+def sensitivity(e: Results, signals: RunSignals, choices: Calibration = Calibration(),  # noqa: B008  frozen
                 bin_counts: Sequence[int] = (10, 20, 30), variants: Sequence[tuple[str, Any]] = VARIANTS
                 ) -> Listing:  # fmt: skip
     """The findings judged again under other choices, each alone in place of the run's. Claims that rest on intervals,
@@ -35,7 +36,7 @@ def sensitivity(e: Results, signals: RunSignals, temperature_target: str = "ans_
     for name, value in variants:
         if value == getattr(signals.reading, name):
             continue
-        then = verdicts_under(e, signals, {name: value}, temperature_target, bin_counts) or here
+        then = verdicts_under(e, signals, {name: value}, choices, bin_counts) or here
         for finding in FINDINGS:
             now, other = here[finding.name], then[finding.name]
             if now.held is not None and other.held is not None:
@@ -47,13 +48,13 @@ def sensitivity(e: Results, signals: RunSignals, temperature_target: str = "ans_
     return Listing(frame, flips if len(flips) else none)
 
 
-def verdicts_under(e: Results, signals: RunSignals, choice: dict[str, Any], temperature_target: str,
+def verdicts_under(e: Results, signals: RunSignals, choice: dict[str, Any], choices: Calibration,
                    bin_counts: Sequence[int]) -> dict[str, Verdict] | None:  # fmt: skip
     """Every finding that MADE_ANEW can decide, judged under another choice; None where it reads everything alike.
     Findings rest on accuracy and ECE, those on the number of bins on MCE and Brier too."""
     other = signals.under(**choice)
     if other.alike(signals):
         return None
-    frames = other.estimation(bin_counts, ("acc", "ece")) | other.calibration(temperature_target) | other.pictures()
+    frames = other.estimation(bin_counts, ("acc", "ece")) | other.calibration(choices) | other.pictures()
     unchanged = {name: e.frames[name] for name in DROPOUT_ONLY}
     return verdicts(replace(e, frames={name: frames[name] for name in MADE_ANEW} | unchanged))
