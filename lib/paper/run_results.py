@@ -127,7 +127,7 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     specs = [params.load_model(name) for name in models]
     labels = {name: spec.label for name, spec in zip(models, specs, strict=True)}
     sets = {name: params.load_dataset(name).label for name in datasets}
-    kept = {name: store.read(store.locate(run, "calibration", name)) for name in ("results", "transfer", "curves")}
+    kept = {name: store.kept(run, "calibration", name, models, datasets) for name in ("results", "transfer", "curves")}
     frames = signals.estimation(bin_counts) | _stored(kept["results"], kept["transfer"])
     frames |= signals.pictures() | signals.dropout_pictures() | {"learning": curve_bands(kept["curves"])}
     frames |= asked_again(run, models, datasets, signals.reading)
