@@ -34,6 +34,7 @@ class Results:
     settings: Sequence[Any]
     frames: Mapping[str, pd.DataFrame] = field(repr=False)
     notes: Sequence[str] = ()
+    questions: Mapping[str, tuple[Any, int, int]] = field(default_factory=dict)  # by dataset: source, rows by split
 
     def frame(self, name: str, **equal: str) -> pd.DataFrame:
         """The rows of a frame whose columns equal what is given. Raises NotThere where there is no such frame, or it is

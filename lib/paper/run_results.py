@@ -126,7 +126,8 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     """All that a run has to show. Raises UserError where 05 to 07 have not left their frames."""
     specs = [params.load_model(name) for name in models]
     labels = {name: spec.label for name, spec in zip(models, specs, strict=True)}
-    sets = {name: params.load_dataset(name).label for name in datasets}
+    dataset_specs = {name: params.load_dataset(name) for name in datasets}
+    sets = {name: spec.label for name, spec in dataset_specs.items()}
     kept = {name: store.kept(run, "calibration", name, models, datasets) for name in ("results", "transfer", "curves")}
     frames = signals.estimation(bin_counts) | _stored(kept["results"], kept["transfer"])
     frames |= signals.pictures() | signals.dropout_pictures() | {"learning": curve_bands(kept["curves"])}
@@ -136,7 +137,10 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), coverage(signals.generations, signals.reading),
                          how_made(run, models, datasets))  # fmt: skip
     binned = {name: labels[name] for name in bin_models or models}
-    return Results(labels, sets, binned, moved, specs, frames, notes)
+    rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
+    questions = {name: (spec.source, int(rows[name, "calibration"]), int(rows[name, "evaluation"]))
+                 for name, spec in dataset_specs.items()}  # fmt: skip
+    return Results(labels, sets, binned, moved, specs, frames, notes, questions)
 
 
 def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading
