@@ -287,3 +287,11 @@ def test_a_faithful_rerun_is_not_expected_inside_as_often_as_the_interval_says()
     first, second = np.random.default_rng(0).normal(size=(2, 200_000))
     assert pytest.approx(np.mean(abs(second - first) < 1.96), abs=0.003) == comparison.INSIDE_EXPECTED
     assert pytest.approx(0.834, abs=0.001) == comparison.INSIDE_EXPECTED
+
+
+def test_a_choice_may_leave_no_response(signals, demo):
+    """As with `missing: drop` where no model ever writes an answer: nothing is judged, and nothing fails."""
+    silent = signals.generations.assign(answer=None)
+    none = run_results.RunSignals._read(signals.reading, silent, signals.verification, signals.dropout)
+    found = sensitivity.sensitivity(demo, none, variants=[("missing", "drop")])
+    assert set(found.records.columns) == set(sensitivity.COLUMNS)

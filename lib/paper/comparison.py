@@ -32,7 +32,7 @@ QUESTIONS = {  # source, calibration rows, evaluation rows
     "SVAMP": ("ChilleD/SVAMP", 700, 300),
 }
 DECODING = ("temperature", "top_p", "top_k", "min_p", "system_prompt")
-# Of a faithful rerun's numbers; for both they and the paper's vary, so a 95% interval around one holds fewer of the other.
+# Of a faithful rerun's numbers: both they and the paper's vary, so a 95% interval around one holds fewer of the other.
 INSIDE_EXPECTED = 2 * float(norm.cdf(norm.ppf(0.975) / 2**0.5)) - 1
 
 

@@ -89,8 +89,10 @@ class RunSignals:
     def pictures(self) -> dict[str, pd.DataFrame]:
         """What the paper shows of responses as pictures, for every pair."""
         running_means, medians = [], []
-        for pair, responses in self.responses.groupby(PAIR, sort=False):
+        pairs = self.generations[PAIR].drop_duplicates()
+        for pair in pairs.itertuples(index=False, name=None):  # of some a choice may leave no response
             named = dict(zip(PAIR, pair, strict=True))
+            responses = self.responses[(self.responses[PAIR] == list(pair)).all(axis=1)]
             running_means.append(running_mean_curves(responses).assign(**named))
             medians.append(named | {"median": float(answer_tokens(responses).logprob.median())})
         return {"running_mean": pd.concat(running_means, ignore_index=True), "answers": pd.DataFrame(medians)}
