@@ -55,15 +55,17 @@ class Generation(Seeded):
 
 class Reading(Part):
     """How stored responses are read. None of it needs a new generation, but 04 chooses its rate under `grader`,
-    `missing`, `phi`, `bins` and `closed`: changing one of these runs 04 again."""
+    `answer_form`, `missing`, `phi`, `bins` and `closed`: changing one of these runs 04 again."""
 
     grader: Literal["numeric", "relative", "pal", "exact", "integer"] = "numeric"
+    answer_form: Literal["any", "plain"] = "any"  # plain: `#### number` alone on its line is an answer
     missing: Literal["last_number", "drop", "zero"] = "last_number"
     token_source: Literal["model", "sampling"] = "model"
     include_eos: bool = False
     include_thinking: bool = True
     options: Literal["A/B", "True/False"] = "A/B"  # words whose mass P(True) compares
     phi: Literal["clip", "top_k", "top_p"] = "clip"  # from BALD to confidence
+    tuning_in_fit: bool = True  # c_BALD's calibrators see the rows on which its rate was chosen
     bins: Count = 10
     closed: Literal["right", "left"] = "right"
 

@@ -249,6 +249,17 @@ def test_no_integer_of_gsmhard_is_met_by_its_neighbour(shared):
     assert all(forgiven(grader, 1) == 0 for grader in answers.GRADERS if grader != "relative")
 
 
+@pytest.mark.parametrize("text, thinking, plain", [
+    ("3 + 4 = 7\n#### 7", False, True), ("#### 7\n", False, True), ("#### 1,234", False, True),
+    ("#### -7", False, True), ("####7", False, True), ("#### $7", False, False), ("#### 7 apples", False, False),
+    ("#### 3 + 4 = 7", False, False),
+    ("#### **7**", False, False), ("7", False, False), ("#### none", False, False),
+    ("#### 7</think>\n#### 8", True, True), ("#### 7</think>\n8", True, False), ("#### 7", True, False),
+])  # fmt: skip
+def test_a_plain_answer_is_a_number_alone(text, thinking, plain):
+    assert answers.plain(text, thinking) is plain
+
+
 def test_unknown_grader_names_the_nearest():
     with pytest.raises(UserError, match="'numerc'.*'numeric'"):
         answers.grade("1", "1", "numerc")

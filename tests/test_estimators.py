@@ -159,6 +159,16 @@ def test_unknown_choice_names_the_nearest(wrong):
         single_pass(pd.DataFrame([row()]), **wrong)
 
 
+def test_only_plain_answers_where_that_is_asked():
+    """What is written otherwise is no answer: wrong, and its tokens are those of the last number."""
+    words = row("a", text="#### 7 apples", last_number_start=0, last_number_end=1)
+    alone = row("b", text="#### 7")
+    read = responses(pd.DataFrame([words, alone]), answer_form="plain")
+    assert read.parsed.tolist() == read.correct.tolist() == [False, True] and read.span.tolist() == [(0, 1), (2, 3)]
+    assert responses(pd.DataFrame([words, alone])).correct.all()
+    assert responses(pd.DataFrame([words, alone]), answer_form="plain", missing="drop").example_id.tolist() == ["b"]
+
+
 def test_coverage():
     rows = [
         row("a"),
@@ -168,9 +178,12 @@ def test_coverage():
     ]
     same = {"relative": 0.0, "pal": 0.0, "exact": 0.0, "integer": 0.0}
     assert coverage(pd.DataFrame(rows)).to_dict("records") == [
-        {"model": "m", "dataset": "d", "rows": 2, "unparsed": 0.5, "cut": 0.5} | same,
-        {"model": "m", "dataset": "x", "rows": 1, "unparsed": 0.0, "cut": 0.0} | same,
+        {"model": "m", "dataset": "d", "rows": 2, "unparsed": 0.5, "cut": 0.5, "unclosed": 0.0} | same,
+        {"model": "m", "dataset": "x", "rows": 1, "unparsed": 0.0, "cut": 0.0, "unclosed": 0.0} | same,
     ]
+    endless = [none(example_id="f", thinking_end=4, eos=0), none(example_id="g", thinking_end=3),
+               row("h", thinking_end=1)]  # fmt: skip
+    assert coverage(pd.DataFrame(endless)).unclosed.tolist() == [2 / 3]
 
 
 def test_coverage_says_what_other_graders_would_grade_otherwise():

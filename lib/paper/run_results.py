@@ -17,7 +17,7 @@ from lib.params import Calibration, Reading
 from lib.project import UserError
 from lib.score import ablation
 from lib.score.bootstrap import estimates
-from lib.score.confidence import bald, confidence_frame, grid, reduction
+from lib.score.confidence import bald, confidence_frame, grid, reduction, selected
 from lib.score.curves import answer_tokens, entropy_curves, running_mean_curves
 from lib.score.estimators import ESTIMATORS
 from lib.score.metrics import METRICS, ablate_bins, evaluate
@@ -49,7 +49,7 @@ class RunSignals:
     def _read(cls, reading: Reading, generations: pd.DataFrame, verification: pd.DataFrame,
               dropout: pd.DataFrame) -> "RunSignals":  # fmt: skip
         responses = read(generations, reading)
-        confidence = confidence_frame(responses, verification, dropout[dropout.selected], reading)
+        confidence = confidence_frame(responses, verification, selected(dropout, reading), reading)
         return cls(generations, verification, dropout, reading, responses, confidence)
 
     def under(self, **choice: Any) -> "RunSignals":

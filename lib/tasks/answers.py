@@ -179,9 +179,18 @@ def parsed(row: Any) -> bool:
     return isinstance(row.answer, str) and 0 <= row.answer_start < row.answer_end
 
 
-def answer_span(row: Any) -> Span:
-    """The answer's tokens of a generations row; without an answer those of its last number, else its last token."""
-    if parsed(row):
+def plain(text: str, thinking: bool = False) -> bool:
+    """Whether the answer is written as the prompt asks: `#### ` and a number with nothing around it, on one line."""
+    line = _answer_line(text, answer_start_char(text, thinking))
+    return line is not None and _NUMBER.fullmatch(text[slice(*line)].strip()) is not None
+
+
+def answer_span(row: Any, answered: bool | None = None) -> Span:
+    """The answer's tokens of a generations row; without an answer those of its last number, else its last token.
+    `answered` says whether it has one (`parsed` by default)."""
+    if answered is None:
+        answered = parsed(row)
+    if answered:
         return int(row.answer_start), int(row.answer_end)
     if 0 <= row.last_number_start < row.last_number_end:
         return int(row.last_number_start), int(row.last_number_end)
