@@ -108,6 +108,7 @@ FRAMES: dict[str, tuple[str, tuple[Column, ...]]] = {  # by folder below artifac
         Column("low", "float", "", "lower end of the 95% interval"),
         Column("high", "float", "", "its upper end"),
         Column("relative", "float", "", "share by which a method lowers the raw ECE"),
+        Column("n", "int", "", "evaluation rows; of what a method learned, calibration rows"),
         Column("reason", "text", "", "why there is no value, or what was out of the ordinary"),
     )),
     "calibration/curves": ("06_sample_efficiency", (

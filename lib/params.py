@@ -55,15 +55,17 @@ class Generation(Seeded):
 
 class Reading(Part):
     """How stored responses are read. None of it needs a new generation, but 04 chooses its rate under `grader`,
-    `missing`, `phi`, `bins` and `closed`: changing one of these runs 04 again."""
+    `answer_form`, `missing`, `phi`, `bins` and `closed`: changing one of these runs 04 again."""
 
-    grader: Literal["numeric", "exact", "integer"] = "numeric"
+    grader: Literal["numeric", "relative", "pal", "exact", "integer"] = "numeric"
+    answer_form: Literal["any", "plain"] = "any"  # plain: `#### number` alone on its line is an answer
     missing: Literal["last_number", "drop", "zero"] = "last_number"
     token_source: Literal["model", "sampling"] = "model"
     include_eos: bool = False
     include_thinking: bool = True
     options: Literal["A/B", "True/False"] = "A/B"  # words whose mass P(True) compares
     phi: Literal["clip", "top_k", "top_p"] = "clip"  # from BALD to confidence
+    tuning_in_fit: bool = True  # c_BALD's calibrators see the rows on which its rate was chosen
     bins: Count = 10
     closed: Literal["right", "left"] = "right"
 
@@ -85,7 +87,14 @@ class Dropout(Seeded):
     dropout_top_p: list[Share] = [0.95]
 
 
-class Profile(Generation, Reading, Verification, Dropout):
+class Calibration(Part):
+    """How calibrators are fitted."""
+
+    temperature_target: Literal["ans_avg", "ans_joint"] = "ans_avg"  # whose log-loss the temperature minimises
+    one_class: Literal["fit", "constant"] = "fit"  # of rows all right or all wrong: what the method gives
+
+
+class Profile(Generation, Reading, Verification, Dropout, Calibration):
     """What a run does. Every choice that the paper leaves open is a key here, or of a part."""
 
     title: str = ""  # said under every table
@@ -104,7 +113,6 @@ class Profile(Generation, Reading, Verification, Dropout):
     trajectory_dataset: str = ""
     # calibration
     resamples: Count = 5000  # of the evaluation rows, for intervals
-    temperature_target: Literal["ans_avg", "ans_joint"] = "ans_avg"  # whose log-loss the temperature minimises
     calibration_model: str = ""  # model of fig:calibration_analysis; empty: the first
     calibration_dataset: str = ""  # dataset of its (a) and (b); empty: the first
     calibration_sizes: list[int] = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]  # and all rows

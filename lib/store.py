@@ -72,16 +72,20 @@ def manifest(path: Path) -> dict[str, Any]:
     return json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
 
 
+def relative(path: Path) -> str:
+    """A path as messages name it: from the project's root, where it lies below."""
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+
+
 def read(path: Path) -> pd.DataFrame:
     """The frame at `path`. Raises UserError where it is missing, not the file that its manifest
     describes, or without the columns that `lib.frames` describes."""
-    where = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    where = relative(path)
     if not path.exists() or not path.with_suffix(".json").exists():
         raise UserError(f"{where} or its manifest is missing; ./run_all.sh makes it")
     if sha256(path) != manifest(path)["sha256"]:
         raise UserError(f"{where} is not the file its manifest describes (damaged or edited); remove it and run again")
-    kind = path.parent.name if path.parent.name in frames.FRAMES else f"{path.parent.name}/{path.stem}"
-    frames.check(kind, pq.read_schema(path), str(where))
+    frames.check(kind_of(path), pq.read_schema(path), where)
     return pd.read_parquet(path)
 
 
@@ -103,9 +107,37 @@ def pairs(models: Sequence[str], datasets: Sequence[str]) -> list[str]:
     return [f"{model}__{dataset}" for model in models for dataset in datasets]
 
 
+def kind_of(path: Path) -> str:
+    """The kind under which `frames.FRAMES` describes the frame at `path`."""
+    return path.parent.name if path.parent.name in frames.FRAMES else f"{path.parent.name}/{path.stem}"
+
+
+def check_source(path: Path, run: str, wanted: Iterable[str]) -> None:
+    """Raises UserError where the frame at `path` was made from other responses, of one of the pairs `wanted`, than
+    those that the run reads: the manifest holds their checksums."""
+    inputs = {Path(name).stem: checksum for name, checksum in manifest(path).get("inputs", {}).items()}
+    for pair in inputs.keys() & set(wanted):
+        generations = locate(run, "generations", pair)
+        if not manifest(generations)["sha256"].startswith(inputs[pair][:12]):
+            writer = frames.FRAMES[kind_of(path)][0]
+            raise UserError(f"{relative(path)} was made from other responses than {relative(generations)}: "
+                            f"run {writer} for run '{run}' first")  # fmt: skip
+
+
+def kept(run: str, kind: str, name: str, models: Sequence[str], datasets: Sequence[str]) -> pd.DataFrame:
+    """A frame over several pairs. Raises UserError where it was made from other responses than the run's."""
+    path = locate(run, kind, name)
+    check_source(path, run, pairs(models, datasets))
+    return read(path)
+
+
 def gather(run: str, kind: str, models: Sequence[str], datasets: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The frames of all pairs as one, and a small table that says where each came from."""
+    """The frames of all pairs as one, and a small table that says where each came from. Raises UserError where one was
+    made from other responses than the run's."""
     paths = [locate(run, kind, name) for name in pairs(models, datasets)]
+    if kind != "generations":
+        for path in paths:
+            check_source(path, run, [path.stem])
     source = [{"pair": p.stem, "read from": str(p.parent.relative_to(ARTIFACTS)), "rows": manifest(p)["rows"],
                "sha256": manifest(p)["sha256"][:12]} for p in paths]  # fmt: skip
     return pd.concat([read(path) for path in paths], ignore_index=True), pd.DataFrame(source)

@@ -178,51 +178,86 @@ def test_no_number(text):
     assert answers.parse_number(text) is None
 
 
-GRADES = [  # answer, reference, and what numeric, exact and integer say
-    ("18", "18", True, True, True),
-    ("18.00", "18", True, True, True),
-    ("1,000", "1000", True, True, True),
-    ("$18", "18", True, True, True),
-    ("17", "18", False, False, False),
-    ("-18", "18", False, False, False),
-    ("-9867630", "-9867630.0", True, True, True),
-    ("9867630", "-9867630.0", False, False, False),
-    ("3244047.1", "3244047.0999999996", True, False, False),
-    ("3244047", "3244047.0999999996", True, False, False),  # its rounding
-    ("7.3", "7.3", True, True, False),
-    ("7", "7.3", True, False, False),
-    ("8", "7.3", False, False, False),
-    ("7.2", "7.3", False, False, False),  # a rounding is an integer
-    ("2", "2.5", True, False, False),  # half to even
-    ("3", "2.5", True, False, False),  # half up
-    ("1", "2.5", False, False, False),
-    ("-2", "-2.5", True, False, False),
-    ("-3", "-2.5", True, False, False),
-    ("1643532", "1643531.4999999998", True, False, False),  # .5 cut by floating point
-    ("1643531", "1643531.4999999998", True, False, False),
-    ("0", "5e-7", True, False, False),
-    ("0.0000005", "5e-7", True, True, False),
-    ("1", "5e-7", False, False, False),
-    ("0", "0.0", True, True, True),
-    ("0.0000001", "0", False, False, False),
-    ("18.5", "18", False, False, False),  # only a reference is rounded
-    ("1000001", "1000000", True, False, False),  # 1e-6 exactly
-    ("1000002", "1000000", False, False, False),
-    ("0.3333333", "1/3", True, False, False),
-    (None, "18", False, False, False),
-    ("", "18", False, False, False),
-    ("nan", "18", False, False, False),
-    (float("nan"), "18", False, False, False),  # what pandas makes of a missing answer
-    ("18", "none", False, False, False),
+GRADES = [  # answer, reference, and what numeric, exact, integer, relative and pal say
+    ("18", "18", True, True, True, True, True),
+    ("18.00", "18", True, True, True, True, True),
+    ("1,000", "1000", True, True, True, True, True),
+    ("$18", "18", True, True, True, True, True),
+    ("17", "18", False, False, False, False, False),
+    ("-18", "18", False, False, False, False, False),
+    ("-9867630", "-9867630.0", True, True, True, True, True),
+    ("9867630", "-9867630.0", False, False, False, False, False),
+    ("3244047.1", "3244047.0999999996", True, False, False, True, True),
+    ("3244047", "3244047.0999999996", True, False, False, True, False),  # its rounding
+    ("7.3", "7.3", True, True, False, True, True),
+    ("7", "7.3", True, False, False, True, False),
+    ("8", "7.3", False, False, False, False, False),
+    ("7.2", "7.3", False, False, False, False, False),  # a rounding is an integer
+    ("2", "2.5", True, False, False, True, False),  # half to even
+    ("3", "2.5", True, False, False, True, False),  # half up
+    ("1", "2.5", False, False, False, False, False),
+    ("-2", "-2.5", True, False, False, True, False),
+    ("-3", "-2.5", True, False, False, True, False),
+    ("1643532", "1643531.4999999998", True, False, False, True, False),  # .5 cut by floating point
+    ("1643531", "1643531.4999999998", True, False, False, True, False),
+    ("0", "5e-7", True, False, False, True, True),
+    ("0.0000005", "5e-7", True, True, False, True, True),
+    ("1", "5e-7", False, False, False, False, False),
+    ("0", "0.0", True, True, True, True, True),
+    ("0.0000001", "0", True, False, False, False, True),
+    ("18.5", "18", False, False, False, False, False),  # only a reference is rounded
+    ("1000001", "1000000", False, False, False, True, False),  # 1e-6 exactly
+    ("1000002", "1000000", False, False, False, False, False),
+    ("0.3333333", "1/3", True, False, False, True, True),
+    (None, "18", False, False, False, False, False),
+    ("", "18", False, False, False, False, False),
+    ("nan", "18", False, False, False, False, False),
+    (float("nan"), "18", False, False, False, False, False),  # what pandas makes of a missing answer
+    ("18", "none", False, False, False, False, False),
+    ("6277880", "6277881", False, False, False, True, False),  # the near miss that GSMHard's large numbers invite
+    ("18.0005", "18", True, False, False, False, True),
+    ("0.33", "1/3", True, False, False, False, False),  # rounded to the decimals that the answer has
+    ("0.34", "1/3", False, False, False, False, False),
+    ("2.34", "2.345", True, False, False, False, False),
+    ("2.35", "2.345", True, False, False, False, False),  # of two equally near ones either
+    ("2.3", "2.345", True, False, False, False, False),
+    ("2.4", "2.345", False, False, False, False, False),
+    ("9280000000000.12", "9280000000000.123456", True, False, False, True, False),
 ]
 
 
-@pytest.mark.parametrize(("answer", "reference", "numeric", "exact", "integer"), GRADES)
-def test_grades(answer, reference, numeric, exact, integer):
+@pytest.mark.parametrize(("answer", "reference", "numeric", "exact", "integer", "relative", "pal"), GRADES)
+def test_grades(answer, reference, numeric, exact, integer, relative, pal):
     assert answers.grade(answer, reference) is numeric
     assert answers.grade(answer, reference, "numeric") is numeric
     assert answers.grade(answer, reference, "exact") is exact
     assert answers.grade(answer, reference, "integer") is integer
+    assert answers.grade(answer, reference, "relative") is relative
+    assert answers.grade(answer, reference, "pal") is pal
+
+
+def test_no_integer_of_gsmhard_is_met_by_its_neighbour(shared):
+    lines = (shared / "data" / "gsmhard" / "gsmhardv2.jsonl").read_text(encoding="utf-8").splitlines()
+    targets = [Decimal(repr(json.loads(line)["target"])) for line in lines]
+    integers = [target for target in targets if target == target.to_integral_value()]
+    assert (len(targets), len(integers)) == (1319, 1016)
+
+    def forgiven(grader: str, by: int) -> int:
+        return sum(answers.grade(str(int(target) + by), str(int(target)), grader) for target in integers)
+
+    assert {by: forgiven("relative", by) for by in (1, 10, 100)} == {1: 609, 10: 352, 100: 103}
+    assert all(forgiven(grader, 1) == 0 for grader in answers.GRADERS if grader != "relative")
+
+
+@pytest.mark.parametrize("text, thinking, plain", [
+    ("3 + 4 = 7\n#### 7", False, True), ("#### 7\n", False, True), ("#### 1,234", False, True),
+    ("#### -7", False, True), ("####7", False, True), ("#### $7", False, False), ("#### 7 apples", False, False),
+    ("#### 3 + 4 = 7", False, False),
+    ("#### **7**", False, False), ("7", False, False), ("#### none", False, False),
+    ("#### 7</think>\n#### 8", True, True), ("#### 7</think>\n8", True, False), ("#### 7", True, False),
+])  # fmt: skip
+def test_a_plain_answer_is_a_number_alone(text, thinking, plain):
+    assert answers.plain(text, thinking) is plain
 
 
 def test_unknown_grader_names_the_nearest():

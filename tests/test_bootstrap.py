@@ -123,6 +123,22 @@ def test_pairs_with_equally_many_rows_share_the_draws():
     assert (made.draws["m", "d", "seq_avg", "", "ece"] == made.draws["z", "e", "seq_avg", "", "ece"]).all()
 
 
+def test_estimators_of_fewer_rows_are_drawn_from_their_own():
+    """As c_BALD, where only some rows were dropped out: on its own rows, and paired with none of more."""
+    whole = frame(n=80)
+    fewer = whole[whole.estimator != "seq_avg"]
+    some = whole[(whole.estimator == "seq_avg") & whole.example_id.isin(sorted(whole.example_id.unique())[:30])]
+    made = bootstrap(pd.concat([fewer, some]), resamples=200)
+    alone = bootstrap(some, resamples=200)
+    keys = ["estimator", "method", "metric"]
+    own = made.results.query("estimator == 'seq_avg'").set_index(keys)
+    pd.testing.assert_frame_equal(own, alone.results.query("estimator == 'seq_avg'").set_index(keys))
+    assert set(own.n) == {30} and made.results.query("metric == 'acc'").n.tolist() == [80]
+    other = next(name for name in whole.estimator.unique() if name != "seq_avg")
+    assert made.differences([(("seq_avg", ""), (other, ""))]).empty
+    assert len(made.differences([(("seq_avg", "isotonic"), ("seq_avg", ""))])) == 1
+
+
 def test_estimators_that_lack_rows_are_named():
     with pytest.raises(ValueError, match="m / d: not every row has a score of seq_avg isotonic"):
         bootstrap(frame().drop(index=frame().query("estimator == 'seq_avg' and method == 'isotonic'").index[:1]))

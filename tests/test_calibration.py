@@ -251,17 +251,40 @@ def test_tokens_whose_logits_were_not_kept_are_named():
 
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize("n", [0, 1, 2, 30])
-def test_one_class_gives_a_constant(n, right):
+def test_one_class_gives_the_constant_where_it_is_chosen(n, right):
     expected = (n * right + 1) / (n + 2)
     c, y = np.linspace(0.2, 0.9, n), np.full(n, right)
     frame = generations(rows=20)
-    for model, old, new in ((Isotonic(), c, [0.1, 0.99]), (Platt(), c, [-50.0, 50.0]),
-                            (Temperature(), answers_of(frame.iloc[:n]), answers_of(frame.iloc[:2]))):
+    for model, old, new in ((Isotonic("constant"), c, [0.1, 0.99]), (Platt("constant"), c, [-50.0, 50.0]),
+                            (Temperature(one_class="constant"), *map(answers_of, (frame.iloc[:n], frame.iloc[:2])))):
         assert model.fit(old, y).constant_ == expected and model.predict(new).tolist() == [expected] * 2
 
 
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize("n", [1, 2, 30])
+def test_one_class_gives_what_the_method_gives(n, right):
+    """Isotonic regression, and the limit of Platt's likelihood: the class; temperature: its bound."""
+    frame, y = generations(rows=40), np.full(n, right)
+    c = np.linspace(0.2, 0.9, n)
+    assert Isotonic().fit(c, y).predict([0.1, 0.99]).tolist() == [right, right]
+    platt = Platt().fit(c, y)
+    assert platt.predict([-50.0, 50.0]).tolist() == [right, right] and platt.learned == {"a": None, "b": None}
+    sure = AnswerLogits(n, np.arange(n), np.zeros(n), np.tile([0.0, -1.0], (n, 1)), np.full((n, 33), -50.0))
+    temperature = Temperature().fit(sure, y)
+    assert temperature.at_bound_ and temperature.temperature_ == pytest.approx(0.1 if right else 20.0, rel=1e-5)
+    assert {model.note for model in (platt, temperature, Isotonic().fit(c, y))} == {"one class only"}
+    subsets = Temperature().on_subsets(answers_of(frame), np.full(80, right), answers_of(frame.iloc[:5]))
+    whole = Temperature().fit(answers_of(frame), np.full(80, right)).predict(answers_of(frame.iloc[:5]))
+    assert subsets(np.arange(80), np.ones(80)) == pytest.approx(whole, abs=5e-3)
+
+
+def test_nothing_to_fit_on_gives_a_half():
+    for model in (Isotonic(), Platt()):
+        assert model.fit([], []).predict([0.3]).tolist() == [0.5]
+
+
 def test_refitting_forgets_the_constant():
-    model = Isotonic().fit([0.5], [True])
+    model = Isotonic("constant").fit([0.5], [True])
     assert model.fit([0.1, 0.9], [False, True]).constant_ is None and model.predict([0.9]) == 1
 
 

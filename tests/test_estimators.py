@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import responses, single_pass
 
+from lib.params import Reading
 from lib.project import UserError
 from lib.score import estimators
 from lib.score.curves import answer_tokens, running_mean, running_mean_curves
@@ -158,6 +159,16 @@ def test_unknown_choice_names_the_nearest(wrong):
         single_pass(pd.DataFrame([row()]), **wrong)
 
 
+def test_only_plain_answers_where_that_is_asked():
+    """What is written otherwise is no answer: wrong, and its tokens are those of the last number."""
+    words = row("a", text="#### 7 apples", last_number_start=0, last_number_end=1)
+    alone = row("b", text="#### 7")
+    read = responses(pd.DataFrame([words, alone]), answer_form="plain")
+    assert read.parsed.tolist() == read.correct.tolist() == [False, True] and read.span.tolist() == [(0, 1), (2, 3)]
+    assert responses(pd.DataFrame([words, alone])).correct.all()
+    assert responses(pd.DataFrame([words, alone]), answer_form="plain", missing="drop").example_id.tolist() == ["b"]
+
+
 def test_coverage():
     rows = [
         row("a"),
@@ -165,11 +176,23 @@ def test_coverage():
         row("c", split="calibration"),
         row("e", dataset="x"),
     ]
-    table = coverage(pd.DataFrame(rows))
-    assert table.to_dict("records") == [
-        {"model": "m", "dataset": "d", "rows": 2, "unparsed": 0.5, "cut": 0.5},
-        {"model": "m", "dataset": "x", "rows": 1, "unparsed": 0.0, "cut": 0.0},
+    same = {"relative": 0.0, "pal": 0.0, "exact": 0.0, "integer": 0.0}
+    assert coverage(pd.DataFrame(rows)).to_dict("records") == [
+        {"model": "m", "dataset": "d", "rows": 2, "unparsed": 0.5, "cut": 0.5, "unclosed": 0.0} | same,
+        {"model": "m", "dataset": "x", "rows": 1, "unparsed": 0.0, "cut": 0.0, "unclosed": 0.0} | same,
     ]
+    endless = [none(example_id="f", thinking_end=4, eos=0), none(example_id="g", thinking_end=3),
+               row("h", thinking_end=1)]  # fmt: skip
+    assert coverage(pd.DataFrame(endless)).unclosed.tolist() == [2 / 3]
+
+
+def test_coverage_says_what_other_graders_would_grade_otherwise():
+    rows = [row("a", answer="6277880", reference="6277881"), row("b", answer="3", reference="3.3"), row("c")]
+    (shares,) = coverage(pd.DataFrame(rows)).to_dict("records")
+    assert {name: shares[name] for name in ("relative", "pal", "exact", "integer")} == {
+        "relative": 1 / 3, "pal": 1 / 3, "exact": 1 / 3, "integer": 1 / 3}  # fmt: skip
+    (shares,) = coverage(pd.DataFrame(rows), Reading(grader="exact")).to_dict("records")
+    assert "exact" not in shares and shares["numeric"] == 1 / 3 and shares["relative"] == 2 / 3 and shares["pal"] == 0
 
 
 # ---- running mean, answer tokens

@@ -12,6 +12,7 @@ from lib.calibrate import fitting, sample_efficiency
 from lib.calibrate.calibrators import METHODS, Calibrator, Isotonic, Method, Temperature
 from lib.calibrate.transfer import transfer, unseen
 from lib.paper import calibration_figures, calibration_tables, results, transfer_tables
+from lib.params import Calibration
 from lib.project import SHIPPED
 from lib.score.bootstrap import bootstrap
 from lib.score.metrics import ece
@@ -87,13 +88,20 @@ def test_without_margins_nothing_is_missing_but_platt(frame, sets):
     assert table.columns == "ll | cc | ccc" and "True" not in table.latex and "--" not in table.latex
 
 
-def test_one_class_is_reported_and_no_cell_is_nan(frame):
+@pytest.mark.parametrize("one_class", ["fit", "constant"])
+def test_one_class_is_reported_and_no_cell_is_nan(frame, one_class):
     easy = frame.assign(answer=np.where(frame.split == "calibration", "7", frame.answer))
     easy[["answer_start", "answer_end"]] = easy[["last_number_start", "last_number_end"]]
     sets = fitting.splits(easy, responses(easy))
-    rows, learned = fitting.calibrate(with_margins(single_pass(easy)), sets, fitting.fit_answers(sets))
+    choices = Calibration(one_class=one_class)
+    fitted = fitting.fit_answers(sets, choices)
+    rows, learned = fitting.calibrate(with_margins(single_pass(easy)), sets, fitted, choices)
     assert set(learned.reason) == {"one class only"}
-    assert rows[rows.method != ""].confidence.unique() == pytest.approx([61 / 62])
+    if one_class == "constant":
+        assert rows[rows.method != ""].confidence.unique() == pytest.approx([61 / 62])
+    else:
+        assert rows[rows.method == "isotonic"].confidence.unique().tolist() == [1]
+        assert rows[(rows.method == "platt") & (rows.estimator == "p_true")].confidence.unique().tolist() == [1]
     results = pd.concat([bootstrap(rows, resamples=20).results, learned])
     table = calibration_tables.result_calibration(results, full=True)
     assert "nan" not in table.latex.lower() and "--: one class only." in table.notes
@@ -167,7 +175,7 @@ def test_every_calibrator_is_fitted_as_it_says(sets, monkeypatch):
 
 
 def test_the_target_of_the_temperature_reaches_the_curves(sets):
-    avg, joint = (sample_efficiency.learning_curves(sets, [30], draws=2, temperature_target=target)
+    avg, joint = (sample_efficiency.learning_curves(sets, [30], draws=2, choices=Calibration(temperature_target=target))
                   for target in ("ans_avg", "ans_joint"))  # fmt: skip
     same = (avg.ece == joint.ece).groupby(avg.method).all()
     assert same[""] and same["isotonic"] and not same["platt"]

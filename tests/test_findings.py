@@ -261,3 +261,37 @@ def test_a_run_that_is_not_the_papers_says_its_name(signals, demo, monkeypatch):
     chosen = (signals, "", DEMO.models, DEMO.datasets)
     assert run_results.of_run("mine", *chosen).notes[0] == "Run mine."
     assert run_results.of_run("paper", *chosen).notes[0].startswith("Made on cpu"), "and which models they were"
+
+
+# ---- what can be held against the paper
+
+
+def test_another_decoding_or_other_questions_are_compared_with_nothing(paper):
+    run = as_the_papers(paper)
+    hotter = [type(spec)(**vars(spec) | {"temperature": spec.temperature + 0.1}) for spec in run.settings]
+    verdicts = comparison.beside(replace(run, settings=hotter), paper).records
+    shown = verdicts[~verdicts.table.str.contains("transfer")]  # whose models the paper calls by their family
+    assert set(shown.verdict) == {"not comparable: other decoding settings"}
+    own = {name: comparison.QUESTIONS[name] for name in paper.datasets}
+    assert comparison.foreign_questions(replace(run, questions=own)) == {}
+    limited = own | {"SVAMP": ("ChilleD/SVAMP", 20, 20), "GSM8K": ({"all": "mine.jsonl"}, 7473, 1319)}
+    verdicts = comparison.beside(replace(run, questions=limited), paper).records
+    by_dataset = verdicts[verdicts.table == "tab_result_estimation"].groupby("dataset").verdict.unique().map(set)
+    assert by_dataset["SVAMP"] == {"not comparable: other numbers of questions"}
+    assert by_dataset["GSM8K"] == {"not comparable: other questions"}
+    assert not any("not comparable" in verdict for verdict in by_dataset["GSMHard"])
+
+
+def test_a_faithful_rerun_is_not_expected_inside_as_often_as_the_interval_says():
+    """Two runs with the same spread, simulated: how often the second lies in the first's 95% interval."""
+    first, second = np.random.default_rng(0).normal(size=(2, 200_000))
+    assert pytest.approx(np.mean(abs(second - first) < 1.96), abs=0.003) == comparison.INSIDE_EXPECTED
+    assert pytest.approx(0.834, abs=0.001) == comparison.INSIDE_EXPECTED
+
+
+def test_a_choice_may_leave_no_response(signals, demo):
+    """As with `missing: drop` where no model ever writes an answer: nothing is judged, and nothing fails."""
+    silent = signals.generations.assign(answer=None)
+    none = run_results.RunSignals._read(signals.reading, silent, signals.verification, signals.dropout)
+    found = sensitivity.sensitivity(demo, none, variants=[("missing", "drop")])
+    assert set(found.records.columns) == set(sensitivity.COLUMNS)

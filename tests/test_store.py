@@ -126,6 +126,27 @@ def test_the_meter_counts(artifacts):
     json.dumps(facts, allow_nan=False)
 
 
+def test_signals_of_other_responses_are_refused(artifacts):
+    """New responses of a run beside the shipped verdicts, made from others: one line that names what to run."""
+    rows = {key: ["x"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(6)], "in_situ_logz": [0.5]}
+    frame, shipped = pd.DataFrame(rows | {"in_situ_seconds": [0.1]}), artifacts / "shipped" / "demo"
+    old = store.write(FRAME, shipped / "generations" / "m__d.parquet")
+    inputs = {f"artifacts/demo/generations/{old.name}": store.sha256(old)}
+    store.write(frame, shipped / "in_situ" / "m__d.parquet", inputs=inputs)
+    store.write(CURVES, shipped / "calibration" / "curves.parquet", inputs={"m__d": store.sha256(old)[:12]})
+    assert len(store.gather("lab", "in_situ", ["m"], ["d"])[0]) == 1
+    assert len(store.kept("lab", "calibration", "curves", ["m"], ["d"])) == 1
+    store.write(FRAME.assign(a=9), artifacts / "lab" / "generations" / "m__d.parquet")
+    message = "in_situ/m__d.parquet was made from other responses than .*lab/generations/m__d.parquet: run 01_generate"
+    with pytest.raises(UserError, match=message):
+        store.gather("lab", "in_situ", ["m"], ["d"])
+    with pytest.raises(UserError, match="run 06_sample_efficiency for run 'lab' first"):
+        store.kept("lab", "calibration", "curves", ["m"], ["d"])
+    store.write(frame, artifacts / "lab" / "in_situ" / "m__d.parquet", inputs={"x/m__d.parquet": store.sha256(
+        artifacts / "lab" / "generations" / "m__d.parquet")})  # fmt: skip
+    assert len(store.gather("lab", "in_situ", ["m"], ["d"])[0]) == 1
+
+
 # ---- the columns, described once
 
 CURVES = pd.DataFrame({

@@ -122,6 +122,16 @@ def test_what_is_missing_says_why():
     assert "one class only" in table._repr_html_()
 
 
+def test_fewer_rows_are_said():
+    """P(True) or c_BALD on some rows only: never beside the others without a word."""
+    frame = results(names=("seq_avg", "c_bald", "p_true"))
+    uneven = frame.assign(n=frame.estimator.map({"c_bald": 50}).fillna(200).astype(int))
+    assert tables.result_estimation(frame.assign(n=200)).notes == []
+    (model,), (dataset,) = frame.model.unique(), frame.dataset.unique()
+    notes = tables.result_estimation(uneven, {model: "Mine"}, {dataset: "Data"}).notes
+    assert notes == ["c_BALD on Mine on Data: 50 of 200 rows."]
+
+
 def test_a_multi_pass_estimator_brings_its_columns():
     table = tables.result_estimation(results(names=("seq_avg", "c_bald", "p_true")))
     assert specification(table.latex) == "llc|cc|cccc"

@@ -14,6 +14,7 @@ import jinja2
 from latex2mathml.converter import convert
 from markupsafe import Markup
 
+from lib.paper.comparison import INSIDE_EXPECTED
 from lib.paper.targets import captions
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
@@ -43,6 +44,7 @@ def page(nb: Any, outputs: dict[str, dict]) -> str:
         there=there,
         total=len(numbers),
         verdicts=Counter(row["verdict"] for row in numbers),
+        expected=INSIDE_EXPECTED,
         flips=[row for row in choices if row.get("flips")],
         judged=len({row["choice"] for row in choices}),
         ablation=ablation,

@@ -1,8 +1,9 @@
 """Post-hoc calibration: isotonic regression, temperature on the answer tokens, Platt scaling on the option margin.
 
 scikit-learn's conventions: `fit` on calibration rows, `predict` on others, what was learned in attributes with a
-trailing underscore. Each takes a weight per row. Rows of one class only (so any single row) teach none of them a
-shape: the prediction is then the constant (n_right + 1) / (n + 2), kept in `constant_`.
+trailing underscore. Each takes a weight per row. Rows of one class only (so any single row) teach none of them a shape.
+`one_class` says what then: `fit`, what the method itself gives (isotonic the class, temperature its bound, Platt, whose
+likelihood has no maximum, the class), or `constant`, (n_right + 1) / (n + 2).
 
 To add a calibrator, write its class and one row of METHODS: tables, curves, transfer and figures follow.
 """
@@ -21,20 +22,26 @@ from sklearn.linear_model import LogisticRegression
 
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.generate.temperatures import COLDEST, HOTTEST, temperatures
+from lib.params import Calibration
 
 Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights -> scores of the evaluation rows
 
 
 class Calibrator(BaseEstimator):
-    """What all share: checks, weights, and the constant where only one class was seen."""
+    """What all share: checks, weights, and a constant where only one class was seen and the method fits none."""
 
+    fits_one_class = True
     constant_: float | None
+
+    def __init__(self, one_class: str = "fit"):
+        self.one_class = one_class
 
     def fit(self, score: Any, correct: Any, sample_weight: Any = None) -> Self:
         """Fitted on scores of n rows and their correctness (n,), each row with its weight (1 by default)."""
         y = np.asarray(correct, dtype=float)
         w = np.ones_like(y) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-        self.constant_ = one_class(y, w)
+        self.n_rows_, self.saw_one_class_ = len(y), len(set(y)) < 2
+        self.constant_ = self._constant(y, w) if self.saw_one_class_ else None
         if self.constant_ is None:
             self._fit(score, y, w)
         return self
@@ -54,6 +61,13 @@ class Calibrator(BaseEstimator):
 
         return predict
 
+    def _constant(self, y: np.ndarray, w: np.ndarray) -> float | None:
+        """What rows of one class only give; None where the method is fitted on them as on any."""
+        if self.one_class == "constant" or not len(y):
+            right = float(w @ y * len(y) / w.sum()) if len(y) else 0.0
+            return (right + 1) / (len(y) + 2)
+        return None if self.fits_one_class else float(y[0])
+
     @property
     def learned(self) -> dict[str, float | None]:
         """What was learned, by its symbol in the tables: t, or a and b."""
@@ -62,15 +76,7 @@ class Calibrator(BaseEstimator):
     @property
     def note(self) -> str:
         """What was out of the ordinary, said under the tables."""
-        return "one class only" if self.constant_ is not None else ""
-
-
-def one_class(y: np.ndarray, w: np.ndarray) -> float | None:
-    """(n_right + 1) / (n + 2) where all n rows are right, or all wrong; None otherwise."""
-    if len(set(y)) > 1:
-        return None
-    right = float(w @ y * len(y) / w.sum()) if len(y) else 0.0
-    return (right + 1) / (len(y) + 2)
+        return "one class only" if self.saw_one_class_ else ""
 
 
 class Isotonic(Calibrator):
@@ -92,7 +98,8 @@ class Temperature(Calibrator):
     temperature_: float | None = None
     at_bound_: bool = False
 
-    def __init__(self, target: str = "ans_avg"):
+    def __init__(self, target: str = "ans_avg", one_class: str = "fit"):
+        super().__init__(one_class)
         self.target = target
 
     def _fit(self, score: AnswerLogits, y: np.ndarray, w: np.ndarray) -> None:
@@ -118,7 +125,8 @@ class Temperature(Calibrator):
         scores = np.stack([new.confidence(t)[0] for t in grid], axis=1)
 
         def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
-            constant = one_class(correct[rows].astype(float), sample_weight)
+            y = correct[rows].astype(float)
+            constant = self._constant(y, sample_weight) if len(set(y)) < 2 else None
             if constant is not None:
                 return np.full(len(new), constant)
             place = lowest(sample_weight @ losses[rows])
@@ -153,6 +161,7 @@ class Platt(Calibrator):
     smoothed targets are fitted, (n_right + 1) / (n_right + 2) for right and 1 / (n_wrong + 2) for wrong.
     """
 
+    fits_one_class = False
     a_: float | None = None
     b_: float | None = None
     separable_: bool = False
@@ -203,12 +212,11 @@ class Method:
         """What the method is fitted on for the answer's tokens: they themselves, or their confidence."""
         return "answers" if "answers" in self.takes else "confidence"
 
-    def make(self, kind: str, target: str = "ans_avg") -> Calibrator:
-        """An unfitted calibrator of that kind; `target` is the estimator whose log-loss a temperature minimises."""
+    def make(self, kind: str, choices: Calibration = Calibration()) -> Calibrator:  # noqa: B008  frozen
+        """An unfitted calibrator of that kind, under a run's choices."""
         calibrator = self.takes[kind]()
-        if "target" in calibrator.get_params():
-            calibrator.set_params(target=target)
-        return calibrator
+        settings = {"target": choices.temperature_target, "one_class": choices.one_class}
+        return calibrator.set_params(**{name: settings[name] for name in calibrator.get_params() if name in settings})
 
     @property
     def plain(self) -> str:

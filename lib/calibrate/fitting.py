@@ -9,13 +9,14 @@ import pandas as pd
 
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import METHODS, Calibrator, Method
+from lib.params import Calibration
 from lib.score.estimators import ans_avg
 from lib.score.metrics import reliability_bins
 from lib.store import KEYS
 
 SPLITS = ("calibration", "evaluation")
 ANSWER_ESTIMATORS = ("ans_avg", "ans_joint")  # served by what is fitted on the answer's tokens
-LEARNED = ["model", "dataset", "estimator", "method", "metric", "value", "reason"]
+LEARNED = ["model", "dataset", "estimator", "method", "metric", "value", "n", "reason"]
 Pair = tuple[str, str]
 
 
@@ -55,33 +56,37 @@ def split_rows(joined: pd.DataFrame) -> dict[str, Rows]:
     return rows
 
 
-def fit_answers(sets: Sets, temperature_target: str = "ans_avg") -> dict[Pair, dict[str, Calibrator]]:
+def fit_answers(sets: Sets, choices: Calibration = Calibration()) -> dict[Pair, dict[str, Calibrator]]:  # noqa: B008
     """Every method fitted for the answer's tokens of every pair: on the tokens themselves, or on Ans Avg."""
     fitted: dict[Pair, dict[str, Calibrator]] = {}
     for pair, (calibration, _) in sets.items():
         fitted[pair] = {}
         for name, method in METHODS.items():
-            calibrator = method.make(method.of_answers, temperature_target)
+            calibrator = method.make(method.of_answers, choices)
             fitted[pair][name] = calibrator.fit(getattr(calibration, method.of_answers), calibration.correct)
     return fitted
 
 
 def calibrate(
-    confidence: pd.DataFrame, sets: Sets, fitted: Mapping[Pair, Mapping[str, Calibrator]]
+    confidence: pd.DataFrame,
+    sets: Sets,
+    fitted: Mapping[Pair, Mapping[str, Calibrator]],
+    choices: Calibration = Calibration(),  # noqa: B008  frozen
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Every method on what it takes: confidence of every estimator, a `margin` where there is one, the answer's tokens
     (whose estimator is called "ans" below): fitted on calibration rows (for the answer's tokens, `fitted` as
     `fit_answers` returns it), applied to evaluation rows.
 
-    Returns the evaluation rows, raw ones (method "") first, and what was learned, tidy: LEARNED, metric t, a or b.
+    Returns the evaluation rows, raw ones (method "") first, and what was learned, tidy: LEARNED, metric t, a or b, of n
+    calibration rows.
     """
     frames = [confidence[confidence.split == "evaluation"].assign(method="")]
-    learned: dict[tuple, tuple[float | None, str]] = {}
+    learned: dict[tuple, tuple[float | None, int, str]] = {}
     for pair, part in confidence.groupby(["model", "dataset"], sort=False):
-        for estimator, method, calibrator, rows in _fitted(part, sets.get(pair), fitted.get(pair, {})):
+        for estimator, method, calibrator, rows in _fitted(part, sets.get(pair), fitted.get(pair, {}), choices):
             frames.append(rows)
             for metric, value in _reported(calibrator).items():
-                learned[*pair, estimator, method.name, metric] = (value, calibrator.note)
+                learned[*pair, estimator, method.name, metric] = (value, calibrator.n_rows_, calibrator.note)
     table = pd.DataFrame([(*key, *values) for key, values in learned.items()], columns=LEARNED)
     calibrated = pd.concat(frames, ignore_index=True).drop(columns="margin", errors="ignore")
     return calibrated, table.astype({"value": "Float64"})
@@ -97,17 +102,18 @@ def _reported(calibrator: Calibrator) -> dict[str, float | None]:
 Fitted = Iterator[tuple[str, Method, Calibrator, pd.DataFrame]]
 
 
-def _fitted(part: pd.DataFrame, pair: Splits | None, on_answers: Mapping[str, Calibrator]) -> Fitted:
+def _fitted(part: pd.DataFrame, pair: Splits | None, on_answers: Mapping[str, Calibrator], choices: Calibration
+            ) -> Fitted:  # fmt: skip
     """Every calibrator of a pair, with the estimator and method it serves and its predictions on evaluation rows."""
     for _, group in part.groupby("estimator", sort=False):
         calibration, evaluation = (group[group.split == split] for split in SPLITS)
         if not calibration.empty and not evaluation.empty:
-            yield from _on_scores(calibration, evaluation)
+            yield from _on_scores(calibration, evaluation, choices)
     if pair is not None:
         yield from _on_answers(pair.evaluation, on_answers)
 
 
-def _on_scores(calibration: pd.DataFrame, evaluation: pd.DataFrame) -> Fitted:
+def _on_scores(calibration: pd.DataFrame, evaluation: pd.DataFrame, choices: Calibration) -> Fitted:
     """The methods that take an estimator's confidence, or its margin where every row has one."""
     estimator = evaluation.estimator.iloc[0]
     for method in METHODS.values():
@@ -116,7 +122,7 @@ def _on_scores(calibration: pd.DataFrame, evaluation: pd.DataFrame) -> Fitted:
                 continue
             if calibration[kind].isna().any() or evaluation[kind].isna().any():
                 continue
-            calibrator = method.make(kind).fit(calibration[kind].to_numpy(), calibration.correct)
+            calibrator = method.make(kind, choices).fit(calibration[kind].to_numpy(), calibration.correct)
             scores = calibrator.predict(evaluation[kind].to_numpy())
             yield estimator, method, calibrator, evaluation.assign(method=method.name, confidence=scores)
 

@@ -8,6 +8,7 @@ import pandas as pd
 
 from lib.calibrate.calibrators import METHODS
 from lib.calibrate.fitting import Sets, Splits
+from lib.params import Calibration
 from lib.score.metrics import ece
 
 Sample = tuple[np.ndarray, np.ndarray]  # row numbers (n,) and their weights (n,)
@@ -49,7 +50,7 @@ def learning_curves(
     wrong_share: float = 0.5,
     n_bins: int = 10,
     closed: str = "right",
-    temperature_target: str = "ans_avg",
+    choices: Calibration = Calibration(),  # noqa: B008  frozen
 ) -> pd.DataFrame:
     """ECE of Ans Avg on the evaluation rows against the number of calibration rows, a row per draw: model, dataset,
     sampling, method ("" for the raw score), n, draw, ece, one_class (the draw had one class only).
@@ -60,7 +61,7 @@ def learning_curves(
     for (model, dataset), pair in sets.items():
         y, evaluation = pair.calibration.correct, pair.evaluation
         raw = ece(evaluation.confidence, evaluation.correct, n_bins, closed)
-        fits = _fits(pair, temperature_target)
+        fits = _fits(pair, choices)
         for way in sampling:
             rows.append((model, dataset, way, "", len(y), 0, raw, False))
             for n, draw, drawn, sample_weight in _drawn(dataset, y, sizes, draws, seed, way, wrong_share):
@@ -72,13 +73,13 @@ def learning_curves(
     return pd.DataFrame(rows, columns=columns)
 
 
-def _fits(pair: Splits, temperature_target: str) -> dict[str, Callable]:
+def _fits(pair: Splits, choices: Calibration) -> dict[str, Callable]:
     """By method: the function that fits it on some calibration rows and scores the evaluation rows."""
     fits = {}
     for name, method in METHODS.items():
         kind = method.of_answers
         score, new = getattr(pair.calibration, kind), getattr(pair.evaluation, kind)
-        fits[name] = method.make(kind, temperature_target).on_subsets(score, pair.calibration.correct, new)
+        fits[name] = method.make(kind, choices).on_subsets(score, pair.calibration.correct, new)
     return fits
 
 

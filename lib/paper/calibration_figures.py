@@ -58,6 +58,9 @@ def _sizes(ax: Axes, bands: pd.DataFrame, datasets: Mapping[str, str], letter: s
         ax.plot(part["n"], part["mean"], line, marker=marker, color=colour, markersize=3.5, linewidth=1)
         ax.fill_between(part["n"], part["low"], part["high"], color=colour, alpha=0.1, linewidth=0)
     _log_axis(ax, shown["n"].max())
+    one_class = int(shown.loc[shown["method"] == shown["method"].iloc[0], "one_class"].sum())
+    if one_class:
+        ax.set_xlabel(f"calibration rows ({one_class} draws held one class only)")
     ax.set_title(f"({letter})")
     marks = [Line2D([], [], color="0.2", linestyle="", marker=markers[name], markersize=3.5, label=label)
              for name, label in datasets.items()]  # fmt: skip

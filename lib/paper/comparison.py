@@ -1,6 +1,7 @@
 """A run beside the paper: its findings, and each of its numbers.
 
-Only the paper's own models can reproduce the paper: a number of any other is shown beside nothing.
+Only the paper's own models, sampled as it says, on its own questions can reproduce the paper: a number of any other is
+shown beside nothing.
 """
 
 import json
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
+from scipy.stats import norm
 
 from lib.paper.findings import Verdict
 from lib.paper.results import PAIR, Results
@@ -16,7 +18,7 @@ from lib.paper.table import Number
 from lib.paper.targets import all_targets, target
 from lib.score.estimators import ESTIMATORS
 
-# Where the paper's models and questions come from, by the label it prints: a file of another source is another model.
+# Our reading of the models and datasets that the paper names by these labels; it gives no repository and no revision.
 SOURCES = {
     "Llama-3.1-8B": "meta-llama/Llama-3.1-8B-Instruct",
     "Llama-3.2-3B": "meta-llama/Llama-3.2-3B-Instruct",
@@ -24,6 +26,14 @@ SOURCES = {
     "Qwen3-8B-Thinking": "Qwen/Qwen3-8B",
     "Qwen3-4B-Instruct": "Qwen/Qwen3-4B-Instruct-2507",
 }
+QUESTIONS = {  # source, calibration rows, evaluation rows
+    "GSM8K": ("openai/gsm8k", 7473, 1319),
+    "GSMHard": ("reasoning-machines/gsm-hard", 919, 400),
+    "SVAMP": ("ChilleD/SVAMP", 700, 300),
+}
+DECODING = ("temperature", "top_p", "top_k", "min_p", "system_prompt")
+# Of a faithful rerun's numbers: both they and the paper's vary, so a 95% interval around one holds fewer of the other.
+INSIDE_EXPECTED = 2 * float(norm.cdf(norm.ppf(0.975) / 2**0.5)) - 1
 
 
 @dataclass(frozen=True)
@@ -79,14 +89,15 @@ def beside(here: Results, paper: Results) -> Listing:
                for table in all_targets() if table.of and table.published}  # fmt: skip
     bounded = {quantity: number for numbers in printed.values() for quantity, number in numbers.items()
                if number.low is not None}  # fmt: skip
-    foreign = {name for name, spec in zip(here.models, here.settings, strict=True)
-               if spec.source != SOURCES.get(spec.label)}  # fmt: skip
+    foreign = foreign_models(here, paper) | foreign_questions(here)
     records = []
     for name, numbers in shown.items():
         for number in numbers:
             record, quantity = {"table": name} | _record(number), _quantity(number)
-            if not foreign.isdisjoint((number.key["model"], number.key.get("source_model"))):
-                record["verdict"] = "not comparable: another model"
+            names = [number.key.get(column) for column in (*PAIR, "source_model", "source_dataset")]
+            reasons = [foreign[name] for name in names if name in foreign]
+            if reasons:
+                record["verdict"] = f"not comparable: {reasons[0]}"
             elif quantity not in printed.get(name, {}):
                 record["verdict"] = "not in the paper"
             else:
@@ -96,6 +107,30 @@ def beside(here: Results, paper: Results) -> Listing:
     frame = pd.DataFrame(records, columns=COLUMNS).astype(dict.fromkeys(NUMBERS, float))
     counts = frame.groupby(["table", "verdict"], sort=False).size().unstack(fill_value=0)
     return Listing(frame, counts.rename_axis(columns=None).reset_index())
+
+
+def foreign_models(here: Results, paper: Results) -> dict[str, str]:
+    """Models of a run that are not the paper's, or not sampled as it says, and why."""
+    printed = {spec.label: spec for spec in paper.settings}
+    reasons = {}
+    for name, spec in zip(here.models, here.settings, strict=True):
+        if spec.source != SOURCES.get(spec.label):
+            reasons[name] = "another model"
+        elif any(getattr(spec, setting) != getattr(printed[spec.label], setting) for setting in DECODING):
+            reasons[name] = "other decoding settings"
+    return reasons
+
+
+def foreign_questions(here: Results) -> dict[str, str]:
+    """Datasets of a run that are not the paper's, or not as many rows of them, and why."""
+    reasons = {}
+    for name, (source, *rows) in here.questions.items():
+        expected, *sizes = QUESTIONS.get(here.datasets[name], (None, 0, 0))
+        if source != expected:
+            reasons[name] = "other questions"
+        elif rows != sizes:
+            reasons[name] = "other numbers of questions"
+    return reasons
 
 
 def _quantity(number: Number) -> tuple:

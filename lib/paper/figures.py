@@ -67,10 +67,11 @@ def main_analysis(
     entropies: pd.DataFrame | None = None,
     in_situ: pd.DataFrame | None = None,
     title: str = "",
+    rate: float | None = None,
 ) -> Figure:
     """`fig:main_analysis`, with the panels whose data is given: (a) `curves`, as `running_mean_curves`
-    returns them; (b) `entropies`, as `multi_pass.entropy_curves` does; (c) `in_situ`: dataset, standard, in situ
-    (both ECE). `title` (model and dataset) stands over the first."""
+    returns them; (b) `entropies`, as `curves.entropy_curves` does; (c) `in_situ`: dataset, standard, in situ
+    (both ECE). `title` (model and dataset) stands over the first, the dropout `rate` over the second."""
     panels = {"a": (_running_mean, curves), "b": (_entropies, entropies), "c": (_in_situ, in_situ)}
     given = {letter: (draw, data) for letter, (draw, data) in panels.items() if data is not None}
     with style():
@@ -81,6 +82,8 @@ def main_analysis(
             words = f"({letter})" if len(given) > 1 else ""
             if letter == min(given):
                 words = f"{words} {title}".lstrip()
+            if letter == "b" and rate is not None:
+                words = f"{words} rate {rate:.2f}".lstrip()
             axes[letter].set_title(words, parse_math=False)
     return Figure(canvas)
 
@@ -105,7 +108,7 @@ def phi_sensitivity(results: pd.DataFrame) -> Figure:
 
 def answer_density(tokens: pd.DataFrame, title: str = "") -> Figure:
     """Share of answer tokens by probability, right and wrong apart (`tokens`: correct, logprob, as
-    `estimators.answer_tokens` returns them). Nearly all lie close to 1, hence the axis 1 - p in powers of
+    `curves.answer_tokens` returns them). Nearly all lie close to 1, hence the axis 1 - p in powers of
     ten; beyond 1e-7, which float32 cannot tell from 1, everything counts in the last bin."""
     bins = np.arange(0, 8, 0.5)
     with style():

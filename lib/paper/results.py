@@ -35,6 +35,7 @@ class Results:
     settings: Sequence[Any]
     frames: Mapping[str, pd.DataFrame] = field(repr=False)
     notes: Sequence[str] = ()
+    questions: Mapping[str, tuple[Any, int, int]] = field(default_factory=dict)  # by dataset: source, rows by split
     known: dict[tuple, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # made once, see `once`
 
     def once(self, what: tuple, make: Callable[[], Any]) -> Any:

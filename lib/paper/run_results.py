@@ -13,15 +13,15 @@ from lib import params, store
 from lib.calibrate.calibrators import Calibrator
 from lib.calibrate.evidence import calibration_rows
 from lib.calibrate.fitting import Pair, Sets, calibrate, splits
-from lib.calibrate.sample_efficiency import curve_bands
+from lib.calibrate.sample_efficiency import curve_bands, learning_curves
 from lib.calibrate.transfer import transfer
 from lib.paper import tables
 from lib.paper.results import PAIR, Results
-from lib.params import Reading
+from lib.params import Calibration, Reading
 from lib.project import UserError
 from lib.score import ablation, passes, tokens
 from lib.score.bootstrap import bootstrap, estimates
-from lib.score.confidence import MARGINS, confidence_frame, grid, reduction
+from lib.score.confidence import MARGINS, confidence_frame, grid, reduction, selected
 from lib.score.curves import entropy_curves, running_mean_curves
 from lib.score.estimators import ESTIMATORS, SIGNALS
 from lib.score.metrics import METRICS, ablate_bins, evaluate
@@ -31,7 +31,7 @@ from lib.store import KEYS
 OWN_NAME = {"paper": ""}  # every other run says its name under its tables, if its title does not
 KINDS = ("generations", "verification", "dropout")  # what models leave on disk
 MEASURED = ("bins", "closed")  # choices that change how scores are measured, and no score
-OF_SIGNALS = {"options": set(MARGINS.values()), "phi": {"bald"}}  # choices that change these signals, and no response
+OF_SIGNALS = {"options": set(MARGINS.values()), "phi": {"bald"}, "tuning_in_fit": {"bald"}}  # choices that change these signals, and no response
 CONTRASTS = (  # what the paper says is lower, and than what: (estimator, method)
     (("seq_avg", ""), ("ans_avg", "")), (("c_bald", ""), ("p_true", "")),
     (("ans_avg", "isotonic"), ("ans_avg", "")), (("ans_avg", "platt"), ("ans_avg", "")),
@@ -107,11 +107,11 @@ class RunSignals:
         """The frame of `tab:insitu_ptrue`, from that of raw confidence."""
         return {"insitu_ptrue": pd.concat([results, reduction(self.verification)], ignore_index=True)}
 
-    def calibration(self, fitted: Fits, names: Collection[str] = tuple(ESTIMATORS)) -> Frames:
+    def calibration(self, fitted: Fits, choices: Calibration, names: Collection[str] = tuple(ESTIMATORS)) -> Frames:
         """Frames of the tables of calibration, made anew for the estimators of `names`, without intervals; 05 keeps a
         run's. `fitted` as `fit_answers` returns it."""
         chosen, of_answers = self.confidence[self.confidence.estimator.isin(names)], {"ans_avg", "ans_joint"} & set(names)
-        calibrated, learned = calibrate(chosen, self.sets if of_answers else {}, fitted)
+        calibrated, learned = calibrate(chosen, self.sets if of_answers else {}, fitted, choices)
         results = estimates(calibrated, self.reading.bins, self.reading.closed, ["ece"])
         frames = dict.fromkeys(CALIBRATED, pd.concat([results, learned], ignore_index=True))
         return frames | ({"calibration_rows": calibration_rows(self.sets)} if of_answers else {})
@@ -119,6 +119,13 @@ class RunSignals:
     def moved(self, sets: Sets, fitted: Fits) -> Frames:
         """Frames of the tables of transfer between all pairs, made anew; 07 keeps a run's."""
         return dict.fromkeys(MOVED, transfer(sets, fitted, self.reading.bins, self.reading.closed))
+
+    def learning(self, curves: pd.DataFrame, choices: Calibration, seed: int = 0) -> Frames:
+        """The learning curves on the models, sizes and draws of `curves`, rows drawn by chance, made anew."""
+        sets = {pair: part for pair, part in self.sets.items() if pair[0] in set(curves.model)}
+        how = (sorted(curves.n.unique()), int(curves.draw.max()) + 1, seed, ("uniform",), 0.5)
+        anew = learning_curves(sets, *how, self.reading.bins, self.reading.closed, choices)
+        return {"learning": curve_bands(anew)}
 
     def of_responses(self) -> Frames:
         """What the paper shows of responses as pictures or says in words, for every pair."""
@@ -155,7 +162,7 @@ class RunSignals:
 
 def scores(responses: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, reading: Reading,
            names: Collection[str] | None = None) -> pd.DataFrame:  # fmt: skip
-    return confidence_frame(responses, verification, dropout[dropout.selected], reading, names)
+    return confidence_frame(responses, verification, selected(dropout, reading), reading, names)
 
 
 def changed_signals(before: pd.DataFrame, after: pd.DataFrame) -> dict[tuple, set[str]]:
@@ -188,20 +195,26 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     """All that a run has to show. Raises UserError where 05 to 07 have not left their frames."""
     specs = [params.load_model(name) for name in models]
     labels = {name: spec.label for name, spec in zip(models, specs, strict=True)}
-    sets = {name: params.load_dataset(name).label for name in datasets}
-    kept = {name: store.read(store.locate(run, "calibration", name)) for name in ("results", "transfer", "curves", "confidence")}
-    frames = signals.estimation(bin_counts) | dict.fromkeys(CALIBRATED, kept["results"]) | dict.fromkeys(MOVED, kept["transfer"])
+    dataset_specs = {name: params.load_dataset(name) for name in datasets}
+    sets = {name: spec.label for name, spec in dataset_specs.items()}
+    kept = {name: store.kept(run, "calibration", name, models, datasets)
+            for name in ("results", "transfer", "curves", "confidence")}  # fmt: skip
+    frames = dict.fromkeys(CALIBRATED, kept["results"]) | dict.fromkeys(MOVED, kept["transfer"])
+    frames |= signals.estimation(bin_counts)
     frames |= signals.in_situ(frames["result_estimation"]) | {"learning": curve_bands(kept["curves"])}
     frames |= signals.of_responses() | signals.of_passes() | signals.of_phi() | signals.set_up()
     frames |= asked_again(run, models, datasets, signals.reading)
-    frames["calibrated"] = kept["confidence"]
+    frames |= {"calibrated": kept["confidence"], "curves": kept["curves"]}
     frames["paired"] = paired(kept["confidence"], signals.reading)
     moved = ({name: labels[name] for name in transfer_models or models},
              {name: sets[name] for name in transfer_datasets or datasets})  # fmt: skip
-    notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), coverage(signals.generations),
+    notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), coverage(signals.generations, signals.reading),
                          how_made(run, models, datasets))  # fmt: skip
     binned = {name: labels[name] for name in bin_models or models}
-    return Results(labels, sets, binned, moved, specs, frames, notes)
+    rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
+    questions = {name: (spec.source, int(rows[name, "calibration"]), int(rows[name, "evaluation"]))
+                 for name, spec in dataset_specs.items()}  # fmt: skip
+    return Results(labels, sets, binned, moved, specs, frames, notes, questions)
 
 
 def paired(calibrated: pd.DataFrame, reading: Reading, resamples: int = 1000) -> pd.DataFrame:
@@ -213,7 +226,8 @@ def paired(calibrated: pd.DataFrame, reading: Reading, resamples: int = 1000) ->
 
 def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading
                 ) -> dict[str, pd.DataFrame]:  # fmt: skip
-    """What 04b left: `ablation`, `demonstration` and `cost`. A run without it has neither, and the claims that rest on them say so."""
+    """What 04b left: `ablation`, `demonstration` and `cost`. A run without it has none, and the claims that rest on them
+    say so."""
     with suppress(UserError):
         frame = store.gather(run, "ablation", models, datasets)[0]
         paths = [store.locate(run, "ablation", name) for name in store.pairs(models, datasets)]

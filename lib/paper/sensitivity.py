@@ -1,10 +1,10 @@
 """What would turn a finding: the findings judged again under every other choice that needs no new run of a model.
 
-The dropout rate stays the one that the run selected. Findings that rest on intervals, learning curves or the ablation are
-not judged again, for their frames are not made anew.
+The dropout rate stays the one that the run selected. Findings that rest on intervals or the ablation are not judged again,
+for their frames are not made anew; learning curves are under another `one_class` only, on the sizes and draws of 06.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -18,40 +18,41 @@ from lib.paper.findings import verdicts
 from lib.paper.results import Results
 from lib.paper.run_results import Fits, Frames, RunSignals, estimators_of
 from lib.paper.targets import target
-from lib.params import Profile, Reading
+from lib.params import Calibration, Reading
 from lib.project import UserError
 from lib.score.bootstrap import estimates
 
-FITTED = ("temperature_target", "one_class")  # how calibrators are fitted; the rest is how responses are read
 COLUMNS = ["choice", "finding", "name", "here", "then", "flips"]
 ALIKE = "(changes nothing that is read or measured)"
 METRICS = ("acc", "ece", "auroc")  # on which findings rest
 EARLY = (5,)  # passes after which a finding asks for c_BALD
 
 
-def variants(now: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every choice among several (of `params.Reading` and FITTED), and each value but the one that holds `now`."""
-    for name in [*Reading.model_fields, *(name for name in FITTED if name in Profile.model_fields)]:
-        field = Profile.model_fields[name]
-        for value in (True, False) if field.annotation is bool else get_args(field.annotation):
-            if value != now.get(name, field.default):
-                yield name, value
+def variants(*now: Reading | Calibration) -> Iterator[tuple[str, Any]]:
+    """Every choice among several, and each value but the one that holds `now`."""
+    for part in now:
+        for name, field in type(part).model_fields.items():
+            for value in (True, False) if field.annotation is bool else get_args(field.annotation):
+                if value != getattr(part, name):
+                    yield name, value
 
 
 @target("rep_sensitivity")
-def sensitivity(here: Results, signals: RunSignals, fit: Mapping[str, Any], bin_counts: Sequence[int] = (10, 20, 30),
-                chosen: Collection[tuple[str, Any]] | None = None) -> Listing:  # fmt: skip
+def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calibration(),  # noqa: B008  frozen
+                bin_counts: Sequence[int] = (10, 20, 30), chosen: Collection[tuple[str, Any]] | None = None
+                ) -> Listing:  # fmt: skip
     """The findings judged again under other choices (`chosen`, by default all `variants`), each alone in place of the
-    run's. `fit`: the run's own way to fit calibrators, by the names of FITTED."""
-    now, before, records = signals.reading.model_dump() | dict(fit), verdicts(here), []
-    fitted = fit_answers(signals.sets, **fit)
-    for name, value in variants(now) if chosen is None else chosen:
+    run's."""
+    before, records, fitted = verdicts(here), [], fit_answers(signals.sets, choices)
+    for name, value in variants(signals.reading, choices) if chosen is None else chosen:
         label = f"{name}: {value}"
         try:
-            if name in FITTED:
-                frames = fitted_anew(here, signals, {**fit, name: value})
+            if name in Calibration.model_fields:
+                frames = fitted_anew(here, signals, choices.model_copy(update={name: value}))
+                if name == "one_class":  # small draws are often of one class
+                    frames |= signals.learning(here.frames["curves"], choices.model_copy(update={name: value}))
             else:
-                frames = read_anew(here, signals, signals.under(**{name: value}), fitted, fit, bin_counts)
+                frames = read_anew(here, signals, signals.under(**{name: value}), fitted, choices, bin_counts)
         except UserError as error:  # such as options that are no single tokens of the model
             records.append((label, str(error), "", "", "", False))
             continue
@@ -66,14 +67,14 @@ def sensitivity(here: Results, signals: RunSignals, fit: Mapping[str, Any], bin_
     return Listing(frame, flips if len(flips) else none)
 
 
-def fitted_anew(here: Results, signals: RunSignals, fit: Mapping[str, Any]) -> Frames:
-    """The frames that another way to fit calibrators changes."""
-    fitted, names = fit_answers(signals.sets, **fit), {"ans_avg", "ans_joint"}
-    anew = merged(here, signals.calibration(fitted, names), names)
-    return without_intervals(anew | signals.moved(signals.sets, fitted))
+def fitted_anew(here: Results, signals: RunSignals, choices: Calibration) -> Frames:
+    """The frames that another way to fit calibrators on all rows changes."""
+    fitted = fit_answers(signals.sets, choices)
+    anew = signals.calibration(fitted, choices) | signals.moved(signals.sets, fitted)
+    return without_intervals(anew)
 
 
-def read_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fits, fit: Mapping[str, Any],
+def read_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fits, choices: Calibration,
               bin_counts: Sequence[int]) -> Frames:  # fmt: skip
     """The frames that another reading changes: rows of the pairs and estimators whose scores it changes."""
     if other.confidence is signals.confidence:  # measured otherwise
@@ -81,8 +82,12 @@ def read_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fit
     names = estimators_of(other.changed)
     if not names:
         return {}
-    new_fits = fit_answers(other.sets, **fit) if "answer" in other.changed else {}
-    anew = other.estimation(bin_counts, METRICS, names) | other.calibration(new_fits, names)
+    if other.responses.empty:
+        raise UserError("(leaves no response to judge)")
+    if other.reading.tuning_in_fit != signals.reading.tuning_in_fit:
+        return without_intervals(merged(here, other.calibration({}, choices, names), names))
+    new_fits = fit_answers(other.sets, choices) if "answer" in other.changed else {}
+    anew = other.estimation(bin_counts, METRICS, names) | other.calibration(new_fits, choices, names)
     if not other.changed.isdisjoint(("response", "answer")):
         anew |= other.of_responses()
     if "bald" in other.changed:

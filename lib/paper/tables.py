@@ -42,18 +42,28 @@ def made(manifests: Iterable[dict[str, Any]]) -> list[str]:
     return [f"Made on {how}: {', '.join(names)}." for how, names in models.items()]
 
 
+SHARES = {"unparsed": "No parsable answer", "cut": "Cut by length", "unclosed": "Thinking never closed"}
+
+
 def notes(title: str = "", coverage: Frame | None = None, how: Sequence[str] = ()) -> list[str]:
     """What is printed under a result table: the run's `title` (say "Demo models"), `how` it was made, and the shares
-    of responses without a parsable answer and cut by length (`coverage` as `estimators.coverage` returns it)."""
+    of responses without a parsable answer, cut by length, of thinking never closed, and graded otherwise by the other
+    graders (`coverage` as `reading.coverage` returns it)."""
     lines = [title.strip().rstrip(".") + ".", *how] if title.strip() else list(how)
     if coverage is None or not len(coverage):
         return lines
     total = coverage["rows"].sum()
-    for column, what in (("unparsed", "No parsable answer"), ("cut", "Cut by length")):
+    for column, what in SHARES.items():
+        if column not in coverage or (column == "unclosed" and not coverage[column].any()):
+            continue
         share = (coverage[column] * coverage["rows"]).sum() / total
         worst = coverage.loc[coverage[column].idxmax()]
         most = f" (at most {worst[column]:.1%}, {worst['model']} on {worst['dataset']})" if share else ""
         lines.append(f"{what}: {share:.1%} of {total} responses{most}.")
+    others = [column for column in coverage if column not in ("model", "dataset", "rows", *SHARES)]
+    if others:
+        shares = {grader: (coverage[grader] * coverage["rows"]).sum() / total for grader in others}
+        lines.append("Graded otherwise: " + ", ".join(f"{share:.1%} by {name}" for name, share in shares.items()) + ".")
     return lines
 
 
@@ -150,7 +160,7 @@ def result_estimation_full(frame: Frame, models: Labels = None, datasets: Labels
        place=4)  # fmt: skip
 def insitu_ptrue(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """`tab:insitu_ptrue`: ECE of Ans Avg and of both forms of P(True), and the tokens saved in percent (rows of metric
-    `token_reduction_pct`, as `multi_pass.reduction` returns them); no bold."""
+    `token_reduction_pct`, as `confidence.reduction` returns them); no bold."""
     values = Values(frame, models, datasets)
     chosen = [ESTIMATORS[name] for name in ("ans_avg", "p_true_insitu", "p_true")]
 
@@ -171,7 +181,7 @@ def insitu_ptrue(frame: Frame, models: Labels = None, datasets: Labels = None, n
        "c_BALD on the tuning examples for each rate of the grid; the rate of lowest ECE is bold.", place=9)  # fmt: skip
 def dropout_grid_search(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """`tab:dropout_grid_search`: ECE, MCE and Brier of c_BALD on the tuning examples for each dropout rate (column
-    `rate`, as `multi_pass.grid` returns it); bold is the row of lowest ECE, the one selected."""
+    `rate`, as `confidence.grid` returns it); bold is the row of lowest ECE, the one selected."""
     values, metrics = Values(frame, models, datasets, "rate"), ("ece", "mce", "brier")
     rates = sorted(frame["rate"].unique())
 

@@ -77,6 +77,7 @@ class Values:
         places = zip(*(frame[column] for column in self.columns), strict=True)
         self.rows: dict[tuple, dict] = dict(zip(places, frame.to_dict("records"), strict=True))
         self.empty: dict[str, None] = {}
+        self.frame = frame
 
     def known(self, key: tuple, column: str = "value") -> float | None:
         """What the frame holds, not rounded; None where it holds nothing."""
@@ -143,7 +144,23 @@ class Values:
         return self.blocks(lambda model, dataset: [row(model, dataset)])
 
     def notes(self, notes: Notes) -> list[str]:
-        return [*notes, f"--: {', '.join(self.empty)}."] if self.empty else list(notes)
+        """The notes, where estimators rest on fewer rows than others, and why cells stayed empty."""
+        lines = [*notes, *self.fewer_rows()]
+        return [*lines, f"--: {', '.join(self.empty)}."] if self.empty else lines
+
+    def fewer_rows(self) -> list[str]:
+        """A line for each pair in which raw scores of some estimators are of fewer rows."""
+        if "n" not in self.frame or "source_model" in self.frame:
+            return []
+        shown = self.frame["estimator"].isin([e.name for e in self.estimators]) & (self.frame["metric"] == "ece")
+        lines = []
+        for (model, dataset), part in self.frame[shown].groupby(["model", "dataset"], sort=False):
+            counts = {count: list(rows["estimator"].unique()) for count, rows in part.groupby("n")}
+            for count in sorted(counts)[:-1]:
+                names = ", ".join(e.plain for e in self.estimators if e.name in counts[count])
+                where = f"{self.models.get(model, model)} on {self.datasets.get(dataset, dataset)}"
+                lines.append(f"{names} on {where}: {int(count)} of {int(max(counts))} rows.")
+        return lines
 
 
 def over_estimators(chosen: list[Estimator], metrics: Sequence[str]) -> list[tuple[Cell, list[Cell]]]:

@@ -4,10 +4,12 @@ The demonstration is taken out (or put in, where the profile has none) on a few 
 format is judged on the stored text, by a grader that also reads \\boxed{}.
 """
 
+import hashlib
 import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
@@ -19,9 +21,13 @@ KEPT = [*KEYS, "reference", "answer", "text", "finish_reason"]
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 
 
-def chosen(generations: pd.DataFrame, rows: int) -> pd.DataFrame:
-    """The first evaluation rows of a generations frame."""
-    return generations[generations.split == "evaluation"].head(rows)
+def chosen(generations: pd.DataFrame, rows: int, seed: int = 0) -> pd.DataFrame:
+    """A sample of one pair's evaluation rows: the first in the order of sha256("seed|dataset|example_id"), alike for every
+    model; in their own order."""
+    evaluation = generations[generations.split == "evaluation"]
+    names = [f"{seed}|{row.dataset}|{row.example_id}" for row in evaluation.itertuples()]
+    order = np.argsort([hashlib.sha256(name.encode()).hexdigest() for name in names], kind="stable")
+    return evaluation.iloc[np.sort(order[:rows])]
 
 
 def examples(generations: pd.DataFrame) -> list[Example]:

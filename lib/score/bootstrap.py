@@ -57,16 +57,18 @@ class Bootstrap:
 
     results: pd.DataFrame
     draws: dict[tuple, np.ndarray]
+    rows: dict[tuple, int]  # by the same key, which set of its pair's rows was drawn from
 
     def differences(self, contrasts: Iterable[tuple[tuple, tuple]], metric: str = "ece") -> pd.DataFrame:
         """For pairs of (estimator, method): value of the first minus that of the second, its 95% interval, and in
-        which share of resamples the first is lower (an equal one counts half)."""
+        which share of resamples the first is lower (an equal one counts half). Two that have not the same rows are
+        not compared."""
         values = self.results.set_index(KEY).value
         rows = []
         for first_who, second_who in contrasts:
             for pair in dict.fromkeys(key[:2] for key in self.draws):
                 first, second = (*pair, *first_who, metric), (*pair, *second_who, metric)
-                if first in self.draws and second in self.draws:
+                if first in self.draws and second in self.draws and self.rows[first] == self.rows[second]:
                     gap = self.draws[first] - self.draws[second]
                     low, high = np.percentile(gap, [2.5, 97.5])
                     lower = float(np.mean(gap < 0) + np.mean(gap == 0) / 2)
@@ -75,14 +77,22 @@ class Bootstrap:
         return pd.DataFrame(rows, columns=columns)
 
 
-def _wide(pair: tuple, part: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
-    """Scores, a column per (estimator, method), and correctness, over the same rows."""
+def _on_same_rows(pair: tuple, part: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, np.ndarray]]:
+    """Of one pair: scores, a column per (estimator, method), and correctness, over the same rows. Estimators of fewer
+    rows than others (dropped out, verified) come apart, and are not paired with these. Raises ValueError where a
+    method has not the rows of its estimator."""
     scores = part.pivot(index="example_id", columns=["estimator", "method"], values="confidence")
     scores = scores[list(dict.fromkeys(zip(part.estimator, part.method, strict=True)))]
-    if scores.isna().any(axis=None):
-        name = " ".join(scores.columns[scores.isna().any()][0])
-        raise ValueError(f"{' / '.join(pair)}: not every row has a score of {name.strip()}")
-    return scores, part.drop_duplicates("example_id").set_index("example_id").correct.loc[scores.index].to_numpy()
+    correct = part.drop_duplicates("example_id").set_index("example_id").correct
+    missing = {column: tuple(scores[column].isna()) for column in scores}
+    for estimator, method in scores:
+        if missing[estimator, method] != missing.get((estimator, ""), missing[estimator, method]):
+            name = f"{estimator} {method}"
+            raise ValueError(f"{' / '.join(pair)}: not every row has a score of {name}")
+    for pattern in sorted(dict.fromkeys(missing.values()), key=sum):  # the most rows first
+        columns = [column for column in scores if missing[column] == pattern]
+        alike = scores.loc[~np.array(pattern), columns]
+        yield alike, correct.loc[alike.index].to_numpy()
 
 
 def bootstrap(
@@ -91,36 +101,40 @@ def bootstrap(
     """Point estimate and 95% percentile interval of every metric, on the evaluation rows of a confidence frame
     with column `method` ("" for raw scores)."""
     draws: dict[tuple, np.ndarray] = {}
+    drawn_from: dict[tuple, int] = {}
     for pair, part in frame[frame.split == "evaluation"].groupby(PAIR, sort=False):
-        scores, correct = _wide(pair, part)
-        resampled = distributions(scores.to_numpy(), correct, n_bins, closed, resamples, seed)
-        for metric, table in resampled.items():
-            columns = list(scores.columns) if METRICS[metric].scored else [("", "")]
-            for column, (estimator, method) in enumerate(columns):
-                draws[*pair, estimator, method, metric] = table[:, column]
+        for number, (scores, correct) in enumerate(_on_same_rows(pair, part)):
+            resampled = distributions(scores.to_numpy(), correct, n_bins, closed, resamples, seed)
+            for metric, table in resampled.items():
+                columns = list(scores.columns) if METRICS[metric].scored else [("", "")]
+                for column, (estimator, method) in enumerate(columns):
+                    key = (*pair, estimator, method, metric)
+                    if key not in draws:  # accuracy is that of the most rows
+                        draws[key], drawn_from[key] = table[:, column], number
     results = estimates(frame, n_bins, closed)
     keys = results[KEY].itertuples(index=False, name=None)
     low, high = np.transpose([np.percentile(draws[key], [2.5, 97.5]) for key in keys])
     results.insert(len(KEY) + 1, "low", low)
     results.insert(len(KEY) + 2, "high", high)
-    return Bootstrap(results, draws)
+    return Bootstrap(results, draws, drawn_from)
 
 
 def estimates(
     frame: pd.DataFrame, n_bins: int = 10, closed: str = "right", metrics: Iterable[str] = RESAMPLED
 ) -> pd.DataFrame:
-    """The point estimates alone: KEY, value, relative (share by which a method lowers the raw ECE), reason."""
+    """The point estimates alone: KEY, value, relative (share by which a method lowers the raw ECE), n rows, reason."""
     rows: list[tuple] = []
     for pair, part in frame[frame.split == "evaluation"].groupby(PAIR, sort=False):
         groups = list(part.groupby(["estimator", "method"], sort=False))
+        everyone = [(("", ""), part.drop_duplicates("example_id"))]
         raw_errors: dict[str, float] = {}
         for metric in metrics:
-            for (estimator, method), group in groups if METRICS[metric].scored else [(("", ""), groups[0][1])]:
+            for (estimator, method), group in groups if METRICS[metric].scored else everyone:
                 value = METRICS[metric](group.confidence.to_numpy(), group.correct.to_numpy(), n_bins, closed)
                 relative = pd.NA
                 if metric == "ece" and not method:
                     raw_errors[estimator] = value
                 elif metric == "ece" and raw_errors.get(estimator):
                     relative = 1 - value / raw_errors[estimator]
-                rows.append((*pair, estimator, method, metric, value, relative, ""))
-    return pd.DataFrame(rows, columns=[*KEY, "value", "relative", "reason"]).astype({"relative": "Float64"})
+                rows.append((*pair, estimator, method, metric, value, relative, len(group), ""))
+    return pd.DataFrame(rows, columns=[*KEY, "value", "relative", "n", "reason"]).astype({"relative": "Float64"})

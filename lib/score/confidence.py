@@ -114,6 +114,12 @@ def bald(row: Any, passes: int | None = None) -> np.ndarray:
     return np.asarray(row.predictive[at]) - np.asarray(row.conditional[at])
 
 
+def selected(dropout: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFrame:  # noqa: B008  frozen
+    """The rows at the selected rate, one per example; without the tuning ones where these are not to be fitted on."""
+    rows = dropout[dropout.selected]
+    return rows if reading.tuning_in_fit else rows[~rows.tuning]
+
+
 def support(dropout: pd.DataFrame, phi: str) -> str | None:
     """The column of support sizes that phi divides by (the first of its kind, or that one), None for `clip`."""
     columns = [name for name in dropout if name.startswith("top_") and name != "top_changed"]

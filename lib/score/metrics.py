@@ -18,7 +18,7 @@ import pandas as pd
 from sklearn.metrics import roc_auc_score
 
 CLOSED = ("right", "left")
-RESULT = ["model", "dataset", "estimator", "metric", "value", "reason"]
+RESULT = ["model", "dataset", "estimator", "metric", "value", "n", "reason"]
 
 
 def _checked(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -169,7 +169,7 @@ def _rows(pair: tuple, part: pd.DataFrame, n_bins: int, closed: str, names: Iter
                     value = metric(confidence, correct, n_bins, closed)
                 except ValueError as error:
                     raise ValueError(f"{' / '.join(pair)} / {estimator or 'all'}: {error}") from error
-                yield (*pair, estimator, metric.name, value, metric.reason if value is None else "")
+                yield (*pair, estimator, metric.name, value, len(group), metric.reason if value is None else "")
 
 
 def evaluate(
@@ -180,7 +180,7 @@ def evaluate(
     names: Iterable[str] = METRICS,
 ) -> pd.DataFrame:
     """METRICS (or those of `names`) of a confidence frame on one split, tidy: model, dataset, estimator, metric, value,
-    reason. A value that cannot be computed is missing (pandas' NA, never NaN) and `reason` says why."""
+    n (rows), reason. A value that cannot be computed is missing (pandas' NA, never NaN) and `reason` says why."""
     rows: list[tuple] = []
     for pair, part in frame[frame.split == split].groupby(["model", "dataset"], sort=False):
         rows.extend(_rows(pair, part, n_bins, closed, list(names)))

@@ -11,7 +11,7 @@ import pandas as pd
 
 from lib.params import Reading
 from lib.store import KEYS
-from lib.tasks.answers import Span, answer_span, grade, parsed
+from lib.tasks.answers import GRADERS, answer_span, grade, parsed, plain
 
 LOGPROBS = {"model": "token_logprobs", "sampling": "token_logprobs_sampling"}
 
@@ -24,9 +24,10 @@ def read(generations: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFram
     columns: dict[str, list] = {"parsed": [], "correct": [], "response": [], "answer": [], "span": []}
     for row in generations.itertuples(index=False):
         logprobs = np.asarray(getattr(row, LOGPROBS[reading.token_source]), dtype=np.float64)
-        span = answer_tokens(row, reading)
-        columns["parsed"].append(parsed(row))
-        columns["correct"].append(parsed(row) and grade(row.answer, row.reference, reading.grader))
+        has_answer = answered(row, reading)
+        span = None if reading.missing == "zero" and not has_answer else answer_span(row, has_answer)
+        columns["parsed"].append(has_answer)
+        columns["correct"].append(has_answer and grade(row.answer, row.reference, reading.grader))
         columns["response"].append(response_tokens(row, logprobs, reading))
         columns["answer"].append(None if span is None else logprobs[slice(*span)])
         columns["span"].append(span)
@@ -38,11 +39,9 @@ def read(generations: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFram
     return responses
 
 
-def answer_tokens(row: Any, reading: Reading) -> Span | None:
-    """Positions of the answer's tokens; None for no answer where `missing` is zero."""
-    if reading.missing == "zero" and not parsed(row):
-        return None
-    return answer_span(row)
+def answered(row: Any, reading: Reading) -> bool:
+    """Whether a generations row holds an answer, in the form that the run accepts."""
+    return parsed(row) and (reading.answer_form == "any" or plain(row.text, thinking=row.thinking_end > 0))
 
 
 def response_tokens(row: Any, logprobs: np.ndarray, reading: Reading) -> np.ndarray:
@@ -56,10 +55,27 @@ def response_tokens(row: Any, logprobs: np.ndarray, reading: Reading) -> np.ndar
     return logprobs
 
 
-def coverage(generations: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
-    """Per model and dataset: rows, shares without parsable answer (`unparsed`) and cut by length (`cut`)."""
+def coverage(
+    generations: pd.DataFrame,
+    reading: Reading = Reading(),  # noqa: B008  frozen
+    split: str = "evaluation",
+) -> pd.DataFrame:
+    """Per model and dataset: rows, shares without parsable answer (`unparsed`), cut by length (`cut`) and of thinking
+    that never closed (`unclosed`: no answer, and nothing for the fresh prompt of P(True) to propose), and, by the name
+    of each other grader, the share of rows that it would grade otherwise than the run's."""
     part = generations[generations.split == split]
-    unparsed = [not parsed(row) for row in part.itertuples(index=False)]
-    flags = part[["model", "dataset"]].assign(rows=1, unparsed=unparsed, cut=part.finish_reason == "length")
+    rows = list(part.itertuples(index=False))
+    columns = {
+        "unparsed": [not answered(row, reading) for row in rows],
+        "cut": part.finish_reason == "length",
+        "unclosed": [0 < row.thinking_end >= len(row.token_logprobs) - row.eos for row in rows],
+    }
+    correct = {}
+    for grader in GRADERS:
+        correct[grader] = [answered(row, reading) and grade(row.answer, row.reference, grader) for row in rows]
+    for grader in GRADERS:
+        if grader != reading.grader:
+            columns[grader] = np.not_equal(correct[grader], correct[reading.grader])
+    flags = part[["model", "dataset"]].assign(rows=1, **columns)
     shares = flags.groupby(["model", "dataset"], sort=False)
-    return shares.agg({"rows": "sum", "unparsed": "mean", "cut": "mean"}).reset_index()
+    return shares.agg({"rows": "sum"} | dict.fromkeys(columns, "mean")).reset_index()

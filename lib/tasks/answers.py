@@ -40,7 +40,8 @@ _PLAIN = str.maketrans(dict.fromkeys(_MINUS, "-") | dict.fromkeys(_CURRENCY + "\
 _AROUND = f" \t\r\n*.%\\{_CURRENCY}"  # what may surround the number in a string that is a number
 # 60 digits hold every reference exactly; nothing overflows or traps, however long the digits of a response
 _CONTEXT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
-_TOLERANCE = Decimal("1e-6")
+_RELATIVE = Decimal("1e-6")
+_PAL = Decimal("1e-3")  # absolute, as PAL, where GSMHard comes from, compares answers
 _HALF = Decimal("0.500000001")  # a little over 1/2: -1895420.4999999998 is a ...420.5 cut by floating point
 
 Span = tuple[int, int]  # half-open
@@ -178,9 +179,18 @@ def parsed(row: Any) -> bool:
     return isinstance(row.answer, str) and 0 <= row.answer_start < row.answer_end
 
 
-def answer_span(row: Any) -> Span:
-    """The answer's tokens of a generations row; without an answer those of its last number, else its last token."""
-    if parsed(row):
+def plain(text: str, thinking: bool = False) -> bool:
+    """Whether the answer is written as the prompt asks: `#### ` and a number with nothing around it, on one line."""
+    line = _answer_line(text, answer_start_char(text, thinking))
+    return line is not None and _NUMBER.fullmatch(text[slice(*line)].strip()) is not None
+
+
+def answer_span(row: Any, answered: bool | None = None) -> Span:
+    """The answer's tokens of a generations row; without an answer those of its last number, else its last token.
+    `answered` says whether it has one (`parsed` by default)."""
+    if answered is None:
+        answered = parsed(row)
+    if answered:
         return int(row.answer_start), int(row.answer_end)
     if 0 <= row.last_number_start < row.last_number_end:
         return int(row.last_number_start), int(row.last_number_end)
@@ -192,15 +202,38 @@ def _integral(number: Decimal) -> bool:
     return number == number.to_integral_value(context=_CONTEXT)
 
 
+def _gap(answer: Decimal, reference: Decimal) -> Decimal:
+    return _CONTEXT.abs(_CONTEXT.subtract(answer, reference))
+
+
+def _pal(answer: Decimal, reference: Decimal) -> bool:
+    """Less than 1e-3 apart."""
+    return _gap(answer, reference) < _PAL
+
+
 def _numeric(answer: Decimal, reference: Decimal) -> bool:
-    """Within 1e-6 of the reference, or a nearest integer to one that is no integer (either one at .5)."""
-    gap = _CONTEXT.abs(_CONTEXT.subtract(answer, reference))
+    """An integer is met by itself alone, up to 1e-3. A reference that is no integer (303 of GSMHard's 1,319, though the
+    prompt asks for one) is also met by its rounding to as many decimals as the answer has, none included; of two
+    equally near ones by either."""
+    if _pal(answer, reference) or _integral(reference):
+        return _pal(answer, reference)
+    exponent = answer.as_tuple().exponent
+    decimals = max(0, -exponent) if isinstance(exponent, int) else 0
+    return _CONTEXT.scaleb(_gap(answer, reference), decimals) <= _HALF
+
+
+def _relative(answer: Decimal, reference: Decimal) -> bool:
+    """Within 1e-6 of the reference, so that large integers may be off by one; or a nearest integer to one that is no
+    integer."""
+    gap = _gap(answer, reference)
     rounded = _integral(answer) and not _integral(reference) and gap <= _HALF
-    return rounded or gap <= _CONTEXT.multiply(_TOLERANCE, _CONTEXT.abs(reference))
+    return rounded or gap <= _CONTEXT.multiply(_RELATIVE, _CONTEXT.abs(reference))
 
 
 GRADERS: dict[str, Callable[[Decimal, Decimal], bool]] = {
-    "numeric": _numeric,  # default: the prompt asks for an integer, and 303 of GSMHard's references are none
+    "numeric": _numeric,
+    "relative": _relative,
+    "pal": _pal,
     "exact": lambda answer, reference: answer == reference,  # the same value, no tolerance: 18.00 is 18
     "integer": lambda answer, reference: answer == reference and _integral(reference),  # 2.5 is never matched
 }
