@@ -44,7 +44,7 @@ TWICE = (  # what the paper says twice, differently
 
 DECLARED: Mapping[str, tuple[Finding, ...]] = {
     "Introduction": (
-        Finding("AnswersSaturate", PICTURE, "token probabilities can be highly saturated", "generally", "pairs",
+        Finding("AnswersSaturate", PICTURE, "raw token probabilities often provide unreliable and saturated signals", "often", "pairs",
                 s.pairs("tokens", "median", lambda rows: rows["median"] > 0.99),
                 "the median probability of answer tokens is above .99", "tokens"),
         Finding("WrongAnswersSure", PICTURE, "highly likely when conditioned on an incorrect reasoning trajectory", "can",
@@ -219,10 +219,10 @@ DECLARED: Mapping[str, tuple[Finding, ...]] = {
                 "pairs", s.boxed, "at least half of DeepSeek's wrong answers are right once \\boxed{} counts", "ablation"),
         Finding("DemonstrationAccuracy", ASKED, "essential for improving model accuracy", "generally", "pairs",
                 s.demonstrated("accuracy"), "accuracy is higher with the demonstration (McNemar, p below .05)",
-                "demonstration"),
+                "demonstration", s.directions),
         Finding("DemonstrationExtraction", ASKED, "significantly increased the success rate of our answer extraction",
                 "generally", "pairs", s.demonstrated("extracted"),
-                "so is the share of answers found (McNemar, p below .05)", "demonstration"),
+                "so is the share of answers found (McNemar, p below .05)", "demonstration", s.directions),
         Finding("EceStable", BINS, "ECE remains relatively stable as the number of bins increases", "generally", "cells",
                 c.bins("ece", lambda table: c.spread(table) < 0.0205), "it moves by at most .02", "bin_ablation"),
         Finding("BrierStays", BINS, "Brier score is unchanged because it does not depend on binning", "all", "cells",

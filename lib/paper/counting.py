@@ -215,7 +215,7 @@ def lower(results: Results) -> Cases:
     keys = [*PAIR, "estimator"]
     both = [_gains(results, "result_calibration", method).set_index(keys)[["value", "relative"]]
             for method in ("isotonic", "platt")]  # fmt: skip
-    rows = both[0].join(both[1], how="inner", lsuffix="_isotonic", rsuffix="_platt").reset_index()
+    rows = both[0].join(both[1], how="inner", suffixes=("_isotonic", "_platt")).reset_index()
     tie = rows.value_isotonic == rows.value_platt
     agrees = (rows.value_isotonic < rows.value_platt) | (tie & (rows.relative_isotonic > rows.relative_platt))
     return rows, agrees

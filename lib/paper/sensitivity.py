@@ -77,13 +77,13 @@ def fitted_anew(here: Results, signals: RunSignals, choices: Calibration) -> Fra
 def read_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fits, choices: Calibration,
               bin_counts: Sequence[int]) -> Frames:  # fmt: skip
     """The frames that another reading changes: rows of the pairs and estimators whose scores it changes."""
+    if other.responses.empty:
+        raise UserError("(leaves no response to judge)")
     if other.confidence is signals.confidence:  # measured otherwise
         return measured_anew(here, signals, other, fitted, bin_counts)
     names = estimators_of(other.changed)
     if not names:
         return {}
-    if other.responses.empty:
-        raise UserError("(leaves no response to judge)")
     if other.reading.tuning_in_fit != signals.reading.tuning_in_fit:
         return without_intervals(merged(here, other.calibration({}, choices, names), names))
     new_fits = fit_answers(other.sets, choices) if "answer" in other.changed else {}

@@ -202,6 +202,12 @@ def demonstrated(results: Results, outcome: str) -> Cases:
     return rows, (rows["with"] > rows.without) & (rows.p < 0.05)
 
 
+def directions(rows: pd.DataFrame) -> str:
+    """On how many pairs the demonstration changes a share, either way, by more than chance."""
+    clear = rows[rows.p < 0.05]
+    return f"more on {(clear['with'] > clear.without).sum()}, less on {(clear['with'] < clear.without).sum()}"
+
+
 def boxed(results: Results) -> Cases:
     """Share of DeepSeek's wrong answers that are right once \\boxed{} counts, by dataset: at least half."""
     rows = results.frame("ablation")
