@@ -94,10 +94,11 @@ def test_every_finding_on_the_papers_numbers(on_paper):
     assert {name: (v.held, v.said) for name, v in on_paper.items() if v.held is not None} == ON_PAPER
     unsaid = {name for name, v in on_paper.items() if v.held is None}
     assert unsaid == set(on_paper) - set(ON_PAPER)
-    for name in unsaid - {"SeqDiscriminates"}:  # and only for want of numbers: the paper prints pictures and words there
-        assert on_paper[name].lacks in {
-            "tokens", "positions", "running_mean", "overconfidence", "unread", "entropies", "passes", "by_passes", "by_phi",
-            "by_rate", "verification", "learning", "calibration_rows", "ablation", "demonstration", "cost", "paired"}  # fmt: skip
+    unprinted = {"tokens", "positions", "running_mean", "overconfidence", "unread", "entropies", "passes", "by_passes",
+                 "by_phi", "by_rate", "verification", "learning", "calibration_rows", "ablation", "demonstration",
+                 "cost", "paired"}  # fmt: skip
+    for name in unsaid - {"SeqDiscriminates"}:  # and only for want of numbers: pictures and words are there
+        assert on_paper[name].lacks in unprinted
     assert on_paper["SeqDiscriminates"].reason == "no AUROC printed"
 
 
@@ -125,7 +126,8 @@ def test_the_quotes_are_the_papers(shared):
 
 
 def words(text):
-    text = text.replace(r"\ptrue", "P(True)").replace(r"c_{\mathrm{BALD}}", "c_BALD").replace(r"p(\text{True})", "P(True)")
+    for latex, plain in ((r"\ptrue", "P(True)"), (r"c_{\mathrm{BALD}}", "c_BALD"), (r"p(\text{True})", "P(True)")):
+        text = text.replace(latex, plain)
     return re.findall(r"[a-z0-9]+", re.sub(r"\\[a-zA-Z]+", " ", text).lower())
 
 
@@ -264,7 +266,8 @@ def test_the_others_turn_too(paper, demo):
     assert not few["TokenReduction"].held and few["TokenReduction"].said.startswith("10%")
     assert not bins["MceMoreSensitive"].held or bins["MceMoreSensitive"].said != "20 of 24 cells"
     equal = changed(paper, "result_estimation", lambda f: f.assign(value=f.value.where(f.metric == "acc", 0.5)))
-    turned = ("MultiPassCalibrated", "SeqAvgBelowAnswer", "SubstantiallyBetter", "SeqBelowMultiPass", "JointBelowAvgHard")
+    turned = ("MultiPassCalibrated", "SeqAvgBelowAnswer", "SubstantiallyBetter", "SeqBelowMultiPass",
+              "JointBelowAvgHard")  # fmt: skip
     assert [equal[name].held for name in turned] == [False] * 5
     poor = changed(paper, "result_calibration", lambda f: f.assign(relative=0.4, value=0.2))
     assert [poor[n].held for n in ("CalibrationSubstantial", "HighRawMends", "IsotonicBelowTemperature")] == [False] * 3
@@ -293,7 +296,8 @@ def test_the_pictures_are_judged_by_their_curves(demo):
     rising = changed(demo, "entropies", lambda f: f.assign(**{"mean": f.passes.astype(float)}))
     assert not rising["PredictiveSettles"].held and not rising["ConditionalStays"].held
     unsure = changed(demo, "tokens", lambda f: f.assign(median=0.5, wrong=0.5, smallest=0.5, joint=1.0))
-    assert not any(unsure[n].held for n in ("AnswersSaturate", "WrongAnswersSure", "LowTokensSignal", "JointNormalised"))
+    of_tokens = ("AnswersSaturate", "WrongAnswersSure", "LowTokensSignal", "JointNormalised")
+    assert not any(unsure[name].held for name in of_tokens)
     early = changed(demo, "positions", lambda f: f.assign(running=1 - f.position / 2, single=0.9))
     assert not early["SignalAccumulates"].held and not early["NoSingleToken"].held
     tame = {"share": 0.4, "largest": 0.9, "top_p": 0, "unchanged": 20, "auroc": 0.5}
@@ -445,7 +449,8 @@ def ordered(frame):
     frame = frame[frame.metric.isin(["ece", "delta_ece"])] if "metric" in frame else frame
     keys = [column for column in KEYS if column in frame and not (column == "passes" and "term" not in frame)]
     frame = frame.astype(dict.fromkeys(keys, str))
-    return frame.set_index(keys).sort_index().select_dtypes("number").drop(columns=["low", "high", "n"], errors="ignore")
+    numbers = frame.set_index(keys).sort_index().select_dtypes("number")
+    return numbers.drop(columns=["low", "high", "n"], errors="ignore")
 
 
 def test_missing_answers_change_what_is_shown_of_the_passes(signals):

@@ -64,7 +64,8 @@ def claims(findings: list[dict]) -> list[dict]:
 
 def tally(findings: list[dict], sides: list[str]) -> dict[str, Counter]:
     """How many hold, do not, and cannot be judged, by side."""
-    return {side: Counter({word: 0 for word in WORDS.values()} | Counter(row[side] for row in findings)) for side in sides}
+    none = dict.fromkeys(WORDS.values(), 0)
+    return {side: Counter(none | Counter(row[side] for row in findings)) for side in sides}
 
 
 def grouped(findings: list[dict], sides: list[str]) -> list[dict[str, Any]]:

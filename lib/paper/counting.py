@@ -262,8 +262,8 @@ def _arrows(results: Results) -> pd.DataFrame:
 
 @given
 def moved(results: Results, changed: str, agrees: Callable[[pd.Series], pd.Series], onto_hard: bool) -> Cases:
-    """Change of ECE along the arrows between datasets, to the hard one or from it, or between models, on the hard one or
-    off it. A change of exactly 0 is neither better nor worse."""
+    """Change of ECE along the arrows between datasets, to the hard one or from it, or between models, on the hard one
+    or off it. A change of exactly 0 is neither better nor worse."""
     rows, worst = arrows(results), hard(results)
     rows = rows[(rows.changed == changed) & ((rows.dataset == worst) == onto_hard)]
     if changed == "dataset" and not onto_hard:
@@ -313,7 +313,8 @@ def _intervals(results: Results) -> pd.DataFrame:
     rows = results.frame("result_estimation_full")
     rows = rows[rows.metric.isin(["ece", "mce"]) & (rows["method"] == "") & (rows.estimator != "")]
     rows = rows[rows.estimator.map(lambda name: bool(ESTIMATORS[name].definition))]
-    return rows[[*PAIR, "estimator", "metric", "value", "low", "high"]].astype(dict.fromkeys(["value", "low", "high"], float))
+    numbers = ["value", "low", "high"]
+    return rows[[*PAIR, "estimator", "metric", *numbers]].astype(dict.fromkeys(numbers, float))
 
 
 def overlap(results: Results) -> Cases:

@@ -17,7 +17,7 @@ QUORUMS: Mapping[str, tuple[str, Callable[[int, int], bool]]] = {  # what a word
     "all": ("every case", lambda count, total: count == total),
     "most": ("at least three quarters", lambda count, total: count >= 0.75 * total),
     "often": ("more than half", lambda count, total: count > 0.5 * total),
-    "generally": ("more than half; so is a sentence read that says no number", lambda count, total: count > 0.5 * total),
+    "generally": ("more than half; a sentence without number is read so", lambda count, total: count > 0.5 * total),
     "several": ("at least a quarter", lambda count, total: count >= 0.25 * total),
     "some": ("at least one, and not all", lambda count, total: 0 < count < total),
     "can": ("at least one", lambda count, total: count > 0),

@@ -1,7 +1,7 @@
 """What tables and findings are made of: a tidy frame per table, of a run or, in the same columns, of the paper.
 
-A run also has frames of which the paper shows pictures only (`running_mean`, `entropies`, `learning`) or words (`tokens`,
-`positions`, `passes`, `ablation`, `cost`...); the paper's results lack them. `lib.paper.run_results` makes a run's.
+A run also has frames of which the paper shows pictures only (`running_mean`, `entropies`, `learning`) or words
+(`tokens`, `passes`, `ablation`, `cost`...); the paper's results lack them. `lib.paper.run_results` makes a run's.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ class Results:
     frames: Mapping[str, pd.DataFrame] = field(repr=False)
     notes: Sequence[str] = ()
     questions: Mapping[str, tuple[Any, int, int]] = field(default_factory=dict)  # by dataset: source, rows by split
-    known: dict[tuple, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # made once, see `once`
+    known: dict[tuple, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see `once`
 
     def once(self, what: tuple, make: Callable[[], Any]) -> Any:
         """What several findings make of the same frames, made once."""

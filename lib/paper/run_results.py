@@ -31,7 +31,7 @@ from lib.store import KEYS
 OWN_NAME = {"paper": ""}  # every other run says its name under its tables, if its title does not
 KINDS = ("generations", "verification", "dropout")  # what models leave on disk
 MEASURED = ("bins", "closed")  # choices that change how scores are measured, and no score
-OF_SIGNALS = {"options": set(MARGINS.values()), "phi": {"bald"}, "tuning_in_fit": {"bald"}}  # choices that change these signals, and no response
+OF_SIGNALS = {"options": set(MARGINS.values()), "phi": {"bald"}, "tuning_in_fit": {"bald"}}  # choices of no response
 CONTRASTS = (  # what the paper says is lower, and than what: (estimator, method)
     (("seq_avg", ""), ("ans_avg", "")), (("c_bald", ""), ("p_true", "")),
     (("ans_avg", "isotonic"), ("ans_avg", "")), (("ans_avg", "platt"), ("ans_avg", "")),
@@ -58,9 +58,10 @@ class RunSignals:
     @classmethod
     def of(cls, run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> "RunSignals":
         """Those of a run, or the shipped ones. Raises UserError where neither has them."""
-        frames = [store.gather(run, kind, models, datasets)[0] for kind in KINDS]
-        responses = read(frames[0], reading)
-        return cls(*frames, reading, responses, scores(responses, *frames[1:], reading))
+        generations, verification, dropout = (store.gather(run, kind, models, datasets)[0] for kind in KINDS)
+        responses = read(generations, reading)
+        confidence = scores(responses, verification, dropout, reading)
+        return cls(generations, verification, dropout, reading, responses, confidence)
 
     def under(self, **choice: Any) -> "RunSignals":
         """What other choices read otherwise: the pairs in which they change a signal, read again."""
@@ -73,9 +74,8 @@ class RunSignals:
             by_pair = changed_signals(self.responses, responses)
             changed, pairs = set().union(*by_pair.values()), {pair for pair, signals in by_pair.items() if signals}
             if len(pairs) < len(by_pair):
-                kept = (of_pairs(frame, pairs) for frame in (self.generations, self.verification, self.dropout))
-                limited = RunSignals(*kept, reading, of_pairs(responses, pairs), of_pairs(self.confidence, pairs))
-                return limited._scored(changed)
+                kept = {name: of_pairs(getattr(self, name), pairs) for name in (*KINDS, "confidence")}
+                return replace(self, reading=reading, responses=of_pairs(responses, pairs), **kept)._scored(changed)
         return replace(self, reading=reading, responses=responses)._scored(changed)
 
     def _scored(self, changed: set[str]) -> "RunSignals":
@@ -110,8 +110,8 @@ class RunSignals:
     def calibration(self, fitted: Fits, choices: Calibration, names: Collection[str] = tuple(ESTIMATORS)) -> Frames:
         """Frames of the tables of calibration, made anew for the estimators of `names`, without intervals; 05 keeps a
         run's. `fitted` as `fit_answers` returns it."""
-        chosen, of_answers = self.confidence[self.confidence.estimator.isin(names)], {"ans_avg", "ans_joint"} & set(names)
-        calibrated, learned = calibrate(chosen, self.sets if of_answers else {}, fitted, choices)
+        chosen, of_answers = self.confidence.estimator.isin(names), {"ans_avg", "ans_joint"} & set(names)
+        calibrated, learned = calibrate(self.confidence[chosen], self.sets if of_answers else {}, fitted, choices)
         results = estimates(calibrated, self.reading.bins, self.reading.closed, ["ece"])
         frames = dict.fromkeys(CALIBRATED, pd.concat([results, learned], ignore_index=True))
         return frames | ({"calibration_rows": calibration_rows(self.sets)} if of_answers else {})
@@ -134,7 +134,8 @@ class RunSignals:
         evaluation = self.confidence[self.confidence.split == "evaluation"]
         gaps = (evaluation.confidence - evaluation.correct).groupby([evaluation[key] for key in (*PAIR, "estimator")])
         return {"running_mean": pd.concat(curves, ignore_index=True), "tokens": tokens.summary(self.responses),
-                "positions": tokens.position_curves(self.responses), "unread": tokens.unread(self.generations, self.reading),
+                "positions": tokens.position_curves(self.responses),
+                "unread": tokens.unread(self.generations, self.reading),
                 "overconfidence": gaps.mean().rename("gap").reset_index()}  # fmt: skip
 
     def of_passes(self, counts: Sequence[int] = ()) -> Frames:
@@ -148,8 +149,8 @@ class RunSignals:
                 "by_rate": passes.by_rate(kept)}  # fmt: skip
 
     def set_up(self) -> Frames:
-        """What no choice of reading changes but the rows that are there: evaluation questions, tokens of verification, and
-        calibration rows."""
+        """Evaluation questions and tokens of verification, which no choice of reading changes, and what the calibration
+        rows show."""
         evaluation = self.generations[self.generations.split == "evaluation"]
         rows = evaluation.groupby("dataset", sort=False).example_id.nunique().rename("rows").reset_index()
         return {"rows": rows, "verification": tokens.verification_costs(self.verification, self.generations),
@@ -162,6 +163,7 @@ class RunSignals:
 
 def scores(responses: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, reading: Reading,
            names: Collection[str] | None = None) -> pd.DataFrame:  # fmt: skip
+    """The confidence of every estimator (or of `names`) at the selected dropout rate."""
     return confidence_frame(responses, verification, selected(dropout, reading), reading, names)
 
 
@@ -186,6 +188,7 @@ def of_pairs(frame: pd.DataFrame, pairs: Collection[tuple]) -> pd.DataFrame:
 
 
 def estimators_of(signals: Collection[str]) -> set[str]:
+    """The estimators that take one of these signals."""
     return {name for name, estimator in ESTIMATORS.items() if estimator.needs in signals}
 
 
@@ -226,8 +229,8 @@ def paired(calibrated: pd.DataFrame, reading: Reading, resamples: int = 1000) ->
 
 def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading
                 ) -> dict[str, pd.DataFrame]:  # fmt: skip
-    """What 04b left: `ablation`, `demonstration` and `cost`. A run without it has none, and the claims that rest on them
-    say so."""
+    """What 04b left: `ablation`, `demonstration` and `cost`. A run without it has none, and the claims that rest on
+    them say so."""
     with suppress(UserError):
         frame = store.gather(run, "ablation", models, datasets)[0]
         paths = [store.locate(run, "ablation", name) for name in store.pairs(models, datasets)]

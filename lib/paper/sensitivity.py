@@ -1,7 +1,7 @@
 """What would turn a finding: the findings judged again under every other choice that needs no new run of a model.
 
-The dropout rate stays the one that the run selected. Findings that rest on intervals or the ablation are not judged again,
-for their frames are not made anew; learning curves are under another `one_class` only, on the sizes and draws of 06.
+The dropout rate stays the one that the run selected. Findings that rest on intervals or the ablation are not judged
+again, for their frames are not made anew; learning curves are under another `one_class` only, on 06's sizes and draws.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -58,9 +58,10 @@ def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calib
             continue
         again = [finding for finding in FINDINGS if not frames.keys().isdisjoint(finding.needs.split())]
         then = verdicts(replace(here, frames={**here.frames, **frames}), again)
-        judged = [(before[one.name], then[one.name]) for one in again if before[one.name].held is not None]
-        records += [(label, old.finding.statement, old.finding.name, old.said, new.said or new.reason, new.held == (not old.held))
-                    for old, new in judged] or [(label, ALIKE, "", "", "", False)]  # fmt: skip
+        judged = [(before[one.name], then[one.name], one) for one in again if before[one.name].held is not None]
+        records += [(label, finding.statement, finding.name, old.said, new.said or new.reason,
+                     new.held is not None and new.held != old.held)
+                    for old, new, finding in judged] or [(label, ALIKE, "", "", "", False)]  # fmt: skip
     frame = pd.DataFrame(records, columns=COLUMNS)
     flips = frame[frame.flips].drop(columns=["name", "flips"])
     none = pd.DataFrame([{"choice": "any of them", "finding": "none turns", "here": "", "then": ""}])
@@ -109,8 +110,8 @@ def measured_anew(here: Results, signals: RunSignals, other: RunSignals, fitted:
 
 
 def merged(here: Results, anew: Frames, names: Collection[str], pairs: Collection[tuple] | None = None) -> Frames:
-    """Frames with the rows that the run has of other pairs (by default of none) and, where they tell estimators apart, of
-    other estimators."""
+    """Frames with the rows that the run has of other pairs (by default of none) and, where they tell estimators apart,
+    of other estimators."""
     frames = {}
     for name, new in anew.items():
         old = here.frames[name]

@@ -151,8 +151,8 @@ def fifty(results: Results) -> Cases:
 
 
 def hard_needs_fewer(results: Results) -> Cases:
-    """Smallest size at which nine in ten draws lie below the raw ECE: smaller on the hard dataset than on each other one,
-    by model and method."""
+    """Smallest size at which nine in ten draws lie below the raw ECE: smaller on the hard dataset than on each other
+    one, by model and method."""
     curves = _curves(results)
     stable = curves[curves.high < curves.raw].groupby([*PAIR, "method"]).n.min()
     rows = stable.reindex(curves.set_index([*PAIR, "method"]).index.unique()).rename("stable").reset_index()
@@ -169,7 +169,7 @@ def errors_on_hard(results: Results) -> Cases:
 
 
 def mends_curves(results: Results) -> Cases:
-    """ECE of Ans Avg after isotonic regression below that after temperature, on pairs whose reliability is no sigmoid."""
+    """ECE of Ans Avg after isotonic regression below that after temperature, where reliability is no sigmoid."""
     curved = results.frame("calibration_rows")[[*PAIR, "curved"]]
     curved = curved[curved.curved < 0.05]
     if curved.empty:

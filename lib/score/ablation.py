@@ -66,8 +66,8 @@ def summary(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
 
 
 def demonstration(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
-    """Both arms question by question, by pair and outcome (accuracy, extracted): rows, those in which it is so `with` the
-    demonstration alone and `without` it alone, and the p-value of McNemar's exact test, two-sided."""
+    """Both arms question by question, by pair and outcome (accuracy, extracted): rows, those in which it is so `with`
+    the demonstration alone and `without` it alone, and the p-value of McNemar's exact test, two-sided."""
     graded = ablation.assign(
         extracted=[isinstance(answer, str) for answer in ablation.answer],
         accuracy=[grade(*pair, grader) for pair in zip(ablation.answer, ablation.reference, strict=True)],

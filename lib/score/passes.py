@@ -63,8 +63,8 @@ def _spread(conditional: Any) -> float:
 
 def by_passes(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, counts: Sequence[int] = ()
               ) -> pd.DataFrame:  # fmt: skip
-    """ECE of c_BALD on the evaluation rows after 1..T passes of the selected rate (or `counts`): model, dataset, passes,
-    ece."""
+    """ECE of c_BALD on the evaluation rows after 1..T passes of the selected rate (or `counts`): model, dataset,
+    passes, ece."""
     chosen, parts = dropout[dropout.selected & (dropout.split == "evaluation")], []
     stacked = [*TERMS, *filter(None, [support(dropout, reading.phi)])]
     most = max(map(len, chosen.predictive), default=0)
@@ -84,7 +84,7 @@ def by_phi(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, phi
 
 
 def by_rate(passes: pd.DataFrame) -> pd.DataFrame:
-    """Both terms of `eq:bald` after all passes against the rate, mean over tuning rows: rate, predictive, conditional."""
+    """Both terms of `eq:bald` after all passes against the rate, a mean over tuning rows."""
     tuning = passes[passes.tuning]
     last = tuning[[*PAIR, "rate"]].assign(**{term: [np.mean(row[-1]) for row in tuning[term]] for term in TERMS})
     return last.groupby([*PAIR, "rate"], sort=False).mean().reset_index()

@@ -13,9 +13,9 @@ HOSTILE = '<script>alert("x")</script> & more'
 
 def finding(**changed):
     rows = {"columns": ["model", "ece"], "data": [[HOSTILE, 0.12345], ["m", None]]}
-    return {"name": "One", "group": "Finding 1", "kind": "claim", "statement": f"A finding {HOSTILE}", "quote": "as it says",
-            "word": "all", "place": "tab_result_estimation", "paper": "holds", "paper_said": "1 of 2 pairs",
-            "paper_rows": rows} | changed  # fmt: skip
+    return {"name": "One", "group": "Finding 1", "kind": "claim", "statement": f"A finding {HOSTILE}",
+            "quote": "as it says", "word": "all", "place": "tab_result_estimation", "paper": "holds",
+            "paper_said": "1 of 2 pairs", "paper_rows": rows} | changed  # fmt: skip
 
 
 def row(key="m/d/seq_avg/ece", **changed):
@@ -56,14 +56,16 @@ def test_what_is_not_there_is_not_linked():
 
 
 def test_it_opens_with_the_four_findings_and_counts_claims_alone():
-    rows = [finding(name="A"), finding(name="B", paper="does not hold"), finding(name="C", paper="cannot be judged here"),
-            finding(name="D", kind="consistency"), finding(name="E", kind="ours"),
+    rows = [finding(name="A"), finding(name="B", paper="does not hold"),
+            finding(name="C", paper="cannot be judged here"), finding(name="D", kind="consistency"),
+            finding(name="E", kind="ours"),
             finding(name="F", group="Appendix")]  # fmt: skip
     text = made(rep_findings=rows)
     assert "<b>2 of 3</b>" in text and "1 more cannot be judged" in text, "neither consistency nor what is ours"
     opening = text[text.index('id="findings"') : text.index('id="finding_1"')]
     assert "1 of 2 claims hold" in opening and "Calibrated confidence arises" in opening
-    order = [text.index(f'id="{part}"') for part in ("finding_1", "A", "appendix", "F", "consistency", "D", "ours", "E")]
+    parts = ("finding_1", "A", "appendix", "F", "consistency", "D", "ours", "E")
+    order = [text.index(f'id="{part}"') for part in parts]
     assert order == sorted(order) and "chal-363" in text[text.index('id="twice"') :]
     assert "&ldquo;as it says&rdquo;" in text and "at least three quarters" in opening
 
