@@ -14,7 +14,9 @@ import jinja2
 from latex2mathml.converter import convert
 from markupsafe import Markup
 
-from lib.paper.comparison import INSIDE_EXPECTED
+from lib.paper.claims import HEADLINES, TWICE
+from lib.paper.comparison import INSIDE_EXPECTED, WORDS
+from lib.paper.judging import QUORUMS
 from lib.paper.targets import captions
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
@@ -37,9 +39,13 @@ def page(nb: Any, outputs: dict[str, dict]) -> str:
     return env.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         run=given.get("run", "lab"),
         title=given.get("title", ""),
-        findings=findings,
+        groups=grouped(findings, sides),
+        consistency=[finding for finding in findings if finding["kind"] == "consistency"],
+        ours=[finding for finding in findings if finding["kind"] == "ours"],
+        quorums={word: meaning for word, (meaning, _) in QUORUMS.items()},
+        twice=TWICE if findings else (),
         sides=sides,
-        counts={side: Counter(finding[side] for finding in findings) for side in sides},
+        counts=tally(claims(findings), sides),
         sections=sections,
         there=there,
         total=len(numbers),
@@ -50,6 +56,28 @@ def page(nb: Any, outputs: dict[str, dict]) -> str:
         ablation=ablation,
         number=number,
     )
+
+
+def claims(findings: list[dict]) -> list[dict]:
+    return [finding for finding in findings if finding["kind"] == "claim"]
+
+
+def tally(findings: list[dict], sides: list[str]) -> dict[str, Counter]:
+    """How many hold, do not, and cannot be judged, by side."""
+    return {side: Counter({word: 0 for word in WORDS.values()} | Counter(row[side] for row in findings)) for side in sides}
+
+
+def grouped(findings: list[dict], sides: list[str]) -> list[dict[str, Any]]:
+    """The claims by group, those that the paper sets in a box first, with how many of them hold."""
+    names = [*HEADLINES, *dict.fromkeys(finding["group"] for finding in findings)]
+    groups = []
+    for name in dict.fromkeys(names):
+        rows = [finding for finding in claims(findings) if finding["group"] == name]
+        if rows:
+            id_ = re.sub(r"\W", "_", name.lower())
+            groups.append({"name": name, "id": id_, "headline": HEADLINES.get(name, ""), "rows": rows,
+                           "counts": tally(rows, sides)})  # fmt: skip
+    return groups
 
 
 def records(outputs: dict[str, dict], name: str) -> list[dict]:

@@ -51,8 +51,9 @@ class Listing:
 
 # ---- findings
 
-WORDS: dict[bool | None, str] = {True: "holds", False: "does not hold"}
+WORDS: dict[bool | None, str] = {True: "holds", False: "does not hold", None: "cannot be judged here"}
 UNSAID = {"paper": "no number printed", "here": "not made by this run"}  # what a finding needs is not there
+FACTS = ("name", "group", "kind", "statement", "quote", "word", "place")  # of a finding, for the report
 
 
 @target("rep_findings", published=True)
@@ -60,17 +61,18 @@ def findings(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = 
     """Every finding with its verdict on the paper's numbers and, beside it, on a run's, and the rows that decide."""
     records = []
     for name, on_paper in paper.items():
-        record: dict[str, Any] = {"name": name, "finding": on_paper.finding.statement, "place": on_paper.finding.place}
+        record: dict[str, Any] = {fact: getattr(on_paper.finding, fact) for fact in FACTS}
         sides = {"paper": on_paper}
         if here is not None:
             sides["here"] = here[name]
         for side, verdict in sides.items():
-            record[side] = WORDS.get(verdict.held, UNSAID[side])
-            record[f"{side}_said"] = verdict.said
+            record[side] = WORDS[verdict.held]
+            record[f"{side}_said"] = verdict.said or verdict.reason or UNSAID[side]
             record[f"{side}_rows"] = json.loads(verdict.rows.round(4).to_json(orient="split", index=False))
         records.append(record)
     frame = pd.DataFrame(records)
-    return Listing(frame, frame[[c for c in frame if c not in ("name", "place") and not c.endswith("_rows")]])
+    unshown = ("name", "kind", "place", "word")
+    return Listing(frame, frame[[c for c in frame if c not in unshown and not c.endswith("_rows")]])
 
 
 # ---- numbers

@@ -1,19 +1,29 @@
-"""How the cases of a finding are counted: which rows of the results decide it, and which of them agree.
+"""How the cases of a finding are counted on the paper's tables: which rows decide it, and which of them agree.
 
-A judge takes results and returns the rows with a boolean for each; `lib.paper.findings` declares which finding it
-judges. What a judge reads and is not there raises NotThere.
+A judge takes results and returns the rows with a boolean for each; `lib.paper.claims` declares which finding it judges.
+What a judge reads and is not there raises NotThere; what cannot decide raises Undecided.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from lib.paper.judging import Cases, Judge, Undecided
 from lib.paper.results import PAIR, Results
 from lib.score.estimators import ESTIMATORS
 
-Cases = tuple[pd.DataFrame, pd.Series]  # the rows that decide, and which of them agree
-Judge = Callable[[Results], Cases]
+ARROW = ["source_model", "source_dataset", *PAIR, "method"]
+# Temperature, top-p and top-k of the generation settings that models are published with, by the label that the paper
+# prints; None where they say nothing.
+PUBLISHED_SETTINGS = {
+    "Llama-3.1-8B": (0.6, 0.9, None),
+    "Llama-3.2-3B": (0.6, 0.9, None),
+    "DeepSeek-R1-8B": (0.6, 0.95, None),
+    "Qwen3-8B-Thinking": (0.6, 0.95, 20),
+    "Qwen3-4B-Instruct": (0.7, 0.8, 20),
+}
 
 
 def given(function: Callable[..., Cases]) -> Callable[..., Judge]:
@@ -24,151 +34,110 @@ def given(function: Callable[..., Cases]) -> Callable[..., Judge]:
 # ---- reading frames
 
 
-def _wide(rows: pd.DataFrame, columns: str, values: str = "value", index: Sequence[str] = PAIR) -> pd.DataFrame:
+def wide(rows: pd.DataFrame, columns: str, values: str = "value", index: Sequence[str] = PAIR) -> pd.DataFrame:
     """A row per `index`, a column for each of `columns`, numbers alone."""
     return rows.pivot(index=index, columns=columns, values=values).astype(float).rename_axis(columns=None)
 
 
-def _raw_ece(results: Results, table: str = "result_estimation") -> pd.DataFrame:
-    """ECE before any calibration by pair, an estimator a column."""
-    rows = results.frame(table, metric="ece")
+def raw(results: Results, table: str = "result_estimation", metric: str = "ece") -> pd.DataFrame:
+    """A metric before any calibration by pair, an estimator a column."""
+    return results.once(("raw", table, metric), lambda: _raw(results, table, metric))
+
+
+def _raw(results: Results, table: str, metric: str) -> pd.DataFrame:
+    rows = results.frame(table, metric=metric)
     rows = rows[rows.estimator != ""]
     if "method" in rows:
         rows = rows[rows["method"] == ""]
-    return _wide(rows, "estimator").reset_index()
+    return wide(rows, "estimator").reset_index()
 
 
-# ---- judges that several findings share
+def hard(results: Results) -> str:
+    """The dataset of least accuracy. Undecided where there is but one."""
+    if len(results.datasets) < 2:
+        raise Undecided("one dataset")
+    return results.once(("hard",), lambda: results.hard)
+
+
+def single(agrees: bool, **figures: Any) -> Cases:
+    """A case that one comparison decides."""
+    return pd.DataFrame([figures]), pd.Series([bool(agrees)])
+
+
+def figures(rows: pd.DataFrame) -> str:
+    """What `single` compares, in words: "hard .137, elsewhere .013"."""
+    return ", ".join(f"{name} {value:.3f}" for name, value in rows.iloc[0].items() if name != "agrees")
+
+
+# ---- one estimator against another
+
+
+def _sides(results: Results, one: str, other: str, table: str) -> pd.DataFrame:
+    """ECE of both by pair, `lower` and `higher`: what the claim says of them. Each may be a choice, `a|b`, of which the
+    lower counts; a choice may leave an estimator no rows."""
+    left, right = one.split("|"), other.split("|")
+    rows = raw(results, table).reindex(columns=[*PAIR, *left, *right]).dropna()
+    return rows.assign(lower=rows[left].min(axis=1), higher=rows[right].min(axis=1))
 
 
 @given
 def below(results: Results, one: str, other: str, table: str = "result_estimation", equal: bool = False,
-          hard: bool = False) -> Cases:  # fmt: skip
-    """ECE of one estimator below (or `equal` to) that of another, by pair; each may be a choice, `a|b`, of which the
-    lower counts. `hard`: on the hard dataset alone."""
-    left, right = one.split("|"), other.split("|")
-    rows = _raw_ece(results, table)
-    if hard:
-        rows = rows[rows.dataset == results.hard]
-    rows = rows.reindex(columns=[*PAIR, *left, *right]).dropna()  # a choice may leave an estimator no rows
-    lower, higher = rows[left].min(axis=1), rows[right].min(axis=1)
-    return rows, lower <= higher if equal else lower < higher
+          times: float = 1.0) -> Cases:  # fmt: skip
+    """ECE of one estimator below (or `equal` to) that of another, or so many `times` it, by pair."""
+    rows = _sides(results, one, other, table)
+    agrees = rows.lower <= rows.higher if equal or times != 1 else rows.lower < rows.higher
+    if times != 1:
+        agrees = rows.lower <= times * rows.higher
+    return rows.drop(columns=["lower", "higher"]), agrees
 
 
 @given
-def gains(results: Results, method: str, table: str) -> Cases:
-    """Cells in which a method lowers the ECE (by the relative improvement, as printed)."""
-    shown = [name for name, estimator in ESTIMATORS.items() if estimator.definition]
-    rows = results.frame(table).dropna(subset="relative")
-    rows = rows[rows.estimator.isin(shown) & (rows["method"] == method) & (rows.metric == "ece")]
-    return rows[[*PAIR, "estimator", "value", "relative"]], rows.relative.astype(float) > 0
+def near(results: Results, one: str, other: str, table: str, within: float) -> Cases:
+    """ECE of one estimator less that of another, at most so far from 0, by pair."""
+    rows = _sides(results, one, other, table)
+    rows = rows.assign(difference=rows.lower - rows.higher).drop(columns=["lower", "higher"])
+    return rows, rows.difference.abs() <= within + 1e-9
 
 
 @given
-def lower(results: Results, method: str, other: str, *names: str) -> Cases:
-    """Cells of some estimators in which a method ends lower than another; of equal printed values the one with the
-    larger relative improvement counts as lower."""
-    rows = results.frame("result_calibration", metric="ece")
-    rows = rows[rows.estimator.isin(names) & rows["method"].isin([method, other])]
-    if rows["method"].nunique() < 2:
-        return rows.head(0), pd.Series(dtype=bool)
-    cells = [*PAIR, "estimator"]
-    value, gain = (_wide(rows.astype({column: float}), "method", column, cells).dropna()
-                   for column in ("value", "relative"))  # fmt: skip
-    value, gain = value.align(gain, join="inner", axis=0)
-    tie = value[method] == value[other]
-    return value.reset_index(), (value[method] < value[other]) | (tie & (gain[method] > gain[other]))
+def more_on_hard(results: Results, one: str, other: str) -> Cases:
+    """Median margin by which one estimator is below another: larger on the hard dataset than elsewhere, and above 0."""
+    rows = _sides(results, one, other, "result_estimation")
+    on_hard, margin = rows.dataset == hard(results), rows.higher - rows.lower
+    there, elsewhere = float(margin[on_hard].median()), float(margin[~on_hard].median())
+    return single(there > max(elsewhere, 0), hard=there, elsewhere=elsewhere)
 
 
 @given
-def arrows(results: Results, same: str, to_hard: bool, better: bool) -> Cases:
-    """Arrows between two pairs that share model (`same`) or dataset and end on the hard dataset (or off it): does
-    the transferred calibrator improve (or worsen) the target?"""
-    other = "dataset" if same == "model" else "model"
-    rows = results.frame("calibration_transfer_summary", metric="delta_ece")
-    models, datasets = results.moved
-    rows = rows[(rows["method"] != "") & rows.model.isin(list(models)) & rows.dataset.isin(list(datasets))]
-    rows = rows[(rows[f"source_{same}"] == rows[same]) & (rows[f"source_{other}"] != rows[other])]
-    rows = rows[(rows.dataset == results.hard) == to_hard]
-    columns = ["source_model", "source_dataset", *PAIR, "method", "value"]
-    return rows[columns], (rows.value.astype(float) < 0) == better
+def higher(results: Results, metric: str, one: str, other: str) -> Cases:
+    """A metric of one estimator above that of another, by pair."""
+    rows = raw(results, metric=metric).reindex(columns=[*PAIR, one, other]).dropna()
+    if rows.empty:
+        raise Undecided(f"no {metric.upper()} printed" if not len(raw(results, metric=metric)) else "one class only")
+    return rows, rows[one] > rows[other]
 
 
-@given
-def bins(results: Results, metric: str, agrees: Callable[[pd.DataFrame], pd.Series]) -> Cases:
-    """A metric against the number of bins, by pair and estimator, fewest bins first."""
-    rows = results.frame("bin_ablation")
-    rows = rows[(rows.metric == metric) & (rows.estimator != "")]
-    wide = _wide(rows, "bins", index=[*PAIR, "estimator"])
-    return wide.reset_index(), agrees(wide)
+def least(results: Results) -> Cases:
+    """The lowest ECE of the multi-pass estimators, by pair."""
+    rows = raw(results)
+    names = [name for name, e in ESTIMATORS.items() if e.group == "multi_pass" and e.definition and name in rows]
+    rows = rows[PAIR].assign(least=rows[names].min(axis=1))
+    return rows, rows.least <= 0.05
 
 
-@given
-def settles(results: Results, term: str, agrees: Callable[[pd.Series], bool]) -> Cases:
-    """A term of `eq:bald` against the number of passes, by pair."""
-    rows = results.frame("entropies")
-    wide = _wide(rows[rows.term == term], "passes", "mean")
-    return wide.reset_index(), wide.apply(agrees, axis=1)
+def hardest_for_all(results: Results) -> Cases:
+    """Per model: the dataset of least accuracy is the same as for all models together."""
+    rows = wide(results.frame("result_estimation", metric="acc"), "dataset", index=["model"])
+    return rows.reset_index(), rows.idxmin(axis=1) == hard(results)
 
 
-@given
-def running(results: Results, first: float, last: float, agrees: Callable[[pd.Series], pd.Series]) -> Cases:
-    """Mean gap of the running means, right less wrong, over a stretch of positions, by pair."""
-    part = results.frame("running_mean")
-    part = part[part.position.between(first, last)]
-    wide = part.pivot_table(index=PAIR, columns="correct", values="mean").astype(float).rename_axis(columns=None)
-    wide = wide.rename(columns={True: "right", False: "wrong"}).reindex(columns=["wrong", "right"]).dropna()
-    wide = wide.assign(gap=wide.right - wide.wrong)
-    return wide.reset_index(), agrees(wide.gap)
-
-
-@given
-def ablated(results: Results, column: str) -> Cases:
-    """A share with the demonstration above that without, by pair."""
-    wide = _wide(results.frame("ablation"), "demonstration", column)
-    wide = wide.rename(columns={True: "with", False: "without"})
-    return wide.reset_index(), wide["with"] > wide["without"]
-
-
-# ---- judges of one finding
-
-
-def overlap(results: Results) -> Cases:
-    """Intervals of Seq Avg and Ans Avg that overlap."""
-    frame = results.frame("result_estimation_full")
-    frame = frame[(frame.metric == "ece") & frame.estimator.isin(["seq_avg", "ans_avg"]) & (frame["method"] == "")]
-    low, high = _wide(frame, "estimator", "low"), _wide(frame, "estimator", "high")
-    meets = low.max(axis=1) <= high.min(axis=1)
-    return low.add_suffix("_low").join(high.add_suffix("_high")).reset_index(), meets
-
-
-def saturated(results: Results) -> Cases:
-    """Median probability of the answer's tokens, by pair."""
-    rows = results.frame("answers")
-    rows = rows.assign(median=np.exp(rows["median"]))
-    return rows, rows["median"] > 0.99
-
-
-def unchanged(results: Results) -> Cases:
-    """Mean BALD of the examples whose top tokens no pass changes, by pair that has any."""
-    rows = results.frame("top_tokens").dropna(subset="bald")
-    return rows, rows.bald > 0
-
-
-def saved(results: Results) -> Cases:
-    """Share of tokens saved by in-situ verification, in percent."""
-    rows = results.frame("insitu_ptrue", metric="token_reduction_pct")
-    return rows[[*PAIR, "value"]], rows.value.astype(float) > 50
-
-
-def mean_saving(results: Results) -> str:
-    rows, _ = saved(results)
-    return f"{rows.value.astype(float).mean():.0f}%"
+# ---- dropout rates and bins
 
 
 def _rates(results: Results) -> pd.DataFrame:
     """ECE on the tuning examples, a dropout rate a column, by pair (the index)."""
-    return _wide(results.frame("dropout_grid_search", metric="ece", estimator="c_bald"), "rate")
+    rows = results.frame("dropout_grid_search", metric="ece", estimator="c_bald")
+    return results.once(("rates",), lambda: wide(rows, "rate"))
 
 
 def rate_matters(results: Results) -> Cases:
@@ -179,53 +148,152 @@ def rate_matters(results: Results) -> Cases:
 def hard_rate(results: Results) -> Cases:
     """Per model: a higher rate selected on the hard dataset than on each of the others."""
     selected = _rates(results).idxmin(axis=1).astype(float).unstack("dataset").rename_axis(columns=None)
-    return selected.reset_index(), selected[results.hard] > selected.drop(columns=results.hard).max(axis=1)
+    return selected.reset_index(), selected[hard(results)] > selected.drop(columns=hard(results)).max(axis=1)
 
 
 def rates_hold(results: Results) -> Cases:
     rates = _rates(results)
     lowest = pd.DataFrame({"selected": rates.idxmin(axis=1).astype(float), "tuning": rates.min(axis=1)})
-    rows = lowest.reset_index().merge(_raw_ece(results)[[*PAIR, "c_bald"]], on=PAIR)
+    rows = lowest.reset_index().merge(raw(results)[[*PAIR, "c_bald"]], on=PAIR)
     return rows, (rows.tuning - rows.c_bald).abs() <= 0.05
 
 
-def _learning(results: Results) -> pd.DataFrame:
-    """Mean ECE raw, with about 50 rows and with all, isotonic, by pair."""
-    bands = results.frame("learning", sampling="uniform")
-    raw = bands[bands.method == ""].set_index(PAIR)["mean"]
-    curve = bands[bands.method == "isotonic"]
-    distance = (np.log(curve.n.astype(float)) - np.log(50)).abs()
-    few = curve.assign(distance=distance).sort_values("distance").groupby(PAIR).first()
-    last = curve.sort_values("n").groupby(PAIR).last()
-    return pd.DataFrame({"raw": raw, "n": few.n, "few": few["mean"], "all": last["mean"]}).reset_index()
+def rates_vary(results: Results) -> Cases:
+    selected = _rates(results).idxmin(axis=1).astype(float)
+    return selected.rename("selected").reset_index(), pd.Series([selected.nunique() > 1])
 
 
-def fifty(results: Results) -> Cases:
-    rows = _learning(results)
-    return rows, rows.raw - rows.few >= (rows.raw - rows["all"]) / 2
+@given
+def bins(results: Results, metric: str, agrees: Callable[[pd.DataFrame], pd.Series]) -> Cases:
+    """A metric against the number of bins, by pair and estimator, fewest bins first."""
+    rows = results.frame("bin_ablation")
+    rows = rows[(rows.metric == metric) & (rows.estimator != "")]
+    table = wide(rows, "bins", index=[*PAIR, "estimator"])
+    return table.reset_index(), agrees(table)
 
 
-def hard_first(results: Results) -> Cases:
-    """Smallest n at which half of what all rows remove is removed: on the hard dataset no more than on any other."""
-    bands = results.frame("learning", sampling="uniform", method="isotonic")
-    rows = _learning(results).assign(half=lambda rows: (rows.raw + rows["all"]) / 2)
-    bands = bands.merge(rows[[*PAIR, "half"]], on=PAIR)
-    enough = bands[bands["mean"] <= bands.half].groupby(PAIR).n.min()
-    rows = rows.merge(enough.rename("enough"), on=PAIR, how="left")
-    hard = rows[rows.dataset == results.hard]
-    return rows, pd.Series([bool(hard.enough.min() <= rows.enough.min())] * len(hard))
+def spread(table: pd.DataFrame) -> pd.Series:
+    return table.max(axis=1) - table.min(axis=1)
+
+
+def mce_more_sensitive(results: Results) -> Cases:
+    """Range over numbers of bins, MCE against ECE, by pair and estimator."""
+    (ece, of_ece), (mce, of_mce) = (bins(metric, spread)(results) for metric in ("ece", "mce"))
+    keys = [*PAIR, "estimator"]
+    rows = pd.DataFrame({"ece": of_ece, "mce": of_mce}).reset_index()
+    return rows[[*keys, "ece", "mce"]], rows.mce > rows.ece
+
+
+# ---- calibration
+
+
+def _gains(results: Results, table: str, method: str) -> pd.DataFrame:
+    """ECE after a method and its relative improvement as printed, by pair and estimator of the result tables."""
+    shown = [name for name, estimator in ESTIMATORS.items() if estimator.definition]
+    rows = results.frame(table, metric="ece", method=method).dropna(subset="relative")
+    return rows[rows.estimator.isin(shown)].astype({"relative": float, "value": float})
+
+
+@given
+def gains(results: Results, table: str, method: str) -> Cases:
+    """Cells in which a method lowers the ECE (by the relative improvement, as printed)."""
+    rows = _gains(results, table, method)
+    return rows[[*PAIR, "estimator", "value", "relative"]], rows.relative > 0
+
+
+def median_gains(results: Results) -> Cases:
+    """Median relative improvement of each method in `tab:result_calibration` (isotonic: in `tab:result_isotonic`)."""
+    medians = {method: _gains(results, table, method).relative.median()
+               for method, table in (("isotonic", "result_calibration"), ("platt", "result_calibration"))}  # fmt: skip
+    rows = pd.Series(medians, name="median").rename_axis("method").reset_index()
+    return rows, rows["median"] >= 0.5
+
+
+def lower(results: Results) -> Cases:
+    """Cells in which isotonic regression ends lower than temperature or Platt scaling; of equal printed values the one
+    with the larger relative improvement counts as lower."""
+    keys = [*PAIR, "estimator"]
+    both = [_gains(results, "result_calibration", method).set_index(keys)[["value", "relative"]]
+            for method in ("isotonic", "platt")]  # fmt: skip
+    rows = both[0].join(both[1], how="inner", lsuffix="_isotonic", rsuffix="_platt").reset_index()
+    tie = rows.value_isotonic == rows.value_platt
+    agrees = (rows.value_isotonic < rows.value_platt) | (tie & (rows.relative_isotonic > rows.relative_platt))
+    return rows, agrees
+
+
+def platt_below(results: Results) -> Cases:
+    rows, agrees = lower(results)
+    chosen = rows.estimator == "p_true"
+    return rows[chosen], ~agrees[chosen]
+
+
+def mended(results: Results) -> Cases:
+    """Cells of a raw ECE above .3: after calibration, by either method, below .15."""
+    keys = [*PAIR, "estimator"]
+    before = raw(results).melt(PAIR, var_name="estimator", value_name="raw")
+    rows = pd.concat([_gains(results, "result_calibration", method) for method in ("isotonic", "platt")])
+    rows = rows[[*keys, "method", "value"]].merge(before[before.raw > 0.3], on=keys)
+    if rows.empty:
+        raise Undecided("no raw ECE above .3")
+    return rows, rows.value < 0.15
+
+
+# ---- transfer
+
+
+def arrows(results: Results) -> pd.DataFrame:
+    """The arrows that `tab:calibration_transfer_summary` shows: both ends among its models and datasets, exactly one of
+    the two changed; `changed` says which."""
+    return results.once(("arrows",), lambda: _arrows(results))
+
+
+def _arrows(results: Results) -> pd.DataFrame:
+    rows = results.frame("calibration_transfer_summary", metric="delta_ece").astype({"value": float})
+    models, datasets = map(list, results.moved)
+    rows = rows[rows["method"] != ""]
+    rows = rows[rows.model.isin(models) & rows.source_model.isin(models)]
+    rows = rows[rows.dataset.isin(datasets) & rows.source_dataset.isin(datasets)]
+    moved = rows[(rows.source_model != rows.model) != (rows.source_dataset != rows.dataset)]
+    if moved.empty:
+        raise Undecided("no arrow between models or datasets")
+    changed = (moved.source_model != moved.model).map({True: "model", False: "dataset"})
+    return moved[[*ARROW, "value"]].assign(changed=changed)
+
+
+@given
+def moved(results: Results, changed: str, agrees: Callable[[pd.Series], pd.Series], onto_hard: bool) -> Cases:
+    """Change of ECE along the arrows between datasets, to the hard one or from it, or between models, on the hard one or
+    off it. A change of exactly 0 is neither better nor worse."""
+    rows, worst = arrows(results), hard(results)
+    rows = rows[(rows.changed == changed) & ((rows.dataset == worst) == onto_hard)]
+    if changed == "dataset" and not onto_hard:
+        rows = rows[rows.source_dataset == worst]
+    return rows.drop(columns="changed"), agrees(rows.value)
+
+
+def better(change: pd.Series) -> pd.Series:
+    return change < 0
+
+
+def worse(change: pd.Series) -> pd.Series:
+    return change > 0
+
+
+def severe(results: Results) -> Cases:
+    largest = float(arrows(results).value.max())
+    return single(largest > 0.2, largest=largest)
+
+
+# ---- tables that say the same twice
 
 
 def summary_is_full(results: Results) -> Cases:
     """Printed changes of ECE against the differences of the printed errors (three decimals each)."""
-    keys = [*PAIR, "source_model", "source_dataset", "method"]
-    summary = results.frame("calibration_transfer_summary", metric="delta_ece").astype({"value": float})
     errors = results.frame("calibration_transfer_full", metric="ece").astype({"value": float})
-    summary = summary[summary["method"] != ""]
-    raw = errors[errors["method"] == ""].set_index(PAIR).value
-    both = summary[[*keys, "value"]].merge(errors[[*keys, "value"]], on=keys, suffixes=("_summary", "_full"))
-    both["change"] = both.value_full - raw.reindex(pd.MultiIndex.from_frame(both[PAIR])).to_numpy()
-    return both.drop(columns="value_full"), (both.value_summary - both.change).abs() < 0.0015
+    before = errors[errors["method"] == ""].set_index(PAIR).value
+    both = arrows(results).merge(errors[[*ARROW, "value"]], on=ARROW, suffixes=("_summary", "_full"))
+    both["change"] = both.value_full - before.reindex(pd.MultiIndex.from_frame(both[PAIR])).to_numpy()
+    return both.drop(columns=["value_full", "changed"]), (both.value_summary - both.change).abs() < 0.0015
 
 
 def short_is_full(results: Results) -> Cases:
@@ -237,15 +305,71 @@ def short_is_full(results: Results) -> Cases:
     return both, both.value_short == both.value_full
 
 
-def linear(results: Results) -> Cases:
-    """Operations per pass with the most passes, over those with the fewest, by pair."""
-    wide = _wide(results.frame("cost"), "passes", "operations")
-    per_pass = wide.div(wide.columns.to_numpy(float))
-    ratio = per_pass.iloc[:, -1] / per_pass.iloc[:, 0]
-    return wide.astype("int64").assign(ratio=ratio).reset_index(), ratio.between(0.9, 1.1)
+# ---- intervals
 
 
-def boxed(results: Results) -> Cases:
-    rows = results.frame("ablation")
-    rows = rows.loc[rows.profile, [*PAIR, "accuracy", "accuracy_boxed"]]
-    return rows, rows.accuracy_boxed > rows.accuracy
+def _intervals(results: Results) -> pd.DataFrame:
+    """Raw ECE and MCE with both ends of their intervals."""
+    rows = results.frame("result_estimation_full")
+    rows = rows[rows.metric.isin(["ece", "mce"]) & (rows["method"] == "") & (rows.estimator != "")]
+    rows = rows[rows.estimator.map(lambda name: bool(ESTIMATORS[name].definition))]
+    return rows[[*PAIR, "estimator", "metric", "value", "low", "high"]].astype(dict.fromkeys(["value", "low", "high"], float))
+
+
+def overlap(results: Results) -> Cases:
+    """Intervals of Seq Avg and Ans Avg that overlap."""
+    rows = _intervals(results)
+    rows = rows[(rows.metric == "ece") & rows.estimator.isin(["seq_avg", "ans_avg"])]
+    low, high = wide(rows, "estimator", "low"), wide(rows, "estimator", "high")
+    meets = low.max(axis=1) <= high.min(axis=1)
+    return low.add_suffix("_low").join(high.add_suffix("_high")).reset_index(), meets
+
+
+def asymmetric(results: Results) -> Cases:
+    """One side of the interval more than 1.5 times the other."""
+    rows = _intervals(results)
+    below, above = rows.value - rows.low, rows.high - rows.value
+    return rows, np.maximum(below, above) > 1.5 * np.minimum(below, above)
+
+
+def by_metric(rows: pd.DataFrame) -> str:
+    """Counts of those that agree, for each metric: "MCE 56 of 90, ECE 13 of 90"."""
+    counts = rows.groupby("metric").agrees.agg(["sum", "size"]).sort_index(ascending=False)
+    return ", ".join(f"{name.upper()} {count} of {total}" for name, count, total in counts.itertuples())
+
+
+def wider(results: Results) -> Cases:
+    """Interval of MCE wider than that of ECE, by pair and estimator."""
+    rows = _intervals(results)
+    table = wide(rows.assign(width=rows.high - rows.low), "metric", "width", [*PAIR, "estimator"])
+    return table.reset_index(), table.mce > table.ece
+
+
+# ---- set-up
+
+
+def recommended(results: Results) -> Cases:
+    """Temperature, top-p and top-k (where they name one) as models are published with them."""
+    known = [spec for spec in results.settings if spec.label in PUBLISHED_SETTINGS]
+    if not known:
+        raise Undecided("not the paper's models")
+    rows = pd.DataFrame([(spec.label, spec.temperature, spec.top_p, spec.top_k) for spec in known],
+                        columns=["model", "temperature", "top_p", "top_k"])  # fmt: skip
+    agrees = [(t, p) == PUBLISHED_SETTINGS[label][:2] and PUBLISHED_SETTINGS[label][2] in (None, k)
+              for label, t, p, k in rows.itertuples(index=False)]  # fmt: skip
+    return rows, pd.Series(agrees)
+
+
+def over_two_thousand(results: Results) -> Cases:
+    rows = results.frame("rows")
+    return rows, pd.Series([rows.rows.sum() > 2000])
+
+
+def saved(results: Results) -> Cases:
+    """Share of tokens saved by in-situ verification, in percent, by pair; its mean decides."""
+    rows = results.frame("insitu_ptrue", metric="token_reduction_pct").astype({"value": float})
+    return rows[[*PAIR, "value"]], pd.Series([rows.value.mean() >= 85])
+
+
+def mean_saving(rows: pd.DataFrame) -> str:
+    return f"{rows.value.mean():.0f}%"

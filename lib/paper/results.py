@@ -1,10 +1,10 @@
 """What tables and findings are made of: a tidy frame per table, of a run or, in the same columns, of the paper.
 
-A run also has frames of which the paper shows pictures only (`running_mean`, `entropies`, `learning`, `answers`,
-`top_tokens`) or words (`ablation`, `cost`); the paper's results lack them. `lib.paper.run_results` makes a run's.
+A run also has frames of which the paper shows pictures only (`running_mean`, `entropies`, `learning`) or words (`tokens`,
+`positions`, `passes`, `ablation`, `cost`...); the paper's results lack them. `lib.paper.run_results` makes a run's.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ from lib.paper.reference import printed
 
 PAIR = ["model", "dataset"]
 SETTINGS = {"Temperature": "temperature", "Top-$p$": "top_p", "Top-$k$": "top_k", "Min-$p$": "min_p"}
+EVALUATED = {"GSM8K": 1319, "GSMHard": 400, "SVAMP": 300}  # questions, as the appendix on datasets says
 
 
 class NotThere(KeyError):
@@ -35,6 +36,13 @@ class Results:
     frames: Mapping[str, pd.DataFrame] = field(repr=False)
     notes: Sequence[str] = ()
     questions: Mapping[str, tuple[Any, int, int]] = field(default_factory=dict)  # by dataset: source, rows by split
+    known: dict[tuple, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # made once, see `once`
+
+    def once(self, what: tuple, make: Callable[[], Any]) -> Any:
+        """What several findings make of the same frames, made once."""
+        if what not in self.known:
+            self.known[what] = make()
+        return self.known[what]
 
     def frame(self, name: str, **equal: str) -> pd.DataFrame:
         """The rows of a frame whose columns equal what is given. Raises NotThere where there is no such frame, or it is
@@ -61,6 +69,7 @@ def hardest(frame: pd.DataFrame) -> str:
 def published(title: str = "") -> Results:
     """The paper's own numbers."""
     frames = {str(name): part.assign(reason="") for name, part in printed().groupby("table", sort=False)}
+    frames["rows"] = pd.DataFrame(EVALUATED.items(), columns=["dataset", "rows"])
     settings = []
     for label, part in frames["inference_settings"].groupby("model", sort=False):
         text = part.set_index("metric").text

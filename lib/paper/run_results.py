@@ -1,37 +1,51 @@
 """The results of a run: frames made from what the models left behind, and from those that 05 to 07 keep."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from lib import params, store
-from lib.calibrate.fitting import calibrate, fit_answers, splits
-from lib.calibrate.sample_efficiency import curve_bands
+from lib.calibrate.calibrators import Calibrator
+from lib.calibrate.evidence import calibration_rows
+from lib.calibrate.fitting import Pair, Sets, calibrate, splits
+from lib.calibrate.sample_efficiency import curve_bands, learning_curves
 from lib.calibrate.transfer import transfer
 from lib.paper import tables
 from lib.paper.results import PAIR, Results
 from lib.params import Calibration, Reading
 from lib.project import UserError
-from lib.score import ablation
-from lib.score.bootstrap import estimates
-from lib.score.confidence import bald, confidence_frame, grid, reduction, selected
-from lib.score.curves import answer_tokens, entropy_curves, running_mean_curves
-from lib.score.estimators import ESTIMATORS
+from lib.score import ablation, passes, tokens
+from lib.score.bootstrap import bootstrap, estimates
+from lib.score.confidence import MARGINS, confidence_frame, grid, reduction, selected
+from lib.score.curves import entropy_curves, running_mean_curves
+from lib.score.estimators import ESTIMATORS, SIGNALS
 from lib.score.metrics import METRICS, ablate_bins, evaluate
 from lib.score.reading import coverage, read
+from lib.store import KEYS
 
 OWN_NAME = {"paper": ""}  # every other run says its name under its tables, if its title does not
 KINDS = ("generations", "verification", "dropout")  # what models leave on disk
 MEASURED = ("bins", "closed")  # choices that change how scores are measured, and no score
+OF_SIGNALS = {"options": set(MARGINS.values()), "phi": {"bald"}, "tuning_in_fit": {"bald"}}  # choices that change these signals, and no response
+CONTRASTS = (  # what the paper says is lower, and than what: (estimator, method)
+    (("seq_avg", ""), ("ans_avg", "")), (("c_bald", ""), ("p_true", "")),
+    (("ans_avg", "isotonic"), ("ans_avg", "")), (("ans_avg", "platt"), ("ans_avg", "")),
+)  # fmt: skip
+CALIBRATED = ("result_estimation_full", "result_calibration", "result_calibration_full", "result_isotonic")
+MOVED = ("calibration_transfer_full", "calibration_transfer_summary")
+Frames = dict[str, pd.DataFrame]
+Fits = Mapping[Pair, Mapping[str, Calibrator]]  # as `fit_answers` returns them
 
 
 @dataclass(frozen=True)
 class RunSignals:
     """What the models left on disk, and what a run's choices read in it: `responses` as `reading.read` returns them,
-    and the confidence of every estimator."""
+    and the confidence of every estimator. `changed`: the signals that read otherwise than those it was made from."""
 
     generations: pd.DataFrame = field(repr=False)
     verification: pd.DataFrame = field(repr=False)
@@ -39,87 +53,140 @@ class RunSignals:
     reading: Reading
     responses: pd.DataFrame = field(repr=False)
     confidence: pd.DataFrame = field(repr=False)
+    changed: frozenset[str] = frozenset(SIGNALS)
 
     @classmethod
     def of(cls, run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> "RunSignals":
         """Those of a run, or the shipped ones. Raises UserError where neither has them."""
-        return cls._read(reading, *(store.gather(run, kind, models, datasets)[0] for kind in KINDS))
-
-    @classmethod
-    def _read(cls, reading: Reading, generations: pd.DataFrame, verification: pd.DataFrame,
-              dropout: pd.DataFrame) -> "RunSignals":  # fmt: skip
-        responses = read(generations, reading)
-        confidence = confidence_frame(responses, verification, selected(dropout, reading), reading)
-        return cls(generations, verification, dropout, reading, responses, confidence)
+        frames = [store.gather(run, kind, models, datasets)[0] for kind in KINDS]
+        responses = read(frames[0], reading)
+        return cls(*frames, reading, responses, scores(responses, *frames[1:], reading))
 
     def under(self, **choice: Any) -> "RunSignals":
-        """The same read under other choices; nothing is read again for those of MEASURED."""
+        """What other choices read otherwise: the pairs in which they change a signal, read again."""
         reading = self.reading.model_copy(update=choice)
         if set(choice) <= set(MEASURED):
-            return replace(self, reading=reading)
-        return self._read(reading, self.generations, self.verification, self.dropout)
+            return replace(self, reading=reading, changed=frozenset())
+        responses, changed = self.responses, set().union(*(OF_SIGNALS.get(name, set()) for name in choice))
+        if not set(choice) <= set(OF_SIGNALS):
+            responses = read(self.generations, reading)
+            by_pair = changed_signals(self.responses, responses)
+            changed, pairs = set().union(*by_pair.values()), {pair for pair, signals in by_pair.items() if signals}
+            if len(pairs) < len(by_pair):
+                kept = (of_pairs(frame, pairs) for frame in (self.generations, self.verification, self.dropout))
+                limited = RunSignals(*kept, reading, of_pairs(responses, pairs), of_pairs(self.confidence, pairs))
+                return limited._scored(changed)
+        return replace(self, reading=reading, responses=responses)._scored(changed)
 
-    def alike(self, other: "RunSignals") -> bool:
-        """Whether both read and measure every response alike, whatever their choices are called."""
-        measured = all(getattr(self.reading, name) == getattr(other.reading, name) for name in MEASURED)
-        return (measured and self.confidence.equals(other.confidence)
-                and self.responses.span.equals(other.responses.span))  # fmt: skip
+    def _scored(self, changed: set[str]) -> "RunSignals":
+        """With the estimators of these signals scored again."""
+        names, confidence = estimators_of(changed), self.confidence
+        if names and len(self.responses):
+            new = scores(self.responses, self.verification, self.dropout, self.reading, names)
+            confidence = pd.concat([confidence[~confidence.estimator.isin(names)], new], ignore_index=True)
+        return replace(self, confidence=confidence, changed=frozenset(changed))
 
-    def estimation(self, bin_counts: Sequence[int], names: Sequence[str] = tuple(METRICS)) -> dict[str, pd.DataFrame]:
-        """Frames of the tables of raw confidence, but for the intervals; `names` are the metrics."""
-        n_bins, closed = self.reading.bins, self.reading.closed
-        results = evaluate(self.confidence, n_bins, closed, names=names)
+    @cached_property
+    def sets(self) -> Sets:
+        return splits(self.generations, self.responses)
+
+    def estimation(self, bin_counts: Sequence[int], metrics: Sequence[str] = tuple(METRICS),
+                   names: Collection[str] = tuple(ESTIMATORS)) -> Frames:  # fmt: skip
+        """Frames of the tables of raw confidence, but for the intervals, of the estimators of `names`."""
+        n_bins, closed, chosen = self.reading.bins, self.reading.closed, self.confidence.estimator.isin(names)
         single_pass = self.confidence.estimator.map(lambda name: ESTIMATORS[name].group) == "single_pass"
-        return {
-            "result_estimation": results,
-            "insitu_ptrue": pd.concat([results, reduction(self.verification)], ignore_index=True),
-            "dropout_grid_search": grid(self.responses, self.dropout, self.reading, names),
-            "bin_ablation": ablate_bins(self.confidence[single_pass], bin_counts, closed, ("ece", "mce", "brier")),
-        }
+        frames = {"result_estimation": evaluate(self.confidence[chosen], n_bins, closed, names=metrics)}
+        if (chosen & single_pass).any():
+            measured = ("ece", "mce", "brier")
+            frames["bin_ablation"] = ablate_bins(self.confidence[chosen & single_pass], bin_counts, closed, measured)
+        if "c_bald" in names:
+            frames["dropout_grid_search"] = grid(self.responses, self.dropout, self.reading, metrics)
+        return frames
 
-    def calibration(self, choices: Calibration = Calibration()) -> dict[str, pd.DataFrame]:  # noqa: B008  frozen
-        """Frames of the tables of calibration and transfer, made anew, without intervals; 05 and 07 keep a run's."""
-        n_bins, closed = self.reading.bins, self.reading.closed
-        sets = splits(self.generations, self.responses)
-        fitted = fit_answers(sets, choices)
-        calibrated, learned = calibrate(self.confidence, sets, fitted, choices)
-        results = pd.concat([estimates(calibrated, n_bins, closed, ["ece"]), learned], ignore_index=True)
-        return _stored(results, transfer(sets, fitted, n_bins, closed))
+    def in_situ(self, results: pd.DataFrame) -> Frames:
+        """The frame of `tab:insitu_ptrue`, from that of raw confidence."""
+        return {"insitu_ptrue": pd.concat([results, reduction(self.verification)], ignore_index=True)}
 
-    def pictures(self) -> dict[str, pd.DataFrame]:
-        """What the paper shows of responses as pictures, for every pair."""
-        running_means, medians = [], []
-        pairs = self.generations[PAIR].drop_duplicates()
-        for pair in pairs.itertuples(index=False, name=None):  # of some a choice may leave no response
-            named = dict(zip(PAIR, pair, strict=True))
-            responses = self.responses[(self.responses[PAIR] == list(pair)).all(axis=1)]
-            running_means.append(running_mean_curves(responses).assign(**named))
-            medians.append(named | {"median": float(answer_tokens(responses).logprob.median())})
-        return {"running_mean": pd.concat(running_means, ignore_index=True), "answers": pd.DataFrame(medians)}
+    def calibration(self, fitted: Fits, choices: Calibration, names: Collection[str] = tuple(ESTIMATORS)) -> Frames:
+        """Frames of the tables of calibration, made anew for the estimators of `names`, without intervals; 05 keeps a
+        run's. `fitted` as `fit_answers` returns it."""
+        chosen, of_answers = self.confidence[self.confidence.estimator.isin(names)], {"ans_avg", "ans_joint"} & set(names)
+        calibrated, learned = calibrate(chosen, self.sets if of_answers else {}, fitted, choices)
+        results = estimates(calibrated, self.reading.bins, self.reading.closed, ["ece"])
+        frames = dict.fromkeys(CALIBRATED, pd.concat([results, learned], ignore_index=True))
+        return frames | ({"calibration_rows": calibration_rows(self.sets)} if of_answers else {})
 
-    def dropout_pictures(self) -> dict[str, pd.DataFrame]:
-        """What the paper shows of the passes as pictures, for every pair; no choice of reading changes it."""
-        entropies, unchanged = [], []
-        for pair, passes in self.dropout[self.dropout.selected].groupby(PAIR, sort=False):
-            named = dict(zip(PAIR, pair, strict=True))
-            entropies.append(entropy_curves(passes).assign(**named))
-            unchanged.append(named | top_tokens(passes))
-        return {"entropies": pd.concat(entropies, ignore_index=True), "top_tokens": pd.DataFrame(unchanged)}
+    def moved(self, sets: Sets, fitted: Fits) -> Frames:
+        """Frames of the tables of transfer between all pairs, made anew; 07 keeps a run's."""
+        return dict.fromkeys(MOVED, transfer(sets, fitted, self.reading.bins, self.reading.closed))
+
+    def learning(self, curves: pd.DataFrame, choices: Calibration, seed: int = 0) -> Frames:
+        """The learning curves on the models, sizes and draws of `curves`, rows drawn by chance, made anew."""
+        sets = {pair: part for pair, part in self.sets.items() if pair[0] in set(curves.model)}
+        how = (sorted(curves.n.unique()), int(curves.draw.max()) + 1, seed, ("uniform",), 0.5)
+        anew = learning_curves(sets, *how, self.reading.bins, self.reading.closed, choices)
+        return {"learning": curve_bands(anew)}
+
+    def of_responses(self) -> Frames:
+        """What the paper shows of responses as pictures or says in words, for every pair."""
+        curves = [running_mean_curves(part).assign(**dict(zip(PAIR, pair, strict=True)))
+                  for pair, part in self.responses.groupby(PAIR, sort=False)]  # fmt: skip
+        evaluation = self.confidence[self.confidence.split == "evaluation"]
+        gaps = (evaluation.confidence - evaluation.correct).groupby([evaluation[key] for key in (*PAIR, "estimator")])
+        return {"running_mean": pd.concat(curves, ignore_index=True), "tokens": tokens.summary(self.responses),
+                "positions": tokens.position_curves(self.responses), "unread": tokens.unread(self.generations, self.reading),
+                "overconfidence": gaps.mean().rename("gap").reset_index()}  # fmt: skip
+
+    def of_passes(self, counts: Sequence[int] = ()) -> Frames:
+        """What it shows or says of the passes, on the rows whose answer was read; `counts`: as `passes.by_passes`."""
+        kept = passes.answered(self.dropout, self.responses)
+        selected = kept[kept.selected]
+        entropies = [entropy_curves(part).assign(**dict(zip(PAIR, pair, strict=True)))
+                     for pair, part in selected.groupby(PAIR, sort=False)]  # fmt: skip
+        return {"entropies": pd.concat(entropies, ignore_index=True), "passes": passes.summary(selected),
+                "by_passes": passes.by_passes(self.responses, self.dropout, self.reading, counts),
+                "by_rate": passes.by_rate(kept)}  # fmt: skip
+
+    def set_up(self) -> Frames:
+        """What no choice of reading changes but the rows that are there: evaluation questions, tokens of verification, and
+        calibration rows."""
+        evaluation = self.generations[self.generations.split == "evaluation"]
+        rows = evaluation.groupby("dataset", sort=False).example_id.nunique().rename("rows").reset_index()
+        return {"rows": rows, "verification": tokens.verification_costs(self.verification, self.generations),
+                "calibration_rows": calibration_rows(self.sets)}  # fmt: skip
+
+    def of_phi(self) -> Frames:
+        """c_BALD on the tuning examples under each phi."""
+        return {"by_phi": passes.by_phi(self.responses, self.dropout, self.reading)}
 
 
-def top_tokens(passes: pd.DataFrame) -> dict[str, float]:
-    """Of one pair's evaluation rows: the share whose most probable answer tokens no pass changes, and their mean
-    BALD."""
-    evaluation = passes[passes.split == "evaluation"]
-    changed = evaluation.top_changed.map(any)
-    disagreement = [bald(row).mean() for row in evaluation[~changed].itertuples()]
-    return {"unchanged": float(1 - changed.mean()), "bald": float(pd.Series(disagreement, dtype=float).mean())}
+def scores(responses: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, reading: Reading,
+           names: Collection[str] | None = None) -> pd.DataFrame:  # fmt: skip
+    return confidence_frame(responses, verification, selected(dropout, reading), reading, names)
 
 
-def _stored(results: pd.DataFrame, moved: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    names = ("result_estimation_full", "result_calibration", "result_calibration_full", "result_isotonic")
-    both = ("calibration_transfer_full", "calibration_transfer_summary")
-    return dict.fromkeys(names, results) | dict.fromkeys(both, moved)
+def changed_signals(before: pd.DataFrame, after: pd.DataFrame) -> dict[tuple, set[str]]:
+    """By pair: the signals of estimators in which two readings of the same responses differ; all, where rows or grades
+    do."""
+    known, new = [*KEYS, "correct"], dict(list(after.groupby(PAIR, sort=False)))
+    changed: dict[tuple, set[str]] = {}
+    for pair, old in before.groupby(PAIR, sort=False):
+        part, signals = new.get(pair, after.head(0)), set(SIGNALS)
+        if np.array_equal(old[known].to_numpy(), part[known].to_numpy()):
+            signals = {name for name in ("response", "answer")
+                       if not all(map(np.array_equal, old[name], part[name]))}  # fmt: skip
+            if not np.array_equal(old.answer.isna(), part.answer.isna()):
+                signals.add("bald")
+        changed[pair] = signals
+    return changed
+
+
+def of_pairs(frame: pd.DataFrame, pairs: Collection[tuple]) -> pd.DataFrame:
+    return frame[[pair in pairs for pair in zip(frame.model, frame.dataset, strict=True)]]
+
+
+def estimators_of(signals: Collection[str]) -> set[str]:
+    return {name for name, estimator in ESTIMATORS.items() if estimator.needs in signals}
 
 
 def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], datasets: Sequence[str], *,
@@ -130,10 +197,15 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     labels = {name: spec.label for name, spec in zip(models, specs, strict=True)}
     dataset_specs = {name: params.load_dataset(name) for name in datasets}
     sets = {name: spec.label for name, spec in dataset_specs.items()}
-    kept = {name: store.kept(run, "calibration", name, models, datasets) for name in ("results", "transfer", "curves")}
-    frames = signals.estimation(bin_counts) | _stored(kept["results"], kept["transfer"])
-    frames |= signals.pictures() | signals.dropout_pictures() | {"learning": curve_bands(kept["curves"])}
+    kept = {name: store.kept(run, "calibration", name, models, datasets)
+            for name in ("results", "transfer", "curves", "confidence")}  # fmt: skip
+    frames = dict.fromkeys(CALIBRATED, kept["results"]) | dict.fromkeys(MOVED, kept["transfer"])
+    frames |= signals.estimation(bin_counts)
+    frames |= signals.in_situ(frames["result_estimation"]) | {"learning": curve_bands(kept["curves"])}
+    frames |= signals.of_responses() | signals.of_passes() | signals.of_phi() | signals.set_up()
     frames |= asked_again(run, models, datasets, signals.reading)
+    frames |= {"calibrated": kept["confidence"], "curves": kept["curves"]}
+    frames["paired"] = paired(kept["confidence"], signals.reading)
     moved = ({name: labels[name] for name in transfer_models or models},
              {name: sets[name] for name in transfer_datasets or datasets})  # fmt: skip
     notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), coverage(signals.generations, signals.reading),
@@ -145,14 +217,23 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     return Results(labels, sets, binned, moved, specs, frames, notes, questions)
 
 
+def paired(calibrated: pd.DataFrame, reading: Reading, resamples: int = 1000) -> pd.DataFrame:
+    """Paired differences of ECE with their intervals for CONTRASTS, as `Bootstrap.differences` returns them."""
+    wanted = {who for contrast in CONTRASTS for who in contrast}
+    chosen = [who in wanted for who in zip(calibrated.estimator, calibrated["method"], strict=True)]
+    return bootstrap(calibrated[chosen], reading.bins, reading.closed, resamples).differences(CONTRASTS)
+
+
 def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading
                 ) -> dict[str, pd.DataFrame]:  # fmt: skip
-    """What 04b left: `ablation` and `cost`. A run without it has neither, and the claims that rest on them say so."""
+    """What 04b left: `ablation`, `demonstration` and `cost`. A run without it has none, and the claims that rest on them
+    say so."""
     with suppress(UserError):
         frame = store.gather(run, "ablation", models, datasets)[0]
         paths = [store.locate(run, "ablation", name) for name in store.pairs(models, datasets)]
         costs = ablation.costs([store.manifest(path) for path in paths])
-        return {"ablation": ablation.summary(frame, reading.grader), "cost": costs}
+        return {"ablation": ablation.summary(frame, reading.grader), "cost": costs,
+                "demonstration": ablation.demonstration(frame, reading.grader)}  # fmt: skip
     return {}
 
 

@@ -1,60 +1,125 @@
-"""What would turn a finding: the findings judged again under other choices that need no new run of a model."""
+"""What would turn a finding: the findings judged again under every other choice that needs no new run of a model.
 
-from collections.abc import Sequence
+The dropout rate stays the one that the run selected. Findings that rest on intervals or the ablation are not judged again,
+for their frames are not made anew; learning curves are under another `one_class` only, on the sizes and draws of 06.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
+import numpy as np
 import pandas as pd
 
+from lib.calibrate.fitting import fit_answers
+from lib.paper.claims import FINDINGS
 from lib.paper.comparison import Listing
-from lib.paper.findings import FINDINGS, Verdict, verdicts
+from lib.paper.findings import verdicts
 from lib.paper.results import Results
-from lib.paper.run_results import RunSignals
+from lib.paper.run_results import Fits, Frames, RunSignals, estimators_of
 from lib.paper.targets import target
-from lib.params import Calibration
+from lib.params import Calibration, Reading
+from lib.project import UserError
+from lib.score.bootstrap import estimates
 
-# Choices that need no new run of a model, and what to put in their place.
-VARIANTS = (("grader", "exact"), ("grader", "integer"), ("missing", "drop"), ("missing", "zero"),
-            ("token_source", "sampling"), ("closed", "left"))  # fmt: skip
-DROPOUT_ONLY = ("entropies", "top_tokens")  # frames that no choice of reading changes
-MADE_ANEW = (
-    *("result_estimation", "insitu_ptrue", "dropout_grid_search", "bin_ablation", "result_calibration"),
-    *("result_calibration_full", "result_isotonic", "calibration_transfer_full", "calibration_transfer_summary"),
-    *("running_mean", "answers"),
-)
 COLUMNS = ["choice", "finding", "name", "here", "then", "flips"]
+ALIKE = "(changes nothing that is read or measured)"
+METRICS = ("acc", "ece", "auroc")  # on which findings rest
+EARLY = (5,)  # passes after which a finding asks for c_BALD
+
+
+def variants(*now: Reading | Calibration) -> Iterator[tuple[str, Any]]:
+    """Every choice among several, and each value but the one that holds `now`."""
+    for part in now:
+        for name, field in type(part).model_fields.items():
+            for value in (True, False) if field.annotation is bool else get_args(field.annotation):
+                if value != getattr(part, name):
+                    yield name, value
 
 
 @target("rep_sensitivity")
-def sensitivity(e: Results, signals: RunSignals, choices: Calibration = Calibration(),  # noqa: B008  frozen
-                bin_counts: Sequence[int] = (10, 20, 30), variants: Sequence[tuple[str, Any]] = VARIANTS
+def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calibration(),  # noqa: B008  frozen
+                bin_counts: Sequence[int] = (10, 20, 30), chosen: Collection[tuple[str, Any]] | None = None
                 ) -> Listing:  # fmt: skip
-    """The findings judged again under other choices, each alone in place of the run's. Claims that rest on intervals,
-    learning curves or the ablation are not judged again: those frames are not made anew."""
-    here = verdicts(replace(e, frames={name: e.frames[name] for name in (*MADE_ANEW, *DROPOUT_ONLY)}))
-    records = []
-    for name, value in variants:
-        if value == getattr(signals.reading, name):
+    """The findings judged again under other choices (`chosen`, by default all `variants`), each alone in place of the
+    run's."""
+    before, records, fitted = verdicts(here), [], fit_answers(signals.sets, choices)
+    for name, value in variants(signals.reading, choices) if chosen is None else chosen:
+        label = f"{name}: {value}"
+        try:
+            if name in Calibration.model_fields:
+                frames = fitted_anew(here, signals, choices.model_copy(update={name: value}))
+                if name == "one_class":  # small draws are often of one class
+                    frames |= signals.learning(here.frames["curves"], choices.model_copy(update={name: value}))
+            else:
+                frames = read_anew(here, signals, signals.under(**{name: value}), fitted, choices, bin_counts)
+        except UserError as error:  # such as options that are no single tokens of the model
+            records.append((label, str(error), "", "", "", False))
             continue
-        then = verdicts_under(e, signals, {name: value}, choices, bin_counts) or here
-        for finding in FINDINGS:
-            now, other = here[finding.name], then[finding.name]
-            if now.held is not None and other.held is not None:
-                records.append((f"{name}: {value}", finding.statement, finding.name, now.said, other.said,
-                                other.held != now.held))  # fmt: skip
+        again = [finding for finding in FINDINGS if not frames.keys().isdisjoint(finding.needs.split())]
+        then = verdicts(replace(here, frames={**here.frames, **frames}), again)
+        judged = [(before[one.name], then[one.name]) for one in again if before[one.name].held is not None]
+        records += [(label, old.finding.statement, old.finding.name, old.said, new.said or new.reason, new.held == (not old.held))
+                    for old, new in judged] or [(label, ALIKE, "", "", "", False)]  # fmt: skip
     frame = pd.DataFrame(records, columns=COLUMNS)
     flips = frame[frame.flips].drop(columns=["name", "flips"])
-    none = pd.DataFrame([{"choice": "any of them", "finding": "none flips", "here": "", "then": ""}])
+    none = pd.DataFrame([{"choice": "any of them", "finding": "none turns", "here": "", "then": ""}])
     return Listing(frame, flips if len(flips) else none)
 
 
-def verdicts_under(e: Results, signals: RunSignals, choice: dict[str, Any], choices: Calibration,
-                   bin_counts: Sequence[int]) -> dict[str, Verdict] | None:  # fmt: skip
-    """Every finding that MADE_ANEW can decide, judged under another choice; None where it reads everything alike.
-    Findings rest on accuracy and ECE, those on the number of bins on MCE and Brier too."""
-    other = signals.under(**choice)
-    if other.alike(signals):
-        return None
-    frames = other.estimation(bin_counts, ("acc", "ece")) | other.calibration(choices) | other.pictures()
-    unchanged = {name: e.frames[name] for name in DROPOUT_ONLY}
-    return verdicts(replace(e, frames={name: frames[name] for name in MADE_ANEW} | unchanged))
+def fitted_anew(here: Results, signals: RunSignals, choices: Calibration) -> Frames:
+    """The frames that another way to fit calibrators on all rows changes."""
+    fitted = fit_answers(signals.sets, choices)
+    anew = signals.calibration(fitted, choices) | signals.moved(signals.sets, fitted)
+    return without_intervals(anew)
+
+
+def read_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fits, choices: Calibration,
+              bin_counts: Sequence[int]) -> Frames:  # fmt: skip
+    """The frames that another reading changes: rows of the pairs and estimators whose scores it changes."""
+    if other.confidence is signals.confidence:  # measured otherwise
+        return measured_anew(here, signals, other, fitted, bin_counts)
+    names = estimators_of(other.changed)
+    if not names:
+        return {}
+    if other.responses.empty:
+        raise UserError("(leaves no response to judge)")
+    if other.reading.tuning_in_fit != signals.reading.tuning_in_fit:
+        return without_intervals(merged(here, other.calibration({}, choices, names), names))
+    new_fits = fit_answers(other.sets, choices) if "answer" in other.changed else {}
+    anew = other.estimation(bin_counts, METRICS, names) | other.calibration(new_fits, choices, names)
+    if not other.changed.isdisjoint(("response", "answer")):
+        anew |= other.of_responses()
+    if "bald" in other.changed:
+        anew |= other.of_passes(EARLY)
+        anew |= {} if other.reading.phi != signals.reading.phi else other.of_phi()
+    frames = merged(here, anew, names, set(zip(other.generations.model, other.generations.dataset, strict=True)))
+    if new_fits:
+        frames |= other.moved({**signals.sets, **other.sets}, {**fitted, **new_fits})
+    return without_intervals(frames | signals.in_situ(frames["result_estimation"]))
+
+
+def measured_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fits, bin_counts: Sequence[int]
+                  ) -> Frames:  # fmt: skip
+    """All frames of errors, from the same scores."""
+    frames = other.estimation(bin_counts, METRICS) | other.moved(signals.sets, fitted)
+    calibrated = estimates(here.frames["calibrated"], other.reading.bins, other.reading.closed, ["ece"])
+    frames |= dict.fromkeys(("result_calibration", "result_calibration_full", "result_isotonic"), calibrated)
+    return frames | other.of_passes(EARLY) | other.of_phi() | other.in_situ(frames["result_estimation"])
+
+
+def merged(here: Results, anew: Frames, names: Collection[str], pairs: Collection[tuple] | None = None) -> Frames:
+    """Frames with the rows that the run has of other pairs (by default of none) and, where they tell estimators apart, of
+    other estimators."""
+    frames = {}
+    for name, new in anew.items():
+        old = here.frames[name]
+        gone = old.estimator.isin([*names, ""]) if {"estimator", "metric"} <= set(old) else pd.Series(True, old.index)
+        if pairs is not None:
+            gone = gone & np.array([pair in pairs for pair in zip(old.model, old.dataset, strict=True)])
+        frames[name] = pd.concat([old[~gone], new], ignore_index=True)
+    return frames
+
+
+def without_intervals(frames: Frames) -> Frames:
+    return {name: frame for name, frame in frames.items() if name != "result_estimation_full"}

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import binomtest
 
 from lib.store import KEYS
 from lib.tasks.answers import canonical, grade, parse_number
@@ -62,6 +63,23 @@ def summary(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
     by = graded.groupby(["model", "dataset", "demonstration", "profile"], sort=False)
     shares = {name: (name, "mean") for name in ("accuracy", "extracted", "accuracy_boxed")}
     return by.agg(rows=("rows", "sum"), **shares).reset_index()
+
+
+def demonstration(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
+    """Both arms question by question, by pair and outcome (accuracy, extracted): rows, those in which it is so `with` the
+    demonstration alone and `without` it alone, and the p-value of McNemar's exact test, two-sided."""
+    graded = ablation.assign(
+        extracted=[isinstance(answer, str) for answer in ablation.answer],
+        accuracy=[grade(*pair, grader) for pair in zip(ablation.answer, ablation.reference, strict=True)],
+    )
+    records = []
+    for pair, rows in graded.groupby(["model", "dataset"], sort=False):
+        for outcome in ("accuracy", "extracted"):
+            arms = rows.pivot(index="example_id", columns="demonstration", values=outcome).dropna().astype(bool)
+            only, other = int((arms[True] & ~arms[False]).sum()), int((~arms[True] & arms[False]).sum())
+            p = float(binomtest(only, only + other).pvalue) if only + other else 1.0
+            records.append((*pair, outcome, len(arms), only, other, p))
+    return pd.DataFrame(records, columns=["model", "dataset", "outcome", "rows", "with", "without", "p"])
 
 
 def costs(manifests: Sequence[dict[str, Any]]) -> pd.DataFrame:

@@ -1,0 +1,90 @@
+"""What stochastic passes show beyond c_BALD, by pair: how sharp they are, what grows with their number and with the
+rate, and what phi makes of it. Dropout frames as stored; rows that a reading leaves out, or in which it finds no
+answer, are left out here."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lib.params import Reading
+from lib.score.confidence import bald, confidence_frame, grid, support
+from lib.score.curves import TERMS
+from lib.score.estimators import c_bald
+from lib.score.metrics import evaluate
+from lib.score.tokens import PAIR, aurocs
+from lib.store import KEYS
+
+
+def answered(dropout: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
+    """The rows of responses that have an answer as they were read, with their correctness."""
+    known = responses.loc[responses.answer.notna(), [*KEYS, "correct"]]
+    return dropout.merge(known, on=KEYS, validate="many_to_one")
+
+
+def supports(dropout: pd.DataFrame) -> list[str]:
+    """The columns of effective supports: every phi but `clip`."""
+    return [name for name in dropout if name.startswith(("top_k", "top_p"))]
+
+
+def summary(passes: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
+    """By pair, of one rate (`answered` rows): `sharp`, SD over passes of an example's entropy over its mean; BALD as a
+    `share` of the predictive entropy; the `largest` BALD of a token; range of the effective support under `top_k` and
+    `top_p`; rows whose most probable tokens no pass changes (`unchanged`), their mean BALD and AUROC of c_BALD."""
+    records = []
+    for pair, rows in passes[passes.split == split].groupby(PAIR, sort=False):
+        values = [bald(row) for row in rows.itertuples()]
+        alike = ~rows.top_changed.map(any).to_numpy()
+        scores = np.array([[c_bald(value)] for value in values])
+        predictive = np.mean([np.mean(row.predictive[-1]) for row in rows.itertuples()])
+        record: dict[str, Any] = dict(zip(PAIR, pair, strict=True)) | {
+            "sharp": float(np.mean([_spread(row.conditional) for row in rows.itertuples()])),
+            "share": float(np.mean([value.mean() for value in values]) / predictive) if predictive else np.nan,
+            "largest": float(max(value.max() for value in values)),
+            "unchanged": int(alike.sum()),
+            "bald": float(np.mean([v.mean() for v, same in zip(values, alike, strict=True) if same] or [np.nan])),
+            "auroc": float(aurocs(scores[alike], rows.correct[alike])[0])}  # fmt: skip
+        for kind in ("top_k", "top_p"):
+            column = next((name for name in supports(rows) if name.startswith(kind)), None)
+            sizes = [0] if column is None else np.concatenate([row[-1] for row in rows[column]])
+            record[kind] = int(np.max(sizes) - np.min(sizes)) if column else np.nan
+        records.append(record)
+    return pd.DataFrame(records)
+
+
+def _spread(conditional: Any) -> float:
+    """SD over passes of an example's entropy, over their mean; `conditional` holds the means of the first t passes."""
+    means = np.array([np.mean(tokens) for tokens in conditional])
+    count = np.arange(1, len(means) + 1)
+    entropies = np.diff(means * count, prepend=0)
+    return float(entropies.std() / means[-1]) if means[-1] > 0 else 0.0
+
+
+def by_passes(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, counts: Sequence[int] = ()
+              ) -> pd.DataFrame:  # fmt: skip
+    """ECE of c_BALD on the evaluation rows after 1..T passes of the selected rate (or `counts`): model, dataset, passes,
+    ece."""
+    chosen, parts = dropout[dropout.selected & (dropout.split == "evaluation")], []
+    stacked = [*TERMS, *filter(None, [support(dropout, reading.phi)])]
+    most = max(map(len, chosen.predictive), default=0)
+    for count in [n for n in counts if n < most] + [most] if counts else range(1, most + 1):
+        first = chosen.assign(**{name: [values[:count] for values in chosen[name]] for name in stacked})
+        scores = confidence_frame(responses, dropout=first, reading=reading, names=["c_bald"])
+        results = evaluate(scores, reading.bins, reading.closed, names=["ece"])
+        parts.append(results[[*PAIR, "value"]].rename(columns={"value": "ece"}).assign(passes=count))
+    return pd.concat(parts, ignore_index=True).astype({"ece": float})
+
+
+def by_phi(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, phis: Sequence[str] = ()) -> pd.DataFrame:
+    """`confidence.grid` under each phi (those of `phis`; all by default), its ECE alone: phi, rate, value."""
+    parts = [grid(responses, dropout, reading.model_copy(update={"phi": phi}), ["ece"]).assign(phi=phi)
+             for phi in phis or ["clip", *supports(dropout)]]  # fmt: skip
+    return pd.concat(parts, ignore_index=True)
+
+
+def by_rate(passes: pd.DataFrame) -> pd.DataFrame:
+    """Both terms of `eq:bald` after all passes against the rate, mean over tuning rows: rate, predictive, conditional."""
+    tuning = passes[passes.tuning]
+    last = tuning[[*PAIR, "rate"]].assign(**{term: [np.mean(row[-1]) for row in tuning[term]] for term in TERMS})
+    return last.groupby([*PAIR, "rate"], sort=False).mean().reset_index()
