@@ -189,6 +189,10 @@ def mce_more_sensitive(results: Results) -> Cases:
 
 def _gains(results: Results, table: str, method: str) -> pd.DataFrame:
     """ECE after a method and its relative improvement as printed, by pair and estimator of the result tables."""
+    return results.once(("gains", table, method), lambda: _improved(results, table, method))
+
+
+def _improved(results: Results, table: str, method: str) -> pd.DataFrame:
     shown = [name for name, estimator in ESTIMATORS.items() if estimator.definition]
     rows = results.frame(table, metric="ece", method=method).dropna(subset="relative")
     return rows[rows.estimator.isin(shown)].astype({"relative": float, "value": float})

@@ -121,11 +121,15 @@ class RunSignals:
         return dict.fromkeys(MOVED, transfer(sets, fitted, self.reading.bins, self.reading.closed))
 
     def learning(self, curves: pd.DataFrame, choices: Calibration, seed: int = 0) -> Frames:
-        """The learning curves on the models, sizes and draws of `curves`, rows drawn by chance, made anew."""
+        """The learning curves of rows drawn by chance: those of `curves`, where draws of one class are among them made
+        anew."""
+        uniform = curves[curves.sampling == "uniform"]
+        sizes = sorted(uniform.n[uniform.one_class].unique())
         sets = {pair: part for pair, part in self.sets.items() if pair[0] in set(curves.model)}
-        how = (sorted(curves.n.unique()), int(curves.draw.max()) + 1, seed, ("uniform",), 0.5)
+        how = (sizes, int(curves.draw.max()) + 1, seed, ("uniform",), 0.5)
         anew = learning_curves(sets, *how, self.reading.bins, self.reading.closed, choices)
-        return {"learning": curve_bands(anew)}
+        both = [uniform[~uniform.n.isin(sizes)], anew[anew.n.isin(sizes)]]
+        return {"learning": curve_bands(pd.concat(both, ignore_index=True))}
 
     def of_responses(self) -> Frames:
         """What the paper shows of responses as pictures or says in words, for every pair."""

@@ -21,6 +21,7 @@ from lib.paper.targets import target
 from lib.params import Calibration, Reading
 from lib.project import UserError
 from lib.score.bootstrap import estimates
+from lib.score.estimators import ESTIMATORS
 
 COLUMNS = ["choice", "finding", "name", "here", "then", "flips"]
 ALIKE = "(changes nothing that is read or measured)"
@@ -48,15 +49,13 @@ def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calib
         label = f"{name}: {value}"
         try:
             if name in Calibration.model_fields:
-                frames = fitted_anew(here, signals, choices.model_copy(update={name: value}))
-                if name == "one_class":  # small draws are often of one class
-                    frames |= signals.learning(here.frames["curves"], choices.model_copy(update={name: value}))
+                frames = fitted_anew(here, signals, choices, choices.model_copy(update={name: value}))
             else:
                 frames = read_anew(here, signals, signals.under(**{name: value}), fitted, choices, bin_counts)
         except UserError as error:  # such as options that are no single tokens of the model
             records.append((label, str(error), "", "", "", False))
             continue
-        again = [finding for finding in FINDINGS if not frames.keys().isdisjoint(finding.needs.split())]
+        again = [one for one in FINDINGS if one.kind == "claim" and not frames.keys().isdisjoint(one.needs.split())]
         then = verdicts(replace(here, frames={**here.frames, **frames}), again)
         judged = [(before[one.name], then[one.name], one) for one in again if before[one.name].held is not None]
         records += [(label, finding.statement, finding.name, old.said, new.said or new.reason,
@@ -68,11 +67,19 @@ def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calib
     return Listing(frame, flips if len(flips) else none)
 
 
-def fitted_anew(here: Results, signals: RunSignals, choices: Calibration) -> Frames:
-    """The frames that another way to fit calibrators on all rows changes."""
-    fitted = fit_answers(signals.sets, choices)
-    anew = signals.calibration(fitted, choices) | signals.moved(signals.sets, fitted)
-    return without_intervals(anew)
+def fitted_anew(here: Results, signals: RunSignals, before: Calibration, choices: Calibration) -> Frames:
+    """The frames that another way to fit calibrators changes. How one class is met changes small draws, and nothing that is
+    fitted on all rows where these are of both."""
+    frames = {}
+    if choices.one_class != before.one_class:
+        frames = signals.learning(here.frames["curves"], choices)
+        if all(len(set(rows.correct)) > 1 for rows, _ in signals.sets.values()):
+            return frames
+    fitted, names = fit_answers(signals.sets, choices), {"ans_avg", "ans_joint"}
+    if choices.one_class != before.one_class:
+        names = set(ESTIMATORS)
+    anew = merged(here, signals.calibration(fitted, choices, names), names)
+    return without_intervals(frames | anew | signals.moved(signals.sets, fitted))
 
 
 def read_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fits, choices: Calibration,

@@ -22,8 +22,8 @@ _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 
 
 def chosen(generations: pd.DataFrame, rows: int, seed: int = 0) -> pd.DataFrame:
-    """A sample of one pair's evaluation rows: the first in the order of sha256("seed|dataset|example_id"), alike for every
-    model; in their own order."""
+    """A sample of one pair's evaluation rows: the first in the order of sha256("seed|dataset|example_id"), alike for
+    every model; in their own order."""
     evaluation = generations[generations.split == "evaluation"]
     names = [f"{seed}|{row.dataset}|{row.example_id}" for row in evaluation.itertuples()]
     order = np.argsort([hashlib.sha256(name.encode()).hexdigest() for name in names], kind="stable")

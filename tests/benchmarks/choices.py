@@ -1,0 +1,55 @@
+"""`python tests/benchmarks/choices.py`: what each choice that needs no model changes on the shipped demo signals.
+
+A choice a row: the largest change of accuracy, of any raw ECE and of any ECE after calibration over all pairs, each
+choice alone in place of the default. docs/choices.md quotes these figures.
+"""
+
+from typing import get_args
+
+import pandas as pd
+
+from lib import params
+from lib.paper.run_results import RunSignals
+from lib.params import Calibration, Reading
+
+DEMO = params.load_profile("demo")
+
+
+def alternatives(part: type[params.Part]) -> list[tuple[str, object]]:
+    """Every other value of every choice of a part."""
+    values = []
+    for name, field in part.model_fields.items():
+        options = get_args(field.annotation) or ((True, False) if field.annotation is bool else ())
+        values += [(name, option) for option in options if option != field.default]
+    return values
+
+
+def errors(signals: RunSignals, choices: Calibration) -> pd.Series:
+    """Accuracy and ECE by cell: model, dataset, estimator, method."""
+    raw = signals.estimation(DEMO.bin_counts, ("acc", "ece"))["result_estimation"].assign(method="")
+    after = signals.calibration(choices)["result_calibration"]
+    rows = pd.concat([raw, after[(after["method"] != "") & (after.metric == "ece")]])
+    return rows.set_index(["model", "dataset", "estimator", "method", "metric"]).value.astype(float)
+
+
+def largest(now: pd.Series, then: pd.Series, metric: str, raw: bool = True) -> float:
+    change = (then - now).abs().reset_index()
+    return change[(change.metric == metric) & ((change["method"] == "") == raw)].value.max()
+
+
+def main() -> None:
+    signals = RunSignals.of("shipped", DEMO.models, DEMO.datasets, Reading())
+    base, rows = errors(signals, Calibration()), []
+    for name, value in [*alternatives(Reading), *alternatives(Calibration)]:
+        if name in Reading.model_fields:
+            then = errors(signals.under(**{name: value}), Calibration())
+        else:
+            then = errors(signals, Calibration(**{name: value}))
+        rows.append((name, value, largest(base, then, "acc"), largest(base, then, "ece"),
+                     largest(base, then, "ece", raw=False)))  # fmt: skip
+    frame = pd.DataFrame(rows, columns=["choice", "value", "accuracy", "raw ECE", "calibrated ECE"])
+    print(frame.round(3).to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()

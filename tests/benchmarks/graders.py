@@ -1,0 +1,40 @@
+"""`python tests/benchmarks/graders.py`: what each grader accepts of the 1,319 references of GSMHard (../shared/data).
+
+An answer a row, made from the reference; a grader a column: how many of the references it counts as met.
+docs/choices.md shows the table.
+"""
+
+import json
+from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
+
+import pandas as pd
+
+from lib.project import ROOT
+from lib.tasks.answers import GRADERS, canonical, grade
+
+
+def main() -> None:
+    path = ROOT.parent / "shared" / "data" / "gsmhard" / "gsmhardv2.jsonl"
+    targets = [Decimal(repr(json.loads(line)["target"])) for line in path.read_text(encoding="utf-8").splitlines()]
+    integers = [target for target in targets if target == target.to_integral_value()]
+    others = [target for target in targets if target != target.to_integral_value()]
+    tried = {
+        "integer: itself": (integers, lambda t: t),
+        "integer: off by one": (integers, lambda t: t + 1),
+        "integer: off by ten": (integers, lambda t: t + 10),
+        "integer: off by a hundred": (integers, lambda t: t + 100),
+        "no integer: itself": (others, lambda t: t),
+        "no integer: to two decimals": (others, lambda t: t.quantize(Decimal("0.01"), ROUND_HALF_UP)),
+        "no integer: to an integer": (others, lambda t: t.to_integral_value(ROUND_HALF_UP)),
+        "no integer: cut to an integer": (others, lambda t: t.to_integral_value(ROUND_FLOOR)),
+        "no integer: its rounding, off by one": (others, lambda t: t.to_integral_value(ROUND_HALF_UP) + 1),
+    }
+    rows = {}
+    for name, (references, answer) in tried.items():
+        pairs = [(canonical(answer(target)), canonical(target)) for target in references]
+        rows[name] = {"of": len(pairs)} | {grader: sum(grade(*pair, grader) for pair in pairs) for grader in GRADERS}
+    print(pd.DataFrame(rows).T.to_string())
+
+
+if __name__ == "__main__":
+    main()

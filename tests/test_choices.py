@@ -1,0 +1,61 @@
+"""docs/choices.md against the parameters: every choice is listed, with its default."""
+
+import re
+
+import pytest
+
+from lib import params
+from lib.params import PARAMS, Profile
+from lib.project import ROOT
+
+# What says where and how much is run, not what comes out: no choices.
+PLUMBING = {"title", "models", "datasets", "limit", "code_changes", "shard_rows", "batch_tokens", "dropout_tokens"}
+TEXT = (ROOT / "docs" / "choices.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| `(\w+)` \| ([^|]*) \| ([^|]+) \| ([^|]+) \|$", TEXT, flags=re.M)
+
+
+def words(value) -> str:
+    """A default as the table writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return " ".join(words(part) for part in value) if value else "all"
+    if isinstance(value, float) and value < 1 and value != 0.5:
+        return f"{value:.2f}".removeprefix("0")
+    return str(value) or "the first"
+
+
+def test_every_choice_is_listed_and_nothing_else():
+    listed = [name for name, *_ in ROWS]
+    assert len(listed) == len(set(listed)) and set(listed) == set(Profile.model_fields) - PLUMBING
+
+
+@pytest.mark.parametrize("name, default, why, effect", ROWS)
+def test_its_default_is_the_one_that_stands_there(name, default, why, effect):
+    value = Profile.model_fields[name].get_default(call_default_factory=True)
+    demo = params.load_profile("demo")
+    shown, _, of_demo = default.partition(" (")
+    if name == "calibration_sizes":
+        assert shown == f"{value[0]} to {value[-1]}"
+        assert of_demo == f"{demo.calibration_sizes[0]} to {demo.calibration_sizes[-1]})"
+        return
+    assert shown == words(value)
+    if of_demo:
+        assert of_demo.rstrip(")").replace(", ", " ") == words(getattr(demo, name))
+    assert len(why) > 20 or why == "likewise" or name in ("draws", "bin_counts"), "a reason"
+    assert effect == "-" or len(effect) > 5
+
+
+def test_every_alternative_of_a_word_is_named():
+    from typing import get_args
+
+    for name, _, why, _ in ROWS:
+        field = Profile.model_fields[name]
+        for option in get_args(field.annotation):
+            if isinstance(option, str) and option != field.default:
+                assert f"`{option}`" in why or option in why.split(), f"{name}: {option}"
+
+
+def test_files_that_it_names_are_there():
+    for name in re.findall(r"`([\w/-]+\.(?:yaml|py))`", TEXT):
+        assert (ROOT / name).exists() or (PARAMS / "models" / name).exists() or (PARAMS / name).exists(), name
