@@ -453,6 +453,19 @@ def ordered(frame):
     return numbers.drop(columns=["low", "high", "n"], errors="ignore")
 
 
+def test_learning_curves_are_made_again_on_the_draws_of_06(demo, signals):
+    """The same choice gives the curves that 06 kept; the other changes only sizes with draws of one class."""
+    kept = demo.frames["learning"].query("sampling == 'uniform'")
+    same = signals.learning(demo.frames["curves"], CHOICES)["learning"]
+    other = signals.learning(demo.frames["curves"], CHOICES.model_copy(update={"one_class": "constant"}))["learning"]
+    keys = ["model", "dataset", "method", "n"]
+    old, again, constant = (f.set_index(keys)["mean"].sort_index() for f in (kept, same, other))
+    pd.testing.assert_series_equal(old, again, atol=1e-12)
+    moved = (old - constant).abs() > 1e-12
+    with_one_class = kept.set_index(keys).one_class.sort_index() > 0
+    assert moved.any() and not (moved & ~with_one_class).any()
+
+
 def test_missing_answers_change_what_is_shown_of_the_passes(signals):
     """The one response of the demo without an answer is no row of the entropies where such rows are dropped."""
     before = signals.of_passes()

@@ -22,6 +22,7 @@ from lib.params import Calibration, Reading
 from lib.project import UserError
 from lib.score.bootstrap import estimates
 from lib.score.estimators import ESTIMATORS
+from lib.score.passes import by_passes
 
 COLUMNS = ["choice", "finding", "name", "here", "then", "flips"]
 ALIKE = "(changes nothing that is read or measured)"
@@ -68,9 +69,9 @@ def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calib
 
 
 def fitted_anew(here: Results, signals: RunSignals, before: Calibration, choices: Calibration) -> Frames:
-    """The frames that another way to fit calibrators changes. How one class is met changes small draws, and nothing that is
-    fitted on all rows where these are of both."""
-    frames = {}
+    """The frames that another way to fit calibrators changes. How one class is met changes small draws, and nothing that
+    is fitted on all rows where these are of both."""
+    frames: Frames = {}
     if choices.one_class != before.one_class:
         frames = signals.learning(here.frames["curves"], choices)
         if all(len(set(rows.correct)) > 1 for rows, _ in signals.sets.values()):
@@ -98,9 +99,10 @@ def read_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fit
     anew = other.estimation(bin_counts, METRICS, names) | other.calibration(new_fits, choices, names)
     if not other.changed.isdisjoint(("response", "answer")):
         anew |= other.of_responses()
-    if "bald" in other.changed:
-        anew |= other.of_passes(EARLY)
-        anew |= {} if other.reading.phi != signals.reading.phi else other.of_phi()
+    if other.reading.phi != signals.reading.phi:
+        anew["by_passes"] = by_passes(other.responses, other.dropout, other.reading, EARLY)
+    elif "bald" in other.changed:
+        anew |= other.of_passes(EARLY) | other.of_phi()
     frames = merged(here, anew, names, set(zip(other.generations.model, other.generations.dataset, strict=True)))
     if new_fits:
         frames |= other.moved({**signals.sets, **other.sets}, {**fitted, **new_fits})

@@ -1,0 +1,126 @@
+"""What the claims rest on beyond errors: positions, lengths, passes, calibration rows, the demonstration."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from lib import params, store
+from lib.calibrate import evidence
+from lib.paper.run_results import KINDS
+from lib.score import ablation, passes, tokens
+from lib.score.confidence import confidence_frame
+from lib.score.metrics import evaluate
+from lib.score.reading import read
+
+READING = params.Reading()
+
+
+@pytest.fixture(scope="module")
+def stored():
+    return [store.gather("shipped", kind, ["tiny-qwen"], ["demo-hard"])[0] for kind in KINDS]
+
+
+def rows(logprobs, correct, answers=None):
+    """Responses of one pair, as `reading.read` returns them."""
+    frame = pd.DataFrame({"model": "m", "dataset": "d", "split": "evaluation", "correct": correct,
+                          "example_id": [str(i) for i in range(len(correct))]})  # fmt: skip
+    response = pd.Series([np.log(np.array(values)) for values in logprobs], dtype=object)
+    return frame.assign(response=response, answer=response.map(lambda values: values[-1:]) if answers is None else answers)
+
+
+def test_aurocs_are_scikit_learns():
+    rng = np.random.default_rng(0)
+    scores, correct = rng.integers(0, 5, (60, 4)), rng.random(60) < 0.4
+    expected = [roc_auc_score(correct, scores[:, k]) for k in range(4)]
+    assert tokens.aurocs(scores, correct) == pytest.approx(expected)
+    assert np.isnan(tokens.aurocs(scores, np.ones(60))).all()
+
+
+def test_a_position_is_a_token_and_the_running_mean_ends_in_seq_avg():
+    assert list(tokens.at_positions(np.log([0.1, 0.2, 0.3]), 5)) == pytest.approx([0.1, 0.1, 0.2, 0.3, 0.3])
+    told = rows([[0.5, 0.9, 0.9], [0.5, 0.9, 0.8], [0.5, 0.2, 0.1], [0.5, 0.2, 0.3]], [True, True, False, False])
+    curves = tokens.position_curves(told, points=3)
+    assert list(curves.single) == [0.5, 1, 1] and list(curves.running)[-1] == 1
+
+
+def test_lengths_and_saturation():
+    told = rows([[0.9], [0.9, 0.9], [0.9, 0.9, 0.8], [0.9, 0.9, 0.9, 0.8]], [True, False, True, False])
+    facts = tokens.summary(told).iloc[0]
+    assert facts["product"] == -1 and abs(facts.joint) < 1 and facts.wrong == pytest.approx(np.sqrt(0.9 * 0.8))
+    assert facts.smallest == pytest.approx((0.5 + 1 + 0 + 0.5) / 4)
+    silent = tokens.summary(told.assign(answer=None)).iloc[0]
+    assert np.isnan(silent["median"]) and np.isnan(silent.wrong)
+
+
+def test_an_answer_that_the_extraction_misses(stored):
+    generations = stored[0].head(3).assign(split="evaluation", thinking_end=0, answer=None, reference="12")
+    generations["text"] = ["so it is 12", "so it is 13", "so it is"]
+    facts = tokens.unread(generations, READING).iloc[0]
+    assert (facts.rows, facts.unparsed, facts.lost) == (3, 3, 1)
+
+
+def test_costs_of_verification(stored):
+    generations, verification, _ = stored
+    length = generations.token_ids.map(len)
+    straight = verification.assign(standard_tokens=2 * length + 30, in_situ_tokens=30)
+    facts = tokens.verification_costs(straight, generations).iloc[0]
+    assert facts.r2 == pytest.approx(1) and facts.saving == pytest.approx(1)
+    noise = verification.assign(standard_tokens=np.random.default_rng(0).permutation(length) + 30, in_situ_tokens=30)
+    assert tokens.verification_costs(noise, generations).iloc[0].r2 < 0.1
+
+
+def test_after_all_passes_c_bald_is_itself(stored):
+    generations, _, dropout = stored
+    responses = read(generations, READING)
+    scores = confidence_frame(responses, dropout=dropout[dropout.selected], names=["c_bald"])
+    of_all = evaluate(scores, names=["ece"]).value.iloc[0]
+    curve = passes.by_passes(responses, dropout, READING).set_index("passes").ece
+    assert len(curve) == 10 and curve[10] == pytest.approx(of_all)
+    early = passes.by_passes(responses, dropout, READING, counts=(5,)).set_index("passes").ece
+    assert dict(early) == pytest.approx({5: curve[5], 10: curve[10]})
+    one = dropout.assign(conditional=dropout.predictive)  # no disagreement: every confidence is 1
+    flat = passes.by_passes(responses, one, READING).ece
+    assert flat.to_numpy() == pytest.approx(1 - evaluate(scores, names=["acc"]).value.iloc[0])
+
+
+def test_how_alike_passes_are(stored):
+    generations, _, dropout = stored
+    kept = passes.answered(dropout[dropout.selected], read(generations, READING))
+    entropies = np.array([0.2, 0.4, 0.2, 0.4])
+    means = list((np.cumsum(entropies) / np.arange(1, 5))[:, None])
+    same = kept.head(60).assign(split="evaluation", conditional=[means] * 60, predictive=[[x + 0.1 for x in means]] * 60)
+    facts = passes.summary(same).iloc[0]
+    assert facts.sharp == pytest.approx(0.1 / 0.3) and facts.share == pytest.approx(0.1 / 0.4)
+    assert facts.largest == pytest.approx(0.1) and facts.top_p >= 0
+    calm = passes.summary(same.assign(top_changed=[[False]] * 60)).iloc[0]
+    assert calm.unchanged == 60 and calm.auroc == 0.5, "one confidence for all tells nothing"
+
+
+def test_a_row_without_answer_is_no_row_of_the_passes(stored):
+    generations, _, dropout = stored
+    unread = read(generations, params.Reading(missing="zero"))
+    gone = passes.answered(dropout, read(generations, READING)), passes.answered(dropout, unread)
+    missing = set(unread[unread.answer.isna()].example_id)
+    assert missing and set(gone[0].example_id) - set(gone[1].example_id) == missing
+
+
+def test_a_curve_that_is_no_sigmoid():
+    rng = np.random.default_rng(0)
+    x = rng.normal(0, 2, 2000)
+    confidence = 1 / (1 + np.exp(-x))
+    straight = rng.random(2000) < 1 / (1 + np.exp(-(0.5 * x + 0.3)))
+    bent = rng.random(2000) < np.where(np.abs(x) < 1.5, 0.9, 0.2)
+    assert evidence.curvature(confidence, straight) > 0.05 > evidence.curvature(confidence, bent)
+    assert np.isnan(evidence.curvature(confidence, np.ones(2000, bool)))
+    assert np.isnan(evidence.curvature(np.full(2000, 0.9), bent))
+
+
+def test_mcnemar():
+    frame = pd.DataFrame([(str(i), arm, "1" if right else "2") for i in range(20)
+                          for arm, right in ((True, i < 15), (False, i < 5 or i == 19))],
+                         columns=["example_id", "demonstration", "answer"])  # fmt: skip
+    facts = ablation.demonstration(frame.assign(model="m", dataset="d", reference="1", text="")).set_index("outcome")
+    found = facts.loc["accuracy"]
+    assert (found.rows, found["with"], found.without) == (20, 10, 1) and found.p == pytest.approx(24 / 2048)
+    assert facts.loc["extracted", "p"] == 1
