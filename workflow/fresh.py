@@ -2,7 +2,8 @@
 
 An output is fresh when the key of its job is unchanged. The key holds contents only (parameters that the
 notebook declares, model and dataset files, checksums of inputs, code without comments), never file times or
-revisions: a clone, a copy or `touch` remakes nothing. What is no longer fresh is moved, never deleted, to
+revisions: a clone, a copy or `touch` remakes nothing. What follows something that is made anew waits, and is left as it
+is if that comes out the same. What is no longer fresh is moved, never deleted, to
 artifacts/<run>/stale/<key>/, and comes back from there if the old key does.
 """
 
@@ -35,7 +36,7 @@ def parts(job: Job) -> Parts:
     return {
         **{f"parameter {name}": value for name, value in values.items()},
         **{key: content for kind in params.LOADERS for key, content in specified(job, kind, values).items()},
-        **{f"input {path}": checksum(path) for path in job.inputs},
+        **{f"input {path}": meaning(path) for path in job.inputs},
         **code(job),
     }
 
@@ -142,6 +143,39 @@ def checksum(path: str) -> str | None:
     return value
 
 
+def meaning(path: str) -> str | None:
+    """Checksum of what a file says. Of a frame: together with its manifest, but for the seconds and the memory that it
+    took, which differ from run to run, and on which nothing hangs."""
+    value, beside = checksum(path), (ROOT / path).with_suffix(".json")
+    if value is None or not path.endswith(".parquet") or not beside.is_file():
+        return value
+    try:
+        facts = json.loads(beside.read_text(encoding="utf-8"))
+    except ValueError:  # damaged: whoever reads it will say so
+        return value
+    if timed := [name for name in facts.get("columns", ()) if is_cost(name)]:
+        value = without(path, timed, value)
+    facts = {name: fact for name, fact in facts.items() if name != "sha256" and not is_cost(name)}
+    return digest(value, json.dumps(facts, sort_keys=True))
+
+
+def is_cost(name: str) -> bool:
+    return name.endswith("seconds") or name.startswith("peak_")
+
+
+def without(path: str, columns: list[str], value: str) -> str:
+    """Checksum of a parquet file without some columns; remembered by that of the whole, as it takes a second."""
+    memory = ROOT / "artifacts" / ".checksums" / digest(value, *columns)
+    if not memory.exists():
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        rest = pa.BufferOutputStream()
+        pq.write_table(pq.read_table(ROOT / path).drop_columns(columns), rest)
+        write_json(memory, hashlib.sha256(rest.getvalue()).hexdigest())
+    return json.loads(memory.read_text(encoding="utf-8"))
+
+
 # ---- records -----------------------------------------------------------------------------------------------
 
 
@@ -189,11 +223,16 @@ def whole(record: dict) -> bool:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`state`: fresh, kept (though code changed), restored (from stale) or make; `why`: a few words."""
+    """`state`: fresh, kept (though code changed), restored (from stale), make, or waits: to be made if what it reads
+    changes. `why`: a few words."""
 
     job: Job
     state: str
     why: str = ""
+
+    @property
+    def open(self) -> bool:
+        return self.state in ("make", "waits")
 
 
 def walk(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
@@ -212,8 +251,13 @@ def walk(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
 
 def judge(job: Job, upstream: list[Verdict], remake: bool) -> Verdict:
     """One job's verdict, given those upstream."""
+    if (ROOT / job.aside).exists():  # a run was stopped before it came to this job
+        os.replace(ROOT / job.aside, ROOT / job.record)
     record = read_record(ROOT / job.record)
-    waits = [verdict.job for verdict in upstream if verdict.state == "make"]
+    waits = [verdict.job for verdict in upstream if verdict.open]
+    if waits and not remake and record and undecided(job, record, parts(job)):
+        os.replace(ROOT / job.record, ROOT / job.aside)
+        return Verdict(job, "waits", f"follows {waits[0].notebook.name}")
     if remake or waits:
         retire(job, record, shards=remake)
         why = "asked for" if remake else f"follows {waits[0].notebook.name}" if record else NEW
@@ -222,6 +266,25 @@ def judge(job: Job, upstream: list[Verdict], remake: bool) -> Verdict:
     if absent:
         raise UserError(f"{job.notebook.name} needs {absent[0]}, which is not there")
     return compare(job, record, parts(job))
+
+
+def keeps(job: Job) -> bool:
+    """Whether what a job left survives a change of code."""
+    return job.notebook.heavy and job.run.values.get("code_changes") == "keep"
+
+
+def undecided(job: Job, record: dict, content: Parts) -> bool:
+    """Whether nothing but inputs may have changed since a job left its record."""
+    spared = ("input ", "code ") if keeps(job) else ("input ",)
+    return whole(record) and all(name.startswith(spared) for name in differences(record, content))
+
+
+def settle(job: Job) -> str:
+    """Of a job that waited until its inputs were there: why nothing is to be done, or nothing where it is."""
+    if not (ROOT / job.aside).exists():
+        return ""
+    verdict = judge(job, [], False)
+    return "" if verdict.open else "what it reads is as before" if verdict.state == "fresh" else verdict.why
 
 
 def compare(job: Job, record: dict | None, content: Parts) -> Verdict:
@@ -234,8 +297,7 @@ def compare(job: Job, record: dict | None, content: Parts) -> Verdict:
         changed = differences(record, content)
         if not changed:
             return Verdict(job, "fresh")
-        keep = job.notebook.heavy and job.run.values.get("code_changes") == "keep"
-        if keep and all(name.startswith("code ") for name in changed):
+        if keeps(job) and all(name.startswith("code ") for name in changed):
             return Verdict(job, "kept", ", ".join(changed))
         why = "changed: " + ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
     retire(job, record)

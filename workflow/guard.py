@@ -20,6 +20,7 @@ from lib.project import ROOT, UserError
 from workflow.jobs import Job, Run
 
 POLL = 0.5  # seconds
+GONE = "the run that started this job is gone"
 
 # ---- locks -------------------------------------------------------------------------------------------------
 
@@ -110,20 +111,29 @@ def kill_orphan(pid: int, born: float) -> None:
 
 
 def chain() -> list[psutil.Process]:
-    """Ancestors up to the run.py that started this job (RUN_PID); empty if started by hand."""
-    pid = int(os.environ.get("RUN_PID", 0))
-    if not pid:
+    """Who is to outlive this job: its ancestors, and of a forked one also the process that asked for it (ASKER) with
+    its own, up to the run.py that started them (RUN_PID), which comes last; empty if started by hand."""
+    run, asker = int(os.environ.get("RUN_PID", 0)), int(os.environ.get("ASKER", 0))
+    if not run:
         return []
-    parents = psutil.Process().parents()
-    ids = [parent.pid for parent in parents]
-    if pid not in ids:
-        raise SystemExit("the run that started this job is gone")
-    return parents[: ids.index(pid) + 1]
+    above = up_to(run, psutil.Process().parents())
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(asker) if asker else None
+        return [*up_to(run, [process, *process.parents()])[:-1], *above] if process else above
+    raise SystemExit(GONE)
+
+
+def up_to(run: int, line: list[psutil.Process]) -> list[psutil.Process]:
+    ids = [process.pid for process in line]
+    if run not in ids:
+        raise SystemExit(GONE)
+    return line[: ids.index(run) + 1]
 
 
 def end(code: int, scratch: Path, parents: list[psutil.Process] = ()) -> None:
-    """Kill the kernel and all below, and the schedulers above that lost their run, and exit at once."""
-    for process in [*psutil.Process().children(recursive=True), *parents[:-1]]:
+    """Kill the kernel and all below, and the schedulers above if they lost their run, and exit at once."""
+    lost = parents[:-1] if parents and gone(parents[-1]) else []
+    for process in [*psutil.Process().children(recursive=True), *lost]:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     shutil.rmtree(scratch, ignore_errors=True)

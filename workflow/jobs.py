@@ -22,6 +22,7 @@ SHIPPED = "artifacts/shipped/demo"
 class Notebook:
     """One row. `writes` are paths below artifacts/<run>/; a parquet file brings its manifest (.json) along.
 
+    `minutes` is about what a job takes before any has been timed: those that most hangs on are begun first.
     `heavy` notebooks run a model: once per (model, dataset), on a GPU where there is one. Their outputs hang
     on the files of model and dataset, survive a change of code where the profile says so, and are shipped for
     the replay, which does not run them. `data` are files of the project that it reads. `exports` ones carry what goes
@@ -30,6 +31,7 @@ class Notebook:
 
     name: str
     heavy: bool = False
+    minutes: float = 0.1
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
@@ -45,12 +47,13 @@ class Notebook:
 
 
 NOTEBOOKS = (
-    Notebook("01_generate", heavy=True,
+    Notebook("01_generate", heavy=True, minutes=0.3,
              writes=("generations/{model}__{dataset}.parquet", "in_situ/{model}__{dataset}.parquet")),
     Notebook("02_single_pass", reads=("01_generate",), writes=("confidence/single_pass.parquet",)),
-    Notebook("03_ptrue_insitu", heavy=True, reads=("01_generate",),
+    Notebook("03_ptrue_insitu", heavy=True, minutes=0.2, reads=("01_generate",),
              writes=("verification/{model}__{dataset}.parquet",)),
-    Notebook("04_mc_dropout_grid", heavy=True, reads=("01_generate",), writes=("dropout/{model}__{dataset}.parquet",)),
+    Notebook("04_mc_dropout_grid", heavy=True, minutes=1, reads=("01_generate",),
+             writes=("dropout/{model}__{dataset}.parquet",)),
     Notebook("04b_ablation", heavy=True, reads=("01_generate",), writes=("ablation/{model}__{dataset}.parquet",)),
     Notebook(
         "05_calibration",
@@ -107,6 +110,23 @@ class Run:
             jobs += [Job(self, row, *pair) for pair in self.pairs] if row.heavy else [Job(self, row)]
         return tuple(jobs)
 
+    @cached_property
+    def urgency(self) -> dict[str, int]:
+        """Seconds, by job, of it and the longest chain of jobs that waits for it; as they were timed last."""
+        seconds, chains = self.seconds(), dict.fromkeys((job.name for job in self.jobs), 0)
+        for job in reversed(self.jobs):
+            chains[job.name] += round(seconds.get(job.name, 60 * job.notebook.minutes))
+            for above in job.upstream:
+                chains[above.name] = max(chains[above.name], chains[job.name])
+        return chains
+
+    def seconds(self) -> dict[str, float]:
+        """What jobs took when they were last run; empty if none was."""
+        try:
+            return json.loads((ROOT / self.folder / "seconds.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+
     def job(self, name: str) -> "Job":
         jobs = {job.name: job for job in self.jobs}
         if name not in jobs:
@@ -143,6 +163,11 @@ class Job:
         return f"{self.run.folder}/jobs/{self.name}.json"
 
     @property
+    def aside(self) -> str:
+        """The record while it is open whether what the job reads will change."""
+        return f"{self.run.folder}/jobs/.{self.name}.aside"
+
+    @property
     def executed(self) -> str:
         return f"{self.run.folder}/notebooks/{self.name}.ipynb"
 
@@ -153,6 +178,10 @@ class Job:
             return 1
         side_by_side = self.run.gpus or sum(job.notebook == self.notebook for job in self.run.jobs)
         return max(1, self.run.cores // side_by_side)
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.notebook.heavy and self.run.gpus > 0
 
     @property
     def upstream(self) -> list["Job"]:

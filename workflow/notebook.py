@@ -13,6 +13,7 @@ import tempfile
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 from lib import params
 from lib.project import ROOT, UserError
@@ -20,6 +21,7 @@ from workflow import fresh, hub
 from workflow.guard import gpus, job_lock, take_gpu, watch
 from workflow.jobs import MARK, PUBLISHED, Job, Run
 from workflow.sources import cells
+from workflow.warm import Kernel
 
 
 class Failure(Exception):
@@ -37,8 +39,8 @@ def tell(job: Job, event: str, **facts) -> None:
     sys.stdout.flush()
 
 
-def surroundings(job: Job, scratch: Path) -> dict[str, str]:
-    """Environment variables of the kernel."""
+def constants(job: Job) -> dict[str, str]:
+    """Environment variables that libraries read as they are imported."""
     threads = {f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"} if fresh.is_local(job) else {}
     return {
@@ -54,9 +56,33 @@ def surroundings(job: Job, scratch: Path) -> dict[str, str]:
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TQDM_DISABLE": "1",
         "JUPYTER_PREFER_ENV_PATH": "1",
-        "JUPYTER_RUNTIME_DIR": str(scratch),
-        "IPYTHONDIR": str(scratch / "ipython"),  # not the user's start-up files, but ours
     }
+
+
+def surroundings(job: Job, scratch: Path) -> dict[str, str]:
+    """Environment variables of the kernel."""
+    own = str(scratch / "ipython")  # not the user's start-up files, but ours
+    return {**constants(job), "JUPYTER_RUNTIME_DIR": str(scratch), "IPYTHONDIR": own}
+
+
+def use(kernel: Kernel | None, job: Job) -> None:
+    """Have the job's first kernel be a forked one, where that has imported its libraries as the job would have it."""
+    if not kernel or job.on_gpu or any(os.environ.get(name) != value for name, value in constants(job).items()):
+        return
+    from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
+
+    class Forked(LocalProvisioner):
+        async def launch_kernel(self, cmd: list[str], **kwargs) -> dict:
+            if kernel.started:  # a second try
+                return await super().launch_kernel(cmd, **kwargs)
+            self.cwd = kwargs.get("cwd") or os.getcwd()
+            kernel.start(cmd, kwargs["env"], self.cwd)
+            self.process, self.pid, self.pgid = kernel, kernel.pid, kernel.pid
+            return self.connection_info
+
+    factory = KernelProvisionerFactory.instance()
+    factory.provisioners["forked"] = SimpleNamespace(name="forked", load=lambda: Forked)  # as an entry point
+    factory.default_provisioner_name = "forked"
 
 
 def start_up(code: str, scratch: Path) -> None:
@@ -168,16 +194,19 @@ def dead_kernel(job: Job) -> Failure:
     )
 
 
-def run_job(job: Job, scratch: Path) -> None:
-    """Execute, export, record."""
+def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
+    """Execute, export, record; nothing of it where what the job waited for came out as it was."""
     began = time.monotonic()
+    if why := fresh.settle(job):
+        return tell(job, "kept", text=why)
     parts = fresh.parts(job)
     tell(job, "start")
     with ExitStack() as stack:
+        use(kernel, job)
         os.environ.update(surroundings(job, scratch))
         os.environ.pop("MPLBACKEND", None)  # the kernel shows figures inline
         start_up(fresh.resume_key(job.run, parts), scratch)
-        if job.notebook.heavy and job.run.gpus:
+        if job.on_gpu:
             os.environ["CUDA_VISIBLE_DEVICES"] = take_gpu(stack, gpus())
         (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
         execute(job, scratch)
@@ -191,7 +220,8 @@ def run_job(job: Job, scratch: Path) -> None:
     tell(job, "end", seconds=seconds)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str], kernel: Kernel | None = None) -> int:
+    """`kernel` is a forked process that waits to become one."""
     os.chdir(ROOT)
     job = Run.load(argv[0]).job(argv[1])
     hub.pin(job.run)
@@ -199,7 +229,7 @@ def main(argv: list[str]) -> int:
     try:
         with job_lock(job) as lock:
             watch(scratch, lock)
-            run_job(job, scratch)
+            run_job(job, scratch, kernel)
         return 0
     except (UserError, Failure) as problem:
         code = getattr(problem, "code", 2)

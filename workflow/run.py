@@ -1,7 +1,7 @@
 """One run, from the words of the command line to a summary: `python -m workflow.run [PROFILE] [OPTIONS]`.
 
-Decides what is to be made (fresh.py), has Snakemake schedule it, and says what happens and where the results are.
-Snakemake is not even started if everything is up to date. The lock on the run's folder is inherited by what
+Decides what is to be made (fresh.py), has it made (schedule.py), and says what happens and where the results are.
+Nothing is started if everything is up to date. The lock on the run's folder is inherited by what
 this process starts, and therefore never stale.
 """
 
@@ -9,16 +9,18 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from argparse import Namespace
 from collections import Counter
+from functools import partial
+from typing import TextIO
 
 from lib import params
 from lib.project import ROOT, UserError
 from workflow import check, fresh, guard, hub, words
-from workflow.jobs import MARK, PUBLISHED, REPLAY, Run
+from workflow.jobs import MARK, PUBLISHED, REPLAY, Run, write_json
+from workflow.schedule import schedule
 from workflow.typeset import typeset
 
 
@@ -105,12 +107,14 @@ def make(asked: Namespace) -> int:
         hub.pin(run)
         verdicts = fresh.walk(run, asked.remake)
         announce(verdicts)
-        todo = [verdict for verdict in verdicts if verdict.state == "make"]
-        if todo and (code := execute(run, todo, len(verdicts), lock)):
+        todo = [verdict for verdict in verdicts if verdict.open]
+        board = Board({verdict.job.name: verdict.job.title for verdict in todo})
+        if todo and (code := execute(run, todo, board, len(verdicts), lock)):
             return code
         if line := typeset(ROOT / run.figures):
             say(line)
-        say(f"{run.name}: {len(todo)} made, {len(verdicts) - len(todo)} kept, {time.monotonic() - started:.1f} s")
+        made = len(board.seconds)
+        say(f"{run.name}: {made} made, {len(verdicts) - made} kept, {time.monotonic() - started:.1f} s")
         say(f"here and in the paper: {run.figures}/report.html")
         say(f"tables and figures: {run.figures}/  executed notebooks: {run.folder}/notebooks/")
     return 0
@@ -127,19 +131,22 @@ def announce(verdicts: list[fresh.Verdict]) -> None:
             lines.append(f"{row.name}: restored ({verdict.why})")
         elif verdict.state == "make" and verdict.why != fresh.NEW:
             lines.append(f"{row.name}: to be made ({verdict.why})")
+        elif verdict.state == "waits":
+            lines.append(f"{row.name}: to be made if what it reads changes ({verdict.why})")
     for text, count in Counter(lines).items():
         say(text + (f" x {count}" if count > 1 else ""))
 
 
-def execute(run: Run, todo: list[fresh.Verdict], total: int, lock) -> int:
+def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, lock) -> int:
     """Fetch what is needed, and have the jobs run; the exit code: 2 if all failures are the user's to mend, else 1."""
     at_once = f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
     say(f"{run.name}: {len(todo)} of {total} jobs to do on {at_once}")
     hub.fetch(run, list(dict.fromkeys(verdict.job.model for verdict in todo if verdict.job.model)), say)
     run.save()
-    reset_future(run)
-    board = Board({verdict.job.name: verdict.job.title for verdict in todo})
-    if not schedule(run, board, lock):
+    with open(ROOT / run.folder / "snakemake.log", "w", encoding="utf-8") as log:
+        code = schedule(run, [verdict.job for verdict in todo], partial(board.hear, log), lock)
+    write_json(ROOT / run.folder / "seconds.json", {**run.seconds(), **board.seconds})
+    if not code:
         return 0
     failures = list(dict.fromkeys(board.failures)) or [(1, last_words(run))]
     for _, text in reversed(failures):  # the first failure in the last line
@@ -147,50 +154,7 @@ def execute(run: Run, todo: list[fresh.Verdict], total: int, lock) -> int:
     return 2 if all(code == 2 for code, _ in failures) else 1
 
 
-# ---- Snakemake ---------------------------------------------------------------------------------------------
-
-# Freshness, locks and incomplete files are our own business.
-FLAGS = """--snakefile workflow/Snakefile --scheduler greedy --keep-going --rerun-triggers input --nolock
-    --ignore-incomplete --drop-metadata --nocolor"""
-
-
-def schedule(run: Run, board: "Board", lock) -> int:
-    """Run Snakemake to its end; its exit code. Marked lines go to the board, its chatter to snakemake.log."""
-    options = f"--config run={run.name} --cores {run.cores} --resources gpu={run.gpus}"
-    env = {**os.environ, "RUN_PID": str(os.getpid()), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
-    if not os.access(os.path.expanduser("~"), os.W_OK):  # Snakemake insists on a cache
-        env["XDG_CACHE_HOME"] = str(ROOT / "artifacts" / ".cache")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "snakemake", *FLAGS.split(), *options.split()],
-        cwd=ROOT,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        encoding="utf-8",
-        errors="replace",
-        start_new_session=True,  # a Ctrl-C is for us alone; we end the rest in good order
-        pass_fds=(lock.fileno(),),
-    )
-    try:
-        with open(ROOT / run.folder / "snakemake.log", "w", encoding="utf-8") as log:
-            for line in process.stdout:
-                if event := parse(line):
-                    board.show(event)
-                elif line.strip():
-                    log.write(line)
-                    log.flush()
-        return process.wait()
-    except BaseException:
-        guard.stop(process)
-        raise
-
-
-def reset_future(run: Run) -> None:
-    """Snakemake fails a job whose inputs bear a time to come, as a copy from another machine may."""
-    for path in (ROOT / run.folder / "jobs").glob("*.json"):
-        if path.stat().st_mtime > time.time():
-            os.utime(path)
+# ---- what the jobs say ---------------------------------------------------------------------------------------
 
 
 def parse(line: str) -> dict | None:
@@ -206,18 +170,32 @@ class Board:
 
     def __init__(self, titles: dict[str, str]):
         self.titles, self.done, self.failures = titles, 0, []
+        self.seconds: dict[str, float] = {}  # of jobs that were run
         self.width = max(map(len, titles.values()), default=0)
+
+    def hear(self, log: TextIO, line: str) -> None:
+        """Marked lines are shown, chatter is logged."""
+        if event := parse(line):
+            self.show(event)
+        elif line.strip():
+            log.write(line)
+            log.flush()
 
     def show(self, event: dict) -> None:
         kind, text, count = event["event"], "started", ""
         if kind == "end":
-            self.done += 1
-            text, count = f"{event['seconds']:.1f} s", f"[{self.done}/{len(self.titles)}]"
+            self.seconds[event["job"]] = event["seconds"]
+            text = f"{event['seconds']:.1f} s"
+        elif kind == "kept":
+            text = f"kept: {event['text']}"
         elif kind == "fail":
             self.failures.append((event["code"], event["text"]))
             text = "failed"
         elif kind == "progress":
             text = event["text"]
+        if kind in ("end", "kept"):
+            self.done += 1
+            count = f"[{self.done}/{len(self.titles)}]"
         margin = len(f"[{self.done}/{len(self.titles)}]")
         transient = kind == "progress" and sys.stdout.isatty()
         title = self.titles[event["job"]].ljust(self.width)

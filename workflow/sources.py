@@ -3,6 +3,7 @@
 import ast
 import json
 from collections.abc import Iterable
+from functools import cache
 
 from lib.project import ROOT, UserError
 
@@ -50,6 +51,7 @@ def parse(path: str, source: str) -> ast.Module:
         raise UserError(f"{path}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}") from None
 
 
+@cache
 def stripped(source: str) -> str:
     """What Python source says: its syntax tree, without comments and spacing. Other source (magics) as it is."""
     try:
@@ -87,7 +89,8 @@ def closure(sources: Iterable[str], path: str = "", leave_out: tuple[str, ...] =
     return files
 
 
-def imported(path: str, package: str, source: str) -> set[str]:
+@cache
+def imported(path: str, package: str, source: str) -> frozenset[str]:
     """Dotted names below `lib` that a source imports, with their packages; some may be mere attributes."""
     names: set[str] = set()
     for node in ast.walk(parse(path, source)):
@@ -98,4 +101,19 @@ def imported(path: str, package: str, source: str) -> set[str]:
             base = ".".join([*above, *([node.module] if node.module else [])])
             names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
     whole = {".".join(name.split(".")[: i + 1]) for name in names for i in range(name.count(".") + 1)}
-    return {name for name in whole if name.split(".")[0] == "lib"}
+    return frozenset(name for name in whole if name.split(".")[0] == "lib")
+
+
+def libraries(sources: Iterable[str], path: str = "") -> list[str]:
+    """The statements by which sources, and the files of `lib` that they reach, import others' modules at once."""
+    sources = list(sources)
+    files = [(file, (ROOT / file).read_text(encoding="utf-8")) for file in sorted(closure(sources, path))]
+    statements = []
+    for name, source in [*((path, source) for source in sources), *files]:
+        for node in parse(name, source).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module]
+            if names and names[0].split(".")[0] not in ("lib", "workflow", "__future__"):
+                statements.append(ast.unparse(node))
+    return list(dict.fromkeys(statements))

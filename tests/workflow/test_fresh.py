@@ -21,7 +21,9 @@ def run_of(name="demo", **values) -> Run:
 
 def finish(run: Run, verdicts) -> None:
     """Stand in for the execution of what is to be made."""
-    for job in (verdict.job for verdict in verdicts if verdict.state == "make"):
+    for job in (verdict.job for verdict in verdicts if verdict.open):
+        if fresh.settle(job):
+            continue
         outputs = job.outputs or [f"{run.figures}/tab_x.tex"]
         found = fresh.parts(job)
         for path in fresh.with_manifests(outputs):
@@ -35,8 +37,8 @@ def states(run: Run, remake=()) -> dict[str, str]:
 
 
 def numbers(run: Run, remake=()) -> str:
-    """Numbers of the notebooks that are to be made."""
-    return " ".join(number for number, state in states(run, remake).items() if state == "make")
+    """Numbers of the notebooks that are to be made, some only if what they read changes."""
+    return " ".join(number for number, state in states(run, remake).items() if state in ("make", "waits"))
 
 
 @pytest.fixture
@@ -127,14 +129,69 @@ def test_stale_outputs_are_moved_and_come_back(made):
     path = made.root / f"artifacts/demo/generations/{PAIR}.parquet"
     before = path.read_text()
     assert numbers(run_of(seed=1)) == "01 02 08"
-    assert not path.exists() and not (made.root / "figures/demo/tab_x.tex").exists()
+    assert not path.exists()
     stale = made.root / f"artifacts/demo/stale/{before}/artifacts/demo/generations/{PAIR}.parquet"
     assert stale.read_text() == before
     finish(run_of(seed=1), fresh.walk(run_of(seed=1)))
     assert path.read_text() != before
+    assert len(list(made.root.glob("artifacts/demo/stale/*/figures/demo/tab_x.tex"))) == 1
     assert set(states(run_of()).values()) == {"restored"}
     assert path.read_text() == before
     assert set(states(run_of()).values()) == {"fresh"}
+
+
+def again(job) -> None:
+    """Stand in for an execution that writes what was there before."""
+    for old in (fresh.ROOT / job.run.folder / "stale").rglob(f"{job.run.folder}/generations/*"):
+        os.rename(old, fresh.ROOT / job.run.folder / "generations" / old.name)
+    fresh.write_record(job, fresh.parts(job), job.outputs, 1.0)
+
+
+def test_what_follows_the_same_result_is_left_as_it_is(made):
+    before = {path: path.stat().st_mtime_ns for path in (made.root / "artifacts/demo/confidence").iterdir()}
+    assert states(run_of(), remake=["01"]) == {"01": "make", "02": "waits", "08": "waits"}
+    first, second, third = run_of().jobs
+    assert not (made.root / second.record).exists(), "Snakemake would take it for done"
+    again(first)
+    assert fresh.settle(second) == fresh.settle(third) == "what it reads is as before"
+    assert set(states(run_of()).values()) == {"fresh"}
+    assert before == {path: path.stat().st_mtime_ns for path in (made.root / "artifacts/demo/confidence").iterdir()}
+
+
+def test_what_follows_another_result_is_moved_when_its_turn_comes(made):
+    fresh.walk(run_of(seed=1))
+    first, second, _ = run_of(seed=1).jobs
+    finish(run_of(seed=1), [fresh.Verdict(first, "make")])
+    output = made.root / second.outputs[0]
+    assert output.exists() and fresh.settle(second) == "" and not output.exists()
+    assert not (made.root / second.aside).exists()
+
+
+def test_what_changed_itself_does_not_wait(made):
+    made.replace("lib/gamma.py", "len(text)", "len(text) + 1")
+    assert states(run_of(), remake=["01"]) == {"01": "make", "02": "make", "08": "waits"}
+
+
+def test_a_run_that_was_stopped_before_the_turn_came(made):
+    assert states(run_of(seed=1))["02"] == "waits"
+    assert states(run_of()) == {"01": "restored", "02": "fresh", "08": "fresh"}
+
+
+def test_seconds_and_memory_say_nothing_that_matters(inside, monkeypatch):
+    import pandas as pd
+
+    from lib import store
+
+    monkeypatch.setattr(store, "ROOT", inside.root)
+    path = inside.root / "artifacts/x.parquet"
+
+    def said(cost, value=0.5, **facts) -> str:
+        store.write(pd.DataFrame({"in_situ_seconds": [cost], "z": [value]}), path, peak_memory_mb=cost, **facts)
+        return fresh.meaning("artifacts/x.parquet")
+
+    first = said(1.0)
+    assert said(2.0, seconds=5) == first != fresh.checksum("artifacts/x.parquet")
+    assert len({first, said(1.0, value=0.6), said(1.0, loaded={"device": "another"})}) == 3
 
 
 def test_a_damaged_stale_output_does_not_come_back(made):

@@ -1,6 +1,6 @@
 """The table of notebooks: their numbers tell the order in which they run."""
 
-from workflow.jobs import NOTEBOOKS, Run
+from workflow.jobs import NOTEBOOKS, Run, write_json
 from workflow.sources import ROOT
 from workflow.words import notebooks
 
@@ -15,6 +15,15 @@ def test_numbers_tell_the_order():
 def test_each_reads_only_what_comes_before_it():
     for at, row in enumerate(NOTEBOOKS):
         assert set(row.reads) <= set(NAMES[:at])
+
+
+def test_what_most_hangs_on_is_begun_first(inside):
+    run = Run("demo", {"models": ["tiny", "other"], "datasets": ["easy"]})
+    first, second, *_, last = run.jobs
+    assert run.urgency[first.name] == run.urgency[second.name] > run.urgency["02_single_pass"] > run.urgency[last.name]
+    write_json(inside.root / "artifacts/demo/seconds.json", {second.name: 500})
+    run = Run("demo", run.values)
+    assert run.urgency[second.name] == 500 + run.urgency["02_single_pass"] > run.urgency[first.name]
 
 
 def test_jobs_run_upstream_first():

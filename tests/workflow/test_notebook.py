@@ -74,6 +74,28 @@ def test_offline_only_if_everything_is_local(inside, tmp_path):
     assert "HF_HUB_OFFLINE" not in notebook.surroundings(job_of(), tmp_path)
 
 
+def test_a_forked_kernel_only_where_its_libraries_were_imported_as_the_job_wants(inside, monkeypatch):
+    from jupyter_client.provisioning import KernelProvisionerFactory
+
+    chosen = SimpleNamespace(provisioners={}, default_provisioner_name="")
+    monkeypatch.setattr(KernelProvisionerFactory, "instance", lambda: chosen)
+    for name, value in notebook.constants(job_of("demo")).items():
+        monkeypatch.setenv(name, value)
+    notebook.use(None, job_of("demo"))  # by hand
+    notebook.use(object(), job_of("paper"))  # with eight threads
+    notebook.use(object(), job_of("demo", gpus=1))
+    assert chosen.default_provisioner_name == ""
+    notebook.use(object(), job_of("demo"))
+    assert chosen.default_provisioner_name == "forked"
+
+
+def test_no_fork_beside_threads():
+    said = "import threading, time; from workflow import warm; print(warm.forkable()); "
+    said += "threading.Thread(target=time.sleep, args=[9], daemon=True).start(); print(warm.forkable())"
+    done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(sys.platform == "linux"), "False"]
+
+
 def test_threads():
     assert job_of("demo").threads == 1
     assert job_of("paper").threads == 8

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from small_project import NOTEBOOKS, PAIR, Project, build, write_notebook
 
+from workflow import guard
 from workflow.export import TARGETS
 
 JOB = f"01_generate__{PAIR}"
@@ -250,12 +251,19 @@ def ticking(project: Project) -> subprocess.Popen:
     return process
 
 
-@pytest.mark.parametrize("victim", ["workflow.run", "snakemake", "workflow.notebook"])
+def warm(run: subprocess.Popen) -> psutil.Process:
+    """The process of a run that forks its jobs."""
+    (process,) = [child for child in psutil.Process(run.pid).children() if "workflow.warm" in child.cmdline()]
+    return process
+
+
+@pytest.mark.parametrize("victim", ["workflow.run", "snakemake", "job"])
 def test_nothing_outlives_kill_9(project, victim):
     process = ticking(project)
-    (target,) = [one for one in family(project) if victim in one.cmdline() and "-c" not in one.cmdline()]
+    jobs = warm(process).children()
+    (target,) = jobs if victim == "job" else [one for one in family(project) if victim in one.cmdline()]
     target.kill()
-    until(lambda: not family(project) or victim == "workflow.notebook" and process.poll() is not None, 30)
+    until(lambda: not family(project) or victim == "job" and process.poll() is not None, 30)
     until(lambda: not family(project), 10)
     ticks = (project.root / "notebooks/ticks").stat().st_size
     time.sleep(1)
@@ -266,6 +274,73 @@ def test_nothing_outlives_kill_9(project, victim):
         with_cell(project, "01_generate", "pass")
         code, text = project.run()
         assert code == 0 and "3 made" in text
+
+
+WAITING = """
+import os, time
+with open('starts', 'a') as file:
+    _ = file.write('.')
+while not os.path.exists('go'):
+    time.sleep(0.1)
+"""
+
+
+def test_a_run_goes_on_without_its_warm_process(project):
+    """Its job, killed with it, is done again in a process of its own, and so are those that follow."""
+    with_cell(project, "01_generate", WAITING)
+    process, starts = project.start(), project.root / "notebooks/starts"
+    until(starts.exists)
+    first = warm(process).children(recursive=True)  # the job and its kernel
+    warm(process).kill()
+    until(lambda: starts.read_text() == "..")
+    assert len(first) == 2 and all(map(guard.gone, first))
+    assert [one for one in family(project) if "workflow.notebook" in one.cmdline()]
+    (project.root / "notebooks/go").touch()
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and "3 made" in text
+    until(lambda: not family(project), 5)
+
+
+def test_light_jobs_whose_warm_process_is_killed(finished, tmp_path):
+    """They need no Snakemake; the run fails with one line, and the next goes on."""
+    project = Project(tmp_path / "copy")
+    shutil.copytree(finished.root, project.root)
+    with_cell(project, "02_single_pass", WAITING)
+    process = project.start()
+    until((project.root / "notebooks/starts").exists)
+    assert not [one for one in family(project) if "snakemake" in one.cmdline()]
+    warm(process).kill()
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 1 and text.strip().splitlines()[-1].startswith("run_all.sh: the schedule failed, see")
+    until(lambda: not family(project), 5)
+    (project.root / "notebooks/go").touch()
+    code, text = project.run()
+    assert code == 0 and "demo: 1 made, 2 kept" in text  # 02 said what it had said before
+
+
+def test_what_cannot_be_forked_is_run_in_processes_of_its_own(project):
+    """Here for want of a module that starts no thread."""
+    threaded = "import threading\nimport time\nthreading.Thread(target=time.sleep, args=[999], daemon=True).start()\n"
+    (project.root / "threaded.py").write_text(threaded)
+    with_cell(project, "01_generate", f"import threaded\n{WAITING}")
+    process = project.start()
+    until((project.root / "notebooks/starts").exists)
+    assert [one for one in family(project) if "workflow.notebook" in one.cmdline()]
+    (project.root / "notebooks/go").touch()
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and "3 made" in text
+
+
+def test_a_change_that_changes_no_result_remakes_one_notebook(finished, tmp_path):
+    project = Project(tmp_path / "copy")
+    shutil.copytree(finished.root, project.root)
+    project.replace("lib/gamma.py", "len(text)", "len(text) + 0")
+    figures = {path: path.stat().st_mtime_ns for path in (project.root / "figures/demo").glob("tab_*")}
+    code, text = project.run()
+    assert code == 0 and "demo: 1 made, 2 kept" in text
+    assert "08_tables: to be made if what it reads changes (follows 02_single_pass)" in text
+    assert figures == {path: path.stat().st_mtime_ns for path in (project.root / "figures/demo").glob("tab_*")}
+    kept(project)
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -280,7 +355,6 @@ def test_a_stopped_run_ends_in_good_order(project, number, code):
 
 def test_a_job_by_hand_that_runs_already(inside):
     from lib.project import UserError
-    from workflow import guard
     from workflow.jobs import Run
 
     job = Run("demo", {"models": ["tiny"], "datasets": ["easy"]}).jobs[0]
@@ -289,7 +363,6 @@ def test_a_job_by_hand_that_runs_already(inside):
 
 
 def test_a_kernel_left_behind_is_killed_before_its_job_starts_again(inside):
-    from workflow import guard
     from workflow.jobs import Run
 
     orphan = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])

@@ -1,0 +1,115 @@
+"""Has jobs run, those that most hangs on first. Where models run, Snakemake says when; light jobs alone need none.
+
+Beside it stands a process that has imported what the jobs import, and forks them (warm.py).
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from lib import params
+from lib.project import ROOT
+from workflow import fresh, guard, notebook
+from workflow.jobs import Job, Run
+from workflow.sources import code_cells, libraries
+
+# Freshness, locks and incomplete files are our own business.
+FLAGS = """--snakefile workflow/Snakefile --scheduler greedy --keep-going --rerun-triggers input --nolock
+    --ignore-incomplete --drop-metadata --nocolor"""
+
+
+def schedule(run: Run, jobs: list[Job], hear: Callable[[str], None], lock) -> int:
+    """Run the jobs to their end; the exit code. `hear` gets every line that they, or Snakemake, say."""
+    reset_future(run)
+    env = {**os.environ, "RUN_PID": str(os.getpid()), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
+    if not os.access(os.path.expanduser("~"), os.W_OK):  # Snakemake insists on a cache
+        env["XDG_CACHE_HOME"] = str(ROOT / "artifacts" / ".cache")
+    plan = {"run": run.name, "cores": run.cores, "imports": imports(run, jobs), "jobs": {}}
+    if not any(job.notebook.heavy for job in jobs):
+        names = sorted((job.name for job in jobs), key=run.urgency.__getitem__, reverse=True)
+        plan["jobs"] = {name: [job.name for job in run.job(name).upstream if job.name in names] for name in names}
+        return attend(start_warm(run, plan, env, lock, stdout=subprocess.PIPE, stderr=subprocess.STDOUT), hear)
+    options = f"--config run={run.name} --cores {run.cores} --resources gpu={run.gpus}"
+    command = [sys.executable, "-m", "snakemake", *FLAGS.split(), *options.split()]
+    with warm(run, plan, env, lock) as place:
+        return attend(start(command, {**env, "WARM": place}, [lock], stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT), hear)  # fmt: skip
+
+
+def start(command: list[str], env: dict[str, str], kept: list, **streams) -> subprocess.Popen:
+    """A process in a session of its own: a Ctrl-C is for us alone, and we end the rest in good order."""
+    inherited = [file.fileno() for file in kept]
+    return subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True, pass_fds=inherited,
+                            **{"stdin": subprocess.DEVNULL, **streams})  # fmt: skip
+
+
+def attend(process: subprocess.Popen, hear: Callable[[str], None]) -> int:
+    """Listen until all who can speak have ended; the exit code."""
+    try:
+        for line in process.stdout:
+            hear(line.decode("utf-8", errors="replace"))
+        return process.wait()
+    except BaseException:
+        guard.stop(process)
+        raise
+
+
+def reset_future(run: Run) -> None:
+    """Snakemake fails a job whose inputs bear a time to come, as a copy from another machine may."""
+    for path in (ROOT / run.folder / "jobs").glob("*.json"):
+        if path.stat().st_mtime > time.time():
+            os.utime(path)
+
+
+# ---- the warm process --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def warm(run: Run, plan: dict, env: dict[str, str], lock) -> Iterator[str]:
+    """The socket where jobs are forked; where nothing can be forked, nobody listens there."""
+    folder = notebook.scratch_folder()
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(folder / "door"))
+        if sys.platform == "linux":
+            door.listen(128)  # who asks before the imports are done, waits
+            silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.PIPE}
+            process = start_warm(run, {**plan, "door": door.fileno()}, env, lock, door, **silent)
+    try:
+        yield str(folder / "door")
+    finally:
+        if sys.platform == "linux":
+            guard.stop(process)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def start_warm(run: Run, plan: dict, env: dict[str, str], *kept, **streams) -> subprocess.Popen:
+    settings = notebook.constants(run.jobs[-1]) | {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+    return start([sys.executable, "-m", "workflow.warm", json.dumps(plan)], {**env, **settings}, kept, **streams)
+
+
+def imports(run: Run, jobs: list[Job]) -> list[str]:
+    """Statements that import what the forked jobs use of others' modules, and the networks of their models."""
+    jobs = [job for job in jobs if not job.on_gpu]
+    statements = []
+    for row in {job.notebook: None for job in jobs}:
+        statements += libraries(code_cells(row.path), row.path)
+        if row.exports:
+            statements += libraries(fresh.text(path) for path in fresh.EXPORT if path.endswith(".py"))
+    networks = [architecture(name) for name in {job.model: None for job in jobs if job.model}]
+    return list(dict.fromkeys([*statements, *filter(None, networks)]))
+
+
+def architecture(model: str) -> str:
+    """The statement that imports the network of a model in a local folder; empty for another."""
+    with suppress(OSError, ValueError, KeyError):
+        folder = ROOT / str(params.load_model(model).source)
+        kind = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))["model_type"]
+        return f"import transformers.models.{kind}.modeling_{kind}"
+    return ""
