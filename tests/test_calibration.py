@@ -315,7 +315,8 @@ def test_another_method_is_one_class_and_one_line(monkeypatch):
     monkeypatch.setitem(METHODS, "mean", Method("mean", "Mean", {"confidence": Mean}))
     demo = params.load_profile("demo")
     signals = run_results.RunSignals.of("shipped", demo.models[:1], demo.datasets, params.Reading())
-    frames = signals.calibration()
+    fitted, choices = fitting.fit_answers(signals.sets), params.Calibration()
+    frames = signals.calibration(fitted, choices) | signals.moved(signals.sets, fitted)
     results = frames["result_calibration"]
     assert set(results[results.method == "mean"].estimator) == {*signals.confidence.estimator}
     moved = transfer_tables.calibration_transfer_summary(frames["calibration_transfer_summary"], hard="demo-hard")

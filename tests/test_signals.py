@@ -21,12 +21,12 @@ def stored():
     return [store.gather("shipped", kind, ["tiny-qwen"], ["demo-hard"])[0] for kind in KINDS]
 
 
-def rows(logprobs, correct, answers=None):
+def rows(logprobs, correct):
     """Responses of one pair, as `reading.read` returns them."""
     frame = pd.DataFrame({"model": "m", "dataset": "d", "split": "evaluation", "correct": correct,
                           "example_id": [str(i) for i in range(len(correct))]})  # fmt: skip
     response = pd.Series([np.log(np.array(values)) for values in logprobs], dtype=object)
-    return frame.assign(response=response, answer=response.map(lambda values: values[-1:]) if answers is None else answers)
+    return frame.assign(response=response, answer=response.map(lambda values: values[-1:]))
 
 
 def test_aurocs_are_scikit_learns():
@@ -89,7 +89,8 @@ def test_how_alike_passes_are(stored):
     kept = passes.answered(dropout[dropout.selected], read(generations, READING))
     entropies = np.array([0.2, 0.4, 0.2, 0.4])
     means = list((np.cumsum(entropies) / np.arange(1, 5))[:, None])
-    same = kept.head(60).assign(split="evaluation", conditional=[means] * 60, predictive=[[x + 0.1 for x in means]] * 60)
+    same = kept.head(60).assign(split="evaluation", conditional=[means] * 60)
+    same["predictive"] = [[x + 0.1 for x in means]] * 60
     facts = passes.summary(same).iloc[0]
     assert facts.sharp == pytest.approx(0.1 / 0.3) and facts.share == pytest.approx(0.1 / 0.4)
     assert facts.largest == pytest.approx(0.1) and facts.top_p >= 0

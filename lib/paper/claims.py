@@ -10,6 +10,7 @@ predicate's words. The hard dataset is the least accurate one.
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lib.paper import calibration_counting as k
 from lib.paper import counting as c
 from lib.paper import signal_counting as s
 from lib.paper.judging import Finding
@@ -68,7 +69,7 @@ DECLARED: Mapping[str, tuple[Finding, ...]] = {
                 "c_BALD tells right from wrong (AUROC above .5) where all passes agree on the most probable answer "
                 "tokens; whether these are the written ones was not kept", "passes"),
         Finding("CalibrationSubstantial", CALIBRATED, "both of which substantially reduce in-domain calibration error",
-                "all", "methods", c.median_gains, "the median relative improvement of ECE is at least 50%",
+                "all", "methods", k.median_gains, "the median relative improvement of ECE is at least 50%",
                 "result_calibration",
                 lambda rows: ", ".join(f"{method} {gain:.0%}" for method, gain, _ in rows.itertuples(index=False))),
         Finding("JointNormalised", "tab_estimators",
@@ -172,14 +173,14 @@ DECLARED: Mapping[str, tuple[Finding, ...]] = {
     ),
     "Finding 4": (
         Finding("IsotonicReduces", ISOTONIC, "both methods generally reduce calibration error", "generally", "cells",
-                c.gains("result_isotonic", "isotonic"), "isotonic regression lowers the ECE", "result_isotonic"),
+                k.gains("result_isotonic", "isotonic"), "isotonic regression lowers the ECE", "result_isotonic"),
         Finding("PlattReduces", CALIBRATED, "both methods generally reduce calibration error", "generally", "cells",
-                c.gains("result_calibration", "platt"), "temperature or Platt scaling lowers the ECE",
+                k.gains("result_calibration", "platt"), "temperature or Platt scaling lowers the ECE",
                 "result_calibration"),
         Finding("IsotonicBelowTemperature", CALIBRATED, "isotonic regression often produces the largest reductions",
-                "often", "cells", c.lower, "isotonic regression ends below temperature or Platt scaling",
+                "often", "cells", k.lower, "isotonic regression ends below temperature or Platt scaling",
                 "result_calibration"),
-        Finding("PlattBelowIsotonic", CALIBRATED, "", "generally", "pairs", c.platt_below,
+        Finding("PlattBelowIsotonic", CALIBRATED, "", "generally", "pairs", k.platt_below,
                 "for P(True), Platt scaling ends below isotonic regression", "result_calibration", kind="ours"),
         Finding("IsotonicMendsCurves", SIZES,
                 "can correct nonlinear curves that cannot be captured by global logit rescaling", "can", "pairs",
@@ -187,7 +188,7 @@ DECLARED: Mapping[str, tuple[Finding, ...]] = {
                 "isotonic ends below temperature where a quadratic term in the logit improves the fit (p below .05)",
                 "calibration_rows result_calibration"),
         Finding("HighRawMends", CALIBRATED, "high raw ECE does not necessarily preclude effective post-hoc correction",
-                "can", "cells", c.mended, "a raw ECE above .3 ends below .15", "result_estimation result_calibration"),
+                "can", "cells", k.mended, "a raw ECE above .3 ends below .15", "result_estimation result_calibration"),
         Finding("FiftySuffice", SIZES, "50 examples already yielding substantial improvements across datasets", "all",
                 "curves", s.fifty, "with 50 rows at least half of what all rows remove is removed (Ans Avg)",
                 "learning"),
@@ -199,18 +200,18 @@ DECLARED: Mapping[str, tuple[Finding, ...]] = {
                 "models", s.errors_on_hard, "most confident errors (above .9) in 50 rows are on the hard dataset",
                 "calibration_rows result_estimation"),
         Finding("EasyToHard", SUMMARY, "mappings learned on GSM8K consistently improve calibration on GSMHard", "all",
-                "arrows", c.moved("dataset", c.better, onto_hard=True),
+                "arrows", k.moved("dataset", k.better, onto_hard=True),
                 "from another dataset to the hard one ECE falls", MOVED),
         Finding("HardToEasy", SUMMARY, "whereas the reverse direction generally worsens it", "generally", "arrows",
-                c.moved("dataset", c.worse, onto_hard=False), "from the hard dataset to another one it grows", MOVED),
+                k.moved("dataset", k.worse, onto_hard=False), "from the hard dataset to another one it grows", MOVED),
         Finding("ModelsOnHard", SUMMARY, "both directions improve calibration on GSMHard", "all", "arrows",
-                c.moved("model", c.better, onto_hard=True), "between models it falls on the hard dataset", MOVED),
+                k.moved("model", k.better, onto_hard=True), "between models it falls on the hard dataset", MOVED),
         Finding("ModelsOnEasy", SUMMARY, "transfer on GSM8K is asymmetric", "some", "arrows",
-                c.moved("model", c.worse, onto_hard=False), "between models it grows off the hard dataset", MOVED),
-        Finding("TransferSevere", SUMMARY, "can severely degrade calibration", "figure", "", c.severe,
+                k.moved("model", k.worse, onto_hard=False), "between models it grows off the hard dataset", MOVED),
+        Finding("TransferSevere", SUMMARY, "can severely degrade calibration", "figure", "", k.severe,
                 "the largest growth is above .2", "calibration_transfer_summary", c.figures),
         Finding("LittleChange", SUMMARY, "transfer from Llama to Qwen produces little change", "some", "arrows",
-                c.moved("model", lambda change: change.abs() <= 0.005, onto_hard=False),
+                k.moved("model", lambda change: change.abs() <= 0.005, onto_hard=False),
                 "between models it changes by at most .005 off the hard dataset", MOVED),
     ),
     "Appendix": (
@@ -272,10 +273,10 @@ DECLARED: Mapping[str, tuple[Finding, ...]] = {
                 s.intervals_agree,
                 "where Seq Avg is below Ans Avg, c_BALD below P(True), or calibration below the raw score, so is the "
                 "paired 95% interval", "paired"),
-        Finding("SummaryIsFull", SUMMARY, "", "all", "cells", c.summary_is_full,
+        Finding("SummaryIsFull", SUMMARY, "", "all", "cells", k.summary_is_full,
                 "the changes of the transfer summary are those of the full table",
                 "calibration_transfer_summary calibration_transfer_full", kind="consistency"),
-        Finding("ShortIsFull", "tab_result_calibration_full", "", "all", "cells", c.short_is_full,
+        Finding("ShortIsFull", "tab_result_calibration_full", "", "all", "cells", k.short_is_full,
                 "calibration prints the same in short and in full", "result_calibration result_calibration_full",
                 kind="consistency"),
     ),

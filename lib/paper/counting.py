@@ -14,7 +14,6 @@ from lib.paper.judging import Cases, Judge, Undecided
 from lib.paper.results import PAIR, Results
 from lib.score.estimators import ESTIMATORS
 
-ARROW = ["source_model", "source_dataset", *PAIR, "method"]
 # Temperature, top-p and top-k of the generation settings that models are published with, by the label that the paper
 # prints; None where they say nothing.
 PUBLISHED_SETTINGS = {
@@ -182,131 +181,6 @@ def mce_more_sensitive(results: Results) -> Cases:
     keys = [*PAIR, "estimator"]
     rows = pd.DataFrame({"ece": of_ece, "mce": of_mce}).reset_index()
     return rows[[*keys, "ece", "mce"]], rows.mce > rows.ece
-
-
-# ---- calibration
-
-
-def _gains(results: Results, table: str, method: str) -> pd.DataFrame:
-    """ECE after a method and its relative improvement as printed, by pair and estimator of the result tables."""
-    return results.once(("gains", table, method), lambda: _improved(results, table, method))
-
-
-def _improved(results: Results, table: str, method: str) -> pd.DataFrame:
-    shown = [name for name, estimator in ESTIMATORS.items() if estimator.definition]
-    rows = results.frame(table, metric="ece", method=method).dropna(subset="relative")
-    return rows[rows.estimator.isin(shown)].astype({"relative": float, "value": float})
-
-
-@given
-def gains(results: Results, table: str, method: str) -> Cases:
-    """Cells in which a method lowers the ECE (by the relative improvement, as printed)."""
-    rows = _gains(results, table, method)
-    return rows[[*PAIR, "estimator", "value", "relative"]], rows.relative > 0
-
-
-def median_gains(results: Results) -> Cases:
-    """Median relative improvement of each method in `tab:result_calibration` (isotonic: in `tab:result_isotonic`)."""
-    medians = {method: _gains(results, table, method).relative.median()
-               for method, table in (("isotonic", "result_calibration"), ("platt", "result_calibration"))}  # fmt: skip
-    rows = pd.Series(medians, name="median").rename_axis("method").reset_index()
-    return rows, rows["median"] >= 0.5
-
-
-def lower(results: Results) -> Cases:
-    """Cells in which isotonic regression ends lower than temperature or Platt scaling; of equal printed values the one
-    with the larger relative improvement counts as lower."""
-    keys = [*PAIR, "estimator"]
-    both = [_gains(results, "result_calibration", method).set_index(keys)[["value", "relative"]]
-            for method in ("isotonic", "platt")]  # fmt: skip
-    rows = both[0].join(both[1], how="inner", suffixes=("_isotonic", "_platt")).reset_index()
-    tie = rows.value_isotonic == rows.value_platt
-    agrees = (rows.value_isotonic < rows.value_platt) | (tie & (rows.relative_isotonic > rows.relative_platt))
-    return rows, agrees
-
-
-def platt_below(results: Results) -> Cases:
-    rows, agrees = lower(results)
-    chosen = rows.estimator == "p_true"
-    return rows[chosen], ~agrees[chosen]
-
-
-def mended(results: Results) -> Cases:
-    """Cells of a raw ECE above .3: after calibration, by either method, below .15."""
-    keys = [*PAIR, "estimator"]
-    before = raw(results).melt(PAIR, var_name="estimator", value_name="raw")
-    rows = pd.concat([_gains(results, "result_calibration", method) for method in ("isotonic", "platt")])
-    rows = rows[[*keys, "method", "value"]].merge(before[before.raw > 0.3], on=keys)
-    if rows.empty:
-        raise Undecided("no raw ECE above .3")
-    return rows, rows.value < 0.15
-
-
-# ---- transfer
-
-
-def arrows(results: Results) -> pd.DataFrame:
-    """The arrows that `tab:calibration_transfer_summary` shows: both ends among its models and datasets, exactly one of
-    the two changed; `changed` says which."""
-    return results.once(("arrows",), lambda: _arrows(results))
-
-
-def _arrows(results: Results) -> pd.DataFrame:
-    rows = results.frame("calibration_transfer_summary", metric="delta_ece").astype({"value": float})
-    models, datasets = map(list, results.moved)
-    rows = rows[rows["method"] != ""]
-    rows = rows[rows.model.isin(models) & rows.source_model.isin(models)]
-    rows = rows[rows.dataset.isin(datasets) & rows.source_dataset.isin(datasets)]
-    moved = rows[(rows.source_model != rows.model) != (rows.source_dataset != rows.dataset)]
-    if moved.empty:
-        raise Undecided("no arrow between models or datasets")
-    changed = (moved.source_model != moved.model).map({True: "model", False: "dataset"})
-    return moved[[*ARROW, "value"]].assign(changed=changed)
-
-
-@given
-def moved(results: Results, changed: str, agrees: Callable[[pd.Series], pd.Series], onto_hard: bool) -> Cases:
-    """Change of ECE along the arrows between datasets, to the hard one or from it, or between models, on the hard one
-    or off it. A change of exactly 0 is neither better nor worse."""
-    rows, worst = arrows(results), hard(results)
-    rows = rows[(rows.changed == changed) & ((rows.dataset == worst) == onto_hard)]
-    if changed == "dataset" and not onto_hard:
-        rows = rows[rows.source_dataset == worst]
-    return rows.drop(columns="changed"), agrees(rows.value)
-
-
-def better(change: pd.Series) -> pd.Series:
-    return change < 0
-
-
-def worse(change: pd.Series) -> pd.Series:
-    return change > 0
-
-
-def severe(results: Results) -> Cases:
-    largest = float(arrows(results).value.max())
-    return single(largest > 0.2, largest=largest)
-
-
-# ---- tables that say the same twice
-
-
-def summary_is_full(results: Results) -> Cases:
-    """Printed changes of ECE against the differences of the printed errors (three decimals each)."""
-    errors = results.frame("calibration_transfer_full", metric="ece").astype({"value": float})
-    before = errors[errors["method"] == ""].set_index(PAIR).value
-    both = arrows(results).merge(errors[[*ARROW, "value"]], on=ARROW, suffixes=("_summary", "_full"))
-    both["change"] = both.value_full - before.reindex(pd.MultiIndex.from_frame(both[PAIR])).to_numpy()
-    return both.drop(columns=["value_full", "changed"]), (both.value_summary - both.change).abs() < 0.0015
-
-
-def short_is_full(results: Results) -> Cases:
-    keys = [*PAIR, "estimator", "method"]
-    brief, full = (results.frame(name, metric="ece").astype({"value": float})
-                   for name in ("result_calibration", "result_calibration_full"))  # fmt: skip
-    brief, full = brief[brief["method"] != ""], full[full["method"] != ""]
-    both = brief[[*keys, "value"]].merge(full[[*keys, "value"]], on=keys, suffixes=("_short", "_full"))
-    return both, both.value_short == both.value_full
 
 
 # ---- intervals

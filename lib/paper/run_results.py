@@ -91,8 +91,9 @@ class RunSignals:
         return splits(self.generations, self.responses)
 
     def estimation(self, bin_counts: Sequence[int], metrics: Sequence[str] = tuple(METRICS),
-                   names: Collection[str] = tuple(ESTIMATORS)) -> Frames:  # fmt: skip
-        """Frames of the tables of raw confidence, but for the intervals, of the estimators of `names`."""
+                   names: Collection[str] | None = None) -> Frames:  # fmt: skip
+        """Frames of the tables of raw confidence, but for the intervals, of every estimator (or those of `names`)."""
+        names = ESTIMATORS if names is None else names
         n_bins, closed, chosen = self.reading.bins, self.reading.closed, self.confidence.estimator.isin(names)
         single_pass = self.confidence.estimator.map(lambda name: ESTIMATORS[name].group) == "single_pass"
         frames = {"result_estimation": evaluate(self.confidence[chosen], n_bins, closed, names=metrics)}
@@ -107,9 +108,10 @@ class RunSignals:
         """The frame of `tab:insitu_ptrue`, from that of raw confidence."""
         return {"insitu_ptrue": pd.concat([results, reduction(self.verification)], ignore_index=True)}
 
-    def calibration(self, fitted: Fits, choices: Calibration, names: Collection[str] = tuple(ESTIMATORS)) -> Frames:
-        """Frames of the tables of calibration, made anew for the estimators of `names`, without intervals; 05 keeps a
-        run's. `fitted` as `fit_answers` returns it."""
+    def calibration(self, fitted: Fits, choices: Calibration, names: Collection[str] | None = None) -> Frames:
+        """Frames of the tables of calibration, made anew for every estimator (or those of `names`), without intervals;
+        05 keeps a run's. `fitted` as `fit_answers` returns it."""
+        names = ESTIMATORS if names is None else names
         chosen, of_answers = self.confidence.estimator.isin(names), {"ans_avg", "ans_joint"} & set(names)
         calibrated, learned = calibrate(self.confidence[chosen], self.sets if of_answers else {}, fitted, choices)
         results = estimates(calibrated, self.reading.bins, self.reading.closed, ["ece"])

@@ -69,8 +69,8 @@ def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calib
 
 
 def fitted_anew(here: Results, signals: RunSignals, before: Calibration, choices: Calibration) -> Frames:
-    """The frames that another way to fit calibrators changes. How one class is met changes small draws, and nothing that
-    is fitted on all rows where these are of both."""
+    """The frames that another way to fit calibrators changes. How one class is met changes small draws, and nothing
+    that is fitted on all rows where these are of both."""
     frames: Frames = {}
     if choices.one_class != before.one_class:
         frames = signals.learning(here.frames["curves"], choices)
@@ -86,7 +86,7 @@ def fitted_anew(here: Results, signals: RunSignals, before: Calibration, choices
 def read_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fits, choices: Calibration,
               bin_counts: Sequence[int]) -> Frames:  # fmt: skip
     """The frames that another reading changes: rows of the pairs and estimators whose scores it changes."""
-    if other.responses.empty:
+    if other.responses.empty and other.changed:
         raise UserError("(leaves no response to judge)")
     if other.confidence is signals.confidence:  # measured otherwise
         return measured_anew(here, signals, other, fitted, bin_counts)
