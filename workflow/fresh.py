@@ -7,23 +7,21 @@ is if that comes out the same. What is no longer fresh is moved, never deleted, 
 artifacts/<run>/stale/<key>/, and comes back from there if the old key does.
 """
 
-import hashlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from lib import params
 from lib.project import ROOT, UserError
+from workflow.checksums import checksum, digest, meaning
 from workflow.jobs import Job, Run, write_json
 from workflow.sources import closure, code_cells, stripped
 
 NEW = "not made yet"
 EXPORT = ("workflow/export.py", "workflow/report.py", "workflow/report.html.jinja")
-BIG = 64e6  # bytes: checksums of larger files are remembered
 SHOWING = ("lib/paper/",)  # sets and judges what others made: what a heavy notebook writes never hangs on it
 Parts = dict[str, object]
 
@@ -80,10 +78,6 @@ def resume_key(run: Run, content: Parts) -> str:
     return key(content)[:16]
 
 
-def digest(*texts: str) -> str:
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
-
-
 def kind_of(parameter: str) -> str:
     """What a parameter names, by its last word in the singular: bin_models names models."""
     return parameter.removesuffix("s").split("_")[-1]
@@ -117,63 +111,6 @@ def is_local(job: Job) -> bool:
     """Whether model and dataset of a job lie in local files, so that nothing need be asked of the hub."""
     specs = [load(name) for kind, load in params.LOADERS.items() for name in mentioned(job.parameters, kind)]
     return all(local_files(spec.source) for spec in specs)
-
-
-# ---- checksums ---------------------------------------------------------------------------------------------
-
-
-def checksum(path: str) -> str | None:
-    """SHA-256 of a file below the root, None where there is none; that of a big file is remembered."""
-    place = ROOT / path
-    if not place.is_file():
-        return None
-    state = place.stat()
-    if state.st_size < BIG:
-        return hashlib.sha256(place.read_bytes()).hexdigest()
-    memory = ROOT / "artifacts" / ".checksums" / digest(str(place))
-    identity = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
-    if memory.exists():
-        known = json.loads(memory.read_text())
-        if known["identity"] == identity:
-            return known["sha256"]
-    with open(place, "rb") as file:
-        value = hashlib.file_digest(file, "sha256").hexdigest()
-    if time.time() - state.st_mtime > 2:  # file times are coarse: a later write could bear the same one
-        write_json(memory, {"identity": identity, "sha256": value})
-    return value
-
-
-def meaning(path: str) -> str | None:
-    """Checksum of what a file says. Of a frame: together with its manifest, but for the seconds and the memory that it
-    took, which differ from run to run, and on which nothing hangs."""
-    value, beside = checksum(path), (ROOT / path).with_suffix(".json")
-    if value is None or not path.endswith(".parquet") or not beside.is_file():
-        return value
-    try:
-        facts = json.loads(beside.read_text(encoding="utf-8"))
-    except ValueError:  # damaged: whoever reads it will say so
-        return value
-    if timed := [name for name in facts.get("columns", ()) if is_cost(name)]:
-        value = without(path, timed, value)
-    facts = {name: fact for name, fact in facts.items() if name != "sha256" and not is_cost(name)}
-    return digest(value, json.dumps(facts, sort_keys=True))
-
-
-def is_cost(name: str) -> bool:
-    return name.endswith("seconds") or name.startswith("peak_")
-
-
-def without(path: str, columns: list[str], value: str) -> str:
-    """Checksum of a parquet file without some columns; remembered by that of the whole, as it takes a second."""
-    memory = ROOT / "artifacts" / ".checksums" / digest(value, *columns)
-    if not memory.exists():
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        rest = pa.BufferOutputStream()
-        pq.write_table(pq.read_table(ROOT / path).drop_columns(columns), rest)
-        write_json(memory, hashlib.sha256(rest.getvalue()).hexdigest())
-    return json.loads(memory.read_text(encoding="utf-8"))
 
 
 # ---- records -----------------------------------------------------------------------------------------------

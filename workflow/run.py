@@ -140,7 +140,9 @@ def announce(verdicts: list[fresh.Verdict]) -> None:
 def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, lock) -> int:
     """Fetch what is needed, and have the jobs run; the exit code: 2 if all failures are the user's to mend, else 1."""
     at_once = f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
-    say(f"{run.name}: {len(todo)} of {total} jobs to do on {at_once}")
+    sure = sum(verdict.state == "make" for verdict in todo)
+    others = f", and {len(todo) - sure} if what they read changes" if sure < len(todo) else ""
+    say(f"{run.name}: {sure} of {total} jobs to do on {at_once}{others}")
     hub.fetch(run, list(dict.fromkeys(verdict.job.model for verdict in todo if verdict.job.model)), say)
     run.save()
     with open(ROOT / run.folder / "snakemake.log", "w", encoding="utf-8") as log:

@@ -5,6 +5,13 @@
 Time: T = 10 passes over the same batch of a demo model's responses, against as many plain forwards of that batch and
 against the model's built-in dropout (eager, and sdpa as loaded). Memory: peak resident size of a pass batch with the
 answer's positions only, against one with all logits [rows, L, V], in processes of their own.
+
+Where a shard of 04 spends its time (cProfile, tiny-qwen on demo-hard, one thread, 4096 tokens at once): linear layers
+24%, masks 19% (a quarter of that Philox itself), multiplications 12% (scaling, norms, rotations), attention's two
+products 9%, additions 8%, softmax 6%; sorts, cumulative sums and entropies of the disagreement 4%. Tried, with the same
+bytes and no gain beyond the noise: masks of floats instead of booleans (a tenth of the masks' time), attention
+in place, attention row by row within the cache, an allocator that returns nothing to the system. Batches of 1024 tokens
+are 7% faster, and change the last bits. Two threads give the same bytes, at more processor time.
 """
 
 import resource

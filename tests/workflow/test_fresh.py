@@ -9,7 +9,7 @@ import pytest
 from small_project import PAIR, write_notebook
 
 from lib.project import UserError
-from workflow import fresh, jobs, sources
+from workflow import checksums, fresh, jobs, sources
 from workflow.jobs import Run
 
 VALUES = {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "bins": 10, "title": ""}
@@ -69,7 +69,7 @@ def test_touch_comment_spacing_and_markdown_remake_nothing(made):
 def test_copy_remakes_nothing(made, monkeypatch, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(made.root, copy)
-    for module in (fresh, jobs, sources):
+    for module in (checksums, fresh, jobs, sources):
         monkeypatch.setattr(module, "ROOT", copy)
     monkeypatch.setattr(fresh.params, "PARAMS", copy / "params")
     assert numbers(run_of()) == ""
@@ -187,10 +187,10 @@ def test_seconds_and_memory_say_nothing_that_matters(inside, monkeypatch):
 
     def said(cost, value=0.5, **facts) -> str:
         store.write(pd.DataFrame({"in_situ_seconds": [cost], "z": [value]}), path, peak_memory_mb=cost, **facts)
-        return fresh.meaning("artifacts/x.parquet")
+        return checksums.meaning("artifacts/x.parquet")
 
     first = said(1.0)
-    assert said(2.0, seconds=5) == first != fresh.checksum("artifacts/x.parquet")
+    assert said(2.0, seconds=5) == first != checksums.checksum("artifacts/x.parquet")
     assert len({first, said(1.0, value=0.6), said(1.0, loaded={"device": "another"})}) == 3
 
 
@@ -286,19 +286,19 @@ def test_parameters_are_literals(inside, line):
 
 
 def test_big_files_are_hashed_once(inside, monkeypatch):
-    monkeypatch.setattr(fresh, "BIG", 1)
+    monkeypatch.setattr(checksums, "BIG", 1)
     path = inside.root / "weights/tiny/model.safetensors"
     os.utime(path, (time.time() - 100, time.time() - 100))
-    first = fresh.checksum("weights/tiny/model.safetensors")
+    first = checksums.checksum("weights/tiny/model.safetensors")
     memory = list((inside.root / "artifacts/.checksums").iterdir())
     assert len(memory) == 1
     known = json.loads(memory[0].read_text())
     memory[0].write_text(json.dumps({**known, "sha256": "remembered"}))
-    assert fresh.checksum("weights/tiny/model.safetensors") == "remembered"
+    assert checksums.checksum("weights/tiny/model.safetensors") == "remembered"
     os.utime(path)
-    assert fresh.checksum("weights/tiny/model.safetensors") == first
+    assert checksums.checksum("weights/tiny/model.safetensors") == first
     path.write_text("weightz")
-    assert fresh.checksum("weights/tiny/model.safetensors") != first
+    assert checksums.checksum("weights/tiny/model.safetensors") != first
 
 
 def test_stripped_source():

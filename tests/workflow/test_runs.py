@@ -318,6 +318,17 @@ def test_light_jobs_whose_warm_process_is_killed(finished, tmp_path):
     assert code == 0 and "demo: 1 made, 2 kept" in text  # 02 said what it had said before
 
 
+def test_a_light_job_that_fails(finished, tmp_path):
+    project = Project(tmp_path / "copy")
+    shutil.copytree(finished.root, project.root)
+    with_cell(project, "02_single_pass", "raise KeyError('what')")
+    executed = (project.root / "artifacts/demo/notebooks/08_tables.ipynb").read_bytes()
+    code, text = project.run()
+    failure = "run_all.sh: artifacts/demo/notebooks/02_single_pass.ipynb failed in cell [3] `raise KeyError('what')`"
+    assert code == 1 and text.strip().splitlines()[-1].startswith(failure)
+    assert executed == (project.root / "artifacts/demo/notebooks/08_tables.ipynb").read_bytes()
+
+
 def test_what_cannot_be_forked_is_run_in_processes_of_its_own(project):
     """Here for want of a module that starts no thread."""
     threaded = "import threading\nimport time\nthreading.Thread(target=time.sleep, args=[999], daemon=True).start()\n"
@@ -338,6 +349,7 @@ def test_a_change_that_changes_no_result_remakes_one_notebook(finished, tmp_path
     figures = {path: path.stat().st_mtime_ns for path in (project.root / "figures/demo").glob("tab_*")}
     code, text = project.run()
     assert code == 0 and "demo: 1 made, 2 kept" in text
+    assert "demo: 1 of 3 jobs to do" in text and "and 1 if what they read changes" in text
     assert "08_tables: to be made if what it reads changes (follows 02_single_pass)" in text
     assert figures == {path: path.stat().st_mtime_ns for path in (project.root / "figures/demo").glob("tab_*")}
     kept(project)

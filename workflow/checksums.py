@@ -1,0 +1,68 @@
+"""What files hold, told by checksums: of all their bytes, or of what they say."""
+
+import hashlib
+import json
+import time
+
+from lib.project import ROOT
+from workflow.jobs import write_json
+
+BIG = 64e6  # bytes: checksums of larger files are remembered
+
+
+def digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+def checksum(path: str) -> str | None:
+    """SHA-256 of a file below the root, None where there is none; that of a big file is remembered."""
+    place = ROOT / path
+    if not place.is_file():
+        return None
+    state = place.stat()
+    if state.st_size < BIG:
+        return hashlib.sha256(place.read_bytes()).hexdigest()
+    memory = ROOT / "artifacts" / ".checksums" / digest(str(place))
+    identity = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
+    if memory.exists():
+        known = json.loads(memory.read_text())
+        if known["identity"] == identity:
+            return known["sha256"]
+    with open(place, "rb") as file:
+        value = hashlib.file_digest(file, "sha256").hexdigest()
+    if time.time() - state.st_mtime > 2:  # file times are coarse: a later write could bear the same one
+        write_json(memory, {"identity": identity, "sha256": value})
+    return value
+
+
+def meaning(path: str) -> str | None:
+    """Checksum of what a file says. Of a frame: together with its manifest, but for the seconds and the memory that it
+    took, which differ from run to run, and on which nothing hangs."""
+    value, beside = checksum(path), (ROOT / path).with_suffix(".json")
+    if value is None or not path.endswith(".parquet") or not beside.is_file():
+        return value
+    try:
+        facts = json.loads(beside.read_text(encoding="utf-8"))
+    except ValueError:  # damaged: whoever reads it will say so
+        return value
+    if timed := [name for name in facts.get("columns", ()) if is_cost(name)]:
+        value = without(path, timed, value)
+    facts = {name: fact for name, fact in facts.items() if name != "sha256" and not is_cost(name)}
+    return digest(value, json.dumps(facts, sort_keys=True))
+
+
+def is_cost(name: str) -> bool:
+    return name.endswith("seconds") or name.startswith("peak_")
+
+
+def without(path: str, columns: list[str], value: str) -> str:
+    """Checksum of a parquet file without some columns; remembered by that of the whole, as it takes a second."""
+    memory = ROOT / "artifacts" / ".checksums" / digest(value, *columns)
+    if not memory.exists():
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        rest = pa.BufferOutputStream()
+        pq.write_table(pq.read_table(ROOT / path).drop_columns(columns), rest)
+        write_json(memory, hashlib.sha256(rest.getvalue()).hexdigest())
+    return json.loads(memory.read_text(encoding="utf-8"))
