@@ -100,7 +100,7 @@ def diagrams():
 def curves():
     parts = [pd.DataFrame({"method": method, "n": [10, 20, 50], "mean": 0.1, "low": 0.05, "high": 0.2})
              for method in ("", *METHODS)]  # fmt: skip
-    return pd.concat(parts).assign(model="m", dataset="d", sampling="uniform")
+    return pd.concat(parts).assign(model="m", dataset="d", sampling="uniform", one_class=0)
 
 
 def legend(figure):

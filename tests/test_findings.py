@@ -1,5 +1,6 @@
 """The findings: exact counts on the paper's own numbers, and that each turns when its rows do."""
 
+import json
 import re
 from dataclasses import replace
 
@@ -10,7 +11,17 @@ from latex import paper as paper_text
 
 from lib import params
 from lib.calibrate import fitting
-from lib.paper import claims, comparison, findings, judging, results, run_results, sensitivity, transfer_tables
+from lib.paper import (
+    claims,
+    comparison,
+    counting,
+    findings,
+    judging,
+    results,
+    run_results,
+    sensitivity,
+    transfer_tables,
+)
 from lib.paper.claims import FINDINGS
 from lib.paper.signal_counting import ENOUGH as judging_rows
 from lib.score.reading import read
@@ -503,7 +514,7 @@ def test_another_decoding_or_other_questions_are_compared_with_nothing(paper):
     verdicts = comparison.beside(replace(run, settings=hotter), paper).records
     shown = verdicts[~verdicts.table.str.contains("transfer")]  # whose models the paper calls by their family
     assert set(shown.verdict) == {"not comparable: other decoding settings"}
-    own = {name: comparison.QUESTIONS[name] for name in paper.datasets}
+    own = {name: results.QUESTIONS[name] for name in paper.datasets}
     assert comparison.foreign_questions(replace(run, questions=own)) == {}
     limited = own | {"SVAMP": ("ChilleD/SVAMP", 20, 20), "GSM8K": ({"all": "mine.jsonl"}, 7473, 1319)}
     verdicts = comparison.beside(replace(run, questions=limited), paper).records
@@ -526,3 +537,12 @@ def test_a_choice_may_leave_no_response(signals, demo):
     none = replace(signals, generations=silent, responses=read(silent, signals.reading))
     found = sensitivity.sensitivity(demo, none, chosen=[("missing", "drop")])
     assert set(found.records.finding) == {"(leaves no response to judge)"} and "none turns" in set(found.shown.finding)
+
+
+def test_the_published_settings_are_those_of_the_models_files(shared):
+    from realmodels import FOLDERS
+
+    for name, folder in FOLDERS.items():
+        own = json.loads((shared / "tokenizers" / folder / "generation_config.json").read_text())
+        label = params.load_model(name).label
+        assert counting.PUBLISHED_SETTINGS[label] == tuple(own.get(key) for key in ("temperature", "top_p", "top_k"))

@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from lib.paper.findings import Verdict
-from lib.paper.results import PAIR, Results
+from lib.paper.results import PAIR, QUESTIONS, Results
 from lib.paper.table import Number
 from lib.paper.targets import all_targets, target
 from lib.score.estimators import ESTIMATORS
@@ -25,11 +25,6 @@ SOURCES = {
     "DeepSeek-R1-8B": "deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
     "Qwen3-8B-Thinking": "Qwen/Qwen3-8B",
     "Qwen3-4B-Instruct": "Qwen/Qwen3-4B-Instruct-2507",
-}
-QUESTIONS = {  # source, calibration rows, evaluation rows
-    "GSM8K": ("openai/gsm8k", 7473, 1319),
-    "GSMHard": ("reasoning-machines/gsm-hard", 919, 400),
-    "SVAMP": ("ChilleD/SVAMP", 700, 300),
 }
 DECODING = ("temperature", "top_p", "top_k", "min_p", "system_prompt")
 # Of a faithful rerun's numbers: both they and the paper's vary, so a 95% interval around one holds fewer of the other.
