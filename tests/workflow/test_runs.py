@@ -357,6 +357,19 @@ def test_a_change_that_changes_no_result_remakes_one_notebook(finished, tmp_path
     kept(project)
 
 
+def test_a_model_run_again_with_the_same_result(finished, tmp_path):
+    project = Project(tmp_path / "copy")
+    shutil.copytree(finished.root, project.root)
+    project.replace("notebooks/01_generate.ipynb", "'environment': dict(os.environ)", "'environment': {}")
+    assert "demo: 3 made, 0 kept" in project.run()[1]
+    left = [*(project.root / "figures/demo").iterdir(), project.root / "artifacts/demo/notebooks/08_tables.ipynb"]
+    before = {path: path.read_bytes() for path in left}
+    code, text = project.run("--remake", "01")
+    assert code == 0 and "demo: 1 made, 2 kept" in text and "kept: what it reads is as before" in text
+    assert before == {path: path.read_bytes() for path in left}
+    kept(project)
+
+
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_run_ends_in_good_order(project, number, code):
     process = ticking(project)
