@@ -150,7 +150,7 @@ def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, loc
     write_json(ROOT / run.folder / "seconds.json", {**run.seconds(), **board.seconds})
     if not code:
         return 0
-    failures = list(dict.fromkeys(board.failures)) or [(1, last_words(run))]
+    failures = list(dict.fromkeys(board.failures)) or [(1, last_words(run, code))]
     for _, text in reversed(failures):  # the first failure in the last line
         print(f"run_all.sh: {text}", file=sys.stderr, flush=True)
     return 2 if all(code == 2 for code, _ in failures) else 1
@@ -204,8 +204,10 @@ class Board:
         say(f"{count:{margin}} {title}  {text}", end="" if transient else "\n")
 
 
-def last_words(run: Run) -> str:
+def last_words(run: Run, code: int) -> str:
     """Snakemake's own complaint, if no job failed and yet the run did."""
+    if code < 0:
+        return f"the process that has the jobs run was killed, by signal {-code}; the same command goes on from here"
     name = f"{run.folder}/snakemake.log"
     text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]

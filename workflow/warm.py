@@ -10,6 +10,7 @@ import gc
 import json
 import os
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -161,6 +162,7 @@ def main(argv: list[str]) -> int:
     with socket.socket(fileno=plan["door"]) as door:
         if preload(plan["imports"]):
             serve(door)
+            shutil.rmtree(os.path.dirname(door.getsockname()), ignore_errors=True)  # the run may have been killed
     return 0
 
 

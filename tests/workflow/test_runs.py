@@ -311,7 +311,9 @@ def test_light_jobs_whose_warm_process_is_killed(finished, tmp_path):
     assert not [one for one in family(project) if "snakemake" in one.cmdline()]
     warm(process).kill()
     text, _ = process.communicate(timeout=60)
-    assert process.returncode == 1 and text.strip().splitlines()[-1].startswith("run_all.sh: the schedule failed, see")
+    assert process.returncode == 1
+    line = "run_all.sh: the process that has the jobs run was killed, by signal 9; the same command goes on from here"
+    assert text.strip().splitlines()[-1] == line
     until(lambda: not family(project), 5)
     (project.root / "notebooks/go").touch()
     code, text = project.run()
@@ -352,6 +354,19 @@ def test_a_change_that_changes_no_result_remakes_one_notebook(finished, tmp_path
     assert "demo: 1 of 3 jobs to do" in text and "and 1 if what they read changes" in text
     assert "08_tables: to be made if what it reads changes (follows 02_single_pass)" in text
     assert figures == {path: path.stat().st_mtime_ns for path in (project.root / "figures/demo").glob("tab_*")}
+    kept(project)
+
+
+def test_a_model_run_again_with_the_same_result(finished, tmp_path):
+    project = Project(tmp_path / "copy")
+    shutil.copytree(finished.root, project.root)
+    project.replace("notebooks/01_generate.ipynb", "'environment': dict(os.environ)", "'environment': {}")
+    assert "demo: 3 made, 0 kept" in project.run()[1]
+    left = [*(project.root / "figures/demo").iterdir(), project.root / "artifacts/demo/notebooks/08_tables.ipynb"]
+    before = {path: path.read_bytes() for path in left}
+    code, text = project.run("--remake", "01")
+    assert code == 0 and "demo: 1 made, 2 kept" in text and "kept: what it reads is as before" in text
+    assert before == {path: path.read_bytes() for path in left}
     kept(project)
 
 
