@@ -546,3 +546,30 @@ def test_the_published_settings_are_those_of_the_models_files(shared):
         own = json.loads((shared / "tokenizers" / folder / "generation_config.json").read_text())
         label = params.load_model(name).label
         assert counting.PUBLISHED_SETTINGS[label] == tuple(own.get(key) for key in ("temperature", "top_p", "top_k"))
+
+
+@pytest.mark.slow
+def test_what_sensitivity_judges_again_is_what_a_run_under_the_choice_would_show(demo, signals):
+    """Only what a choice changes is made again; here all of it is, for the choices that change most."""
+    chosen = [("missing", "drop"), ("include_thinking", False), ("options", "True/False"), ("phi", "top_k"),
+              ("closed", "left"), ("token_source", "sampling"), ("temperature_target", "ans_joint")]  # fmt: skip
+    records = sensitivity.sensitivity(demo, signals, chosen=chosen).records
+    for name, value in chosen:
+        reading, choices = signals.reading, params.Calibration()
+        if name in params.Reading.model_fields:
+            reading = reading.model_copy(update={name: value})
+        else:
+            choices = params.Calibration(**{name: value})
+        kept = (signals.generations, signals.verification, signals.dropout)
+        responses = read(kept[0], reading)
+        whole = run_results.RunSignals(*kept, reading, responses, run_results.scores(responses, *kept[1:], reading))
+        fitted = fitting.fit_answers(whole.sets, choices)
+        frames = whole.estimation((10, 20, 30)) | whole.calibration(fitted, choices) | whole.moved(whole.sets, fitted)
+        frames |= whole.of_responses() | whole.of_passes() | whole.of_phi() | whole.set_up()
+        frames |= whole.in_situ(frames["result_estimation"])
+        verdicts = findings.verdicts(replace(demo, frames=demo.frames | sensitivity.without_intervals(frames)))
+        mine = records[(records.choice == f"{name}: {value}") & (records.name != "")]
+        assert len(mine) > 3, name
+        for row in mine.itertuples(index=False):
+            verdict = verdicts[row.name]
+            assert row.then == (verdict.said or verdict.reason), (name, row.name)
