@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from latex import paper as paper_text
 
-from lib import params
+from lib import params, store
 from lib.calibrate import fitting
 from lib.paper import (
     claims,
@@ -573,3 +573,18 @@ def test_what_sensitivity_judges_again_is_what_a_run_under_the_choice_would_show
         for row in mine.itertuples(index=False):
             verdict = verdicts[row.name]
             assert row.then == (verdict.said or verdict.reason), (name, row.name)
+
+
+def test_a_run_whose_models_never_answer_is_judged_without_failing(signals):
+    """As random weights do: what rests on answers is not judged, here and under every other choice."""
+    first = signals.generations.groupby(["model", "dataset", "split"], sort=False).head(4).reset_index(drop=True)
+    first = first[first.dataset == "demo-hard"].assign(answer=None)
+    verification, dropout = (frame.merge(first[store.KEYS], on=store.KEYS)
+                             for frame in (signals.verification, signals.dropout))  # fmt: skip
+    reading = params.Reading()
+    responses = read(first, reading)
+    scores = run_results.scores(responses, verification, dropout, reading)
+    none = run_results.RunSignals(first, verification, dropout, reading, responses, scores)
+    results = run_results.of_run("shipped", none, "silent", DEMO.models, ["demo-hard"])
+    assert findings.verdicts(results)["LowTokensSignal"].held is None
+    assert len(sensitivity.sensitivity(results, none).records)

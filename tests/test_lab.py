@@ -18,8 +18,8 @@ import yaml
 from lib.project import ROOT, SHIPPED
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
-RUN = "test-lab"  # a run of its own: nobody's results are touched
-SMALL = {"run": RUN, "limit": 4, "dropout_passes": 2, "dropout_tuning": 10, "resamples": 200, "draws": 4}
+RUN = "test-lab"  # and the notebook's number: runs of their own, whose responses no other notebook must refuse
+SMALL = {"limit": 4, "dropout_passes": 2, "dropout_tuning": 10, "resamples": 200, "draws": 4}
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy"),
@@ -29,7 +29,8 @@ pytestmark = [
 @pytest.fixture(autouse=True, scope="module")
 def nothing_left_behind():
     yield
-    shutil.rmtree(ROOT / "artifacts" / RUN, ignore_errors=True)
+    for folder in (ROOT / "artifacts").glob(f"{RUN}-*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,8 @@ def test_every_notebook_runs_in_jupyterlab(server, name):
     socket_ = websocket.create_connection(f"ws://{server}/api/kernels/{kernel}/channels?token=t", timeout=120)
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            given = [f"{name} = {value!r}" for name, value in SMALL.items()]
+            values = SMALL | {"run": f"{RUN}-{name[:2]}"}
+            given = [f"{parameter} = {value!r}" for parameter, value in values.items()]
             small = given if "parameters" in cell.metadata.get("tags", []) else []
             for message in run_cell(socket_, "\n".join([cell.source, *small])):
                 assert message["msg_type"] != "error", "\n".join(message["content"]["traceback"])
@@ -100,7 +102,7 @@ def test_every_notebook_runs_in_jupyterlab(server, name):
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if not name.startswith("01")])
 def test_every_notebook_runs_by_plain_papermill(name, tmp_path):
     """With a profile as its parameter file; and the same file is refused nothing that the notebook declares."""
-    values = yaml.safe_load((ROOT / "params" / "demo.yaml").read_text()) | SMALL
+    values = yaml.safe_load((ROOT / "params" / "demo.yaml").read_text()) | SMALL | {"run": f"{RUN}-{name[:2]}"}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(values))
     folder = ROOT / "notebooks"
     command = [sys.executable, "-m", "papermill", "-f", tmp_path / "mine.yaml", "-k", "python3", "--cwd", folder,

@@ -148,6 +148,8 @@ class RunSignals:
         """What it shows or says of the passes, on the rows whose answer was read; `counts`: as `passes.by_passes`."""
         kept = passes.answered(self.dropout, self.responses)
         selected = kept[kept.selected]
+        if selected.empty:  # no answer was read anywhere: nothing to say of any pass
+            return dict.fromkeys(("entropies", "passes", "by_passes", "by_rate"), selected)
         entropies = [entropy_curves(part).assign(**dict(zip(PAIR, pair, strict=True)))
                      for pair, part in selected.groupby(PAIR, sort=False)]  # fmt: skip
         return {"entropies": pd.concat(entropies, ignore_index=True), "passes": passes.summary(selected),

@@ -63,8 +63,8 @@ def no_single_position(results: Results) -> Cases:
 def accumulates(results: Results) -> Cases:
     """AUROC of the running mean at a tenth of the length and at its end, by pair."""
     curves = results.frame("positions").dropna()
-    at = wide(curves[curves.position.round(6).isin([0.1, 1.0])].round({"position": 6}), "position", "running")
-    rows = at.set_axis(["tenth", "whole"], axis=1)
+    at = wide(curves.assign(position=curves.position.round(6)), "position", "running")
+    rows = at.reindex(columns=[0.1, 1.0]).set_axis(["tenth", "whole"], axis=1).dropna()
     return rows.reset_index(), rows.whole > rows.tenth
 
 

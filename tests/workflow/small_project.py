@@ -38,6 +38,12 @@ SHARDS = """
     class Shards:
         code = ""
 """
+REPORTED = {  # what the report takes of the modules of claims
+    "claims": "HEADLINES, TWICE = {}, ()",
+    "comparison": "INSIDE_EXPECTED = 0.834\n"
+    "WORDS = {True: 'holds', False: 'does not hold', None: 'cannot be judged here'}",
+    "judging": "QUORUMS = {}",
+}
 ROWS = [  # of workflow.jobs.NOTEBOOKS, in place of the project's own
     {"name": "01_generate", "heavy": True, "writes": ("generations/{model}__{dataset}.parquet",)},
     {"name": "02_single_pass", "reads": ("01_generate",), "writes": ("confidence/single_pass.parquet",)},
@@ -100,6 +106,8 @@ def build(root: Path) -> Path:
     """The small project: real runner and plumbing, real lib.params, three trivial notebooks and modules."""
     names = ("__init__", "project", "params", "paper/__init__", "paper/latex", "paper/targets")
     library = [f"lib/{name}.py" for name in names]
+    for name, text in REPORTED.items():
+        write(root / "lib" / "paper" / f"{name}.py", text)
     for name in ("run_all.sh", "pyproject.toml", "requirements.lock", *library):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, root / name)
