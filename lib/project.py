@@ -6,7 +6,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ARTIFACTS = ROOT / "artifacts"
-FIGURES = ROOT / "figures"
 PARAMS = ROOT / "params"
 SHIPPED = ARTIFACTS / "shipped" / "demo"
 

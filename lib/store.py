@@ -23,6 +23,7 @@ from lib import frames
 from lib.project import ARTIFACTS, ROOT, SHIPPED, UserError, nearest
 
 KEYS = [column.name for column in frames.KEYS]  # what a row of every per-example frame is known by
+PAIR = KEYS[:2]  # a model and a dataset
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "scikit-learn")
 
 

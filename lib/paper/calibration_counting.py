@@ -6,8 +6,9 @@ import pandas as pd
 
 from lib.paper.counting import given, hard, raw, single
 from lib.paper.judging import Cases, Undecided
-from lib.paper.results import PAIR, Results
+from lib.paper.results import Results
 from lib.score.estimators import ESTIMATORS
+from lib.store import PAIR
 
 ARROW = ["source_model", "source_dataset", *PAIR, "method"]
 

@@ -13,10 +13,11 @@ import pandas as pd
 from scipy.stats import norm
 
 from lib.paper.findings import Verdict
-from lib.paper.results import PAIR, QUESTIONS, Results
+from lib.paper.results import QUESTIONS, Results
 from lib.paper.table import Number
 from lib.paper.targets import all_targets, target
 from lib.score.estimators import ESTIMATORS
+from lib.store import PAIR
 
 # Our reading of the models and datasets that the paper names by these labels; it gives no repository and no revision.
 SOURCES = {

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from lib.paper.judging import Cases, Judge, Undecided
-from lib.paper.results import PAIR, Results
+from lib.paper.results import Results
 from lib.score.estimators import ESTIMATORS
+from lib.store import PAIR
 
 # Temperature, top-p and top-k of the generation settings that models are published with, by the label that the paper
 # prints; None where they say nothing.

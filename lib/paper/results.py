@@ -14,7 +14,6 @@ import pandas as pd
 from lib.paper import tables
 from lib.paper.reference import printed
 
-PAIR = ["model", "dataset"]
 SETTINGS = {"Temperature": "temperature", "Top-$p$": "top_p", "Top-$k$": "top_k", "Min-$p$": "min_p"}
 QUESTIONS = {  # source (our reading: the paper names none), calibration and evaluation rows, as its appendix says
     "GSM8K": ("openai/gsm8k", 7473, 1319),

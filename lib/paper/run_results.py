@@ -16,7 +16,7 @@ from lib.calibrate.fitting import Pair, Sets, calibrate, splits
 from lib.calibrate.sample_efficiency import curve_bands, learning_curves
 from lib.calibrate.transfer import transfer
 from lib.paper import tables
-from lib.paper.results import PAIR, Results
+from lib.paper.results import Results
 from lib.params import Calibration, Reading
 from lib.project import UserError
 from lib.score import ablation, passes, tokens
@@ -26,7 +26,7 @@ from lib.score.curves import entropy_curves, running_mean_curves
 from lib.score.estimators import ESTIMATORS, SIGNALS
 from lib.score.metrics import METRICS, ablate_bins, evaluate
 from lib.score.reading import coverage, read
-from lib.store import KEYS
+from lib.store import KEYS, PAIR
 
 OWN_NAME = {"paper": ""}  # every other run says its name under its tables, if its title does not
 KINDS = ("generations", "verification", "dropout")  # what models leave on disk

@@ -8,7 +8,8 @@ import pandas as pd
 
 from lib.paper.counting import given, hard, wide
 from lib.paper.judging import Cases, Undecided
-from lib.paper.results import PAIR, Results
+from lib.paper.results import Results
+from lib.store import PAIR
 
 ENOUGH = 20  # rows, to say anything of them
 

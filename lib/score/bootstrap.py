@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from lib.score.metrics import METRICS, bin_index
+from lib.store import PAIR
 
-PAIR = ["model", "dataset"]
 KEY = [*PAIR, "estimator", "method", "metric"]
 RESAMPLED = ("acc", "brier", "ece", "mce")
 BLOCK = 2**22  # counts held at once: 32 MB

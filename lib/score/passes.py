@@ -13,8 +13,8 @@ from lib.score.confidence import bald, confidence_frame, grid, support
 from lib.score.curves import TERMS
 from lib.score.estimators import c_bald
 from lib.score.metrics import evaluate
-from lib.score.tokens import PAIR, aurocs
-from lib.store import KEYS
+from lib.score.tokens import aurocs
+from lib.store import KEYS, PAIR
 
 
 def answered(dropout: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:

@@ -65,14 +65,16 @@ def coverage(
     of each other grader, the share of rows that it would grade otherwise than the run's."""
     part = generations[generations.split == split]
     rows = list(part.itertuples(index=False))
+    with_answer = [answered(row, reading) for row in rows]
     columns = {
-        "unparsed": [not answered(row, reading) for row in rows],
+        "unparsed": [not has_answer for has_answer in with_answer],
         "cut": part.finish_reason == "length",
         "unclosed": [0 < row.thinking_end >= len(row.token_logprobs) - row.eos for row in rows],
     }
     correct = {}
     for grader in GRADERS:
-        correct[grader] = [answered(row, reading) and grade(row.answer, row.reference, grader) for row in rows]
+        correct[grader] = [has_answer and grade(row.answer, row.reference, grader)
+                           for has_answer, row in zip(with_answer, rows, strict=True)]  # fmt: skip
     for grader in GRADERS:
         if grader != reading.grader:
             columns[grader] = np.not_equal(correct[grader], correct[reading.grader])

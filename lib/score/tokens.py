@@ -10,9 +10,8 @@ from scipy.stats import linregress, rankdata, spearmanr
 from lib.params import Reading
 from lib.score.curves import running_mean
 from lib.score.estimators import checked, seq_joint
+from lib.store import PAIR
 from lib.tasks.answers import answer_start_char, grade, last_number, parsed
-
-PAIR = ["model", "dataset"]
 
 
 def aurocs(scores: Any, correct: Any) -> np.ndarray:
