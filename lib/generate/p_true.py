@@ -15,7 +15,7 @@ import torch
 
 from lib import store
 from lib.generate import models
-from lib.generate.decoding import Batch, batches
+from lib.generate.decoding import Batch, batches, forgets
 from lib.generate.models import LanguageModel
 from lib.params import Verification
 from lib.project import UserError
@@ -96,7 +96,7 @@ def live(lm: LanguageModel, batch: Batch) -> list[dict[str, Any]]:
     A cache that forgets (sliding windows) cannot be continued around masked tokens: the trajectory is encoded again.
     """
     bodies = [ids[:-1] if ids[-1] in lm.eos else ids for ids in batch.responses]
-    if any(getattr(layer, "is_sliding", False) for layer in batch.cache.layers):
+    if forgets(lm):
         heads = [ids[mask.bool()].tolist() for ids, mask in zip(batch.prompt_ids, batch.prompt_mask, strict=True)]
         after = encoded(lm, [head + body + query(lm) for head, body in zip(heads, bodies, strict=True)])
     else:
@@ -136,15 +136,17 @@ def kept(run: str, pair: str, generations: str) -> tuple[pd.DataFrame | None, st
     return store.read(path), "taken on the live cache by 01_generate"
 
 
-def verify(lm: LanguageModel, frame: pd.DataFrame, settings: Verification, batch_tokens: int = 32768) -> pd.DataFrame:
+def verify(lm: LanguageModel, frame: pd.DataFrame, settings: Verification, batch_tokens: int = 32768,
+           keep_texts: bool = True) -> pd.DataFrame:  # fmt: skip
     """Both verifications of a generations frame, a row each (columns: lib.store). In-situ verdicts that the frame
-    holds (columns KEPT) are taken over, else the trajectories are encoded again; `live` says which."""
+    holds (columns KEPT) are taken over, else the trajectories are encoded again; `live` says which. The fresh prompts
+    are left out unless `keep_texts`."""
     rows = list(frame.itertuples(index=False))
     texts = [standard_prompt(lm, row.question, row.text, settings) for row in rows]
     ids = [models.encode(lm, text) for text in texts]
     asked = frame[store.KEYS].assign(
-        spellings=[list(spellings(lm))] * len(frame), standard_prompt=texts, standard_tokens=[len(i) for i in ids],
-        in_situ_tokens=len(query(lm)))  # fmt: skip
+        spellings=[list(spellings(lm))] * len(frame), standard_prompt=texts if keep_texts else None,
+        standard_tokens=[len(i) for i in ids], in_situ_tokens=len(query(lm)))  # fmt: skip
     standard = pd.DataFrame(encoded(lm, ids, batch_tokens), index=frame.index).add_prefix("standard_")
     if set(KEPT) <= set(frame):
         return pd.concat([asked, standard.assign(live=True), frame[KEPT]], axis=1)

@@ -36,6 +36,7 @@ _NUMBER = re.compile(
     re.VERBOSE,
 )
 _LINE = re.compile(r"\S[^\n]*")
+_BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _PLAIN = str.maketrans(dict.fromkeys(_MINUS, "-") | dict.fromkeys(_CURRENCY + "\\{},", ""))
 _AROUND = f" \t\r\n*.%\\{_CURRENCY}"  # what may surround the number in a string that is a number
 # 60 digits hold every reference exactly; nothing overflows or traps, however long the digits of a response
@@ -172,6 +173,22 @@ def locate(tokenizer: Any, ids: Iterable[int], thinking: bool) -> dict[str, Any]
         "thinking_end": sum(c1 <= start for _, c1 in spans) if start else 0,
         "answer": None if number is None else canonical(number),
     }
+
+
+def boxed(text: str) -> str | None:
+    """The number in the last \\boxed{} of a text, canonical; None without one. No answer is read there."""
+    boxes = _BOXED.findall(text)
+    number = parse_number(boxes[-1].replace(r"\text{", "").strip("{} ")) if boxes else None
+    return None if number is None else canonical(number)
+
+
+def spare(text: str, thinking: bool) -> dict[str, Any]:
+    """What other readings of a response find (canonical, or None), so that none of them needs its text: whether the
+    answer is `plain`, the `last_number` outside the thinking, the number that is `boxed`."""
+    span = last_number(text, answer_start_char(text, thinking))
+    number = parse_number(text[slice(*span)]) if span else None
+    return {"plain": plain(text, thinking), "last_number": None if number is None else canonical(number),
+            "boxed": boxed(text)}  # fmt: skip
 
 
 def parsed(row: Any) -> bool:
