@@ -6,17 +6,18 @@ written once. It names models (`params/models/`) and datasets (`params/datasets/
 unknown parameter in silence, hence the strictness here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from lib.project import PARAMS, UserError, nearest
+from lib.project import MODELS, PARAMS, ROOT, UserError, nearest
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 def shown(demonstration: Any) -> Any:
@@ -134,12 +135,36 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration):
     transfer_datasets: list[str] = []
 
 
+class Mirror(Strict):
+    """Python packages that hold a file too: one, or several `parts`, whose number stands for {n} ({n:02}: 01, 02)."""
+
+    package: str = Field(pattern=r"^[A-Za-z0-9](?:[\w.-]|\{n(?::0\d)?\})*==[0-9][\w.+!-]*$")
+    member: str = Field(pattern=r"^(?:[^{}]|\{n(?::0\d)?\})+$")  # its path inside the package
+    parts: Count | None = None
+
+    @model_validator(mode="after")
+    def _numbered(self) -> Self:
+        for name in ("package", "member"):
+            if (self.parts is None) == ("{n" in getattr(self, name)):
+                raise ValueError(f"`parts` says how many numbers {{n}} stands for, in '{name}', too")
+        return self
+
+    def pieces(self) -> list[tuple[str, str]]:
+        """(package, member) of every part, in order."""
+        numbers = range(1, 2 if self.parts is None else self.parts + 1)
+        return [(self.package.format(n=n), self.member.format(n=n)) for n in numbers]
+
+
 class Model(Strict):
     """A language model: where it is, and the decoding settings of tab:inference_settings."""
 
     label: str
     source: str  # name on the hub, or a folder (relative to the project's root)
     revision: str | None = None
+    gguf: str | None = Field(None, pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*\.gguf$")  # file there, converted once
+    sha256: Sha256 | None = None  # of that file
+    size: Count | None = None  # bytes of that file, so that room can be looked for where the hub does not say
+    mirror: list[Mirror] = []  # where else its bytes are, in this order
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: bfloat16 on CUDA, float32 elsewhere
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
     temperature: float = Field(1.0, gt=0)
@@ -150,6 +175,20 @@ class Model(Strict):
     thinking: bool = False
     date_string: str | None = None  # for templates that would write today's date
     max_new_tokens: int | None = Field(None, ge=1)
+
+    @model_validator(mode="after")
+    def _known_by_its_sum(self) -> Self:
+        if self.gguf and not self.sha256:
+            raise ValueError(f"'gguf' needs the 'sha256' of {self.gguf}, since it may come from several places")
+        for name in ("sha256", "size", "mirror"):
+            if getattr(self, name) and not self.gguf:
+                raise ValueError(f"'{name}' is said of a GGUF file, and none is named: 'gguf' is missing")
+        return self
+
+    @property
+    def place(self) -> Path:
+        """The folder that its source names (if it is no name on the hub), or that its converted GGUF file makes."""
+        return MODELS / str(self.sha256) if self.gguf else ROOT / self.source
 
 
 class Dataset(Strict):
@@ -209,13 +248,24 @@ def explain(error: ValidationError, kind: type[Strict], where: str) -> str:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        return f"{where}: there is no parameter '{key}'; {nearest(key, kind.model_fields)}"
+        names = kind_at(kind, first["loc"]).model_fields
+        return f"{where}: there is no parameter '{key}'; {nearest(str(first['loc'][-1]), names)}"
+    if first["type"] == "value_error":  # one of the rules here, which speaks for itself
+        return f"{where}: {first['ctx']['error']}"
     if first["type"] == "missing":
         return f"{where}: '{key}' is missing"
     if first["type"] == "literal_error" and isinstance(first["input"], str):
         options = get_args(kind.model_fields[str(first["loc"][0])].annotation)
         return f"{where}: '{key}' can't be '{first['input']}'; {nearest(first['input'], options)}"
     return f"{where}: '{key}' is {first['input']!r}; {first['msg'][0].lower()}{first['msg'][1:]}"
+
+
+def kind_at(kind: type[Strict], keys: Sequence[int | str]) -> type[Strict]:
+    """What stands where the keys of a mistake lead to: a file's own kind, or that of the entries of one of its keys."""
+    for key in keys:
+        inside = get_args(kind.model_fields[key].annotation) if key in kind.model_fields else ()
+        kind = next((part for part in inside if isinstance(part, type) and issubclass(part, Strict)), kind)
+    return kind
 
 
 def named(folder: Path, name: str, what: str) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ARTIFACTS = ROOT / "artifacts"
 PARAMS = ROOT / "params"
+MODELS = ARTIFACTS / ".models"  # GGUF files, converted: a checkpoint by the name of each file's sha256
 SHIPPED = ARTIFACTS / "shipped" / "demo"
 
 

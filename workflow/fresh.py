@@ -22,6 +22,7 @@ from workflow.sources import closure, code_cells, stripped
 
 NEW = "not made yet"
 EXPORT = ("workflow/export.py", "workflow/report.py", "workflow/report.html.jinja")
+GGUF = ("gguf", "sha256", "size", "mirror")  # empty in the files of other models
 SHOWING = ("lib/paper/",)  # sets and judges what others made: what a heavy notebook writes never hangs on it
 Parts = dict[str, object]
 
@@ -43,13 +44,21 @@ def specified(job: Job, kind: str, values: dict) -> Parts:
     """The files of models (or datasets) that the parameters name, and where a model runs, the files these name."""
     contents: Parts = {}
     for name in mentioned(values, kind):
-        content = params.LOADERS[kind](name).model_dump(mode="json")
+        content = described(params.LOADERS[kind](name))
         if job.notebook.heavy:
             content.pop("label", None)  # only tables print it
             places = [content.get("source"), content.get("split_ids")]
             contents |= {f"file {path}": checksum(path) for path in local_files(places)}
         contents[f"{kind} {name}"] = content
     return contents
+
+
+def described(spec: params.Model | params.Dataset) -> dict:
+    """What a file says of a model or dataset, but for where the same bytes are had from: a GGUF file is known by its
+    sha256."""
+    content = spec.model_dump(mode="json")
+    places = ("source", "revision", "gguf", "size", "mirror") if content.get("gguf") else GGUF
+    return {name: value for name, value in content.items() if name not in places}
 
 
 def code(job: Job) -> Parts:
@@ -110,7 +119,7 @@ def local_files(source: object) -> list[str]:
 def is_local(job: Job) -> bool:
     """Whether model and dataset of a job lie in local files, so that nothing need be asked of the hub."""
     specs = [load(name) for kind, load in params.LOADERS.items() for name in mentioned(job.parameters, kind)]
-    return all(local_files(spec.source) for spec in specs)
+    return all(getattr(spec, "gguf", None) or local_files(spec.source) for spec in specs)
 
 
 # ---- records -----------------------------------------------------------------------------------------------

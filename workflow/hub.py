@@ -22,8 +22,10 @@ FILLED = 0.95  # of a disk's free bytes, at most
 
 
 def remote(spec: params.Model | params.Dataset) -> bool:
-    """Whether a source is a name on the hub."""
+    """Whether what is read is a whole repository of the hub: not a folder, nor a GGUF file (weights.py)."""
     source = spec.source
+    if getattr(spec, "gguf", None):
+        return False
     return isinstance(source, str) and source.count("/") == 1 and not (ROOT / source).exists()
 
 
@@ -59,7 +61,6 @@ def resolve(kind: str, source: str, revision: str | None = None) -> str:
 
 def explain(error: Exception, kind: str, source: str, revision: str | None = None) -> str:
     """One line for what the hub (or the way there) answered, and what to do about it."""
-    import httpx
     from huggingface_hub import errors
 
     what = f"{kind} '{source}'"
@@ -69,8 +70,9 @@ def explain(error: Exception, kind: str, source: str, revision: str | None = Non
         return f"{what} has no revision '{revision}'; `revision: null` takes the newest"
     if isinstance(error, errors.RepositoryNotFoundError):
         return f"there is no {what} on the hub, or it is not open to you: check its spelling, or `hf auth login`"
-    offline = (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, httpx.TransportError, OSError)
-    if isinstance(error, offline) and not isinstance(error, errors.HfHubHTTPError):
+    no_way = any(kind.__name__ == "TransportError" for kind in type(error).__mro__)  # of httpx, or of httpx2
+    offline = no_way or isinstance(error, (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, OSError))
+    if offline and not isinstance(error, errors.HfHubHTTPError):
         return f"{what} is not on this machine and the hub can't be reached: connect, or name a folder as its `source`"
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"{what} can't be had from the hub: {reason:.200}"
@@ -97,6 +99,32 @@ def missing(spec: params.Model) -> int:
         raise
     files = download(spec, TEXTS + WEIGHTS, dry_run=True)
     return sum(file.file_size for file in files if file.will_download)
+
+
+def file_size(spec: params.Model) -> int:
+    """Bytes of a model's GGUF file on the hub. Raises UserError where it can't be had, or is another file there."""
+    from huggingface_hub import HfApi
+
+    resolve("model", spec.source, spec.revision)
+    try:
+        found = HfApi().get_paths_info(spec.source, [str(spec.gguf)], revision=spec.revision)
+    except Exception as error:
+        raise UserError(explain(error, "model", spec.source, spec.revision)) from error
+    if not found:
+        raise UserError(f"model '{spec.source}' holds no file '{spec.gguf}' on the hub")
+    if found[0].lfs and found[0].lfs.sha256 != spec.sha256:
+        raise UserError(f"{spec.gguf} in '{spec.source}' has sha256 {found[0].lfs.sha256}, expected {spec.sha256}")
+    return int(found[0].size)
+
+
+def download_file(spec: params.Model, folder: Path) -> Path:
+    """The GGUF file of a model, fetched into a folder."""
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(spec.source, str(spec.gguf), revision=spec.revision, local_dir=folder))
+    except Exception as error:
+        raise UserError(explain(error, "model", spec.source, spec.revision)) from error
 
 
 def cached(spec: params.Model) -> bool:

@@ -18,7 +18,7 @@ from typing import TextIO
 
 from lib import params
 from lib.project import ROOT, UserError
-from workflow import check, fresh, guard, hub, words
+from workflow import check, fresh, guard, hub, weights, words
 from workflow.jobs import MARK, PUBLISHED, REPLAY, Run, write_json
 from workflow.schedule import schedule
 from workflow.typeset import typeset
@@ -143,7 +143,9 @@ def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, loc
     sure = sum(verdict.state == "make" for verdict in todo)
     others = f", and {len(todo) - sure} if what they read changes" if sure < len(todo) else ""
     say(f"{run.name}: {sure} of {total} jobs to do on {at_once}{others}")
-    hub.fetch(run, list(dict.fromkeys(verdict.job.model for verdict in todo if verdict.job.model)), say)
+    models = list(dict.fromkeys(verdict.job.model for verdict in todo if verdict.job.model))
+    hub.fetch(run, models, say)
+    weights.fetch(models, say)
     run.save()
     with open(ROOT / run.folder / "snakemake.log", "w", encoding="utf-8") as log:
         code = schedule(run, [verdict.job for verdict in todo], partial(board.hear, log), lock)

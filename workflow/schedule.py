@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from lib import params
 from lib.project import ROOT
@@ -109,7 +108,7 @@ def imports(run: Run, jobs: list[Job]) -> list[str]:
 def architecture(model: str) -> str:
     """The statement that imports the network of a model in a local folder; empty for another."""
     with suppress(OSError, ValueError, KeyError):
-        folder = ROOT / str(params.load_model(model).source)
-        kind = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))["model_type"]
+        config = params.load_model(model).place / "config.json"
+        kind = json.loads(config.read_text(encoding="utf-8"))["model_type"]
         return f"import transformers.models.{kind}.modeling_{kind}"
     return ""

@@ -1,4 +1,5 @@
-"""Language models with their tokenizers and chat templates, at a revision, from the hub or from a folder.
+"""Language models with their tokenizers and chat templates, at a revision, from the hub or from a folder, such as the
+one that a GGUF file was converted into (gguf_file.py).
 
 Only safetensors weights and code that ships with transformers are loaded.
 """
@@ -49,14 +50,17 @@ class LanguageModel:
 
 
 def folder(spec: Model) -> Path | None:
-    """The local directory that a model's source names, if it is one."""
-    path = ROOT / spec.source
-    return path if path.is_dir() else None
+    """The local directory that a model's source names, or its converted GGUF file, if it is there."""
+    return spec.place if spec.place.is_dir() else None
 
 
 def check_source(spec: Model) -> str:
-    """What transformers loads from. Raises UserError where a folder was meant and is not there."""
+    """What transformers loads from. Raises UserError where a folder was meant and is not there, and where a GGUF file
+    is not converted yet."""
     path = folder(spec)
+    if path is None and spec.gguf:
+        raise UserError(f"{spec.gguf} of {spec.source} is not converted yet: `./run_all.sh PROFILE` with a profile (or "
+                        "`--models`) that names this model fetches and converts it, once")  # fmt: skip
     if path is None and (spec.source.startswith((".", "/", "demo/")) or spec.source.count("/") != 1):
         parent = (ROOT / spec.source).parent
         there = [p.name for p in parent.glob("*") if p.is_dir()] if parent.is_dir() else []
@@ -98,9 +102,10 @@ def set_padding(tokenizer: Any) -> None:
 
 
 def describe(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) -> dict[str, Any]:
+    converted = {"gguf": spec.gguf, "sha256": spec.sha256} if spec.gguf else {}
     device = torch.cuda.get_device_name() if model.device.type == "cuda" else "cpu"
     return {"source": spec.source, "revision": getattr(model.config, "_commit_hash", None) or spec.revision,
-            "architecture": type(model).__name__, "parameters": model.num_parameters(), "device": device,
+            **converted, "architecture": type(model).__name__, "parameters": model.num_parameters(), "device": device,
             "dtype": str(dtype).removeprefix("torch."), "attention": model.config._attn_implementation,
             "chat_template": digest(tokenizer.chat_template)[:16],
             "tokenizer": digest(json.loads(tokenizer.backend_tokenizer.to_str())["model"])[:16]}  # fmt: skip

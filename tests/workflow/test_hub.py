@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 import httpx
+import httpx2
 import huggingface_hub
 import pytest
 from huggingface_hub import errors
@@ -29,6 +30,7 @@ ANSWERS = [
     (errors.LocalEntryNotFoundError("no"), "the hub can't be reached"),
     (errors.OfflineModeIsEnabled("offline"), "the hub can't be reached"),
     (httpx.ConnectError("[Errno -2] Name or service not known"), "the hub can't be reached"),
+    (httpx2.ConnectError("[Errno -2] Name or service not known"), "the hub can't be reached"),  # of the hub
     (http(errors.HfHubHTTPError, 500), "can't be had from the hub: 500 from the hub"),
 ]
 

