@@ -13,12 +13,13 @@ from transformers import GenerationConfig, LogitsProcessorList
 
 from lib import params
 from lib.calibrate import fitting
-from lib.generate import decoding, models, responses, token_logits
+from lib.generate import decoding, models, p_true, responses, token_logits
 from lib.generate.temperatures import temperatures
 from lib.params import Generation
+from lib.streams import stream_seed
 from lib.tasks import answers, datasets, prompts
 
-SETTINGS = Generation(seed=3, demonstration=False, max_new_tokens=120, top_logits=16, curve_nodes=33)
+SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=120, top_logits=16, curve_nodes=33)
 
 
 def examples(count, dataset="demo-hard"):
@@ -27,12 +28,12 @@ def examples(count, dataset="demo-hard"):
 
 def prompt_ids(lm, count=6):
     """Prompts of unequal lengths: from the bare question to the full one-shot prompt."""
-    return [models.encode(lm, responses.prompt_text(lm, e.question, demonstration=i % 3 == 0))
+    return [models.encode(lm, responses.prompt_text(lm, e.question, demonstration="none" if i % 3 else "one"))
             for i, e in enumerate(examples(count))]
 
 
 def seeds(count):
-    return [decoding.stream_seed(0, "test", str(i)) for i in range(count)]
+    return [stream_seed(0, "test", str(i)) for i in range(count)]
 
 
 def greedy(lm):
@@ -94,6 +95,42 @@ def test_greedy_is_transformers_greedy(lm):
                                max_new_tokens=120, eos_token_id=lm.eos, pad_token_id=lm.tokenizer.pad_token_id)
     ours = decoding.decode(greedy(lm), prompt, seeds(1), SETTINGS).responses[0]
     assert decoding.cut(theirs[0, len(prompt[0]) :].tolist(), lm.eos) == ours
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_batch_that_dwindles_writes_the_same(lm, monkeypatch, shared):
+    """Rows handed over when half have ended, prompts with a beginning that is encoded once: the tokens of a plain
+    batch, its log-probabilities within float32's rounding, and caches in which the rows can be asked on."""
+    monkeypatch.setattr(decoding, "FEW", 2)
+    asked = [responses.request(lm, "d", e, SETTINGS.model_copy(update={"demonstration": "few"})) for e in examples(6)]
+    few = SETTINGS.model_copy(update={"demonstration": "few"})
+    count = responses.shared_tokens(lm, asked, few)
+    assert count > 100 and all(r.prompt_ids[:count] == asked[0].prompt_ids[:count] for r in asked)
+    ids, own = [r.prompt_ids for r in asked], [r.seed for r in asked]
+    whole = decoding.decode(lm, ids, own, SETTINGS)
+    verdicts = p_true.live(lm, whole)
+    handed = []
+    for places, batch in decoding.rounds(lm, ids, own, SETTINGS, count if shared else 0):
+        handed.append(places)
+        assert batch.responses == [whole.responses[i] for i in places]
+        for place, (i, verdict) in enumerate(zip(places, p_true.live(lm, batch), strict=True)):
+            length = len(batch.responses[place])
+            torch.testing.assert_close(batch.logprobs[place, :length], whole.logprobs[i, :length], atol=1e-3, rtol=0)
+            assert verdict["in_situ_logits"] == pytest.approx(verdicts[i]["in_situ_logits"], abs=1e-3)
+            assert batch.kept[place].keys() == whole.kept[i].keys()
+    assert len(handed) > 1 and sorted(sum(handed, [])) == list(range(6))
+
+
+def test_only_a_common_beginning_is_shared(lm):
+    """Nothing without worked examples, and never a token of a question, however alike the questions of a batch are."""
+    same = [examples(1)[0]] * 3
+    for beginning in ("none", "one"):
+        settings = SETTINGS.model_copy(update={"demonstration": beginning})
+        assert responses.shared_tokens(lm, [responses.request(lm, "d", e, settings) for e in same], settings) == 0
+    few = SETTINGS.model_copy(update={"demonstration": "few"})
+    asked = [responses.request(lm, "d", e, few) for e in same]
+    shared = lm.tokenizer.decode(asked[0].prompt_ids[: responses.shared_tokens(lm, asked, few)])
+    assert same[0].question.split()[0] not in shared[-20:] and prompts.WORKED[-1][1] in shared
 
 
 def test_another_seed_gives_other_responses(lm):
@@ -176,7 +213,7 @@ def test_a_token_without_mass_is_never_drawn(z, u):
 
 def test_a_longer_stream_begins_with_the_shorter():
     assert (decoding.uniforms([7, 8], 500)[:, :20] == decoding.uniforms([7, 8], 20)).all()
-    assert decoding.stream_seed(0, "a", "b") != decoding.stream_seed(0, "a|b", "c")
+    assert stream_seed(0, "a", "b") != stream_seed(0, "a|b", "c")
 
 
 @given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 4000))

@@ -41,7 +41,7 @@ def examples(dataset, count):
 def prompt_ids(lm):
     """Six prompts of unequal lengths, of two difficulties."""
     asked = [*examples("demo-easy", 3), *examples("demo-hard", 3)]
-    texts = [responses.prompt_text(lm, e.question, demonstration=i == 1) for i, e in enumerate(asked)]
+    texts = [responses.prompt_text(lm, e.question, "one" if i == 1 else "none") for i, e in enumerate(asked)]
     return [models.encode(lm, text) for text in texts]
 
 
@@ -170,7 +170,7 @@ def test_prompts_are_the_figures(real, shared):
 
 def test_one_beginning_of_sequence_and_options_of_one_token(real):
     bos = real.tokenizer.bos_token_id if "Qwen" not in real.name else None
-    for text in (responses.prompt_text(real, CAKE, True), p_true.standard_prompt(real, CAKE, SOLVED, Verification())):
+    for text in (responses.prompt_text(real, CAKE, "one"), p_true.standard_prompt(real, CAKE, SOLVED, Verification())):
         ids = models.encode(real, text)
         assert ids.count(bos) == (bos is not None)
     found = p_true.spellings(real)

@@ -83,7 +83,7 @@ def about_dataset(run: Run, name: str) -> Iterator[Line]:
     from lib.tasks import datasets
 
     spec = params.load_dataset(name)
-    examples = datasets.load(spec, run.values["limit"])
+    examples = datasets.first(datasets.load(spec), run.values["limit"], run.values["seed"], name)
     rows = Counter(example.split for example in examples)
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
     split = f"{rows[datasets.CALIBRATION]} calibration and {rows[datasets.EVALUATION]} evaluation questions"
