@@ -41,10 +41,11 @@ def subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
     device = cost.measure_device(run.jobs[0].threads)
     yield "machine", about_machine(run, device)
     yield "disk", about_disk(run)
+    texts = questions(run)
     for name in run.values["datasets"]:
         yield f"dataset {name}", about_dataset(run, name)
     for name in run.values["models"]:
-        yield f"model {name}", about_model(run, name, device)
+        yield f"model {name}", about_model(run, name, device, texts)
 
 
 # ---- machine, disk and datasets
@@ -90,16 +91,28 @@ def about_dataset(run: Run, name: str) -> Iterator[Line]:
     yield "ok", f"{split} from {source}"
 
 
+def questions(run: Run) -> dict[str, list[str]]:
+    """The questions of each dataset that can be read here."""
+    from lib.tasks import datasets
+
+    found = {}
+    for name in run.values["datasets"]:
+        with suppress(UserError):  # said where the dataset is looked at, and by the job that reads it
+            found[name] = [row.question for row in datasets.load(params.load_dataset(name), run.values["limit"])]
+    return found
+
+
 # ---- models
 
 
-def about_model(run: Run, name: str, device: Device) -> Iterator[Line]:
+def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]) -> Iterator[Line]:
     spec = params.load_model(name)
     folder = local_copy(spec)
     yield "ok", f"{spec.source}" + (f" at {spec.revision[:12]}" if spec.revision else "")
     lm, network, generation = parts(name, spec, folder)
     yield from about_prompt(run, lm)
     yield from about_decoding(spec, generation)
+    yield from about_context(run, lm, texts)
     yield from about_network(network)
     yield from about_cost(run, lm, network, device, "" if hub.remote(spec) else folder)
 
@@ -176,14 +189,44 @@ def about_options(run: Run, spellings: dict[str, int]) -> Iterator[Line]:
         yield "ok", f"P(True) compares {said}"
 
 
-def rendered(run: Run, lm: Any) -> str:
-    """The prompt of the example. Raises UserError where the tokenizer has no chat template that can write it."""
+def about_context(run: Run, lm: Any, texts: dict[str, list[str]]) -> Iterator[Line]:
+    """Whether the longest prompt, a response of the most tokens and the in-situ query fit the model's context."""
+    from lib.generate import p_true
+
+    if lm.context is None:
+        yield "note", "its configuration names no context length: whether prompt and response fit is not known"
+        return
+    prompt, where = longest_prompt(run, lm, texts)
+    new, query = lm.spec.max_new_tokens or run.values["max_new_tokens"], len(p_true.query(lm))
+    left = lm.context - prompt - query
+    text = f"the longest prompt ({where}: {prompt} tokens), {new} new tokens and the query ({query})"
+    if new <= left:
+        yield "ok", f"{text} fit its context of {lm.context}"
+    else:
+        remedy = f"write `max_new_tokens: {left}` in its file" if left > 0 else "it can't be asked these questions"
+        yield "wrong", f"{text} do not fit its context of {lm.context}: {remedy}"
+
+
+def longest_prompt(run: Run, lm: Any, texts: dict[str, list[str]]) -> tuple[int, str]:
+    """Tokens of the longest prompt, and whose it is. Without questions at hand, that of the example and some more."""
+    from lib.generate import models
+
+    found = [(len(models.encode(lm, rendered(run, lm))) + cost.QUESTION, "estimated")]
+    for name, asked in texts.items():
+        lengths = [len(ids) for ids in lm.tokenizer(asked, add_special_tokens=False).input_ids]
+        question = asked[lengths.index(max(lengths))]
+        found.append((len(models.encode(lm, rendered(run, lm, question))), f"of {name}"))
+    return max(found[1:] or found)
+
+
+def rendered(run: Run, lm: Any, question: str = EXAMPLE) -> str:
+    """The prompt of a question. Raises UserError where the tokenizer has no chat template that can write it."""
     from lib.generate import responses
 
     if not lm.tokenizer.chat_template:
         raise UserError("its tokenizer has no chat template: models that were not taught to chat can't be asked")
     try:
-        return responses.prompt_text(lm, EXAMPLE, run.values["demonstration"])
+        return responses.prompt_text(lm, question, run.values["demonstration"])
     except Exception as error:  # a template raises what it likes
         hint = "; if it knows no system role, write `system_prompt: false`" if lm.spec.system_prompt else ""
         raise UserError(f"its chat template fails: {str(error).strip().splitlines()[0]:.150}{hint}") from error

@@ -2,15 +2,19 @@
 
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import realmodels
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import BloomConfig, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from lib import params
+from lib.generate import responses
 from lib.generate.models import LanguageModel
 from lib.project import ROOT, UserError
+from lib.tasks import prompts
 from workflow import check, cost, run, words
 from workflow.cost import Device
 from workflow.jobs import Run
@@ -140,6 +144,55 @@ def test_spellings_that_count():
     assert "note P(True) compares ' True' against ' False'; 'False' has no counterpart and does not count" in asked
     with pytest.raises(UserError, match="the option 'True' is no single token"):
         list(check.about_options(run_of(options="True/False"), {"A": 3, "B": 4}))
+
+
+QUESTIONS = {"short": ["What is 1?"], "long": ["What is 1?", "What is " + "1 plus " * 50 + "1?", "What?"]}
+
+
+def test_the_context():
+    """The longest prompt, rendered and counted; a response of the most tokens and the query after it."""
+    lm, network, _ = loaded(spec_of())
+    prompt = len(lm_ids(lm, QUESTIONS["long"][1]))
+    query = len(lm.tokenizer(prompts.QUERY, add_special_tokens=False).input_ids)
+    text = f"the longest prompt (of long: {prompt} tokens), {{}} new tokens and the query ({query})"
+    for context, new, said_so in [
+        (1024, 256, "ok {} fit its context of 1024"),
+        (prompt + query + 256, 256, f"ok {{}} fit its context of {prompt + query + 256}"),
+        (prompt + query + 255, 256, f"wrong {{}} do not fit its context of {prompt + query + 255}: write "
+         "`max_new_tokens: 255` in its file"),
+        (prompt, 256, f"wrong {{}} do not fit its context of {prompt}: it can't be asked these questions"),
+    ]:  # fmt: skip
+        network.config.max_position_embeddings = context
+        run_here = run_of(max_new_tokens=new)
+        assert said(check.about_context(run_here, lm, QUESTIONS)) == {said_so.format(text.format(new))}
+    own = replace(lm, spec=spec_of(max_new_tokens=10**6))
+    (line,) = said(check.about_context(run_of(), own, {}))
+    assert line.startswith("wrong") and "(estimated: " in line and "1000000 new tokens" in line
+    free = replace(lm, model=SimpleNamespace(config=BloomConfig()))  # distances instead of positions
+    (line,) = said(check.about_context(run_of(), free, QUESTIONS))
+    assert line.startswith("note its configuration names no context length")
+
+
+def lm_ids(lm, question):
+    return lm.tokenizer(responses.prompt_text(lm, question, False), add_special_tokens=False).input_ids
+
+
+def test_the_papers_models_hold_their_longest_responses(shared):
+    """Real configurations and tokenizers, with the settings of the paper's profile."""
+    paper = Run("paper", params.load_profile("paper").model_dump(), 2, 0)
+    assert len(realmodels.FOLDERS) == len(paper.values["models"]) == 5
+    for name, folder in realmodels.FOLDERS.items():
+        lm, _, _ = loaded(params.load_model(name), shared / "tokenizers" / folder)
+        (line,) = said(check.about_context(paper, lm, QUESTIONS))
+        assert line.startswith("ok ") and f"{lm.spec.max_new_tokens or 1024} new tokens" in line
+
+
+def test_questions_of_a_dataset_that_cannot_be_read_are_not_known(monkeypatch):
+    found = check.questions(run_of(limit=3))
+    assert {name: len(texts) for name, texts in found.items()} == dict.fromkeys(run_of().values["datasets"], 6)
+    lost = params.load_dataset("demo-easy").model_copy(update={"source": {"all": "nowhere.jsonl"}})
+    monkeypatch.setattr(params, "load_dataset", lambda name: lost)
+    assert check.questions(run_of()) == {}
 
 
 def test_decoding_settings_that_differ_are_noted():
