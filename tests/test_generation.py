@@ -283,7 +283,7 @@ def test_positions_that_are_learned_never_run_out():
     """GPT-2 has no position beyond its context: decoding, the live query and the passes stay within it."""
     asked = [*examples(3), *examples(3, "demo-easy")]
     lm = architectures.random("gpt2", n_positions=1024)
-    prompts_alone = [len(models.encode(lm, responses.prompt_text(lm, e.question, False))) for e in asked]
+    prompts_alone = [len(models.encode(lm, responses.prompt_text(lm, e.question, "none"))) for e in asked]
     lm = architectures.random("gpt2", n_positions=max(prompts_alone) + 8 + len(p_true.query(lm)))
     assert lm.context == lm.model.config.n_positions
     frame = responses.respond(lm, "demo-hard", asked, SETTINGS, alive=p_true.live)

@@ -83,22 +83,27 @@ def about_disk(run: Run) -> Iterator[Line]:
 def about_dataset(run: Run, name: str) -> Iterator[Line]:
     from lib.tasks import datasets
 
-    spec = params.load_dataset(name)
-    examples = datasets.load(spec, run.values["limit"])
+    spec, examples = params.load_dataset(name), chosen(run, name)
     rows = Counter(example.split for example in examples)
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
     split = f"{rows[datasets.CALIBRATION]} calibration and {rows[datasets.EVALUATION]} evaluation questions"
     yield "ok", f"{split} from {source}"
 
 
-def questions(run: Run) -> dict[str, list[str]]:
-    """The questions of each dataset that can be read here."""
+def chosen(run: Run, name: str) -> list[Any]:
+    """The examples of a dataset that the run takes."""
     from lib.tasks import datasets
 
+    examples = datasets.load(params.load_dataset(name))
+    return datasets.first(examples, run.values["limit"], run.values["seed"], name)
+
+
+def questions(run: Run) -> dict[str, list[str]]:
+    """The questions of each dataset that can be read here."""
     found = {}
     for name in run.values["datasets"]:
         with suppress(UserError):  # said where the dataset is looked at, and by the job that reads it
-            found[name] = [row.question for row in datasets.load(params.load_dataset(name), run.values["limit"])]
+            found[name] = [example.question for example in chosen(run, name)]
     return found
 
 

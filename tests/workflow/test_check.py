@@ -174,7 +174,7 @@ def test_the_context():
 
 
 def lm_ids(lm, question):
-    return lm.tokenizer(responses.prompt_text(lm, question, False), add_special_tokens=False).input_ids
+    return lm.tokenizer(responses.prompt_text(lm, question, "none"), add_special_tokens=False).input_ids
 
 
 def test_the_papers_models_hold_their_longest_responses(shared):
