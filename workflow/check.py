@@ -4,6 +4,7 @@ A line per thing looked at: ok; note (good to know); or wrong, with what to do a
 wrong. What a model would cost is in cost.py.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -115,11 +116,31 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
     folder = local_copy(spec)
     yield "ok", f"{spec.source}" + (f" at {spec.revision[:12]}" if spec.revision else "")
     lm, network, generation = parts(name, spec, folder)
-    yield from about_prompt(run, lm)
+    yield from about_asking(run, lm, network, texts)
     yield from about_decoding(spec, generation)
+    yield from about_cost(run, lm, network, device, "" if hub.remote(spec) else folder)
+
+
+def about_asking(run: Run, lm: Any, network: Any, texts: dict[str, list[str]]) -> Iterator[Line]:
+    """Whether a model can do what every job asks of it: all of that can be told without its weights."""
+    yield from about_prompt(run, lm)
     yield from about_context(run, lm, texts)
     yield from about_network(network)
-    yield from about_cost(run, lm, network, device, "" if hub.remote(spec) else folder)
+
+
+def unfit(run: Run, names: list[str]) -> list[str]:
+    """Of those models of a run that can't be asked as it asks, a line with the reason, before any job is done."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else they complain when a process is forked later
+    reasons, texts = [], questions(run) if names else {}
+    for name in names:
+        try:
+            spec = params.load_model(name)
+            lm, network, _ = parts(name, spec, local_copy(spec))
+            found = [text for level, text in about_asking(run, lm, network, texts) if level == "wrong"]
+        except UserError as problem:
+            found = [str(problem)]
+        reasons += [text if text.startswith("model '") else f"model '{name}': {text}" for text in found[:1]]
+    return reasons
 
 
 def local_copy(spec: params.Model) -> str:
@@ -127,8 +148,7 @@ def local_copy(spec: params.Model) -> str:
     from lib.generate import models
 
     if hub.remote(spec):
-        hub.resolve("model", spec.source, spec.revision)
-        return hub.download(spec, hub.TEXTS)
+        return hub.texts(spec)
     folder = models.check_source(spec)
     if not list(Path(folder).glob("*.safetensors")):
         raise UserError(f"{spec.source} holds no *.safetensors, the only weights that are loaded")

@@ -1,6 +1,8 @@
 """`check`: what it says of machines and models, each guard seen to fire; it runs and keeps nothing."""
 
+import json
 import shutil
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BloomConfig, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from lib import params
-from lib.generate import responses
+from lib.generate import dropout, responses
 from lib.generate.models import LanguageModel
 from lib.project import ROOT, UserError
 from lib.tasks import prompts
@@ -218,3 +220,83 @@ def test_sources(tmp_path):
     (tmp_path / "m/config.json").write_text('{"model_type": "nothing-known"}')
     with pytest.raises(UserError, match="can't be loaded"):
         loaded(spec_of(), tmp_path / "m")
+
+
+# ---- before the first job
+
+
+@pytest.fixture
+def models_of(tmp_path, monkeypatch):
+    """Copies of tiny-llama with something changed, by name, as the models that parameter files describe."""
+    specs = {"good": spec_of()}
+
+    def add(name, change=None, **changed):
+        shutil.copytree(ROOT / "demo/models/tiny-llama", tmp_path / name)
+        specs[name] = spec_of(source=str(tmp_path / name), **changed)
+        if change:
+            change(tmp_path / name)
+
+    others = params.load_model
+    monkeypatch.setattr(params, "load_model", lambda name: specs[name] if name in specs else others(name))
+    return add
+
+
+def without_template(folder):
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "chat_template"}))
+
+
+def short(folder):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"max_position_embeddings": 300}))
+
+
+def without_spaced_b(folder):
+    """No `A` but after a space, no `B` but bare: the tokens are there under other names."""
+    path = folder / "tokenizer.json"
+    text = json.loads(path.read_text())
+    text["model"]["vocab"] = {{"A": "\u0100A", "\u0120B": "\u0120\u0100"}.get(token, token): index
+                              for token, index in text["model"]["vocab"].items()}  # fmt: skip
+    text["model"]["merges"] = []
+    path.write_text(json.dumps(text))
+
+
+def test_what_a_model_lacks_is_known_before_the_first_job(models_of):
+    """Template, options, context, dropout sites, weights: a line each, in about a second."""
+    models_of("mute", without_template)
+    models_of("short", short)
+    models_of("choosy", without_spaced_b)
+    models_of("empty", lambda folder: (folder / "model.safetensors").unlink())
+    models_of("dated", lambda folder: (folder / "chat_template.jinja").write_text("{{ strftime_now('date_string') }}"))
+    started = time.perf_counter()
+    reasons = check.unfit(run_of(), ["good", "mute", "short", "choosy", "empty", "dated"])
+    assert time.perf_counter() - started < 6 * 3
+    assert [reason.split("'")[1] for reason in reasons] == ["mute", "short", "choosy", "empty", "dated"]
+    expected = ["no chat template", "do not fit its context of 300: write `max_new_tokens: ",
+                "the options A/B have no spelling of the same form", "no *.safetensors",
+                "set `date_string`"]  # fmt: skip
+    for reason, words_said in zip(reasons, expected, strict=True):
+        assert words_said in reason and "\n" not in reason
+    assert check.unfit(run_of(), ["good"]) == []
+
+
+def test_a_network_that_drops_nothing_out_is_refused(models_of, monkeypatch):
+    monkeypatch.setattr(dropout, "sites", lambda network: [])
+    assert ["nowhere to drop anything out" in reason for reason in check.unfit(run_of(), ["good"])] == [True]
+
+
+def test_nothing_is_run_where_a_model_cannot_be_asked(inside, capsys, monkeypatch):
+    monkeypatch.setattr(check, "unfit", lambda run, names: [f"model '{name}': no" for name in names])
+    monkeypatch.setattr(run.hub, "fetch", None)
+    assert run.main(["demo"]) == 2
+    said = capsys.readouterr()
+    assert said.err == "run_all.sh: model 'tiny': no\n" and said.out == ""
+    assert not (inside.root / "artifacts/demo/generations").exists()
+
+
+def test_a_run_with_nothing_to_do_looks_at_no_model(inside, monkeypatch):
+    asked = []
+    monkeypatch.setattr(check, "unfit", lambda run, names: asked.append(names) or ["no"])
+    monkeypatch.setattr(run.fresh, "walk", lambda run, remake: [])
+    assert run.main(["demo"]) == 0 and not asked
