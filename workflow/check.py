@@ -206,12 +206,13 @@ def about_options(run: Run, spellings: dict[str, int]) -> Iterator[Line]:
 
     yield "ok", "option tokens: " + ", ".join(f"{spelling!r} {index}" for spelling, index in spellings.items())
     asked = run.values["options"]
-    said, counted = options.described(spellings, asked), sum(options.counted(spellings, asked), [])
-    single = [repr(s) for s in spellings if s.strip() in asked.split("/") and s not in counted]
+    true, false = options.counted(spellings, asked)
+    text = f"P(True) counts {len(true)} spelling(s) of each option, {options.described(spellings, asked)}"
+    single = [repr(s) for s in spellings if s.strip() in asked.split("/") and s not in true + false]
     if single:
-        yield "note", f"P(True) compares {said}; {', '.join(single)} has no counterpart and does not count"
+        yield "note", f"{text}; {', '.join(single)} has no counterpart and does not count"
     else:
-        yield "ok", f"P(True) compares {said}"
+        yield "ok", f"{text}; how much probability they hold stands under tab:insitu_ptrue"
 
 
 def about_context(run: Run, lm: Any, texts: dict[str, list[str]]) -> Iterator[Line]:
