@@ -1,7 +1,9 @@
 """Sampling and what is kept of it, against transformers' own numbers and plain forward passes (float32, CPU)."""
 
 import dataclasses
+from types import SimpleNamespace
 
+import architectures
 import numpy as np
 import pytest
 import synthetic
@@ -9,13 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.interpolate import CubicSpline
-from transformers import GenerationConfig, LogitsProcessorList
+from transformers import BloomConfig, GenerationConfig, LogitsProcessorList
 
 from lib import params
 from lib.calibrate import fitting
 from lib.generate import decoding, models, p_true, responses, token_logits
 from lib.generate.temperatures import temperatures
 from lib.params import Generation
+from lib.project import UserError
 from lib.streams import stream_seed
 from lib.tasks import answers, datasets, prompts
 
@@ -289,3 +292,51 @@ def test_a_response_that_ends_at_once_has_a_confidence(lm):
     assert confidence.confidence.between(0, 1).all() and not confidence.correct.any()
     ((old, new),) = fitting.splits(frame, synthetic.responses(frame)).values()
     np.testing.assert_allclose(old.answers.confidence(1.0)[0], old.confidence, atol=1e-5)
+
+
+# ---- the context
+
+
+def test_responses_end_where_the_context_does(lm, monkeypatch):
+    """Each row where prompt, response and query fill it: cut, a row is the beginning of what it is uncut."""
+    asked, query = examples(8), len(p_true.query(lm))
+    whole = responses.respond(lm, "demo-hard", asked, SETTINGS)
+    context = int(whole.prompt_tokens.max()) + 25 + query
+    monkeypatch.setattr(lm.model.config, "max_position_embeddings", context)
+    frame = responses.respond(lm, "demo-hard", asked, SETTINGS, alive=p_true.live)
+    left = context - query - frame.prompt_tokens
+    assert left.min() == 25 and left.nunique() > 1, "prompts of several lengths"
+    for row, uncut, room in zip(frame.itertuples(), whole.itertuples(), left, strict=True):
+        assert list(row.token_ids) == list(uncut.token_ids[:room])
+        np.testing.assert_allclose(row.token_logprobs, uncut.token_logprobs[:room], atol=1e-5)
+        assert row.finish_reason == ("stop" if len(uncut.token_ids) <= room and uncut.eos else "length")
+    cut = (whole.token_ids.map(len) > left).sum()
+    assert responses.cut_by_context(frame, SETTINGS) == cut > 0 == responses.cut_by_context(whole, SETTINGS)
+    trajectory = [len(p_true.trajectory(lm, row)) for row in frame.itertuples()]
+    assert max(trajectory) == context
+
+
+def test_positions_that_are_learned_never_run_out():
+    """GPT-2 has no position beyond its context: decoding, the live query and the passes stay within it."""
+    asked = [*examples(3), *examples(3, "demo-easy")]
+    lm = architectures.random("gpt2", n_positions=1024)
+    prompts_alone = [len(models.encode(lm, responses.prompt_text(lm, e.question, "none"))) for e in asked]
+    lm = architectures.random("gpt2", n_positions=max(prompts_alone) + 8 + len(p_true.query(lm)))
+    assert lm.context == lm.model.config.n_positions
+    frame = responses.respond(lm, "demo-hard", asked, SETTINGS, alive=p_true.live)
+    assert (frame.token_ids.map(len) < SETTINGS.max_new_tokens).all() and responses.cut_by_context(frame, SETTINGS)
+    verified = p_true.verify(lm, frame, params.Verification())
+    again = p_true.encoded(lm, [p_true.trajectory(lm, row) for row in frame.itertuples()])
+    np.testing.assert_allclose(np.stack(verified.in_situ_logits), [v["logits"] for v in again], atol=1e-4)
+
+
+def test_a_prompt_that_fills_the_context_is_refused(lm, monkeypatch):
+    monkeypatch.setattr(lm.model.config, "max_position_embeddings", 40)
+    with pytest.raises(UserError, match=f"model '{lm.name}': the prompt of example .* leaves no room .* of 40"):
+        responses.respond(lm, "demo-hard", examples(1), SETTINGS)
+
+
+def test_a_model_without_a_context_is_not_cut(lm):
+    asked = responses.request(lm, "demo-hard", examples(1)[0], SETTINGS)
+    free = dataclasses.replace(lm, model=SimpleNamespace(config=BloomConfig()))  # distances instead of positions
+    assert free.context is None and responses.room(free, asked, SETTINGS) == SETTINGS.max_new_tokens

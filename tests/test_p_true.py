@@ -305,6 +305,21 @@ def test_only_forms_that_both_options_have_are_counted():
     assert options.counted(["True", " True", " False"], "True/False") == ([" True"], [" False"])
 
 
+def test_how_much_the_options_hold():
+    """Three responses, whose options hold .9, .6 and .2 of the distribution in situ; of a calibration row nothing."""
+    rows = []
+    for i, mass in enumerate([0.9, 0.6, 0.2, 0.01]):
+        row = verified([np.log(mass / 2)] * 2, ("A", "B")).iloc[0].to_dict()
+        rows.append(row | {"example_id": str(i), "in_situ_logz": 0.0, "standard_logz": float(np.log(2)),
+                           "split": "evaluation" if i < 3 else "calibration"})  # fmt: skip
+    found = confidence.option_mass(pd.DataFrame(rows)).set_index(["estimator", "metric"])
+    assert found.value["p_true_insitu", "option_mass"] == pytest.approx(0.6)
+    assert found.value["p_true_insitu", "option_mass_low"] == pytest.approx(1 / 3)
+    assert found.value["p_true", "option_mass"] == pytest.approx(0.3)
+    assert found.value["p_true", "option_mass_low"] == 1
+    assert (found.n == 3).all() and (found.model == "m").all()
+
+
 def test_p_true_does_not_underflow():
     assert estimators.p_true(800.0) == 1.0 and estimators.p_true(-800.0) == 0.0
     assert estimators.p_true(-30.0) == pytest.approx(np.exp(-30), rel=1e-9)

@@ -3,7 +3,7 @@ from small_project import ROWS, Project, build
 
 from lib import params
 from lib import project as places
-from workflow import checksums, environment, fresh, guard, hub, jobs, notebook, run, schedule, sources
+from workflow import check, checksums, environment, fresh, guard, hub, jobs, notebook, run, schedule, sources
 
 
 @pytest.fixture
@@ -20,4 +20,5 @@ def inside(project, monkeypatch) -> Project:
         monkeypatch.setattr(module, "ROOT", project.root)
     monkeypatch.setattr(jobs, "NOTEBOOKS", tuple(jobs.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
+    monkeypatch.setattr(check, "unfit", lambda run, names: [])
     return project
