@@ -12,7 +12,7 @@ from typing import Any
 
 from lib import params
 from lib.project import UserError
-from workflow import cost, guard, hub
+from workflow import cost, guard, hub, weights
 from workflow.cost import Device
 from workflow.jobs import Run
 
@@ -66,9 +66,11 @@ def about_machine(run: Run, device: Device) -> Iterator[Line]:
 
 
 def about_disk(run: Run) -> Iterator[Line]:
-    specs = [spec for spec in map(params.load_model, run.values["models"]) if hub.remote(spec)]
+    models = [params.load_model(name) for name in run.values["models"]]
+    specs = [spec for spec in models if hub.remote(spec)]
     if not specs:
-        yield "ok", "every model lies in a local folder"
+        files = ", or is a GGUF file" if any(spec.gguf for spec in models) else ""
+        yield "ok", f"every model lies in a local folder{files}"
         return
     wanted = sum(hub.missing(spec) for spec in specs)
     place, free = hub.room()
@@ -95,6 +97,10 @@ def about_dataset(run: Run, name: str) -> Iterator[Line]:
 
 def about_model(run: Run, name: str, device: Device) -> Iterator[Line]:
     spec = params.load_model(name)
+    if spec.gguf:
+        yield from weights.about(spec)
+        if weights.pending(spec):
+            return
     folder = local_copy(spec)
     yield "ok", f"{spec.source}" + (f" at {spec.revision[:12]}" if spec.revision else "")
     lm, network, generation = parts(name, spec, folder)
