@@ -2,7 +2,7 @@
 checks a frame against this when it is read.
 
 Shapes: n tokens of a response (its end token too), m answer tokens, p positions whose logits are kept, k top logits,
-c nodes of the tail curve, s spellings of the options, T passes. Log-probabilities and entropies are in nats.
+c nodes of the tail curve, s spellings of the options, T passes, w words. Log-probabilities and entropies are in nats.
 """
 
 from fnmatch import fnmatchcase
@@ -39,7 +39,7 @@ METHOD = Column("method", "text", "", "calibration method; empty for the raw sco
 ANSWER = (
     Column("reference", "text", "", "the right answer, a canonical number"),
     Column("answer", "text", "", "the answer found, a canonical number; missing where there is none"),
-    Column("text", "text", "", "the response, decoded"),
+    Column("boxed", "text", "", "the number in its last \\boxed{}, canonical; missing where there is none"),
     Column("finish_reason", "text", "", "stop, or length: cut by the limit"),
 )
 IN_SITU = (
@@ -50,8 +50,12 @@ IN_SITU = (
 FRAMES: dict[str, tuple[str, tuple[Column, ...]]] = {  # by folder below artifacts/<run>/: its writer and columns
     "generations": ("01_generate", (
         *KEYS, *ANSWER,
+        Column("text", "text", "", "the response, decoded; missing where a run keeps no texts, as are the next two"),
         Column("prompt", "text", "", "as the model's template writes it"),
         Column("question", "text", "", "as published"),
+        Column("words", "int", "w", "codes of the question's words, numbers put aside"),
+        Column("plain", "bool", "", "whether the answer stands alone on its line"),
+        Column("last_number", "text", "", "the last number of the text, canonical; missing where there is none"),
         Column("prompt_tokens", "int", "", "tokens"),
         Column("token_ids", "int", "n", "of the response, its end token too"),
         Column("token_logprobs", "float", "n", "under the model's own distribution, nats"),
@@ -95,7 +99,7 @@ FRAMES: dict[str, tuple[str, tuple[Column, ...]]] = {  # by folder below artifac
     )),
     "ablation": ("the ablation notebook", (
         *KEYS, *ANSWER,
-        Column("demonstration", "bool", "", "whether the prompt showed the example"),
+        Column("demonstration", "text", "", "what the prompt showed first: one, few, none"),
         Column("profile", "bool", "", "whether that is as the profile asks"),
     )),
     "confidence": ("02_single_pass", CONFIDENCE),

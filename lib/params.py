@@ -11,13 +11,23 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from lib.project import MODELS, PARAMS, ROOT, UserError, nearest
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+def shown(demonstration: Any) -> Any:
+    """`true` and `false` are read, too: the paper's example, or none."""
+    if isinstance(demonstration, bool):
+        return "one" if demonstration else "none"
+    return demonstration
+
+
+Demonstration = Annotated[Literal["one", "few", "none"], BeforeValidator(shown)]
 
 
 class Strict(BaseModel):
@@ -47,11 +57,12 @@ class Seeded(Part):
 class Generation(Seeded):
     """How responses are drawn, and what is kept of their logits."""
 
-    demonstration: bool = True  # the one-shot example in the prompt
+    demonstration: Demonstration = "one"  # what the prompt shows first: the paper's example, few worked ones, none
     max_new_tokens: Count = 1024
     batch_tokens: Count = 32768  # prompt and response tokens held at once
     top_logits: Count = 64  # kept exactly per answer token
     curve_nodes: int = Field(33, ge=4)  # temperatures at which the rest is summed
+    keep_texts: bool = True  # questions, prompts and responses as texts; ids, numbers and what they hold always are
 
 
 class Reading(Part):
@@ -101,7 +112,8 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration):
     title: str = ""  # said under every table
     models: list[str] = Field(min_length=1)
     datasets: list[str] = Field(min_length=1)
-    limit: int = Field(0, ge=0)  # rows per split; 0: all
+    limit: int = Field(0, ge=0)  # rows per split, the first of a random order; 0: all
+    dropout_rows: int = Field(0, ge=0)  # rows per split on which 04 makes its passes, likewise; 0: all
     code_changes: Literal["remake", "keep"] = "remake"  # what a code-only change does to generations
     shard_rows: Count = 100  # examples between two savings
     dropout_rates: list[Share] = Field([0.10, 0.15, 0.20], min_length=1)

@@ -29,19 +29,22 @@ class Shards:
         self.rows = rows
 
     def map(self, work: Callable[[list], pd.DataFrame], items: list, note: Callable[[str], None]) -> pd.DataFrame:
-        """`work` over consecutive slices of `items`, one frame in the end; `note` gets a line per shard."""
+        """`work`, a row per item, over consecutive slices of `items`: one frame in the end. `note` gets a line per
+        shard. A list that has grown at its end keeps what was made of its beginning."""
         cuts = range(0, len(items), self.rows)
         frames = []
         for i, at in enumerate(cuts):
-            path = self.folder / f"{i:05d}.parquet"
-            if not path.exists():
+            path, slice_ = self.folder / f"{i:05d}.parquet", items[at : at + self.rows]
+            done = pd.read_parquet(path) if path.exists() else None
+            lacking = slice_ if done is None else slice_[len(done) :]
+            if lacking:
                 started = time.time()
-                frame = work(items[at : at + self.rows])
+                frame = pd.concat([done, work(lacking)], ignore_index=True)
                 atomically(path, partial(frame.to_parquet, index=False))
-                note(f"shard {i + 1}/{len(cuts)}: {len(frame)} rows in {time.time() - started:.1f} s")
+                note(f"shard {i + 1}/{len(cuts)}: {len(lacking)} rows in {time.time() - started:.1f} s")
             else:
                 note(f"shard {i + 1}/{len(cuts)}: kept from before")
-            frames.append(pd.read_parquet(path))
+            frames.append(pd.read_parquet(path).head(len(slice_)))
         return pd.concat(frames, ignore_index=True)
 
     def clear(self) -> None:

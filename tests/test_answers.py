@@ -125,6 +125,37 @@ FOUND = [  # text, what is found, its canonical value
     ("#### 3 #### 4", "4", "4"),
     ("10 - 3 = 7\r\n#### 7\r\n", "7", "7"),
     ("\u5171 #### \u517118\u4e2a", "18", "18"),
+    ("#### $ \\frac{32}{3} $", "\\frac{32}{3}", "10." + "6" * 57 + "7"),
+    ("#### \\dfrac{3}{4}", "\\dfrac{3}{4}", "0.75"),
+    ("#### $\\tfrac{-3}{4}$", "\\tfrac{-3}{4}", "-0.75"),
+    ("#### -\\frac{3}{4}", "-\\frac{3}{4}", "-0.75"),
+    ("#### -$\\frac{3}{4}$", "-$\\frac{3}{4}", "-0.75"),
+    ("#### \u2212\\frac{1{,}000}{8}.", "\u2212\\frac{1{,}000}{8}", "-125"),
+    ("#### \\frac{1.5}{2} cups", "\\frac{1.5}{2}", "0.75"),
+    ("#### x = \\frac{3}{4}", "\\frac{3}{4}", "0.75"),
+    ("#### \\frac{3}{4} = 0.75", "0.75", "0.75"),
+    ("#### \\frac{7}{0}", "7", "7"),  # nothing is divided by zero
+    ("#### 1 1/2", "1 1/2", "1.5"),
+    ("#### 1 1/2.", "1 1/2", "1.5"),
+    ("#### -1 1/2 cups", "-1 1/2", "-1.5"),
+    ("#### -$1,000 3/4", "-$1,000 3/4", "-1000.75"),
+    ("#### $1\\frac{1}{2}$", "1\\frac{1}{2}", "1.5"),
+    ("#### -1 \\dfrac{1}{4}", "-1 \\dfrac{1}{4}", "-1.25"),
+    ("#### 1\\ \\frac{1}{2}", "1\\ \\frac{1}{2}", "1.5"),
+    ("#### 1 2", "1", "1"),
+    ("#### 1.5 1/2", "1.5", "1.5"),  # no mixed number
+    ("#### 3 - 1/2", "3", "3"),
+    ("#### 3\n1/2", "3", "3"),
+    ("#### $$\n\\boxed{80}\n$$", "80", "80"),
+    ("####\n\\[\n80\n\\]", "80", "80"),
+    ("#### $\\boxed{\\frac{32}{4}}$", "\\frac{32}{4}", "8"),
+    ("#### \\boxed{-1 1/2}", "-1 1/2", "-1.5"),
+    ("#### 3 \\times 6 is \\boxed{18}", "18", "18"),  # the box comes before what stands beside it
+    ("#### \\boxed{18} = 3 \\times 6", "18", "18"),
+    ("#### \\boxed{3} \\times \\boxed{6} = \\boxed{18}", "18", "18"),
+    ("#### \\boxed{3 * 6 = 18} apples = 18.00", "18", "18"),
+    ("#### 18 \\boxed{\\text{yes}}", "18", "18"),
+    ("#### \\boxed{18", "18", "18"),
 ]
 
 
@@ -136,13 +167,16 @@ def test_answer_is_found(text, shown, value):
 
 
 @pytest.mark.parametrize("text", ["", "18", "### 18", "####", "#### ", "####\n", "#### none", "#### none\n18",
-                                  "#### x1", "#### \u0661\u0662", "#### 5\nbut\n####"])  # fmt: skip
+                                  "#### x1", "#### \u0661\u0662", "#### 5\nbut\n####",
+                                  "\\boxed{80}", "$$\\boxed{80}$$\n####", "#### $$", "#### $$\nnone\n80",
+                                  "#### none $$\n80"])  # fmt: skip
 def test_no_answer(text):
     assert answers.find_answer(text) is None
 
 
 @pytest.mark.parametrize(("text", "shown"), [
     ("4 + 3 = 7 eggs.", "7"), ("10-3", "3"), ("is -3", "-3"), ("4,5,6", "6"), ("from 5 to 1,000!", "1,000"),
+    ("so \\boxed{\\frac{1}{2}} of 7 1/2.", "7 1/2"), ("3, which is \\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
     ("v2 x1", None), ("no", None)])  # fmt: skip
 def test_last_number(text, shown):
     span = answers.last_number(text)
@@ -166,6 +200,7 @@ def test_thinking_hides_its_answers():
     ("1,000", "1000"), (" $1,000. ", "1000"), ("-9867630.0", "-9867630"), ("5e-07", "0.0000005"),
     ("5e-7", "0.0000005"), ("3244047.0999999996", "3244047.0999999996"), ("1e+22", "1" + "0" * 22),
     ("18%", "18"), ("0.0", "0"),
+    ("$\\frac{1}{2}$", "0.5"), ("-\\frac{-1}{2}", "0.5"), ("+1 1/2", "1.5"),
     ("9280000000000.0", "9280000000000"), ("\u22127", "-7"), ("0010", "10"), ("100", "100"), ("**5**", "5")])
 def test_parse_number(text, value):
     assert answers.canonical(answers.parse_number(text)) == value
@@ -173,6 +208,7 @@ def test_parse_number(text, value):
 
 @pytest.mark.parametrize("text", [None, "", "-", "$", "nan", "inf", "-Infinity", "1e9999", "5 apples", "1 2",
                                   "0x10",
+                                  "\\frac{1}{0}", "\\frac{x}{2}", "1 1/0", "\\frac12",
                                   "1_000", "\u0661", "1,2345", "--", "1.2.3"])  # fmt: skip
 def test_no_number(text):
     assert answers.parse_number(text) is None
@@ -221,6 +257,8 @@ GRADES = [  # answer, reference, and what numeric, exact, integer, relative and 
     ("2.34", "2.345", True, False, False, False, False),
     ("2.35", "2.345", True, False, False, False, False),  # of two equally near ones either
     ("2.3", "2.345", True, False, False, False, False),
+    ("1 1/2", "1.5", True, True, False, True, True),
+    ("\\frac{32}{4}", "8", True, True, True, True, True),
     ("2.4", "2.345", False, False, False, False, False),
     ("9280000000000.12", "9280000000000.123456", True, False, False, True, False),
 ]
@@ -252,7 +290,7 @@ def test_no_integer_of_gsmhard_is_met_by_its_neighbour(shared):
 @pytest.mark.parametrize("text, thinking, plain", [
     ("3 + 4 = 7\n#### 7", False, True), ("#### 7\n", False, True), ("#### 1,234", False, True),
     ("#### -7", False, True), ("####7", False, True), ("#### $7", False, False), ("#### 7 apples", False, False),
-    ("#### 3 + 4 = 7", False, False),
+    ("#### 3 + 4 = 7", False, False), ("#### $$\n7\n$$", False, False), ("#### \\boxed{7}", False, False),
     ("#### **7**", False, False), ("7", False, False), ("#### none", False, False),
     ("#### 7</think>\n#### 8", True, True), ("#### 7</think>\n8", True, False), ("#### 7", True, False),
 ])  # fmt: skip
@@ -352,6 +390,15 @@ def test_spelling_that_the_tokenizer_would_not_choose(name):
 
 
 @pytest.mark.parametrize("name", REAL)
+def test_tokens_of_a_fraction_hold_all_of_it(name):
+    """The whole fraction is the answer, and nothing beside it but what its first and last token bring along."""
+    texts = {"\\frac{32}{3}": "#### $ \\frac{32}{3} $", "1 1/2": "#### 1 1/2\n", "80": "#### $$\n\\boxed{80}\n$$"}
+    for shown, text in texts.items():
+        held = tokens_of_answer(name, text)
+        assert "".join(held).strip() in (shown, shown + "}") and shown in "".join(held)
+
+
+@pytest.mark.parametrize("name", REAL)
 def test_minus_of_several_bytes(name):
     tokenizer = real(name)
     ids = encode(tokenizer, "\U0001f9ee\U0001f600#### \uff0d7")
@@ -418,7 +465,10 @@ def test_every_gsm8k_solution(name):
 
 # --- arbitrary input --------------------------------------------------------------------------------------
 
-TEXT = st.text(st.sampled_from("0123456789#,.-+$%=(){}/\\e \n\u2212x*\ufffd") | st.characters(), max_size=60)
+LATEX = st.sampled_from(["####", "\\frac{", "\\tfrac{1}{2}", "\\boxed{", "}{", " 1/2", "$$\n", "\\[\n", "=", "-"])
+FORMULA = st.lists(LATEX | st.text("0123456789,.-}/ ", max_size=4), max_size=14).map("".join)
+TEXT = FORMULA | st.text(
+    st.sampled_from("0123456789#,.-+$%=(){}/\\e \n\u2212x*\ufffd") | st.characters(), max_size=60)  # fmt: skip
 
 
 @settings(max_examples=400, deadline=None)
@@ -485,7 +535,8 @@ def test_any_ids(kind):
 
 
 @pytest.mark.parametrize("piece", ["1", "1,", "1,000,", "-", "#", "#### ", "#\n", "####\n", "1/", "(=",
-                                   "1e", "$", " ", "0/0"])  # fmt: skip
+                                   "1e", "$", " ", "0/0", "\\frac{", "\\frac{1}{", "1\\frac{1}{2}", "1 1/",
+                                   "\\boxed{", "\\boxed{1}", "$$\n", "$\n\n", "\n", "1 1/2 "])  # fmt: skip
 def test_degenerate_loops_take_linear_time(piece):
     text = "#### " + piece * 60000 + "x"
     began = time.perf_counter()

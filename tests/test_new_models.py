@@ -139,6 +139,9 @@ def test_prompts_are_their_own_templates(made):
 def test_every_signal_is_there(made, name):
     verified = pd.read_parquet(made / f"verification/{name}__mine.parquet")
     assert {"A", "B"} <= {spelling.strip() for spelling in verified.spellings.iloc[0]}
+    for kind in ("verification", "in_situ"):
+        said = json.loads((made / f"{kind}/{name}__mine.json").read_text())["options"]["A/B"]
+        assert "'A'" in said and "against" in said
     assert verified.live.all() and verified.in_situ_logz.notna().all()
     passes = pd.read_parquet(made / f"dropout/{name}__mine.parquet")
     spread = [p[-1][0] - c[-1][0] for p, c in zip(passes.predictive, passes.conditional, strict=True)]

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from architectures import SETTINGS
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -19,7 +19,7 @@ from lib.generate.models import LanguageModel
 from lib.params import Verification
 from lib.project import UserError
 from lib.score import confidence, estimators
-from lib.tasks import datasets, prompts
+from lib.tasks import datasets, options, prompts
 
 REAL = ["Llama-3.1-8B-Instruct", "Llama-3.2-3B-Instruct", "Qwen3-4B-Instruct-2507", "Qwen3-8B",
         "DeepSeek-R1-Distill-Llama-8B"]
@@ -178,6 +178,10 @@ def test_one_beginning_of_sequence_and_options_of_one_token(real):
     assert len(set(found.values())) == 8
     for spelling, index in found.items():
         assert real.tokenizer.decode([index]) == spelling
+    for word in p_true.WORDS:  # in these vocabularies, encoding the word alone finds the same tokens
+        assert models.encode(real, word) == [found[word]] and models.encode(real, " " + word) == [found[" " + word]]
+    assert p_true.counted(real) == {"A/B": "'A', ' A' against 'B', ' B'",
+                                    "True/False": "'True', ' True' against 'False', ' False'"}  # fmt: skip
     assert 30 <= len(models.encode(real, prompts.QUERY)) <= 40
 
 
@@ -194,6 +198,75 @@ def test_an_option_that_is_no_token_is_refused(monkeypatch):
     monkeypatch.setattr(p_true, "WORDS", ("A", "unlikelyword"))
     with pytest.raises(UserError, match="'unlikelyword' is no single token"):
         p_true.spellings(lm)
+
+
+LLAMA2 = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *":\u2581"]
+MARK = {"bytes": "\u0120", "metaspace": "\u2581"}  # how they write a space
+
+
+def made(kind, *pieces):
+    """A model without weights whose vocabulary holds `pieces` beside what every one of its kind holds; that."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet()) if kind == "bytes" else LLAMA2
+    pieces = [piece.replace(" ", MARK[kind]) for piece in pieces]
+    vocabulary = {token: i for i, token in enumerate(dict.fromkeys([*alphabet, *pieces]))}
+    merges = [tuple(piece) for piece in pieces if len(piece) == 2 and set(piece) <= set(vocabulary)]
+    if kind == "bytes":  # as GPT-2, Llama 3, Qwen: every byte is a token
+        tokenizer = Tokenizer(tokenizer_models.BPE(vocabulary, merges))
+        tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(False), decoders.ByteLevel()
+    else:  # as Llama 2 and llama2.c: every text is opened with a space, bytes stand for what no token writes
+        tokenizer = Tokenizer(tokenizer_models.BPE(vocabulary, merges, byte_fallback=True, unk_token="<unk>"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
+        tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(),
+                                               decoders.Fuse(), decoders.Strip(" ", 1, 0)])  # fmt: skip
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    return LanguageModel("made", params.load_model("tiny-llama"), None, fast, [], {}), vocabulary
+
+
+@pytest.mark.parametrize(("kind", "pieces", "written", "counts"), [
+    ("bytes", [" A", " B"], ["A", " A", "B", " B"], "'A', ' A' against 'B', ' B'"),
+    ("bytes", [" B"], ["A", "B", " B"], "'A' against 'B'"),
+    ("bytes", [" A", "AB"], ["A", " A", "B"], "'A' against 'B'"),
+    ("bytes", [], ["A", "B"], "'A' against 'B'"),
+    ("metaspace", ["A", "B", " A", " B"], ["A", " A", "B", " B"], "'A', ' A' against 'B', ' B'"),
+    ("metaspace", ["A", "B", " B"], ["A", "B", " B"], "'A' against 'B'"),
+    ("metaspace", ["A", "B"], ["A", "B"], "'A' against 'B'"),
+    ("metaspace", [" A", " B"], [" A", " B"], "' A' against ' B'"),
+    ("metaspace", ["A", " A", " B"], ["A", " A", " B"], "' A' against ' B'"),
+])  # fmt: skip
+def test_spellings_are_the_vocabularys_own(kind, pieces, written, counts):
+    """By what a token writes in place, whatever encoding the bare word gives; only forms of both options count."""
+    lm, vocabulary = made(kind, *pieces)
+    assert p_true.spellings(lm) == {spelling: vocabulary[spelling.replace(" ", MARK[kind])] for spelling in written}
+    assert p_true.counted(lm) == {"A/B": counts}  # True and False are no tokens here
+
+
+def test_encoding_a_bare_word_would_not_find_it():
+    """Why the vocabulary is asked: where every text is opened with a space, the bare token is never what comes out."""
+    lm, vocabulary = made("metaspace", "A", "B", " A", " B")
+    assert models.encode(lm, "A") == models.encode(lm, " A") == [vocabulary["\u2581A"]]
+    lm, vocabulary = made("metaspace", "A", "B")
+    assert models.encode(lm, "A") == [vocabulary["\u2581"], vocabulary["A"]]
+
+
+@pytest.mark.parametrize(("pieces", "said"), [
+    (["B", " B"], "the option 'A' is no single token of the vocabulary"),
+    (["A", " A"], "the option 'B' is no single token of the vocabulary"),
+    (["A", " B"], "the options A/B have no spelling of the same form as single tokens, only 'A' and ' B'"),
+])  # fmt: skip
+def test_options_that_cannot_be_compared_are_refused(pieces, said):
+    lm, _ = made("metaspace", *pieces)
+    with pytest.raises(UserError, match=f"model 'made': {said}"):
+        p_true.spellings(lm)
+
+
+def test_verdicts_on_other_spellings_are_not_taken_over(lm):
+    settings = SETTINGS.model_copy(update={"max_new_tokens": 20})
+    frame = responses.respond(lm, "demo-easy", examples("demo-easy", 2), settings, alive=p_true.live)
+    assert p_true.verify(lm, frame, Verification()).live.all()
+    older = frame.assign(in_situ_logits=frame.in_situ_logits.map(lambda logits: logits[:2]))
+    again = p_true.verify(lm, older, Verification())
+    assert not again.live.any()
+    np.testing.assert_allclose(np.stack(again.in_situ_logits), np.stack(frame.in_situ_logits), atol=1e-4)
 
 
 # ---- reading
@@ -217,6 +290,19 @@ def test_every_spelling_counts():
     assert other.standard_margin == pytest.approx(3.0, abs=1e-6)
     with pytest.raises(UserError, match="'False' is no single token"):
         confidence.margins(verified(logits), "B/False")
+
+
+def test_only_forms_that_both_options_have_are_counted():
+    """Bare A against bare B: .314; with the ` B` that has no counterpart it would be .015."""
+    logits = [np.log(0.314), np.log(0.686), np.log(0.314 / 0.015 - 1)]
+    read = confidence.margins(verified(logits, ("A", "B", " B"))).iloc[0]
+    assert estimators.p_true(read.in_situ_margin) == pytest.approx(0.314, abs=1e-6)
+    assert read.in_situ_mass == pytest.approx(1 / (np.exp(logits).sum() + 10), abs=1e-6)
+    spaced = confidence.margins(verified([0.0, 1.0, 3.0, 9.0], (" A", "A", " B", "True"))).iloc[0]
+    assert spaced.standard_margin == pytest.approx(-3.0, abs=1e-6)
+    with pytest.raises(UserError, match="A/B have no spelling of the same form .* only 'A' and ' B'"):
+        confidence.margins(verified([0.0, 1.0], ("A", " B")))
+    assert options.counted(["True", " True", " False"], "True/False") == ([" True"], [" False"])
 
 
 def test_p_true_does_not_underflow():

@@ -163,10 +163,23 @@ def about_prompt(run: Run, lm: Any) -> Iterator[Line]:
         yield "note", f"{answers.CLOSING_TAG} is no token of its own; thinking is told from the answer by that text"
     if not lm.spec.thinking and "<think>" in text[-20:] and answers.CLOSING_TAG not in text[-40:]:
         yield "wrong", "its template opens a thinking block: write `thinking: true`"
-    options = p_true.spellings(lm)
-    yield "ok", "option tokens: " + ", ".join(f"{spelling!r} {index}" for spelling, index in options.items())
+    yield from about_options(run, p_true.spellings(lm))
     pieces = answers.token_texts(lm.tokenizer, models.encode(lm, "\n#### 1234"))
     yield "ok", "the answer is written as " + " ".join(map(repr, pieces))
+
+
+def about_options(run: Run, spellings: dict[str, int]) -> Iterator[Line]:
+    """The tokens of the options, and which of them count: a form that one of the two lacks does not."""
+    from lib.tasks import options
+
+    yield "ok", "option tokens: " + ", ".join(f"{spelling!r} {index}" for spelling, index in spellings.items())
+    asked = run.values["options"]
+    said, counted = options.described(spellings, asked), sum(options.counted(spellings, asked), [])
+    single = [repr(s) for s in spellings if s.strip() in asked.split("/") and s not in counted]
+    if single:
+        yield "note", f"P(True) compares {said}; {', '.join(single)} has no counterpart and does not count"
+    else:
+        yield "ok", f"P(True) compares {said}"
 
 
 def rendered(run: Run, lm: Any) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 import pandas as pd
-from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.preprocessing import MultiLabelBinarizer
 
 from lib.calibrate.calibrators import METHODS, Calibrator
 from lib.calibrate.fitting import Pair, Rows, Sets
@@ -56,9 +56,9 @@ def unseen(generations: pd.DataFrame, likeness: float = 0.9) -> dict[Pair, set[s
     """By (source, target) dataset: evaluation rows of the target without a twin among the source's calibration
     questions, that is one whose words, numbers put aside, overlap by `likeness` (shared over all, Jaccard)."""
     texts = generations.drop_duplicates(["dataset", "split", "example_id"])
-    vectorizer = CountVectorizer(binary=True, token_pattern=r"[^\W\d_]+").fit(texts.question)
+    coder = MultiLabelBinarizer(sparse_output=True).fit(texts.words)
     parts = {key: part for key, part in texts.groupby(["dataset", "split"], sort=False)}
-    words = {key: vectorizer.transform(part.question) for key, part in parts.items()}
+    words = {key: coder.transform(part.words).astype(int) for key, part in parts.items()}
     datasets, rows = texts.dataset.unique(), {}
     for source in datasets:
         for target in datasets:

@@ -6,19 +6,27 @@ number that belongs to (example, step). So an example's tokens do not depend on 
 logits are all that is ever held: `output_logits=True` would hold batch x length x vocabulary.
 """
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import (
+    DynamicCache,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 
 from lib.generate.models import LanguageModel
 from lib.generate.token_logits import Ring, TokenLogits
 from lib.params import Generation, Model
+
+FEW = 8  # rows below which a batch is decoded to its end as it is
 
 
 def settings_for(spec: Model, settings: Generation) -> Generation:
@@ -40,11 +48,6 @@ def warpers(spec: Model) -> list[LogitsProcessor]:
     if spec.min_p > 0.0:
         chain.append(transformers.MinPLogitsWarper(spec.min_p))
     return chain
-
-
-def stream_seed(seed: int, *who: str) -> int:
-    """Seed of a random stream, from the run's seed and names (model, dataset, example): 63 bits."""
-    return int.from_bytes(hashlib.sha256("|".join([str(seed), *who]).encode()).digest()[:8], "big") >> 1
 
 
 def uniforms(seeds: Sequence[int], steps: int) -> torch.Tensor:
@@ -77,27 +80,43 @@ class Note(LogitsProcessor):
 class Sample(LogitsProcessor):
     """Last in the chain: draws each row's token and gathers what is kept of it; then leaves it the only choice.
 
-    Log-probabilities are (batch, steps): `logprobs` of the raw distribution, `sampling` of the warped one.
+    Log-probabilities are (batch, steps): `logprobs` of the raw distribution, `sampling` of the warped one. `rows` are
+    the places in the batch of those that are still decoded.
     """
 
     def __init__(self, note: Note, seeds: Sequence[int], number_like: torch.Tensor, settings: Generation):
         self.note, self.number_like, self.step = note, number_like, 0
         batch, steps, device = len(seeds), settings.max_new_tokens, number_like.device
+        self.rows = torch.arange(batch, device=device)
         # all that outlives a step is allocated here, see Ring
         self.uniforms = uniforms(seeds, steps).to(device)
         self.logprobs, self.sampling = torch.zeros(2, batch, steps, device=device)
         self.ring = Ring(batch, len(number_like), settings, device)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        raw, token = self.note.raw, invert(scores, self.uniforms[:, self.step])
+        raw, token = self.note.raw, invert(scores, self.uniforms[self.rows, self.step])
         # log_softmax, not z_y - logsumexp(z): that cancels digits where logits are large
-        self.logprobs[:, self.step] = entry(raw.log_softmax(-1), token)
-        self.sampling[:, self.step] = entry(scores.float().log_softmax(-1), token)
-        rows = self.number_like[token].nonzero()[:, 0]
-        if len(rows):
-            self.ring.keep(rows, self.step, raw[rows], entry(raw, token)[rows])
+        self.logprobs[self.rows, self.step] = entry(raw.log_softmax(-1), token)
+        self.sampling[self.rows, self.step] = entry(scores.float().log_softmax(-1), token)
+        numbers = self.number_like[token].nonzero()[:, 0]
+        if len(numbers):
+            self.ring.keep(self.rows[numbers], self.step, raw[numbers], entry(raw, token)[numbers])
         self.step += 1
         return torch.full_like(scores, -torch.inf).scatter_(-1, token[:, None], 0.0)
+
+
+class Dwindled(StoppingCriteria):
+    """Stops a batch when no row goes on, or, of FEW rows or more, at most half of them do. `ended` (rows,) says which
+    have written an end token."""
+
+    def __init__(self, eos: Sequence[int], rows: int, device: torch.device):
+        self.eos, self.ended = torch.tensor(eos, device=device), torch.zeros(rows, dtype=torch.bool, device=device)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        self.ended |= torch.isin(input_ids[:, -1], self.eos)
+        going = int((~self.ended).sum())
+        stop = going == 0 or (len(self.ended) >= FEW and 2 * going <= len(self.ended))
+        return torch.full_like(self.ended, stop)
 
 
 @dataclass
@@ -127,21 +146,72 @@ def batches(lengths: Sequence[int], tokens: int, growth: int = 0) -> list[list[i
     return groups
 
 
-@torch.inference_mode()
+def forgets(lm: LanguageModel) -> bool:
+    """Whether the model's cache forgets (sliding windows), so that it cannot be continued around masked tokens."""
+    return any(getattr(layer, "is_sliding", False) for layer in DynamicCache(config=lm.model.config).layers)
+
+
 def decode(lm: LanguageModel, prompt_ids: list[list[int]], seeds: Sequence[int], settings: Generation) -> Batch:
-    """Sampled responses to a batch of prompts, under the model file's decoding settings."""
-    padded = lm.tokenizer.pad({"input_ids": prompt_ids}, return_tensors="pt").to(lm.device)
-    note = Note()
+    """Sampled responses to a batch of prompts, under the model file's decoding settings, all in one cache."""
+    ((_, batch),) = rounds(lm, prompt_ids, seeds, settings, dwindle=False)
+    return batch
+
+
+@torch.inference_mode()
+def rounds(lm: LanguageModel, prompt_ids: list[list[int]], seeds: Sequence[int], settings: Generation,
+           shared: int = 0, dwindle: bool = True) -> Iterator[tuple[list[int], Batch]]:  # fmt: skip
+    """As `decode`, but whenever half of the rows have ended, these are handed over (their places, and a batch of them)
+    and the others go on by themselves: a batch else runs to its longest response with rows that do nothing.
+
+    The first `shared` tokens, alike in all prompts, are encoded once.
+    """
+    dwindle = dwindle and not forgets(lm)
+    ids, mask, cache = beginning(lm, prompt_ids, 0 if forgets(lm) else shared)
+    note, prompt = Note(), ids.shape[1]
     sample = Sample(note, seeds, lm.number_like, settings)
-    out = lm.model.generate(
-        input_ids=padded.input_ids, attention_mask=padded.attention_mask,
-        logits_processor=LogitsProcessorList([note, *warpers(lm.spec), sample]),
-        generation_config=GenerationConfig(
-            do_sample=False, max_new_tokens=settings.max_new_tokens, eos_token_id=lm.eos,
-            pad_token_id=lm.tokenizer.pad_token_id, return_dict_in_generate=True))  # fmt: skip
-    rows = out.sequences[:, padded.input_ids.shape[1] :].tolist()
-    return Batch(padded.input_ids, padded.attention_mask, [cut(row, lm.eos) for row in rows], sample.logprobs,
-                 sample.sampling, [sample.ring.row(i) for i in range(len(rows))], out.past_key_values)  # fmt: skip
+    chain = LogitsProcessorList([note, *warpers(lm.spec), sample])
+    while len(ids):
+        ending = Dwindled(lm.eos, len(ids), ids.device)
+        out = lm.model.generate(
+            input_ids=ids, attention_mask=mask, past_key_values=cache, logits_processor=chain,
+            stopping_criteria=StoppingCriteriaList([ending] if dwindle else []),
+            generation_config=GenerationConfig(
+                do_sample=False, max_new_tokens=settings.max_new_tokens - sample.step, eos_token_id=lm.eos,
+                pad_token_id=lm.tokenizer.pad_token_id, return_dict_in_generate=True))  # fmt: skip
+        cache = out.past_key_values
+        over = ending.ended | (not dwindle or sample.step >= settings.max_new_tokens)
+        done = sample.rows[over]
+        tokens = [cut(row, lm.eos) for row in out.sequences[over, prompt:].tolist()]
+        yield done.tolist(), Batch(
+            ids[over, :prompt], mask[over, :prompt], tokens, sample.logprobs[done], sample.sampling[done],
+            [sample.ring.row(i) for i in done.tolist()], cache if over.all() else rows_of(cache, over))  # fmt: skip
+        if over.all():
+            return
+        sample.rows, ids = sample.rows[~over], out.sequences[~over]
+        mask = torch.cat([mask[~over, :prompt], torch.ones_like(ids[:, prompt:])], 1)
+        cache.batch_select_indices((~over).nonzero()[:, 0])
+
+
+def beginning(lm: LanguageModel, prompt_ids: list[list[int]], shared: int) -> tuple[torch.Tensor, torch.Tensor, Any]:
+    """Prompts (batch, P) and their mask, padded on the left or, where the first `shared` tokens are alike, after these,
+    of which the cache comes along."""
+    padded = lm.tokenizer.pad({"input_ids": [ids[shared:] for ids in prompt_ids]}, return_tensors="pt").to(lm.device)
+    if not shared:
+        return padded.input_ids, padded.attention_mask, None
+    first = torch.tensor([prompt_ids[0][:shared]], device=lm.device)
+    cache = lm.model(first, use_cache=True, logits_to_keep=1).past_key_values
+    cache.batch_repeat_interleave(len(prompt_ids))
+    ids = torch.cat([first.expand(len(prompt_ids), -1), padded.input_ids], 1)
+    mask = torch.cat([torch.ones_like(ids[:, :shared]), padded.attention_mask], 1)
+    return ids, mask, cache
+
+
+def rows_of(cache: Any, rows: torch.Tensor) -> Any:
+    """A cache of some rows, which leaves the given one as it is."""
+    part = DynamicCache()
+    for i, layer in enumerate(cache.layers):
+        part.update(layer.keys[rows], layer.values[rows], i)
+    return part
 
 
 def cut(row: list[int], eos: list[int]) -> list[int]:

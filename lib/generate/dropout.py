@@ -22,11 +22,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lib.generate import models
 from lib.generate.bald import Disagreement
-from lib.generate.decoding import batches, stream_seed
+from lib.generate.decoding import batches
 from lib.generate.models import LanguageModel
 from lib.params import Dropout
 from lib.project import UserError
 from lib.store import KEYS
+from lib.streams import rank, stream_seed
 from lib.tasks import answers
 
 
@@ -177,8 +178,14 @@ def operations(lm: LanguageModel, frame: pd.DataFrame, settings: Dropout, rate: 
     return counted
 
 
+def chosen(frame: pd.DataFrame, count: int, seed: int) -> list[int]:
+    """Row numbers of the first `count` examples of each split (0: all) in the dataset's one random order, alike for
+    every model, in that order."""
+    places = sorted(range(len(frame)), key=lambda i: rank(seed, frame.dataset.iloc[i], frame.example_id.iloc[i]))
+    by_split = {split: [i for i in places if frame.split.iloc[i] == split] for split in frame.split.unique()}
+    return sorted((i for part in by_split.values() for i in part[: count or None]), key=places.index)
+
+
 def tuning(frame: pd.DataFrame, count: int, seed: int) -> list[int]:
-    """Row numbers of `count` calibration examples, drawn alike for every model: the first by a seeded checksum."""
-    rows = [i for i, split in enumerate(frame.split) if split == "calibration"]
-    checksum = {i: stream_seed(seed, "tuning", frame.dataset.iloc[i], frame.example_id.iloc[i]) for i in rows}
-    return sorted(sorted(rows, key=checksum.__getitem__)[:count])
+    """Row numbers of `count` calibration examples, the first in the dataset's one random order."""
+    return sorted(i for i in chosen(frame, count, seed) if frame.split.iloc[i] == "calibration")

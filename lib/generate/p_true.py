@@ -8,6 +8,8 @@ when reading (lib.score).
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 import pandas as pd
@@ -15,28 +17,50 @@ import torch
 
 from lib import store
 from lib.generate import models
-from lib.generate.decoding import Batch, batches
+from lib.generate.decoding import Batch, batches, forgets
 from lib.generate.models import LanguageModel
 from lib.params import Verification
 from lib.project import UserError
-from lib.tasks import answers, prompts
+from lib.tasks import answers, options, prompts
 
 WORDS = ("A", "B", "True", "False")  # what the options may be called; the prompt asks for A or B
+MARKS = 4  # characters by which a vocabulary marks a space, the inside or the end of a word
 KEPT = ["in_situ_logits", "in_situ_logz", "in_situ_seconds"]  # columns taken in 01, while the cache is alive
 Verdict = dict[str, Any]  # logits of the spellings, logz, seconds
 
 
 def spellings(lm: LanguageModel) -> dict[str, int]:
-    """{spelling (`A`, ` A`): id} for those of WORDS that are single tokens, each id once. UserError: none of A or B."""
-    by_id: dict[int, str] = {}
-    for spelling in (space + word for word in WORDS for space in ("", " ")):
-        ids = models.encode(lm, spelling)
-        if len(ids) == 1 and spelling.strip() in answers.token_texts(lm.tokenizer, ids)[0]:  # not the unknown token
-            by_id.setdefault(ids[0], spelling)
-    for word in WORDS[:2]:
-        if word not in {spelling.strip() for spelling in by_id.values()}:
-            raise UserError(f"model '{lm.name}': the option '{word}' is no single token of its vocabulary")
-    return {spelling: index for index, spelling in by_id.items()}
+    """{spelling (`A`, ` A`): id} for those of WORDS that are single tokens, which count and which not. UserError: the
+    options that the prompt asks for, A and B, can't be compared (`options.counted`)."""
+    found = in_place(lm.tokenizer, query(lm)[-1], WORDS)
+    try:
+        options.counted(found, "/".join(WORDS[:2]))
+    except UserError as problem:
+        raise UserError(f"model '{lm.name}': {problem}") from None
+    return found
+
+
+@lru_cache(maxsize=8)
+def in_place(tokenizer: Any, before: int, words: tuple[str, ...]) -> dict[str, int]:
+    """{spelling: id} of the tokens that write one of `words`, bare or after a space, where they follow the token
+    `before`. Looked up in the vocabulary: where every text is opened with a space (Metaspace), encoding a bare `A`
+    finds `\u2581A`, and never `A`.
+    """
+    by_text: dict[str, int] = {}
+    for token, index in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]):
+        if any(word in token and len(token) <= len(word) + MARKS for word in words):
+            by_text.setdefault(answers.token_texts(tokenizer, [before, index])[-1], index)
+    wanted = [form + word for word in words for form in options.FORMS]
+    return {spelling: by_text[spelling] for spelling in wanted if spelling in by_text}
+
+
+def counted(lm: LanguageModel) -> dict[str, str]:
+    """Which spellings of a model P(True) counts, for each pair of options that can be compared (for manifests)."""
+    found, said = spellings(lm), {}
+    for pair in ("/".join(WORDS[:2]), "/".join(WORDS[2:])):
+        with suppress(UserError):
+            said[pair] = options.described(found, pair)
+    return said
 
 
 def standard_prompt(lm: LanguageModel, question: str, text: str, settings: Verification) -> str:
@@ -70,9 +94,9 @@ def trajectory(lm: LanguageModel, row: Any) -> list[int]:
 def read_verdicts(lm: LanguageModel, logits: torch.Tensor, started: float) -> list[Verdict]:
     """What is kept of logits (rows, V): those of the options, the log-partition, the row's share of the seconds."""
     raw = logits.float()
-    options, logz = raw[:, list(spellings(lm).values())].cpu().numpy(), raw.double().logsumexp(-1).tolist()
+    of_options, logz = raw[:, list(spellings(lm).values())].cpu().numpy(), raw.double().logsumexp(-1).tolist()
     share = (time.perf_counter() - started) / len(raw)
-    return [{"logits": z, "logz": partition, "seconds": share} for z, partition in zip(options, logz, strict=True)]
+    return [{"logits": z, "logz": partition, "seconds": share} for z, partition in zip(of_options, logz, strict=True)]
 
 
 @torch.inference_mode()
@@ -96,7 +120,7 @@ def live(lm: LanguageModel, batch: Batch) -> list[dict[str, Any]]:
     A cache that forgets (sliding windows) cannot be continued around masked tokens: the trajectory is encoded again.
     """
     bodies = [ids[:-1] if ids[-1] in lm.eos else ids for ids in batch.responses]
-    if any(getattr(layer, "is_sliding", False) for layer in batch.cache.layers):
+    if forgets(lm):
         heads = [ids[mask.bool()].tolist() for ids, mask in zip(batch.prompt_ids, batch.prompt_mask, strict=True)]
         after = encoded(lm, [head + body + query(lm) for head, body in zip(heads, bodies, strict=True)])
     else:
@@ -136,17 +160,19 @@ def kept(run: str, pair: str, generations: str) -> tuple[pd.DataFrame | None, st
     return store.read(path), "taken on the live cache by 01_generate"
 
 
-def verify(lm: LanguageModel, frame: pd.DataFrame, settings: Verification, batch_tokens: int = 32768) -> pd.DataFrame:
+def verify(lm: LanguageModel, frame: pd.DataFrame, settings: Verification, batch_tokens: int = 32768,
+           keep_texts: bool = True) -> pd.DataFrame:  # fmt: skip
     """Both verifications of a generations frame, a row each (columns: lib.store). In-situ verdicts that the frame
-    holds (columns KEPT) are taken over, else the trajectories are encoded again; `live` says which."""
+    holds (columns KEPT, of as many spellings) are taken over, else the trajectories are encoded again; `live` says
+    which. The fresh prompts are left out unless `keep_texts`."""
     rows = list(frame.itertuples(index=False))
     texts = [standard_prompt(lm, row.question, row.text, settings) for row in rows]
     ids = [models.encode(lm, text) for text in texts]
     asked = frame[store.KEYS].assign(
-        spellings=[list(spellings(lm))] * len(frame), standard_prompt=texts, standard_tokens=[len(i) for i in ids],
-        in_situ_tokens=len(query(lm)))  # fmt: skip
+        spellings=[list(spellings(lm))] * len(frame), standard_prompt=texts if keep_texts else None,
+        standard_tokens=[len(i) for i in ids], in_situ_tokens=len(query(lm)))  # fmt: skip
     standard = pd.DataFrame(encoded(lm, ids, batch_tokens), index=frame.index).add_prefix("standard_")
-    if set(KEPT) <= set(frame):
+    if set(KEPT) <= set(frame) and frame.in_situ_logits.map(len).eq(len(spellings(lm))).all():
         return pd.concat([asked, standard.assign(live=True), frame[KEPT]], axis=1)
     verdicts = encoded(lm, [trajectory(lm, row) for row in rows], batch_tokens)
     in_situ = pd.DataFrame(verdicts, index=frame.index).add_prefix("in_situ_")

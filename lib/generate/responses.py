@@ -1,5 +1,6 @@
 """Responses of a model to questions: a row each, with the probability of every token (columns: lib.store)."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,12 +9,14 @@ import numpy as np
 import pandas as pd
 
 from lib.generate import models
-from lib.generate.decoding import Batch, batches, decode, stream_seed
+from lib.generate.decoding import Batch, batches, rounds
 from lib.generate.models import LanguageModel
 from lib.generate.token_logits import encode_again
-from lib.params import Generation
-from lib.tasks import answers, prompts
-from lib.tasks.datasets import Example
+from lib.params import Demonstration, Generation, load_dataset
+from lib.project import UserError, nearest
+from lib.streams import stream_seed
+from lib.tasks import answers, datasets, prompts
+from lib.tasks.datasets import Example, word_codes
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Request:
     seed: int  # of the response's random stream
 
 
-def prompt_text(lm: LanguageModel, question: str, demonstration: bool) -> str:
+def prompt_text(lm: LanguageModel, question: str, demonstration: Demonstration) -> str:
     """The solving prompt as the model reads it (`fig:prompt_example`)."""
     return models.render(lm, prompts.solve(question, lm.spec.system_prompt, demonstration))
 
@@ -37,19 +40,28 @@ def request(lm: LanguageModel, dataset: str, example: Example, settings: Generat
     return Request(example, text, models.encode(lm, text), seed)
 
 
+def shared_tokens(lm: LanguageModel, requests: Sequence[Request], settings: Generation) -> int:
+    """How many tokens all prompts begin with, where it pays to encode these once: after few worked examples."""
+    if settings.demonstration != "few":
+        return 0
+    # of two questions that begin differently, so that it does not hang on which are asked together
+    unlike = [models.encode(lm, prompt_text(lm, text, settings.demonstration)) for text in ("0", "A")]
+    return len(os.path.commonprefix([*unlike, *(request.prompt_ids for request in requests)]))
+
+
 def respond(lm: LanguageModel, dataset: str, examples: Sequence[Example], settings: Generation,
             alive: Callable[[LanguageModel, Batch], list[dict[str, Any]]] | None = None) -> pd.DataFrame:  # fmt: skip
     """Responses of a model to examples: a generations frame, in the order of `examples`. What `alive` makes of each
     batch while its cache is alive, a dictionary per row, becomes further columns."""
     requests = [request(lm, dataset, example, settings) for example in examples]
-    lengths = [len(r.prompt_ids) for r in requests]
+    lengths, shared = [len(r.prompt_ids) for r in requests], shared_tokens(lm, requests, settings)
     rows: dict[int, dict[str, Any]] = {}
     for group in batches(lengths, settings.batch_tokens, settings.max_new_tokens):
-        asked = [requests[i] for i in group]
-        batch = decode(lm, [r.prompt_ids for r in asked], [r.seed for r in asked], settings)
-        further = alive(lm, batch) if alive else [{} for _ in group]
-        for place, i in enumerate(group):
-            rows[i] = row(lm, requests[i], batch, place, settings) | further[place]
+        ids, seeds = [requests[i].prompt_ids for i in group], [requests[i].seed for i in group]
+        for done, batch in rounds(lm, ids, seeds, settings, shared):
+            further = alive(lm, batch) if alive else [{} for _ in done]
+            for place, i in enumerate(group[j] for j in done):
+                rows[i] = row(lm, requests[i], batch, place, settings) | further[place]
     frame = pd.DataFrame([rows[i] for i in range(len(examples))])
     frame.insert(0, "model", lm.name)
     frame.insert(1, "dataset", dataset)
@@ -66,10 +78,12 @@ def row(lm: LanguageModel, asked: Request, batch: Batch, place: int, settings: G
     lacking = [position for position in positions if position not in kept]  # a last token that is no number, say
     kept = kept | encode_again(lm, asked.prompt_ids, ids, lacking, settings)
     logits = [kept[position] for position in positions]
-    return {
-        "prompt": asked.prompt, "split": asked.example.split, "example_id": asked.example.example_id,
-        "question": asked.example.question, "reference": asked.example.reference,
-        "prompt_tokens": len(asked.prompt_ids), "token_ids": np.array(ids, np.int32),
+    texts = {"prompt": asked.prompt, "question": asked.example.question, "text": located.pop("text")}
+    spare = answers.spare(texts["text"], lm.spec.thinking) | {"words": word_codes(texts["question"])}
+    return (texts if settings.keep_texts else dict.fromkeys(texts)) | spare | {
+        "split": asked.example.split, "example_id": asked.example.example_id,
+        "reference": asked.example.reference, "prompt_tokens": len(asked.prompt_ids),
+        "token_ids": np.array(ids, np.int32),
         "token_logprobs": batch.logprobs[place, : len(ids)].cpu().numpy(),
         "token_logprobs_sampling": batch.sampling[place, : len(ids)].cpu().numpy(), **located,
         "finish_reason": "stop" if ended else "length", "eos": int(ended), "seed": asked.seed,
@@ -102,3 +116,28 @@ def token_table(lm: LanguageModel, response: Any) -> pd.DataFrame:
     return pd.DataFrame({"token": [repr(text) for text in texts], "id": response.token_ids, "part": part,
                          "probability": np.exp(response.token_logprobs).round(6),
                          "when sampling": np.exp(response.token_logprobs_sampling).round(6)})  # fmt: skip
+
+
+def in_order(frame: pd.DataFrame, examples: Sequence[Example]) -> pd.DataFrame:
+    """A frame's rows in the order of `examples`, whatever the order in which they were made."""
+    places = {example.example_id: place for place, example in enumerate(examples)}
+    return frame.sort_values("example_id", key=lambda names: names.map(places), ignore_index=True)
+
+
+def with_texts(lm: LanguageModel, generations: pd.DataFrame, dataset: str, parameters: dict[str, Any]) -> pd.DataFrame:
+    """A generations frame with its questions, prompts and texts. A run that kept none (`keep_texts`, among the
+    `parameters` of its manifest) has them found again: questions in the dataset, texts in the token ids. Raises
+    UserError for a row that the dataset does not have."""
+    if parameters.get("keep_texts", True):
+        return generations
+    questions = {example.example_id: example.question for example in datasets.load(load_dataset(dataset))}
+    absent = [name for name in generations.example_id if name not in questions]
+    if absent:
+        raise UserError(f"dataset '{dataset}' has no row '{absent[0]}' to ask again; {nearest(absent[0], questions)}")
+    asked = [questions[name] for name in generations.example_id]
+    bodies = [row.token_ids[: len(row.token_ids) - row.eos] for row in generations.itertuples()]
+    return generations.assign(
+        question=asked,
+        prompt=[prompt_text(lm, question, parameters["demonstration"]) for question in asked],
+        text=["".join(answers.token_texts(lm.tokenizer, body)) for body in bodies],
+    )

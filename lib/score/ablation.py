@@ -5,7 +5,6 @@ format is judged on the stored text, by a grader that also reads \\boxed{}.
 """
 
 import hashlib
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,11 +13,10 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from lib.store import KEYS
-from lib.tasks.answers import canonical, grade, parse_number
+from lib.tasks.answers import grade
 from lib.tasks.datasets import Example
 
-KEPT = [*KEYS, "reference", "answer", "text", "finish_reason"]
-_BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
+KEPT = [*KEYS, "reference", "answer", "boxed", "finish_reason"]
 
 
 def chosen(generations: pd.DataFrame, rows: int, seed: int = 0) -> pd.DataFrame:
@@ -42,18 +40,11 @@ def arms(as_profile: pd.DataFrame, otherwise: pd.DataFrame, demonstration: bool)
     return pd.concat([own, other], ignore_index=True)
 
 
-def boxed(text: str) -> str | None:
-    """The number in the last \\boxed{} of a text, canonical; None without one."""
-    boxes = _BOXED.findall(text)
-    number = parse_number(boxes[-1].replace(r"\text{", "").strip("{} ")) if boxes else None
-    return None if number is None else canonical(number)
-
-
 def summary(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
     """By pair and arm: rows, accuracy, share of answers found (`extracted`), and accuracy where \\boxed{} counts for a
     response without `####`."""
     extracted = [isinstance(answer, str) for answer in ablation.answer]
-    lenient = [row.answer if isinstance(row.answer, str) else boxed(row.text) for row in ablation.itertuples()]
+    lenient = [row.answer if isinstance(row.answer, str) else row.boxed for row in ablation.itertuples()]
     graded = ablation.assign(
         rows=1,
         extracted=extracted,

@@ -15,6 +15,7 @@ from lib.project import UserError, nearest
 from lib.score.estimators import ESTIMATORS, normalised, ordered
 from lib.score.metrics import METRICS, evaluate
 from lib.store import KEYS
+from lib.tasks.options import counted
 
 MARGINS = {"standard": "standard_margin", "in_situ": "in_situ_margin"}  # signal by the way in which P(True) asked
 
@@ -64,24 +65,21 @@ def _scores(source: pd.DataFrame, name: str, signal: str, function: Callable[[An
 # ---- P(True)
 
 
-def log_mass(spellings: Sequence[str], logits: np.ndarray, option: str) -> np.ndarray:
-    """log sum exp over the logits (n, spellings) of an option's spellings, (n,). Raises UserError where the option is
-    no single token of the model."""
-    columns = [column for column, spelling in enumerate(spellings) if spelling.strip() == option]
-    if not columns:
-        raise UserError(f"options: '{option}' is no single token of the model; {nearest(option, spellings)}")
-    return np.logaddexp.reduce(logits[:, columns], axis=1)
+def log_mass(spellings: Sequence[str], logits: np.ndarray, counted: Sequence[str]) -> np.ndarray:
+    """log sum exp over those logits (n, spellings) whose spelling is `counted`, (n,)."""
+    return np.logaddexp.reduce(logits[:, [spellings.index(spelling) for spelling in counted]], axis=1)
 
 
 def margins(verification: pd.DataFrame, options: str = "A/B") -> pd.DataFrame:
     """KEYS and, for each variant, its margin (names: MARGINS), the log-mass of the option for True less that of the
-    other, and `<variant>_mass`, the probability that both hold together."""
+    other, and `<variant>_mass`, the probability that both hold together. Of both options the same forms count (bare,
+    after a space), see `options.counted`, with its UserError."""
     verification, parts = verification.reset_index(drop=True), []
     for spellings, rows in verification.groupby(verification.spellings.map(tuple), sort=False):
-        part = rows[KEYS].copy()
+        part, sides = rows[KEYS].copy(), counted(spellings, options)
         for variant, margin in MARGINS.items():
             logits = np.stack(list(rows[f"{variant}_logits"])).astype(np.float64)
-            true, false = (log_mass(spellings, logits, option) for option in options.split("/"))
+            true, false = (log_mass(spellings, logits, side) for side in sides)
             part[margin] = true - false
             part[f"{variant}_mass"] = np.exp(np.logaddexp(true, false) - rows[f"{variant}_logz"].to_numpy())
         parts.append(part)

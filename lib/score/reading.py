@@ -11,7 +11,7 @@ import pandas as pd
 
 from lib.params import Reading
 from lib.store import KEYS
-from lib.tasks.answers import GRADERS, answer_span, grade, parsed, plain
+from lib.tasks.answers import GRADERS, answer_span, grade, parsed
 
 LOGPROBS = {"model": "token_logprobs", "sampling": "token_logprobs_sampling"}
 
@@ -41,7 +41,7 @@ def read(generations: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFram
 
 def answered(row: Any, reading: Reading) -> bool:
     """Whether a generations row holds an answer, in the form that the run accepts."""
-    return parsed(row) and (reading.answer_form == "any" or plain(row.text, thinking=row.thinking_end > 0))
+    return parsed(row) and (reading.answer_form == "any" or bool(row.plain))
 
 
 def response_tokens(row: Any, logprobs: np.ndarray, reading: Reading) -> np.ndarray:

@@ -11,7 +11,7 @@ from lib.params import Reading
 from lib.score.curves import running_mean
 from lib.score.estimators import checked, seq_joint
 from lib.store import PAIR
-from lib.tasks.answers import answer_start_char, grade, last_number, parsed
+from lib.tasks.answers import grade, parsed
 
 
 def aurocs(scores: Any, correct: Any) -> np.ndarray:
@@ -77,8 +77,7 @@ def unread(generations: pd.DataFrame, reading: Reading, split: str = "evaluation
     part, records = generations[generations.split == split], []
     for row in part.itertuples(index=False):
         missed = not parsed(row)
-        span = last_number(row.text, answer_start_char(row.text, row.thinking_end > 0)) if missed else None
-        right = span is not None and grade(row.text[slice(*span)], row.reference, reading.grader)
+        right = missed and grade(row.last_number, row.reference, reading.grader)
         records.append((row.model, row.dataset, 1, missed, right))
     frame = pd.DataFrame(records, columns=[*PAIR, "rows", "unparsed", "lost"])
     return frame.groupby(PAIR, sort=False).sum().reset_index()

@@ -1,17 +1,20 @@
-"""Find the final answer in a response, grade it, and map it to the tokens that were generated.
+r"""Find the final answer in a response, grade it, and map it to the tokens that were generated.
 
 Where the answer is. The prompt asks for "the answer as an integer after '#### '" (appendix on answer extraction).
 It is read from the first non-blank line after the last `####` outside the thinking text: the first number of
 that line or, in an equation, the one after its last `=` outside parentheses (`#### 3 * 6 = 18` is 18). Words
 and symbols around it are skipped (`#### $18`, `#### **18** apples`, `#### x = 18`); the closing mark of
-`#### 18 ####` opens nothing; a line without a number is no answer, and nothing below it is read.
+`#### 18 ####` opens nothing; a line without a number is no answer, and nothing below it is read. LaTeX is read
+there, too: a line that only opens a formula (`$$`, `\[`) is passed over, and what stands in a `\boxed{...}` comes
+before what stands beside it; a `\boxed` without `####` is no answer.
 
 What a number is. A sign, if any (Unicode minus and dashes too, and `-$18`), that touches what follows and
 continues no word or number (`10-3` ends in 3); digits, with commas (`,` or LaTeX's `{,}`) only before groups
-of exactly three; decimals; an exponent (`1.5e6`); a fraction (`3/4` is 0.75). Any other comma ends the
-number: `12,5` is 12, and a list is read number by number. The full stop of `18.` ends the sentence; `%` and
-currencies carry no value, as in the references. Digits inside a word (`x1`) are no number; a unit may follow
-(`18km`).
+of exactly three; decimals; an exponent (`1.5e6`); a fraction (`3/4` and `\frac{3}{4}` are 0.75; `\dfrac` and
+`\tfrac` likewise), alone or after a whole number (`1 1/2` is 1.5, and `-1\frac{1}{2}` is -1.5). All that spells
+it belongs to its span. Any other comma ends the number: `12,5` is 12, and a list is read number by number. The
+full stop of `18.` ends the sentence; `%` and currencies carry no value, as in the references. Digits inside a word
+(`x1`) are no number; a unit may follow (`18km`).
 """
 
 import re
@@ -26,16 +29,22 @@ from lib.project import UserError, nearest
 MARK, CLOSING_TAG = "####", "</think>"
 _MINUS = "\u2010\u2011\u2012\u2013\u2212\uff0d"  # hyphens, dashes, the minus sign: models write them for "-"
 _CURRENCY = "$\u00a3\u20ac\u00a5\u20b9"
+_WHOLE = r"(?:[0-9]{1,3}(?:(?:,|\{,\})[0-9]{3})+(?![0-9])|[0-9]+)"
+_DECIMAL = rf"(?:{_WHOLE}(?:\.[0-9]+)?|(?<!\.)\.[0-9]+)"
+_BOTTOM = "[0-9]*[1-9][0-9]*"  # nothing is divided by zero
 _NUMBER = re.compile(
     rf"""(?: (?<![A-Za-z0-9_)\]%]) [-+{_MINUS}] (?:\\?[{_CURRENCY}])?  # a sign that joins nothing, or
            | (?<![A-Za-z0-9_]) (?<![0-9]\.) )                         # a place that continues nothing
-         (?: (?: [0-9]{{1,3}}(?:(?:,|\{{,\}})[0-9]{{3}})+(?![0-9]) | [0-9]+ ) (?:\.[0-9]+)?
-           | (?<!\.)\.[0-9]+ )
-         (?: [eE][-+]?[0-9]{{1,3}}(?![A-Za-z0-9_]) )?
-         (?: /[0-9]*[1-9][0-9]* )?""",
+         (?: {_WHOLE} [ ] [0-9]+/{_BOTTOM}                            # 1 1/2
+           | (?: {_WHOLE} (?:\\?[ ]|\\[,;])? )?
+             \\[dt]?frac\{{ [-+{_MINUS}]?{_DECIMAL} \}}\{{ {_BOTTOM} \}}  # \frac{{1}}{{2}}, 1\frac{{1}}{{2}}
+           | {_DECIMAL} (?: [eE][-+]?[0-9]{{1,3}}(?![A-Za-z0-9_]) )? (?: /{_BOTTOM} )? )""",
     re.VERBOSE,
 )
-_LINE = re.compile(r"\S[^\n]*")
+_FRACTION = re.compile(r"\\[dt]?frac\{(.*?)\}\{([0-9]+)\}")
+_LINE = re.compile(r"(?:\s*(?:\$\$?|\\[\[(])[ \t\r]*\n)?\s*(\S[^\n]*)")  # but for one that only opens a formula
+_BOX = "\\boxed{"
+_BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _PLAIN = str.maketrans(dict.fromkeys(_MINUS, "-") | dict.fromkeys(_CURRENCY + "\\{},", ""))
 _AROUND = f" \t\r\n*.%\\{_CURRENCY}"  # what may surround the number in a string that is a number
 # 60 digits hold every reference exactly; nothing overflows or traps, however long the digits of a response
@@ -111,18 +120,36 @@ def _answer_line(text: str, start: int) -> Span | None:
     opening = text[line:mark].rstrip("#").rfind(MARK)
     if opening >= 0 and not text[mark + len(MARK) :].partition("\n")[0].strip():
         mark = line + opening  # nothing follows on the line, which has an earlier mark: this one closes it
-    rest = _LINE.search(text, mark + len(MARK))
-    return rest.span() if rest else None
+    rest = _LINE.match(text, mark + len(MARK))
+    return rest.span(1) if rest else None
 
 
-def find_answer(text: str, start: int = 0) -> Span | None:
-    """Character span of the final answer, sign and digits, in text[start:]; None without one."""
-    c0, c1 = _answer_line(text, start) or (0, 0)
+def _boxed(text: str, c0: int, c1: int) -> Span:
+    """What the last `\\boxed{...}` of text[c0:c1] holds, up to the brace that closes it; nothing without one."""
+    box = text.rfind(_BOX, c0, c1)
+    if box < 0:
+        return c0, c0
+    box, depth = box + len(_BOX), 1
+    for end in range(box, c1):
+        depth += (text[end] == "{") - (text[end] == "}")
+        if depth == 0:
+            return box, end
+    return box, c1
+
+
+def _result(text: str, c0: int, c1: int) -> Span | None:
+    """The number that text[c0:c1] comes to: the one after its last `=` outside parentheses, else its first."""
     equals = text.rfind("=", c0, c1)
     aside = equals < 0 or text.count("(", c0, equals) != text.count(")", c0, equals)
     match = None if aside else _NUMBER.search(text, equals + 1, c1)
     match = match or _NUMBER.search(text, c0, c1)
     return match.span() if match else None
+
+
+def find_answer(text: str, start: int = 0) -> Span | None:
+    """Character span of the final answer, sign and digits, in text[start:]; None without one."""
+    line = _answer_line(text, start)
+    return line and (_result(text, *_boxed(text, *line)) or _result(text, *line))
 
 
 def last_number(text: str, start: int = 0) -> Span | None:
@@ -138,8 +165,12 @@ def parse_number(text: str | None) -> Decimal | None:
     match = _NUMBER.search(text) if isinstance(text, str) else None
     if match is None or text is None or (text[: match.start()] + text[match.end() :]).strip(_AROUND):
         return None
-    top, _, bottom = match.group().translate(_PLAIN).partition("/")
-    return _CONTEXT.divide(Decimal(top), Decimal(bottom)) if bottom else Decimal(top)
+    head, _, bottom = _FRACTION.sub(r" \1/\2", match.group()).translate(_PLAIN).partition("/")
+    whole, _, top = head.strip().rpartition(" ")  # -1 1/2; of -\frac{1}{2} only the sign
+    value = _CONTEXT.divide(Decimal(top), Decimal(bottom)) if bottom else Decimal(top)
+    if whole:
+        value = _CONTEXT.add(Decimal(whole.lstrip("+-") or 0), value)
+    return value.copy_negate() if whole.startswith("-") else value
 
 
 def canonical(number: Decimal) -> str:
@@ -174,6 +205,22 @@ def locate(tokenizer: Any, ids: Iterable[int], thinking: bool) -> dict[str, Any]
     }
 
 
+def boxed(text: str) -> str | None:
+    """The number in the last \\boxed{} of a text, canonical; None without one. No answer is read there."""
+    boxes = _BOXED.findall(text)
+    number = parse_number(boxes[-1].replace(r"\text{", "").strip("{} ")) if boxes else None
+    return None if number is None else canonical(number)
+
+
+def spare(text: str, thinking: bool) -> dict[str, Any]:
+    """What other readings of a response find (canonical, or None), so that none of them needs its text: whether the
+    answer is `plain`, the `last_number` outside the thinking, the number that is `boxed`."""
+    span = last_number(text, answer_start_char(text, thinking))
+    number = parse_number(text[slice(*span)]) if span else None
+    return {"plain": plain(text, thinking), "last_number": None if number is None else canonical(number),
+            "boxed": boxed(text)}  # fmt: skip
+
+
 def parsed(row: Any) -> bool:
     """Whether a generations row holds an answer that could be read."""
     return isinstance(row.answer, str) and 0 <= row.answer_start < row.answer_end
@@ -182,7 +229,8 @@ def parsed(row: Any) -> bool:
 def plain(text: str, thinking: bool = False) -> bool:
     """Whether the answer is written as the prompt asks: `#### ` and a number with nothing around it, on one line."""
     line = _answer_line(text, answer_start_char(text, thinking))
-    return line is not None and _NUMBER.fullmatch(text[slice(*line)].strip()) is not None
+    alone = line is not None and text[: line[0]].rstrip().endswith(MARK)
+    return line is not None and alone and _NUMBER.fullmatch(text[slice(*line)].strip()) is not None
 
 
 def answer_span(row: Any, answered: bool | None = None) -> Span:

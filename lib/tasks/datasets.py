@@ -8,15 +8,21 @@ Both are said by the dataset's file in `params/datasets/`. There are three ways 
 """
 
 import hashlib
+import re
+import zlib
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from lib.params import Dataset
 from lib.project import UserError, nearest
+from lib.streams import rank
 from lib.tasks import answers
 from lib.tasks.sources import Row, parse_json, read_file, rows_of
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"
+_WORD = re.compile(r"[^\W\d_]+")
 
 
 class Example(NamedTuple):
@@ -26,8 +32,8 @@ class Example(NamedTuple):
     reference: str  # the right answer, spelt canonically: `-9867630`, `0.0000005`
 
 
-def load(dataset: Dataset, limit: int = 0) -> list[Example]:
-    """The examples, those of the calibration split first; of each split the first `limit`, or with 0 all.
+def load(dataset: Dataset) -> list[Example]:
+    """The examples, those of the calibration split first.
 
     Raises UserError where a row lacks a field or a number, and where a split has not the size that the file expects.
     """
@@ -43,8 +49,23 @@ def load(dataset: Dataset, limit: int = 0) -> list[Example]:
     there = f"{len(calibration)} calibration and {len(evaluation)} evaluation questions"
     if there != expected:
         raise UserError(f"dataset '{dataset.label}': expected {expected}, found {there}")
-    count = limit or len(examples)
-    return calibration[:count] + evaluation[:count]
+    return calibration + evaluation
+
+
+def first(examples: Sequence[Example], count: int, seed: int, dataset: str) -> list[Example]:
+    """Of each split the first `count` examples (0: all) in the dataset's one random order, the splits taking turns: a
+    larger count begins with the same examples, and adds others."""
+    by_split: dict[str, list[Example]] = {CALIBRATION: [], EVALUATION: []}
+    for example in sorted(examples, key=lambda example: rank(seed, dataset, example.example_id)):
+        by_split[example.split].append(example)
+    turns = zip_longest(*(part[: count or None] for part in by_split.values()))
+    return [example for turn in turns for example in turn if example]
+
+
+def word_codes(question: str) -> list[int]:
+    """A question's words, numbers put aside, each as the CRC-32 of its small letters; sorted. They tell whether two
+    questions are alike, and hold no text."""
+    return sorted({zlib.crc32(word.lower().encode()) for word in _WORD.findall(question)})
 
 
 def read_example(dataset: Dataset, row: Row, split: str) -> Example:

@@ -3,6 +3,10 @@
 Line wraps inside the figures' question are typesetting and not part of the prompt.
 """
 
+from collections.abc import Sequence
+
+from lib.params import Demonstration
+
 SYSTEM = (
     "You are a helpful, respectful, and honest assistant. Always answer as helpfully as possible, while being safe. "
     "Your answers should not include any harmful, unethical, racist, sexist, toxic, dangerous, or illegal content. "
@@ -16,6 +20,16 @@ DEMONSTRATION = (
     "Next, solve:\n"
 )
 EXPERT = "You are a mathematics expert. "
+WORKED = (  # ours, in the answer's form that the prompt asks for
+    ("A baker has 12 rolls and bakes 8 more. He sells 15 of them. How many rolls are left?",
+     "He has 12 + 8 = 20 rolls. After selling 15, 20 - 15 = 5 are left.\n#### 5"),
+    ("Nora reads 14 pages a day. How many pages does she read in 3 weeks?",
+     "3 weeks are 3 * 7 = 21 days. She reads 14 * 21 = 294 pages.\n#### 294"),
+    ("Tickets cost $9 for adults and $4 for children. What do 2 adults and 5 children pay?",
+     "The adults pay 2 * 9 = 18 dollars and the children 5 * 4 = 20 dollars. Together, 18 + 20 = 38 dollars.\n#### 38"),
+    ("A rope of 64 meters is cut into 4 equal pieces, and one piece is halved. How long is each half?",
+     "Each piece is 64 / 4 = 16 meters long. Half of it is 16 / 2 = 8 meters.\n#### 8"),
+)  # fmt: skip
 INSTRUCTION = "\n\nAt the end, write the answer as an integer after '#### '."
 QUERY = (
     "\n\nIs the proposed answer:\nA: True\nB: False\n"
@@ -25,15 +39,21 @@ QUERY = (
 Messages = list[dict[str, str]]
 
 
-def conversation(user: str, system: bool) -> Messages:
+def conversation(user: str, system: bool, before: Sequence[dict[str, str]] = ()) -> Messages:
     opening = [{"role": "system", "content": SYSTEM}] if system else []
-    return [*opening, {"role": "user", "content": user}]
+    return [*opening, *before, {"role": "user", "content": user}]
 
 
-def solve(question: str, system: bool = True, demonstration: bool = True) -> Messages:
-    """Messages that ask for a solution. Without the demonstration: the same request, and nothing to study."""
-    request = DEMONSTRATION if demonstration else "Solve:\n"
-    return conversation(EXPERT + request + question + INSTRUCTION, system)
+def solve(question: str, system: bool = True, demonstration: Demonstration = "one") -> Messages:
+    """Messages that ask for a solution: after the paper's example (`one`), after WORKED as a conversation (`few`), or
+    with nothing to study (`none`)."""
+    request = DEMONSTRATION if demonstration == "one" else "Solve:\n"
+    before: Messages = []
+    if demonstration == "few":
+        for asked, answered in WORKED:
+            before += conversation(EXPERT + request + asked + INSTRUCTION, system=False)
+            before.append({"role": "assistant", "content": answered})
+    return conversation(EXPERT + request + question + INSTRUCTION, system, before)
 
 
 def verify(question: str, response: str, system: bool = True) -> Messages:

@@ -130,6 +130,18 @@ def test_options_that_are_no_single_tokens(tmp_path):
         list(check.about_prompt(run_of(), lm))
 
 
+def test_spellings_that_count():
+    lines = said(check.about_options(run_of(), {"A": 3, "B": 4, " B": 9}))
+    assert lines == {"ok option tokens: 'A' 3, 'B' 4, ' B' 9",
+                     "note P(True) compares 'A' against 'B'; ' B' has no counterpart and does not count"}  # fmt: skip
+    balanced = {"A": 3, "B": 4, " True": 5, " False": 6, "False": 7}
+    assert "ok P(True) compares 'A' against 'B'" in said(check.about_options(run_of(), balanced))
+    asked = said(check.about_options(run_of(options="True/False"), balanced))
+    assert "note P(True) compares ' True' against ' False'; 'False' has no counterpart and does not count" in asked
+    with pytest.raises(UserError, match="the option 'True' is no single token"):
+        list(check.about_options(run_of(options="True/False"), {"A": 3, "B": 4}))
+
+
 def test_decoding_settings_that_differ_are_noted():
     assert said(check.about_decoding(spec_of(temperature=1.0), {"temperature": 0.6, "top_k": 0})) == {
         "note its own generation_config says temperature 0.6 (here 1)"}  # fmt: skip
