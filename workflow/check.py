@@ -85,9 +85,11 @@ def about_dataset(run: Run, name: str) -> Iterator[Line]:
     from lib.tasks import datasets
 
     spec = params.load_dataset(name)
-    examples = datasets.load(spec, run.values["limit"])
+    examples = datasets.first(datasets.load(spec), run.values["limit"], run.values["seed"], name)
     rows = Counter(example.split for example in examples)
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
+    if spec.folder:
+        source = f"{', '.join(file.path for file in spec.files.values())} in {spec.folder}, of the right sha256"
     split = f"{rows[datasets.CALIBRATION]} calibration and {rows[datasets.EVALUATION]} evaluation questions"
     yield "ok", f"{split} from {source}"
 
