@@ -3,6 +3,7 @@
 # of them are understood. Written for bash 3.2 (macOS), any current folder, a path with spaces.
 here="$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)" || exit 1
 unset PYTHONHOME
+export CALLED_FROM="$PWD"
 
 # Any Python from 3.8 on reads the words and finds the environment; the environment itself needs 3.11-3.13.
 boot=""

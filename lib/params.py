@@ -6,6 +6,7 @@ written once. It names models (`params/models/`) and datasets (`params/datasets/
 unknown parameter in silence, hence the strictness here.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
@@ -191,6 +192,13 @@ class Model(Strict):
         return MODELS / str(self.sha256) if self.gguf else ROOT / self.source
 
 
+class Published(Strict):
+    """A file as it was published, by its path in the folder that DATA_FOLDER names."""
+
+    path: str = Field(pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*$")
+    sha256: Sha256
+
+
 class Dataset(Strict):
     """A set of questions: where its rows are, which of their fields are read, and how they are split."""
 
@@ -208,11 +216,25 @@ class Dataset(Strict):
     }  # fmt: skip
     seed: int | None = None  # shuffles the rows of one file into the two splits
     split_ids: str | None = None  # file that lists the ids of each part
+    files: dict[str, Published] = {}  # by part, and `split_ids`: the same rows, where DATA_FOLDER names their folder
 
     @field_validator("question", mode="before")
     @classmethod
     def _one_field(cls, names: Any) -> Any:
         return [names] if isinstance(names, str) else names
+
+    @model_validator(mode="after")
+    def _known_files(self) -> Self:
+        known = {*self.parts, "all", "split_ids"}
+        for part in self.files.keys() - known:
+            raise ValueError(f"'files' knows no part '{part}'; {nearest(part, known)}")
+        return self
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder with its published files, if one is named (a relative one starts from the project's root)."""
+        named = os.environ.get("DATA_FOLDER")
+        return ROOT / Path(named).expanduser() if named and self.files else None
 
 
 # ---- reading and checking the files

@@ -7,6 +7,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.pop("DATA_FOLDER", None)  # tests name their own
 
 import pytest
 from hypothesis import settings

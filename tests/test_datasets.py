@@ -341,6 +341,107 @@ def test_parameter_files_have_the_papers_sizes(name):
     assert (mine.calibration, mine.evaluation) == SIZES[name]
 
 
+# --- published files in place of the hub -------------------------------------------------------------------
+
+
+def as_the_hub_has_it(name):
+    """The hub's parts of a dataset, put together from the published files by hand."""
+    def records(file):
+        text = (DATA / file).read_text(encoding="utf-8")
+        return json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines()]
+
+    if name == "gsm8k":
+        return {part: records(f"gsm8k/{part}.jsonl") for part in ("train", "test")}
+    if name == "gsmhard":
+        return {"train": records("gsmhard/gsmhardv2.jsonl")}
+    by_id = {record["ID"]: record | {"Answer": str(record["Answer"])} for record in records("svamp/SVAMP.json")}
+    lists = json.loads((DATA / "svamp/split_ids.json").read_text())
+    return {part: [by_id[one] for one in ids] for part, ids in lists.items()}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_published_files_give_what_the_hub_gives(name, hub, monkeypatch):
+    published(name)  # skips where they are not there
+    mine = params.load_dataset(name)
+    monkeypatch.setenv("DATA_FOLDER", str(DATA))
+    examples = datasets.load(mine)
+    facts = sources.provenance(mine)
+    assert not hub, "it was not asked"
+    assert facts == {file: hashlib.sha256((DATA / file).read_bytes()).hexdigest() for file in facts}
+    assert len(facts) == len(mine.files) and str(DATA) not in json.dumps([facts, mine.model_dump()])
+    monkeypatch.delenv("DATA_FOLDER")
+    monkeypatch.setitem(HUB, mine.source, as_the_hub_has_it(name))
+    assert datasets.load(mine) == examples
+    assert len(hub) == 1
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, hub):
+    """A folder with small published files, named by DATA_FOLDER, and the dataset whose file describes them."""
+    (tmp_path / "mine").mkdir()
+    rows = [svamp_row(1), svamp_row(2), svamp_row(3)]
+    (tmp_path / "mine/all.json").write_text(json.dumps(rows))
+    (tmp_path / "mine/ids.json").write_text(json.dumps({"train": ["chal-3", "chal-1"], "test": ["chal-2"]}))
+    files = {part: {"path": f"mine/{name}.json", "sha256": sha256_of(tmp_path / f"mine/{name}.json")}
+             for part, name in (("all", "all"), ("split_ids", "ids"))}  # fmt: skip
+    monkeypatch.setenv("DATA_FOLDER", str(tmp_path))
+    monkeypatch.setitem(HUB, "me/mine", {"train": [rows[2], rows[0]], "test": [rows[1]]})
+    return tmp_path, dataset("me/mine", calibration=2, files=files, **SVAMP)
+
+
+def sha256_of(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_named_folder_stands_in_for_the_hub(folder, hub, monkeypatch):
+    place, mine = folder
+    examples = datasets.load(mine)
+    assert [example.example_id for example in examples] == ["chal-3", "chal-1", "chal-2"], "in the hub's order"
+    assert sources.provenance(mine) == {f"mine/{name}.json": sha256_of(place / f"mine/{name}.json")
+                                        for name in ("all", "ids")}  # fmt: skip
+    assert not hub
+    monkeypatch.setenv("DATA_FOLDER", "")
+    assert datasets.load(mine) == examples and len(hub) == 1
+    assert sources.provenance(mine) == {"source": "me/mine", "revision": "ab" * 20}
+
+
+def test_a_dataset_without_files_does_not_hang_on_the_folder(folder, hub):
+    assert datasets.load(dataset("me/mine", calibration=2, **SVAMP))[0].example_id == "chal-3" and len(hub) == 1
+
+
+def test_a_relative_folder_starts_at_the_root(folder, monkeypatch):
+    place, mine = folder
+    monkeypatch.setattr(params, "ROOT", place.parent)
+    monkeypatch.setenv("DATA_FOLDER", place.name)
+    assert len(datasets.load(mine)) == 3
+
+
+def test_another_file_is_refused(folder):
+    place, mine = folder
+    path = place / "mine/ids.json"
+    right = sha256_of(path)
+    path.write_text(path.read_text() + " ")
+    with pytest.raises(UserError, match=f"^{path} is not the file of dataset 'Mine': its sha256 is "
+                                        f"{sha256_of(path)}, expected {right}$"):  # fmt: skip
+        datasets.load(mine)
+
+
+def test_a_missing_file_or_folder_is_said_in_one_line(folder, monkeypatch):
+    place, mine = folder
+    (place / "mine/ids.json").rename(place / "mine/idds.json")
+    with pytest.raises(UserError, match="^no file .*ids.json: in .*, did you mean 'idds.json'[^\n]*$"):
+        datasets.load(mine)
+    monkeypatch.setenv("DATA_FOLDER", str(place / "nowhere"))
+    with pytest.raises(UserError, match="^no file .*nowhere/mine/all.json: in [^\n]*$"):
+        datasets.load(mine)
+
+
+def test_row_counts_are_checked_there_too(folder):
+    _, mine = folder
+    with pytest.raises(UserError, match="expected 3 calibration and 1 evaluation questions, found 2 calibration"):
+        datasets.load(mine.model_copy(update={"calibration": 3}))
+
+
 # --- a dataset of one's own: one file in params/datasets/ ---------------------------------------------------
 
 MINE = """label: Odd
@@ -396,6 +497,12 @@ def test_one_file_makes_a_dataset_that_is_asked_and_graded(odd, lm):
     ("[Context, Ask]", "[]", "odd.yaml: 'question' is .*at least 1"),
     ("answer:", "anwser:", "odd.yaml: there is no parameter 'anwser'; did you mean 'answer'?"),
     ("seed: 7", "parts: {train: calibrate}", "odd.yaml: 'parts.train' is 'calibrate'"),
+    ("seed: 7", f"files: {{trian: {{path: a, sha256: '{'0' * 64}'}}}}",
+     "odd.yaml: 'files' knows no part 'trian'; did you mean 'train'?"),
+    ("seed: 7", f"files: {{all: {{pth: a, sha256: '{'0' * 64}'}}}}",
+     "odd.yaml: (there is no parameter 'files.all.pth'; did you mean 'path'|'files.all.path' is missing)"),
+    ("seed: 7", f"files: {{all: {{path: ../a, sha256: '{'0' * 64}'}}}}", "odd.yaml: 'files.all.path' is '../a'"),
+    ("seed: 7", "files: {all: {path: a, sha256: abc}}", "odd.yaml: 'files.all.sha256' is 'abc'"),
 ])  # fmt: skip
 def test_a_mistake_in_that_file_is_one_line(odd, old, new, message):
     with pytest.raises(UserError, match=message) as caught:

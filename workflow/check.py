@@ -13,7 +13,7 @@ from typing import Any
 
 from lib import params
 from lib.project import UserError
-from workflow import cost, guard, hub
+from workflow import cost, guard, hub, weights
 from workflow.cost import Device
 from workflow.jobs import Run
 
@@ -68,9 +68,11 @@ def about_machine(run: Run, device: Device) -> Iterator[Line]:
 
 
 def about_disk(run: Run) -> Iterator[Line]:
-    specs = [spec for spec in map(params.load_model, run.values["models"]) if hub.remote(spec)]
+    models = [params.load_model(name) for name in run.values["models"]]
+    specs = [spec for spec in models if hub.remote(spec)]
     if not specs:
-        yield "ok", "every model lies in a local folder"
+        files = ", or is a GGUF file" if any(spec.gguf for spec in models) else ""
+        yield "ok", f"every model lies in a local folder{files}"
         return
     wanted = sum(hub.missing(spec) for spec in specs)
     place, free = hub.room()
@@ -87,6 +89,8 @@ def about_dataset(run: Run, name: str) -> Iterator[Line]:
     spec, examples = params.load_dataset(name), chosen(run, name)
     rows = Counter(example.split for example in examples)
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
+    if spec.folder:
+        source = f"{', '.join(file.path for file in spec.files.values())} in {spec.folder}, of the right sha256"
     split = f"{rows[datasets.CALIBRATION]} calibration and {rows[datasets.EVALUATION]} evaluation questions"
     yield "ok", f"{split} from {source}"
 
@@ -113,6 +117,10 @@ def questions(run: Run) -> dict[str, list[str]]:
 
 def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]) -> Iterator[Line]:
     spec = params.load_model(name)
+    if spec.gguf:
+        yield from weights.about(spec)
+        if weights.pending(spec):
+            return
     folder = local_copy(spec)
     yield "ok", f"{spec.source}" + (f" at {spec.revision[:12]}" if spec.revision else "")
     lm, network, generation = parts(name, spec, folder)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lib import params
 from lib.project import ROOT, UserError
+from workflow import hub
 from workflow.checksums import checksum, digest, meaning
 from workflow.jobs import Job, Run, write_json
 from workflow.sources import closure, code_cells, stripped
@@ -55,9 +56,13 @@ def specified(job: Job, kind: str, values: dict) -> Parts:
 
 def described(spec: params.Model | params.Dataset) -> dict:
     """What a file says of a model or dataset, but for where the same bytes are had from: a GGUF file is known by its
-    sha256."""
+    sha256, and so are published questions, from the hub or from a folder."""
     content = spec.model_dump(mode="json")
     places = ("source", "revision", "gguf", "size", "mirror") if content.get("gguf") else GGUF
+    if files := content.pop("files", {}):
+        content["files"] = {part: file["sha256"] for part, file in files.items()}
+        if content["revision"] == params.REVISIONS.get(content["source"]):  # looked up, where the hub is what is read
+            content["revision"] = None
     return {name: value for name, value in content.items() if name not in places}
 
 
@@ -119,7 +124,7 @@ def local_files(source: object) -> list[str]:
 def is_local(job: Job) -> bool:
     """Whether model and dataset of a job lie in local files, so that nothing need be asked of the hub."""
     specs = [load(name) for kind, load in params.LOADERS.items() for name in mentioned(job.parameters, kind)]
-    return all(getattr(spec, "gguf", None) or local_files(spec.source) for spec in specs)
+    return not any(map(hub.remote, specs))
 
 
 # ---- records -----------------------------------------------------------------------------------------------

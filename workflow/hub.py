@@ -22,9 +22,9 @@ FILLED = 0.95  # of a disk's free bytes, at most
 
 
 def remote(spec: params.Model | params.Dataset) -> bool:
-    """Whether what is read is a whole repository of the hub: not a folder, nor a GGUF file (weights.py)."""
+    """Whether what is read is a repository of the hub: not local files, nor a single GGUF file (weights.py)."""
     source = spec.source
-    if getattr(spec, "gguf", None):
+    if getattr(spec, "gguf", None) or getattr(spec, "folder", None):
         return False
     return isinstance(source, str) and source.count("/") == 1 and not (ROOT / source).exists()
 
@@ -152,6 +152,15 @@ def room() -> tuple[Path, int]:
     place = Path(HF_HUB_CACHE).expanduser()
     there = next(folder for folder in (place, *place.parents) if folder.is_dir())
     return place, shutil.disk_usage(there).free
+
+
+def check_files(run: Run) -> None:
+    """Raises UserError where the folder that is named for published questions lacks a file, or holds another."""
+    for spec in map(params.load_dataset, run.values["datasets"]):
+        if spec.folder:
+            from lib.tasks import sources
+
+            sources.at_hand(spec)
 
 
 def fetch(run: Run, names: list[str], say: Callable[[str], None]) -> None:

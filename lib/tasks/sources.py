@@ -1,4 +1,8 @@
-"""Rows of a dataset as they were published: from the hub, or from local files of JSON lines or one JSON list."""
+"""Rows of a dataset as they were published: from the hub, or from local files of JSON lines or one JSON list.
+
+Where DATA_FOLDER names a folder, the published files in it, which a dataset's own file describes (`files`: paths and
+checksums), are read in place of the hub, and give the same examples.
+"""
 
 import hashlib
 import json
@@ -45,8 +49,30 @@ def rows_of(dataset: Dataset) -> Iterator[Row]:
                 yield Row(part, index, where, record)
 
 
+def at_hand(dataset: Dataset) -> Dataset:
+    """The dataset, its source being the published files where their folder is named.
+
+    Raises UserError where one of them is missing, or is another file.
+    """
+    if not dataset.folder:
+        return dataset
+    paths = {}
+    for part, file in dataset.files.items():
+        path, data = read_file(str(dataset.folder / file.path))
+        found = hashlib.sha256(data).hexdigest()
+        if found != file.sha256:
+            raise UserError(f"{path} is not the file of dataset '{dataset.label}': its sha256 is {found}, "
+                            f"expected {file.sha256}")  # fmt: skip
+        paths[part] = str(path)
+    lists = paths.pop("split_ids", None)
+    return dataset.model_copy(update={"source": paths, "split_ids": lists, "files": {}})
+
+
 def provenance(dataset: Dataset) -> dict[str, str]:
-    """What is read, for the manifest: the hub's name and resolved revision, or the sha256 of every file."""
+    """What is read, for the manifest: the hub's name and resolved revision, or the sha256 of every file; of published
+    ones by their names in their folder, wherever that is."""
+    if dataset.folder:
+        return {file.path: file.sha256 for file in dataset.files.values()}
     if isinstance(dataset.source, str):
         return {"source": dataset.source, "revision": hub_parts(dataset)[1]}
     files = filter(None, [*dataset.source.values(), dataset.split_ids])

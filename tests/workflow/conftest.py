@@ -3,7 +3,20 @@ from small_project import ROWS, Project, build
 
 from lib import params
 from lib import project as places
-from workflow import check, checksums, environment, fresh, guard, hub, jobs, notebook, run, schedule, sources
+from workflow import (
+    check,
+    checksums,
+    environment,
+    fresh,
+    guard,
+    hub,
+    jobs,
+    notebook,
+    run,
+    schedule,
+    sources,
+    weights,
+)
 
 
 @pytest.fixture
@@ -16,8 +29,10 @@ def project(tmp_path) -> Project:
 def inside(project, monkeypatch) -> Project:
     """The small project, with the modules of this process looking at it."""
     monkeypatch.setattr(params, "REVISIONS", {})
-    for module in (places, checksums, environment, fresh, guard, hub, jobs, notebook, run, schedule, sources):
+    for module in (places, params, checksums, environment, fresh, guard, hub, jobs, notebook, run, schedule, sources,
+                   weights):  # fmt: skip
         monkeypatch.setattr(module, "ROOT", project.root)
+    monkeypatch.setattr(params, "MODELS", project.root / "artifacts" / ".models")
     monkeypatch.setattr(jobs, "NOTEBOOKS", tuple(jobs.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
     monkeypatch.setattr(check, "unfit", lambda run, names: [])

@@ -6,8 +6,9 @@ import shutil
 import time
 
 import pytest
-from small_project import PAIR, write_notebook
+from small_project import PAIR, write, write_notebook
 
+from lib import params
 from lib.project import UserError
 from workflow import checksums, fresh, jobs, sources
 from workflow.jobs import Run
@@ -113,6 +114,60 @@ def test_a_change_remakes_what_hangs_on_it(made, path, old, new, remade):
 )
 def test_a_parameter_remakes_what_declares_it(made, change, remade):
     assert numbers(run_of(**change)) == remade
+
+
+PUBLISHED = """
+    label: Easy
+    source: someone/easy
+    calibration: 1
+    evaluation: 1
+    files: {all: {path: easy/all.jsonl, sha256: %s}}
+"""
+
+
+def test_questions_from_the_hub_and_from_a_folder_are_the_same(inside, monkeypatch):
+    path = inside.root / "params/datasets/easy.yaml"
+    write(path, PUBLISHED % ("a" * 64))
+    finish(run_of(), fresh.walk(run_of()))
+    params.pin({"someone/easy": "abc"})  # as a run does that asks the hub
+    assert params.load_dataset("easy").revision == "abc" and numbers(run_of()) == ""
+    params.pin({})
+    monkeypatch.setenv("DATA_FOLDER", "/somewhere")
+    assert numbers(run_of()) == ""
+    inside.replace("params/datasets/easy.yaml", "easy/all", "easy/whole")
+    assert numbers(run_of()) == "", "another name, the same bytes"
+    write(path, PUBLISHED % ("b" * 64))
+    assert numbers(run_of()) == "01 02 08"
+    write(path, (PUBLISHED % ("a" * 64)).replace("files:", "revision: other\n    files:"))
+    assert numbers(run_of()) == "01 02 08"
+
+
+GGUF = """
+    label: Tiny
+    source: someone/tiny
+    revision: abc
+    gguf: tiny.gguf
+    sha256: %s
+"""
+
+
+@pytest.mark.parametrize(
+    "old, new, remade",
+    [
+        ("revision: abc", "revision: other", ""),
+        ("source: someone/tiny", "source: weights/tiny", ""),
+        ("tiny.gguf", "tiny-q4.gguf", ""),
+        ("gguf:", "size: 7\nmirror: [{package: a==1, member: b}]\ngguf:", ""),
+        ("label: Tiny", "label: Tiniest", "02 08"),
+        ("gguf:", "temperature: 0.5\ngguf:", "01 02 08"),
+        ("a" * 64, "b" * 64, "01 02 08"),
+    ],
+)
+def test_a_gguf_file_is_known_by_its_sum(inside, old, new, remade):
+    write(inside.root / "params/models/tiny.yaml", GGUF % ("a" * 64))
+    finish(run_of(), fresh.walk(run_of()))
+    inside.replace("params/models/tiny.yaml", old, new)
+    assert numbers(run_of()) == remade
 
 
 def test_a_damaged_record_is_remade(made):

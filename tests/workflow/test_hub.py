@@ -1,5 +1,6 @@
 """The hub, pretended: what it may answer and what the user is told; revisions that are left open; room on the disk."""
 
+import hashlib
 import json
 from types import SimpleNamespace
 
@@ -83,6 +84,25 @@ def test_local_sources_never_ask(inside, monkeypatch):
     hub.pin(run_of())
     hub.fetch(run_of(), ["tiny"], print)
     assert not asked.asked and not (inside.root / "artifacts/demo/revisions.json").exists()
+
+
+def test_a_folder_with_published_files_is_asked_in_place_of_the_hub(inside, monkeypatch, tmp_path):
+    """What is there is looked at once, before the jobs."""
+    asked = Hub(monkeypatch, RuntimeError("asked"))
+    (tmp_path / "all.jsonl").write_text("{}")
+    files = f"files: {{all: {{path: all.jsonl, sha256: {hashlib.sha256(b'{}').hexdigest()}}}}}\n"
+    easy = f"label: Easy\nsource: someone/easy\ncalibration: 1\nevaluation: 1\n{files}"
+    write(inside.root / "params/datasets/easy.yaml", easy)
+    with pytest.raises(UserError, match="dataset 'someone/easy' can't be had from the hub: asked"):
+        hub.pin(run_of())
+    monkeypatch.setenv("DATA_FOLDER", str(tmp_path))
+    asked.asked.clear()
+    hub.pin(run_of())
+    hub.check_files(run_of())
+    assert not asked.asked and fresh.is_local(run_of().jobs[0])
+    (tmp_path / "all.jsonl").write_text("{ }")
+    with pytest.raises(UserError, match="all.jsonl is not the file of dataset 'Easy'"):
+        hub.check_files(run_of())
 
 
 def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkeypatch):

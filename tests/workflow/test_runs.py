@@ -1,6 +1,7 @@
 """Whole runs of the small project: what the user sees, what is kept, and that nothing outlives a killed run."""
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ import time
 
 import psutil
 import pytest
-from small_project import NOTEBOOKS, PAIR, Project, build, write_notebook
+from small_project import NOTEBOOKS, PAIR, Project, build, write, write_notebook
 
 from workflow import guard
 from workflow.export import TARGETS
@@ -58,6 +59,26 @@ def test_what_the_kernel_sees(finished):
     assert len(facts["code"]) == 16
     assert facts["names"] == [], "nothing of the start-up is left among the notebook's own names"
     assert not os.path.exists(env["JUPYTER_RUNTIME_DIR"])
+
+
+def test_the_folder_of_published_questions_reaches_the_notebook(project):
+    """Named from where the user stands; what is wrong with it is said before any job."""
+    questions = project.root.parent / "my questions"
+    (questions / "easy").mkdir(parents=True)
+    (questions / "easy/all.jsonl").write_text("{}")
+    sum_of = hashlib.sha256(b"{}").hexdigest()
+    text = f"label: Easy\nsource: someone/easy\nfiles: {{all: {{path: easy/all.jsonl, sha256: {sum_of}}}}}\n"
+    write(project.root / "params/datasets/easy.yaml", f"{text}calibration: 1\nevaluation: 1\n")
+    code, text = project.shell("--data", "my questions", cwd=questions.parent)
+    assert code == 0, text
+    facts = json.loads(project.read(f"artifacts/demo/generations/{PAIR}.json"))
+    assert facts["environment"]["DATA_FOLDER"] == str(questions)
+    assert facts["environment"]["HF_HUB_OFFLINE"] == "1"
+    (questions / "easy/all.jsonl").write_text("{ }")
+    assert project.shell("--data", "my questions", cwd=questions.parent)[0] == 0, "nothing is read again"
+    code, text = project.shell("--data", "my questions", "--remake", "01", cwd=questions.parent)
+    assert code == 2 and "is not the file of dataset 'Easy'" in text.splitlines()[-1]
+    assert "started" not in text
 
 
 def test_executed_notebooks_and_exports_are_there(finished):

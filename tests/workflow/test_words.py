@@ -30,6 +30,11 @@ from workflow import words
         ("demo replay", "one profile or verb at a time: 'replay' is one too many"),
         ("--models tiny demo", "'demo' is no model: the profile or verb comes before the options"),
         ("demo --models", "argument --models: expected at least one argument"),
+        ("demo --data nowhere", "--data needs the folder of the published files, and there is no folder 'nowhere'"),
+        ("demo --dta nowhere", "unknown option '--dta': did you mean '--data'?"),
+        ("replay --data .", "replay asks no questions: it takes no --data"),
+        ("published --data .", "published asks no questions: it takes no --data"),
+        ("lab --data .", "lab takes no --data"),
         ("lab --cores 2", "lab takes no --cores; its own options come after --"),
         ("demo -- --port 1", "only lab and test take words after --"),
     ],
@@ -68,6 +73,17 @@ def test_options(project):
     found = words.check(line.split(), project.root)
     assert (found.only, found.models, found.datasets) == (["tiny"], ["other"], ["easy"])
     assert (found.remake, found.cores) == (["01", "02"], 3)
+
+
+def test_the_folder_is_seen_from_where_the_user_is(project, monkeypatch):
+    """Python alone: from the current folder; run_all.sh goes elsewhere, and says from where."""
+    (project.root / "questions").mkdir()
+    monkeypatch.chdir(project.root)
+    assert words.check(["--data", "questions"], project.root).data == str(project.root / "questions")
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("CALLED_FROM", str(project.root))
+    assert words.check(["check", "demo", "--data=questions"], project.root).data == str(project.root / "questions")
+    assert words.check([], project.root).data is None
 
 
 @pytest.mark.parametrize(

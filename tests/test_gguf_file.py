@@ -1,0 +1,103 @@
+"""GGUF files as checkpoints: the weights that were written come out, with tokenizer and template, and run."""
+
+import json
+
+import gguf
+import numpy as np
+import pytest
+import tiny_gguf
+import torch
+from safetensors.numpy import load_file
+from safetensors.torch import load_file as load_tensors
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from lib import params
+from lib.generate import gguf_file, models
+from lib.project import ROOT, UserError
+
+
+def converted(tmp_path, weights, kind):
+    gguf_file.convert(tiny_gguf.write(tmp_path / "tiny.gguf", weights, kind), tmp_path / "checkpoint")
+    return tmp_path / "checkpoint"
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_plain_numbers_come_out_exactly(tmp_path, kind, tied):
+    weights = tiny_gguf.random_weights(tied=tied)
+    kept = load_file(converted(tmp_path, weights, kind) / "model.safetensors")
+    assert kept.keys() == weights.keys()
+    for name, weight in weights.items():
+        assert kept[name].dtype == np.float32 and np.array_equal(kept[name], weight), name
+
+
+@pytest.mark.parametrize("kind, levels", [("Q8_0", 127), ("Q4_0", 8)])
+def test_quantised_ones_within_their_rounding(tmp_path, kind, levels):
+    """A block of 32 shares a scale, its largest number over `levels`: one is off by half a step, or (at the end of
+    Q4_0's uneven range) by a whole one; and by bfloat16's and the scale's own rounding."""
+    weights = tiny_gguf.random_weights(tied=False)
+    kept = load_tensors(converted(tmp_path, weights, kind) / "model.safetensors")
+    stored = gguf.GGMLQuantizationType[kind]
+    for name, weight in weights.items():
+        assert kept[name].dtype == torch.bfloat16
+        found = kept[name].float().numpy()
+        if weight.ndim == 1:
+            assert np.array_equal(found, weight), name
+            continue
+        unpacked = gguf.quants.dequantize(gguf.quants.quantize(weight, stored), stored)  # the package's own reading
+        assert np.array_equal(found, torch.tensor(unpacked).bfloat16().float().numpy()), name
+        step = np.abs(weight.reshape(len(weight), -1, 32)).max(-1, keepdims=True) / levels
+        off = np.abs(found - weight).reshape(len(weight), -1, 32)
+        assert (off <= (1 if kind == "Q4_0" else 0.5) * step + 0.005 * levels * step).all(), name
+        assert off.max() > 0, "it was quantised"
+
+
+def test_it_is_a_model_like_any_other(tmp_path, monkeypatch):
+    """Against a Llama that transformers builds from the same weights."""
+    weights = tiny_gguf.random_weights(tied=False)
+    file = tiny_gguf.write(tmp_path / "tiny.gguf", weights)
+    sha256 = tiny_gguf.sha256(file)
+    spec = params.Model(label="Tiny", source="someone/tiny", revision="abc", gguf="tiny.gguf", sha256=sha256)
+    monkeypatch.setattr(params, "MODELS", tmp_path / "models")
+    with pytest.raises(UserError, match="^tiny.gguf of someone/tiny is not converted yet: `./run_all.sh PROFILE`"):
+        models.load("tiny", spec)
+    (tmp_path / "models").mkdir()
+    gguf_file.convert(file, spec.place)
+    lm = models.load("tiny", spec)
+    facts = {"source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": sha256}
+    assert {name: lm.facts[name] for name in facts} == facts
+
+    config = LlamaConfig(vocab_size=len(tiny_gguf.VOCABULARY), hidden_size=tiny_gguf.WIDTH, rms_norm_eps=1e-5,
+                         intermediate_size=tiny_gguf.INNER, num_hidden_layers=tiny_gguf.LAYERS,
+                         num_attention_heads=tiny_gguf.HEADS, num_key_value_heads=tiny_gguf.KEYS,
+                         max_position_embeddings=tiny_gguf.CONTEXT, tie_word_embeddings=False)  # fmt: skip
+    reference = LlamaForCausalLM(config).eval()
+    reference.load_state_dict({name: torch.tensor(weight) for name, weight in weights.items()})
+    text = models.render(lm, [{"role": "user", "content": "Is it 12?\n#### 12"}])
+    ids = models.encode(lm, text)
+    assert ids == [tiny_gguf.VOCABULARY.index(piece) for piece in
+                   ["<|start|>", *"Is\u0120it\u012012?\u010a", "####", *"\u012012", "<|end|>"]]  # fmt: skip
+    assert lm.eos == [tiny_gguf.VOCABULARY.index("<|end|>")]
+    assert lm.model.config.max_position_embeddings == tiny_gguf.CONTEXT
+    with torch.inference_mode():
+        torch.testing.assert_close(lm.model(torch.tensor([ids])).logits, reference(torch.tensor([ids])).logits)
+
+
+def test_no_path_of_this_machine_is_kept(tmp_path):
+    folder = converted(tmp_path, tiny_gguf.random_weights(), "F32")
+    texts = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.suffix != ".safetensors"}
+    assert {"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} <= texts.keys()
+    for name, text in texts.items():
+        assert not any(place in text for place in (str(tmp_path), str(ROOT), "/tmp")), name
+    assert "_model_name_or_path" not in json.loads(texts["config.json"])
+    assert json.loads(texts["made_from.json"])["file"] == "tiny.gguf"
+
+
+def test_what_cannot_be_converted_is_said_in_one_line_and_nothing_is_left(tmp_path):
+    (tmp_path / "not.gguf").write_bytes(b"no such thing" * 10)
+    other = tiny_gguf.write(tmp_path / "other.gguf", tiny_gguf.random_weights(), architecture="nothing-known")
+    for file, said in ((tmp_path / "not.gguf", "not.gguf can't be read as GGUF"),
+                       (other, "other.gguf can't be converted: .*nothing-known")):  # fmt: skip
+        with pytest.raises(UserError, match=f"^{said}[^\n]*$"):
+            gguf_file.convert(file, tmp_path / "checkpoint")
+        assert {path.name for path in tmp_path.iterdir()} == {"not.gguf", "other.gguf"}
