@@ -58,7 +58,8 @@ class RunSignals:
     @classmethod
     def of(cls, run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> "RunSignals":
         """Those of a run, or the shipped ones. Raises UserError where neither has them."""
-        generations, verification, dropout = (store.gather(run, kind, models, datasets)[0] for kind in KINDS)
+        generations, verification, dropout = (
+            store.gather(run, kind, models, datasets, may_lack=kind == "dropout")[0] for kind in KINDS)  # fmt: skip
         responses = read(generations, reading)
         confidence = scores(responses, verification, dropout, reading)
         return cls(generations, verification, dropout, reading, responses, confidence)
@@ -193,7 +194,7 @@ def changed_signals(before: pd.DataFrame, after: pd.DataFrame) -> dict[tuple, se
 
 
 def of_pairs(frame: pd.DataFrame, pairs: Collection[tuple]) -> pd.DataFrame:
-    return frame[[pair in pairs for pair in zip(frame.model, frame.dataset, strict=True)]]
+    return frame[np.array([pair in pairs for pair in zip(frame.model, frame.dataset, strict=True)], dtype=bool)]
 
 
 def estimators_of(signals: Collection[str]) -> set[str]:
@@ -241,8 +242,9 @@ def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], readin
     """What 04b left: `ablation`, `demonstration` and `cost`. A run without it has none, and the claims that rest on
     them say so."""
     with suppress(UserError):
-        frame = store.gather(run, "ablation", models, datasets)[0]
-        paths = [store.locate(run, "ablation", name) for name in store.pairs(models, datasets)]
+        there = store.found(run, "ablation", store.pairs(models, datasets))
+        paths = [store.locate(run, "ablation", name) for name in there]
+        frame = store.gather(run, "ablation", models, datasets, may_lack=True)[0]
         costs = ablation.costs([store.manifest(path) for path in paths])
         return {"ablation": ablation.summary(frame, reading.grader), "cost": costs,
                 "demonstration": ablation.demonstration(frame, reading.grader)}  # fmt: skip
@@ -252,4 +254,5 @@ def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], readin
 def how_made(run: str, models: Sequence[str], datasets: Sequence[str]) -> list[str]:
     """How a run's signals were made, from their manifests."""
     pairs = store.pairs(models, datasets)
-    return tables.made(store.manifest(store.locate(run, kind, pair)) for kind in KINDS for pair in pairs)
+    return tables.made(store.manifest(store.locate(run, kind, pair))
+                       for kind in KINDS for pair in store.found(run, kind, pairs))  # fmt: skip
