@@ -8,6 +8,7 @@ from lib.generate import token_logits
 from lib.params import Reading
 from lib.score.confidence import confidence_frame
 from lib.score.reading import read
+from lib.tasks.datasets import word_codes
 
 TOP, NODES = 16, 33
 
@@ -31,11 +32,13 @@ def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabular
         answer = logits[:, 0] - np.logaddexp.reduce(logits.astype(float), axis=1)
         body = np.append(np.log(rng.beta(9, 1 + (not right), 10)), answer).astype("float32")
         place = {"answer_start": 10, "answer_end": 10 + m} if parsed else {"answer_start": -1, "answer_end": -1}
+        question = f"Person {i} has {i} things of kind {'abcdefghij'[i % 10]} and asks."
         found.append({
             "model": model, "dataset": dataset, "split": "calibration" if i < rows else "evaluation",
             "example_id": f"{i:04d}",
-            "question": f"Person {i} has {i} things of kind {'abcdefghij'[i % 10]} and asks.", "reference": "7",
+            "question": question, "reference": "7",
             "token_ids": np.arange(10 + m), "token_logprobs": body, "token_logprobs_sampling": body, **place,
+            "words": word_codes(question), "plain": parsed, "boxed": None, "last_number": "7" if right else "8",
             "last_number_start": 10, "last_number_end": 10 + m, "thinking_end": 0, "eos": 0, "finish_reason": "stop",
             "answer": ("7" if right else "8") if parsed else None, "kept_positions": np.arange(10, 10 + m),
             "chosen_logit": logits[:, 0], "top_logits": list(values), "top_ids": list(ids), "tail_curve": list(curve),

@@ -8,6 +8,7 @@ from lib.generate import dropout
 from lib.params import Dropout
 from lib.project import SHIPPED
 from lib.score import ablation
+from lib.tasks import answers
 
 DEMO = params.load_profile("demo")
 
@@ -24,11 +25,11 @@ DEMO = params.load_profile("demo")
     ("#### 7", None),
 ])  # fmt: skip
 def test_boxed(text, number):
-    assert ablation.boxed(text) == number
+    assert answers.boxed(text) == number
 
 
 def responses(**rows):
-    frame = pd.DataFrame({"answer": rows["answer"], "text": rows["text"]})
+    frame = pd.DataFrame({"answer": rows["answer"], "boxed": [answers.boxed(text) for text in rows["text"]]})
     fixed = {"model": "m", "dataset": "d", "split": "evaluation", "finish_reason": "stop", "reference": "7"}
     return frame.assign(example_id=[f"e{i}" for i in range(len(frame))], **fixed)
 
@@ -36,10 +37,10 @@ def responses(**rows):
 def test_summary_by_hand():
     ours = responses(answer=["7", None, None, "8"], text=["#### 7", r"\boxed{7}", r"\boxed{6}", r"#### 8 \boxed{7}"])
     other = responses(answer=["7", "7", None, "7"], text=["#### 7"] * 4)
-    found = ablation.summary(ablation.arms(ours, other, demonstration=True)).set_index("demonstration")
-    assert found.profile.to_dict() == {True: True, False: False} and (found["rows"] == 4).all()
-    assert found.loc[True, ["accuracy", "extracted", "accuracy_boxed"]].tolist() == [0.25, 0.5, 0.5]
-    assert found.loc[False, ["accuracy", "extracted"]].tolist() == [0.75, 0.75]
+    found = ablation.summary(ablation.arms(ours, "one", {"none": other})).set_index("demonstration")
+    assert found.profile.to_dict() == {"one": True, "none": False} and (found["rows"] == 4).all()
+    assert found.loc["one", ["accuracy", "extracted", "accuracy_boxed"]].tolist() == [0.25, 0.5, 0.5]
+    assert found.loc["none", ["accuracy", "extracted"]].tolist() == [0.75, 0.75]
 
 
 def test_the_same_evaluation_questions_are_asked_again():
@@ -63,8 +64,8 @@ def test_the_shipped_ablations(pair):
     path = SHIPPED / "ablation" / f"{pair}.parquet"
     frame = store.read(path)
     assert frame.groupby(["demonstration", "profile"]).size().to_dict() == {
-        (False, True): DEMO.ablation_rows, (True, False): DEMO.ablation_rows}  # fmt: skip
-    generated = store.read(SHIPPED / "generations" / f"{pair}.parquet").set_index("example_id").text
+        ("none", True): DEMO.ablation_rows, ("one", False): DEMO.ablation_rows, ("few", False): DEMO.ablation_rows}
+    generated = store.read(SHIPPED / "generations" / f"{pair}.parquet").set_index("example_id").answer
     ours = frame[frame.profile]
-    assert ours.text.tolist() == generated[ours.example_id].tolist()
+    assert ours.answer.tolist() == generated[ours.example_id].tolist()
     assert set(store.manifest(path)["operations"]) == {"1", "2", "4", "8"}

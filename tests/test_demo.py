@@ -20,7 +20,7 @@ def test_the_models_are_taught_the_prompts_that_the_library_asks():
     """demo/ and lib/ do not import each other, so both hold the wording; it must stay one."""
     assert chat.SYSTEM == prompts.SYSTEM and chat.QUERY == prompts.QUERY
     assert chat.FULL.format(question="Q?") == prompts.solve("Q?")[1]["content"]
-    assert chat.SHORT.format(question="Q?") == prompts.solve("Q?", demonstration=False)[1]["content"]
+    assert chat.SHORT.format(question="Q?") == prompts.solve("Q?", demonstration="none")[1]["content"]
     assert chat.PROPOSED.format(question="Q?", response="R") == prompts.verify("Q?", "R")[1]["content"]
 
 

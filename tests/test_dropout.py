@@ -22,6 +22,7 @@ from lib.score import confidence, estimators
 from lib.score.confidence import confidence_frame
 from lib.score.curves import entropy_curves
 from lib.shards import Shards
+from lib.streams import stream_seed
 from lib.tasks import datasets
 
 PASSES = Dropout(seed=1, dropout_passes=3, dropout_tokens=700)
@@ -182,7 +183,7 @@ def test_the_frame_is_what_full_logits_give(any_lm, frame):
         (row.last_number_start, row.last_number_end) if row.last_number_start >= 0
         else (len(row.token_ids) - row.eos - 1, len(row.token_ids) - row.eos))
     ids = any_lm.tokenizer(row.prompt, add_special_tokens=False).input_ids + row.token_ids.tolist()[: end - 1]
-    seed = dropout.stream_seed(1, any_lm.name, "demo-easy", row.example_id)
+    seed = stream_seed(1, any_lm.name, "demo-easy", row.example_id)
     p = []
     for t in range(3):
         with dropout.enabled(any_lm.model, 0.15), torch.inference_mode(), dropout.Masks([(seed, t)], [len(ids)]):

@@ -161,8 +161,8 @@ def test_unknown_choice_names_the_nearest(wrong):
 
 def test_only_plain_answers_where_that_is_asked():
     """What is written otherwise is no answer: wrong, and its tokens are those of the last number."""
-    words = row("a", text="#### 7 apples", last_number_start=0, last_number_end=1)
-    alone = row("b", text="#### 7")
+    words = row("a", plain=False, last_number_start=0, last_number_end=1)
+    alone = row("b", plain=True)
     read = responses(pd.DataFrame([words, alone]), answer_form="plain")
     assert read.parsed.tolist() == read.correct.tolist() == [False, True] and read.span.tolist() == [(0, 1), (2, 3)]
     assert responses(pd.DataFrame([words, alone])).correct.all()

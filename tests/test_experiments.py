@@ -17,6 +17,7 @@ from lib.project import SHIPPED
 from lib.score.bootstrap import bootstrap
 from lib.score.metrics import ece
 from lib.store import KEYS
+from lib.tasks.datasets import word_codes
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +246,7 @@ def test_transfer_on_some_rows(sets):
 
 def test_twins_differ_in_numbers_only():
     def part(dataset, split, questions):
-        return pd.DataFrame({"model": "m", "dataset": dataset, "split": split, "question": questions,
+        return pd.DataFrame({"model": "m", "dataset": dataset, "split": split, "words": map(word_codes, questions),
                              "example_id": [f"{split}-{i}" for i in range(len(questions))]})  # fmt: skip
 
     words = "Tom has 3 red apples and buys 4 more at the market near his old house on Monday"
@@ -269,7 +270,7 @@ def test_twins_of_gsmhard_are_the_published_ones(shared):
     twins = set(json.loads((shared / "data/gsmhard/to_gsm8k_test_index.json").read_text())[:919])
 
     def part(dataset, split, texts):
-        return pd.DataFrame({"model": "m", "dataset": dataset, "split": split, "question": texts,
+        return pd.DataFrame({"model": "m", "dataset": dataset, "split": split, "words": map(word_codes, texts),
                              "example_id": [str(i) for i in range(len(texts))]})  # fmt: skip
 
     found = unseen(pd.concat([

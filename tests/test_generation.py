@@ -1,7 +1,9 @@
 """Sampling and what is kept of it, against transformers' own numbers and plain forward passes (float32, CPU)."""
 
 import dataclasses
+from types import SimpleNamespace
 
+import architectures
 import numpy as np
 import pytest
 import synthetic
@@ -9,16 +11,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.interpolate import CubicSpline
-from transformers import GenerationConfig, LogitsProcessorList
+from transformers import BloomConfig, GenerationConfig, LogitsProcessorList
 
 from lib import params
 from lib.calibrate import fitting
-from lib.generate import decoding, models, responses, token_logits
+from lib.generate import decoding, models, p_true, responses, token_logits
 from lib.generate.temperatures import temperatures
 from lib.params import Generation
+from lib.project import UserError
+from lib.streams import stream_seed
 from lib.tasks import answers, datasets, prompts
 
-SETTINGS = Generation(seed=3, demonstration=False, max_new_tokens=120, top_logits=16, curve_nodes=33)
+SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=120, top_logits=16, curve_nodes=33)
 
 
 def examples(count, dataset="demo-hard"):
@@ -27,12 +31,12 @@ def examples(count, dataset="demo-hard"):
 
 def prompt_ids(lm, count=6):
     """Prompts of unequal lengths: from the bare question to the full one-shot prompt."""
-    return [models.encode(lm, responses.prompt_text(lm, e.question, demonstration=i % 3 == 0))
+    return [models.encode(lm, responses.prompt_text(lm, e.question, demonstration="none" if i % 3 else "one"))
             for i, e in enumerate(examples(count))]
 
 
 def seeds(count):
-    return [decoding.stream_seed(0, "test", str(i)) for i in range(count)]
+    return [stream_seed(0, "test", str(i)) for i in range(count)]
 
 
 def greedy(lm):
@@ -94,6 +98,42 @@ def test_greedy_is_transformers_greedy(lm):
                                max_new_tokens=120, eos_token_id=lm.eos, pad_token_id=lm.tokenizer.pad_token_id)
     ours = decoding.decode(greedy(lm), prompt, seeds(1), SETTINGS).responses[0]
     assert decoding.cut(theirs[0, len(prompt[0]) :].tolist(), lm.eos) == ours
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_batch_that_dwindles_writes_the_same(lm, monkeypatch, shared):
+    """Rows handed over when half have ended, prompts with a beginning that is encoded once: the tokens of a plain
+    batch, its log-probabilities within float32's rounding, and caches in which the rows can be asked on."""
+    monkeypatch.setattr(decoding, "FEW", 2)
+    asked = [responses.request(lm, "d", e, SETTINGS.model_copy(update={"demonstration": "few"})) for e in examples(6)]
+    few = SETTINGS.model_copy(update={"demonstration": "few"})
+    count = responses.shared_tokens(lm, asked, few)
+    assert count > 100 and all(r.prompt_ids[:count] == asked[0].prompt_ids[:count] for r in asked)
+    ids, own = [r.prompt_ids for r in asked], [r.seed for r in asked]
+    whole = decoding.decode(lm, ids, own, SETTINGS)
+    verdicts = p_true.live(lm, whole)
+    handed = []
+    for places, batch in decoding.rounds(lm, ids, own, SETTINGS, count if shared else 0):
+        handed.append(places)
+        assert batch.responses == [whole.responses[i] for i in places]
+        for place, (i, verdict) in enumerate(zip(places, p_true.live(lm, batch), strict=True)):
+            length = len(batch.responses[place])
+            torch.testing.assert_close(batch.logprobs[place, :length], whole.logprobs[i, :length], atol=1e-3, rtol=0)
+            assert verdict["in_situ_logits"] == pytest.approx(verdicts[i]["in_situ_logits"], abs=1e-3)
+            assert batch.kept[place].keys() == whole.kept[i].keys()
+    assert len(handed) > 1 and sorted(sum(handed, [])) == list(range(6))
+
+
+def test_only_a_common_beginning_is_shared(lm):
+    """Nothing without worked examples, and never a token of a question, however alike the questions of a batch are."""
+    same = [examples(1)[0]] * 3
+    for beginning in ("none", "one"):
+        settings = SETTINGS.model_copy(update={"demonstration": beginning})
+        assert responses.shared_tokens(lm, [responses.request(lm, "d", e, settings) for e in same], settings) == 0
+    few = SETTINGS.model_copy(update={"demonstration": "few"})
+    asked = [responses.request(lm, "d", e, few) for e in same]
+    shared = lm.tokenizer.decode(asked[0].prompt_ids[: responses.shared_tokens(lm, asked, few)])
+    assert same[0].question.split()[0] not in shared[-20:] and prompts.WORKED[-1][1] in shared
 
 
 def test_another_seed_gives_other_responses(lm):
@@ -176,7 +216,7 @@ def test_a_token_without_mass_is_never_drawn(z, u):
 
 def test_a_longer_stream_begins_with_the_shorter():
     assert (decoding.uniforms([7, 8], 500)[:, :20] == decoding.uniforms([7, 8], 20)).all()
-    assert decoding.stream_seed(0, "a", "b") != decoding.stream_seed(0, "a|b", "c")
+    assert stream_seed(0, "a", "b") != stream_seed(0, "a|b", "c")
 
 
 @given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 4000))
@@ -252,3 +292,51 @@ def test_a_response_that_ends_at_once_has_a_confidence(lm):
     assert confidence.confidence.between(0, 1).all() and not confidence.correct.any()
     ((old, new),) = fitting.splits(frame, synthetic.responses(frame)).values()
     np.testing.assert_allclose(old.answers.confidence(1.0)[0], old.confidence, atol=1e-5)
+
+
+# ---- the context
+
+
+def test_responses_end_where_the_context_does(lm, monkeypatch):
+    """Each row where prompt, response and query fill it: cut, a row is the beginning of what it is uncut."""
+    asked, query = examples(8), len(p_true.query(lm))
+    whole = responses.respond(lm, "demo-hard", asked, SETTINGS)
+    context = int(whole.prompt_tokens.max()) + 25 + query
+    monkeypatch.setattr(lm.model.config, "max_position_embeddings", context)
+    frame = responses.respond(lm, "demo-hard", asked, SETTINGS, alive=p_true.live)
+    left = context - query - frame.prompt_tokens
+    assert left.min() == 25 and left.nunique() > 1, "prompts of several lengths"
+    for row, uncut, room in zip(frame.itertuples(), whole.itertuples(), left, strict=True):
+        assert list(row.token_ids) == list(uncut.token_ids[:room])
+        np.testing.assert_allclose(row.token_logprobs, uncut.token_logprobs[:room], atol=1e-5)
+        assert row.finish_reason == ("stop" if len(uncut.token_ids) <= room and uncut.eos else "length")
+    cut = (whole.token_ids.map(len) > left).sum()
+    assert responses.cut_by_context(frame, SETTINGS) == cut > 0 == responses.cut_by_context(whole, SETTINGS)
+    trajectory = [len(p_true.trajectory(lm, row)) for row in frame.itertuples()]
+    assert max(trajectory) == context
+
+
+def test_positions_that_are_learned_never_run_out():
+    """GPT-2 has no position beyond its context: decoding, the live query and the passes stay within it."""
+    asked = [*examples(3), *examples(3, "demo-easy")]
+    lm = architectures.random("gpt2", n_positions=1024)
+    prompts_alone = [len(models.encode(lm, responses.prompt_text(lm, e.question, "none"))) for e in asked]
+    lm = architectures.random("gpt2", n_positions=max(prompts_alone) + 8 + len(p_true.query(lm)))
+    assert lm.context == lm.model.config.n_positions
+    frame = responses.respond(lm, "demo-hard", asked, SETTINGS, alive=p_true.live)
+    assert (frame.token_ids.map(len) < SETTINGS.max_new_tokens).all() and responses.cut_by_context(frame, SETTINGS)
+    verified = p_true.verify(lm, frame, params.Verification())
+    again = p_true.encoded(lm, [p_true.trajectory(lm, row) for row in frame.itertuples()])
+    np.testing.assert_allclose(np.stack(verified.in_situ_logits), [v["logits"] for v in again], atol=1e-4)
+
+
+def test_a_prompt_that_fills_the_context_is_refused(lm, monkeypatch):
+    monkeypatch.setattr(lm.model.config, "max_position_embeddings", 40)
+    with pytest.raises(UserError, match=f"model '{lm.name}': the prompt of example .* leaves no room .* of 40"):
+        responses.respond(lm, "demo-hard", examples(1), SETTINGS)
+
+
+def test_a_model_without_a_context_is_not_cut(lm):
+    asked = responses.request(lm, "demo-hard", examples(1)[0], SETTINGS)
+    free = dataclasses.replace(lm, model=SimpleNamespace(config=BloomConfig()))  # distances instead of positions
+    assert free.context is None and responses.room(free, asked, SETTINGS) == SETTINGS.max_new_tokens

@@ -41,7 +41,7 @@ def examples(dataset, count):
 def prompt_ids(lm):
     """Six prompts of unequal lengths, of two difficulties."""
     asked = [*examples("demo-easy", 3), *examples("demo-hard", 3)]
-    texts = [responses.prompt_text(lm, e.question, demonstration=i == 1) for i, e in enumerate(asked)]
+    texts = [responses.prompt_text(lm, e.question, "one" if i == 1 else "none") for i, e in enumerate(asked)]
     return [models.encode(lm, text) for text in texts]
 
 
@@ -170,7 +170,7 @@ def test_prompts_are_the_figures(real, shared):
 
 def test_one_beginning_of_sequence_and_options_of_one_token(real):
     bos = real.tokenizer.bos_token_id if "Qwen" not in real.name else None
-    for text in (responses.prompt_text(real, CAKE, True), p_true.standard_prompt(real, CAKE, SOLVED, Verification())):
+    for text in (responses.prompt_text(real, CAKE, "one"), p_true.standard_prompt(real, CAKE, SOLVED, Verification())):
         ids = models.encode(real, text)
         assert ids.count(bos) == (bos is not None)
     found = p_true.spellings(real)
@@ -303,6 +303,21 @@ def test_only_forms_that_both_options_have_are_counted():
     with pytest.raises(UserError, match="A/B have no spelling of the same form .* only 'A' and ' B'"):
         confidence.margins(verified([0.0, 1.0], ("A", " B")))
     assert options.counted(["True", " True", " False"], "True/False") == ([" True"], [" False"])
+
+
+def test_how_much_the_options_hold():
+    """Three responses, whose options hold .9, .6 and .2 of the distribution in situ; of a calibration row nothing."""
+    rows = []
+    for i, mass in enumerate([0.9, 0.6, 0.2, 0.01]):
+        row = verified([np.log(mass / 2)] * 2, ("A", "B")).iloc[0].to_dict()
+        rows.append(row | {"example_id": str(i), "in_situ_logz": 0.0, "standard_logz": float(np.log(2)),
+                           "split": "evaluation" if i < 3 else "calibration"})  # fmt: skip
+    found = confidence.option_mass(pd.DataFrame(rows)).set_index(["estimator", "metric"])
+    assert found.value["p_true_insitu", "option_mass"] == pytest.approx(0.6)
+    assert found.value["p_true_insitu", "option_mass_low"] == pytest.approx(1 / 3)
+    assert found.value["p_true", "option_mass"] == pytest.approx(0.3)
+    assert found.value["p_true", "option_mass_low"] == 1
+    assert (found.n == 3).all() and (found.model == "m").all()
 
 
 def test_p_true_does_not_underflow():

@@ -31,7 +31,7 @@ def test_decoding_settings_are_the_papers():
 def test_the_profile_names_every_choice():
     """For by hand, through papermill, the notebooks' own defaults would stand in: those of the demo."""
     given = yaml.safe_load((params.PARAMS / "paper.yaml").read_text())
-    assert set(params.Profile.model_fields) - set(given) == {"limit"}
+    assert set(params.Profile.model_fields) - set(given) == {"limit", "dropout_rows", "keep_texts"}
     defaults = params.Profile(models=["x"], datasets=["x"])
     own = {"models", "datasets", "code_changes", "batch_tokens", "dropout_kernel", "dropout_tokens", "bin_models",
            "trajectory_model", "trajectory_dataset", "calibration_model", "calibration_dataset", "transfer_models",
@@ -51,7 +51,7 @@ def test_the_profile_covers_what_the_paper_shows():
     assert sorted(bins.bins.unique()) == PAPER.bin_counts
     assert sorted(printed.rate.dropna().unique()) == PAPER.dropout_rates
     assert (PAPER.trajectory_model, PAPER.calibration_dataset) == ("llama-3.1-8b", "gsmhard")
-    assert PAPER.transfer_models == ["llama-3.1-8b", "qwen3-4b-instruct"] and PAPER.demonstration
+    assert PAPER.transfer_models == ["llama-3.1-8b", "qwen3-4b-instruct"] and PAPER.demonstration == "one"
     loaded = {name: params.load_dataset(name) for name in sets.values()}
     sizes = {name: (one.calibration, one.evaluation) for name, one in loaded.items()}
     assert sizes == {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}

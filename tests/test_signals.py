@@ -55,7 +55,7 @@ def test_lengths_and_saturation():
 
 def test_an_answer_that_the_extraction_misses(stored):
     generations = stored[0].head(3).assign(split="evaluation", thinking_end=0, answer=None, reference="12")
-    generations["text"] = ["so it is 12", "so it is 13", "so it is"]
+    generations["last_number"] = ["12", "13", None]  # of texts without ####
     facts = tokens.unread(generations, READING).iloc[0]
     assert (facts.rows, facts.unparsed, facts.lost) == (3, 3, 1)
 
@@ -119,9 +119,9 @@ def test_a_curve_that_is_no_sigmoid():
 
 def test_mcnemar():
     frame = pd.DataFrame([(str(i), arm, "1" if right else "2") for i in range(20)
-                          for arm, right in ((True, i < 15), (False, i < 5 or i == 19))],
+                          for arm, right in (("one", i < 15), ("none", i < 5 or i == 19), ("few", True))],
                          columns=["example_id", "demonstration", "answer"])  # fmt: skip
-    facts = ablation.demonstration(frame.assign(model="m", dataset="d", reference="1", text="")).set_index("outcome")
+    facts = ablation.demonstration(frame.assign(model="m", dataset="d", reference="1", boxed=None)).set_index("outcome")
     found = facts.loc["accuracy"]
     assert (found.rows, found["with"], found.without) == (20, 10, 1) and found.p == pytest.approx(24 / 2048)
     assert facts.loc["extracted", "p"] == 1

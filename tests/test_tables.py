@@ -292,3 +292,26 @@ def test_notes_say_how_rows_were_made():
     lines = tables.made([facts("A"), facts("A"), b, fast])
     assert lines == ["Made on cpu, float32: A (x/A), B (x/B@0123456789ab).", "Made on H200, bfloat16: A (x/A)."]
     assert tables.notes("mine", how=lines) == ["mine.", *lines]
+
+
+def masses(*pairs):
+    """Rows of `confidence.option_mass`: (model, dataset, estimator, median, share below .5, rows)."""
+    records = [(model, dataset, name, metric, value, n) for model, dataset, name, median, low, n in pairs
+               for metric, value in (("option_mass", median), ("option_mass_low", low))]  # fmt: skip
+    return pd.DataFrame(records, columns=["model", "dataset", "estimator", "metric", "value", "n"]).assign(reason="")
+
+
+def test_the_options_mass_stands_below_in_situ_verification():
+    frame = masses(("m", "d", "p_true_insitu", 0.95, 0.1, 100), ("m", "e", "p_true_insitu", 0.4, 0.7, 300),
+                   ("m", "d", "p_true", 1.0, 0.0, 100), ("m", "e", "p_true", 0.99, 0.0, 300))  # fmt: skip
+    table = tables.insitu_ptrue(frame, {"m": "My-Model"}, {"d": "D", "e": "E"}, ["Mine."])
+    in_situ, standard = (ESTIMATORS[name].plain for name in ("p_true_insitu", "p_true"))
+    assert list(table.notes[-2:]) == [
+        f"Probability of both options, {in_situ}: median 0.400 (My-Model on E) to 0.950; "
+        "below .5 in 55.0% of 400 responses (at most 70.0%, My-Model on E).",
+        f"Probability of both options, {standard}: median 0.990 (My-Model on E) to 1.000; "
+        "below .5 in 0.0% of 400 responses.",
+    ]
+    assert "55.0\\%" in table.latex and "55.0%" in table._repr_html_()
+    one = tables.insitu_ptrue(masses(("m", "d", "p_true", 0.3, 1.0, 7)), {"m": "My-Model"}, {"d": "D"})
+    assert one.notes[-1].endswith("median 0.300; below .5 in 100.0% of 7 responses.")

@@ -4,6 +4,7 @@ A line per thing looked at: ok; note (good to know); or wrong, with what to do a
 wrong. What a model would cost is in cost.py.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -41,10 +42,11 @@ def subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
     device = cost.measure_device(run.jobs[0].threads)
     yield "machine", about_machine(run, device)
     yield "disk", about_disk(run)
+    texts = questions(run)
     for name in run.values["datasets"]:
         yield f"dataset {name}", about_dataset(run, name)
     for name in run.values["models"]:
-        yield f"model {name}", about_model(run, name, device)
+        yield f"model {name}", about_model(run, name, device, texts)
 
 
 # ---- machine, disk and datasets
@@ -84,8 +86,7 @@ def about_disk(run: Run) -> Iterator[Line]:
 def about_dataset(run: Run, name: str) -> Iterator[Line]:
     from lib.tasks import datasets
 
-    spec = params.load_dataset(name)
-    examples = datasets.first(datasets.load(spec), run.values["limit"], run.values["seed"], name)
+    spec, examples = params.load_dataset(name), chosen(run, name)
     rows = Counter(example.split for example in examples)
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
     if spec.folder:
@@ -94,10 +95,27 @@ def about_dataset(run: Run, name: str) -> Iterator[Line]:
     yield "ok", f"{split} from {source}"
 
 
+def chosen(run: Run, name: str) -> list[Any]:
+    """The examples of a dataset that the run takes."""
+    from lib.tasks import datasets
+
+    examples = datasets.load(params.load_dataset(name))
+    return datasets.first(examples, run.values["limit"], run.values["seed"], name)
+
+
+def questions(run: Run) -> dict[str, list[str]]:
+    """The questions of each dataset that can be read here."""
+    found = {}
+    for name in run.values["datasets"]:
+        with suppress(UserError):  # said where the dataset is looked at, and by the job that reads it
+            found[name] = [example.question for example in chosen(run, name)]
+    return found
+
+
 # ---- models
 
 
-def about_model(run: Run, name: str, device: Device) -> Iterator[Line]:
+def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]) -> Iterator[Line]:
     spec = params.load_model(name)
     if spec.gguf:
         yield from weights.about(spec)
@@ -106,10 +124,31 @@ def about_model(run: Run, name: str, device: Device) -> Iterator[Line]:
     folder = local_copy(spec)
     yield "ok", f"{spec.source}" + (f" at {spec.revision[:12]}" if spec.revision else "")
     lm, network, generation = parts(name, spec, folder)
-    yield from about_prompt(run, lm)
+    yield from about_asking(run, lm, network, texts)
     yield from about_decoding(spec, generation)
-    yield from about_network(network)
     yield from about_cost(run, lm, network, device, "" if hub.remote(spec) else folder)
+
+
+def about_asking(run: Run, lm: Any, network: Any, texts: dict[str, list[str]]) -> Iterator[Line]:
+    """Whether a model can do what every job asks of it: all of that can be told without its weights."""
+    yield from about_prompt(run, lm)
+    yield from about_context(run, lm, texts)
+    yield from about_network(network)
+
+
+def unfit(run: Run, names: list[str]) -> list[str]:
+    """Of those models of a run that can't be asked as it asks, a line with the reason, before any job is done."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else they complain when a process is forked later
+    reasons, texts = [], questions(run) if names else {}
+    for name in names:
+        try:
+            spec = params.load_model(name)
+            lm, network, _ = parts(name, spec, local_copy(spec))
+            found = [text for level, text in about_asking(run, lm, network, texts) if level == "wrong"]
+        except UserError as problem:
+            found = [str(problem)]
+        reasons += [text if text.startswith("model '") else f"model '{name}': {text}" for text in found[:1]]
+    return reasons
 
 
 def local_copy(spec: params.Model) -> str:
@@ -117,8 +156,7 @@ def local_copy(spec: params.Model) -> str:
     from lib.generate import models
 
     if hub.remote(spec):
-        hub.resolve("model", spec.source, spec.revision)
-        return hub.download(spec, hub.TEXTS)
+        return hub.texts(spec)
     folder = models.check_source(spec)
     if not list(Path(folder).glob("*.safetensors")):
         raise UserError(f"{spec.source} holds no *.safetensors, the only weights that are loaded")
@@ -176,22 +214,53 @@ def about_options(run: Run, spellings: dict[str, int]) -> Iterator[Line]:
 
     yield "ok", "option tokens: " + ", ".join(f"{spelling!r} {index}" for spelling, index in spellings.items())
     asked = run.values["options"]
-    said, counted = options.described(spellings, asked), sum(options.counted(spellings, asked), [])
-    single = [repr(s) for s in spellings if s.strip() in asked.split("/") and s not in counted]
+    true, false = options.counted(spellings, asked)
+    text = f"P(True) counts {len(true)} spelling(s) of each option, {options.described(spellings, asked)}"
+    single = [repr(s) for s in spellings if s.strip() in asked.split("/") and s not in true + false]
     if single:
-        yield "note", f"P(True) compares {said}; {', '.join(single)} has no counterpart and does not count"
+        yield "note", f"{text}; {', '.join(single)} has no counterpart and does not count"
     else:
-        yield "ok", f"P(True) compares {said}"
+        yield "ok", f"{text}; how much probability they hold stands under tab:insitu_ptrue"
 
 
-def rendered(run: Run, lm: Any) -> str:
-    """The prompt of the example. Raises UserError where the tokenizer has no chat template that can write it."""
+def about_context(run: Run, lm: Any, texts: dict[str, list[str]]) -> Iterator[Line]:
+    """Whether the longest prompt, a response of the most tokens and the in-situ query fit the model's context."""
+    from lib.generate import p_true
+
+    if lm.context is None:
+        yield "note", "its configuration names no context length: whether prompt and response fit is not known"
+        return
+    prompt, where = longest_prompt(run, lm, texts)
+    new, query = lm.spec.max_new_tokens or run.values["max_new_tokens"], len(p_true.query(lm))
+    left = lm.context - prompt - query
+    text = f"the longest prompt ({where}: {prompt} tokens), {new} new tokens and the query ({query})"
+    if new <= left:
+        yield "ok", f"{text} fit its context of {lm.context}"
+    else:
+        remedy = f"write `max_new_tokens: {left}` in its file" if left > 0 else "it can't be asked these questions"
+        yield "wrong", f"{text} do not fit its context of {lm.context}: {remedy}"
+
+
+def longest_prompt(run: Run, lm: Any, texts: dict[str, list[str]]) -> tuple[int, str]:
+    """Tokens of the longest prompt, and whose it is. Without questions at hand, that of the example and some more."""
+    from lib.generate import models
+
+    found = [(len(models.encode(lm, rendered(run, lm))) + cost.QUESTION, "estimated")]
+    for name, asked in texts.items():
+        lengths = [len(ids) for ids in lm.tokenizer(asked, add_special_tokens=False).input_ids]
+        question = asked[lengths.index(max(lengths))]
+        found.append((len(models.encode(lm, rendered(run, lm, question))), f"of {name}"))
+    return max(found[1:] or found)
+
+
+def rendered(run: Run, lm: Any, question: str = EXAMPLE) -> str:
+    """The prompt of a question. Raises UserError where the tokenizer has no chat template that can write it."""
     from lib.generate import responses
 
     if not lm.tokenizer.chat_template:
         raise UserError("its tokenizer has no chat template: models that were not taught to chat can't be asked")
     try:
-        return responses.prompt_text(lm, EXAMPLE, run.values["demonstration"])
+        return responses.prompt_text(lm, question, run.values["demonstration"])
     except Exception as error:  # a template raises what it likes
         hint = "; if it knows no system role, write `system_prompt: false`" if lm.spec.system_prompt else ""
         raise UserError(f"its chat template fails: {str(error).strip().splitlines()[0]:.150}{hint}") from error

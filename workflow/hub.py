@@ -89,6 +89,15 @@ def download(spec: params.Model, patterns: list[str], **options: Any) -> Any:
         raise UserError(explain(error, "model", spec.source, spec.revision)) from error
 
 
+def texts(spec: params.Model) -> str:
+    """The folder with a model's configuration, tokenizer and template, which alone are fetched. Raises UserError where
+    they can't be had."""
+    if cached(spec):  # without a network, what was fetched before will do
+        return str(download(spec, TEXTS, local_files_only=True))
+    resolve("model", spec.source, spec.revision)  # fails at once where the rest would try again and again
+    return str(download(spec, TEXTS))
+
+
 def missing(spec: params.Model) -> int:
     """Bytes of a model's files that are still to be fetched. Raises UserError where it can't be had."""
     try:

@@ -141,16 +141,22 @@ def announce(verdicts: list[fresh.Verdict]) -> None:
 
 
 def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, lock) -> int:
-    """Fetch what is needed, and have the jobs run; the exit code: 2 if all failures are the user's to mend, else 1."""
+    """Fetch what is needed, and have the jobs run; the exit code: 2 if all failures are the user's to mend, else 1.
+    Nothing is run where a model can't be asked."""
+    models = list(dict.fromkeys(verdict.job.model for verdict in todo if verdict.job.model))
+    waiting = [name for name in models if weights.pending(params.load_model(name))]
+    if refused(run, [name for name in models if name not in waiting]):
+        return 2
     at_once = f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
     sure = sum(verdict.state == "make" for verdict in todo)
     others = f", and {len(todo) - sure} if what they read changes" if sure < len(todo) else ""
     say(f"{run.name}: {sure} of {total} jobs to do on {at_once}{others}")
-    models = list(dict.fromkeys(verdict.job.model for verdict in todo if verdict.job.model))
     if models:
         hub.check_files(run)
     hub.fetch(run, models, say)
     weights.fetch(models, say)
+    if refused(run, waiting):  # what a GGUF file holds is known when it is converted
+        return 2
     run.save()
     with open(ROOT / run.folder / "snakemake.log", "w", encoding="utf-8") as log:
         code = schedule(run, [verdict.job for verdict in todo], partial(board.hear, log), lock)
@@ -161,6 +167,14 @@ def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, loc
     for _, text in reversed(failures):  # the first failure in the last line
         print(f"run_all.sh: {text}", file=sys.stderr, flush=True)
     return 2 if all(code == 2 for code, _ in failures) else 1
+
+
+def refused(run: Run, models: list[str]) -> bool:
+    """Whether any of these models can't be asked; why, a line each. Found out here, it costs no other model's jobs."""
+    reasons = check.unfit(run, models)
+    for text in reasons:
+        print(f"run_all.sh: {text}", file=sys.stderr, flush=True)
+    return bool(reasons)
 
 
 # ---- what the jobs say ---------------------------------------------------------------------------------------

@@ -37,6 +37,11 @@ class LanguageModel:
     def device(self) -> torch.device:
         return self.model.device
 
+    @property
+    def context(self) -> int | None:
+        """Positions that the model was made for, of prompt and response; None where its configuration names none."""
+        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+
     @cached_property
     def number_like(self) -> torch.Tensor:
         """(V,) which tokens can overlap a number: those that write a digit, a sign, a comma, a point or a slash, and

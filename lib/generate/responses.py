@@ -1,14 +1,14 @@
 """Responses of a model to questions: a row each, with the probability of every token (columns: lib.store)."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lib.generate import models
+from lib.generate import models, p_true
 from lib.generate.decoding import Batch, batches, rounds
 from lib.generate.models import LanguageModel
 from lib.generate.token_logits import encode_again
@@ -54,11 +54,11 @@ def respond(lm: LanguageModel, dataset: str, examples: Sequence[Example], settin
     """Responses of a model to examples: a generations frame, in the order of `examples`. What `alive` makes of each
     batch while its cache is alive, a dictionary per row, becomes further columns."""
     requests = [request(lm, dataset, example, settings) for example in examples]
-    lengths, shared = [len(r.prompt_ids) for r in requests], shared_tokens(lm, requests, settings)
+    shared = shared_tokens(lm, requests, settings)
     rows: dict[int, dict[str, Any]] = {}
-    for group in batches(lengths, settings.batch_tokens, settings.max_new_tokens):
+    for group, limited in grouped(lm, requests, settings):
         ids, seeds = [requests[i].prompt_ids for i in group], [requests[i].seed for i in group]
-        for done, batch in rounds(lm, ids, seeds, settings, shared):
+        for done, batch in rounds(lm, ids, seeds, limited, shared):
             further = alive(lm, batch) if alive else [{} for _ in done]
             for place, i in enumerate(group[j] for j in done):
                 rows[i] = row(lm, requests[i], batch, place, settings) | further[place]
@@ -66,6 +66,34 @@ def respond(lm: LanguageModel, dataset: str, examples: Sequence[Example], settin
     frame.insert(0, "model", lm.name)
     frame.insert(1, "dataset", dataset)
     return frame
+
+
+def room(lm: LanguageModel, asked: Request, settings: Generation) -> int:
+    """New tokens that a prompt leaves room for: `max_new_tokens`, or fewer where the context ends before, which holds
+    prompt, response and the in-situ query. Raises UserError where there is none."""
+    if lm.context is None:
+        return settings.max_new_tokens
+    left = lm.context - len(asked.prompt_ids) - len(p_true.query(lm))
+    if left < 1:
+        raise UserError(f"model '{lm.name}': the prompt of example {asked.example.example_id} ({len(asked.prompt_ids)} "
+                        f"tokens) leaves no room for a response in its context of {lm.context}")  # fmt: skip
+    return min(settings.max_new_tokens, left)
+
+
+def grouped(lm: LanguageModel, requests: Sequence[Request],
+            settings: Generation) -> Iterator[tuple[list[int], Generation]]:  # fmt: skip
+    """Indices of requests by batch, with the settings of that batch. Where the context ends before `max_new_tokens`,
+    prompts of one room share a batch, so that what is cut does not depend on the other rows."""
+    rooms = [room(lm, asked, settings) for asked in requests]
+    for most in sorted(set(rooms), reverse=True):
+        places = [i for i, left in enumerate(rooms) if left == most]
+        for group in batches([len(requests[i].prompt_ids) for i in places], settings.batch_tokens, most):
+            yield [places[i] for i in group], settings.model_copy(update={"max_new_tokens": most})
+
+
+def cut_by_context(frame: pd.DataFrame, settings: Generation) -> int:
+    """How many responses of a generations frame ended because the context did, before `max_new_tokens`."""
+    return int(((frame.finish_reason == "length") & (frame.token_ids.map(len) < settings.max_new_tokens)).sum())
 
 
 def row(lm: LanguageModel, asked: Request, batch: Batch, place: int, settings: Generation) -> dict[str, Any]:

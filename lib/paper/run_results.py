@@ -21,7 +21,7 @@ from lib.params import Calibration, Reading
 from lib.project import UserError
 from lib.score import ablation, passes, tokens
 from lib.score.bootstrap import bootstrap, estimates
-from lib.score.confidence import MARGINS, confidence_frame, grid, reduction, selected
+from lib.score.confidence import MARGINS, confidence_frame, grid, option_mass, reduction, selected
 from lib.score.curves import entropy_curves, running_mean_curves
 from lib.score.estimators import ESTIMATORS, SIGNALS
 from lib.score.metrics import METRICS, ablate_bins, evaluate
@@ -106,7 +106,8 @@ class RunSignals:
 
     def in_situ(self, results: pd.DataFrame) -> Frames:
         """The frame of `tab:insitu_ptrue`, from that of raw confidence."""
-        return {"insitu_ptrue": pd.concat([results, reduction(self.verification)], ignore_index=True)}
+        parts = [results, reduction(self.verification), option_mass(self.verification, self.reading.options)]
+        return {"insitu_ptrue": pd.concat(parts, ignore_index=True)}
 
     def calibration(self, fitted: Fits, choices: Calibration, names: Collection[str] | None = None) -> Frames:
         """Frames of the tables of calibration, made anew for every estimator (or those of `names`), without intervals;

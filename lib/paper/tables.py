@@ -160,7 +160,8 @@ def result_estimation_full(frame: Frame, models: Labels = None, datasets: Labels
        place=4)  # fmt: skip
 def insitu_ptrue(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """`tab:insitu_ptrue`: ECE of Ans Avg and of both forms of P(True), and the tokens saved in percent (rows of metric
-    `token_reduction_pct`, as `confidence.reduction` returns them); no bold."""
+    `token_reduction_pct`, as `confidence.reduction` returns them); no bold. Below, how much probability the options
+    hold (rows as `confidence.option_mass` returns them)."""
     values = Values(frame, models, datasets)
     chosen = [ESTIMATORS[name] for name in ("ans_avg", "p_true_insitu", "p_true")]
 
@@ -171,7 +172,25 @@ def insitu_ptrue(frame: Frame, models: Labels = None, datasets: Labels = None, n
     body = values.by_pair(row)
     labels = [Cell(e.plain, latex=e.label.removeprefix(r"\textsc{").rstrip("}"), bold=True) for e in chosen]
     head: Row = [Cell("Model", bold=True), Cell("Dataset", bold=True), *labels, Cell("Reduction (%)", bold=True)]
-    return Table("llcccc", [head], body, values.notes(notes))
+    return Table("llcccc", [head], body, [*values.notes(notes), *option_masses(values)])
+
+
+def option_masses(values: Values) -> list[str]:
+    """A line for each form of P(True): the probability that both options hold together, median and share below .5."""
+    lines = []
+    for e in (ESTIMATORS["p_true_insitu"], ESTIMATORS["p_true"]):
+        rows = values.frame[values.frame["estimator"] == e.name]
+        medians, low = (rows[rows["metric"] == name] for name in ("option_mass", "option_mass_low"))
+        if medians.empty:
+            continue
+        least, most = medians.loc[medians["value"].idxmin()], low.loc[low["value"].idxmax()]
+        spread = f" to {medians['value'].max():.3f}" if len(medians) > 1 else ""
+        share = f"{(low['value'] * low['n']).sum() / low['n'].sum():.1%} of {low['n'].sum():.0f} responses"
+        worst = f" (at most {most['value']:.1%}, {values.where(most)})" if most["value"] and len(low) > 1 else ""
+        where = f" ({values.where(least)})" if spread else ""
+        lines.append(f"Probability of both options, {e.plain}: median {least['value']:.3f}{where}{spread}; "
+                     f"below .5 in {share}{worst}.")  # fmt: skip
+    return lines
 
 
 # ---- one choice in several values

@@ -148,6 +148,11 @@ class Values:
         lines = [*notes, *self.fewer_rows()]
         return [*lines, f"--: {', '.join(self.empty)}."] if self.empty else lines
 
+    def where(self, row: Mapping[str, Any] | pd.Series) -> str:
+        """The pair of a row, as the table calls it: "Llama-3.1-8B on GSM8K"."""
+        model, dataset = row["model"], row["dataset"]
+        return f"{self.models.get(model, model)} on {self.datasets.get(dataset, dataset)}"
+
     def fewer_rows(self) -> list[str]:
         """A line for each pair in which raw scores of some estimators are of fewer rows."""
         if "n" not in self.frame or "source_model" in self.frame:
@@ -158,7 +163,7 @@ class Values:
             counts = {count: list(rows["estimator"].unique()) for count, rows in part.groupby("n")}
             for count in sorted(counts)[:-1]:
                 names = ", ".join(e.plain for e in self.estimators if e.name in counts[count])
-                where = f"{self.models.get(model, model)} on {self.datasets.get(dataset, dataset)}"
+                where = self.where({"model": model, "dataset": dataset})
                 lines.append(f"{names} on {where}: {int(count)} of {int(max(counts))} rows.")
         return lines
 

@@ -1,21 +1,23 @@
 """What the text rests on without a table: the demonstration, the answer's format, the cost of a dropout pass.
 
-The demonstration is taken out (or put in, where the profile has none) on a few evaluation questions of each pair; the
-format is judged on the stored text, by a grader that also reads \\boxed{}.
+A few evaluation questions of each pair are asked again with each other beginning of the prompt: the paper's example, a
+few worked ones, nothing. The format is judged by a grader that also reads \\boxed{}.
 """
 
 import hashlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
+from lib.params import Demonstration, Generation
 from lib.store import KEYS
 from lib.tasks.answers import grade
 from lib.tasks.datasets import Example
 
+BEGINNINGS: tuple[Demonstration, ...] = get_args(Generation.model_fields["demonstration"].annotation)
 KEPT = [*KEYS, "reference", "answer", "boxed", "finish_reason"]
 
 
@@ -33,11 +35,17 @@ def examples(generations: pd.DataFrame) -> list[Example]:
     return [Example(*row) for row in generations[list(Example._fields)].itertuples(index=False)]
 
 
-def arms(as_profile: pd.DataFrame, otherwise: pd.DataFrame, demonstration: bool) -> pd.DataFrame:
-    """Both answers to each question: as the profile asks (`profile`), and with the demonstration the other way."""
-    own = as_profile[KEPT].assign(demonstration=demonstration, profile=True)
-    other = otherwise[KEPT].assign(demonstration=not demonstration, profile=False)
-    return pd.concat([own, other], ignore_index=True)
+def others(demonstration: Demonstration) -> list[Demonstration]:
+    """The beginnings of the prompt that a run did not use."""
+    return [other for other in BEGINNINGS if other != demonstration]
+
+
+def arms(rows: pd.DataFrame, demonstration: Demonstration, asked_again: Mapping[Demonstration, pd.DataFrame]
+         ) -> pd.DataFrame:  # fmt: skip
+    """Every answer to each question: of the run's own `rows` (`profile`), and of each other beginning."""
+    own = rows[KEPT].assign(demonstration=demonstration, profile=True)
+    parts = [frame[KEPT].assign(demonstration=other, profile=False) for other, frame in asked_again.items()]
+    return pd.concat([own, *parts], ignore_index=True)
 
 
 def summary(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
@@ -57,8 +65,9 @@ def summary(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
 
 
 def demonstration(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
-    """Both arms question by question, by pair and outcome (accuracy, extracted): rows, those in which it is so `with`
-    the demonstration alone and `without` it alone, and the p-value of McNemar's exact test, two-sided."""
+    """With the paper's example (`one`) and with `none`, question by question, by pair and outcome (accuracy,
+    extracted): rows, those in which it is so `with` the example alone and `without` it alone, and the p-value of
+    McNemar's exact test, two-sided."""
     graded = ablation.assign(
         extracted=[isinstance(answer, str) for answer in ablation.answer],
         accuracy=[grade(*pair, grader) for pair in zip(ablation.answer, ablation.reference, strict=True)],
@@ -66,8 +75,9 @@ def demonstration(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFra
     records = []
     for pair, rows in graded.groupby(["model", "dataset"], sort=False):
         for outcome in ("accuracy", "extracted"):
-            arms = rows.pivot(index="example_id", columns="demonstration", values=outcome).dropna().astype(bool)
-            only, other = int((arms[True] & ~arms[False]).sum()), int((~arms[True] & arms[False]).sum())
+            arms = rows.pivot(index="example_id", columns="demonstration", values=outcome)
+            arms = arms[["one", "none"]].dropna().astype(bool)
+            only, other = int((arms.one & ~arms.none).sum()), int((~arms.one & arms.none).sum())
             p = float(binomtest(only, only + other).pvalue) if only + other else 1.0
             records.append((*pair, outcome, len(arms), only, other, p))
     return pd.DataFrame(records, columns=["model", "dataset", "outcome", "rows", "with", "without", "p"])

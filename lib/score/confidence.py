@@ -95,6 +95,19 @@ def reduction(verification: pd.DataFrame, split: str = "evaluation") -> pd.DataF
     return rows.assign(estimator="p_true_insitu", metric="token_reduction_pct", reason="")
 
 
+def option_mass(verification: pd.DataFrame, options: str = "A/B", split: str = "evaluation") -> pd.DataFrame:
+    """How much of the next-token distribution both options hold together, rows beside those of `metrics.evaluate`:
+    `option_mass`, its median over responses, and `option_mass_low`, the share of responses in which it is below .5.
+    Where the options hold little, the model says something else, and P(True) compares what it does not mean to say."""
+    part, rows = margins(verification[verification.split == split], options), []
+    for estimator, variant in (("p_true", "standard"), ("p_true_insitu", "in_situ")):
+        masses = part[f"{variant}_mass"].groupby([part.model, part.dataset], sort=False)
+        for metric, value in (("option_mass", np.median), ("option_mass_low", lambda mass: np.mean(mass < 0.5))):
+            found = masses.agg(value).rename("value").reset_index().assign(n=masses.size().to_numpy())
+            rows.append(found.assign(estimator=estimator, metric=metric, reason=""))
+    return pd.concat(rows, ignore_index=True)
+
+
 def in_situ_errors(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
     """What `fig:main_analysis` (c) is drawn from: dataset (its label), standard, in situ (both ECE) of one model."""
     part = results[(results.metric == "ece") & (results.model == model)].set_index(["estimator", "dataset"]).value

@@ -1,16 +1,22 @@
 """`check`: what it says of machines and models, each guard seen to fire; it runs and keeps nothing."""
 
+import json
 import shutil
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import realmodels
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import BloomConfig, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from lib import params
+from lib.generate import dropout, responses
 from lib.generate.models import LanguageModel
 from lib.project import ROOT, UserError
+from lib.tasks import prompts
 from workflow import check, cost, run, words
 from workflow.cost import Device
 from workflow.jobs import Run
@@ -131,15 +137,66 @@ def test_options_that_are_no_single_tokens(tmp_path):
 
 
 def test_spellings_that_count():
+    one = "P(True) counts 1 spelling(s) of each option, "
     lines = said(check.about_options(run_of(), {"A": 3, "B": 4, " B": 9}))
     assert lines == {"ok option tokens: 'A' 3, 'B' 4, ' B' 9",
-                     "note P(True) compares 'A' against 'B'; ' B' has no counterpart and does not count"}  # fmt: skip
+                     f"note {one}'A' against 'B'; ' B' has no counterpart and does not count"}  # fmt: skip
     balanced = {"A": 3, "B": 4, " True": 5, " False": 6, "False": 7}
-    assert "ok P(True) compares 'A' against 'B'" in said(check.about_options(run_of(), balanced))
+    (line,) = {line for line in said(check.about_options(run_of(), balanced)) if one in line}
+    assert line == f"ok {one}'A' against 'B'; how much probability they hold stands under tab:insitu_ptrue"
     asked = said(check.about_options(run_of(options="True/False"), balanced))
-    assert "note P(True) compares ' True' against ' False'; 'False' has no counterpart and does not count" in asked
+    assert f"note {one}' True' against ' False'; 'False' has no counterpart and does not count" in asked
     with pytest.raises(UserError, match="the option 'True' is no single token"):
         list(check.about_options(run_of(options="True/False"), {"A": 3, "B": 4}))
+
+
+QUESTIONS = {"short": ["What is 1?"], "long": ["What is 1?", "What is " + "1 plus " * 50 + "1?", "What?"]}
+
+
+def test_the_context():
+    """The longest prompt, rendered and counted; a response of the most tokens and the query after it."""
+    lm, network, _ = loaded(spec_of())
+    prompt = len(lm_ids(lm, QUESTIONS["long"][1]))
+    query = len(lm.tokenizer(prompts.QUERY, add_special_tokens=False).input_ids)
+    text = f"the longest prompt (of long: {prompt} tokens), {{}} new tokens and the query ({query})"
+    for context, new, said_so in [
+        (1024, 256, "ok {} fit its context of 1024"),
+        (prompt + query + 256, 256, f"ok {{}} fit its context of {prompt + query + 256}"),
+        (prompt + query + 255, 256, f"wrong {{}} do not fit its context of {prompt + query + 255}: write "
+         "`max_new_tokens: 255` in its file"),
+        (prompt, 256, f"wrong {{}} do not fit its context of {prompt}: it can't be asked these questions"),
+    ]:  # fmt: skip
+        network.config.max_position_embeddings = context
+        run_here = run_of(max_new_tokens=new)
+        assert said(check.about_context(run_here, lm, QUESTIONS)) == {said_so.format(text.format(new))}
+    own = replace(lm, spec=spec_of(max_new_tokens=10**6))
+    (line,) = said(check.about_context(run_of(), own, {}))
+    assert line.startswith("wrong") and "(estimated: " in line and "1000000 new tokens" in line
+    free = replace(lm, model=SimpleNamespace(config=BloomConfig()))  # distances instead of positions
+    (line,) = said(check.about_context(run_of(), free, QUESTIONS))
+    assert line.startswith("note its configuration names no context length")
+
+
+def lm_ids(lm, question):
+    return lm.tokenizer(responses.prompt_text(lm, question, "none"), add_special_tokens=False).input_ids
+
+
+def test_the_papers_models_hold_their_longest_responses(shared):
+    """Real configurations and tokenizers, with the settings of the paper's profile."""
+    paper = Run("paper", params.load_profile("paper").model_dump(), 2, 0)
+    assert len(realmodels.FOLDERS) == len(paper.values["models"]) == 5
+    for name, folder in realmodels.FOLDERS.items():
+        lm, _, _ = loaded(params.load_model(name), shared / "tokenizers" / folder)
+        (line,) = said(check.about_context(paper, lm, QUESTIONS))
+        assert line.startswith("ok ") and f"{lm.spec.max_new_tokens or 1024} new tokens" in line
+
+
+def test_questions_of_a_dataset_that_cannot_be_read_are_not_known(monkeypatch):
+    found = check.questions(run_of(limit=3))
+    assert {name: len(texts) for name, texts in found.items()} == dict.fromkeys(run_of().values["datasets"], 6)
+    lost = params.load_dataset("demo-easy").model_copy(update={"source": {"all": "nowhere.jsonl"}})
+    monkeypatch.setattr(params, "load_dataset", lambda name: lost)
+    assert check.questions(run_of()) == {}
 
 
 def test_decoding_settings_that_differ_are_noted():
@@ -165,3 +222,83 @@ def test_sources(tmp_path):
     (tmp_path / "m/config.json").write_text('{"model_type": "nothing-known"}')
     with pytest.raises(UserError, match="can't be loaded"):
         loaded(spec_of(), tmp_path / "m")
+
+
+# ---- before the first job
+
+
+@pytest.fixture
+def models_of(tmp_path, monkeypatch):
+    """Copies of tiny-llama with something changed, by name, as the models that parameter files describe."""
+    specs = {"good": spec_of()}
+
+    def add(name, change=None, **changed):
+        shutil.copytree(ROOT / "demo/models/tiny-llama", tmp_path / name)
+        specs[name] = spec_of(source=str(tmp_path / name), **changed)
+        if change:
+            change(tmp_path / name)
+
+    others = params.load_model
+    monkeypatch.setattr(params, "load_model", lambda name: specs[name] if name in specs else others(name))
+    return add
+
+
+def without_template(folder):
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "chat_template"}))
+
+
+def short(folder):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"max_position_embeddings": 300}))
+
+
+def without_spaced_b(folder):
+    """No `A` but after a space, no `B` but bare: the tokens are there under other names."""
+    path = folder / "tokenizer.json"
+    text = json.loads(path.read_text())
+    text["model"]["vocab"] = {{"A": "\u0100A", "\u0120B": "\u0120\u0100"}.get(token, token): index
+                              for token, index in text["model"]["vocab"].items()}  # fmt: skip
+    text["model"]["merges"] = []
+    path.write_text(json.dumps(text))
+
+
+def test_what_a_model_lacks_is_known_before_the_first_job(models_of):
+    """Template, options, context, dropout sites, weights: a line each, in about a second."""
+    models_of("mute", without_template)
+    models_of("short", short)
+    models_of("choosy", without_spaced_b)
+    models_of("empty", lambda folder: (folder / "model.safetensors").unlink())
+    models_of("dated", lambda folder: (folder / "chat_template.jinja").write_text("{{ strftime_now('date_string') }}"))
+    started = time.perf_counter()
+    reasons = check.unfit(run_of(), ["good", "mute", "short", "choosy", "empty", "dated"])
+    assert time.perf_counter() - started < 6 * 3
+    assert [reason.split("'")[1] for reason in reasons] == ["mute", "short", "choosy", "empty", "dated"]
+    expected = ["no chat template", "do not fit its context of 300: write `max_new_tokens: ",
+                "the options A/B have no spelling of the same form", "no *.safetensors",
+                "set `date_string`"]  # fmt: skip
+    for reason, words_said in zip(reasons, expected, strict=True):
+        assert words_said in reason and "\n" not in reason
+    assert check.unfit(run_of(), ["good"]) == []
+
+
+def test_a_network_that_drops_nothing_out_is_refused(models_of, monkeypatch):
+    monkeypatch.setattr(dropout, "sites", lambda network: [])
+    assert ["nowhere to drop anything out" in reason for reason in check.unfit(run_of(), ["good"])] == [True]
+
+
+def test_nothing_is_run_where_a_model_cannot_be_asked(inside, capsys, monkeypatch):
+    monkeypatch.setattr(check, "unfit", lambda run, names: [f"model '{name}': no" for name in names])
+    monkeypatch.setattr(run.hub, "fetch", None)
+    assert run.main(["demo"]) == 2
+    said = capsys.readouterr()
+    assert said.err == "run_all.sh: model 'tiny': no\n" and said.out == ""
+    assert not (inside.root / "artifacts/demo/generations").exists()
+
+
+def test_a_run_with_nothing_to_do_looks_at_no_model(inside, monkeypatch):
+    asked = []
+    monkeypatch.setattr(check, "unfit", lambda run, names: asked.append(names) or ["no"])
+    monkeypatch.setattr(run.fresh, "walk", lambda run, remake: [])
+    assert run.main(["demo"]) == 0 and not asked

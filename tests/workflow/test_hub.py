@@ -154,6 +154,23 @@ def test_without_a_network_what_was_fetched_before_will_do(remote, monkeypatch, 
     assert not asked.fetched
 
 
+def test_texts_alone_are_fetched_before_weights(remote, monkeypatch):
+    asked = Hub(monkeypatch)
+    assert hub.texts(params.load_model("tiny")) == "/cache"
+    ((source, _, patterns),) = asked.fetched
+    assert source == "someone/tiny" and "*.json" in patterns and not any("safetensors" in p for p in patterns)
+
+
+def test_texts_that_are_here_need_no_network(remote, monkeypatch, tmp_path):
+    asked = Hub(monkeypatch, httpx.ConnectError("no network"))
+    with pytest.raises(UserError, match="can't be reached"):
+        hub.texts(params.load_model("tiny"))
+    write(tmp_path / "snapshot/config.json", "{}")
+    write(tmp_path / "snapshot/model.safetensors", "x")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **options: str(tmp_path / "snapshot"))
+    assert hub.texts(params.load_model("tiny")) == str(tmp_path / "snapshot") and len(asked.asked) == 1
+
+
 def test_room_is_that_of_the_cache():
     place, free = hub.room()
     assert free > 0 and str(place)
