@@ -296,7 +296,7 @@ def test_what_check_says(here, monkeypatch):
 def test_check_goes_no_further_with_a_file_that_is_not_converted(here, monkeypatch):
     Hub(monkeypatch, here.file)
     run = Run("demo", {"models": ["small"], "datasets": ["easy"], "seed": 0, "limit": 0}, 2, 0)
-    lines = list(check.about_model(run, "small", None))
+    lines = list(check.about_model(run, "small", None, {}))
     assert len(lines) == 2 and "is not converted yet" in lines[0][1]
     ((level, text),) = check.about_disk(run)
     assert (level, text) == ("ok", "every model lies in a local folder, or is a GGUF file")
