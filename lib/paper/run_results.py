@@ -144,6 +144,7 @@ class RunSignals:
         return {"running_mean": pd.concat(curves, ignore_index=True), "tokens": tokens.summary(self.responses),
                 "positions": tokens.position_curves(self.responses),
                 "unread": tokens.unread(self.generations, self.reading),
+                "answered": answered(self.responses),
                 "overconfidence": gaps.mean().rename("gap").reset_index()}  # fmt: skip
 
     def of_passes(self, counts: Sequence[int] = ()) -> Frames:
@@ -175,6 +176,12 @@ def scores(responses: pd.DataFrame, verification: pd.DataFrame, dropout: pd.Data
            names: Collection[str] | None = None) -> pd.DataFrame:  # fmt: skip
     """The confidence of every estimator (or of `names`) at the selected dropout rate."""
     return confidence_frame(responses, verification, selected(dropout, reading), reading, names)
+
+
+def answered(responses: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
+    """By pair: rows, and how many of them hold an answer that could be read (`parsed`)."""
+    by_pair = responses[responses.split == split].groupby(PAIR, sort=False).parsed
+    return by_pair.agg(rows="size", parsed="sum").reset_index()
 
 
 def changed_signals(before: pd.DataFrame, after: pd.DataFrame) -> dict[tuple, set[str]]:
@@ -221,8 +228,9 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     frames["paired"] = paired(kept["confidence"], signals.reading)
     moved = ({name: labels[name] for name in transfer_models or models},
              {name: sets[name] for name in transfer_datasets or datasets})  # fmt: skip
-    notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), coverage(signals.generations, signals.reading),
-                         how_made(run, models, datasets))  # fmt: skip
+    covered = coverage(signals.generations, signals.reading)
+    covered = covered.assign(model=covered.model.map(labels), dataset=covered.dataset.map(sets))
+    notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), covered, how_made(run, models, datasets))
     binned = {name: labels[name] for name in bin_models or models}
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
     questions = {name: (spec.source, int(rows[name, "calibration"]), int(rows[name, "evaluation"]))
