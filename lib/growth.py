@@ -16,7 +16,9 @@ from lib import frames, store
 from lib.project import ARTIFACTS, UserError
 
 SAME_MODEL = ("architecture", "parameters", "chat_template", "tokenizer")  # of what a manifest says was loaded
-OF_NO_ROW = {"batch_tokens", "dropout_tokens", "dropout_tuning", "dropout_rates"}  # parameters that change no row
+# what a manifest says of model and parameters that changes no row, but for the last digits
+OF_NO_ROW = {"batch_tokens", "dropout_tokens", "dropout_tuning", "dropout_rates",
+             "dtype", "attention", "label", "mirror", "size"}  # fmt: skip
 
 
 def earlier(run: str, kind: str, pair: str) -> Iterator[Path]:
@@ -30,9 +32,12 @@ def earlier(run: str, kind: str, pair: str) -> Iterator[Path]:
 def agrees(path: Path, facts: Mapping[str, Any]) -> bool:
     """Whether the frame at `path` was made by the model, and under the parameters, of a manifest's `facts`."""
     was, now = store.manifest(path), json.loads(json.dumps(facts))
-    parameters = [{k: v for k, v in f["parameters"].items() if k not in OF_NO_ROW} for f in (was, now)]
     same = all(was["loaded"].get(name) == now["loaded"][name] for name in SAME_MODEL)
-    return same and was["model"] == now["model"] and parameters[0] == parameters[1]
+    return same and all(telling(was[name]) == telling(now[name]) for name in ("model", "parameters"))
+
+
+def telling(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if name not in OF_NO_ROW}
 
 
 def responses(run: str, pair: str, facts: Mapping[str, Any]) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from latex import paper as paper_text
 
-from lib import params, store
+from lib import frames, params, store
 from lib.calibrate import fitting
 from lib.paper import (
     claims,
@@ -20,6 +20,7 @@ from lib.paper import (
     results,
     run_results,
     sensitivity,
+    tables,
     transfer_tables,
 )
 from lib.paper.claims import FINDINGS
@@ -645,3 +646,34 @@ def test_a_run_whose_models_never_answer_is_judged_without_failing(signals):
     results = run_results.of_run("shipped", none, "silent", DEMO.models, ["demo-hard"])
     assert findings.verdicts(results)["LowTokensSignal"].held is None
     assert len(sensitivity.sensitivity(results, none).records)
+
+
+@pytest.mark.parametrize("models", [[], ["tiny-llama"]])
+def test_a_run_whose_passes_are_to_come_shows_the_rest(signals, models, tmp_path, monkeypatch):
+    """No column of c_BALD, or dashes where a pair has no passes; what rests on them is not judged, and it is said."""
+    first = signals.generations.groupby(["model", "dataset", "split"], sort=False).head(8).reset_index(drop=True)
+    first = first[first.dataset == "demo-hard"]
+    verification, dropout = (frame.merge(first[store.KEYS], on=store.KEYS)
+                             for frame in (signals.verification, signals.dropout))  # fmt: skip
+    dropout, reading = dropout[dropout.model.isin(models)], params.Reading()
+    responses = read(first, reading)
+    scores = run_results.scores(responses, verification, dropout, reading)
+    part = run_results.RunSignals(first, verification, dropout, reading, responses, scores)
+    results = run_results.of_run("shipped", part, "part", DEMO.models, ["demo-hard"])
+    shown = str(tables.result_estimation.of(results))
+    assert ("c_BALD" in shown) == bool(models) and "p(True)" in shown
+    rows = [line for line in shown.splitlines() if "Demo-Hard" in line]
+    assert len(rows) == 2 and [("--" in row) for row in rows] == [False, bool(models)]
+    verdicts = findings.verdicts(results)
+    assert verdicts["SeqAvgBelowAnswer"].held is not None
+    assert (verdicts["PredictiveSettles"].held is None) == (not models)
+    assert len(sensitivity.sensitivity(results, part).records)
+
+    monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
+    monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
+    for model in models:
+        store.write(frames.empty("dropout"), tmp_path / "mine" / "dropout" / f"{model}__d.parquet")
+    labels = {"tiny-llama": "L", "tiny-qwen": "Q"}
+    assert run_results.lacking("mine", labels, {"d": "D"}) == [
+        f"No dropout passes over the whole response yet: {'' if models else 'L on D, '}Q on D."]
+    assert run_results.lacking("mine", {m: m for m in models}, {"d": "D"}) == []

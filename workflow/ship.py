@@ -1,8 +1,8 @@
 """Make the signals of a run part of the project: `python -m workflow.ship RUN [PAIR...]`.
 
 Copies what the models left of each finished pair (<model>__<dataset>) to artifacts/shipped/<run>/, from where a replay
-makes every table without a model, and a larger run goes on. A pair is shipped as soon as it is finished, and committed by
-itself; what is longer in coming (dropout, ablation) follows later.
+makes every table without a model, and a larger run goes on. A pair is shipped as soon as it is finished, and committed
+by itself; what is longer in coming (dropout, ablation) follows later.
 """
 
 import shutil
@@ -39,8 +39,8 @@ def pairs(run: str = "", *wanted: str) -> list[str]:
 
 
 def ship(run: str, pair: str) -> None:
-    """Copy a pair's frames, if they are whole, say so, and commit them. Raises UserError for texts of others' questions,
-    and for more bytes than the repository should hold."""
+    """Copy a pair's frames, if they are whole, say so, and commit them. Raises UserError for texts of others'
+    questions, and for more bytes than the repository should hold."""
     frames = [ARTIFACTS / run / kind / f"{pair}.parquet" for kind in FIRST + LATER]
     frames = [path for path in frames if path.parent.name in FIRST or path.exists()]
     generations = store.read(frames[0])

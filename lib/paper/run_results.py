@@ -230,7 +230,8 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
              {name: sets[name] for name in transfer_datasets or datasets})  # fmt: skip
     covered = coverage(signals.generations, signals.reading)
     covered = covered.assign(model=covered.model.map(labels), dataset=covered.dataset.map(sets))
-    notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), covered, how_made(run, models, datasets))
+    how = [*how_made(run, models, datasets), *lacking(run, labels, sets)]
+    notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), covered, how)
     binned = {name: labels[name] for name in bin_models or models}
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
     questions = {name: (spec.source, int(rows[name, "calibration"]), int(rows[name, "evaluation"]))
@@ -257,6 +258,14 @@ def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], readin
         return {"ablation": ablation.summary(frame, reading.grader), "cost": costs,
                 "demonstration": ablation.demonstration(frame, reading.grader)}  # fmt: skip
     return {}
+
+
+def lacking(run: str, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
+    """The line that says for which pairs dropout passes are still to come, by their labels; none where none are."""
+    there = set(store.found(run, "dropout", store.pairs(list(models), list(datasets))))
+    absent = [f"{label} on {name}" for model, label in models.items() for dataset, name in datasets.items()
+              if f"{model}__{dataset}" not in there]  # fmt: skip
+    return [f"No dropout passes over the whole response yet: {', '.join(absent)}."] if absent else []
 
 
 def how_made(run: str, models: Sequence[str], datasets: Sequence[str]) -> list[str]:
