@@ -13,12 +13,12 @@ from typing import Any
 
 from lib import params
 from lib.project import UserError
+from lib.tasks import prompts
 from workflow import cost, guard, hub, weights
 from workflow.cost import Device
 from workflow.jobs import Run
 
 Line = tuple[str, str]  # ok, note or wrong; what was seen
-EXAMPLE = "Ann has 3 pens and buys 4 more. How many pens does she have?"
 
 
 def main(run: Run, say: Callable[[str], None]) -> int:
@@ -253,7 +253,7 @@ def longest_prompt(run: Run, lm: Any, texts: dict[str, list[str]]) -> tuple[int,
     return max(found[1:] or found)
 
 
-def rendered(run: Run, lm: Any, question: str = EXAMPLE) -> str:
+def rendered(run: Run, lm: Any, question: str = prompts.EXAMPLE) -> str:
     """The prompt of a question. Raises UserError where the tokenizer has no chat template that can write it."""
     from lib.generate import responses
 

@@ -14,7 +14,7 @@ from lib.generate import models, p_true
 from lib.generate.decoding import Batch, batches, rounds
 from lib.generate.models import LanguageModel
 from lib.generate.token_logits import encode_again
-from lib.params import Demonstration, Generation, load_dataset
+from lib.params import Demonstration, Generation, Verification, load_dataset
 from lib.project import UserError, nearest
 from lib.streams import stream_seed
 from lib.tasks import answers, datasets, prompts
@@ -165,6 +165,15 @@ def in_order(frame: pd.DataFrame, examples: Sequence[Example]) -> pd.DataFrame:
     """A frame's rows in the order of `examples`, whatever the order in which they were made."""
     places = {example.example_id: place for place, example in enumerate(examples)}
     return frame.sort_values("example_id", key=lambda names: names.map(places), ignore_index=True)
+
+
+def exchange(lm: LanguageModel, parameters: dict[str, Any], settings: Verification) -> dict[str, str]:
+    """Prompt, text and standard prompt of one exchange on a question of ours, for the figures of a run that keeps no
+    texts of others' questions; `parameters` are those under which its responses were drawn."""
+    asked = Generation.of(parameters | {"keep_texts": True})
+    row = respond(lm, "ours", [Example("ours", "evaluation", prompts.EXAMPLE, "7")], asked).iloc[0]
+    return {"prompt": row.prompt, "text": row.text,
+            "standard_prompt": p_true.standard_prompt(lm, row.question, row.text, settings)}  # fmt: skip
 
 
 def with_texts(lm: LanguageModel, generations: pd.DataFrame, dataset: str, parameters: dict[str, Any]) -> pd.DataFrame:
