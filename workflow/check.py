@@ -64,7 +64,10 @@ def about_machine(run: Run, device: Device) -> Iterator[Line]:
         free = f"{device.memory / 1e9:.0f} GB free"
         yield "ok", f"{len(listed)} x {device.name}, {free}, CUDA {torch.version.cuda}, bfloat16"
     else:
-        yield "note", f"no GPU: {run.cores} cores, {device.memory / 1e9:.0f} GB of memory free, float32"
+        ratio = cost.bfloat16_seconds()
+        units = "" if ratio < 1 else ", for it has no matrix units (AMX)"
+        half = f"bfloat16 takes {ratio:.1f} times as long as float32{units}"
+        yield "note", f"no GPU: {run.cores} cores, {device.memory / 1e9:.0f} GB of memory free, float32; {half}"
 
 
 def about_disk(run: Run) -> Iterator[Line]:
@@ -286,19 +289,22 @@ def about_network(network: Any) -> Iterator[Line]:
 
 def about_cost(run: Run, lm: Any, network: Any, device: Device, folder: str = "") -> Iterator[Line]:
     """Memory, and hours for all datasets. In a local `folder` lie weights with which a step can be timed."""
-    from lib.generate import models
+    from lib.generate import models, responses
 
     values = run.values
     size = cost.Size.of(network, device.bytes)
     prompt = len(models.encode(lm, rendered(run, lm))) + cost.QUESTION
-    work = cost.Work.of(values, lm.spec, prompt)
+    few = values["demonstration"] == "few"
+    work = cost.Work.of(values, lm.spec, prompt, len(responses.prompt_beginning(lm, "few")) if few else 0)
+    device = cost.in_precision(device, lm.spec)
     yield memory(size, work, device)
     step, how = cost.step_seconds(size, work.batch, work.half, device), "estimated"
     if folder and size.weights <= cost.SMALL:
         with suppress(Exception):  # the estimate stands for a network that is called in another way
             step, how = cost.timed_step(folder, work, device), "measured"
-    low, high = cost.hours(values, size, work, step, device)
+    (low, high), dropout = cost.hours(size, work, step, device)
     text = f"about {low:.2g} to {high:.2g} hours for {work.rows} questions, at {work.tokens} tokens a response"
+    text += f", {dropout:.2g} of them for {work.passes} passes with dropout"
     yield "note", f"{text}; a step of {work.batch} rows takes {1e3 * step[0]:.2g} to {1e3 * step[1]:.2g} ms, {how}"
 
 

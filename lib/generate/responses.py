@@ -46,9 +46,14 @@ def shared_tokens(lm: LanguageModel, requests: Sequence[Request], settings: Gene
     """How many tokens all prompts begin with, where it pays to encode these once: after few worked examples."""
     if settings.demonstration != "few":
         return 0
-    # of two questions that begin differently, so that it does not hang on which are asked together
-    unlike = [models.encode(lm, prompt_text(lm, text, settings.demonstration)) for text in ("0", "A")]
-    return len(os.path.commonprefix([*unlike, *(request.prompt_ids for request in requests)]))
+    beginning = prompt_beginning(lm, settings.demonstration)
+    return len(os.path.commonprefix([beginning, *(request.prompt_ids for request in requests)]))
+
+
+def prompt_beginning(lm: LanguageModel, demonstration: Demonstration) -> list[int]:
+    """Token ids that every prompt begins with: of two questions that begin differently, so that it does not hang on
+    which are asked together."""
+    return list(os.path.commonprefix([models.encode(lm, prompt_text(lm, text, demonstration)) for text in ("0", "A")]))
 
 
 def respond(lm: LanguageModel, dataset: str, examples: Sequence[Example], settings: Generation,
