@@ -13,7 +13,6 @@ from typing import Any
 
 from lib import params
 from lib.project import UserError
-from lib.tasks import prompts
 from workflow import cost, guard, hub, weights
 from workflow.cost import Device
 from workflow.jobs import Run
@@ -256,14 +255,16 @@ def longest_prompt(run: Run, lm: Any, texts: dict[str, list[str]]) -> tuple[int,
     return max(found[1:] or found)
 
 
-def rendered(run: Run, lm: Any, question: str = prompts.EXAMPLE) -> str:
-    """The prompt of a question. Raises UserError where the tokenizer has no chat template that can write it."""
+def rendered(run: Run, lm: Any, question: str = "") -> str:
+    """The prompt of a question (by default ours). Raises UserError where the tokenizer has no chat template that can
+    write it."""
     from lib.generate import responses
+    from lib.tasks import prompts
 
     if not lm.tokenizer.chat_template:
         raise UserError("its tokenizer has no chat template: models that were not taught to chat can't be asked")
     try:
-        return responses.prompt_text(lm, question, run.values["demonstration"])
+        return responses.prompt_text(lm, question or prompts.EXAMPLE, run.values["demonstration"])
     except Exception as error:  # a template raises what it likes
         hint = "; if it knows no system role, write `system_prompt: false`" if lm.spec.system_prompt else ""
         raise UserError(f"its chat template fails: {str(error).strip().splitlines()[0]:.150}{hint}") from error
