@@ -63,7 +63,7 @@ class Masks(TorchFunctionMode):
 
     def __init__(self, keys: Sequence[tuple[int, int]], lengths: Sequence[int]):
         super().__init__()
-        self.keys, self.lengths, self.site = keys, lengths, 0
+        self.keys, self.lengths, self.rows, self.site = keys, lengths, len(keys), 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return (self.drop if func is torch.nn.functional.dropout else func)(*args, **(kwargs or {}))
@@ -71,26 +71,27 @@ class Masks(TorchFunctionMode):
     def drop(self, x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
         if not training or p == 0:
             return x
-        if len(x) != len(self.keys) or x.dim() not in (3, 4):
+        if len(x) != self.rows or x.dim() not in (3, 4):
             raise UserError(f"dropout on {tuple(x.shape)} is not by rows; use dropout_kernel: fused")
-        keep = torch.zeros(x.shape, dtype=torch.bool)
-        for row in range(len(keep)):
+        keep = np.zeros(x.shape, dtype=bool)
+        for row in range(self.rows):
             self.fill(keep[row], row, p)
         self.site += 1
-        return (x * keep.to(x.device)).div_(1 - p)
+        return (x * torch.from_numpy(keep).to(x.device)).div_(1 - p)
 
-    def fill(self, keep: torch.Tensor, row: int, p: float) -> None:
+    def fill(self, keep: np.ndarray, row: int, p: float) -> None:
         """Which entries of a row stay: of (heads, L, L) probabilities, or of (L, width) values."""
         n = self.lengths[row]
-        part = keep[:, :n, :n] if keep.dim() == 3 else keep[:n]
-        part.copy_(self.drawn(part.shape, row, p))
-
-    def drawn(self, shape: Sequence[int], row: int, p: float) -> torch.Tensor:
-        """The row's mask of this shape at this site: True with probability 1 - p."""
+        part = keep[:, :n, :n] if keep.ndim == 3 else keep[:n]
         stream = np.random.Philox(key=np.array(self.keys[row], np.uint64), counter=[0, 0, self.site, 0])
-        count = math.prod(shape)
-        bits = stream.random_raw(math.ceil(count / 4)).view(np.uint16)[:count]  # 64 bits serve four entries
-        return torch.from_numpy(bits >= round(p * 65536)).view(shape)
+        part[...] = drawn(stream, part.shape, p)
+
+
+def drawn(stream: np.random.Philox, shape: Sequence[int], p: float) -> np.ndarray:
+    """A mask from a stream: True with probability 1 - p."""
+    count = math.prod(shape)
+    bits = stream.random_raw(math.ceil(count / 4)).view(np.uint16)[:count]  # 64 bits serve four entries
+    return (bits >= round(p * 65536)).reshape(shape)
 
 
 @contextmanager
@@ -166,8 +167,9 @@ def disagreement(lm: LanguageModel, frame: pd.DataFrame, work: Sequence[tuple[in
 
 def in_rows(frame: pd.DataFrame, work: Sequence[tuple[int, float]], states: Sequence[Disagreement]) -> pd.DataFrame:
     """What the states of `work` have added up: a dropout frame."""
-    return pd.DataFrame([{**frame.iloc[row][KEYS].to_dict(), "rate": rate, **state.row()}
-                         for (row, rate), state in zip(work, states, strict=True)])  # fmt: skip
+    known = frame[KEYS].iloc[[row for row, _ in work]].to_dict("records")
+    return pd.DataFrame([{**keys, "rate": rate, **state.row()}
+                         for keys, (_, rate), state in zip(known, work, states, strict=True)])  # fmt: skip
 
 
 def add_passes(lm: LanguageModel, batch: Sequence[Pass], states: Sequence[Disagreement], kernel: str) -> None:
