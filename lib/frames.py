@@ -8,6 +8,7 @@ c nodes of the tail curve, s spellings of the options, T passes, w words. Log-pr
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+import pandas as pd
 import pyarrow as pa
 
 from lib.project import UserError, nearest
@@ -152,6 +153,13 @@ def check(kind: str, schema: pa.Schema, where: str) -> None:
         if not fits(schema.field(name).type, column):
             expected = f"{column.type} ({', '.join(column.shape.split())})" if column.shape else column.type
             raise UserError(f"{where}: column '{name}' is {schema.field(name).type}, not {expected}")
+
+
+def empty(kind: str) -> pd.DataFrame:
+    """A frame of a kind without rows."""
+    types = {"text": str, "int": int, "float": float, "bool": bool}
+    columns = [column for column in FRAMES[kind][1] if not column.name.endswith("*")]
+    return pd.DataFrame({c.name: pd.Series(dtype=object if c.shape else types[c.type]) for c in columns})
 
 
 def fits(stored: pa.DataType, column: Column) -> bool:

@@ -28,9 +28,27 @@ class Shards:
         self.folder = ARTIFACTS / run / "shards" / f"{job}-{key}"
         self.rows = rows
 
-    def map(self, work: Callable[[list], pd.DataFrame], items: list, note: Callable[[str], None]) -> pd.DataFrame:
+    def map(self, work: Callable[[list], pd.DataFrame], items: list, note: Callable[[str], None],
+            kept: pd.DataFrame | None = None, key: Callable[[Any], Any] | None = None) -> pd.DataFrame:  # fmt: skip
         """`work`, a row per item, over consecutive slices of `items`: one frame in the end. `note` gets a line per
-        shard. A list that has grown at its end keeps what was made of its beginning."""
+        shard. A list that has grown at its end keeps what was made of its beginning.
+
+        Rows that were `kept` from elsewhere, by the `key` of their items in the index, are not made again.
+        """
+        if kept is None or key is None or not len(kept):
+            return self._made(work, items, note)
+        keys = [key(item) for item in items]
+        lacking = [item for item, name in zip(items, keys, strict=True) if name not in kept.index]
+        note(f"{len(items) - len(lacking)} of {len(items)} rows kept from a smaller run")
+        rows = kept[kept.index.isin(keys)]
+        if lacking:  # in shards of their own: which rows these are hangs on what was kept
+            self.folder = self.folder.with_name(f"{self.folder.name}-{digest([str(name) for name in rows.index])[:8]}")
+            made = self._made(work, lacking, note)
+            made.index = pd.Index([key(item) for item in lacking])
+            rows = pd.concat([rows, made])
+        return rows.loc[keys].reset_index(drop=True)
+
+    def _made(self, work: Callable[[list], pd.DataFrame], items: list, note: Callable[[str], None]) -> pd.DataFrame:
         cuts = range(0, len(items), self.rows)
         frames = []
         for i, at in enumerate(cuts):

@@ -95,12 +95,24 @@ def place(run: str, kind: str, name: str) -> Path:
     return ARTIFACTS / run / kind / f"{name}.parquet"
 
 
+def shipped(run: str) -> Path:
+    """Where the signals of a run lie that are part of the project (`replay-small` replays those of `small`)."""
+    return SHIPPED.parent / run.removeprefix("replay-")
+
+
+def places(run: str, kind: str, name: str) -> list[Path]:
+    """Where a frame may lie, the run's own place first."""
+    return [folder / kind / f"{name}.parquet" for folder in (ARTIFACTS / run, shipped(run), SHIPPED)]
+
+
 def locate(run: str, kind: str, name: str) -> Path:
-    """The run's own frame where it has one, else the shipped one. Raises UserError where neither exists."""
-    for path in (place(run, kind, name), SHIPPED / kind / f"{name}.parquet"):
+    """The run's own frame where it has one, else the shipped one: of the same run, or of the demo. Raises UserError
+    where none exists."""
+    paths = places(run, kind, name)
+    for path in paths:
         if path.exists():
             return path
-    there = {p.stem for folder in (ARTIFACTS / run / kind, SHIPPED / kind) for p in folder.glob("*.parquet")}
+    there = {other.stem for path in paths for other in path.parent.glob("*.parquet")}
     raise UserError(f"run '{run}' has no {kind} '{name}', nor are they shipped; {nearest(name, there)}")
 
 
@@ -132,10 +144,20 @@ def kept(run: str, kind: str, name: str, models: Sequence[str], datasets: Sequen
     return read(path)
 
 
-def gather(run: str, kind: str, models: Sequence[str], datasets: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The frames of all pairs as one, and a small table that says where each came from. Raises UserError where one was
-    made from other responses than the run's."""
-    paths = [locate(run, kind, name) for name in pairs(models, datasets)]
+def found(run: str, kind: str, names: Iterable[str]) -> list[str]:
+    """Those pairs of which a frame of this kind is there."""
+    return [name for name in names if any(path.exists() for path in places(run, kind, name))]
+
+
+def gather(run: str, kind: str, models: Sequence[str], datasets: Sequence[str], may_lack: bool = False
+           ) -> tuple[pd.DataFrame, pd.DataFrame]:  # fmt: skip
+    """The frames of all pairs as one, and a small table that says where each came from. Pairs without one are left out
+    where a run may lack them. Raises UserError where one is not there, or was made from other responses than the run's.
+    """
+    wanted = pairs(models, datasets)
+    paths = [locate(run, kind, name) for name in (found(run, kind, wanted) if may_lack else wanted)]
+    if not paths:
+        return frames.empty(kind), pd.DataFrame(columns=["pair", "read from", "rows", "sha256"])
     if kind != "generations":
         for path in paths:
             check_source(path, run, [path.stem])

@@ -43,6 +43,13 @@ def test_summary_by_hand():
     assert found.loc["none", ["accuracy", "extracted"]].tolist() == [0.75, 0.75]
 
 
+def test_a_model_that_can_be_asked_in_one_way_has_no_demonstration_to_compare():
+    ours = responses(answer=["7", None], text=["#### 7", ""])
+    assert ablation.summary(ablation.arms(ours, "none", {})).demonstration.tolist() == ["none"]
+    assert ablation.demonstration(ablation.arms(ours, "none", {"few": ours})).empty
+    assert len(ablation.demonstration(ablation.arms(ours, "none", {"one": ours}))) == 2
+
+
 def test_the_same_evaluation_questions_are_asked_again():
     frame = store.read(store.locate("shipped", "generations", "tiny-llama__demo-easy"))
     rows = ablation.chosen(frame, 5)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from latex import paper as paper_text
 
-from lib import params, store
+from lib import frames, params, store
 from lib.calibrate import fitting
 from lib.paper import (
     claims,
@@ -20,6 +20,7 @@ from lib.paper import (
     results,
     run_results,
     sensitivity,
+    tables,
     transfer_tables,
 )
 from lib.paper.claims import FINDINGS
@@ -575,6 +576,63 @@ def test_what_sensitivity_judges_again_is_what_a_run_under_the_choice_would_show
             assert row.then == (verdict.said or verdict.reason), (name, row.name)
 
 
+def beside_a_silent_one(paper, table="result_estimation"):
+    """The paper's results with a model more, that agrees with all that its neighbour agrees with and never answers."""
+    frames = {}
+    for name, frame in paper.frames.items():
+        if "model" in frame:
+            again = frame[frame.model == frame.model.iloc[0]].assign(model="Mute")
+            frame = pd.concat([frame, again], ignore_index=True)
+        frames[name] = frame
+    models = {**paper.models, "Mute": "Mute"}
+    rows = [(model, dataset, 10, 0 if model == "Mute" else 1) for model in models for dataset in paper.datasets]
+    answered = pd.DataFrame(rows, columns=["model", "dataset", "rows", "parsed"])
+    return replace(paper, frames=frames, models=models), answered
+
+
+def test_a_model_without_an_answer_agrees_with_nothing(paper):
+    alone = findings.verdicts(paper)
+    with_it, answered = beside_a_silent_one(paper)
+    counted = findings.verdicts(with_it)
+    assert {name for name in alone if counted[name].said != alone[name].said} >= {"SeqAvgBelowAnswer", "InSituMatches"}
+    heard = findings.verdicts(replace(with_it, frames=with_it.frames | {"answered": answered}))
+    assert {name: verdict.said for name, verdict in heard.items()} == {name: v.said for name, v in alone.items()}
+    one = answered.assign(parsed=answered.parsed.mask(answered.index == len(answered) - 1, 1))
+    again = findings.verdicts(replace(with_it, frames=with_it.frames | {"answered": one}))
+    assert again["SeqAvgBelowAnswer"].said == counted["SeqAvgBelowAnswer"].said, "one answer is enough to be heard"
+
+
+def test_where_no_model_answers_that_is_the_reason(paper):
+    with_it, answered = beside_a_silent_one(paper)
+    mute = findings.verdicts(replace(with_it, frames=with_it.frames | {"answered": answered.assign(parsed=0)}))
+    assert mute["SeqAvgBelowAnswer"].held is None and mute["SeqAvgBelowAnswer"].reason == findings.UNHEARD
+    assert mute["OverTwoThousand"].held, "what rests on no answer is judged"
+    assert mute["CostLinear"].lacks == "cost", "what was not made is not said to be for want of answers"
+
+
+def test_a_silent_model_of_a_run_is_said_by_its_label_and_left_out(signals):
+    first = signals.generations.groupby(["model", "dataset", "split"], sort=False).head(6).reset_index(drop=True)
+    first = first[first.dataset == "demo-hard"]
+    first = first.assign(answer=first.answer.where(first.model == "tiny-llama"),
+                         answer_start=first.answer_start.where(first.model == "tiny-llama", -1))  # fmt: skip
+    verification, dropout = (frame.merge(first[store.KEYS], on=store.KEYS)
+                             for frame in (signals.verification, signals.dropout))  # fmt: skip
+    responses = read(first, params.Reading())
+    scores = run_results.scores(responses, verification, dropout, params.Reading())
+    one = run_results.RunSignals(first, verification, dropout, params.Reading(), responses, scores)
+    results = run_results.of_run("shipped", one, "half", DEMO.models, ["demo-hard"])
+    assert results.silent == {"tiny-qwen"}
+    verdicts = findings.verdicts(results)
+    for name in ("SeqAvgBelowAnswer", "InSituMatches", "IsotonicReduces", "LowTokensSignal"):
+        rows = verdicts[name].rows
+        assert "tiny-qwen" not in set(rows.get("model", [])) and not {"tiny-qwen"} & set(rows.get("source_model", []))
+    assert verdicts["SeqAvgBelowAnswer"].said.endswith("of 1 pairs")
+    label, dataset = (params.load_model("tiny-qwen").label, params.load_dataset("demo-hard").label)
+    assert f"No answer of {label} could be read: the findings leave that out." in results.notes
+    assert f"No parsable answer: 50.0% of 12 responses (at most 100.0%, {label} on {dataset})." in results.notes
+    assert not any("tiny-qwen on" in note for note in results.notes)
+
+
 def test_a_run_whose_models_never_answer_is_judged_without_failing(signals):
     """As random weights do: what rests on answers is not judged, here and under every other choice."""
     first = signals.generations.groupby(["model", "dataset", "split"], sort=False).head(4).reset_index(drop=True)
@@ -588,3 +646,34 @@ def test_a_run_whose_models_never_answer_is_judged_without_failing(signals):
     results = run_results.of_run("shipped", none, "silent", DEMO.models, ["demo-hard"])
     assert findings.verdicts(results)["LowTokensSignal"].held is None
     assert len(sensitivity.sensitivity(results, none).records)
+
+
+@pytest.mark.parametrize("models", [[], ["tiny-llama"]])
+def test_a_run_whose_passes_are_to_come_shows_the_rest(signals, models, tmp_path, monkeypatch):
+    """No column of c_BALD, or dashes where a pair has no passes; what rests on them is not judged, and it is said."""
+    first = signals.generations.groupby(["model", "dataset", "split"], sort=False).head(8).reset_index(drop=True)
+    first = first[first.dataset == "demo-hard"]
+    verification, dropout = (frame.merge(first[store.KEYS], on=store.KEYS)
+                             for frame in (signals.verification, signals.dropout))  # fmt: skip
+    dropout, reading = dropout[dropout.model.isin(models)], params.Reading()
+    responses = read(first, reading)
+    scores = run_results.scores(responses, verification, dropout, reading)
+    part = run_results.RunSignals(first, verification, dropout, reading, responses, scores)
+    results = run_results.of_run("shipped", part, "part", DEMO.models, ["demo-hard"])
+    shown = str(tables.result_estimation.of(results))
+    assert ("c_BALD" in shown) == bool(models) and "p(True)" in shown
+    rows = [line for line in shown.splitlines() if "Demo-Hard" in line]
+    assert len(rows) == 2 and [("--" in row) for row in rows] == [False, bool(models)]
+    verdicts = findings.verdicts(results)
+    assert verdicts["SeqAvgBelowAnswer"].held is not None
+    assert (verdicts["PredictiveSettles"].held is None) == (not models)
+    assert len(sensitivity.sensitivity(results, part).records)
+
+    monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
+    monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
+    for model in models:
+        store.write(frames.empty("dropout"), tmp_path / "mine" / "dropout" / f"{model}__d.parquet")
+    labels = {"tiny-llama": "L", "tiny-qwen": "Q"}
+    assert run_results.lacking("mine", labels, {"d": "D"}) == [
+        f"No dropout passes over the whole response yet: {'' if models else 'L on D, '}Q on D."]
+    assert run_results.lacking("mine", {m: m for m in models}, {"d": "D"}) == []

@@ -340,3 +340,22 @@ def test_a_model_without_a_context_is_not_cut(lm):
     asked = responses.request(lm, "demo-hard", examples(1)[0], SETTINGS)
     free = dataclasses.replace(lm, model=SimpleNamespace(config=BloomConfig()))  # distances instead of positions
     assert free.context is None and responses.room(free, asked, SETTINGS) == SETTINGS.max_new_tokens
+
+
+def test_beginnings_that_a_model_cannot_take_are_left_out(lm, monkeypatch):
+    """The ablation asks a model in the ways that it can be asked: by its context, and by its template."""
+    ways, asked = ["one", "few", "none"], examples(3)
+    assert responses.askable(lm, asked, SETTINGS, ways) == ways
+    longest = {way: max(len(models.encode(lm, responses.prompt_text(lm, e.question, way))) for e in asked)
+               for way in ways}  # fmt: skip
+    assert longest["none"] < longest["one"] < longest["few"]
+    query = len(p_true.query(lm))
+    for way, held in (("few", ways), ("one", ["one", "none"]), ("none", ["none"])):
+        monkeypatch.setattr(lm.model.config, "max_position_embeddings", longest[way] + query + 1)
+        assert responses.askable(lm, asked, SETTINGS, ways) == held
+    monkeypatch.setattr(lm.model.config, "max_position_embeddings", longest["none"] + query)
+    assert responses.askable(lm, asked, SETTINGS, ways) == []
+    monkeypatch.undo()
+    once = "{% for m in messages if m.role == 'assistant' %}{{ raise_exception('one turn') }}{% endfor %}"
+    monkeypatch.setattr(lm.tokenizer, "chat_template", once + lm.tokenizer.chat_template)
+    assert responses.askable(lm, asked, SETTINGS, ways) == ["one", "none"]

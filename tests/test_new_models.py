@@ -2,6 +2,7 @@
 dataset of one's own, end to end through `./run_all.sh PROFILE --models ... --datasets ...`."""
 
 import json
+import shutil
 
 import pandas as pd
 import pytest
@@ -152,6 +153,17 @@ def test_check_says_they_are_ready(project):
     said = run(project, "check", "small", "--only", *NAMES, "--datasets", "mine")
     for words in ("Gemma2Attention", "MistralAttention", "Phi3Attention", "ready; nothing was run"):
         assert words in said
+
+
+def test_a_model_that_cannot_be_asked_costs_no_other_models_jobs(project):
+    """Without a chat template: one line before the first job, though another model of the run could be asked."""
+    shutil.copytree(project / "weights/my-phi", project / "weights/mute")
+    (project / "weights/mute/chat_template.jinja").unlink()
+    write(project / "params/models/mute.yaml", {"label": "Mute", "source": "weights/mute"})
+    write(project / "params/early.yaml", yaml.safe_load((project / "params/small.yaml").read_text()))
+    said = refusal(project, "early", "--only", "my-phi", "--models", "mute", "--datasets", "mine")
+    assert said.startswith("run_all.sh: model 'mute': its tokenizer has no chat template")
+    assert not list((project / "artifacts/early").rglob("*.parquet"))
 
 
 def test_a_wrong_file_is_one_line(project):

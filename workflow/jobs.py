@@ -15,7 +15,7 @@ from workflow.sources import closure, code_cells, declared_parameters
 
 REPLAY, PUBLISHED = "replay", "published"
 MARK = "@@"  # begins those lines on a job's stdout that are events for the run
-SHIPPED = "artifacts/shipped/demo"
+SHIPPED = "artifacts/shipped"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Notebook:
     `heavy` notebooks run a model: once per (model, dataset), on a GPU where there is one. Their outputs hang
     on the files of model and dataset, survive a change of code where the profile says so, and are shipped for
     the replay, which does not run them. `data` are files of the project that it reads. `exports` ones carry what goes
-    into the paper (workflow/export.py).
+    into the paper (workflow/export.py). What a notebook left that `may_lack` is done without, where it is not shipped.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Notebook:
     writes: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
     exports: bool = False
+    may_lack: bool = False
 
     @property
     def number(self) -> str:
@@ -52,9 +53,10 @@ NOTEBOOKS = (
     Notebook("02_single_pass", reads=("01_generate",), writes=("confidence/single_pass.parquet",)),
     Notebook("03_ptrue_insitu", heavy=True, minutes=0.2, reads=("01_generate",),
              writes=("verification/{model}__{dataset}.parquet",)),
-    Notebook("04_mc_dropout_grid", heavy=True, minutes=1, reads=("01_generate",),
+    Notebook("04_mc_dropout_grid", heavy=True, minutes=1, reads=("01_generate",), may_lack=True,
              writes=("dropout/{model}__{dataset}.parquet",)),
-    Notebook("04b_ablation", heavy=True, reads=("01_generate",), writes=("ablation/{model}__{dataset}.parquet",)),
+    Notebook("04b_ablation", heavy=True, reads=("01_generate",), may_lack=True,
+             writes=("ablation/{model}__{dataset}.parquet",)),
     Notebook(
         "05_calibration",
         reads=("01_generate", "03_ptrue_insitu", "04_mc_dropout_grid"),
@@ -86,6 +88,12 @@ class Run:
         return f"artifacts/{self.name}"
 
     @property
+    def replayed(self) -> str:
+        """The profile whose shipped signals stand in for the models of this run; empty where they are run."""
+        verb, _, profile = self.name.partition("-")
+        return (profile or "demo") if verb == REPLAY else ""
+
+    @property
     def figures(self) -> str:
         return f"figures/{self.name}"
 
@@ -96,7 +104,7 @@ class Run:
     @property
     def notebooks(self) -> list[Notebook]:
         """A replay runs no model; the paper's own numbers need no run at all, and are set by what exports."""
-        if self.name == REPLAY:
+        if self.replayed:
             return [row for row in NOTEBOOKS if not row.heavy]
         if self.name == PUBLISHED:
             return [row for row in NOTEBOOKS if row.exports]
@@ -203,11 +211,12 @@ class Job:
     def inputs(self) -> list[str]:
         """Artifacts that it reads: from jobs upstream, and shipped ones of those that a replay does not run."""
         paths = [*self.notebook.data, *(path for job in self.upstream for path in job.outputs)]
-        if self.run.name == REPLAY:
+        if self.run.replayed:
             for row in NOTEBOOKS:
                 if row.heavy and row.name in self.notebook.reads:
                     for pair in self.run.pairs:
-                        paths += Job(self.run, row, *pair).written(SHIPPED)
+                        shipped = Job(self.run, row, *pair).written(f"{SHIPPED}/{self.run.replayed}")
+                        paths += [path for path in shipped if not row.may_lack or (ROOT / path).exists()]
         return paths
 
     @property

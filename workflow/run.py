@@ -19,7 +19,7 @@ from typing import TextIO
 from lib import params
 from lib.project import ROOT, UserError
 from workflow import check, fresh, guard, hub, weights, words
-from workflow.jobs import MARK, PUBLISHED, REPLAY, Run, write_json
+from workflow.jobs import MARK, PUBLISHED, Run, write_json
 from workflow.schedule import schedule
 from workflow.typeset import typeset
 
@@ -64,7 +64,7 @@ def plan(asked: Namespace) -> Run:
     published questions is named, jobs find its name in the environment."""
     if asked.data:
         os.environ["DATA_FOLDER"] = asked.data
-    profile = "demo" if asked.verb in (REPLAY, PUBLISHED) else proper("profile", asked.verb)
+    profile = proper("profile", asked.profile)
     values = params.load_profile(profile).model_dump(mode="json")
     values["models"] = list(dict.fromkeys([*(asked.only or values["models"]), *asked.models]))
     values["datasets"] = list(dict.fromkeys(asked.datasets or values["datasets"]))
@@ -76,7 +76,7 @@ def plan(asked: Namespace) -> Run:
         values |= {name: type(value)() for name, value in values.items() if fresh.kind_of(name) in params.LOADERS}
         values["title"] = "The paper's own numbers, set again."
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    run = Run(asked.verb, values, asked.cores or cores, len(guard.gpus()))
+    run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()))
     for job in run.jobs:
         job.check()
     return run

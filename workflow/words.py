@@ -23,7 +23,7 @@ HELP = """\
 
   demo            the default: small shipped models, on any laptop, in minutes
   PROFILE         the same with another file of params/: {profiles}
-  replay          tables and figures again from shipped signals, without a model
+  replay [small]  tables and figures again from shipped signals, without a model
   published       the paper's own numbers, set by the same code
   check PROFILE   can this machine do it, and what would it take; runs nothing
   lab             JupyterLab on the notebooks; its own options after --
@@ -105,9 +105,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
     asked.rest = rest
     asked.check = asked.verbs[:1] == ["check"]  # the one verb that a profile follows
     verbs = asked.verbs[1:] if asked.check else asked.verbs
-    if len(verbs) > 1:
-        raise WordError(f"one profile or verb at a time: '{verbs[1]}' is one too many")
+    asked.replay = verbs[:1] == ["replay"]  # one may follow, too
+    most = 2 if asked.replay else 1
+    if len(verbs) > most:
+        raise WordError(f"one profile or verb at a time: '{verbs[most]}' is one too many")
     asked.verb = "help" if asked.help else (verbs or [DEFAULT])[0]
+    asked.profile = verbs[1] if len(verbs) > 1 else DEFAULT if asked.verb in VERBS else asked.verb
+    asked.run = f"replay-{asked.profile}" if asked.replay and asked.profile != DEFAULT else asked.verb
     return asked
 
 
@@ -116,6 +120,7 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
     asked = parse(argv)
     profiles = names(root)
     choose("profile or verb", asked.verb, profiles + [verb for verb in VERBS if verb not in profiles])
+    choose("profile", asked.profile, profiles or [asked.profile])
     for kind, chosen in (("model", asked.models + asked.only), ("dataset", asked.datasets)):
         for word in chosen:
             if word in profiles or word in VERBS:

@@ -10,7 +10,7 @@ a GPU: keyed masks need heads x length^2 numbers per site and row.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -200,6 +200,11 @@ def chosen(frame: pd.DataFrame, count: int, seed: int) -> list[int]:
     places = sorted(range(len(frame)), key=lambda i: rank(seed, frame.dataset.iloc[i], frame.example_id.iloc[i]))
     by_split = {split: [i for i in places if frame.split.iloc[i] == split] for split in frame.split.unique()}
     return sorted((i for part in by_split.values() for i in part[: count or None]), key=places.index)
+
+
+def keys(frame: pd.DataFrame) -> Callable[[tuple[int, float]], tuple[str, float]]:
+    """From an item of `disagreement`'s work to what its row is known by: (example_id, rate)."""
+    return lambda item: (frame.example_id.iloc[item[0]], item[1])
 
 
 def tuning(frame: pd.DataFrame, count: int, seed: int) -> list[int]:

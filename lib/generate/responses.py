@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from jinja2 import TemplateError
 
 from lib.generate import models, p_true
 from lib.generate.decoding import Batch, batches, rounds
@@ -78,6 +80,19 @@ def room(lm: LanguageModel, asked: Request, settings: Generation) -> int:
         raise UserError(f"model '{lm.name}': the prompt of example {asked.example.example_id} ({len(asked.prompt_ids)} "
                         f"tokens) leaves no room for a response in its context of {lm.context}")  # fmt: skip
     return min(settings.max_new_tokens, left)
+
+
+def askable(lm: LanguageModel, examples: Sequence[Example], settings: Generation,
+            beginnings: Sequence[Demonstration]) -> list[Demonstration]:  # fmt: skip
+    """Those beginnings of the prompt that the model's template can write and its context can hold with a response."""
+    found = []
+    for beginning in beginnings:
+        asked = settings.model_copy(update={"demonstration": beginning})
+        with suppress(UserError, TemplateError):  # a template may know no turn of the assistant's
+            for example in examples:
+                room(lm, request(lm, "", example, asked), asked)
+            found.append(beginning)
+    return found
 
 
 def grouped(lm: LanguageModel, requests: Sequence[Request],

@@ -69,11 +69,11 @@ def main_analysis(
     title: str = "",
     rate: float | None = None,
 ) -> Figure:
-    """`fig:main_analysis`, with the panels whose data is given: (a) `curves`, as `running_mean_curves`
+    """`fig:main_analysis`, with the panels whose data is given and has rows: (a) `curves`, as `running_mean_curves`
     returns them; (b) `entropies`, as `curves.entropy_curves` does; (c) `in_situ`: dataset, standard, in situ
     (both ECE). `title` (model and dataset) stands over the first, the dropout `rate` over the second."""
     panels = {"a": (_running_mean, curves), "b": (_entropies, entropies), "c": (_in_situ, in_situ)}
-    given = {letter: (draw, data) for letter, (draw, data) in panels.items() if data is not None}
+    given = {letter: (draw, data) for letter, (draw, data) in panels.items() if data is not None and len(data)}
     with style():
         canvas = Canvas(figsize=(WIDTH, 2.1 if len(given) == 1 else 4.0), layout="constrained")
         axes = canvas.subplot_mosaic("aa;bc" if len(given) == 3 else ";".join(given))

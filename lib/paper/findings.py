@@ -1,6 +1,7 @@
 """The paper's findings on some results: every row of `claims.FINDINGS` judged, and the counts that the text quotes."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from lib.paper.claims import FINDINGS
 from lib.paper.judging import Finding, Verdict, judge
@@ -8,10 +9,17 @@ from lib.paper.latex import escape
 from lib.paper.results import Results
 from lib.paper.targets import target
 
+UNHEARD = "no answer of any model could be read"
+
 
 def verdicts(results: Results, findings: Iterable[Finding] = FINDINGS) -> dict[str, Verdict]:
-    """Every finding (or those given) on some results, by name."""
-    return {finding.name: judge(finding, results) for finding in findings}
+    """Every finding (or those given) on some results, by name. A model that never answers counts for none."""
+    heard = results.heard()
+    found = {finding.name: judge(finding, heard) for finding in findings}
+    if heard is results:
+        return found
+    return {name: replace(verdict, lacks="", reason=UNHEARD) if len(results.frames.get(verdict.lacks, ())) else verdict
+            for name, verdict in found.items()}  # fmt: skip
 
 
 @target("numbers", published=True)

@@ -5,7 +5,7 @@ A run also has frames of which the paper shows pictures only (`running_mean`, `e
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +20,8 @@ QUESTIONS = {  # source (our reading: the paper names none), calibration and eva
     "GSMHard": ("reasoning-machines/gsm-hard", 919, 400),
     "SVAMP": ("ChilleD/SVAMP", 700, 300),
 }
+# Frames that say something of a model without a parsed answer, too.
+ANYWAY = ("answered", "unread", "ablation", "demonstration", "verification", "cost")
 
 
 class NotThere(KeyError):
@@ -56,6 +58,26 @@ class Results:
         for column, value in equal.items():
             frame = frame[frame[column] == value]
         return frame
+
+    @property
+    def silent(self) -> set[str]:
+        """The models of which no response holds an answer that could be read."""
+        if "answered" not in self.frames:
+            return set()
+        counts = self.frames["answered"].groupby("model").parsed.sum()
+        return set(counts.index[counts == 0])
+
+    def heard(self) -> "Results":
+        """Without the rows of silent models, on which a claim about confidence in answers would hold or fail by
+        chance; what is said of responses without an answer, and of costs, keeps them."""
+        silent = self.silent
+        if not silent:
+            return self
+        frames = dict(self.frames)
+        for name in frames.keys() - set(ANYWAY):
+            for column in {"model", "source_model"} & set(frames[name]):
+                frames[name] = frames[name][~frames[name][column].isin(silent)]
+        return replace(self, frames=frames)
 
     @property
     def hard(self) -> str:

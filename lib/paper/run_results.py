@@ -58,7 +58,8 @@ class RunSignals:
     @classmethod
     def of(cls, run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> "RunSignals":
         """Those of a run, or the shipped ones. Raises UserError where neither has them."""
-        generations, verification, dropout = (store.gather(run, kind, models, datasets)[0] for kind in KINDS)
+        generations, verification, dropout = (
+            store.gather(run, kind, models, datasets, may_lack=kind == "dropout")[0] for kind in KINDS)  # fmt: skip
         responses = read(generations, reading)
         confidence = scores(responses, verification, dropout, reading)
         return cls(generations, verification, dropout, reading, responses, confidence)
@@ -143,6 +144,7 @@ class RunSignals:
         return {"running_mean": pd.concat(curves, ignore_index=True), "tokens": tokens.summary(self.responses),
                 "positions": tokens.position_curves(self.responses),
                 "unread": tokens.unread(self.generations, self.reading),
+                "answered": answered(self.responses),
                 "overconfidence": gaps.mean().rename("gap").reset_index()}  # fmt: skip
 
     def of_passes(self, counts: Sequence[int] = ()) -> Frames:
@@ -176,6 +178,12 @@ def scores(responses: pd.DataFrame, verification: pd.DataFrame, dropout: pd.Data
     return confidence_frame(responses, verification, selected(dropout, reading), reading, names)
 
 
+def answered(responses: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
+    """By pair: rows, and how many of them hold an answer that could be read (`parsed`)."""
+    by_pair = responses[responses.split == split].groupby(PAIR, sort=False).parsed
+    return by_pair.agg(rows="size", parsed="sum").reset_index()
+
+
 def changed_signals(before: pd.DataFrame, after: pd.DataFrame) -> dict[tuple, set[str]]:
     """By pair: the signals of estimators in which two readings of the same responses differ; all, where rows or grades
     do."""
@@ -193,7 +201,7 @@ def changed_signals(before: pd.DataFrame, after: pd.DataFrame) -> dict[tuple, se
 
 
 def of_pairs(frame: pd.DataFrame, pairs: Collection[tuple]) -> pd.DataFrame:
-    return frame[[pair in pairs for pair in zip(frame.model, frame.dataset, strict=True)]]
+    return frame[np.array([pair in pairs for pair in zip(frame.model, frame.dataset, strict=True)], dtype=bool)]
 
 
 def estimators_of(signals: Collection[str]) -> set[str]:
@@ -220,8 +228,10 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     frames["paired"] = paired(kept["confidence"], signals.reading)
     moved = ({name: labels[name] for name in transfer_models or models},
              {name: sets[name] for name in transfer_datasets or datasets})  # fmt: skip
-    notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), coverage(signals.generations, signals.reading),
-                         how_made(run, models, datasets))  # fmt: skip
+    covered = coverage(signals.generations, signals.reading)
+    covered = covered.assign(model=covered.model.map(labels), dataset=covered.dataset.map(sets))
+    how = [*how_made(run, models, datasets), *lacking(run, labels, sets)]
+    notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), covered, how)
     binned = {name: labels[name] for name in bin_models or models}
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
     questions = {name: (spec.source, int(rows[name, "calibration"]), int(rows[name, "evaluation"]))
@@ -241,15 +251,25 @@ def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], readin
     """What 04b left: `ablation`, `demonstration` and `cost`. A run without it has none, and the claims that rest on
     them say so."""
     with suppress(UserError):
-        frame = store.gather(run, "ablation", models, datasets)[0]
-        paths = [store.locate(run, "ablation", name) for name in store.pairs(models, datasets)]
+        there = store.found(run, "ablation", store.pairs(models, datasets))
+        paths = [store.locate(run, "ablation", name) for name in there]
+        frame = store.gather(run, "ablation", models, datasets, may_lack=True)[0]
         costs = ablation.costs([store.manifest(path) for path in paths])
         return {"ablation": ablation.summary(frame, reading.grader), "cost": costs,
                 "demonstration": ablation.demonstration(frame, reading.grader)}  # fmt: skip
     return {}
 
 
+def lacking(run: str, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
+    """The line that says for which pairs dropout passes are still to come, by their labels; none where none are."""
+    there = set(store.found(run, "dropout", store.pairs(list(models), list(datasets))))
+    absent = [f"{label} on {name}" for model, label in models.items() for dataset, name in datasets.items()
+              if f"{model}__{dataset}" not in there]  # fmt: skip
+    return [f"No dropout passes over the whole response yet: {', '.join(absent)}."] if absent else []
+
+
 def how_made(run: str, models: Sequence[str], datasets: Sequence[str]) -> list[str]:
     """How a run's signals were made, from their manifests."""
     pairs = store.pairs(models, datasets)
-    return tables.made(store.manifest(store.locate(run, kind, pair)) for kind in KINDS for pair in pairs)
+    return tables.made(store.manifest(store.locate(run, kind, pair))
+                       for kind in KINDS for pair in store.found(run, kind, pairs))  # fmt: skip

@@ -48,7 +48,7 @@ SHARES = {"unparsed": "No parsable answer", "cut": "Cut by length", "unclosed": 
 def notes(title: str = "", coverage: Frame | None = None, how: Sequence[str] = ()) -> list[str]:
     """What is printed under a result table: the run's `title` (say "Demo models"), `how` it was made, and the shares
     of responses without a parsable answer, cut by length, of thinking never closed, and graded otherwise by the other
-    graders (`coverage` as `reading.coverage` returns it)."""
+    graders (`coverage` as `reading.coverage` returns it, with the labels of models and datasets)."""
     lines = [title.strip().rstrip(".") + ".", *how] if title.strip() else list(how)
     if coverage is None or not len(coverage):
         return lines
@@ -60,6 +60,9 @@ def notes(title: str = "", coverage: Frame | None = None, how: Sequence[str] = (
         worst = coverage.loc[coverage[column].idxmax()]
         most = f" (at most {worst[column]:.1%}, {worst['model']} on {worst['dataset']})" if share else ""
         lines.append(f"{what}: {share:.1%} of {total} responses{most}.")
+    least = coverage.groupby("model", sort=False)["unparsed"].min()
+    if silent := list(least.index[least == 1]):
+        lines.append(f"No answer of {' and '.join(silent)} could be read: the findings leave that out.")
     others = [column for column in coverage if column not in ("model", "dataset", "rows", *SHARES)]
     if others:
         shares = {grader: (coverage[grader] * coverage["rows"]).sum() / total for grader in others}

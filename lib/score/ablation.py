@@ -76,7 +76,9 @@ def demonstration(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFra
     for pair, rows in graded.groupby(["model", "dataset"], sort=False):
         for outcome in ("accuracy", "extracted"):
             arms = rows.pivot(index="example_id", columns="demonstration", values=outcome)
-            arms = arms[["one", "none"]].dropna().astype(bool)
+            arms = arms.reindex(columns=["one", "none"]).dropna().astype(bool)
+            if arms.empty:  # a model may not be askable in both ways
+                continue
             only, other = int((arms.one & ~arms.none).sum()), int((~arms.one & arms.none).sum())
             p = float(binomtest(only, only + other).pvalue) if only + other else 1.0
             records.append((*pair, outcome, len(arms), only, other, p))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lib import frames
 from lib.params import Reading
 from lib.project import UserError, nearest
 from lib.score.estimators import ESTIMATORS, normalised, ordered
@@ -17,6 +18,7 @@ from lib.score.metrics import METRICS, evaluate
 from lib.store import KEYS
 from lib.tasks.options import counted
 
+NO_GRID = pd.DataFrame(columns=["model", "dataset", "estimator", "metric", "value", "reason", "rate"])
 MARGINS = {"standard": "standard_margin", "in_situ": "in_situ_margin"}  # signal by the way in which P(True) asked
 
 
@@ -38,7 +40,7 @@ def confidence_frame(
     for source in _sources(responses, verification, dropout, reading):
         for estimator in ordered(e for e in wanted if e.needs in source):
             parts.append(_scores(source, estimator.name, estimator.needs, estimator.function))
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(parts, ignore_index=True) if parts else frames.empty("confidence")
 
 
 def _sources(
@@ -49,7 +51,7 @@ def _sources(
     known = responses[[*KEYS, "correct"]]
     if verification is not None:
         yield known.merge(margins(verification, reading.options), on=KEYS, validate="one_to_one")
-    if dropout is not None:
+    if dropout is not None and len(dropout):
         found = known.assign(answered=responses.answer.notna()).merge(dropout, on=KEYS, validate="one_to_one")
         scaled = scaled_bald(found, reading.phi)
         bald = [value if there else None for value, there in zip(scaled, found.answered, strict=True)]
@@ -161,7 +163,7 @@ def grid(
         scores = confidence_frame(responses, dropout=part, reading=reading, names=["c_bald"])
         results = evaluate(scores, reading.bins, reading.closed, split="calibration", names=names)
         parts.append(results.assign(rate=float(rate)))
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(parts, ignore_index=True) if parts else NO_GRID
 
 
 def best_rate(results: pd.DataFrame) -> float:

@@ -73,6 +73,8 @@ def by_passes(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, 
         scores = confidence_frame(responses, dropout=first, reading=reading, names=["c_bald"])
         results = evaluate(scores, reading.bins, reading.closed, names=["ece"])
         parts.append(results[[*PAIR, "value"]].rename(columns={"value": "ece"}).assign(passes=count))
+    if not parts:
+        return pd.DataFrame(columns=[*PAIR, "ece", "passes"])
     return pd.concat(parts, ignore_index=True).astype({"ece": float})
 
 

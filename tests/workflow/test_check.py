@@ -297,6 +297,17 @@ def test_nothing_is_run_where_a_model_cannot_be_asked(inside, capsys, monkeypatc
     assert not (inside.root / "artifacts/demo/generations").exists()
 
 
+def test_what_waits_for_its_conversion_is_looked_at_after_it(inside, monkeypatch):
+    """A GGUF file says what it holds when it is converted; the other models are looked at before any fetching."""
+    steps = []
+    monkeypatch.setattr(run.weights, "pending", lambda spec: True)
+    monkeypatch.setattr(run.weights, "fetch", lambda names, say: steps.append(("converted", names)))
+    monkeypatch.setattr(check, "unfit", lambda run, names: steps.append(("asked", names)) or names)
+    assert run.main(["demo"]) == 2
+    assert steps == [("asked", []), ("converted", ["tiny"]), ("asked", ["tiny"])]
+    assert not (inside.root / "artifacts/demo/generations").exists()
+
+
 def test_a_run_with_nothing_to_do_looks_at_no_model(inside, monkeypatch):
     asked = []
     monkeypatch.setattr(check, "unfit", lambda run, names: asked.append(names) or ["no"])

@@ -1,0 +1,88 @@
+"""Rows that a smaller run of the same pair has made: a run of more rows keeps them, and makes the others.
+
+They lie among the shipped signals of the run, or where what the run left before was set aside. A row is kept if it was
+made by the same model under the same parameters, whatever the machine, and, where it is about a response, about the
+very same tokens.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lib import frames, store
+from lib.project import ARTIFACTS, UserError
+
+SAME_MODEL = ("architecture", "parameters", "chat_template", "tokenizer")  # of what a manifest says was loaded
+# what a manifest says of model and parameters that changes no row, but for the last digits
+OF_NO_ROW = {"batch_tokens", "dropout_tokens", "dropout_tuning", "dropout_rates",
+             "dtype", "attention", "label", "mirror", "size"}  # fmt: skip
+
+
+def earlier(run: str, kind: str, pair: str) -> Iterator[Path]:
+    """Frames of a pair that are not the run's own now: shipped, or set aside. Damaged ones are passed over."""
+    below = f"{kind}/{pair}.parquet"
+    for path in [store.shipped(run) / below, *sorted((ARTIFACTS / run / "stale").glob(f"*/artifacts/{run}/{below}"))]:
+        if path.exists() and path.with_suffix(".json").exists():
+            yield path
+
+
+def agrees(path: Path, facts: Mapping[str, Any]) -> bool:
+    """Whether the frame at `path` was made by the model, and under the parameters, of a manifest's `facts`."""
+    was, now = store.manifest(path), json.loads(json.dumps(facts))
+    same = all(was["loaded"].get(name) == now["loaded"][name] for name in SAME_MODEL)
+    return same and all(telling(was[name]) == telling(now[name]) for name in ("model", "parameters"))
+
+
+def telling(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if name not in OF_NO_ROW}
+
+
+def responses(run: str, pair: str, facts: Mapping[str, Any]) -> pd.DataFrame:
+    """The most responses that an earlier run left of a pair, with their in-situ verdicts, by example_id; no row where
+    there are none."""
+    best = frames.empty("generations").set_index("example_id", drop=False)
+    for path in earlier(run, "generations", pair):
+        verdicts = path.parent.parent / "in_situ" / path.name
+        try:
+            if not agrees(path, facts) or store.manifest(verdicts)["generations"] != store.manifest(path)["sha256"]:
+                continue
+            frame = store.read(path).merge(store.read(verdicts), on=store.KEYS, validate="one_to_one")
+        except (UserError, OSError):
+            continue
+        if len(frame) > len(best):
+            best = frame.set_index("example_id", drop=False)
+            best.attrs["kept_from"] = source(path)
+    return best
+
+
+def about_responses(run: str, kind: str, pair: str, facts: Mapping[str, Any], generations: pd.DataFrame
+                    ) -> pd.DataFrame:  # fmt: skip
+    """The most rows of a kind (verification, dropout) that an earlier run left about the very responses of
+    `generations`."""
+    best = frames.empty(kind)
+    tokens = {row.example_id: tuple(row.token_ids) for row in generations.itertuples()}
+    sources = {store.manifest(path)["sha256"]: path for path in earlier(run, "generations", pair)}
+    for path in earlier(run, kind, pair):
+        (made_from,) = store.manifest(path)["inputs"].values()
+        try:
+            if not agrees(path, facts) or made_from not in sources:
+                continue
+            old, frame = store.read(sources[made_from]), store.read(path)
+        except UserError:
+            continue
+        same = {row.example_id for row in old.itertuples() if tokens.get(row.example_id) == tuple(row.token_ids)}
+        frame = frame[frame.example_id.isin(same)]
+        if len(frame) > len(best):
+            best = frame
+            best.attrs["kept_from"] = source(path)
+    return best
+
+
+def source(path: Path) -> dict[str, Any]:
+    """What a manifest says of where rows were kept from: rows, checksum, device and precision."""
+    facts = store.manifest(path)
+    loaded = {name: facts["loaded"][name] for name in ("device", "dtype")}
+    return {"rows": facts["rows"], "sha256": facts["sha256"], **loaded}

@@ -1,0 +1,126 @@
+"""A run of more rows keeps those that a smaller one made, and makes the others alone."""
+
+import pandas as pd
+import pytest
+
+from lib import growth, params, shards, store
+from lib.generate import decoding, models, p_true, responses
+from lib.params import Dropout, Generation, Verification
+from lib.shards import Shards
+from lib.tasks import datasets
+
+SETTINGS = Generation(demonstration="none", max_new_tokens=60, top_logits=8, curve_nodes=4)
+PAIR = "tiny-llama__demo-easy"
+
+
+@pytest.fixture(scope="module")
+def lm():
+    return models.load("tiny-llama", params.load_model("tiny-llama"))
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    for module in (store, shards, growth):
+        monkeypatch.setattr(module, "ARTIFACTS", tmp_path)
+    monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
+    return tmp_path
+
+
+def facts(lm, **changed):
+    settings = decoding.settings_for(lm.spec, SETTINGS.model_copy(update=changed))
+    return {"model": lm.spec.model_dump(), "loaded": lm.facts, "parameters": settings.model_dump()}
+
+
+def generate(lm, limit, asked=None, **changed):
+    """As 01 does it; what was really asked goes to the list `asked`."""
+    examples = datasets.load(params.load_dataset("demo-easy"))
+
+    def work(part):
+        if asked is not None:
+            asked.extend(part)
+        return responses.respond(lm, "demo-easy", part, SETTINGS.model_copy(update=changed), alive=p_true.live)
+
+    kept = growth.responses("mine", PAIR, facts(lm, **changed))
+    made = Shards("mine", "01", 4, facts(lm, **changed)).map(
+        work, datasets.first(examples, limit, 0, "demo-easy"), lambda line: None, kept, lambda e: e.example_id)
+    return responses.in_order(made, examples), kept
+
+
+def keep(frame, lm, folder, **changed):
+    """The frames of a generations frame with verdicts, with their manifests, as 01 writes them."""
+    path = store.write(frame.drop(columns=p_true.KEPT), folder / "generations" / f"{PAIR}.parquet",
+                       **facts(lm, **changed))  # fmt: skip
+    store.write(frame[[*store.KEYS, *p_true.KEPT]], folder / "in_situ" / f"{PAIR}.parquet",
+                generations=store.manifest(path)["sha256"], query="?")  # fmt: skip
+    return path
+
+
+@pytest.fixture(params=["shipped/mine", "mine/stale/0123/artifacts/mine"])
+def earlier(request, places):
+    """Where a smaller run may have left its rows."""
+    return places / request.param
+
+
+def test_only_new_rows_are_made(lm, earlier):
+    small, none = generate(lm, 2)
+    assert len(none) == 0 and small.split.tolist() == ["calibration"] * 2 + ["evaluation"] * 2
+    keep(small, lm, earlier)
+    asked: list = []
+    large, kept = generate(lm, 5, asked)
+    assert len(asked) == 6 and not {e.example_id for e in asked} & set(small.example_id)
+    assert len(large) == 10 and set(small.example_id) < set(large.example_id)
+    assert kept.attrs["kept_from"]["rows"] == 4
+    same = large[large.example_id.isin(small.example_id)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(same, small, check_like=True)
+    whole, _ = generate(lm, 5, seed=0, top_logits=7)  # other parameters: all anew, and the same tokens
+    assert [list(x) for x in whole.token_ids] == [list(x) for x in large.token_ids]
+
+
+@pytest.mark.parametrize("change", ["parameters", "damaged", "verdicts"])
+def test_rows_of_another_kind_are_not_kept(lm, earlier, change):
+    small, _ = generate(lm, 2)
+    path = keep(small, lm, earlier, **({"max_new_tokens": 61} if change == "parameters" else {}))
+    if change == "damaged":
+        path.write_bytes(path.read_bytes()[:-1])
+    if change == "verdicts":
+        store.write(small[[*store.KEYS, *p_true.KEPT]], earlier / "in_situ" / f"{PAIR}.parquet", generations="other")
+    assert len(growth.responses("mine", PAIR, facts(lm))) == 0
+
+
+def test_what_is_about_responses_is_kept_with_their_tokens(lm, earlier):
+    small, _ = generate(lm, 2)
+    path = keep(small, lm, earlier)
+    about = {**facts(lm), "parameters": Verification().model_dump()}
+    verified = p_true.verify(lm, small, Verification())
+    store.write(verified, earlier / "verification" / f"{PAIR}.parquet", inputs=store.checksums([path]), **about)
+    found = growth.about_responses("mine", "verification", PAIR, about, small)
+    pd.testing.assert_frame_equal(found, verified)
+    other = small.assign(token_ids=[small.token_ids[0][:3], *small.token_ids[1:]])
+    assert set(growth.about_responses("mine", "verification", PAIR, about, other).example_id) == \
+        set(small.example_id[1:])  # fmt: skip
+    asked = {**about, "parameters": Verification(standard_prompt="as_drawn").model_dump()}
+    assert growth.about_responses("mine", "verification", PAIR, asked, small).empty
+
+
+def test_parameters_of_no_row_do_not_matter(lm, places):
+    """More memory, or another grid, change no row."""
+    more = facts(lm, batch_tokens=1000)
+    path = store.write(pd.DataFrame({"a": [1]}), places / "x" / "y.parquet", **more)
+    assert growth.agrees(path, facts(lm)) and not growth.agrees(path, facts(lm, top_logits=9))
+    dropout = Dropout().model_dump() | {"dropout_rates": [0.1], "dropout_tuning": 10}
+    path = store.write(pd.DataFrame({"a": [1]}), places / "x" / "z.parquet", **more | {"parameters": dropout})
+    assert growth.agrees(path, more | {"parameters": dropout | {"dropout_tuning": 40, "dropout_rates": [0.1, 0.2]}})
+    assert not growth.agrees(path, more | {"parameters": dropout | {"dropout_passes": 5}})
+
+
+def test_a_larger_number_of_rows_begins_with_the_smaller():
+    examples = datasets.load(params.load_dataset("demo-easy"))
+    whole = datasets.first(examples, 0, 0, "demo-easy")
+    assert sorted(whole) == sorted(examples)
+    for count in (1, 3, 50, 250):
+        part = datasets.first(examples, count, 0, "demo-easy")
+        assert [e for e in whole if e in part] == part
+        sizes = {split: sum(e.split == split for e in part) for split in ("calibration", "evaluation")}
+        assert sizes == {"calibration": count, "evaluation": min(count, 200)}
+    assert datasets.first(examples, 9, 0, "demo-easy")[:6] == datasets.first(examples, 3, 0, "demo-easy")
+    assert datasets.first(examples, 9, 1, "demo-easy") != datasets.first(examples, 9, 0, "demo-easy")
