@@ -158,7 +158,9 @@ def timed_step(folder: str, work: Work, device: Device) -> Range:
 def hours(values: dict, size: Size, work: Work, step: Range, device: Device) -> Range:
     """Decoding, at these seconds a step, and by arithmetic the verification and dropout passes."""
     passes = values["dropout_passes"] * (work.rows + values["dropout_tuning"] * (len(values["dropout_rates"]) - 1))
-    encoded = work.rows * (work.prompt + VERIFY) + passes * (work.prompt + work.tokens)
+    reads = {"trajectory": passes, "answer": work.rows}  # how often a trajectory is read; the answer's tokens are few
+    dropout = sum(reads[scope] for scope in values["dropout_scope"])
+    encoded = work.rows * (work.prompt + VERIFY) + dropout * (work.prompt + work.tokens)
     encoding = encoded * 2 * size.weights / (device.operations * UTILISED)
     batches = work.rows / work.batch
     steps = [min(factor * work.tokens, work.longest - work.prompt) for factor in LONGEST]

@@ -211,7 +211,7 @@ class Job:
     def outputs(self) -> list[str]:
         """Files that the notebook itself must have written."""
         words = self.notebook.by_scope
-        asked = [None, *self.run.values["dropout_scope"]] if words else [None]
+        asked = [None, *self.run.values.get("dropout_scope", ["trajectory"])]
         paths = [path for path in self.notebook.writes if words.get(path.split("/")[0]) in asked]
         return self.written(self.run.folder, paths)
 

@@ -15,7 +15,8 @@ H200 = Device(cuda=True, name="H200", memory=139e9, bandwidth=4e12, operations=7
 LLAMA = Size(weights=8_030_000_000, layers=32, cell=2 * 32 * 8 * 128 * 2, shared=4)
 QWEN = Size(weights=8_190_000_000, layers=36, cell=2 * 36 * 8 * 128 * 2, shared=4)
 PAPER = Work(rows=11_111, batch=3, budget=131_072, prompt=400, tokens=4000, longest=33_168)
-VALUES = {"dropout_passes": 10, "dropout_tuning": 100, "dropout_rates": [0.1, 0.15, 0.2]}
+VALUES = {"dropout_scope": ["trajectory"], "dropout_passes": 10, "dropout_tuning": 100,
+          "dropout_rates": [0.1, 0.15, 0.2]}  # fmt: skip
 
 
 def test_few_rows_are_bound_by_launches():
@@ -46,6 +47,10 @@ def test_hours_by_hand():
     encoding = (10 * (50 + 400) + 10 * 10 * (50 + 100)) * 2 * 1000 / 2000
     assert cost.hours(values, size, work, (1, 2), device) == pytest.approx(
         ((2 * 150 + encoding) / 3600, (2 * 200 * 2 + encoding) / 3600))  # fmt: skip
+    for scope, read in (["answer"], 10), (["trajectory", "answer"], 110):  # a row is read once for all its passes
+        encoding_of = (10 * (50 + 400) + read * (50 + 100)) * 2 * 1000 / 2000
+        assert cost.hours(values | {"dropout_scope": scope}, size, work, (1, 2), device) == pytest.approx(
+            ((2 * 150 + encoding_of) / 3600, (2 * 200 * 2 + encoding_of) / 3600))  # fmt: skip
     short = replace(work, longest=50 + 120)  # no response is longer than the limit
     assert cost.hours(values, size, short, (1, 1), device) == pytest.approx(((2 * 120 + encoding) / 3600,) * 2)
 
