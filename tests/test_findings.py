@@ -661,7 +661,7 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(signals, models, tmp_path
     part = run_results.RunSignals(first, verification, dropout, reading, responses, scores)
     results = run_results.of_run("shipped", part, "part", DEMO.models, ["demo-hard"])
     shown = str(tables.result_estimation.of(results))
-    assert ("c_BALD" in shown) == bool(models) and "p(True)" in shown
+    assert ("c_BALD" in shown) == bool(models) and "P(True)" in shown
     rows = [line for line in shown.splitlines() if "Demo-Hard" in line]
     assert len(rows) == 2 and [("--" in row) for row in rows] == [False, bool(models)]
     verdicts = findings.verdicts(results)

@@ -16,7 +16,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from lib import params, store
 from lib.generate import decoding, models, p_true, responses
 from lib.generate.models import LanguageModel
-from lib.params import Verification
+from lib.params import Generation, Verification
 from lib.project import UserError
 from lib.score import confidence, estimators
 from lib.tasks import datasets, options, prompts
@@ -348,3 +348,24 @@ def test_no_space_comes_between_response_and_query(lm):
     assert p_true.query(opened) == words(prompts.QUERY, add_special_tokens=False).input_ids[1:]
     assert p_true.query(opened)[0] == 1
     assert p_true.query(lm) == models.encode(lm, prompts.QUERY)
+
+
+def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):
+    """Questions are found again in the dataset and texts in the ids; nothing of either is written."""
+    settings = Generation(demonstration="none", max_new_tokens=60, top_logits=8, curve_nodes=4)
+    asked = examples("demo-easy", 3)
+    frames = [responses.respond(lm, "demo-easy", asked, settings.model_copy(update={"keep_texts": keep}))
+              for keep in (True, False)]  # fmt: skip
+    assert frames[1][["text", "prompt", "question"]].isna().all(axis=None)
+    told = responses.with_texts(lm, frames[1], "demo-easy", {"keep_texts": False, "demonstration": "none"})
+    pd.testing.assert_frame_equal(told, frames[0], check_like=True, check_dtype=False)
+    whole = p_true.verify(lm, frames[0], Verification())
+    bare = p_true.verify(lm, told, Verification(), keep_texts=False)
+    assert bare.standard_prompt.isna().all()
+    pd.testing.assert_frame_equal(
+        *(frame.drop(columns=["standard_prompt", "standard_seconds", "in_situ_seconds"]) for frame in (whole, bare)))
+    shown = responses.exchange(lm, settings.model_dump() | {"keep_texts": False}, Verification())
+    assert prompts.EXAMPLE in shown["prompt"] and prompts.EXAMPLE in shown["standard_prompt"] and shown["text"]
+    with pytest.raises(UserError, match="has no row 'gone' to ask again"):
+        responses.with_texts(lm, frames[1].assign(example_id="gone"), "demo-easy",
+                             {"keep_texts": False, "demonstration": "none"})  # fmt: skip

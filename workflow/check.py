@@ -18,7 +18,6 @@ from workflow.cost import Device
 from workflow.jobs import Run
 
 Line = tuple[str, str]  # ok, note or wrong; what was seen
-EXAMPLE = "Ann has 3 pens and buys 4 more. How many pens does she have?"
 
 
 def main(run: Run, say: Callable[[str], None]) -> int:
@@ -64,7 +63,10 @@ def about_machine(run: Run, device: Device) -> Iterator[Line]:
         free = f"{device.memory / 1e9:.0f} GB free"
         yield "ok", f"{len(listed)} x {device.name}, {free}, CUDA {torch.version.cuda}, bfloat16"
     else:
-        yield "note", f"no GPU: {run.cores} cores, {device.memory / 1e9:.0f} GB of memory free, float32"
+        ratio = cost.bfloat16_seconds()
+        units = "" if ratio < 1 else ", for it has no matrix units (AMX)"
+        half = f"bfloat16 takes {ratio:.1f} times as long as float32{units}"
+        yield "note", f"no GPU: {run.cores} cores, {device.memory / 1e9:.0f} GB of memory free, float32; {half}"
 
 
 def about_disk(run: Run) -> Iterator[Line]:
@@ -253,14 +255,16 @@ def longest_prompt(run: Run, lm: Any, texts: dict[str, list[str]]) -> tuple[int,
     return max(found[1:] or found)
 
 
-def rendered(run: Run, lm: Any, question: str = EXAMPLE) -> str:
-    """The prompt of a question. Raises UserError where the tokenizer has no chat template that can write it."""
+def rendered(run: Run, lm: Any, question: str = "") -> str:
+    """The prompt of a question (by default ours). Raises UserError where the tokenizer has no chat template that can
+    write it."""
     from lib.generate import responses
+    from lib.tasks import prompts
 
     if not lm.tokenizer.chat_template:
         raise UserError("its tokenizer has no chat template: models that were not taught to chat can't be asked")
     try:
-        return responses.prompt_text(lm, question, run.values["demonstration"])
+        return responses.prompt_text(lm, question or prompts.EXAMPLE, run.values["demonstration"])
     except Exception as error:  # a template raises what it likes
         hint = "; if it knows no system role, write `system_prompt: false`" if lm.spec.system_prompt else ""
         raise UserError(f"its chat template fails: {str(error).strip().splitlines()[0]:.150}{hint}") from error
@@ -286,19 +290,23 @@ def about_network(network: Any) -> Iterator[Line]:
 
 def about_cost(run: Run, lm: Any, network: Any, device: Device, folder: str = "") -> Iterator[Line]:
     """Memory, and hours for all datasets. In a local `folder` lie weights with which a step can be timed."""
-    from lib.generate import models
+    from lib.generate import models, responses
 
     values = run.values
     size = cost.Size.of(network, device.bytes)
     prompt = len(models.encode(lm, rendered(run, lm))) + cost.QUESTION
-    work = cost.Work.of(values, lm.spec, prompt)
+    few = values["demonstration"] == "few"
+    work = cost.Work.of(values, lm.spec, prompt, len(responses.prompt_beginning(lm, "few")) if few else 0)
+    device = cost.in_precision(device, lm.spec)
     yield memory(size, work, device)
     step, how = cost.step_seconds(size, work.batch, work.half, device), "estimated"
     if folder and size.weights <= cost.SMALL:
         with suppress(Exception):  # the estimate stands for a network that is called in another way
             step, how = cost.timed_step(folder, work, device), "measured"
-    low, high = cost.hours(values, size, work, step, device)
+    (low, high), dropout = cost.hours(size, work, step, device)
     text = f"about {low:.2g} to {high:.2g} hours for {work.rows} questions, at {work.tokens} tokens a response"
+    where = f"{work.passes} passes with dropout" if work.passes else "dropout at the answer only"
+    text += f", {dropout:.2g} of them for {where}"
     yield "note", f"{text}; a step of {work.batch} rows takes {1e3 * step[0]:.2g} to {1e3 * step[1]:.2g} ms, {how}"
 
 

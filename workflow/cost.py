@@ -6,7 +6,7 @@ layers are launched one after the other: at few rows, as thinking models are dec
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psutil
@@ -14,13 +14,20 @@ import psutil
 from lib import params
 
 TOKENS = {False: 300, True: 4000}  # mean length of a response, without and with thinking
-LONGEST = (1.5, 2)  # a batch runs to its longest response: at least and at most so many times the mean
-QUESTION, VERIFY = 60, 400  # tokens by which a question is longer than the example; of a standard verification prompt
+AFTER_EXAMPLES = 100  # after few worked examples, which it takes after
+# A batch runs to its longest response, at least and at most so many times the mean; where arithmetic bounds a step, and
+# rows that have ended are handed over, their steps cost little.
+LONGEST = {True: (1.5, 2), False: (1.1, 1.5)}
+QUESTION = 60  # tokens by which a question is longer than the example
+ANSWER = 4  # tokens of an answer
+QUERY, VERIFY = 35, 150  # tokens of P(True)'s query; of its own prompt, beside the response
 # Seconds to launch a layer, at least and at most: on a GPU the 32 to 36 layers of an 8B model take some 25 to 40 ms in
 # eager transformers, whatever the batch; on a CPU 0.3 ms a layer were measured.
 LAUNCH = {True: (0.7e-3, 1.1e-3), False: (0.2e-3, 0.6e-3)}
 SMALL = 1e7  # parameters of a local model up to which a step is timed instead, in seconds on any processor
-UTILISED = 1 / 3  # of the peak, in passes over whole sequences
+# Of the peak, in passes over whole sequences: on a GPU by experience, on two cores as measured at 1.5 billion weights.
+UTILISED = {True: 1 / 3, False: 0.9}
+KEYED = 1.5  # times a plain pass that one with dropout takes, masks drawn and all
 Range = tuple[float, float]
 
 
@@ -56,6 +63,26 @@ def measure_device(threads: int) -> Device:
         operations=2 * side**3 / seconds(lambda: square @ square),
         bytes=block.element_size(),
     )
+
+
+def bfloat16_seconds() -> float:
+    """Seconds of a product in bfloat16 on this processor, in those of one in float32."""
+    import torch
+
+    from lib.generate import models
+
+    return models.product_seconds(torch.bfloat16) / models.product_seconds(torch.float32)
+
+
+def in_precision(device: Device, spec: params.Model) -> Device:
+    """The device as it is for a model that it runs in half precision; float32 was measured on a processor."""
+    import torch
+
+    from lib.generate import models
+
+    if device.cuda or models.dtype_of(spec) == torch.float32:
+        return device
+    return replace(device, operations=device.operations / bfloat16_seconds(), bytes=2)
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -104,25 +131,41 @@ class Work:
     prompt: int
     tokens: int
     longest: int  # prompt and response
+    shared: int = 0  # tokens that all prompts begin with, encoded once
+    passes: int = 0  # of dropout, over a row each
+    at_answer: int = 0  # tokens that the passes at the answer only read, and those before them
 
     @property
     def half(self) -> float:
         """Tokens in a row's cache in the middle of its batch's decoding."""
-        return self.prompt + min(LONGEST[1] * self.tokens, self.longest - self.prompt) / 2
+        return self.prompt + min(LONGEST[True][1] * self.tokens, self.longest - self.prompt) / 2
 
     @staticmethod
-    def of(values: dict, spec: params.Model, prompt: int) -> "Work":
-        datasets = [params.load_dataset(name) for name in values["datasets"]]
-        limit = 2 * values["limit"] or 10**9
+    def of(values: dict, spec: params.Model, prompt: int, shared: int = 0) -> "Work":
+        splits = [size for name in values["datasets"] for size in sizes(params.load_dataset(name))]
+        rows = [min(size, values["limit"] or size) for size in splits]
+        dropped = sum(min(count, values["dropout_rows"] or count) for count in rows)
+        grid = values["dropout_tuning"] * (len(values["dropout_rates"]) - 1) * len(values["datasets"])
         new_tokens = spec.max_new_tokens or values["max_new_tokens"]
+        mean = min(AFTER_EXAMPLES if values["demonstration"] == "few" else TOKENS[spec.thinking], new_tokens)
+        passes = values["dropout_passes"] * (dropped + grid)
+        at_answer = dropped * (prompt - shared + mean) + passes * ANSWER
         return Work(
-            rows=sum(min(dataset.calibration + dataset.evaluation, limit) for dataset in datasets),
+            rows=sum(rows),
             batch=max(1, values["batch_tokens"] // (prompt + new_tokens)),
             budget=values["batch_tokens"],
             prompt=prompt,
-            tokens=min(TOKENS[spec.thinking], new_tokens),
+            tokens=mean,
             longest=prompt + new_tokens,
+            shared=shared,
+            passes=passes * ("trajectory" in values["dropout_scope"]),
+            at_answer=at_answer * ("answer" in values["dropout_scope"]),
         )
+
+
+def sizes(dataset: params.Dataset) -> tuple[int, int]:
+    """Rows of its two splits."""
+    return dataset.calibration, dataset.evaluation
 
 
 def step_seconds(size: Size, batch: int, length: float, device: Device) -> Range:
@@ -155,14 +198,12 @@ def timed_step(folder: str, work: Work, device: Device) -> Range:
     return step, 2 * step
 
 
-def hours(values: dict, size: Size, work: Work, step: Range, device: Device) -> Range:
-    """Decoding, at these seconds a step, and by arithmetic the verification and dropout passes."""
-    passes = values["dropout_passes"] * (work.rows + values["dropout_tuning"] * (len(values["dropout_rates"]) - 1))
-    reads = {"trajectory": passes, "answer": work.rows}  # how often a trajectory is read; the answer's tokens are few
-    dropout = sum(reads[scope] for scope in values["dropout_scope"])
-    encoded = work.rows * (work.prompt + VERIFY) + dropout * (work.prompt + work.tokens)
-    encoding = encoded * 2 * size.weights / (device.operations * UTILISED)
-    batches = work.rows / work.batch
-    steps = [min(factor * work.tokens, work.longest - work.prompt) for factor in LONGEST]
-    low, high = (batches * count * each + encoding for count, each in zip(steps, step, strict=True))
-    return low / 3600, high / 3600
+def hours(size: Size, work: Work, step: Range, device: Device) -> tuple[Range, float]:
+    """Hours in all, and of them those of dropout: decoding at these seconds a step, the rest by arithmetic."""
+    token = 2 * size.weights / (device.operations * UTILISED[device.cuda]) / 3600
+    asked = work.rows * (work.prompt - work.shared + QUERY + VERIFY + work.tokens) * token
+    dropout = (work.passes * (work.prompt + work.tokens) * KEYED + work.at_answer) * token
+    batches = work.rows / work.batch / 3600
+    steps = [min(factor * work.tokens, work.longest - work.prompt) for factor in LONGEST[device.cuda]]
+    low, high = (batches * count * each + asked + dropout for count, each in zip(steps, step, strict=True))
+    return (low, high), dropout

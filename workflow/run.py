@@ -18,8 +18,8 @@ from typing import TextIO
 
 from lib import params
 from lib.project import ROOT, UserError
-from workflow import check, fresh, guard, hub, weights, words
-from workflow.jobs import MARK, PUBLISHED, Run, write_json
+from workflow import check, fresh, guard, hub, jobs, weights, words
+from workflow.jobs import MARK, PUBLISHED, SHIPPED, Run, write_json
 from workflow.schedule import schedule
 from workflow.typeset import typeset
 
@@ -68,6 +68,8 @@ def plan(asked: Namespace) -> Run:
     values = params.load_profile(profile).model_dump(mode="json")
     values["models"] = list(dict.fromkeys([*(asked.only or values["models"]), *asked.models]))
     values["datasets"] = list(dict.fromkeys(asked.datasets or values["datasets"]))
+    if asked.replay:
+        values["datasets"] = shipped(profile, values)
     for kind, load in params.LOADERS.items():
         narrow(values, kind)
         for name in values[kind + "s"]:
@@ -80,6 +82,22 @@ def plan(asked: Namespace) -> Run:
     for job in run.jobs:
         job.check()
     return run
+
+
+def shipped(profile: str, values: dict) -> list[str]:
+    """The datasets whose signals are part of the project, for all models; the others are named. UserError for none."""
+    folder = ROOT / SHIPPED / profile
+    needed = [path for row in jobs.NOTEBOOKS if row.heavy and not row.may_lack for path in row.writes]
+    there = [dataset for dataset in values["datasets"]
+             if all((folder / path.format(model=model, dataset=dataset)).exists()
+                    for path in needed for model in values["models"])]  # fmt: skip
+    if not there:
+        raise UserError(f"no signals of {', '.join(values['models'])} are shipped in {SHIPPED}/{profile}/: "
+                        f"./run_all.sh {profile} makes its own")  # fmt: skip
+    absent = [dataset for dataset in values["datasets"] if dataset not in there]
+    if absent:
+        say(f"{', '.join(absent)}: not shipped yet, left out")
+    return there
 
 
 def proper(kind: str, name: str) -> str:

@@ -14,7 +14,7 @@ from lib.generate import models, p_true
 from lib.generate.decoding import Batch, batches, rounds
 from lib.generate.models import LanguageModel
 from lib.generate.token_logits import encode_again
-from lib.params import Demonstration, Generation, load_dataset
+from lib.params import Demonstration, Generation, Verification, load_dataset
 from lib.project import UserError, nearest
 from lib.streams import stream_seed
 from lib.tasks import answers, datasets, prompts
@@ -46,9 +46,14 @@ def shared_tokens(lm: LanguageModel, requests: Sequence[Request], settings: Gene
     """How many tokens all prompts begin with, where it pays to encode these once: after few worked examples."""
     if settings.demonstration != "few":
         return 0
-    # of two questions that begin differently, so that it does not hang on which are asked together
-    unlike = [models.encode(lm, prompt_text(lm, text, settings.demonstration)) for text in ("0", "A")]
-    return len(os.path.commonprefix([*unlike, *(request.prompt_ids for request in requests)]))
+    beginning = prompt_beginning(lm, settings.demonstration)
+    return len(os.path.commonprefix([beginning, *(request.prompt_ids for request in requests)]))
+
+
+def prompt_beginning(lm: LanguageModel, demonstration: Demonstration) -> list[int]:
+    """Token ids that every prompt begins with: of two questions that begin differently, so that it does not hang on
+    which are asked together."""
+    return list(os.path.commonprefix([models.encode(lm, prompt_text(lm, text, demonstration)) for text in ("0", "A")]))
 
 
 def respond(lm: LanguageModel, dataset: str, examples: Sequence[Example], settings: Generation,
@@ -165,6 +170,15 @@ def in_order(frame: pd.DataFrame, examples: Sequence[Example]) -> pd.DataFrame:
     """A frame's rows in the order of `examples`, whatever the order in which they were made."""
     places = {example.example_id: place for place, example in enumerate(examples)}
     return frame.sort_values("example_id", key=lambda names: names.map(places), ignore_index=True)
+
+
+def exchange(lm: LanguageModel, parameters: dict[str, Any], settings: Verification) -> dict[str, str]:
+    """Prompt, text and standard prompt of one exchange on a question of ours, for the figures of a run that keeps no
+    texts of others' questions; `parameters` are those under which its responses were drawn."""
+    asked = Generation.of(parameters | {"keep_texts": True})
+    row = respond(lm, "ours", [Example("ours", "evaluation", prompts.EXAMPLE, "7")], asked).iloc[0]
+    return {"prompt": row.prompt, "text": row.text,
+            "standard_prompt": p_true.standard_prompt(lm, row.question, row.text, settings)}  # fmt: skip
 
 
 def with_texts(lm: LanguageModel, generations: pd.DataFrame, dataset: str, parameters: dict[str, Any]) -> pd.DataFrame:

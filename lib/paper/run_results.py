@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -260,6 +260,24 @@ def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], readin
         return {"ablation": ablation.summary(frame, reading.grader), "cost": costs,
                 "demonstration": ablation.demonstration(frame, reading.grader)}  # fmt: skip
     return {}
+
+
+class Exchange(NamedTuple):
+    """A question asked and verified, as texts: what `fig:prompt_example` and `fig:prompt_comparison` show."""
+
+    prompt: str
+    text: str
+    standard_prompt: str
+
+
+def exchange(run: str, signals: RunSignals, model: str, dataset: str) -> Exchange:
+    """The first evaluation row of a pair; of a run that keeps no texts, the exchange on a question of ours that 03 left
+    in its manifest."""
+    chosen = "model == @model and dataset == @dataset and split == 'evaluation'"
+    one, asked = signals.generations.query(chosen).iloc[0], signals.verification.query(chosen).iloc[0]
+    if isinstance(one.text, str):
+        return Exchange(one.prompt, one.text, asked.standard_prompt)
+    return Exchange(**store.manifest(store.locate(run, "verification", f"{model}__{dataset}"))["exchange"])
 
 
 def lacking(run: str, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:

@@ -30,6 +30,7 @@ WORKED = (  # ours, in the answer's form that the prompt asks for
     ("A rope of 64 meters is cut into 4 equal pieces, and one piece is halved. How long is each half?",
      "Each piece is 64 / 4 = 16 meters long. Half of it is 16 / 2 = 8 meters.\n#### 8"),
 )  # fmt: skip
+EXAMPLE = "Ann has 3 pens and buys 4 more. How many pens does she have?"  # ours, where no dataset's may be shown
 INSTRUCTION = "\n\nAt the end, write the answer as an integer after '#### '."
 QUERY = (
     "\n\nIs the proposed answer:\nA: True\nB: False\n"

@@ -14,9 +14,8 @@ H200 = Device(cuda=True, name="H200", memory=139e9, bandwidth=4e12, operations=7
 # A model of 8 billion parameters: 32 layers, 8 heads of keys and values (each shared by 4) of width 128, in bfloat16.
 LLAMA = Size(weights=8_030_000_000, layers=32, cell=2 * 32 * 8 * 128 * 2, shared=4)
 QWEN = Size(weights=8_190_000_000, layers=36, cell=2 * 36 * 8 * 128 * 2, shared=4)
-PAPER = Work(rows=11_111, batch=3, budget=131_072, prompt=400, tokens=4000, longest=33_168)
-VALUES = {"dropout_scope": ["trajectory"], "dropout_passes": 10, "dropout_tuning": 100,
-          "dropout_rates": [0.1, 0.15, 0.2]}  # fmt: skip
+PAPER = Work(rows=11_111, batch=3, budget=131_072, prompt=400, tokens=4000, longest=33_168,
+             passes=10 * (11_111 + 3 * 100 * 2), at_answer=11_111 * 4400 + 10 * (11_111 + 600) * 4)  # fmt: skip
 
 
 def test_few_rows_are_bound_by_launches():
@@ -40,19 +39,21 @@ def test_a_slow_processor_is_bound_by_arithmetic():
 
 
 def test_hours_by_hand():
-    """10 rows, 5 at once, 100 tokens: 2 batches of 150 to 200 steps of 1 to 2 s, and 16,500 tokens encoded."""
-    size, work = Size(1000, 1, 1), Work(rows=10, batch=5, budget=1000, prompt=50, tokens=100, longest=250)
-    values = VALUES | {"dropout_tuning": 0}
+    """10 rows, 5 at once, 100 tokens: 2 batches of 150 to 200 steps of 1 to 2 s; 30 tokens of a prompt, the query, the
+    standard prompt with the response; and 100 passes over all of 150 tokens, each as long as 1.5."""
+    size = Size(1000, 1, 1)
+    work = Work(rows=10, batch=5, budget=1000, prompt=50, tokens=100, longest=250, shared=20, passes=100)
     device = replace(H200, operations=6000)
-    encoding = (10 * (50 + 400) + 10 * 10 * (50 + 100)) * 2 * 1000 / 2000
-    assert cost.hours(values, size, work, (1, 2), device) == pytest.approx(
-        ((2 * 150 + encoding) / 3600, (2 * 200 * 2 + encoding) / 3600))  # fmt: skip
-    for scope, read in (["answer"], 10), (["trajectory", "answer"], 110):  # a row is read once for all its passes
-        encoding_of = (10 * (50 + 400) + read * (50 + 100)) * 2 * 1000 / 2000
-        assert cost.hours(values | {"dropout_scope": scope}, size, work, (1, 2), device) == pytest.approx(
-            ((2 * 150 + encoding_of) / 3600, (2 * 200 * 2 + encoding_of) / 3600))  # fmt: skip
-    short = replace(work, longest=50 + 120)  # no response is longer than the limit
-    assert cost.hours(values, size, short, (1, 1), device) == pytest.approx(((2 * 120 + encoding) / 3600,) * 2)
+    encoding, dropout = (n * 2 * 1000 / 2000 for n in (10 * (30 + 35 + 250), 100 * 150 * 1.5))
+    total, of_dropout = cost.hours(size, work, (1, 2), device)
+    assert of_dropout == pytest.approx(dropout / 3600)
+    assert total == pytest.approx(((300 + encoding + dropout) / 3600, (800 + encoding + dropout) / 3600))
+    assert cost.hours(size, replace(work, at_answer=9000), (1, 2), device)[1] == pytest.approx((dropout + 9000) / 3600)
+    short = replace(work, longest=50 + 120, passes=0)  # no response is longer than the limit
+    assert cost.hours(size, short, (1, 1), device)[0] == pytest.approx(((2 * 120 + encoding) / 3600,) * 2)
+    processor, encoding = replace(device, cuda=False), encoding / 3 / 0.9  # ended rows handed over, cores kept busy
+    assert cost.hours(size, replace(work, passes=0), (1, 1), processor)[0] == pytest.approx(
+        ((2 * 110 + encoding) / 3600, (2 * 150 + encoding) / 3600))  # fmt: skip
 
 
 def test_the_papers_thinking_models_take_what_was_reckoned_for_them():
@@ -60,7 +61,7 @@ def test_the_papers_thinking_models_take_what_was_reckoned_for_them():
 
     Counting a step as one reading of the weights gave 42 hours a model, a quarter of it.
     """
-    totals = [cost.hours(VALUES, size, PAPER, cost.step_seconds(size, 3, PAPER.half, H200), H200)
+    totals = [cost.hours(size, PAPER, cost.step_seconds(size, 3, PAPER.half, H200), H200)[0]
               for size in (LLAMA, QWEN)]  # fmt: skip
     low, high = map(sum, zip(*totals, strict=True))
     assert 250 < low < 356 < high < 800
@@ -71,6 +72,33 @@ def test_work_of_the_paper_profile():
     assert cost.Work.of(values, params.load_model("qwen3-8b-thinking"), 400) == PAPER
     plain = cost.Work.of(values, params.load_model("llama-3.1-8b"), 400)
     assert (plain.batch, plain.tokens, plain.longest, plain.half) == (92, 300, 1424, 700)
+
+
+def test_work_of_part_of_the_rows():
+    """Of each split at most so many, and passes over fewer; answers are short after worked examples."""
+    values = params.load_profile("small").model_dump()
+    work = cost.Work.of(values, params.load_model("qwen2.5-coder-1.5b"), 470, shared=411)
+    assert (work.rows, work.tokens, work.shared) == (3 * 2 * 300, 100, 411)
+    assert work.passes == 0  # each of 3 x 160 rows is read once, after the beginning, and its 4 answer tokens by all
+    assert work.at_answer == 3 * 160 * (59 + 100) + 10 * 3 * (2 * 80 + 40 * 2) * 4
+    work = cost.Work.of(values | {"dropout_scope": ["trajectory"]}, params.load_model("qwen2.5-coder-1.5b"), 470, 411)
+    assert (work.passes, work.at_answer) == (10 * 3 * (2 * 80 + 40 * 2), 0)
+
+
+def test_a_processor_with_matrix_units(monkeypatch):
+    """Half the bytes and as many times the operations as were measured, for a model that takes the fastest."""
+    from lib.generate import models
+
+    monkeypatch.setattr(models, "product_seconds", lambda dtype: 1.0 if "bfloat" in str(dtype) else 4.0)
+    device = replace(H200, cuda=False, bytes=4, operations=1e11)
+    spec = params.load_model("tiny-llama")
+    assert cost.in_precision(device, spec) == device
+    fast = cost.in_precision(device, spec.model_copy(update={"dtype": "fastest"}))
+    assert (fast.bytes, fast.operations) == (2, pytest.approx(4e11))
+    assert str(models.dtype_of(spec.model_copy(update={"dtype": "fastest"}))) == "torch.bfloat16"
+    monkeypatch.setattr(models, "product_seconds", lambda dtype: 3.0 if "bfloat" in str(dtype) else 4.0)
+    assert str(models.dtype_of(spec.model_copy(update={"dtype": "fastest"}))) == "torch.float32"
+    assert str(models.dtype_of(spec)) == "torch.float32"
 
 
 def test_a_small_local_model_is_timed(tmp_path, capsys):

@@ -140,6 +140,22 @@ def test_replay_gives_the_same_tables(finished, tmp_path):
         assert path.read_bytes() == (project.root / "figures/replay" / path.name).read_bytes()
 
 
+def test_replay_of_another_profile_and_of_what_is_shipped_of_it(finished, tmp_path):
+    """Signals of their own; a dataset that is not shipped yet is named and left out, and none at all is one line."""
+    project = Project(tmp_path / "copy")
+    shutil.copytree(finished.root, project.root)
+    other = project.read("params/demo.yaml").replace("datasets: [easy]", "datasets: [easy, hard]")
+    project.write("params/other.yaml", other)
+    project.write("params/datasets/hard.yaml", project.read("params/datasets/easy.yaml"))
+    code, text = project.run("replay", "other")
+    assert code == 2 and "no signals of tiny are shipped in artifacts/shipped/other/" in text
+    (project.root / "artifacts/shipped").mkdir()
+    shutil.copytree(project.root / "artifacts/demo", project.root / "artifacts/shipped/other")
+    code, text = project.run("replay", "other")
+    assert code == 0 and "hard: not shipped yet, left out" in text and "replay-other: 2 made, 0 kept" in text
+    assert (project.root / "figures/replay-other/tab_estimators.tex").exists()
+
+
 # ---- mistakes and failures -------------------------------------------------------------------------------
 
 

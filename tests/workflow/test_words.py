@@ -28,6 +28,8 @@ from workflow import words
         ("demo --cores none", "--cores takes a whole number from 1 up, not 'none'"),
         ("demo --cores 0", "--cores takes a whole number from 1 up, not '0'"),
         ("demo replay", "one profile or verb at a time: 'replay' is one too many"),
+        ("replay demo demo", "one profile or verb at a time: 'demo' is one too many"),
+        ("replay demmo", "unknown profile 'demmo': did you mean 'demo'?"),
         ("--models tiny demo", "'demo' is no model: the profile or verb comes before the options"),
         ("demo --models", "argument --models: expected at least one argument"),
         ("demo --data nowhere", "--data needs the folder of the published files, and there is no folder 'nowhere'"),
