@@ -48,6 +48,18 @@ IN_SITU = (
     Column("in_situ_logz", "float", "", "log-partition of that position, natural"),
     Column("in_situ_seconds", "float", "", "the row's share of its batch, seconds"),
 )
+PASSES = (
+    *KEYS,
+    Column("rate", "float", "", "dropout rate"),
+    Column("predictive", "float", "T m", "entropy of the mean over the first t passes, nats"),
+    Column("conditional", "float", "T m", "mean entropy of the first t passes, nats"),
+    Column("top_k_*", "int", "T m", "tokens in the union of the passes' top-k sets"),
+    Column("top_p_*", "int", "T m", "tokens in the union of the passes' top-p sets"),
+    Column("top_changed", "bool", "m", "whether the most probable token differs between passes"),
+    Column("tuning", "bool", "", "whether the example served to choose the rate"),
+    Column("selected", "bool", "", "whether its rate is the chosen one"),
+)
+DROPOUT = {"trajectory": "dropout", "answer": "dropout_answer"}  # kind of the passes' frames by where dropout acts
 FRAMES: dict[str, tuple[str, tuple[Column, ...]]] = {  # by folder below artifacts/<run>/: its writer and columns
     "generations": ("01_generate", (
         *KEYS, *ANSWER,
@@ -87,17 +99,8 @@ FRAMES: dict[str, tuple[str, tuple[Column, ...]]] = {  # by folder below artifac
         Column("standard_seconds", "float", "", "as in_situ_seconds"),
         Column("live", "bool", "", "whether the in-situ verdict was taken on the live cache"),
     )),
-    "dropout": ("04_mc_dropout_grid", (
-        *KEYS,
-        Column("rate", "float", "", "dropout rate"),
-        Column("predictive", "float", "T m", "entropy of the mean over the first t passes, nats"),
-        Column("conditional", "float", "T m", "mean entropy of the first t passes, nats"),
-        Column("top_k_*", "int", "T m", "tokens in the union of the passes' top-k sets"),
-        Column("top_p_*", "int", "T m", "tokens in the union of the passes' top-p sets"),
-        Column("top_changed", "bool", "m", "whether the most probable token differs between passes"),
-        Column("tuning", "bool", "", "whether the example served to choose the rate"),
-        Column("selected", "bool", "", "whether its rate is the chosen one"),
-    )),
+    "dropout": ("04_mc_dropout_grid", PASSES),
+    "dropout_answer": ("04_mc_dropout_grid", PASSES),
     "ablation": ("the ablation notebook", (
         *KEYS, *ANSWER,
         Column("demonstration", "text", "", "what the prompt showed first: one, few, none"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from lib.project import MODELS, PARAMS, ROOT, UserError, nearest
 
@@ -29,6 +29,14 @@ def shown(demonstration: Any) -> Any:
 
 
 Demonstration = Annotated[Literal["one", "few", "none"], BeforeValidator(shown)]
+
+
+def listed(value: Any) -> Any:
+    """A single word stands for a list of it."""
+    return [value] if isinstance(value, str) else value
+
+
+Scope = Literal["trajectory", "answer"]
 
 
 class Strict(BaseModel):
@@ -117,6 +125,8 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration):
     dropout_rows: int = Field(0, ge=0)  # rows per split on which 04 makes its passes, likewise; 0: all
     code_changes: Literal["remake", "keep"] = "remake"  # what a code-only change does to generations
     shard_rows: Count = 100  # examples between two savings
+    # where dropout acts: on the whole trajectory, as in the paper; only where the answer's tokens are read
+    dropout_scope: Annotated[list[Scope], BeforeValidator(listed), Field(min_length=1)] = ["trajectory"]
     dropout_rates: list[Share] = Field([0.10, 0.15, 0.20], min_length=1)
     dropout_tuning: Count = 100  # calibration examples on which the rate is chosen
     ablation_rows: Count = 100  # evaluation questions asked again with the demonstration the other way
@@ -207,7 +217,7 @@ class Dataset(Strict):
     source: str | dict[str, str]  # name on the hub, or files of JSON by part ("all" for one file)
     revision: str | None = None
     config: str | None = None
-    question: Annotated[list[str], Field(min_length=1)] = ["question"]  # fields, joined by one space
+    question: Annotated[list[str], BeforeValidator(listed), Field(min_length=1)] = ["question"]  # joined by one space
     answer: str = "answer"  # field of a number, or of a text that ends in `#### number`
     id: str | None = None  # field; null: `id` where a row has one, else made of split and place
     calibration: int = Field(ge=1)  # rows expected, checked at loading
@@ -218,11 +228,6 @@ class Dataset(Strict):
     seed: int | None = None  # shuffles the rows of one file into the two splits
     split_ids: str | None = None  # file that lists the ids of each part
     files: dict[str, Published] = {}  # by part, and `split_ids`: the same rows, where DATA_FOLDER names their folder
-
-    @field_validator("question", mode="before")
-    @classmethod
-    def _one_field(cls, names: Any) -> Any:
-        return [names] if isinstance(names, str) else names
 
     @model_validator(mode="after")
     def _known_files(self) -> Self:
@@ -278,9 +283,14 @@ def explain(error: ValidationError, kind: type[Strict], where: str) -> str:
     if first["type"] == "missing":
         return f"{where}: '{key}' is missing"
     if first["type"] == "literal_error" and isinstance(first["input"], str):
-        options = get_args(kind.model_fields[str(first["loc"][0])].annotation)
+        options = words(kind.model_fields[str(first["loc"][0])].annotation)
         return f"{where}: '{key}' can't be '{first['input']}'; {nearest(first['input'], options)}"
     return f"{where}: '{key}' is {first['input']!r}; {first['msg'][0].lower()}{first['msg'][1:]}"
+
+
+def words(annotation: Any) -> list[str]:
+    """The words that a Literal allows, also one inside a list."""
+    return [word for part in get_args(annotation) for word in ([part] if isinstance(part, str) else words(part))]
 
 
 def kind_at(kind: type[Strict], keys: Sequence[int | str]) -> type[Strict]:

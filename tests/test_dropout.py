@@ -14,7 +14,7 @@ import torch
 from architectures import SETTINGS
 
 from lib import params, store
-from lib.generate import dropout, responses
+from lib.generate import answer_dropout, dropout, responses
 from lib.generate.bald import Disagreement
 from lib.params import Dropout
 from lib.project import ROOT, UserError
@@ -197,8 +197,9 @@ def test_the_frame_is_what_full_logits_give(any_lm, frame):
     np.testing.assert_array_equal(found.top_changed, [len(set(column)) > 1 for column in p.argmax(-1).T])
 
 
+@pytest.mark.parametrize("scope", [dropout, answer_dropout])
 @pytest.mark.parametrize("kernel", ["keyed", "fused"])
-def test_runs_repeat_and_resume_to_the_same_bytes(any_lm, frame, tmp_path, monkeypatch, kernel):
+def test_runs_repeat_and_resume_to_the_same_bytes(any_lm, frame, tmp_path, monkeypatch, kernel, scope):
     monkeypatch.setattr("lib.shards.ARTIFACTS", tmp_path)
     settings, work = PASSES.model_copy(update={"dropout_kernel": kernel}), [(i, 0.1) for i in range(len(frame))]
 
@@ -209,7 +210,7 @@ def test_runs_repeat_and_resume_to_the_same_bytes(any_lm, frame, tmp_path, monke
             calls.append(part)
             if len(calls) == break_at:
                 raise KeyboardInterrupt
-            return dropout.disagreement(any_lm, frame, part, settings)
+            return scope.disagreement(any_lm, frame, part, settings)
 
         return Shards(name, "job", 2, settings.model_dump()).map(once, work, lambda line: None)
 
@@ -380,7 +381,7 @@ JOB = """
 import sys
 from pathlib import Path
 from lib import params, shards, store
-from lib.generate import dropout, models
+from lib.generate import models, SCOPE as scope
 from lib.project import SHIPPED
 
 store.ARTIFACTS = shards.ARTIFACTS = Path(sys.argv[1])
@@ -388,27 +389,29 @@ lm = models.load("tiny-llama", params.load_model("tiny-llama"))
 frame = store.read(SHIPPED / "generations" / "tiny-llama__demo-easy.parquet")
 work = [(row, rate) for rate in (0.1, 0.2) for row in range(8)]
 passes = shards.Shards("mine", "passes", 2, "facts")
-found = passes.map(lambda some: dropout.disagreement(lm, frame, some, params.Dropout(dropout_passes=4)), work, print)
+found = passes.map(lambda some: scope.disagreement(lm, frame, some, params.Dropout(dropout_passes=4)), work, print)
 store.write(found, store.place("mine", "dropout", "all"))
 """
 
 
-def job(folder):
+def job(folder, scope):
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, "-c", JOB, folder], env=env, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", JOB.replace("SCOPE", scope), folder]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
 
 
-def test_killed_half_way_and_resumed_equals_uninterrupted(tmp_path):
-    whole = job(tmp_path / "whole")
+@pytest.mark.parametrize("scope", ["dropout", "answer_dropout"])
+def test_killed_half_way_and_resumed_equals_uninterrupted(tmp_path, scope):
+    whole = job(tmp_path / "whole", scope)
     assert "kept" not in whole.communicate()[0] and whole.returncode == 0
-    killed, until = job(tmp_path / "killed"), time.time() + 120
+    killed, until = job(tmp_path / "killed", scope), time.time() + 120
     while len(list((tmp_path / "killed").glob("mine/shards/*/*.parquet"))) < 3:
         assert killed.poll() is None and time.time() < until
         time.sleep(0.001)
     killed.kill()
     killed.communicate()
     kept = len(list((tmp_path / "killed").glob("mine/shards/*/[0-9]*.parquet")))
-    resumed = job(tmp_path / "killed")
+    resumed = job(tmp_path / "killed", scope)
     said = resumed.communicate()[0]
     assert resumed.returncode == 0 and 3 <= said.count("kept from before") == kept < 8
     files = [tmp_path / name / "mine" / "dropout" / "all.parquet" for name in ("whole", "killed")]

@@ -27,6 +27,8 @@ GOOD = "models: [tiny-llama]\ndatasets: [demo-easy]\n"
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        (GOOD + "dropout_scope: answr\n", "'dropout_scope.0' can't be 'answr'; did you mean 'answer'"),
+        (GOOD + "dropout_scope: []\n", "'dropout_scope' is []"),
         (GOOD + "sed: 1\n", "there is no parameter 'sed'; did you mean 'seed'?"),
         (GOOD + "bins: ten\n", "'bins' is 'ten'; input should be a valid integer"),
         (GOOD + "bins: 0\n", "'bins' is 0"),
@@ -126,3 +128,11 @@ def test_a_profile_with_an_unknown_model_is_refused(tmp_path, monkeypatch):
         path.write_text(text)
     with pytest.raises(UserError, match="no model 'onne'.*did you mean 'one'"):
         params.load_profile("mine")
+
+
+def test_where_dropout_acts_is_a_word_or_a_list(tmp_path):
+    def scope(said):
+        return params.read(write(tmp_path, GOOD + said), params.Profile).dropout_scope
+
+    assert scope("") == ["trajectory"] and scope("dropout_scope: answer\n") == ["answer"]
+    assert scope("dropout_scope: [answer, trajectory]\n") == ["answer", "trajectory"]

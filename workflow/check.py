@@ -305,7 +305,8 @@ def about_cost(run: Run, lm: Any, network: Any, device: Device, folder: str = ""
             step, how = cost.timed_step(folder, work, device), "measured"
     (low, high), dropout = cost.hours(size, work, step, device)
     text = f"about {low:.2g} to {high:.2g} hours for {work.rows} questions, at {work.tokens} tokens a response"
-    text += f", {dropout:.2g} of them for {work.passes} passes with dropout"
+    where = f"{work.passes} passes with dropout" if work.passes else "dropout at the answer only"
+    text += f", {dropout:.2g} of them for {where}"
     yield "note", f"{text}; a step of {work.batch} rows takes {1e3 * step[0]:.2g} to {1e3 * step[1]:.2g} ms, {how}"
 
 

@@ -19,6 +19,7 @@ AFTER_EXAMPLES = 100  # after few worked examples, which it takes after
 # rows that have ended are handed over, their steps cost little.
 LONGEST = {True: (1.5, 2), False: (1.1, 1.5)}
 QUESTION = 60  # tokens by which a question is longer than the example
+ANSWER = 4  # tokens of an answer
 QUERY, VERIFY = 35, 150  # tokens of P(True)'s query; of its own prompt, beside the response
 # Seconds to launch a layer, at least and at most: on a GPU the 32 to 36 layers of an 8B model take some 25 to 40 ms in
 # eager transformers, whatever the batch; on a CPU 0.3 ms a layer were measured.
@@ -132,6 +133,7 @@ class Work:
     longest: int  # prompt and response
     shared: int = 0  # tokens that all prompts begin with, encoded once
     passes: int = 0  # of dropout, over a row each
+    at_answer: int = 0  # tokens that the passes at the answer only read, and those before them
 
     @property
     def half(self) -> float:
@@ -145,16 +147,19 @@ class Work:
         dropped = sum(min(count, values["dropout_rows"] or count) for count in rows)
         grid = values["dropout_tuning"] * (len(values["dropout_rates"]) - 1) * len(values["datasets"])
         new_tokens = spec.max_new_tokens or values["max_new_tokens"]
-        mean = AFTER_EXAMPLES if values["demonstration"] == "few" else TOKENS[spec.thinking]
+        mean = min(AFTER_EXAMPLES if values["demonstration"] == "few" else TOKENS[spec.thinking], new_tokens)
+        passes = values["dropout_passes"] * (dropped + grid)
+        at_answer = dropped * (prompt - shared + mean) + passes * ANSWER
         return Work(
             rows=sum(rows),
             batch=max(1, values["batch_tokens"] // (prompt + new_tokens)),
             budget=values["batch_tokens"],
             prompt=prompt,
-            tokens=min(mean, new_tokens),
+            tokens=mean,
             longest=prompt + new_tokens,
             shared=shared,
-            passes=values["dropout_passes"] * (dropped + grid),
+            passes=passes * ("trajectory" in values["dropout_scope"]),
+            at_answer=at_answer * ("answer" in values["dropout_scope"]),
         )
 
 
@@ -197,7 +202,7 @@ def hours(size: Size, work: Work, step: Range, device: Device) -> tuple[Range, f
     """Hours in all, and of them those of dropout: decoding at these seconds a step, the rest by arithmetic."""
     token = 2 * size.weights / (device.operations * UTILISED[device.cuda]) / 3600
     asked = work.rows * (work.prompt - work.shared + QUERY + VERIFY + work.tokens) * token
-    dropout = work.passes * (work.prompt + work.tokens) * KEYED * token
+    dropout = (work.passes * (work.prompt + work.tokens) * KEYED + work.at_answer) * token
     batches = work.rows / work.batch / 3600
     steps = [min(factor * work.tokens, work.longest - work.prompt) for factor in LONGEST[device.cuda]]
     low, high = (batches * count * each + asked + dropout for count, each in zip(steps, step, strict=True))

@@ -6,6 +6,7 @@ jobs, one per (model, dataset) or one over all. The Snakefile, freshness and exe
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,7 @@ class Notebook:
     on the files of model and dataset, survive a change of code where the profile says so, and are shipped for
     the replay, which does not run them. `data` are files of the project that it reads. `exports` ones carry what goes
     into the paper (workflow/export.py). What a notebook left that `may_lack` is done without, where it is not shipped.
+    `by_scope`: folders of `writes` that come only where the parameter `dropout_scope` lists this word.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Notebook:
     data: tuple[str, ...] = ()
     exports: bool = False
     may_lack: bool = False
+    by_scope: dict[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def number(self) -> str:
@@ -54,7 +57,8 @@ NOTEBOOKS = (
     Notebook("03_ptrue_insitu", heavy=True, minutes=0.2, reads=("01_generate",),
              writes=("verification/{model}__{dataset}.parquet",)),
     Notebook("04_mc_dropout_grid", heavy=True, minutes=1, reads=("01_generate",), may_lack=True,
-             writes=("dropout/{model}__{dataset}.parquet",)),
+             writes=("dropout/{model}__{dataset}.parquet", "dropout_answer/{model}__{dataset}.parquet"),
+             by_scope={"dropout": "trajectory", "dropout_answer": "answer"}),
     Notebook("04b_ablation", heavy=True, reads=("01_generate",), may_lack=True,
              writes=("ablation/{model}__{dataset}.parquet",)),
     Notebook(
@@ -198,14 +202,18 @@ class Job:
         mine = (self.model, self.dataset)
         return [job for job in read if not self.model or not job.model or (job.model, job.dataset) == mine]
 
-    def written(self, folder: str) -> list[str]:
-        """What the notebook writes for this job, below a folder."""
-        return [f"{folder}/{path.format(model=self.model, dataset=self.dataset)}" for path in self.notebook.writes]
+    def written(self, folder: str, paths: Iterable[str] | None = None) -> list[str]:
+        """What the notebook writes for this job (or those of `paths`), below a folder."""
+        paths = self.notebook.writes if paths is None else paths
+        return [f"{folder}/{path.format(model=self.model, dataset=self.dataset)}" for path in paths]
 
     @property
     def outputs(self) -> list[str]:
         """Files that the notebook itself must have written."""
-        return self.written(self.run.folder)
+        words = self.notebook.by_scope
+        asked = [None, *self.run.values.get("dropout_scope", ["trajectory"])]
+        paths = [path for path in self.notebook.writes if words.get(path.split("/")[0]) in asked]
+        return self.written(self.run.folder, paths)
 
     @property
     def inputs(self) -> list[str]:

@@ -63,7 +63,7 @@ class Masks(TorchFunctionMode):
 
     def __init__(self, keys: Sequence[tuple[int, int]], lengths: Sequence[int]):
         super().__init__()
-        self.keys, self.lengths, self.site = keys, lengths, 0
+        self.keys, self.lengths, self.rows, self.site = keys, lengths, len(keys), 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return (self.drop if func is torch.nn.functional.dropout else func)(*args, **(kwargs or {}))
@@ -71,21 +71,31 @@ class Masks(TorchFunctionMode):
     def drop(self, x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
         if not training or p == 0:
             return x
-        if len(x) != len(self.keys) or x.dim() not in (3, 4):
+        if len(x) != self.rows or x.dim() not in (3, 4):
             raise UserError(f"dropout on {tuple(x.shape)} is not by rows; use dropout_kernel: fused")
-        keep = torch.zeros(x.shape, dtype=torch.bool)
-        for row, (key, n) in enumerate(zip(self.keys, self.lengths, strict=True)):
-            part = keep[row, :, :n, :n] if x.dim() == 4 else keep[row, :n]  # (heads, n, n) or (n, width)
-            stream = np.random.Philox(key=np.array(key, np.uint64), counter=[0, 0, self.site, 0])
-            draws = math.ceil(part.numel() / 4)  # of 64 bits, which serve four entries
-            bits = stream.random_raw(draws).view(np.uint16)[: part.numel()]
-            part.copy_(torch.from_numpy(bits >= round(p * 65536)).view(part.shape))
+        keep = np.zeros(x.shape, dtype=bool)
+        for row in range(self.rows):
+            self.fill(keep[row], row, p)
         self.site += 1
-        return (x * keep.to(x.device)).div_(1 - p)
+        return (x * torch.from_numpy(keep).to(x.device)).div_(1 - p)
+
+    def fill(self, keep: np.ndarray, row: int, p: float) -> None:
+        """Which entries of a row stay: of (heads, L, L) probabilities, or of (L, width) values."""
+        n = self.lengths[row]
+        part = keep[:, :n, :n] if keep.ndim == 3 else keep[:n]
+        stream = np.random.Philox(key=np.array(self.keys[row], np.uint64), counter=[0, 0, self.site, 0])
+        part[...] = drawn(stream, part.shape, p)
+
+
+def drawn(stream: np.random.Philox, shape: Sequence[int], p: float) -> np.ndarray:
+    """A mask from a stream: True with probability 1 - p."""
+    count = math.prod(shape)
+    bits = stream.random_raw(math.ceil(count / 4)).view(np.uint16)[:count]  # 64 bits serve four entries
+    return (bits >= round(p * 65536)).reshape(shape)
 
 
 @contextmanager
-def _stream(seed: int) -> Iterator[None]:
+def own_stream(seed: int) -> Iterator[None]:
     """The device's own random stream at `seed`, and where it was afterwards."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -106,7 +116,7 @@ def forward(lm: LanguageModel, ids: Sequence[list[int]], answer: Sequence[int], 
     for i, row in enumerate(ids):
         padded[i, : len(row)] = torch.tensor(row)
         wanted[i, len(row) - answer[i] : len(row)] = True
-    masks: Any = Masks(keys, lengths) if kernel == "keyed" else _stream(stream_seed(0, *map(str, keys)))
+    masks: Any = Masks(keys, lengths) if kernel == "keyed" else own_stream(stream_seed(0, *map(str, keys)))
     with masks:
         logits = lm.model(padded.to(lm.device), logits_to_keep=wanted.to(lm.device), use_cache=False).logits
     return logits.float().reshape(-1, logits.shape[-1]).split(list(answer))
@@ -134,7 +144,7 @@ class Pass(NamedTuple):
 def passes_over(lm: LanguageModel, row: pd.Series, place: int, settings: Dropout) -> list[Pass]:
     """The T passes over a generations row."""
     start, end = answers.answer_span(row)
-    ids = models.encode(lm, row.prompt) + list(row.token_ids[: end - 1])
+    ids = models.encode(lm, row.prompt) + row.token_ids[: end - 1].tolist()
     seed = stream_seed(settings.seed, lm.name, row.dataset, row.example_id)
     return [Pass(place, ids, end - start, (seed, number)) for number in range(settings.dropout_passes)]
 
@@ -152,8 +162,14 @@ def disagreement(lm: LanguageModel, frame: pd.DataFrame, work: Sequence[tuple[in
         with enabled(lm.model, rate, settings.dropout_kernel):
             for group in batches([len(p.ids) for p in passes], settings.dropout_tokens):
                 add_passes(lm, [passes[i] for i in group], states, settings.dropout_kernel)
-    return pd.DataFrame([{**frame.iloc[row][KEYS].to_dict(), "rate": rate, **state.row()}
-                         for (row, rate), state in zip(work, states, strict=True)])  # fmt: skip
+    return in_rows(frame, work, states)
+
+
+def in_rows(frame: pd.DataFrame, work: Sequence[tuple[int, float]], states: Sequence[Disagreement]) -> pd.DataFrame:
+    """What the states of `work` have added up: a dropout frame."""
+    known = frame[KEYS].iloc[[row for row, _ in work]].to_dict("records")
+    return pd.DataFrame([{**keys, "rate": rate, **state.row()}
+                         for keys, (_, rate), state in zip(known, work, states, strict=True)])  # fmt: skip
 
 
 def add_passes(lm: LanguageModel, batch: Sequence[Pass], states: Sequence[Disagreement], kernel: str) -> None:

@@ -82,7 +82,7 @@ COLUMNS = ["table", "key", *KEY, "variant", *NUMBERS, "verdict"]
 def beside(here: Results, paper: Results) -> Listing:
     """Every number that a run's tables show beside the paper's in the same table: difference, the paper's interval
     where it prints one (for the same quantity in any of its tables), and whether the run's number lies in it."""
-    shown = {table.name: table.of(here).numbers for table in all_targets() if table.of}
+    shown = {table.name: table.of(here).numbers for table in all_targets() if table.of and not table.extra}
     printed = {table.name: {_quantity(number): number for number in table.of(paper).numbers}
                for table in all_targets() if table.of and table.published}  # fmt: skip
     bounded = {quantity: number for numbers in printed.values() for quantity, number in numbers.items()

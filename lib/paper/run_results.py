@@ -15,7 +15,7 @@ from lib.calibrate.evidence import calibration_rows
 from lib.calibrate.fitting import Pair, Sets, calibrate, splits
 from lib.calibrate.sample_efficiency import curve_bands, learning_curves
 from lib.calibrate.transfer import transfer
-from lib.paper import tables
+from lib.paper import extras, tables
 from lib.paper.results import Results
 from lib.params import Calibration, Reading
 from lib.project import UserError
@@ -224,6 +224,8 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     frames |= signals.in_situ(frames["result_estimation"]) | {"learning": curve_bands(kept["curves"])}
     frames |= signals.of_responses() | signals.of_passes() | signals.of_phi() | signals.set_up()
     frames |= asked_again(run, models, datasets, signals.reading)
+    frames |= extras.in_situ(run, models, datasets, signals.generations, signals.responses, signals.dropout,
+                             signals.reading)  # fmt: skip
     frames |= {"calibrated": kept["confidence"], "curves": kept["curves"]}
     frames["paired"] = paired(kept["confidence"], signals.reading)
     moved = ({name: labels[name] for name in transfer_models or models},

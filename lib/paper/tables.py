@@ -201,17 +201,19 @@ def option_masses(values: Values) -> list[str]:
 
 @table("tab_dropout_grid_search", "Dropout rates",
        "c_BALD on the tuning examples for each rate of the grid; the rate of lowest ECE is bold.", place=9)  # fmt: skip
-def dropout_grid_search(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
-    """`tab:dropout_grid_search`: ECE, MCE and Brier of c_BALD on the tuning examples for each dropout rate (column
-    `rate`, as `confidence.grid` returns it); bold is the row of lowest ECE, the one selected."""
+def dropout_grid_search(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (),
+                        estimator: str = "c_bald") -> Table:  # fmt: skip
+    """`tab:dropout_grid_search`: ECE, MCE and Brier of c_BALD (or another `estimator` of the frame) on the tuning
+    examples for each dropout rate (column `rate`, as `confidence.grid` returns it); bold is the row of lowest ECE, the
+    one selected."""
     values, metrics = Values(frame, models, datasets, "rate"), ("ece", "mce", "brier")
     rates = sorted(frame["rate"].unique())
 
     def rows(*pair: str) -> list[Row]:
-        lowest = values.lowest((*pair, "c_bald", "ece", rate) for rate in rates)
+        lowest = values.lowest((*pair, estimator, "ece", rate) for rate in rates)
         selected = min((key[-1] for key in lowest), default=None)
         return [[Cell(f"{rate:.2f}", bold=rate == selected),
-                 *(values.cell(*pair, "c_bald", metric, rate, bold=rate == selected) for metric in metrics)]
+                 *(values.cell(*pair, estimator, metric, rate, bold=rate == selected) for metric in metrics)]
                 for rate in rates]  # fmt: skip
 
     body = values.blocks(rows, Rule(((2, 6),)))

@@ -18,13 +18,14 @@ import lib.paper
 class Target:
     """`short` and `long` make the caption; `place` orders tables and figures as in the paper (others follow by name).
     `published`: the paper's own numbers suffice for it; if not, its cell in 08 has the tag `run`. `of` builds a table
-    from all results (`results.Results`)."""
+    from all results (`results.Results`). `extra`: no table of the paper, so its numbers are held against none."""
 
     name: str
     short: str = ""
     long: str = ""
     place: float = math.inf
     published: bool = False
+    extra: bool = False
     of: Callable | None = None
 
 

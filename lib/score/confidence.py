@@ -13,7 +13,7 @@ import pandas as pd
 from lib import frames
 from lib.params import Reading
 from lib.project import UserError, nearest
-from lib.score.estimators import ESTIMATORS, normalised, ordered
+from lib.score.estimators import ESTIMATORS, EXTRAS, normalised, ordered
 from lib.score.metrics import METRICS, evaluate
 from lib.store import KEYS
 from lib.tasks.options import counted
@@ -28,34 +28,40 @@ def confidence_frame(
     dropout: pd.DataFrame | None = None,
     reading: Reading = Reading(),  # noqa: B008  frozen
     names: Iterable[str] | None = None,
+    dropout_answer: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Scores of every declared estimator (or those of `names`) whose signal is there, single-pass and multi-pass
+    """Scores of every estimator of the paper (or those of `names`) whose signal is there, single-pass and multi-pass
     alike: KEYS, estimator, confidence, correct, and `margin`, on which Platt scaling is fitted, where there is one.
 
-    `responses` as `reading.read` returns them, `verification` and `dropout` as stored (one rate per example). A signal
-    of None (no answer, where `missing` is zero) is a confidence of 0.
+    `responses` as `reading.read` returns them, the frames of `verification` and of passes as stored (one rate per
+    example). A signal of None (no answer, where `missing` is zero) is a confidence of 0.
     """
-    wanted = [ESTIMATORS[name] for name in (ESTIMATORS if names is None else names)]
+    declared = ESTIMATORS | EXTRAS
+    wanted = [declared[name] for name in (ESTIMATORS if names is None else names)]
     parts = []
-    for source in _sources(responses, verification, dropout, reading):
+    for source in _sources(responses, verification, {"bald": dropout, "answer_bald": dropout_answer}, reading):
         for estimator in ordered(e for e in wanted if e.needs in source):
             parts.append(_scores(source, estimator.name, estimator.needs, estimator.function))
     return pd.concat(parts, ignore_index=True) if parts else frames.empty("confidence")
 
 
 def _sources(
-    responses: pd.DataFrame, verification: pd.DataFrame | None, dropout: pd.DataFrame | None, reading: Reading
+    responses: pd.DataFrame,
+    verification: pd.DataFrame | None,
+    passes: Mapping[str, pd.DataFrame | None],
+    reading: Reading,
 ) -> Iterator[pd.DataFrame]:
     """Frames of KEYS, correct and signals; each signal is in one of them."""
     yield responses[[*KEYS, "correct", "response", "answer"]]
     known = responses[[*KEYS, "correct"]]
     if verification is not None:
         yield known.merge(margins(verification, reading.options), on=KEYS, validate="one_to_one")
-    if dropout is not None and len(dropout):
-        found = known.assign(answered=responses.answer.notna()).merge(dropout, on=KEYS, validate="one_to_one")
-        scaled = scaled_bald(found, reading.phi)
-        bald = [value if there else None for value, there in zip(scaled, found.answered, strict=True)]
-        yield found[[*KEYS, "correct"]].assign(bald=pd.Series(bald, dtype=object))
+    for signal, dropout in passes.items():
+        if dropout is not None and len(dropout):
+            found = known.assign(answered=responses.answer.notna()).merge(dropout, on=KEYS, validate="one_to_one")
+            scaled = scaled_bald(found, reading.phi)
+            bald = [value if there else None for value, there in zip(scaled, found.answered, strict=True)]
+            yield found[[*KEYS, "correct"]].assign(**{signal: pd.Series(bald, dtype=object)})
 
 
 def _scores(source: pd.DataFrame, name: str, signal: str, function: Callable[[Any], float]) -> pd.DataFrame:
@@ -155,12 +161,14 @@ def grid(
     dropout: pd.DataFrame,
     reading: Reading = Reading(),  # noqa: B008  frozen
     names: Iterable[str] = METRICS,
+    estimator: str = "c_bald",
 ) -> pd.DataFrame:
     """`metrics.evaluate` (the metrics of `names`) on the tuning examples for every rate (column `rate`),
-    `tab:dropout_grid_search`."""
+    `tab:dropout_grid_search`; of c_BALD, or of another `estimator` that takes the disagreement of passes."""
     parts = []
     for rate, part in dropout[dropout.tuning].groupby("rate"):
         scores = confidence_frame(responses, dropout=part, reading=reading, names=["c_bald"])
+        scores["estimator"] = estimator
         results = evaluate(scores, reading.bins, reading.closed, split="calibration", names=names)
         parts.append(results.assign(rate=float(rate)))
     return pd.concat(parts, ignore_index=True) if parts else NO_GRID

@@ -73,6 +73,7 @@ class Estimator:
     group: str  # "single_pass" | "multi_pass"
     needs: str  # one of SIGNALS
     function: Callable[[Any], float]
+    extra: bool = False  # not in the paper: shown in tables of its own, and counted nowhere
 
     def __post_init__(self) -> None:
         if self.needs not in SIGNALS:
@@ -85,6 +86,7 @@ SIGNALS = (  # in the order of the result tables' columns
     "standard_margin",  # log-mass of P(True)'s option for True less that of the other, standard prompt
     "bald",  # (m,) disagreement of the dropout passes at the answer's tokens, as phi scales it
     "in_situ_margin",  # as `standard_margin`, in situ
+    "answer_bald",  # as `bald`, of passes with dropout at the answer only
 )
 
 
@@ -111,8 +113,12 @@ _DECLARED = (
     Estimator("c_bald", r"$c_{\mathrm{BALD}}$", "c_BALD", _avg(*_BALD), _MORE, "bald", c_bald),
     # of `tab:insitu_ptrue` alone: no definition of its own, and no column of the result tables
     Estimator("p_true_insitu", r"In-situ $\ptrue$", "In-situ P(True)", "", _MORE, "in_situ_margin", p_true),
+    # with dropout at the answer only
+    Estimator("c_bald_insitu", r"$c_{\mathrm{BALD}}$ in situ", "c_BALD in situ", "", _MORE, "answer_bald", c_bald,
+              extra=True),
 )
-ESTIMATORS: dict[str, Estimator] = {estimator.name: estimator for estimator in _DECLARED}
+ESTIMATORS: dict[str, Estimator] = {e.name: e for e in _DECLARED if not e.extra}  # the paper's
+EXTRAS: dict[str, Estimator] = {e.name: e for e in _DECLARED if e.extra}
 
 
 def ordered(estimators: Iterable[Estimator]) -> list[Estimator]:

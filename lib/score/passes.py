@@ -2,7 +2,7 @@
 rate, and what phi makes of it. Dropout frames as stored; rows that a reading leaves out, or in which it finds no
 answer, are left out here."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from lib.score.estimators import c_bald
 from lib.score.metrics import evaluate
 from lib.score.tokens import aurocs
 from lib.store import KEYS, PAIR
+from lib.tasks.answers import answer_span
 
 
 def answered(dropout: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
@@ -76,6 +77,31 @@ def by_passes(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, 
     if not parts:
         return pd.DataFrame(columns=[*PAIR, "ece", "passes"])
     return pd.concat(parts, ignore_index=True).astype({"ece": float})
+
+
+def by_scope(generations: pd.DataFrame, responses: pd.DataFrame, frames: Mapping[str, pd.DataFrame], reading: Reading,
+             split: str = "evaluation") -> pd.DataFrame:  # fmt: skip
+    """By pair and scope (`frames`: its passes), at the selected rate: scope, rate, rows, ECE and AUROC of c_BALD, mean
+    tokens of a row that its passes read (`tokens`), and that are read once before them (`once`)."""
+    parts = []
+    for scope, frame in frames.items():
+        chosen = frame[frame.selected & (frame.split == split)]
+        for pair, rows in chosen.groupby(PAIR, sort=False):
+            scores = confidence_frame(responses, dropout=rows, reading=reading, names=["c_bald"])
+            found = evaluate(scores, reading.bins, reading.closed, split, ["ece", "auroc"]).set_index("metric").value
+            read = rows[KEYS].merge(generations, on=KEYS, validate="one_to_one").apply(tokens_read, axis=1, scope=scope)
+            of_pass, once = np.mean(list(read), axis=0)
+            parts.append((*pair, scope, float(rows.rate.iloc[0]), len(scores), found.ece, found.auroc,
+                          of_pass * len(rows.predictive.iloc[0]), once))  # fmt: skip
+    return pd.DataFrame(parts, columns=[*PAIR, "scope", "rate", "rows", "ece", "auroc", "tokens", "once"])
+
+
+def tokens_read(row: pd.Series, scope: str) -> tuple[int, int]:
+    """Of a generations row: tokens that a pass reads in a scope, up to the last but one of the answer, and those that
+    are read once for all passes, without dropout."""
+    start, end = answer_span(row)
+    whole, answer = int(row.prompt_tokens) + end - 1, end - start
+    return (answer, whole - answer) if scope == "answer" else (whole, 0)
 
 
 def by_phi(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, phis: Sequence[str] = ()) -> pd.DataFrame:

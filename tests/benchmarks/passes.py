@@ -49,9 +49,9 @@ def speed(name: str, length: int, rows: int = 20) -> None:
     def forward(kernel: str):
         return dropout.forward(lm, ids, answer, keys, kernel)
 
-    dropout._stream, stream = lambda seed: nullcontext(), dropout._stream  # plain: not even a seed is set
+    dropout.own_stream, stream = lambda seed: nullcontext(), dropout.own_stream  # plain: not even a seed is set
     plain = seconds(lambda: forward("plain")) * PASSES
-    dropout._stream = stream
+    dropout.own_stream = stream
     with dropout.enabled(lm.model, RATE):
         keyed = seconds(lambda: forward("keyed")) * PASSES
         eager = seconds(lambda: forward("fused")) * PASSES

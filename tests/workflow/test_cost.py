@@ -15,7 +15,7 @@ H200 = Device(cuda=True, name="H200", memory=139e9, bandwidth=4e12, operations=7
 LLAMA = Size(weights=8_030_000_000, layers=32, cell=2 * 32 * 8 * 128 * 2, shared=4)
 QWEN = Size(weights=8_190_000_000, layers=36, cell=2 * 36 * 8 * 128 * 2, shared=4)
 PAPER = Work(rows=11_111, batch=3, budget=131_072, prompt=400, tokens=4000, longest=33_168,
-             passes=10 * (11_111 + 3 * 100 * 2))  # fmt: skip
+             passes=10 * (11_111 + 3 * 100 * 2), at_answer=11_111 * 4400 + 10 * (11_111 + 600) * 4)  # fmt: skip
 
 
 def test_few_rows_are_bound_by_launches():
@@ -48,6 +48,7 @@ def test_hours_by_hand():
     total, of_dropout = cost.hours(size, work, (1, 2), device)
     assert of_dropout == pytest.approx(dropout / 3600)
     assert total == pytest.approx(((300 + encoding + dropout) / 3600, (800 + encoding + dropout) / 3600))
+    assert cost.hours(size, replace(work, at_answer=9000), (1, 2), device)[1] == pytest.approx((dropout + 9000) / 3600)
     short = replace(work, longest=50 + 120, passes=0)  # no response is longer than the limit
     assert cost.hours(size, short, (1, 1), device)[0] == pytest.approx(((2 * 120 + encoding) / 3600,) * 2)
     processor, encoding = replace(device, cuda=False), encoding / 3 / 0.9  # ended rows handed over, cores kept busy
@@ -78,7 +79,10 @@ def test_work_of_part_of_the_rows():
     values = params.load_profile("small").model_dump()
     work = cost.Work.of(values, params.load_model("qwen2.5-coder-1.5b"), 470, shared=411)
     assert (work.rows, work.tokens, work.shared) == (3 * 2 * 300, 100, 411)
-    assert work.passes == 10 * 3 * (2 * 80 + 40 * 2)
+    assert work.passes == 0  # each of 3 x 160 rows is read once, after the beginning, and its 4 answer tokens by all
+    assert work.at_answer == 3 * 160 * (59 + 100) + 10 * 3 * (2 * 80 + 40 * 2) * 4
+    work = cost.Work.of(values | {"dropout_scope": ["trajectory"]}, params.load_model("qwen2.5-coder-1.5b"), 470, 411)
+    assert (work.passes, work.at_answer) == (10 * 3 * (2 * 80 + 40 * 2), 0)
 
 
 def test_a_processor_with_matrix_units(monkeypatch):

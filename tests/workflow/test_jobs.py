@@ -26,6 +26,17 @@ def test_what_most_hangs_on_is_begun_first(inside):
     assert run.urgency[second.name] == 500 + run.urgency["02_single_pass"] > run.urgency[first.name]
 
 
+def test_frames_of_passes_come_as_the_scope_asks():
+    for scope, folders in (["trajectory"], ["dropout"]), (["answer", "trajectory"], ["dropout", "dropout_answer"]):
+        run = Run("demo", {"models": ["a"], "datasets": ["b"], "dropout_scope": scope})
+        written = [f"artifacts/demo/{name}/a__b.parquet" for name in folders]
+        assert run.job("04_mc_dropout_grid__a__b").outputs == written
+    run = Run("demo", {"models": ["a"], "datasets": ["b"], "dropout_scope": ["answer"]})
+    assert run.job("04_mc_dropout_grid__a__b").outputs == ["artifacts/demo/dropout_answer/a__b.parquet"]
+    read = run.job("08_tables").inputs
+    assert "artifacts/demo/dropout_answer/a__b.parquet" in read and "artifacts/demo/dropout/a__b.parquet" not in read
+
+
 def test_jobs_run_upstream_first():
     jobs = Run("demo", {"models": ["a", "b"], "datasets": ["c"]}).jobs
     for at, job in enumerate(jobs):

@@ -1,0 +1,62 @@
+"""A pair's passes in one scope, trajectory or answer: what an earlier run left, the rest in shards, and their cost."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from lib import growth, store
+from lib.frames import DROPOUT
+from lib.generate import answer_dropout, dropout
+from lib.generate.models import LanguageModel
+from lib.params import Dropout, Scope
+from lib.shards import Meter, Shards
+
+MADE_BY = {"trajectory": dropout.disagreement, "answer": answer_dropout.disagreement}
+
+
+class Passes:
+    """T passes over each response of a generations frame, at whatever rate, with dropout in one `scope`. `facts` are
+    all that the passes depend on, and go into the manifest."""
+
+    def __init__(self, scope: Scope, run: str, pair: str, lm: LanguageModel, generations: pd.DataFrame,
+                 settings: Dropout, shard_rows: int, facts: dict[str, Any]):  # fmt: skip
+        self.scope, self.lm, self.generations, self.settings = scope, lm, generations, settings
+        self.run, self.pair, self.shard_rows, self.facts = run, pair, shard_rows, facts
+        self.before = growth.about_responses(run, DROPOUT[scope], pair, facts, generations)
+        self.shards: list[Shards] = []
+
+    def _made(self, part: str, work: list[tuple[int, float]], *facts: Any) -> tuple[pd.DataFrame, Meter]:
+        job = f"04_mc_dropout_grid__{self.pair}__{self.scope}{part}"
+        shards = Shards(self.run, job, self.shard_rows, self.facts, *facts)
+        self.shards.append(shards)
+        kept = self.before.set_index(["example_id", "rate"], drop=False)
+        with Meter() as meter:
+            frame = shards.map(lambda some: MADE_BY[self.scope](self.lm, self.generations, some, self.settings),
+                               work, print, kept, dropout.keys(self.generations))  # fmt: skip
+        return frame, meter
+
+    def grid(self, rates: Sequence[float], tuning: Sequence[int]) -> pd.DataFrame:
+        """The tuning rows at every rate."""
+        work = [(row, rate) for rate in rates for row in tuning]
+        if self.scope == "answer":  # a row is encoded once for all its rates
+            work = [(row, rate) for row in tuning for rate in rates]
+        frame, self.grid_meter = self._made("__tuning", work)
+        self.tuning, self.tuned = set(tuning), frame.assign(tuning=True)
+        return self.tuned
+
+    def finish(self, rate: float, rows: Sequence[int], **facts: Any) -> pd.DataFrame:
+        """The tuning rows, and the others of `rows` at the selected rate: the whole frame, which is kept (`facts`: more
+        for its manifest)."""
+        frame, meter = self._made("", [(row, rate) for row in rows if row not in self.tuning], rate)
+        frame = pd.concat([self.tuned, frame.assign(tuning=False)], ignore_index=True)
+        frame["selected"] = frame.rate == rate
+        cost = meter.facts() | {"grid_seconds": self.grid_meter.seconds}
+        store.write(frame, store.place(self.run, DROPOUT[self.scope], self.pair), **self.facts, **self.before.attrs,
+                    scope=self.scope, rate=rate, **cost, **facts)  # fmt: skip
+        return frame
+
+    def clear(self) -> None:
+        """Forget the shards, once nothing that needs them can fail."""
+        for shards in self.shards:
+            shards.clear()

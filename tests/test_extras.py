@@ -1,0 +1,173 @@
+"""What the paper does not have has tables of its own: its numbers by hand, and nothing of the paper's knows them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import synthetic
+
+from lib import params, store
+from lib.paper import comparison, extras, findings, results, run_results
+from lib.params import Reading
+from lib.project import SHIPPED, UserError
+from lib.score import metrics
+from lib.score.confidence import bald, confidence_frame, selected
+from lib.score.estimators import ESTIMATORS, EXTRAS
+from lib.tasks.answers import answer_span
+
+DEMO = params.load_profile("demo")
+READING = Reading.of(DEMO.model_dump())
+PAIR = ("tiny-llama", "demo-medium")
+ONE = (DEMO.models, DEMO.datasets)
+
+
+@pytest.fixture(scope="module")
+def signals():
+    return run_results.RunSignals.of("shipped", *ONE, READING)
+
+
+@pytest.fixture(scope="module")
+def frames(signals):
+    return extras.in_situ("shipped", *ONE, signals.generations, signals.responses, signals.dropout, READING)
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """A run that has no passes at the answer of the pairs named, or of any."""
+
+    def lacks(*pairs):
+        places = store.places
+        gone = {f"{model}__{dataset}" for model, dataset in pairs}
+        monkeypatch.setattr(store, "places", lambda run, kind, name: [] if kind == "dropout_answer" and (
+            not gone or name in gone) else places(run, kind, name))  # fmt: skip
+
+    return lacks
+
+
+def values(frame, pair=PAIR):
+    rows = frame[(frame.model == pair[0]) & (frame.dataset == pair[1])]
+    return rows.set_index(["estimator", "metric"])
+
+
+# ---- beside the paper, never in it
+
+
+def test_it_is_declared_an_extra():
+    assert set(EXTRAS) == {"c_bald_insitu"} and "c_bald_insitu" not in ESTIMATORS
+    assert {name: e.needs for name, e in (ESTIMATORS | EXTRAS).items() if "bald" in name} == {
+        "c_bald": "bald", "c_bald_insitu": "answer_bald"}  # fmt: skip
+
+
+def test_its_scores_come_only_where_they_are_asked_for(signals):
+    answer = selected(store.gather("shipped", "dropout_answer", *ONE)[0])
+    both = confidence_frame(signals.responses, None, selected(signals.dropout), READING, dropout_answer=answer)
+    assert "c_bald" in set(both.estimator) and "c_bald_insitu" not in set(both.estimator)
+    alone = confidence_frame(signals.responses, reading=READING, names=EXTRAS, dropout_answer=answer)
+    assert set(alone.estimator) == {"c_bald_insitu"} and len(alone) == len(signals.responses)
+    by_hand = [np.clip(1 - bald(row), 0, 1).mean() for row in answer.itertuples()]
+    keys = store.KEYS
+    found = alone.set_index(keys).confidence.loc[pd.MultiIndex.from_frame(answer[keys])]
+    np.testing.assert_allclose(found, by_hand, atol=1e-12)
+
+
+def test_nothing_of_the_paper_changes_by_it(signals, without):
+    """Every frame of which tables, figures, findings and counts are made is the same without it, and so is every
+    number that is held against the paper's."""
+
+    def made():
+        return run_results.of_run("shipped", signals, "demo models", *ONE)
+
+    here = made()
+    without()
+    bare = made()
+    changed = {name for name in here.frames if not here.frames[name].equals(bare.frames[name])}
+    assert changed == {"dropout_in_situ", "dropout_in_situ_grid"} and here.notes == bare.notes
+    paper = results.published()
+    numbers, others = (comparison.beside(run, paper).records for run in (here, bare))
+    pd.testing.assert_frame_equal(numbers, others)
+    assert not numbers.table.str.contains("in_situ").any() and not numbers.estimator.str.contains("in situ").any()
+    verdicts = findings.verdicts(here)
+    assert findings.macros(verdicts) == findings.macros(findings.verdicts(bare))
+
+
+# ---- its own tables
+
+
+def test_its_numbers_by_hand(signals, frames):
+    found = values(frames["dropout_in_situ"])
+    answer = store.gather("shipped", "dropout_answer", PAIR[:1], PAIR[1:])[0]
+    rows = answer[answer.selected & (answer.split == "evaluation")]
+    read = signals.responses.set_index(store.KEYS).loc[pd.MultiIndex.from_frame(rows[store.KEYS])]
+    scores = np.array([np.clip(1 - bald(row), 0, 1).mean() for row in rows.itertuples()])
+    error = metrics.ece(scores, read.correct)
+    line = found.loc["c_bald_insitu", "ece"]
+    assert line.value == pytest.approx(error) and line.low < error < line.high
+    assert found.value["c_bald_insitu", "auroc"] == pytest.approx(metrics.auroc(scores, read.correct))
+    assert found.value["c_bald_insitu", "rate"] == rows.rate.iloc[0] == 0.1
+    theirs = found.value["c_bald", "ece"]
+    gap = found.loc["", "difference"]
+    assert gap.value == pytest.approx(error - theirs) and gap.low < gap.value < gap.high
+    generations = signals.generations.set_index(store.KEYS).loc[pd.MultiIndex.from_frame(rows[store.KEYS])]
+    spans = [answer_span(row) for row in generations.itertuples()]
+    assert found.value["c_bald_insitu", "tokens"] == pytest.approx(10 * np.mean([end - start for start, end in spans]))
+    whole = [n + end - 1 for n, (_, end) in zip(generations.prompt_tokens, spans, strict=True)]
+    assert found.value["c_bald", "tokens"] == pytest.approx(10 * np.mean(whole))
+    assert 10 * found.value["c_bald_insitu", "once"] + found.value["c_bald_insitu", "tokens"] == pytest.approx(
+        found.value["c_bald", "tokens"])  # fmt: skip
+
+
+def test_the_tables_show_both_forms_and_say_whose_they_are(frames):
+    table = extras.dropout_in_situ(frames["dropout_in_situ"])
+    text = table._repr_html_()
+    line = values(frames["dropout_in_situ"]).loc["c_bald_insitu", "ece"]
+    assert f"<b>{line.value:.3f}".replace("0.", ".") in text and "c_BALD in situ" in text and "encoded once" in text
+    rates = values(frames["dropout_in_situ_grid"]).xs("ece", level="metric")
+    assert rates.index.unique().tolist() == ["c_bald_insitu"] and rates.rate.tolist() == [0.1, 0.15, 0.2]
+    grid = extras.dropout_in_situ_grid(frames["dropout_in_situ_grid"])
+    best = rates.value.astype(float).min()
+    assert f"<b>{best:.3f}</b>" in grid._repr_html_()
+    for name in ("tab_dropout_in_situ", "tab_dropout_in_situ_grid"):
+        (target,) = [target for target in comparison.all_targets() if target.name == name]
+        assert "not in the paper" in target.short and target.extra and not target.published
+
+
+def test_a_pair_without_passes_says_why(signals, without):
+    without(PAIR)
+    made = extras.in_situ("shipped", *ONE, signals.generations, signals.responses, signals.dropout, READING)
+    lines = values(made["dropout_in_situ"])
+    assert pd.isna(lines.value["c_bald_insitu", "ece"]) and lines.value["c_bald", "ece"] > 0
+    text = extras.dropout_in_situ(made["dropout_in_situ"])._repr_html_()
+    assert "&ndash;" in text and "--: no passes at the answer only." in text
+    other = values(made["dropout_in_situ"], ("tiny-qwen", "demo-medium"))
+    assert other.value["c_bald_insitu", "ece"] > 0
+
+
+def test_a_run_without_any_passes_says_why(signals, without):
+    without()
+    nothing = signals.dropout.head(0)
+    made = extras.in_situ("shipped", *ONE, signals.generations, signals.responses, nothing, READING)
+    table = extras.dropout_in_situ(made["dropout_in_situ"], *({name: name for name in names} for names in ONE))
+    assert not table.numbers
+    assert "--: no passes over the whole response, no passes at the answer only." in table._repr_html_()
+    assert "tabular" in extras.dropout_in_situ_grid(made["dropout_in_situ_grid"]).latex
+
+
+def test_passes_about_other_responses_are_refused(tmp_path, monkeypatch):
+    frame = store.read(SHIPPED / "dropout_answer" / "tiny-llama__demo-easy.parquet")
+    path = tmp_path / "mine" / "dropout_answer" / "tiny-llama__demo-easy.parquet"
+    monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
+    store.write(frame, path, inputs={"generations/tiny-llama__demo-easy.parquet": "0" * 64})
+    with pytest.raises(UserError, match="was made from other responses"):
+        store.gather("mine", "dropout_answer", ["tiny-llama"], ["demo-easy"], may_lack=True)
+
+
+def test_a_small_frame_by_hand():
+    """Two responses of 3 answer tokens after a prompt of 7 and 10 others: T = 2 passes read 6 tokens each in situ, and
+    38 over the whole (7 + 13 - 1, twice)."""
+    generations = synthetic.generations(rows=2).assign(prompt_tokens=7, last_number_end=13)
+    generations["answer_end"] = np.where(generations.answer.notna(), 13, -1)
+    keys = generations.loc[generations.split == "evaluation", store.KEYS]
+    made = pd.DataFrame([{**row, "rate": 0.1, "tuning": False, "selected": True, "predictive": [np.zeros(3)] * 2,
+                          "conditional": [np.zeros(3)] * 2} for row in keys.to_dict("records")])  # fmt: skip
+    passes, responses = {"trajectory": made, "answer": made}, synthetic.responses(generations)
+    found = extras.by_scope(generations, responses, passes, Reading())
+    assert found.tokens.tolist() == [38, 6] and found.once.tolist() == [0, 16] and found.rows.tolist() == [2, 2]
