@@ -303,13 +303,14 @@ def about_cost(run: Run, lm: Any, network: Any, device: Device, folder: str = ""
 
 
 def memory(size: cost.Size, work: cost.Work, device: Device) -> Line:
-    """What weights and cache need, beside what is free."""
+    """What weights and decoding need, beside what is free."""
     weights = 1.1 * size.weights * device.bytes
-    need = weights + size.cell * max(work.budget, work.longest)
+    each = cost.token_bytes(size, work)
+    need = weights + each * max(work.budget, work.longest)
     text = f"{size.weights / 1e9:.2g} billion parameters, up to {need / 1e9:.2g} GB with {work.batch} rows at once"
     free = f"{device.name} has {device.memory / 1e9:.0f} GB free"
     if weights > device.memory:
         return "wrong", f"{text}: {free}, too little for the weights alone"
     if need > device.memory:
-        return "wrong", f"{text}: {free}; batch_tokens {int((device.memory - weights) / size.cell)} would fit"
+        return "wrong", f"{text}: {free}; batch_tokens {int((device.memory - weights) / each)} would fit"
     return "ok", text

@@ -62,6 +62,7 @@ def respond(lm: LanguageModel, dataset: str, examples: Sequence[Example], settin
         ids, seeds = [requests[i].prompt_ids for i in group], [requests[i].seed for i in group]
         for done, batch in rounds(lm, ids, seeds, limited, shared):
             further = alive(lm, batch) if alive else [{} for _ in done]
+            batch.free()
             for place, i in enumerate(group[j] for j in done):
                 rows[i] = row(lm, requests[i], batch, place, settings) | further[place]
     frame = pd.DataFrame([rows[i] for i in range(len(examples))])
