@@ -5,7 +5,9 @@ Only safetensors weights and code that ships with transformers are loaded.
 """
 
 import json
+import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -141,6 +143,17 @@ def describe(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) -> dic
             "dtype": str(dtype).removeprefix("torch."), "attention": model.config._attn_implementation,
             "chat_template": digest(tokenizer.chat_template)[:16],
             "tokenizer": digest(json.loads(tokenizer.backend_tokenizer.to_str())["model"])[:16]}  # fmt: skip
+
+
+def check_finite(lm: LanguageModel, partitions: Sequence[float], names: Sequence[str]) -> None:
+    """Raises UserError where a log-partition of logits is no finite number: a NaN drawn from is token V, and one that
+    is kept comes out in the metrics, hours later. `names` (rows,) say whose it is."""
+    wrong = [name for name, value in zip(names, partitions, strict=True) if not math.isfinite(value)]
+    if wrong:
+        dtype, attention = str(lm.model.dtype).removeprefix("torch."), lm.model.config._attn_implementation
+        raise UserError(f"model '{lm.name}': the logits of row {wrong[0]} are not finite ({len(wrong)} of {len(names)} "
+                        f"rows in its batch; {dtype}, {attention} attention); try `dtype: float32` or "
+                        "`attention: eager` in its file")  # fmt: skip
 
 
 def render(lm: LanguageModel, messages: Messages, thinking: bool | None = None) -> str:
