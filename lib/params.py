@@ -168,7 +168,7 @@ class Model(Strict):
     mirror: list[Mirror] = []  # where else its bytes are, in this order
     # auto: bfloat16 on CUDA, float32 elsewhere; fastest: there bfloat16 where a measured product is clearly faster
     dtype: Literal["auto", "fastest", "float32", "bfloat16", "float16"] = "auto"
-    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
+    attention: Literal["auto", "sdpa", "cudnn", "eager", "flash_attention_2"] = "auto"  # cudnn: sdpa with its kernels
     temperature: float = Field(1.0, gt=0)
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = Field(-1, ge=-1)  # -1 (or 0): off

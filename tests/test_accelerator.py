@@ -85,3 +85,21 @@ def test_what_a_device_would_refuse_is_refused_here(monkeypatch):
         assert not sum(work.waits.values())
         assert float(far.sum()) == 3 and far.tolist() == [1, 1, 1] and torch.equal(far.cpu(), near) and bool(far[0] > 0)
         assert len(far[far > 0]) == 3 and sum(work.waits.values()) == 5
+
+
+@pytest.mark.parametrize("attention, allowed", [("auto", False), ("sdpa", False), ("cudnn", True)])
+def test_cudnn_attention_is_off_unless_the_file_asks_for_it(monkeypatch, attention, allowed):
+    """What `load` does on CUDA, and says in every manifest; nothing is said where there is none."""
+    asked = torch.backends.cuda.cudnn_sdp_enabled()
+    spec = params.load_model("tiny-llama").model_copy(update={"attention": attention})
+    try:
+        assert "cudnn_attention" not in models.load("tiny", spec).facts
+        with monkeypatch.context() as on_cuda:
+            on_cuda.setattr(torch.cuda, "is_available", lambda: True)
+            on_cuda.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+            on_cuda.setattr(torch.nn.Module, "to", lambda module, place: module)
+            lm = models.load("tiny", spec)
+        assert lm.facts["cudnn_attention"] is allowed is torch.backends.cuda.cudnn_sdp_enabled()
+        assert lm.facts["attention"] == "sdpa"
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(asked)

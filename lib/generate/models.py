@@ -111,7 +111,7 @@ def load(name: str, spec: Model) -> LanguageModel:
     source = check_source(spec)
     cuda = torch.cuda.is_available()
     dtype = dtype_of(spec)
-    attention = None if spec.attention == "auto" else spec.attention  # sdpa where the architecture has it, else eager
+    attention = {"auto": None, "cudnn": "sdpa"}.get(spec.attention, spec.attention)  # None: sdpa where there is one
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
         model: Any = AutoModelForCausalLM.from_pretrained(
@@ -120,12 +120,21 @@ def load(name: str, spec: Model) -> LanguageModel:
     except (OSError, ValueError) as error:
         raise UserError(f"model '{name}' ({spec.source}) can't be loaded: {str(error).splitlines()[0]}") from error
     model.to("cuda" if cuda else "cpu").eval()
+    kernels = attention_kernels(spec) if cuda else {}
     set_padding(tokenizer)
     eos = model.generation_config.eos_token_id or tokenizer.eos_token_id
     eos = [eos] if isinstance(eos, int) else list(eos)
     # Hidden processors (penalties, forced tokens) of a shipped generation_config would change the distribution.
     model.generation_config = GenerationConfig(eos_token_id=eos, pad_token_id=tokenizer.pad_token_id)
-    return LanguageModel(name, spec, model, tokenizer, eos, describe(model, tokenizer, spec, dtype))
+    return LanguageModel(name, spec, model, tokenizer, eos, describe(model, tokenizer, spec, dtype) | kernels)
+
+
+def attention_kernels(spec: Model) -> dict[str, Any]:
+    """Which of sdpa's kernels a GPU may take, and what a manifest says of it. Not cuDNN's, unless the file asks for
+    them: PyTorch takes them first on Hopper, and they plan anew for every length of the cache, which decoding changes
+    at every step."""
+    torch.backends.cuda.enable_cudnn_sdp(spec.attention == "cudnn")
+    return {"cudnn_attention": torch.backends.cuda.cudnn_sdp_enabled()}
 
 
 def set_padding(tokenizer: Any) -> None:
