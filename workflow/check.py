@@ -18,6 +18,7 @@ from workflow.cost import Device
 from workflow.jobs import Run
 
 Line = tuple[str, str]  # ok, note or wrong; what was seen
+LARGE = 2e9  # parameters above which a model is run on a processor only where that is said
 EXAMPLE = "Ann has 3 pens and buys 4 more. How many pens does she have?"
 
 
@@ -134,6 +135,7 @@ def about_asking(run: Run, lm: Any, network: Any, texts: dict[str, list[str]]) -
     yield from about_prompt(run, lm)
     yield from about_context(run, lm, texts)
     yield from about_network(network)
+    yield from about_processor(run, lm, network)
 
 
 def unfit(run: Run, names: list[str]) -> list[str]:
@@ -282,6 +284,17 @@ def about_network(network: Any) -> Iterator[Line]:
         yield "wrong", f"a {type(network).__name__} has nowhere to drop anything out: c_BALD can't be had"
     else:
         yield "ok", "dropout sites: " + ", ".join(f"{count} {kind}" for kind, count in sites.items())
+
+
+def about_processor(run: Run, lm: Any, network: Any) -> Iterator[Line]:
+    """Whether a large model would be run without a GPU, which nobody may have meant."""
+    import torch
+
+    weights = sum(parameter.numel() for parameter in network.parameters())
+    if weights <= LARGE or run.values.get("cpu") or torch.cuda.is_available():
+        return
+    text = f"{weights / 1e9:.2g} billion parameters, and PyTorch ({torch.__version__}) sees no GPU here"
+    yield "wrong", f"{text}: say --cpu (or `cpu: true` in the profile) to run it on the processor, for days"
 
 
 def about_cost(run: Run, lm: Any, network: Any, device: Device, folder: str = "") -> Iterator[Line]:

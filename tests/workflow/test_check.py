@@ -283,6 +283,25 @@ def test_what_a_model_lacks_is_known_before_the_first_job(models_of):
     assert check.unfit(run_of(), ["good"]) == []
 
 
+def test_a_large_model_without_a_gpu_is_refused_before_the_first_job(models_of, monkeypatch):
+    """Unless the command line or the profile says that it is meant, or PyTorch sees a GPU after all."""
+    assert check.unfit(run_of(), ["good"]) == []
+    monkeypatch.setattr(check, "LARGE", 100_000)
+    (reason,) = check.unfit(run_of(), ["good"])
+    assert "billion parameters, and PyTorch" in reason and "sees no GPU here: say --cpu (or `cpu: true`" in reason
+    assert check.unfit(run_of(cpu=True), ["good"]) == []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert check.unfit(run_of(), ["good"]) == []
+
+
+def test_the_papers_models_are_large_and_the_small_run_says_that_it_means_it():
+    for name in ("demo", "paper"):
+        assert not params.load_profile(name).cpu
+    assert params.load_profile("small").cpu
+    assert run.plan(words.check(["paper", "--cpu"])).values["cpu"]
+    assert not run.plan(words.check(["paper"])).values["cpu"] and check.LARGE < 3e9
+
+
 def test_a_network_that_drops_nothing_out_is_refused(models_of, monkeypatch):
     monkeypatch.setattr(dropout, "sites", lambda network: [])
     assert ["nowhere to drop anything out" in reason for reason in check.unfit(run_of(), ["good"])] == [True]
