@@ -161,7 +161,8 @@ def combine(asked: argparse.Namespace) -> None:
         raise WordError(f"{asked.verb} asks no questions: it takes no --data")
     if asked.verb in ("replay", "published") and asked.cpu:
         raise WordError(f"{asked.verb} runs no model: it takes no --cpu")
-    used = [option for option in ("models", "only", "datasets", "data", "remake", "cores", "cpu") if getattr(asked, option)]
+    options = ("models", "only", "datasets", "data", "remake", "cores", "cpu")
+    used = [option for option in options if getattr(asked, option)]
     if asked.verb in ("lab", "test") and used:
         raise WordError(f"{asked.verb} takes no --{used[0]}; its own options come after --")
     if asked.rest and asked.verb not in ("lab", "test"):
