@@ -123,6 +123,7 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration):
     datasets: list[str] = Field(min_length=1)
     limit: int = Field(0, ge=0)  # rows per split, the first of a random order; 0: all
     dropout_rows: int = Field(0, ge=0)  # rows per split on which 04 makes its passes, likewise; 0: all
+    cpu: bool = False  # large models are run where there is no GPU, too; else such a run is refused
     code_changes: Literal["remake", "keep"] = "remake"  # what a code-only change does to generations
     shard_rows: Count = 100  # examples between two savings
     # where dropout acts: on the whole trajectory, as in the paper; only where the answer's tokens are read
@@ -178,7 +179,7 @@ class Model(Strict):
     mirror: list[Mirror] = []  # where else its bytes are, in this order
     # auto: bfloat16 on CUDA, float32 elsewhere; fastest: there bfloat16 where a measured product is clearly faster
     dtype: Literal["auto", "fastest", "float32", "bfloat16", "float16"] = "auto"
-    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
+    attention: Literal["auto", "sdpa", "cudnn", "eager", "flash_attention_2"] = "auto"  # cudnn: sdpa with its kernels
     temperature: float = Field(1.0, gt=0)
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = Field(-1, ge=-1)  # -1 (or 0): off

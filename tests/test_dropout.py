@@ -291,6 +291,38 @@ def test_passes_may_come_in_parts(cuts):
         np.testing.assert_allclose(np.array(whole[name], float), np.array(parts[name], float), atol=1e-12)
 
 
+def held(state):
+    """Bytes of all storages that a state keeps alive."""
+    kept = [*state.carried.values(), *(part for parts in state.kept.values() for part in parts)]
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in kept}
+    return sum(storages.values())
+
+
+def test_whole_vocabularies_are_not_kept():
+    """Between passes (m, V) sums alone, of probabilities and of each support; afterwards (T, m) numbers."""
+    logits, more = distributions(passes=6, tokens=3, vocabulary=5000), {"top_k": (2, 5), "top_p": (0.9,), "passes": 6}
+    state = Disagreement(**more)
+    state.add(logits[:4])
+    per_number = 4 * 3 * (3 * 8 + 3 * 4)  # of 4 passes and 3 tokens: two entropies, the top token, three sizes
+    assert held(state) <= 3 * 5000 * (8 + 3 * 8) + 3 * 8 + per_number
+    state.add(logits[4:])
+    assert held(state) <= 6 * 3 * (3 * 8 + 3 * 4) and not state.carried
+    whole, parts = added(logits, top_k=(2, 5), top_p=(0.9,)), pd.Series(state.row())
+    for name in whole.index:
+        np.testing.assert_array_equal(np.array(whole[name]), np.array(parts[name]))
+    with pytest.raises(ValueError, match="7 passes, where 6 were announced"):
+        state.add(logits[:1])
+
+
+def test_rows_whose_passes_are_in_hold_no_vocabulary(any_lm, frame, monkeypatch):
+    """While the last row is still to come."""
+    states = []
+    monkeypatch.setattr(dropout, "Disagreement", lambda *more: states.append(Disagreement(*more)) or states[-1])
+    dropout.disagreement(any_lm, frame, [(i, 0.1) for i in range(len(frame))], PASSES)
+    tokens = [state.kept["top"][0].shape[-1] for state in states]
+    assert states and all(held(state) <= 3 * m * (4 * 8 + 2 * 8) for state, m in zip(states, tokens, strict=True))
+
+
 def test_effective_supports_are_unions():
     logits = distributions(passes=5, tokens=4, vocabulary=30, sharpness=1.5)
     row = added(logits, top_k=(1, 4), top_p=(0.5, 0.95))

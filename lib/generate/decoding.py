@@ -22,7 +22,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from lib.generate.models import LanguageModel
+from lib.generate.models import LanguageModel, check_finite
 from lib.generate.token_logits import Ring, TokenLogits
 from lib.params import Generation, Model
 
@@ -74,6 +74,19 @@ class Note(LogitsProcessor):
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         self.raw = scores.float()
+        return scores
+
+
+class Finite(LogitsProcessor):
+    """Refuses rows whose logits are not finite after the prefill: UserError, with their names."""
+
+    def __init__(self, lm: LanguageModel, names: Sequence[str]):
+        self.lm, self.names, self.looked = lm, names, False
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if not self.looked:
+            check_finite(self.lm, scores.float().logsumexp(-1).tolist(), self.names)
+        self.looked = True
         return scores
 
 
@@ -130,6 +143,11 @@ class Batch:
     sampling: torch.Tensor
     kept: list[dict[int, TokenLogits]]  # by row and position
     cache: Any = field(repr=False)  # lacks the last sampled token
+    names: list[str] = field(default_factory=list)  # of the rows, for messages
+
+    def free(self) -> None:
+        """Lets go of the cache: the next batch needs its room."""
+        self.cache = None
 
 
 def batches(lengths: Sequence[int], tokens: int, growth: int = 0) -> list[list[int]]:
@@ -159,17 +177,21 @@ def decode(lm: LanguageModel, prompt_ids: list[list[int]], seeds: Sequence[int],
 
 @torch.inference_mode()
 def rounds(lm: LanguageModel, prompt_ids: list[list[int]], seeds: Sequence[int], settings: Generation,
-           shared: int = 0, dwindle: bool = True) -> Iterator[tuple[list[int], Batch]]:  # fmt: skip
+           shared: int = 0, dwindle: bool = True, names: Sequence[str] = ()
+           ) -> Iterator[tuple[list[int], Batch]]:  # fmt: skip
     """As `decode`, but whenever half of the rows have ended, these are handed over (their places, and a batch of them)
     and the others go on by themselves: a batch else runs to its longest response with rows that do nothing.
 
-    The first `shared` tokens, alike in all prompts, are encoded once.
+    The first `shared` tokens, alike in all prompts, are encoded once. Beside the caches that were handed over, and not
+    freed since, that of the rows that go on is alive, and none other. Raises UserError where logits after the prefill
+    are not finite, with the row's name.
     """
+    names = list(names) or [str(i) for i in range(len(prompt_ids))]
     dwindle = dwindle and not forgets(lm)
     ids, mask, cache = beginning(lm, prompt_ids, 0 if forgets(lm) else shared)
     note, prompt = Note(), ids.shape[1]
     sample = Sample(note, seeds, lm.number_like, settings)
-    chain = LogitsProcessorList([note, *warpers(lm.spec), sample])
+    chain = LogitsProcessorList([Finite(lm, names), note, *warpers(lm.spec), sample])
     while len(ids):
         ending = Dwindled(lm.eos, len(ids), ids.device)
         out = lm.model.generate(
@@ -178,18 +200,19 @@ def rounds(lm: LanguageModel, prompt_ids: list[list[int]], seeds: Sequence[int],
             generation_config=GenerationConfig(
                 do_sample=False, max_new_tokens=settings.max_new_tokens - sample.step, eos_token_id=lm.eos,
                 pad_token_id=lm.tokenizer.pad_token_id, return_dict_in_generate=True))  # fmt: skip
-        cache = out.past_key_values
         over = ending.ended | (not dwindle or sample.step >= settings.max_new_tokens)
-        done = sample.rows[over]
-        tokens = [cut(row, lm.eos) for row in out.sequences[over, prompt:].tolist()]
-        yield done.tolist(), Batch(
+        done, cache, sequences = sample.rows[over], out.past_key_values, out.sequences
+        del out  # which holds the cache, too
+        part, cache = (cache, None) if over.all() else parted(cache, over)
+        places = done.tolist()
+        tokens = [cut(row, lm.eos) for row in sequences[over, prompt:].tolist()]
+        batch = Batch(
             ids[over, :prompt], mask[over, :prompt], tokens, sample.logprobs[done], sample.sampling[done],
-            [sample.ring.row(i) for i in done.tolist()], cache if over.all() else rows_of(cache, over))  # fmt: skip
-        if over.all():
-            return
-        sample.rows, ids = sample.rows[~over], out.sequences[~over]
+            [sample.ring.row(i) for i in places], part, [names[i] for i in places])  # fmt: skip
+        del part  # the batch alone holds it, until it is freed
+        sample.rows, ids = sample.rows[~over], sequences[~over]
         mask = torch.cat([mask[~over, :prompt], torch.ones_like(ids[:, prompt:])], 1)
-        cache.batch_select_indices((~over).nonzero()[:, 0])
+        yield places, batch
 
 
 def beginning(lm: LanguageModel, prompt_ids: list[list[int]], shared: int) -> tuple[torch.Tensor, torch.Tensor, Any]:
@@ -206,12 +229,14 @@ def beginning(lm: LanguageModel, prompt_ids: list[list[int]], shared: int) -> tu
     return ids, mask, cache
 
 
-def rows_of(cache: Any, rows: torch.Tensor) -> Any:
-    """A cache of some rows, which leaves the given one as it is."""
-    part = DynamicCache()
+def parted(cache: Any, rows: torch.Tensor) -> tuple[Any, Any]:
+    """A cache of some `rows` (batch,), and the given one, left with the others. A layer at a time, so that no more
+    than one layer is held twice."""
+    part, others = DynamicCache(), (~rows).nonzero()[:, 0]
     for i, layer in enumerate(cache.layers):
         part.update(layer.keys[rows], layer.values[rows], i)
-    return part
+        layer.batch_select_indices(others)
+    return part, cache
 
 
 def cut(row: list[int], eos: list[int]) -> list[int]:

@@ -153,7 +153,7 @@ def disagreement(lm: LanguageModel, frame: pd.DataFrame, work: Sequence[tuple[in
                  settings: Dropout) -> pd.DataFrame:  # fmt: skip
     """T passes over rows of a generations frame, `work` as (row number, rate): a dropout frame in the order of `work`,
     without `tuning` and `selected` (columns: lib.store)."""
-    states = [Disagreement(settings.dropout_top_k, settings.dropout_top_p) for _ in work]
+    states = [Disagreement(settings.dropout_top_k, settings.dropout_top_p, settings.dropout_passes) for _ in work]
     for rate in dict.fromkeys(rate for _, rate in work):
         passes: list[Pass] = []
         for place, (row, other) in enumerate(work):
