@@ -17,6 +17,8 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import roc_auc_score
 
+from lib.project import nearest
+
 CLOSED = ("right", "left")
 RESULT = ["model", "dataset", "estimator", "metric", "value", "n", "reason"]
 
@@ -43,8 +45,10 @@ def _plain(value: Any) -> Any:
 
 def bin_index(confidence: Any, n_bins: int = 10, closed: str = "right") -> np.ndarray:
     """Which of the `n_bins` equal bins of [0, 1] each score falls in, (n,) int."""
-    if closed not in CLOSED or n_bins < 1:
-        raise ValueError(f"n_bins must be at least 1 and closed one of {CLOSED}: got {n_bins}, '{closed}'")
+    if n_bins < 1:
+        raise ValueError(f"bins: there must be at least 1, not {n_bins}")
+    if closed not in CLOSED:
+        raise ValueError(f"closed: '{closed}' is not a choice; {nearest(closed, CLOSED)}")
     given = np.asarray(confidence)
     c = given.astype(np.float64)
     rounding = 8 * np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
