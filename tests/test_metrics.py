@@ -191,7 +191,7 @@ def frame(n=50):
 def test_evaluate():
     c, y = random(50)
     results = evaluate(frame())
-    assert list(results) == ["model", "dataset", "estimator", "metric", "value", "n", "reason"]
+    assert list(results) == ["model", "dataset", "estimator", "metric", "value", "n", "reason", "of_bin"]
     assert set(results.n) == {50}
     value = results.set_index(["estimator", "metric"]).value
     assert value["", "acc"] == y.mean() and len(results) == 1 + 2 * 4
