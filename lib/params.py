@@ -321,6 +321,24 @@ def load_dataset(name: str) -> Dataset:
 
 
 LOADERS = {"model": load_model, "dataset": load_dataset}
+
+
+def one_of(kind: str, wanted: str, there: Sequence[str]) -> str:
+    """The model or dataset (`kind`) that is shown: the one `wanted`, or, where that is empty or not among those of the
+    run, the first of them. Raises UserError for a name without a file, and where the run has none."""
+    return some_of(kind, [wanted] if wanted else [], there)[0]
+
+
+def some_of(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list[str]:
+    """Those models or datasets (`kind`) of the run that are `wanted`; all of them, where none is. Raises UserError as
+    `one_of` does."""
+    for name in [*there, *wanted]:
+        named(PARAMS / f"{kind}s", name, kind)
+    if not there:
+        raise UserError(f"parameters: '{kind}s' names none; {nearest('', names(PARAMS / f'{kind}s'))}")
+    return [name for name in there if name in wanted] or list(there)
+
+
 REVISIONS: dict[str, str] = {}  # commit by source on the hub, see `pin`
 
 

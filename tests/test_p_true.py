@@ -305,7 +305,7 @@ def test_encoding_a_bare_word_would_not_find_it():
 
 @pytest.mark.parametrize(("pieces", "said"), [
     (["B", " B"], "the option 'A' is no single token of the vocabulary"),
-    (["A", " A"], "the option 'B' is no single token of the vocabulary"),
+    (["A", " A"], "the option 'B' is no single token of the vocabulary; there is: A$"),
     (["A", " B"], "the options A/B have no spelling of the same form as single tokens, only 'A' and ' B'"),
 ])  # fmt: skip
 def test_options_that_cannot_be_compared_are_refused(pieces, said):
