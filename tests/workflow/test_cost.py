@@ -92,7 +92,7 @@ def test_work_of_the_paper_profile():
 
 def test_work_of_part_of_the_rows():
     """Of each split at most so many, and passes over fewer; answers are short after worked examples."""
-    values = params.load_profile("small").model_dump()
+    values = params.load_profile("small").model_dump() | {"dropout_rows": 80}
     work = cost.Work.of(values, params.load_model("qwen2.5-coder-1.5b"), 470, shared=411)
     assert (work.rows, work.tokens, work.shared) == (3 * 2 * 300, 100, 411)
     assert work.passes == 0  # each of 3 x 160 rows is read once, after the beginning, and its 4 answer tokens by all
