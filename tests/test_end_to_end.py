@@ -20,7 +20,7 @@ SMALL = {"datasets": ["demo-hard"], "limit": 20, "shard_rows": 10, "dropout_tuni
 PAIRS = ["tiny-llama__demo-hard", "tiny-qwen__demo-hard"]
 JOBS = 4 * len(PAIRS) + 5  # 01, 03, 04 and 04b for each pair; 02 and 05 to 08
 NUMBER = "tab_result_estimation--tiny-llama_demo-hard_seq_avg_ece"  # a cell's row in the report
-SIGNALS = ("generations", "in_situ", "verification", "dropout", "ablation")
+SIGNALS = ("generations", "in_situ", "verification", "dropout", "dropout_answer", "ablation")
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,10 @@
     python tests/benchmarks/passes.py
 
 Time: T = 10 passes over the same batch of a demo model's responses, against as many plain forwards of that batch and
-against the model's built-in dropout (eager, and sdpa as loaded). Memory: peak resident size of a pass batch with the
-answer's positions only, against one with all logits [rows, L, V], in processes of their own.
+against the model's built-in dropout (eager, and sdpa as loaded); and seconds a row of a shipped run with dropout along
+the whole trajectory, and at the answer only (on two shared cores 57 ms against 7; 4.5 each at three rates, which share
+the row's encoding). Memory: peak resident size of a pass batch with the answer's positions only, against one with all
+logits [rows, L, V], in processes of their own.
 
 Where a shard of 04 spends its time (cProfile, tiny-qwen on demo-hard, one thread, 4096 tokens at once): linear layers
 24%, masks 19% (a quarter of that Philox itself), multiplications 12% (scaling, norms, rotations), attention's two
@@ -23,9 +25,12 @@ from contextlib import nullcontext
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from lib import params
+from lib import params, store
 from lib.generate import dropout, models
 from lib.generate.models import LanguageModel
+from lib.generate.scopes import MADE_BY
+from lib.params import Dropout
+from lib.project import SHIPPED
 
 RATE, PASSES = 0.1, 10
 
@@ -61,6 +66,18 @@ def speed(name: str, length: int, rows: int = 20) -> None:
           f"({keyed / plain:.2f} times), built-in eager {eager:.2f} s, built-in sdpa {fused:.2f} s")
 
 
+def scopes(name: str, rows: int = 60) -> None:
+    lm = models.load(name, params.load_model(name))
+    frame = store.read(SHIPPED / "generations" / f"{name}__demo-medium.parquet")
+    of_row = {}
+    for scope, rates in ("trajectory", (RATE,)), ("answer", (RATE,)), ("answer, at three rates", (0.1, 0.15, 0.2)):
+        work = [(row, rate) for row in range(rows) for rate in rates]
+        make = MADE_BY[scope.split(",")[0]]
+        of_row[scope] = 1e3 * seconds(lambda make=make, work=work: make(lm, frame, work, Dropout()), 2) / len(work)
+    said = ", ".join(f"{scope} {took:.1f} ms" for scope, took in of_row.items())
+    print(f"{name}, {PASSES} passes over a response of demo-medium, masks and disagreement included: {said}")
+
+
 def peak(way: str) -> float:
     """Peak resident memory in MB of a process that runs 10 passes over 256 tokens, vocabulary 32,000."""
     torch.manual_seed(0)
@@ -82,6 +99,7 @@ if __name__ == "__main__":
         for name in ("tiny-llama", "tiny-qwen"):
             for length in (100, 150, 220):
                 speed(name, length)
+            scopes(name)
         peaks = {}
         for way in ("loaded", "ours", "full"):
             out = subprocess.run([sys.executable, __file__, way], capture_output=True, text=True, check=True)
