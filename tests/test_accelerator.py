@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lib import params
-from lib.generate import dropout, models, p_true, responses
+from lib.generate import decoding, dropout, models, p_true, responses
 from lib.tasks import datasets
 
 SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=60, top_logits=8, curve_nodes=4)
@@ -103,3 +103,23 @@ def test_cudnn_attention_is_off_unless_the_file_asks_for_it(monkeypatch, attenti
         assert lm.facts["attention"] == "sdpa"
     finally:
         torch.backends.cuda.enable_cudnn_sdp(asked)
+
+
+def test_the_sampler_waits_for_the_device_once_a_step(name, monkeypatch):
+    """And nothing else of ours does: `generate` asks whether any row goes on, and whether a row is padded."""
+    lm, draw, before, own = load(name), decoding.Sample.__call__, [], []
+
+    def drawn(sample, *more):
+        before.append(sum(work.waits.values()))
+        scores = draw(sample, *more)
+        own.append(sum(work.waits.values()) - before[-1])
+        return scores
+
+    monkeypatch.setattr(decoding.Sample, "__call__", drawn)
+    monkeypatch.setattr(decoding, "FEW", 2)
+    with accelerator.pretended(monkeypatch, lm.model) as work:
+        ids = [models.encode(lm, responses.prompt_text(lm, e.question, "none")) for e in examples(3)]
+        for _, batch in decoding.rounds(lm, ids, [1, 2, 3], SETTINGS):
+            numbers = sum(map(len, batch.kept))
+    assert numbers, "some tokens were kept"
+    assert len(own) > 20 and set(own) == {1} and np.median(np.diff(before)) <= 3

@@ -1,6 +1,7 @@
 """MC dropout: nothing but dropout changes, masks belong to (example, pass), BALD against independent oracles."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -146,6 +147,23 @@ def test_masks_do_not_depend_on_the_batch(any_lm):
         alone = passes(any_lm, ids[i : i + 1], keys[i : i + 1], 0.2)[0]
         torch.testing.assert_close(together[i], alone, atol=2e-5, rtol=0)
         torch.testing.assert_close(together[i], backwards[i], atol=2e-5, rtol=0)
+
+
+def test_keyed_masks_that_are_too_large_are_refused_with_the_number(any_lm, frame, monkeypatch):
+    """Before the first is drawn; a thinking trace of 33,000 tokens would need 35 billion numbers a layer."""
+    heads = any_lm.model.config.num_attention_heads
+    dropout.check_room(any_lm, "fused", 33_000)
+    number = re.escape(f"{heads * 33_000**2:.2g}")
+    with pytest.raises(UserError, match=f"masks of 33,000 tokens hold {number} numbers .*: fused"):
+        dropout.check_room(any_lm, "keyed", 33_000)
+    longest = max(len(p.ids) for i in range(len(frame)) for p in dropout.passes_over(any_lm, frame.iloc[i], i, PASSES))
+    work = [(i, 0.1) for i in range(len(frame))]
+    monkeypatch.setattr(dropout, "MOST", heads * longest**2)
+    assert len(dropout.disagreement(any_lm, frame, work, PASSES)) == len(frame)
+    monkeypatch.setattr(dropout, "MOST", heads * longest**2 - 1)
+    monkeypatch.setattr(dropout, "forward", lambda *a: pytest.fail("nothing may be drawn"))
+    with pytest.raises(UserError, match=f"{longest:,} tokens"):
+        dropout.disagreement(any_lm, frame, work, PASSES)
 
 
 def test_masks_have_the_rate_and_keep_the_mean():

@@ -165,6 +165,12 @@ def test_one_cache_is_alive_at_a_time(lm, monkeypatch, beginning):
     assert len(others) > 3 and not any(others) and not alive.bytes()
 
 
+def test_tokens_that_are_read_again_fill_no_cache(lm, monkeypatch):
+    alive = Alive(monkeypatch)
+    ids = prompt_ids(lm, 1)[0]
+    assert token_logits.logits_at(lm, ids[:20], ids[20:], [0, 3]).shape[0] == 2 and not alive.layers
+
+
 def test_a_cache_is_parted_within_its_own_room(monkeypatch):
     """One layer is held twice at most, and each part has its rows."""
     alive, whole = Alive(monkeypatch), DynamicCache()
@@ -337,6 +343,18 @@ def test_only_the_latest_numbers_are_kept_while_sampling_and_the_rest_is_encoded
     assert few.reencoded.sum() > whole.reencoded.sum()
     for one, other in zip(whole.chosen_logit, few.chosen_logit, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+def test_what_is_written_after_the_end_is_not_kept(lm, monkeypatch):
+    """A row that has ended waits for the others; what it draws meanwhile takes no place from its own numbers."""
+    monkeypatch.setattr(decoding, "FEW", 99)
+    prompt = prompt_ids(lm)
+    batch = decoding.decode(lm, prompt, seeds(6), SETTINGS)
+    lengths = [len(response) for response in batch.responses]
+    assert min(lengths) < max(lengths)
+    for response, kept in zip(batch.responses, batch.kept, strict=True):
+        numbers = [i for i, token in enumerate(response) if lm.number_like[token]]
+        assert kept and sorted(kept) == numbers[-token_logits.RING :]
 
 
 def test_a_response_that_ends_at_once_has_a_confidence(lm):

@@ -94,42 +94,53 @@ class Sample(LogitsProcessor):
     """Last in the chain: draws each row's token and gathers what is kept of it; then leaves it the only choice.
 
     Log-probabilities are (batch, steps): `logprobs` of the raw distribution, `sampling` of the warped one. `rows` are
-    the places in the batch of those that are still decoded.
+    the places in the batch of those that are still decoded, `ended` (rows,) says which of these have written one of the
+    tokens `eos`. What the host has to know of a step comes in one piece, for which it waits once.
     """
 
-    def __init__(self, note: Note, seeds: Sequence[int], number_like: torch.Tensor, settings: Generation):
-        self.note, self.number_like, self.step = note, number_like, 0
+    def __init__(self, note: Note, seeds: Sequence[int], number_like: torch.Tensor, settings: Generation,
+                 eos: Sequence[int] = ()):  # fmt: skip
+        self.note, self.step = note, 0
         batch, steps, device = len(seeds), settings.max_new_tokens, number_like.device
-        self.rows = torch.arange(batch, device=device)
+        ending = torch.isin(torch.arange(len(number_like), device=device), torch.tensor(list(eos), device=device))
+        self.kinds = torch.stack([number_like, ending])  # (2, V)
         # all that outlives a step is allocated here, see Ring
         self.uniforms = uniforms(seeds, steps).to(device)
         self.logprobs, self.sampling = torch.zeros(2, batch, steps, device=device)
         self.ring = Ring(batch, len(number_like), settings, device)
+        self.go_on(list(range(batch)))
+
+    def go_on(self, rows: list[int]) -> None:
+        """From now on these rows alone are decoded."""
+        self.rows, self.ended = rows, [False] * len(rows)
+        self.places = torch.tensor(rows, device=self.uniforms.device)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        raw, token = self.note.raw, invert(scores, self.uniforms[self.rows, self.step])
+        raw, token = self.note.raw, invert(scores, self.uniforms[self.places, self.step])
         # log_softmax, not z_y - logsumexp(z): that cancels digits where logits are large
-        self.logprobs[self.rows, self.step] = entry(raw.log_softmax(-1), token)
-        self.sampling[self.rows, self.step] = entry(scores.float().log_softmax(-1), token)
-        numbers = self.number_like[token].nonzero()[:, 0]
-        if len(numbers):
-            self.ring.keep(self.rows[numbers], self.step, raw[numbers], entry(raw, token)[numbers])
+        self.logprobs[self.places, self.step] = entry(raw.log_softmax(-1), token)
+        self.sampling[self.places, self.step] = entry(scores.float().log_softmax(-1), token)
+        numbers, ending = self.kinds[:, token].tolist()
+        kept = [i for i, number in enumerate(numbers) if number and not self.ended[i]]
+        if kept:
+            at = torch.tensor(kept, device=raw.device)
+            self.ring.keep([self.rows[i] for i in kept], self.step, raw[at], entry(raw, token)[at])
+        self.ended = [before or now for before, now in zip(self.ended, ending, strict=True)]
         self.step += 1
         return torch.full_like(scores, -torch.inf).scatter_(-1, token[:, None], 0.0)
 
 
 class Dwindled(StoppingCriteria):
-    """Stops a batch when no row goes on, or, of FEW rows or more, at most half of them do. `ended` (rows,) says which
-    have written an end token."""
+    """Stops a batch when no row goes on, or, of FEW rows or more, at most half of them do, as `sample` knows."""
 
-    def __init__(self, eos: Sequence[int], rows: int, device: torch.device):
-        self.eos, self.ended = torch.tensor(eos, device=device), torch.zeros(rows, dtype=torch.bool, device=device)
+    def __init__(self, sample: Sample):
+        self.sample = sample
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        self.ended |= torch.isin(input_ids[:, -1], self.eos)
-        going = int((~self.ended).sum())
-        stop = going == 0 or (len(self.ended) >= FEW and 2 * going <= len(self.ended))
-        return torch.full_like(self.ended, stop)
+        ended = self.sample.ended
+        going = len(ended) - sum(ended)
+        stop = going == 0 or (len(ended) >= FEW and 2 * going <= len(ended))
+        return torch.full((len(ended),), stop, device=input_ids.device)
 
 
 @dataclass
@@ -190,27 +201,28 @@ def rounds(lm: LanguageModel, prompt_ids: list[list[int]], seeds: Sequence[int],
     dwindle = dwindle and not forgets(lm)
     ids, mask, cache = beginning(lm, prompt_ids, 0 if forgets(lm) else shared)
     note, prompt = Note(), ids.shape[1]
-    sample = Sample(note, seeds, lm.number_like, settings)
+    sample = Sample(note, seeds, lm.number_like, settings, lm.eos)
     chain = LogitsProcessorList([Finite(lm, names), note, *warpers(lm.spec), sample])
     while len(ids):
-        ending = Dwindled(lm.eos, len(ids), ids.device)
         out = lm.model.generate(
             input_ids=ids, attention_mask=mask, past_key_values=cache, logits_processor=chain,
-            stopping_criteria=StoppingCriteriaList([ending] if dwindle else []),
+            stopping_criteria=StoppingCriteriaList([Dwindled(sample)] if dwindle else []),
             generation_config=GenerationConfig(
                 do_sample=False, max_new_tokens=settings.max_new_tokens - sample.step, eos_token_id=lm.eos,
                 pad_token_id=lm.tokenizer.pad_token_id, return_dict_in_generate=True))  # fmt: skip
-        over = ending.ended | (not dwindle or sample.step >= settings.max_new_tokens)
-        done, cache, sequences = sample.rows[over], out.past_key_values, out.sequences
+        whole = not dwindle or sample.step >= settings.max_new_tokens or all(sample.ended)
+        over = torch.tensor([whole or ended for ended in sample.ended], device=ids.device)
+        done, cache, sequences = sample.places[over], out.past_key_values, out.sequences
         del out  # which holds the cache, too
-        part, cache = (cache, None) if over.all() else parted(cache, over)
+        part, cache = (cache, None) if whole else parted(cache, over)
         places = done.tolist()
         tokens = [cut(row, lm.eos) for row in sequences[over, prompt:].tolist()]
         batch = Batch(
             ids[over, :prompt], mask[over, :prompt], tokens, sample.logprobs[done], sample.sampling[done],
             [sample.ring.row(i) for i in places], part, [names[i] for i in places])  # fmt: skip
         del part  # the batch alone holds it, until it is freed
-        sample.rows, ids = sample.rows[~over], sequences[~over]
+        sample.go_on(sample.places[~over].tolist())
+        ids = sequences[~over]
         mask = torch.cat([mask[~over, :prompt], torch.ones_like(ids[:, prompt:])], 1)
         yield places, batch
 
