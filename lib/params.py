@@ -123,6 +123,7 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration):
     datasets: list[str] = Field(min_length=1)
     limit: int = Field(0, ge=0)  # rows per split, the first of a random order; 0: all
     dropout_rows: int = Field(0, ge=0)  # rows per split on which 04 makes its passes, likewise; 0: all
+    cpu: bool = False  # large models are run where there is no GPU, too; else such a run is refused
     code_changes: Literal["remake", "keep"] = "remake"  # what a code-only change does to generations
     shard_rows: Count = 100  # examples between two savings
     # where dropout acts: on the whole trajectory, as in the paper; only where the answer's tokens are read
@@ -178,7 +179,7 @@ class Model(Strict):
     mirror: list[Mirror] = []  # where else its bytes are, in this order
     # auto: bfloat16 on CUDA, float32 elsewhere; fastest: there bfloat16 where a measured product is clearly faster
     dtype: Literal["auto", "fastest", "float32", "bfloat16", "float16"] = "auto"
-    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
+    attention: Literal["auto", "sdpa", "cudnn", "eager", "flash_attention_2"] = "auto"  # cudnn: sdpa with its kernels
     temperature: float = Field(1.0, gt=0)
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = Field(-1, ge=-1)  # -1 (or 0): off
@@ -320,6 +321,24 @@ def load_dataset(name: str) -> Dataset:
 
 
 LOADERS = {"model": load_model, "dataset": load_dataset}
+
+
+def one_of(kind: str, wanted: str, there: Sequence[str]) -> str:
+    """The model or dataset (`kind`) that is shown: the one `wanted`, or, where that is empty or not among those of the
+    run, the first of them. Raises UserError for a name without a file, and where the run has none."""
+    return some_of(kind, [wanted] if wanted else [], there)[0]
+
+
+def some_of(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list[str]:
+    """Those models or datasets (`kind`) of the run that are `wanted`; all of them, where none is. Raises UserError as
+    `one_of` does."""
+    for name in [*there, *wanted]:
+        named(PARAMS / f"{kind}s", name, kind)
+    if not there:
+        raise UserError(f"parameters: '{kind}s' names none; {nearest('', names(PARAMS / f'{kind}s'))}")
+    return [name for name in there if name in wanted] or list(there)
+
+
 REVISIONS: dict[str, str] = {}  # commit by source on the hub, see `pin`
 
 

@@ -1,6 +1,7 @@
 """MC dropout: nothing but dropout changes, masks belong to (example, pass), BALD against independent oracles."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -148,6 +149,23 @@ def test_masks_do_not_depend_on_the_batch(any_lm):
         torch.testing.assert_close(together[i], backwards[i], atol=2e-5, rtol=0)
 
 
+def test_keyed_masks_that_are_too_large_are_refused_with_the_number(any_lm, frame, monkeypatch):
+    """Before the first is drawn; a thinking trace of 33,000 tokens would need 35 billion numbers a layer."""
+    heads = any_lm.model.config.num_attention_heads
+    dropout.check_room(any_lm, "fused", 33_000)
+    number = re.escape(f"{heads * 33_000**2:.2g}")
+    with pytest.raises(UserError, match=f"masks of 33,000 tokens hold {number} numbers .*: fused"):
+        dropout.check_room(any_lm, "keyed", 33_000)
+    longest = max(len(p.ids) for i in range(len(frame)) for p in dropout.passes_over(any_lm, frame.iloc[i], i, PASSES))
+    work = [(i, 0.1) for i in range(len(frame))]
+    monkeypatch.setattr(dropout, "MOST", heads * longest**2)
+    assert len(dropout.disagreement(any_lm, frame, work, PASSES)) == len(frame)
+    monkeypatch.setattr(dropout, "MOST", heads * longest**2 - 1)
+    monkeypatch.setattr(dropout, "forward", lambda *a: pytest.fail("nothing may be drawn"))
+    with pytest.raises(UserError, match=f"{longest:,} tokens"):
+        dropout.disagreement(any_lm, frame, work, PASSES)
+
+
 def test_masks_have_the_rate_and_keep_the_mean():
     with dropout.Masks([(1, 0), (2, 0)], [300, 200]) as masks:
         x = torch.ones(2, 4, 300, 300)
@@ -289,6 +307,38 @@ def test_passes_may_come_in_parts(cuts):
     whole, parts = added(logits, **more), added(logits, *cuts, **more)
     for name in whole.index:
         np.testing.assert_allclose(np.array(whole[name], float), np.array(parts[name], float), atol=1e-12)
+
+
+def held(state):
+    """Bytes of all storages that a state keeps alive."""
+    kept = [*state.carried.values(), *(part for parts in state.kept.values() for part in parts)]
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in kept}
+    return sum(storages.values())
+
+
+def test_whole_vocabularies_are_not_kept():
+    """Between passes (m, V) sums alone, of probabilities and of each support; afterwards (T, m) numbers."""
+    logits, more = distributions(passes=6, tokens=3, vocabulary=5000), {"top_k": (2, 5), "top_p": (0.9,), "passes": 6}
+    state = Disagreement(**more)
+    state.add(logits[:4])
+    per_number = 4 * 3 * (3 * 8 + 3 * 4)  # of 4 passes and 3 tokens: two entropies, the top token, three sizes
+    assert held(state) <= 3 * 5000 * (8 + 3 * 8) + 3 * 8 + per_number
+    state.add(logits[4:])
+    assert held(state) <= 6 * 3 * (3 * 8 + 3 * 4) and not state.carried
+    whole, parts = added(logits, top_k=(2, 5), top_p=(0.9,)), pd.Series(state.row())
+    for name in whole.index:
+        np.testing.assert_array_equal(np.array(whole[name]), np.array(parts[name]))
+    with pytest.raises(ValueError, match="7 passes, where 6 were announced"):
+        state.add(logits[:1])
+
+
+def test_rows_whose_passes_are_in_hold_no_vocabulary(any_lm, frame, monkeypatch):
+    """While the last row is still to come."""
+    states = []
+    monkeypatch.setattr(dropout, "Disagreement", lambda *more: states.append(Disagreement(*more)) or states[-1])
+    dropout.disagreement(any_lm, frame, [(i, 0.1) for i in range(len(frame))], PASSES)
+    tokens = [state.kept["top"][0].shape[-1] for state in states]
+    assert states and all(held(state) <= 3 * m * (4 * 8 + 2 * 8) for state, m in zip(states, tokens, strict=True))
 
 
 def test_effective_supports_are_unions():

@@ -13,10 +13,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from IPython.core.formatters import DisplayFormatter
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from nbformat import v4, validate
 
-from lib.paper import figures
+from lib.paper import calibration_figures, figures
 from lib.project import ROOT
 
 PROMPT = "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind to $x$ & <y>.<|eot_id|>"
@@ -193,3 +194,44 @@ def test_letters_that_the_font_lacks():
     text = figures._drawable("<\uff5cUser\uff5c>\u2581 2 \u2264 3 \U0001f600\u4e2d")
     assert text == "<|User|>\u2581 2 \u2264 3 \\u1f600\\u4e2d"
     figures.prompt_example("\u4e2d" * 200, "\U0001f600")
+
+
+# ---- curves and maps
+
+
+def lightness(colour):
+    return np.dot(mpl.colors.to_rgb(colour), (0.299, 0.587, 0.114))
+
+
+def test_methods_differ_in_greyscale():
+    greys = sorted(lightness(colour) for _, colour, *_ in calibration_figures.looks().values())
+    assert min(np.diff(greys)) > 0.15
+
+
+def test_no_legend_lies_on_curves(drawn):
+    bands = pd.DataFrame([("m", "d", way, "isotonic", n, 0.2, 0.1, 0.4, 0) for way in ("uniform", "more wrong")
+                          for n in (5, 200, 300)],
+                         columns=["model", "dataset", "sampling", "method", "n", "mean", "low", "high", "one_class"])
+    sampling = calibration_figures.sampling_curves(bands, "isotonic")
+    for figure in (sampling, drawn["phi"]):
+        (ax,), (legend,) = figure.canvas.axes, figure.canvas.legends
+        renderer = FigureCanvasAgg(figure.canvas).get_renderer()
+        assert ax.get_legend() is None
+        assert not ax.get_window_extent(renderer).overlaps(legend.get_window_extent(renderer))
+    (ax,) = sampling.canvas.axes
+    assert len(ax.collections) == 2 and [t.get_text() for t in ax.get_xticklabels()][-1] == "300"
+    assert [t.get_text() for t in drawn["phi"].canvas.legends[0].get_texts()] == ["clip", "top-k (k = 10)"]
+
+
+def test_the_transfer_map_is_read_without_colour():
+    minus = "\N{MINUS SIGN}"
+    said = [calibration_figures.signed(value) for value in (-0.0049, 0.002, -0.006, 0.12)]
+    assert said == [".00", ".00", f"{minus}.01", "+.12"]
+    pairs = {(f"m{i}", "d"): f"model {i}" for i in range(9)}
+    cells = [(method, *source, *target, "delta_ece", 0.1 if source < target else -0.1)
+             for method in ("isotonic", "platt") for source in pairs for target in pairs]  # fmt: skip
+    columns = ["method", "source_model", "source_dataset", "model", "dataset", "metric", "value"]
+    figure = calibration_figures.transfer_map(pd.DataFrame(cells, columns=columns), pairs)
+    texts = [text for ax in figure.canvas.axes for text in ax.texts]
+    assert len(texts) == 2 * 81
+    assert {(text.get_text(), text.get_weight()) for text in texts} == {("+.10", "normal"), (f"{minus}.10", "bold")}

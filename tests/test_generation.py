@@ -1,6 +1,7 @@
 """Sampling and what is kept of it, against transformers' own numbers and plain forward passes (float32, CPU)."""
 
 import dataclasses
+import weakref
 from types import SimpleNamespace
 
 import architectures
@@ -11,7 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.interpolate import CubicSpline
-from transformers import BloomConfig, GenerationConfig, LogitsProcessorList
+from transformers import BloomConfig, DynamicCache, GenerationConfig, LogitsProcessorList
+from transformers.cache_utils import DynamicLayer
 
 from lib import params
 from lib.calibrate import fitting
@@ -122,6 +124,67 @@ def test_a_batch_that_dwindles_writes_the_same(lm, monkeypatch, shared):
             assert verdict["in_situ_logits"] == pytest.approx(verdicts[i]["in_situ_logits"], abs=1e-3)
             assert batch.kept[place].keys() == whole.kept[i].keys()
     assert len(handed) > 1 and sorted(sum(handed, [])) == list(range(6))
+
+
+class Alive:
+    """Every layer of a cache that was ever filled, so that those that still live can be counted."""
+
+    def __init__(self, monkeypatch):
+        self.layers = weakref.WeakSet()
+        fill = DynamicLayer.lazy_initialization
+
+        def noted(layer, *states):
+            self.layers.add(layer)
+            fill(layer, *states)
+
+        monkeypatch.setattr(DynamicLayer, "lazy_initialization", noted)
+
+    def bytes(self, apart_from=None):
+        own = {id(layer) for layer in apart_from.layers} if apart_from is not None else set()
+        kept = [t for layer in self.layers if id(layer) not in own for t in (layer.keys, layer.values)]
+        return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in kept}.values())
+
+
+@pytest.mark.parametrize("beginning", ["none", "few"])
+def test_one_cache_is_alive_at_a_time(lm, monkeypatch, beginning):
+    """When a batch, or what is left of one, is decoded, no cache of another is still there."""
+    monkeypatch.setattr(decoding, "FEW", 2)
+    alive, generate, others = Alive(monkeypatch), lm.model.generate, []
+
+    def spied(*, past_key_values, **more):
+        others.append(alive.bytes(past_key_values))
+        return generate(past_key_values=past_key_values, **more)
+
+    monkeypatch.setattr(lm.model, "generate", spied)
+    tokens = {"none": 1200, "few": 4000}[beginning]
+    settings = SETTINGS.model_copy(update={"demonstration": beginning, "batch_tokens": tokens})
+    asked = examples(9)
+    requests = [responses.request(lm, "demo-hard", example, settings) for example in asked]
+    assert len(list(responses.grouped(lm, requests, settings))) > 1
+    responses.respond(lm, "demo-hard", asked, settings, alive=p_true.live)
+    assert len(others) > 3 and not any(others) and not alive.bytes()
+
+
+def test_tokens_that_are_read_again_fill_no_cache(lm, monkeypatch):
+    alive = Alive(monkeypatch)
+    ids = prompt_ids(lm, 1)[0]
+    assert token_logits.logits_at(lm, ids[:20], ids[20:], [0, 3]).shape[0] == 2 and not alive.layers
+
+
+def test_a_cache_is_parted_within_its_own_room(monkeypatch):
+    """One layer is held twice at most, and each part has its rows."""
+    alive, whole = Alive(monkeypatch), DynamicCache()
+    states = [torch.randn(6, 2, 10, 4) for _ in range(8)]
+    for i, state in enumerate(states):
+        whole.update(state, -state, i)
+    before, most, update = alive.bytes(), [], DynamicCache.update
+    monkeypatch.setattr(DynamicCache, "update", lambda *a: (update(*a), most.append(alive.bytes())))
+    over = torch.tensor([True, False, False, True, False, True])
+    part, rest = decoding.parted(whole, over)
+    assert rest is whole and len(most) == 8 and max(most) <= before * (1 + 1 / 8)
+    for layer, other, state in zip(part.layers, rest.layers, states, strict=True):
+        assert torch.equal(layer.keys, state[over]) and torch.equal(layer.values, -state[over])
+        assert torch.equal(other.keys, state[~over]) and torch.equal(other.values, -state[~over])
 
 
 def test_only_a_common_beginning_is_shared(lm):
@@ -280,6 +343,18 @@ def test_only_the_latest_numbers_are_kept_while_sampling_and_the_rest_is_encoded
     assert few.reencoded.sum() > whole.reencoded.sum()
     for one, other in zip(whole.chosen_logit, few.chosen_logit, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+def test_what_is_written_after_the_end_is_not_kept(lm, monkeypatch):
+    """A row that has ended waits for the others; what it draws meanwhile takes no place from its own numbers."""
+    monkeypatch.setattr(decoding, "FEW", 99)
+    prompt = prompt_ids(lm)
+    batch = decoding.decode(lm, prompt, seeds(6), SETTINGS)
+    lengths = [len(response) for response in batch.responses]
+    assert min(lengths) < max(lengths)
+    for response, kept in zip(batch.responses, batch.kept, strict=True):
+        numbers = [i for i, token in enumerate(response) if lm.number_like[token]]
+        assert kept and sorted(kept) == numbers[-token_logits.RING :]
 
 
 def test_a_response_that_ends_at_once_has_a_confidence(lm):

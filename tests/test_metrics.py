@@ -102,8 +102,9 @@ def test_other_bad_input_is_refused():
     for c, y in (([], []), ([0.5], [1, 0]), ([0.5], [2]), ([0.5], [np.nan])):
         with pytest.raises(ValueError):
             ece(c, y)
-    for options in ({"n_bins": 0}, {"closed": "both"}):
-        with pytest.raises(ValueError, match="bins must be"):
+    for options, said in (({"n_bins": 0}, "bins: there must be at least 1, not 0"),
+                          ({"closed": "both"}, "closed: 'both' is not a choice; there is: left, right")):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^{said}$"):
             ece([0.5], [1], **options)
 
 
@@ -190,7 +191,7 @@ def frame(n=50):
 def test_evaluate():
     c, y = random(50)
     results = evaluate(frame())
-    assert list(results) == ["model", "dataset", "estimator", "metric", "value", "n", "reason"]
+    assert list(results) == ["model", "dataset", "estimator", "metric", "value", "n", "reason", "of_bin"]
     assert set(results.n) == {50}
     value = results.set_index(["estimator", "metric"]).value
     assert value["", "acc"] == y.mean() and len(results) == 1 + 2 * 4

@@ -66,6 +66,61 @@ def assert_plain(lm, prompt, batch, verdicts):
         assert abs(verdict["in_situ_logz"] - logz) < 1e-4
 
 
+def test_encoded_rows_are_plain_forward_passes(any_lm):
+    """Side by side, of unequal lengths, within float32's rounding; and no row has a query that sees nothing."""
+    ids = prompt_ids(any_lm)
+    assert len({len(row) for row in ids}) > 3
+    for row, verdict in zip(ids, p_true.encoded(any_lm, ids), strict=True):
+        logits, logz = plain(any_lm, row)
+        np.testing.assert_allclose(verdict["logits"], logits, atol=1e-5)
+        assert abs(verdict["logz"] - logz) < 1e-5
+
+
+def test_no_row_is_blind_where_tokens_are_fixed(any_lm, monkeypatch):
+    """Every query of attention sees a key: a kernel may make a NaN of one that sees none."""
+    blind, attention = [], torch.nn.functional.scaled_dot_product_attention
+
+    def spied(*states, attn_mask=None, **more):
+        if attn_mask is not None:
+            seen = attn_mask if attn_mask.dtype == torch.bool else attn_mask > torch.finfo(attn_mask.dtype).min / 2
+            blind.append(int((~seen.any(-1)).sum()))
+        return attention(*states, attn_mask=attn_mask, **more)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spied)
+    p_true.encoded(any_lm, prompt_ids(any_lm))
+    assert not sum(blind)
+
+
+def poisoned(lm, place):
+    """The model, with a NaN in the logits of one row of every batch."""
+    head = lm.model.get_output_embeddings()
+
+    def spoil(module, inputs, logits):
+        logits = logits.clone()
+        logits[place] = torch.nan
+        return logits
+
+    return head.register_forward_hook(spoil)
+
+
+def test_logits_that_are_not_finite_are_refused_with_the_row(any_lm):
+    """After the prefill, in the verdict on the live cache, and in both verdicts of 03: never a token V, never a NaN."""
+    asked = examples("demo-easy", 3)
+    frame = responses.respond(any_lm, "demo-easy", asked, SETTINGS)
+    ids = prompt_ids(any_lm)
+    batch = decoding.decode(any_lm, ids, range(len(ids)), SETTINGS)
+    refused = r"model '.*': the logits of row \S+ are not finite \(1 of . rows in its batch; float32, sdpa attention\)"
+    with poisoned(any_lm, 0):
+        with pytest.raises(UserError, match=refused) as problem:
+            responses.respond(any_lm, "demo-easy", asked, SETTINGS)
+        assert any(f"row {e.example_id} are" in str(problem.value) for e in asked)
+        with pytest.raises(UserError, match=refused.replace(r"\S+", "0")):
+            p_true.live(any_lm, batch)
+        with pytest.raises(UserError, match=refused) as problem:
+            p_true.verify(any_lm, frame, Verification())
+        assert any(f"row {e.example_id} are" in str(problem.value) for e in asked)
+
+
 def test_in_situ_on_the_live_cache_is_a_full_encode(any_lm):
     """Unequal prompts, rows that finish early, a row that ends with the batch, rows cut by length."""
     lengths = sorted(len(r) for r in decoded(any_lm, 100)[1].responses)
@@ -250,7 +305,7 @@ def test_encoding_a_bare_word_would_not_find_it():
 
 @pytest.mark.parametrize(("pieces", "said"), [
     (["B", " B"], "the option 'A' is no single token of the vocabulary"),
-    (["A", " A"], "the option 'B' is no single token of the vocabulary"),
+    (["A", " A"], "the option 'B' is no single token of the vocabulary; there is: A$"),
     (["A", " B"], "the options A/B have no spelling of the same form as single tokens, only 'A' and ' B'"),
 ])  # fmt: skip
 def test_options_that_cannot_be_compared_are_refused(pieces, said):

@@ -13,6 +13,7 @@ from latex import PAPER, paper, parse, printed, specification
 from lib.paper import reference, tables
 from lib.paper.latex import COMMANDS, MACROS, escape
 from lib.paper.table import Cell, Rule, Table
+from lib.score import metrics
 from lib.score.estimators import ESTIMATORS
 
 HOSTILE = r"a_b & <c> 100% #1 $x$ {y} \z ~ ^ | "
@@ -126,10 +127,10 @@ def test_fewer_rows_are_said():
     """P(True) or c_BALD on some rows only: never beside the others without a word."""
     frame = results(names=("seq_avg", "c_bald", "p_true"))
     uneven = frame.assign(n=frame.estimator.map({"c_bald": 50}).fillna(200).astype(int))
-    assert tables.result_estimation(frame.assign(n=200)).notes == []
+    assert tables.result_estimation(frame.assign(n=200)).notes == ["n = 200 evaluation rows of each model and dataset."]
     (model,), (dataset,) = frame.model.unique(), frame.dataset.unique()
     notes = tables.result_estimation(uneven, {model: "Mine"}, {dataset: "Data"}).notes
-    assert notes == ["c_BALD on Mine on Data: 50 of 200 rows."]
+    assert notes[1:] == ["c_BALD on Mine on Data: 50 of 200 rows."]
 
 
 def test_a_multi_pass_estimator_brings_its_columns():
@@ -315,3 +316,43 @@ def test_the_options_mass_stands_below_in_situ_verification():
     assert "55.0\\%" in table.latex and "55.0%" in table._repr_html_()
     one = tables.insitu_ptrue(masses(("m", "d", "p_true", 0.3, 1.0, 7)), {"m": "My-Model"}, {"d": "D"})
     assert one.notes[-1].endswith("median 0.300; below .5 in 100.0% of 7 responses.")
+
+
+def test_notes_say_how_many_rows():
+    frame = results().assign(n=200)
+    sizes = {name: 100 * place for place, name in enumerate(frame.dataset.unique(), 1)}
+    notes = tables.result_estimation(frame.assign(n=frame.dataset.map(sizes))).notes
+    said = ", ".join(f"{n} on {name}" for name, n in sizes.items())
+    assert len(sizes) == 1 or notes == [f"n, evaluation rows: {said}."]
+    rated = frame[frame.estimator == frame.estimator.iloc[-1]].assign(estimator="c_bald", rate=0.1, n=100)
+    assert tables.dropout_grid_search(rated).notes == [
+        "n = 100 tuning examples of the calibration split of each model and dataset."]  # fmt: skip
+
+
+def test_an_mce_of_next_to_no_rows_is_marked_on_screen_and_counted():
+    scores = pd.DataFrame({"model": "m", "dataset": "d", "split": "evaluation", "estimator": "seq_avg",
+                           "example_id": map(str, range(12)), "confidence": [0.95] * 8 + [0.15] * 4,
+                           "correct": [True] * 12})  # fmt: skip
+    few = tables.result_estimation(metrics.evaluate(scores))
+    assert few.notes[-1] == "MCE from a bin of fewer than 5 rows: 1 of 1 (* on screen)."
+    assert "0.850<sup>*</sup>" in few._repr_html_() and "sup" not in few.tabular
+    more = tables.result_estimation(metrics.evaluate(pd.concat([scores, scores.assign(example_id="x")])))
+    assert "fewer than 5" not in " ".join(more.notes) and "<sup>" not in more._repr_html_()
+
+
+def test_notes_are_not_broken_at_hyphens():
+    table = tables.Table("l", [[tables.Cell("a")]], [[tables.Cell("b")]], ["word " * 7 + "Tiny-Qwen-Thinking"])
+    assert "Tiny-Qwen-Thinking" in table.tabular
+
+
+def test_frames_in_words_keep_the_order_of_the_run():
+    cells = [(m, d, e, how, 0.1) for m in "ba" for d in ("easy", "medium", "hard")
+             for e in ("ans_avg", "p_true") for how in ("", "isotonic", "platt")]  # fmt: skip
+    frame = pd.DataFrame(cells, columns=["model", "dataset", "estimator", "method", "value"])
+    said = tables.in_words(frame, {"b": "B", "a": "A"}, {"easy": "Easy", "medium": "Medium", "hard": "Hard"})
+    table = said.pivot(index=["model", "dataset"], columns=["estimator", "method"], values="value")
+    assert list(table.index) == [(m, d) for m in "BA" for d in ("Easy", "Medium", "Hard")]
+    assert list(table.columns) == [("Ans Avg", "raw"), ("Ans Avg", "isotonic"), ("Ans Avg", "temperature"),
+                                   ("P(True)", "raw"), ("P(True)", "isotonic"), ("P(True)", "Platt")]  # fmt: skip
+    assert list(tables.in_words(frame.drop(columns="estimator"), None, None).method.unique()) == [
+        "raw", "isotonic", "temperature"]  # fmt: skip

@@ -18,6 +18,7 @@ from workflow.cost import Device
 from workflow.jobs import Run
 
 Line = tuple[str, str]  # ok, note or wrong; what was seen
+LARGE = 2e9  # parameters above which a model is run on a processor only where that is said
 
 
 def main(run: Run, say: Callable[[str], None]) -> int:
@@ -136,6 +137,7 @@ def about_asking(run: Run, lm: Any, network: Any, texts: dict[str, list[str]]) -
     yield from about_prompt(run, lm)
     yield from about_context(run, lm, texts)
     yield from about_network(network)
+    yield from about_processor(run, lm, network)
 
 
 def unfit(run: Run, names: list[str]) -> list[str]:
@@ -288,6 +290,17 @@ def about_network(network: Any) -> Iterator[Line]:
         yield "ok", "dropout sites: " + ", ".join(f"{count} {kind}" for kind, count in sites.items())
 
 
+def about_processor(run: Run, lm: Any, network: Any) -> Iterator[Line]:
+    """Whether a large model would be run without a GPU, which nobody may have meant."""
+    import torch
+
+    weights = sum(parameter.numel() for parameter in network.parameters())
+    if weights <= LARGE or run.values.get("cpu") or torch.cuda.is_available():
+        return
+    text = f"{weights / 1e9:.2g} billion parameters, and PyTorch ({torch.__version__}) sees no GPU here"
+    yield "wrong", f"{text}: say --cpu (or `cpu: true` in the profile) to run it on the processor, for days"
+
+
 def about_cost(run: Run, lm: Any, network: Any, device: Device, folder: str = "") -> Iterator[Line]:
     """Memory, and hours for all datasets. In a local `folder` lie weights with which a step can be timed."""
     from lib.generate import models, responses
@@ -311,13 +324,14 @@ def about_cost(run: Run, lm: Any, network: Any, device: Device, folder: str = ""
 
 
 def memory(size: cost.Size, work: cost.Work, device: Device) -> Line:
-    """What weights and cache need, beside what is free."""
+    """What weights and decoding need, beside what is free."""
     weights = 1.1 * size.weights * device.bytes
-    need = weights + size.cell * max(work.budget, work.longest)
+    each = cost.token_bytes(size, work)
+    need = weights + each * max(work.budget, work.longest)
     text = f"{size.weights / 1e9:.2g} billion parameters, up to {need / 1e9:.2g} GB with {work.batch} rows at once"
     free = f"{device.name} has {device.memory / 1e9:.0f} GB free"
     if weights > device.memory:
         return "wrong", f"{text}: {free}, too little for the weights alone"
     if need > device.memory:
-        return "wrong", f"{text}: {free}; batch_tokens {int((device.memory - weights) / size.cell)} would fit"
+        return "wrong", f"{text}: {free}; batch_tokens {int((device.memory - weights) / each)} would fit"
     return "ok", text

@@ -25,6 +25,7 @@ QUERY, VERIFY = 35, 150  # tokens of P(True)'s query; of its own prompt, beside 
 # eager transformers, whatever the batch; on a CPU 0.3 ms a layer were measured.
 LAUNCH = {True: (0.7e-3, 1.1e-3), False: (0.2e-3, 0.6e-3)}
 SMALL = 1e7  # parameters of a local model up to which a step is timed instead, in seconds on any processor
+DRAWING = 44  # bytes that drawing a token holds at once for each of the vocabulary: logits, float32, float64, sorted
 # Of the peak, in passes over whole sequences: on a GPU by experience, on two cores as measured at 1.5 billion weights.
 UTILISED = {True: 1 / 3, False: 0.9}
 KEYED = 1.5  # times a plain pass that one with dropout takes, masks drawn and all
@@ -101,12 +102,13 @@ def seconds(work: Callable[[], object]) -> float:
 
 @dataclass(frozen=True)
 class Size:
-    """A network: parameters, layers, bytes of cache for one token, heads that share one key and value."""
+    """A network: parameters, layers, bytes of cache for one token, heads that share one key and value, vocabulary."""
 
     weights: int
     layers: int
     cell: int
     shared: int = 1
+    vocabulary: int = 0
 
     @staticmethod
     def of(network: Any, number_bytes: int) -> "Size":
@@ -118,6 +120,7 @@ class Size:
             layers=config.num_hidden_layers,
             cell=2 * config.num_hidden_layers * heads * width * number_bytes,
             shared=config.num_attention_heads // heads,
+            vocabulary=config.vocab_size,
         )
 
 
@@ -166,6 +169,13 @@ class Work:
 def sizes(dataset: params.Dataset) -> tuple[int, int]:
     """Rows of its two splits."""
     return dataset.calibration, dataset.evaluation
+
+
+def token_bytes(size: Size, work: Work) -> float:
+    """Bytes that decoding holds for each token of its budget: its cell of the one cache that is alive; of the layer at
+    work also the copy by which it grows, repeated for the heads that share it; its part in drawing a row's token."""
+    at_work = (1 + size.shared) / size.layers
+    return size.cell * (1 + at_work) + DRAWING * size.vocabulary / work.longest
 
 
 def step_seconds(size: Size, batch: int, length: float, device: Device) -> Range:

@@ -3,9 +3,11 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -20,6 +22,8 @@ from lib.project import ROOT, UserError
 from workflow.jobs import Job, Run
 
 POLL = 0.5  # seconds
+DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # one is there where an NVIDIA driver is
+LOOK = "from torch import cuda\nfor i in range(cuda.device_count()): print(cuda.get_device_properties(i).uuid)"
 GONE = "the run that started this job is gone"
 
 # ---- locks -------------------------------------------------------------------------------------------------
@@ -175,26 +179,86 @@ def stop(process: subprocess.Popen, patience: float = 20) -> None:
 
 
 def gpus() -> list[str]:
-    """NVIDIA GPUs to use: those that CUDA_VISIBLE_DEVICES names, else all that nvidia-smi lists."""
+    """GPUs to use, as CUDA_VISIBLE_DEVICES takes them: those that it names, else all; a cut one (MIG) in its parts. By
+    UUID, which on a shared node tells a job's own GPU 0 from that of another."""
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return []
-    count = sum(line.startswith("GPU ") for line in listed.splitlines())
+        return seen_by_torch()
+    cards = by_card(listed)
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if not count or chosen is None:
-        return [str(index) for index in range(count)]
-    return [name.strip() for name in chosen.split(",") if name.strip() not in ("", "-1")]
+    return visible(cards, chosen) if chosen is not None else [name for names in cards.values() for name in names]
 
 
-def take_gpu(stack: ExitStack, names: list[str]) -> str:
-    """The first GPU whose lock is free, held until the job ends; waits while other jobs have them all."""
+def by_card(listed: str) -> dict[str, list[str]]:
+    """What nvidia-smi lists: of each GPU, by its UUID in order, the UUIDs to use, its own or those of its parts."""
+    cards: dict[str, list[str]] = {}
+    for kind, uuid in re.findall(r"^\s*(GPU|MIG) .*\(UUID: ([^)]+)\)", listed, flags=re.M):
+        if kind == "GPU":
+            card = uuid
+            cards[card] = []
+        else:
+            cards[card].append(uuid)
+    return {card: parts or [card] for card, parts in cards.items()}
+
+
+def visible(cards: dict[str, list[str]], chosen: str) -> list[str]:
+    """What CUDA makes of CUDA_VISIBLE_DEVICES: names up to the first that it does not know (-1, NoDevFiles); none at
+    all where one stands twice."""
+    found: list[str] = []
+    for word in map(str.strip, chosen.split(",")):
+        names = called(cards, word)
+        if not names:
+            break
+        if set(names) & set(found):
+            return []
+        found += names
+    return found
+
+
+def called(cards: dict[str, list[str]], word: str) -> list[str]:
+    """What a word of CUDA_VISIBLE_DEVICES names: an index, a UUID or its beginning, a part, whose old names hold that
+    of its GPU (MIG-GPU-.../1/0)."""
+    if re.fullmatch(r"[0-9]+", word):
+        return list(cards.values())[int(word)] if int(word) < len(cards) else []
+    if word.startswith("MIG-GPU-"):
+        return [word] if word.removeprefix("MIG-").split("/")[0] in cards else []
+    if word.startswith("GPU-"):
+        matching = [names for card, names in cards.items() if card.startswith(word)]
+    else:
+        matching = [[part] for parts in cards.values() for part in parts if word and part.startswith(word)]
+    return matching[0] if len(matching) == 1 else []
+
+
+def seen_by_torch() -> list[str]:
+    """What PyTorch finds where there is a driver and no nvidia-smi, as in some containers; in a process of its own, for
+    one that has looked can't be forked."""
+    if not any(Path(place).exists() for place in DRIVER):
+        return []
+    try:
+        done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=120, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    parts = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.startswith("MIG-")]
+    return parts[:1] or [f"GPU-{uuid}" for uuid in done.stdout.split()]  # of parts CUDA sees one
+
+
+def take_gpu(stack: ExitStack, names: list[str], say: Callable[[str], None] = lambda text: None) -> str:
+    """The first GPU whose lock is free, held until the job ends; waits while other jobs have them all, and says so.
+    Raises UserError where there is none."""
+    if not names:
+        raise UserError("the run began with a GPU and there is none now: see nvidia-smi, CUDA_VISIBLE_DEVICES")
+    waiting = False
     while True:
         for name in names:
-            path = Path(tempfile.gettempdir()) / f"calibrated-confidence-{os.getuid()}-gpu-{name}.lock"
+            lock = re.sub(r"[^\w-]", "_", name)
+            path = Path(tempfile.gettempdir()) / f"calibrated-confidence-{os.getuid()}-gpu-{lock}.lock"
             file = open(path, "w")  # noqa: SIM115
             if try_lock(file):
                 stack.enter_context(file)
                 return name
             file.close()
+        if not waiting:
+            say(f"waits for a GPU: other jobs have {', '.join(names)}")
+        waiting = True
         time.sleep(POLL)

@@ -30,13 +30,14 @@ def remote(spec: params.Model | params.Dataset) -> bool:
 
 
 def pin(run: Run) -> None:
-    """Pin the revisions that files leave open: as resolved before, else the newest. UserError where that fails."""
+    """Pin the revisions that files leave open: as resolved before, else the newest. UserError where that fails. A
+    replay asks nothing of the hub."""
     path = ROOT / run.folder / "revisions.json"
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     params.pin({})
     revisions = {}
     for kind, load in params.LOADERS.items():
-        for name in run.values[f"{kind}s"]:
+        for name in () if run.replayed else run.values[f"{kind}s"]:
             spec = load(name)
             if remote(spec) and not spec.revision:
                 revisions[spec.source] = known.get(spec.source) or resolve(kind, spec.source)

@@ -207,7 +207,9 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
         os.environ.pop("MPLBACKEND", None)  # the kernel shows figures inline
         start_up(fresh.resume_key(job.run, parts), scratch)
         if job.on_gpu:
-            os.environ["CUDA_VISIBLE_DEVICES"] = take_gpu(stack, gpus())
+            os.environ["CUDA_VISIBLE_DEVICES"] = take_gpu(
+                stack, gpus(), lambda text: tell(job, "progress", text=text)
+            )
         (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
         execute(job, scratch)
     outputs = job.outputs

@@ -66,6 +66,7 @@ def plan(asked: Namespace) -> Run:
         os.environ["DATA_FOLDER"] = asked.data
     profile = proper("profile", asked.profile)
     values = params.load_profile(profile).model_dump(mode="json")
+    values["cpu"] = values["cpu"] or asked.cpu
     values["models"] = list(dict.fromkeys([*(asked.only or values["models"]), *asked.models]))
     values["datasets"] = list(dict.fromkeys(asked.datasets or values["datasets"]))
     if asked.replay:

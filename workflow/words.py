@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = "demo"
 VERBS = ("replay", "published", "check", "lab", "test", "help")
-OPTIONS = ("--models", "--only", "--datasets", "--data", "--remake", "--cores", "--help")
+OPTIONS = ("--models", "--only", "--datasets", "--data", "--remake", "--cores", "--cpu", "--help")
 HELP = """\
 ./run_all.sh [PROFILE] [OPTIONS]   makes what is missing or out of date
 
@@ -35,7 +35,7 @@ HELP = """\
   --datasets A B  these datasets instead of those of the profile
   --data FOLDER   their published files from there (or DATA_FOLDER), not the hub
   --remake 01     make the outputs of notebook 01 anew, and all that follows
-  --cores N       processor cores to use (default: all)
+  --cores N       cores to use (default: all); --cpu: large models on them, too
 
 Profiles, models and datasets are the files in params/, params/models/ and
 params/datasets/: write one more file and use its name. A run writes to
@@ -100,6 +100,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser.add_argument(option, nargs="+", default=[])
     parser.add_argument("--cores")
     parser.add_argument("--data")
+    parser.add_argument("--cpu", action="store_true")
     parser.add_argument("-h", "--help", action="store_true")
     asked = parser.parse_args(words)
     asked.rest = rest
@@ -158,7 +159,10 @@ def combine(asked: argparse.Namespace) -> None:
         raise WordError("published shows the paper's own models and datasets: it takes no --models, --only, --datasets")
     if asked.verb in ("replay", "published") and asked.data:
         raise WordError(f"{asked.verb} asks no questions: it takes no --data")
-    used = [option for option in ("models", "only", "datasets", "data", "remake", "cores") if getattr(asked, option)]
+    if asked.verb in ("replay", "published") and asked.cpu:
+        raise WordError(f"{asked.verb} runs no model: it takes no --cpu")
+    options = ("models", "only", "datasets", "data", "remake", "cores", "cpu")
+    used = [option for option in options if getattr(asked, option)]
     if asked.verb in ("lab", "test") and used:
         raise WordError(f"{asked.verb} takes no --{used[0]}; its own options come after --")
     if asked.rest and asked.verb not in ("lab", "test"):

@@ -21,10 +21,14 @@ def falling(p: torch.Tensor) -> torch.Tensor:
 class Disagreement:
     """Passes of one example, added in order. Kept per number of passes 1..T and answer token (m): predictive entropy of
     the mean distribution, mean conditional entropy (nats; their difference is BALD), and the sizes of the union of all
-    passes' top-k and top-p tokens, the effective supports of appendix `app:bald`."""
+    passes' top-k and top-p tokens, the effective supports of appendix `app:bald`.
 
-    def __init__(self, top_k: Sequence[int] = (), top_p: Sequence[float] = ()):
-        self.top_k, self.top_p = top_k, top_p
+    Between passes (m, V) numbers are carried, and never a view of (passes, m, V); nothing of them once all of a known
+    number of `passes` are in. Raises ValueError where more are added.
+    """
+
+    def __init__(self, top_k: Sequence[int] = (), top_p: Sequence[float] = (), passes: int | None = None):
+        self.top_k, self.top_p, self.passes = top_k, top_p, passes
         self.count = 0
         self.carried: dict[str, torch.Tensor] = {}
         self.kept: dict[str, list[torch.Tensor]] = {}
@@ -32,11 +36,13 @@ class Disagreement:
     def _sums(self, name: str, new: torch.Tensor) -> torch.Tensor:
         """Running sums over passes (b, ...), going on from those of earlier passes."""
         sums = new.cumsum(0) + self.carried.get(name, 0)
-        self.carried[name] = sums[-1]
+        self.carried[name] = sums[-1].clone()  # a view would keep the sums of all passes alive
         return sums
 
     def add(self, logits: torch.Tensor) -> None:
         """The next b passes: float32 logits (b, m, V)."""
+        if self.passes is not None and self.count + len(logits) > self.passes:
+            raise ValueError(f"{self.count + len(logits)} passes, where {self.passes} were announced")
         p = logits.double().softmax(-1)
         number = torch.arange(self.count + 1, self.count + len(p) + 1, device=p.device)[:, None]
         self.count += len(p)
@@ -45,7 +51,7 @@ class Disagreement:
         values = {
             "predictive": torch.special.entr(self._sums("p", p) / number[..., None]).sum(-1),
             "conditional": self._sums("h", torch.special.entr(p).sum(-1)) / number,
-            "top": ids[..., 0],
+            "top": ids[..., 0].clone(),
         }
         # top-p: the smallest set whose mass exceeds p holds every token that has at most p before it
         before, rank = ordered.cumsum(-1) - ordered, torch.arange(p.shape[-1], device=p.device).expand_as(p)
@@ -55,6 +61,8 @@ class Disagreement:
             values[name] = (self._sums(name, member.int()) > 0).sum(-1, dtype=torch.int32)
         for name, value in values.items():
             self.kept.setdefault(name, []).append(value)
+        if self.count == self.passes:
+            self.carried.clear()
 
     def row(self) -> dict[str, Any]:
         """Lists (T) of arrays (m,), and per answer token whether the most probable token differs between passes."""

@@ -22,7 +22,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from lib.generate.models import LanguageModel
+from lib.generate.models import LanguageModel, check_finite
 from lib.generate.token_logits import Ring, TokenLogits
 from lib.params import Generation, Model
 
@@ -77,46 +77,70 @@ class Note(LogitsProcessor):
         return scores
 
 
+class Finite(LogitsProcessor):
+    """Refuses rows whose logits are not finite after the prefill: UserError, with their names."""
+
+    def __init__(self, lm: LanguageModel, names: Sequence[str]):
+        self.lm, self.names, self.looked = lm, names, False
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if not self.looked:
+            check_finite(self.lm, scores.float().logsumexp(-1).tolist(), self.names)
+        self.looked = True
+        return scores
+
+
 class Sample(LogitsProcessor):
     """Last in the chain: draws each row's token and gathers what is kept of it; then leaves it the only choice.
 
     Log-probabilities are (batch, steps): `logprobs` of the raw distribution, `sampling` of the warped one. `rows` are
-    the places in the batch of those that are still decoded.
+    the places in the batch of those that are still decoded, `ended` (rows,) says which of these have written one of the
+    tokens `eos`. What the host has to know of a step comes in one piece, for which it waits once.
     """
 
-    def __init__(self, note: Note, seeds: Sequence[int], number_like: torch.Tensor, settings: Generation):
-        self.note, self.number_like, self.step = note, number_like, 0
+    def __init__(self, note: Note, seeds: Sequence[int], number_like: torch.Tensor, settings: Generation,
+                 eos: Sequence[int] = ()):  # fmt: skip
+        self.note, self.step = note, 0
         batch, steps, device = len(seeds), settings.max_new_tokens, number_like.device
-        self.rows = torch.arange(batch, device=device)
+        ending = torch.isin(torch.arange(len(number_like), device=device), torch.tensor(list(eos), device=device))
+        self.kinds = torch.stack([number_like, ending])  # (2, V)
         # all that outlives a step is allocated here, see Ring
         self.uniforms = uniforms(seeds, steps).to(device)
         self.logprobs, self.sampling = torch.zeros(2, batch, steps, device=device)
         self.ring = Ring(batch, len(number_like), settings, device)
+        self.go_on(list(range(batch)))
+
+    def go_on(self, rows: list[int]) -> None:
+        """From now on these rows alone are decoded."""
+        self.rows, self.ended = rows, [False] * len(rows)
+        self.places = torch.tensor(rows, device=self.uniforms.device)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        raw, token = self.note.raw, invert(scores, self.uniforms[self.rows, self.step])
+        raw, token = self.note.raw, invert(scores, self.uniforms[self.places, self.step])
         # log_softmax, not z_y - logsumexp(z): that cancels digits where logits are large
-        self.logprobs[self.rows, self.step] = entry(raw.log_softmax(-1), token)
-        self.sampling[self.rows, self.step] = entry(scores.float().log_softmax(-1), token)
-        numbers = self.number_like[token].nonzero()[:, 0]
-        if len(numbers):
-            self.ring.keep(self.rows[numbers], self.step, raw[numbers], entry(raw, token)[numbers])
+        self.logprobs[self.places, self.step] = entry(raw.log_softmax(-1), token)
+        self.sampling[self.places, self.step] = entry(scores.float().log_softmax(-1), token)
+        numbers, ending = self.kinds[:, token].tolist()
+        kept = [i for i, number in enumerate(numbers) if number and not self.ended[i]]
+        if kept:
+            at = torch.tensor(kept, device=raw.device)
+            self.ring.keep([self.rows[i] for i in kept], self.step, raw[at], entry(raw, token)[at])
+        self.ended = [before or now for before, now in zip(self.ended, ending, strict=True)]
         self.step += 1
         return torch.full_like(scores, -torch.inf).scatter_(-1, token[:, None], 0.0)
 
 
 class Dwindled(StoppingCriteria):
-    """Stops a batch when no row goes on, or, of FEW rows or more, at most half of them do. `ended` (rows,) says which
-    have written an end token."""
+    """Stops a batch when no row goes on, or, of FEW rows or more, at most half of them do, as `sample` knows."""
 
-    def __init__(self, eos: Sequence[int], rows: int, device: torch.device):
-        self.eos, self.ended = torch.tensor(eos, device=device), torch.zeros(rows, dtype=torch.bool, device=device)
+    def __init__(self, sample: Sample):
+        self.sample = sample
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        self.ended |= torch.isin(input_ids[:, -1], self.eos)
-        going = int((~self.ended).sum())
-        stop = going == 0 or (len(self.ended) >= FEW and 2 * going <= len(self.ended))
-        return torch.full_like(self.ended, stop)
+        ended = self.sample.ended
+        going = len(ended) - sum(ended)
+        stop = going == 0 or (len(ended) >= FEW and 2 * going <= len(ended))
+        return torch.full((len(ended),), stop, device=input_ids.device)
 
 
 @dataclass
@@ -130,6 +154,11 @@ class Batch:
     sampling: torch.Tensor
     kept: list[dict[int, TokenLogits]]  # by row and position
     cache: Any = field(repr=False)  # lacks the last sampled token
+    names: list[str] = field(default_factory=list)  # of the rows, for messages
+
+    def free(self) -> None:
+        """Lets go of the cache: the next batch needs its room."""
+        self.cache = None
 
 
 def batches(lengths: Sequence[int], tokens: int, growth: int = 0) -> list[list[int]]:
@@ -159,37 +188,43 @@ def decode(lm: LanguageModel, prompt_ids: list[list[int]], seeds: Sequence[int],
 
 @torch.inference_mode()
 def rounds(lm: LanguageModel, prompt_ids: list[list[int]], seeds: Sequence[int], settings: Generation,
-           shared: int = 0, dwindle: bool = True) -> Iterator[tuple[list[int], Batch]]:  # fmt: skip
+           shared: int = 0, dwindle: bool = True, names: Sequence[str] = ()
+           ) -> Iterator[tuple[list[int], Batch]]:  # fmt: skip
     """As `decode`, but whenever half of the rows have ended, these are handed over (their places, and a batch of them)
     and the others go on by themselves: a batch else runs to its longest response with rows that do nothing.
 
-    The first `shared` tokens, alike in all prompts, are encoded once.
+    The first `shared` tokens, alike in all prompts, are encoded once. Beside the caches that were handed over, and not
+    freed since, that of the rows that go on is alive, and none other. Raises UserError where logits after the prefill
+    are not finite, with the row's name.
     """
+    names = list(names) or [str(i) for i in range(len(prompt_ids))]
     dwindle = dwindle and not forgets(lm)
     ids, mask, cache = beginning(lm, prompt_ids, 0 if forgets(lm) else shared)
     note, prompt = Note(), ids.shape[1]
-    sample = Sample(note, seeds, lm.number_like, settings)
-    chain = LogitsProcessorList([note, *warpers(lm.spec), sample])
+    sample = Sample(note, seeds, lm.number_like, settings, lm.eos)
+    chain = LogitsProcessorList([Finite(lm, names), note, *warpers(lm.spec), sample])
     while len(ids):
-        ending = Dwindled(lm.eos, len(ids), ids.device)
         out = lm.model.generate(
             input_ids=ids, attention_mask=mask, past_key_values=cache, logits_processor=chain,
-            stopping_criteria=StoppingCriteriaList([ending] if dwindle else []),
+            stopping_criteria=StoppingCriteriaList([Dwindled(sample)] if dwindle else []),
             generation_config=GenerationConfig(
                 do_sample=False, max_new_tokens=settings.max_new_tokens - sample.step, eos_token_id=lm.eos,
                 pad_token_id=lm.tokenizer.pad_token_id, return_dict_in_generate=True))  # fmt: skip
-        cache = out.past_key_values
-        over = ending.ended | (not dwindle or sample.step >= settings.max_new_tokens)
-        done = sample.rows[over]
-        tokens = [cut(row, lm.eos) for row in out.sequences[over, prompt:].tolist()]
-        yield done.tolist(), Batch(
+        whole = not dwindle or sample.step >= settings.max_new_tokens or all(sample.ended)
+        over = torch.tensor([whole or ended for ended in sample.ended], device=ids.device)
+        done, cache, sequences = sample.places[over], out.past_key_values, out.sequences
+        del out  # which holds the cache, too
+        part, cache = (cache, None) if whole else parted(cache, over)
+        places = done.tolist()
+        tokens = [cut(row, lm.eos) for row in sequences[over, prompt:].tolist()]
+        batch = Batch(
             ids[over, :prompt], mask[over, :prompt], tokens, sample.logprobs[done], sample.sampling[done],
-            [sample.ring.row(i) for i in done.tolist()], cache if over.all() else rows_of(cache, over))  # fmt: skip
-        if over.all():
-            return
-        sample.rows, ids = sample.rows[~over], out.sequences[~over]
+            [sample.ring.row(i) for i in places], part, [names[i] for i in places])  # fmt: skip
+        del part  # the batch alone holds it, until it is freed
+        sample.go_on(sample.places[~over].tolist())
+        ids = sequences[~over]
         mask = torch.cat([mask[~over, :prompt], torch.ones_like(ids[:, prompt:])], 1)
-        cache.batch_select_indices((~over).nonzero()[:, 0])
+        yield places, batch
 
 
 def beginning(lm: LanguageModel, prompt_ids: list[list[int]], shared: int) -> tuple[torch.Tensor, torch.Tensor, Any]:
@@ -206,12 +241,14 @@ def beginning(lm: LanguageModel, prompt_ids: list[list[int]], shared: int) -> tu
     return ids, mask, cache
 
 
-def rows_of(cache: Any, rows: torch.Tensor) -> Any:
-    """A cache of some rows, which leaves the given one as it is."""
-    part = DynamicCache()
+def parted(cache: Any, rows: torch.Tensor) -> tuple[Any, Any]:
+    """A cache of some `rows` (batch,), and the given one, left with the others. A layer at a time, so that no more
+    than one layer is held twice."""
+    part, others = DynamicCache(), (~rows).nonzero()[:, 0]
     for i, layer in enumerate(cache.layers):
         part.update(layer.keys[rows], layer.values[rows], i)
-    return part
+        layer.batch_select_indices(others)
+    return part, cache
 
 
 def cut(row: list[int], eos: list[int]) -> list[int]:

@@ -30,6 +30,8 @@ from lib.store import KEYS
 from lib.streams import rank, stream_seed
 from lib.tasks import answers
 
+MOST = 2**31  # numbers of a keyed mask of one row: 8,192 tokens of a model with 32 heads
+
 
 def sites(model: torch.nn.Module) -> list[torch.nn.Module]:
     """Modules that apply dropout when told that they train: attention (by name, as its classes share no base) and
@@ -132,6 +134,17 @@ def check(lm: LanguageModel, kernel: str = "keyed") -> dict[str, int]:
     return dict(Counter(type(module).__name__ for module in sites(lm.model)))
 
 
+def check_room(lm: LanguageModel, kernel: str, tokens: int) -> None:
+    """Raises UserError where the keyed masks of a response of so many tokens, prompt included, are too large: they hold
+    a number for each head and pair of tokens, anew at every attention module of every pass."""
+    config = lm.model.config.get_text_config()
+    entries = config.num_attention_heads * tokens**2
+    if kernel == "keyed" and entries > MOST:
+        whole = entries * config.num_hidden_layers
+        raise UserError(f"model '{lm.name}': the keyed masks of {tokens:,} tokens hold {entries:.2g} numbers at once, "
+                        f"{whole:.2g} in a pass; at most {MOST:.2g} are drawn: use dropout_kernel: fused")  # fmt: skip
+
+
 class Pass(NamedTuple):
     """One stochastic pass over a response."""
 
@@ -153,12 +166,13 @@ def disagreement(lm: LanguageModel, frame: pd.DataFrame, work: Sequence[tuple[in
                  settings: Dropout) -> pd.DataFrame:  # fmt: skip
     """T passes over rows of a generations frame, `work` as (row number, rate): a dropout frame in the order of `work`,
     without `tuning` and `selected` (columns: lib.store)."""
-    states = [Disagreement(settings.dropout_top_k, settings.dropout_top_p) for _ in work]
+    states = [Disagreement(settings.dropout_top_k, settings.dropout_top_p, settings.dropout_passes) for _ in work]
     for rate in dict.fromkeys(rate for _, rate in work):
         passes: list[Pass] = []
         for place, (row, other) in enumerate(work):
             if other == rate:
                 passes += passes_over(lm, frame.iloc[row], place, settings)
+        check_room(lm, settings.dropout_kernel, max(len(p.ids) for p in passes))
         with enabled(lm.model, rate, settings.dropout_kernel):
             for group in batches([len(p.ids) for p in passes], settings.dropout_tokens):
                 add_passes(lm, [passes[i] for i in group], states, settings.dropout_kernel)

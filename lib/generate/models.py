@@ -5,7 +5,9 @@ Only safetensors weights and code that ships with transformers are loaded.
 """
 
 import json
+import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -109,7 +111,7 @@ def load(name: str, spec: Model) -> LanguageModel:
     source = check_source(spec)
     cuda = torch.cuda.is_available()
     dtype = dtype_of(spec)
-    attention = None if spec.attention == "auto" else spec.attention  # sdpa where the architecture has it, else eager
+    attention = {"auto": None, "cudnn": "sdpa"}.get(spec.attention, spec.attention)  # None: sdpa where there is one
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
         model: Any = AutoModelForCausalLM.from_pretrained(
@@ -118,12 +120,21 @@ def load(name: str, spec: Model) -> LanguageModel:
     except (OSError, ValueError) as error:
         raise UserError(f"model '{name}' ({spec.source}) can't be loaded: {str(error).splitlines()[0]}") from error
     model.to("cuda" if cuda else "cpu").eval()
+    kernels = attention_kernels(spec) if cuda else {}
     set_padding(tokenizer)
     eos = model.generation_config.eos_token_id or tokenizer.eos_token_id
     eos = [eos] if isinstance(eos, int) else list(eos)
     # Hidden processors (penalties, forced tokens) of a shipped generation_config would change the distribution.
     model.generation_config = GenerationConfig(eos_token_id=eos, pad_token_id=tokenizer.pad_token_id)
-    return LanguageModel(name, spec, model, tokenizer, eos, describe(model, tokenizer, spec, dtype))
+    return LanguageModel(name, spec, model, tokenizer, eos, describe(model, tokenizer, spec, dtype) | kernels)
+
+
+def attention_kernels(spec: Model) -> dict[str, Any]:
+    """Which of sdpa's kernels a GPU may take, and what a manifest says of it. Not cuDNN's, unless the file asks for
+    them: PyTorch takes them first on Hopper, and they plan anew for every length of the cache, which decoding changes
+    at every step."""
+    torch.backends.cuda.enable_cudnn_sdp(spec.attention == "cudnn")
+    return {"cudnn_attention": torch.backends.cuda.cudnn_sdp_enabled()}
 
 
 def set_padding(tokenizer: Any) -> None:
@@ -141,6 +152,17 @@ def describe(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) -> dic
             "dtype": str(dtype).removeprefix("torch."), "attention": model.config._attn_implementation,
             "chat_template": digest(tokenizer.chat_template)[:16],
             "tokenizer": digest(json.loads(tokenizer.backend_tokenizer.to_str())["model"])[:16]}  # fmt: skip
+
+
+def check_finite(lm: LanguageModel, partitions: Sequence[float], names: Sequence[str]) -> None:
+    """Raises UserError where a log-partition of logits is no finite number: a NaN drawn from is token V, and one that
+    is kept comes out in the metrics, hours later. `names` (rows,) say whose it is."""
+    wrong = [name for name, value in zip(names, partitions, strict=True) if not math.isfinite(value)]
+    if wrong:
+        dtype, attention = str(lm.model.dtype).removeprefix("torch."), lm.model.config._attn_implementation
+        raise UserError(f"model '{lm.name}': the logits of row {wrong[0]} are not finite ({len(wrong)} of {len(names)} "
+                        f"rows in its batch; {dtype}, {attention} attention); try `dtype: float32` or "
+                        "`attention: eager` in its file")  # fmt: skip
 
 
 def render(lm: LanguageModel, messages: Messages, thinking: bool | None = None) -> str:

@@ -91,25 +91,33 @@ def trajectory(lm: LanguageModel, row: Any) -> list[int]:
     return [*models.encode(lm, row.prompt), *response, *query(lm)]
 
 
-def read_verdicts(lm: LanguageModel, logits: torch.Tensor, started: float) -> list[Verdict]:
-    """What is kept of logits (rows, V): those of the options, the log-partition, the row's share of the seconds."""
+def read_verdicts(lm: LanguageModel, logits: torch.Tensor, started: float, names: Sequence[str]) -> list[Verdict]:
+    """What is kept of logits (rows, V): those of the options, the log-partition, the row's share of the seconds.
+    Raises UserError where they are not finite, with the row's name."""
     raw = logits.float()
     of_options, logz = raw[:, list(spellings(lm).values())].cpu().numpy(), raw.double().logsumexp(-1).tolist()
+    models.check_finite(lm, logz, names)
     share = (time.perf_counter() - started) / len(raw)
     return [{"logits": z, "logz": partition, "seconds": share} for z, partition in zip(of_options, logz, strict=True)]
 
 
 @torch.inference_mode()
-def encoded(lm: LanguageModel, sequences: Sequence[list[int]], batch_tokens: int = 32768) -> list[Verdict]:
-    """The verdict after each sequence of token ids, every token of it encoded."""
+def encoded(lm: LanguageModel, sequences: Sequence[list[int]], batch_tokens: int = 32768,
+            names: Sequence[str] = ()) -> list[Verdict]:  # fmt: skip
+    """The verdict after each sequence of token ids, every token of it encoded; `names` are theirs, for messages.
+
+    Padding stands on the right, where causal attention never looks: no row sees nothing, as a row of padding on the
+    left does, of which some kernels make a NaN.
+    """
+    names = list(names) or [str(i) for i in range(len(sequences))]
     by_index: dict[int, Verdict] = {}
     for group in batches([len(ids) for ids in sequences], batch_tokens):
         started = time.perf_counter()
-        padded = lm.tokenizer.pad({"input_ids": [list(sequences[i]) for i in group]}, return_tensors="pt").to(lm.device)
-        mask = padded.attention_mask
-        logits = lm.model(padded.input_ids, attention_mask=mask, position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
-                          logits_to_keep=1, use_cache=False).logits[:, -1]  # fmt: skip
-        by_index.update(zip(group, read_verdicts(lm, logits, started), strict=True))
+        rows = [torch.tensor(sequences[i]) for i in group]
+        padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(lm.device)
+        last = torch.tensor([[len(row) - 1] for row in rows]).to(lm.device)
+        logits = lm.model(padded, logits_to_keep=last, use_cache=False).logits[:, 0]
+        by_index.update(zip(group, read_verdicts(lm, logits, started, [names[i] for i in group]), strict=True))
     return [by_index[i] for i in range(len(sequences))]
 
 
@@ -122,7 +130,8 @@ def live(lm: LanguageModel, batch: Batch) -> list[dict[str, Any]]:
     bodies = [ids[:-1] if ids[-1] in lm.eos else ids for ids in batch.responses]
     if forgets(lm):
         heads = [ids[mask.bool()].tolist() for ids, mask in zip(batch.prompt_ids, batch.prompt_mask, strict=True)]
-        after = encoded(lm, [head + body + query(lm) for head, body in zip(heads, bodies, strict=True)])
+        after = encoded(lm, [head + body + query(lm) for head, body in zip(heads, bodies, strict=True)],
+                        names=batch.names)  # fmt: skip
     else:
         after = continued(lm, batch, bodies)
     return [{f"in_situ_{name}": value for name, value in verdict.items()} for verdict in after]
@@ -144,7 +153,7 @@ def continued(lm: LanguageModel, batch: Batch, bodies: list[list[int]]) -> list[
     logits = lm.model(new.input_ids, attention_mask=mask, position_ids=positions, past_key_values=batch.cache,
                       logits_to_keep=1).logits[:, -1]  # fmt: skip
     batch.cache.crop(-new.input_ids.shape[1])  # the forward pass has lengthened it in place
-    return read_verdicts(lm, logits, started)
+    return read_verdicts(lm, logits, started, batch.names or list(map(str, range(len(bodies)))))
 
 
 def kept(run: str, pair: str, generations: str) -> tuple[pd.DataFrame | None, str]:
@@ -171,9 +180,9 @@ def verify(lm: LanguageModel, frame: pd.DataFrame, settings: Verification, batch
     asked = frame[store.KEYS].assign(
         spellings=[list(spellings(lm))] * len(frame), standard_prompt=texts if keep_texts else None,
         standard_tokens=[len(i) for i in ids], in_situ_tokens=len(query(lm)))  # fmt: skip
-    standard = pd.DataFrame(encoded(lm, ids, batch_tokens), index=frame.index).add_prefix("standard_")
+    standard = pd.DataFrame(encoded(lm, ids, batch_tokens, frame.example_id), index=frame.index).add_prefix("standard_")
     if set(KEPT) <= set(frame) and frame.in_situ_logits.map(len).eq(len(spellings(lm))).all():
         return pd.concat([asked, standard.assign(live=True), frame[KEPT]], axis=1)
-    verdicts = encoded(lm, [trajectory(lm, row) for row in rows], batch_tokens)
+    verdicts = encoded(lm, [trajectory(lm, row) for row in rows], batch_tokens, frame.example_id)
     in_situ = pd.DataFrame(verdicts, index=frame.index).add_prefix("in_situ_")
     return pd.concat([asked, standard, in_situ], axis=1).assign(live=False)

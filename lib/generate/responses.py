@@ -65,8 +65,10 @@ def respond(lm: LanguageModel, dataset: str, examples: Sequence[Example], settin
     rows: dict[int, dict[str, Any]] = {}
     for group, limited in grouped(lm, requests, settings):
         ids, seeds = [requests[i].prompt_ids for i in group], [requests[i].seed for i in group]
-        for done, batch in rounds(lm, ids, seeds, limited, shared):
+        names = [requests[i].example.example_id for i in group]
+        for done, batch in rounds(lm, ids, seeds, limited, shared, names=names):
             further = alive(lm, batch) if alive else [{} for _ in done]
+            batch.free()
             for place, i in enumerate(group[j] for j in done):
                 rows[i] = row(lm, requests[i], batch, place, settings) | further[place]
     frame = pd.DataFrame([rows[i] for i in range(len(examples))])

@@ -55,14 +55,15 @@ class Ring:
             torch.zeros(batch, RING, top, dtype=torch.long, device=device),
             torch.zeros(batch, RING, nodes, device=device))  # fmt: skip
 
-    def keep(self, rows: torch.Tensor, position: int, logits: torch.Tensor, chosen: torch.Tensor) -> None:
-        """Compressed logits (n, V) of the `rows` (n,) whose token at `position` has the logit `chosen` (n,)."""
-        slots = torch.tensor([self.count[row] % RING for row in rows.tolist()])
+    def keep(self, rows: Sequence[int], position: int, logits: torch.Tensor, chosen: torch.Tensor) -> None:
+        """Compressed logits (n, V) of the n `rows` whose token at `position` has the logit `chosen` (n,)."""
+        slots = [self.count[row] % RING for row in rows]
+        at = torch.tensor([rows, slots], device=logits.device)
         compressed = compress(logits, self.settings.top_logits, self.settings.curve_nodes)
         for buffer, values in zip(self.buffers, (chosen, *compressed), strict=True):
-            buffer[rows, slots] = values
-        self.positions[rows.cpu(), slots] = position
-        for row in rows.tolist():
+            buffer[at[0], at[1]] = values
+        for row, slot in zip(rows, slots, strict=True):
+            self.positions[row, slot] = position
             self.count[row] += 1
 
     def row(self, row: int) -> dict[int, TokenLogits]:
@@ -76,7 +77,7 @@ def logits_at(lm: LanguageModel, prompt: list[int], response: list[int], positio
     """Raw float32 logits (n, V) that predict the response's tokens at `positions`, by one full forward pass."""
     ids = torch.tensor([prompt + response], device=lm.device)
     predicting = torch.tensor([len(prompt) + position - 1 for position in positions], device=lm.device)
-    return lm.model(ids, logits_to_keep=predicting).logits[0].float()
+    return lm.model(ids, logits_to_keep=predicting, use_cache=False).logits[0].float()
 
 
 def encode_again(lm: LanguageModel, prompt: list[int], response: list[int], positions: Sequence[int],

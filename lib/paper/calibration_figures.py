@@ -15,7 +15,8 @@ from lib.paper.figure_style import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, st
 from lib.paper.targets import target
 
 # by turns: colour, line, marker, hatching
-STYLES = (BLUE, "-", "o", ""), (ORANGE, "--", "s", "////"), ("0.3", "-.", "^", "...."), ("black", ":", "D", "xxxx")
+STYLES = (BLUE, "-", "o", ""), (ORANGE, "--", "s", "////"), ("0.3", "-.", "^", "...."), (GREY, ":", "D", "xxxx")
+RAW = "black"
 MARKERS = "o^DvPsX*"  # of datasets, by turns
 PANELS = string.ascii_lowercase[: len(METHODS) + 1]  # reliability by method, then the sizes
 
@@ -23,7 +24,7 @@ PANELS = string.ascii_lowercase[: len(METHODS) + 1]  # reliability by method, th
 def looks() -> dict[str, tuple[str, Any, Any, str, str]]:
     """Name and look of the raw score ("") and of every method."""
     named = zip(METHODS.values(), itertools.cycle(STYLES))
-    return {"": ("raw", GREY, ":", "x", "")} | {method.name: (method.plain, *style) for method, style in named}
+    return {"": ("raw", RAW, ":", "x", "")} | {method.name: (method.plain, *style) for method, style in named}
 
 
 def _reliability(ax: Axes, below: Axes, panel: Mapping[str, pd.DataFrame]) -> None:
@@ -41,7 +42,7 @@ def _reliability(ax: Axes, below: Axes, panel: Mapping[str, pd.DataFrame]) -> No
 
 
 def _log_axis(ax: Axes, most: float) -> None:
-    ticks = [n for n in (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if n <= most]
+    ticks = [n for n in (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if 1.35 * n <= most] + [int(most)]
     ax.set_xscale("log")
     ax.set_xticks(ticks, [str(n) for n in ticks])
     ax.minorticks_off()
@@ -101,12 +102,12 @@ def calibration_analysis(
         axes = canvas.subplot_mosaic(";".join(rows), height_ratios=heights)
         for method, letter, below in zip(methods, letters, letters.upper(), strict=True):
             _reliability(axes[letter], axes[below], {"": bins[""], method: bins[method]})
-            axes[letter].set_title(f"({letter}) {where}", parse_math=False)
+            axes[letter].set_title(f"({letter}) {looks()[method][0]}", parse_math=False)
         axes["a"].set_ylabel("accuracy")
         axes["A"].set_ylabel("rows")
         if bands is not None:
             _sizes(axes[last], bands, datasets or {name: name for name in bands["dataset"].unique()}, last)
-        _legend(canvas, title)
+        _legend(canvas, f"{title}; ({', '.join(letters)}) {where}" if where else title)
     return Figure(canvas)
 
 
@@ -120,41 +121,49 @@ def sample_efficiency(bands: pd.DataFrame, datasets: Mapping[str, str], title: s
 
 
 def sampling_curves(bands: pd.DataFrame, method: str, title: str = "") -> Figure:
-    """Mean ECE of one method on one dataset against the number of calibration rows, by way of sampling."""
+    """Mean ECE of one method on one dataset against the number of calibration rows, by way of sampling, with the middle
+    80% of the draws."""
     with style():
-        canvas = Canvas(figsize=(WIDTH, 2.2), layout="constrained")
+        canvas = Canvas(figsize=(WIDTH, 2.5), layout="constrained")
         ax = canvas.subplots()
         ways = bands[bands["method"] == method].groupby("sampling", sort=False)
         for (way, part), (colour, line, marker, _) in zip(ways, STYLES, strict=False):
             part = part.sort_values("n")
             ax.plot(part["n"], part["mean"], line, marker=marker, color=colour, markersize=3.5, linewidth=1, label=way)
+            ax.fill_between(part["n"], part["low"], part["high"], color=colour, alpha=0.15, linewidth=0)
         _log_axis(ax, bands["n"].max())
         ax.set_title(title, parse_math=False)
-        ax.legend(loc="best", handlelength=2.4)
+        canvas.legend(loc="outside lower center", ncols=2, handlelength=2.4, columnspacing=1)
     return Figure(canvas)
 
 
+def signed(value: float) -> str:
+    """Two decimals and a sign, .00 without one: +.12, \N{MINUS SIGN}.34."""
+    text = f"{value:+.2f}".replace("0.", ".", 1).replace("-", "\N{MINUS SIGN}")
+    return text if round(value, 2) else text[1:]
+
+
 def transfer_map(results: pd.DataFrame, pairs: Mapping[tuple[str, str], str]) -> Figure:
-    """Change of ECE by source (rows) and target (columns) of a calibrator, a map for each method; blue is
-    better. `results` as `transfer.transfer` returns them, `pairs` {(model, dataset): label}, numbered."""
+    """Change of ECE by source (rows) and target (columns) of a calibrator, a map for each method; blue, and
+    in bold, is better. `results` as `transfer.transfer` returns them, `pairs` {(model, dataset): label}, numbered."""
     columns = ["method", "source_model", "source_dataset", "model", "dataset"]
     change = results[results["metric"] == "delta_ece"].set_index(columns)["value"]
     n, reach = len(pairs), max(float(change.abs().max()), 0.01)
     with style():
-        canvas = Canvas(figsize=(1.6 * WIDTH, 1.4 + 0.2 * n * len(METHODS)), layout="constrained")
+        wide = max(1.6 * WIDTH, 1.6 + 0.34 * n)  # room for the digits of every pair
+        canvas = Canvas(figsize=(wide, 1.4 + 0.2 * n * len(METHODS)), layout="constrained")
         axes = np.atleast_1d(canvas.subplots(len(METHODS), sharex=True))
         for ax, (method, look) in zip(axes, list(looks().items())[1:], strict=True):
             grid = np.array([[change.get((method, *s, *t), np.nan) for t in pairs] for s in pairs], dtype=float)
             image = ax.imshow(grid, aspect="auto", cmap="RdBu_r", vmin=-reach, vmax=reach)
-            for (i, j), value in np.ndenumerate(grid) if n <= 8 else ():
+            for (i, j), value in np.ndenumerate(grid):
                 if not np.isnan(value):
-                    colour = "white" if abs(value) > 0.6 * reach else "black"
-                    text = f"{value:+.2f}".replace("0.", ".", 1).replace("-", "\N{MINUS SIGN}")
-                    ax.text(j, i, text, size=7, ha="center", va="center", color=colour)
+                    colour, weight = "white" if abs(value) > 0.6 * reach else "black", "bold" if value < 0 else "normal"
+                    ax.text(j, i, signed(value), size=7, ha="center", va="center", color=colour, weight=weight)
             names = [f"{label}  {i}" for i, label in enumerate(pairs.values(), 1)]
             ax.set_yticks(range(n), names, parse_math=False)
             ax.set(ylabel="fitted on", title=look[0])
         axes[-1].set_xticks(range(n), [str(i) for i in range(1, n + 1)])
         axes[-1].set_xlabel("applied to")
-        canvas.colorbar(image, ax=axes, label="change of ECE", location="top", aspect=40)
+        canvas.colorbar(image, ax=axes, label="change of ECE (bold: lower, so better)", location="top", aspect=40)
     return Figure(canvas)

@@ -90,17 +90,24 @@ def main_analysis(
 
 def phi_sensitivity(results: pd.DataFrame) -> Figure:
     """ECE of c_BALD against the dropout rate for each phi (`results`: phi, rate, value), appendix `app:bald`."""
-    looks = ((BLUE, "o-"), (ORANGE, "s--"), (GREY, "^:"), ("black", "D-."))
+    looks = ((BLUE, "o-"), (ORANGE, "s--"), ("black", "^:"), (GREY, "D-."))
     with style():
-        canvas = Canvas(figsize=(WIDTH, 1.9), layout="constrained")
+        canvas = Canvas(figsize=(WIDTH, 2.1), layout="constrained")
         ax = canvas.subplots()
         for number, (phi, part) in enumerate(results.groupby("phi", sort=False)):
             colour, line = looks[number % len(looks)]
-            ax.plot(part["rate"], part["value"].astype(float), line, markersize=3, color=colour, label=str(phi))
+            look: dict[str, Any] = {"markersize": 3, "color": colour, "label": phi_in_words(phi)}
+            ax.plot(part["rate"], part["value"].astype(float), line, **look)
         ax.set_xticks(sorted(results["rate"].unique()))
-        ax.set(xlabel="dropout rate", ylabel="ECE on the tuning examples", ylim=(0, None))
-        ax.legend(loc="best", handlelength=2.6)
+        ax.set(xlabel="dropout rate", ylabel="ECE (tuning rows)", ylim=(0, None))
+        canvas.legend(loc="outside upper left", ncols=3, handlelength=2.6, columnspacing=1)
     return Figure(canvas)
+
+
+def phi_in_words(name: str) -> str:
+    """A phi of the stored columns, as the appendix calls it: clip, top-k (k = 10), top-p (p = 0.95)."""
+    kind, _, value = name.removeprefix("top_").partition("_")
+    return f"top-{kind} ({kind} = {value})" if value else name
 
 
 # ---- how sure the answer tokens are

@@ -228,13 +228,13 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
                              signals.reading)  # fmt: skip
     frames |= {"calibrated": kept["confidence"], "curves": kept["curves"]}
     frames["paired"] = paired(kept["confidence"], signals.reading)
-    moved = ({name: labels[name] for name in transfer_models or models},
-             {name: sets[name] for name in transfer_datasets or datasets})  # fmt: skip
+    moved = ({name: labels[name] for name in params.some_of("model", transfer_models, models)},
+             {name: sets[name] for name in params.some_of("dataset", transfer_datasets, datasets)})  # fmt: skip
     covered = coverage(signals.generations, signals.reading)
     covered = covered.assign(model=covered.model.map(labels), dataset=covered.dataset.map(sets))
     how = [*how_made(run, models, datasets), *lacking(run, labels, sets)]
     notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), covered, how)
-    binned = {name: labels[name] for name in bin_models or models}
+    binned = {name: labels[name] for name in params.some_of("model", bin_models, models)}
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
     questions = {name: (spec.source, int(rows[name, "calibration"]), int(rows[name, "evaluation"]))
                  for name, spec in dataset_specs.items()}  # fmt: skip

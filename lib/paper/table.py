@@ -128,7 +128,7 @@ class Table:
                 if cell and cell.columns == 1:
                     widest[last] = max(widest.get(last, 0), len(cell.text))
         room = max(40, sum(widest.values()) + 2 * len(widest))
-        lines = [line for note in self.notes for line in textwrap.wrap(note, room)]
+        lines = [line for note in self.notes for line in textwrap.wrap(note, room, break_on_hyphens=False)]
         rows = [rf"\multicolumn{{{self.width}}}{{l}}{{\textit{{{escape(line)}}}}} \\" for line in lines]
         return [r"\addlinespace[2pt]", *rows] if rows else []
 

@@ -8,6 +8,9 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import pandas as pd
+
+from lib.calibrate.calibrators import METHODS
 from lib.paper.latex import mathjax
 from lib.paper.table import Cell, Row, Rule, Stack, Table
 from lib.paper.targets import table
@@ -24,7 +27,7 @@ from lib.paper.values import (
     short,
     stack,
 )
-from lib.score.estimators import ESTIMATORS, Estimator
+from lib.score.estimators import ESTIMATORS, Estimator, ordered
 from lib.score.metrics import METRICS
 
 # ---- notes
@@ -70,6 +73,31 @@ def notes(title: str = "", coverage: Frame | None = None, how: Sequence[str] = (
     return lines
 
 
+# ---- frames for reading
+
+
+def in_words(frame: Frame, models: Labels, datasets: Labels) -> Frame:
+    """A tidy frame in the words of the tables: labels of models, datasets and estimators, in the order of the run, that
+    sorting and pivoting keep, and methods by what they are (`platt` is temperature on the answer's tokens)."""
+    estimators = {e.name: e.plain for e in ordered(ESTIMATORS.values())} | {"ans": "answer tokens"}
+    frame = frame.copy()
+    if "method" in frame:
+        estimator = frame["estimator"] if "estimator" in frame else pd.Series("ans_avg", frame.index)
+        of_answers = estimator.map(lambda name: name == "ans" or ESTIMATORS[name].needs == "answer" if name else False)
+        names = {"": "raw"} | {name: method.label for name, method in METHODS.items()}
+        plain = {name: method.plain for name, method in METHODS.items()}
+        words = [plain.get(name, "raw") if own else names.get(name, name).lower().replace("platt", "Platt")
+                 for name, own in zip(frame["method"], of_answers, strict=True)]  # fmt: skip
+        known = list(dict.fromkeys(["raw", *plain.values(), *words]))
+        frame["method"] = pd.Categorical(words, [word for word in known if word in words], ordered=True)
+    for column, labels in {"model": models, "source_model": models, "dataset": datasets, "source_dataset": datasets,
+                           "estimator": estimators}.items():  # fmt: skip
+        if column in frame and labels:
+            here = [label for name, label in labels.items() if name in set(frame[column])]
+            frame[column] = pd.Categorical(frame[column].map(dict(labels)), list(dict.fromkeys(here)), ordered=True)
+    return frame
+
+
 # ---- what is measured, and how
 
 
@@ -100,10 +128,10 @@ SETTINGS: list[tuple[Cell, Any]] = [
 
 
 @table("tab_inference_settings", "Decoding settings", "How each model was sampled.", place=8,
-       arguments=lambda run: (run.settings, run.notes))  # fmt: skip
+       arguments=lambda run: (run.settings, run.notes[:1]))  # fmt: skip
 def inference_settings(models: Iterable[Any], notes: Notes = ()) -> Table:
-    """`tab:inference_settings`: settings in rows, models (label, temperature, top_p, top_k, min_p,
-    system_prompt) in columns."""
+    """`tab:inference_settings`: settings in rows, models (label, temperature, top_p, top_k, min_p, system_prompt) in
+    columns; below it a run's title alone, for no response is read."""
     models = list(models)
     head: Row = [Cell("Setting", bold=True), *(Cell(model.label) for model in models)]
     body: list[Row | Rule] = [[name, *(Cell(show(model)) for model in models)] for name, show in SETTINGS]
@@ -218,7 +246,7 @@ def dropout_grid_search(frame: Frame, models: Labels = None, datasets: Labels = 
 
     body = values.blocks(rows, Rule(((2, 6),)))
     head: Row = [Cell("Model"), Cell("Dataset"), Cell("Dropout rate"), *(Cell(METRICS[m].label) for m in metrics)]
-    return Table("llcccc", [head], body, values.notes(notes))
+    return Table("llcccc", [head], body, values.notes(notes, "tuning examples of the calibration split"))
 
 
 @table("tab_bin_ablation", "Number of bins", "The single-pass estimators measured with other numbers of bins.",

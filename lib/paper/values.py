@@ -14,6 +14,7 @@ from lib.score.metrics import METRICS
 Frame: TypeAlias = pd.DataFrame
 Labels = Mapping[str, str] | None
 Notes = Sequence[str]
+FEW = 5  # rows of a bin from which on its gap is shown without a mark
 MODEL, DATASET, DASH = Cell("Model"), Cell("Dataset"), Cell("--", html="&ndash;")
 PARTS = {"single_pass": "(a) Single-pass estimators", "multi_pass": "(b) Multi-pass estimators"}
 
@@ -108,7 +109,8 @@ class Values:
         if value is None:
             self.empty[self.rows.get(key, {}).get("reason") or "not computed"] = None
             return DASH
-        return Cell(show(value), bold=bold, numbers=(self.number(key, value),))
+        mark = f"{show(value)}<sup>*</sup>" if (self.known(key, "of_bin") or FEW) < FEW else None
+        return Cell(show(value), html=mark, bold=bold, numbers=(self.number(key, value),))
 
     def improved(self, *key: Any, bold: bool = False) -> Cell:
         """Value and relative improvement: 0.056 (+66%)."""
@@ -143,15 +145,36 @@ class Values:
         """A row per dataset in a block per model."""
         return self.blocks(lambda model, dataset: [row(model, dataset)])
 
-    def notes(self, notes: Notes) -> list[str]:
-        """The notes, where estimators rest on fewer rows than others, and why cells stayed empty."""
-        lines = [*notes, *self.fewer_rows()]
+    def notes(self, notes: Notes, rows: str = "evaluation rows") -> list[str]:
+        """The notes, of how many `rows` the numbers are, where estimators rest on fewer than others, which MCEs rest on
+        next to none, and why cells stayed empty."""
+        lines = [*notes, *self.counted(rows), *self.fewer_rows(), *self.thin_bins()]
         return [*lines, f"--: {', '.join(self.empty)}."] if self.empty else lines
 
     def where(self, row: Mapping[str, Any] | pd.Series) -> str:
         """The pair of a row, as the table calls it: "Llama-3.1-8B on GSM8K"."""
         model, dataset = row["model"], row["dataset"]
         return f"{self.models.get(model, model)} on {self.datasets.get(dataset, dataset)}"
+
+    def counted(self, rows: str) -> list[str]:
+        """A line that says how many rows each dataset has, where the frame tells."""
+        if "n" not in self.frame:
+            return []
+        raw = self.frame[(self.frame["metric"] == "ece") & self.frame["dataset"].isin(list(self.datasets))]
+        most = raw.groupby("dataset", sort=False)["n"].max().dropna().astype(int)
+        if most.nunique() == 1:
+            return [f"n = {most.iloc[0]} {rows} of each model and dataset."]
+        counts = ", ".join(f"{most[name]} on {label}" for name, label in self.datasets.items() if name in most)
+        return [f"n, {rows}: {counts}."] if counts else []
+
+    def thin_bins(self) -> list[str]:
+        """A line that counts the MCEs that come from a bin of fewer than FEW rows, where the frame tells."""
+        if "of_bin" not in self.frame:
+            return []
+        shown = self.frame["estimator"].isin([e.name for e in self.estimators]) & (self.frame["metric"] == "mce")
+        rows = self.frame.loc[shown, "of_bin"].dropna()
+        thin = int((rows < FEW).sum())
+        return [f"MCE from a bin of fewer than {FEW} rows: {thin} of {len(rows)} (* on screen)."] if thin else []
 
     def fewer_rows(self) -> list[str]:
         """A line for each pair in which raw scores of some estimators are of fewer rows."""

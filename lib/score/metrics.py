@@ -17,8 +17,10 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import roc_auc_score
 
+from lib.project import nearest
+
 CLOSED = ("right", "left")
-RESULT = ["model", "dataset", "estimator", "metric", "value", "n", "reason"]
+RESULT = ["model", "dataset", "estimator", "metric", "value", "n", "reason", "of_bin"]
 
 
 def _checked(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -43,8 +45,10 @@ def _plain(value: Any) -> Any:
 
 def bin_index(confidence: Any, n_bins: int = 10, closed: str = "right") -> np.ndarray:
     """Which of the `n_bins` equal bins of [0, 1] each score falls in, (n,) int."""
-    if closed not in CLOSED or n_bins < 1:
-        raise ValueError(f"n_bins must be at least 1 and closed one of {CLOSED}: got {n_bins}, '{closed}'")
+    if n_bins < 1:
+        raise ValueError(f"bins: there must be at least 1, not {n_bins}")
+    if closed not in CLOSED:
+        raise ValueError(f"closed: '{closed}' is not a choice; {nearest(closed, CLOSED)}")
     given = np.asarray(confidence)
     c = given.astype(np.float64)
     rounding = 8 * np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
@@ -114,6 +118,12 @@ def mce(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", 
     return _plain(reliability_bins(confidence, correct, n_bins, closed, sample_weight).gap.max(axis=-1))
 
 
+def worst_bin(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right") -> int:
+    """How many rows the bin of the largest gap holds, on which `mce` rests."""
+    table = reliability_bins(confidence, correct, n_bins, closed)
+    return int(table.count[table.gap.argmax()])
+
+
 def brier(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     """Mean squared difference of confidence and outcome."""
     c, y = _checked(confidence, correct)
@@ -169,7 +179,9 @@ def _rows(pair: tuple, part: pd.DataFrame, n_bins: int, closed: str, names: Iter
                     value = metric(confidence, correct, n_bins, closed)
                 except ValueError as error:
                     raise ValueError(f"{' / '.join(pair)} / {estimator or 'all'}: {error}") from error
-                yield (*pair, estimator, metric.name, value, len(group), metric.reason if value is None else "")
+                rows = worst_bin(confidence, correct, n_bins, closed) if metric.name == "mce" else None
+                reason = metric.reason if value is None else ""
+                yield (*pair, estimator, metric.name, value, len(group), reason, rows)
 
 
 def evaluate(
@@ -180,11 +192,12 @@ def evaluate(
     names: Iterable[str] = METRICS,
 ) -> pd.DataFrame:
     """METRICS (or those of `names`) of a confidence frame on one split, tidy: model, dataset, estimator, metric, value,
-    n (rows), reason. A value that cannot be computed is missing (pandas' NA, never NaN) and `reason` says why."""
+    n (rows), reason, and for MCE `of_bin`, the rows of the bin it comes from. A value that cannot be computed is
+    missing (pandas' NA, never NaN) and `reason` says why."""
     rows: list[tuple] = []
     for pair, part in frame[frame.split == split].groupby(["model", "dataset"], sort=False):
         rows.extend(_rows(pair, part, n_bins, closed, list(names)))
-    return pd.DataFrame(rows, columns=RESULT).astype({"value": "Float64"})
+    return pd.DataFrame(rows, columns=RESULT).astype({"value": "Float64", "of_bin": "Int64"})
 
 
 def ablate_bins(frame: pd.DataFrame, bin_counts: Iterable[int], closed: str = "right",

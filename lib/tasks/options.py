@@ -16,7 +16,8 @@ def counted(spellings: Iterable[str], options: str = "A/B") -> tuple[list[str], 
     there, words = set(spellings), options.split("/")
     for word in words:
         if not there & {form + word for form in FORMS}:
-            raise UserError(f"the option '{word}' is no single token of the vocabulary; {nearest(word, there)}")
+            raise UserError(f"the option '{word}' is no single token of the vocabulary; "
+                            f"{nearest(word, map(str.strip, there))}")  # fmt: skip
     shared = [form for form in FORMS if all(form + word in there for word in words)]
     if not shared:
         held = " and ".join(repr(form + word) for word in words for form in FORMS if form + word in there)

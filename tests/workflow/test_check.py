@@ -75,10 +75,10 @@ def test_memory():
     small = replace(DEVICE, memory=4 * weights)
     lines = said(check.about_cost(run_of(), lm, network, small))
     assert any("too little for the weights alone" in line for line in lines)
-    middle = replace(DEVICE, memory=4.4 * weights + 1e6)
+    middle = replace(DEVICE, memory=4.4 * weights + 8e6)
     (line,) = [line for line in said(check.about_cost(run_of(), lm, network, middle)) if line.startswith("wrong")]
     room = int(line.split("batch_tokens ")[1].split()[0])
-    fits = said(check.about_cost(run_of(batch_tokens=room, max_new_tokens=8), lm, network, middle))
+    fits = said(check.about_cost(run_of(batch_tokens=room), lm, network, middle))
     assert any(line.startswith("ok") for line in fits), "what it proposes does fit"
 
 
@@ -281,6 +281,25 @@ def test_what_a_model_lacks_is_known_before_the_first_job(models_of):
     for reason, words_said in zip(reasons, expected, strict=True):
         assert words_said in reason and "\n" not in reason
     assert check.unfit(run_of(), ["good"]) == []
+
+
+def test_a_large_model_without_a_gpu_is_refused_before_the_first_job(models_of, monkeypatch):
+    """Unless the command line or the profile says that it is meant, or PyTorch sees a GPU after all."""
+    assert check.unfit(run_of(), ["good"]) == []
+    monkeypatch.setattr(check, "LARGE", 100_000)
+    (reason,) = check.unfit(run_of(), ["good"])
+    assert "billion parameters, and PyTorch" in reason and "sees no GPU here: say --cpu (or `cpu: true`" in reason
+    assert check.unfit(run_of(cpu=True), ["good"]) == []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert check.unfit(run_of(), ["good"]) == []
+
+
+def test_the_papers_models_are_large_and_the_small_run_says_that_it_means_it():
+    for name in ("demo", "paper"):
+        assert not params.load_profile(name).cpu
+    assert params.load_profile("small").cpu
+    assert run.plan(words.check(["paper", "--cpu"])).values["cpu"]
+    assert not run.plan(words.check(["paper"])).values["cpu"] and check.LARGE < 3e9
 
 
 def test_a_network_that_drops_nothing_out_is_refused(models_of, monkeypatch):

@@ -67,6 +67,22 @@ def test_the_papers_thinking_models_take_what_was_reckoned_for_them():
     assert 250 < low < 356 < high < 800
 
 
+def test_memory_of_a_token_by_hand():
+    """2 layers of 10 bytes: 20 in the cache, 10 in a copy of a layer, 40 repeated for 4 heads; 44 x 50 of a row's 100
+    tokens."""
+    size, work = Size(1000, 2, 20, shared=4, vocabulary=50), replace(PAPER, longest=100)
+    assert cost.token_bytes(size, work) == 20 + 10 + 40 + 22
+
+
+def test_memory_of_an_8b_model():
+    """One cache of 131,072 tokens, 17.2 GB, beside 17.7 GB of weights; a layer more, and 92 rows' distributions."""
+    plain = replace(PAPER, batch=92, longest=1424)
+    llama = replace(LLAMA, vocabulary=128_256)
+    level, text = check.memory(llama, plain, H200)
+    need = float(re.search(r"up to (\S+) GB", text)[1])
+    assert level == "ok" and 34.8 < need < 40
+
+
 def test_work_of_the_paper_profile():
     values = params.load_profile("paper").model_dump()
     assert cost.Work.of(values, params.load_model("qwen3-8b-thinking"), 400) == PAPER
@@ -76,7 +92,7 @@ def test_work_of_the_paper_profile():
 
 def test_work_of_part_of_the_rows():
     """Of each split at most so many, and passes over fewer; answers are short after worked examples."""
-    values = params.load_profile("small").model_dump()
+    values = params.load_profile("small").model_dump() | {"dropout_rows": 80}
     work = cost.Work.of(values, params.load_model("qwen2.5-coder-1.5b"), 470, shared=411)
     assert (work.rows, work.tokens, work.shared) == (3 * 2 * 300, 100, 411)
     assert work.passes == 0  # each of 3 x 160 rows is read once, after the beginning, and its 4 answer tokens by all

@@ -11,6 +11,7 @@ import pytest
 from small_project import ROOT, write
 
 from lib import params, shards
+from lib.project import UserError
 from workflow import guard, notebook, run
 from workflow.jobs import Run
 
@@ -145,42 +146,94 @@ def test_a_damaged_event_is_chatter():
     assert run.parse("Building DAG of jobs...\n") is None
 
 
+LISTED = """GPU 0: NVIDIA A100 (UUID: GPU-aaaa-1)
+  MIG 3g.20gb     Device  0: (UUID: MIG-cc)
+  MIG 3g.20gb     Device  1: (UUID: MIG-dd)
+GPU 1: NVIDIA A100 (UUID: GPU-bbbb-2)
+"""
+
+
 @pytest.fixture
 def nvidia(tmp_path, monkeypatch):
     """A pretended nvidia-smi that lists two GPUs, one of them cut in two."""
     tool = tmp_path / "bin/nvidia-smi"
-    write(tool, "#!/bin/sh\nprintf 'GPU 0: X (UUID: a)\\n  MIG 1g (UUID: c)\\nGPU 1: X (UUID: b)\\n'\n")
+    write(tool, f"#!/bin/sh\ncat <<'END'\n{LISTED}END\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(guard.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(guard, "DRIVER", ())
 
 
-def test_gpus(nvidia, monkeypatch):
-    assert guard.gpus() == ["0", "1"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert guard.gpus() == ["1"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert guard.gpus() == []
+BOTH, PARTS, SECOND = ["MIG-cc", "MIG-dd", "GPU-bbbb-2"], ["MIG-cc", "MIG-dd"], ["GPU-bbbb-2"]
+
+
+@pytest.mark.parametrize("chosen, names", [
+    (None, BOTH), ("0,1", BOTH), ("1", SECOND), (" 1 , 0 ", SECOND + PARTS), ("0,2,1", PARTS), ("0,-1,1", PARTS),
+    ("", []), ("-1", []), ("NoDevFiles", []), ("none", []), ("0,0", []), ("1,GPU-bbbb-2", []), ("GPU-bbbb", SECOND),
+    ("GPU-", []), ("GPU-zzzz,1", []), ("MIG-dd", ["MIG-dd"]), ("MIG-GPU-aaaa-1/1/0", ["MIG-GPU-aaaa-1/1/0"]),
+    ("MIG-GPU-zzzz/1/0", []),
+])  # fmt: skip
+def test_gpus_are_those_that_cuda_would_see(nvidia, monkeypatch, chosen, names):
+    """By UUID, up to the first word that names none; none where one is named twice."""
+    if chosen is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    assert guard.gpus() == names
+
+
+def test_gpus_without_nvidia_smi_are_those_that_torch_sees(nvidia, tmp_path, monkeypatch):
+    """Where a driver is there; else PyTorch is not even asked, which would take seconds at every start."""
     monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(guard, "LOOK", "print('1234-5'); print('1234-6')")
     assert guard.gpus() == []
+    monkeypatch.setattr(guard, "DRIVER", (str(tmp_path / "bin"),))
+    assert guard.gpus() == ["GPU-1234-5", "GPU-1234-6"]
+    monkeypatch.setattr(guard, "LOOK", "raise SystemExit(1)")
+    assert guard.gpus() == []
+
+
+def test_what_torch_is_asked_is_answered_here():
+    subprocess.run([sys.executable, "-c", guard.LOOK], check=True, capture_output=True)
 
 
 def test_each_job_takes_a_gpu_of_its_own(nvidia, monkeypatch):
+    """And says that it waits, once, while others have them all."""
+
     class Waiting(Exception):
         pass
 
     def sleep(seconds):
-        raise Waiting
+        if len(naps) == 2:
+            raise Waiting
+        naps.append(seconds)
 
+    naps: list = []
+    said: list = []
     monkeypatch.setattr(guard, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-GPU-aaaa-1/1/0,1")
     with ExitStack() as first, ExitStack() as second, ExitStack() as third:
-        assert guard.take_gpu(first, guard.gpus()) == "0"
-        assert guard.take_gpu(second, guard.gpus()) == "1"
+        assert guard.take_gpu(first, guard.gpus(), said.append) == "MIG-GPU-aaaa-1/1/0"
+        assert guard.take_gpu(second, guard.gpus(), said.append) == "GPU-bbbb-2"
+        assert not said
         with pytest.raises(Waiting):
-            guard.take_gpu(third, guard.gpus())
+            guard.take_gpu(third, guard.gpus(), said.append)
+        assert said == ["waits for a GPU: other jobs have MIG-GPU-aaaa-1/1/0, GPU-bbbb-2"]
         first.close()
-        assert guard.take_gpu(third, guard.gpus()) == "0"
+        assert guard.take_gpu(third, guard.gpus()) == "MIG-GPU-aaaa-1/1/0"
+
+
+def test_jobs_with_a_gpu_0_of_their_own_do_not_wait_for_one_another(nvidia, monkeypatch):
+    """Two jobs of a cluster on one node, each of which sees its own card alone, as number 0."""
+    monkeypatch.setattr(guard, "POLL", 60)
+    with ExitStack() as one, ExitStack() as other:
+        for stack, uuid in ((one, "GPU-x"), (other, "GPU-y")):
+            names = guard.visible(guard.by_card(f"GPU 0: NVIDIA H100 (UUID: {uuid})"), "0")
+            assert guard.take_gpu(stack, names) == uuid
+
+
+def test_a_gpu_that_is_gone_is_said(nvidia):
+    with ExitStack() as stack, pytest.raises(UserError, match="there is none now: see nvidia-smi"):
+        guard.take_gpu(stack, [])
 
 
 def test_a_kernel_is_told_the_revisions_and_the_code_before_its_first_cell(inside, tmp_path, monkeypatch):

@@ -145,8 +145,8 @@ def test_replay_of_another_profile_and_of_what_is_shipped_of_it(finished, tmp_pa
     project = Project(tmp_path / "copy")
     shutil.copytree(finished.root, project.root)
     other = project.read("params/demo.yaml").replace("datasets: [easy]", "datasets: [easy, hard]")
-    project.write("params/other.yaml", other)
-    project.write("params/datasets/hard.yaml", project.read("params/datasets/easy.yaml"))
+    (project.root / "params/other.yaml").write_text(other, encoding="utf-8")
+    shutil.copyfile(project.root / "params/datasets/easy.yaml", project.root / "params/datasets/hard.yaml")
     code, text = project.run("replay", "other")
     assert code == 2 and "no signals of tiny are shipped in artifacts/shipped/other/" in text
     (project.root / "artifacts/shipped").mkdir()

@@ -1,0 +1,95 @@
+"""The first edits that a reader makes to a notebook's parameters: each answers, or says in one line what to change."""
+
+import ast
+import json
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+
+from lib import streams
+from lib.project import ROOT, SHIPPED, UserError
+from lib.tasks import datasets
+from lib.tasks.datasets import Example
+
+SHIPPED_ONLY = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
+QUICK = {"resamples": 100, "draws": 2, "run": "test-edits"}
+
+
+def play(name, monkeypatch, tmp_path, **edits):
+    """The code cells of a notebook in one process, its parameters edited; what cells show is drawn and kept."""
+    monkeypatch.setattr("lib.store.place", lambda run, kind, part: tmp_path / kind / f"{part}.parquet")
+    monkeypatch.chdir(ROOT / "notebooks")
+    (path,) = (ROOT / "notebooks").glob(f"{name}_*.ipynb")
+    shown: list = []
+    space = {"display": lambda thing, **_: shown.append(thing)}
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        body = ast.parse("".join(cell["source"])).body
+        last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
+        exec(compile(ast.Module(body, []), path.stem, "exec"), space)
+        if "parameters" in cell["metadata"].get("tags", []):
+            assert edits.keys() <= space.keys(), "parameters of this notebook"
+            space |= {key: value for key, value in (QUICK | edits).items() if key in space}
+        if last is not None:
+            shown.append(eval(compile(ast.Expression(last.value), path.stem, "eval"), space))
+    for thing in shown:
+        getattr(thing, "_repr_mimebundle_", getattr(thing, "_repr_html_", str))()
+    return space, shown
+
+
+@SHIPPED_ONLY
+@pytest.mark.parametrize("name, edits", [
+    ("02", {"datasets": ["demo-easy"]}),
+    ("02", {"models": ["tiny-qwen"], "bin_models": ["tiny-llama"]}),
+    ("05", {"datasets": ["demo-easy"]}),
+    ("05", {"models": ["tiny-qwen"]}),
+    ("06", {"datasets": ["demo-easy"]}),
+    ("07", {"datasets": ["demo-easy", "demo-medium"]}),
+    ("07", {"models": ["tiny-qwen"]}),
+    ("07", {"models": ["tiny-llama"], "datasets": ["demo-easy"]}),
+], ids=str)  # fmt: skip
+def test_one_model_or_one_dataset_answers(name, edits, monkeypatch, tmp_path):
+    started = time.monotonic()
+    play(name, monkeypatch, tmp_path, **edits)
+    assert time.monotonic() - started < 60
+
+
+@SHIPPED_ONLY
+@pytest.mark.parametrize("name, edits, said", [
+    ("02", {"bins": 0}, "'bins' is 0"),
+    ("02", {"closed": "both"}, "'closed' can't be 'both'; there is: left, right"),
+    ("02", {"trajectory_dataset": "demo-eazy"}, "no dataset 'demo-eazy' in params/datasets/; did you mean 'demo-easy'"),
+    ("05", {"options": "yes/no"}, "'options' can't be 'yes/no'; there is: A/B, True/False"),
+    ("07", {"transfer_models": ["llama"]}, "there is no model 'llama'"),
+    ("07", {"datasets": []}, "'datasets' names none"),
+], ids=str)  # fmt: skip
+def test_a_mistake_is_one_line(name, edits, said, monkeypatch, tmp_path):
+    with pytest.raises(UserError) as error:
+        play(name, monkeypatch, tmp_path, **edits)
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_limit_takes_the_first_of_one_random_order():
+    """As 01 does with questions, so that a limit repeated in 03 or 04 takes nothing away."""
+    splits = {f"{split[0]}{i}": split for split in ("calibration", "evaluation") for i in range(20)}
+    frame = pd.DataFrame({"dataset": "d", "split": splits.values(), "example_id": splits.keys()})
+    few, more = (streams.first_rows(frame, count, seed=3) for count in (4, 9))
+    assert few.groupby("split").size().tolist() == [4, 4] and set(few.example_id) < set(more.example_id)
+    examples = [Example(name, split, "q", "1") for name, split in splits.items()]
+    assert set(few.example_id) == {example.example_id for example in datasets.first(examples, 4, 3, "d")}
+    assert list(more.example_id) == [name for name in frame.example_id if name in set(more.example_id)]
+    assert streams.first_rows(few, 4, seed=3).equals(few) and streams.first_rows(frame, 0, seed=3).equals(frame)
+    assert set(streams.first_rows(frame, 4, seed=4).example_id) != set(few.example_id)
+
+
+def test_a_notebook_does_not_begin_with_a_warning_in_red():
+    """As a kernel imports the model's libraries, without ipywidgets."""
+    cells = json.loads((ROOT / "notebooks" / "01_generate.ipynb").read_text(encoding="utf-8"))["cells"]
+    (imports,) = ["".join(cell["source"]) for cell in cells if "".join(cell["source"]).startswith("import ")]
+    done = subprocess.run([sys.executable, "-c", f"import ipykernel.zmqshell\n{imports}\nimport tqdm.auto"], cwd=ROOT,
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    assert done.stderr == ""
