@@ -78,6 +78,7 @@ class Meter:
 
     def __enter__(self) -> "Meter":
         self.started = time.time()
+        self.halved = len(getattr(sys.modules.get("lib.generate.room"), "HALVED", ()))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,4 +91,7 @@ class Meter:
         torch = sys.modules.get("torch")  # not imported for its own sake: reading frames needs none of it
         if torch is not None and torch.cuda.is_available():
             facts["peak_gpu_memory_mb"] = round(torch.cuda.max_memory_allocated() / 1e6)
+        room = sys.modules.get("lib.generate.room")
+        if room is not None and room.HALVED[self.halved :]:
+            facts["halved_for_memory"] = room.HALVED[self.halved :]
         return facts
