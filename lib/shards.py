@@ -12,6 +12,22 @@ import pandas as pd
 from lib.project import ARTIFACTS
 from lib.store import atomically, digest
 
+# what changes no row but for the last digits, so that unfinished work goes on under another value
+BUDGETS = ("batch_tokens", "dropout_tokens")
+
+
+def telling(facts: Any) -> Any:
+    """Facts about a piece of work without budgets of memory and without the card's name: precision and attention
+    decide whether rows may stand side by side, not whether an H100 or an H200 made them."""
+    if not isinstance(facts, dict):
+        return facts
+    kept = dict(facts)
+    if "parameters" in kept:
+        kept["parameters"] = {name: value for name, value in kept["parameters"].items() if name not in BUDGETS}
+    if "loaded" in kept:
+        kept["loaded"] = kept["loaded"] | {"device": "cpu" if kept["loaded"].get("device") == "cpu" else "GPU"}
+    return kept
+
 
 class Shards:
     """Resumable work on a list of items: whole shards are kept and never done again.
@@ -24,7 +40,7 @@ class Shards:
     code = ""  # names the code that is running, for every object made from now on: `Shards.code = ...`
 
     def __init__(self, run: str, job: str, rows: int, *facts: Any):
-        key = digest(facts, self.code)[:16]
+        key = digest([telling(fact) for fact in facts], self.code)[:16]
         self.folder = ARTIFACTS / run / "shards" / f"{job}-{key}"
         self.rows = rows
 
@@ -78,6 +94,7 @@ class Meter:
 
     def __enter__(self) -> "Meter":
         self.started = time.time()
+        self.halved = len(getattr(sys.modules.get("lib.generate.room"), "HALVED", ()))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,4 +107,7 @@ class Meter:
         torch = sys.modules.get("torch")  # not imported for its own sake: reading frames needs none of it
         if torch is not None and torch.cuda.is_available():
             facts["peak_gpu_memory_mb"] = round(torch.cuda.max_memory_allocated() / 1e6)
+        room = sys.modules.get("lib.generate.room")
+        if room is not None and room.HALVED[self.halved :]:
+            facts["halved_for_memory"] = room.HALVED[self.halved :]
         return facts

@@ -1,12 +1,17 @@
 """What would go wrong on an accelerator alone, held by tensors that claim to be on one (accelerator.py)."""
 
+import functools
+
 import accelerator
 import numpy as np
 import pytest
 import torch
 
 from lib import params
-from lib.generate import decoding, dropout, models, p_true, responses
+from lib.generate import decoding, dropout, models, p_true, responses, room
+from lib.generate.bald import Disagreement
+from lib.project import UserError
+from lib.shards import Meter
 from lib.tasks import datasets
 
 SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=60, top_logits=8, curve_nodes=4)
@@ -123,3 +128,97 @@ def test_the_sampler_waits_for_the_device_once_a_step(name, monkeypatch):
             numbers = sum(map(len, batch.kept))
     assert numbers, "some tokens were kept"
     assert len(own) > 20 and set(own) == {1} and np.median(np.diff(before)) <= 3
+
+
+# ---- where memory ends
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    """A device that holds so many rows at once: a forward pass of more ends as CUDA ends it. Says which were tried."""
+    tried = []
+
+    def narrowed(lm, most, after=0):
+        forward = lm.model.forward
+
+        @functools.wraps(forward)  # `generate` asks which arguments it takes
+        def limited(input_ids, *more, **named):
+            tried.append(len(input_ids))
+            if len(input_ids) > most and len(tried) > after:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+            return forward(input_ids, *more, **named)
+
+        monkeypatch.setattr(lm.model, "forward", limited)
+        return tried
+
+    monkeypatch.setattr(room, "HALVED", [])
+    return narrowed
+
+
+@pytest.mark.parametrize("after", [0, 17], ids=["at the prefill", "in the middle"])
+def test_responses_where_memory_ends(name, near, narrow, after):
+    lm = load(name)
+    narrow(lm, 2, after)
+    with Meter() as meter:
+        found = responses.respond(lm, "demo-medium", examples(4), SETTINGS, alive=p_true.live)
+    same(found, near)
+    assert meter.facts()["halved_for_memory"] == room.HALVED == [4]
+
+
+def test_verification_where_memory_ends(name, near, narrow):
+    lm, frame = load(name), near.drop(columns=p_true.KEPT)
+    expected = p_true.verify(lm, frame, params.Verification())
+    narrow(lm, 1)
+    same(p_true.verify(lm, frame, params.Verification()), expected)
+    assert room.HALVED == [4, 2, 2, 4, 2, 2]  # the standard prompts, then the trajectories
+
+
+def test_dropout_where_memory_ends(name, near, narrow, monkeypatch):
+    """In the forward pass, and while passes are added: none is left out, none is added twice."""
+    lm, settings = load(name), params.Dropout(dropout_passes=5)
+    work = [(0, 0.1), (1, 0.1), (0, 0.2)]
+    expected = dropout.disagreement(lm, near, work, settings)
+    narrow(lm, 3)
+    sums, calls = Disagreement._sums, []
+
+    def ends(state, kind, new):
+        if kind == "h" and len(new) == 3:  # after the probabilities' sums were carried on
+            calls.append(kind)
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return sums(state, kind, new)
+
+    monkeypatch.setattr(Disagreement, "_sums", ends)
+    found = dropout.disagreement(lm, near, work, settings)
+    assert calls and 3 in room.HALVED
+    same(found, expected)
+
+
+def test_a_half_that_was_done_is_not_done_again(name, near, monkeypatch):
+    """Memory ends with the last row of a batch, whose first half is there."""
+    lm, made, write = load(name), [], responses.row
+
+    def ends(lm, asked, *more):
+        made.append(asked.example.example_id)
+        if len(made) == 4:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return write(lm, asked, *more)
+
+    monkeypatch.setattr(responses, "row", ends)
+    monkeypatch.setattr(room, "HALVED", [])
+    same(responses.respond(lm, "demo-medium", examples(4), SETTINGS, alive=p_true.live), near)
+    assert room.HALVED == [4] and len(made) == 5
+
+
+def test_a_row_that_is_too_large_by_itself_is_said(name, near, narrow):
+    lm = load(name)
+    narrow(lm, 0)
+    with pytest.raises(UserError, match=f"model '{name}': the device's memory ends at a single row"):
+        responses.respond(lm, "demo-medium", examples(2), SETTINGS)
+    assert Meter().__enter__().halved == len(room.HALVED) == 1
+
+
+def test_nothing_is_said_where_memory_was_enough(name, monkeypatch):
+    monkeypatch.setattr(room, "HALVED", [7])  # of work before
+    with Meter() as meter:
+        room.by_halves([1, 2], lambda part: None, "x")
+    assert "halved_for_memory" not in meter.facts()

@@ -3,11 +3,13 @@
 import json
 import re
 
+import numpy as np
 import pytest
 import yaml
 from realmodels import FOLDERS
 
 from lib import params
+from lib.generate.decoding import batches
 from lib.paper import comparison, reference
 
 PAPER = params.load_profile("paper")
@@ -65,3 +67,12 @@ def test_generation_configs_that_differ_are_said_in_the_file(name, shared):
     text = (params.PARAMS / "models" / f"{name}.yaml").read_text()
     assert ("as in the model's own generation_config" in text) == same
     assert same or f"temperature {own['temperature']}" in text.replace("\n# ", " ")
+
+
+def test_shards_are_whole_batches():
+    """A shard of the models that do not think falls into batches of about one size: a short last one would take as many
+    steps as a full one."""
+    profile = params.load_profile("paper")
+    lengths = np.random.default_rng(0).integers(330, 480, profile.shard_rows).tolist()
+    sizes = [len(group) for group in batches(lengths, profile.batch_tokens, profile.max_new_tokens)]
+    assert len(sizes) == 3 and min(sizes) > 0.8 * max(sizes)

@@ -185,3 +185,17 @@ def test_every_shipped_frame_is_as_described():
         store.read(path)
         kinds |= {path.parent.name, f"{path.parent.name}/{path.stem}"} & set(frames.FRAMES)
     assert kinds == set(frames.FRAMES)
+
+
+def test_unfinished_work_goes_on_under_another_budget_and_on_another_card(artifacts):
+    """And not in another precision, with another kernel of attention, off the GPU, or under another choice."""
+
+    def folder(device="NVIDIA H100", dtype="bfloat16", attention="sdpa", **parameters):
+        facts = {"loaded": {"device": device, "dtype": dtype, "attention": attention},
+                 "parameters": {"batch_tokens": 100, "dropout_tokens": 100, "top_k": 5} | parameters}  # fmt: skip
+        return Shards("run", "job", 2, facts, {"other": 1}).folder
+
+    first = folder()
+    assert first == folder(device="NVIDIA H200") == folder(batch_tokens=50) == folder(dropout_tokens=7)
+    others = [folder(device="cpu"), folder(dtype="float32"), folder(attention="eager"), folder(top_k=6)]
+    assert len({first, *others}) == 5

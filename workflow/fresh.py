@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lib import params
 from lib.project import ROOT, UserError
+from lib.shards import BUDGETS
 from workflow import hub
 from workflow.checksums import checksum, digest, meaning
 from workflow.jobs import Job, Run, write_json
@@ -31,10 +32,11 @@ Parts = dict[str, object]
 
 
 def parts(job: Job) -> Parts:
-    """All that a job's outputs hang on, by name: 'parameter bins', 'model x', 'input ...', 'code ...'."""
+    """All that a job's outputs hang on, by name: 'parameter bins', 'model x', 'input ...', 'code ...'. Not budgets of
+    memory, which manifests record."""
     values = job.parameters
     return {
-        **{f"parameter {name}": value for name, value in values.items()},
+        **{f"parameter {name}": value for name, value in values.items() if name not in BUDGETS},
         **{key: content for kind in params.LOADERS for key, content in specified(job, kind, values).items()},
         **{f"input {path}": meaning(path) for path in job.inputs},
         **code(job),

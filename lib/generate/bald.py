@@ -40,7 +40,15 @@ class Disagreement:
         return sums
 
     def add(self, logits: torch.Tensor) -> None:
-        """The next b passes: float32 logits (b, m, V)."""
+        """The next b passes: float32 logits (b, m, V); all of them or, where memory ends, none."""
+        before = self.count, dict(self.carried)
+        try:
+            self._add(logits)
+        except BaseException:
+            self.count, self.carried = before
+            raise
+
+    def _add(self, logits: torch.Tensor) -> None:
         if self.passes is not None and self.count + len(logits) > self.passes:
             raise ValueError(f"{self.count + len(logits)} passes, where {self.passes} were announced")
         p = logits.double().softmax(-1)

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from lib.generate import models
 from lib.generate.bald import Disagreement
 from lib.generate.decoding import batches
 from lib.generate.models import LanguageModel
+from lib.generate.room import by_halves
 from lib.params import Dropout
 from lib.project import UserError
 from lib.store import KEYS
@@ -175,7 +177,8 @@ def disagreement(lm: LanguageModel, frame: pd.DataFrame, work: Sequence[tuple[in
         check_room(lm, settings.dropout_kernel, max(len(p.ids) for p in passes))
         with enabled(lm.model, rate, settings.dropout_kernel):
             for group in batches([len(p.ids) for p in passes], settings.dropout_tokens):
-                add_passes(lm, [passes[i] for i in group], states, settings.dropout_kernel)
+                add = partial(add_passes, lm, states=states, kernel=settings.dropout_kernel)
+                by_halves([passes[i] for i in group], add, f"model '{lm.name}'")
     return in_rows(frame, work, states)
 
 
@@ -187,7 +190,11 @@ def in_rows(frame: pd.DataFrame, work: Sequence[tuple[int, float]], states: Sequ
 
 
 def add_passes(lm: LanguageModel, batch: Sequence[Pass], states: Sequence[Disagreement], kernel: str) -> None:
-    """Runs a batch of passes and adds each to the state of its place, in the order of their numbers."""
+    """Runs a batch of passes and adds each to the state of its place, in the order of their numbers; those that are in
+    already are left out."""
+    batch = [p for p in batch if p.key[1] >= states[p.place].count]
+    if not batch:
+        return
     ids, lengths, keys = [p.ids for p in batch], [p.answer for p in batch], [p.key for p in batch]
     by_place: dict[int, list[torch.Tensor]] = {}
     for done, logits in zip(batch, forward(lm, ids, lengths, keys, kernel), strict=True):

@@ -19,6 +19,7 @@ from lib import store
 from lib.generate import models
 from lib.generate.decoding import Batch, batches, forgets
 from lib.generate.models import LanguageModel
+from lib.generate.room import by_halves
 from lib.params import Verification
 from lib.project import UserError
 from lib.tasks import answers, options, prompts
@@ -111,13 +112,17 @@ def encoded(lm: LanguageModel, sequences: Sequence[list[int]], batch_tokens: int
     """
     names = list(names) or [str(i) for i in range(len(sequences))]
     by_index: dict[int, Verdict] = {}
-    for group in batches([len(ids) for ids in sequences], batch_tokens):
+
+    def read(part: list[int]) -> None:
         started = time.perf_counter()
-        rows = [torch.tensor(sequences[i]) for i in group]
+        rows = [torch.tensor(sequences[i]) for i in part]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(lm.device)
         last = torch.tensor([[len(row) - 1] for row in rows]).to(lm.device)
         logits = lm.model(padded, logits_to_keep=last, use_cache=False).logits[:, 0]
-        by_index.update(zip(group, read_verdicts(lm, logits, started, [names[i] for i in group]), strict=True))
+        by_index.update(zip(part, read_verdicts(lm, logits, started, [names[i] for i in part]), strict=True))
+
+    for group in batches([len(ids) for ids in sequences], batch_tokens):
+        by_halves(group, read, f"model '{lm.name}'")
     return [by_index[i] for i in range(len(sequences))]
 
 

@@ -13,6 +13,7 @@ from jinja2 import TemplateError
 from lib.generate import models, p_true
 from lib.generate.decoding import Batch, batches, rounds
 from lib.generate.models import LanguageModel
+from lib.generate.room import by_halves
 from lib.generate.token_logits import encode_again
 from lib.params import Demonstration, Generation, Verification, load_dataset
 from lib.project import UserError, nearest
@@ -64,13 +65,20 @@ def respond(lm: LanguageModel, dataset: str, examples: Sequence[Example], settin
     shared = shared_tokens(lm, requests, settings)
     rows: dict[int, dict[str, Any]] = {}
     for group, limited in grouped(lm, requests, settings):
-        ids, seeds = [requests[i].prompt_ids for i in group], [requests[i].seed for i in group]
-        names = [requests[i].example.example_id for i in group]
-        for done, batch in rounds(lm, ids, seeds, limited, shared, names=names):
-            further = alive(lm, batch) if alive else [{} for _ in done]
-            batch.free()
-            for place, i in enumerate(group[j] for j in done):
-                rows[i] = row(lm, requests[i], batch, place, settings) | further[place]
+
+        def answered(part: list[int], limited: Generation = limited) -> None:
+            part = [i for i in part if i not in rows]  # else it is half of a batch of which some rows had ended
+            if not part:
+                return
+            ids, seeds = [requests[i].prompt_ids for i in part], [requests[i].seed for i in part]
+            names = [requests[i].example.example_id for i in part]
+            for done, batch in rounds(lm, ids, seeds, limited, shared, names=names):
+                further = alive(lm, batch) if alive else [{} for _ in done]
+                batch.free()
+                for place, i in enumerate(part[j] for j in done):
+                    rows[i] = row(lm, requests[i], batch, place, settings) | further[place]
+
+        by_halves(group, answered, f"model '{lm.name}'")
     frame = pd.DataFrame([rows[i] for i in range(len(examples))])
     frame.insert(0, "model", lm.name)
     frame.insert(1, "dataset", dataset)

@@ -392,3 +392,16 @@ def test_code_reads_the_same_in_every_version_of_python():
     assert outline(added) == outline(ast.JoinedStr(values=[ast.Constant("a")]))
     assert stripped("f(None)") != stripped("f()") and stripped("f('')") != stripped("f()")
     assert stripped("x = None") != stripped("x = ''") and stripped("return_ = 1") != stripped("return_ = 1.0")
+
+
+def test_budgets_of_memory_are_in_no_key(inside, monkeypatch):
+    """What was made stays fresh under another; a choice beside it does not."""
+    from workflow.jobs import Job
+
+    job = run_of().jobs[0]
+    monkeypatch.setattr(Job, "parameters", {"seed": 0, "batch_tokens": 10, "dropout_tokens": 10})
+    before = fresh.key(fresh.parts(job))
+    monkeypatch.setattr(Job, "parameters", {"seed": 0, "batch_tokens": 20, "dropout_tokens": 5})
+    assert fresh.key(fresh.parts(job)) == before
+    monkeypatch.setattr(Job, "parameters", {"seed": 1, "batch_tokens": 10, "dropout_tokens": 10})
+    assert fresh.key(fresh.parts(job)) != before
