@@ -102,7 +102,8 @@ def test_every_notebook_tells_the_same_row_the_same(shipped):
     carried = transfer.of_row(sets, fitted, one_row.pair(one), place).set_index("method").confidence
     assert dict(carried) == pytest.approx(dict(after))
     fewer = sample_efficiency.of_row(pair, place, one.dataset, [20], draws=3).set_index(["n", "method"])["mean"]
-    assert dict(fewer[300]) == pytest.approx({name: after[name] for name in ("isotonic", "platt")}, abs=1e-3)  # between temperatures of a grid
+    same = {name: after[name] for name in ("isotonic", "platt")}
+    assert dict(fewer[300]) == pytest.approx(same, abs=1e-3)  # between temperatures of a grid
 
 
 def test_calibrators_are_drawn_as_they_are(shipped):

@@ -128,7 +128,8 @@ def calibrators(maps: pd.DataFrame, title: str = "") -> Figure:
             for correct, height in ((True, 1.05), (False, -0.05)):
                 x = _sureness(rows.loc[rows["correct"] == correct, "score"], saturated)
                 ax.plot(x, np.full(len(x), height), "|", color="0.3", markersize=5, markeredgewidth=0.5)
-            ax.plot(_sureness(isotonic["score"], saturated), isotonic["calibrated"], drawstyle="steps-mid", color=BLUE)
+            ax.plot(_sureness(isotonic["score"], saturated), isotonic["calibrated"], drawstyle="steps-mid", color=BLUE,
+                    zorder=3)  # fmt: skip
             cloud = other["correct"].notna().any()
             ax.plot(_sureness(other["score"], saturated), other["calibrated"], "." if cloud else "--", color=ORANGE,
                     markersize=2.5)  # fmt: skip
