@@ -134,6 +134,7 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration):
     # tables and figures
     bin_counts: list[int] = [10, 20, 30]
     bin_models: list[str] = []  # models of tab:bin_ablation; none: all
+    example: str = ""  # the evaluation row that 01 to 07 follow; empty or not there: a confident wrong answer
     trajectory_model: str = ""  # model and dataset of fig:main_analysis (a); empty: the first
     trajectory_dataset: str = ""
     # calibration

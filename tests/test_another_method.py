@@ -113,10 +113,11 @@ def titles(figure):
 
 def test_a_panel_and_a_curve_of_its_own(monkeypatch):
     two = calibration_figures.calibration_analysis(diagrams(), curves(), where="D")
-    assert titles(two) == ["(a) D", "(b) D", "", "", "(c)"] and legend(two) == ["raw", "isotonic", "temperature"]
+    assert titles(two) == ["(a) isotonic", "(b) temperature", "", "", "(c)"]
+    assert legend(two) == ["raw", "isotonic", "temperature"]
     monkeypatch.setitem(METHODS, "mean", MEAN)
     three = calibration_figures.calibration_analysis(diagrams(), curves(), where="D")
-    assert titles(three) == ["(a) D", "(b) D", "(c) D", "", "", "", "(d)"]
+    assert titles(three) == ["(a) isotonic", "(b) temperature", "(c) mean", "", "", "", "(d)"]
     assert legend(three) == ["raw", "isotonic", "temperature", "mean"]
     assert len(three.canvas.axes[-1].lines) == 3, "a curve for each method"
     looks = {(line.get_linestyle(), line.get_color()) for line in three.canvas.axes[-1].lines}

@@ -10,7 +10,7 @@ from lib.project import ROOT
 
 # What says where and how much is run, not what comes out: no choices.
 PLUMBING = {"title", "models", "datasets", "limit", "code_changes", "cpu", "shard_rows", "batch_tokens",
-            "dropout_tokens", "dropout_rows", "keep_texts"}  # fmt: skip
+            "dropout_tokens", "dropout_rows", "keep_texts", "example"}  # fmt: skip
 TEXT = (ROOT / "docs" / "choices.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `(\w+)` \| ([^|]*) \| ([^|]+) \| ([^|]+) \|$", TEXT, flags=re.M)
 

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import time
@@ -93,3 +94,26 @@ def test_a_notebook_does_not_begin_with_a_warning_in_red():
     done = subprocess.run([sys.executable, "-c", f"import ipykernel.zmqshell\n{imports}\nimport tqdm.auto"], cwd=ROOT,
                           capture_output=True, text=True, check=True)  # fmt: skip
     assert done.stderr == ""
+
+
+def closing_edits() -> list[tuple[str, dict]]:
+    """Of every notebook, the edits that its last paragraph proposes."""
+    found = []
+    for path in sorted((ROOT / "notebooks").glob("0[1-7]_*.ipynb")):
+        last = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][-1]["source"])
+        assert last.startswith("## Two edits to try\n"), path.stem
+        lines = re.findall(r"^- `([^`]+)`: \w", last, flags=re.M)
+        assert len(lines) == 2, path.stem
+        for line in lines:
+            assigned = {node.targets[0].id: ast.literal_eval(node.value) for node in ast.parse(line).body}
+            found.append((path.stem[:2], assigned))
+    return found
+
+
+@SHIPPED_ONLY
+@pytest.mark.parametrize("name, edits", closing_edits(), ids=str)
+def test_the_edits_that_a_notebook_proposes_answer_in_seconds(name, edits, monkeypatch, tmp_path):
+    monkeypatch.setattr("lib.shards.ARTIFACTS", tmp_path)
+    started = time.monotonic()
+    play(name, monkeypatch, tmp_path, **edits)
+    assert time.monotonic() - started < 90

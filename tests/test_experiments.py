@@ -324,7 +324,7 @@ def test_sizes_have_a_line_per_dataset_and_method(sets):
     bands = sample_efficiency.curve_bands(curves).query("model == 'm'")
     figure = calibration_figures.sample_efficiency(bands, {"d": "D", "e": "E"})
     (ax,) = figure.canvas.axes
-    assert len(ax.lines) == 4 and [t.get_text() for t in ax.get_xticklabels()] == ["5", "10", "20", "50"]
+    assert len(ax.lines) == 4 and [t.get_text() for t in ax.get_xticklabels()] == ["5", "10", "20", "60"]
     assert all(list(line.get_xdata()) == [10, 30, 60] for line in ax.lines)
 
 

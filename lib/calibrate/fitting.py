@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit, logit
 
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import METHODS, Calibrator, Method
@@ -136,6 +137,35 @@ def _on_answers(evaluation: Rows, fitted: Mapping[str, Calibrator]) -> Fitted:
                 scores = calibrator.predict(evaluation.answers, joint=name == "ans_joint")
                 columns: dict[str, Any] = {"estimator": name, "confidence": scores, "correct": evaluation.correct}
                 yield "ans", method, calibrator, evaluation.keys.assign(**columns, method=method.name)
+
+
+def maps(confidence: pd.DataFrame, sets: Sets, fitted: Mapping[Pair, Mapping[str, Calibrator]], pair: Pair,
+         choices: Calibration = Calibration()) -> pd.DataFrame:  # noqa: B008  frozen  # fmt: skip
+    """What is drawn of the calibrators of one pair, for Ans Avg and P(True): estimator, method, score, calibrated, and
+    correct (of calibration rows, else missing). Of a method that maps scores, calibrated ones on 201 scores, even in
+    the log-odds, from the least to the largest; of one that takes the answer's tokens, those of the calibration rows.
+    Method "" are these rows themselves."""
+    parts, own = [], confidence[(confidence.model == pair[0]) & (confidence.dataset == pair[1])]
+    for estimator in ("ans_avg", "p_true"):
+        rows = own[(own.estimator == estimator) & (own.split == "calibration")]
+        if rows.empty:
+            continue
+        score, correct = rows.confidence.to_numpy(), rows.correct.to_numpy(bool)
+        odds = logit(np.clip(score, 1e-9, 1 - 1e-9))
+        even = np.linspace(odds.min(), odds.max(), 201)
+        isotonic = METHODS["isotonic"].make("confidence", choices).fit(score, correct).predict(expit(even))
+        drawn = {"": (score, score, correct), "isotonic": (expit(even), isotonic, None)}
+        if estimator == "ans_avg":
+            tokens = sets[pair].calibration
+            drawn["platt"] = (tokens.confidence, fitted[pair]["platt"].predict(tokens.answers), tokens.correct)
+        else:
+            platt = METHODS["platt"].make("margin", choices).fit(rows.margin.to_numpy(float), correct)
+            drawn["platt"] = (expit(even), platt.predict(even), None)
+        for method, (x, y, right) in drawn.items():
+            known = pd.array([pd.NA] * len(x) if right is None else right, dtype="boolean")
+            columns = {"estimator": estimator, "method": method, "score": x, "calibrated": y, "correct": known}
+            parts.append(pd.DataFrame(columns))
+    return pd.concat(parts, ignore_index=True)
 
 
 def reliability(

@@ -94,6 +94,18 @@ def _drawn(
             yield n, draw, *SAMPLING[way](correct, n, rng, wrong_share)
 
 
+def of_row(pair: Splits, place: int, dataset: str, sizes: Iterable[int], draws: int = 50, seed: int = 0,
+           choices: Calibration = Calibration()) -> pd.DataFrame:  # noqa: B008  frozen  # fmt: skip
+    """What calibrators fitted on the same draws as those of `learning_curves` (uniform) make of one evaluation row, Ans
+    Avg at `place`: method, n, and over draws the mean, and low and high, which hold the middle 80%."""
+    rows, fits = [], _fits(pair, choices)
+    for n, _, drawn, weight in _drawn(dataset, pair.calibration.correct, sizes, draws, seed, "uniform", 0.5):
+        rows += [(name, n, float(predict(drawn, weight)[place])) for name, predict in fits.items()]
+    groups = pd.DataFrame(rows, columns=["method", "n", "score"]).groupby(["method", "n"], sort=False).score
+    low, high = groups.quantile(0.1), groups.quantile(0.9)
+    return pd.DataFrame({"mean": groups.mean(), "low": low, "high": high}).reset_index()
+
+
 def curve_bands(curves: pd.DataFrame) -> pd.DataFrame:
     """Mean over draws, the band that holds the middle 80% of them, number of draws of one class."""
     groups = curves.groupby(["model", "dataset", "sampling", "method", "n"], sort=False)

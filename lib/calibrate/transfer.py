@@ -68,3 +68,15 @@ def unseen(generations: pd.DataFrame, likeness: float = 0.9) -> dict[Pair, set[s
             has_twin = (np.asarray(shared / np.maximum(either, 1)) >= likeness).any(axis=1)
             rows[source, target] = set(parts[target, "evaluation"].example_id[~has_twin])
     return rows
+
+
+def of_row(sets: Sets, fitted: Mapping[Pair, Mapping[str, Calibrator]], target: Pair, place: int) -> pd.DataFrame:
+    """What the calibrators of every pair make of one evaluation row of the `target`, Ans Avg at `place`: source_model,
+    source_dataset ("" for the raw score), method, confidence."""
+    new = sets[target].evaluation
+    rows: list[tuple] = [(*RAW, "", float(new.confidence[place]))]
+    for source, calibrators in fitted.items():
+        for method, calibrator in calibrators.items():
+            scores = calibrator.predict(getattr(new, METHODS[method].of_answers))
+            rows.append((*source, method, float(scores[place])))
+    return pd.DataFrame(rows, columns=["source_model", "source_dataset", "method", "confidence"])

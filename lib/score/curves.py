@@ -38,6 +38,13 @@ def running_mean_curves(responses: pd.DataFrame, points: int = 101, split: str =
     return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
+def running_means(responses: pd.DataFrame) -> pd.DataFrame:
+    """`running_mean_curves` of every pair: model, dataset and its columns."""
+    parts = [running_mean_curves(part).assign(model=model, dataset=dataset)
+             for (model, dataset), part in responses.groupby(["model", "dataset"], sort=False)]  # fmt: skip
+    return pd.concat(parts, ignore_index=True)
+
+
 def answer_tokens(responses: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
     """One row per answer token: model, dataset, example_id, correct, logprob."""
     answered = responses[responses.split == split].dropna(subset="answer")

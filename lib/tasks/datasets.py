@@ -63,6 +63,11 @@ def first(examples: Sequence[Example], count: int, seed: int, dataset: str) -> l
     return [example for turn in turns for example in turn if example]
 
 
+def named(examples: Sequence[Example], example_id: str) -> Example:
+    """The example of this id; where there is none, the first."""
+    return next((example for example in examples if example.example_id == example_id), examples[0])
+
+
 def word_codes(question: str) -> list[int]:
     """A question's words, numbers put aside, each as the CRC-32 of its small letters; sorted. They tell whether two
     questions are alike, and hold no text."""

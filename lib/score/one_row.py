@@ -1,0 +1,66 @@
+"""One response followed through the notebooks: which one it is, and what each estimator makes of it. Responses as
+`reading.read` returns them."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lib.params import Reading
+from lib.score.confidence import bald, log_mass, scaled_bald
+from lib.score.estimators import ans_avg, c_bald
+from lib.store import KEYS, PAIR
+from lib.tasks.options import counted
+
+
+def choose(responses: pd.DataFrame, example: str, model: str, dataset: str) -> pd.Series:
+    """The evaluation row of `model` by its id `example`, in whatever dataset it stands; where it is empty or not there,
+    of `dataset` the most confident wrong answer (the largest Ans Avg; the first, where several are equal), or, where
+    none is wrong, the most confident one."""
+    rows = responses[(responses.model == model) & (responses.split == "evaluation")]
+    named = rows[rows.example_id == example]
+    if len(named):
+        return named.iloc[0]
+    rows = rows[(rows.dataset == dataset) & rows.answer.notna()] if (rows.dataset == dataset).any() else rows
+    rows = rows[~rows.correct.astype(bool)] if (~rows.correct.astype(bool)).any() else rows
+    scores = [0.0 if logprobs is None else ans_avg(logprobs) for logprobs in rows.answer]
+    return rows.iloc[int(np.argmax(scores))]
+
+
+def of(frame: pd.DataFrame, one: pd.Series) -> pd.DataFrame:
+    """The rows of any per-example frame that are about the chosen response."""
+    return frame[(frame[KEYS] == one[KEYS]).all(axis=1)]
+
+
+def options(verified: pd.Series, words: str = "A/B") -> pd.DataFrame:
+    """P(True) of one row of a verification frame, standard and in situ: probability of either option (summed over its
+    spellings that count), the confidence, and the tokens that had to be encoded."""
+    sides, records = counted(verified.spellings, words), {}
+    for variant in ("standard", "in_situ"):
+        logits = np.asarray(verified[f"{variant}_logits"], dtype=float)[None]
+        masses = [float(log_mass(list(verified.spellings), logits, side)[0]) for side in sides]
+        true, false = np.exp(np.array(masses) - verified[f"{variant}_logz"])
+        names = dict(zip(words.split("/"), (true, false), strict=True))
+        records[variant.replace("_", " ")] = names | {
+            "P(True)": true / (true + false), "tokens": verified[f"{variant}_tokens"]}  # fmt: skip
+    return pd.DataFrame(records).T.astype({"tokens": int})
+
+
+def disagreement(passes: pd.DataFrame, reading: Reading) -> pd.DataFrame:
+    """Of a dropout frame of one row, by answer token: both terms of `eq:bald` after all passes, BALD (nats) and phi of
+    it (under `top_k` and `top_p` BALD is divided first). The mean of phi is c_BALD."""
+    row: Any = passes.iloc[0]
+    columns = {"predictive": row.predictive[-1], "conditional": row.conditional[-1], "BALD": bald(row),
+               "phi": [c_bald([value]) for value in scaled_bald(passes, reading.phi)[0]]}  # fmt: skip
+    return pd.DataFrame(columns).rename_axis("answer token")
+
+
+def place(keys: pd.DataFrame, one: pd.Series) -> int:
+    """Where the chosen response stands in the rows of its pair (KEYS)."""
+    return int(np.flatnonzero(keys.example_id == one.example_id)[0])
+
+
+def pair(one: pd.Series) -> tuple[str, str]:
+    """Its model and dataset."""
+    model, dataset = one[PAIR]
+    return model, dataset

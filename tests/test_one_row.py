@@ -1,0 +1,144 @@
+"""One response followed through the notebooks: which one it is, and its numbers, by hand and on the shipped signals."""
+
+import re
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib import store
+from lib.calibrate import fitting, sample_efficiency, transfer
+from lib.paper import calibration_figures, closing
+from lib.params import Reading
+from lib.project import ROOT, SHIPPED
+from lib.score import metrics, one_row
+from lib.score.confidence import confidence_frame, selected
+from lib.score.reading import read
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+WHO = ("medium-0300", "tiny-llama", "demo-medium")
+
+
+def responses():
+    sure = {"a": (0.9, True), "b": (0.5, False), "c": (0.8, False), "d": (0.99, False)}
+    rows = [("m", "d", "calibration" if name == "d" else "evaluation", name, right, np.log([p]))
+            for name, (p, right) in sure.items()]  # fmt: skip
+    return pd.DataFrame(rows, columns=[*store.KEYS, "correct", "answer"])
+
+
+def test_the_named_row_or_else_the_most_confident_wrong_one():
+    assert one_row.choose(responses(), "b", "m", "d").example_id == "b"
+    assert one_row.choose(responses(), "", "m", "d").example_id == "c"
+    assert one_row.choose(responses(), "d", "m", "d").example_id == "c", "no calibration row"
+    assert one_row.choose(responses(), "b", "m", "other").example_id == "b", "in whatever dataset it stands"
+    assert one_row.choose(responses().assign(correct=True), "", "m", "d").example_id == "a"
+
+
+def test_options_by_hand():
+    """Masses .2 and .6 of a distribution: p = .25; of ` A` there is no ` B`, so it does not count."""
+    logits = np.log(np.array([0.2, 0.6, 0.1]))
+    verified = pd.Series({"spellings": ["A", "B", " A"], "standard_tokens": 9, "in_situ_tokens": 3,
+                          **{f"{way}_logits": logits + 5 for way in ("standard", "in_situ")},
+                          **{f"{way}_logz": 5.0 for way in ("standard", "in_situ")}})  # fmt: skip
+    table = one_row.options(verified)
+    np.testing.assert_allclose(table.loc["standard", ["A", "B", "P(True)"]].astype(float), [0.2, 0.6, 0.25])
+    assert list(table.tokens) == [9, 3]
+
+
+def test_disagreement_by_hand():
+    passes = pd.DataFrame({"predictive": [[np.array([9.0, 9.0]), np.array([1.0, 2.5])]],
+                           "conditional": [[np.array([9.0, 9.0]), np.array([0.75, 0.5])]]})
+    table = one_row.disagreement(passes, Reading())
+    assert list(table.BALD) == [0.25, 2.0] and list(table.phi) == [0.75, 0.0]
+
+
+def test_ece_by_hand():
+    c, y = [0.9, 0.95, 0.32, 0.33], [1, 0, 1, 1]
+    table = metrics.by_hand(c, y)
+    assert list(table["count"]) == [2, 1, 1] or table["count"].sum() == 4
+    assert table["product"].sum() == pytest.approx(metrics.ece(c, y))
+    assert table.gap.max() == pytest.approx(metrics.mce(c, y))
+    assert metrics.sum_in_words(table).startswith(f"The products sum to an ECE of {metrics.ece(c, y):.3f};")
+    one = metrics.by_hand([0.95, 0.97], [1, 0])
+    assert metrics.sum_in_words(one).endswith("the same, because all 2 rows lie in one bin.")
+
+
+def test_claims_beside_the_papers():
+    errors = {"seq_avg": 0.1, "seq_joint": 0.4, "ans_avg": 0.3, "ans_joint": 0.3}
+    frame = pd.DataFrame([("m", "d", name, "ece", value) for name, value in errors.items()],
+                         columns=["model", "dataset", "estimator", "metric", "value"])  # fmt: skip
+    table = closing.claims("Finding 1", {"m": "M"}, {"d": "D"}, result_estimation=frame).frame.set_index("counted")
+    assert table.loc["Seq Avg has a lower ECE than both answer estimators", "here"] == "holds: 1 of 1 pairs"
+    assert table.loc["Seq Avg has a lower ECE than both answer estimators", "paper"] == "holds: 15 of 15 pairs"
+    assert table.loc["so has Seq Joint", "here"].startswith("does not hold: 0 of 1")
+    assert not table.index.str.contains("running").any(), "only what these frames can judge"
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    if not SHIPPED.exists():
+        pytest.skip("the shipped demo signals are not in this copy")
+    kinds = ("generations", "verification", "dropout")
+    return {kind: store.gather("no-such-run", kind, ["tiny-llama"], ["demo-medium"])[0] for kind in kinds}
+
+
+def test_every_notebook_tells_the_same_row_the_same(shipped):
+    """What 01 to 07 show of it agrees with the frames that 05 calibrates."""
+    graded = read(shipped["generations"])
+    one = one_row.choose(graded, *WHO)
+    assert one.example_id == "medium-0300" and not one.correct
+    scores = confidence_frame(graded, shipped["verification"], selected(shipped["dropout"]))
+    raw = one_row.of(scores, one).set_index("estimator").confidence
+    asked = one_row.options(one_row.of(shipped["verification"], one).iloc[0])
+    assert list(asked["P(True)"]) == pytest.approx([raw.p_true, raw.p_true_insitu])
+    passes = one_row.of(selected(shipped["dropout"]), one)
+    assert one_row.disagreement(passes, Reading()).phi.mean() == pytest.approx(raw.c_bald)
+    sets = fitting.splits(shipped["generations"], graded)
+    fitted = fitting.fit_answers(sets)
+    calibrated, _ = fitting.calibrate(scores, sets, fitted)
+    after = one_row.of(calibrated, one).query("estimator == 'ans_avg'").set_index("method").confidence
+    place, pair = one_row.place(sets[WHO[1:]].evaluation.keys, one), sets[one_row.pair(one)]
+    carried = transfer.of_row(sets, fitted, one_row.pair(one), place).set_index("method").confidence
+    assert dict(carried) == pytest.approx(dict(after))
+    fewer = sample_efficiency.of_row(pair, place, one.dataset, [20], draws=3).set_index(["n", "method"])["mean"]
+    same = {name: after[name] for name in ("isotonic", "platt")}
+    assert dict(fewer[300]) == pytest.approx(same, abs=1e-3)  # between temperatures of a grid
+
+
+def test_calibrators_are_drawn_as_they_are(shipped):
+    graded = read(shipped["generations"])
+    scores, sets = confidence_frame(graded, shipped["verification"]), fitting.splits(shipped["generations"], graded)
+    maps = fitting.maps(scores, sets, fitting.fit_answers(sets), WHO[1:])
+    for (estimator, method), part in maps.groupby(["estimator", "method"]):
+        monotonic = part.sort_values("score").calibrated.is_monotonic_increasing
+        assert monotonic == ((estimator, method) != ("ans_avg", "platt")), "only temperature lets answers change places"
+    canvas = calibration_figures.calibrators(maps, "a_b").canvas
+    assert [ax.get_title(loc="left") for ax in canvas.axes] == ["Ans Avg", "P(True)"]
+    right, wrong = (len(line.get_xdata()) for line in canvas.axes[0].lines if line.get_marker() == "|")
+    correct = graded[graded.split == "calibration"].correct
+    assert (right, wrong) == (correct.sum(), (~correct).sum())
+    assert canvas.axes[0].lines[0].get_ydata()[0] == pytest.approx(correct.mean())
+
+
+# ---- the pages
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_links_lead_to_files_and_to_the_neighbours(path):
+    opening = nbformat.read(path, 4).cells[0].source
+    links = re.findall(r"\]\(([^)]+)\)", opening)
+    assert links and all((ROOT / "notebooks" / link).resolve().is_file() for link in links)
+    assert any(link.startswith("../lib/") for link in links), "the function"
+    place = NOTEBOOKS.index(path)
+    neighbours = {other.name for other in NOTEBOOKS[max(place - 1, 0) : place + 2]} - {path.name}
+    assert neighbours <= set(links)
+
+
+@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if re.match("0[1-7]_", path.stem)], ids=lambda p: p.stem)
+def test_equations_row_claims_and_edits_stand_in_each(path):
+    cells = nbformat.read(path, 4).cells
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    assert text.count("$$") >= 2 and "one_row.choose(" in code and "closing.claims(" in code
+    assert cells[-1].source.startswith("## Two edits to try")
