@@ -177,7 +177,7 @@ class Model(Strict):
     gguf: str | None = Field(None, pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*\.gguf$")  # file there, converted once
     sha256: Sha256 | None = None  # of that file
     size: Count | None = None  # bytes of that file, so that room can be looked for where the hub does not say
-    mirror: list[Mirror] = []  # where else its bytes are, in this order
+    mirror: tuple[Mirror, ...] = ()  # where else its bytes are, in this order
     # auto: bfloat16 on CUDA, float32 elsewhere; fastest: there bfloat16 where a measured product is clearly faster
     dtype: Literal["auto", "fastest", "float32", "bfloat16", "float16"] = "auto"
     attention: Literal["auto", "sdpa", "cudnn", "eager", "flash_attention_2"] = "auto"  # cudnn: sdpa with its kernels

@@ -157,7 +157,8 @@ def disagreement(lm: LanguageModel, frame: pd.DataFrame, work: Sequence[tuple[in
     at most `dropout_tokens` tokens, or one row, are read at once."""
     passes = {row: dropout.passes_over(lm, frame.iloc[row], row, settings) for row in dict.fromkeys(r for r, _ in work)}
     prefixes = {row: one.ids[: -one.answer] for row, (one, *_) in passes.items()}
-    states = {item: Disagreement(settings.dropout_top_k, settings.dropout_top_p) for item in work}
+    states = {item: Disagreement(settings.dropout_top_k, settings.dropout_top_p, settings.dropout_passes)
+              for item in work}  # fmt: skip
     lengths = {row: len(one.ids) for row, (one, *_) in passes.items()}
     first = opening(lm, list(prefixes.values()))
     for rows, rates in grouped(work, lengths, settings.dropout_tokens):

@@ -2,8 +2,9 @@
 
 `generate` runs greedily over our own processors: the first notes the raw logits of the step, the warpers
 (temperature, top-k, top-p, min-p) follow, and the last samples by inverting the cumulative distribution at a uniform
-number that belongs to (example, step). So an example's tokens do not depend on the batch it is in, and one step's
-logits are all that is ever held: `output_logits=True` would hold batch x length x vocabulary.
+number that belongs to (example, step). So in float32 an example's tokens do not depend on the batch it is in; in
+bfloat16, where kernels sum in another order for another batch, near ties may fall otherwise (3 of 200 demo responses).
+One step's logits are all that is ever held: `output_logits=True` would hold batch x length x vocabulary.
 """
 
 from collections.abc import Iterator, Sequence

@@ -3,9 +3,9 @@ the answer (`eq:bald`).
 
 Nothing is generated again, and nothing of the model changes but dropout: on the attention probabilities of every
 attention module (the only dropout that Llama and Qwen3 have; their configuration is read at construction, setting it
-later does nothing) and in every nn.Dropout. The masks of kernel `keyed` belong to (example, pass, site), so a result
-does not depend on the batch; `fused` leaves them to the model's own kernel, seeded per batch, for long trajectories on
-a GPU: keyed masks need heads x length^2 numbers per site and row.
+later does nothing) and in every nn.Dropout. The masks of kernel `keyed` belong to (example, pass, site), so in
+float32 a result does not depend on the batch; `fused` leaves them to the model's own kernel, seeded per batch, for long
+trajectories on a GPU: keyed masks need heads x length^2 numbers per site and row.
 """
 
 import math
