@@ -16,7 +16,6 @@ from pathlib import Path
 
 from lib import params
 from lib.project import ROOT, UserError
-from lib.shards import BUDGETS
 from workflow import hub
 from workflow.checksums import checksum, digest, meaning
 from workflow.jobs import Job, Run, write_json
@@ -36,7 +35,7 @@ def parts(job: Job) -> Parts:
     memory, which manifests record."""
     values = job.parameters
     return {
-        **{f"parameter {name}": value for name, value in values.items() if name not in BUDGETS},
+        **{f"parameter {name}": value for name, value in values.items() if name not in params.BUDGETS},
         **{key: content for kind in params.LOADERS for key, content in specified(job, kind, values).items()},
         **{f"input {path}": meaning(path) for path in job.inputs},
         **code(job),
