@@ -33,10 +33,10 @@ def test_decoding_settings_are_the_papers():
 def test_the_profile_names_every_choice():
     """For by hand, through papermill, the notebooks' own defaults would stand in: those of the demo."""
     given = yaml.safe_load((params.PARAMS / "paper.yaml").read_text())
-    assert set(params.Profile.model_fields) - set(given) == {"limit", "dropout_rows", "keep_texts"}
+    assert set(params.Profile.model_fields) - set(given) == {"limit", "dropout_rows", "keep_texts", "cpu"}
     defaults = params.Profile(models=["x"], datasets=["x"])
-    own = {"models", "datasets", "code_changes", "batch_tokens", "dropout_kernel", "dropout_scope", "dropout_tokens",
-           "bin_models", "trajectory_model", "trajectory_dataset", "calibration_model", "calibration_dataset",
+    own = {"models", "datasets", "code_changes", "shard_rows", "batch_tokens", "dropout_kernel",
+           "dropout_scope", "dropout_tokens", "bin_models", "trajectory_model", "trajectory_dataset", "calibration_model", "calibration_dataset",
            "transfer_models", "transfer_datasets"}  # fmt: skip
     assert {name for name in given if getattr(PAPER, name) != getattr(defaults, name)} == own
 
