@@ -149,7 +149,8 @@ class Values:
         """The notes, of how many `rows` the numbers are, where estimators rest on fewer than others, which MCEs rest on
         next to none, and why cells stayed empty."""
         lines = [*notes, *self.counted(rows), *self.fewer_rows(), *self.thin_bins()]
-        return [*lines, f"--: {', '.join(self.empty)}."] if self.empty else lines
+        reasons = [reason for reason in self.empty if isinstance(reason, str) and reason]
+        return [*lines, f"--: {', '.join(reasons)}."] if reasons else lines
 
     def where(self, row: Mapping[str, Any] | pd.Series) -> str:
         """The pair of a row, as the table calls it: "Llama-3.1-8B on GSM8K"."""
