@@ -83,6 +83,7 @@ def test_options(project):
 def test_the_folder_is_seen_from_where_the_user_is(project, monkeypatch):
     """Python alone: from the current folder; run_all.sh goes elsewhere, and says from where."""
     (project.root / "questions").mkdir()
+    monkeypatch.delenv("CALLED_FROM", raising=False)  # as these tests' own run_all.sh left it
     monkeypatch.chdir(project.root)
     assert words.check(["--data", "questions"], project.root).data == str(project.root / "questions")
     monkeypatch.chdir("/")
