@@ -7,8 +7,9 @@ import torch
 from test_dropout import generations, state
 from torch.overrides import TorchFunctionMode
 
-from lib.generate import answer_dropout, dropout
+from lib.generate import answer_dropout, dropout, room
 from lib.params import Dropout
+from lib.project import UserError
 from lib.streams import stream_seed
 from lib.tasks import answers
 
@@ -129,3 +130,34 @@ def test_what_rows_begin_with_is_encoded_once(any_lm, frame, monkeypatch):
     before = [len(ids) + start - 1 - shared for ids, (start, _) in zip(prompts, spans, strict=True)]
     encodings = [shape for shape in lengths if shape[1] > max(3 * (end - start) for start, end in spans)]
     assert sorted(encodings) == sorted((1, length) for length in [shared, *before] if length)
+
+
+@pytest.mark.parametrize("ends", ["reading", "adding"])
+def test_where_memory_ends_rows_are_read_in_halves_to_the_same_numbers(any_lm, frame, monkeypatch, ends):
+    """Before anything of a batch was added, or when half of its rows were, at the second of two rates."""
+    work = [(row, rate) for row in range(4) for rate in (0.1, 0.3)]
+    whole = answer_dropout.disagreement(any_lm, frame, work, PASSES)
+    reading, add, calls = answer_dropout.reading, answer_dropout.Disagreement.add, []
+
+    def short(lm, before, rows, kernel):
+        if len(rows) > 2 and ends == "reading":
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return reading(lm, before, rows, kernel)
+
+    def fails_once(state, logits):
+        calls.append(len(logits))
+        if len(calls) == 7 and ends == "adding":
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        add(state, logits)
+
+    monkeypatch.setattr(room, "HALVED", [])
+    monkeypatch.setattr(answer_dropout, "reading", short)
+    monkeypatch.setattr(answer_dropout.Disagreement, "add", fails_once)
+    found = answer_dropout.disagreement(any_lm, frame, work, PASSES)
+    assert room.HALVED == [4] and sum(calls) == 3 * len(work) + (calls[0] if ends == "adding" else 0)
+    for name in TERMS:
+        for ours, theirs in zip(found[name], whole[name], strict=True):
+            np.testing.assert_allclose(np.stack(ours), np.stack(theirs), atol=1e-5)
+    monkeypatch.setattr(answer_dropout, "reading", lambda *args: (_ for _ in ()).throw(torch.OutOfMemoryError))
+    with pytest.raises(UserError, match="memory ends at a single row"):
+        answer_dropout.disagreement(any_lm, frame, work, PASSES)

@@ -170,4 +170,5 @@ def test_a_small_frame_by_hand():
                           "conditional": [np.zeros(3)] * 2} for row in keys.to_dict("records")])  # fmt: skip
     passes, responses = {"trajectory": made, "answer": made}, synthetic.responses(generations)
     found = extras.by_scope(generations, responses, passes, Reading())
+    assert extras.by_scope(generations, responses.head(0), passes, Reading()).empty
     assert found.tokens.tolist() == [38, 6] and found.once.tolist() == [0, 16] and found.rows.tolist() == [2, 2]

@@ -10,6 +10,7 @@ m queries against all n keys of a row, wherever the batch puts them.
 import copy
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from lib.generate.bald import Disagreement
 from lib.generate.decoding import batches, forgets
 from lib.generate.dropout import Masks, Pass, drawn
 from lib.generate.models import LanguageModel
+from lib.generate.room import by_halves
 from lib.params import Dropout
 from lib.streams import stream_seed
 
@@ -130,13 +132,14 @@ def reading(lm: LanguageModel, before: Encoded, rows: Sequence[Sequence[Pass]], 
 def add_passes(lm: LanguageModel, before: Encoded, rows: Sequence[Sequence[Pass]], states: Sequence[Disagreement],
                kernel: str) -> None:  # fmt: skip
     """Adds the T passes over each row to its state: all side by side, or one after the other where attention can't be
-    told what a pass sees: sliding windows, flash attention."""
+    told what a pass sees: sliding windows, flash attention. Those that are in already are left out."""
     alone = forgets(lm) or "flash" in lm.model.config._attn_implementation
     side = 1 if alone else len(rows[0])
-    for first in range(0, len(rows[0]), side):
+    for first in range(min(state.count for state in states), len(rows[0]), side):
         some = [passes[first : first + side] for passes in rows]
         for state, passes, logits in zip(states, some, reading(lm, before, some, kernel), strict=True):
-            state.add(logits[:, : passes[0].answer])
+            if state.count == first:
+                state.add(logits[:, : passes[0].answer])
 
 
 def grouped(work: Sequence[tuple[int, float]], lengths: dict[int, int], tokens: int
@@ -161,10 +164,14 @@ def disagreement(lm: LanguageModel, frame: pd.DataFrame, work: Sequence[tuple[in
               for item in work}  # fmt: skip
     lengths = {row: len(one.ids) for row, (one, *_) in passes.items()}
     first = opening(lm, list(prefixes.values()))
-    for rows, rates in grouped(work, lengths, settings.dropout_tokens):
+
+    def read(rows: list[int], rates: Sequence[float]) -> None:
         before = encoded(lm, [prefixes[row] for row in rows], first)
         for rate in rates:
             of_rate = [states[row, rate] for row in rows]
             with dropout.enabled(lm.model, rate, settings.dropout_kernel):
                 add_passes(lm, before, [passes[row] for row in rows], of_rate, settings.dropout_kernel)
+
+    for group, rates in grouped(work, lengths, settings.dropout_tokens):
+        by_halves(group, partial(read, rates=rates), f"model '{lm.name}'")
     return dropout.in_rows(frame, work, [states[item] for item in work])

@@ -88,6 +88,8 @@ def by_scope(generations: pd.DataFrame, responses: pd.DataFrame, frames: Mapping
         chosen = frame[frame.selected & (frame.split == split)]
         for pair, rows in chosen.groupby(PAIR, sort=False):
             scores = confidence_frame(responses, dropout=rows, reading=reading, names=["c_bald"])
+            if scores.empty:  # of these rows the reading leaves none
+                continue
             found = evaluate(scores, reading.bins, reading.closed, split, ["ece", "auroc"]).set_index("metric").value
             read = rows[KEYS].merge(generations, on=KEYS, validate="one_to_one").apply(tokens_read, axis=1, scope=scope)
             of_pass, once = np.mean(list(read), axis=0)
