@@ -13,12 +13,12 @@ from typing import Any
 import pandas as pd
 
 from lib import frames, store
+from lib.params import BUDGETS
 from lib.project import ARTIFACTS, UserError
 
 SAME_MODEL = ("architecture", "parameters", "chat_template", "tokenizer")  # of what a manifest says was loaded
 # what a manifest says of model and parameters that changes no row, but for the last digits
-OF_NO_ROW = {"batch_tokens", "dropout_tokens", "dropout_tuning", "dropout_rates",
-             "dtype", "attention", "label", "mirror", "size"}  # fmt: skip
+OF_NO_ROW = {*BUDGETS, "dropout_tuning", "dropout_rates", "dtype", "attention", "label", "mirror", "size"}
 
 
 def earlier(run: str, kind: str, pair: str) -> Iterator[Path]:

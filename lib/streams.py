@@ -1,6 +1,8 @@
 """Random streams by name: what an example draws hangs on who it is, never on its place in a batch or a file."""
 
 import hashlib
+from collections.abc import Sequence
+from itertools import zip_longest
 
 import pandas as pd
 
@@ -16,10 +18,21 @@ def rank(seed: int, dataset: str, example_id: str) -> int:
     return stream_seed(seed, "tuning", dataset, example_id)
 
 
+def first(keys: Sequence[tuple[str, str, str]], count: int, seed: int) -> list[int]:
+    """Places of the first `count` rows (0: all) of each split in the one random order of their dataset, of rows known
+    by (dataset, split, example_id). The splits take turns, so that a larger count begins with the same places."""
+    by_split: dict[str, list[int]] = {split: [] for split in sorted({split for _, split, _ in keys})}
+    for place in sorted(range(len(keys)), key=lambda i: rank(seed, keys[i][0], keys[i][2])):
+        by_split[keys[place][1]].append(place)
+    turns = zip_longest(*(part[: count or None] for part in by_split.values()))
+    return [place for turn in turns for place in turn if place is not None]
+
+
+def of_frame(frame: pd.DataFrame, count: int, seed: int) -> list[int]:
+    """`first` of a frame's rows (dataset, split, example_id and more)."""
+    return first(list(zip(frame.dataset, frame.split, frame.example_id, strict=True)), count, seed)
+
+
 def first_rows(frame: pd.DataFrame, count: int, seed: int) -> pd.DataFrame:
-    """Of each split the first `count` rows (0: all) in the one random order of their dataset; they stay where they
-    stand in the frame (dataset, split, example_id and more)."""
-    ranks = [rank(seed, *who) for who in zip(frame.dataset, frame.example_id, strict=True)]
-    places = pd.Series(ranks, frame.index, dtype=object).groupby(frame.split).transform(
-        lambda part: part.map(sorted(part).index))  # fmt: skip
-    return frame[places < count].reset_index(drop=True) if count else frame
+    """These rows of a frame, where they stand in it."""
+    return frame.iloc[sorted(of_frame(frame, count, seed))].reset_index(drop=True) if count else frame

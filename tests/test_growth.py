@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from lib import growth, params, shards, store
-from lib.generate import decoding, models, p_true, responses
+from lib.generate import decoding, dropout, models, p_true, responses
 from lib.params import Dropout, Generation, Verification
 from lib.shards import Shards
 from lib.tasks import datasets
@@ -111,6 +111,16 @@ def test_parameters_of_no_row_do_not_matter(lm, places):
     path = store.write(pd.DataFrame({"a": [1]}), places / "x" / "z.parquet", **more | {"parameters": dropout})
     assert growth.agrees(path, more | {"parameters": dropout | {"dropout_tuning": 40, "dropout_rates": [0.1, 0.2]}})
     assert not growth.agrees(path, more | {"parameters": dropout | {"dropout_passes": 5}})
+
+
+def test_passes_over_more_rows_begin_with_those_over_fewer():
+    """Else a killed run's shards, cut by place, would be gone on with for other rows."""
+    names = [(split, f"{split[0]}{i}") for split in ("calibration", "evaluation") for i in range(20)]
+    frame = pd.DataFrame(names, columns=["split", "example_id"]).assign(dataset="d")
+    more = dropout.chosen(frame, 9, 3)
+    assert dropout.chosen(frame, 4, 3) == more[:8] and sorted(dropout.chosen(frame, 0, 3)) == list(range(40))
+    examples = [datasets.Example(name, split, "q", "1") for split, name in names]
+    assert frame.example_id[more].tolist() == [e.example_id for e in datasets.first(examples, 9, 3, "d")]
 
 
 def test_a_larger_number_of_rows_begins_with_the_smaller():

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import time
+from pathlib import Path
 
 from lib.project import ROOT
 from workflow.jobs import write_json
@@ -14,6 +15,12 @@ def digest(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
+def of_bytes(path: Path) -> str:
+    """SHA-256 of a file, read whole whatever its size."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def checksum(path: str) -> str | None:
     """SHA-256 of a file below the root, None where there is none; that of a big file is remembered."""
     place = ROOT / path
@@ -21,15 +28,14 @@ def checksum(path: str) -> str | None:
         return None
     state = place.stat()
     if state.st_size < BIG:
-        return hashlib.sha256(place.read_bytes()).hexdigest()
+        return of_bytes(place)
     memory = ROOT / "artifacts" / ".checksums" / digest(str(place))
     identity = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
     if memory.exists():
         known = json.loads(memory.read_text())
         if known["identity"] == identity:
             return known["sha256"]
-    with open(place, "rb") as file:
-        value = hashlib.file_digest(file, "sha256").hexdigest()
+    value = of_bytes(place)
     if time.time() - state.st_mtime > 2:  # file times are coarse: a later write could bear the same one
         write_json(memory, {"identity": identity, "sha256": value})
     return value

@@ -78,6 +78,11 @@ NOTEBOOKS = (
 )
 
 
+def shippable(may_lack: bool) -> list[str]:
+    """What heavy notebooks write: what a replay needs, or what it may do without."""
+    return [path for row in NOTEBOOKS if row.heavy and row.may_lack == may_lack for path in row.writes]
+
+
 @dataclass(frozen=True)
 class Run:
     """One run: its name (folder below artifacts/ and figures/), resolved parameters, cores and GPUs."""

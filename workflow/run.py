@@ -18,8 +18,8 @@ from typing import TextIO
 
 from lib import params
 from lib.project import ROOT, UserError
-from workflow import check, fresh, guard, hub, jobs, weights, words
-from workflow.jobs import MARK, PUBLISHED, SHIPPED, Run, write_json
+from workflow import check, fresh, guard, hub, weights, words
+from workflow.jobs import MARK, PUBLISHED, SHIPPED, Run, shippable, write_json
 from workflow.schedule import schedule
 from workflow.typeset import typeset
 
@@ -88,10 +88,9 @@ def plan(asked: Namespace) -> Run:
 def shipped(profile: str, values: dict) -> list[str]:
     """The datasets whose signals are part of the project, for all models; the others are named. UserError for none."""
     folder = ROOT / SHIPPED / profile
-    needed = [path for row in jobs.NOTEBOOKS if row.heavy and not row.may_lack for path in row.writes]
     there = [dataset for dataset in values["datasets"]
              if all((folder / path.format(model=model, dataset=dataset)).exists()
-                    for path in needed for model in values["models"])]  # fmt: skip
+                    for path in shippable(may_lack=False) for model in values["models"])]  # fmt: skip
     if not there:
         raise UserError(f"no signals of {', '.join(values['models'])} are shipped in {SHIPPED}/{profile}/: "
                         f"./run_all.sh {profile} makes its own")  # fmt: skip

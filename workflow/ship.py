@@ -12,9 +12,10 @@ from pathlib import Path
 
 from lib import store
 from lib.project import ARTIFACTS, ROOT, UserError, nearest
+from workflow.jobs import shippable
 
-FIRST = ("generations", "in_situ", "verification")  # without these there is nothing to replay
-LATER = ("dropout", "dropout_answer", "ablation")
+FIRST = [path.split("/")[0] for path in shippable(may_lack=False)]  # without these there is nothing to replay
+LATER = [path.split("/")[0] for path in shippable(may_lack=True)]
 MOST = 25e6  # bytes that a run's signals may take in the repository
 
 

@@ -7,7 +7,6 @@ is a checkpoint like any other, for every run.
 """
 
 import fcntl
-import hashlib
 import os
 import shutil
 import subprocess
@@ -23,6 +22,7 @@ from lib import params
 from lib.params import Model
 from lib.project import ROOT, UserError, nearest
 from workflow import hub
+from workflow.checksums import of_bytes
 
 ROOM = 5  # times a file's bytes: the file, one package, and weights of 16 bits for about 5 (1.1 GB make 3.5 GB)
 Say = Callable[[str], None]
@@ -72,7 +72,7 @@ def obtain(name: str, spec: Model, say: Say) -> Path:
         accept(spec, local)
         return local
     fetched = place / Path(str(spec.gguf)).name
-    if fetched.exists() and checksum(fetched) == spec.sha256:  # of a run that was killed while it converted
+    if fetched.exists() and of_bytes(fetched) == spec.sha256:  # of a run that was killed while it converted
         return fetched
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
@@ -153,14 +153,9 @@ def add(package: str, member: str, folder: Path, joined: IO[bytes]) -> None:
     shutil.rmtree(folder)
 
 
-def checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def accept(spec: Model, file: Path) -> None:
     """Raises UserError for a file that is another than the model's."""
-    found = checksum(file)
+    found = of_bytes(file)
     if found != spec.sha256:
         raise UserError(f"{spec.gguf} came with sha256 {found}, expected {spec.sha256}: it is not used, nor kept here")
 

@@ -21,6 +21,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from lib import streams
 from lib.generate import models
 from lib.generate.bald import Disagreement
 from lib.generate.decoding import batches
@@ -29,7 +30,7 @@ from lib.generate.room import by_halves
 from lib.params import Dropout
 from lib.project import UserError
 from lib.store import KEYS
-from lib.streams import rank, stream_seed
+from lib.streams import stream_seed
 from lib.tasks import answers
 
 MOST = 2**31  # numbers of a keyed mask of one row: 8,192 tokens of a model with 32 heads
@@ -217,10 +218,8 @@ def operations(lm: LanguageModel, frame: pd.DataFrame, settings: Dropout, rate: 
 
 def chosen(frame: pd.DataFrame, count: int, seed: int) -> list[int]:
     """Row numbers of the first `count` examples of each split (0: all) in the dataset's one random order, alike for
-    every model, in that order."""
-    places = sorted(range(len(frame)), key=lambda i: rank(seed, frame.dataset.iloc[i], frame.example_id.iloc[i]))
-    by_split = {split: [i for i in places if frame.split.iloc[i] == split] for split in frame.split.unique()}
-    return sorted((i for part in by_split.values() for i in part[: count or None]), key=places.index)
+    every model, the splits taking turns: unfinished work on fewer is the beginning of that on more."""
+    return streams.of_frame(frame, count, seed)
 
 
 def keys(frame: pd.DataFrame) -> Callable[[tuple[int, float]], tuple[str, float]]:

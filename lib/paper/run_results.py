@@ -22,7 +22,7 @@ from lib.project import UserError
 from lib.score import ablation, passes, tokens
 from lib.score.bootstrap import bootstrap, estimates
 from lib.score.confidence import MARGINS, confidence_frame, grid, option_mass, reduction, selected
-from lib.score.curves import entropy_curves, running_mean_curves
+from lib.score.curves import entropy_curves, running_means
 from lib.score.estimators import ESTIMATORS, SIGNALS
 from lib.score.metrics import METRICS, ablate_bins, evaluate
 from lib.score.reading import coverage, read
@@ -137,11 +137,9 @@ class RunSignals:
 
     def of_responses(self) -> Frames:
         """What the paper shows of responses as pictures or says in words, for every pair."""
-        curves = [running_mean_curves(part).assign(**dict(zip(PAIR, pair, strict=True)))
-                  for pair, part in self.responses.groupby(PAIR, sort=False)]  # fmt: skip
         evaluation = self.confidence[self.confidence.split == "evaluation"]
         gaps = (evaluation.confidence - evaluation.correct).groupby([evaluation[key] for key in (*PAIR, "estimator")])
-        return {"running_mean": pd.concat(curves, ignore_index=True), "tokens": tokens.summary(self.responses),
+        return {"running_mean": running_means(self.responses), "tokens": tokens.summary(self.responses),
                 "positions": tokens.position_curves(self.responses),
                 "unread": tokens.unread(self.generations, self.reading),
                 "answered": answered(self.responses),

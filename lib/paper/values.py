@@ -107,7 +107,8 @@ class Values:
     def cell(self, *key: Any, bold: bool = False, show: Callable[[float], str] = three_decimals) -> Cell:
         value = self.known(key)
         if value is None:
-            self.empty[self.rows.get(key, {}).get("reason") or "not computed"] = None
+            reason = self.rows.get(key, {}).get("reason")
+            self.empty[reason if isinstance(reason, str) and reason else "not computed"] = None
             return DASH
         mark = f"{show(value)}<sup>*</sup>" if (self.known(key, "of_bin") or FEW) < FEW else None
         return Cell(show(value), html=mark, bold=bold, numbers=(self.number(key, value),))
@@ -149,8 +150,7 @@ class Values:
         """The notes, of how many `rows` the numbers are, where estimators rest on fewer than others, which MCEs rest on
         next to none, and why cells stayed empty."""
         lines = [*notes, *self.counted(rows), *self.fewer_rows(), *self.thin_bins()]
-        reasons = [reason for reason in self.empty if isinstance(reason, str) and reason]
-        return [*lines, f"--: {', '.join(reasons)}."] if reasons else lines
+        return [*lines, f"--: {', '.join(self.empty)}."] if self.empty else lines
 
     def where(self, row: Mapping[str, Any] | pd.Series) -> str:
         """The pair of a row, as the table calls it: "Llama-3.1-8B on GSM8K"."""

@@ -14,11 +14,10 @@ from lib import frames
 from lib.params import Reading
 from lib.project import UserError, nearest
 from lib.score.estimators import ESTIMATORS, EXTRAS, normalised, ordered
-from lib.score.metrics import METRICS, evaluate
+from lib.score.metrics import METRICS, RESULT, evaluate
 from lib.store import KEYS
 from lib.tasks.options import counted
 
-NO_GRID = pd.DataFrame(columns=["model", "dataset", "estimator", "metric", "value", "reason", "rate"])
 MARGINS = {"standard": "standard_margin", "in_situ": "in_situ_margin"}  # signal by the way in which P(True) asked
 
 
@@ -171,7 +170,7 @@ def grid(
         scores["estimator"] = estimator
         results = evaluate(scores, reading.bins, reading.closed, split="calibration", names=names)
         parts.append(results.assign(rate=float(rate)))
-    return pd.concat(parts, ignore_index=True) if parts else NO_GRID
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*RESULT, "rate"])
 
 
 def best_rate(results: pd.DataFrame) -> float:

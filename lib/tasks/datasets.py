@@ -12,12 +12,11 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from typing import Any, NamedTuple
 
+from lib import streams
 from lib.params import Dataset
 from lib.project import UserError, nearest
-from lib.streams import rank
 from lib.tasks import answers
 from lib.tasks.sources import Row, at_hand, parse_json, read_file, rows_of
 
@@ -56,11 +55,8 @@ def load(dataset: Dataset) -> list[Example]:
 def first(examples: Sequence[Example], count: int, seed: int, dataset: str) -> list[Example]:
     """Of each split the first `count` examples (0: all) in the dataset's one random order, the splits taking turns: a
     larger count begins with the same examples, and adds others."""
-    by_split: dict[str, list[Example]] = {CALIBRATION: [], EVALUATION: []}
-    for example in sorted(examples, key=lambda example: rank(seed, dataset, example.example_id)):
-        by_split[example.split].append(example)
-    turns = zip_longest(*(part[: count or None] for part in by_split.values()))
-    return [example for turn in turns for example in turn if example]
+    keys = [(dataset, example.split, example.example_id) for example in examples]
+    return [examples[place] for place in streams.first(keys, count, seed)]
 
 
 def named(examples: Sequence[Example], example_id: str) -> Example:
