@@ -124,7 +124,7 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration):
     models: list[str] = Field(min_length=1)
     datasets: list[str] = Field(min_length=1)
     limit: int = Field(0, ge=0)  # rows per split, the first of a random order; 0: all
-    dropout_rows: int = Field(0, ge=0)  # rows per split on which 04 makes its passes, likewise; 0: all
+    dropout_rows: int = Field(0, ge=0)  # rows per split whose whole trajectory 04 passes over, likewise; 0: all
     cpu: bool = False  # large models are run where there is no GPU, too; else such a run is refused
     code_changes: Literal["remake", "keep"] = "remake"  # what a code-only change does to generations
     shard_rows: Count = 100  # examples between two savings

@@ -147,12 +147,11 @@ class Work:
     def of(values: dict, spec: params.Model, prompt: int, shared: int = 0) -> "Work":
         splits = [size for name in values["datasets"] for size in sizes(params.load_dataset(name))]
         rows = [min(size, values["limit"] or size) for size in splits]
-        dropped = sum(min(count, values["dropout_rows"] or count) for count in rows)
+        whole = sum(min(count, values["dropout_rows"] or count) for count in rows)  # trajectories passed over
         grid = values["dropout_tuning"] * (len(values["dropout_rates"]) - 1) * len(values["datasets"])
         new_tokens = spec.max_new_tokens or values["max_new_tokens"]
         mean = min(AFTER_EXAMPLES if values["demonstration"] == "few" else TOKENS[spec.thinking], new_tokens)
-        passes = values["dropout_passes"] * (dropped + grid)
-        at_answer = dropped * (prompt - shared + mean) + passes * ANSWER
+        at_answer = sum(rows) * (prompt - shared + mean) + values["dropout_passes"] * (sum(rows) + grid) * ANSWER
         return Work(
             rows=sum(rows),
             batch=max(1, values["batch_tokens"] // (prompt + new_tokens)),
@@ -161,7 +160,7 @@ class Work:
             tokens=mean,
             longest=prompt + new_tokens,
             shared=shared,
-            passes=passes * ("trajectory" in values["dropout_scope"]),
+            passes=values["dropout_passes"] * (whole + grid) * ("trajectory" in values["dropout_scope"]),
             at_answer=at_answer * ("answer" in values["dropout_scope"]),
         )
 

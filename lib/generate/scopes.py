@@ -15,6 +15,12 @@ from lib.shards import Meter, Shards
 MADE_BY = {"trajectory": dropout.disagreement, "answer": answer_dropout.disagreement}
 
 
+def rows_per_split(scope: Scope, dropout_rows: int) -> int:
+    """Rows per split (0: all) that are passed over in a scope: `dropout_rows` spares whole trajectories; at the answer
+    a pass costs a few tokens, so that every row is read."""
+    return dropout_rows if scope == "trajectory" else 0
+
+
 class Passes:
     """T passes over each response of a generations frame, at whatever rate, with dropout in one `scope`. `facts` are
     all that the passes depend on, and go into the manifest."""

@@ -92,13 +92,14 @@ def test_work_of_the_paper_profile():
 
 def test_work_of_part_of_the_rows():
     """Of each split at most so many, and passes over fewer; answers are short after worked examples."""
-    values = params.load_profile("small").model_dump() | {"dropout_rows": 80}
+    values = params.load_profile("small").model_dump() | {"dropout_rows": 80, "dropout_scope": ["answer", "trajectory"]}
     work = cost.Work.of(values, params.load_model("qwen2.5-coder-1.5b"), 470, shared=411)
     assert (work.rows, work.tokens, work.shared) == (3 * 2 * 300, 100, 411)
-    assert work.passes == 0  # each of 3 x 160 rows is read once, after the beginning, and its 4 answer tokens by all
-    assert work.at_answer == 3 * 160 * (59 + 100) + 10 * 3 * (2 * 80 + 40 * 2) * 4
-    work = cost.Work.of(values | {"dropout_scope": ["trajectory"]}, params.load_model("qwen2.5-coder-1.5b"), 470, 411)
-    assert (work.passes, work.at_answer) == (10 * 3 * (2 * 80 + 40 * 2), 0)
+    assert work.passes == 10 * 3 * (2 * 80 + 40 * 2)
+    # each of 3 x 600 rows is read once, after the beginning, and its 4 answer tokens by all passes
+    assert work.at_answer == 3 * 600 * (59 + 100) + 10 * 3 * (600 + 40 * 2) * 4
+    work = cost.Work.of(values | {"dropout_scope": ["answer"]}, params.load_model("qwen2.5-coder-1.5b"), 470, 411)
+    assert work.passes == 0
 
 
 def test_a_processor_with_matrix_units(monkeypatch):
