@@ -8,6 +8,7 @@ pins differ from ours.
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import vllm
@@ -16,6 +17,7 @@ import vllm
 def main(requests: Path, answers: Path) -> None:
     asked = json.loads(requests.read_text(encoding="utf-8"))
     engine = vllm.LLM(**asked["engine"]).llm_engine
+    started = time.perf_counter()
     for place, request in enumerate(asked["requests"]):
         own = {name: request[name] for name in ("seed", "max_tokens")}
         sampling = vllm.SamplingParams(**asked["sampling"], **own)
@@ -26,6 +28,7 @@ def main(requests: Path, answers: Path) -> None:
                 if output.finished:
                     line = answer(asked["requests"][int(output.request_id)]["example_id"], output.outputs[0])
                     print(json.dumps(line), file=file, flush=True)
+    print(f"{len(asked['requests'])} responses drawn in {time.perf_counter() - started:.1f} s")
 
 
 def answer(example_id: str, completion: vllm.CompletionOutput) -> dict:
