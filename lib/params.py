@@ -81,6 +81,14 @@ def listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def place_or_files(value: Any) -> Any:
+    """Raises ValueError for what is neither a text nor a mapping of texts."""
+    files = list(value.values()) if isinstance(value, dict) else [value]
+    if not files or not all(isinstance(file, str) for file in files):
+        raise ValueError("is neither a name on the hub nor files by part, such as {all: questions.jsonl}")
+    return value
+
+
 Scope = Literal["trajectory", "answer"]
 
 
@@ -268,7 +276,8 @@ class Dataset(Strict):
     """A set of questions: where its rows are, which of their fields are read, and how they are split."""
 
     label: Name
-    source: Place | dict[Name, Place]  # name on the hub, or files of JSON by part ("all" for one file)
+    # name on the hub, or files of JSON by part ("all" for one file)
+    source: Annotated[Place | dict[Name, Place], BeforeValidator(place_or_files)]
     revision: Name | None = None
     config: Name | None = None
     question: Annotated[Names, BeforeValidator(listed), Field(min_length=1)] = ["question"]  # joined by one space
@@ -316,13 +325,11 @@ def read(path: Path, kind: type[Kind]) -> Kind:
         raise UserError(explain(error, kind, str(where))) from None
 
 
-MEMBERS = ("constrained-str", "str")  # how pydantic calls the first way to read `source`
-
-
 def explain(error: ValidationError, kind: type[Strict], where: str) -> str:
     """The first thing that is wrong with a parameter file, in one line."""
     first = error.errors(include_url=False)[0]
-    loc = [part for part in first["loc"] if part not in MEMBERS]
+    loc = list(first["loc"][:1])  # without the ways to read a key that has two, as pydantic calls them
+    loc += [part for part in first["loc"][1:] if not str(part).startswith(("function-", "dict["))]
     key = ".".join(map(str, loc))
     if first["type"] == "extra_forbidden":
         names = kind_at(kind, loc).model_fields

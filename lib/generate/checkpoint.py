@@ -144,10 +144,10 @@ def check_vocabulary(tokenizer: Any, size: int) -> None:
     token, index = max(own.items(), key=lambda pair: pair[1], default=("", -1))
     if index < 0:
         raise UserError("its tokenizer knows no token")
+    if index >= size:
+        raise UserError(f"its tokenizer writes {token!r} as {index}, but the network has {size} tokens")
     pad = tokenizer.pad_token_id
     if pad is None:
         raise UserError("its tokenizer names neither a padding token nor an end token, with which to pad")
     if not 0 <= pad < size:
         raise UserError(f"its padding token {tokenizer.pad_token!r} ({pad}) is none of the network's {size} tokens")
-    if index >= size:
-        raise UserError(f"its tokenizer writes {token!r} as {index}, but the network has {size} tokens")
