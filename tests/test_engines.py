@@ -107,9 +107,9 @@ def test_the_dataset_in_the_name_of_the_file(lm):
 
 
 WRONG = {
-    "no json": ("{\n", "line 1 is not JSON"),
+    "no json": ("{\n", "line 1: not JSON"),
     "a list": ("[1]\n", "line 1 must be an object"),
-    "deep": ("[" * 100_000 + "\n", "line 1 is not JSON"),
+    "deep": ("[" * 100_000 + "\n", "line 1: not JSON"),
     "a misspelt key": ({"example": "a", "text": "7"}, "line 1: there is no parameter 'example'; did you mean 'exam"),
     "neither": ({"example_id": "a"}, "given as 'text' or as 'token_ids'"),
     "both": ({"example_id": "a", "text": "7", "token_ids": [1]}, "given as 'text' or as 'token_ids'"),

@@ -14,10 +14,13 @@ import pandas as pd
 from pydantic import Field, ValidationError, model_validator
 
 from lib import store
+from lib.documents import content, parse_json
 from lib.generate import models
 from lib.generate.models import LanguageModel
 from lib.params import Strict, explain
 from lib.project import UserError, nearest
+
+LARGEST = 4 * 10**9  # bytes of such a file
 
 
 class Response(Strict):
@@ -55,28 +58,20 @@ def read(path: Path, dataset: str) -> dict[str, Response]:
 
 def lines(path: Path) -> Iterator[tuple[str, Response]]:
     """Each response of a file, with its place for messages."""
-    try:
-        texts = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "is not text in UTF-8" if isinstance(error, UnicodeDecodeError) else "can't be read"
-        raise UserError(f"{store.relative(path)} {reason}; a model file's `responses` name JSON lines") from None
-    for number, text in enumerate(texts, 1):
-        where = f"{store.relative(path)}, line {number}"
-        if text.strip():
-            yield where, parsed(text, where)
+    where = store.relative(path)
+    for number, line in enumerate(content(path, LARGEST, where).split(b"\n"), 1):
+        if line.strip():
+            yield f"{where}, line {number}", parsed(line, where, number)
 
 
-def parsed(text: str, where: str) -> Response:
-    try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError):
-        raise UserError(f"{where} is not JSON") from None
+def parsed(line: bytes, where: str, number: int) -> Response:
+    raw = parse_json(line, where, number)
     if not isinstance(raw, dict):
-        raise UserError(f"{where} must be an object: {{\"example_id\": ..., \"text\": ...}}")
+        raise UserError(f'{where}, line {number} must be an object: {{"example_id": ..., "text": ...}}')
     try:
         return Response.model_validate(raw)
     except ValidationError as error:
-        raise UserError(explain(error, Response, where)) from None
+        raise UserError(explain(error, Response, f"{where}, line {number}")) from None
 
 
 def token_ids(lm: LanguageModel, response: Response) -> list[int]:
