@@ -25,7 +25,8 @@ VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.di
 YAML = st.text(st.sampled_from("[]{}:,-?&*!|>'\"%@#~ \n\t01.exyabm"), max_size=60)
 BYTES = st.binary(max_size=80) | YAML.map(str.encode)
 JSON = st.text(st.sampled_from('[]{}":,\\ \n1aeu0.-'), max_size=60).map(str.encode)
-ANSWERS = st.text(st.sampled_from("#### 0123456789.,-+/=()$%\\\\{}fracboxedthink<>\n\u2212\u00b2\u0663\ud800x"), max_size=80)
+LETTERS = "#### 0123456789.,-+/=()$%\\\\{}fracboxedthink<>\n\u2212\u00b2\u0663\ud800x"
+ANSWERS = st.text(st.sampled_from(LETTERS), max_size=80)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,8 @@ def test_any_questions(place, content):
 def test_any_rows(place, rows):
     path = place / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    mine = params.Dataset(label="Mine", source={"all": str(path)}, calibration=1, evaluation=max(1, len(rows) - 1), seed=1)
+    sizes = {"calibration": 1, "evaluation": max(1, len(rows) - 1)}
+    mine = params.Dataset(label="Mine", source={"all": str(path)}, seed=1, **sizes)
     for example in value_or_line(lambda: datasets.load(mine)) or ():
         assert example.question.encode() and example.example_id.isprintable()
         assert answers.canonical(answers.parse_number(example.reference)) == example.reference
