@@ -1,7 +1,7 @@
 """Files that people write: YAML and JSON, read within bounds, each key once, numbers as YAML 1.2 has them.
 
 YAML 1.1, which PyYAML reads, has `yes` for true, 0100 for 64, 1:30 for 90 and 2024-01-01 for a date. Here the core
-schema of YAML 1.2 holds (section 10.3 of its specification): these four are a text, 100, a text, a text.
+schema of YAML 1.2 holds (chapter 10.3 of its specification): these four are a text, 100, a text, a text.
 """
 
 import json

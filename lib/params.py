@@ -90,6 +90,7 @@ def place_or_files(value: Any) -> Any:
 
 
 Scope = Literal["trajectory", "answer"]
+Engine = Literal["transformers", "vllm"]
 
 
 class Strict(BaseModel):
@@ -179,6 +180,7 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration):
     cpu: bool = False  # large models are run where there is no GPU, too; else such a run is refused
     code_changes: Literal["remake", "keep"] = "remake"  # what a code-only change does to generations
     shard_rows: Count = 100  # examples between two savings
+    engine: Engine = "transformers"  # what draws responses; vllm: in an environment of its own, many rows at once
     # where dropout acts: on the whole trajectory, as in the paper; only where the answer's tokens are read
     dropout_scope: Annotated[list[Scope], BeforeValidator(listed), Field(min_length=1), Once] = ["trajectory"]
     dropout_rates: Annotated[list[Share], Field(min_length=1), Once] = [0.10, 0.15, 0.20]
@@ -249,6 +251,8 @@ class Model(Strict):
     thinking: bool = False
     date_string: Name | None = None  # for templates that would write today's date
     max_new_tokens: Tokens | None = None
+    # JSON lines of responses that it has already written ({dataset} stands for the dataset's name): none are drawn
+    responses: Annotated[Place, Field(pattern=r"^(?:[^{}]|\{dataset\})+$")] | None = None
 
     @model_validator(mode="after")
     def _known_by_its_sum(self) -> Self:
@@ -263,6 +267,10 @@ class Model(Strict):
     def place(self) -> Path:
         """The folder that its source names (if it is no name on the hub), or that its converted GGUF file makes."""
         return MODELS / str(self.sha256) if self.gguf else ROOT / self.source
+
+    def responses_to(self, dataset: str) -> Path | None:
+        """The file of its responses to the questions of a dataset (a relative one starts from the project's root)."""
+        return ROOT / self.responses.format(dataset=dataset) if self.responses else None
 
 
 class Published(Strict):
@@ -326,8 +334,10 @@ def read(path: Path, kind: type[Kind]) -> Kind:
 
 
 def explain(error: ValidationError, kind: type[Strict], where: str) -> str:
-    """The first thing that is wrong with a parameter file, in one line."""
-    first = error.errors(include_url=False)[0]
+    """What is wrong with a parameter file, in one line: the first thing, but a key that is unknown before one that is
+    missing, since that may be the same one misspelt."""
+    errors = error.errors(include_url=False)
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
     loc = list(first["loc"][:1])  # without the ways to read a key that has two, as pydantic calls them
     loc += [part for part in first["loc"][1:] if not str(part).startswith(("function-", "dict["))]
     key = ".".join(map(str, loc))

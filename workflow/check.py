@@ -13,7 +13,7 @@ from typing import Any
 
 from lib import params
 from lib.project import UserError, first_line, one_line
-from workflow import cost, guard, hub, weights
+from workflow import cost, guard, hub, serving, weights
 from workflow.cost import Device
 from workflow.jobs import Run
 
@@ -50,6 +50,7 @@ def subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
     device = cost.measure_device(run.jobs[0].threads)
     yield "machine", about_machine(run, device)
     yield "disk", about_disk(run)
+    yield "engine", about_engine(run)
     texts = questions(run)
     for name in run.values["datasets"]:
         yield f"dataset {name}", about_dataset(run, name)
@@ -92,6 +93,19 @@ def about_disk(run: Run) -> Iterator[Line]:
         yield "ok", text
     else:
         yield "wrong", f"{text}: free some, or set HF_HOME to a larger disk"
+
+
+def about_engine(run: Run) -> Iterator[Line]:
+    """What draws, where that is not transformers."""
+    if not serving.asked(run):
+        return
+    if named := os.environ.get("VLLM_PYTHON"):
+        yield "ok", f"vLLM draws, by the Python that VLLM_PYTHON names ({Path(named).name})"
+    elif reason := serving.refusal(run):
+        yield "wrong", reason
+    else:
+        there = "is there" if serving.made() else "will be made, once"
+        yield "ok", f"vLLM draws, in {serving.VENV.name}, which {there}; one pass of the model rescores what it drew"
 
 
 def about_dataset(run: Run, name: str) -> Iterator[Line]:
@@ -378,7 +392,9 @@ def about_cost(run: Run, lm: Any, network: Any, device: Device, folder: str = ""
     device = cost.in_precision(device, lm.spec)
     yield memory(size, work, device)
     step, how = cost.step_seconds(size, work.batch, work.half, device), "estimated"
-    if folder and size.weights <= cost.SMALL:
+    if work.served:
+        work, step = cost.served(size, work, device)
+    elif folder and size.weights <= cost.SMALL:
         with suppress(Exception):  # the estimate stands for a network that is called in another way
             step, how = cost.timed_step(folder, work, device), "measured"
     (low, high), dropout = cost.hours(size, work, step, device)

@@ -49,7 +49,8 @@ def specified(job: Job, kind: str, values: dict) -> Parts:
         content = described(params.LOADERS[kind](name))
         if job.notebook.heavy:
             content.pop("label", None)  # only tables print it
-            places = [content.get("source"), content.get("split_ids")]
+            responses = (content.get("responses") or "").format(dataset=job.dataset)
+            places = [content.get("source"), content.get("split_ids"), responses]
             contents |= {f"file {path}": checksum(path) for path in local_files(places)}
         contents[f"{kind} {name}"] = content
     return contents
