@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lib import documents, params
-from lib.generate import checkpoint
+from lib.generate import checkpoint, drawn
 from lib.project import UserError, one_line
 from lib.tasks import answers, datasets
 
@@ -27,6 +27,7 @@ BYTES = st.binary(max_size=80) | YAML.map(str.encode)
 JSON = st.text(st.sampled_from('[]{}":,\\ \n1aeu0.-'), max_size=60).map(str.encode)
 LETTERS = "#### 0123456789.,-+/=()$%\\\\{}fracboxedthink<>\n\u2212\u00b2\u0663\ud800x"
 ANSWERS = st.text(st.sampled_from(LETTERS), max_size=80)
+ROWS = st.fixed_dictionaries({"example_id": VALUES, "text": VALUES})
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +84,15 @@ def test_any_rows(place, rows):
     for example in value_or_line(lambda: datasets.load(mine)) or ():
         assert example.question.encode() and example.example_id.isprintable()
         assert answers.canonical(answers.parse_number(example.reference)) == example.reference
+
+
+@FUZZ
+@given(BYTES | JSON | ROWS.map(lambda row: json.dumps(row).encode()))
+def test_any_file_of_responses(place, content):
+    path = place / "drawn.jsonl"
+    path.write_bytes(content)
+    for name, response in (value_or_line(lambda: drawn.read(path, "mine")) or {}).items():
+        assert response.example_id == name and (response.text is None) != (response.token_ids is None)
 
 
 @FUZZ
