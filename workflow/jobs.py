@@ -139,10 +139,9 @@ class Run:
 
     def seconds(self) -> dict[str, float]:
         """What jobs took when they were last run; empty if none was."""
-        try:
-            return json.loads((ROOT / self.folder / "seconds.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
+        known = read_json(ROOT / self.folder / "seconds.json")
+        pairs = known.items() if isinstance(known, dict) else ()
+        return {name: value for name, value in pairs if isinstance(value, (int, float))}
 
     def job(self, name: str) -> "Job":
         jobs = {job.name: job for job in self.jobs}
@@ -249,6 +248,14 @@ class Job:
         """UserError for a notebook that cannot be run: not a notebook, not Python, parameters that nobody sets."""
         closure(code_cells(self.notebook.path), self.notebook.path)
         self.parameters  # noqa: B018
+
+
+def read_json(path: Path) -> object:
+    """What a file holds; None where it is not there, or not JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def write_json(path: Path, content: object) -> None:

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 from lib import params
 from lib.project import ROOT, UserError
-from workflow import fresh, hub
+from workflow import fresh, hub, records
 from workflow.guard import gpus, job_lock, take_gpu, watch
 from workflow.jobs import MARK, PUBLISHED, Job, Run
 from workflow.sources import cells
@@ -200,12 +200,13 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
     if why := fresh.settle(job):
         return tell(job, "kept", text=why)
     parts = fresh.parts(job)
+    code = fresh.resume_key(job.run, parts)
     tell(job, "start")
     with ExitStack() as stack:
         use(kernel, job)
         os.environ.update(surroundings(job, scratch))
         os.environ.pop("MPLBACKEND", None)  # the kernel shows figures inline
-        start_up(fresh.resume_key(job.run, parts), scratch)
+        start_up(code, scratch)
         if job.on_gpu:
             os.environ["CUDA_VISIBLE_DEVICES"] = take_gpu(
                 stack, gpus(), lambda text: tell(job, "progress", text=text)
@@ -218,7 +219,8 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
 
         outputs += [f"{job.run.figures}/{name}" for name in export(ROOT / job.executed, ROOT / job.run.figures)]
     seconds = time.monotonic() - began
-    fresh.write_record(job, parts, outputs, seconds)
+    records.write_record(job, parts, outputs, seconds)
+    records.forget_shards(job, code)
     tell(job, "end", seconds=seconds)
 
 
