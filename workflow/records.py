@@ -31,7 +31,7 @@ def in_order(record: object) -> bool:
     """Whether this is a record that says what it said when it was written."""
     if not isinstance(record, dict) or not all(isinstance(record.get(name), dict) for name in ("parts", "outputs")):
         return False
-    return record.get("key") == key(record["parts"]) and all(isinstance(sum_, str) for sum_ in record["outputs"].values())
+    return record.get("key") == key(record["parts"]) and all(isinstance(it, str) for it in record["outputs"].values())
 
 
 def belongs(record: dict, job: Job) -> bool:

@@ -21,6 +21,7 @@ from lib.project import ROOT, UserError
 from workflow import check, fresh, guard, hub, weights, words
 from workflow.jobs import MARK, PUBLISHED, SHIPPED, Run, shippable, write_json
 from workflow.schedule import schedule
+from workflow.shipped import verify
 from workflow.typeset import typeset
 
 
@@ -69,6 +70,8 @@ def plan(asked: Namespace) -> Run:
     values["cpu"] = values["cpu"] or asked.cpu
     values["models"] = list(dict.fromkeys([*(asked.only or values["models"]), *asked.models]))
     values["datasets"] = list(dict.fromkeys(asked.datasets or values["datasets"]))
+    if asked.verb != PUBLISHED:
+        verify(profile)
     if asked.replay:
         values["datasets"] = shipped(profile, values)
     for kind, load in params.LOADERS.items():

@@ -15,6 +15,7 @@ from workflow import (
     records,
     run,
     schedule,
+    shipped,
     sources,
     weights,
 )
@@ -31,7 +32,7 @@ def inside(project, monkeypatch) -> Project:
     """The small project, with the modules of this process looking at it."""
     monkeypatch.setattr(params, "REVISIONS", {})
     for module in (places, params, checksums, environment, fresh, guard, hub, jobs, notebook, records, run, schedule,
-                   sources, weights):  # fmt: skip
+                   shipped, sources, weights):  # fmt: skip
         monkeypatch.setattr(module, "ROOT", project.root)
     monkeypatch.setattr(params, "MODELS", project.root / "artifacts" / ".models")
     monkeypatch.setattr(jobs, "NOTEBOOKS", tuple(jobs.Notebook(**row) for row in ROWS))
