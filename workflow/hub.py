@@ -4,6 +4,7 @@ A revision that a file leaves open (null) is resolved once per run, kept in arti
 (lib/params.py), so it takes part in what is fresh like a written one. Nothing here is touched by local sources.
 """
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from lib import params
 from lib.project import ROOT, UserError
-from workflow.jobs import Run, read_json, write_json
+from workflow.jobs import Run, write_json
 
 # Weights as safetensors, configuration, tokenizer and template: nothing that would have to be unpickled or executed.
 WEIGHTS = ["*.safetensors", "*.safetensors.index.json"]
@@ -32,8 +33,7 @@ def pin(run: Run) -> None:
     """Pin the revisions that files leave open: as resolved before, else the newest. UserError where that fails. A
     replay asks nothing of the hub."""
     path = ROOT / run.folder / "revisions.json"
-    known = read_json(path)
-    known = known if isinstance(known, dict) else {}
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     params.pin({})
     revisions = {}
     for kind, load in params.LOADERS.items():
