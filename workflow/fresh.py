@@ -111,9 +111,9 @@ def local_files(source: object) -> list[str]:
     if isinstance(source, list):
         return [path for item in source for path in local_files(item)]
     place = ROOT / str(source)
-    if place.is_file():
+    if os.path.isfile(place):  # pathlib raises for a name too long
         return [str(source)]
-    if not source or not place.is_dir():
+    if not source or not os.path.isdir(place):
         return []
     files = [path for path in place.rglob("*") if path.is_file() and not path.name.startswith(".")]
     return sorted(f"{source}/{path.relative_to(place).as_posix()}" for path in files)
