@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -62,7 +63,7 @@ def write(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
                 "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
                 "python": platform.python_version(), **facts}  # fmt: skip
     text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
-    if str(ROOT) in text:
+    if re.search(rf"(?<![\w.-]){re.escape(str(ROOT))}(?![\w.-])", text):
         raise ValueError(f"manifest of {path.name} holds a path of this machine")
     atomically(path.with_suffix(".json"), lambda scratch: scratch.write_text(text + "\n", encoding="utf-8"))
     return path

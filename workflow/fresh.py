@@ -47,13 +47,20 @@ def specified(job: Job, kind: str, values: dict) -> Parts:
     """The files of models (or datasets) that the parameters name, and where a model runs, the files these name."""
     contents: Parts = {}
     for name in mentioned(values, kind):
-        content = described(params.LOADERS[kind](name))
+        spec = params.LOADERS[kind](name)
+        content = described(spec)
         if job.notebook.heavy:
             content.pop("label", None)  # only tables print it
-            places = [content.get("source"), content.get("split_ids")]
-            contents |= {f"file {path}": checksum(path) for path in local_files(places)}
+            for place in [*places(spec.source if "source" in content else None), getattr(spec, "split_ids", None)]:
+                files = local_files(place)
+                contents |= {f"file {params.told(place)}{path.removeprefix(place)}": checksum(path) for path in files}
         contents[f"{kind} {name}"] = content
     return contents
+
+
+def places(source: str | dict[str, str] | None) -> list[str]:
+    """The paths that a source names, or its name on the hub."""
+    return list(source.values()) if isinstance(source, dict) else [source] if source else []
 
 
 def described(spec: params.Model | params.Dataset) -> dict:
@@ -104,12 +111,8 @@ def mentioned(values: dict, kind: str) -> list[str]:
     return list(dict.fromkeys(filter(None, names)))
 
 
-def local_files(source: object) -> list[str]:
-    """Every file of a local source (a path, or a mapping or list of paths); none for a name on the hub."""
-    if isinstance(source, dict):
-        source = list(source.values())
-    if isinstance(source, list):
-        return [path for item in source for path in local_files(item)]
+def local_files(source: str | None) -> list[str]:
+    """Every file of a local source, a file or a folder; none for a name on the hub."""
     place = ROOT / str(source)
     if os.path.isfile(place):  # pathlib raises for a name too long
         return [str(source)]

@@ -205,7 +205,8 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
     with ExitStack() as stack:
         use(kernel, job)
         os.environ.update(surroundings(job, scratch))
-        os.environ.pop("MPLBACKEND", None)  # the kernel shows figures inline
+        for name in ("MPLBACKEND", "PYTHONSTARTUP"):  # figures are shown inline, and no file of the user's is run
+            os.environ.pop(name, None)
         start_up(code, scratch)
         if job.on_gpu:
             os.environ["CUDA_VISIBLE_DEVICES"] = take_gpu(

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TextIO
 
 from lib import params
-from lib.project import ROOT, UserError
+from lib.project import ROOT, UserError, one_line, spelt
 from workflow import check, fresh, guard, hub, weights, words
 from workflow.jobs import MARK, PUBLISHED, SHIPPED, Run, shippable, write_json
 from workflow.schedule import schedule
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
         asked = words.check(argv)
         return check.main(plan(asked), say) if asked.check else make(asked)
     except (UserError, words.WordError) as problem:
-        print(f"run_all.sh: {problem}", file=sys.stderr)
+        complain(problem)
         return 2
     except BrokenPipeError:  # who listened has gone: `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -54,7 +54,11 @@ def main(argv: list[str]) -> int:
 
 def say(text: str, end: str = "\n") -> None:
     clear = "\r\033[K" if sys.stdout.isatty() else ""
-    print(clear + text, end=end, flush=True)
+    print(clear + "".join(map(spelt, text)), end=end, flush=True)
+
+
+def complain(text: object) -> None:
+    print(f"run_all.sh: {one_line(str(text), most=600)}", file=sys.stderr, flush=True)
 
 
 # ---- what the words ask for --------------------------------------------------------------------------------
@@ -186,7 +190,7 @@ def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, loc
         return 0
     failures = list(dict.fromkeys(board.failures)) or [(1, last_words(run, code))]
     for _, text in reversed(failures):  # the first failure in the last line
-        print(f"run_all.sh: {text}", file=sys.stderr, flush=True)
+        complain(text)
     return 2 if all(code == 2 for code, _ in failures) else 1
 
 
@@ -194,7 +198,7 @@ def refused(run: Run, models: list[str]) -> bool:
     """Whether any of these models can't be asked; why, a line each. Found out here, it costs no other model's jobs."""
     reasons = check.unfit(run, models)
     for text in reasons:
-        print(f"run_all.sh: {text}", file=sys.stderr, flush=True)
+        complain(text)
     return bool(reasons)
 
 
@@ -209,6 +213,16 @@ def parse(line: str) -> dict | None:
         return None
 
 
+PLACES = {str(ROOT): ".", sys.prefix: "(environment)", os.path.expanduser("~"): "~"}
+
+
+def private(line: str) -> str:
+    """A line for the log without where on this machine things lie, and without signs that are none."""
+    for place, name in PLACES.items():
+        line = line.replace(f"{place}/", f"{name}/")
+    return "".join(map(spelt, line.rstrip("\r\n"))) + "\n"
+
+
 class Board:
     """What the user sees while jobs run: a line per event."""
 
@@ -221,8 +235,8 @@ class Board:
         """Marked lines are shown, chatter is logged."""
         if event := parse(line):
             self.show(event)
-        elif line.strip():
-            log.write(line)
+        elif line.strip() and not line.startswith("host: "):
+            log.write(private(line))
             log.flush()
 
     def show(self, event: dict) -> None:

@@ -175,11 +175,31 @@ def help_text(root: Path = ROOT) -> str:
     return HELP.format(profiles=profiles)
 
 
+def intruder(root: Path) -> str | None:
+    """A file that every Python started for the project would take for one of its own: a start-up file, or a module
+    named like one of the standard library's, where imports look first."""
+    known = {"sitecustomize", "usercustomize", *getattr(sys, "stdlib_module_names", ("json", "random", "types"))}
+    for folder in (root, root / "notebooks"):
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            package = path.is_dir() and any(path.glob("__init__.*"))
+            module = path.suffix in (".py", ".pyc", ".so") and not path.is_dir()
+            if (package or module) and path.name.split(".")[0] in known:
+                return str(path.relative_to(root))
+    return None
+
+
+def shown(text: str) -> str:
+    """A text as a terminal may show it: what does not print is spelt out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def main(argv: list[str]) -> int:
     try:
         verb = check(argv).verb
+        if found := intruder(ROOT):
+            raise WordError(f"'{found}' would be run by every Python that works here: rename it, or move it away")
     except WordError as error:
-        print(f"run_all.sh: {error}", file=sys.stderr)
+        print(f"run_all.sh: {shown(str(error))}", file=sys.stderr)
         return 2
     print(help_text() if verb == "help" else verb)
     return 0
