@@ -94,7 +94,7 @@ class Shards:
                 whole.append(pd.read_parquet(path))
             else:
                 path.replace(path.with_name(f"{path.name}.damaged"))
-                note(f"shard {i + 1}: shards/{self.folder.name}/{path.name} is damaged; it is set aside, and made again")
+                note(f"shard {i + 1}: shards/{self.folder.name}/{path.name} is damaged: set aside, made again")
         return max(whole, key=len, default=None)
 
     def _keep(self, i: int, frame: pd.DataFrame) -> pd.DataFrame:

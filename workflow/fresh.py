@@ -7,7 +7,6 @@ is if that comes out the same. What is no longer fresh is moved, never deleted, 
 artifacts/<run>/stale/<key>/, and comes back from there if the old key does.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Iterable

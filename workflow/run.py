@@ -25,6 +25,11 @@ from workflow.shipped import verify
 from workflow.typeset import typeset
 
 
+def hush() -> None:
+    """From now on nothing is said on stdout, where nobody listens or nothing fits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class Stopped(BaseException):
     """A signal asked this run to end."""
 
@@ -33,6 +38,9 @@ class Stopped(BaseException):
 
 
 def main(argv: list[str]) -> int:
+    if sys.stdout is None:  # closed
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+
     def handle(number, frame):
         raise Stopped(number)
 
@@ -45,8 +53,16 @@ def main(argv: list[str]) -> int:
         complain(problem)
         return 2
     except BrokenPipeError:  # who listened has gone: `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        hush()
         return 141
+    except OSError as problem:  # the system's: no room, no permission, a folder in the place of a file
+        hush()
+        where = private(f" ({problem.filename})").rstrip() if problem.filename else ""
+        complain(f"{problem.strerror or problem}{where}; once that is mended, the same command goes on from here")
+        return 1
+    except MemoryError:
+        complain("no memory is left; the same command goes on from here, with --cores 1 one notebook at a time")
+        return 1
     except Stopped as stopped:
         print("run_all.sh: stopped; the same command goes on from here", file=sys.stderr)
         return stopped.code
@@ -188,7 +204,7 @@ def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, loc
     write_json(ROOT / run.folder / "seconds.json", {**run.seconds(), **board.seconds})
     if not code:
         return 0
-    failures = list(dict.fromkeys(board.failures)) or [(1, last_words(run, code))]
+    failures = list(dict.fromkeys(board.failures)) or [(1, last_words(run, code, board.going))]
     for _, text in reversed(failures):  # the first failure in the last line
         complain(text)
     return 2 if all(code == 2 for code, _ in failures) else 1
@@ -228,6 +244,7 @@ class Board:
 
     def __init__(self, titles: dict[str, str]):
         self.titles, self.done, self.failures = titles, 0, []
+        self.going: dict[str, str] = {}  # titles of jobs that have begun, and not ended
         self.seconds: dict[str, float] = {}  # of jobs that were run
         self.width = max(map(len, titles.values()), default=0)
 
@@ -241,6 +258,9 @@ class Board:
 
     def show(self, event: dict) -> None:
         kind, text, count = event["event"], "started", ""
+        self.going.pop(event["job"], None)
+        if kind in ("start", "progress"):
+            self.going[event["job"]] = self.titles[event["job"]]
         if kind == "end":
             self.seconds[event["job"]] = event["seconds"]
             text = f"{event['seconds']:.1f} s"
@@ -260,15 +280,20 @@ class Board:
         say(f"{count:{margin}} {title}  {text}", end="" if transient else "\n")
 
 
-def last_words(run: Run, code: int) -> str:
-    """Snakemake's own complaint, if no job failed and yet the run did."""
+def last_words(run: Run, code: int, going: dict[str, str]) -> str:
+    """Why a run failed none of whose jobs could say so: which were killed, or Snakemake's own complaint."""
+    name, titles = f"{run.folder}/snakemake.log", ", ".join(going.values())
     if code < 0:
-        return f"the process that has the jobs run was killed, by signal {-code}; the same command goes on from here"
-    name = f"{run.folder}/snakemake.log"
+        beside = f" while {titles} ran" if going else ""
+        who = f"the process that has the jobs run was killed{beside}, by signal {-code}"
+        return f"{who}; the same command goes on from here"
+    if going:
+        return (f"{titles}: killed before it could say why, as happens where memory ends; the same command goes on "
+                f"from here, with --cores 1 one notebook at a time (log: {name})")  # fmt: skip
     text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if "Error" in line or "Exception" in line] or lines[-1:] or ["no reason given"]
-    return f"the schedule failed, see {name}: {errors[-1]}"
+    errors = [line for line in lines if re.search(r"(Error|Exception)\b.*\w", line)] or lines[-1:]
+    return f"the schedule failed, see {name}: {errors[-1] if errors else 'no reason given'}"
 
 
 if __name__ == "__main__":

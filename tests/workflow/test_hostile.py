@@ -13,7 +13,7 @@ from hostile import STRINGS
 from test_report import HEAD_OF_SCRIPT, finding, row
 
 from lib.paper import figure_style, tables
-from workflow.export import HEAD, exported, results
+from workflow.export import results
 from workflow.report import page
 
 SETTINGS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "system_prompt": True}
