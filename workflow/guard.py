@@ -22,6 +22,7 @@ from lib.project import ROOT, UserError
 from workflow.jobs import Job, Run
 
 POLL = 0.5  # seconds
+HALTED = 20  # seconds that a kernel may be stopped, which then counts as dead
 DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # one is there where an NVIDIA driver is
 LOOK = "from torch import cuda\nfor i in range(cuda.device_count()): print(cuda.get_device_properties(i).uuid)"
 GONE = "the run that started this job is gone"
@@ -172,9 +173,16 @@ def watch(scratch: Path, lock: IO) -> None:
 
     def look() -> None:
         noted: list = []
+        halted = 0.0  # seconds for which the kernel has been stopped, while this process was not
         while True:
             if any(map(gone, parents)):
                 end(143, scratch, parents)
+            with suppress(psutil.Error):
+                kernels = psutil.Process().children()
+                stopped = [child for child in kernels if child.status() == psutil.STATUS_STOPPED]
+                halted = halted + POLL if stopped else 0.0
+                for child in stopped if halted > HALTED else ():
+                    child.kill()
             with suppress(psutil.Error):  # a child that ended meanwhile
                 children = [[child.pid, child.create_time()] for child in psutil.Process().children()]
                 if children != noted:

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import time
 from argparse import Namespace
 from collections import Counter
@@ -229,13 +230,15 @@ def parse(line: str) -> dict | None:
         return None
 
 
-PLACES = {str(ROOT): ".", sys.prefix: "(environment)", os.path.expanduser("~"): "~"}
+PLACES = {str(ROOT): ".", sys.prefix: "(environment)", os.path.expanduser("~"): "~",
+          tempfile.gettempdir(): "(temporary)"}  # fmt: skip
 
 
 def private(line: str) -> str:
     """A line for the log without where on this machine things lie, and without signs that are none."""
     for place, name in PLACES.items():
-        line = line.replace(f"{place}/", f"{name}/")
+        if len(place) > 1:
+            line = re.sub(rf"{re.escape(place)}(?![\w.-])", name, line)
     return "".join(map(spelt, line.rstrip("\r\n"))) + "\n"
 
 
@@ -252,7 +255,7 @@ class Board:
         """Marked lines are shown, chatter is logged."""
         if event := parse(line):
             self.show(event)
-        elif line.strip() and not line.startswith("host: "):
+        elif line.strip() and not re.match(r"\s*(host|user):", line, flags=re.I):
             log.write(private(line))
             log.flush()
 
