@@ -181,10 +181,25 @@ def help_text(root: Path = ROOT) -> str:
     return HELP.format(profiles=profiles)
 
 
+def intruder(root: Path) -> str | None:
+    """A file that every Python started for the project would take for one of its own: a start-up file, or a module
+    named like one of the standard library's, where imports look first."""
+    known = {"sitecustomize", "usercustomize", *getattr(sys, "stdlib_module_names", ("json", "random", "types"))}
+    for folder in (root, root / "notebooks"):
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            package = path.is_dir() and any(path.glob("__init__.*"))
+            module = path.suffix in (".py", ".pyc", ".so") and not path.is_dir()
+            if (package or module) and path.name.split(".")[0] in known:
+                return str(path.relative_to(root))
+    return None
+
+
 def main(argv: list[str]) -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # of a terminal without a letter
     try:
         verb = check(argv).verb
+        if found := intruder(ROOT):
+            raise WordError(f"'{found}' would be run by every Python that works here: rename it, or move it away")
     except WordError as error:
         print(f"run_all.sh: {shown(str(error))}", file=sys.stderr)
         return 2

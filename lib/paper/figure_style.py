@@ -38,6 +38,7 @@ STYLE = sns.axes_style("ticks") | {
     "hatch.linewidth": 0.5,
     "pdf.fonttype": 42,
     "savefig.dpi": 300,
+    "text.parse_math": False,  # a dollar in a label is one
     "text.hinting": "none",  # hinted letters of a monospaced font drift apart
 }
 

@@ -167,9 +167,9 @@ class Table:
         frame = "border-collapse:collapse;table-layout:auto;white-space:nowrap;"
         frame += "border-top:2px solid;border-bottom:2px solid;"
         head, body = self._html_rows(self.head, ""), self._html_rows(self.body, "border-top:1px solid;")
-        notes = "".join(f"<p><i>{html.escape(note)}</i></p>" for note in self.notes)
+        notes = "".join(f'<p class="mathjax_ignore"><i>{html.escape(note)}</i></p>' for note in self.notes)
         parts = f"<thead>\n{head}\n</thead>\n<tbody>\n{body}\n</tbody>"
-        return f'<table style="{frame}">\n{parts}\n</table>\n{notes}'
+        return f'<table class="mathjax_ignore" style="{frame}">\n{parts}\n</table>\n{notes}'
 
     def __str__(self) -> str:
         rows = without_rules([*self.head, *self.body])

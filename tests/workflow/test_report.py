@@ -6,8 +6,10 @@ import nbformat
 import pytest
 from browser import check_links
 
+from lib.paper.latex import mathjax
 from workflow.report import anchor, linked, number, page
 
+HEAD_OF_SCRIPT = "addEventListener(\"hashchange\", unfold)"
 HOSTILE = '<script>alert("x")</script> & more'
 
 
@@ -77,7 +79,9 @@ def test_figures_are_on_the_page():
 
 
 def test_formulas_become_mathml():
-    assert "<math" in linked("t", r"<td>$\frac{a}{b}_{&lt;i}$</td>", set())
+    """In those cells that declare them, and nowhere else."""
+    assert "<math" in linked("t", f"<td>{mathjax('$x_{<i}$')}</td>", set())
+    assert linked("t", "<td>$x$ and $y$</td>", set()) == "<td>$x$ and $y$</td>"
     assert linked("t", "<td>no formula, 5$</td>", set()) == "<td>no formula, 5$</td>"
 
 
