@@ -237,13 +237,38 @@ def test_edited_outputs_with_a_record_to_match_are_remade(made):
     assert numbers(run_of()) == "02 08"
 
 
-@pytest.mark.parametrize("damage", [lambda text: text[:-9], lambda text: "", lambda text: text.replace("made", "Made")])
-def test_a_damaged_executed_notebook_remakes_its_job(made, damage):
-    for job in run_of().jobs:
-        path = made.root / job.executed
-        path.write_text(damage(path.read_text()))
-        assert numbers(run_of()).startswith(job.notebook.number)
-        finish(run_of(), fresh.walk(run_of()))
+def flipped(path, other) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+DAMAGES = {
+    "truncated": lambda path, other: path.write_bytes(path.read_bytes()[:-9]),
+    "flipped": flipped,
+    "emptied": lambda path, other: path.write_bytes(b""),
+    "another run's": lambda path, other: shutil.copyfile(other, path),
+    "deleted": lambda path, other: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_to_any_file_remakes_exactly_what_hangs_on_it(made, damage):
+    """Frames, manifests, records, executed notebooks, tables."""
+    finish(run_of("other"), fresh.walk(run_of("other")))
+    before, folders = made.root / "before", ("artifacts/demo", "figures/demo")
+    for folder in folders:
+        shutil.copytree(made.root / folder, before / folder)
+    for whole in [path for path in before.rglob("*") if path.is_file()]:
+        name = whole.relative_to(before).as_posix()
+        DAMAGES[damage](made.root / name, made.root / name.replace("/demo/", "/other/"))
+        first = {"generations": "01", "confidence": "02"}.get(name.split("/")[2], whole.name[:2])
+        first = "08" if name.startswith("figures") else first
+        assert numbers(run_of()) == {"01": "01 02 08", "02": "02 08", "08": "08"}[first], name
+        for folder in folders:
+            shutil.rmtree(made.root / folder)
+            shutil.copytree(before / folder, made.root / folder)
+    assert numbers(run_of()) == ""
 
 
 def test_executed_notebooks_go_and_come_back_with_their_record(made):
