@@ -72,14 +72,13 @@ class Shards:
         frames = []
         for i, at in enumerate(cuts):
             slice_, done = items[at : at + self.rows], self._kept(i, note)
-            lacking = slice_ if done is None else slice_[len(done) :]
-            if lacking:
-                started = time.time()
-                done = self._keep(i, pd.concat([done, work(lacking)], ignore_index=True))
-                note(f"shard {i + 1}/{len(cuts)}: {len(lacking)} rows in {time.time() - started:.1f} s")
-            else:
+            if done is not None and len(done) >= len(slice_):
                 note(f"shard {i + 1}/{len(cuts)}: kept from before")
-            frames.append(done.head(len(slice_)))
+                frames.append(done.head(len(slice_)))
+                continue
+            lacking, started = slice_[0 if done is None else len(done) :], time.time()
+            frames.append(self._keep(i, pd.concat([done, work(lacking)], ignore_index=True)))
+            note(f"shard {i + 1}/{len(cuts)}: {len(lacking)} rows in {time.time() - started:.1f} s")
         return pd.concat(frames, ignore_index=True)
 
     def _name(self, i: int, path: Path) -> str:
