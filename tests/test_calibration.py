@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from synthetic import generations, logits_of, responses
 
 from lib.calibrate.answer_logits import AnswerLogits
-from lib.calibrate.calibrators import Isotonic, Platt, Temperature
+from lib.calibrate.calibrators import Isotonic, Platt, Temperature, resolved
 from lib.generate import token_logits
 from lib.project import UserError
 from lib.score.estimators import ans_avg, ans_joint
@@ -22,8 +22,9 @@ pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 
 def scores(seed=0, n=300):
+    """As far as isotonic regression tells them apart."""
     rng = np.random.default_rng(seed)
-    c = rng.beta(5, 1, n)
+    c = resolved(rng.beta(5, 1, n))
     return c, rng.random(n) < c**2
 
 

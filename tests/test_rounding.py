@@ -112,8 +112,8 @@ def test_a_response_without_answer_stays_so():
 def of_run(signals):
     frames = rounding.frames_of(signals, signals.sets, CHOICES, DEMO.bin_counts)
     names, sets = {name: name for name in MODEL}, {name: name for name in DATASETS}
-    rest = {name: published().frames[name] for name in ("inference_settings",)}
-    return results.Results(names, sets, names, (names, sets), published().settings, {**rest, **frames})
+    specs = [params.load_model(name) for name in MODEL]
+    return results.Results(names, sets, names, (names, sets), specs, frames)
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,9 @@ def main(argv: list[str]) -> int:
         signal.signal(number, handle)
     try:
         asked = words.check(argv)
-        return check.main(plan(asked), say) if asked.check else make(asked)
+        if asked.check:
+            return check.main(plan(asked), say)
+        return make(asked) or (held(asked) if asked.verify else 0)
     except (UserError, words.WordError) as problem:
         print(f"run_all.sh: {problem}", file=sys.stderr)
         return 2
@@ -139,6 +141,13 @@ def make(asked: Namespace) -> int:
         say(f"here and in the paper: {run.figures}/report.html")
         say(f"tables and figures: {run.figures}/  executed notebooks: {run.folder}/notebooks/")
     return 0
+
+
+def held(asked: Namespace) -> int:
+    """The finished run held against the shipped one; the exit code."""
+    from workflow.verify import verify  # what it imports is slow to load, and of no use to other verbs
+
+    return verify(plan(asked), say)
 
 
 def announce(verdicts: list[fresh.Verdict]) -> None:
