@@ -1,4 +1,4 @@
-"""What rounding moves: isotonic regression that stands, noise as it was measured, and the column that the report shows."""
+"""What rounding moves: isotonic regression that stands, noise as it was measured, and the report's column."""
 
 from dataclasses import replace
 

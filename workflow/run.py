@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
         asked = words.check(argv)
         if asked.check:
             return check.main(plan(asked), say)
-        return make(asked) or (held(asked) if asked.verify else 0)
+        return verified(asked) if asked.verify else make(asked)
     except (UserError, words.WordError) as problem:
         print(f"run_all.sh: {problem}", file=sys.stderr)
         return 2
@@ -143,11 +143,12 @@ def make(asked: Namespace) -> int:
     return 0
 
 
-def held(asked: Namespace) -> int:
-    """The finished run held against the shipped one; the exit code."""
-    from workflow.verify import verify  # what it imports is slow to load, and of no use to other verbs
+def verified(asked: Namespace) -> int:
+    """The whole run, and then held against the shipped one; the exit code. Refused first where none is shipped."""
+    from workflow.verify import both, verify  # slow to load, and of no use to other verbs
 
-    return verify(plan(asked), say)
+    both(plan(asked))
+    return make(asked) or verify(plan(asked), say)
 
 
 def announce(verdicts: list[fresh.Verdict]) -> None:

@@ -1,9 +1,9 @@
 """Does a run give what is shipped? `./run_all.sh verify [PROFILE]`, for whoever runs this on another processor.
 
-The shipped signals of the same models and questions are read as the run reads its own, and every number of the tables is
-made from both. Two processors round differently; once in thousands of tokens that makes another one be sampled. So rows
-that were written otherwise are left out on both sides, and counted; on the others a number may differ by as much as
-noise moves it (`lib.paper.rounding`).
+The shipped signals of the same models and questions are read as the run reads its own, and every number of the tables
+is made from both. Two processors round differently, and now and then that makes another token be sampled. So rows that
+were written otherwise are left out on both sides, and counted; on the others a number may differ by as much as noise
+moves it (`lib.paper.rounding`).
 """
 
 from collections.abc import Callable, Sequence
@@ -58,7 +58,7 @@ def both(run: Run) -> tuple[list[str], list[str]]:
     there = [name for name in datasets
              if len(store.found(shipped(run), "generations", store.pairs(models, [name]))) == len(models)]  # fmt: skip
     if not there:
-        raise UserError(f"no signals of {', '.join(models)} on {', '.join(datasets)} are shipped: nothing to verify with")
+        raise UserError(f"no signals of {', '.join(models)} on {', '.join(datasets)} are shipped to compare with")
     return models, there
 
 
@@ -83,7 +83,7 @@ class Alike:
         same = [np.array_equal(*tokens) for tokens in zip(rows.token_ids, rows.token_ids_theirs, strict=True)]
         kept = rows[np.array(same, dtype=bool)]
         if kept.empty:
-            raise UserError("the run and what is shipped have no response in common: these are other models or questions")
+            raise UserError("no response in common with what is shipped: these are other models or questions")
         old, new = (np.concatenate(list(kept[name])) for name in ("token_logprobs_theirs", "token_logprobs"))
         gap = np.abs(new.astype(float) - old)
         passes = ours.dropout.merge(theirs.dropout, on=[*KEYS, "rate"], suffixes=("", "_theirs"))

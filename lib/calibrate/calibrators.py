@@ -83,7 +83,7 @@ class Calibrator(BaseEstimator):
 class Isotonic(Calibrator):
     """scikit-learn's isotonic regression on confidence scores (n,), clipped outside the range it was fitted on.
 
-    It sees only the order of scores, and of near ones another processor's rounding makes another: so they are `resolved`
+    It sees only the order of scores, and another processor's rounding turns that of near ones: so they are `resolved`
     before it is fitted and applied, and what is then alike is pooled.
     """
 

@@ -7,6 +7,8 @@ default), drawn with a fixed seed. Most live a second or two; SPARED are those t
 
 import ast
 import copy
+import importlib
+import importlib.abc
 import importlib.util
 import os
 import random
@@ -40,7 +42,8 @@ TESTS = {  # module of lib: its own tests
     "tasks/answers": ("test_answers",),
     "paper/rounding": ("test_rounding",),
 }
-SPARED: dict[str, str] = {}  # "module:line text -> mutant": why its number is the same
+LOADED = ("hypothesis", "matplotlib.figure", "pandas", "pyarrow.parquet", "pydantic", "scipy.stats", "sklearn.isotonic",
+          "sklearn.linear_model", "torch", "transformers", "yaml")  # fmt: skip
 OTHER = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div, ast.Pow: ast.Mult,
     ast.Mod: ast.Mult, ast.MatMult: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.And: ast.Or,
@@ -81,23 +84,29 @@ def changes(node: ast.AST) -> Iterator:
         yield lambda other: setattr(other, "value", other.value + 1)
 
 
-def survives(module: str, source: str, tests: list[str]) -> bool:
-    """Whether tests pass with this source in place of the module's, in a process of their own."""
+class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Gives a module another source."""
+
+    def __init__(self, module: str, path: Path, source: str):
+        self.module, self.path, self.source = module, path, source
+
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.spec_from_file_location(name, self.path, loader=self) if name == self.module else None
+
+    def exec_module(self, module):
+        exec(compile(self.source, str(self.path), "exec"), vars(module))
+
+
+def survives(name: str, source: str) -> bool:
+    """Whether the module's tests pass with this source in place of its own, in a process of their own."""
     if child := os.fork():
         return os.waitpid(child, 0)[1] == 0
-    silent = os.open(os.environ.get("SHOWN", os.devnull), os.O_WRONLY | os.O_CREAT)
+    silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1), os.dup2(silent, 2)
     signal.alarm(SECONDS)
-
-    class Loader(importlib.machinery.SourceFileLoader):
-        def get_code(self, name):
-            return compile(source, self.path, "exec") if name == module else super().get_code(name)
-
-    hook = importlib.machinery.FileFinder.path_hook((Loader, [".py"]))
-    sys.path_hooks.insert(0, hook)
-    sys.path_importer_cache.clear()
-    words = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
-    os._exit(int(pytest.main(words)) != 0)
+    sys.meta_path.insert(0, Changed(f"lib.{name.replace('/', '.')}", ROOT / f"lib/{name}.py", source))
+    tests = [f"tests/{test}.py" for test in TESTS[name]]
+    os._exit(int(pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests])) != 0)
 
 
 def main(words: list[str]) -> None:
@@ -105,25 +114,23 @@ def main(words: list[str]) -> None:
     chosen = [word for word in words if not word.isdigit()] or list(TESTS)
     os.chdir(ROOT)
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-    import hypothesis, pandas, scipy.optimize, scipy.stats, sklearn.isotonic, sklearn.linear_model, torch  # noqa: E401, F401, I001  shared by all children
-
+    for shared in LOADED:  # once, for all children
+        importlib.import_module(shared)
     killed = tried = 0
     for name in chosen:
-        path, tests = ROOT / f"lib/{name}.py", [f"tests/{test}.py" for test in TESTS[name]]
-        text = path.read_text(encoding="utf-8")
-        if not survives("", "", tests):
+        text = (ROOT / f"lib/{name}.py").read_text(encoding="utf-8")
+        lines, plain = text.splitlines(), ast.unparse(ast.parse(text)).splitlines()
+        if not survives(name, text):
             sys.exit(f"{name}: its tests fail as it is")
-        lines, alive = text.splitlines(), 0
         every = [(line, ast.unparse(ast.fix_missing_locations(new))) for line, new in mutants(ast.parse(text))]
-        some = random.Random(0).sample(every, min(count, len(every)))
+        some, alive = random.Random(0).sample(every, min(count, len(every))), 0
         for line, source in sorted(some):
-            changed = set(source.splitlines()) - set(ast.unparse(ast.parse(text)).splitlines())
-            what = f"{name}:{line}: {lines[line - 1].strip()} -> {' '.join(part.strip() for part in changed)}"
-            if survives(f"lib.{name.replace('/', '.')}", source, tests):
+            if survives(name, source):
                 alive += 1
-                print(f"  survives: {what}", flush=True)
+                changed = " ".join(part.strip() for part in source.splitlines() if part not in plain)
+                print(f"  survives: {name}:{line}: {lines[line - 1].strip()} -> {changed}", flush=True)
         killed, tried = killed + len(some) - alive, tried + len(some)
-        print(f"{name}: {len(some) - alive} of {len(some)} killed ({len(every)} there are)", flush=True)
+        print(f"{name}: {len(some) - alive} of {len(some)} killed, of {len(every)} that there are", flush=True)
     print(f"{killed} of {tried} killed, {killed / tried:.1%}")
 
 
