@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from clone import copy_of_project, edit, refusal, run, start
+from clone import copy_of_project, edit, refusal, run
 
 from lib import params
 from lib.paper import results, rounding
@@ -130,8 +130,7 @@ def test_a_number_of_one_side_alone_is_no_agreement(here, theirs, monkeypatch):
 
 @pytest.mark.slow
 def test_a_run_of_other_kernels_gives_what_is_shipped(tmp_path):
-    """Twenty questions of each split: those rows of the shipped run, on another path through the processor; then with a
-    model that is not the shipped one."""
+    """Twenty questions of each split, on another path through the processor, against those rows of the shipped run."""
     folder = copy_of_project(tmp_path / "a folder")
     small = {"models": [MODEL], "datasets": [DATASET], "limit": 20, "dropout_tuning": 6, "resamples": 200, "draws": 4,
              "calibration_sizes": [5, 10], "ablation_rows": 2}  # fmt: skip
@@ -142,10 +141,22 @@ def test_a_run_of_other_kernels_gives_what_is_shipped(tmp_path):
     with open(folder / "figures/demo/verify.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) > 100 and all(row["within"] == "True" for row in rows)
-    edit(folder / "params" / "models" / f"{MODEL}.yaml", temperature=1.5)
-    process = start(folder, "verify")
-    said = process.communicate()[0].splitlines()
-    assert process.returncode == 1 and said[-1].startswith("verify demo: NOT the same: ")
+
+
+@pytest.mark.parametrize("shift, code, said", [(0, 0, "the same: "), (1, 1, "NOT the same: ")])
+def test_the_last_line_and_the_exit_code_say_it(theirs, monkeypatch, tmp_path, shift, code, said):
+    """A run that has no signals of its own but the shipped ones, and the same with P(True) altered by hand."""
+    logits = [np.array([row[0] + shift, *row[1:]]) for row in theirs.verification.standard_logits]
+    verification = theirs.verification.assign(standard_logits=logits)
+    ours = RunSignals.from_frames(theirs.generations, verification, theirs.dropout, READING)
+    monkeypatch.setattr(verify.RunSignals, "of", lambda name, *_: ours if name == "lab" else theirs)
+    monkeypatch.setattr(verify, "ROOT", tmp_path)
+    values = params.load_profile("demo").model_dump(mode="json") | {"models": [MODEL], "datasets": [DATASET]}
+    lines = []
+    assert verify.verify(Run("lab", values), lines.append) == code
+    assert lines[-1].startswith(f"verify lab: {said}")
+    table = pd.read_csv(tmp_path / "figures/lab/verify.csv")
+    assert table.within.all() == (code == 0) and not table[~table.within].key.str.contains("seq_avg|ans_avg").any()
 
 
 def test_what_is_not_shipped_cannot_be_verified():
