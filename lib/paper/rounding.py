@@ -110,7 +110,7 @@ def cells(results: Results) -> pd.DataFrame:
     """Every number of the paper's tables: table, key, value, text (of its cell)."""
     rows = [(one.name, number.name, number.value, cell.text) for one in all_targets() if one.of and not one.extra
             for cell in one.of(results).cells for number in cell.numbers]  # fmt: skip
-    return pd.DataFrame(rows, columns=["table", "key", "value", "text"])
+    return pd.DataFrame(rows, columns=["table", "key", "value", "text"]).drop_duplicates(["table", "key"])
 
 
 def drawn(here: Results, signals: RunSignals, choices: Calibration, bin_counts: Sequence[int], draws: int,
