@@ -125,6 +125,22 @@ def test_reliability_has_every_method(calibrated):
     assert list(bins) == ["", "isotonic", "platt"] and all(part["count"].sum() == 60 for part in bins.values())
 
 
+def test_what_is_fitted_on_the_answers_serves_both_means_under_their_names(sets, calibrated):
+    rows, learned = calibrated
+    for pair, (old, new) in sets.items():
+        fitted = Temperature().fit(old.answers, old.correct)
+        own = rows[(rows.model == pair[0]) & (rows.dataset == pair[1]) & (rows.method == "platt")].groupby("estimator")
+        for name, joint in (("ans_avg", False), ("ans_joint", True)):
+            part = own.get_group(name)
+            assert part.confidence.tolist() == pytest.approx(fitted.predict(new.answers, joint=joint).tolist())
+            assert part.correct.tolist() == new.correct.tolist()
+            assert part.example_id.tolist() == new.keys.example_id.tolist()
+        of_pair = learned[(learned.model == pair[0]) & (learned.dataset == pair[1])].set_index("metric")
+        assert of_pair.estimator.to_dict() == {"t": "ans", "a": "p_true", "b": "p_true"}
+        assert set(of_pair.method) == {"platt"} and set(of_pair.n) == {60}
+        assert of_pair.value["t"] == pytest.approx(fitted.temperature_)
+
+
 # ---- fewer rows
 
 
@@ -220,6 +236,15 @@ def test_enough():
     assert found.enough.tolist() == [20] and found["all"].tolist() == [50]  # 5 was luck
     assert sample_efficiency.enough(bands.assign(mean=0.1)).enough.tolist() == [5]
     assert sample_efficiency.enough(bands.assign(mean=[1, 1, 1, 0.1])).enough.tolist() == [50]
+
+
+def test_enough_holds_its_edge():
+    bands = pd.DataFrame({"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic",
+                          "n": [5, 10, 20], "mean": [0.625, 0.5, 0.5]})  # fmt: skip
+    assert sample_efficiency.enough(bands, within=0.25).enough.tolist() == [5]
+    assert sample_efficiency.enough(bands, within=0.24).enough.tolist() == [10]
+    assert sample_efficiency.enough(bands.assign(mean=[0.56, 0.5, 0.5])).enough.tolist() == [10], "a tenth, by default"
+    assert sample_efficiency.enough(bands.assign(mean=[0.54, 0.5, 0.5])).enough.tolist() == [5]
 
 
 # ---- other pairs' rows

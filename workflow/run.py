@@ -52,7 +52,9 @@ def main(argv: list[str]) -> int:
         signal.signal(number, handle)
     try:
         asked = words.check(argv)
-        return check.main(plan(asked), say) if asked.check else make(asked)
+        if asked.check:
+            return check.main(plan(asked), say)
+        return verified(asked) if asked.verify else make(asked)
     except (UserError, words.WordError) as problem:
         complain(problem)
         return 2
@@ -178,6 +180,14 @@ def make(asked: Namespace) -> int:
         say(f"here and in the paper: {run.figures}/report.html")
         say(f"tables and figures: {run.figures}/  executed notebooks: {run.folder}/notebooks/")
     return 0
+
+
+def verified(asked: Namespace) -> int:
+    """The whole run, and then held against the shipped one; the exit code. Refused first where none is shipped."""
+    from workflow.verify import both, verify  # slow to load, and of no use to other verbs
+
+    both(plan(asked))
+    return make(asked) or verify(plan(asked), say)
 
 
 def announce(verdicts: list[fresh.Verdict]) -> None:

@@ -58,8 +58,13 @@ class RunSignals:
     @classmethod
     def of(cls, run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> "RunSignals":
         """Those of a run, or the shipped ones. Raises UserError where neither has them."""
-        generations, verification, dropout = (
-            store.gather(run, kind, models, datasets, may_lack=kind == "dropout")[0] for kind in KINDS)  # fmt: skip
+        frames = (store.gather(run, kind, models, datasets, may_lack=kind == "dropout")[0] for kind in KINDS)
+        return cls.from_frames(*frames, reading)
+
+    @classmethod
+    def from_frames(cls, generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame,
+                    reading: Reading) -> "RunSignals":  # fmt: skip
+        """What the choices read in these frames."""
         responses = read(generations, reading)
         confidence = scores(responses, verification, dropout, reading)
         return cls(generations, verification, dropout, reading, responses, confidence)
