@@ -48,7 +48,7 @@ def _sizes(axes: Mapping[str, Axes], bands: pd.DataFrame, datasets: Mapping[str,
         label = f"({letter}) {datasets[name]}" if place == 0 else datasets[name]
         ax.set_title(label, parse_math=False)
         one_class = int(part_of_first["one_class"].sum())
-        ax.set_xlabel("calibration rows" + (f"\n{one_class} one-class draws" if one_class else ""))
+        ax.set_xlabel("calibration rows" + (f"\n{one_class} of one class" if one_class else ""))
         if place % ABREAST:
             ax.set_yticklabels([])
         else:
@@ -75,7 +75,7 @@ def _legend(canvas: Canvas, title: str, points: bool = True) -> None:
         f"({', '.join(PANELS[:-1])}) Reliability before and after, with the ECE of either, 95% binomial intervals, the "
         "gap to the diagonal, and the number of rows in each bin; hollow where these are fewer than five. "
         f"({PANELS[-1]}) ECE against the number of calibration rows, with the middle 80% of the draws; dotted the raw "
-        "score's.", place=6)  # fmt: skip
+        "score's. Below how many draws are of one class.", place=6)  # fmt: skip
 def calibration_analysis(
     bins: Mapping[str, pd.DataFrame],
     bands: pd.DataFrame | None = None,

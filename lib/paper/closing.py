@@ -31,8 +31,8 @@ class Claims:
         for where in ("paper", "here"):
             held = int(self.frame[where].str.startswith(WORDS[True]).sum())
             failed = int(self.frame[where].str.startswith(WORDS[False]).sum())
-            parts.append(f"{where}: {held} hold, {failed} do not, {len(self.frame) - held - failed} are not judged")
-        return f"Of {len(self.frame)} claims, " + "; ".join(parts) + "."
+            parts.append(f"{where}: {held} hold, {failed} not, {len(self.frame) - held - failed} not judged")
+        return f"Of {len(self.frame)} claims, {'; '.join(parts)}."
 
 
 def claims(group: str, models: Mapping[str, str], datasets: Mapping[str, str], **frames: pd.DataFrame) -> Claims:

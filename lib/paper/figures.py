@@ -74,8 +74,8 @@ def _in_situ(ax: Axes, frame: pd.DataFrame) -> None:
 
 
 @target("fig_main_analysis", "What the signals look like",
-        "(a) Running mean of token probabilities against position, right and wrong responses apart, and their "
-        "difference with its 95% interval. (b) Predictive and conditional entropy against the number of dropout passes; "
+        "(a) Running mean of token probabilities against position, right and wrong responses apart, and the "
+        "difference with its interval. (b) Predictive and conditional entropy against the number of dropout passes; "
         "the gap is BALD. (c) ECE of verification in situ and by a prompt, with 95% intervals.",
         place=3)  # fmt: skip
 def main_analysis(

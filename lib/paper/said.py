@@ -34,7 +34,7 @@ def least_sure(table: pd.DataFrame) -> str:
 def surest(one: pd.Series, scores: pd.DataFrame) -> str:
     """Of one response's rows of a confidence frame: the score that trusts it most, and least."""
     ends = scores.sort_values("confidence").iloc[[0, -1]]
-    least, most = (f"{ESTIMATORS[row.estimator].plain} {row.confidence:.4f}" for row in ends.itertuples())
+    least, most = (f"{ESTIMATORS[row.estimator].plain} {row.confidence:.5f}" for row in ends.itertuples())
     return f"{verdict(one)}; the highest score is {most}, the lowest {least}"
 
 
@@ -91,7 +91,7 @@ def errors(diagrams: Mapping[str, pd.DataFrame], estimator: str = "ans_avg") -> 
     parts = []
     for method, bins in diagrams.items():
         few = int((bins["count"] < FEW).sum())
-        parts.append(f"{how(method, estimator)} {short(error(bins))} from {len(bins)} bins, {few} of them of few rows")
+        parts.append(f"{how(method, estimator)} {short(error(bins))} (bins: {len(bins)}, of few rows: {few})")
     return "ECE: " + "; ".join(parts)
 
 
