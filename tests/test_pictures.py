@@ -202,7 +202,8 @@ def test_where_no_row_is_left_nothing_is_drawn():
     both = pd.DataFrame({"method": ["isotonic"] * 2, "model": "M", "source_dataset": ["D", "E"], "dataset": ["E", "D"],
                          "value": [0.1, -0.2], "value_unseen": [0.12, np.nan]})  # fmt: skip
     unseen, every = points(transfer_figures.seen_and_unseen(both).canvas.axes[0])
-    assert (len(every.get_offsets()), np.isfinite(np.ma.filled(unseen.get_offsets(), np.nan)).all(axis=1).sum()) == (2, 1)
+    drawn = np.isfinite(np.ma.filled(unseen.get_offsets(), np.nan)).all(axis=1)
+    assert (len(every.get_offsets()), drawn.sum()) == (2, 1)
 
 
 def test_a_folded_frame_is_behind_one_line():
