@@ -41,7 +41,7 @@ def panel(ax: Axes, below: Axes, diagrams: Mapping[str, pd.DataFrame]) -> None:
     below.set(xlim=(-0.06, 1.06), xticks=[0, 0.5, 1], xlabel="confidence")
     below.set_yticks([0, int(max(bins["count"].max() for bins in diagrams.values()))])
     said = "ECE " + " \N{RIGHTWARDS ARROW} ".join(short(error(bins)) for bins in diagrams.values())
-    bins = pd.concat([part.assign(**intervals(part)) for part in diagrams.values()])
+    bins = pd.concat([pd.concat([part, intervals(part)], axis=1) for part in diagrams.values()])
     upper = bins["confidence"].lt(0.62) & bins["high"].gt(0.85)
     lower = bins["confidence"].gt(0.4) & bins["low"].lt(0.12)  # the words stand where fewer bins reach
     where: dict[str, Any] = {"x": 0.03, "y": 0.97, "va": "top"}
