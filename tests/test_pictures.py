@@ -228,6 +228,7 @@ def test_sentences_say_what_the_frames_hold():
     both = pd.concat([calibrated.assign(method=""), calibrated.assign(method="platt", value=[0.2, 0.5])])
     sentence = "ECE of Ans Avg (raw: a mean of .300) is lowered by temperature on 1 of 2 pairs (mean .350)"
     assert said.helped(both, "ans_avg") == sentence
+    assert said.helped(both, "c_bald").endswith("nothing to compare")
     rows = [("m", "d", "m", "e", "platt", "delta_ece", -0.1), ("m", "d", "m", "d", "platt", "delta_ece", 0.5)]
     columns = ["model", "dataset", "source_model", "source_dataset", "method", "metric", "value"]
     moves = pd.DataFrame(rows, columns=columns)

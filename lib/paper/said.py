@@ -73,6 +73,8 @@ def helped(results: pd.DataFrame, estimator: str) -> str:
     """By method: on how many pairs it lowers the raw ECE of an estimator."""
     rows = results[(results.metric == "ece") & (results.estimator == estimator)]
     wide = rows.pivot(index=PAIR, columns="method", values="value").astype(float)
+    if wide.empty:
+        return f"ECE of {ESTIMATORS[estimator].plain}: nothing to compare"
     parts = [f"by {how(method, estimator)} {of_pairs(int((wide[method] < wide['']).sum()), len(wide))} (mean "
              f"{short(wide[method].mean())})" for method in wide if method]  # fmt: skip
     raw = f"ECE of {ESTIMATORS[estimator].plain} (raw: a mean of {short(wide[''].mean())})"
