@@ -95,7 +95,7 @@ def turned(ablation: pd.DataFrame, own: str, grader: str = "numeric") -> tuple[s
     """A question whose answer is right in the run's `own` arm or in another, not in both, and that arm; where there is
     none, the first question and any other arm (`own` itself, where there is no other)."""
     right = graded_by_arm(ablation, grader)
-    others = [arm for arm in right if arm != own]
+    others = [arm for arm in BEGINNINGS if arm != own and arm in right]
     for other in others:
         changed = right.index[right[other] != right[own]]
         if len(changed):
