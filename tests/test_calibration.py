@@ -324,7 +324,7 @@ def test_another_method_is_one_class_and_one_line(monkeypatch):
     from lib import params
     from lib.calibrate import fitting, sample_efficiency
     from lib.calibrate.calibrators import METHODS, Calibrator, Method
-    from lib.paper import calibration_figures, run_results, transfer_tables
+    from lib.paper import calibration_figures, figure_style, run_results, transfer_tables
 
     class Mean(Calibrator):
         def _fit(self, score, y, w):
@@ -347,5 +347,5 @@ def test_another_method_is_one_class_and_one_line(monkeypatch):
     sets = fitting.splits(signals.generations, signals.responses)
     bands = sample_efficiency.curve_bands(sample_efficiency.learning_curves(sets, [10], draws=2))
     assert set(bands.method) == {"", "isotonic", "platt", "mean"}
-    assert [name for name, *_ in calibration_figures.looks().values()] == ["raw", "isotonic", "temperature", "mean"]
+    assert [name for name, *_ in figure_style.looks().values()] == ["raw", "isotonic", "temperature", "mean"]
     assert calibration_figures.sample_efficiency(bands, {name: name for name in demo.datasets})._repr_mimebundle_()

@@ -5,13 +5,14 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import PathCollection
 from synthetic import generations, responses, run, single_pass
 
 from lib import params, store
 from lib.calibrate import fitting, sample_efficiency
 from lib.calibrate.calibrators import METHODS, Calibrator, Isotonic, Method, Temperature
 from lib.calibrate.transfer import transfer, unseen
-from lib.paper import calibration_figures, calibration_tables, results, transfer_tables
+from lib.paper import calibration_figures, calibration_tables, results, transfer_figures, transfer_tables
 from lib.params import Calibration
 from lib.project import SHIPPED
 from lib.score.bootstrap import bootstrap
@@ -338,9 +339,10 @@ def test_hardest():
 def test_reliability_shows_how_many_rows_are_in_each_bin(calibrated):
     bins = fitting.reliability(calibrated[0], "m", "e")
     figure = calibration_figures.calibration_analysis(bins, title="a_$b$", where="c_$d$")
-    upper, counts = figure.canvas.axes[0], figure.canvas.axes[2]
+    upper, counts = figure.canvas.axes[:2]
     assert sum(bar.get_height() for bar in counts.patches) == 2 * 60
-    assert [len(line.get_xdata()) for line in upper.lines] == [2, len(bins[""]), len(bins["isotonic"])]
+    points = [c for c in upper.collections if isinstance(c, PathCollection)]
+    assert sum(len(part.get_offsets()) for part in points) == len(bins[""]) + len(bins["isotonic"])
     assert figure.pdf == calibration_figures.calibration_analysis(bins, title="a_$b$", where="c_$d$").pdf
 
 
@@ -348,13 +350,16 @@ def test_sizes_have_a_line_per_dataset_and_method(sets):
     curves = sample_efficiency.learning_curves(sets, [10, 30], draws=2)
     bands = sample_efficiency.curve_bands(curves).query("model == 'm'")
     figure = calibration_figures.sample_efficiency(bands, {"d": "D", "e": "E"})
-    (ax,) = figure.canvas.axes
-    assert len(ax.lines) == 4 and [t.get_text() for t in ax.get_xticklabels()] == ["5", "10", "20", "60"]
-    assert all(list(line.get_xdata()) == [10, 30, 60] for line in ax.lines)
+    assert [ax.get_title(loc="left") for ax in figure.canvas.axes] == ["(c) D", "E"]
+    for ax, dataset in zip(figure.canvas.axes, "de", strict=True):
+        raw = bands[(bands.dataset == dataset) & (bands.method == "")]["mean"].iloc[0]
+        assert [line.get_linestyle() for line in ax.lines if line.get_ydata()[0] == raw][0] == ":"
+        assert [list(line.get_xdata()) for line in ax.lines if line.get_linestyle() != ":"] == [[10, 30, 60]] * 2
+        assert [t.get_text() for t in ax.get_xticklabels()][-1] == "60"
 
 
 def test_the_map_says_every_change(sets):
     moved = transfer(sets, fitting.fit_answers(sets))
-    figure = calibration_figures.transfer_map(moved, {pair: "/".join(pair) for pair in sets})
+    figure = transfer_figures.transfer_map(moved, {pair: "/".join(pair) for pair in sets})
     texts = [t.get_text() for ax in figure.canvas.axes[:2] for t in ax.texts]
     assert len(texts) == 2 * 16 and all(t[0] in "+\u2212" for t in texts)
