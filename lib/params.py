@@ -148,6 +148,9 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration):
     wrong_share: float = Field(0.5, ge=0, le=1)  # of a set in which wrong answers are over-sampled
     transfer_models: list[str] = []  # pairs of tab:calibration_transfer_full; none: all
     transfer_datasets: list[str] = []
+    # when to answer
+    precision_targets: list[Share] = Field([0.80, 0.90, 0.95], min_length=1)  # wanted of the answers given
+    precision_certainty: Share = 0.90  # in how many draws of calibration rows a threshold keeps its promise
 
 
 class Mirror(Strict):

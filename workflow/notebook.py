@@ -212,7 +212,7 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
             )
         (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
         execute(job, scratch)
-    outputs = job.outputs
+    outputs = job.outputs + job.loose
     if job.notebook.exports:
         from workflow.export import export
 
