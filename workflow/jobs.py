@@ -28,8 +28,8 @@ class Notebook:
     on the files of model and dataset, survive a change of code where the profile says so, and are shipped for
     the replay, which does not run them. `data` are files of the project that it reads. `exports` ones carry what goes
     into the paper (workflow/export.py). What a notebook left that `may_lack` is done without, where it is not shipped.
-    `by_scope`: folders of `writes` that come only where the parameter `dropout_scope` lists this word. `folders` are its
-    own, below artifacts/<run>/, and hold as many files as there is to keep.
+    `by_scope`: folders of `writes` that come only where the parameter `dropout_scope` lists this word. `folders` are
+    its own, below artifacts/<run>/, and hold as many files as there is to keep.
     """
 
     name: str

@@ -24,9 +24,9 @@ KEYS = ("format", "model", "dataset", "estimators", "method", "takes", "settings
 
 
 def record(fit: Fit) -> dict[str, Any]:
-    """All that a fitted calibrator is: who it serves (`estimators`), what it `takes`, its `settings`, what it `learned`,
-    the `data` (rows, how many right, a checksum of ids, scores and correctness), and the `range` of their scores (of
-    the answer's tokens: of Ans Avg). Raises UserError for one that holds more than numbers."""
+    """All that a fitted calibrator is: which `estimators` it serves, what it `takes`, its `settings`, what it
+    `learned`, the `data` (rows, how many right, a checksum of ids, scores and correctness), and the `range` of their
+    scores (of the answer's tokens: of Ans Avg). Raises UserError for one that holds more than numbers."""
     scores = np.asarray(fit.scores, dtype="<f8")
     parts = ["\n".join(fit.ids).encode(), scores.tobytes(), np.asarray(fit.correct, dtype="<i1").tobytes()]
     data = {"rows": len(fit.ids), "right": int(np.sum(fit.correct)),

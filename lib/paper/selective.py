@@ -1,5 +1,5 @@
-"""What the confidence is good for (not in the paper): scores beside a constant at the base rate, when to answer, and the
-curves of both. Formatting only."""
+"""What the confidence is good for (not in the paper): scores beside a constant at the base rate, and when to answer.
+Formatting only."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -42,8 +42,8 @@ def shown(frame: Frame) -> list[Estimator]:
 
 @table("tab_selective", "What the confidence is good for (not in the paper)",
        "Each estimator beside a constant at the base rate of the calibration rows, which knows nothing and is nearly "
-       "calibrated: Skill is the share of its Brier score that an estimator saves. After isotonic regression in the next "
-       "columns, and last the share of questions answered where a precision is guaranteed. Bold is the best of a pair.",
+       "calibrated: Skill is the share of its Brier score that an estimator saves. Then the same after isotonic "
+       "regression, and the share of questions answered where a precision is guaranteed. Bold is the best of a pair.",
        arguments=lambda run: (run.frames["selective_scores"], run.frames["selective_thresholds"], run.models,
                               run.datasets, run.notes),
        published=False, extra=True)  # fmt: skip
@@ -62,7 +62,8 @@ def selective(scores: Frame, thresholds: Frame, models: Labels = None, datasets:
         for name in (name for name in chosen if (*pair, name, "ece", "") in values.rows):
             keys = [(*pair, name, metric, "") for metric in RAW]
             cells = [values.interval(commands, *key, bold=key in best, show=short) for key in keys]
-            after = [(*pair, name, metric, "isotonic") for metric in AFTER] + [(*pair, name, at(t), "") for t in targets]
+            after = [(*pair, name, metric, "isotonic") for metric in AFTER]
+            after += [(*pair, name, at(t), "") for t in targets]
             cells += [Cell() if name == BASE else values.cell(*key, bold=key in best, show=short) for key in after]
             lines.append([label(name), *cells])
         return lines
@@ -102,11 +103,13 @@ def promise(thresholds: Frame) -> list[str]:
     """Lines that say what was promised, and how often the evaluation rows speak against it."""
     found = thresholds[thresholds["threshold"].notna()]
     held = found["held"].dropna()
-    said = (f"On the evaluation rows {int((~held.astype(bool)).sum())} of {len(held)} such thresholds come out below their "
-            "precision by more than chance (5%).") if len(held) else "No threshold could be guaranteed."  # fmt: skip
-    return ["Intervals: 95% bootstrap percentile, over the draws of the other tables. Equal mass: ECE of bins with equally "
-            "many rows. A score of exactly 0 or 1 that is wrong costs a log-loss of 36.",
-            f"Answered at: a threshold on the raw score, fitted on calibration rows. {said}"]  # fmt: skip
+    said = "None could be guaranteed."
+    if len(held):
+        broken = int((~held.astype(bool)).sum())
+        said = f"On the evaluation rows {broken} of {len(held)} come out below by more than chance (5%)."
+    return ["Intervals: 95% bootstrap percentile, over draws of the other tables. Equal mass: ECE of bins with equally "
+            "many rows. Log-loss: a score of exactly 0 or 1 that is wrong costs 36.",
+            f"Answered at: by a threshold on the raw score, fitted on calibration rows. {said}"]  # fmt: skip
 
 
 # ---- the figure
@@ -114,12 +117,12 @@ def promise(thresholds: Frame) -> list[str]:
 
 @target("fig_selective", "When to answer (not in the paper)",
         "Accuracy of the answers given against the share of questions answered, the surest first: raw scores above, "
-        "after isotonic regression below. A ring is the threshold that guarantees the precision of the grey line.")  # fmt: skip
+        "after isotonic regression below. A ring is a threshold that guarantees the precision of the grey line.")
 def when_to_answer(curves: Frame, thresholds: Frame, model: str, datasets: Mapping[str, str], title: str = ""
                    ) -> Figure:  # fmt: skip
-    """Risk-coverage curves of one model, a column for each of the `datasets` {name: label}; `curves` and `thresholds` as
-    `selective.curves` and `selective.thresholds` return them, of which those of the middle precision are drawn."""
-    targets = sorted(thresholds["target"].unique())
+    """Risk-coverage curves of one model, a column for each of the `datasets` {name: label}; `curves` and `thresholds`
+    as `selective.curves` and `selective.thresholds` return them, of which those of the middle precision are drawn."""
+    targets = sorted(thresholds["target"].unique()) or [0.9]
     precision = targets[len(targets) // 2]
     ours, found = curves[curves["model"] == model], thresholds[thresholds["model"] == model]
     drawn = [e for e in shown(ours) if e.name in DRAWN] or shown(ours)[: len(STYLES)]

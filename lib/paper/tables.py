@@ -80,7 +80,7 @@ def in_words(frame: Frame, models: Labels, datasets: Labels) -> Frame:
     """A tidy frame in the words of the tables: labels of models, datasets and estimators, in the order of the run, that
     sorting and pivoting keep, and methods by what they are (`platt` is temperature on the answer's tokens)."""
     known = ESTIMATORS | EXTRAS
-    estimators = {e.name: e.plain for e in ordered(known.values())} | {"ans": "answer tokens", "base": "base rate"}
+    estimators = {"base": "base rate", **{e.name: e.plain for e in ordered(known.values())}, "ans": "answer tokens"}
     frame = frame.copy()
     if "method" in frame:
         estimator = frame["estimator"] if "estimator" in frame else pd.Series("ans_avg", frame.index)

@@ -34,7 +34,8 @@ def confidence_frame(
     alike: KEYS, estimator, confidence, correct, and `margin`, on which Platt scaling is fitted, where there is one.
 
     `responses` as `reading.read` returns them, the frames of `verification` and of passes as stored (one rate per
-    example), `further` signals as columns beside KEYS. A signal of None (no answer, where `missing` is zero) is a confidence of 0.
+    example), `further` signals as columns beside KEYS. A signal of None (no answer, where `missing` is zero) is a
+    confidence of 0.
     """
     declared = ESTIMATORS | EXTRAS
     wanted = [declared[name] for name in (ESTIMATORS if names is None else names)]

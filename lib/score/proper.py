@@ -2,8 +2,8 @@
 
 A constant at the base rate is nearly calibrated and knows nothing (arXiv 2606.07822), so it stands in every comparison
 as an estimator of its own, BASE; Brier skill is measured against it. ECE and Brier score grow and shrink with accuracy,
-so models are also compared at one accuracy (`matched`; arXiv 2606.30814). `sample_weight` of shape (..., n), such as the
-counts of bootstrap resamples, give results of shape (...).
+so models are also compared at one accuracy (`matched`; arXiv 2606.30814). `sample_weight` of shape (..., n), such as
+the counts of bootstrap resamples, give results of shape (...).
 """
 
 from collections.abc import Mapping
@@ -93,8 +93,8 @@ def measures(confidence: Any, correct: Any, base: float, n_bins: int = 10, close
 
 
 def with_base(raw: pd.DataFrame, calibrated: pd.DataFrame) -> tuple[pd.DataFrame, dict[tuple, float]]:
-    """`calibrated` (evaluation rows, with column `method`) and below it each pair's BASE; and the constants by pair, from
-    the calibration rows of `raw`."""
+    """`calibrated` (evaluation rows, with column `method`) and below it each pair's BASE; and the constants by pair,
+    from the calibration rows of `raw`."""
     constants, parts = {}, [calibrated]
     known = raw.drop_duplicates([*PAIR, "split", "example_id"])
     for pair, rows in known.groupby(PAIR, sort=False):
@@ -159,13 +159,15 @@ def matched(frame: pd.DataFrame, n_bins: int = 10, closed: str = "right", resamp
         for model, part in parts.items() if len(parts) > 1 else ():
             scores, correct = part.confidence.to_numpy(), part.correct.to_numpy(float)
             drawn = [np.ones((1, len(part))), *counts(len(part), resamples, seed)]  # first the rows as they are
-            sides = {"": (scores, drawn), "_matched": (np.full_like(scores, level) if estimator == BASE else scores,
-                                                       [weighted(block, correct, level) for block in drawn])}  # fmt: skip
+            level_scores = np.full_like(scores, level) if estimator == BASE else scores
+            sides = {"": (scores, drawn),
+                     "_matched": (level_scores, [weighted(block, correct, level) for block in drawn])}  # fmt: skip
             for suffix, (confidence, weights) in sides.items():
                 for name, found in _errors(confidence, correct, weights, n_bins, closed).items():
                     there = not suffix or 0 < correct.mean() < 1
-                    values = (float(found[0]), *_interval(found[1:]), "") if there else (*[pd.NA] * 3, ONE_CLASS)
-                    rows.append((model, dataset, estimator, "", name + suffix, *values[:3], len(part), values[3], level))
+                    values = (float(found[0]), *_interval(found[1:])) if there else (pd.NA, pd.NA, pd.NA)
+                    known = (len(part), "" if there else ONE_CLASS, level)
+                    rows.append((model, dataset, estimator, "", name + suffix, *values, *known))
     return _typed(pd.DataFrame(rows, columns=[*COMPARED, "accuracy"]))
 
 

@@ -1,12 +1,12 @@
-"""When to answer: how often answers are right if only the surest are given, and above which confidence a wanted precision
-is guaranteed.
+"""When to answer: how often answers are right if only the surest are given, and above which confidence a wanted
+precision is guaranteed.
 
 The guarantee is that of Learn-then-Test (arXiv 2110.01052) with a split fixed sequence: a third of the calibration rows
 proposes thresholds and where to begin, the others test them one by one, each by the exact binomial tail, down to the
 first that fails. Whatever the scores are, a threshold is returned whose true precision lies below the wanted one in at
-most 1 - `certainty` of the times that calibration rows are drawn. (MAPIE 1.6.0 has the same test; there a threshold that
-no row reaches makes the p-values NaN and Holm's procedure find nothing, and rounding counts an error too many in a
-third of the cases.)
+most 1 - `certainty` of the times that calibration rows are drawn. MAPIE 1.6.0 has the same test; but there a threshold
+that no row reaches makes a p-value NaN, after which Holm's procedure finds nothing, and rounding counts an error too
+many in a third of the cases.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,15 +41,15 @@ def risk_coverage(confidence: Any, correct: Any) -> pd.DataFrame:
 
 
 def curves(frame: pd.DataFrame, points: int = 100) -> pd.DataFrame:
-    """`risk_coverage` of every estimator and method on the evaluation rows, thinned to `points` shares: PAIR, estimator,
-    method, answered, accuracy."""
-    parts = []
+    """`risk_coverage` of every estimator and method on the evaluation rows, thinned to `points` shares: PAIR,
+    estimator, method, answered, accuracy."""
+    parts = [pd.DataFrame(columns=[*PAIR, "estimator", "method", "answered", "accuracy"])]
     for key, part in frame[frame.split == "evaluation"].groupby([*PAIR, "estimator", "method"], sort=False):
         curve = risk_coverage(part.confidence, part.correct)
         kept = ~np.ceil(curve.answered * points - 1e-9).duplicated(keep="last")
         parts.append(pd.DataFrame(dict(zip([*PAIR, "estimator", "method"], key, strict=True))
                                   | {name: curve.loc[kept, name] for name in ("answered", "accuracy")}))  # fmt: skip
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
 # ---- thresholds
