@@ -52,6 +52,7 @@ def play(name, monkeypatch, tmp_path, **edits):
     ("07", {"datasets": ["demo-easy", "demo-medium"]}),
     ("07", {"models": ["tiny-qwen"]}),
     ("07", {"models": ["tiny-llama"], "datasets": ["demo-easy"]}),
+    ("10", {"models": ["tiny-llama"], "datasets": ["demo-easy"]}),
 ], ids=str)  # fmt: skip
 def test_one_model_or_one_dataset_answers(name, edits, monkeypatch, tmp_path):
     started = time.monotonic()
@@ -99,7 +100,7 @@ def test_a_notebook_does_not_begin_with_a_warning_in_red():
 def closing_edits() -> list[tuple[str, dict]]:
     """Of every notebook, the edits that its last paragraph proposes."""
     found = []
-    for path in sorted((ROOT / "notebooks").glob("0[1-7]_*.ipynb")):
+    for path in sorted((ROOT / "notebooks").glob("[01][0-7]_*.ipynb")):
         last = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][-1]["source"])
         assert last.startswith("## Two edits to try\n"), path.stem
         lines = re.findall(r"^- `([^`]+)`: \w", last, flags=re.M)
