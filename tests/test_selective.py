@@ -137,8 +137,8 @@ def test_the_promise_holds_in_five_hundred_draws():
         seen = curve.threshold[(curve.accuracy >= 0.8) & (curve.answered > 0.1)]
         naive += bool(len(seen)) and true_precision(seen.min()) < 0.8
     assert broken <= 0.1 * 500
-    assert found > 0.6 * 500, "a promise that is never given is easily kept"
-    assert naive > 0.2 * 500
+    assert found > 0.2 * 500, "a promise that is never given is easily kept"
+    assert naive > 0.4 * 500
 
 
 def test_the_promise_holds_where_scores_are_equal():

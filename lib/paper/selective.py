@@ -27,8 +27,10 @@ AFTER = {"ece": "ECE", "skill": "Skill"}
 
 
 def kept(run: str, models: Sequence[str], datasets: Sequence[str]) -> dict[str, Frame]:
-    """What 10 left, by `selective_` and KINDS."""
-    return {f"selective_{kind}": store.kept(run, "selective", kind, models, datasets) for kind in KINDS}
+    """What 10 left of these pairs, by `selective_` and KINDS."""
+    frames = {f"selective_{kind}": store.kept(run, "selective", kind, models, datasets) for kind in KINDS}
+    return {name: frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
+            for name, frame in frames.items()}  # fmt: skip
 
 
 def shown(frame: Frame) -> list[Estimator]:
@@ -58,7 +60,7 @@ def selective(scores: Frame, thresholds: Frame, models: Labels = None, datasets:
 
     def rows(*pair: str) -> list[Row]:
         best = best_of(values, pair, chosen, [at(t) for t in targets])
-        lines = []
+        lines: list[Row] = []
         for name in (name for name in chosen if (*pair, name, "ece", "") in values.rows):
             keys = [(*pair, name, metric, "") for metric in RAW]
             cells = [values.interval(commands, *key, bold=key in best, show=short) for key in keys]

@@ -6,7 +6,8 @@ so models are also compared at one accuracy (`matched`; arXiv 2606.30814). `samp
 the counts of bootstrap resamples, give results of shape (...).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -111,9 +112,10 @@ def compare(frame: pd.DataFrame, constants: Mapping[tuple, float], n_bins: int =
     reason."""
     rows: list[tuple] = []
     for key, part in frame.groupby([*PAIR, "estimator", "method"], sort=False):
-        scores = part.confidence.to_numpy(), part.correct.to_numpy(), constants[key[:2]], n_bins, closed
-        found = measures(*scores)
-        drawn = _resampled(scores, resamples, seed) if not key[3] else {}
+        measured = partial(measures, part.confidence.to_numpy(), part.correct.to_numpy(), constants[key[:2]], n_bins,
+                           closed)  # fmt: skip
+        found = measured()
+        drawn = _resampled(measured, counts(len(part), resamples, seed)) if not key[3] else {}
         for metric in MEASURED:
             value = found[metric]
             interval = (pd.NA, pd.NA) if metric not in drawn else _interval(drawn[metric])
@@ -124,8 +126,9 @@ def compare(frame: pd.DataFrame, constants: Mapping[tuple, float], n_bins: int =
     return _typed(pd.DataFrame(rows, columns=COMPARED))
 
 
-def _resampled(scores: tuple, resamples: int, seed: int) -> dict[str, np.ndarray]:
-    blocks = [measures(*scores, weight) for weight in counts(len(scores[0]), resamples, seed)]
+def _resampled(measured: Callable[..., dict[str, Any]], draws: Iterable[np.ndarray]) -> dict[str, np.ndarray]:
+    """MEASURED over blocks of draws, (resamples,) each."""
+    blocks = [measured(sample_weight=block) for block in draws]
     return {name: np.concatenate([block[name] for block in blocks]) for name in MEASURED}
 
 

@@ -23,6 +23,7 @@ from lib.streams import first_rows
 STEPS = 20  # thresholds proposed, at quantiles of the scores
 NONE = "no threshold can be guaranteed from these rows"
 FEW = "too few calibration rows"
+Side = tuple[Any, Any]  # confidence (n,) and correct (n,) of the rows that propose, or that test
 CHOSEN = [*PAIR, "estimator", "target", "threshold", "answered", "precision", "held", "n", "tested", "reason"]
 
 
@@ -62,10 +63,10 @@ def p_values(wrong: Any, answered: Any, precision: float) -> np.ndarray:
     return np.where(answered > 0, binom.cdf(wrong, np.maximum(answered, 1), 1 - precision), 1.0)
 
 
-def threshold(learning: tuple, testing: tuple, precision: float, certainty: float = 0.9, steps: int = STEPS
+def threshold(learning: Side, testing: Side, precision: float, certainty: float = 0.9, steps: int = STEPS
               ) -> float | None:  # fmt: skip
     """The least threshold c such that answers of confidence c or more are right with `precision`, guaranteed as above;
-    None where there is none. `learning` and `testing` are (confidence (n,), correct (n,)) of different rows."""
+    None where there is none. `learning` and `testing` are different rows."""
     scores = np.asarray(learning[0], dtype=float)
     if not scores.size or not len(testing[0]):
         return None
@@ -107,13 +108,13 @@ def thresholds(raw: pd.DataFrame, targets: Sequence[float], certainty: float = 0
         if evaluation.empty:
             continue
         learns = learning_rows(calibration, tuned or {}, seed) if len(calibration) else pd.Series([], dtype=bool)
-        sides = [(side.confidence.to_numpy(), side.correct.to_numpy(bool))
-                 for side in (calibration[learns], calibration[~learns])]  # fmt: skip
+        learning, testing = (calibration[chosen][["confidence", "correct"]].to_numpy(float).T
+                             for chosen in (learns, ~learns))  # fmt: skip
         for target in targets:
-            found = threshold(*sides, target, certainty)
-            reason = "" if found is not None else FEW if len(sides[1][0]) < least_rows(target, certainty) else NONE
+            found = threshold((learning[0], learning[1]), (testing[0], testing[1]), target, certainty)
+            reason = "" if found is not None else FEW if len(testing[0]) < least_rows(target, certainty) else NONE
             shown = _kept(evaluation, target, found)
-            rows.append((*key, float(target), found, *shown, len(evaluation), len(sides[1][0]), reason))
+            rows.append((*key, float(target), found, *shown, len(evaluation), len(testing[0]), reason))
     types = dict.fromkeys(("threshold", "answered", "precision"), "Float64") | {"held": "boolean"}
     return pd.DataFrame(rows, columns=CHOSEN).astype(types)
 
