@@ -57,6 +57,7 @@ def play(name, monkeypatch, tmp_path, **edits):
     ("05", {"models": ["tiny-llama"], "datasets": ["demo-easy"], "calibration_dataset": "demo-easy"}),
     ("06", {"seed": 1, "datasets": ["demo-medium"]}),
     ("07", {"closed": "left", "transfer_models": []}),
+    ("10", {"models": ["tiny-llama"], "datasets": ["demo-easy"]}),
 ], ids=str)  # fmt: skip
 def test_other_rows_and_choices_answer(name, edits, monkeypatch, tmp_path):
     started = time.monotonic()
@@ -104,7 +105,7 @@ def test_a_notebook_does_not_begin_with_a_warning_in_red():
 def closing_edits() -> list[tuple[str, dict]]:
     """Of every notebook, the edits that its last paragraph proposes."""
     found = []
-    for path in sorted((ROOT / "notebooks").glob("0[1-7]_*.ipynb")):
+    for path in sorted((ROOT / "notebooks").glob("[01][0-7]_*.ipynb")):
         last = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][-1]["source"])
         assert last.startswith("## Two edits to try\n"), path.stem
         lines = re.findall(r"^- `([^`]+)`: \w", last, flags=re.M)

@@ -195,7 +195,7 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
         start_up(code, scratch)
         (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
         execute(job, scratch)
-    outputs = job.outputs
+    outputs = job.outputs + job.loose
     if job.notebook.exports:
         from workflow.export import export
 

@@ -28,17 +28,20 @@ def confidence_frame(
     reading: Reading = Reading(),  # noqa: B008  frozen
     names: Iterable[str] | None = None,
     dropout_answer: pd.DataFrame | None = None,
+    further: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Scores of every estimator of the paper (or those of `names`) whose signal is there, single-pass and multi-pass
     alike: KEYS, estimator, confidence, correct, and `margin`, on which Platt scaling is fitted, where there is one.
 
     `responses` as `reading.read` returns them, the frames of `verification` and of passes as stored (one rate per
-    example). A signal of None (no answer, where `missing` is zero) is a confidence of 0.
+    example), `further` signals as columns beside KEYS. A signal of None (no answer, where `missing` is zero) is a
+    confidence of 0.
     """
     declared = ESTIMATORS | EXTRAS
     wanted = [declared[name] for name in (ESTIMATORS if names is None else names)]
     parts = []
-    for source in _sources(responses, verification, {"bald": dropout, "answer_bald": dropout_answer}, reading):
+    passes = {"bald": dropout, "answer_bald": dropout_answer}
+    for source in _sources(responses, verification, passes, reading, further):
         for estimator in ordered(e for e in wanted if e.needs in source):
             parts.append(_scores(source, estimator.name, estimator.needs, estimator.function))
     return pd.concat(parts, ignore_index=True) if parts else frames.empty("confidence")
@@ -49,6 +52,7 @@ def _sources(
     verification: pd.DataFrame | None,
     passes: Mapping[str, pd.DataFrame | None],
     reading: Reading,
+    further: pd.DataFrame | None,
 ) -> Iterator[pd.DataFrame]:
     """Frames of KEYS, correct and signals; each signal is in one of them."""
     yield responses[[*KEYS, "correct", "response", "answer"]]
@@ -61,6 +65,8 @@ def _sources(
             scaled = scaled_bald(found, reading.phi)
             bald = [value if there else None for value, there in zip(scaled, found.answered, strict=True)]
             yield found[[*KEYS, "correct"]].assign(**{signal: pd.Series(bald, dtype=object)})
+    if further is not None:
+        yield known.merge(further, on=KEYS, validate="one_to_one")
 
 
 def _scores(source: pd.DataFrame, name: str, signal: str, function: Callable[[Any], float]) -> pd.DataFrame:
