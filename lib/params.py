@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from lib.project import MODELS, PARAMS, ROOT, UserError, nearest
 
 # parameters that change no row but for the last digits, so that unfinished work goes on under another value
-BUDGETS = ("batch_tokens", "dropout_tokens")
+BUDGETS = ("batch_tokens", "dropout_tokens", "shard_rows")
 Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]

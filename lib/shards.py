@@ -32,7 +32,8 @@ class Shards:
 
     The folder's name holds a key of everything that the result depends on, so shards of other parameters, and (where
     whoever runs a notebook names its `code`) of other code, are never mixed in. Shards are cut by index, never by what
-    is already done, so a resumed run works on exactly the batches of an uninterrupted one.
+    is already done, so a resumed run works on exactly the batches of an uninterrupted one. A file is named by its first
+    item: where shards become larger or smaller on the way, it still holds what its name says.
     """
 
     code = ""  # names the code that is running, for every object made from now on: `Shards.code = ...`
@@ -66,7 +67,7 @@ class Shards:
         cuts = range(0, len(items), self.rows)
         frames = []
         for i, at in enumerate(cuts):
-            path, slice_ = self.folder / f"{i:05d}.parquet", items[at : at + self.rows]
+            path, slice_ = self.folder / f"from-{at:05d}.parquet", items[at : at + self.rows]
             done = pd.read_parquet(path) if path.exists() else None
             lacking = slice_ if done is None else slice_[len(done) :]
             if lacking:

@@ -161,9 +161,10 @@ def write_record(job: Job, content: Parts, outputs: Iterable[str], seconds: floa
 
 
 def differences(record: dict, content: Parts) -> list[str]:
-    """Names of the parts that changed."""
+    """Names of the parts that changed. Budgets of memory are none, though old records have them."""
     old, new, nothing = record["parts"], json.loads(json.dumps(content)), object()
-    return sorted(name for name in old | new if old.get(name, nothing) != new.get(name, nothing))
+    named = (old | new).keys() - {f"parameter {name}" for name in params.BUDGETS}
+    return sorted(name for name in named if old.get(name, nothing) != new.get(name, nothing))
 
 
 def whole(record: dict) -> bool:

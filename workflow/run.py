@@ -18,7 +18,7 @@ from typing import TextIO
 
 from lib import params
 from lib.project import ROOT, UserError
-from workflow import check, fresh, guard, hub, weights, words
+from workflow import check, fresh, guard, hub, notebook, weights, words
 from workflow.jobs import MARK, PUBLISHED, SHIPPED, Run, shippable, write_json
 from workflow.schedule import schedule
 from workflow.typeset import typeset
@@ -39,6 +39,8 @@ def main(argv: list[str]) -> int:
         signal.signal(number, handle)
     try:
         asked = words.check(argv)
+        if asked.gpu:
+            return try_gpu(asked)
         return check.main(plan(asked), say) if asked.check else make(asked)
     except (UserError, words.WordError) as problem:
         print(f"run_all.sh: {problem}", file=sys.stderr)
@@ -49,6 +51,14 @@ def main(argv: list[str]) -> int:
     except Stopped as stopped:
         print("run_all.sh: stopped; the same command goes on from here", file=sys.stderr)
         return stopped.code
+
+
+def try_gpu(asked: Namespace) -> int:
+    """What `check --gpu` says; its exit code."""
+    os.environ.update(notebook.allocation())  # read as PyTorch is imported
+    from workflow import trial
+
+    return trial.main(plan(asked), say)
 
 
 def say(text: str, end: str = "\n") -> None:

@@ -17,6 +17,8 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from lib.generate import head
+from lib.generate.head import Head
 from lib.params import Model
 from lib.project import ROOT, UserError, nearest
 from lib.store import digest
@@ -40,6 +42,12 @@ class LanguageModel:
     @property
     def device(self) -> torch.device:
         return self.model.device
+
+    @property
+    def head(self) -> Head | None:
+        """Its last layer, where that gives float32 logits of a model in half precision."""
+        layer = self.model.get_output_embeddings()
+        return layer if isinstance(layer, Head) else None
 
     @property
     def context(self) -> int | None:
@@ -112,15 +120,16 @@ def load(name: str, spec: Model) -> LanguageModel:
     cuda = torch.cuda.is_available()
     dtype = dtype_of(spec)
     attention = {"auto": None, "cudnn": "sdpa"}.get(spec.attention, spec.attention)  # None: sdpa where there is one
+    straight = {"device_map": "cuda"} if cuda else {}  # not by way of a copy in the host's memory
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
         model: Any = AutoModelForCausalLM.from_pretrained(
             source, revision=spec.revision, dtype=dtype, attn_implementation=attention,
-            trust_remote_code=False, use_safetensors=True)  # fmt: skip
+            trust_remote_code=False, use_safetensors=True, **straight)  # fmt: skip
     except (OSError, ValueError) as error:
         raise UserError(f"model '{name}' ({spec.source}) can't be loaded: {str(error).splitlines()[0]}") from error
-    model.to("cuda" if cuda else "cpu").eval()
-    kernels = attention_kernels(spec) if cuda else {}
+    model.eval()
+    kernels = (attention_kernels(spec) if cuda else {}) | ({"logits": "float32"} if head.exact(model) else {})
     set_padding(tokenizer)
     eos = model.generation_config.eos_token_id or tokenizer.eos_token_id
     eos = [eos] if isinstance(eos, int) else list(eos)
