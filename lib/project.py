@@ -15,8 +15,33 @@ SHIPPED = ARTIFACTS / "shipped" / "demo"
 warnings.filterwarnings("ignore", message="IProgress not found")
 
 
+MOST = 280  # characters of a message
+
+
 class UserError(ValueError):
     """A mistake that the user can mend: one line saying what was wrong, where, and the nearest right thing."""
+
+    def __init__(self, text: object):
+        super().__init__(one_line(str(text)))
+
+
+def one_line(text: str, most: int = MOST) -> str:
+    """A text as a terminal may show it: what does not print is spelt out, and of a long one the middle is left out."""
+
+    def cut(part: str) -> str:
+        return part if len(part) <= most else f"{part[: most - 105]} ... {part[-100:]}"
+
+    return cut("".join(map(spelt, cut(text))))
+
+
+def spelt(character: str) -> str:
+    """A character, or the escape that stands for it (`\\x1b`, `\\ud800`) where it would not print."""
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+def first_line(error: BaseException) -> str:
+    """What another's error says, in short; its name where it says nothing."""
+    return f"{(str(error).strip() or type(error).__name__).splitlines()[0]:.200}"
 
 
 def nearest(word: str, options: Iterable[str]) -> str:

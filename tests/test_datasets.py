@@ -296,7 +296,7 @@ def test_missing_files_name_the_nearest(tmp_path):
     (tmp_path / "questions").mkdir()
     with pytest.raises(UserError, match="did you mean 'questions'"):
         datasets.load(dataset(source={"all": tmp_path / "question" / "deep" / "q.jsonl"}))
-    with pytest.raises(UserError, match="no file .*questions: Is a directory"):
+    with pytest.raises(UserError, match="questions is a folder"):
         datasets.load(dataset(source={"all": tmp_path / "questions"}))
 
 

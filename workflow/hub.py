@@ -5,13 +5,14 @@ A revision that a file leaves open (null) is resolved once per run, kept in arti
 """
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from lib import params
-from lib.project import ROOT, UserError
+from lib.project import ROOT, UserError, first_line
 from workflow.jobs import Run, write_json
 
 # Weights as safetensors, configuration, tokenizer and template: nothing that would have to be unpickled or executed.
@@ -26,14 +27,14 @@ def remote(spec: params.Model | params.Dataset) -> bool:
     source = spec.source
     if getattr(spec, "gguf", None) or getattr(spec, "folder", None):
         return False
-    return isinstance(source, str) and source.count("/") == 1 and not (ROOT / source).exists()
+    return isinstance(source, str) and source.count("/") == 1 and not os.path.exists(ROOT / source)
 
 
 def pin(run: Run) -> None:
     """Pin the revisions that files leave open: as resolved before, else the newest. UserError where that fails. A
     replay asks nothing of the hub."""
     path = ROOT / run.folder / "revisions.json"
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    known = resolved(path)
     params.pin({})
     revisions = {}
     for kind, load in params.LOADERS.items():
@@ -44,6 +45,17 @@ def pin(run: Run) -> None:
     params.pin(revisions)
     if revisions.keys() - known.keys():
         write_json(path, known | revisions)
+
+
+def resolved(path: Path) -> dict[str, str]:
+    """The revisions of a run's file; none where it is not there, or is not what was written."""
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(known, dict):
+        return {}
+    return {source: revision for source, revision in known.items() if isinstance(revision, str)}
 
 
 def resolve(kind: str, source: str, revision: str | None = None) -> str:
@@ -75,8 +87,7 @@ def explain(error: Exception, kind: str, source: str, revision: str | None = Non
     offline = no_way or isinstance(error, (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, OSError))
     if offline and not isinstance(error, errors.HfHubHTTPError):
         return f"{what} is not on this machine and the hub can't be reached: connect, or name a folder as its `source`"
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return f"{what} can't be had from the hub: {reason:.200}"
+    return f"{what} can't be had from the hub: {first_line(error)}"
 
 
 def download(spec: params.Model, patterns: list[str], **options: Any) -> Any:

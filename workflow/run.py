@@ -18,7 +18,7 @@ from typing import TextIO
 
 from lib import params
 from lib.project import ROOT, UserError
-from workflow import check, fresh, guard, hub, notebook, weights, words
+from workflow import check, fresh, guard, hub, notebook, serving, weights, words
 from workflow.jobs import MARK, PUBLISHED, SHIPPED, Run, shippable, write_json
 from workflow.schedule import schedule
 from workflow.typeset import typeset
@@ -181,6 +181,7 @@ def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, loc
     say(f"{run.name}: {sure} of {total} jobs to do on {at_once}{others}")
     if models:
         hub.check_files(run)
+    serving.prepare(run, [verdict.job for verdict in todo], say)
     hub.fetch(run, models, say)
     weights.fetch(models, say)
     if refused(run, waiting):  # what a GGUF file holds is known when it is converted

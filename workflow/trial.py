@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,7 @@ from workflow.jobs import Run
 
 ROWS, NEW = 8, 96  # questions that are asked, and tokens of a response
 # What two ways may differ by, on average, in the log-probability of a token, and in P(True). bfloat16's own rounding
-# gives .001 and .01 on the demo's models (tests/benchmarks/precision.py); padding that is attended to gives more.
+# gives .001 and .003 on the demo's models (tests/benchmarks/precision.py), and more where tokens are less sure.
 LOGPROB, P_TRUE = 0.05, 0.05
 PIECE = 256  # tokens by which caches are filled
 STEPS, UNTIMED = 30, 5
@@ -169,10 +169,13 @@ def speed(lm: LanguageModel, size: Size, work: Work) -> Iterator[Line]:
             text += f", {1e3 * step_seconds(lm, work.batch, held):.3g} ms {which} cuDNN's attention"
     yield "note", text
     yield at_most(lm, size, work)
-    device = measured(lm, size)
-    (low, high), passes = cost.hours(size, work, (step, step), device)
-    rate = f"{device.operations * cost.UTILISED[device.cuda] / 1e12:.3g} TFLOP/s in passes over whole sequences"
-    yield "note", f"about {low:.2g} to {high:.2g} hours for {work.rows} questions, {passes:.2g} of dropout; {rate}"
+    device, steps, how = measured(lm, size), (step, step), "at this step"
+    if work.served:
+        (work, steps), how = cost.served(size, work, device), "vLLM's drawing estimated"
+    (low, high), passes = cost.hours(size, work, steps, device)
+    text = f"about {low:.2g} to {high:.2g} hours for {work.rows} questions, {passes:.2g} of dropout, {how}"
+    rate = device.operations * cost.UTILISED[device.cuda] / 1e12
+    yield "note", f"{text}; {rate:.3g} TFLOP/s in passes over whole sequences"
 
 
 @torch.inference_mode()
@@ -234,9 +237,9 @@ def measured(lm: LanguageModel, size: Size) -> cost.Device:
     ids = torch.ones(*ENCODED, dtype=torch.long, device=lm.device)
     with torch.inference_mode():
         took = cost.seconds(lambda: lm.model(ids, logits_to_keep=1, use_cache=False))
-    cuda = lm.device.type == "cuda"
-    operations = 2 * size.weights * ids.numel() / took / cost.UTILISED[cuda]
-    return cost.Device(cuda, lm.facts["device"], room(), 0.0, operations, lm.model.dtype.itemsize)
+    device = cost.measure_device(torch.get_num_threads())
+    operations = 2 * size.weights * ids.numel() / took / cost.UTILISED[device.cuda]
+    return replace(device, operations=operations, bytes=lm.model.dtype.itemsize)
 
 
 # ---- the device, or the processor in its place

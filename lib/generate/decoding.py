@@ -27,7 +27,7 @@ from transformers import (
 from lib.generate import padding
 from lib.generate.head import Head
 from lib.generate.models import LanguageModel, check_finite
-from lib.generate.token_logits import Ring, of_tokens
+from lib.generate.token_logits import Kept, Ring, TokenLogits, of_tokens
 from lib.params import Generation, Model
 
 FEW = 8  # rows below which a batch is decoded to its end as it is
@@ -122,6 +122,11 @@ class Sample(LogitsProcessor):
         self.rows, self.ended = rows, [False] * len(rows)
         self.places = torch.tensor(rows, device=self.uniforms.device)
 
+    def kept(self, row: int) -> dict[int, Kept]:
+        """What is kept of the response at a place in the batch, by position."""
+        return {position: values[0] if self.head else TokenLogits(*values)
+                for position, values in self.ring.row(row).items()}  # fmt: skip
+
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         raw, token = self.note.raw, invert(scores, self.uniforms[self.places, self.step])
         # log_softmax, not z_y - logsumexp(z): that cancels digits where logits are large
@@ -160,7 +165,7 @@ class Batch:
     responses: list[list[int]]
     logprobs: torch.Tensor  # (batch, steps), float32, steps past a row's end are meaningless
     sampling: torch.Tensor
-    kept: list[dict[int, tuple[torch.Tensor, ...]]]  # by row and position, see `token_logits.from_ring`
+    kept: list[dict[int, Kept]]  # by row and position
     cache: Any = field(repr=False)  # lacks the last sampled token
     names: list[str] = field(default_factory=list)  # of the rows, for messages
 
@@ -230,7 +235,7 @@ def rounds(lm: LanguageModel, prompt_ids: list[list[int]], seeds: Sequence[int],
         tokens = [cut(row, lm.eos) for row in sequences[over, prompt:].tolist()]
         batch = Batch(
             ids[over, :prompt], mask[over, :prompt], tokens, sample.logprobs[done], sample.sampling[done],
-            [sample.ring.row(i) for i in places], part, [names[i] for i in places])  # fmt: skip
+            [sample.kept(i) for i in places], part, [names[i] for i in places])  # fmt: skip
         del part  # the batch alone holds it, until it is freed
         sample.go_on(sample.places[~over].tolist())
         ids = sequences[~over]

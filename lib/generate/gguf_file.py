@@ -14,7 +14,7 @@ from typing import Any
 
 from gguf import GGUFReader
 
-from lib.project import UserError
+from lib.project import UserError, first_line
 
 PLAIN = {"F32", "F16"}  # types of numbers that float32 holds exactly
 
@@ -100,10 +100,6 @@ def forget(path: Path, *names: str) -> None:
     content = json.loads(path.read_text(encoding="utf-8"))
     kept = {name: value for name, value in content.items() if name not in names}
     path.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def first_line(error: Exception) -> str:
-    return f"{(str(error).strip() or type(error).__name__).splitlines()[0]:.200}"
 
 
 if __name__ == "__main__":

@@ -6,8 +6,10 @@ Only safetensors weights and code that ships with transformers are loaded.
 
 import json
 import math
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +19,10 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from lib.generate import head
+from lib.generate import checkpoint, head
 from lib.generate.head import Head
 from lib.params import Model
-from lib.project import ROOT, UserError, nearest
+from lib.project import ROOT, UserError, first_line, nearest
 from lib.store import digest
 from lib.tasks.prompts import Messages
 
@@ -62,13 +64,14 @@ class LanguageModel:
         mask = torch.zeros(self.model.get_input_embeddings().weight.shape[0], dtype=torch.bool)
         for token, index in self.tokenizer.get_vocab().items():
             text = token.translate(blanks)
-            mask[index] = not text.isascii() or any(c.isdigit() or c in "+-,./" for c in text)
+            if index < len(mask):  # tokenizers may add some that the network was not made for
+                mask[index] = not text.isascii() or any(c.isdigit() or c in "+-,./" for c in text)
         return mask.to(self.device)
 
 
 def folder(spec: Model) -> Path | None:
     """The local directory that a model's source names, or its converted GGUF file, if it is there."""
-    return spec.place if spec.place.is_dir() else None
+    return spec.place if os.path.isdir(spec.place) else None  # pathlib raises for a name too long
 
 
 def check_source(spec: Model) -> str:
@@ -80,7 +83,7 @@ def check_source(spec: Model) -> str:
                         "`--models`) that names this model fetches and converts it, once")  # fmt: skip
     if path is None and (spec.source.startswith((".", "/", "demo/")) or spec.source.count("/") != 1):
         parent = (ROOT / spec.source).parent
-        there = [p.name for p in parent.glob("*") if p.is_dir()] if parent.is_dir() else []
+        there = [p.name for p in parent.glob("*") if p.is_dir()] if os.path.isdir(parent) else []
         raise UserError(f"model folder '{spec.source}' does not exist; {nearest(Path(spec.source).name, there)}")
     return str(path or spec.source)
 
@@ -113,7 +116,8 @@ def product_seconds(dtype: torch.dtype) -> float:
 def load(name: str, spec: Model) -> LanguageModel:
     """Model and tokenizer in evaluation mode: bfloat16 on CUDA, float32 on the CPU, unless the file says otherwise.
 
-    Raises UserError where source, revision or files are not to be had, in the hub's own words.
+    Raises UserError where source, revision or files are not to be had, in the hub's own words, and for a checkpoint
+    that is not whole: tensors too few, too many or not finite, no end token, tokens without a row.
     """
     transformers.utils.logging.disable_progress_bar()
     source = check_source(spec)
@@ -121,21 +125,44 @@ def load(name: str, spec: Model) -> LanguageModel:
     dtype = dtype_of(spec)
     attention = {"auto": None, "cudnn": "sdpa"}.get(spec.attention, spec.attention)  # None: sdpa where there is one
     straight = {"device_map": "cuda"} if cuda else {}  # not by way of a copy in the host's memory
-    try:
+    model: Any
+    with explained(name, spec):
+        if local := folder(spec):
+            checkpoint.check_files(local)
         tokenizer = AutoTokenizer.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
-        model: Any = AutoModelForCausalLM.from_pretrained(
+        found: Any = AutoModelForCausalLM.from_pretrained(
             source, revision=spec.revision, dtype=dtype, attn_implementation=attention,
-            trust_remote_code=False, use_safetensors=True, **straight)  # fmt: skip
-    except (OSError, ValueError) as error:
-        raise UserError(f"model '{name}' ({spec.source}) can't be loaded: {str(error).splitlines()[0]}") from error
-    model.eval()
+            trust_remote_code=False, use_safetensors=True, output_loading_info=True, **straight)  # fmt: skip
+        model, info = found
+        checkpoint.check_loaded(info)
+        model.eval()
+        checkpoint.check_finite(model.state_dict().items())
+        eos = end_tokens(model, tokenizer, model.generation_config)
     kernels = (attention_kernels(spec) if cuda else {}) | ({"logits": "float32"} if head.exact(model) else {})
-    set_padding(tokenizer)
-    eos = model.generation_config.eos_token_id or tokenizer.eos_token_id
-    eos = [eos] if isinstance(eos, int) else list(eos)
     # Hidden processors (penalties, forced tokens) of a shipped generation_config would change the distribution.
     model.generation_config = GenerationConfig(eos_token_id=eos, pad_token_id=tokenizer.pad_token_id)
     return LanguageModel(name, spec, model, tokenizer, eos, describe(model, tokenizer, spec, dtype) | kernels)
+
+
+@contextmanager
+def explained(name: str, spec: Model) -> Iterator[None]:
+    """What is wrong with a checkpoint, as a UserError that names the model."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"model '{name}' ({spec.source}): {error}") from error
+    except Exception as error:  # transformers and what it reads the files with raise what they like
+        raise UserError(f"model '{name}' ({spec.source}) can't be loaded: {first_line(error)}") from error
+
+
+def end_tokens(network: Any, tokenizer: Any, generation: GenerationConfig) -> list[int]:
+    """Every id that ends a response, with padding set. Raises UserError where there is none, and where the network has
+    no row for a token that the tokenizer writes."""
+    size = network.get_input_embeddings().weight.shape[0]
+    ends = checkpoint.end_tokens(generation, tokenizer, size)
+    set_padding(tokenizer)
+    checkpoint.check_vocabulary(tokenizer, size)
+    return ends
 
 
 def attention_kernels(spec: Model) -> dict[str, Any]:

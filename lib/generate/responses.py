@@ -14,7 +14,7 @@ from lib.generate import models, p_true
 from lib.generate.decoding import Batch, batches, rounds
 from lib.generate.models import LanguageModel
 from lib.generate.room import by_halves
-from lib.generate.token_logits import encode_again, from_ring
+from lib.generate.token_logits import encode_again, read
 from lib.params import Demonstration, Generation, Verification, load_dataset
 from lib.project import UserError, nearest
 from lib.streams import stream_seed
@@ -79,7 +79,12 @@ def respond(lm: LanguageModel, dataset: str, examples: Sequence[Example], settin
                     rows[i] = row(lm, requests[i], batch, place, settings) | further[place]
 
         by_halves(group, answered, f"model '{lm.name}'")
-    frame = pd.DataFrame([rows[i] for i in range(len(examples))])
+    return frame_of(lm, dataset, [rows[i] for i in range(len(examples))])
+
+
+def frame_of(lm: LanguageModel, dataset: str, rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """The generations frame of rows that are known by their example alone."""
+    frame = pd.DataFrame(rows)
     frame.insert(0, "model", lm.name)
     frame.insert(1, "dataset", dataset)
     return frame
@@ -128,13 +133,13 @@ def cut_by_context(frame: pd.DataFrame, settings: Generation) -> int:
 
 def row(lm: LanguageModel, asked: Request, batch: Batch, place: int, settings: Generation) -> dict[str, Any]:
     """One line of the generations frame (columns: lib.store), of the response at `place` in a batch."""
-    ids, ring = batch.responses[place], batch.kept[place]
+    ids, there = batch.responses[place], batch.kept[place]
     ended = bool(ids) and ids[-1] in lm.eos
     body = ids[:-1] if ended else ids
     located = answers.locate(lm.tokenizer, body, lm.spec.thinking)
     positions = answer_positions(located, max(len(body), 1))  # of a response that ends at once, its end token
-    lacking = [position for position in positions if position not in ring]  # a last token that is no number, say
-    kept = from_ring(lm, ring, ids, [position for position in positions if position in ring], settings)
+    lacking = [position for position in positions if position not in there]  # a last token that is no number, say
+    kept = read(lm, there, ids, [position for position in positions if position in there], settings)
     kept |= encode_again(lm, asked.prompt_ids, ids, lacking, settings)
     logits = [kept[position] for position in positions]
     logprobs = batch.logprobs[place, : len(ids)].cpu().numpy()

@@ -4,7 +4,7 @@ Of each token that may be part of an answer: its own logit, the largest logits w
 the log-partition as a curve over temperatures. So 128,000 logits become some 160 numbers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,6 +24,10 @@ class TokenLogits(NamedTuple):
     top: torch.Tensor  # (top,) largest logits
     top_ids: torch.Tensor  # (top,) their tokens
     tail_curve: torch.Tensor  # (nodes,) log-partition of all others, less the largest logit, at `temperatures(nodes)`
+
+
+# of a token while others are still drawn; of a model whose head rounds nothing what that was given, (H,)
+Kept = TokenLogits | torch.Tensor
 
 
 def compress(logits: torch.Tensor, top: int, nodes: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -80,14 +84,21 @@ class Ring:
 
 
 @torch.inference_mode()
-def from_ring(lm: LanguageModel, kept: dict[int, tuple[torch.Tensor, ...]], response: list[int],
-              positions: Sequence[int], settings: Generation) -> dict[int, TokenLogits]:  # fmt: skip
-    """What decoding kept of the response's tokens at `positions`: as it is; of hidden states, by the last product."""
-    if not positions or lm.head is None:
-        return {position: TokenLogits(*kept[position]) for position in positions}
-    logits = lm.head(torch.stack([kept[position][0] for position in positions]))
-    tokens = torch.tensor([response[position] for position in positions], device=logits.device)
-    return by_position(of_tokens(logits, tokens, settings), positions)
+def read(lm: LanguageModel, kept: Mapping[int, Kept], response: list[int], positions: Sequence[int],
+         settings: Generation) -> dict[int, TokenLogits]:  # fmt: skip
+    """What was kept of the response's tokens at `positions`: as it is; of hidden states, by the last product."""
+    found, hidden = {}, {}
+    for position in positions:
+        value = kept[position]
+        if isinstance(value, TokenLogits):
+            found[position] = value
+        else:
+            hidden[position] = value
+    if not hidden or lm.head is None:
+        return found
+    logits = lm.head(torch.stack(list(hidden.values())))
+    tokens = torch.tensor([response[position] for position in hidden], device=logits.device)
+    return found | by_position(of_tokens(logits, tokens, settings), list(hidden))
 
 
 @torch.inference_mode()

@@ -15,10 +15,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lib import streams
+from lib.documents import parse_json
 from lib.params import Dataset
 from lib.project import UserError, nearest
 from lib.tasks import answers
-from lib.tasks.sources import Row, at_hand, parse_json, read_file, rows_of
+from lib.tasks.sources import Row, at_hand, read_file, rows_of
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"
 _WORD = re.compile(r"[^\W\d_]+")
@@ -75,19 +76,31 @@ def read_example(dataset: Dataset, row: Row, split: str) -> Example:
     question = " ".join(row.text(name) for name in dataset.question).strip()
     if not question:
         raise UserError(f"{row.where}: an empty question")
-    own_id = row.field(dataset.id) if dataset.id else row.fields.get("id")
-    if own_id is None:  # an id must not hang on a drawn split: another seed would rename the example
-        own_id = f"{split}-{row.index}" if dataset.seed is None else f"row-{row.index}"
-    return Example(str(own_id), split, question, reference(row.field(dataset.answer), row.where))
+    name = own_id(dataset, row)
+    if not name:  # an id must not hang on a drawn split: another seed would rename the example
+        name = f"{split}-{row.index}" if dataset.seed is None else f"row-{row.index}"
+    return Example(name, split, question, reference(row.field(dataset.answer), row.where))
+
+
+def own_id(dataset: Dataset, row: Row) -> str:
+    """The id that a row has under the field that the dataset's file names, else under `id`; empty where that is null
+    or, unnamed, not there. Raises UserError for what is neither a text nor a whole number."""
+    value = row.field(dataset.id) if dataset.id else row.fields.get("id")
+    if value is None:
+        return ""
+    known = type(value) in (str, int)  # a truth value is no number
+    if not known or not str(value).strip() or not str(value).isprintable():
+        raise UserError(f"{row.where}: the id {value!r:.60} is neither a text nor a whole number")
+    return str(value)
 
 
 def reference(answer: Any, where: str) -> str:
     """The canonical number of a published answer: a number, a text that is one, or the one after `####`."""
-    text = answer if isinstance(answer, str) else repr(answer)
+    text = answer if isinstance(answer, str) else repr(answer) if isinstance(answer, (int, float)) else ""
     span = answers.find_answer(text) if answers.MARK in text else (0, len(text))
     number = answers.parse_number(text[slice(*span)]) if span else None
     if number is None:
-        raise UserError(f"{where}: no number in the answer {text[-40:]!r}")
+        raise UserError(f"{where}: no number in the answer {str(answer)[-40:]!r}")
     return answers.canonical(number)
 
 
@@ -118,9 +131,13 @@ def listed(dataset: Dataset, rows: list[Row]) -> list[Row]:
         raise UserError(f"{path}: not of the form {{train: [ids], test: [ids]}}")
     order = [(str(name), part) for part, ids in lists.items() for name in ids]
     parts, places = dict(order), {name: place for place, (name, _) in enumerate(order)}
+    if len(parts) < len(order):  # in both splits, say
+        twice = next(name for place, (name, _) in enumerate(order) if places[name] != place)
+        raise UserError(f"{path}: the id '{twice}' is listed again, for {parts[twice]}")
     placed = []
     for row in rows:
-        name = str(row.field(dataset.id or "id"))
+        row.field(dataset.id or "id")
+        name = own_id(dataset, row)
         if name not in parts:
             raise UserError(f"{row.where}: the id '{name}' is in no list of {path}")
         placed.append((places[name], replace(row, part=parts[name])))

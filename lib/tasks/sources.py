@@ -5,14 +5,19 @@ checksums), are read in place of the hub, and give the same examples.
 """
 
 import hashlib
-import json
+import os
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lib.documents import LARGEST, content, parse_json
 from lib.params import Dataset
-from lib.project import ROOT, UserError, nearest
+from lib.project import ROOT, UserError, first_line, nearest
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,8 @@ class Row:
         value = self.field(name)
         if not isinstance(value, str):
             raise UserError(f"{self.where}: '{name}' is {value!r:.40}, not a text")
+        if broken := _SURROGATE.search(value):  # JSON can spell it, but no tokenizer and no file takes it
+            raise UserError(f"{self.where}: '{name}' holds {broken.group()!a}, half of a character")
         return value.strip()
 
 
@@ -86,8 +93,7 @@ def hub_parts(dataset: Dataset) -> tuple[dict[str, Any], str]:
 
         parts = datasets.load_dataset(dataset.source, dataset.config, revision=dataset.revision)
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"hub dataset '{dataset.source}' did not load: {reason:.200}") from error
+        raise UserError(f"hub dataset '{dataset.source}' did not load: {first_line(error)}") from error
     urls = [url for records in parts.values() for url in records.info.download_checksums or {}]
     commits = {url.partition("@")[2].partition("/")[0] for url in urls if url.startswith("hf:")}
     return dict(parts), ", ".join(sorted(commits)) or dataset.revision or "unknown"
@@ -108,22 +114,14 @@ def file_records(name: str) -> list[tuple[str, Any]]:
 
 
 def read_file(name: str) -> tuple[Path, bytes]:
-    """A file's path and bytes; a relative name starts from the project's root."""
-    path = ROOT / Path(name).expanduser()
-    try:
-        return path, path.read_bytes()
-    except OSError as error:
-        folder = next(parent for parent in path.parents if parent.is_dir())
+    """A file's path and bytes; a relative name starts from the project's root. Raises UserError where there is no such
+    file, with the nearest one, and for what is no ordinary file."""
+    path = ROOT / os.path.expanduser(name)
+    if not os.path.lexists(path):
+        folder = next(parent for parent in path.parents if os.path.isdir(parent))
         missing = path.relative_to(folder).parts[0]
-        alike = [other.name for other in folder.iterdir() if other.suffix == Path(missing).suffix]
-        hint = error.strerror if path.exists() else f"in {folder}, {nearest(missing, alike)}"
-        raise UserError(f"no file {path}: {hint}") from error
-
-
-def parse_json(data: bytes, path: Path, line: int = 1) -> Any:
-    """The value of a file's bytes, or of those of one line. Raises UserError naming the line."""
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:  # a wrong encoding is a ValueError too
-        line += getattr(error, "lineno", 1) - 1
-        raise UserError(f"{path}, line {line}: not JSON ({getattr(error, 'msg', error)})") from error
+        alike = []
+        with suppress(OSError):  # a folder that may not be listed
+            alike = [other.name for other in folder.iterdir() if other.suffix == Path(missing).suffix]
+        raise UserError(f"no file {path}: in {folder}, {nearest(missing, alike)}")
+    return path, content(path, LARGEST["json"])

@@ -1,18 +1,23 @@
 """`check --gpu`, on the processor and on a device that is none: what is right passes, and what is wrong is seen."""
 
 import re
+from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import accelerator
 import numpy as np
 import pytest
 import torch
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 
 from lib import params
 from lib.generate import models, padding
 from lib.project import UserError
 from workflow import cost, run, trial
 from workflow.jobs import Run
+
+FAST = cost.Device(False, "CPU", 8e9, 1e12, 1e18, 2)
 
 
 @pytest.fixture
@@ -21,6 +26,7 @@ def small(monkeypatch):
     torch.set_num_threads(1)
     spec = params.load_model("tiny-llama").model_copy(update={"dtype": "bfloat16"})
     monkeypatch.setattr(params, "load_model", lambda name: spec)
+    monkeypatch.setattr(cost, "measure_device", lambda threads: FAST)
     for name, value in {"ROWS": 3, "NEW": 30, "STEPS": 2, "UNTIMED": 1, "ENCODED": (2, 32), "PIECE": 256}.items():
         monkeypatch.setattr(trial, name, value)
     return Run("demo", params.load_profile("demo").model_dump() | {"batch_tokens": 800, "models": ["tiny-llama"]}, 2, 0)
@@ -79,24 +85,41 @@ def test_what_is_right_passes_and_what_it_takes_is_said(small):
     (took,) = numbers(r"note model tiny-llama: (\S+) ms a step of \d+ rows with \d+ tokens each$", step)
     (held,) = numbers(r"(\S+) GB at most, with \d+ rows of \d+ tokens; \S+ were reckoned", memory)
     low, high = numbers(r"about (\S+) to (\S+) hours for 1500 questions", hours)
-    assert took > 0 and held > 0 and 0 < low < high
+    assert took > 0 and held > 0 and 0 < low <= high and "at this step" in hours
 
 
 def test_the_hours_follow_from_the_step_that_was_measured(small, monkeypatch):
-    monkeypatch.setattr(trial, "measured", lambda lm, size: cost.Device(False, "CPU", 8e9, 0.0, 1e18, 2))
+    monkeypatch.setattr(trial, "measured", lambda lm, size: FAST)
     monkeypatch.setattr(trial, "step_seconds", lambda lm, rows, held: 7.0)
     lm = models.load("tiny-llama", params.load_model("tiny-llama"))
     work = trial.check.work_of(small, lm)
     *_, (_, line) = trial.speed(lm, cost.Size.of(lm.model, 2), work)
     low, high = numbers(r"about (\S+) to (\S+) hours", line)
-    batches = work.rows / work.batch * 7.0 / 3600
-    assert low == pytest.approx(batches * 1.1 * work.tokens, rel=0.06)
-    assert high == pytest.approx(batches * 1.5 * work.tokens, rel=0.06)
+    steps = [min(factor * work.tokens, work.longest - work.prompt) for factor in (1.1, 1.5)]
+    assert [low, high] == pytest.approx([work.rows / work.batch * 7.0 / 3600 * count for count in steps], rel=0.06)
+    work = replace(work, served=True)
+    *_, (_, line) = trial.speed(lm, cost.Size.of(lm.model, 2), work)
+    assert "vLLM's drawing estimated" in line
 
 
-def test_padding_that_is_attended_to_is_seen(quick, monkeypatch):
-    known = padding.known
-    monkeypatch.setattr(padding, "known", lambda padded: known(False))
+@contextmanager
+def blind(padded):
+    """Decoding that sees the last four tokens alone, as a kernel that goes wrong might."""
+
+    def mask(*, q_length, kv_length, batch_size, **named):
+        if q_length > 1:
+            return sdpa_mask(q_length=q_length, kv_length=kv_length, batch_size=batch_size, **named)
+        return (torch.arange(kv_length) >= kv_length - 4).expand(batch_size, 1, 1, -1)
+
+    ALL_MASK_ATTENTION_FUNCTIONS["sdpa"] = mask
+    try:
+        yield
+    finally:
+        del ALL_MASK_ATTENTION_FUNCTIONS["sdpa"]
+
+
+def test_a_kernel_that_goes_wrong_is_seen(quick, monkeypatch):
+    monkeypatch.setattr(padding, "known", blind)
     (line,) = [line for line in said(quick) if "each row alone" in line]
     assert line.startswith("wrong ")
 
