@@ -13,6 +13,7 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
+from contextlib import ExitStack
 from functools import partial
 from typing import TextIO
 
@@ -54,11 +55,15 @@ def main(argv: list[str]) -> int:
 
 
 def try_gpu(asked: Namespace) -> int:
-    """What `check --gpu` says; its exit code."""
-    os.environ.update(notebook.allocation())  # read as PyTorch is imported
-    from workflow import trial
+    """What `check --gpu` says of the first free card; its exit code. What PyTorch reads at import is set before."""
+    run = plan(asked)
+    with ExitStack() as stack:
+        if names := guard.gpus():
+            os.environ["CUDA_VISIBLE_DEVICES"] = guard.take_gpu(stack, names, say)
+        os.environ.update(notebook.allocation())
+        from workflow import trial
 
-    return trial.main(plan(asked), say)
+        return trial.main(run, say)
 
 
 def say(text: str, end: str = "\n") -> None:

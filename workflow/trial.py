@@ -7,10 +7,9 @@ were fetched.
 """
 
 import gc
-import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,9 +21,9 @@ from transformers import DynamicCache, LogitsProcessorList
 from lib import params
 from lib.generate import decoding, dropout, models, p_true, padding, responses, token_logits
 from lib.generate.models import LanguageModel
-from lib.project import UserError
+from lib.project import UserError, first_line
 from lib.score import confidence, estimators
-from workflow import check, cost, guard, hub, weights
+from workflow import check, cost, hub, weights
 from workflow.check import Line
 from workflow.cost import Size, Work
 from workflow.jobs import Run
@@ -39,20 +38,17 @@ ENCODED = (16, 512)  # rows and tokens of a pass over whole sequences
 
 
 def main(run: Run, say: Callable[[str], None]) -> int:
-    """Try every model of the run on the first free GPU; the exit code, 2 where anything is wrong. Raises UserError
+    """Try every model of the run on the GPU that is seen; the exit code, 2 where anything is wrong. Raises UserError
     where there is none."""
-    with ExitStack() as stack:
-        if names := guard.gpus():
-            os.environ["CUDA_VISIBLE_DEVICES"] = guard.take_gpu(stack, names, say)
-        if not torch.cuda.is_available():
-            raise UserError(f"check --gpu tries a GPU, and PyTorch ({torch.__version__}) sees none here; "
-                            "without --gpu, check says what this machine can do")  # fmt: skip
-        hub.pin(run)
-        wrong = 0
-        for level, text in everything(run, say):
-            say(f"{level:5}  {text}")
-            wrong += level == "wrong"
-        say(f"{run.name} on {torch.cuda.get_device_name()}: {f'{wrong} thing(s) to mend' if wrong else 'ready'}")
+    if not torch.cuda.is_available():
+        raise UserError(f"check --gpu tries a GPU, and PyTorch ({torch.__version__}) sees none here; "
+                        "without --gpu, check says what this machine can do")  # fmt: skip
+    hub.pin(run)
+    wrong = 0
+    for level, text in everything(run, say):
+        say(f"{level:5}  {text}")
+        wrong += level == "wrong"
+    say(f"{run.name} on {torch.cuda.get_device_name()}: {f'{wrong} thing(s) to mend' if wrong else 'ready'}")
     return 2 if wrong else 0
 
 
@@ -62,8 +58,8 @@ def everything(run: Run, say: Callable[[str], None]) -> Iterator[Line]:
             hub.fetch(run, [name], say)
             weights.fetch([name], say)
             yield from ((level, f"model {name}: {text}") for level, text in tried(run, name))
-        except (UserError, torch.OutOfMemoryError) as problem:
-            yield "wrong", f"model {name}: {str(problem).splitlines()[0]}"
+        except (UserError, RuntimeError) as problem:  # CUDA's own errors, memory's end among them
+            yield "wrong", f"model {name}: {first_line(problem)}"
         release()
 
 

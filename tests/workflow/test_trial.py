@@ -162,6 +162,14 @@ def test_where_memory_ends_with_the_runs_batches_that_is_said(small, monkeypatch
     assert level == "note" and "such batches will be halved" in text
 
 
+def test_an_error_of_the_device_is_one_line(quick, loaded):
+    def fails(lm):
+        raise RuntimeError("CUDA error: no kernel image is available\nCompile with `TORCH_USE_CUDA_DSA`")
+
+    loaded(fails)
+    assert said(quick) == ["wrong model tiny-llama: CUDA error: no kernel image is available"]
+
+
 def test_a_model_that_cannot_be_had_does_not_end_the_others(quick, monkeypatch):
     def fetch(asked, names, say):
         if names == ["far"]:
@@ -180,15 +188,19 @@ def test_a_run_on_a_gpu(small, monkeypatch, capsys, levels, code, last):
     """The card is taken as a job takes it, and let go afterwards."""
     taken = []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    monkeypatch.setattr(trial.guard, "gpus", lambda: ["GPU-a", "GPU-b"])
-    monkeypatch.setattr(trial.guard, "take_gpu", lambda stack, names, say: taken.append(names) or "GPU-b")
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "")  # so that it is put back
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF")
+    monkeypatch.setattr(run.guard, "gpus", lambda: ["GPU-a", "GPU-b"])
+    monkeypatch.setattr(run.guard, "take_gpu", lambda stack, names, say: taken.append(names) or "GPU-b")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
     monkeypatch.setattr(trial, "everything", lambda asked, say: ((level, "x") for level in levels))
     assert run.main(["check", "--gpu", "--only", "tiny-llama"]) == code
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == f"demo on a GPU: {last}" and lines[1] == f"{levels[1]:5}  x"
-    assert taken == [["GPU-a", "GPU-b"]] and trial.os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-b"
+    assert taken == [["GPU-a", "GPU-b"]] and run.os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-b"
+    assert run.os.environ["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
 
 
 def test_all_of_it_on_a_device(small, loaded, monkeypatch):
