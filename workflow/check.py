@@ -149,7 +149,8 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
     folder = local_copy(spec)
     yield "ok", f"{spec.source}" + (f" at {spec.revision[:12]}" if spec.revision else "")
     lm, network, generation = parts(name, spec, folder)
-    yield from about_weights(folder)
+    if not hub.remote(spec):
+        yield from about_weights(folder)
     yield from about_asking(run, lm, network, texts)
     yield from about_decoding(spec, generation)
     yield from about_cost(run, lm, network, device, "" if hub.remote(spec) else folder)
@@ -200,9 +201,10 @@ def parts(name: str, spec: params.Model, folder: str) -> tuple[Any, Any, dict]:
 
     logging.set_verbosity_error()
     try:
-        checkpoint.check_files(Path(folder))
+        local = not hub.remote(spec)  # of the hub's weights, some or none may have been fetched
+        checkpoint.check_files(Path(folder), whole=local)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        network = without_memory(folder)
+        network = without_memory(folder, local)
         own = network.generation_config
         if (Path(folder) / "generation_config.json").exists():
             own = GenerationConfig.from_pretrained(folder)
@@ -214,16 +216,16 @@ def parts(name: str, spec: params.Model, folder: str) -> tuple[Any, Any, dict]:
     return models.LanguageModel(name, spec, network, tokenizer, ends, {}), network, own.to_diff_dict()
 
 
-def without_memory(folder: str) -> Any:
-    """The network on torch's meta device. Where its weights lie in the folder, their headers are held against it, by
-    what loading itself goes by; raises UserError where they do not fit."""
+def without_memory(folder: str, whole: bool) -> Any:
+    """The network on torch's meta device. In a `whole` folder the headers of its weights are held against it, by what
+    loading itself goes by; raises UserError where they do not fit."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, logging
 
     from lib.generate import checkpoint
 
     logging.disable_progress_bar()
-    if any(Path(folder).glob("*.safetensors")):
+    if whole and any(Path(folder).glob("*.safetensors")):
         network, info = AutoModelForCausalLM.from_pretrained(
             folder, device_map="meta", trust_remote_code=False, use_safetensors=True, output_loading_info=True)
         checkpoint.check_loaded(info)

@@ -33,6 +33,10 @@ class Stopped(BaseException):
 
 
 def main(argv: list[str]) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # not where it is closed
+            stream.reconfigure(errors="backslashreplace")  # of a terminal that can't show a letter of a label
+
     def handle(number, frame):
         raise Stopped(number)
 
@@ -93,6 +97,7 @@ def plan(asked: Namespace) -> Run:
     if asked.verb == PUBLISHED:  # nothing of the profile but the choices that every notebook declares
         values |= {name: type(value)() for name, value in values.items() if fresh.kind_of(name) in params.LOADERS}
         values["title"] = "The paper's own numbers, set again."
+    unlike(values)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()))
     for job in run.jobs:
@@ -120,6 +125,17 @@ def proper(kind: str, name: str) -> str:
     if not re.fullmatch(r"\w[\w.-]*", name) or "__" in name or name == "shipped":
         raise UserError(f"{kind} '{name}': a file's name needs letters, digits, '.', '-' and single '_', not 'shipped'")
     return name
+
+
+def unlike(values: dict) -> None:
+    """UserError for models (datasets) of one label: no table could tell them apart."""
+    for kind, load in params.LOADERS.items():
+        labels: dict[str, str] = {}
+        for name in values[kind + "s"]:
+            label = load(name).label
+            if label in labels:
+                raise UserError(f"{kind}s '{labels[label]}' and '{name}' bear the same label '{label}'")
+            labels[label] = name
 
 
 def narrow(values: dict, kind: str) -> None:
