@@ -28,7 +28,7 @@ from lib.documents import read_yaml
 from lib.project import MODELS, PARAMS, ROOT, UserError, nearest
 
 # parameters that change no row but for the last digits, so that unfinished work goes on under another value
-BUDGETS = ("batch_tokens", "dropout_tokens")
+BUDGETS = ("batch_tokens", "dropout_tokens", "shard_rows")
 Kind = TypeVar("Kind", bound="Strict")
 Item = TypeVar("Item")
 

@@ -113,6 +113,24 @@ def test_shards_resume_after_the_last_whole_one(artifacts):
     assert [line.endswith("kept from before") for line in lines] == [True, True, False, False]
 
 
+@pytest.mark.parametrize("before, after", [(4, 2), (2, 4), (3, 2), (2, 3), (2, 100)])
+def test_shards_may_become_smaller_or_larger_on_the_way(artifacts, before, after):
+    """Every item is there once and in order, and what a kept shard begins with is not made again."""
+    done = []
+
+    def work(part, stop_at=None):
+        if stop_at in part:
+            raise KeyboardInterrupt
+        done.extend(part)
+        return pd.DataFrame({"x": part})
+
+    with pytest.raises(KeyboardInterrupt):
+        Shards("mine", "job", before, {}).map(lambda part: work(part, stop_at=9), list(range(11)), print)
+    kept = len(done)
+    frame = Shards("mine", "job", after, {}).map(work, list(range(11)), print)
+    assert frame.x.tolist() == list(range(11)) and len(done) - kept < 11
+
+
 def test_shards_of_other_parameters_or_code_are_not_mixed_in(artifacts, monkeypatch):
     one = Shards("mine", "job", 2, {"seed": 0}).folder
     assert Shards("mine", "job", 2, {"seed": 0}).folder == one
@@ -268,10 +286,11 @@ def test_unfinished_work_goes_on_under_another_budget_and_on_another_card(artifa
 
     def folder(device="NVIDIA H100", dtype="bfloat16", attention="sdpa", **parameters):
         facts = {"loaded": {"device": device, "dtype": dtype, "attention": attention},
-                 "parameters": {"batch_tokens": 100, "dropout_tokens": 100, "top_k": 5} | parameters}  # fmt: skip
+                 "parameters": {"batch_tokens": 100, "dropout_tokens": 100, "shard_rows": 9, "top_k": 5} | parameters}
         return Shards("run", "job", 2, facts, {"other": 1}).folder
 
     first = folder()
     assert first == folder(device="NVIDIA H200") == folder(batch_tokens=50) == folder(dropout_tokens=7)
+    assert first == folder(shard_rows=4)
     others = [folder(device="cpu"), folder(dtype="float32"), folder(attention="eager"), folder(top_k=6)]
     assert len({first, *others}) == 5

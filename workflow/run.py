@@ -14,12 +14,13 @@ import tempfile
 import time
 from argparse import Namespace
 from collections import Counter
+from contextlib import ExitStack
 from functools import partial
 from typing import TextIO
 
 from lib import params
 from lib.project import ROOT, UserError, one_line, spelt
-from workflow import check, fresh, guard, hub, serving, weights, words
+from workflow import check, fresh, guard, hub, notebook, serving, weights, words
 from workflow.jobs import MARK, PUBLISHED, SHIPPED, Run, shippable, write_json
 from workflow.schedule import schedule
 from workflow.shipped import verify
@@ -52,6 +53,8 @@ def main(argv: list[str]) -> int:
         signal.signal(number, handle)
     try:
         asked = words.check(argv)
+        if asked.gpu:
+            return try_gpu(asked)
         if asked.check:
             return check.main(plan(asked), say)
         return verified(asked) if asked.verify else make(asked)
@@ -72,6 +75,18 @@ def main(argv: list[str]) -> int:
     except Stopped as stopped:
         print("run_all.sh: stopped; the same command goes on from here", file=sys.stderr)
         return stopped.code
+
+
+def try_gpu(asked: Namespace) -> int:
+    """What `check --gpu` says of the first free card; its exit code. What PyTorch reads at import is set before."""
+    run = plan(asked)
+    with ExitStack() as stack:
+        if names := guard.gpus():
+            os.environ["CUDA_VISIBLE_DEVICES"] = guard.take_gpu(stack, names, say)
+        os.environ.update(notebook.allocation())
+        from workflow import trial
+
+        return trial.main(run, say)
 
 
 def say(text: str, end: str = "\n") -> None:

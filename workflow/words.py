@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = "demo"
 VERBS = ("replay", "published", "check", "verify", "lab", "test", "help")
-OPTIONS = ("--models", "--only", "--datasets", "--data", "--remake", "--cores", "--cpu", "--help")
+OPTIONS = ("--models", "--only", "--datasets", "--data", "--remake", "--cores", "--cpu", "--gpu", "--help")
 HELP = """\
 ./run_all.sh [PROFILE] [OPTIONS]   makes what is missing or out of date
 
@@ -25,7 +25,7 @@ HELP = """\
   PROFILE         the same with another file of params/: {profiles}
   replay [small]  tables and figures again from shipped signals, without a model
   published       the paper's own numbers, set by the same code
-  check PROFILE   can this machine do it, and what would it take; runs nothing
+  check PROFILE   can this machine do it, at what cost; --gpu tries it on a GPU
   verify [demo]   runs it, then holds each number against the shipped run's
   lab             JupyterLab on the notebooks; its own options after --
   test            linters, types, quick tests; after --: --all, or pytest's own
@@ -101,6 +101,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--cores")
     parser.add_argument("--data")
     parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--gpu", action="store_true")
     parser.add_argument("-h", "--help", action="store_true")
     asked = parser.parse_args(words)
     asked.rest = rest
@@ -163,6 +164,10 @@ def combine(asked: argparse.Namespace) -> None:
         raise WordError(f"{asked.verb} asks no questions: it takes no --data")
     if asked.verb in ("replay", "published") and asked.cpu:
         raise WordError(f"{asked.verb} runs no model: it takes no --cpu")
+    if asked.gpu and not asked.check:
+        raise WordError("--gpu is a word of check: ./run_all.sh check PROFILE --gpu; runs take the GPUs that are there")
+    if asked.gpu and asked.cpu:
+        raise WordError("check tries a GPU (--gpu) or allows the processor (--cpu), not both")
     options = ("models", "only", "datasets", "data", "remake", "cores", "cpu")
     used = [option for option in options if getattr(asked, option)]
     if asked.verb in ("lab", "test") and used:

@@ -8,7 +8,6 @@ tokens were sampled stays as it is, and so do the selected dropout rates and the
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd

@@ -43,6 +43,8 @@ from workflow import words
         ("lab --cpu", "lab takes no --cpu"),
         ("replay --cpu", "replay runs no model: it takes no --cpu"),
         ("demo --cpus", "unknown option '--cpus': did you mean '--cpu'?"),
+        ("demo --gpu", "--gpu is a word of check: ./run_all.sh check PROFILE --gpu"),
+        ("check demo --gpu --cpu", "not both"),
         ("lab --cores 2", "lab takes no --cores; its own options come after --"),
         ("demo -- --port 1", "only lab and test take words after --"),
     ],
