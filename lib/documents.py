@@ -1,7 +1,7 @@
 """Files that people write: YAML and JSON, read within bounds, each key once, numbers as YAML 1.2 has them.
 
 YAML 1.1, which PyYAML reads, has `yes` for true, 0100 for 64, 1:30 for 90 and 2024-01-01 for a date. Here the core
-schema of YAML 1.2 holds (section 10.3 of its specification): these four are a text, 100, a text, a text.
+schema of YAML 1.2 holds (chapter 10.3 of its specification): these four are a text, 100, a text, a text.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
+from yaml.scanner import ScannerError
 
 from lib.project import UserError, first_line
 
@@ -36,17 +37,18 @@ def content(path: Path, most: int, where: object = None) -> bytes:
     where = where or path
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise UserError(f"{where} can't be read: {error.strerror}") from error
-    except ValueError as error:  # a name with a NUL, or of characters that no file's name can have
-        raise UserError(f"{where} can't be read: {first_line(error)}") from error
-    facts = os.fstat(descriptor)
+        try:
+            facts, data = os.fstat(descriptor), b""
+            if stat.S_ISREG(facts.st_mode) and facts.st_size <= most:
+                with open(descriptor, "rb", closefd=False) as file:
+                    data = file.read(most + 1)
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL, or that no file can have
+        raise UserError(f"{where} can't be read: {getattr(error, 'strerror', None) or error}") from error
     if not stat.S_ISREG(facts.st_mode):
-        os.close(descriptor)
         raise UserError(f"{where} is {'a folder' if stat.S_ISDIR(facts.st_mode) else 'no ordinary file'}")
-    with open(descriptor, "rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
+    if max(facts.st_size, len(data)) > most:
         raise UserError(f"{where} has {max(facts.st_size, len(data)):,} bytes; at most {most:,} are read")
     return data
 
@@ -67,6 +69,11 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}  # those of 1.1 put aside
     depth = 0
 
+    def fetch_flow_collection_start(self, token: Any) -> None:
+        if self.flow_level >= DEEPEST:  # here, before PyYAML looks at all of them for a key
+            raise ScannerError(None, None, f"more than {DEEPEST} levels", self.get_mark())
+        super().fetch_flow_collection_start(token)
+
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()
         if getattr(event, "tag", None) is not None:
@@ -82,8 +89,8 @@ class _Loader(yaml.SafeLoader):
         seen = set()
         for key, _ in node.value:
             name = self.construct_object(key) if isinstance(key, yaml.ScalarNode) else None
-            if not isinstance(name, str):
-                raise ConstructorError(None, None, "a key that is no text", key.start_mark)
+            if not isinstance(name, str) or not name.isprintable():
+                raise ConstructorError(None, None, "a key that is no printable text", key.start_mark)
             if name in seen:
                 raise ConstructorError(None, None, f"the key '{name}' again", key.start_mark)
             seen.add(name)

@@ -44,7 +44,8 @@ def agrees(path: Path, facts: Mapping[str, Any]) -> bool:
 
 
 def telling(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in facts.items() if name not in OF_NO_ROW}
+    """Those that a row hangs on. What is off counts like what an older manifest does not know."""
+    return {name: value for name, value in facts.items() if name not in OF_NO_ROW and value is not None}
 
 
 def responses(run: str, pair: str, facts: Mapping[str, Any]) -> pd.DataFrame:

@@ -96,7 +96,16 @@ def listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def place_or_files(value: Any) -> Any:
+    """Raises ValueError for what is neither a text nor a mapping of texts."""
+    files = list(value.values()) if isinstance(value, dict) else [value]
+    if not files or not all(isinstance(file, str) for file in files):
+        raise ValueError("is neither a name on the hub nor files by part, such as {all: questions.jsonl}")
+    return value
+
+
 Scope = Literal["trajectory", "answer"]
+Engine = Literal["transformers", "vllm"]
 
 
 class Strict(BaseModel):
@@ -186,6 +195,7 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration):
     cpu: bool = False  # large models are run where there is no GPU, too; else such a run is refused
     code_changes: Literal["remake", "keep"] = "remake"  # what a code-only change does to generations
     shard_rows: Count = 100  # examples between two savings
+    engine: Engine = "transformers"  # what draws responses; vllm: in an environment of its own, many rows at once
     # where dropout acts: on the whole trajectory, as in the paper; only where the answer's tokens are read
     dropout_scope: Annotated[list[Scope], BeforeValidator(listed), Field(min_length=1), Once] = ["trajectory"]
     dropout_rates: Annotated[list[Share], Field(min_length=1), Once] = [0.10, 0.15, 0.20]
@@ -256,6 +266,8 @@ class Model(Strict):
     thinking: bool = False
     date_string: Name | None = None  # for templates that would write today's date
     max_new_tokens: Tokens | None = None
+    # JSON lines of responses that it has already written ({dataset} stands for the dataset's name): none are drawn
+    responses: Annotated[Place, Field(pattern=r"^(?:[^{}]|\{dataset\})+$")] | None = None
 
     @model_validator(mode="after")
     def _known_by_its_sum(self) -> Self:
@@ -271,6 +283,10 @@ class Model(Strict):
         """The folder that its source names (if it is no name on the hub), or that its converted GGUF file makes."""
         return MODELS / str(self.sha256) if self.gguf else ROOT / self.source
 
+    def responses_to(self, dataset: str) -> Path | None:
+        """The file of its responses to the questions of a dataset (a relative one starts from the project's root)."""
+        return ROOT / self.responses.format(dataset=dataset) if self.responses else None
+
 
 class Published(Strict):
     """A file as it was published, by its path in the folder that DATA_FOLDER names."""
@@ -283,7 +299,8 @@ class Dataset(Strict):
     """A set of questions: where its rows are, which of their fields are read, and how they are split."""
 
     label: Name
-    source: Place | dict[Name, Place]  # name on the hub, or files of JSON by part ("all" for one file)
+    # name on the hub, or files of JSON by part ("all" for one file)
+    source: Annotated[Place | dict[Name, Place], BeforeValidator(place_or_files)]
     revision: Name | None = None
     config: Name | None = None
     question: Annotated[Names, BeforeValidator(listed), Field(min_length=1)] = ["question"]  # joined by one space
@@ -331,13 +348,13 @@ def read(path: Path, kind: type[Kind]) -> Kind:
         raise UserError(explain(error, kind, str(where))) from None
 
 
-MEMBERS = ("constrained-str", "str")  # how pydantic calls the first way to read `source`
-
-
 def explain(error: ValidationError, kind: type[Strict], where: str) -> str:
-    """The first thing that is wrong with a parameter file, in one line."""
-    first = error.errors(include_url=False)[0]
-    loc = [part for part in first["loc"] if part not in MEMBERS]
+    """What is wrong with a parameter file, in one line: the first thing, but a key that is unknown before one that is
+    missing, since that may be the same one misspelt."""
+    errors = error.errors(include_url=False)
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+    loc = list(first["loc"][:1])  # without the ways to read a key that has two, as pydantic calls them
+    loc += [part for part in first["loc"][1:] if not str(part).startswith(("function-", "dict["))]
     key = ".".join(map(str, loc))
     if first["type"] == "extra_forbidden":
         names = kind_at(kind, loc).model_fields

@@ -13,7 +13,7 @@ from typing import Any
 
 from lib import params
 from lib.project import UserError, first_line, one_line
-from workflow import cost, guard, hub, weights
+from workflow import cost, guard, hub, serving, weights
 from workflow.cost import Device
 from workflow.jobs import Run
 
@@ -50,6 +50,7 @@ def subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
     device = cost.measure_device(run.jobs[0].threads)
     yield "machine", about_machine(run, device)
     yield "disk", about_disk(run)
+    yield "engine", about_engine(run)
     texts = questions(run)
     for name in run.values["datasets"]:
         yield f"dataset {name}", about_dataset(run, name)
@@ -94,6 +95,19 @@ def about_disk(run: Run) -> Iterator[Line]:
         yield "wrong", f"{text}: free some, or set HF_HOME to a larger disk"
 
 
+def about_engine(run: Run) -> Iterator[Line]:
+    """What draws, where that is not transformers."""
+    if not serving.asked(run):
+        return
+    if named := os.environ.get("VLLM_PYTHON"):
+        yield "ok", f"vLLM draws, by the Python that VLLM_PYTHON names ({Path(named).name})"
+    elif reason := serving.refusal(run):
+        yield "wrong", reason
+    else:
+        there = "is there" if serving.made() else "will be made, once"
+        yield "ok", f"vLLM draws, in {serving.VENV.name}, which {there}; one pass of the model rescores what it drew"
+
+
 def about_dataset(run: Run, name: str) -> Iterator[Line]:
     from lib.tasks import datasets
 
@@ -135,7 +149,8 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
     folder = local_copy(spec)
     yield "ok", f"{spec.source}" + (f" at {spec.revision[:12]}" if spec.revision else "")
     lm, network, generation = parts(name, spec, folder)
-    yield from about_weights(folder)
+    if not hub.remote(spec):
+        yield from about_weights(folder)
     yield from about_asking(run, lm, network, texts)
     yield from about_decoding(spec, generation)
     yield from about_cost(run, lm, network, device, "" if hub.remote(spec) else folder)
@@ -186,9 +201,10 @@ def parts(name: str, spec: params.Model, folder: str) -> tuple[Any, Any, dict]:
 
     logging.set_verbosity_error()
     try:
-        checkpoint.check_files(Path(folder))
+        local = not hub.remote(spec)  # of the hub's weights, some or none may have been fetched
+        checkpoint.check_files(Path(folder), whole=local)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        network = without_memory(folder)
+        network = without_memory(folder, local)
         own = network.generation_config
         if (Path(folder) / "generation_config.json").exists():
             own = GenerationConfig.from_pretrained(folder)
@@ -200,16 +216,16 @@ def parts(name: str, spec: params.Model, folder: str) -> tuple[Any, Any, dict]:
     return models.LanguageModel(name, spec, network, tokenizer, ends, {}), network, own.to_diff_dict()
 
 
-def without_memory(folder: str) -> Any:
-    """The network on torch's meta device. Where its weights lie in the folder, their headers are held against it, by
-    what loading itself goes by; raises UserError where they do not fit."""
+def without_memory(folder: str, whole: bool) -> Any:
+    """The network on torch's meta device. In a `whole` folder the headers of its weights are held against it, by what
+    loading itself goes by; raises UserError where they do not fit."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, logging
 
     from lib.generate import checkpoint
 
     logging.disable_progress_bar()
-    if any(Path(folder).glob("*.safetensors")):
+    if whole and any(Path(folder).glob("*.safetensors")):
         network, info = AutoModelForCausalLM.from_pretrained(
             folder, device_map="meta", trust_remote_code=False, use_safetensors=True, output_loading_info=True)
         checkpoint.check_loaded(info)
@@ -376,7 +392,9 @@ def about_cost(run: Run, lm: Any, network: Any, device: Device, folder: str = ""
     device = cost.in_precision(device, lm.spec)
     yield memory(size, work, device)
     step, how = cost.step_seconds(size, work.batch, work.half, device), "estimated"
-    if folder and size.weights <= cost.SMALL:
+    if work.served:
+        work, step = cost.served(size, work, device)
+    elif folder and size.weights <= cost.SMALL:
         with suppress(Exception):  # the estimate stands for a network that is called in another way
             step, how = cost.timed_step(folder, work, device), "measured"
     (low, high), dropout = cost.hours(size, work, step, device)

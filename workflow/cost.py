@@ -28,6 +28,8 @@ SMALL = 1e7  # parameters of a local model up to which a step is timed instead, 
 DRAWING = 44  # bytes that drawing a token holds at once for each of the vocabulary: logits, float32, float64, sorted
 # Of the peak, in passes over whole sequences: on a GPU by experience, on two cores as measured at 1.5 billion weights.
 UTILISED = {True: 1 / 3, False: 0.9}
+SERVED = 256  # rows that vLLM has at once, if their caches fit beside the weights; what it takes more than arithmetic
+SLOWER = 2  # says, at most
 KEYED = 1.5  # times a plain pass that one with dropout takes, masks drawn and all
 Range = tuple[float, float]
 
@@ -137,6 +139,7 @@ class Work:
     shared: int = 0  # tokens that all prompts begin with, encoded once
     passes: int = 0  # of dropout, over a row each
     at_answer: int = 0  # tokens that the passes at the answer only read, and those before them
+    served: bool = False  # drawn by vLLM: rows come and go, and are encoded once more
 
     @property
     def half(self) -> float:
@@ -162,6 +165,7 @@ class Work:
             shared=shared,
             passes=values["dropout_passes"] * (whole + grid) * ("trajectory" in values["dropout_scope"]),
             at_answer=at_answer * ("answer" in values["dropout_scope"]),
+            served=values["engine"] == "vllm" and not spec.responses,
         )
 
 
@@ -192,6 +196,19 @@ def step_seconds(size: Size, batch: int, length: float, device: Device) -> Range
     return low, high
 
 
+def served(size: Size, work: Work, device: Device) -> tuple[Work, Range]:
+    """The work with as many rows at once as vLLM has, and least and most seconds of its step: rows of all lengths are
+    in it, none waits for the longest, and recorded graphs spare the launches."""
+    from lib.generate.engines import SHARE
+
+    row = size.cell * (work.prompt + work.tokens / 2)
+    room = (SHARE if device.cuda else 1) * device.memory - size.weights * device.bytes
+    batch = max(1, min(SERVED, work.rows, int(room / row)))
+    arithmetic = 2 * size.weights * batch / device.operations
+    step = max((size.weights * device.bytes + batch * row) / device.bandwidth, arithmetic)
+    return replace(work, batch=batch), (step, SLOWER * step)
+
+
 def timed_step(folder: str, work: Work, device: Device) -> Range:
     """The same for a small local model, timed with its weights; drawing and keeping tokens may take as long again."""
     import torch
@@ -208,11 +225,13 @@ def timed_step(folder: str, work: Work, device: Device) -> Range:
 
 
 def hours(size: Size, work: Work, step: Range, device: Device) -> tuple[Range, float]:
-    """Hours in all, and of them those of dropout: decoding at these seconds a step, the rest by arithmetic."""
+    """Hours in all, and of them those of dropout: drawing at these seconds a step, the rest by arithmetic."""
     token = 2 * size.weights / (device.operations * UTILISED[device.cuda]) / 3600
     asked = work.rows * (work.prompt - work.shared + QUERY + VERIFY + work.tokens) * token
+    asked += work.served * work.rows * (work.prompt + work.tokens) * token  # one pass over what was drawn elsewhere
     dropout = (work.passes * (work.prompt + work.tokens) * KEYED + work.at_answer) * token
     batches = work.rows / work.batch / 3600
-    steps = [min(factor * work.tokens, work.longest - work.prompt) for factor in LONGEST[device.cuda]]
+    longest = (1, 1) if work.served else LONGEST[device.cuda]
+    steps = [min(factor * work.tokens, work.longest - work.prompt) for factor in longest]
     low, high = (batches * count * each + asked + dropout for count, each in zip(steps, step, strict=True))
     return (low, high), dropout

@@ -315,6 +315,7 @@ def main(argv: list[str]) -> int:
         return bool(wrong)
     if ":" in str(ROOT):
         raise Refusal(f"a folder with ':' in its name cannot be on Python's path: {ROOT}")
+    sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]  # a path, for bash
     print(choose(ROOT, dict(os.environ), test="test" in argv))
     return 0
 

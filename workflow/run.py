@@ -19,7 +19,7 @@ from typing import TextIO
 
 from lib import params
 from lib.project import ROOT, UserError, one_line, spelt
-from workflow import check, fresh, guard, hub, weights, words
+from workflow import check, fresh, guard, hub, serving, weights, words
 from workflow.jobs import MARK, PUBLISHED, SHIPPED, Run, shippable, write_json
 from workflow.schedule import schedule
 from workflow.shipped import verify
@@ -41,6 +41,9 @@ class Stopped(BaseException):
 def main(argv: list[str]) -> int:
     if sys.stdout is None:  # closed
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # not where it is closed
+            stream.reconfigure(errors="backslashreplace")  # of a terminal that can't show a letter of a label
 
     def handle(number, frame):
         raise Stopped(number)
@@ -102,6 +105,7 @@ def plan(asked: Namespace) -> Run:
     if asked.verb == PUBLISHED:  # nothing of the profile but the choices that every notebook declares
         values |= {name: type(value)() for name, value in values.items() if fresh.kind_of(name) in params.LOADERS}
         values["title"] = "The paper's own numbers, set again."
+    unlike(values)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()))
     for job in run.jobs:
@@ -129,6 +133,17 @@ def proper(kind: str, name: str) -> str:
     if not re.fullmatch(r"\w[\w.-]*", name) or "__" in name or name == "shipped":
         raise UserError(f"{kind} '{name}': a file's name needs letters, digits, '.', '-' and single '_', not 'shipped'")
     return name
+
+
+def unlike(values: dict) -> None:
+    """UserError for models (datasets) of one label: no table could tell them apart."""
+    for kind, load in params.LOADERS.items():
+        labels: dict[str, str] = {}
+        for name in values[kind + "s"]:
+            label = load(name).label
+            if label in labels:
+                raise UserError(f"{kind}s '{labels[label]}' and '{name}' bear the same label '{label}'")
+            labels[label] = name
 
 
 def narrow(values: dict, kind: str) -> None:
@@ -195,6 +210,7 @@ def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, loc
     say(f"{run.name}: {sure} of {total} jobs to do on {at_once}{others}")
     if models:
         hub.check_files(run)
+    serving.prepare(run, [verdict.job for verdict in todo], say)
     hub.fetch(run, models, say)
     weights.fetch(models, say)
     if refused(run, waiting):  # what a GGUF file holds is known when it is converted

@@ -28,7 +28,8 @@ FLAGS = """--snakefile workflow/Snakefile --scheduler greedy --keep-going --reru
 def schedule(run: Run, jobs: list[Job], hear: Callable[[str], None], lock) -> int:
     """Run the jobs to their end; the exit code. `hear` gets every line that they, or Snakemake, say."""
     reset_future(run)
-    env = {**os.environ, "RUN_PID": str(os.getpid()), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
+    spoken = {"PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
+    env = {**os.environ, "RUN_PID": str(os.getpid()), "PYTHONPATH": str(ROOT), **spoken}
     env["TMPDIR"] = os.environ.get("SCRATCH") or tempfile.gettempdir()  # Snakemake, when killed, leaves some there
     if not os.access(os.path.expanduser("~"), os.W_OK):  # Snakemake insists on a cache
         env["XDG_CACHE_HOME"] = str(ROOT / "artifacts" / ".cache")

@@ -169,6 +169,12 @@ def combine(asked: argparse.Namespace) -> None:
         raise WordError(f"only lab and test take words after --, not {asked.verb}: '{asked.rest[0]}'")
 
 
+def shown(text: str, most: int = 280) -> str:
+    """A text as a terminal may show it: what does not print is spelt out, and of a long one the middle is left out."""
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: 10 * most])
+    return text if len(text) <= most else f"{text[: most - 105]} ... {text[-100:]}"
+
+
 def help_text(root: Path = ROOT) -> str:
     """The help, at most 24 lines of 80 columns."""
     profiles = textwrap.shorten(", ".join(names(root)), 20, placeholder=" ...")
@@ -188,12 +194,8 @@ def intruder(root: Path) -> str | None:
     return None
 
 
-def shown(text: str) -> str:
-    """A text as a terminal may show it: what does not print is spelt out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def main(argv: list[str]) -> int:
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # of a terminal without a letter
     try:
         verb = check(argv).verb
         if found := intruder(ROOT):

@@ -79,7 +79,12 @@ def respond(lm: LanguageModel, dataset: str, examples: Sequence[Example], settin
                     rows[i] = row(lm, requests[i], batch, place, settings) | further[place]
 
         by_halves(group, answered, f"model '{lm.name}'")
-    frame = pd.DataFrame([rows[i] for i in range(len(examples))])
+    return frame_of(lm, dataset, [rows[i] for i in range(len(examples))])
+
+
+def frame_of(lm: LanguageModel, dataset: str, rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """The generations frame of rows that are known by their example alone."""
+    frame = pd.DataFrame(rows)
     frame.insert(0, "model", lm.name)
     frame.insert(1, "dataset", dataset)
     return frame

@@ -230,7 +230,7 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
              {name: sets[name] for name in params.some_of("dataset", transfer_datasets, datasets)})  # fmt: skip
     covered = coverage(signals.generations, signals.reading)
     covered = covered.assign(model=covered.model.map(labels), dataset=covered.dataset.map(sets))
-    how = [*how_made(run, models, datasets), *lacking(run, labels, sets)]
+    how = [*how_made(run, labels, datasets), *lacking(run, labels, sets)]
     notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), covered, how)
     binned = {name: labels[name] for name in params.some_of("model", bin_models, models)}
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
@@ -286,8 +286,8 @@ def lacking(run: str, models: Mapping[str, str], datasets: Mapping[str, str]) ->
     return [f"No dropout passes over the whole response yet: {', '.join(absent)}."] if absent else []
 
 
-def how_made(run: str, models: Sequence[str], datasets: Sequence[str]) -> list[str]:
-    """How a run's signals were made, from their manifests."""
-    pairs = store.pairs(models, datasets)
-    return tables.made(store.manifest(store.locate(run, kind, pair))
+def how_made(run: str, labels: Mapping[str, str], datasets: Sequence[str]) -> list[str]:
+    """How the signals of a run's models ({name: label}) were made, from their manifests."""
+    pairs = store.pairs(list(labels), datasets)
+    return tables.made((labels[pair.split("__")[0]], store.manifest(store.locate(run, kind, pair)))
                        for kind in KINDS for pair in store.found(run, kind, pairs))  # fmt: skip

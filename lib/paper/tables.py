@@ -33,12 +33,12 @@ from lib.score.metrics import METRICS
 # ---- notes
 
 
-def made(manifests: Iterable[dict[str, Any]]) -> list[str]:
-    """How rows were made, from the manifests of generations, verification and dropout: a line per device and precision,
-    with the models, their sources and revisions."""
+def made(manifests: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
+    """How rows were made, from the manifests of generations, verification and dropout, each with the label that its
+    model has now: a line per device and precision, with the models, their sources and revisions."""
     models: dict[str, dict[str, None]] = {}
-    for facts in manifests:
-        loaded, label = facts["loaded"], facts["model"]["label"]
+    for label, facts in manifests:
+        loaded = facts["loaded"]
         revision = f"@{loaded['revision'][:12]}" if loaded["revision"] else ""
         how = f"{loaded['device']}, {loaded['dtype']}"
         models.setdefault(how, {})[f"{label} ({loaded['source']}{revision})"] = None

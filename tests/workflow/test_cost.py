@@ -67,6 +67,25 @@ def test_the_papers_thinking_models_take_what_was_reckoned_for_them():
     assert 250 < low < 356 < high < 800
 
 
+def test_the_papers_thinking_models_drawn_by_vllm():
+    """At most 256 rows at once, or as many as 0.6 of 139 GB hold beside the weights: (83.4 - 16.06) GB over 2400 tokens
+    of 131,072 bytes. Each of their 4000 tokens is a step's share; then one pass over 4400 tokens of each row."""
+    work, step = cost.served(LLAMA, replace(PAPER, served=True, passes=0), H200)
+    assert work.batch == int((0.6 * 139e9 - 16.06e9) / (2400 * 131_072)) == 214
+    assert step[0] == pytest.approx((16.06e9 + 214 * 2400 * 131_072) / 4e12) and step[1] == 2 * step[0]
+    (low, high), _ = cost.hours(LLAMA, replace(work, at_answer=0), step, H200)
+    token = 2 * 8.03e9 / (7.9e14 / 3) / 3600
+    encoded = 11_111 * (400 + 35 + 150 + 4000 + 4400) * token
+    assert low == pytest.approx(11_111 / 214 * 4000 * step[0] / 3600 + encoded)
+    assert 1 < low < high < 5
+
+
+def test_who_is_served():
+    values, spec = params.load_profile("paper").model_dump(), params.load_model("llama-3.1-8b")
+    assert Work.of(values, spec, 400).served and not Work.of(values | {"engine": "transformers"}, spec, 400).served
+    assert not Work.of(values, spec.model_copy(update={"responses": "mine.jsonl"}), 400).served
+
+
 def test_memory_of_a_token_by_hand():
     """2 layers of 10 bytes: 20 in the cache, 10 in a copy of a layer, 40 repeated for 4 heads; 44 x 50 of a row's 100
     tokens."""
@@ -85,7 +104,7 @@ def test_memory_of_an_8b_model():
 
 def test_work_of_the_paper_profile():
     values = params.load_profile("paper").model_dump()
-    assert cost.Work.of(values, params.load_model("qwen3-8b-thinking"), 400) == PAPER
+    assert cost.Work.of(values, params.load_model("qwen3-8b-thinking"), 400) == replace(PAPER, served=True)
     plain = cost.Work.of(values, params.load_model("llama-3.1-8b"), 400)
     assert (plain.batch, plain.tokens, plain.longest, plain.half) == (92, 300, 1424, 700)
 

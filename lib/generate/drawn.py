@@ -1,0 +1,121 @@
+"""Responses that somebody has drawn already, as JSON lines: `example_id` and `text`, or `token_ids`.
+
+Any inference server's log can be turned into that. `dataset`, `finish_reason` and `token_logprobs` stand there where
+they are known.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import Field, ValidationError, model_validator
+
+from lib import store
+from lib.documents import content, parse_json
+from lib.generate import models
+from lib.generate.models import LanguageModel
+from lib.params import Strict, explain
+from lib.project import UserError, nearest
+
+LARGEST = 4 * 10**9  # bytes of such a file
+
+
+class Response(Strict):
+    """A line. Token ids are the response's, its end token too where it wrote one; log-probabilities, of as many tokens,
+    are those of whoever drew it (nats), and are compared with the model's own, never used."""
+
+    example_id: str
+    dataset: str | None = None  # lines of other datasets are passed over
+    text: str | None = None
+    token_ids: list[int] | None = Field(None, min_length=1)
+    token_logprobs: list[float] | None = None
+    finish_reason: Literal["stop", "length"] = "stop"
+
+    @model_validator(mode="after")
+    def _tokens_or_text(self) -> "Response":
+        if (self.text is None) == (self.token_ids is None):
+            raise ValueError("a response is given as 'text' or as 'token_ids', one of them")
+        if self.token_logprobs is not None and len(self.token_logprobs) != len(self.token_ids or ()):
+            raise ValueError("'token_logprobs' must be as many as 'token_ids'")
+        return self
+
+
+def read(path: Path, dataset: str) -> dict[str, Response]:
+    """The responses of a file to the questions of a dataset, by example_id. Raises UserError, with the line's number,
+    for one that is none, and for a question that is answered twice."""
+    found: dict[str, Response] = {}
+    for where, response in lines(path):
+        if response.dataset not in (None, dataset):
+            continue
+        if response.example_id in found:
+            raise UserError(f"{where}: '{response.example_id}' has been answered before")
+        found[response.example_id] = response
+    return found
+
+
+def lines(path: Path) -> Iterator[tuple[str, Response]]:
+    """Each response of a file, with its place for messages."""
+    where = store.relative(path)
+    for number, line in enumerate(content(path, LARGEST, where).split(b"\n"), 1):
+        if line.strip():
+            yield f"{where}, line {number}", parsed(line, where, number)
+
+
+def parsed(line: bytes, where: str, number: int) -> Response:
+    raw = parse_json(line, where, number)
+    if not isinstance(raw, dict):
+        raise UserError(f'{where}, line {number} must be an object: {{"example_id": ..., "text": ...}}')
+    try:
+        return Response.model_validate(raw)
+    except ValidationError as error:
+        raise UserError(explain(error, Response, f"{where}, line {number}")) from None
+
+
+def token_ids(lm: LanguageModel, response: Response) -> list[int]:
+    """The tokens of a response, as the model's tokenizer writes a text that is given without them; an end token is
+    added where it ended by itself and none is there. Raises UserError for an id that the vocabulary does not have."""
+    ids = list(response.token_ids or models.encode(lm, response.text or ""))
+    size = len(lm.number_like)
+    wrong = [token for token in ids if not 0 <= token < size]
+    if wrong:
+        raise UserError(f"the response to '{response.example_id}' holds the token id {wrong[0]}, and the vocabulary of "
+                        f"model '{lm.name}' ends at {size - 1}: drawn by another model?")  # fmt: skip
+    if not ids or (response.finish_reason == "stop" and ids[-1] not in lm.eos):
+        ids.append(lm.eos[0])
+    return ids
+
+
+def lacking(responses: Mapping[str, Response], wanted: list[str], path: Path) -> None:
+    """Raises UserError where questions have no response."""
+    absent = [name for name in wanted if name not in responses]
+    if absent:
+        count, first = f"{len(absent)} of {len(wanted)}", absent[0]
+        where = store.relative(path)
+        hint = nearest(first, responses)
+        raise UserError(f"{where} has no response to {count} questions, the first '{first}'; {hint}")
+
+
+def distance(frame: pd.DataFrame, responses: Mapping[str, Response]) -> dict[str, Any]:
+    """How far the log-probabilities of whoever drew the responses are from the model's own (nats), for the manifest:
+    another model, another prompt or half precision show here. Empty where none were given."""
+    gaps = []
+    for row in frame[frame.example_id.isin(responses.keys())].itertuples():
+        given = responses[row.example_id].token_logprobs or []
+        gaps += [np.abs(np.subtract(given, row.token_logprobs[: len(given)]))] if given else []
+    if not gaps:
+        return {}
+    all_gaps = np.concatenate(gaps)
+    return {"logprobs_off": {"largest": float(all_gaps.max()), "mean": float(all_gaps.mean()), "rows": len(gaps)}}
+
+
+def write(generations: pd.DataFrame, path: Path) -> Path:
+    """The responses of a generations frame as such a file."""
+    rows = ({"example_id": row.example_id, "dataset": row.dataset, "token_ids": row.token_ids.tolist(),
+             "token_logprobs": row.token_logprobs.tolist(), "finish_reason": row.finish_reason}
+            for row in generations.itertuples())  # fmt: skip
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    store.atomically(path, lambda scratch: scratch.write_text(text, encoding="utf-8"))
+    return path

@@ -1,0 +1,44 @@
+"""Draws responses with vLLM, in an environment of its own: `python vllm_worker.py REQUESTS ANSWERS`.
+
+REQUESTS is one JSON object: `engine` (arguments of vllm.LLM), `sampling` (of SamplingParams), and `requests`, each with
+`example_id`, `prompt` (token ids), `seed` and `max_tokens`. A line of JSON per request is added to ANSWERS as soon as
+it has ended, so that a killed run goes on after the last whole line. Nothing of this project is imported: vLLM's own
+pins differ from ours.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import vllm
+
+
+def main(requests: Path, answers: Path) -> None:
+    asked = json.loads(requests.read_text(encoding="utf-8"))
+    engine = vllm.LLM(**asked["engine"]).llm_engine
+    started = time.perf_counter()
+    for place, request in enumerate(asked["requests"]):
+        own = {name: request[name] for name in ("seed", "max_tokens")}
+        sampling = vllm.SamplingParams(**asked["sampling"], **own)
+        engine.add_request(str(place), {"prompt_token_ids": request["prompt"]}, sampling)
+    with answers.open("a", encoding="utf-8") as file:
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                if output.finished:
+                    line = answer(asked["requests"][int(output.request_id)]["example_id"], output.outputs[0])
+                    print(json.dumps(line), file=file, flush=True)
+    print(f"{len(asked['requests'])} responses drawn in {time.perf_counter() - started:.1f} s")
+
+
+def answer(example_id: str, completion: vllm.CompletionOutput) -> dict:
+    """A line: token ids with the end token, why it ended, and vLLM's own log-probabilities if they were asked for."""
+    ids = list(completion.token_ids)
+    line = {"example_id": example_id, "token_ids": ids, "finish_reason": completion.finish_reason}
+    if completion.logprobs:
+        line["token_logprobs"] = [by_id[token].logprob for by_id, token in zip(completion.logprobs, ids, strict=True)]
+    return line
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

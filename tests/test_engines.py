@@ -1,0 +1,239 @@
+"""Responses from a file, and from an engine in an environment of its own: the same frames as drawn here."""
+
+import json
+import os
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lib import params
+from lib.generate import drawn, engines, models, rescoring, responses
+from lib.params import Generation
+from lib.project import ROOT, UserError
+from lib.score.confidence import confidence_frame
+from lib.score.reading import read
+from lib.tasks import datasets
+
+SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=60, top_logits=16, curve_nodes=9)
+RECORDED = json.loads((ROOT / "tests" / "vllm_demo.json").read_text(encoding="utf-8"))
+DATASET = "demo-medium"
+
+
+def examples(count):
+    return datasets.load(params.load_dataset(DATASET))[:count]
+
+
+@pytest.fixture(scope="module")
+def lm():
+    import torch
+
+    torch.set_num_threads(1)
+    return models.load("tiny-llama", params.load_model("tiny-llama"))
+
+
+@pytest.fixture(scope="module")
+def here(lm):
+    return engines.of(lm, DATASET, SETTINGS, "transformers", examples(6), Path).respond(examples(6))
+
+
+def from_file(lm, path, count=6):
+    spec = lm.spec.model_copy(update={"responses": str(path)})
+    lm = models.LanguageModel(lm.name, spec, lm.model, lm.tokenizer, lm.eos, lm.facts)
+    return engines.of(lm, DATASET, SETTINGS, "transformers", examples(count), Path)
+
+
+def same(found, expected, atol=5e-5):
+    for column in ("example_id", "answer", "answer_start", "text", "finish_reason", "eos"):
+        assert found[column].tolist() == expected[column].tolist(), column
+    for a, b in zip(found.itertuples(), expected.itertuples(), strict=True):
+        assert np.array_equal(a.token_ids, b.token_ids)
+        np.testing.assert_allclose(a.token_logprobs, b.token_logprobs, atol=atol)
+
+
+def put(folder, *lines):
+    path = folder / "responses.jsonl"
+    path.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+# ---- a file
+
+
+def test_what_one_run_wrote_is_another_runs_file(lm, here, tmp_path):
+    source = from_file(lm, drawn.write(here, tmp_path / "responses.jsonl"))
+    found = source.respond(examples(6))
+    same(found, here)
+    assert source.facts == {"engine": "file", "responses": 6}
+    off = source.compared(found)["logprobs_off"]
+    assert off["rows"] == 6 and 0 < off["largest"] < 5e-5
+
+
+def test_the_tables_come_out_the_same(lm, here, tmp_path):
+    """Confidence by each single-pass estimator, of the frame drawn here and of that from its file."""
+    found = from_file(lm, drawn.write(here, tmp_path / "responses.jsonl")).respond(examples(6))
+    reading = params.Reading()
+    a, b = (confidence_frame(read(frame, reading), reading=reading) for frame in (here, found))
+    assert len(a) == 4 * 6 and a.estimator.tolist() == b.estimator.tolist() and a.correct.tolist() == b.correct.tolist()
+    np.testing.assert_allclose(a.confidence, b.confidence, atol=1e-4)
+
+
+def test_texts_are_tokenised_and_ended(lm, here, tmp_path):
+    whole = here[here.finish_reason == "stop"].head(2)
+    path = put(tmp_path, *({"example_id": row.example_id, "text": row.text.removesuffix(lm.tokenizer.eos_token)}
+                           for row in whole.itertuples()))  # fmt: skip
+    wanted = [example for example in examples(6) if example.example_id in set(whole.example_id)]
+    spec = lm.spec.model_copy(update={"responses": str(path)})
+    other = models.LanguageModel(lm.name, spec, lm.model, lm.tokenizer, lm.eos, lm.facts)
+    source = engines.of(other, DATASET, SETTINGS, "transformers", wanted, Path)
+    same(source.respond(wanted), whole.reset_index(drop=True))
+    assert source.compared(whole) == {}
+
+
+def test_lines_of_other_datasets_are_passed_over(lm, here, tmp_path):
+    path = drawn.write(here, tmp_path / "responses.jsonl")
+    with path.open("a") as file:
+        print(json.dumps({"example_id": here.example_id[0], "dataset": "demo-hard", "text": "7"}), file=file)
+    same(from_file(lm, path).respond(examples(6)), here)
+
+
+def test_the_dataset_in_the_name_of_the_file(lm):
+    spec = params.Model(label="x", source="a/b", responses="mine/{dataset}.jsonl")
+    assert spec.responses_to("svamp") == ROOT / "mine" / "svamp.jsonl"
+    with pytest.raises(ValueError, match="responses"):
+        params.Model(label="x", source="a/b", responses="mine/{data}.jsonl")
+
+
+WRONG = {
+    "no json": ("{\n", "line 1: not JSON"),
+    "a list": ("[1]\n", "line 1 must be an object"),
+    "deep": ("[" * 100_000 + "\n", "line 1: not JSON"),
+    "a misspelt key": ({"example": "a", "text": "7"}, "line 1: there is no parameter 'example'; did you mean 'exam"),
+    "neither": ({"example_id": "a"}, "given as 'text' or as 'token_ids'"),
+    "both": ({"example_id": "a", "text": "7", "token_ids": [1]}, "given as 'text' or as 'token_ids'"),
+    "no tokens": ({"example_id": "a", "token_ids": []}, "token_ids"),
+    "fewer log-probabilities": ({"example_id": "a", "token_ids": [1, 2], "token_logprobs": [-1]}, "as many as"),
+    "a reason of its own": ({"example_id": "a", "text": "7", "finish_reason": "stopped"}, "did you mean 'stop'"),
+}
+
+
+@pytest.mark.parametrize("line, said", WRONG.values(), ids=WRONG.keys())
+def test_a_malformed_line_is_named(lm, tmp_path, line, said):
+    with pytest.raises(UserError, match=said):
+        from_file(lm, put(tmp_path, line))
+
+
+def test_questions_without_a_response_and_answered_twice(lm, here, tmp_path):
+    path = drawn.write(here.head(4), tmp_path / "responses.jsonl")
+    with pytest.raises(UserError, match=f"no response to 2 of 6 questions, the first '{here.example_id[4]}'"):
+        from_file(lm, path)
+    path.write_text(path.read_text() * 2)
+    with pytest.raises(UserError, match=f"line 5: '{here.example_id[0]}' has been answered before"):
+        from_file(lm, path)
+    with pytest.raises(UserError, match="can't be read"):
+        from_file(lm, tmp_path / "absent.jsonl")
+
+
+def test_an_id_that_the_vocabulary_lacks(lm, tmp_path):
+    names = [example.example_id for example in examples(1)]
+    source = from_file(lm, put(tmp_path, {"example_id": names[0], "token_ids": [10**6]}), 1)
+    with pytest.raises(UserError, match="token id 1000000, and the vocabulary"):
+        source.respond(examples(1))
+
+
+# ---- vLLM
+
+
+def test_what_vllm_wrote_is_rescored(lm):
+    """Ids and log-probabilities that vLLM (float32) gave for demo prompts, recorded in tests/vllm_demo.json."""
+    settings = Generation.of(RECORDED["settings"])
+    by_id = {line["example_id"]: line for line in RECORDED["answers"]}
+    asked = [example for example in datasets.load(params.load_dataset(DATASET)) if example.example_id in by_id]
+    requests = [responses.request(lm, DATASET, example, settings) for example in asked]
+    ids = [by_id[example.example_id]["token_ids"] for example in asked]
+    frame = rescoring.respond(lm, DATASET, requests, ids, settings)
+    assert len(frame) == len(by_id) > 10 and frame.answer.notna().mean() > 0.9
+    for row in frame.itertuples():
+        np.testing.assert_allclose(row.token_logprobs, by_id[row.example_id]["token_logprobs"], atol=1e-4)
+
+
+FAKE = """
+    import json, sys
+    asked = json.load(open(sys.argv[1]))
+    print("drawing", len(asked["requests"]))
+    with open(sys.argv[2], "a") as file:
+        for i, request in enumerate(asked["requests"]):
+            if i == {stop}:
+                file.write('{{"example_id": "half a li')
+                sys.exit("out of memory")
+            ids = [5 + request["seed"] % 40 + i % 2, asked["sampling"]["stop_token_ids"][0]]
+            file.write(json.dumps({{"example_id": request["example_id"], "token_ids": ids}}) + "\\n")
+"""
+
+
+@pytest.fixture
+def worker(tmp_path, monkeypatch):
+    """A worker that draws nonsense, and fails at its fifth request where it is told to."""
+
+    def write(stop):
+        (tmp_path / "worker.py").write_text(textwrap.dedent(FAKE).format(stop=stop))
+        monkeypatch.setattr(engines, "WORKER", tmp_path / "worker.py")
+
+    monkeypatch.setenv("VLLM_PYTHON", sys.executable)
+    monkeypatch.setattr(engines, "version", lambda python: "0")
+    return write
+
+
+def vllm(lm, folder, count=6):
+    return engines.of(lm, DATASET, SETTINGS, "vllm", examples(count), lambda: folder)
+
+
+def test_all_are_drawn_at_once_and_rescored_in_shards(lm, worker, tmp_path):
+    worker(stop=-1)
+    source = vllm(lm, tmp_path / "shards")
+    first, rest = source.respond(examples(6)[:2]), source.respond(examples(6)[2:])
+    assert "drawing 6" in (tmp_path / "shards" / "vllm.log").read_text()
+    assert first.example_id.tolist() + rest.example_id.tolist() == [example.example_id for example in examples(6)]
+    assert source.facts["engine"] == "vllm" and source.compared(first) == {}
+    orders = json.loads((tmp_path / "shards" / "requests.json").read_text())
+    assert orders["sampling"] | {"temperature": lm.spec.temperature, "stop_token_ids": lm.eos} == orders["sampling"]
+    assert {request["seed"] for request in orders["requests"]} == set(first.seed) | set(rest.seed)
+
+
+def test_a_failed_engine_is_one_line_and_what_it_drew_is_kept(lm, worker, tmp_path):
+    worker(stop=4)
+    source = vllm(lm, tmp_path / "shards")
+    with pytest.raises(UserError, match="^vLLM ended with 1: out of memory$"):
+        source.respond(examples(6))
+    worker(stop=-1)
+    source.respond(examples(6))
+    assert "drawing 2" in (tmp_path / "shards" / "vllm.log").read_text()
+
+
+def test_no_environment_is_one_line(lm, monkeypatch, tmp_path):
+    monkeypatch.setenv("VLLM_PYTHON", str(tmp_path / "none"))
+    with pytest.raises(UserError, match="VLLM_PYTHON; or write `engine: transformers`"):
+        vllm(lm, tmp_path)
+    monkeypatch.setenv("VLLM_PYTHON", sys.executable)
+    with pytest.raises(UserError, match="has no vLLM"):
+        vllm(lm, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_real_engine(lm, here, tmp_path):
+    """Greedy tokens equal those drawn here; the same tokens in another batch; a half-drawn file is gone on with."""
+    if not os.environ.get("VLLM_PYTHON"):
+        pytest.skip("VLLM_PYTHON names no Python that has vLLM")
+    spec = lm.spec.model_copy(update={"top_k": 1})
+    greedy = models.LanguageModel(lm.name, spec, lm.model, lm.tokenizer, lm.eos, lm.facts)
+    expected = engines.of(greedy, DATASET, SETTINGS, "transformers", examples(6), Path).respond(examples(6))
+    source = vllm(greedy, tmp_path / "greedy")
+    found = source.respond(examples(6))
+    same(found, expected)
+    assert source.compared(found)["logprobs_off"]["largest"] < 1e-4
+    drawn_all = vllm(lm, tmp_path / "sampled").respond(examples(6))
+    part = vllm(lm, tmp_path / "part", 3)
+    part.respond(examples(3))
+    same(vllm(lm, tmp_path / "part", 6).respond(examples(6)), drawn_all)
