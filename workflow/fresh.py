@@ -50,17 +50,18 @@ def specified(job: Job, kind: str, values: dict) -> Parts:
         content = described(spec)
         if job.notebook.heavy:
             content.pop("label", None)  # only tables print it
-            others = [getattr(spec, "split_ids", None), (content.get("responses") or "").format(dataset=job.dataset)]
-            for place in [*places(spec.source if "source" in content else None), *others]:
+            responses = (getattr(spec, "responses", None) or "").format(dataset=job.dataset)
+            own = places(spec.source) if "source" in content else []
+            for place in filter(None, [*own, getattr(spec, "split_ids", None), responses]):
                 files = local_files(place)
                 contents |= {f"file {params.told(place)}{path.removeprefix(place)}": checksum(path) for path in files}
         contents[f"{kind} {name}"] = content
     return contents
 
 
-def places(source: str | dict[str, str] | None) -> list[str]:
+def places(source: str | dict[str, str]) -> list[str]:
     """The paths that a source names, or its name on the hub."""
-    return list(source.values()) if isinstance(source, dict) else [source] if source else []
+    return list(source.values()) if isinstance(source, dict) else [source]
 
 
 def described(spec: params.Model | params.Dataset) -> dict:
@@ -111,12 +112,12 @@ def mentioned(values: dict, kind: str) -> list[str]:
     return list(dict.fromkeys(filter(None, names)))
 
 
-def local_files(source: str | None) -> list[str]:
+def local_files(source: str) -> list[str]:
     """Every file of a local source, a file or a folder; none for a name on the hub."""
-    place = ROOT / str(source)
+    place = ROOT / source
     if os.path.isfile(place):  # pathlib raises for a name too long
-        return [str(source)]
-    if not source or not os.path.isdir(place):
+        return [source]
+    if not os.path.isdir(place):
         return []
     files = [path for path in place.rglob("*") if path.is_file() and not path.name.startswith(".")]
     return sorted(f"{source}/{path.relative_to(place).as_posix()}" for path in files)
