@@ -204,6 +204,8 @@ def test_where_no_row_is_left_nothing_is_drawn():
     unseen, every = points(transfer_figures.seen_and_unseen(both).canvas.axes[0])
     drawn = np.isfinite(np.ma.filled(unseen.get_offsets(), np.nan)).all(axis=1)
     assert (len(every.get_offsets()), drawn.sum()) == (2, 1)
+    (text,) = transfer_figures.seen_and_unseen(both.iloc[:0]).canvas.texts
+    assert "one dataset" in text.get_text()
 
 
 def test_a_folded_frame_is_behind_one_line():

@@ -59,6 +59,9 @@ def seen_and_unseen(both: pd.DataFrame) -> Figure:
     arrows = list(dict.fromkeys(map(_arrow, both.itertuples())))
     with style():
         canvas = Canvas(figsize=(WIDTH * 1.6, 0.8 + 0.16 * len(arrows)), layout="constrained")
+        if not methods:
+            canvas.text(0, 0.5, "There is one dataset, so no other to carry a calibrator to.")
+            return Figure(canvas)
         axes = canvas.subplots(1, len(methods), squeeze=False, sharey=True)[0]
         for ax, method in zip(axes, methods, strict=True):
             part = both[both["method"] == method]
