@@ -171,9 +171,9 @@ def flipped(path):
     zeroed, flipped,
     lambda path: path.write_bytes(path.read_bytes()[:-20]),
     lambda path: path.write_bytes(b""),
-    lambda path: path.write_bytes(next(path.parent.parent.glob("another-0/00001-*")).read_bytes()),
+    lambda path: path.write_bytes(next(path.parent.parent.glob("another-0/00002-*")).read_bytes()),
     lambda path: (path.unlink(), path.mkdir()),
-    lambda path: path.rename(path.with_name("00001-0000000000000000.parquet")),
+    lambda path: path.rename(path.with_name("00002-0000000000000000.parquet")),
 ])  # fmt: skip
 def test_a_damaged_shard_is_set_aside_by_name_and_computed_again(artifacts, damage):
     made: list = []
@@ -188,7 +188,7 @@ def test_a_damaged_shard_is_set_aside_by_name_and_computed_again(artifacts, dama
     shards = Shards("mine", "job", 2, {})
     other = Shards("mine", "another", 2, {}).folder
     other.rename(other.with_name("another-0"))
-    (path,) = shards.folder.glob("00001-*")
+    (path,) = shards.folder.glob("00002-*")
     made.clear()
     damage(path)
     lines: list[str] = []
@@ -196,7 +196,7 @@ def test_a_damaged_shard_is_set_aside_by_name_and_computed_again(artifacts, dama
     assert made == [3, 4]
     (said,) = [line for line in lines if "damaged" in line]
     (aside,) = shards.folder.glob("*.damaged")
-    assert said.startswith("shard 2") and aside.name.removesuffix(".damaged") in said
+    assert said.startswith("shard from 2:") and aside.name.removesuffix(".damaged") in said
     assert len(list(shards.folder.glob("*.parquet"))) == 3
 
 
