@@ -18,6 +18,7 @@ from lib.project import ROOT
 
 settings.register_profile("beside other work", deadline=None)  # how long an example takes is not what is tested
 settings.load_profile("beside other work")
+FUZZ = {False: 150, True: 10_000}  # examples of a test that reads anything at all; with `--all`
 
 LONGEST_FIRST = ("test_whole_demo", "test_paper_walk", "test_end_to_end", "test_new_models", "test_lab", "test_runs")
 LEFT_OUT = pytest.StashKey[int]()
@@ -45,6 +46,10 @@ def lm(request):
 
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run the slow tests, too")
+
+
+def pytest_configure(config):
+    settings.register_profile("fuzz", deadline=None, max_examples=FUZZ[config.getoption("--all")])
 
 
 def pytest_collection_modifyitems(config, items):

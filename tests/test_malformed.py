@@ -653,6 +653,13 @@ def test_a_copy_in_two_files_is_a_model(changed):
     assert not looked_at(spec) and models.load("mine", spec).eos == [780]
 
 
+def test_weights_that_are_still_to_be_fetched_are_not_missed(changed):
+    """From the hub, `check` has configuration, tokenizer and the index of the weights alone, or some of these."""
+    spec = changed(sharded(lambda place, index: (place / PART).unlink()))
+    lm, _, _ = check.parts("mine", spec.model_copy(update={"source": "someone/far"}), spec.source)
+    assert lm.eos == [780]
+
+
 @pytest.mark.parametrize(("change", "said"), NOT_WHOLE)
 def test_a_checkpoint_that_is_not_whole(changed, change, said):
     spec = changed(change)

@@ -125,7 +125,7 @@ def chosen(run: Run, name: str) -> list[Any]:
     from lib.tasks import datasets
 
     examples = datasets.load(params.load_dataset(name))
-    return datasets.first(examples, run.values["limit"], run.values["seed"], name)
+    return datasets.first(examples, run.values["limit"], run.values["seed"], name, run.values["example"])
 
 
 def questions(run: Run) -> dict[str, list[str]]:
@@ -149,7 +149,8 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
     folder = local_copy(spec)
     yield "ok", f"{spec.source}" + (f" at {spec.revision[:12]}" if spec.revision else "")
     lm, network, generation = parts(name, spec, folder)
-    yield from about_weights(folder)
+    if not hub.remote(spec):
+        yield from about_weights(folder)
     yield from about_asking(run, lm, network, texts)
     yield from about_decoding(spec, generation)
     yield from about_cost(run, lm, network, device, "" if hub.remote(spec) else folder)
@@ -200,9 +201,10 @@ def parts(name: str, spec: params.Model, folder: str) -> tuple[Any, Any, dict]:
 
     logging.set_verbosity_error()
     try:
-        checkpoint.check_files(Path(folder))
+        local = not hub.remote(spec)  # of the hub's weights, some or none may have been fetched
+        checkpoint.check_files(Path(folder), whole=local)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        network = without_memory(folder)
+        network = without_memory(folder, local)
         own = network.generation_config
         if (Path(folder) / "generation_config.json").exists():
             own = GenerationConfig.from_pretrained(folder)
@@ -214,16 +216,16 @@ def parts(name: str, spec: params.Model, folder: str) -> tuple[Any, Any, dict]:
     return models.LanguageModel(name, spec, network, tokenizer, ends, {}), network, own.to_diff_dict()
 
 
-def without_memory(folder: str) -> Any:
-    """The network on torch's meta device. Where its weights lie in the folder, their headers are held against it, by
-    what loading itself goes by; raises UserError where they do not fit."""
+def without_memory(folder: str, whole: bool) -> Any:
+    """The network on torch's meta device. In a `whole` folder the headers of its weights are held against it, by what
+    loading itself goes by; raises UserError where they do not fit."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, logging
 
     from lib.generate import checkpoint
 
     logging.disable_progress_bar()
-    if any(Path(folder).glob("*.safetensors")):
+    if whole and any(Path(folder).glob("*.safetensors")):
         network, info = AutoModelForCausalLM.from_pretrained(
             folder, device_map="meta", trust_remote_code=False, use_safetensors=True, output_loading_info=True)
         checkpoint.check_loaded(info)
@@ -380,13 +382,7 @@ def about_processor(run: Run, lm: Any, network: Any) -> Iterator[Line]:
 
 def about_cost(run: Run, lm: Any, network: Any, device: Device, folder: str = "") -> Iterator[Line]:
     """Memory, and hours for all datasets. In a local `folder` lie weights with which a step can be timed."""
-    from lib.generate import models, responses
-
-    values = run.values
-    size = cost.Size.of(network, device.bytes)
-    prompt = len(models.encode(lm, rendered(run, lm))) + cost.QUESTION
-    few = values["demonstration"] == "few"
-    work = cost.Work.of(values, lm.spec, prompt, len(responses.prompt_beginning(lm, "few")) if few else 0)
+    size, work = cost.Size.of(network, device.bytes), work_of(run, lm)
     device = cost.in_precision(device, lm.spec)
     yield memory(size, work, device)
     step, how = cost.step_seconds(size, work.batch, work.half, device), "estimated"
@@ -402,11 +398,20 @@ def about_cost(run: Run, lm: Any, network: Any, device: Device, folder: str = ""
     yield "note", f"{text}; a step of {work.batch} rows takes {1e3 * step[0]:.2g} to {1e3 * step[1]:.2g} ms, {how}"
 
 
+def work_of(run: Run, lm: Any) -> cost.Work:
+    """What the run asks of a model."""
+    from lib.generate import models, responses
+
+    prompt = len(models.encode(lm, rendered(run, lm))) + cost.QUESTION
+    few = run.values["demonstration"] == "few"
+    return cost.Work.of(run.values, lm.spec, prompt, len(responses.prompt_beginning(lm, "few")) if few else 0)
+
+
 def memory(size: cost.Size, work: cost.Work, device: Device) -> Line:
     """What weights and decoding need, beside what is free."""
     weights = 1.1 * size.weights * device.bytes
     each = cost.token_bytes(size, work)
-    need = weights + each * max(work.budget, work.longest)
+    need = cost.needed(size, work, device.bytes)
     text = f"{size.weights / 1e9:.2g} billion parameters, up to {need / 1e9:.2g} GB with {work.batch} rows at once"
     free = f"{device.name} has {device.memory / 1e9:.0f} GB free"
     if weights > device.memory:

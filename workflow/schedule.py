@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,7 +28,9 @@ FLAGS = """--snakefile workflow/Snakefile --scheduler greedy --keep-going --reru
 def schedule(run: Run, jobs: list[Job], hear: Callable[[str], None], lock) -> int:
     """Run the jobs to their end; the exit code. `hear` gets every line that they, or Snakemake, say."""
     reset_future(run)
-    env = {**os.environ, "RUN_PID": str(os.getpid()), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
+    spoken = {"PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
+    env = {**os.environ, "RUN_PID": str(os.getpid()), "PYTHONPATH": str(ROOT), **spoken}
+    env["TMPDIR"] = os.environ.get("SCRATCH") or tempfile.gettempdir()  # Snakemake, when killed, leaves some there
     if not os.access(os.path.expanduser("~"), os.W_OK):  # Snakemake insists on a cache
         env["XDG_CACHE_HOME"] = str(ROOT / "artifacts" / ".cache")
     plan = {"run": run.name, "cores": run.cores, "imports": imports(run, jobs), "jobs": {}}
@@ -73,7 +76,7 @@ def reset_future(run: Run) -> None:
 @contextmanager
 def warm(run: Run, plan: dict, env: dict[str, str], lock) -> Iterator[str]:
     """The socket where jobs are forked; where nothing can be forked, nobody listens there."""
-    folder = notebook.scratch_folder()
+    folder = guard.scratch_folder()
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(folder / "door"))
         if sys.platform == "linux":

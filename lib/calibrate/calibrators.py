@@ -25,6 +25,7 @@ from lib.generate.temperatures import COLDEST, HOTTEST, temperatures
 from lib.params import Calibration
 
 Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights -> scores of the evaluation rows
+DECIMALS = 3  # of scores that are only ranked: no table shows more, and rounding noise (some 3e-7) seldom moves them
 
 
 class Calibrator(BaseEstimator):
@@ -90,14 +91,18 @@ class Calibrator(BaseEstimator):
 
 
 class Isotonic(Calibrator):
-    """scikit-learn's isotonic regression on confidence scores (n,), clipped outside the range it was fitted on."""
+    """scikit-learn's isotonic regression on confidence scores (n,), clipped outside the range it was fitted on.
+
+    It sees only the order of scores, and another processor's rounding turns that of near ones: so they are `resolved`
+    before it is fitted and applied, and what is then alike is pooled.
+    """
 
     def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
         fitted = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
-        self.isotonic_ = fitted.fit(np.asarray(score, dtype=float), y, sample_weight=w)
+        self.isotonic_ = fitted.fit(resolved(score), y, sample_weight=w)
 
     def _predict(self, score: Any, joint: bool) -> np.ndarray:
-        return self.isotonic_.predict(np.asarray(score, dtype=float))
+        return self.isotonic_.predict(resolved(score))
 
     def state(self) -> dict[str, Any]:
         """The corners of the staircase stand for scikit-learn's object."""
@@ -112,6 +117,11 @@ class Isotonic(Calibrator):
         if corners:
             self._fit(corners["x_"], corners["y_"], np.ones(len(corners["x_"])))
         return self
+
+
+def resolved(score: Any) -> np.ndarray:
+    """Scores (n,) as far as they tell rows apart on every processor: to DECIMALS."""
+    return np.round(np.asarray(score, dtype=float), DECIMALS)
 
 
 class Temperature(Calibrator):

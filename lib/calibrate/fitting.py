@@ -200,10 +200,11 @@ def maps(confidence: pd.DataFrame, sets: Sets, fitted: Mapping[Pair, Mapping[str
 
 
 def reliability(
-    calibrated: pd.DataFrame, model: str, dataset: str, n_bins: int = 10, closed: str = "right"
-) -> dict[str, pd.DataFrame]:
-    """Reliability diagram of Ans Avg on one pair, by method."""
-    here = calibrated[(calibrated[["model", "dataset", "estimator"]] == [model, dataset, "ans_avg"]).all(axis=1)]
+    calibrated: pd.DataFrame, model: str, dataset: str, n_bins: int = 10, closed: str = "right",
+    estimator: str = "ans_avg",
+) -> dict[str, pd.DataFrame]:  # fmt: skip
+    """Reliability diagram of an estimator on one pair, by method."""
+    here = calibrated[(calibrated[["model", "dataset", "estimator"]] == [model, dataset, estimator]).all(axis=1)]
     groups = here.groupby("method", sort=False)
     return {how: reliability_bins(part.confidence, part.correct, n_bins, closed).frame() for how, part in groups}
 

@@ -25,16 +25,17 @@ OBJECTS = ("config.json", "generation_config.json", "tokenizer_config.json", "sp
 # ---- files
 
 
-def check_files(folder: Path) -> None:
+def check_files(folder: Path, whole: bool = True) -> None:
     """Raises UserError for a file that would not be read to its end: no ordinary one, a pointer of git-lfs, JSON that
-    is no object, safetensors cut short, a part of the weights that is not there."""
+    is no object, safetensors cut short; and, where the folder should be whole, for weights that are not there."""
     for path in sorted(path for path in folder.iterdir() if path.suffix in READ):
         check_ordinary(path)
         if path.name in OBJECTS:
             check_object(path)
         if path.suffix == ".safetensors":
             check_header(path)
-    check_parts(folder / "model.safetensors.index.json")
+    if whole:
+        check_parts(folder / "model.safetensors.index.json")
 
 
 def check_ordinary(path: Path) -> None:
@@ -105,8 +106,8 @@ def some(names: Iterable[Any]) -> str:
 def check_finite(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
     """Raises UserError for a weight that is NaN or infinite."""
     for name, tensor in tensors:
-        if not tensor.is_floating_point() or not tensor.numel():
-            continue
+        if not tensor.is_floating_point() or not tensor.numel() or tensor.element_size() < 2:
+            continue  # numbers of eight bits have no least and greatest in torch
         if not all(torch.isfinite(end) for end in tensor.aminmax()):  # NaN passes through both
             raise UserError(f"its tensor {name} holds NaN or infinite weights")
 

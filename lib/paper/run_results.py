@@ -60,6 +60,12 @@ class RunSignals:
         """Those of a run, or the shipped ones. Raises UserError where neither has them."""
         generations, verification, dropout = (
             store.gather(run, kind, models, datasets, may_lack=kind == "dropout")[0] for kind in KINDS)  # fmt: skip
+        return cls.from_frames(generations, verification, dropout, reading)
+
+    @classmethod
+    def from_frames(cls, generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame,
+                    reading: Reading) -> "RunSignals":  # fmt: skip
+        """What the choices read in these frames."""
         responses = read(generations, reading)
         confidence = scores(responses, verification, dropout, reading)
         return cls(generations, verification, dropout, reading, responses, confidence)

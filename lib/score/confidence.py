@@ -122,11 +122,16 @@ def option_mass(verification: pd.DataFrame, options: str = "A/B", split: str = "
 
 
 def in_situ_errors(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
-    """What `fig:main_analysis` (c) is drawn from: dataset (its label), standard, in situ (both ECE) of one model."""
-    part = results[(results.metric == "ece") & (results.model == model)].set_index(["estimator", "dataset"]).value
-    bars = {bar: [float(part[name, dataset]) for dataset in datasets]
-            for bar, name in (("standard", "p_true"), ("in situ", "p_true_insitu"))}  # fmt: skip
-    return pd.DataFrame({"dataset": list(datasets.values()), **bars})
+    """What `fig:main_analysis` (c) is drawn from: dataset (its label), standard, in situ (both raw ECE) of one model;
+    where `results` have intervals, their ends too (standard low, standard high, and so on)."""
+    part = results[(results.metric == "ece") & (results.model == model)]
+    part = part[part["method"] == ""] if "method" in part else part
+    part, columns = part.set_index(["estimator", "dataset"]), {}
+    for bar, name in (("standard", "p_true"), ("in situ", "p_true_insitu")):
+        for end in [column for column in ("value", "low", "high") if column in part]:
+            title = bar if end == "value" else f"{bar} {end}"
+            columns[title] = [float(part[end][name, dataset]) for dataset in datasets]
+    return pd.DataFrame({"dataset": list(datasets.values()), **columns})
 
 
 # ---- MC dropout

@@ -1,0 +1,141 @@
+"""Anything at all for the readers of files and of answers: a value, or one line; never another exception.
+
+A few hundred examples each; 10,000 with `--all`.
+"""
+
+import json
+from string import ascii_letters
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lib import documents, params
+from lib.generate import checkpoint, drawn
+from lib.project import UserError, one_line
+from lib.tasks import answers, datasets
+
+FUZZ = settings(settings.get_profile("fuzz"), suppress_health_check=list(HealthCheck))
+KEYS = st.sampled_from(sorted(params.Profile.model_fields)) | st.text(max_size=10)
+SCALARS = (st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12)
+           | st.sampled_from(["tiny-llama", "answer", "top_k", "1:30", "yes", "\x1b[31m", "a\x00b", "~nosuchuser"]))
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=3),
+                      max_leaves=8)  # fmt: skip
+YAML = st.text(st.sampled_from("[]{}:,-?&*!|>'\"%@#~ \n\t01.exyabm"), max_size=60)
+BYTES = st.binary(max_size=80) | YAML.map(str.encode)
+JSON = st.text(st.sampled_from('[]{}":,\\ \n1aeu0.-'), max_size=60).map(str.encode)
+LETTERS = "#### 0123456789.,-+/=()$%\\\\{}fracboxedthink<>\n\u2212\u00b2\u0663\ud800x"
+ANSWERS = st.text(st.sampled_from(LETTERS), max_size=80)
+ROWS = st.fixed_dictionaries({"example_id": VALUES, "text": VALUES})
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("fuzz")
+
+
+def value_or_line(read):
+    """What is read; None for a mistake, which is one printable line."""
+    try:
+        return read()
+    except UserError as error:
+        assert len(str(error)) <= 300 and str(error).isprintable()
+        return None
+
+
+@FUZZ
+@given(BYTES | VALUES.map(lambda value: yaml.safe_dump(value, allow_unicode=False).encode()))
+def test_any_parameter_file(place, content):
+    path = place / "mine.yaml"
+    path.write_bytes(content)
+    for kind in (params.Profile, params.Model, params.Dataset):
+        value_or_line(lambda kind=kind: params.read(path, kind))
+
+
+@FUZZ
+@given(st.dictionaries(KEYS, VALUES, max_size=4))
+def test_any_keys_of_a_profile(place, values):
+    """Beside what a profile needs; what is read reads the same again."""
+    path = place / "mine.yaml"
+    path.write_text(yaml.safe_dump({"models": ["a"], "datasets": ["b"]} | values))
+    read = value_or_line(lambda: params.read(path, params.Profile))
+    if read:
+        path.write_text(json.dumps(read.model_dump(mode="json")))
+        assert params.read(path, params.Profile) == read
+
+
+@FUZZ
+@given(BYTES | JSON | VALUES.map(lambda value: json.dumps(value).encode()))
+def test_any_questions(place, content):
+    path = place / "any.jsonl"
+    path.write_bytes(content)
+    mine = params.Dataset(label="Mine", source={"all": str(path)}, calibration=1, evaluation=1, seed=1)
+    assert value_or_line(lambda: datasets.load(mine)) is None
+
+
+@FUZZ
+@given(st.lists(st.fixed_dictionaries({"question": VALUES, "answer": VALUES}, optional={"id": VALUES}), max_size=3))
+def test_any_rows(place, rows):
+    path = place / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    sizes = {"calibration": 1, "evaluation": max(1, len(rows) - 1)}
+    mine = params.Dataset(label="Mine", source={"all": str(path)}, seed=1, **sizes)
+    for example in value_or_line(lambda: datasets.load(mine)) or ():
+        assert example.question.encode() and example.example_id.isprintable()
+        assert answers.canonical(answers.parse_number(example.reference)) == example.reference
+
+
+@FUZZ
+@given(BYTES | JSON | ROWS.map(lambda row: json.dumps(row).encode()))
+def test_any_file_of_responses(place, content):
+    path = place / "drawn.jsonl"
+    path.write_bytes(content)
+    for name, response in (value_or_line(lambda: drawn.read(path, "mine")) or {}).items():
+        assert response.example_id == name and (response.text is None) != (response.token_ids is None)
+
+
+@FUZZ
+@given(BYTES | JSON)
+def test_any_file_of_a_checkpoint(place, content):
+    folder = place / "checkpoint"
+    folder.mkdir(exist_ok=True)
+    for name in ("config.json", "model.safetensors.index.json", "model.safetensors"):
+        (folder / name).write_bytes(content)
+        value_or_line(lambda: checkpoint.check_files(folder))
+        (folder / name).unlink()
+
+
+@FUZZ
+@given(ANSWERS | st.text(max_size=80), st.booleans(), st.integers(0, 90))
+def test_any_response(text, thinking, start):
+    """No exception, and no span outside the text."""
+    for span in (answers.find_answer(text, start), answers.last_number(text, start)):
+        assert span is None or start <= span[0] < span[1] <= len(text)
+    for number in answers.spare(text, thinking).values():
+        assert number is None or isinstance(number, bool) or answers.parse_number(number) is not None
+    assert answers.grade(text, text) in (True, False)
+
+
+@FUZZ
+@given(st.text() | st.text(st.characters(categories=["Cc", "Cs", "Cf", "Zl"])), st.integers(200, 400))
+def test_any_message(text, most):
+    shown = one_line(text * 10, most)
+    assert len(shown) <= most and shown.isprintable()
+
+
+@FUZZ
+@given(VALUES)
+def test_json_and_yaml_give_what_was_written(place, value):
+    """Of what both can hold: no NaN, texts that print, keys that are texts."""
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=True)
+    except ValueError:
+        return
+    assert documents.parse_json(text.encode(), "here") == value
+    keys = value.keys() if isinstance(value, dict) else ()
+    if all(key and set(key) <= set(ascii_letters) for key in keys) and "\\ud" not in text:
+        path = place / "value.yaml"
+        path.write_text(text)
+        read = value_or_line(lambda: documents.read_yaml(path))
+        assert read == value or read is None
