@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from lib import store
 from lib.paper.calibration_figures import STYLES
 from lib.paper.figure_style import WIDTH, Canvas, Figure, style
-from lib.paper.table import Cell, Row, Table
+from lib.paper.table import Cell, Row, Rule, Table
 from lib.paper.targets import table, target
 from lib.paper.values import DATASET, MODEL, Frame, Labels, Notes, Values, grouped_head, short
 from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, ordered
@@ -23,6 +23,7 @@ DRAWN = ("seq_avg", "ans_avg", "p_true", "c_bald")  # of the paper's estimators,
 LEAST = 0.05  # share answered from which on a curve is drawn: before it rests on a handful of rows
 RAW = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "skill": "Skill", "log_loss": "Log-loss",
        "auroc": "AUROC", "augrc": "AUGRC"}  # fmt: skip
+SPREAD = ("skill", "auroc", "augrc")  # shown with their intervals
 AFTER = {"ece": "ECE", "skill": "Skill"}
 
 
@@ -63,7 +64,8 @@ def selective(scores: Frame, thresholds: Frame, models: Labels = None, datasets:
         lines: list[Row] = []
         for name in (name for name in chosen if (*pair, name, "ece", "") in values.rows):
             keys = [(*pair, name, metric, "") for metric in RAW]
-            cells = [values.interval(commands, *key, bold=key in best, show=short) for key in keys]
+            cells = [values.interval(commands, *key, bold=key in best, show=short) if key[3] in SPREAD else
+                     values.cell(*key, show=short) for key in keys]  # fmt: skip
             after = [(*pair, name, metric, "isotonic") for metric in AFTER]
             after += [(*pair, name, at(t), "") for t in targets]
             cells += [Cell() if name == BASE else values.cell(*key, bold=key in best, show=short) for key in after]
@@ -75,7 +77,8 @@ def selective(scores: Frame, thresholds: Frame, models: Labels = None, datasets:
               (Cell("Answered at"), [Cell(short(t).rstrip("0")) for t in targets])]  # fmt: skip
     head = grouped_head([MODEL, DATASET, Cell("Estimator")], groups)
     columns = f"lll {'c' * len(RAW)} {'c' * len(AFTER)} {'c' * len(targets)}"
-    return Table(columns, head, values.blocks(rows), [*values.notes(notes), *promise(thresholds)])
+    between = Rule(((2, 3 + len(RAW) + len(AFTER) + len(targets)),))
+    return Table(columns, head, values.blocks(rows, between), [*values.notes(notes), *promise(thresholds)])
 
 
 def at(precision: float) -> str:
