@@ -51,9 +51,9 @@ def victims(process, kind: str) -> list[psutil.Process]:
     return named if kind == "snakemake" else warm[:1]
 
 
-def wait_until(folder: Path, process, moment: str, rng: random.Random) -> None:
+def wait_until(folder: Path, process, moment: str, seconds: float) -> None:
     """Some seconds, or until a file appears, which is there for a moment."""
-    until = time.monotonic() + (rng.uniform(1, 12) if not moment else 20)
+    until = time.monotonic() + seconds
     while time.monotonic() < until and process.poll() is None:
         if moment and any((folder / "artifacts/demo").glob(moment)):
             return
@@ -64,18 +64,18 @@ def shards(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.glob("artifacts/demo/shards/*/[0-9]*.parquet")}
 
 
-def killed(folder: Path, rng: random.Random) -> str:
+def killed(folder: Path, rng: random.Random, longest: float) -> str:
     """What a run said until it was killed, or ended."""
-    kind, moment = rng.choice(VICTIMS), rng.choice(MOMENTS)
+    kind, moment, seconds = rng.choice(VICTIMS), rng.choice(MOMENTS), rng.uniform(0, longest)
     process = start(folder)
-    wait_until(folder, process, moment, rng)
+    wait_until(folder, process, moment, longest if moment else seconds)
     everyone = family(process)
     try:
         for one in victims(process, kind):
             one.kill()
     except psutil.NoSuchProcess:
         pass
-    said = process.communicate(timeout=300)[0]
+    said = process.communicate(timeout=1800)[0]
     _, alive = psutil.wait_procs(everyone, timeout=60)
     assert not alive, f"orphans after killing {kind}"
     assert "Traceback" not in said, said
@@ -84,16 +84,17 @@ def killed(folder: Path, rng: random.Random) -> str:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """The tables of a run that nobody stops, and the shards that it makes."""
+    """The tables of a run that nobody stops, the shards that it makes, and its seconds."""
     folder = copy_of_project(tmp_path_factory.mktemp("alone") / "a folder")
     edit(folder / "params" / "demo.yaml", **SMALL)
+    began = time.monotonic()
     said = start(folder).communicate()[0]
     assert "made, 0 kept" in said, said
-    return folder, tables(folder), made(said)
+    return tables(folder), made(said), time.monotonic() - began
 
 
 def test_killed_twenty_times(alone, tmp_path):
-    _, whole, once = alone
+    whole, once, seconds = alone
     assert sum(once.values()) > 10
     rng, kills, rounds = random.Random(SEED), 0, 0
     while kills < KILLS:
@@ -101,7 +102,7 @@ def test_killed_twenty_times(alone, tmp_path):
         edit(folder / "params" / "demo.yaml", **SMALL)
         before, said, done = {}, "", False
         while not done and kills < KILLS:
-            said += killed(folder, rng)
+            said += killed(folder, rng, seconds / 3)
             kills += 1
             now = shards(folder)
             assert all(now.get(path, then) == then for path, then in before.items()), "a finished shard was made again"

@@ -50,7 +50,7 @@ def in_the_way(path, folder: bool):
 ])  # fmt: skip
 def test_what_is_in_the_way_is_named_and_nothing_is_lost(copy, name, folder):
     before = (copy.root / f"artifacts/demo/generations/{PAIR}.parquet").read_bytes()
-    copy.replace("notebooks/08_tables.ipynb", "UERG", "UERGRg")  # something is to be done
+    copy.replace("notebooks/08_tables.ipynb", "UERG", "UERH")  # something is to be done
     in_the_way(copy.root / name, folder)
     code, text = copy.run()
     assert code == 1 and name.split("/")[-1] in one_line(text), text
