@@ -54,7 +54,7 @@ def ending(call, wanted: list[int]):
 
     def step(self, input_ids, scores):
         chosen = call(self, input_ids, scores)
-        self.ended = [self.step >= wanted[row] for row in self.rows]
+        self.ended = [bool(self.step >= wanted[row]) for row in self.rows]
         return chosen
 
     return step
