@@ -157,7 +157,7 @@ TEXTS = [
     (b"\"\\ud800\": 1\n", "line 3: a key that is no printable text"),
     (b"&a a: *a\n", "no parameter 'a'"),
     (b"title: &a [*a]\n", "'title' is [[[[[[[...]]]]]]]"),
-    (b"a: &a [1, 1]\nb: &b [*a, *a, *a, *a]\nc: &c [*b, *b, *b, *b]\ntitle: [*c, *c]\n", "'title' is [[[["),
+    (b"title: [&a [1, 1], &b [*a, *a, *a, *a], &c [*b, *b, *b, *b], &d [*c, *c, *c], [*d, *d]]\n", "'title' is [["),
     (b"title: *nowhere\n", "undefined alias"),
     (b"? [a]\n: b\n", "line 3: a key that is no printable text"),
     (b"1: 2\n", "line 3: a key that is no printable text"),
