@@ -8,7 +8,6 @@ tokens were sampled stays as it is, and so do the selected dropout rates and the
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -117,12 +116,12 @@ def drawn(here: Results, signals: RunSignals, choices: Calibration, bin_counts: 
           seed: int) -> Iterator[pd.DataFrame]:  # fmt: skip
     """`cells` as they are, then of every draw of noise."""
 
-    def again(some: Any) -> pd.DataFrame:
-        return cells(replace(here, frames={**here.frames, **frames_of(*some, choices, bin_counts)}))
+    def again(signals: RunSignals, sets: Sets) -> pd.DataFrame:
+        return cells(replace(here, frames={**here.frames, **frames_of(signals, sets, choices, bin_counts)}))
 
-    yield again((signals, signals.sets))
+    yield again(signals, signals.sets)
     for draw in range(draws):
-        yield again(shaken(signals, np.random.default_rng([seed, draw])))
+        yield again(*shaken(signals, np.random.default_rng([seed, draw])))
 
 
 def moves(here: Results, signals: RunSignals, choices: Calibration = Calibration(),  # noqa: B008  frozen

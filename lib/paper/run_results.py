@@ -58,8 +58,9 @@ class RunSignals:
     @classmethod
     def of(cls, run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> "RunSignals":
         """Those of a run, or the shipped ones. Raises UserError where neither has them."""
-        frames = (store.gather(run, kind, models, datasets, may_lack=kind == "dropout")[0] for kind in KINDS)
-        return cls.from_frames(*frames, reading)
+        generations, verification, dropout = (
+            store.gather(run, kind, models, datasets, may_lack=kind == "dropout")[0] for kind in KINDS)  # fmt: skip
+        return cls.from_frames(generations, verification, dropout, reading)
 
     @classmethod
     def from_frames(cls, generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame,
