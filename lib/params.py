@@ -28,7 +28,7 @@ from lib.documents import read_yaml
 from lib.project import MODELS, PARAMS, ROOT, UserError, nearest
 
 # parameters that change no row but for the last digits, so that unfinished work goes on under another value
-BUDGETS = ("batch_tokens", "dropout_tokens")
+BUDGETS = ("batch_tokens", "dropout_tokens", "shard_rows")
 Kind = TypeVar("Kind", bound="Strict")
 Item = TypeVar("Item")
 
@@ -216,6 +216,9 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration):
     wrong_share: float = Field(0.5, ge=0, le=1)  # of a set in which wrong answers are over-sampled
     transfer_models: Names = []  # pairs of tab:calibration_transfer_full; none: all
     transfer_datasets: Names = []
+    # when to answer
+    precision_targets: Annotated[list[Share], Field(min_length=1), Once] = [0.80, 0.90, 0.95]  # of the answers given
+    precision_certainty: Share = 0.90  # in how many draws of calibration rows a threshold keeps its promise
 
     @model_validator(mode="after")
     def _supported(self) -> Self:

@@ -37,7 +37,8 @@ class Shards:
     A shard's name holds its checksum: a damaged one, or one of elsewhere, is set aside and computed again. The folder's
     name holds a key of everything that the result depends on, so shards of other parameters, and (where
     whoever runs a notebook names its `code`) of other code, are never mixed in. Shards are cut by index, never by what
-    is already done, so a resumed run works on exactly the batches of an uninterrupted one.
+    is already done, so a resumed run works on exactly the batches of an uninterrupted one. A file is named by its first
+    item: where shards become larger or smaller on the way, it still holds what its name says.
     """
 
     code = ""  # names the code that is running, for every object made from now on: `Shards.code = ...`
@@ -71,38 +72,37 @@ class Shards:
         cuts = range(0, len(items), self.rows)
         frames = []
         for i, at in enumerate(cuts):
-            slice_, done = items[at : at + self.rows], self._kept(i, note)
-            lacking = slice_ if done is None else slice_[len(done) :]
-            if lacking:
-                started = time.time()
-                done = self._keep(i, pd.concat([done, work(lacking)], ignore_index=True))
-                note(f"shard {i + 1}/{len(cuts)}: {len(lacking)} rows in {time.time() - started:.1f} s")
-            else:
+            slice_, done = items[at : at + self.rows], self._kept(at, note)
+            if done is not None and len(done) >= len(slice_):
                 note(f"shard {i + 1}/{len(cuts)}: kept from before")
-            frames.append(done.head(len(slice_)))
+                frames.append(done.head(len(slice_)))
+                continue
+            lacking, started = slice_[0 if done is None else len(done) :], time.time()
+            frames.append(self._keep(at, pd.concat([done, work(lacking)], ignore_index=True)))
+            note(f"shard {i + 1}/{len(cuts)}: {len(lacking)} rows in {time.time() - started:.1f} s")
         return pd.concat(frames, ignore_index=True)
 
-    def _name(self, i: int, path: Path) -> str:
-        """What the shard of this place is called that holds the bytes of a file."""
-        return f"{i:05d}-{digest(self.folder.name, i, sha256(path))[:16]}.parquet"
+    def _name(self, at: int, path: Path) -> str:
+        """What the shard that begins at this item is called, if it holds the bytes of a file."""
+        return f"{at:05d}-{digest(self.folder.name, at, sha256(path))[:16]}.parquet"
 
-    def _kept(self, i: int, note: Callable[[str], None]) -> pd.DataFrame | None:
-        """The whole shard of this place with the most rows, if there is one."""
+    def _kept(self, at: int, note: Callable[[str], None]) -> pd.DataFrame | None:
+        """The undamaged shard that begins at this item with the most rows, if there is one."""
         whole = []
-        for path in sorted(self.folder.glob(f"{i:05d}-*.parquet")):
-            if path.is_file() and path.name == self._name(i, path):
+        for path in sorted(self.folder.glob(f"{at:05d}-*.parquet")):
+            if path.is_file() and path.name == self._name(at, path):
                 whole.append(pd.read_parquet(path))
             else:
                 path.replace(path.with_name(f"{path.name}.damaged"))
-                note(f"shard {i + 1}: shards/{self.folder.name}/{path.name} is damaged: set aside, made again")
+                note(f"shard from {at}: shards/{self.folder.name}/{path.name} is damaged: set aside, made again")
         return max(whole, key=len, default=None)
 
-    def _keep(self, i: int, frame: pd.DataFrame) -> pd.DataFrame:
+    def _keep(self, at: int, frame: pd.DataFrame) -> pd.DataFrame:
         """The frame as it is read back, once it is a shard in the place of shorter ones."""
-        shorter = list(self.folder.glob(f"{i:05d}-*.parquet"))
-        nameless = self.folder / f"{i:05d}.making"
+        shorter = list(self.folder.glob(f"{at:05d}-*.parquet"))
+        nameless = self.folder / f"{at:05d}.making"
         atomically(nameless, partial(frame.to_parquet, index=False))
-        path = nameless.replace(nameless.with_name(self._name(i, nameless)))
+        path = nameless.replace(nameless.with_name(self._name(at, nameless)))
         for other in shorter:
             if other != path:
                 other.unlink()

@@ -113,6 +113,24 @@ def test_shards_resume_after_the_last_whole_one(artifacts):
     assert [line.endswith("kept from before") for line in lines] == [True, True, False, False]
 
 
+@pytest.mark.parametrize("before, after", [(4, 2), (2, 4), (3, 2), (2, 3), (2, 100)])
+def test_shards_may_become_smaller_or_larger_on_the_way(artifacts, before, after):
+    """Every item is there once and in order, and what a kept shard begins with is not made again."""
+    done = []
+
+    def work(part, stop_at=None):
+        if stop_at in part:
+            raise KeyboardInterrupt
+        done.extend(part)
+        return pd.DataFrame({"x": part})
+
+    with pytest.raises(KeyboardInterrupt):
+        Shards("mine", "job", before, {}).map(lambda part: work(part, stop_at=9), list(range(11)), print)
+    kept = len(done)
+    frame = Shards("mine", "job", after, {}).map(work, list(range(11)), print)
+    assert frame.x.tolist() == list(range(11)) and len(done) - kept < 11
+
+
 def test_shards_of_other_parameters_or_code_are_not_mixed_in(artifacts, monkeypatch):
     one = Shards("mine", "job", 2, {"seed": 0}).folder
     assert Shards("mine", "job", 2, {"seed": 0}).folder == one
@@ -153,9 +171,9 @@ def flipped(path):
     zeroed, flipped,
     lambda path: path.write_bytes(path.read_bytes()[:-20]),
     lambda path: path.write_bytes(b""),
-    lambda path: path.write_bytes(next(path.parent.parent.glob("another-0/00001-*")).read_bytes()),
+    lambda path: path.write_bytes(next(path.parent.parent.glob("another-0/00002-*")).read_bytes()),
     lambda path: (path.unlink(), path.mkdir()),
-    lambda path: path.rename(path.with_name("00001-0000000000000000.parquet")),
+    lambda path: path.rename(path.with_name("00002-0000000000000000.parquet")),
 ])  # fmt: skip
 def test_a_damaged_shard_is_set_aside_by_name_and_computed_again(artifacts, damage):
     made: list = []
@@ -170,7 +188,7 @@ def test_a_damaged_shard_is_set_aside_by_name_and_computed_again(artifacts, dama
     shards = Shards("mine", "job", 2, {})
     other = Shards("mine", "another", 2, {}).folder
     other.rename(other.with_name("another-0"))
-    (path,) = shards.folder.glob("00001-*")
+    (path,) = shards.folder.glob("00002-*")
     made.clear()
     damage(path)
     lines: list[str] = []
@@ -178,7 +196,7 @@ def test_a_damaged_shard_is_set_aside_by_name_and_computed_again(artifacts, dama
     assert made == [3, 4]
     (said,) = [line for line in lines if "damaged" in line]
     (aside,) = shards.folder.glob("*.damaged")
-    assert said.startswith("shard 2") and aside.name.removesuffix(".damaged") in said
+    assert said.startswith("shard from 2:") and aside.name.removesuffix(".damaged") in said
     assert len(list(shards.folder.glob("*.parquet"))) == 3
 
 
@@ -268,10 +286,11 @@ def test_unfinished_work_goes_on_under_another_budget_and_on_another_card(artifa
 
     def folder(device="NVIDIA H100", dtype="bfloat16", attention="sdpa", **parameters):
         facts = {"loaded": {"device": device, "dtype": dtype, "attention": attention},
-                 "parameters": {"batch_tokens": 100, "dropout_tokens": 100, "top_k": 5} | parameters}  # fmt: skip
+                 "parameters": {"batch_tokens": 100, "dropout_tokens": 100, "shard_rows": 9, "top_k": 5} | parameters}
         return Shards("run", "job", 2, facts, {"other": 1}).folder
 
     first = folder()
     assert first == folder(device="NVIDIA H200") == folder(batch_tokens=50) == folder(dropout_tokens=7)
+    assert first == folder(shard_rows=4)
     others = [folder(device="cpu"), folder(dtype="float32"), folder(attention="eager"), folder(top_k=6)]
     assert len({first, *others}) == 5

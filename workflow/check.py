@@ -125,7 +125,7 @@ def chosen(run: Run, name: str) -> list[Any]:
     from lib.tasks import datasets
 
     examples = datasets.load(params.load_dataset(name))
-    return datasets.first(examples, run.values["limit"], run.values["seed"], name)
+    return datasets.first(examples, run.values["limit"], run.values["seed"], name, run.values["example"])
 
 
 def questions(run: Run) -> dict[str, list[str]]:
@@ -382,13 +382,7 @@ def about_processor(run: Run, lm: Any, network: Any) -> Iterator[Line]:
 
 def about_cost(run: Run, lm: Any, network: Any, device: Device, folder: str = "") -> Iterator[Line]:
     """Memory, and hours for all datasets. In a local `folder` lie weights with which a step can be timed."""
-    from lib.generate import models, responses
-
-    values = run.values
-    size = cost.Size.of(network, device.bytes)
-    prompt = len(models.encode(lm, rendered(run, lm))) + cost.QUESTION
-    few = values["demonstration"] == "few"
-    work = cost.Work.of(values, lm.spec, prompt, len(responses.prompt_beginning(lm, "few")) if few else 0)
+    size, work = cost.Size.of(network, device.bytes), work_of(run, lm)
     device = cost.in_precision(device, lm.spec)
     yield memory(size, work, device)
     step, how = cost.step_seconds(size, work.batch, work.half, device), "estimated"
@@ -404,11 +398,20 @@ def about_cost(run: Run, lm: Any, network: Any, device: Device, folder: str = ""
     yield "note", f"{text}; a step of {work.batch} rows takes {1e3 * step[0]:.2g} to {1e3 * step[1]:.2g} ms, {how}"
 
 
+def work_of(run: Run, lm: Any) -> cost.Work:
+    """What the run asks of a model."""
+    from lib.generate import models, responses
+
+    prompt = len(models.encode(lm, rendered(run, lm))) + cost.QUESTION
+    few = run.values["demonstration"] == "few"
+    return cost.Work.of(run.values, lm.spec, prompt, len(responses.prompt_beginning(lm, "few")) if few else 0)
+
+
 def memory(size: cost.Size, work: cost.Work, device: Device) -> Line:
     """What weights and decoding need, beside what is free."""
     weights = 1.1 * size.weights * device.bytes
     each = cost.token_bytes(size, work)
-    need = weights + each * max(work.budget, work.longest)
+    need = cost.needed(size, work, device.bytes)
     text = f"{size.weights / 1e9:.2g} billion parameters, up to {need / 1e9:.2g} GB with {work.batch} rows at once"
     free = f"{device.name} has {device.memory / 1e9:.0f} GB free"
     if weights > device.memory:

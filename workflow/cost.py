@@ -181,6 +181,11 @@ def token_bytes(size: Size, work: Work) -> float:
     return size.cell * (1 + at_work) + DRAWING * size.vocabulary / work.longest
 
 
+def needed(size: Size, work: Work, number_bytes: int) -> float:
+    """Bytes that weights and decoding hold at most, in numbers of so many bytes."""
+    return 1.1 * size.weights * number_bytes + token_bytes(size, work) * max(work.budget, work.longest)
+
+
 def step_seconds(size: Size, batch: int, length: float, device: Device) -> Range:
     """Least and most seconds of a step of `batch` rows with `length` tokens each in their caches.
 

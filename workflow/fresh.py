@@ -219,7 +219,7 @@ def compare(job: Job, record: dict | None, content: Parts) -> Verdict:
 
 def retire(job: Job, record: dict | None, shards: bool = False) -> None:
     """Move record and outputs (and shards, if it is to start anew) to artifacts/<run>/stale/<key>/."""
-    paths = [*(record["outputs"] if record else with_manifests(job.outputs)), job.record]
+    paths = [*(record["outputs"] if record else with_manifests(job.outputs) + job.loose), job.record]
     if shards:
         folder = ROOT / job.run.folder / "shards"
         for pattern in (f"{job.name}-*", f"{job.name}__*-*"):  # a notebook may do its work in several parts

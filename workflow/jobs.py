@@ -29,7 +29,8 @@ class Notebook:
     on the files of model and dataset, survive a change of code where the profile says so, and are shipped for
     the replay, which does not run them. `data` are files of the project that it reads. `exports` ones carry what goes
     into the paper (workflow/export.py). What a notebook left that `may_lack` is done without, where it is not shipped.
-    `by_scope`: folders of `writes` that come only where the parameter `dropout_scope` lists this word.
+    `by_scope`: folders of `writes` that come only where the parameter `dropout_scope` lists this word. `folders` are
+    its own, below artifacts/<run>/, and hold as many files as there is to keep.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Notebook:
     exports: bool = False
     may_lack: bool = False
     by_scope: dict[str, str] = field(default_factory=dict, hash=False)
+    folders: tuple[str, ...] = ()
 
     @property
     def number(self) -> str:
@@ -75,9 +77,15 @@ NOTEBOOKS = (
     Notebook("06_sample_efficiency", reads=("01_generate/generations",), writes=("calibration/curves.parquet",)),
     Notebook("07_transfer", reads=("01_generate/generations",), writes=("calibration/transfer.parquet",)),
     Notebook(
+        "10_selective",
+        reads=("01_generate/generations", "03_ptrue_insitu", "04_mc_dropout_grid"),
+        writes=("selective/scores.parquet", "selective/thresholds.parquet", "selective/curves.parquet"),
+        folders=("calibrators",),
+    ),
+    Notebook(
         "08_tables",
         reads=("01_generate/generations", "03_ptrue_insitu", "04_mc_dropout_grid", "04b_ablation", "05_calibration",
-               "06_sample_efficiency", "07_transfer"),
+               "06_sample_efficiency", "07_transfer", "10_selective"),
         data=("artifacts/reference.csv",),
         exports=True,
     ),
@@ -224,6 +232,12 @@ class Job:
         asked = [None, *self.run.values.get("dropout_scope", ["trajectory"])]
         paths = [path for path in self.notebook.writes if words.get(path.split("/")[0]) in asked]
         return self.written(self.run.folder, paths)
+
+    @property
+    def loose(self) -> list[str]:
+        """Files in the folders that the notebook alone fills, as they are now."""
+        files = [path for name in self.notebook.folders for path in (ROOT / self.run.folder / name).glob("*")]
+        return sorted(path.relative_to(ROOT).as_posix() for path in files if not path.name.startswith("."))
 
     @property
     def inputs(self) -> list[str]:

@@ -47,6 +47,7 @@ def constants(job: Job) -> dict[str, str]:
     return {
         **threads,
         **offline,
+        **(allocation() if job.on_gpu else {}),
         "PYTHONPATH": str(ROOT),
         "PYTHONHASHSEED": "0",
         "PYTHONUTF8": "1",
@@ -58,6 +59,13 @@ def constants(job: Job) -> dict[str, str]:
         "TQDM_DISABLE": "1",
         "JUPYTER_PREFER_ENV_PATH": "1",
     }
+
+
+def allocation() -> dict[str, str]:
+    """How PyTorch takes a GPU's memory, unless the user says so: in segments that grow, as caches do at every step, so
+    that what one batch gave back serves the next, whatever its shape."""
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    return {} if any(name in os.environ for name in names) else {names[0]: "expandable_segments:True"}
 
 
 def surroundings(job: Job, scratch: Path) -> dict[str, str]:
@@ -195,7 +203,7 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
         start_up(code, scratch)
         (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
         execute(job, scratch)
-    outputs = job.outputs
+    outputs = job.outputs + job.loose
     if job.notebook.exports:
         from workflow.export import export
 

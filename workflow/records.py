@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
+from lib import params
 from lib.project import ROOT, UserError
 from workflow.checksums import checksum, digest
 from workflow.jobs import Job, read_json, write_json
@@ -70,9 +71,10 @@ def forget_shards(job: Job, code: str) -> None:
 
 
 def differences(record: dict, content: dict) -> list[str]:
-    """Names of the parts that changed."""
+    """Names of the parts that changed. Budgets of memory are none, though old records have them."""
     old, new, nothing = record["parts"], json.loads(json.dumps(content)), object()
-    return sorted(name for name in old | new if old.get(name, nothing) != new.get(name, nothing))
+    named = (old | new).keys() - {f"parameter {name}" for name in params.BUDGETS}
+    return sorted(name for name in named if old.get(name, nothing) != new.get(name, nothing))
 
 
 def whole(job: Job, record: dict) -> bool:

@@ -17,7 +17,7 @@ from latex2mathml.converter import convert
 from markupsafe import Markup
 
 from lib.paper.claims import HEADLINES, TWICE
-from lib.paper.comparison import INSIDE_EXPECTED, WORDS
+from lib.paper.comparison import INSIDE_EXPECTED, STANDS, WORDS
 from lib.paper.judging import QUORUMS
 from lib.paper.targets import captions
 
@@ -57,6 +57,8 @@ def page(nb: Any, outputs: dict[str, dict]) -> str:
         total=len(numbers),
         verdicts=Counter(row["verdict"] for row in numbers),
         expected=INSIDE_EXPECTED,
+        tried=any(row.get("moves") for row in numbers),
+        moving=sum(row.get("moves") not in (None, STANDS) for row in numbers),
         flips=[row for row in choices if row.get("flips")],
         judged=len({row["choice"] for row in choices}),
         ablation=ablation,

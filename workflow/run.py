@@ -14,12 +14,13 @@ import tempfile
 import time
 from argparse import Namespace
 from collections import Counter
+from contextlib import ExitStack
 from functools import partial
 from typing import TextIO
 
 from lib import params
 from lib.project import ROOT, UserError, one_line, spelt
-from workflow import check, fresh, guard, hub, serving, weights, words
+from workflow import check, fresh, guard, hub, notebook, serving, weights, words
 from workflow.jobs import MARK, PUBLISHED, SHIPPED, Run, shippable, write_json
 from workflow.schedule import schedule
 from workflow.shipped import verify
@@ -42,7 +43,7 @@ def main(argv: list[str]) -> int:
     if sys.stdout is None:  # closed
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # not where it is closed
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # of a terminal that can't show a letter of a label
 
     def handle(number, frame):
@@ -52,7 +53,11 @@ def main(argv: list[str]) -> int:
         signal.signal(number, handle)
     try:
         asked = words.check(argv)
-        return check.main(plan(asked), say) if asked.check else make(asked)
+        if asked.gpu:
+            return try_gpu(asked)
+        if asked.check:
+            return check.main(plan(asked), say)
+        return verified(asked) if asked.verify else make(asked)
     except (UserError, words.WordError) as problem:
         complain(problem)
         return 2
@@ -70,6 +75,18 @@ def main(argv: list[str]) -> int:
     except Stopped as stopped:
         print("run_all.sh: stopped; the same command goes on from here", file=sys.stderr)
         return stopped.code
+
+
+def try_gpu(asked: Namespace) -> int:
+    """What `check --gpu` says of the first free card; its exit code. What PyTorch reads at import is set before."""
+    run = plan(asked)
+    with ExitStack() as stack:
+        if names := guard.gpus():
+            os.environ["CUDA_VISIBLE_DEVICES"] = guard.take_gpu(stack, names, say)
+        os.environ.update(notebook.allocation())
+        from workflow import trial
+
+        return trial.main(run, say)
 
 
 def say(text: str, end: str = "\n") -> None:
@@ -178,6 +195,14 @@ def make(asked: Namespace) -> int:
         say(f"here and in the paper: {run.figures}/report.html")
         say(f"tables and figures: {run.figures}/  executed notebooks: {run.folder}/notebooks/")
     return 0
+
+
+def verified(asked: Namespace) -> int:
+    """The whole run, and then held against the shipped one; the exit code. Refused first where none is shipped."""
+    from workflow.verify import both, verify  # slow to load, and of no use to other verbs
+
+    both(plan(asked))
+    return make(asked) or verify(plan(asked), say)
 
 
 def announce(verdicts: list[fresh.Verdict]) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = "demo"
-VERBS = ("replay", "published", "check", "lab", "test", "help")
-OPTIONS = ("--models", "--only", "--datasets", "--data", "--remake", "--cores", "--cpu", "--help")
+VERBS = ("replay", "published", "check", "verify", "lab", "test", "help")
+OPTIONS = ("--models", "--only", "--datasets", "--data", "--remake", "--cores", "--cpu", "--gpu", "--help")
 HELP = """\
 ./run_all.sh [PROFILE] [OPTIONS]   makes what is missing or out of date
 
@@ -25,7 +25,8 @@ HELP = """\
   PROFILE         the same with another file of params/: {profiles}
   replay [small]  tables and figures again from shipped signals, without a model
   published       the paper's own numbers, set by the same code
-  check PROFILE   can this machine do it, and what would it take; runs nothing
+  check PROFILE   can this machine do it, at what cost; --gpu tries it on a GPU
+  verify [demo]   runs it, then holds each number against the shipped run's
   lab             JupyterLab on the notebooks; its own options after --
   test            linters, types, quick tests; after --: --all, or pytest's own
   help            this page
@@ -41,8 +42,7 @@ Profiles, models and datasets are the files in params/, params/models/ and
 params/datasets/: write one more file and use its name. A run writes to
 artifacts/PROFILE/ (data, executed notebooks) and figures/PROFILE/ (tables as
 LaTeX, figures as PDF and PNG). Stop it whenever you like: the same command
-goes on from there, and finds at once whether there is anything left to do.
-TORCH_INDEX=URL chooses where PyTorch comes from when .venv is made."""
+goes on from there. TORCH_INDEX=URL: where PyTorch comes from for .venv."""
 
 
 class WordError(ValueError):
@@ -101,18 +101,21 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--cores")
     parser.add_argument("--data")
     parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--gpu", action="store_true")
     parser.add_argument("-h", "--help", action="store_true")
     asked = parser.parse_args(words)
     asked.rest = rest
     asked.check = asked.verbs[:1] == ["check"]  # the one verb that a profile follows
     verbs = asked.verbs[1:] if asked.check else asked.verbs
-    asked.replay = verbs[:1] == ["replay"]  # one may follow, too
-    most = 2 if asked.replay else 1
+    asked.replay, asked.verify = verbs[:1] == ["replay"], verbs[:1] == ["verify"]  # one may follow, too
+    most = 2 if asked.replay or asked.verify else 1
     if len(verbs) > most:
         raise WordError(f"one profile or verb at a time: '{verbs[most]}' is one too many")
     asked.verb = "help" if asked.help else (verbs or [DEFAULT])[0]
     asked.profile = verbs[1] if len(verbs) > 1 else DEFAULT if asked.verb in VERBS else asked.verb
     asked.run = f"replay-{asked.profile}" if asked.replay and asked.profile != DEFAULT else asked.verb
+    if asked.verify:
+        asked.run = asked.profile
     return asked
 
 
@@ -161,6 +164,10 @@ def combine(asked: argparse.Namespace) -> None:
         raise WordError(f"{asked.verb} asks no questions: it takes no --data")
     if asked.verb in ("replay", "published") and asked.cpu:
         raise WordError(f"{asked.verb} runs no model: it takes no --cpu")
+    if asked.gpu and not asked.check:
+        raise WordError("--gpu is a word of check: ./run_all.sh check PROFILE --gpu; runs take the GPUs that are there")
+    if asked.gpu and asked.cpu:
+        raise WordError("check tries a GPU (--gpu) or allows the processor (--cpu), not both")
     options = ("models", "only", "datasets", "data", "remake", "cores", "cpu")
     used = [option for option in options if getattr(asked, option)]
     if asked.verb in ("lab", "test") and used:

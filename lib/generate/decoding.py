@@ -8,6 +8,7 @@ One step's logits are all that is ever held: `output_logits=True` would hold bat
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,8 +24,10 @@ from transformers import (
     StoppingCriteriaList,
 )
 
+from lib.generate import padding
+from lib.generate.head import Head
 from lib.generate.models import LanguageModel, check_finite
-from lib.generate.token_logits import Ring, TokenLogits
+from lib.generate.token_logits import Kept, Ring, TokenLogits, of_tokens
 from lib.params import Generation, Model
 
 FEW = 8  # rows below which a batch is decoded to its end as it is
@@ -96,25 +99,33 @@ class Sample(LogitsProcessor):
 
     Log-probabilities are (batch, steps): `logprobs` of the raw distribution, `sampling` of the warped one. `rows` are
     the places in the batch of those that are still decoded, `ended` (rows,) says which of these have written one of the
-    tokens `eos`. What the host has to know of a step comes in one piece, for which it waits once.
+    tokens `eos`. What the host has to know of a step comes in one piece, for which it waits once. Of numbers the
+    logits are kept; of a `head` that rounds nothing what it was given, for few of them are in an answer.
     """
 
     def __init__(self, note: Note, seeds: Sequence[int], number_like: torch.Tensor, settings: Generation,
-                 eos: Sequence[int] = ()):  # fmt: skip
-        self.note, self.step = note, 0
+                 eos: Sequence[int] = (), head: Head | None = None):  # fmt: skip
+        self.note, self.step, self.settings, self.head = note, 0, settings, head
         batch, steps, device = len(seeds), settings.max_new_tokens, number_like.device
         ending = torch.isin(torch.arange(len(number_like), device=device), torch.tensor(list(eos), device=device))
         self.kinds = torch.stack([number_like, ending])  # (2, V)
         # all that outlives a step is allocated here, see Ring
         self.uniforms = uniforms(seeds, steps).to(device)
         self.logprobs, self.sampling = torch.zeros(2, batch, steps, device=device)
-        self.ring = Ring(batch, len(number_like), settings, device)
+        token = torch.zeros(1, dtype=torch.long, device=device)
+        logits = torch.zeros(1, len(number_like), device=device)
+        self.ring = Ring(batch, (head.weight[:1],) if head else of_tokens(logits, token, settings))
         self.go_on(list(range(batch)))
 
     def go_on(self, rows: list[int]) -> None:
         """From now on these rows alone are decoded."""
         self.rows, self.ended = rows, [False] * len(rows)
         self.places = torch.tensor(rows, device=self.uniforms.device)
+
+    def kept(self, row: int) -> dict[int, Kept]:
+        """What is kept of the response at a place in the batch, by position."""
+        return {position: values[0] if self.head else TokenLogits(*values)
+                for position, values in self.ring.row(row).items()}  # fmt: skip
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         raw, token = self.note.raw, invert(scores, self.uniforms[self.places, self.step])
@@ -125,7 +136,8 @@ class Sample(LogitsProcessor):
         kept = [i for i, number in enumerate(numbers) if number and not self.ended[i]]
         if kept:
             at = torch.tensor(kept, device=raw.device)
-            self.ring.keep([self.rows[i] for i in kept], self.step, raw[at], entry(raw, token)[at])
+            values = (self.head.hidden[at, -1],) if self.head else of_tokens(raw[at], token[at], self.settings)
+            self.ring.keep([self.rows[i] for i in kept], self.step, values)
         self.ended = [before or now for before, now in zip(self.ended, ending, strict=True)]
         self.step += 1
         return torch.full_like(scores, -torch.inf).scatter_(-1, token[:, None], 0.0)
@@ -153,7 +165,7 @@ class Batch:
     responses: list[list[int]]
     logprobs: torch.Tensor  # (batch, steps), float32, steps past a row's end are meaningless
     sampling: torch.Tensor
-    kept: list[dict[int, TokenLogits]]  # by row and position
+    kept: list[dict[int, Kept]]  # by row and position
     cache: Any = field(repr=False)  # lacks the last sampled token
     names: list[str] = field(default_factory=list)  # of the rows, for messages
 
@@ -202,15 +214,18 @@ def rounds(lm: LanguageModel, prompt_ids: list[list[int]], seeds: Sequence[int],
     dwindle = dwindle and not forgets(lm)
     ids, mask, cache = beginning(lm, prompt_ids, 0 if forgets(lm) else shared)
     note, prompt = Note(), ids.shape[1]
-    sample = Sample(note, seeds, lm.number_like, settings, lm.eos)
+    sample = Sample(note, seeds, lm.number_like, settings, lm.eos, lm.head)
+    lengths = [len(row) for row in prompt_ids]
     chain = LogitsProcessorList([Finite(lm, names), note, *warpers(lm.spec), sample])
     while len(ids):
-        out = lm.model.generate(
-            input_ids=ids, attention_mask=mask, past_key_values=cache, logits_processor=chain,
-            stopping_criteria=StoppingCriteriaList([Dwindled(sample)] if dwindle else []),
-            generation_config=GenerationConfig(
-                do_sample=False, max_new_tokens=settings.max_new_tokens - sample.step, eos_token_id=lm.eos,
-                pad_token_id=lm.tokenizer.pad_token_id, return_dict_in_generate=True))  # fmt: skip
+        padded = min(lengths[row] for row in sample.rows) < prompt
+        with padding.known(padded), lm.head.rounding() if lm.head else nullcontext():
+            out = lm.model.generate(
+                input_ids=ids, attention_mask=mask, past_key_values=cache, logits_processor=chain,
+                stopping_criteria=StoppingCriteriaList([Dwindled(sample)] if dwindle else []),
+                generation_config=GenerationConfig(
+                    do_sample=False, max_new_tokens=settings.max_new_tokens - sample.step, eos_token_id=lm.eos,
+                    pad_token_id=lm.tokenizer.pad_token_id, return_dict_in_generate=True))  # fmt: skip
         whole = not dwindle or sample.step >= settings.max_new_tokens or all(sample.ended)
         over = torch.tensor([whole or ended for ended in sample.ended], device=ids.device)
         done, cache, sequences = sample.places[over], out.past_key_values, out.sequences
@@ -220,7 +235,7 @@ def rounds(lm: LanguageModel, prompt_ids: list[list[int]], seeds: Sequence[int],
         tokens = [cut(row, lm.eos) for row in sequences[over, prompt:].tolist()]
         batch = Batch(
             ids[over, :prompt], mask[over, :prompt], tokens, sample.logprobs[done], sample.sampling[done],
-            [sample.ring.row(i) for i in places], part, [names[i] for i in places])  # fmt: skip
+            [sample.kept(i) for i in places], part, [names[i] for i in places])  # fmt: skip
         del part  # the batch alone holds it, until it is freed
         sample.go_on(sample.places[~over].tolist())
         ids = sequences[~over]

@@ -19,7 +19,8 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from lib.generate import checkpoint
+from lib.generate import checkpoint, head
+from lib.generate.head import Head
 from lib.params import Model, told
 from lib.project import ROOT, UserError, first_line, nearest
 from lib.store import digest
@@ -43,6 +44,12 @@ class LanguageModel:
     @property
     def device(self) -> torch.device:
         return self.model.device
+
+    @property
+    def head(self) -> Head | None:
+        """Its last layer, where that gives float32 logits of a model in half precision."""
+        layer = self.model.get_output_embeddings()
+        return layer if isinstance(layer, Head) else None
 
     @property
     def context(self) -> int | None:
@@ -117,6 +124,7 @@ def load(name: str, spec: Model) -> LanguageModel:
     cuda = torch.cuda.is_available()
     dtype = dtype_of(spec)
     attention = {"auto": None, "cudnn": "sdpa"}.get(spec.attention, spec.attention)  # None: sdpa where there is one
+    straight = {"device_map": "cuda"} if cuda else {}  # not by way of a copy in the host's memory
     model: Any
     with explained(name, spec):
         if local := folder(spec):
@@ -124,13 +132,13 @@ def load(name: str, spec: Model) -> LanguageModel:
         tokenizer = AutoTokenizer.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
         found: Any = AutoModelForCausalLM.from_pretrained(
             source, revision=spec.revision, dtype=dtype, attn_implementation=attention,
-            trust_remote_code=False, use_safetensors=True, output_loading_info=True)  # fmt: skip
+            trust_remote_code=False, use_safetensors=True, output_loading_info=True, **straight)  # fmt: skip
         model, info = found
         checkpoint.check_loaded(info)
-        model.to("cuda" if cuda else "cpu").eval()
+        model.eval()
         checkpoint.check_finite(model.state_dict().items())
         eos = end_tokens(model, tokenizer, model.generation_config)
-    kernels = attention_kernels(spec) if cuda else {}
+    kernels = (attention_kernels(spec) if cuda else {}) | ({"logits": "float32"} if head.exact(model) else {})
     # Hidden processors (penalties, forced tokens) of a shipped generation_config would change the distribution.
     model.generation_config = GenerationConfig(eos_token_id=eos, pad_token_id=tokenizer.pad_token_id)
     return LanguageModel(name, spec, model, tokenizer, eos, describe(model, tokenizer, spec, dtype) | kernels)

@@ -17,7 +17,7 @@ from lib.generate.decoding import Batch, entry, warpers
 from lib.generate.models import LanguageModel, check_finite
 from lib.generate.p_true import query, read_verdicts
 from lib.generate.responses import Request, answer_positions, frame_of, row
-from lib.generate.token_logits import TokenLogits, compress
+from lib.generate.token_logits import Kept, by_position, of_tokens
 from lib.params import Generation
 from lib.tasks import answers
 
@@ -43,7 +43,7 @@ def rescored(lm: LanguageModel, asked: Request, ids: list[int], settings: Genera
     wanted = set(answer_positions(located, max(len(body), 1))) & set(range(len(ids)))
     cache, chain = DynamicCache(config=lm.model.config), warpers(lm.spec)
     logprobs, sampling = [], []
-    kept: dict[int, TokenLogits] = {}
+    kept: dict[int, Kept] = {}
     for first, logits in steps(lm, [*asked.prompt_ids, *body], len(asked.prompt_ids), cache, asked.example.example_id):
         logits = logits[: len(ids) - first]  # the last predicts no token of a response that was cut
         tokens = torch.tensor(ids[first : first + len(logits)], device=lm.device)
@@ -76,12 +76,11 @@ def steps(lm: LanguageModel, tokens: list[int], prompt: int, cache: DynamicCache
 
 
 def at_answer(logits: torch.Tensor, first: int, ids: list[int], wanted: set[int],
-              settings: Generation) -> dict[int, TokenLogits]:  # fmt: skip
+              settings: Generation) -> dict[int, Kept]:  # fmt: skip
     """What is kept of those positions of a chunk, `logits` (n, V) from place `first` on, that an answer may hold."""
     positions = sorted(position for position in wanted if first <= position < first + len(logits))
     if not positions:
         return {}
+    tokens = torch.tensor([ids[position] for position in positions], device=logits.device)
     of = logits[[position - first for position in positions]]
-    top, top_ids, curve = compress(of, settings.top_logits, settings.curve_nodes)
-    return {position: TokenLogits(of[i, ids[position]], top[i], top_ids[i], curve[i])
-            for i, position in enumerate(positions)}  # fmt: skip
+    return dict(by_position(of_tokens(of, tokens, settings), positions))

@@ -4,7 +4,7 @@ Of each token that may be part of an answer: its own logit, the largest logits w
 the log-partition as a curve over temperatures. So 128,000 logits become some 160 numbers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -19,10 +19,15 @@ RING = 48  # number-like tokens per response whose logits are kept while decodin
 class TokenLogits(NamedTuple):
     """What is kept of the distribution of one token."""
 
-    chosen: torch.Tensor  # () logit of the token that was written
+    logprob: torch.Tensor  # () log-probability of the token that was written
+    chosen: torch.Tensor  # () its logit
     top: torch.Tensor  # (top,) largest logits
     top_ids: torch.Tensor  # (top,) their tokens
     tail_curve: torch.Tensor  # (nodes,) log-partition of all others, less the largest logit, at `temperatures(nodes)`
+
+
+# of a token while others are still drawn; of a model whose head rounds nothing what that was given, (H,)
+Kept = TokenLogits | torch.Tensor
 
 
 def compress(logits: torch.Tensor, top: int, nodes: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -38,43 +43,68 @@ def compress(logits: torch.Tensor, top: int, nodes: int) -> tuple[torch.Tensor, 
     return values, ids, curve
 
 
+def of_tokens(logits: torch.Tensor, tokens: torch.Tensor, settings: Generation) -> TokenLogits:
+    """What is kept of float32 logits (n, V), and of the n `tokens` that were written."""
+    chosen, logprob = (values.gather(-1, tokens[:, None])[:, 0] for values in (logits, logits.log_softmax(-1)))
+    return TokenLogits(logprob, chosen, *compress(logits, settings.top_logits, settings.curve_nodes))
+
+
+def by_position(kept: TokenLogits, positions: Sequence[int]) -> dict[int, TokenLogits]:
+    """What was kept of n tokens at once, by their positions."""
+    return {position: TokenLogits(*(values[i] for values in kept)) for i, position in enumerate(positions)}
+
+
 class Ring:
-    """The latest RING tokens of each row of a batch that are kept, the next one in place of the oldest.
+    """The latest RING tokens of each row of a batch that are kept, the next one in place of the oldest: of each of
+    them values of these `kinds`, given by a tensor (one of them, ...).
 
     All is allocated at the start: small pieces allocated between the (batch, V) blocks of each step would fragment the
     heap, which then grows by a block a step.
     """
 
-    def __init__(self, batch: int, vocabulary: int, settings: Generation, device: torch.device):
-        self.settings = settings
+    def __init__(self, batch: int, kinds: Sequence[torch.Tensor]):
         self.count = [0] * batch  # tokens of each row so far
         self.positions = torch.zeros(batch, RING, dtype=torch.long)
-        top, nodes = min(settings.top_logits, vocabulary - 1), settings.curve_nodes
-        self.buffers = TokenLogits(
-            torch.zeros(batch, RING, device=device), torch.zeros(batch, RING, top, device=device),
-            torch.zeros(batch, RING, top, dtype=torch.long, device=device),
-            torch.zeros(batch, RING, nodes, device=device))  # fmt: skip
+        self.buffers = [kind.new_zeros(batch, RING, *kind.shape[1:]) for kind in kinds]
 
-    def keep(self, rows: Sequence[int], position: int, logits: torch.Tensor, chosen: torch.Tensor) -> None:
-        """Compressed logits (n, V) of the n `rows` whose token at `position` has the logit `chosen` (n,)."""
+    def keep(self, rows: Sequence[int], position: int, values: Sequence[torch.Tensor]) -> None:
+        """Values (n, ...) of each kind, of the n `rows` whose token stands at `position`."""
         slots = [self.count[row] % RING for row in rows]
-        at = torch.tensor([rows, slots], device=logits.device)
-        compressed = compress(logits, self.settings.top_logits, self.settings.curve_nodes)
-        for buffer, values in zip(self.buffers, (chosen, *compressed), strict=True):
-            buffer[at[0], at[1]] = values
+        at = torch.tensor([rows, slots], device=values[0].device)
+        for buffer, some in zip(self.buffers, values, strict=True):
+            buffer[at[0], at[1]] = some
         for row, slot in zip(rows, slots, strict=True):
             self.positions[row, slot] = position
             self.count[row] += 1
 
-    def row(self, row: int) -> dict[int, TokenLogits]:
+    def row(self, row: int) -> dict[int, tuple[torch.Tensor, ...]]:
         """What is kept of a row, by position in the response."""
         slots = range(min(self.count[row], RING))
-        return {int(self.positions[row, i]): TokenLogits(*(buffer[row, i] for buffer in self.buffers)) for i in slots}
+        return {int(self.positions[row, i]): tuple(buffer[row, i] for buffer in self.buffers) for i in slots}
+
+
+@torch.inference_mode()
+def read(lm: LanguageModel, kept: Mapping[int, Kept], response: list[int], positions: Sequence[int],
+         settings: Generation) -> dict[int, TokenLogits]:  # fmt: skip
+    """What was kept of the response's tokens at `positions`: as it is; of hidden states, by the last product."""
+    found, hidden = {}, {}
+    for position in positions:
+        value = kept[position]
+        if isinstance(value, TokenLogits):
+            found[position] = value
+        else:
+            hidden[position] = value
+    if not hidden or lm.head is None:
+        return found
+    logits = lm.head(torch.stack(list(hidden.values())))
+    tokens = torch.tensor([response[position] for position in hidden], device=logits.device)
+    return found | by_position(of_tokens(logits, tokens, settings), list(hidden))
 
 
 @torch.inference_mode()
 def logits_at(lm: LanguageModel, prompt: list[int], response: list[int], positions: Sequence[int]) -> torch.Tensor:
-    """Raw float32 logits (n, V) that predict the response's tokens at `positions`, by one full forward pass."""
+    """Raw float32 logits (n, V) that predict the response's tokens at `positions`, by one full forward pass over this
+    row alone: its shape, and so every last digit in half precision, hangs on no other row."""
     ids = torch.tensor([prompt + response], device=lm.device)
     predicting = torch.tensor([len(prompt) + position - 1 for position in positions], device=lm.device)
     return lm.model(ids, logits_to_keep=predicting, use_cache=False).logits[0].float()
@@ -86,6 +116,5 @@ def encode_again(lm: LanguageModel, prompt: list[int], response: list[int], posi
     if not positions:
         return {}
     logits = logits_at(lm, prompt, response, positions)
-    top, top_ids, curve = compress(logits, settings.top_logits, settings.curve_nodes)
-    return {position: TokenLogits(logits[i, response[position]], top[i], top_ids[i], curve[i])
-            for i, position in enumerate(positions)}  # fmt: skip
+    tokens = torch.tensor([response[position] for position in positions], device=logits.device)
+    return by_position(of_tokens(logits, tokens, settings), positions)

@@ -110,9 +110,14 @@ class Table:
         return len(self.alignment)
 
     @property
+    def cells(self) -> list[Cell]:
+        """Those of the body, row by row."""
+        return [cell for row in without_rules(self.body) for cell in row if cell]
+
+    @property
     def numbers(self) -> list[Number]:
         """All that the cells show, row by row."""
-        return [number for row in without_rules(self.body) for cell in row if cell for number in cell.numbers]
+        return [number for cell in self.cells for number in cell.numbers]
 
     def _latex_row(self, row: Row | Rule) -> str:
         if isinstance(row, Rule):
@@ -189,8 +194,8 @@ class Stack(Table):
     parts: Sequence[tuple[Table, str]] = ()
 
     @property
-    def numbers(self) -> list[Number]:
-        return [number for table, _ in self.parts for number in table.numbers]
+    def cells(self) -> list[Cell]:
+        return [cell for table, _ in self.parts for cell in table.cells]
 
     @property
     def tabular(self) -> str:

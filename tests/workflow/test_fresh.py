@@ -409,6 +409,12 @@ def test_code_changes_keep_is_for_heavy_notebooks_only(made):
     assert numbers(run_of(code_changes="keep")) == "02 08"
 
 
+def test_budgets_of_memory_in_old_records_change_nothing():
+    record = {"parts": {"parameter bins": 10, "parameter shard_rows": 100, "parameter batch_tokens": 5}}
+    assert fresh.differences(record, {"parameter bins": 10}) == []
+    assert fresh.differences(record, {"parameter bins": 20, "parameter shard_rows": 7}) == ["parameter bins"]
+
+
 def test_shards_are_named_by_content(inside):
     first = run_of().jobs[0], run_of(code_changes="keep").jobs[0]
     before = [fresh.resume_key(job.run, fresh.parts(job)) for job in first]

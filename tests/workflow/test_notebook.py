@@ -246,3 +246,14 @@ def test_a_kernel_is_told_the_revisions_and_the_code_before_its_first_cell(insid
     exec((tmp_path / "ipython/profile_default/startup/run.py").read_text(), names)
     assert params.REVISIONS == {"someone/tiny": "abc"} and shards.Shards.code == "0123"
     assert set(names) == {"__builtins__"}
+
+
+def test_a_gpus_memory_is_taken_in_segments_that_grow(monkeypatch):
+    """On a GPU, unless the user has said how."""
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    on_gpu = next(job for job in Run("demo", params.load_profile("demo").model_dump(), 2, 1).jobs if job.on_gpu)
+    assert notebook.constants(on_gpu)["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    assert "PYTORCH_ALLOC_CONF" not in notebook.constants(job_of())
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
+    assert "PYTORCH_ALLOC_CONF" not in notebook.constants(on_gpu)

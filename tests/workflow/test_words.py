@@ -30,6 +30,9 @@ from workflow import words
         ("demo replay", "one profile or verb at a time: 'replay' is one too many"),
         ("replay demo demo", "one profile or verb at a time: 'demo' is one too many"),
         ("replay demmo", "unknown profile 'demmo': did you mean 'demo'?"),
+        ("verify demmo", "unknown profile 'demmo': did you mean 'demo'?"),
+        ("verify demo demo", "one profile or verb at a time: 'demo' is one too many"),
+        ("verfy", "unknown profile or verb 'verfy': did you mean 'verify'?"),
         ("--models tiny demo", "'demo' is no model: the profile or verb comes before the options"),
         ("demo --models", "argument --models: expected at least one argument"),
         ("demo --data nowhere", "--data needs the folder of the published files, and there is no folder 'nowhere'"),
@@ -40,6 +43,8 @@ from workflow import words
         ("lab --cpu", "lab takes no --cpu"),
         ("replay --cpu", "replay runs no model: it takes no --cpu"),
         ("demo --cpus", "unknown option '--cpus': did you mean '--cpu'?"),
+        ("demo --gpu", "--gpu is a word of check: ./run_all.sh check PROFILE --gpu"),
+        ("check demo --gpu --cpu", "not both"),
         ("lab --cores 2", "lab takes no --cores; its own options come after --"),
         ("demo -- --port 1", "only lab and test take words after --"),
     ],
@@ -71,6 +76,13 @@ def test_right_words(project, line, verb):
     found = words.check(line.split(), project.root)
     assert found.verb == verb
     assert found.rest == (line.split("-- ")[1].split() if "-- " in line else [])
+
+
+def test_verify_is_of_a_profile_and_takes_its_options(project):
+    for line, profile in (("verify", "demo"), ("verify demo --only tiny", "demo")):
+        found = words.check(line.split(), project.root)
+        assert (found.verb, found.profile, found.run, found.verify) == ("verify", profile, profile, True)
+    assert not words.check(["demo"], project.root).verify
 
 
 def test_options(project):

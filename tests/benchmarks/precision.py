@@ -1,0 +1,108 @@
+"""Half precision against float32, and two sizes of a batch against one another. Run by hand; it needs no GPU:
+
+    python tests/benchmarks/precision.py [rows]
+
+The demo models answer questions in float32; the same tokens are then read in bfloat16, with logits that the last layer
+rounds and with logits in float32 (lib/generate/head.py). Beside it, how many responses come out the same when they are
+drawn in bfloat16, or in batches of another size. Where there is no GPU, drawing rounds in either case, and only what is
+kept does not. Two processor minutes for 200 rows, where the processor knows bfloat16.
+"""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import torch
+
+from lib import params
+from lib.generate import dropout, models, p_true, responses, token_logits
+from lib.generate.models import LanguageModel
+from lib.score import confidence, estimators
+from lib.tasks import datasets
+
+DATASET, RATE, PASSES = "demo-medium", 0.1, 10
+SETTINGS = params.Generation(seed=0, demonstration="none", max_new_tokens=256, top_logits=32, batch_tokens=32768)
+
+
+def load(name: str, dtype: str, rounds: bool = False) -> LanguageModel:
+    """A demo model in a precision; `rounds`: its last layer as PyTorch has it."""
+    lm = models.load(name, params.load_model(name).model_copy(update={"dtype": dtype}))
+    if rounds:
+        lm.model.get_output_embeddings().__class__ = torch.nn.Linear
+    return lm
+
+
+def respond(lm: LanguageModel, rows: int, tokens: int = SETTINGS.batch_tokens) -> pd.DataFrame:
+    examples = datasets.load(params.load_dataset(DATASET))[:rows]
+    return responses.respond(lm, DATASET, examples, SETTINGS.model_copy(update={"batch_tokens": tokens}))
+
+
+def logits(lm: LanguageModel, frame: pd.DataFrame) -> list[torch.Tensor]:
+    """Of every token of every response (n, V), by plain passes."""
+    return [token_logits.logits_at(lm, models.encode(lm, row.prompt), list(row.token_ids), range(len(row.token_ids)))
+            for row in frame.itertuples()]
+
+
+def logprobs(found: list[torch.Tensor], frame: pd.DataFrame) -> np.ndarray:
+    """Log-probabilities of the tokens that were written, one after the other."""
+    parts = [z.log_softmax(-1).gather(-1, torch.tensor(ids, dtype=torch.long)[:, None])[:, 0]
+             for z, ids in zip(found, frame.token_ids, strict=True)]
+    return torch.cat(parts).numpy()
+
+
+def bald(lm: LanguageModel, frame: pd.DataFrame) -> np.ndarray:
+    """c_BALD of each response, at one rate."""
+    made = dropout.disagreement(lm, frame, [(row, RATE) for row in range(len(frame))],
+                                params.Dropout(dropout_passes=PASSES))
+    return np.array([np.clip(1 - confidence.bald(row), 0, 1).mean() for row in made.itertuples()])
+
+
+def compared(lm: LanguageModel, exact: dict, frame: pd.DataFrame) -> dict[str, str]:
+    """A column of the table: what a model reads from the responses of `frame`, against the `exact`."""
+    here = read(lm, frame)
+    off = {name: np.abs(here[name] - exact[name]) for name in ("logprobs", "margin", "p_true", "bald")}
+    far = max(float((one - other).abs().max()) for one, other in zip(here["logits"], exact["logits"], strict=True))
+    alike = np.corrcoef(here["bald"], exact["bald"])[0, 1]
+    return {
+        "logit, most": f"{far:.3f}",
+        "log-probability, mean": f"{off['logprobs'].mean():.5f}",
+        "log-probability, 99 of 100 within": f"{np.quantile(off['logprobs'], 0.99):.4f}",
+        "log-probability, most": f"{off['logprobs'].max():.3f}",
+        "logits of A less those of B, different ones": f"{len(set(here['bare']))} of {len(frame)}",
+        "margin of P(True), mean": f"{off['margin'].mean():.4f}",
+        "margin of P(True), most": f"{off['margin'].max():.3f}",
+        "P(True), most": f"{off['p_true'].max():.4f}",
+        "c_BALD, mean": f"{off['bald'].mean():.4f}",
+        "c_BALD, correlation": f"{alike:.4f}",
+    }
+
+
+def read(lm: LanguageModel, frame: pd.DataFrame) -> dict:
+    found, verdicts = logits(lm, frame), p_true.verify(lm, frame, params.Verification())
+    options = pd.DataFrame(verdicts.standard_logits.tolist(), columns=verdicts.spellings[0])
+    margin = confidence.margins(verdicts).standard_margin.to_numpy()
+    return {"logits": found, "logprobs": logprobs(found, frame), "bare": options.A - options.B, "margin": margin,
+            "p_true": np.array([estimators.p_true(value) for value in margin]), "bald": bald(lm, frame)}
+
+
+def equal(one: pd.DataFrame, other: pd.DataFrame) -> str:
+    same = sum(map(np.array_equal, one.token_ids, other.token_ids))
+    return f"{same} of {len(one)}"
+
+
+def main(rows: int) -> None:
+    for name in ("tiny-llama", "tiny-qwen"):
+        plain, half, rounding = load(name, "float32"), load(name, "bfloat16"), load(name, "bfloat16", rounds=True)
+        frame = respond(plain, rows)
+        exact, small = read(plain, frame), SETTINGS.batch_tokens // 8
+        table = pd.DataFrame({"logits rounded": compared(rounding, exact, frame),
+                              "logits in float32": compared(half, exact, frame)})
+        print(f"{name}, {rows} responses to {DATASET}, bfloat16 against float32\n{table}\n")
+        drawn = respond(half, rows)
+        print(f"equal responses: bfloat16 and float32 {equal(frame, drawn)}; batches of an eighth, float32 "
+              f"{equal(frame, respond(plain, rows, small))}, bfloat16 {equal(drawn, respond(half, rows, small))}\n")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)
