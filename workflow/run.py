@@ -14,9 +14,9 @@ import tempfile
 import time
 from argparse import Namespace
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TextIO
+from pathlib import Path
 
 from lib import params
 from lib.project import ROOT, UserError, one_line, spelt
@@ -241,9 +241,11 @@ def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, loc
     if refused(run, waiting):  # what a GGUF file holds is known when it is converted
         return 2
     run.save()
-    with open(ROOT / run.folder / "snakemake.log", "w", encoding="utf-8") as log:
-        code = schedule(run, [verdict.job for verdict in todo], partial(board.hear, log), lock)
-    write_json(ROOT / run.folder / "seconds.json", {**run.seconds(), **board.seconds})
+    log = ROOT / run.folder / "snakemake.log"
+    log.write_text("", encoding="utf-8")
+    code = schedule(run, [verdict.job for verdict in todo], partial(board.hear, log), lock)
+    with suppress(OSError):  # where the disk is full, what failed for it says so
+        write_json(ROOT / run.folder / "seconds.json", {**run.seconds(), **board.seconds})
     if not code:
         return 0
     failures = list(dict.fromkeys(board.failures)) or [(1, last_words(run, code, board.going))]
@@ -292,13 +294,13 @@ class Board:
         self.seconds: dict[str, float] = {}  # of jobs that were run
         self.width = max(map(len, titles.values()), default=0)
 
-    def hear(self, log: TextIO, line: str) -> None:
-        """Marked lines are shown, chatter is logged."""
+    def hear(self, log: Path, line: str) -> None:
+        """Marked lines are shown, chatter is logged, where there is room for it."""
         if event := parse(line):
             self.show(event)
         elif line.strip() and not re.match(r"\s*(host|user):", line, flags=re.I):
-            log.write(private(line))
-            log.flush()
+            with suppress(OSError), log.open("a", encoding="utf-8") as file:
+                file.write(private(line))
 
     def show(self, event: dict) -> None:
         kind, text, count = event["event"], "started", ""

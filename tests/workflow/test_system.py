@@ -105,11 +105,11 @@ def test_a_kernel_that_is_stopped_counts_as_dead(project):
     project.replace("workflow/guard.py", "HALTED = 20", "HALTED = 1")
     with_cell(project, "01_generate", WAITING)
     process = project.start()
-    until((project.root / "notebooks/starts").exists)
+    until((project.root / "notebooks/starts").exists, 300)
     (job,) = warm(process).children()
     (kernel,) = psutil.Process(job.pid).children()
     kernel.send_signal(signal.SIGSTOP)
-    text, _ = process.communicate(timeout=60)
+    text, _ = process.communicate(timeout=300)
     assert process.returncode == 1 and "the kernel died in the cell `import os, time`" in one_line(text)
     (project.root / "notebooks/go").touch()
     assert project.run()[0] == 0
@@ -119,7 +119,7 @@ def test_two_different_runs_at_once_do_not_touch_one_another(copy):
     shutil.copyfile(copy.root / "params/demo.yaml", copy.root / "params/other.yaml")
     before = {path: path.stat().st_mtime_ns for path in (copy.root / "artifacts/demo").rglob("*") if path.is_file()}
     runs = [copy.start("other"), copy.start("demo")]
-    said = [process.communicate(timeout=120)[0] for process in runs]
+    said = [process.communicate(timeout=600)[0] for process in runs]
     assert [process.returncode for process in runs] == [0, 0], said
     assert "3 made" in said[0] and "0 made, 3 kept" in said[1]
     for path, then in before.items():
