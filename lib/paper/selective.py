@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from lib import store
-from lib.paper.calibration_figures import STYLES
-from lib.paper.figure_style import WIDTH, Canvas, Figure, style
+from lib.paper.figure_style import STYLES, WIDTH, Canvas, Figure, style
 from lib.paper.table import Cell, Row, Rule, Table
 from lib.paper.targets import table, target
 from lib.paper.values import DATASET, MODEL, Frame, Labels, Notes, Values, grouped_head, short
@@ -150,7 +149,8 @@ def when_to_answer(curves: Frame, thresholds: Frame, model: str, datasets: Mappi
             ax.set_ylabel(f"accuracy, {said}")
         handles = [Line2D([], [], color=look[0], linestyle=look[1], marker=look[2], markersize=3.5, linewidth=1.2,
                           label=e.plain) for e, look in zip(drawn, looks.values(), strict=False)]  # fmt: skip
-        canvas.legend(handles=handles, loc="outside lower center", ncols=len(handles), handlelength=2.6)
+        if handles:
+            canvas.legend(handles=handles, loc="outside lower center", ncols=len(handles), handlelength=2.6)
         canvas.suptitle(title, x=0.02, ha="left", size=7.5, parse_math=False)
     return Figure(canvas)
 

@@ -1,6 +1,6 @@
 """The table of notebooks: their numbers tell the order in which they run, but for what exports, which comes last."""
 
-from workflow import fresh, jobs
+from workflow import fresh, jobs, records
 from workflow.jobs import NOTEBOOKS, Run, write_json
 from workflow.sources import ROOT
 from workflow.words import notebooks
@@ -55,16 +55,17 @@ def test_files_of_a_folder_of_its_own_are_recorded_and_retired(inside, monkeypat
     monkeypatch.setattr(jobs, "NOTEBOOKS", (row,))
     job = jobs.Run("demo", {"models": ["tiny"], "datasets": ["easy"]}).job("01_alpha")
     assert job.loose == []
-    for name in ("kept/b.json", "kept/a.json", "kept/.c.json.1.partial", "x.parquet", "x.json"):
+    kept = ("kept/b.json", "kept/a.json", "kept/.c.json.1.partial")
+    for name in (*kept, "x.parquet", "x.json", "notebooks/01_alpha.ipynb"):
         path = inside.root / "artifacts/demo" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
     assert job.loose == ["artifacts/demo/kept/a.json", "artifacts/demo/kept/b.json"]
-    fresh.write_record(job, {}, job.outputs + job.loose, 1)
-    record = fresh.read_record(inside.root / job.record)
-    assert set(job.loose) < set(record["outputs"]) and fresh.whole(record)
+    records.write_record(job, {f"code {row.path}": "the same"}, job.outputs + job.loose, 1)
+    record = records.read_record(inside.root / job.record, job)
+    assert set(job.loose) < set(record["outputs"]) and records.whole(job, record)
     (inside.root / job.loose[0]).write_text("edited")
-    assert not fresh.whole(record)
+    assert not records.whole(job, record)
     fresh.retire(job, record)
     assert job.loose == [] and len(list((inside.root / "artifacts/demo/stale").rglob("kept/*.json"))) == 2
 
