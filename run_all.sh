@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
 # From the models to the tables and figures; ./run_all.sh help shows every word. Nothing is installed before all
 # of them are understood. Written for bash 3.2 (macOS), any current folder, a path with spaces.
-here="$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)" || exit 1
-unset PYTHONHOME
+me="$0"
+while [ -h "$me" ]; do  # called by a symbolic link
+  next="$(readlink -- "$me")"
+  case "$next" in /*) me="$next" ;; *) me="$(dirname -- "$me")/$next" ;; esac
+done
+here="$(CDPATH='' cd -- "$(dirname -- "$me")" && pwd -P)" || exit 1
+unset PYTHONHOME PYTHONSTARTUP PYTHONINSPECT
 export CALLED_FROM="$PWD"
 
 # Any Python from 3.8 on reads the words and finds the environment; the environment itself needs 3.11-3.13.

@@ -25,8 +25,15 @@ def earlier(run: str, kind: str, pair: str) -> Iterator[Path]:
     """Frames of a pair that are not the run's own now: shipped, or set aside. Damaged ones are passed over."""
     below = f"{kind}/{pair}.parquet"
     for path in [store.shipped(run) / below, *sorted((ARTIFACTS / run / "stale").glob(f"*/artifacts/{run}/{below}"))]:
-        if path.exists() and path.with_suffix(".json").exists():
+        if path.exists() and path.with_suffix(".json").exists() and described(path):
             yield path
+
+
+def described(path: Path) -> bool:
+    try:
+        return bool(store.manifest(path))
+    except UserError:
+        return False
 
 
 def agrees(path: Path, facts: Mapping[str, Any]) -> bool:

@@ -19,6 +19,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     ValidationError,
     model_validator,
 )
@@ -51,6 +52,18 @@ def distinct(values: list[Item]) -> list[Item]:
     return values
 
 
+def from_root(value: str) -> str:
+    """A path into the project as it is seen from its root; others, and names on the hub, as they are."""
+    root, place = os.path.realpath(ROOT), os.path.realpath(value)
+    return os.path.relpath(place, root) if os.path.isabs(value) and place.startswith(root + os.sep) else value
+
+
+def told(value: str) -> str:
+    """What files and tables may say of a place: of one outside the project its last name alone."""
+    place = os.path.normpath(os.path.join(ROOT, value))
+    return value if place.startswith(f"{ROOT}{os.sep}") else f".../{os.path.basename(place)}"
+
+
 Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Rows = Annotated[int, Field(ge=0, le=10**9)]  # 0: all
@@ -59,7 +72,9 @@ Tokens = Annotated[int, Field(ge=1, le=10**6)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what every generator takes
 Text = Annotated[str, Field(max_length=200), AfterValidator(printed)]
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(printed)]
-Place = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(printed)]  # a path, or a name on the hub
+# a path, or a name on the hub
+Place = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(printed), AfterValidator(from_root),
+                  PlainSerializer(told)]  # fmt: skip
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Once = AfterValidator(distinct)
 Names = Annotated[list[Name], Once]
@@ -201,6 +216,9 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration):
     wrong_share: float = Field(0.5, ge=0, le=1)  # of a set in which wrong answers are over-sampled
     transfer_models: Names = []  # pairs of tab:calibration_transfer_full; none: all
     transfer_datasets: Names = []
+    # when to answer
+    precision_targets: Annotated[list[Share], Field(min_length=1), Once] = [0.80, 0.90, 0.95]  # of the answers given
+    precision_certainty: Share = 0.90  # in how many draws of calibration rows a threshold keeps its promise
 
     @model_validator(mode="after")
     def _supported(self) -> Self:

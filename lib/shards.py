@@ -1,17 +1,21 @@
 """Long work in pieces: shards from which it resumes, and what it cost."""
 
 import resource
+import shutil
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from lib.params import BUDGETS
 from lib.project import ARTIFACTS
-from lib.store import atomically, digest
+from lib.store import atomically, digest, sha256
+
+WRITTEN = "written"  # in a folder of shards whose rows are in their place, and which waits for the record of that
 
 
 def telling(facts: Any) -> Any:
@@ -30,7 +34,8 @@ def telling(facts: Any) -> Any:
 class Shards:
     """Resumable work on a list of items: whole shards are kept and never done again.
 
-    The folder's name holds a key of everything that the result depends on, so shards of other parameters, and (where
+    A shard's name holds its checksum: a damaged one, or one of elsewhere, is set aside and computed again. The folder's
+    name holds a key of everything that the result depends on, so shards of other parameters, and (where
     whoever runs a notebook names its `code`) of other code, are never mixed in. Shards are cut by index, never by what
     is already done, so a resumed run works on exactly the batches of an uninterrupted one. A file is named by its first
     item: where shards become larger or smaller on the way, it still holds what its name says.
@@ -67,25 +72,50 @@ class Shards:
         cuts = range(0, len(items), self.rows)
         frames = []
         for i, at in enumerate(cuts):
-            path, slice_ = self.folder / f"from-{at:05d}.parquet", items[at : at + self.rows]
-            done = pd.read_parquet(path) if path.exists() else None
-            lacking = slice_ if done is None else slice_[len(done) :]
-            if lacking:
-                started = time.time()
-                frame = pd.concat([done, work(lacking)], ignore_index=True)
-                atomically(path, partial(frame.to_parquet, index=False))
-                note(f"shard {i + 1}/{len(cuts)}: {len(lacking)} rows in {time.time() - started:.1f} s")
-            else:
+            slice_, done = items[at : at + self.rows], self._kept(at, note)
+            if done is not None and len(done) >= len(slice_):
                 note(f"shard {i + 1}/{len(cuts)}: kept from before")
-            frames.append(pd.read_parquet(path).head(len(slice_)))
+                frames.append(done.head(len(slice_)))
+                continue
+            lacking, started = slice_[0 if done is None else len(done) :], time.time()
+            frames.append(self._keep(at, pd.concat([done, work(lacking)], ignore_index=True)))
+            note(f"shard {i + 1}/{len(cuts)}: {len(lacking)} rows in {time.time() - started:.1f} s")
         return pd.concat(frames, ignore_index=True)
 
+    def _name(self, at: int, path: Path) -> str:
+        """What the shard that begins at this item is called, if it holds the bytes of a file."""
+        return f"{at:05d}-{digest(self.folder.name, at, sha256(path))[:16]}.parquet"
+
+    def _kept(self, at: int, note: Callable[[str], None]) -> pd.DataFrame | None:
+        """The undamaged shard that begins at this item with the most rows, if there is one."""
+        whole = []
+        for path in sorted(self.folder.glob(f"{at:05d}-*.parquet")):
+            if path.is_file() and path.name == self._name(at, path):
+                whole.append(pd.read_parquet(path))
+            else:
+                path.replace(path.with_name(f"{path.name}.damaged"))
+                note(f"shard from {at}: shards/{self.folder.name}/{path.name} is damaged: set aside, made again")
+        return max(whole, key=len, default=None)
+
+    def _keep(self, at: int, frame: pd.DataFrame) -> pd.DataFrame:
+        """The frame as it is read back, once it is a shard in the place of shorter ones."""
+        shorter = list(self.folder.glob(f"{at:05d}-*.parquet"))
+        nameless = self.folder / f"{at:05d}.making"
+        atomically(nameless, partial(frame.to_parquet, index=False))
+        path = nameless.replace(nameless.with_name(self._name(at, nameless)))
+        for other in shorter:
+            if other != path:
+                other.unlink()
+        return pd.read_parquet(path)
+
     def clear(self) -> None:
-        """Forget the shards, once what they make is written."""
-        for path in self.folder.glob("*"):
-            path.unlink()
-        if self.folder.exists():
-            self.folder.rmdir()
+        """Forget the shards, once what they make is written. Whoever runs a notebook (`code`) does so itself, when it
+        has a record of that; here it is told which."""
+        if self.code:
+            if self.folder.exists():
+                atomically(self.folder / WRITTEN, lambda path: path.write_text(self.code, encoding="utf-8"))
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Meter:

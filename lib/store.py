@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -62,15 +63,28 @@ def write(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
                 "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
                 "python": platform.python_version(), **facts}  # fmt: skip
     text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
-    if str(ROOT) in text:
+    if re.search(rf"(?<![\w.-]){re.escape(str(ROOT))}(?![\w.-])", text):
         raise ValueError(f"manifest of {path.name} holds a path of this machine")
     atomically(path.with_suffix(".json"), lambda scratch: scratch.write_text(text + "\n", encoding="utf-8"))
     return path
 
 
 def manifest(path: Path) -> dict[str, Any]:
-    """The manifest beside a parquet file."""
-    return json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    """The manifest beside a parquet file. Raises UserError where that is none."""
+    try:
+        facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict) or not {"sha256", "rows"} <= facts.keys():
+        raise UserError(f"{relative(path.with_suffix('.json'))} is not a manifest (damaged or edited); {cure(path)}")
+    return facts
+
+
+def cure(path: Path) -> str:
+    """What mends a damaged file: git, where it is part of the project."""
+    if path.is_relative_to(SHIPPED.parent):
+        return f"`git checkout -- {relative(path.parent)}` brings it back"
+    return "remove it and run again"
 
 
 def relative(path: Path) -> str:
@@ -84,8 +98,9 @@ def read(path: Path) -> pd.DataFrame:
     where = relative(path)
     if not path.exists() or not path.with_suffix(".json").exists():
         raise UserError(f"{where} or its manifest is missing; ./run_all.sh makes it")
-    if sha256(path) != manifest(path)["sha256"]:
-        raise UserError(f"{where} is not the file its manifest describes (damaged or edited); remove it and run again")
+    facts = manifest(path)
+    if sha256(path) != facts["sha256"] or pq.read_metadata(path).num_rows != facts["rows"]:
+        raise UserError(f"{where} is not the file its manifest describes (damaged or edited); {cure(path)}")
     frames.check(kind_of(path), pq.read_schema(path), where)
     return pd.read_parquet(path)
 

@@ -18,21 +18,22 @@ def rank(seed: int, dataset: str, example_id: str) -> int:
     return stream_seed(seed, "tuning", dataset, example_id)
 
 
-def first(keys: Sequence[tuple[str, str, str]], count: int, seed: int) -> list[int]:
+def first(keys: Sequence[tuple[str, str, str]], count: int, seed: int, followed: str = "") -> list[int]:
     """Places of the first `count` rows (0: all) of each split in the one random order of their dataset, of rows known
-    by (dataset, split, example_id). The splits take turns, so that a larger count begins with the same places."""
+    by (dataset, split, example_id). The splits take turns, so that a larger count begins with the same places. The
+    example `followed` comes first, so that no part is without it."""
     by_split: dict[str, list[int]] = {split: [] for split in sorted({split for _, split, _ in keys})}
-    for place in sorted(range(len(keys)), key=lambda i: rank(seed, keys[i][0], keys[i][2])):
+    for place in sorted(range(len(keys)), key=lambda i: (keys[i][2] != followed, rank(seed, keys[i][0], keys[i][2]))):
         by_split[keys[place][1]].append(place)
     turns = zip_longest(*(part[: count or None] for part in by_split.values()))
     return [place for turn in turns for place in turn if place is not None]
 
 
-def of_frame(frame: pd.DataFrame, count: int, seed: int) -> list[int]:
+def of_frame(frame: pd.DataFrame, count: int, seed: int, followed: str = "") -> list[int]:
     """`first` of a frame's rows (dataset, split, example_id and more)."""
-    return first(list(zip(frame.dataset, frame.split, frame.example_id, strict=True)), count, seed)
+    return first(list(zip(frame.dataset, frame.split, frame.example_id, strict=True)), count, seed, followed)
 
 
-def first_rows(frame: pd.DataFrame, count: int, seed: int) -> pd.DataFrame:
+def first_rows(frame: pd.DataFrame, count: int, seed: int, followed: str = "") -> pd.DataFrame:
     """These rows of a frame, where they stand in it."""
-    return frame.iloc[sorted(of_frame(frame, count, seed))].reset_index(drop=True) if count else frame
+    return frame.iloc[sorted(of_frame(frame, count, seed, followed))].reset_index(drop=True) if count else frame

@@ -43,16 +43,14 @@ def check_in_browser(path, anchor):
     before = done.stdout[: done.stdout.index(f'id="{anchor}"')]
     assert re.findall(r"<details[^>]*>|</details>", before)[-1] == '<details open="">'
     probe = path.with_name("probe.html")
-    script = "<script>document.title = document.documentElement.scrollWidth + ' of ' + innerWidth</script>"
+    asked = "const page = frames[0].document.documentElement; document.title = page.scrollWidth + ' of ' + "
+    asked += "frames[0].innerWidth"  # from outside, since the page's policy lets no other script in
     for width in (PHONE, DESK):
         frame = f'<iframe src="{path.name}" style="width:{width}px;height:900px"></iframe>'
         try:
-            (path.with_name("framed.html")).write_text(path.read_text().replace("</body>", f"{script}</body>"))
-            probe.write_text(frame.replace(path.name, "framed.html") + "<script>onload = () => document.body.append("
-                             "frames[0].document.title)</script>")  # fmt: skip
+            probe.write_text(f"{frame}<script>onload = () => {{ {asked} }}</script>")
             shown = _browse(probe.as_uri(), "--dump-dom", "--allow-file-access-from-files", "--window-size=1600,1000")
         finally:
             probe.unlink(missing_ok=True)
-            path.with_name("framed.html").unlink(missing_ok=True)
         wide, inner = map(int, re.search(r"(\d+) of (\d+)", shown.stdout).groups())
         assert wide <= inner and abs(inner - width) < 5, (wide, inner, width)

@@ -29,13 +29,13 @@ def edit(path: Path, **values: object) -> None:
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | values))
 
 
-def start(folder: Path, *words: str) -> subprocess.Popen:
-    return subprocess.Popen([folder / "run_all.sh", *words], cwd="/", env=ENV, text=True,
+def start(folder: Path, *words: str, **env: str) -> subprocess.Popen:
+    return subprocess.Popen([folder / "run_all.sh", *words], cwd="/", env=ENV | env, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
 
 
-def run(folder: Path, *words: str) -> str:
-    process = start(folder, *words)
+def run(folder: Path, *words: str, **env: str) -> str:
+    process = start(folder, *words, **env)
     said = process.communicate()[0]
     assert process.returncode == 0, said
     return said

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from lib.calibrate.answer_logits import AnswerLogits
 from lib.generate import token_logits
 from lib.params import Reading
 from lib.score.confidence import confidence_frame
@@ -61,3 +62,12 @@ def responses(frame, **choices):
 def single_pass(frame, **choices):
     """Confidence of the single-pass estimators under some choices."""
     return confidence_frame(responses(frame, **choices))
+
+
+def fitting_input(takes):
+    """New scores of what a calibrator takes: confidence or margins (7,), or the tokens of new answers."""
+    if takes == "answers":
+        frame = generations(seed=5, rows=4)
+        return AnswerLogits.of(frame, responses(frame).span)
+    scores = np.array([0.0, 1e-9, 0.2, 0.5, 0.71, 1 - 1e-9, 1.0])
+    return scores if takes == "confidence" else 40 * scores - 20

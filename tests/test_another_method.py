@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from lib.calibrate.calibrators import METHODS
-from lib.paper import calibration_figures, calibration_tables, results, transfer_tables
+from lib.paper import calibration_figures, calibration_tables, results, transfer_figures, transfer_tables
 from lib.paper.table import Rule
 
 MEAN = SimpleNamespace(name="mean", label="Mean", plain="mean", takes={"confidence": object}, of_answers="confidence")
@@ -113,22 +113,22 @@ def titles(figure):
 
 def test_a_panel_and_a_curve_of_its_own(monkeypatch):
     two = calibration_figures.calibration_analysis(diagrams(), curves(), where="D")
-    assert titles(two) == ["(a) isotonic", "(b) temperature", "", "", "(c)"]
+    assert titles(two) == ["(a) isotonic", "", "(b) temperature", "", "(c) d"]
     assert legend(two) == ["raw", "isotonic", "temperature"]
     monkeypatch.setitem(METHODS, "mean", MEAN)
     three = calibration_figures.calibration_analysis(diagrams(), curves(), where="D")
-    assert titles(three) == ["(a) isotonic", "(b) temperature", "(c) mean", "", "", "", "(d)"]
+    assert titles(three) == ["(a) isotonic", "", "(b) temperature", "", "(c) mean", "", "(d) d"]
     assert legend(three) == ["raw", "isotonic", "temperature", "mean"]
-    assert len(three.canvas.axes[-1].lines) == 3, "a curve for each method"
+    assert len(three.canvas.axes[-1].lines) == 4, "a curve for each method, and the raw score"
     looks = {(line.get_linestyle(), line.get_color()) for line in three.canvas.axes[-1].lines}
-    assert len(looks) == 3
+    assert len(looks) == 4
     sizes = calibration_figures.sample_efficiency(curves(), {"d": "D"})
-    assert legend(sizes)[-1] == "mean" and len(sizes.canvas.axes[0].lines) == 3
+    assert legend(sizes)[-1] == "mean" and len(sizes.canvas.axes[0].lines) == 4
 
 
 def test_a_map_of_its_own(third):
     pairs = {("Llama", "GSM8K"): "A", ("Qwen", "GSM8K"): "B"}
     frame = third.frames["calibration_transfer_summary"].query("method != ''")
-    figure = calibration_figures.transfer_map(frame, pairs)
+    figure = transfer_figures.transfer_map(frame, pairs)
     assert [title for title in titles(figure) if title] == ["isotonic", "temperature", "mean"]
     assert [len(ax.texts) for ax in figure.canvas.axes[:3]] == [2, 2, 2]

@@ -4,6 +4,7 @@ import json
 import time
 from decimal import Decimal
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -544,3 +545,12 @@ def test_degenerate_loops_take_linear_time(piece):
     answers.last_number(text)
     assert span is None or answers.canonical(answers.parse_number(text[slice(*span)]))
     assert time.perf_counter() - began < 5
+
+
+@pytest.mark.parametrize("answer, start, end, found", [
+    ("7", 0, 1, True), ("7", 3, 5, True), (None, 0, 1, False), (None, -1, -1, False), ("7", -1, -1, False),
+    ("7", -1, 2, False), ("7", 2, 2, False), ("7", 3, 2, False), (float("nan"), 0, 1, False),
+])  # fmt: skip
+def test_an_answer_is_a_text_that_has_tokens(answer, start, end, found):
+    row = SimpleNamespace(answer=answer, answer_start=start, answer_end=end)
+    assert answers.parsed(row) is found

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from synthetic import generations, logits_of, responses
 
 from lib.calibrate.answer_logits import AnswerLogits
-from lib.calibrate.calibrators import Isotonic, Platt, Temperature
+from lib.calibrate.calibrators import Isotonic, Platt, Temperature, lowest, resolved
 from lib.generate import token_logits
 from lib.project import UserError
 from lib.score.estimators import ans_avg, ans_joint
@@ -22,8 +22,9 @@ pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 
 def scores(seed=0, n=300):
+    """As far as isotonic regression tells them apart."""
     rng = np.random.default_rng(seed)
-    c = rng.beta(5, 1, n)
+    c = resolved(rng.beta(5, 1, n))
     return c, rng.random(n) < c**2
 
 
@@ -246,6 +247,26 @@ def test_tokens_whose_logits_were_not_kept_are_named():
         answers_of(frame)
 
 
+def test_without_a_temperature_it_is_one_and_the_mean_is_ans_avg():
+    answers = answers_of(generations(rows=10))
+    assert answers.confidence()[0].tolist() == answers.confidence(1.0, joint=False)[0].tolist()
+    assert answers.confidence()[0].tolist() != answers.confidence(2.0)[0].tolist()
+    y = np.arange(20) % 2 > 0
+    assert answers.loss(1.0, y).tolist() == answers.loss(1.0, y, joint=False).tolist()
+
+
+@pytest.mark.parametrize("vertex", [0.0, 0.2, 1.0, 2.5, 3.7, 6.0])
+def test_the_lowest_point_is_the_vertex_of_a_parabola(vertex):
+    loss = 3 * (np.arange(7) - vertex) ** 2 + 1
+    assert lowest(loss) == pytest.approx(vertex)
+
+
+def test_the_lowest_point_stays_on_the_grid():
+    assert lowest(np.arange(5.0)) == 1, "a line has no vertex: the middle of the three points at its lower end"
+    assert lowest((np.arange(6.0) + 3) ** 2) == 0 and lowest((np.arange(6.0) - 9) ** 2) == 5
+    assert lowest(np.array([1.0, 1.0, 1.0])) == 1
+
+
 # ---- few rows, one class
 
 
@@ -303,7 +324,7 @@ def test_another_method_is_one_class_and_one_line(monkeypatch):
     from lib import params
     from lib.calibrate import fitting, sample_efficiency
     from lib.calibrate.calibrators import METHODS, Calibrator, Method
-    from lib.paper import calibration_figures, run_results, transfer_tables
+    from lib.paper import calibration_figures, figure_style, run_results, transfer_tables
 
     class Mean(Calibrator):
         def _fit(self, score, y, w):
@@ -326,5 +347,5 @@ def test_another_method_is_one_class_and_one_line(monkeypatch):
     sets = fitting.splits(signals.generations, signals.responses)
     bands = sample_efficiency.curve_bands(sample_efficiency.learning_curves(sets, [10], draws=2))
     assert set(bands.method) == {"", "isotonic", "platt", "mean"}
-    assert [name for name, *_ in calibration_figures.looks().values()] == ["raw", "isotonic", "temperature", "mean"]
+    assert [name for name, *_ in figure_style.looks().values()] == ["raw", "isotonic", "temperature", "mean"]
     assert calibration_figures.sample_efficiency(bands, {name: name for name in demo.datasets})._repr_mimebundle_()

@@ -18,7 +18,7 @@ from workflow.export import TARGETS
 SMALL = {"datasets": ["demo-hard"], "limit": 20, "shard_rows": 10, "dropout_tuning": 6, "dropout_passes": 3,
          "resamples": 200, "draws": 4, "calibration_sizes": [5, 10], "ablation_rows": 2}  # fmt: skip
 PAIRS = ["tiny-llama__demo-hard", "tiny-qwen__demo-hard"]
-JOBS = 4 * len(PAIRS) + 5  # 01, 03, 04 and 04b for each pair; 02 and 05 to 08
+JOBS = 4 * len(PAIRS) + 6  # 01, 03, 04 and 04b for each pair; 02, 05 to 08 and 10
 NUMBER = "tab_result_estimation--tiny-llama_demo-hard_seq_avg_ece"  # a cell's row in the report
 SIGNALS = ("generations", "in_situ", "verification", "dropout", "dropout_answer", "ablation")
 
@@ -94,7 +94,7 @@ def test_a_change_remakes_exactly_what_hangs_on_it(project):
     profile = project / "params" / "demo.yaml"
     text = profile.read_text()
     edit(profile, token_source="sampling")
-    assert counts(run(project)) == (5, JOBS - 5), "02 and 05 to 08, no model runs"
+    assert counts(run(project)) == (6, JOBS - 6), "02, 05 to 08 and 10, no model runs"
     assert tables(project) != before
     profile.write_text(text)
     said = run(project)
@@ -140,7 +140,7 @@ def test_the_report(project):
     report = (project / "figures" / "demo" / "report.html").read_text()
     check_links(report)
     assert "The models of this run are not" in report
-    assert report.count("<img ") == 4
+    assert report.count("<img ") == 5
     assert not re.search("https?://", re.sub(r"http://www\.w3\.org/\d+/Math/MathML", "", report)), "self-contained"
     assert f'<a href="#{NUMBER}">' in report, "a cell leads to its row"
 

@@ -39,6 +39,11 @@ def none(**other):
     return row(answer=None, span=(-1, -1), **other)
 
 
+@pytest.mark.parametrize("support, divisor", [(1, 2), (2, 2), (3, 3), (50, 50)])
+def test_bald_is_divided_by_the_logarithm_of_its_support_or_of_two(support, divisor):
+    assert estimators.normalised([0.5, 0.1], [support] * 2) == pytest.approx(np.array([0.5, 0.1]) / LOG(divisor))
+
+
 # ---- functions
 
 
@@ -138,6 +143,8 @@ def test_missing_answers():
         "a"
     }
     assert single_pass(pd.DataFrame([none()]), missing="drop").empty
+    left = responses(pd.DataFrame([none(), row("a"), none(example_id="b"), row("c")]), missing="drop")
+    assert left.index.tolist() == [0, 1] and left.example_id.tolist() == ["a", "c"] and "index" not in left
 
 
 def test_missing_answer_read_back_from_parquet_is_no_string():

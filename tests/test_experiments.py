@@ -5,13 +5,14 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import PathCollection
 from synthetic import generations, responses, run, single_pass
 
 from lib import params, store
 from lib.calibrate import fitting, sample_efficiency
 from lib.calibrate.calibrators import METHODS, Calibrator, Isotonic, Method, Temperature
 from lib.calibrate.transfer import transfer, unseen
-from lib.paper import calibration_figures, calibration_tables, results, transfer_tables
+from lib.paper import calibration_figures, calibration_tables, results, transfer_figures, transfer_tables
 from lib.params import Calibration
 from lib.project import SHIPPED
 from lib.score.bootstrap import bootstrap
@@ -125,6 +126,22 @@ def test_reliability_has_every_method(calibrated):
     assert list(bins) == ["", "isotonic", "platt"] and all(part["count"].sum() == 60 for part in bins.values())
 
 
+def test_what_is_fitted_on_the_answers_serves_both_means_under_their_names(sets, calibrated):
+    rows, learned = calibrated
+    for pair, (old, new) in sets.items():
+        fitted = Temperature().fit(old.answers, old.correct)
+        own = rows[(rows.model == pair[0]) & (rows.dataset == pair[1]) & (rows.method == "platt")].groupby("estimator")
+        for name, joint in (("ans_avg", False), ("ans_joint", True)):
+            part = own.get_group(name)
+            assert part.confidence.tolist() == pytest.approx(fitted.predict(new.answers, joint=joint).tolist())
+            assert part.correct.tolist() == new.correct.tolist()
+            assert part.example_id.tolist() == new.keys.example_id.tolist()
+        of_pair = learned[(learned.model == pair[0]) & (learned.dataset == pair[1])].set_index("metric")
+        assert of_pair.estimator.to_dict() == {"t": "ans", "a": "p_true", "b": "p_true"}
+        assert set(of_pair.method) == {"platt"} and set(of_pair.n) == {60}
+        assert of_pair.value["t"] == pytest.approx(fitted.temperature_)
+
+
 # ---- fewer rows
 
 
@@ -222,6 +239,15 @@ def test_enough():
     assert sample_efficiency.enough(bands.assign(mean=[1, 1, 1, 0.1])).enough.tolist() == [50]
 
 
+def test_enough_holds_its_edge():
+    bands = pd.DataFrame({"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic",
+                          "n": [5, 10, 20], "mean": [0.625, 0.5, 0.5]})  # fmt: skip
+    assert sample_efficiency.enough(bands, within=0.25).enough.tolist() == [5]
+    assert sample_efficiency.enough(bands, within=0.24).enough.tolist() == [10]
+    assert sample_efficiency.enough(bands.assign(mean=[0.56, 0.5, 0.5])).enough.tolist() == [10], "a tenth, by default"
+    assert sample_efficiency.enough(bands.assign(mean=[0.54, 0.5, 0.5])).enough.tolist() == [5]
+
+
 # ---- other pairs' rows
 
 
@@ -313,9 +339,10 @@ def test_hardest():
 def test_reliability_shows_how_many_rows_are_in_each_bin(calibrated):
     bins = fitting.reliability(calibrated[0], "m", "e")
     figure = calibration_figures.calibration_analysis(bins, title="a_$b$", where="c_$d$")
-    upper, counts = figure.canvas.axes[0], figure.canvas.axes[2]
+    upper, counts = figure.canvas.axes[:2]
     assert sum(bar.get_height() for bar in counts.patches) == 2 * 60
-    assert [len(line.get_xdata()) for line in upper.lines] == [2, len(bins[""]), len(bins["isotonic"])]
+    points = [c for c in upper.collections if isinstance(c, PathCollection)]
+    assert sum(len(part.get_offsets()) for part in points) == len(bins[""]) + len(bins["isotonic"])
     assert figure.pdf == calibration_figures.calibration_analysis(bins, title="a_$b$", where="c_$d$").pdf
 
 
@@ -323,13 +350,16 @@ def test_sizes_have_a_line_per_dataset_and_method(sets):
     curves = sample_efficiency.learning_curves(sets, [10, 30], draws=2)
     bands = sample_efficiency.curve_bands(curves).query("model == 'm'")
     figure = calibration_figures.sample_efficiency(bands, {"d": "D", "e": "E"})
-    (ax,) = figure.canvas.axes
-    assert len(ax.lines) == 4 and [t.get_text() for t in ax.get_xticklabels()] == ["5", "10", "20", "60"]
-    assert all(list(line.get_xdata()) == [10, 30, 60] for line in ax.lines)
+    assert [ax.get_title(loc="left") for ax in figure.canvas.axes] == ["(c) D", "E"]
+    for ax, dataset in zip(figure.canvas.axes, "de", strict=True):
+        raw = bands[(bands.dataset == dataset) & (bands.method == "")]["mean"].iloc[0]
+        assert [line.get_linestyle() for line in ax.lines if line.get_ydata()[0] == raw][0] == ":"
+        assert [list(line.get_xdata()) for line in ax.lines if line.get_linestyle() != ":"] == [[10, 30, 60]] * 2
+        assert [t.get_text() for t in ax.get_xticklabels()][-1] == "60"
 
 
 def test_the_map_says_every_change(sets):
     moved = transfer(sets, fitting.fit_answers(sets))
-    figure = calibration_figures.transfer_map(moved, {pair: "/".join(pair) for pair in sets})
+    figure = transfer_figures.transfer_map(moved, {pair: "/".join(pair) for pair in sets})
     texts = [t.get_text() for ax in figure.canvas.axes[:2] for t in ax.texts]
     assert len(texts) == 2 * 16 and all(t[0] in "+\u2212" for t in texts)

@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from nbformat import v4, validate
 
-from lib.paper import calibration_figures, figures
+from lib.paper import calibration_figures, figure_style, figures, histograms, prompt_figures, transfer_figures
 from lib.project import ROOT
 
 PROMPT = "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind to $x$ & <y>.<|eot_id|>"
@@ -50,9 +50,9 @@ def all_figures():
         "three": figures.main_analysis(curves(), entropies, in_situ, title="m"),
         "bars": figures.main_analysis(in_situ=in_situ, title="m"),
         "phi": figures.phi_sensitivity(shapes),
-        "both": figures.prompt_comparison(PROMPT, PROMPT + "\none\n#### 1\n\nIs it?"),
-        "density": figures.answer_density(tokens()),
-        "prompt": figures.prompt_example(PROMPT, "one\n#### 1<|eot_id|>"),
+        "both": prompt_figures.prompt_comparison(PROMPT, PROMPT + "\none\n#### 1\n\nIs it?"),
+        "density": histograms.answer_density(tokens()),
+        "prompt": prompt_figures.prompt_example(PROMPT, "one\n#### 1<|eot_id|>"),
     }
 
 
@@ -114,9 +114,10 @@ def letters(figure):
 
 
 def test_panels_follow_the_data(drawn):
-    assert len(drawn["one"].canvas.axes) == 1 and not letters(drawn["one"])[0].startswith("(")
-    assert letters(drawn["two"]) == ["(a)", "(c)"]
-    assert letters(drawn["three"]) == ["(a)", "(b)", "(c)"]
+    assert letters(drawn["one"])[0] == "a_b" and letters(drawn["one"])[1:] == [""]  # the difference
+    assert sorted(filter(None, letters(drawn["two"]))) == ["(a)", "(c)"]
+    assert sorted(filter(None, letters(drawn["three"]))) == ["(a)", "(b)", "(c)"]
+    assert len(figures.main_analysis(curves().query("correct")).canvas.axes) == 1, "nothing to subtract"
 
 
 def test_kinds_differ_in_line_style_and_lightness(drawn):
@@ -128,7 +129,7 @@ def test_kinds_differ_in_line_style_and_lightness(drawn):
 
 def test_one_kind_only_is_drawn():
     figures.main_analysis(curves().query("correct"))
-    figures.answer_density(tokens().query("correct"))
+    histograms.answer_density(tokens().query("correct"))
 
 
 def test_density_counts_every_token(drawn):
@@ -170,13 +171,14 @@ def test_both_verifications_stand_side_by_side(drawn):
 
 def test_bands_are_drawn_around_both_entropies(drawn):
     (middle,) = [ax for ax in drawn["three"].canvas.axes if ax.get_xlabel() == "passes T"]
-    assert [line.get_label() for line in middle.get_lines()] == ["predictive", "conditional"]
+    assert [line.get_label() for line in middle.get_lines()][:2] == ["predictive", "conditional"]
+    assert "BALD" in [text.get_text() for text in middle.texts]
     assert len(middle.collections) == 2 and middle.get_ylim()[1] > 0.27
 
 
 def test_wrapping_keeps_every_word_within_the_width():
     text = "a long line of words and one " + "x" * 70 + " end\n\n  indented\tby tab"
-    lines = figures._wrapped(text, 30, 99)
+    lines = prompt_figures._wrapped(text, 30, 99)
     assert all(len(line) <= 30 for line, _ in lines)
     assert "".join("" if more else "\n" for _, more in lines).count("\n") == 3
     joined = re.sub(r"\s", "", "".join(line for line, _ in lines))
@@ -184,16 +186,16 @@ def test_wrapping_keeps_every_word_within_the_width():
 
 
 def test_long_texts_lose_their_middle():
-    lines = figures._wrapped("\n".join(map(str, range(5000))), 30, 60)
+    lines = prompt_figures._wrapped("\n".join(map(str, range(5000))), 30, 60)
     assert len(lines) == 61 and lines[30] == ("[... 4940 lines left out ...]", False)
     assert lines[0][0] == "0" and lines[-1][0] == "4999"
 
 
 @pytest.mark.filterwarnings("error")
 def test_letters_that_the_font_lacks():
-    text = figures._drawable("<\uff5cUser\uff5c>\u2581 2 \u2264 3 \U0001f600\u4e2d")
+    text = prompt_figures._drawable("<\uff5cUser\uff5c>\u2581 2 \u2264 3 \U0001f600\u4e2d")
     assert text == "<|User|>\u2581 2 \u2264 3 \\u1f600\\u4e2d"
-    figures.prompt_example("\u4e2d" * 200, "\U0001f600")
+    prompt_figures.prompt_example("\u4e2d" * 200, "\U0001f600")
 
 
 # ---- curves and maps
@@ -204,7 +206,7 @@ def lightness(colour):
 
 
 def test_methods_differ_in_greyscale():
-    greys = sorted(lightness(colour) for _, colour, *_ in calibration_figures.looks().values())
+    greys = sorted(lightness(colour) for _, colour, *_ in figure_style.looks().values())
     assert min(np.diff(greys)) > 0.15
 
 
@@ -225,13 +227,13 @@ def test_no_legend_lies_on_curves(drawn):
 
 def test_the_transfer_map_is_read_without_colour():
     minus = "\N{MINUS SIGN}"
-    said = [calibration_figures.signed(value) for value in (-0.0049, 0.002, -0.006, 0.12)]
+    said = [transfer_figures.signed(value) for value in (-0.0049, 0.002, -0.006, 0.12)]
     assert said == [".00", ".00", f"{minus}.01", "+.12"]
     pairs = {(f"m{i}", "d"): f"model {i}" for i in range(9)}
     cells = [(method, *source, *target, "delta_ece", 0.1 if source < target else -0.1)
              for method in ("isotonic", "platt") for source in pairs for target in pairs]  # fmt: skip
     columns = ["method", "source_model", "source_dataset", "model", "dataset", "metric", "value"]
-    figure = calibration_figures.transfer_map(pd.DataFrame(cells, columns=columns), pairs)
+    figure = transfer_figures.transfer_map(pd.DataFrame(cells, columns=columns), pairs)
     texts = [text for ax in figure.canvas.axes for text in ax.texts]
     assert len(texts) == 2 * 81
     assert {(text.get_text(), text.get_weight()) for text in texts} == {("+.10", "normal"), (f"{minus}.10", "bold")}

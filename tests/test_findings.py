@@ -20,6 +20,7 @@ from lib.paper import (
     results,
     run_results,
     sensitivity,
+    signal_counting,
     tables,
     transfer_tables,
 )
@@ -356,6 +357,15 @@ def test_macros(on_paper):
     assert set(found) == set(ON_PAPER)
     assert found["TokenReduction"] == r"88\%" and found["PlattBelowIsotonic"] == "9 of 15"
     assert len({finding.name for finding in FINDINGS}) == len(FINDINGS)
+
+
+@pytest.mark.parametrize("few, agrees", [(0.25, True), (0.2, True), (0.26, False), (0.5, False), (0.6, False)])
+def test_fifty_rows_suffice_from_half_of_what_all_remove(paper, few, agrees):
+    bands = [("", 50, 0.5), ("", 400, 0.5), ("isotonic", 10, 0.0), ("isotonic", 50, few), ("isotonic", 400, 0.0)]
+    frame = pd.DataFrame(bands, columns=["method", "n", "mean"])
+    frame = frame.assign(model="m", dataset="d", sampling="uniform")
+    rows, held = signal_counting.fifty(replace(paper, frames={"learning": frame}))
+    assert held.tolist() == [agrees] and rows.n.tolist() == [50] and rows["all"].tolist() == [0.0]
 
 
 # ---- numbers beside the paper's

@@ -73,6 +73,16 @@ def test_an_interrupted_write_leaves_the_old_file(artifacts):
     assert store.read(path).a.tolist() == [1, 2] and len(list(artifacts.iterdir())) == 2
 
 
+@pytest.mark.parametrize("manifest", ["", "[]", "null", "{}", '{"sha256": "%s", "rows": 3}', "[" * 5000])
+def test_a_manifest_that_does_not_describe_its_frame(artifacts, manifest):
+    """What was shipped is brought back by git, and what a run made by a run."""
+    for place, cure in (("mine", "remove it and run again"), ("shipped/demo", "`git checkout -- .*things` brings it")):
+        path = store.write(FRAME, artifacts / place / "things" / "m__d.parquet")
+        path.with_suffix(".json").write_text(manifest.replace("%s", store.sha256(path)))
+        with pytest.raises(UserError, match=f"m__d.(json|parquet) is not .*; {cure}"):
+            store.read(path)
+
+
 def test_the_run_comes_before_the_shipped(artifacts):
     shipped = store.write(FRAME, artifacts / "shipped" / "demo" / "things" / "m__d.parquet")
     assert store.locate("mine", "things", "m__d") == shipped
@@ -134,6 +144,72 @@ def test_shards_are_forgotten_once_written(artifacts):
     shards.map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3], print)
     shards.clear()
     assert not shards.folder.exists()
+
+
+def test_shards_of_a_run_wait_for_its_record(artifacts, monkeypatch):
+    """Else a run killed after the last cell would do all of it again."""
+    monkeypatch.setattr(Shards, "code", "0123")
+    shards = Shards("mine", "job", 2, {})
+    Shards("mine", "nothing", 2, {}).clear()
+    shards.map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3], print)
+    shards.clear()
+    assert (shards.folder / "written").read_text() == "0123" and len(list(shards.folder.glob("*.parquet"))) == 2
+    assert shards.map(None, [1, 2, 3], print).x.tolist() == [1, 2, 3], "they are gone on with"
+
+
+def zeroed(path):
+    pd.read_parquet(path).assign(x=0).to_parquet(path, index=False)
+
+
+def flipped(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [
+    zeroed, flipped,
+    lambda path: path.write_bytes(path.read_bytes()[:-20]),
+    lambda path: path.write_bytes(b""),
+    lambda path: path.write_bytes(next(path.parent.parent.glob("another-0/00002-*")).read_bytes()),
+    lambda path: (path.unlink(), path.mkdir()),
+    lambda path: path.rename(path.with_name("00002-0000000000000000.parquet")),
+])  # fmt: skip
+def test_a_damaged_shard_is_set_aside_by_name_and_computed_again(artifacts, damage):
+    made: list = []
+
+    def work(part):
+        made.extend(part)
+        return pd.DataFrame({"x": part})
+
+    items = list(range(1, 7))
+    for job, rows in (("another", items[::-1]), ("job", items)):
+        Shards("mine", job, 2, {}).map(work, rows, print)
+    shards = Shards("mine", "job", 2, {})
+    other = Shards("mine", "another", 2, {}).folder
+    other.rename(other.with_name("another-0"))
+    (path,) = shards.folder.glob("00002-*")
+    made.clear()
+    damage(path)
+    lines: list[str] = []
+    assert shards.map(work, items, lines.append).x.tolist() == items
+    assert made == [3, 4]
+    (said,) = [line for line in lines if "damaged" in line]
+    (aside,) = shards.folder.glob("*.damaged")
+    assert said.startswith("shard from 2:") and aside.name.removesuffix(".damaged") in said
+    assert len(list(shards.folder.glob("*.parquet"))) == 3
+
+
+def test_a_longer_shard_takes_the_place_of_a_shorter_one_even_if_killed_between(artifacts):
+    shards = Shards("mine", "job", 3, {})
+    work = lambda part: pd.DataFrame({"x": part})  # noqa: E731
+    shards.map(work, [1, 2], print)
+    (short,) = shards.folder.glob("*.parquet")
+    content = short.read_bytes()
+    assert shards.map(work, [1, 2, 3], print).x.tolist() == [1, 2, 3]
+    assert not short.exists()
+    short.write_bytes(content)
+    assert shards.map(None, [1, 2, 3], print).x.tolist() == [1, 2, 3]
 
 
 def test_the_meter_counts(artifacts):

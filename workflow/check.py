@@ -125,7 +125,7 @@ def chosen(run: Run, name: str) -> list[Any]:
     from lib.tasks import datasets
 
     examples = datasets.load(params.load_dataset(name))
-    return datasets.first(examples, run.values["limit"], run.values["seed"], name)
+    return datasets.first(examples, run.values["limit"], run.values["seed"], name, run.values["example"])
 
 
 def questions(run: Run) -> dict[str, list[str]]:

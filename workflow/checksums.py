@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from lib.project import ROOT
-from workflow.jobs import write_json
+from workflow.jobs import read_json, write_json
 
 BIG = 64e6  # bytes: checksums of larger files are remembered
 
@@ -31,10 +31,9 @@ def checksum(path: str) -> str | None:
         return of_bytes(place)
     memory = ROOT / "artifacts" / ".checksums" / digest(str(place))
     identity = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
-    if memory.exists():
-        known = json.loads(memory.read_text())
-        if known["identity"] == identity:
-            return known["sha256"]
+    known = read_json(memory)
+    if isinstance(known, dict) and known.get("identity") == identity and isinstance(known.get("sha256"), str):
+        return known["sha256"]
     value = of_bytes(place)
     if time.time() - state.st_mtime > 2:  # file times are coarse: a later write could bear the same one
         write_json(memory, {"identity": identity, "sha256": value})
@@ -47,11 +46,10 @@ def meaning(path: str) -> str | None:
     value, beside = checksum(path), (ROOT / path).with_suffix(".json")
     if value is None or not path.endswith(".parquet") or not beside.is_file():
         return value
-    try:
-        facts = json.loads(beside.read_text(encoding="utf-8"))
-    except ValueError:  # damaged: whoever reads it will say so
+    facts = read_json(beside)
+    if not isinstance(facts, dict):  # damaged: whoever reads it will say so
         return value
-    if timed := [name for name in facts.get("columns", ()) if is_cost(name)]:
+    if timed := [name for name in facts.get("columns") or () if is_cost(str(name))]:
         value = without(path, timed, value)
     facts = {name: fact for name, fact in facts.items() if name != "sha256" and not is_cost(name)}
     return digest(value, json.dumps(facts, sort_keys=True))
@@ -64,11 +62,13 @@ def is_cost(name: str) -> bool:
 def without(path: str, columns: list[str], value: str) -> str:
     """Checksum of a parquet file without some columns; remembered by that of the whole, as it takes a second."""
     memory = ROOT / "artifacts" / ".checksums" / digest(value, *columns)
-    if not memory.exists():
+    known = read_json(memory)
+    if not isinstance(known, str) or len(known) != 64:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         rest = pa.BufferOutputStream()
         pq.write_table(pq.read_table(ROOT / path).drop_columns(columns), rest)
-        write_json(memory, hashlib.sha256(rest.getvalue()).hexdigest())
-    return json.loads(memory.read_text(encoding="utf-8"))
+        known = hashlib.sha256(rest.getvalue()).hexdigest()
+        write_json(memory, known)
+    return known

@@ -65,6 +65,16 @@ def mismatches(wanted: dict[str, str]) -> list[str]:
     return lines
 
 
+def unwhole(sites: list[str]) -> list[str]:
+    """Installed packages that lack the file by which they are imported: someone deleted their folder."""
+    names = set()
+    for dist in importlib.metadata.distributions(path=sites):
+        starts = re.findall(r"^(\w+/__init__\.py),", dist.read_text("RECORD") or "", flags=re.M)
+        if not all(os.path.exists(str(dist.locate_file(start))) for start in starts):
+            names.add(str(dist.metadata["Name"]))
+    return sorted(names)
+
+
 def conda_file(root: Path) -> str:
     """The text of environment.yml."""
     lines = "".join(f"      - {name}=={version}\n" for name, version in pins(root).items())
@@ -173,14 +183,44 @@ def rehome(venv: Path, old: str, new: str) -> None:
         path.write_text(text.replace(old + "/", new + "/"))
 
 
+def read_mark(mark: Path) -> dict[str, str]:
+    """What `.venv` was made for; empty where it bears no mark, and empty words where the mark is damaged."""
+    if not mark.exists():
+        return {}
+    try:
+        made = json.loads(mark.read_text())
+        return {name: str(made[name]) for name in ("folder", "lock")}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {"folder": "", "lock": ""}
+
+
+def write_mark(mark: Path, made: dict[str, str]) -> None:
+    """Whole or not at all."""
+    scratch = mark.with_name(f".{mark.name}.{os.getpid()}")
+    scratch.write_text(json.dumps(made))
+    os.replace(scratch, mark)
+
+
+def forget(sites: list[str], names: list[str]) -> None:
+    """Have pip find that packages are not installed, so that it installs them."""
+    for name in names:
+        for dist in importlib.metadata.distributions(name=name, path=sites):
+            shutil.rmtree(str(dist._path), ignore_errors=True)  # type: ignore[attr-defined]
+
+
 def own(root: Path) -> str:
     """The interpreter of `.venv`, after making, mending or completing it as needed."""
     venv, mark = root / ".venv", root / ".venv" / MARK
     python = venv / "bin" / "python"
-    made = json.loads(mark.read_text()) if mark.exists() else {}
-    wanted = stamp(root)
+    made, wanted = read_mark(mark), stamp(root)
     if made == wanted and python.exists():
-        return str(python)
+        sites = [str(path) for path in venv.glob("lib/python*/site-packages")]
+        lacking = unwhole(sites)
+        if not lacking:
+            return str(python)
+        say(f"{', '.join(lacking)}: not whole in .venv, installing again")
+        forget(sites, lacking)
+        made = {**made, "lock": ""}
     if venv.exists() and not mark.exists():
         if python.exists() and fits(str(python), test=True):
             return str(python)
@@ -193,21 +233,36 @@ def own(root: Path) -> str:
     return str(python)
 
 
+def replace(venv: Path) -> None:
+    """A new `.venv` in the place of one that does not run, which is not deleted before there is another."""
+    old = venv.with_name(".venv.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if venv.exists():
+        venv.rename(old)
+    try:
+        new_venv(venv)
+    except BaseException:
+        shutil.rmtree(venv, ignore_errors=True)
+        if old.exists():
+            old.rename(venv)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
 def complete(root: Path, venv: Path, made: dict[str, str], wanted: dict[str, str]) -> None:
     """Bring `.venv` from what it was made for to what is wanted. The mark tells a later start how far this came."""
     started = time.time()
     python, mark = venv / "bin" / "python", venv / MARK
-    if made and made["folder"] != wanted["folder"] and python.exists():
+    if made.get("folder", wanted["folder"]) not in ("", wanted["folder"]) and python.exists():
         rehome(venv, made["folder"], wanted["folder"])
         made = {**made, "folder": wanted["folder"]}
     if not usable(str(python)):
-        shutil.rmtree(venv, ignore_errors=True)
-        new_venv(venv)
+        replace(venv)
         made = {"folder": wanted["folder"], "lock": ""}
-    mark.write_text(json.dumps(made))
+    write_mark(mark, made)
     if made != wanted:
         install(root, str(python))
-        mark.write_text(json.dumps(wanted))
+        write_mark(mark, wanted)
         say(f".venv is ready after {time.time() - started:.0f} s")
 
 
@@ -255,6 +310,7 @@ def main(argv: list[str]) -> int:
         return 0
     if argv[:1] == ["--pins"]:
         wrong = mismatches(pins(ROOT, test="test" in argv))
+        wrong = wrong or [f"{name} is not whole: install it again" for name in unwhole(sys.path)]
         print("\n".join(wrong))
         return bool(wrong)
     if ":" in str(ROOT):

@@ -8,7 +8,6 @@ An output whose metadata says {"paper": "tab_x"} becomes tab_x.tex, {"paper": "f
 be there exactly once, and nothing else. Beside them come results.tex, which sets them all, and report.html.
 """
 
-import base64
 import os
 import re
 import tempfile
@@ -21,14 +20,13 @@ from lib.paper.latex import escape
 from lib.paper.targets import all_targets, captions
 from lib.project import UserError, nearest
 from workflow.jobs import PUBLISHED
+from workflow.marked import SUFFIXES, contents, marked
 from workflow.report import page
 
 TARGETS = tuple(target.name for target in all_targets())
 # The paper's own numbers have no rows behind them: no figures, and nothing to be held against the paper.
 OF_PUBLISHED = tuple(target.name for target in all_targets() if target.published)
 NAME = re.compile(r"(?:tab|fig|rep)_[a-z0-9_]+|numbers")
-SUFFIXES = {"tab": {"text/latex": ".tex"}, "fig": {"application/pdf": ".pdf", "image/png": ".png"},
-            "num": {"text/latex": ".tex"}, "rep": {"application/json": ""}}  # fmt: skip
 
 
 def declared(nb) -> tuple[str, ...]:
@@ -41,20 +39,12 @@ class ExportError(UserError):
     """A target that is missing, double, unknown, or without the form that the paper needs: one line."""
 
 
-def marked(nb):
-    """(number of the cell, target, data) of each output meant for the paper."""
-    for number, cell in enumerate(nb.cells, 1):
-        for output in cell.get("outputs", []):
-            if "paper" in output.get("metadata", {}):
-                yield number, output["metadata"]["paper"], output.get("data", {})
-
-
 def exported(nb, targets=()) -> dict[str, bytes]:
     """Contents of the files by name. Raises ExportError unless each target is there exactly once."""
     targets = tuple(targets) or declared(nb)
     files: dict[str, bytes] = {}
     seen: set[str] = set()
-    for number, target, data in marked(nb):
+    for number, target, data in marked(nb.cells):
         if not isinstance(target, str) or not NAME.fullmatch(target):
             raise ExportError(f"cell {number}: target {target!r} is not of the form tab_name, fig_name or rep_name")
         if target not in targets:
@@ -62,13 +52,10 @@ def exported(nb, targets=()) -> dict[str, bytes]:
         if target in seen:
             raise ExportError(f"cell {number}: target '{target}' is there twice")
         seen.add(target)
-        for mime, suffix in SUFFIXES[target[:3]].items():
+        for mime in SUFFIXES[target[:3]]:
             if mime not in data:
                 raise ExportError(f"cell {number}: target '{target}' has no {mime}")
-            if not suffix:
-                continue
-            text = "".join(data[mime])
-            files[target + suffix] = text.encode() if mime.startswith("text/") else base64.b64decode(text)
+        files |= contents(target, data)
     missing = [target for target in targets if target not in seen]
     if missing:
         raise ExportError(f"no output has the target {' or '.join(missing)}")
@@ -138,7 +125,8 @@ class PaperExporter(Exporter):
     def from_notebook_node(self, nb, resources=None, **kw):
         nb, resources = super().from_notebook_node(nb, resources, **kw)
         files = exported(nb, self.targets)
-        resources["outputs"] = files | {"report.html": page(nb, {name: data for _, name, data in marked(nb)}).encode()}
+        report = page(nb, {name: data for _, name, data in marked(nb.cells)})
+        resources["outputs"] = files | {"report.html": report.encode()}
         resources["unique_key"] = "results"
         return results(nb, files), resources
 

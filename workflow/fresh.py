@@ -7,7 +7,6 @@ is if that comes out the same. What is no longer fresh is moved, never deleted, 
 artifacts/<run>/stale/<key>/, and comes back from there if the old key does.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Iterable
@@ -18,11 +17,12 @@ from lib import params
 from lib.project import ROOT, UserError
 from workflow import hub
 from workflow.checksums import checksum, digest, meaning
-from workflow.jobs import Job, Run, write_json
+from workflow.jobs import Job, Run
+from workflow.records import differences, key, read_record, whole, with_manifests
 from workflow.sources import closure, code_cells, stripped
 
 NEW = "not made yet"
-EXPORT = ("workflow/export.py", "workflow/report.py", "workflow/report.html.jinja")
+EXPORT = ("workflow/export.py", "workflow/marked.py", "workflow/report.py", "workflow/report.html.jinja")
 GGUF = ("gguf", "sha256", "size", "mirror")  # empty in the files of other models
 SHOWING = ("lib/paper/",)  # sets and judges what others made: what a heavy notebook writes never hangs on it
 Parts = dict[str, object]
@@ -46,14 +46,22 @@ def specified(job: Job, kind: str, values: dict) -> Parts:
     """The files of models (or datasets) that the parameters name, and where a model runs, the files these name."""
     contents: Parts = {}
     for name in mentioned(values, kind):
-        content = described(params.LOADERS[kind](name))
+        spec = params.LOADERS[kind](name)
+        content = described(spec)
         if job.notebook.heavy:
             content.pop("label", None)  # only tables print it
-            responses = (content.get("responses") or "").format(dataset=job.dataset)
-            places = [content.get("source"), content.get("split_ids"), responses]
-            contents |= {f"file {path}": checksum(path) for path in local_files(places)}
+            responses = (getattr(spec, "responses", None) or "").format(dataset=job.dataset)
+            own = places(spec.source) if "source" in content else []
+            for place in filter(None, [*own, getattr(spec, "split_ids", None), responses]):
+                files = local_files(place)
+                contents |= {f"file {params.told(place)}{path.removeprefix(place)}": checksum(path) for path in files}
         contents[f"{kind} {name}"] = content
     return contents
+
+
+def places(source: str | dict[str, str]) -> list[str]:
+    """The paths that a source names, or its name on the hub."""
+    return list(source.values()) if isinstance(source, dict) else [source]
 
 
 def described(spec: params.Model | params.Dataset) -> dict:
@@ -83,10 +91,6 @@ def text(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
-def key(content: Parts) -> str:
-    return digest(json.dumps(content, sort_keys=True, allow_nan=False))
-
-
 def resume_key(run: Run, content: Parts) -> str:
     """Names unfinished shards: where outputs survive a change of code, so do these."""
     if run.values.get("code_changes") == "keep":
@@ -108,16 +112,12 @@ def mentioned(values: dict, kind: str) -> list[str]:
     return list(dict.fromkeys(filter(None, names)))
 
 
-def local_files(source: object) -> list[str]:
-    """Every file of a local source (a path, or a mapping or list of paths); none for a name on the hub."""
-    if isinstance(source, dict):
-        source = list(source.values())
-    if isinstance(source, list):
-        return [path for item in source for path in local_files(item)]
-    place = ROOT / str(source)
+def local_files(source: str) -> list[str]:
+    """Every file of a local source, a file or a folder; none for a name on the hub."""
+    place = ROOT / source
     if os.path.isfile(place):  # pathlib raises for a name too long
-        return [str(source)]
-    if not source or not os.path.isdir(place):
+        return [source]
+    if not os.path.isdir(place):
         return []
     files = [path for path in place.rglob("*") if path.is_file() and not path.name.startswith(".")]
     return sorted(f"{source}/{path.relative_to(place).as_posix()}" for path in files)
@@ -127,49 +127,6 @@ def is_local(job: Job) -> bool:
     """Whether model and dataset of a job lie in local files, so that nothing need be asked of the hub."""
     specs = [load(name) for kind, load in params.LOADERS.items() for name in mentioned(job.parameters, kind)]
     return not any(map(hub.remote, specs))
-
-
-# ---- records -----------------------------------------------------------------------------------------------
-
-
-def read_record(path: Path) -> dict | None:
-    """What a finished job left; None if it did not finish (or the file is damaged)."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        return record if {"key", "parts", "outputs"} <= record.keys() else None
-    except (OSError, ValueError, AttributeError):
-        return None
-
-
-def with_manifests(paths: Iterable[str]) -> list[str]:
-    """Each parquet file followed by its manifest."""
-    files = []
-    for path in paths:
-        files.append(path)
-        if path.endswith(".parquet"):
-            files.append(path.removesuffix(".parquet") + ".json")
-    return files
-
-
-def write_record(job: Job, content: Parts, outputs: Iterable[str], seconds: float) -> None:
-    """The record of a finished job: its key, what the key was made of, and checksums of all that it wrote."""
-    sums = {path: checksum(path) for path in with_manifests(outputs)}
-    missing = [path for path, value in sums.items() if value is None]
-    if missing:
-        raise UserError(f"{job.notebook.path} ended without having written {missing[0]}")
-    record = {"key": key(content), "parts": content, "outputs": sums, "seconds": round(seconds, 3)}
-    write_json(ROOT / job.record, record)
-
-
-def differences(record: dict, content: Parts) -> list[str]:
-    """Names of the parts that changed. Budgets of memory are none, though old records have them."""
-    old, new, nothing = record["parts"], json.loads(json.dumps(content)), object()
-    named = (old | new).keys() - {f"parameter {name}" for name in params.BUDGETS}
-    return sorted(name for name in named if old.get(name, nothing) != new.get(name, nothing))
-
-
-def whole(record: dict) -> bool:
-    return all(checksum(path) == value for path, value in record["outputs"].items())
 
 
 # ---- verdicts ----------------------------------------------------------------------------------------------
@@ -207,7 +164,7 @@ def judge(job: Job, upstream: list[Verdict], remake: bool) -> Verdict:
     """One job's verdict, given those upstream."""
     if (ROOT / job.aside).exists():  # a run was stopped before it came to this job
         os.replace(ROOT / job.aside, ROOT / job.record)
-    record = read_record(ROOT / job.record)
+    record = read_record(ROOT / job.record, job)
     waits = [verdict.job for verdict in upstream if verdict.open]
     if waits and not remake and record and undecided(job, record, parts(job)):
         os.replace(ROOT / job.record, ROOT / job.aside)
@@ -230,7 +187,7 @@ def keeps(job: Job) -> bool:
 def undecided(job: Job, record: dict, content: Parts) -> bool:
     """Whether nothing but inputs may have changed since a job left its record."""
     spared = ("input ", "code ") if keeps(job) else ("input ",)
-    return whole(record) and all(name.startswith(spared) for name in differences(record, content))
+    return whole(job, record) and all(name.startswith(spared) for name in differences(record, content))
 
 
 def settle(job: Job) -> str:
@@ -245,7 +202,7 @@ def compare(job: Job, record: dict | None, content: Parts) -> Verdict:
     """The verdict on a job whose inputs are there: is what it left whole, and made from the same?"""
     if not record:
         why = NEW
-    elif not whole(record):
+    elif not whole(job, record):
         why = "its outputs are not as they were written"
     else:
         changed = differences(record, content)
@@ -262,7 +219,7 @@ def compare(job: Job, record: dict | None, content: Parts) -> Verdict:
 
 def retire(job: Job, record: dict | None, shards: bool = False) -> None:
     """Move record and outputs (and shards, if it is to start anew) to artifacts/<run>/stale/<key>/."""
-    paths = [*(record["outputs"] if record else with_manifests(job.outputs)), job.record]
+    paths = [*(record["outputs"] if record else with_manifests(job.outputs) + job.loose), job.record]
     if shards:
         folder = ROOT / job.run.folder / "shards"
         for pattern in (f"{job.name}-*", f"{job.name}__*-*"):  # a notebook may do its work in several parts
@@ -282,14 +239,14 @@ def retire(job: Job, record: dict | None, shards: bool = False) -> None:
 def restore(job: Job, wanted: str) -> bool:
     """Bring back from stale what was made under the very same key, if it is still whole."""
     stale = ROOT / job.run.folder / "stale" / wanted
-    record = read_record(stale / job.record)
+    record = read_record(stale / job.record, job)
     if not record or record["key"] != wanted:
         return False
     paths = [*record["outputs"], job.record]
     if not all((stale / path).is_file() for path in paths):
         return False
     move(paths, stale, ROOT)
-    if not whole(record):
+    if not whole(job, record):
         retire(job, None)
         return False
     shutil.rmtree(stale)

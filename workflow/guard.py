@@ -22,6 +22,7 @@ from lib.project import ROOT, UserError
 from workflow.jobs import Job, Run
 
 POLL = 0.5  # seconds
+HALTED = 20  # seconds that a kernel may be stopped, which then counts as dead
 DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # one is there where an NVIDIA driver is
 LOOK = "from torch import cuda\nfor i in range(cuda.device_count()): print(cuda.get_device_properties(i).uuid)"
 GONE = "the run that started this job is gone"
@@ -51,18 +52,40 @@ def wait_for(file: IO, patience: float, hopeless: Callable[[], bool] = lambda: F
 def run_lock(run: Run, patience: float = 30):
     """The run's lock, inheritable. Refused while its holder lives; orphans of a killed run are awaited."""
 
-    def holder() -> int:
+    def noted() -> tuple[int, str]:  # process, and the name of its scratch folder
         lock.seek(0)
-        return int(lock.read().strip() or 0)
+        found = re.fullmatch(r"(\d{1,9})(?: (job\w+))?", lock.read(100).strip())
+        return (int(found[1]), found[2] or "") if found else (0, "")
 
     path = ROOT / run.folder / ".lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+") as lock:
-        if not wait_for(lock, patience, hopeless=lambda: alive(holder())):
-            raise UserError(f"run '{run.name}' is going on already, in process {holder()}")
-        rewrite(lock, str(os.getpid()))
+        if not wait_for(lock, patience, hopeless=lambda: alive(noted()[0])):
+            raise UserError(f"run '{run.name}' is going on already, in process {noted()[0]}")
+        if left := noted()[1]:  # by a run that was killed
+            shutil.rmtree(short_tempdir() / left, ignore_errors=True)
+        scratch = scratch_folder()
+        rewrite(lock, f"{os.getpid()} {scratch.name}")
+        os.environ["SCRATCH"] = str(scratch)
         os.set_inheritable(lock.fileno(), True)
-        yield lock
+        try:
+            yield lock
+        finally:
+            del os.environ["SCRATCH"]
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def short_tempdir() -> Path:
+    """The temporary folder of all runs, where paths are short enough for sockets (104 bytes on macOS)."""
+    if scratch := os.environ.get("SCRATCH"):
+        return Path(scratch).parent
+    place = tempfile.gettempdir()
+    return Path(place if len(place.encode()) < 60 else "/tmp")
+
+
+def scratch_folder() -> Path:
+    """A folder of one's own: a run's in the temporary folder, that of a job of the run inside it."""
+    return Path(tempfile.mkdtemp(prefix="job", dir=os.environ.get("SCRATCH") or short_tempdir()))
 
 
 @contextmanager
@@ -74,7 +97,7 @@ def job_lock(job: Job, patience: float = 20):
         if not wait_for(lock, patience):
             raise UserError(f"{job.title} is running already, in another process")
         lock.seek(0)
-        with suppress(ValueError):  # killed while it wrote
+        with suppress(ValueError, TypeError, RecursionError):  # killed while it wrote
             for pid, born in json.loads(lock.read()):
                 kill_orphan(pid, born)
         yield lock
@@ -150,9 +173,16 @@ def watch(scratch: Path, lock: IO) -> None:
 
     def look() -> None:
         noted: list = []
+        halted = 0.0  # seconds for which the kernel has been stopped, while this process was not
         while True:
             if any(map(gone, parents)):
                 end(143, scratch, parents)
+            with suppress(psutil.Error):
+                kernels = psutil.Process().children()
+                stopped = [child for child in kernels if child.status() == psutil.STATUS_STOPPED]
+                halted = halted + POLL if stopped else 0.0
+                for child in stopped if halted > HALTED else ():
+                    child.kill()
             with suppress(psutil.Error):  # a child that ended meanwhile
                 children = [[child.pid, child.create_time()] for child in psutil.Process().children()]
                 if children != noted:
@@ -252,7 +282,7 @@ def take_gpu(stack: ExitStack, names: list[str], say: Callable[[str], None] = la
     while True:
         for name in names:
             lock = re.sub(r"[^\w-]", "_", name)
-            path = Path(tempfile.gettempdir()) / f"calibrated-confidence-{os.getuid()}-gpu-{lock}.lock"
+            path = short_tempdir() / f"calibrated-confidence-{os.getuid()}-gpu-{lock}.lock"
             file = open(path, "w")  # noqa: SIM115
             if try_lock(file):
                 stack.enter_context(file)

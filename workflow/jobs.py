@@ -21,14 +21,16 @@ SHIPPED = "artifacts/shipped"
 
 @dataclass(frozen=True)
 class Notebook:
-    """One row. `writes` are paths below artifacts/<run>/; a parquet file brings its manifest (.json) along.
+    """One row. `writes` are paths below artifacts/<run>/; a parquet file brings its manifest (.json) along. `reads` are
+    notebooks, or of what one writes a single folder: `01_generate/generations`.
 
     `minutes` is about what a job takes before any has been timed: those that most hangs on are begun first.
     `heavy` notebooks run a model: once per (model, dataset), on a GPU where there is one. Their outputs hang
     on the files of model and dataset, survive a change of code where the profile says so, and are shipped for
     the replay, which does not run them. `data` are files of the project that it reads. `exports` ones carry what goes
     into the paper (workflow/export.py). What a notebook left that `may_lack` is done without, where it is not shipped.
-    `by_scope`: folders of `writes` that come only where the parameter `dropout_scope` lists this word.
+    `by_scope`: folders of `writes` that come only where the parameter `dropout_scope` lists this word. `folders` are
+    its own, below artifacts/<run>/, and hold as many files as there is to keep.
     """
 
     name: str
@@ -40,10 +42,16 @@ class Notebook:
     exports: bool = False
     may_lack: bool = False
     by_scope: dict[str, str] = field(default_factory=dict, hash=False)
+    folders: tuple[str, ...] = ()
 
     @property
     def number(self) -> str:
         return self.name.split("_")[0]
+
+    def read_of(self, other: "Notebook") -> tuple[str, ...]:
+        """The paths of what another writes that this one reads."""
+        wanted = [word.partition("/")[2] for word in self.reads if word.partition("/")[0] == other.name]
+        return tuple(path for path in other.writes if path.split("/")[0] in wanted or "" in wanted)
 
     @property
     def path(self) -> str:
@@ -53,25 +61,31 @@ class Notebook:
 NOTEBOOKS = (
     Notebook("01_generate", heavy=True, minutes=0.3,
              writes=("generations/{model}__{dataset}.parquet", "in_situ/{model}__{dataset}.parquet")),
-    Notebook("02_single_pass", reads=("01_generate",), writes=("confidence/single_pass.parquet",)),
+    Notebook("02_single_pass", reads=("01_generate/generations",), writes=("confidence/single_pass.parquet",)),
     Notebook("03_ptrue_insitu", heavy=True, minutes=0.2, reads=("01_generate",),
              writes=("verification/{model}__{dataset}.parquet",)),
-    Notebook("04_mc_dropout_grid", heavy=True, minutes=1, reads=("01_generate",), may_lack=True,
+    Notebook("04_mc_dropout_grid", heavy=True, minutes=1, reads=("01_generate/generations",), may_lack=True,
              writes=("dropout/{model}__{dataset}.parquet", "dropout_answer/{model}__{dataset}.parquet"),
              by_scope={"dropout": "trajectory", "dropout_answer": "answer"}),
-    Notebook("04b_ablation", heavy=True, reads=("01_generate",), may_lack=True,
+    Notebook("04b_ablation", heavy=True, reads=("01_generate/generations",), may_lack=True,
              writes=("ablation/{model}__{dataset}.parquet",)),
     Notebook(
         "05_calibration",
-        reads=("01_generate", "03_ptrue_insitu", "04_mc_dropout_grid"),
+        reads=("01_generate/generations", "03_ptrue_insitu", "04_mc_dropout_grid"),
         writes=("calibration/confidence.parquet", "calibration/results.parquet"),
     ),
-    Notebook("06_sample_efficiency", reads=("01_generate",), writes=("calibration/curves.parquet",)),
-    Notebook("07_transfer", reads=("01_generate",), writes=("calibration/transfer.parquet",)),
+    Notebook("06_sample_efficiency", reads=("01_generate/generations",), writes=("calibration/curves.parquet",)),
+    Notebook("07_transfer", reads=("01_generate/generations",), writes=("calibration/transfer.parquet",)),
+    Notebook(
+        "10_selective",
+        reads=("01_generate/generations", "03_ptrue_insitu", "04_mc_dropout_grid"),
+        writes=("selective/scores.parquet", "selective/thresholds.parquet", "selective/curves.parquet"),
+        folders=("calibrators",),
+    ),
     Notebook(
         "08_tables",
-        reads=("01_generate", "03_ptrue_insitu", "04_mc_dropout_grid", "04b_ablation", "05_calibration",
-               "06_sample_efficiency", "07_transfer"),
+        reads=("01_generate/generations", "03_ptrue_insitu", "04_mc_dropout_grid", "04b_ablation", "05_calibration",
+               "06_sample_efficiency", "07_transfer", "10_selective"),
         data=("artifacts/reference.csv",),
         exports=True,
     ),
@@ -139,10 +153,9 @@ class Run:
 
     def seconds(self) -> dict[str, float]:
         """What jobs took when they were last run; empty if none was."""
-        try:
-            return json.loads((ROOT / self.folder / "seconds.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
+        known = read_json(ROOT / self.folder / "seconds.json")
+        pairs = known.items() if isinstance(known, dict) else ()
+        return {name: value for name, value in pairs if isinstance(value, (int, float))}
 
     def job(self, name: str) -> "Job":
         jobs = {job.name: job for job in self.jobs}
@@ -203,7 +216,7 @@ class Job:
     @property
     def upstream(self) -> list["Job"]:
         """Jobs whose outputs this one reads, those of the same pair if it works on one."""
-        read = [job for job in self.run.jobs if job.notebook.name in self.notebook.reads]
+        read = [job for job in self.run.jobs if self.notebook.read_of(job.notebook)]
         mine = (self.model, self.dataset)
         return [job for job in read if not self.model or not job.model or (job.model, job.dataset) == mine]
 
@@ -221,15 +234,23 @@ class Job:
         return self.written(self.run.folder, paths)
 
     @property
+    def loose(self) -> list[str]:
+        """Files in the folders that the notebook alone fills, as they are now."""
+        files = [path for name in self.notebook.folders for path in (ROOT / self.run.folder / name).glob("*")]
+        return sorted(path.relative_to(ROOT).as_posix() for path in files if not path.name.startswith("."))
+
+    @property
     def inputs(self) -> list[str]:
         """Artifacts that it reads: from jobs upstream, and shipped ones of those that a replay does not run."""
-        paths = [*self.notebook.data, *(path for job in self.upstream for path in job.outputs)]
-        if self.run.replayed:
-            for row in NOTEBOOKS:
-                if row.heavy and row.name in self.notebook.reads:
-                    for pair in self.run.pairs:
-                        shipped = Job(self.run, row, *pair).written(f"{SHIPPED}/{self.run.replayed}")
-                        paths += [path for path in shipped if not row.may_lack or (ROOT / path).exists()]
+        paths = list(self.notebook.data)
+        for job in self.upstream:
+            read = job.written(self.run.folder, self.notebook.read_of(job.notebook))
+            paths += [path for path in job.outputs if path in read]
+        for row in NOTEBOOKS if self.run.replayed else ():
+            for pair in self.run.pairs if row.heavy else ():
+                folder = f"{SHIPPED}/{self.run.replayed}"
+                shipped = Job(self.run, row, *pair).written(folder, self.notebook.read_of(row))
+                paths += [path for path in shipped if not row.may_lack or (ROOT / path).exists()]
         return paths
 
     @property
@@ -251,9 +272,20 @@ class Job:
         self.parameters  # noqa: B018
 
 
+def read_json(path: Path) -> object:
+    """What a file holds; None where it is not there, or not JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
 def write_json(path: Path, content: object) -> None:
     """Whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_text(json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(scratch, path)
+    try:
+        scratch.write_text(json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)

@@ -11,15 +11,16 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 from lib import params
 from lib.project import ROOT, UserError
-from workflow import fresh, hub
-from workflow.guard import gpus, job_lock, take_gpu, watch
+from workflow import fresh, hub, records
+from workflow.guard import gpus, job_lock, scratch_folder, take_gpu, watch
 from workflow.jobs import MARK, PUBLISHED, Job, Run
+from workflow.kernel import provide
 from workflow.sources import cells
 from workflow.warm import Kernel
 
@@ -70,27 +71,13 @@ def allocation() -> dict[str, str]:
 def surroundings(job: Job, scratch: Path) -> dict[str, str]:
     """Environment variables of the kernel."""
     own = str(scratch / "ipython")  # not the user's start-up files, but ours
-    return {**constants(job), "JUPYTER_RUNTIME_DIR": str(scratch), "IPYTHONDIR": own}
+    return {**constants(job), "JUPYTER_RUNTIME_DIR": str(scratch), "IPYTHONDIR": own, "TMPDIR": str(scratch)}
 
 
-def use(kernel: Kernel | None, job: Job) -> None:
-    """Have the job's first kernel be a forked one, where that has imported its libraries as the job would have it."""
-    if not kernel or job.on_gpu or any(os.environ.get(name) != value for name, value in constants(job).items()):
-        return
-    from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
-
-    class Forked(LocalProvisioner):
-        async def launch_kernel(self, cmd: list[str], **kwargs) -> dict:
-            if kernel.started:  # a second try
-                return await super().launch_kernel(cmd, **kwargs)
-            self.cwd = kwargs.get("cwd") or os.getcwd()
-            kernel.start(cmd, kwargs["env"], self.cwd)
-            self.process, self.pid, self.pgid = kernel, kernel.pid, kernel.pid
-            return self.connection_info
-
-    factory = KernelProvisionerFactory.instance()
-    factory.provisioners["forked"] = SimpleNamespace(name="forked", load=lambda: Forked)  # as an entry point
-    factory.default_provisioner_name = "forked"
+def ready(kernel: Kernel | None, job: Job) -> Kernel | None:
+    """The forked kernel, where that has imported its libraries as the job would have it."""
+    alike = all(os.environ.get(name) == value for name, value in constants(job).items())
+    return kernel if alike and not job.on_gpu else None
 
 
 def start_up(code: str, scratch: Path) -> None:
@@ -101,12 +88,6 @@ def start_up(code: str, scratch: Path) -> None:
     if params.REVISIONS:
         lines += ["import lib.params", f"lib.params.pin({params.REVISIONS!r})"]
     (folder / "run.py").write_text("\n".join([*lines, "del lib", ""]), encoding="utf-8")
-
-
-def scratch_folder() -> Path:
-    """A folder of the job's own with a path short enough for sockets (104 bytes on macOS)."""
-    place = tempfile.gettempdir()
-    return Path(tempfile.mkdtemp(prefix="job", dir=place if len(place.encode()) < 70 else "/tmp"))
 
 
 class Progress:
@@ -208,25 +189,28 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
     if why := fresh.settle(job):
         return tell(job, "kept", text=why)
     parts = fresh.parts(job)
+    code = fresh.resume_key(job.run, parts)
     tell(job, "start")
     with ExitStack() as stack:
-        use(kernel, job)
-        os.environ.update(surroundings(job, scratch))
-        os.environ.pop("MPLBACKEND", None)  # the kernel shows figures inline
-        start_up(fresh.resume_key(job.run, parts), scratch)
         if job.on_gpu:
-            os.environ["CUDA_VISIBLE_DEVICES"] = take_gpu(
-                stack, gpus(), lambda text: tell(job, "progress", text=text)
-            )
+            name = take_gpu(stack, gpus(), lambda text: tell(job, "progress", text=text))
+            os.environ["CUDA_VISIBLE_DEVICES"] = name
+        provide(ready(kernel, job))
+        os.environ.update(surroundings(job, scratch))
+        tempfile.tempdir = None  # which is asked for anew
+        for name in ("MPLBACKEND", "PYTHONSTARTUP"):  # figures are shown inline, and no file of the user's is run
+            os.environ.pop(name, None)
+        start_up(code, scratch)
         (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
         execute(job, scratch)
-    outputs = job.outputs
+    outputs = job.outputs + job.loose
     if job.notebook.exports:
         from workflow.export import export
 
         outputs += [f"{job.run.figures}/{name}" for name in export(ROOT / job.executed, ROOT / job.run.figures)]
     seconds = time.monotonic() - began
-    fresh.write_record(job, parts, outputs, seconds)
+    records.write_record(job, parts, outputs, seconds)
+    records.forget_shards(job, code)
     tell(job, "end", seconds=seconds)
 
 
@@ -245,6 +229,10 @@ def main(argv: list[str], kernel: Kernel | None = None) -> int:
         code = getattr(problem, "code", 2)
         tell(job, "fail", text=str(problem), code=code)
         return code
+    except Exception as problem:  # of the system, or ours: the traceback is for the log
+        traceback.print_exc()
+        tell(job, "fail", text=f"{job.title}: {type(problem).__name__}: {first_line(str(problem))}", code=1)
+        return 1
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

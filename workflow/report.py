@@ -4,6 +4,8 @@ Built from the outputs of the executed 08_tables alone: `outputs` are their data
 elsewhere, nothing dated, and every word of a user's is escaped by the template.
 """
 
+import base64
+import hashlib
 import html
 import re
 from collections import Counter
@@ -15,13 +17,15 @@ from latex2mathml.converter import convert
 from markupsafe import Markup
 
 from lib.paper.claims import HEADLINES, TWICE
-from lib.paper.comparison import INSIDE_EXPECTED, WORDS
+from lib.paper.comparison import INSIDE_EXPECTED, STANDS, WORDS
 from lib.paper.judging import QUORUMS
 from lib.paper.targets import captions
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
 ABOUT = re.compile(r'(<td[^>]*?) data-key="([^"]*)"([^>]*>)(.*?)(</td>)', re.DOTALL)
+DECLARED = re.compile(r'<span class="mathjax_process">(.*?)</span>', re.DOTALL)  # lib.paper.latex.mathjax writes it
 FORMULA = re.compile(r"\$([^$]+)\$")
+SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
 def page(nb: Any, outputs: dict[str, dict]) -> str:
@@ -35,8 +39,10 @@ def page(nb: Any, outputs: dict[str, dict]) -> str:
     if ablation:
         there.add("rep_ablation")
     sides = [side for side in ("paper", "here") if any(side in finding for finding in findings)]
+    template = TEMPLATE.read_text(encoding="utf-8")
     env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    return env.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+    return env.from_string(template).render(
+        script=digest(template),
         run=given.get("run", "lab"),
         title=given.get("title", ""),
         groups=grouped(findings, sides),
@@ -51,11 +57,19 @@ def page(nb: Any, outputs: dict[str, dict]) -> str:
         total=len(numbers),
         verdicts=Counter(row["verdict"] for row in numbers),
         expected=INSIDE_EXPECTED,
+        tried=any(row.get("moves") for row in numbers),
+        moving=sum(row.get("moves") not in (None, STANDS) for row in numbers),
         flips=[row for row in choices if row.get("flips")],
         judged=len({row["choice"] for row in choices}),
         ablation=ablation,
         number=number,
     )
+
+
+def digest(template: str) -> str:
+    """The checksum by which the page's policy knows its one script, and lets no other run."""
+    (script,) = SCRIPT.findall(template)
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def claims(findings: list[dict]) -> list[dict]:
@@ -105,14 +119,18 @@ def anchor(table: str, about: str) -> str:
 
 
 def linked(name: str, table: str, ids: set[str]) -> str:
-    """The table's HTML with a link around each number that has a row, and formulas as MathML."""
+    """The table's HTML with a link around each number that has a row, and formulas as MathML in those cells alone that
+    declare some: a dollar elsewhere is one."""
 
     def cell(match: re.Match) -> str:
         start, about, rest, body, end = match.groups()
         target = anchor(name, html.unescape(about))
         return f'{start}{rest}<a href="#{target}">{body}</a>{end}' if target in ids else f"{start}{rest}{body}{end}"
 
-    return FORMULA.sub(lambda m: convert(html.unescape(m[1])), ABOUT.sub(cell, table))
+    def formulas(match: re.Match) -> str:
+        return FORMULA.sub(lambda formula: convert(html.unescape(formula[1])), match[1])
+
+    return DECLARED.sub(formulas, ABOUT.sub(cell, table))
 
 
 def number(value: Any) -> str:

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import time
 from argparse import Namespace
 from collections import Counter
@@ -18,11 +19,17 @@ from functools import partial
 from typing import TextIO
 
 from lib import params
-from lib.project import ROOT, UserError
+from lib.project import ROOT, UserError, one_line, spelt
 from workflow import check, fresh, guard, hub, notebook, serving, weights, words
 from workflow.jobs import MARK, PUBLISHED, SHIPPED, Run, shippable, write_json
 from workflow.schedule import schedule
+from workflow.shipped import verify
 from workflow.typeset import typeset
+
+
+def hush() -> None:
+    """From now on nothing is said on stdout, where nobody listens or nothing fits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Stopped(BaseException):
@@ -33,8 +40,10 @@ class Stopped(BaseException):
 
 
 def main(argv: list[str]) -> int:
+    if sys.stdout is None:  # closed
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # not where it is closed
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # of a terminal that can't show a letter of a label
 
     def handle(number, frame):
@@ -46,13 +55,23 @@ def main(argv: list[str]) -> int:
         asked = words.check(argv)
         if asked.gpu:
             return try_gpu(asked)
-        return check.main(plan(asked), say) if asked.check else make(asked)
+        if asked.check:
+            return check.main(plan(asked), say)
+        return verified(asked) if asked.verify else make(asked)
     except (UserError, words.WordError) as problem:
-        print(f"run_all.sh: {problem}", file=sys.stderr)
+        complain(problem)
         return 2
     except BrokenPipeError:  # who listened has gone: `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        hush()
         return 141
+    except OSError as problem:  # the system's: no room, no permission, a folder in the place of a file
+        hush()
+        where = private(f" ({problem.filename})").rstrip() if problem.filename else ""
+        complain(f"{problem.strerror or problem}{where}; once that is mended, the same command goes on from here")
+        return 1
+    except MemoryError:
+        complain("no memory is left; the same command goes on from here, with --cores 1 one notebook at a time")
+        return 1
     except Stopped as stopped:
         print("run_all.sh: stopped; the same command goes on from here", file=sys.stderr)
         return stopped.code
@@ -72,7 +91,11 @@ def try_gpu(asked: Namespace) -> int:
 
 def say(text: str, end: str = "\n") -> None:
     clear = "\r\033[K" if sys.stdout.isatty() else ""
-    print(clear + text, end=end, flush=True)
+    print(clear + "".join(map(spelt, text)), end=end, flush=True)
+
+
+def complain(text: object) -> None:
+    print(f"run_all.sh: {one_line(str(text), most=600)}", file=sys.stderr, flush=True)
 
 
 # ---- what the words ask for --------------------------------------------------------------------------------
@@ -88,6 +111,8 @@ def plan(asked: Namespace) -> Run:
     values["cpu"] = values["cpu"] or asked.cpu
     values["models"] = list(dict.fromkeys([*(asked.only or values["models"]), *asked.models]))
     values["datasets"] = list(dict.fromkeys(asked.datasets or values["datasets"]))
+    if asked.verb != PUBLISHED:
+        verify(profile)
     if asked.replay:
         values["datasets"] = shipped(profile, values)
     for kind, load in params.LOADERS.items():
@@ -172,6 +197,14 @@ def make(asked: Namespace) -> int:
     return 0
 
 
+def verified(asked: Namespace) -> int:
+    """The whole run, and then held against the shipped one; the exit code. Refused first where none is shipped."""
+    from workflow.verify import both, verify  # slow to load, and of no use to other verbs
+
+    both(plan(asked))
+    return make(asked) or verify(plan(asked), say)
+
+
 def announce(verdicts: list[fresh.Verdict]) -> None:
     """Say what is no longer or again valid, a line per notebook and reason."""
     lines = []
@@ -213,9 +246,9 @@ def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, loc
     write_json(ROOT / run.folder / "seconds.json", {**run.seconds(), **board.seconds})
     if not code:
         return 0
-    failures = list(dict.fromkeys(board.failures)) or [(1, last_words(run, code))]
+    failures = list(dict.fromkeys(board.failures)) or [(1, last_words(run, code, board.going))]
     for _, text in reversed(failures):  # the first failure in the last line
-        print(f"run_all.sh: {text}", file=sys.stderr, flush=True)
+        complain(text)
     return 2 if all(code == 2 for code, _ in failures) else 1
 
 
@@ -223,7 +256,7 @@ def refused(run: Run, models: list[str]) -> bool:
     """Whether any of these models can't be asked; why, a line each. Found out here, it costs no other model's jobs."""
     reasons = check.unfit(run, models)
     for text in reasons:
-        print(f"run_all.sh: {text}", file=sys.stderr, flush=True)
+        complain(text)
     return bool(reasons)
 
 
@@ -238,11 +271,24 @@ def parse(line: str) -> dict | None:
         return None
 
 
+PLACES = {str(ROOT): ".", sys.prefix: "(environment)", os.path.expanduser("~"): "~",
+          tempfile.gettempdir(): "(temporary)"}  # fmt: skip
+
+
+def private(line: str) -> str:
+    """A line for the log without where on this machine things lie, and without signs that are none."""
+    for place, name in PLACES.items():
+        if len(place) > 1:
+            line = re.sub(rf"{re.escape(place)}(?![\w.-])", name, line)
+    return "".join(map(spelt, line.rstrip("\r\n"))) + "\n"
+
+
 class Board:
     """What the user sees while jobs run: a line per event."""
 
     def __init__(self, titles: dict[str, str]):
         self.titles, self.done, self.failures = titles, 0, []
+        self.going: dict[str, str] = {}  # titles of jobs that have begun, and not ended
         self.seconds: dict[str, float] = {}  # of jobs that were run
         self.width = max(map(len, titles.values()), default=0)
 
@@ -250,12 +296,15 @@ class Board:
         """Marked lines are shown, chatter is logged."""
         if event := parse(line):
             self.show(event)
-        elif line.strip():
-            log.write(line)
+        elif line.strip() and not re.match(r"\s*(host|user):", line, flags=re.I):
+            log.write(private(line))
             log.flush()
 
     def show(self, event: dict) -> None:
         kind, text, count = event["event"], "started", ""
+        self.going.pop(event["job"], None)
+        if kind in ("start", "progress"):
+            self.going[event["job"]] = self.titles[event["job"]]
         if kind == "end":
             self.seconds[event["job"]] = event["seconds"]
             text = f"{event['seconds']:.1f} s"
@@ -275,15 +324,20 @@ class Board:
         say(f"{count:{margin}} {title}  {text}", end="" if transient else "\n")
 
 
-def last_words(run: Run, code: int) -> str:
-    """Snakemake's own complaint, if no job failed and yet the run did."""
+def last_words(run: Run, code: int, going: dict[str, str]) -> str:
+    """Why a run failed none of whose jobs could say so: which were killed, or Snakemake's own complaint."""
+    name, titles = f"{run.folder}/snakemake.log", ", ".join(going.values())
     if code < 0:
-        return f"the process that has the jobs run was killed, by signal {-code}; the same command goes on from here"
-    name = f"{run.folder}/snakemake.log"
+        beside = f" while {titles} ran" if going else ""
+        who = f"the process that has the jobs run was killed{beside}, by signal {-code}"
+        return f"{who}; the same command goes on from here"
+    if going:
+        return (f"{titles}: killed before it could say why, as happens where memory ends; the same command goes on "
+                f"from here, with --cores 1 one notebook at a time (log: {name})")  # fmt: skip
     text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if "Error" in line or "Exception" in line] or lines[-1:] or ["no reason given"]
-    return f"the schedule failed, see {name}: {errors[-1]}"
+    errors = [line for line in lines if re.search(r"(Error|Exception)\b.*\w", line)] or lines[-1:]
+    return f"the schedule failed, see {name}: {errors[-1] if errors else 'no reason given'}"
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +30,7 @@ def schedule(run: Run, jobs: list[Job], hear: Callable[[str], None], lock) -> in
     reset_future(run)
     spoken = {"PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
     env = {**os.environ, "RUN_PID": str(os.getpid()), "PYTHONPATH": str(ROOT), **spoken}
+    env["TMPDIR"] = os.environ.get("SCRATCH") or tempfile.gettempdir()  # Snakemake, when killed, leaves some there
     if not os.access(os.path.expanduser("~"), os.W_OK):  # Snakemake insists on a cache
         env["XDG_CACHE_HOME"] = str(ROOT / "artifacts" / ".cache")
     plan = {"run": run.name, "cores": run.cores, "imports": imports(run, jobs), "jobs": {}}
@@ -74,7 +76,7 @@ def reset_future(run: Run) -> None:
 @contextmanager
 def warm(run: Run, plan: dict, env: dict[str, str], lock) -> Iterator[str]:
     """The socket where jobs are forked; where nothing can be forked, nobody listens there."""
-    folder = notebook.scratch_folder()
+    folder = guard.scratch_folder()
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(folder / "door"))
         if sys.platform == "linux":

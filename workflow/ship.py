@@ -13,6 +13,7 @@ from pathlib import Path
 from lib import store
 from lib.project import ARTIFACTS, ROOT, UserError, nearest
 from workflow.jobs import shippable
+from workflow.shipped import write_list
 
 FIRST = [path.split("/")[0] for path in shippable(may_lack=False)]  # without these there is nothing to replay
 LATER = [path.split("/")[0] for path in shippable(may_lack=True)]
@@ -55,6 +56,7 @@ def ship(run: str, pair: str) -> None:
         (target / path.parent.name).mkdir(parents=True, exist_ok=True)
         for file in (path, path.with_suffix(".json")):
             shutil.copyfile(file, target / path.parent.name / file.name)
+    write_list(target)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     if size > MOST:
         raise UserError(f"{store.relative(target)} would hold {size / 1e6:.0f} MB, more than {MOST / 1e6:.0f}")

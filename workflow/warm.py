@@ -102,14 +102,13 @@ class Kernel:
 
 
 def serve_cells(options: list[str], env: dict[str, str], cwd: str) -> None:
-    """What `python -m ipykernel_launcher` does, after its imports."""
-    from ipykernel.kernelapp import IPKernelApp
+    """A kernel, as a new Python would be one."""
+    from workflow import kernel
 
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
-    sys.argv = ["ipykernel_launcher.py", *options]
-    IPKernelApp.launch_instance(argv=options)
+    kernel.serve(options)
     sys.stdout.flush()
 
 

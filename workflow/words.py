@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = "demo"
-VERBS = ("replay", "published", "check", "lab", "test", "help")
+VERBS = ("replay", "published", "check", "verify", "lab", "test", "help")
 OPTIONS = ("--models", "--only", "--datasets", "--data", "--remake", "--cores", "--cpu", "--gpu", "--help")
 HELP = """\
 ./run_all.sh [PROFILE] [OPTIONS]   makes what is missing or out of date
@@ -26,6 +26,7 @@ HELP = """\
   replay [small]  tables and figures again from shipped signals, without a model
   published       the paper's own numbers, set by the same code
   check PROFILE   can this machine do it, at what cost; --gpu tries it on a GPU
+  verify [demo]   runs it, then holds each number against the shipped run's
   lab             JupyterLab on the notebooks; its own options after --
   test            linters, types, quick tests; after --: --all, or pytest's own
   help            this page
@@ -41,8 +42,7 @@ Profiles, models and datasets are the files in params/, params/models/ and
 params/datasets/: write one more file and use its name. A run writes to
 artifacts/PROFILE/ (data, executed notebooks) and figures/PROFILE/ (tables as
 LaTeX, figures as PDF and PNG). Stop it whenever you like: the same command
-goes on from there, and finds at once whether there is anything left to do.
-TORCH_INDEX=URL chooses where PyTorch comes from when .venv is made."""
+goes on from there. TORCH_INDEX=URL: where PyTorch comes from for .venv."""
 
 
 class WordError(ValueError):
@@ -107,13 +107,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
     asked.rest = rest
     asked.check = asked.verbs[:1] == ["check"]  # the one verb that a profile follows
     verbs = asked.verbs[1:] if asked.check else asked.verbs
-    asked.replay = verbs[:1] == ["replay"]  # one may follow, too
-    most = 2 if asked.replay else 1
+    asked.replay, asked.verify = verbs[:1] == ["replay"], verbs[:1] == ["verify"]  # one may follow, too
+    most = 2 if asked.replay or asked.verify else 1
     if len(verbs) > most:
         raise WordError(f"one profile or verb at a time: '{verbs[most]}' is one too many")
     asked.verb = "help" if asked.help else (verbs or [DEFAULT])[0]
     asked.profile = verbs[1] if len(verbs) > 1 else DEFAULT if asked.verb in VERBS else asked.verb
     asked.run = f"replay-{asked.profile}" if asked.replay and asked.profile != DEFAULT else asked.verb
+    if asked.verify:
+        asked.run = asked.profile
     return asked
 
 
@@ -186,10 +188,25 @@ def help_text(root: Path = ROOT) -> str:
     return HELP.format(profiles=profiles)
 
 
+def intruder(root: Path) -> str | None:
+    """A file that every Python started for the project would take for one of its own: a start-up file, or a module
+    named like one of the standard library's, where imports look first."""
+    known = {"sitecustomize", "usercustomize", *getattr(sys, "stdlib_module_names", ("json", "random", "types"))}
+    for folder in (root, root / "notebooks"):
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            package = path.is_dir() and any(path.glob("__init__.*"))
+            module = path.suffix in (".py", ".pyc", ".so") and not path.is_dir()
+            if (package or module) and path.name.split(".")[0] in known:
+                return str(path.relative_to(root))
+    return None
+
+
 def main(argv: list[str]) -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # of a terminal without a letter
     try:
         verb = check(argv).verb
+        if found := intruder(ROOT):
+            raise WordError(f"'{found}' would be run by every Python that works here: rename it, or move it away")
     except WordError as error:
         print(f"run_all.sh: {shown(str(error))}", file=sys.stderr)
         return 2

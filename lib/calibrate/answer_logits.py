@@ -68,8 +68,11 @@ class AnswerLogits:
 
     def logprobs(self, t: float) -> np.ndarray:
         """log softmax(z / t) of the chosen tokens, (m,)."""
-        partition = np.logaddexp(logsumexp(self.top / t, axis=1), self.rest(-np.log(t)))
-        return np.minimum(self.chosen / t - partition, 0.0)
+        return np.minimum(self.chosen / t - self._partition(t), 0.0)
+
+    def _partition(self, t: float = 1.0) -> np.ndarray:
+        """log Z(t), (m,)."""
+        return np.logaddexp(logsumexp(self.top / t, axis=1), self.rest(-np.log(t)))
 
     def confidence(self, t: float = 1.0, joint: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Ans Avg (or Ans Joint) at temperature t, and 1 minus it without cancellation; (n,) each."""
@@ -77,6 +80,27 @@ class AnswerLogits:
         mean = np.bincount(self.row, values if joint else -np.expm1(values), self.n_rows) / np.maximum(count, 1)
         complement = np.where(count == 0, 1.0, -np.expm1(mean) if joint else mean)
         return 1 - complement, complement
+
+    def margins(self) -> np.ndarray:
+        """Probability of the most probable token less that of the next (less all others', where one logit was kept),
+        (m,)."""
+        most = np.exp(np.sort(self.top, axis=1)[:, ::-1] - self._partition()[:, None])
+        second = most[:, 1] if most.shape[1] > 1 else 1 - most[:, 0]
+        return np.maximum(most[:, 0] - second, 0.0)
+
+    def entropies(self) -> np.ndarray:
+        """Entropy of the next-token distribution, (m,), nats: log Z - E[z]. The vocabulary outside the kept logits adds
+        to E[z] its mass times the slope of its log-partition function over log(1/t)."""
+        partition = self._partition()
+        kept = (np.exp(self.top - partition[:, None]) * self.top).sum(axis=1)
+        rest = np.exp(self.rest(0.0) - partition) * self.rest(0.0, 1)
+        return np.maximum(partition - kept - rest, 0.0)
+
+    def by_row(self, values: np.ndarray) -> list[np.ndarray | None]:
+        """Values of the tokens (m,), an array for each of the n rows; None for a row without tokens."""
+        ends = np.cumsum(np.bincount(self.row, minlength=self.n_rows))
+        parts = np.split(values, ends[:-1]) if self.n_rows else []
+        return [part if part.size else None for part in parts]
 
     def loss(self, t: float, correct: np.ndarray, joint: bool = False) -> np.ndarray:
         """Log-loss of correctness, (n,)."""

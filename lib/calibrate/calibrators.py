@@ -25,6 +25,7 @@ from lib.generate.temperatures import COLDEST, HOTTEST, temperatures
 from lib.params import Calibration
 
 Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights -> scores of the evaluation rows
+DECIMALS = 3  # of scores that are only ranked: no table shows more, and rounding noise (some 3e-7) seldom moves them
 
 
 class Calibrator(BaseEstimator):
@@ -68,6 +69,16 @@ class Calibrator(BaseEstimator):
             return (right + 1) / (len(y) + 2)
         return None if self.fits_one_class else float(y[0])
 
+    def state(self) -> dict[str, Any]:
+        """All that was learned, from which `restore` makes the same calibrator: numbers, and arrays of them."""
+        return {name: value for name, value in vars(self).items() if name.endswith("_")}
+
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        """As it was when fitted, from its `state`; lists become arrays again."""
+        for name, value in state.items():
+            setattr(self, name, np.asarray(value) if isinstance(value, list) else value)
+        return self
+
     @property
     def learned(self) -> dict[str, float | None]:
         """What was learned, by its symbol in the tables: t, or a and b."""
@@ -80,14 +91,37 @@ class Calibrator(BaseEstimator):
 
 
 class Isotonic(Calibrator):
-    """scikit-learn's isotonic regression on confidence scores (n,), clipped outside the range it was fitted on."""
+    """scikit-learn's isotonic regression on confidence scores (n,), clipped outside the range it was fitted on.
+
+    It sees only the order of scores, and another processor's rounding turns that of near ones: so they are `resolved`
+    before it is fitted and applied, and what is then alike is pooled.
+    """
 
     def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
         fitted = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
-        self.isotonic_ = fitted.fit(np.asarray(score, dtype=float), y, sample_weight=w)
+        self.isotonic_ = fitted.fit(resolved(score), y, sample_weight=w)
 
     def _predict(self, score: Any, joint: bool) -> np.ndarray:
-        return self.isotonic_.predict(np.asarray(score, dtype=float))
+        return self.isotonic_.predict(resolved(score))
+
+    def state(self) -> dict[str, Any]:
+        """The corners of the staircase stand for scikit-learn's object."""
+        state = super().state()
+        fitted = state.pop("isotonic_", None)
+        return state if fitted is None else state | {"x_": fitted.X_thresholds_, "y_": fitted.y_thresholds_}
+
+    def restore(self, state: Mapping[str, Any]) -> Self:
+        """scikit-learn's object is fitted on its own corners, which rise already and so stay what they are."""
+        corners = {name: np.asarray(state[name], dtype=float) for name in ("x_", "y_") if name in state}
+        super().restore({name: value for name, value in state.items() if name not in corners})
+        if corners:
+            self._fit(corners["x_"], corners["y_"], np.ones(len(corners["x_"])))
+        return self
+
+
+def resolved(score: Any) -> np.ndarray:
+    """Scores (n,) as far as they tell rows apart on every processor: to DECIMALS."""
+    return np.round(np.asarray(score, dtype=float), DECIMALS)
 
 
 class Temperature(Calibrator):

@@ -1,6 +1,6 @@
 """Calibrators on a run's frames: rows by pair and split, every calibrator on its own pair, reliability diagrams."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -68,29 +68,69 @@ def fit_answers(sets: Sets, choices: Calibration = Calibration()) -> dict[Pair, 
     return fitted
 
 
+@dataclass(frozen=True)
+class Fit:
+    """A calibrator of a pair, what it was fitted on, and what it makes of the evaluation rows. `estimator` is "ans" for
+    one of the answer's tokens, which serves both answer estimators; `kind` what it takes (`Method.takes`), `scores`
+    the calibration rows' (n,), in their order."""
+
+    pair: Pair
+    estimator: str
+    method: Method
+    kind: str
+    calibrator: Calibrator
+    ids: Sequence[str]
+    scores: np.ndarray
+    correct: np.ndarray
+    evaluated: pd.DataFrame  # KEYS, estimator, confidence, correct, method
+
+
 def calibrate(
     confidence: pd.DataFrame,
     sets: Sets,
     fitted: Mapping[Pair, Mapping[str, Calibrator]],
     choices: Calibration = Calibration(),  # noqa: B008  frozen
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Every method on what it takes: confidence of every estimator, a `margin` where there is one, the answer's tokens
-    (whose estimator is called "ans" below): fitted on calibration rows (for the answer's tokens, `fitted` as
-    `fit_answers` returns it), applied to evaluation rows.
+    """Every method on what it takes, as `every_fit` makes them: `applied` and `learned`."""
+    fits = every_fit(confidence, sets, fitted, choices)
+    return applied(confidence, fits), learned(fits)
 
-    Returns the evaluation rows, raw ones (method "") first, and what was learned, tidy: LEARNED, metric t, a or b, of n
-    calibration rows.
-    """
-    frames = [confidence[confidence.split == "evaluation"].assign(method="")]
-    learned: dict[tuple, tuple[float | None, int, str]] = {}
+
+def every_fit(
+    confidence: pd.DataFrame,
+    sets: Sets,
+    fitted: Mapping[Pair, Mapping[str, Calibrator]],
+    choices: Calibration = Calibration(),  # noqa: B008  frozen
+) -> list[Fit]:
+    """Every method on what it takes, confidence of every estimator, a `margin` where there is one, the answer's tokens:
+    fitted on calibration rows (for the answer's tokens, `fitted` as `fit_answers` returns it), applied to evaluation
+    rows."""
+    fits: list[Fit] = []
     for pair, part in confidence.groupby(["model", "dataset"], sort=False):
-        for estimator, method, calibrator, rows in _fitted(part, sets.get(pair), fitted.get(pair, {}), choices):
-            frames.append(rows)
-            for metric, value in _reported(calibrator).items():
-                learned[*pair, estimator, method.name, metric] = (value, calibrator.n_rows_, calibrator.note)
-    table = pd.DataFrame([(*key, *values) for key, values in learned.items()], columns=LEARNED)
-    calibrated = pd.concat(frames, ignore_index=True).drop(columns="margin", errors="ignore")
-    return calibrated, table.astype({"value": "Float64"})
+        for _, group in part.groupby("estimator", sort=False):
+            calibration, evaluation = (group[group.split == split] for split in SPLITS)
+            if not calibration.empty and not evaluation.empty:
+                fits += _on_scores(pair, calibration, evaluation, choices)
+        if pair in sets:
+            fits += _on_answers(pair, sets[pair], fitted.get(pair, {}))
+    return fits
+
+
+def applied(confidence: pd.DataFrame, fits: Iterable[Fit]) -> pd.DataFrame:
+    """The evaluation rows, raw ones (method "") first."""
+    frames = [confidence[confidence.split == "evaluation"].assign(method=""), *(fit.evaluated for fit in fits)]
+    return pd.concat(frames, ignore_index=True).drop(columns="margin", errors="ignore")
+
+
+def learned(fits: Iterable[Fit]) -> pd.DataFrame:
+    """What was learned, tidy: LEARNED, metric t, a or b, of n calibration rows."""
+    rows: dict[tuple, tuple[float | None, int, str]] = {}
+    for fit in fits:
+        for metric, value in _reported(fit.calibrator).items():
+            rows[*fit.pair, fit.estimator, fit.method.name, metric] = (
+                value, fit.calibrator.n_rows_, fit.calibrator.note)  # fmt: skip
+    table = pd.DataFrame([(*key, *values) for key, values in rows.items()], columns=LEARNED)
+    return table.astype({"value": "Float64"})
 
 
 def _reported(calibrator: Calibrator) -> dict[str, float | None]:
@@ -100,43 +140,34 @@ def _reported(calibrator: Calibrator) -> dict[str, float | None]:
     return calibrator.learned
 
 
-Fitted = Iterator[tuple[str, Method, Calibrator, pd.DataFrame]]
-
-
-def _fitted(part: pd.DataFrame, pair: Splits | None, on_answers: Mapping[str, Calibrator], choices: Calibration
-            ) -> Fitted:  # fmt: skip
-    """Every calibrator of a pair, with the estimator and method it serves and its predictions on evaluation rows."""
-    for _, group in part.groupby("estimator", sort=False):
-        calibration, evaluation = (group[group.split == split] for split in SPLITS)
-        if not calibration.empty and not evaluation.empty:
-            yield from _on_scores(calibration, evaluation, choices)
-    if pair is not None:
-        yield from _on_answers(pair.evaluation, on_answers)
-
-
-def _on_scores(calibration: pd.DataFrame, evaluation: pd.DataFrame, choices: Calibration) -> Fitted:
+def _on_scores(pair: Pair, calibration: pd.DataFrame, evaluation: pd.DataFrame, choices: Calibration
+               ) -> Iterator[Fit]:  # fmt: skip
     """The methods that take an estimator's confidence, or its margin where every row has one."""
-    estimator = evaluation.estimator.iloc[0]
     for method in METHODS.values():
         for kind in ("confidence", "margin"):
             if kind not in method.takes or kind not in calibration:
                 continue
             if calibration[kind].isna().any() or evaluation[kind].isna().any():
                 continue
-            calibrator = method.make(kind, choices).fit(calibration[kind].to_numpy(), calibration.correct)
-            scores = calibrator.predict(evaluation[kind].to_numpy())
-            yield estimator, method, calibrator, evaluation.assign(method=method.name, confidence=scores)
+            scores = calibration[kind].to_numpy()
+            calibrator = method.make(kind, choices).fit(scores, calibration.correct)
+            made = evaluation.assign(method=method.name, confidence=calibrator.predict(evaluation[kind].to_numpy()))
+            ids, correct = list(calibration.example_id), calibration.correct.to_numpy(bool)
+            yield Fit(pair, evaluation.estimator.iloc[0], method, kind, calibrator, ids, scores, correct, made)
 
 
-def _on_answers(evaluation: Rows, fitted: Mapping[str, Calibrator]) -> Fitted:
+def _on_answers(pair: Pair, sets: Splits, fitted: Mapping[str, Calibrator]) -> Iterator[Fit]:
     """The methods that take the answer's tokens: fitted once, applied to both answer estimators."""
+    new, old = sets.evaluation, sets.calibration
     for method in METHODS.values():
         if "answers" in method.takes:
-            calibrator = fitted[method.name]
+            calibrator, parts = fitted[method.name], []
             for name in ANSWER_ESTIMATORS:
-                scores = calibrator.predict(evaluation.answers, joint=name == "ans_joint")
-                columns: dict[str, Any] = {"estimator": name, "confidence": scores, "correct": evaluation.correct}
-                yield "ans", method, calibrator, evaluation.keys.assign(**columns, method=method.name)
+                scores = calibrator.predict(new.answers, joint=name == "ans_joint")
+                columns: dict[str, Any] = {"estimator": name, "confidence": scores, "correct": new.correct}
+                parts.append(new.keys.assign(**columns, method=method.name))
+            made, ids = pd.concat(parts, ignore_index=True), list(old.keys.example_id)
+            yield Fit(pair, "ans", method, "answers", calibrator, ids, old.confidence, old.correct, made)
 
 
 def maps(confidence: pd.DataFrame, sets: Sets, fitted: Mapping[Pair, Mapping[str, Calibrator]], pair: Pair,
@@ -169,9 +200,22 @@ def maps(confidence: pd.DataFrame, sets: Sets, fitted: Mapping[Pair, Mapping[str
 
 
 def reliability(
-    calibrated: pd.DataFrame, model: str, dataset: str, n_bins: int = 10, closed: str = "right"
-) -> dict[str, pd.DataFrame]:
-    """Reliability diagram of Ans Avg on one pair, by method."""
-    here = calibrated[(calibrated[["model", "dataset", "estimator"]] == [model, dataset, "ans_avg"]).all(axis=1)]
+    calibrated: pd.DataFrame, model: str, dataset: str, n_bins: int = 10, closed: str = "right",
+    estimator: str = "ans_avg",
+) -> dict[str, pd.DataFrame]:  # fmt: skip
+    """Reliability diagram of an estimator on one pair, by method."""
+    here = calibrated[(calibrated[["model", "dataset", "estimator"]] == [model, dataset, estimator]).all(axis=1)]
     groups = here.groupby("method", sort=False)
     return {how: reliability_bins(part.confidence, part.correct, n_bins, closed).frame() for how, part in groups}
+
+
+def token_signals(sets: Sets) -> pd.DataFrame:
+    """What was kept at the answer's tokens, as signals of estimators: KEYS, `answer_margin`, `answer_entropy`, each
+    (m,) or None."""
+    parts = []
+    for rows in (rows for pair in sets.values() for rows in pair):
+        signals = {"answer_margin": rows.answers.margins(), "answer_entropy": rows.answers.entropies()}
+        columns = {name: pd.Series(rows.answers.by_row(values), dtype=object) for name, values in signals.items()}
+        parts.append(rows.keys.assign(**columns))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*KEYS, "answer_margin",
+                                                                                   "answer_entropy"])  # fmt: skip

@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from lib.generate import checkpoint, head
 from lib.generate.head import Head
-from lib.params import Model
+from lib.params import Model, told
 from lib.project import ROOT, UserError, first_line, nearest
 from lib.store import digest
 from lib.tasks.prompts import Messages
@@ -183,7 +183,7 @@ def set_padding(tokenizer: Any) -> None:
 def describe(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) -> dict[str, Any]:
     converted = {"gguf": spec.gguf, "sha256": spec.sha256} if spec.gguf else {}
     device = torch.cuda.get_device_name() if model.device.type == "cuda" else "cpu"
-    return {"source": spec.source, "revision": getattr(model.config, "_commit_hash", None) or spec.revision,
+    return {"source": told(spec.source), "revision": getattr(model.config, "_commit_hash", None) or spec.revision,
             **converted, "architecture": type(model).__name__, "parameters": model.num_parameters(), "device": device,
             "dtype": str(dtype).removeprefix("torch."), "attention": model.config._attn_implementation,
             "chat_template": digest(tokenizer.chat_template)[:16],

@@ -21,7 +21,18 @@ class Claims:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         with pd.option_context("display.max_colwidth", None):
-            return {"text/html": self.frame.to_html(index=False, justify="left"), "text/plain": self.frame.to_string()}
+            table = self.frame.to_html(index=False, justify="left")
+        return {"text/html": f"{table}<p>{self.in_short}</p>", "text/plain": f"{self.frame}\n{self.in_short}"}
+
+    @property
+    def in_short(self) -> str:
+        """How many of them hold, in the paper and here."""
+        parts = []
+        for where in ("paper", "here"):
+            held = int(self.frame[where].str.startswith(WORDS[True]).sum())
+            failed = int(self.frame[where].str.startswith(WORDS[False]).sum())
+            parts.append(f"{where}: {held} hold, {failed} not, {len(self.frame) - held - failed} not judged")
+        return f"Of {len(self.frame)} claims, {'; '.join(parts)}."
 
 
 def claims(group: str, models: Mapping[str, str], datasets: Mapping[str, str], **frames: pd.DataFrame) -> Claims:

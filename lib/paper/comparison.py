@@ -73,15 +73,17 @@ def findings(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = 
 
 # ---- numbers
 
+MOVES, STANDS = "moves under rounding", "stands"
 KEY = [*PAIR, "estimator", "metric"]
 NUMBERS = ["value", "low", "high", "value_paper", "low_paper", "high_paper", "difference"]
-COLUMNS = ["table", "key", *KEY, "variant", *NUMBERS, "verdict"]
+COLUMNS = ["table", "key", *KEY, "variant", *NUMBERS, "verdict", "moves"]
 
 
 @target("rep_numbers")
-def beside(here: Results, paper: Results) -> Listing:
+def beside(here: Results, paper: Results, moved: pd.DataFrame | None = None) -> Listing:
     """Every number that a run's tables show beside the paper's in the same table: difference, the paper's interval
-    where it prints one (for the same quantity in any of its tables), and whether the run's number lies in it."""
+    where it prints one (for the same quantity in any of its tables), and whether the run's number lies in it; and
+    whether rounding moves it, where that was tried (`moved`, as `rounding.moves` returns it)."""
     shown = {table.name: table.of(here).numbers for table in all_targets() if table.of and not table.extra}
     printed = {table.name: {_quantity(number): number for number in table.of(paper).numbers}
                for table in all_targets() if table.of and table.published}  # fmt: skip
@@ -104,7 +106,17 @@ def beside(here: Results, paper: Results) -> Listing:
             records.append(record)
     frame = pd.DataFrame(records, columns=COLUMNS).astype(dict.fromkeys(NUMBERS, float))
     counts = frame.groupby(["table", "verdict"], sort=False).size().unstack(fill_value=0)
-    return Listing(frame, counts.rename_axis(columns=None).reset_index())
+    if moved is not None:
+        frame["moves"] = pd.MultiIndex.from_frame(frame[["table", "key"]]).map(in_words(moved)).fillna(STANDS)
+        counts[MOVES] = (frame["moves"] != STANDS).groupby(frame.table).sum()
+    return Listing(frame.astype({"moves": object}), counts.rename_axis(columns=None).reset_index())
+
+
+def in_words(moved: pd.DataFrame) -> pd.Series:
+    """Of each number, by table and key: that it stands, or in how many draws its cell reads otherwise, and by how much
+    it moves at most."""
+    words = [f"{row.moved} of {row.draws}, by {row.moves:.1g}" if row.moved else STANDS for row in moved.itertuples()]
+    return pd.Series(words, pd.MultiIndex.from_frame(moved[["table", "key"]]), dtype=object)
 
 
 def foreign_models(here: Results, paper: Results) -> dict[str, str]:

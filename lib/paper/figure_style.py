@@ -7,6 +7,7 @@ is none to close, and none shows twice in a notebook. The same data give the sam
 import base64
 import hashlib
 import io
+import itertools
 import re
 from typing import Any
 
@@ -15,8 +16,14 @@ import matplotlib.style
 import seaborn as sns
 from matplotlib.figure import Figure as Canvas
 
+from lib.calibrate.calibrators import METHODS
+
 WIDTH = 3.3  # inches, a column of the paper
 BLUE, ORANGE, GREY = (sns.color_palette("colorblind")[i] for i in (0, 1, 7))
+KINDS = ((True, "right", BLUE, "-"), (False, "wrong", ORANGE, "--"))  # of responses
+# of methods, by turns: colour, line, marker, hatching
+STYLES = (BLUE, "-", "o", ""), (ORANGE, "--", "s", "////"), ("0.3", "-.", "^", "...."), (GREY, ":", "D", "xxxx")
+RAW = ("black", ":", "d", "")
 STYLE = sns.axes_style("ticks") | {
     "font.family": "DejaVu Sans",  # comes with matplotlib
     "font.size": 7.5,
@@ -38,6 +45,7 @@ STYLE = sns.axes_style("ticks") | {
     "hatch.linewidth": 0.5,
     "pdf.fonttype": 42,
     "savefig.dpi": 300,
+    "text.parse_math": False,  # a dollar in a label is one
     "text.hinting": "none",  # hinted letters of a monospaced font drift apart
 }
 
@@ -45,6 +53,13 @@ STYLE = sns.axes_style("ticks") | {
 def style() -> Any:
     """Context in which figures are drawn and written, whatever the notebook has set."""
     return mpl.style.context(["default", STYLE])
+
+
+def looks() -> dict[str, tuple[str, Any, Any, str, str]]:
+    """Name and look of the raw score ("") and of every method. Two kinds in a plot always differ in colour, lightness
+    and line style or hatching, for greyscale print and for colour-blind readers."""
+    named = zip(METHODS.values(), itertools.cycle(STYLES))
+    return {"": ("raw", *RAW)} | {method.name: (method.plain, *style) for method, style in named}
 
 
 class Figure:

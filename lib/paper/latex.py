@@ -31,10 +31,12 @@ def escape(text: str) -> str:
 
 
 def mathjax(latex: str) -> str:
-    """LaTeX formulas as HTML for a notebook's MathJax, which knows neither the paper's macros nor bm."""
+    """LaTeX formulas as HTML for a notebook's MathJax, which knows neither the paper's macros nor bm; marked, for all
+    else in a table is text, whatever signs it holds."""
     for macro, meaning in MACROS.items():
         latex = _macro(macro).sub(meaning.replace("\\", "\\\\"), latex)
-    return html.escape(latex.replace(r"\bm{", r"\boldsymbol{"))
+    text = html.escape(latex.replace(r"\bm{", r"\boldsymbol{"))
+    return f'<span class="mathjax_process">{text}</span>'
 
 
 def preamble(body: str) -> str:

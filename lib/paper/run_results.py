@@ -15,7 +15,7 @@ from lib.calibrate.evidence import calibration_rows
 from lib.calibrate.fitting import Pair, Sets, calibrate, splits
 from lib.calibrate.sample_efficiency import curve_bands, learning_curves
 from lib.calibrate.transfer import transfer
-from lib.paper import extras, tables
+from lib.paper import extras, selective, tables
 from lib.paper.results import Results
 from lib.params import Calibration, Reading
 from lib.project import UserError
@@ -60,6 +60,12 @@ class RunSignals:
         """Those of a run, or the shipped ones. Raises UserError where neither has them."""
         generations, verification, dropout = (
             store.gather(run, kind, models, datasets, may_lack=kind == "dropout")[0] for kind in KINDS)  # fmt: skip
+        return cls.from_frames(generations, verification, dropout, reading)
+
+    @classmethod
+    def from_frames(cls, generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame,
+                    reading: Reading) -> "RunSignals":  # fmt: skip
+        """What the choices read in these frames."""
         responses = read(generations, reading)
         confidence = scores(responses, verification, dropout, reading)
         return cls(generations, verification, dropout, reading, responses, confidence)
@@ -210,7 +216,7 @@ def estimators_of(signals: Collection[str]) -> set[str]:
 def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], datasets: Sequence[str], *,
            bin_counts: Sequence[int] = (10, 20, 30), bin_models: Sequence[str] = (),
            transfer_models: Sequence[str] = (), transfer_datasets: Sequence[str] = ()) -> Results:  # fmt: skip
-    """All that a run has to show. Raises UserError where 05 to 07 have not left their frames."""
+    """All that a run has to show. Raises UserError where 05 to 07 or 10 have not left their frames."""
     specs = [params.load_model(name) for name in models]
     labels = {name: spec.label for name, spec in zip(models, specs, strict=True)}
     dataset_specs = {name: params.load_dataset(name) for name in datasets}
@@ -224,6 +230,7 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     frames |= asked_again(run, models, datasets, signals.reading)
     frames |= extras.in_situ(run, models, datasets, signals.generations, signals.responses, signals.dropout,
                              signals.reading)  # fmt: skip
+    frames |= selective.kept(run, models, datasets)
     frames |= {"calibrated": kept["confidence"], "curves": kept["curves"]}
     frames["paired"] = paired(kept["confidence"], signals.reading)
     moved = ({name: labels[name] for name in params.some_of("model", transfer_models, models)},

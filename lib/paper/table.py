@@ -110,9 +110,14 @@ class Table:
         return len(self.alignment)
 
     @property
+    def cells(self) -> list[Cell]:
+        """Those of the body, row by row."""
+        return [cell for row in without_rules(self.body) for cell in row if cell]
+
+    @property
     def numbers(self) -> list[Number]:
         """All that the cells show, row by row."""
-        return [number for row in without_rules(self.body) for cell in row if cell for number in cell.numbers]
+        return [number for cell in self.cells for number in cell.numbers]
 
     def _latex_row(self, row: Row | Rule) -> str:
         if isinstance(row, Rule):
@@ -167,9 +172,9 @@ class Table:
         frame = "border-collapse:collapse;table-layout:auto;white-space:nowrap;"
         frame += "border-top:2px solid;border-bottom:2px solid;"
         head, body = self._html_rows(self.head, ""), self._html_rows(self.body, "border-top:1px solid;")
-        notes = "".join(f"<p><i>{html.escape(note)}</i></p>" for note in self.notes)
+        notes = "".join(f'<p class="mathjax_ignore"><i>{html.escape(note)}</i></p>' for note in self.notes)
         parts = f"<thead>\n{head}\n</thead>\n<tbody>\n{body}\n</tbody>"
-        return f'<table style="{frame}">\n{parts}\n</table>\n{notes}'
+        return f'<table class="mathjax_ignore" style="{frame}">\n{parts}\n</table>\n{notes}'
 
     def __str__(self) -> str:
         rows = without_rules([*self.head, *self.body])
@@ -189,8 +194,8 @@ class Stack(Table):
     parts: Sequence[tuple[Table, str]] = ()
 
     @property
-    def numbers(self) -> list[Number]:
-        return [number for table, _ in self.parts for number in table.numbers]
+    def cells(self) -> list[Cell]:
+        return [cell for table, _ in self.parts for cell in table.cells]
 
     @property
     def tabular(self) -> str:

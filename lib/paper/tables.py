@@ -27,7 +27,7 @@ from lib.paper.values import (
     short,
     stack,
 )
-from lib.score.estimators import ESTIMATORS, Estimator, ordered
+from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, ordered
 from lib.score.metrics import METRICS
 
 # ---- notes
@@ -79,17 +79,18 @@ def notes(title: str = "", coverage: Frame | None = None, how: Sequence[str] = (
 def in_words(frame: Frame, models: Labels, datasets: Labels) -> Frame:
     """A tidy frame in the words of the tables: labels of models, datasets and estimators, in the order of the run, that
     sorting and pivoting keep, and methods by what they are (`platt` is temperature on the answer's tokens)."""
-    estimators = {e.name: e.plain for e in ordered(ESTIMATORS.values())} | {"ans": "answer tokens"}
+    known = ESTIMATORS | EXTRAS
+    estimators = {"base": "base rate", **{e.name: e.plain for e in ordered(known.values())}, "ans": "answer tokens"}
     frame = frame.copy()
     if "method" in frame:
         estimator = frame["estimator"] if "estimator" in frame else pd.Series("ans_avg", frame.index)
-        of_answers = estimator.map(lambda name: name == "ans" or ESTIMATORS[name].needs == "answer" if name else False)
+        of_answers = estimator.map(lambda name: name == "ans" or name in known and known[name].needs == "answer")
         names = {"": "raw"} | {name: method.label for name, method in METHODS.items()}
         plain = {name: method.plain for name, method in METHODS.items()}
         words = [plain.get(name, "raw") if own else names.get(name, name).lower().replace("platt", "Platt")
                  for name, own in zip(frame["method"], of_answers, strict=True)]  # fmt: skip
-        known = list(dict.fromkeys(["raw", *plain.values(), *words]))
-        frame["method"] = pd.Categorical(words, [word for word in known if word in words], ordered=True)
+        order = dict.fromkeys(["raw", *plain.values(), *words])
+        frame["method"] = pd.Categorical(words, [word for word in order if word in words], ordered=True)
     for column, labels in {"model": models, "source_model": models, "dataset": datasets, "source_dataset": datasets,
                            "estimator": estimators}.items():  # fmt: skip
         if column in frame and labels:

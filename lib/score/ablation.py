@@ -85,6 +85,36 @@ def demonstration(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFra
     return pd.DataFrame(records, columns=["model", "dataset", "outcome", "rows", "with", "without", "p"])
 
 
+def graded_by_arm(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
+    """Whether the answer to each question (rows, by id) is right in each arm (columns)."""
+    right = [grade(*pair, grader) for pair in zip(ablation.answer, ablation.reference, strict=True)]
+    return ablation.assign(right=right).pivot(index="example_id", columns="demonstration", values="right")
+
+
+def turned(ablation: pd.DataFrame, own: str, grader: str = "numeric") -> tuple[str, str]:
+    """A question whose answer is right in the run's `own` arm or in another, not in both, and that arm; where there is
+    none, the first question and any other arm (`own` itself, where there is no other)."""
+    right = graded_by_arm(ablation, grader)
+    others = [arm for arm in BEGINNINGS if arm != own and arm in right]
+    for other in others:
+        changed = right.index[right[other] != right[own]]
+        if len(changed):
+            return str(changed[0]), other
+    return str(right.index[0]), others[0] if others else own
+
+
+def responses_to(example_id: str, frames: Mapping[str, pd.DataFrame], arms: Sequence[str]) -> dict[str, str]:
+    """The texts of the responses to one question by arm, of `frames` of generations by arm."""
+    texts = {arm: frames[arm].set_index("example_id").text[example_id] for arm in arms}
+    return {arm: text if isinstance(text, str) else "(not kept)" for arm, text in texts.items()}
+
+
+def said_of(ablation: pd.DataFrame, example_id: str, grader: str = "numeric") -> str:
+    """Of one question in which arm the answer is right."""
+    right = graded_by_arm(ablation, grader).loc[example_id]
+    return f"{example_id}: " + ", ".join(f"{arm} {'right' if value else 'wrong'}" for arm, value in right.items())
+
+
 def costs(manifests: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """What `dropout.operations` left in manifests: model, dataset, passes, operations."""
     rows = [(*facts["pair"], int(passes), operations)

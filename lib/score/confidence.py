@@ -28,17 +28,20 @@ def confidence_frame(
     reading: Reading = Reading(),  # noqa: B008  frozen
     names: Iterable[str] | None = None,
     dropout_answer: pd.DataFrame | None = None,
+    further: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Scores of every estimator of the paper (or those of `names`) whose signal is there, single-pass and multi-pass
     alike: KEYS, estimator, confidence, correct, and `margin`, on which Platt scaling is fitted, where there is one.
 
     `responses` as `reading.read` returns them, the frames of `verification` and of passes as stored (one rate per
-    example). A signal of None (no answer, where `missing` is zero) is a confidence of 0.
+    example), `further` signals as columns beside KEYS. A signal of None (no answer, where `missing` is zero) is a
+    confidence of 0.
     """
     declared = ESTIMATORS | EXTRAS
     wanted = [declared[name] for name in (ESTIMATORS if names is None else names)]
     parts = []
-    for source in _sources(responses, verification, {"bald": dropout, "answer_bald": dropout_answer}, reading):
+    passes = {"bald": dropout, "answer_bald": dropout_answer}
+    for source in _sources(responses, verification, passes, reading, further):
         for estimator in ordered(e for e in wanted if e.needs in source):
             parts.append(_scores(source, estimator.name, estimator.needs, estimator.function))
     return pd.concat(parts, ignore_index=True) if parts else frames.empty("confidence")
@@ -49,6 +52,7 @@ def _sources(
     verification: pd.DataFrame | None,
     passes: Mapping[str, pd.DataFrame | None],
     reading: Reading,
+    further: pd.DataFrame | None,
 ) -> Iterator[pd.DataFrame]:
     """Frames of KEYS, correct and signals; each signal is in one of them."""
     yield responses[[*KEYS, "correct", "response", "answer"]]
@@ -61,6 +65,8 @@ def _sources(
             scaled = scaled_bald(found, reading.phi)
             bald = [value if there else None for value, there in zip(scaled, found.answered, strict=True)]
             yield found[[*KEYS, "correct"]].assign(**{signal: pd.Series(bald, dtype=object)})
+    if further is not None:
+        yield known.merge(further, on=KEYS, validate="one_to_one")
 
 
 def _scores(source: pd.DataFrame, name: str, signal: str, function: Callable[[Any], float]) -> pd.DataFrame:
@@ -116,11 +122,16 @@ def option_mass(verification: pd.DataFrame, options: str = "A/B", split: str = "
 
 
 def in_situ_errors(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
-    """What `fig:main_analysis` (c) is drawn from: dataset (its label), standard, in situ (both ECE) of one model."""
-    part = results[(results.metric == "ece") & (results.model == model)].set_index(["estimator", "dataset"]).value
-    bars = {bar: [float(part[name, dataset]) for dataset in datasets]
-            for bar, name in (("standard", "p_true"), ("in situ", "p_true_insitu"))}  # fmt: skip
-    return pd.DataFrame({"dataset": list(datasets.values()), **bars})
+    """What `fig:main_analysis` (c) is drawn from: dataset (its label), standard, in situ (both raw ECE) of one model;
+    where `results` have intervals, their ends too (standard low, standard high, and so on)."""
+    part = results[(results.metric == "ece") & (results.model == model)]
+    part = part[part["method"] == ""] if "method" in part else part
+    part, columns = part.set_index(["estimator", "dataset"]), {}
+    for bar, name in (("standard", "p_true"), ("in situ", "p_true_insitu")):
+        for end in [column for column in ("value", "low", "high") if column in part]:
+            title = bar if end == "value" else f"{bar} {end}"
+            columns[title] = [float(part[end][name, dataset]) for dataset in datasets]
+    return pd.DataFrame({"dataset": list(datasets.values()), **columns})
 
 
 # ---- MC dropout

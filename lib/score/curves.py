@@ -38,6 +38,15 @@ def running_mean_curves(responses: pd.DataFrame, points: int = 101, split: str =
     return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
+def difference(curves: pd.DataFrame) -> pd.DataFrame:
+    """Right less wrong of `running_mean_curves` that hold both, with the 95% interval of a difference of two means of
+    different rows: position, mean, low, high."""
+    right, wrong = (curves[curves.correct == kind].reset_index(drop=True) for kind in (True, False))
+    halves = [np.maximum(part["high"] - part["mean"], part["mean"] - part["low"]) for part in (right, wrong)]  # uncut
+    mean, half = right["mean"] - wrong["mean"], np.hypot(*halves)
+    return pd.DataFrame({"position": right.position, "mean": mean, "low": mean - half, "high": mean + half})
+
+
 def running_means(responses: pd.DataFrame) -> pd.DataFrame:
     """`running_mean_curves` of every pair: model, dataset and its columns."""
     parts = [running_mean_curves(part).assign(model=model, dataset=dataset)

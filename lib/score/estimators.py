@@ -13,6 +13,7 @@ import numpy as np
 
 from lib.project import nearest
 
+WINDOW = 16  # tokens, about the length of one step of a solution
 ROUNDING = 1e-5  # a float32 log-softmax may come out this much above 0
 
 
@@ -54,6 +55,24 @@ def normalised(bald: Any, support: Any) -> np.ndarray:
     return np.asarray(bald, dtype=np.float64) / np.log(np.maximum(np.asarray(support, dtype=np.float64), 2))
 
 
+def lowest_window(logprobs: Any) -> float:
+    """Least mean probability of WINDOW neighbouring tokens of the response (of all, where it is shorter); `logprobs` is
+    (n,). The lowest group of DeepConf (arXiv 2508.15260), of the chosen tokens' probabilities."""
+    probabilities = np.exp(checked(logprobs))
+    width = min(WINDOW, probabilities.size)
+    return float(np.clip(np.convolve(probabilities, np.full(width, 1 / width), "valid").min(), 0, 1))
+
+
+def least_margin(margins: Any) -> float:
+    """Smallest lead of the most probable token over the next, of the answer's tokens; (m,) probabilities."""
+    return float(np.clip(np.min(margins), 0, 1))
+
+
+def certainty(entropies: Any) -> float:
+    """exp(-H) of the mean entropy H of the answer's tokens; (m,) in nats. 1 where each was certain."""
+    return float(np.exp(-max(np.mean(entropies), 0.0)))
+
+
 def c_bald(bald: Any) -> float:
     """Mean over the answer's tokens of clip(1 - BALD_j, 0, 1), `eq:bald`; BALD_j (m,) in nats, or `normalised`."""
     return float(np.clip(1 - np.asarray(bald, dtype=np.float64), 0, 1).mean())
@@ -87,6 +106,8 @@ SIGNALS = (  # in the order of the result tables' columns
     "bald",  # (m,) disagreement of the dropout passes at the answer's tokens, as phi scales it
     "in_situ_margin",  # as `standard_margin`, in situ
     "answer_bald",  # as `bald`, of passes with dropout at the answer only
+    "answer_margin",  # (m,) lead of the most probable token over the next, at the answer's tokens
+    "answer_entropy",  # (m,) entropy of the next-token distribution there, nats
 )
 
 
@@ -116,9 +137,13 @@ _DECLARED = (
     # with dropout at the answer only
     Estimator("c_bald_insitu", r"$c_{\mathrm{BALD}}$ in situ", "c_BALD in situ", "", _MORE, "answer_bald", c_bald,
               extra=True),
+    # of windows and single tokens
+    Estimator("seq_window", r"\textsc{Seq Window}", "Seq Window", "", _ONE, "response", lowest_window, extra=True),
+    Estimator("ans_margin", r"\textsc{Ans Margin}", "Ans Margin", "", _ONE, "answer_margin", least_margin, extra=True),
+    Estimator("ans_entropy", r"\textsc{Ans Entropy}", "Ans Entropy", "", _ONE, "answer_entropy", certainty, extra=True),
 )
 ESTIMATORS: dict[str, Estimator] = {e.name: e for e in _DECLARED if not e.extra}  # the paper's
-EXTRAS: dict[str, Estimator] = {e.name: e for e in _DECLARED if e.extra}
+EXTRAS: dict[str, Estimator] = {e.name: e for e in _DECLARED if e.extra}  # ours
 
 
 def ordered(estimators: Iterable[Estimator]) -> list[Estimator]:

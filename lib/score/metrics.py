@@ -23,7 +23,7 @@ CLOSED = ("right", "left")
 RESULT = ["model", "dataset", "estimator", "metric", "value", "n", "reason", "of_bin"]
 
 
-def _checked(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarray]:
+def checked(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarray]:
     """Scores and 0/1 outcomes, (n,) float64. ValueError: no rows, unequal lengths, NaN, outside [0, 1]."""
     c, y = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if c.ndim != 1 or c.shape != y.shape or c.size == 0:
@@ -36,7 +36,8 @@ def _checked(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarray]:
     return c, y
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A float, where there is one number; else the array."""
     return float(value) if np.ndim(value) == 0 else value
 
 
@@ -83,7 +84,7 @@ def reliability_bins(
     confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", sample_weight: Any = None
 ) -> Bins:
     """Rows, confidence and right answers summed by bin."""
-    c, y = _checked(confidence, correct)
+    c, y = checked(confidence, correct)
     index = bin_index(confidence, n_bins, closed)
     if sample_weight is None:
         return Bins(*(np.bincount(index, column, minlength=n_bins) for column in (np.ones_like(c), c, y)))
@@ -95,27 +96,28 @@ def reliability_bins(
 # ---- metrics
 
 
-def _mean(values: np.ndarray, sample_weight: Any) -> Any:
+def mean(values: np.ndarray, sample_weight: Any = None) -> Any:
+    """Weighted mean of n values."""
     if sample_weight is None:
         return float(values.mean())
     w = np.asarray(sample_weight, dtype=np.float64)
-    return _plain(w @ values / w.sum(axis=-1))
+    return plain(w @ values / w.sum(axis=-1))
 
 
 def accuracy(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     """Share of right answers; the confidence is only checked."""
-    return _mean(_checked(confidence, correct)[1], sample_weight)
+    return mean(checked(confidence, correct)[1], sample_weight)
 
 
 def ece(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", sample_weight: Any = None) -> Any:
     """Expected calibration error: sum over bins of count/n times gap."""
     table = reliability_bins(confidence, correct, n_bins, closed, sample_weight)
-    return _plain((table.gap * table.count).sum(axis=-1) / table.count.sum(axis=-1))
+    return plain((table.gap * table.count).sum(axis=-1) / table.count.sum(axis=-1))
 
 
 def mce(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", sample_weight: Any = None) -> Any:
     """Maximum calibration error: largest gap over the bins that are not empty."""
-    return _plain(reliability_bins(confidence, correct, n_bins, closed, sample_weight).gap.max(axis=-1))
+    return plain(reliability_bins(confidence, correct, n_bins, closed, sample_weight).gap.max(axis=-1))
 
 
 def worst_bin(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right") -> int:
@@ -126,13 +128,13 @@ def worst_bin(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "ri
 
 def brier(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     """Mean squared difference of confidence and outcome."""
-    c, y = _checked(confidence, correct)
-    return _mean((c - y) ** 2, sample_weight)
+    c, y = checked(confidence, correct)
+    return mean((c - y) ** 2, sample_weight)
 
 
 def auroc(confidence: Any, correct: Any) -> float | None:
     """Probability that a right answer scores above a wrong one, ties half; None when all are of one kind."""
-    c, y = _checked(confidence, correct)
+    c, y = checked(confidence, correct)
     return float(roc_auc_score(y, c)) if 0 < y.sum() < len(y) else None
 
 

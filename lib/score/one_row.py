@@ -55,6 +55,14 @@ def disagreement(passes: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     return pd.DataFrame(columns).rename_axis("answer token")
 
 
+def written_out(table: pd.DataFrame, phi: str = "clip") -> str:
+    """What `disagreement` returns as sums: phi of every token, and c_BALD, their mean."""
+    step = "clip(1 - {:.3f}, 0, 1)" if phi == "clip" else "phi({:.3f})"
+    parts = [f"{step.format(row.BALD)} = {row.phi:.3f}" for row in table.itertuples()]
+    total = " + ".join(f"{value:.3f}" for value in table.phi)
+    return f"phi: {', '.join(parts)}; c_BALD = ({total}) / {len(table)} = {table.phi.mean():.3f}"
+
+
 def place(keys: pd.DataFrame, one: pd.Series) -> int:
     """Where the chosen response stands in the rows of its pair (KEYS)."""
     return int(np.flatnonzero(keys.example_id == one.example_id)[0])

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from lib.params import Reading
-from lib.score.confidence import bald, confidence_frame, grid, support
+from lib.score.confidence import bald, confidence_frame, grid, scaled_bald, support
 from lib.score.curves import TERMS
 from lib.score.estimators import c_bald
 from lib.score.metrics import evaluate
@@ -52,6 +52,14 @@ def summary(passes: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
             record[kind] = int(np.max(sizes) - np.min(sizes)) if column else np.nan
         records.append(record)
     return pd.DataFrame(records)
+
+
+def answer_tokens(passes: pd.DataFrame, phi: str = "clip", split: str = "evaluation") -> pd.DataFrame:
+    """One row per answer token of `answered` rows: example_id, correct, bald (nats; divided first under `top_k` and
+    `top_p`)."""
+    rows = passes[passes.split == split]
+    tokens = rows[["example_id", "correct"]].assign(bald=scaled_bald(rows, phi))
+    return tokens.explode("bald", ignore_index=True).astype({"bald": float, "correct": bool})
 
 
 def _spread(conditional: Any) -> float:

@@ -53,11 +53,11 @@ def load(dataset: Dataset) -> list[Example]:
     return calibration + evaluation
 
 
-def first(examples: Sequence[Example], count: int, seed: int, dataset: str) -> list[Example]:
-    """Of each split the first `count` examples (0: all) in the dataset's one random order, the splits taking turns: a
-    larger count begins with the same examples, and adds others."""
+def first(examples: Sequence[Example], count: int, seed: int, dataset: str, followed: str = "") -> list[Example]:
+    """Of each split the first `count` examples (0: all) in the dataset's one random order, led by the one that is
+    `followed`, the splits taking turns: a larger count begins with the same examples, and adds others."""
     keys = [(dataset, example.split, example.example_id) for example in examples]
-    return [examples[place] for place in streams.first(keys, count, seed)]
+    return [examples[place] for place in streams.first(keys, count, seed, followed)]
 
 
 def named(examples: Sequence[Example], example_id: str) -> Example:

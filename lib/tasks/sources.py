@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.documents import LARGEST, content, parse_json
-from lib.params import Dataset
+from lib.params import Dataset, told
 from lib.project import ROOT, UserError, first_line, nearest
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -83,7 +83,7 @@ def provenance(dataset: Dataset) -> dict[str, str]:
     if isinstance(dataset.source, str):
         return {"source": dataset.source, "revision": hub_parts(dataset)[1]}
     files = filter(None, [*dataset.source.values(), dataset.split_ids])
-    return {name: hashlib.sha256(read_file(name)[1]).hexdigest() for name in files}
+    return {told(name): hashlib.sha256(read_file(name)[1]).hexdigest() for name in files}
 
 
 def hub_parts(dataset: Dataset) -> tuple[dict[str, Any], str]:

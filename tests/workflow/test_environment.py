@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
-from small_project import ROOT
+from small_project import ROOT, write
 
 from workflow import environment
 
@@ -171,6 +171,52 @@ def test_a_broken_venv_is_remade(installs):
     (root / ".venv/bin/python").unlink()
     environment.own(root)
     assert made(notes) == ["new", "install"] * 2
+
+
+@pytest.mark.parametrize("mark", ["", "{", "[]", "null", '{"folder": "x"}'])
+def test_a_damaged_mark_is_no_dead_end(installs, mark):
+    root, _, notes = installs
+    environment.own(root)
+    (root / ".venv/made-by-run_all.json").write_text(mark)
+    assert environment.own(root) == str(root / ".venv/bin/python")
+    assert made(notes) == ["new", "install", "install"]
+    environment.own(root)
+    assert made(notes) == ["new", "install", "install"]
+
+
+def test_a_deleted_package_is_installed_again(installs):
+    root, _, notes = installs
+    environment.own(root)
+    site = root / ".venv/lib/python3.11/site-packages"
+    for name in ("one", "other"):
+        write(site / f"{name}/__init__.py", "")
+        write(site / f"{name}-1.0.dist-info/METADATA", f"Name: {name}\nVersion: 1.0\n")
+        write(site / f"{name}-1.0.dist-info/RECORD", f"{name}/__init__.py,sha256=x,0\n{name}/deep/__init__.py,,\n")
+    environment.own(root)
+    assert made(notes) == ["new", "install"]
+    environment.shutil.rmtree(site / "one")
+    environment.own(root)
+    assert made(notes) == ["new", "install", "install"] and "one: not whole in .venv, installing again" in notes
+    assert not (site / "one-1.0.dist-info").exists() and (site / "other-1.0.dist-info").exists()
+
+
+def test_a_venv_that_does_not_run_is_kept_until_there_is_another(installs, monkeypatch):
+    root, _, notes = installs
+    environment.own(root)
+    (root / ".venv/bin/python").unlink()
+    (root / ".venv/bin/python").symlink_to("/nowhere/python3")
+    (root / ".venv/precious").write_text("2 GB")
+
+    def none(venv):
+        raise environment.Refusal("no Python")
+
+    with monkeypatch.context() as context:
+        context.setattr(environment, "new_venv", none)
+        with pytest.raises(environment.Refusal, match="no Python"):
+            environment.own(root)
+    assert (root / ".venv/precious").exists()
+    environment.own(root)
+    assert not (root / ".venv/precious").exists() and not (root / ".venv.old").exists()
 
 
 def test_a_copied_venv_is_corrected_not_remade(installs, tmp_path):

@@ -10,7 +10,7 @@ from small_project import PAIR, write, write_notebook
 
 from lib import params
 from lib.project import UserError
-from workflow import checksums, fresh, jobs, sources
+from workflow import checksums, fresh, jobs, records, sources
 from workflow.jobs import Run
 
 VALUES = {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "bins": 10, "title": ""}
@@ -27,10 +27,14 @@ def finish(run: Run, verdicts) -> None:
             continue
         outputs = job.outputs or [f"{run.figures}/tab_x.tex"]
         found = fresh.parts(job)
-        for path in fresh.with_manifests(outputs):
+        for path in [*records.with_manifests(outputs), job.executed]:
             (fresh.ROOT / path).parent.mkdir(parents=True, exist_ok=True)
-            (fresh.ROOT / path).write_text(fresh.key(found))
-        fresh.write_record(job, found, outputs, 1.0)
+            text = records.key(found)
+            if path.endswith(("json", "ipynb")):
+                frame = checksums.checksum(path.replace(".json", ".parquet"))
+                text = json.dumps({"cells": [], "made by": text, "sha256": frame})
+            (fresh.ROOT / path).write_text(text)
+        records.write_record(job, found, outputs, 1.0)
 
 
 def states(run: Run, remake=()) -> dict[str, str]:
@@ -70,7 +74,7 @@ def test_touch_comment_spacing_and_markdown_remake_nothing(made):
 def test_copy_remakes_nothing(made, monkeypatch, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(made.root, copy)
-    for module in (checksums, fresh, jobs, sources):
+    for module in (checksums, fresh, jobs, records, sources):
         monkeypatch.setattr(module, "ROOT", copy)
     monkeypatch.setattr(fresh.params, "PARAMS", copy / "params")
     assert numbers(run_of()) == ""
@@ -170,9 +174,122 @@ def test_a_gguf_file_is_known_by_its_sum(inside, old, new, remade):
     assert numbers(run_of()) == remade
 
 
-def test_a_damaged_record_is_remade(made):
-    (made.root / f"artifacts/demo/jobs/01_generate__{PAIR}.json").write_text("{")
+MALFORMED = ["", "{", "[]", "null", "7", '"x"', "[" * 5000, '{"key": 1, "parts": [], "outputs": null}', "\ufffd",
+             '{"key": "x", "parts": {}, "outputs": {}}']  # fmt: skip
+
+
+@pytest.mark.parametrize("text", MALFORMED)
+def test_a_malformed_record_counts_as_absent(made, text):
+    (made.root / f"artifacts/demo/jobs/01_generate__{PAIR}.json").write_text(text)
     assert numbers(run_of()) == "01 02 08"
+
+
+@pytest.mark.parametrize("text", MALFORMED)
+def test_so_do_other_malformed_files_of_the_run(made, text):
+    """What took how long, what files held: remembered, and none of it needed."""
+    (made.root / "artifacts/demo/seconds.json").write_text(text)
+    assert run_of().urgency["08_tables"] >= 0
+    for memory in (made.root / "artifacts/.checksums").glob("*"):
+        memory.write_text(text)
+    assert numbers(run_of()) == ""
+
+
+def signed_anew(job) -> None:
+    """What someone does who edits an output and does not want it noticed."""
+    path = fresh.ROOT / job.record
+    record = json.loads(path.read_text())
+    record["outputs"] = {name: checksums.checksum(name) for name in record["outputs"]}
+    path.write_text(json.dumps(record))
+
+
+def test_the_record_of_another_job_counts_as_absent_and_moves_nothing_of_it(made):
+    run = run_of(models=["tiny", "other"])
+    finish(run, fresh.walk(run))
+    first, second, third, _ = run.jobs
+    theirs = (made.root / second.outputs[0]).read_text()
+    shutil.copy(made.root / second.record, made.root / first.record)
+    assert {verdict.job.name for verdict in fresh.walk(run) if verdict.state == "make"} >= {first.name}
+    assert (made.root / second.outputs[0]).read_text() == theirs and (made.root / second.record).exists()
+    finish(run, fresh.walk(run))
+    record = json.loads((made.root / third.record).read_text())
+    for foreign in ("artifacts/other/x", "lib/project.py", "artifacts/demo/../../lib/project.py"):
+        outputs = {**record["outputs"], foreign: "0"}
+        (made.root / third.record).write_text(json.dumps({**record, "outputs": outputs}))
+        assert records.read_record(made.root / third.record, third) is None
+
+
+def test_edited_outputs_with_a_record_to_match_are_remade(made):
+    """A frame whose manifest says otherwise, a table that its notebook does not show."""
+    _, second, third = run_of().jobs
+    frame = made.root / "artifacts/demo/confidence/single_pass.parquet"
+    output = {"metadata": {"paper": "tab_x"}, "data": {"text/latex": ["0.", "1"]}}
+    (made.root / third.executed).write_text(json.dumps({"cells": [{"outputs": [output]}]}))
+    table = made.root / "figures/demo/tab_x.tex"
+    table.write_text("0.1")
+    for job in (second, third):
+        signed_anew(job)
+    assert numbers(run_of()) == ""
+    table.write_text("0.2")
+    signed_anew(third)
+    assert numbers(run_of()) == "08"
+    frame.write_text("edited")
+    signed_anew(second)
+    assert numbers(run_of()) == "02 08"
+
+
+def flipped(path, other) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+DAMAGES = {
+    "truncated": lambda path, other: path.write_bytes(path.read_bytes()[:-9]),
+    "flipped": flipped,
+    "emptied": lambda path, other: path.write_bytes(b""),
+    "another run's": lambda path, other: shutil.copyfile(other, path),
+    "deleted": lambda path, other: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_to_any_file_remakes_exactly_what_hangs_on_it(made, damage):
+    """Frames, manifests, records, executed notebooks, tables."""
+    finish(run_of("other"), fresh.walk(run_of("other")))
+    before, folders = made.root / "before", ("artifacts/demo", "figures/demo")
+    for folder in folders:
+        shutil.copytree(made.root / folder, before / folder)
+    for whole in [path for path in before.rglob("*") if path.is_file()]:
+        name = whole.relative_to(before).as_posix()
+        DAMAGES[damage](made.root / name, made.root / name.replace("/demo/", "/other/"))
+        first = {"generations": "01", "confidence": "02"}.get(name.split("/")[2], whole.name[:2])
+        first = "08" if name.startswith("figures") else first
+        assert numbers(run_of()) == {"01": "01 02 08", "02": "02 08", "08": "08"}[first], name
+        for folder in folders:
+            shutil.rmtree(made.root / folder)
+            shutil.copytree(before / folder, made.root / folder)
+    assert numbers(run_of()) == ""
+
+
+def test_executed_notebooks_go_and_come_back_with_their_record(made):
+    path = made.root / run_of().jobs[2].executed
+    before = path.read_text()
+    assert numbers(run_of(bins=5)) == "02 08"
+    finish(run_of(bins=5), fresh.walk(run_of(bins=5)))
+    assert path.read_text() != before
+    assert set(states(run_of()).values()) == {"fresh", "restored"} and path.read_text() == before
+
+
+def test_shards_are_forgotten_with_the_record_and_only_those(made):
+    job = run_of().jobs[0]
+    folders = {name: made.root / "artifacts/demo/shards" / name for name in ("mine", "others", "unfinished")}
+    for name, folder in folders.items():
+        folder.mkdir(parents=True)
+        (folder / "00000-0.parquet").write_text("x")
+        if name != "unfinished":
+            (folder / "written").write_text(name)
+    records.forget_shards(job, "mine")
+    assert [name for name, folder in folders.items() if folder.exists()] == ["others", "unfinished"]
 
 
 def test_a_deleted_output_is_remade(made):
@@ -197,9 +314,10 @@ def test_stale_outputs_are_moved_and_come_back(made):
 
 def again(job) -> None:
     """Stand in for an execution that writes what was there before."""
-    for old in (fresh.ROOT / job.run.folder / "stale").rglob(f"{job.run.folder}/generations/*"):
-        os.rename(old, fresh.ROOT / job.run.folder / "generations" / old.name)
-    fresh.write_record(job, fresh.parts(job), job.outputs, 1.0)
+    for kind, name in (("generations", "*"), ("notebooks", f"{job.name}*")):
+        for old in (fresh.ROOT / job.run.folder / "stale").rglob(f"{job.run.folder}/{kind}/{name}"):
+            os.rename(old, fresh.ROOT / job.run.folder / kind / old.name)
+    records.write_record(job, fresh.parts(job), job.outputs, 1.0)
 
 
 def test_what_follows_the_same_result_is_left_as_it_is(made):
@@ -406,8 +524,8 @@ def test_budgets_of_memory_are_in_no_key(inside, monkeypatch):
 
     job = run_of().jobs[0]
     monkeypatch.setattr(Job, "parameters", {"seed": 0, "batch_tokens": 10, "dropout_tokens": 10})
-    before = fresh.key(fresh.parts(job))
+    before = records.key(fresh.parts(job))
     monkeypatch.setattr(Job, "parameters", {"seed": 0, "batch_tokens": 20, "dropout_tokens": 5})
-    assert fresh.key(fresh.parts(job)) == before
+    assert records.key(fresh.parts(job)) == before
     monkeypatch.setattr(Job, "parameters", {"seed": 1, "batch_tokens": 10, "dropout_tokens": 10})
-    assert fresh.key(fresh.parts(job)) != before
+    assert records.key(fresh.parts(job)) != before

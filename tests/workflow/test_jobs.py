@@ -1,5 +1,6 @@
-"""The table of notebooks: their numbers tell the order in which they run."""
+"""The table of notebooks: their numbers tell the order in which they run, but for what exports, which comes last."""
 
+from workflow import fresh, jobs
 from workflow.jobs import NOTEBOOKS, Run, write_json
 from workflow.sources import ROOT
 from workflow.words import notebooks
@@ -8,13 +9,24 @@ NAMES = [row.name for row in NOTEBOOKS]
 
 
 def test_numbers_tell_the_order():
-    assert sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb")) == NAMES
-    assert [row.number for row in NOTEBOOKS] == notebooks(ROOT) == sorted({row.number for row in NOTEBOOKS})
+    assert sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb")) == sorted(NAMES)
+    assert notebooks(ROOT) == sorted({row.number for row in NOTEBOOKS})
+    *before, last = NOTEBOOKS
+    assert last.exports and [row.number for row in before] == sorted(row.number for row in before)
 
 
 def test_each_reads_only_what_comes_before_it():
     for at, row in enumerate(NOTEBOOKS):
-        assert set(row.reads) <= set(NAMES[:at])
+        assert {word.partition("/")[0] for word in row.reads} <= set(NAMES[:at])
+
+
+def test_verdicts_taken_alive_are_an_input_of_the_notebook_alone_that_reads_them():
+    """Their seconds differ from run to run, and everything would hang on them."""
+    for name in ("demo", "replay"):
+        run = Run(name, {"models": ["a"], "datasets": ["b"]})
+        readers = {job.notebook.number for job in run.jobs if any("/in_situ/" in path for path in job.inputs)}
+        assert readers == ({"03"} if name == "demo" else set())
+        assert any("/generations/" in path for path in run.job("02_single_pass").inputs)
 
 
 def test_what_most_hangs_on_is_begun_first(inside):
@@ -37,8 +49,28 @@ def test_frames_of_passes_come_as_the_scope_asks():
     assert "artifacts/demo/dropout_answer/a__b.parquet" in read and "artifacts/demo/dropout/a__b.parquet" not in read
 
 
+def test_files_of_a_folder_of_its_own_are_recorded_and_retired(inside, monkeypatch):
+    """As many as there are: they belong to the job's record, and go where its other outputs go."""
+    row = jobs.Notebook("01_alpha", writes=("x.parquet",), folders=("kept",))
+    monkeypatch.setattr(jobs, "NOTEBOOKS", (row,))
+    job = jobs.Run("demo", {"models": ["tiny"], "datasets": ["easy"]}).job("01_alpha")
+    assert job.loose == []
+    for name in ("kept/b.json", "kept/a.json", "kept/.c.json.1.partial", "x.parquet", "x.json"):
+        path = inside.root / "artifacts/demo" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    assert job.loose == ["artifacts/demo/kept/a.json", "artifacts/demo/kept/b.json"]
+    fresh.write_record(job, {}, job.outputs + job.loose, 1)
+    record = fresh.read_record(inside.root / job.record)
+    assert set(job.loose) < set(record["outputs"]) and fresh.whole(record)
+    (inside.root / job.loose[0]).write_text("edited")
+    assert not fresh.whole(record)
+    fresh.retire(job, record)
+    assert job.loose == [] and len(list((inside.root / "artifacts/demo/stale").rglob("kept/*.json"))) == 2
+
+
 def test_jobs_run_upstream_first():
     jobs = Run("demo", {"models": ["a", "b"], "datasets": ["c"]}).jobs
     for at, job in enumerate(jobs):
         assert set(job.upstream) <= set(jobs[:at])
-    assert [job.notebook.number for job in jobs][-4:] == ["05", "06", "07", "08"]
+    assert [job.notebook.number for job in jobs][-4:] == ["06", "07", "10", "08"]

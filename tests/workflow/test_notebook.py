@@ -63,9 +63,14 @@ def test_and_none_once_a_cell_has_run(kernel, tmp_path, monkeypatch):
 
 
 def test_scratch_folders_have_short_paths(monkeypatch, tmp_path):
-    monkeypatch.setattr(notebook.tempfile, "gettempdir", lambda: str(tmp_path / ("x" * 90)))
-    folder = notebook.scratch_folder()
-    assert len(str(folder / "k-5")) < 100
+    """Also of a job below its run's, in a long temporary folder."""
+    monkeypatch.setattr(guard.tempfile, "gettempdir", lambda: str(tmp_path / ("x" * 90)))
+    monkeypatch.delenv("SCRATCH", raising=False)
+    folder = guard.scratch_folder()
+    monkeypatch.setenv("SCRATCH", str(folder))
+    job = guard.scratch_folder()
+    assert len(str(job / "k-5")) < 100 and job.parent == folder
+    job.rmdir()
     folder.rmdir()
 
 
@@ -76,18 +81,13 @@ def test_offline_only_if_everything_is_local(inside, tmp_path):
 
 
 def test_a_forked_kernel_only_where_its_libraries_were_imported_as_the_job_wants(inside, monkeypatch):
-    from jupyter_client.provisioning import KernelProvisionerFactory
-
-    chosen = SimpleNamespace(provisioners={}, default_provisioner_name="")
-    monkeypatch.setattr(KernelProvisionerFactory, "instance", lambda: chosen)
     for name, value in notebook.constants(job_of("demo")).items():
         monkeypatch.setenv(name, value)
-    notebook.use(None, job_of("demo"))  # by hand
-    notebook.use(object(), job_of("paper"))  # with eight threads
-    notebook.use(object(), job_of("demo", gpus=1))
-    assert chosen.default_provisioner_name == ""
-    notebook.use(object(), job_of("demo"))
-    assert chosen.default_provisioner_name == "forked"
+    forked = object()
+    assert notebook.ready(None, job_of("demo")) is None  # by hand
+    assert notebook.ready(forked, job_of("paper")) is None  # with eight threads
+    assert notebook.ready(forked, job_of("demo", gpus=1)) is None
+    assert notebook.ready(forked, job_of("demo")) is forked
 
 
 def test_no_fork_beside_threads():
@@ -161,7 +161,7 @@ def nvidia(tmp_path, monkeypatch):
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(guard.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(guard, "short_tempdir", lambda: tmp_path)
     monkeypatch.setattr(guard, "DRIVER", ())
 
 

@@ -6,8 +6,10 @@ import nbformat
 import pytest
 from browser import check_links
 
+from lib.paper.latex import mathjax
 from workflow.report import anchor, linked, number, page
 
+HEAD_OF_SCRIPT = "addEventListener(\"hashchange\", unfold)"
 HOSTILE = '<script>alert("x")</script> & more'
 
 
@@ -47,6 +49,15 @@ def test_a_cell_leads_to_its_row_and_a_finding_to_its_table():
     assert "0.123" in text and "0.12345" not in text
 
 
+def test_numbers_say_whether_rounding_moves_them():
+    rows = [row(moves="stands"), row("m/d/ans_avg/ece", moves="3 of 10, by 0.2")]
+    text = made(rep_findings=[finding()], rep_numbers=rows, tab_result_estimation=TABLE)
+    assert "<th>moves under rounding</th>" in text and "<td>stands</td>" in text and "<td>3 of 10, by 0.2</td>" in text
+    assert "<b>1 of 2</b> numbers move under rounding" in text
+    untried = made(rep_findings=[finding()], rep_numbers=[row(moves=None)], tab_result_estimation=TABLE)
+    assert "rounding" not in untried
+
+
 def test_what_is_not_there_is_not_linked():
     text = made(rep_findings=[finding(place="fig_main_analysis")])
     assert "#fig_main_analysis" not in text and "sensitivity" not in text.lower().replace("#sensitivity", "")
@@ -77,7 +88,9 @@ def test_figures_are_on_the_page():
 
 
 def test_formulas_become_mathml():
-    assert "<math" in linked("t", r"<td>$\frac{a}{b}_{&lt;i}$</td>", set())
+    """In those cells that declare them, and nowhere else."""
+    assert "<math" in linked("t", f"<td>{mathjax('$x_{<i}$')}</td>", set())
+    assert linked("t", "<td>$x$ and $y$</td>", set()) == "<td>$x$ and $y$</td>"
     assert linked("t", "<td>no formula, 5$</td>", set()) == "<td>no formula, 5$</td>"
 
 

@@ -280,6 +280,10 @@ def until(condition, seconds: float = 60) -> None:
         time.sleep(0.1)
 
 
+def listening(process: psutil.Process) -> list:
+    return [one for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN]
+
+
 def ticking(project: Project) -> subprocess.Popen:
     """Start a run whose first notebook writes on and on; returns once it does."""
     with_cell(project, "01_generate", TICKING)
@@ -295,8 +299,12 @@ def warm(run: subprocess.Popen) -> psutil.Process:
 
 
 @pytest.mark.parametrize("victim", ["workflow.run", "snakemake", "job"])
-def test_nothing_outlives_kill_9(project, victim):
+def test_nothing_outlives_kill_9(project, victim, monkeypatch, tmp_path):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     process = ticking(project)
+    assert not [port for one in family(project) for port in listening(one)], "nothing listens on TCP"
     jobs = warm(process).children()
     (target,) = jobs if victim == "job" else [one for one in family(project) if victim in one.cmdline()]
     target.kill()
@@ -307,10 +315,14 @@ def test_nothing_outlives_kill_9(project, victim):
     assert (project.root / "notebooks/ticks").stat().st_size == ticks
     text, _ = process.communicate(timeout=30)
     assert process.returncode in ((-9,) if victim == "workflow.run" else (1,)), text
+    if victim != "workflow.run":
+        last = text.strip().splitlines()[-1]
+        assert "01_generate tiny easy" in last and "killed" in last and "the same command goes on" in last
     if victim == "workflow.run":  # and the next run goes on at once
         with_cell(project, "01_generate", "pass")
         code, text = project.run()
         assert code == 0 and "3 made" in text
+    assert not list(temporary.iterdir()), "nothing is left in the temporary folder"
 
 
 WAITING = """
@@ -349,8 +361,8 @@ def test_light_jobs_whose_warm_process_is_killed(finished, tmp_path):
     warm(process).kill()
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    line = "run_all.sh: the process that has the jobs run was killed, by signal 9; the same command goes on from here"
-    assert text.strip().splitlines()[-1] == line
+    line = "run_all.sh: the process that has the jobs run was killed while 02_single_pass ran, by signal 9; the same"
+    assert text.strip().splitlines()[-1] == f"{line} command goes on from here"
     until(lambda: not family(project), 5)
     (project.root / "notebooks/go").touch()
     code, text = project.run()
@@ -376,6 +388,7 @@ def test_what_cannot_be_forked_is_run_in_processes_of_its_own(project):
     process = project.start()
     until((project.root / "notebooks/starts").exists)
     assert [one for one in family(project) if "workflow.notebook" in one.cmdline()]
+    assert not [port for one in family(project) for port in listening(one)], "nor do these listen on TCP"
     (project.root / "notebooks/go").touch()
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 0 and "3 made" in text

@@ -30,6 +30,9 @@ from workflow import words
         ("demo replay", "one profile or verb at a time: 'replay' is one too many"),
         ("replay demo demo", "one profile or verb at a time: 'demo' is one too many"),
         ("replay demmo", "unknown profile 'demmo': did you mean 'demo'?"),
+        ("verify demmo", "unknown profile 'demmo': did you mean 'demo'?"),
+        ("verify demo demo", "one profile or verb at a time: 'demo' is one too many"),
+        ("verfy", "unknown profile or verb 'verfy': did you mean 'verify'?"),
         ("--models tiny demo", "'demo' is no model: the profile or verb comes before the options"),
         ("demo --models", "argument --models: expected at least one argument"),
         ("demo --data nowhere", "--data needs the folder of the published files, and there is no folder 'nowhere'"),
@@ -73,6 +76,13 @@ def test_right_words(project, line, verb):
     found = words.check(line.split(), project.root)
     assert found.verb == verb
     assert found.rest == (line.split("-- ")[1].split() if "-- " in line else [])
+
+
+def test_verify_is_of_a_profile_and_takes_its_options(project):
+    for line, profile in (("verify", "demo"), ("verify demo --only tiny", "demo")):
+        found = words.check(line.split(), project.root)
+        assert (found.verb, found.profile, found.run, found.verify) == ("verify", profile, profile, True)
+    assert not words.check(["demo"], project.root).verify
 
 
 def test_options(project):
@@ -124,3 +134,35 @@ def test_shell_script_is_old_bash():
     for newer in ("mapfile", "readarray", "declare -A", "${verb,,}", "readlink -f", "setsid", "timeout "):
         assert newer not in source
     assert subprocess.run(["bash", "-n", str(ROOT / "run_all.sh")]).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["sitecustomize.py", "usercustomize.py", "json.py", "random/__init__.py",
+                                  "notebooks/types.py", "notebooks/sitecustomize/__init__.py"])  # fmt: skip
+def test_modules_that_every_python_would_run_are_refused(project, name):
+    """They would stand before the standard library's, in every job."""
+    path = project.root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("raise SystemExit('ran')")
+    code, text = project.shell("replay")
+    shown = name.removesuffix("/__init__.py")
+    assert code == 2 and text.startswith(f"run_all.sh: '{shown}' would be run by every Python that works here")
+    assert len(text.strip().splitlines()) == 1
+
+
+def test_modules_of_other_names_may_be_there():
+    assert words.intruder(ROOT) is None
+
+
+def test_escape_bytes_are_spelt_out(project):
+    code, text = project.shell("\x1b[31mred\u202e\x07")
+    assert code == 2 and text.startswith("run_all.sh: unknown profile or verb '\\x1b[31mred\\u202e\\x07'")
+
+
+def test_a_symbolic_link_to_the_script_itself(project, tmp_path):
+    inside, outside = project.root / "go", tmp_path / "elsewhere" / "go"
+    inside.symlink_to("run_all.sh")
+    outside.parent.mkdir()
+    outside.symlink_to(inside)
+    for link in (inside, outside):
+        done = subprocess.run([str(link), "help"], capture_output=True, text=True, env=project.environment())
+        assert done.returncode == 0 and done.stdout.startswith("./run_all.sh [PROFILE]"), done.stderr

@@ -1,0 +1,87 @@
+"""Reliability diagrams after `guo2017calibration`: accuracy against mean confidence, bin by bin. Formatting only.
+
+A point is a bin: its area grows with the rows in it, it is hollow where these are fewer than FEW, a thin line is its
+binomial interval, and a wide one the gap to the diagonal, of which the ECE is the mean over rows.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from scipy.stats import binomtest
+
+from lib.calibrate.calibrators import METHODS
+from lib.paper.figure_style import WIDTH, Canvas, Figure, looks, style
+from lib.paper.values import short
+
+FEW = 5
+
+
+def intervals(bins: pd.DataFrame) -> pd.DataFrame:
+    """Of bins (count, accuracy) the 95% interval of their accuracy after Wilson: low, high."""
+    right = (bins["count"] * bins["accuracy"]).round().astype(int)
+    found = [binomtest(k, int(n)).proportion_ci(method="wilson") for k, n in zip(right, bins["count"], strict=True)]
+    return pd.DataFrame({"low": [one.low for one in found], "high": [one.high for one in found]}, index=bins.index)
+
+
+def error(bins: pd.DataFrame) -> float:
+    """The ECE that these bins sum to."""
+    return float((bins["count"] * (bins["accuracy"] - bins["confidence"]).abs()).sum() / bins["count"].sum())
+
+
+def panel(ax: Axes, below: Axes, diagrams: Mapping[str, pd.DataFrame]) -> None:
+    """Diagrams by method, one or two, over another on `ax`, and on `below` how many rows each bin holds: where no bar
+    stands, nothing was measured."""
+    ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=0)
+    for place, (method, bins) in enumerate(diagrams.items()):
+        _points(ax, method, bins)
+        _counts(below, method, bins, place, len(diagrams))
+    ax.set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], xticklabels=[], yticks=[0, 0.5, 1])
+    below.set(xlim=(-0.06, 1.06), xticks=[0, 0.5, 1], xlabel="confidence")
+    below.set_yticks([0, int(max(bins["count"].max() for bins in diagrams.values()))])
+    said = "ECE " + " \N{RIGHTWARDS ARROW} ".join(short(error(bins)) for bins in diagrams.values())
+    bins = pd.concat([pd.concat([part, intervals(part)], axis=1) for part in diagrams.values()])
+    upper = bins["confidence"].lt(0.62) & bins["high"].gt(0.85)
+    lower = bins["confidence"].gt(0.4) & bins["low"].lt(0.12)  # the words stand where fewer bins reach
+    where: dict[str, Any] = {"x": 0.03, "y": 0.97, "va": "top"}
+    if upper.sum() > lower.sum():
+        where = {"x": 0.99, "y": 0.03, "ha": "right"}
+    ax.text(s=said, size=7, transform=ax.transAxes, **where)
+
+
+def _points(ax: Axes, method: str, bins: pd.DataFrame) -> None:
+    _, colour, _, marker, _ = looks()[method]
+    ends, x, y = intervals(bins), bins["confidence"], bins["accuracy"]
+    ax.vlines(x, y, x, color=colour, alpha=0.25, linewidth=4)
+    ax.vlines(x, ends["low"], ends["high"], color=colour, linewidth=0.7)
+    for few, part in bins.groupby(bins["count"] < FEW):
+        area = 8 + 50 * part["count"] / bins["count"].sum()
+        look: dict[str, Any] = {"facecolor": "white" if few else colour, "edgecolor": colour, "linewidth": 0.8}
+        ax.scatter(part["confidence"], part["accuracy"], area, marker=marker, zorder=3, **look)
+
+
+def _counts(below: Axes, method: str, bins: pd.DataFrame, place: int, of: int) -> None:
+    _, colour, _, _, hatch = looks()[method]
+    width = (bins["upper"] - bins["lower"]) * 0.84 / of
+    middle = (bins["lower"] + bins["upper"]) / 2 + (place - (of - 1) / 2) * width
+    look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.4}
+    below.bar(middle, bins["count"], width, **look)
+
+
+def side_by_side(diagrams: Mapping[str, pd.DataFrame], title: str = "") -> Figure:
+    """A panel for each method of an estimator that is no answer's (P(True), say), the raw score first: `diagrams` as
+    `fitting.reliability` returns them."""
+    shown = [method for method in looks() if method in diagrams]
+    with style():
+        canvas = Canvas(figsize=(WIDTH * max(1, len(shown) / 3), 2.3), layout="constrained")
+        axes = canvas.subplots(2, len(shown), squeeze=False, height_ratios=[1.5, 0.5])
+        for place, method in enumerate(shown):
+            panel(axes[0, place], axes[1, place], {method: diagrams[method]})
+            axes[0, place].set_title(METHODS[method].label if method else "Raw", parse_math=False)
+            if place:
+                axes[0, place].set_yticklabels([])
+        axes[0, 0].set_ylabel("accuracy")
+        axes[1, 0].set_ylabel("rows")
+        canvas.suptitle(title, x=0.02, ha="left", size=7.5, parse_math=False)
+    return Figure(canvas)

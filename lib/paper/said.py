@@ -1,0 +1,177 @@
+"""One sentence for what a table or a figure of a notebook shows, computed from its frame: it is true on any run."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from lib.calibrate.calibrators import METHODS
+from lib.paper.histograms import clipped_in_words
+from lib.paper.reliability import FEW, error
+from lib.paper.values import short
+from lib.score.curves import difference
+from lib.score.estimators import ESTIMATORS
+from lib.store import PAIR
+
+METRIC = {"ece": "ECE", "mce": "MCE", "brier": "Brier score", "auroc": "AUROC"}
+
+
+def of_pairs(count: int, total: int) -> str:
+    """On 5 of 6 pairs; of a single one, whether on it."""
+    return f"on {count} of {total} pairs" if total != 1 else ("on this pair" if count else "not on this pair")
+
+
+# ---- of one response
+
+
+def least_sure(table: pd.DataFrame) -> str:
+    """Of a table of tokens (`responses.token_table`): the least probable one, and that of the answer's."""
+    least, answer = table.loc[table.probability.idxmin()], table[table.part == "answer"]
+    said = f"the least sure token is {least.token} with {least.probability:.2f}"
+    return f"{said}; of the answer's the least sure has {answer.probability.min():.5f}" if len(answer) else said
+
+
+def surest(one: pd.Series, scores: pd.DataFrame) -> str:
+    """Of one response's rows of a confidence frame: the score that trusts it most, and least."""
+    ends = scores.sort_values("confidence").iloc[[0, -1]]
+    least, most = (f"{ESTIMATORS[row.estimator].plain} {row.confidence:.5f}" for row in ends.itertuples())
+    return f"{verdict(one)}; the highest score is {most}, the lowest {least}"
+
+
+def encoded(table: pd.DataFrame) -> str:
+    """Of `one_row.options`: the tokens that either way has to encode, and what comes of it."""
+    parts = [f"{way} {row['P(True)']:.3f} for {row.tokens:.0f} tokens" for way, row in table.iterrows()]
+    return f"P(True): {', '.join(parts)}"
+
+
+def verdict(one: pd.Series) -> str:
+    """Which response it is, and whether it is right."""
+    return f"{one.example_id}: the answer is {'right' if one.correct else 'wrong'}"
+
+
+# ---- of scores
+
+
+def compared(results: pd.DataFrame, metric: str, first: str, second: str) -> str:
+    """Of raw results (tidy): on how many pairs the first estimator's `metric` is below the second's, and the mean
+    difference."""
+    rows = results[results.metric == metric]
+    rows = rows[rows["method"] == ""] if "method" in rows else rows
+    wide = rows.pivot(index=PAIR, columns="estimator", values="value")
+    if not {first, second} <= set(wide):
+        return f"{METRIC[metric]}: not both of {first} and {second} are there"
+    wide = wide[[first, second]].dropna().astype(float)
+    names = [ESTIMATORS[name].plain for name in (first, second)]
+    if wide.empty:
+        return f"{METRIC[metric]}: nothing to compare"
+    lower = int((wide[first] < wide[second]).sum())
+    means = f"a mean of {short(wide[first].mean())} against {short(wide[second].mean())}"
+    return f"{METRIC[metric]} of {names[0]} is lower than that of {names[1]} {of_pairs(lower, len(wide))}: {means}"
+
+
+def helped(results: pd.DataFrame, estimator: str) -> str:
+    """By method: on how many pairs it lowers the raw ECE of an estimator."""
+    rows = results[(results.metric == "ece") & (results.estimator == estimator)]
+    wide = rows.pivot(index=PAIR, columns="method", values="value").astype(float)
+    if wide.empty:
+        return f"ECE of {ESTIMATORS[estimator].plain}: nothing to compare"
+    parts = [f"by {how(method, estimator)} {of_pairs(int((wide[method] < wide['']).sum()), len(wide))} (mean "
+             f"{short(wide[method].mean())})" for method in wide if method]  # fmt: skip
+    raw = f"ECE of {ESTIMATORS[estimator].plain} (raw: a mean of {short(wide[''].mean())})"
+    return f"{raw} is lowered {', '.join(parts)}"
+
+
+def how(method: str, estimator: str = "ans_avg") -> str:
+    """A method in words; `platt` of the answer's tokens is temperature."""
+    if not method:
+        return "raw"
+    return METHODS[method].plain if ESTIMATORS[estimator].needs == "answer" else METHODS[method].label
+
+
+def errors(diagrams: Mapping[str, pd.DataFrame], estimator: str = "ans_avg") -> str:
+    """ECE and bins of an estimator's reliability diagrams by method."""
+    parts = []
+    for method, bins in diagrams.items():
+        few = int((bins["count"] < FEW).sum())
+        parts.append(f"{how(method, estimator)} {short(error(bins))} (bins: {len(bins)}, of few rows: {few})")
+    return "ECE: " + "; ".join(parts)
+
+
+def binned(ablation: pd.DataFrame) -> str:
+    """Largest change of ECE and MCE between two numbers of bins."""
+    spread = {}
+    for metric in ("ece", "mce"):
+        rows = ablation[ablation.metric == metric]
+        wide = rows.pivot(index=[*PAIR, "estimator"], columns="bins", values="value").astype(float)
+        spread[metric] = float((wide.max(axis=1) - wide.min(axis=1)).max())
+    return f"Between these numbers of bins ECE moves by at most {short(spread['ece'])}, MCE by {short(spread['mce'])}"
+
+
+# ---- of tokens and passes
+
+
+def certain(tokens: pd.DataFrame, least: float = 0.99) -> str:
+    """Which share of answer tokens has at least a probability, right and wrong apart."""
+    shares = (np.exp(tokens.logprob) >= least).groupby(tokens.correct).mean()
+    parts = [f"{share:.0%} of those of {'right' if kind else 'wrong'} answers" for kind, share in shares.items()]
+    return f"At least {least} have " + " and ".join(parts[::-1])
+
+
+def told_apart(curves: pd.DataFrame) -> str:
+    """Difference of two running means at their ends, where they are Seq Avg."""
+    if curves.correct.nunique() < 2:
+        return "All responses are of one kind: there is nothing to tell apart"
+    end = difference(curves).iloc[-1]
+    return f"At the end right less wrong is {end['mean']:.3f} (95% interval {end.low:.3f} to {end.high:.3f})"
+
+
+def settled(entropies: pd.DataFrame, after: int = 5) -> str:
+    """By how much both terms of `eq:bald` grow up to some passes, and from there to the last."""
+    wide, parts = entropies.pivot(index="passes", columns="term", values="mean"), []
+    after, last = min(after, int(wide.index.max())), int(wide.index.max())
+    for term in ("predictive", "conditional"):
+        first, middle, end = (float(wide[term][n]) for n in (wide.index.min(), after, last))
+        parts.append(f"{term} {first:.3f}, {middle:.3f} and {end:.3f}")
+    return f"Entropy (nats) after 1, {after} and {last} passes: " + "; ".join(parts)
+
+
+def disagreed(tokens: pd.DataFrame) -> str:
+    """Of `passes.answer_tokens`: the share that phi clips, and the mean BALD of right and of wrong answers."""
+    means = tokens.groupby("correct").bald.mean()
+    parts = [f"{'right' if kind else 'wrong'} {value:.3f}" for kind, value in means.items()]
+    return f"{clipped_in_words(tokens)}; mean BALD of answers: {', '.join(parts[::-1])}"
+
+
+def grown(by_rate: pd.DataFrame) -> str:
+    """How many times as large both terms are at the largest rate as at the smallest."""
+    by_rate = by_rate.sort_values("rate")
+    first, last = by_rate.iloc[0], by_rate.iloc[-1]
+    parts = [f"{term} {last[term] / first[term]:.2f} times" if first[term] else f"{term} from 0"
+             for term in ("predictive", "conditional")]  # fmt: skip
+    return f"From rate {first.rate:.2f} to {last.rate:.2f}: " + ", ".join(parts)
+
+
+# ---- of transfer and sizes
+
+
+def carried(transferred: pd.DataFrame) -> str:
+    """By method: in how many moves to another pair the carried calibrator still lowers the error."""
+    moved = transferred[(transferred.metric == "delta_ece") & (transferred["method"] != "")]
+    away = (moved.source_model != moved.model) | (moved.source_dataset != moved.dataset)
+    if not away.any():
+        return "There is no other pair to carry a calibrator to"
+    parts = [f"{how(method)} in {int((part.value < 0).sum())} of {len(part)} (from {part.value.min():+.3f} to "
+             f"{part.value.max():+.3f})" for method, part in moved[away].groupby("method", sort=False)]  # fmt: skip
+    return "Carried to another pair, ECE falls below the raw score's: " + ", ".join(parts)
+
+
+def sized(bands: pd.DataFrame) -> str:
+    """By method: mean ECE over datasets with the fewest rows, and with all."""
+    parts = []
+    for method, part in bands[bands["method"] != ""].groupby("method", sort=False):
+        fewest = part.groupby("dataset", sort=False).n.idxmin()
+        most = part.groupby("dataset", sort=False).n.idxmax()
+        few, every = part.loc[fewest], part.loc[most]
+        parts.append(f"{how(method)} {short(few['mean'].mean())} with {few.n.min()} rows, "
+                     f"{short(every['mean'].mean())} with all")  # fmt: skip
+    return "Mean ECE: " + "; ".join(parts)

@@ -1,0 +1,168 @@
+"""What the confidence is good for (not in the paper): scores beside a constant at the base rate, and when to answer.
+Formatting only."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from lib import store
+from lib.paper.calibration_figures import STYLES
+from lib.paper.figure_style import WIDTH, Canvas, Figure, style
+from lib.paper.table import Cell, Row, Rule, Table
+from lib.paper.targets import table, target
+from lib.paper.values import DATASET, MODEL, Frame, Labels, Notes, Values, grouped_head, short
+from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, ordered
+from lib.score.proper import BASE
+
+KINDS = ("scores", "thresholds", "curves")
+DRAWN = ("seq_avg", "ans_avg", "p_true", "c_bald")  # of the paper's estimators, one of each kind
+LEAST = 0.05  # share answered from which on a curve is drawn: before it rests on a handful of rows
+RAW = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "skill": "Skill", "log_loss": "Log-loss",
+       "auroc": "AUROC", "augrc": "AUGRC"}  # fmt: skip
+SPREAD = ("skill", "auroc", "augrc")  # shown with their intervals
+AFTER = {"ece": "ECE", "skill": "Skill"}
+
+
+def kept(run: str, models: Sequence[str], datasets: Sequence[str]) -> dict[str, Frame]:
+    """What 10 left of these pairs, by `selective_` and KINDS."""
+    frames = {f"selective_{kind}": store.kept(run, "selective", kind, models, datasets) for kind in KINDS}
+    return {name: frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
+            for name, frame in frames.items()}  # fmt: skip
+
+
+def shown(frame: Frame) -> list[Estimator]:
+    """The estimators of a frame, the paper's first."""
+    there = set(frame["estimator"])
+    return [e for declared in (ESTIMATORS, EXTRAS) for e in ordered(declared.values()) if e.name in there]
+
+
+# ---- the table
+
+
+@table("tab_selective", "What the confidence is good for (not in the paper)",
+       "Each estimator beside a constant at the base rate of the calibration rows, which knows nothing and is nearly "
+       "calibrated: Skill is the share of its Brier score that an estimator saves. Then the same after isotonic "
+       "regression, and the share of questions answered where a precision is guaranteed. Bold is the best of a pair.",
+       arguments=lambda run: (run.frames["selective_scores"], run.frames["selective_thresholds"], run.models,
+                              run.datasets, run.notes),
+       published=False, extra=True)  # fmt: skip
+def selective(scores: Frame, thresholds: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()
+              ) -> Table:  # fmt: skip
+    """A row for the base rate and for each estimator of a pair: `scores` as `proper.compare` returns them, `thresholds`
+    as `selective.thresholds` does."""
+    targets = sorted(thresholds["target"].unique())
+    wanted = thresholds.assign(metric=[at(t) for t in thresholds["target"]], value=thresholds["answered"], method="")
+    values = Values(pd.concat([scores, wanted], ignore_index=True), models, datasets, "method")
+    commands, chosen = (r"\scoreci", r"\bestscoreci"), [BASE, *(e.name for e in shown(scores))]
+
+    def rows(*pair: str) -> list[Row]:
+        best = best_of(values, pair, chosen, [at(t) for t in targets])
+        lines: list[Row] = []
+        for name in (name for name in chosen if (*pair, name, "ece", "") in values.rows):
+            keys = [(*pair, name, metric, "") for metric in RAW]
+            cells = [values.interval(commands, *key, bold=key in best, show=short) if key[3] in SPREAD else
+                     values.cell(*key, show=short) for key in keys]  # fmt: skip
+            after = [(*pair, name, metric, "isotonic") for metric in AFTER]
+            after += [(*pair, name, at(t), "") for t in targets]
+            cells += [Cell() if name == BASE else values.cell(*key, bold=key in best, show=short) for key in after]
+            lines.append([label(name), *cells])
+        return lines
+
+    groups = [(Cell("Raw"), [Cell(head) for head in RAW.values()]),
+              (Cell("Isotonic"), [Cell(head) for head in AFTER.values()]),
+              (Cell("Answered at"), [Cell(short(t).rstrip("0")) for t in targets])]  # fmt: skip
+    head = grouped_head([MODEL, DATASET, Cell("Estimator")], groups)
+    columns = f"lll {'c' * len(RAW)} {'c' * len(AFTER)} {'c' * len(targets)}"
+    between = Rule(((2, 3 + len(RAW) + len(AFTER) + len(targets)),))
+    return Table(columns, head, values.blocks(rows, between), [*values.notes(notes), *promise(thresholds)])
+
+
+def at(precision: float) -> str:
+    """The metric under which the share answered at a guaranteed precision stands."""
+    return f"answered_{precision:g}"
+
+
+def label(name: str) -> Cell:
+    if name == BASE:
+        return Cell("Base rate")
+    estimator = (ESTIMATORS | EXTRAS)[name]
+    return Cell(estimator.plain, latex=estimator.label)
+
+
+def best_of(values: Values, pair: Sequence[str], names: Sequence[str], answered: Sequence[str]) -> set[tuple]:
+    """The keys of the largest skill, raw and isotonic, of the largest share answered at each precision, and of the
+    smallest AUGRC of a pair."""
+    best = values.lowest((*pair, name, "augrc", "") for name in names)
+    for metric, method in [("skill", ""), ("skill", "isotonic"), *((metric, "") for metric in answered)]:
+        known = {key: value for name in names
+                 if (value := values.known(key := (*pair, name, metric, method))) is not None}  # fmt: skip
+        best |= {key for key, value in known.items() if value == max(known.values())}
+    return best
+
+
+def promise(thresholds: Frame) -> list[str]:
+    """Lines that say what was promised, and how often the evaluation rows speak against it."""
+    found = thresholds[thresholds["threshold"].notna()]
+    held = found["held"].dropna()
+    said = "None could be guaranteed."
+    if len(held):
+        broken = int((~held.astype(bool)).sum())
+        said = f"On the evaluation rows {broken} of {len(held)} come out below by more than chance (5%)."
+    return ["Intervals: 95% bootstrap percentile, over draws of the other tables. Equal mass: ECE of bins with equally "
+            "many rows. Log-loss: a score of exactly 0 or 1 that is wrong costs 36.",
+            f"Answered at: by a threshold on the raw score, fitted on calibration rows. {said}"]  # fmt: skip
+
+
+# ---- the figure
+
+
+@target("fig_selective", "When to answer (not in the paper)",
+        "Accuracy of the answers given against the share of questions answered, the surest first: raw scores above, "
+        "after isotonic regression below. A ring is a threshold that guarantees the precision of the grey line.")
+def when_to_answer(curves: Frame, thresholds: Frame, model: str, datasets: Mapping[str, str], title: str = ""
+                   ) -> Figure:  # fmt: skip
+    """Risk-coverage curves of one model, a column for each of the `datasets` {name: label}; `curves` and `thresholds`
+    as `selective.curves` and `selective.thresholds` return them, of which those of the middle precision are drawn."""
+    targets = sorted(thresholds["target"].unique()) or [0.9]
+    precision = targets[len(targets) // 2]
+    ours, found = curves[curves["model"] == model], thresholds[thresholds["model"] == model]
+    drawn = [e for e in shown(ours) if e.name in DRAWN] or shown(ours)[: len(STYLES)]
+    looks: dict[str, tuple] = {e.name: look for e, look in zip(drawn, STYLES, strict=False)}
+    found = found[(found["target"] == precision) & found["answered"].notna() & found["precision"].notna()]
+    with style():
+        canvas = Canvas(figsize=(WIDTH * max(1, len(datasets) / 2), 3.4), layout="constrained")
+        axes = canvas.subplots(2, len(datasets), sharex=True, sharey="col", squeeze=False)
+        for column, (dataset, name) in zip(axes.T, datasets.items(), strict=True):
+            here, rings = (frame[frame["dataset"] == dataset] for frame in (ours, found))
+            for ax, method in zip(column, ("", "isotonic"), strict=True):
+                _curves(ax, here[here["method"] == method], looks)
+                ax.axhline(precision, color="0.6", linewidth=0.8, zorder=0)
+            for ring in rings[rings["estimator"].isin(list(looks))].itertuples():
+                column[0].plot(ring.answered, ring.precision, "o", markersize=6, markerfacecolor="none",
+                               markeredgecolor=looks[ring.estimator][0], clip_on=False)  # fmt: skip
+            column[0].set_title(name, parse_math=False)
+            column[1].set_xlabel("share answered")
+        for ax, said in zip(axes[:, 0], ("raw", "isotonic"), strict=True):
+            ax.set_ylabel(f"accuracy, {said}")
+        handles = [Line2D([], [], color=look[0], linestyle=look[1], marker=look[2], markersize=3.5, linewidth=1.2,
+                          label=e.plain) for e, look in zip(drawn, looks.values(), strict=False)]  # fmt: skip
+        canvas.legend(handles=handles, loc="outside lower center", ncols=len(handles), handlelength=2.6)
+        canvas.suptitle(title, x=0.02, ha="left", size=7.5, parse_math=False)
+    return Figure(canvas)
+
+
+def _curves(ax: Axes, curves: Frame, looks: Mapping[str, tuple]) -> None:
+    """The curves of one panel; a mark about every fifth of the way tells them apart without colour."""
+    for estimator, part in curves[curves["answered"] >= LEAST].groupby("estimator", sort=False):
+        if estimator not in looks:
+            continue
+        colour, line, marker, _ = looks[str(estimator)]
+        part = part.sort_values("answered")
+        nearest = [int(np.abs(part["answered"] - share).argmin()) for share in np.linspace(0.2, 1, 5)]
+        more: dict[str, Any] = {"marker": marker, "markersize": 3.5, "markevery": sorted(set(nearest))}
+        ax.plot(part["answered"], part["accuracy"], line, color=colour, linewidth=1.2, **more)
+    ax.set(xlim=(0, 1.02), xticks=[0, 0.5, 1])

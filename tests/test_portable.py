@@ -1,0 +1,155 @@
+"""Calibrators as files: another process predicts the same bits without the data, and README's lines run."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import synthetic
+from hypothesis import given
+from hypothesis import strategies as st
+from test_experiments import with_margins
+
+from lib.calibrate import fitting, portable
+from lib.calibrate.calibrators import METHODS, Calibrator, Isotonic, Method
+from lib.project import ROOT, UserError
+
+NEW = [0.0, 1e-9, 0.2, 0.5, 0.71, 1 - 1e-9, 1.0]
+ELSEWHERE = """
+import sys
+from lib.calibrate import portable
+import synthetic
+name, takes = sys.argv[1:3]
+new = synthetic.fitting_input(takes)
+for joint in (False, True):
+    print(*(value.hex() for value in portable.load(name).predict(new, joint).tolist()))
+"""
+
+
+@pytest.fixture(scope="module")
+def fits():
+    frame = synthetic.generations(rows=80)
+    sets = fitting.splits(frame, synthetic.responses(frame))
+    return fitting.every_fit(with_margins(synthetic.single_pass(frame)), sets, fitting.fit_answers(sets))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("lib.store.ARTIFACTS", tmp_path)
+    return tmp_path / "mine" / "calibrators"
+
+
+def test_another_process_predicts_bit_for_bit(fits, folder):
+    """One of each kind: isotonic, temperature (both answer estimators), Platt."""
+    written = portable.write(fits, "mine")
+    assert sorted(path.name for path in folder.glob("*")) == sorted(written.file) and len(written) == len(fits)
+    assert {"m__d__ans_avg__isotonic.json", "m__d__ans__temperature.json"} <= set(written.file)
+    kinds = {}
+    for fit, name in zip(fits, written.file, strict=True):
+        kinds.setdefault((type(fit.calibrator), fit.kind), (fit, name))
+    assert {kind for _, kind in kinds} == {"confidence", "answers", "margin"}
+    for fit, name in kinds.values():
+        done = subprocess.run([sys.executable, "-c", ELSEWHERE, folder / name, fit.kind], cwd=ROOT / "tests", text=True,
+                              capture_output=True, env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        new = synthetic.fitting_input(fit.kind)
+        here = [[value.hex() for value in fit.calibrator.predict(new, joint).tolist()] for joint in (False, True)]
+        assert [line.split() for line in done.stdout.splitlines()] == here
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40), st.integers(0, 1))
+def test_a_staircase_is_the_same_after_its_file(pairs, one_class):
+    scores, correct = np.array([c for c, _ in pairs]), np.array([y for _, y in pairs])
+    fitted = Isotonic(one_class=["fit", "constant"][one_class]).fit(scores, correct)
+    state = json.loads(json.dumps(portable.plain(fitted.state())))
+    again = Isotonic().restore(state)
+    asked = np.concatenate([NEW, scores, np.nextafter(scores, 2), np.nextafter(scores, -1)])
+    assert np.array_equal(fitted.predict(asked), again.predict(asked))
+    assert again.note == fitted.note
+
+
+def test_a_file_says_what_it_is_of(fits):
+    by_kind = {(fit.estimator, fit.kind): portable.record(fit) for fit in fits}
+    tokens, isotonic = by_kind["ans", "answers"], by_kind["ans_avg", "confidence"]
+    assert tokens["estimators"] == ["ans_avg", "ans_joint"] and isotonic["estimators"] == ["ans_avg"]
+    assert tokens["learned"]["temperature_"] > 0 and isotonic["data"]["rows"] == tokens["data"]["rows"] == 80
+    (fit,) = [fit for fit in fits if (fit.estimator, fit.kind) == ("ans_avg", "confidence")]
+    assert isotonic["range"] == [fit.scores.min(), fit.scores.max()]
+    assert isotonic["data"]["right"] == fit.correct.sum()
+    other = fit.correct.copy()
+    other[0] = ~other[0]
+    assert portable.record(replace(fit, correct=other))["data"]["sha256"] != isotonic["data"]["sha256"]
+
+
+@pytest.mark.parametrize("change, said", [
+    (None, "there is no calibrator"),
+    ("not json", "is not JSON"),
+    ("[1]", "is no calibrator: it has no 'format'"),
+    ({"format": 9}, "is of format 9"),
+    ({"method": "isotonik"}, "there is no method 'isotonik'; did you mean 'isotonic'?"),
+    ({"takes": "margins"}, "isotonic takes no 'margins'; there is: confidence"),
+], ids=str)  # fmt: skip
+def test_a_wrong_file_is_one_line(fits, folder, change, said):
+    portable.write(fits, "mine")
+    path = folder / "m__d__ans_avg__isotonic.json"
+    if change is None:
+        path = folder / "m__d__ans_avg__isotonik.json"
+    elif isinstance(change, str):
+        path.write_text(change)
+    else:
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError) as error:
+        portable.load(path)
+    assert said in str(error.value) and "\n" not in str(error.value)
+    if change is None:
+        assert "did you mean 'm__d__ans_avg__isotonic.json'?" in str(error.value)
+
+
+class Mean(Calibrator):
+    """The accuracy of the bin: arrays are learned."""
+
+    def _fit(self, score, y, w):
+        self.means_ = np.array([y[score <= 0.5].sum() + 1, y[score > 0.5].sum() + 1]) / (len(y) + 2)
+
+    def _predict(self, score, joint):
+        return self.means_[(np.asarray(score) > 0.5).astype(int)]
+
+
+class Odd(Mean):
+    def _fit(self, score, y, w):
+        self.function_ = max
+
+
+def test_a_calibrator_of_ones_own_is_kept_or_says_why_not(monkeypatch, folder):
+    confidence = with_margins(synthetic.single_pass(synthetic.generations()))
+    monkeypatch.setitem(METHODS, "mean", Method("mean", "Mean", {"confidence": Mean}))
+    fits = fitting.every_fit(confidence.query("estimator == 'seq_avg'"), {}, {})
+    written = portable.write(fits, "mine").set_index("calibrator").file
+    again = portable.load(folder / written["mean"])
+    (fit,) = [fit for fit in fits if fit.method.name == "mean"]
+    assert np.array_equal(again.predict(NEW), fit.calibrator.predict(NEW))
+    odd = replace(fit, calibrator=Odd().fit(fit.scores, fit.correct))
+    (said,) = portable.write([odd], "mine").file
+    assert said.startswith("a calibrator can't be kept as a file") and "builtin" in said
+
+
+def test_readmes_lines_run(tmp_path):
+    """On a new question, in a folder that holds one calibrator's file and nothing else."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (lines,) = [code for code in re.findall(r"```python\n(.*?)```", text, flags=re.S) if "portable" in code]
+    assert len(lines.strip().splitlines()) <= 12
+    (name,) = re.findall(r'portable\.load\("([^"]+)"\)', lines)
+    fitted = Isotonic().fit(np.linspace(0.8, 1, 50), np.arange(50) > 25)
+    scores, correct = np.linspace(0.8, 1, 50), np.arange(50) > 25
+    fit = fitting.Fit(("tiny-llama", "demo-easy"), "seq_avg", METHODS["isotonic"], "confidence", fitted,
+                      [str(i) for i in range(50)], scores, correct, synthetic.generations().head(0))  # fmt: skip
+    path = tmp_path / name
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(portable.record(fit)))
+    done = subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, text=True, capture_output=True,
+                          env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert 0 <= float(re.findall(r"[\d.]+(?:e-\d+)?", done.stdout)[-1]) <= 1

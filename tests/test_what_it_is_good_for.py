@@ -1,0 +1,182 @@
+"""Beside the paper: estimators of ours through one row each, the table, the figure, and runs that lack things."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import synthetic
+from test_edits import SHIPPED_ONLY, play
+from test_experiments import with_margins
+
+from lib import params, store
+from lib.calibrate import fitting
+from lib.paper import extras, selective, targets
+from lib.paper.table import without_rules
+from lib.project import SHIPPED
+from lib.score import estimators, proper
+from lib.score import selective as when
+from lib.score.confidence import confidence_frame
+from lib.score.estimators import EXTRAS
+
+PLUG_INS = ("seq_window", "ans_margin", "ans_entropy")
+
+
+# ---- estimators of ours
+
+
+def test_the_lowest_window_by_a_loop():
+    rng = np.random.default_rng(0)
+    for n in (1, 5, estimators.WINDOW, 60):
+        p = rng.random(n)
+        width = min(n, estimators.WINDOW)
+        least = min(np.mean(p[i : i + width]) for i in range(n - width + 1))
+        assert estimators.lowest_window(np.log(p)) == pytest.approx(least, abs=1e-12)
+
+
+def test_margins_and_entropies_are_those_of_the_whole_vocabulary():
+    """From the kept logits and the curve of the rest, against all 300 logits."""
+    frame = synthetic.generations(rows=20)
+    responses = synthetic.responses(frame)
+    scores = confidence_frame(responses, names=["ans_margin", "ans_entropy"],
+                              further=fitting.token_signals(fitting.splits(frame, responses)))  # fmt: skip
+    found = scores.set_index(["estimator", "example_id"]).confidence
+    assert len(found) == 2 * len(frame)
+    for row in frame.itertuples():
+        p = np.exp(np.stack(row.logits).astype(float))
+        p /= p.sum(axis=1, keepdims=True)
+        top = np.sort(p, axis=1)[:, ::-1]
+        assert found["ans_margin", row.example_id] == pytest.approx((top[:, 0] - top[:, 1]).min(), abs=1e-5)
+        entropy = -(p * np.log(p)).sum(axis=1).mean()
+        assert found["ans_entropy", row.example_id] == pytest.approx(np.exp(-entropy), abs=1e-4)
+
+
+def test_each_is_one_row_and_nothing_of_the_papers():
+    assert set(PLUG_INS) < set(EXTRAS) and all(EXTRAS[name].extra for name in PLUG_INS)
+    frame = synthetic.generations(rows=6)
+    assert not set(synthetic.single_pass(frame).estimator) & set(EXTRAS)
+    without = synthetic.responses(frame, missing="zero")
+    scores = confidence_frame(without, names=PLUG_INS, further=fitting.token_signals(fitting.splits(frame, without)))
+    lost = set(without.example_id[without.answer.isna()])
+    tokens = scores[scores.estimator != "seq_window"]
+    assert lost and (tokens.confidence[tokens.example_id.isin(lost)] == 0).all()
+    assert set(scores.estimator) == set(PLUG_INS) and scores.confidence.between(0, 1).all()
+
+
+# ---- the table and the figure
+
+
+@pytest.fixture(scope="module")
+def made():
+    frame = synthetic.run(rows=60)
+    responses = synthetic.responses(frame)
+    sets = fitting.splits(frame, responses)
+    raw = with_margins(confidence_frame(responses, names=["seq_avg", "ans_avg", *PLUG_INS],
+                                        further=fitting.token_signals(sets)))  # fmt: skip
+    fits = fitting.every_fit(raw, sets, fitting.fit_answers(sets))
+    scores, constants = proper.with_base(raw, fitting.applied(raw, fits))
+    compared = proper.compare(scores, constants, resamples=50)
+    return compared, when.thresholds(raw, [0.5, 0.8, 0.99]), when.curves(scores)
+
+
+def lines(table):
+    return [line.split("  ") for line in str(table).splitlines()]
+
+
+def test_the_table_begins_each_pair_with_the_base_rate(made):
+    compared, thresholds, _ = made
+    table = selective.selective(compared, thresholds, {"m": "M", "n": "N"}, {"d": "D", "e": "E"})
+    shown = [line[2] for line in lines(table)[2:]]
+    names = ["Base rate", "Seq Avg", "Ans Avg", "P(True)", "Seq Window", "Ans Margin", "Ans Entropy"]
+    assert shown == names * 4
+    values = compared.set_index(["model", "dataset", "estimator", "method", "metric"]).value
+    for number in table.numbers:
+        key = number.key
+        if not key["metric"].startswith("answered"):
+            assert number.value == values[tuple(key[k] for k in ("model", "dataset", "estimator", "method", "metric"))]
+    answered = [n for n in table.numbers if n.key["metric"].startswith("answered")]
+    assert len(answered) == thresholds.answered.notna().sum() > 0
+    assert "&ndash;" in table._repr_html_() and f"--: {when.FEW}" in table._repr_html_(), "and why"
+    assert "tabular" in table.latex and "nan" not in table.latex.lower()
+
+
+def test_bold_is_the_best_of_a_pair(made):
+    compared, thresholds, _ = made
+    table = selective.selective(compared, thresholds)
+    raw = compared[(compared.method == "") & (compared.metric == "skill") & (compared.dataset == "d")]
+    best = raw[raw.model == "m"].astype({"value": float}).set_index("estimator").value.idxmax()
+    row = next(row for row in without_rules(table.body) if any(
+        cell and any(n.key["estimator"] == best and n.key["metric"] == "skill" for n in cell.numbers) for cell in row))
+    (cell,) = [cell for cell in row if cell and cell.numbers
+               and (cell.numbers[0].key["metric"], cell.numbers[0].key["method"]) == ("skill", "")]  # fmt: skip
+    assert "<b>" in cell.html and r"\best" in cell.latex
+
+
+def test_the_figure_has_a_column_per_dataset(made):
+    _, thresholds, curves = made
+    figure = selective.when_to_answer(curves, thresholds, "m", {"d": "D", "e": "E"}, "M")
+    axes = figure.canvas.axes
+    assert len(axes) == 4 and [ax.get_title(loc="left") for ax in axes[:2]] == ["D", "E"]
+    dashes = {line.get_linestyle() for line in axes[0].lines if len(line.get_xdata()) > 2}
+    assert len(dashes) == 3, "estimators differ without colour, too"
+    rings = [line for ax in axes[:2] for line in ax.lines if line.get_markersize() == 6]
+    drawn = thresholds[(thresholds.model == "m") & (thresholds.target == 0.8) & thresholds.answered.notna()]
+    assert len(rings) == drawn.estimator.isin(selective.DRAWN).sum()
+    assert selective.when_to_answer(curves.head(0), thresholds.head(0), "m", {"d": "D"}).png
+
+
+def test_both_are_declared_not_in_the_paper():
+    for name in ("tab_selective", "fig_selective"):
+        (target,) = [one for one in targets.all_targets() if one.name == name]
+        assert "not in the paper" in target.short and not target.published
+    (table,) = [one for one in targets.all_targets() if one.name == "tab_selective"]
+    assert table.extra and set(extras.DECLARED) >= set(PLUG_INS)
+
+
+# ---- whole notebooks
+
+
+@SHIPPED_ONLY
+def test_shipped_frames_are_what_the_notebook_makes(monkeypatch, tmp_path):
+    """The numbers of `artifacts/shipped/demo/selective`, which 08 shows in a fresh clone; a calibrator for each fit."""
+    play("10", monkeypatch, tmp_path)
+    for kind in selective.KINDS:
+        here, there = (store.read(folder / "selective" / f"{kind}.parquet") for folder in (tmp_path, SHIPPED))
+        pd.testing.assert_frame_equal(here, there, rtol=1e-9)
+    demo = params.load_profile("demo")
+    files = {path.name for path in (tmp_path / "calibrators").glob("*.json")}
+    assert len(files) == 14 * len(demo.models) * len(demo.datasets)
+
+
+@SHIPPED_ONLY
+def test_a_run_without_passes_of_one_model_and_few_rows(monkeypatch, tmp_path):
+    """As a first look has it: ten rows, one model, no passes anywhere. Dashes, and no failure."""
+    gather = store.gather
+
+    def few(run, kind, models, datasets, may_lack=False):
+        frame, source = gather(run, kind, models, datasets, may_lack)
+        if may_lack:
+            return frame.head(0), source.head(0)
+        kept = frame.groupby(["model", "dataset", "split"], sort=False).head(5)
+        return kept.reset_index(drop=True), source
+
+    monkeypatch.setattr(store, "gather", few)
+    space, shown = play("10", monkeypatch, tmp_path, models=["tiny-qwen"], datasets=["demo-easy"], seed=1)
+    assert space["matched"].empty and space["thresholds"].threshold.isna().all()
+    assert set(space["thresholds"].reason) == {when.FEW}
+    assert not {"c_bald", "c_bald_insitu"} & set(space["compared"].estimator)
+
+
+@SHIPPED_ONLY
+def test_the_small_real_run(monkeypatch, tmp_path):
+    """The signals of a real model, as far as they are shipped: no passes over whole responses."""
+    if not (SHIPPED.parent / "small" / "generations").exists():
+        pytest.skip("the signals of the small real model are not in this copy")
+    small = params.load_profile("small")
+    there = [name for name in small.datasets
+             if (SHIPPED.parent / "small" / "generations" / f"{small.models[0]}__{name}.parquet").exists()]  # fmt: skip
+    space, _ = play("10", monkeypatch, tmp_path, run="small", models=small.models, datasets=there,
+                    calibration_model=small.models[0])  # fmt: skip
+    compared = space["compared"].set_index(["dataset", "estimator", "method", "metric"]).value
+    assert compared["svamp", proper.BASE, "", "skill"] == 0
+    assert compared["svamp", "ans_avg", "", "skill"] < 0, "what README says of its ECE"
+    assert {"ans_margin", "ans_entropy", "seq_window"} <= set(space["compared"].estimator)
+    assert list((tmp_path / "calibrators").glob(f"{small.models[0]}__svamp__p_true__platt.json"))

@@ -1,0 +1,67 @@
+"""With a token, a user's and a machine's name in the environment: none of them, nor a path of this machine, stands in
+anything that a run writes; and what lies in the user's own start-up files is not run.
+"""
+
+import json
+import re
+import shutil
+import socket
+
+import pytest
+from small_project import Project, build, write
+
+TOKEN = "hf_thisIsNoRealTokenButLooksLikeOne"
+NAMES = {"USER": "ada-lovelace-user", "LOGNAME": "ada-lovelace-user", "HOSTNAME": "babbage-machine"}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Project:
+    """After a run on a model outside the project and questions named by their full path inside it."""
+    project = Project(build(tmp_path_factory.mktemp("privacy") / "a project"))
+    home = tmp_path_factory.mktemp("home") / "ada-lovelace-user"
+    outside = home / "my models" / "tiny"
+    shutil.copytree(project.root / "weights/tiny", outside)
+    write(project.root / "params/models/tiny.yaml", f"label: Tiny\nsource: {outside}\n")
+    easy = (project.root / "params/datasets/easy.yaml").read_text()
+    easy = easy.replace("questions.jsonl", str(project.root / "questions.jsonl"))
+    write(project.root / "params/datasets/easy.yaml", easy)
+    project.replace("notebooks/01_generate.ipynb", "'environment': dict(os.environ)", "'environment': {}")
+    project.replace("notebooks/01_generate.ipynb", "'cwd': os.getcwd(), ", "")
+    startup = home / "startup.py"
+    startup.write_text(f"open({str(project.root / 'artifacts' / 'ran')!r}, 'w').write('ran')\nran = 1\n")
+    write(home / ".ipython/profile_default/startup/own.py", startup.read_text())
+    code, text = project.run(HOME=str(home), HF_TOKEN=TOKEN, PYTHONSTARTUP=str(startup), **NAMES)
+    assert code == 0, text
+    project.home = home
+    return project
+
+
+def written(project: Project) -> dict[str, str]:
+    """Everything below artifacts and figures, and what the names say."""
+    files = [path for folder in ("artifacts", "figures") for path in (project.root / folder).rglob("*")]
+    return {str(path.relative_to(project.root)): path.read_text(errors="replace") if path.is_file() else ""
+            for path in files}  # fmt: skip
+
+
+def test_nothing_private_is_written(project):
+    texts = written(project)
+    assert len(texts) > 20
+    private = [TOKEN, *NAMES.values(), str(project.root), str(project.home), "my models"]
+    found = {(name, word) for name, text in texts.items() for word in private if word in name + text}
+    assert not found
+    log = texts["artifacts/demo/snakemake.log"]
+    assert not re.search(r"(?i)host:|user:", log) and socket.gethostname() not in log.split()
+    assert not re.search(r"(?<![\w./)~-])/(home|root|tmp|Users)/", log)
+
+
+def test_the_model_s_folder_is_known_by_its_files_and_told_by_its_name(project):
+    record = json.loads(project.read("artifacts/demo/jobs/01_generate__tiny__easy.json"))
+    assert record["parts"]["model tiny"]["source"] == ".../tiny"
+    assert "file .../tiny/model.safetensors" in record["parts"] and "file questions.jsonl" in record["parts"]
+    (project.home / "my models/tiny/model.safetensors").write_text("other weights")
+    code, text = project.run(HOME=str(project.home))
+    assert code == 0 and "01_generate: to be made (changed: file .../tiny/model.safetensors)" in text
+
+
+def test_nothing_of_the_user_s_was_run(project):
+    assert not (project.root / "artifacts/ran").exists()

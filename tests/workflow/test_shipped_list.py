@@ -1,0 +1,65 @@
+"""Shipped signals against the list of their checksums: a difference is one line, before anything is read."""
+
+import shutil
+import subprocess
+
+import pytest
+from small_project import write
+
+from lib.project import ROOT, UserError
+from workflow import shipped
+
+DEMO = "artifacts/shipped/demo"
+
+
+@pytest.fixture
+def folder(inside):
+    """Shipped signals of the small project, and their list."""
+    place = inside.root / DEMO
+    for name in ("generations/tiny__easy.parquet", "generations/tiny__easy.json", "ablation/tiny__easy.parquet"):
+        write(place / name, f"what {name} holds")
+    shipped.write_list(place)
+    shipped.verify("demo")
+    return place
+
+
+@pytest.mark.parametrize("name", ["generations/tiny__easy.json", "ablation/tiny__easy.parquet"])
+@pytest.mark.parametrize("damage, what", [
+    (lambda path: path.write_text("what"), "is not the file that was shipped"),
+    (lambda path: path.write_text(""), "is not the file that was shipped"),
+    (lambda path: path.unlink(), "was shipped and is missing"),
+])  # fmt: skip
+def test_a_difference_is_named_with_its_cure(folder, name, damage, what):
+    damage(folder / name)
+    with pytest.raises(UserError) as said:
+        shipped.verify("demo")
+    assert str(said.value) == f"{DEMO}/{name} {what}: `git checkout -- {DEMO}` brings it back"
+
+
+def test_a_file_more_and_a_damaged_list(folder):
+    write(folder / "ablation/other__easy.parquet", "x")
+    with pytest.raises(UserError, match="ablation/other__easy.parquet is not in .*SHA256SUMS: move it away"):
+        shipped.verify("demo")
+    (folder / "ablation/other__easy.parquet").unlink()
+    (folder / "SHA256SUMS").write_text("")
+    with pytest.raises(UserError, match="is not in"):
+        shipped.verify("demo")
+    (folder / "SHA256SUMS").write_bytes(b"\xff\n" * 9)
+    with pytest.raises(UserError, match="git checkout"):
+        shipped.verify("demo")
+
+
+def test_every_run_asks_first(folder, inside):
+    (folder / "ablation/tiny__easy.parquet").write_text("another")
+    for words in (["replay"], ["demo"], ["check", "demo"]):
+        code, text = inside.run(*words)
+        assert code == 2 and text.startswith(f"run_all.sh: {DEMO}/ablation/tiny__easy.parquet is not the file")
+        assert len(text.strip().splitlines()) == 1
+
+
+@pytest.mark.skipif(not (ROOT / DEMO).exists(), reason="the shipped demo signals are not in this copy")
+def test_the_demo_s_own_list_is_of_the_files_that_are_there():
+    shipped.verify("demo")
+    assert len(shipped.sums(ROOT / DEMO)) == len((ROOT / DEMO / "SHA256SUMS").read_text().splitlines()) > 50
+    if shutil.which("sha256sum"):
+        subprocess.run(["sha256sum", "--quiet", "-c", "SHA256SUMS"], cwd=ROOT / DEMO, check=True)

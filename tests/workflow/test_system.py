@@ -1,0 +1,128 @@
+"""What the system refuses: no room, no permission, a folder in the place of a file, a kernel that stops. One line, exit
+code 1, nothing lost: the same command goes on once it is mended.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+from small_project import PAIR, Project, build
+from test_runs import WAITING, until, warm, with_cell
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Project:
+    """The small project after a run."""
+    project = Project(build(tmp_path_factory.mktemp("system") / "a project"))
+    code, text = project.run()
+    assert code == 0, text
+    return project
+
+
+@pytest.fixture
+def copy(whole, tmp_path) -> Project:
+    shutil.copytree(whole.root, tmp_path / "copy")
+    return Project(tmp_path / "copy")
+
+
+def one_line(text: str) -> str:
+    """The last line, which is the only complaint."""
+    lines = text.strip().splitlines()
+    assert "Traceback" not in text and lines[-1].startswith("run_all.sh: "), text
+    assert len([line for line in lines if line.startswith("run_all.sh: ")]) == 1, text
+    return lines[-1]
+
+
+def in_the_way(path, folder: bool):
+    """A folder in the place of a file, or a file in that of a folder."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.unlink(missing_ok=True)
+    path.mkdir(parents=True) if folder else path.write_text("in the way")
+
+
+@pytest.mark.parametrize("name, folder", [
+    ("artifacts/demo/run.json", True), ("artifacts/demo/snakemake.log", True), ("artifacts/demo/notebooks", False),
+    ("figures/demo", False), ("artifacts/demo/.lock", True), ("artifacts/demo/jobs/08_tables.json", True),
+])  # fmt: skip
+def test_what_is_in_the_way_is_named_and_nothing_is_lost(copy, name, folder):
+    before = (copy.root / f"artifacts/demo/generations/{PAIR}.parquet").read_bytes()
+    copy.replace("notebooks/08_tables.ipynb", "UERG", "UERH")  # something is to be done
+    in_the_way(copy.root / name, folder)
+    code, text = copy.run()
+    assert code == 1 and name.split("/")[-1] in one_line(text), text
+    in_the_way(copy.root / name, True)
+    (copy.root / name).rmdir()
+    code, text = copy.run()
+    assert code == 0 and (copy.root / f"artifacts/demo/generations/{PAIR}.parquet").read_bytes() == before
+    assert (copy.root / "figures/demo/tab_estimators.tex").exists()
+
+
+@pytest.mark.parametrize("where, code", [("> /dev/full", 1), (">&-", 0), (">&- 2>&-", 0)])
+def test_a_full_or_closed_stdout(copy, where, code):
+    done = subprocess.run(f"'{sys.executable}' -m workflow.run {where}", shell=True, cwd=copy.root, text=True,
+                          capture_output=True, env=copy.environment(PYTHONPATH=str(copy.root)))  # fmt: skip
+    assert done.returncode == code, done
+    if code:
+        assert one_line(done.stderr) == (
+            "run_all.sh: No space left on device; once that is mended, the same command goes on from here")
+    else:
+        assert done.stderr == ""
+
+
+def test_a_full_disk(project, tmp_path):
+    """A file system of 1 MB for what the run writes."""
+    disk = project.root / "artifacts"
+    disk.mkdir()
+    if os.getuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        filling = "_ = open('../artifacts/filling', 'wb').write(b'x' * 2_000_000)"
+        with_cell(project, "02_single_pass", filling)
+        code, text = project.run()
+        line = one_line(text)
+        assert code == 1 and "No space left on device" in line and "02_single_pass" in line
+        assert (disk / f"demo/jobs/01_generate__{PAIR}.json").exists()
+        (disk / "filling").unlink()
+        with_cell(project, "02_single_pass", "pass")
+        code, text = project.run()
+        assert code == 0 and "2 made, 1 kept" in text, text
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_no_memory(project):
+    with_cell(project, "01_generate", "import resource\nresource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33))\n"
+                                      "_ = bytearray(2**40)")  # fmt: skip
+    code, text = project.run()
+    assert code == 1 and "01_generate" in one_line(text) and "MemoryError" in one_line(text)
+
+
+def test_a_kernel_that_is_stopped_counts_as_dead(project):
+    project.replace("workflow/guard.py", "HALTED = 20", "HALTED = 1")
+    with_cell(project, "01_generate", WAITING)
+    process = project.start()
+    until((project.root / "notebooks/starts").exists)
+    (job,) = warm(process).children()
+    (kernel,) = psutil.Process(job.pid).children()
+    kernel.send_signal(signal.SIGSTOP)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 1 and "the kernel died in the cell `import os, time`" in one_line(text)
+    (project.root / "notebooks/go").touch()
+    assert project.run()[0] == 0
+
+
+def test_two_different_runs_at_once_do_not_touch_one_another(copy):
+    shutil.copyfile(copy.root / "params/demo.yaml", copy.root / "params/other.yaml")
+    before = {path: path.stat().st_mtime_ns for path in (copy.root / "artifacts/demo").rglob("*") if path.is_file()}
+    runs = [copy.start("other"), copy.start("demo")]
+    said = [process.communicate(timeout=120)[0] for process in runs]
+    assert [process.returncode for process in runs] == [0, 0], said
+    assert "3 made" in said[0] and "0 made, 3 kept" in said[1]
+    for path, then in before.items():
+        assert path.name == ".lock" or path.stat().st_mtime_ns == then
+    for path in (copy.root / "figures/demo").glob("tab_*"):
+        assert path.read_bytes() == (copy.root / "figures/other" / path.name).read_bytes()

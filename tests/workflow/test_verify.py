@@ -1,0 +1,168 @@
+"""A run held against the shipped one: on frames altered by hand, and on a run of other kernels."""
+
+import csv
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from clone import copy_of_project, edit, refusal, run
+
+from lib import params
+from lib.paper import results, rounding
+from lib.paper.run_results import RunSignals
+from lib.project import ROOT, UserError
+from workflow import verify
+from workflow.jobs import Run
+from workflow.verify import Alike
+
+MODEL, DATASET = "tiny-llama", "demo-medium"
+READING, CHOICES, BINS = params.Reading(), params.Calibration(), (10, 20)
+OTHER_KERNELS = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
+
+
+@pytest.fixture(scope="module")
+def theirs():
+    return RunSignals.of("shipped", [MODEL], [DATASET], READING)
+
+
+@pytest.fixture(scope="module")
+def here(theirs):
+    names, sets = {MODEL: MODEL}, {DATASET: DATASET}
+    frames = rounding.frames_of(theirs, theirs.sets, CHOICES, BINS)
+    return results.Results(names, sets, names, (names, sets), [params.load_model(MODEL)], frames)
+
+
+@pytest.fixture(autouse=True)
+def fewer_draws(monkeypatch):
+    moves = rounding.moves
+    monkeypatch.setattr(rounding, "moves", lambda *some: moves(*some, draws=2))
+
+
+def altered(side, **columns):
+    """The signals as a run would have left them with other columns in its generations."""
+    return RunSignals.from_frames(side.generations.assign(**columns), side.verification, side.dropout, side.reading)
+
+
+def compared(here, ours, theirs):
+    alike = Alike.of(ours, theirs)
+    table = verify.compare(here, alike, CHOICES, BINS)
+    return table, alike, verify.verdict(table, alike)
+
+
+def test_the_shipped_run_is_the_same_as_itself(here, theirs):
+    table, alike, (held, line) = compared(here, theirs, theirs)
+    assert held and (table.difference == 0).all() and alike.noise == (0, 0) and not table.reads.any()
+    assert line == f"the same: {len(table)} numbers, all read alike; 500 of 500 responses alike"
+    assert verify.listed(table, "x.csv") == ["every number: x.csv"]
+
+
+def test_what_two_processors_round_otherwise_is_within(here, theirs):
+    rng = np.random.default_rng(5)
+    noisy = [np.minimum(row + 3e-7 * rng.standard_normal(len(row)), 0) for row in theirs.generations.token_logprobs]
+    table, alike, (held, _) = compared(here, altered(theirs, token_logprobs=noisy), theirs)
+    assert held and table.difference.max() > 0 and alike.noise[0] == pytest.approx(2.5e-7, rel=0.4)
+
+
+def test_a_number_that_differs_by_more_is_named(here, theirs):
+    """Five evaluation rows whose probabilities were altered by hand: exactly what hangs on them differs."""
+    rows = np.flatnonzero(theirs.generations.split == "evaluation")[:5]
+    column = [row / 2 - 1 if place in rows else row for place, row in enumerate(theirs.generations.token_logprobs)]
+    table, alike, (held, line) = compared(here, altered(theirs, token_logprobs=column), theirs)
+    beyond = table[~table.within]
+    count = f"{len(beyond)} of {len(table)} numbers"
+    assert not held and line == f"NOT the same: {count} differ by more than rounding moves them"
+    estimators = set(beyond.key.str.split("/").str[2])
+    assert {"seq_avg", "seq_joint", "ans_avg", "ans_joint"} <= estimators and "p_true" not in estimators
+    lines = verify.listed(table, "x.csv")
+    assert "MORE than what rounding moves" in lines[0] and lines[0].split(":")[0].split()[0] in set(beyond.table)
+    assert len(lines) == verify.LISTED + 1 and lines[-1].endswith("more, all in x.csv")
+
+
+def test_a_response_written_otherwise_is_left_out_and_counted(here, theirs):
+    ids = [np.append(row, 7) if place == 3 else row for place, row in enumerate(theirs.generations.token_ids)]
+    far = [row - 1 if place == 3 else row for place, row in enumerate(theirs.generations.token_logprobs)]
+    table, alike, (held, line) = compared(here, altered(theirs, token_ids=ids, token_logprobs=far), theirs)
+    assert held and "499 of 500 responses alike" in line and (table.difference == 0).all()
+    assert any("1 of 500 responses were written otherwise" in line for line in alike.said)
+
+
+def test_too_many_of_them_are_another_model(theirs):
+    ids = [np.append(row, 7) if place % 20 == 0 else row for place, row in enumerate(theirs.generations.token_ids)]
+    alike = Alike.of(altered(theirs, token_ids=ids), theirs)
+    table = pd.DataFrame({"within": [True], "reads": [False]})
+    assert verify.verdict(table, alike) == (False, "NOT the same: 25 of 500 responses were written otherwise")
+
+
+def test_nothing_in_common_is_said(theirs):
+    others = altered(theirs, token_ids=[np.append(row, 7) for row in theirs.generations.token_ids])
+    with pytest.raises(UserError, match="no response in common: these are other models or questions"):
+        Alike.of(others, theirs)
+
+
+def test_another_dropout_rate_is_said_and_its_numbers_left_out(here, theirs):
+    rates = theirs.dropout.rate.unique()
+    rate = theirs.dropout[theirs.dropout.selected].rate.iloc[0]
+    other = min(set(rates) - {rate})
+    dropout = theirs.dropout.assign(selected=theirs.dropout.rate == other)
+    ours = RunSignals.from_frames(theirs.generations, theirs.verification, dropout, READING)
+    table, alike, (held, _) = compared(here, ours, theirs)
+    said = f"dropout rate of {MODEL} on {DATASET} is {other:.2f}, shipped {rate:.2f}: c_BALD is left out there"
+    assert alike.said[-1] == said
+    assert held and not table.key[table.table == "tab_result_estimation"].str.contains("c_bald").any()
+
+
+def test_a_number_of_one_side_alone_is_no_agreement(here, theirs, monkeypatch):
+    cells, calls = rounding.cells, []
+
+    def once_without(side):
+        calls.append(side)
+        return cells(side).iloc[1:] if len(calls) == 1 else cells(side)
+
+    monkeypatch.setattr(rounding, "cells", once_without)
+    monkeypatch.setattr(rounding, "moves", lambda *_: cells(here).assign(moves=0.0))
+    alike = Alike.of(theirs, replace(theirs))
+    assert (~verify.compare(here, alike, CHOICES, BINS).within).sum() == 1
+
+
+# ---- by the command
+
+
+@pytest.mark.slow
+def test_a_run_of_other_kernels_gives_what_is_shipped(tmp_path):
+    """Twenty questions of each split, on another path through the processor, against those rows of the shipped run."""
+    folder = copy_of_project(tmp_path / "a folder")
+    small = {"models": [MODEL], "datasets": [DATASET], "limit": 20, "dropout_tuning": 6, "resamples": 200, "draws": 4,
+             "calibration_sizes": [5, 10], "ablation_rows": 2}  # fmt: skip
+    edit(folder / "params" / "demo.yaml", **small)
+    said = run(folder, "verify", **OTHER_KERNELS).splitlines()
+    assert said[-1].startswith("verify demo: the same: ") and "40 responses alike" in said[-1]
+    assert any(line.startswith("log-probabilities of the same tokens differ by ") for line in said)
+    with open(folder / "figures/demo/verify.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) > 100 and all(row["within"] == "True" for row in rows)
+
+
+@pytest.mark.parametrize("shift, code, said", [(0, 0, "the same: "), (1, 1, "NOT the same: ")])
+def test_the_last_line_and_the_exit_code_say_it(theirs, monkeypatch, tmp_path, shift, code, said):
+    """A run that has no signals of its own but the shipped ones, and the same with P(True) altered by hand."""
+    logits = [np.array([row[0] + shift, *row[1:]]) for row in theirs.verification.standard_logits]
+    verification = theirs.verification.assign(standard_logits=logits)
+    ours = RunSignals.from_frames(theirs.generations, verification, theirs.dropout, READING)
+    monkeypatch.setattr(verify.RunSignals, "of", lambda name, *_: ours if name == "lab" else theirs)
+    monkeypatch.setattr(verify, "ROOT", tmp_path)
+    values = params.load_profile("demo").model_dump(mode="json") | {"models": [MODEL], "datasets": [DATASET]}
+    lines = []
+    assert verify.verify(Run("lab", values), lines.append) == code
+    assert lines[-1].startswith(f"verify lab: {said}")
+    table = pd.read_csv(tmp_path / "figures/lab/verify.csv")
+    assert table.within.all() == (code == 0) and not table[~table.within].key.str.contains("seq_avg|ans_avg").any()
+
+
+def test_what_is_not_shipped_cannot_be_verified():
+    with pytest.raises(UserError, match="no signals of nobody on nothing are shipped to compare with"):
+        verify.both(Run("demo", {"models": ["nobody"], "datasets": ["nothing"]}))
+
+
+def test_verify_takes_one_profile():
+    assert "did you mean 'demo'?" in refusal(ROOT, "verify", "dmo")
