@@ -248,11 +248,11 @@ def test_a_kernel_is_told_the_revisions_and_the_code_before_its_first_cell(insid
     assert set(names) == {"__builtins__"}
 
 
-def test_a_gpus_memory_is_taken_in_segments_that_grow(monkeypatch):
+def test_a_gpus_memory_is_taken_in_segments_that_grow(inside, monkeypatch):
     """On a GPU, unless the user has said how."""
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         monkeypatch.delenv(name, raising=False)
-    on_gpu = next(job for job in Run("demo", params.load_profile("demo").model_dump(), 2, 1).jobs if job.on_gpu)
+    on_gpu = job_of(gpus=1)
     assert notebook.constants(on_gpu)["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
     assert "PYTORCH_ALLOC_CONF" not in notebook.constants(job_of())
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
