@@ -117,7 +117,7 @@ def test_the_figure_has_a_column_per_dataset(made):
     assert len(axes) == 4 and [ax.get_title(loc="left") for ax in axes[:2]] == ["D", "E"]
     dashes = {line.get_linestyle() for line in axes[0].lines if len(line.get_xdata()) > 2}
     assert len(dashes) == 3, "estimators differ without colour, too"
-    rings = [line for ax in axes[:2] for line in ax.lines if line.get_markersize() == 6]
+    rings = [line for ax in axes[:2] for line in ax.lines if line.get_markerfacecolor() == "none"]
     drawn = thresholds[(thresholds.model == "m") & (thresholds.target == 0.8) & thresholds.answered.notna()]
     assert len(rings) == drawn.estimator.isin(selective.DRAWN).sum()
     assert selective.when_to_answer(curves.head(0), thresholds.head(0), "m", {"d": "D"}).png
