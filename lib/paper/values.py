@@ -25,7 +25,7 @@ def three_decimals(value: float) -> str:
 
 def short(value: float) -> str:
     """Three decimals without a leading zero: .053, -.209, 1.000."""
-    return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 0.9995 else f"{value:.3f}"
+    return f"{value:z.3f}".replace("0.", ".", 1) if abs(value) < 0.9995 else f"{value:z.3f}"
 
 
 # ---- heads and blocks of rows
