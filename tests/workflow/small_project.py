@@ -40,7 +40,7 @@ SHARDS = """
 """
 REPORTED = {  # what the report takes of the modules of claims
     "claims": "HEADLINES, TWICE = {}, ()",
-    "comparison": "INSIDE_EXPECTED = 0.834\n"
+    "comparison": "INSIDE_EXPECTED, STANDS = 0.834, 'stands'\n"
     "WORDS = {True: 'holds', False: 'does not hold', None: 'cannot be judged here'}",
     "judging": "QUORUMS = {}",
 }
