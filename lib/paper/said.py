@@ -24,11 +24,13 @@ def of_pairs(count: int, total: int) -> str:
 # ---- of one response
 
 
-def least_sure(table: pd.DataFrame) -> str:
-    """Of a table of tokens (`responses.token_table`): the least probable one, and that of the answer's."""
+def least_sure(table: pd.DataFrame, one: pd.Series | None = None) -> str:
+    """Of a table of tokens (`responses.token_table`): the least probable one, and that of the answer's; after the
+    verdict on the row `one` that they are of."""
     least, answer = table.loc[table.probability.idxmin()], table[table.part == "answer"]
     said = f"the least sure token is {least.token} with {least.probability:.2f}"
-    return f"{said}; of the answer's the least sure has {answer.probability.min():.5f}" if len(answer) else said
+    said += f"; of the answer's the least sure has {answer.probability.min():.5f}" if len(answer) else ""
+    return said if one is None else verdict(one, said)
 
 
 def surest(one: pd.Series, scores: pd.DataFrame) -> str:
@@ -38,15 +40,16 @@ def surest(one: pd.Series, scores: pd.DataFrame) -> str:
     return f"{verdict(one)}; the highest score is {most}, the lowest {least}"
 
 
-def encoded(table: pd.DataFrame) -> str:
-    """Of `one_row.options`: the tokens that either way has to encode, and what comes of it."""
+def encoded(table: pd.DataFrame, one: pd.Series) -> str:
+    """Of `one_row.options`: whether the row `one` is right, the tokens that either way has to encode, what comes of it.
+    """
     parts = [f"{way} {row['P(True)']:.3f} for {row.tokens:.0f} tokens" for way, row in table.iterrows()]
-    return f"P(True): {', '.join(parts)}"
+    return verdict(one, f"P(True): {', '.join(parts)}")
 
 
-def verdict(one: pd.Series) -> str:
-    """Which response it is, and whether it is right."""
-    return f"{one.example_id}: the answer is {'right' if one.correct else 'wrong'}"
+def verdict(one: pd.Series, *more: str) -> str:
+    """Which response it is, whether it is right, and what more there is to say of it."""
+    return "; ".join([f"{one.example_id}: the answer is {'right' if one.correct else 'wrong'}", *more])
 
 
 # ---- of scores
