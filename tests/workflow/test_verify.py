@@ -96,7 +96,7 @@ def test_too_many_of_them_are_another_model(theirs):
 
 def test_nothing_in_common_is_said(theirs):
     others = altered(theirs, token_ids=[np.append(row, 7) for row in theirs.generations.token_ids])
-    with pytest.raises(UserError, match="no response in common with what is shipped: these are other models or questions"):
+    with pytest.raises(UserError, match="no response in common with what is shipped: these are other models"):
         Alike.of(others, theirs)
 
 
