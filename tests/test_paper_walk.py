@@ -17,8 +17,8 @@ from workflow.export import TARGETS
 
 pytestmark = pytest.mark.slow
 SMALLER = {"engine": "transformers", "limit": 6, "max_new_tokens": 20, "batch_tokens": 16384, "dropout_tuning": 3,
-           "dropout_passes": 2, "resamples": 20, "draws": 2, "calibration_sizes": [5], "ablation_rows": 1, "top_logits": 16,
-           "curve_nodes": 8}  # fmt: skip
+           "dropout_passes": 2, "resamples": 20, "draws": 2, "calibration_sizes": [5], "ablation_rows": 1,
+           "top_logits": 16, "curve_nodes": 8}  # fmt: skip
 LOCAL = {
     "gsm8k": {"calibration": "data/gsm8k/train.jsonl", "evaluation": "data/gsm8k/test.jsonl"},
     "gsmhard": {"all": "data/gsmhard/gsmhardv2.jsonl"},
