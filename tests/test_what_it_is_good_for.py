@@ -168,11 +168,11 @@ def test_a_run_without_passes_of_one_model_and_few_rows(monkeypatch, tmp_path):
 @SHIPPED_ONLY
 def test_the_small_real_run(monkeypatch, tmp_path):
     """The signals of a real model, as far as they are shipped: no passes over whole responses."""
-    if not (SHIPPED.parent / "small" / "generations").exists():
+    if not (SHIPPED.parent / "small" / "verification").exists():
         pytest.skip("the signals of the small real model are not in this copy")
     small = params.load_profile("small")
     there = [name for name in small.datasets
-             if (SHIPPED.parent / "small" / "generations" / f"{small.models[0]}__{name}.parquet").exists()]  # fmt: skip
+             if (SHIPPED.parent / "small" / "verification" / f"{small.models[0]}__{name}.parquet").exists()]  # fmt: skip
     space, _ = play("10", monkeypatch, tmp_path, run="small", models=small.models, datasets=there,
                     calibration_model=small.models[0])  # fmt: skip
     compared = space["compared"].set_index(["dataset", "estimator", "method", "metric"]).value
