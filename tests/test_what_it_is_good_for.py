@@ -171,8 +171,8 @@ def test_the_small_real_run(monkeypatch, tmp_path):
     if not (SHIPPED.parent / "small" / "verification").exists():
         pytest.skip("the signals of the small real model are not in this copy")
     small = params.load_profile("small")
-    there = [name for name in small.datasets
-             if (SHIPPED.parent / "small" / "verification" / f"{small.models[0]}__{name}.parquet").exists()]  # fmt: skip
+    folder = SHIPPED.parent / "small" / "verification"
+    there = [name for name in small.datasets if (folder / f"{small.models[0]}__{name}.parquet").exists()]
     space, _ = play("10", monkeypatch, tmp_path, run="small", models=small.models, datasets=there,
                     calibration_model=small.models[0])  # fmt: skip
     compared = space["compared"].set_index(["dataset", "estimator", "method", "metric"]).value
