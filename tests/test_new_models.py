@@ -112,9 +112,9 @@ NAMES = ["my-gemma", "my-mistral", "my-phi"]
 @pytest.fixture(scope="module")
 def made(project):
     only = ["--only", "tiny-llama", "--datasets", "mine"]
-    assert counts(run(project, "small", *only)) == (9, 0)
+    assert counts(run(project, "small", *only)) == (10, 0)
     before = (project / "artifacts/small/generations/tiny-llama__mine.parquet").stat().st_mtime_ns
-    assert counts(run(project, "small", *only, "--models", *NAMES)) == (4 * 3 + 5, 4), "what was there is kept"
+    assert counts(run(project, "small", *only, "--models", *NAMES)) == (4 * 3 + 6, 4), "what was there is kept"
     assert (project / "artifacts/small/generations/tiny-llama__mine.parquet").stat().st_mtime_ns == before
     return project / "artifacts" / "small"
 
