@@ -14,7 +14,7 @@ import pandas as pd
 
 from lib import frames, store
 from lib.params import BUDGETS
-from lib.project import ARTIFACTS, UserError
+from lib.project import ARTIFACTS, SHIPPED, UserError
 
 SAME_MODEL = ("architecture", "parameters", "chat_template", "tokenizer")  # of what a manifest says was loaded
 # what a manifest says of model and parameters that changes no row, but for the last digits
@@ -22,7 +22,10 @@ OF_NO_ROW = {*BUDGETS, "dropout_tuning", "dropout_rates", "dtype", "attention", 
 
 
 def earlier(run: str, kind: str, pair: str) -> Iterator[Path]:
-    """Frames of a pair that are not the run's own now: shipped, or set aside. Damaged ones are passed over."""
+    """Frames of a pair that are not the run's own now: shipped, or set aside. Damaged ones are passed over. None of the
+    demo, whose models really run, on every machine and after every change."""
+    if store.shipped(run) == SHIPPED:
+        return
     below = f"{kind}/{pair}.parquet"
     for path in [store.shipped(run) / below, *sorted((ARTIFACTS / run / "stale").glob(f"*/artifacts/{run}/{below}"))]:
         if path.exists() and path.with_suffix(".json").exists() and described(path):

@@ -134,3 +134,10 @@ def test_a_larger_number_of_rows_begins_with_the_smaller():
         assert sizes == {"calibration": count, "evaluation": min(count, 200)}
     assert datasets.first(examples, 9, 0, "demo-easy")[:6] == datasets.first(examples, 3, 0, "demo-easy")
     assert datasets.first(examples, 9, 1, "demo-easy") != datasets.first(examples, 9, 0, "demo-easy")
+
+
+def test_the_demos_models_really_run():
+    """Its shipped signals are there, made by the same models under the same parameters, and no row is taken from them."""
+    assert store.locate("demo", "generations", "tiny-llama__demo-easy").exists()
+    assert list(growth.earlier("demo", "generations", "tiny-llama__demo-easy")) == []
+    assert list(growth.earlier("small", "generations", "qwen2.5-coder-1.5b__svamp"))
