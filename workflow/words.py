@@ -30,7 +30,7 @@ HELP = """\
   verify [demo]   runs it, then holds each number against the shipped run's
   finding 3 [..]  what the paper's Finding 3 needs of a PROFILE, or of replay
   lab             JupyterLab on the notebooks; its own options after --
-  test            linters, types, quick tests; after --: --all, or pytest's own
+  test            linters, types, quick tests (-- --all: all); help: this page
 
   --models A B    these models too, beside those of the profile
   --only A B      these models instead of those of the profile
