@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = "demo"
-VERBS = ("replay", "published", "check", "verify", "finding", "lab", "test", "help")
+VERBS = ("replay", "published", "check", "verify", "finding", "archive", "lab", "test", "help")
 FINDINGS = ("1", "2", "3", "4")
 OPTIONS = ("--models", "--only", "--datasets", "--data", "--remake", "--cores", "--cpu", "--gpu", "--help")
 HELP = """\
@@ -30,6 +30,7 @@ HELP = """\
   verify [demo]   runs it, then holds each number against the shipped run's
   finding 3 [..]  what the paper's Finding 3 needs of a PROFILE, or of replay
   lab             JupyterLab on the notebooks; its own options after --
+  archive         the last commit as one file, the same bytes every time
   test            linters, types, quick tests (-- --all: all); help: this page
 
   --models A B    these models too, beside those of the profile
@@ -39,11 +40,10 @@ HELP = """\
   --remake 01     make the outputs of notebook 01 anew, and all that follows
   --cores N       cores to use (default: all); --cpu: large models on them, too
 
-Profiles, models and datasets are the files in params/, params/models/ and
-params/datasets/: write one more file and use its name. A run writes to
-artifacts/PROFILE/ (data, executed notebooks) and figures/PROFILE/ (tables as
-LaTeX, figures as PDF and PNG). Stop it whenever you like: the same command
-goes on from there. TORCH_INDEX=URL: where PyTorch comes from for .venv."""
+Profiles, models and datasets are files in params/, params/models/ and
+params/datasets/: write one more and use its name. A run writes to
+artifacts/PROFILE/ (data, executed notebooks) and figures/PROFILE/. Stop it when
+you like, the same command goes on. TORCH_INDEX=URL: where PyTorch comes from."""
 
 
 class WordError(ValueError):
@@ -182,13 +182,14 @@ def combine(asked: argparse.Namespace) -> None:
         raise WordError("--gpu is a word of check: ./run_all.sh check PROFILE --gpu; runs take the GPUs that are there")
     if asked.gpu and asked.cpu:
         raise WordError("check tries a GPU (--gpu) or allows the processor (--cpu), not both")
-    if asked.finding and (asked.check or asked.verb in ("published", "verify", "lab", "test", "finding")):
+    if asked.finding and (asked.check or asked.verb in set(VERBS) - {"replay"}):
         what = "check" if asked.check else asked.verb
         raise WordError(f"finding {asked.finding} is followed by a profile, or by replay, not by {what}")
     options = ("models", "only", "datasets", "data", "remake", "cores", "cpu")
     used = [option for option in options if getattr(asked, option)]
-    if asked.verb in ("lab", "test") and used:
-        raise WordError(f"{asked.verb} takes no --{used[0]}; its own options come after --")
+    if asked.verb in ("lab", "test", "archive") and used:
+        own = "" if asked.verb == "archive" else "; its own options come after --"
+        raise WordError(f"{asked.verb} takes no --{used[0]}{own}")
     if asked.rest and asked.verb not in ("lab", "test"):
         raise WordError(f"only lab and test take words after --, not {asked.verb}: '{asked.rest[0]}'")
 
