@@ -141,9 +141,10 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
     choose("profile", asked.profile, profiles or [asked.profile])
     for kind, chosen in (("model", asked.models + asked.only), ("dataset", asked.datasets)):
         for word in chosen:
-            if word in profiles or word in VERBS:
+            there = names(root, kind + "s")  # a profile of the same name is no reason to refuse it
+            if word not in there and (word in profiles or word in VERBS):
                 raise WordError(f"'{word}' is no {kind}: the profile or verb comes before the options")
-            choose(kind, word, names(root, kind + "s"))
+            choose(kind, word, there)
     asked.remake = [choose("notebook", number(word), notebooks(root)) for word in asked.remake]
     if asked.cores is not None:
         asked.cores = whole_number(asked.cores)

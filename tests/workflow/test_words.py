@@ -116,6 +116,14 @@ def test_numbers_of_notebooks(word, number):
     assert words.number(word) == number
 
 
+def test_a_profile_a_model_and_a_dataset_may_share_a_name(tmp_path):
+    for folder in ("params", "params/models", "params/datasets", "notebooks"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "mine.yaml").touch()
+    asked = words.check("mine --models mine --datasets mine".split(), tmp_path)
+    assert (asked.profile, asked.models, asked.datasets) == ("mine", ["mine"], ["mine"])
+
+
 def test_help_fits_a_screen():
     done = subprocess.run([str(ROOT / "run_all.sh"), "help"], capture_output=True, text=True)
     lines = done.stdout.rstrip("\n").split("\n")
