@@ -13,7 +13,7 @@ from lib.paper.comparison import Listing
 from lib.paper.figure_style import STYLES, WIDTH, Canvas, Figure, style
 from lib.paper.reference import printed
 from lib.paper.results import Results
-from lib.paper.table import Cell, Row, Table
+from lib.paper.table import Cell, Row, Rule, Table
 from lib.paper.targets import table, target
 from lib.paper.values import DATASET, MODEL, Frame, Labels, Notes, Values
 from lib.score.estimators import ESTIMATORS, EXTRAS
@@ -87,7 +87,7 @@ def costs_table(frame: Frame, models: Labels = None, datasets: Labels = None, no
         return [values.cell(*pair, who, "tokens", show="{:,.0f}".format) for who in columns]
 
     body = values.by_pair(row)
-    head = [[MODEL, DATASET, *columns.values()]]
+    head: list[Row | Rule] = [[MODEL, DATASET, *columns.values()]]
     return Table("ll" + "c" * len(columns), head, body, [*values.notes(notes), *saved(frame)])
 
 
