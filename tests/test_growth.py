@@ -46,10 +46,10 @@ def generate(lm, limit, asked=None, **changed):
     return responses.in_order(made, examples), kept
 
 
-def keep(frame, lm, folder, **changed):
+def keep(frame, lm, folder, code=None, **changed):
     """The frames of a generations frame with verdicts, with their manifests, as 01 writes them."""
     path = store.write(frame.drop(columns=p_true.KEPT), folder / "generations" / f"{PAIR}.parquet",
-                       **facts(lm, **changed))  # fmt: skip
+                       **facts(lm, **changed), **({"code": code} if code else {}))  # fmt: skip
     store.write(frame[[*store.KEYS, *p_true.KEPT]], folder / "in_situ" / f"{PAIR}.parquet",
                 generations=store.manifest(path)["sha256"], query="?")  # fmt: skip
     return path
@@ -85,6 +85,22 @@ def test_rows_of_another_kind_are_not_kept(lm, earlier, change):
     if change == "verdicts":
         store.write(small[[*store.KEYS, *p_true.KEPT]], earlier / "in_situ" / f"{PAIR}.parquet", generations="other")
     assert len(growth.responses("mine", PAIR, facts(lm))) == 0
+
+
+@pytest.mark.parametrize("made_by, kept", [("0123", 4), ("4567", 0), (None, 0)])
+def test_rows_of_other_code_are_not_kept_where_that_counts(lm, earlier, monkeypatch, made_by, kept):
+    """Where a profile has what other code made remade: the code that runs is named then."""
+    small, _ = generate(lm, 2)
+    path = keep(small, lm, earlier, code=made_by)
+    about = {**facts(lm), "parameters": Verification().model_dump()}
+    verified = p_true.verify(lm, small, Verification())
+    store.write(verified, earlier / "verification" / f"{PAIR}.parquet", inputs=store.checksums([path]), **about,
+                **({"code": made_by} if made_by else {}))  # fmt: skip
+    assert len(growth.responses("mine", PAIR, facts(lm))) == 4, "whatever the code, where none is named"
+    monkeypatch.setattr(growth, "code", "0123")
+    found = growth.responses("mine", PAIR, facts(lm))
+    assert len(found) == len(growth.about_responses("mine", "verification", PAIR, about, small)) == kept
+    assert found.attrs["code"] == "0123" and ("kept_from" in found.attrs) == bool(kept)
 
 
 def test_what_is_about_responses_is_kept_with_their_tokens(lm, earlier):
