@@ -350,7 +350,8 @@ def test_a_run_that_was_stopped_before_the_turn_came(made):
     assert states(run_of()) == {"01": "restored", "02": "fresh", "08": "fresh"}
 
 
-def test_seconds_and_memory_say_nothing_that_matters(inside, monkeypatch):
+@pytest.mark.parametrize("old", [False, True])
+def test_seconds_and_memory_say_nothing_that_matters(inside, monkeypatch, old):
     import pandas as pd
 
     from lib import store
@@ -359,7 +360,12 @@ def test_seconds_and_memory_say_nothing_that_matters(inside, monkeypatch):
     path = inside.root / "artifacts/x.parquet"
 
     def said(cost, value=0.5, **facts) -> str:
-        store.write(pd.DataFrame({"in_situ_seconds": [cost], "z": [value]}), path, peak_memory_mb=cost, **facts)
+        frame = pd.DataFrame({"in_situ_seconds": [cost], "z": [value]})
+        store.write(frame, path, peak_memory_mb=cost, **facts)
+        if old:  # a frame that holds them itself, as they were written before
+            frame.to_parquet(path, index=False)
+            record = json.loads(path.with_suffix(".json").read_text()) | {"columns": list(frame)}
+            path.with_suffix(".json").write_text(json.dumps(record))
         return checksums.meaning("artifacts/x.parquet")
 
     first = said(1.0)
