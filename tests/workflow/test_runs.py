@@ -192,6 +192,8 @@ def test_a_failing_cell(project, source, code, line):
     lines = text.strip().splitlines()
     assert found == code
     assert lines[-1].startswith(line)
+    (at_once,) = [said for said in lines[:-1] if "01_generate tiny easy" in said and "failed" in said]
+    assert at_once.endswith(f"  failed: {lines[-1].removeprefix('run_all.sh: ')}")
     assert "Traceback" not in text
     assert source.splitlines()[-1] in "".join(
         "".join(cell["source"]) for cell in json.loads(project.read(f"artifacts/demo/notebooks/{JOB}.ipynb"))["cells"]
