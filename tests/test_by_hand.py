@@ -52,7 +52,8 @@ def verified():
     """Probabilities .6 and .2 of A and B in the standard prompt (.1 and .1 in the second row), .3 and .3 in situ."""
     standard, in_situ = LOG([[0.6, 0.2], [0.1, 0.1]]) + 5, LOG([[0.3, 0.3], [0.3, 0.3]]) + 7
     return keyed(2, spellings=[["A", "B"]] * 2, standard_logits=standard, standard_logz=[5.0, 5.0],
-                 in_situ_logits=in_situ, in_situ_logz=[7.0, 7.0], standard_tokens=[90, 91], in_situ_tokens=[9, 9])  # fmt: skip
+                 in_situ_logits=in_situ, in_situ_logz=[7.0, 7.0],
+                 standard_tokens=[90, 91], in_situ_tokens=[9, 9])  # fmt: skip
 
 
 def test_mass_of_the_options():
@@ -64,6 +65,9 @@ def test_mass_of_the_options():
         ("p_true", "option_mass"): 0.5, ("p_true", "option_mass_low"): 0.5,
         ("p_true_insitu", "option_mass"): 0.6, ("p_true_insitu", "option_mass_low"): 0.0})  # fmt: skip
     assert (found.n == 2).all()
+    half = verified().assign(standard_logits=[np.zeros(2)] * 2, standard_logz=LOG(4))
+    found = confidence.option_mass(half).set_index(["estimator", "metric"]).value["p_true"]
+    assert found.to_dict() == {"option_mass": 0.5, "option_mass_low": 0.0}, "half is not below half"
 
 
 def test_the_options_of_one_row():
@@ -73,9 +77,9 @@ def test_the_options_of_one_row():
 
 
 def test_errors_of_both_ways_of_asking_with_their_intervals():
+    values = (("d", "p_true", 0.2), ("d", "p_true_insitu", 0.3), ("e", "p_true", 0.3), ("e", "p_true_insitu", 0.3))
     rows = [("m", dataset, name, method, "ece", value, value - 0.01, value + 0.02)
-            for dataset, add in (("d", 0), ("e", 0.1)) for name, value in (("p_true", 0.2 + add), ("p_true_insitu", 0.3))
-            for method in ("", "isotonic")]  # fmt: skip
+            for dataset, name, value in values for method in ("", "isotonic")]  # fmt: skip
     names = ["model", "dataset", "estimator", "method", "metric", "value", "low", "high"]
     frame = pd.DataFrame(rows, columns=names)
     frame.loc[frame.method != "", "value"] = 0.9
@@ -92,7 +96,8 @@ def test_errors_of_both_ways_of_asking_with_their_intervals():
 
 def passed(**columns):
     """Three passes over an answer of two tokens."""
-    fixed = {"predictive": [[[0.1, 0.2], [0.3, 0.4], [0.5, 0.7]]], "conditional": [[[0.1, 0.2], [0.2, 0.2], [0.3, 0.1]]],
+    fixed = {"predictive": [[[0.1, 0.2], [0.3, 0.4], [0.5, 0.7]]],
+             "conditional": [[[0.1, 0.2], [0.2, 0.2], [0.3, 0.1]]],
              "top_k_10": [[[10, 10], [11, 14], [12, 20]]], "top_p_0.95": [[[1, 1], [2, 1], [3, 2]]],
              "top_changed": [[False, False]], "correct": [True]}  # fmt: skip
     return keyed(1, **fixed | columns)
@@ -179,11 +184,12 @@ def told(probabilities, correct, **more):
 
 def test_right_less_wrong_with_the_interval_of_a_difference():
     """Means .8 and .3; halves as of means of two rows each, the larger of the side that was cut and the other."""
-    responses = told([[0.7], [0.9], [0.2], [0.4]], [True, True, False, False])
+    responses = told([[0.6], [1.0], [0.2], [0.4]], [True, True, False, False])
     each = curves.running_mean_curves(responses, 2)
     assert each.position.tolist() == [0, 1] * 2 and set(each.correct) == {True, False}
     found = curves.difference(each)
-    half = np.hypot(1.96 * 0.1, 1.96 * 0.1)
+    assert each.high.max() == 1 and each.low.tolist() == pytest.approx([0.104] * 2 + [0.408] * 2)
+    half = np.hypot(1.96 * 0.2, 1.96 * 0.1)
     assert found["mean"].tolist() == pytest.approx([0.5] * 2)
     assert found.low.tolist() == pytest.approx([0.5 - half] * 2)
     assert found.high.tolist() == pytest.approx([0.5 + half] * 2)
@@ -217,6 +223,7 @@ def test_the_lowest_window_holds_sixteen_tokens():
     x = LOG([1.0] * 20 + [0.5] * 15 + [1.0] * 5)
     assert estimators.lowest_window(x) == pytest.approx((15 * 0.5 + 1) / 16)
     assert estimators.lowest_window(LOG([0.5, 1.0])) == pytest.approx(0.75)
+    assert all(0.99 < estimators.lowest_window(np.zeros(n)) <= 1 for n in range(1, 20)), "9 * (1 / 9) is more"
 
 
 def test_the_least_lead_and_certainty_stay_in_the_unit_interval():
@@ -322,7 +329,8 @@ def test_the_search_for_a_temperature_ends_at_its_bounds(right, bound):
 
 
 def test_tokens_of_chosen_rows_in_their_order():
-    tokens = AnswerLogits(3, np.array([0, 0, 2]), np.array([-1.0, -2, -3]), np.array([[0.0], [1], [2]]), np.zeros((3, 4)))
+    chosen, top = np.array([-1.0, -2, -3]), np.array([[0.0], [1], [2]])
+    tokens = AnswerLogits(3, np.array([0, 0, 2]), chosen, top, np.zeros((3, 4)))
     some = tokens[np.array([2, 1, 0])]
     assert some.row.tolist() == [0, 2, 2] and some.chosen.tolist() == [-3, -1, -2] and len(some) == 3
     assert [None if part is None else part.tolist() for part in some.by_row(some.chosen)] == [[-3], None, [-1, -2]]
@@ -350,8 +358,8 @@ def test_what_is_drawn_of_calibrators():
     scores = keyed(6, split="calibration", estimator=["p_true"] * 6, correct=[True, False, True, True, False, True],
                    confidence=[0.2, 0.5, 0.9, 0.8, 0.1, 0.7])  # fmt: skip
     scores["margin"] = LOG(scores.confidence / (1 - scores.confidence))
-    frame = pd.concat([scores, scores.assign(dataset="e", confidence=1.0), scores.assign(split="evaluation", confidence=0.0),
-                       scores.assign(estimator="seq_avg", confidence=0.01)])  # fmt: skip
+    others = ({"dataset": "e"}, {"split": "evaluation"}, {"estimator": "seq_avg"})
+    frame = pd.concat([scores, *(scores.assign(**other, confidence=0.01) for other in others)])
     found = fitting.maps(frame, {}, {}, ("m", "d"))
     assert set(found.estimator) == {"p_true"} and found[found.method == ""].score.tolist() == scores.confidence.tolist()
     even = found[found.method == "platt"]
@@ -414,8 +422,9 @@ def test_no_question_turned_is_no_evidence():
 @pytest.mark.parametrize("word, count, total, held", [
     ("all", 4, 4, True), ("all", 3, 4, False), ("most", 3, 4, True), ("most", 2, 4, False), ("most", 7, 10, False),
     ("often", 2, 4, False), ("often", 3, 5, True), ("generally", 2, 4, False), ("generally", 3, 4, True),
-    ("several", 1, 4, True), ("several", 1, 5, False), ("some", 0, 4, False), ("some", 1, 4, True), ("some", 4, 4, False),
-    ("can", 1, 9, True), ("can", 0, 9, False), ("figure", 1, 1, True), ("figure", 0, 1, False)])  # fmt: skip
+    ("several", 1, 4, True), ("several", 1, 5, False), ("some", 0, 4, False), ("some", 1, 4, True),
+    ("some", 4, 4, False), ("can", 1, 9, True), ("can", 0, 9, False),
+    ("figure", 1, 1, True), ("figure", 0, 1, False)])  # fmt: skip
 def test_words_for_how_many(word, count, total, held):
     assert judging.QUORUMS[word][1](count, total) is held
 
@@ -425,7 +434,8 @@ def test_edges_of_what_is_counted():
     rows = [("m", dataset, name, "ece", value) for dataset, one, other in (("d", 0.125, 0.125), ("h", 0.25, 0.5))
             for name, value in (("seq_avg", one), ("ans_avg", other))]  # fmt: skip
     rows += [("m", "d", "", "acc", 0.9), ("m", "h", "", "acc", 0.5)]
-    results = holding(result_estimation=pd.DataFrame(rows, columns=["model", "dataset", "estimator", "metric", "value"]))
+    names = ["model", "dataset", "estimator", "metric", "value"]
+    results = holding(result_estimation=pd.DataFrame(rows, columns=names))
 
     def agree(judge):
         return judge(results)[1].tolist()
@@ -435,7 +445,7 @@ def test_edges_of_what_is_counted():
     assert agree(counting.below("seq_avg", "ans_avg", times=0.5)) == [False, True]
     assert agree(counting.below("ans_avg", "seq_avg", times=1.9)) == [True, False]
     assert agree(counting.below("ans_avg|seq_avg", "ans_avg")) == [False, True], "of a choice the lower"
-    near = {within: agree(counting.near("seq_avg", "ans_avg", "result_estimation", within)) for within in (0, 0.24, 0.25)}
-    assert near == {0: [True, False], 0.24: [True, False], 0.25: [True, True]}
+    for within, expected in ((0, [True, False]), (0.24, [True, False]), (0.25, [True, True])):
+        assert agree(counting.near("seq_avg", "ans_avg", "result_estimation", within)) == expected
     assert agree(counting.more_on_hard("seq_avg", "ans_avg")) == [True]
     assert agree(counting.more_on_hard("ans_avg", "seq_avg")) == [False]

@@ -249,8 +249,9 @@ def test_seconds_stand_in_the_manifest_and_make_no_two_files_differ(artifacts):
     for seconds in ([0.1, 0.3], [0.5, 0.6]):
         store.write(frame.assign(in_situ_seconds=seconds), place)
         sums.add(store.sha256(place))
-        assert store.manifest(place)["row_seconds"] == {"in_situ_seconds": pytest.approx(np.mean(seconds))}
-        assert store.read(place).in_situ_seconds.tolist() == [store.manifest(place)["row_seconds"]["in_situ_seconds"]] * 2
+        means = store.manifest(place)["row_seconds"]
+        assert means == {"in_situ_seconds": pytest.approx(np.mean(seconds))}
+        assert store.read(place).in_situ_seconds.tolist() == [means["in_situ_seconds"]] * 2
     store.write(frame.assign(in_situ_seconds=np.nan), place)
     assert len(sums | {store.sha256(place)}) == 1 and "row_seconds" not in store.manifest(place)
     assert "in_situ_seconds" not in store.read(place)

@@ -82,8 +82,8 @@ def permissions(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name, mode", [
-    ("artifacts/demo", 0o555), ("artifacts/demo/jobs", 0o555), ("artifacts/demo/notebooks", 0o555), ("figures/demo", 0o555),
-    ("artifacts/demo/snakemake.log", 0), (f"artifacts/demo/generations/{PAIR}.parquet", 0),
+    ("artifacts/demo", 0o555), ("artifacts/demo/jobs", 0o555), ("artifacts/demo/notebooks", 0o555),
+    ("figures/demo", 0o555), ("artifacts/demo/snakemake.log", 0), (f"artifacts/demo/generations/{PAIR}.parquet", 0),
     (f"artifacts/demo/jobs/01_generate__{PAIR}.json", 0), ("artifacts/demo", 0)])  # fmt: skip
 def test_what_may_not_be_read_or_written_is_named_and_nothing_is_lost(copy, permissions, name, mode):
     def run():
