@@ -290,6 +290,8 @@ def test_enough_rows_are_those_from_which_on_the_error_stays(means, first):
     bands = pd.DataFrame(fixed | {"n": [5, 20, 50, 80], "mean": means})
     (found,) = sample_efficiency.enough(bands).itertuples()
     assert (found.enough, found.all) == (first, 80)
+    half = sample_efficiency.enough(bands.assign(mean=[0.5, 0.375, 0.25, 0.25]), within=0.5)
+    assert half.enough.tolist() == [20], "1.5 times .25 is within"
     assert sample_efficiency.enough(bands.assign(method="")).empty
 
 
