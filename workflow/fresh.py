@@ -98,6 +98,13 @@ def resume_key(run: Run, content: Parts) -> str:
     return key(content)[:16]
 
 
+def code_key(job: Job, content: Parts) -> str:
+    """Names the code that makes a job's rows, where rows of other code are not kept; else nothing."""
+    if not job.notebook.heavy or keeps(job):
+        return ""
+    return key({name: value for name, value in content.items() if name.startswith("code ")})[:16]
+
+
 def kind_of(parameter: str) -> str:
     """What a parameter names, by its last word in the singular: bin_models names models."""
     return parameter.removesuffix("s").split("_")[-1]

@@ -286,9 +286,12 @@ class Job:
 
 
 def read_json(path: Path) -> object:
-    """What a file holds; None where it is not there, or not JSON."""
+    """What a file holds; None where it is not there, or not JSON. Raises PermissionError for one that may not be read:
+    what it says still holds, and what it vouches for is not to be made again."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
+    except PermissionError:
+        raise
     except (OSError, ValueError, RecursionError):
         return None
 

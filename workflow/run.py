@@ -328,7 +328,7 @@ class Board:
             text = f"kept: {event['text']}"
         elif kind == "fail":
             self.failures.append((event["code"], event["text"]))
-            text = "failed"
+            text = f"failed: {one_line(event['text'], most=600)}"
         elif kind == "progress":
             text = event["text"]
         if kind in ("end", "kept"):
