@@ -142,6 +142,13 @@ def questions(run: Run) -> dict[str, list[str]]:
 
 def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]) -> Iterator[Line]:
     spec = params.load_model(name)
+    if spec.responses:
+        yield from about_responses(run, spec)
+    if not spec.at_hand:
+        yield "note", ("it is not at hand (its file names no `source`): the log-probabilities of its responses give the "
+                       "Seq and Ans estimators and isotonic regression; what would need its logits, P(True), passes "
+                       "with dropout, temperature, ablations, stays empty")  # fmt: skip
+        return
     if spec.gguf:
         yield from weights.about(spec)
         if weights.pending(spec):
@@ -154,6 +161,18 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
     yield from about_asking(run, lm, network, texts)
     yield from about_decoding(spec, generation)
     yield from about_cost(run, lm, network, device, "" if hub.remote(spec) else folder)
+
+
+def about_responses(run: Run, spec: params.Model) -> Iterator[Line]:
+    """Whether a model's file holds a response to every question of the run, with what will be read of it."""
+    from lib.generate import logged
+
+    for name in run.values["datasets"]:
+        examples = chosen(run, name)
+        found = logged.read(spec, name, examples)
+        told = sum(bool(found[example.example_id].stated) for example in examples)
+        where = params.told(str(spec.responses).format(dataset=name))
+        yield "ok", f"{where} answers the {len(examples)} questions of {name}, {told} with log-probabilities"
 
 
 def about_asking(run: Run, lm: Any, network: Any, texts: dict[str, list[str]]) -> Iterator[Line]:
@@ -177,6 +196,10 @@ def unfit(run: Run, names: list[str]) -> list[str]:
 
 def looked_at(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[Line]:
     spec = params.load_model(name)
+    if spec.responses:
+        yield from about_responses(run, spec)
+    if not spec.at_hand:
+        return
     lm, network, _ = parts(name, spec, local_copy(spec))
     yield from about_asking(run, lm, network, texts)
 

@@ -124,7 +124,8 @@ def plan(asked: Namespace) -> Run:
         values["title"] = "The paper's own numbers, set again."
     unlike(values)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()))
+    absent = [name for name in values["models"] if name not in params.at_hand(values["models"])]
+    run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()), absent)
     for job in run.jobs:
         job.check()
     return run

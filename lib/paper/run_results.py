@@ -57,9 +57,12 @@ class RunSignals:
 
     @classmethod
     def of(cls, run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> "RunSignals":
-        """Those of a run, or the shipped ones. Raises UserError where neither has them."""
+        """Those of a run, or the shipped ones; of models that are not at hand the responses alone. Raises UserError
+        where neither has them."""
+        asked = {"generations": models}
         generations, verification, dropout = (
-            store.gather(run, kind, models, datasets, may_lack=kind == "dropout")[0] for kind in KINDS)  # fmt: skip
+            store.gather(run, kind, asked.get(kind, params.at_hand(models)), datasets, may_lack=kind == "dropout")[0]
+            for kind in KINDS)  # fmt: skip
         return cls.from_frames(generations, verification, dropout, reading)
 
     @classmethod
@@ -277,18 +280,22 @@ class Exchange(NamedTuple):
 
 def exchange(run: str, signals: RunSignals, model: str, dataset: str) -> Exchange:
     """The first evaluation row of a pair; of a run that keeps no texts, the exchange on a question of ours that 03 left
-    in its manifest."""
+    in its manifest. Of a model that is not at hand the question stands for its prompt, which nobody knows."""
     chosen = "model == @model and dataset == @dataset and split == 'evaluation'"
-    one, asked = signals.generations.query(chosen).iloc[0], signals.verification.query(chosen).iloc[0]
+    one, asked = signals.generations.query(chosen).iloc[0], signals.verification.query(chosen)
+    if asked.empty:  # the model is not at hand
+        shown = (one.question, one.text) if isinstance(one.text, str) else ("(not kept)", "(not kept)")
+        return Exchange(*shown, "(the model is not at hand: it was not asked)")
     if isinstance(one.text, str):
-        return Exchange(one.prompt, one.text, asked.standard_prompt)
+        return Exchange(one.prompt, one.text, asked.standard_prompt.iloc[0])
     return Exchange(**store.manifest(store.locate(run, "verification", f"{model}__{dataset}"))["exchange"])
 
 
 def lacking(run: str, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
     """The line that says for which pairs dropout passes are still to come, by their labels; none where none are."""
     there = set(store.found(run, "dropout", store.pairs(list(models), list(datasets))))
-    absent = [f"{label} on {name}" for model, label in models.items() for dataset, name in datasets.items()
+    asked = {model: models[model] for model in params.at_hand(list(models))}
+    absent = [f"{label} on {name}" for model, label in asked.items() for dataset, name in datasets.items()
               if f"{model}__{dataset}" not in there]  # fmt: skip
     return [f"No dropout passes over the whole response yet: {', '.join(absent)}."] if absent else []
 
