@@ -27,6 +27,7 @@ from lib.score.estimators import ESTIMATORS, SIGNALS
 from lib.score.metrics import METRICS, ablate_bins, evaluate
 from lib.score.reading import coverage, read
 from lib.store import KEYS, PAIR
+from lib.tasks.prompts import QUERY
 
 OWN_NAME = {"paper": ""}  # every other run says its name under its tables, if its title does not
 KINDS = ("generations", "verification", "dropout")  # what models leave on disk
@@ -38,6 +39,7 @@ CONTRASTS = (  # what the paper says is lower, and than what: (estimator, method
 )  # fmt: skip
 CALIBRATED = ("result_estimation_full", "result_calibration", "result_calibration_full", "result_isotonic")
 MOVED = ("calibration_transfer_full", "calibration_transfer_summary")
+NOT_ASKED = "(not asked: the model is not at hand)"
 Frames = dict[str, pd.DataFrame]
 Fits = Mapping[Pair, Mapping[str, Calibrator]]  # as `fit_answers` returns them
 
@@ -275,7 +277,14 @@ class Exchange(NamedTuple):
 
     prompt: str
     text: str
-    standard_prompt: str
+    standard_prompt: str  # empty where the model is not at hand, and was not asked
+
+    @property
+    def ways(self) -> tuple[str, str, str]:
+        """The verification prompt, the trajectory with the query, and the query; what to say where none was asked."""
+        if not self.standard_prompt:
+            return NOT_ASKED, NOT_ASKED, ""
+        return self.standard_prompt, self.prompt + self.text + QUERY, QUERY
 
 
 def exchange(run: str, signals: RunSignals, model: str, dataset: str) -> Exchange:
@@ -285,7 +294,7 @@ def exchange(run: str, signals: RunSignals, model: str, dataset: str) -> Exchang
     one, asked = signals.generations.query(chosen).iloc[0], signals.verification.query(chosen)
     if asked.empty:  # the model is not at hand
         shown = (one.question, one.text) if isinstance(one.text, str) else ("(not kept)", "(not kept)")
-        return Exchange(*shown, "(the model is not at hand: it was not asked)")
+        return Exchange(*shown, "")
     if isinstance(one.text, str):
         return Exchange(one.prompt, one.text, asked.standard_prompt.iloc[0])
     return Exchange(**store.manifest(store.locate(run, "verification", f"{model}__{dataset}"))["exchange"])
