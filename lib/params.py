@@ -252,7 +252,7 @@ class Model(Strict):
     """A language model: where it is, and the decoding settings of tab:inference_settings."""
 
     label: Name
-    # name on the hub, or a folder (relative to the project's root); none: the model is not at hand, only `responses` are
+    # name on the hub, or a folder (relative to the project's root); none: not at hand, only its `responses` are
     source: Place = ""
     revision: Name | None = None
     gguf: str | None = Field(None, pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*\.gguf$")  # file there, converted once

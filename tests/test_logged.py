@@ -100,7 +100,8 @@ WRONG = {
 
 @pytest.mark.parametrize("line, said", WRONG.values(), ids=WRONG.keys())
 def test_a_malformed_line_is_named(tmp_path, line, said):
-    spec = spec_with(tmp_path / "r.jsonl", {"example_id": "b", "logprobs": entries(ANSWERED)}, {"example_id": "a"} | line)
+    right = {"example_id": "b", "logprobs": entries(ANSWERED)}
+    spec = spec_with(tmp_path / "r.jsonl", right, {"example_id": "a"} | line)
     with pytest.raises(UserError, match=f"r.jsonl, line 2.*{said}"):
         logged.read(spec, "demo-easy", [])
 
@@ -119,7 +120,8 @@ def test_responses_without_log_probabilities_need_the_model(tmp_path):
 
 def test_a_model_needs_a_source_or_responses():
     assert not Model(label="x", responses="mine.jsonl").at_hand and Model(label="x", source="a/b").at_hand
-    for wrong in {}, {"responses": "r.jsonl", "gguf": "a.gguf", "sha256": "0" * 64}, {"responses": "r", "revision": "1"}:
+    given = {"responses": "r.jsonl"}
+    for wrong in {}, given | {"gguf": "a.gguf", "sha256": "0" * 64}, given | {"revision": "1"}:
         with pytest.raises(ValueError, match="'source' is missing"):
             Model(label="x", **wrong)
     assert Model(label="x", responses="mine.jsonl").model_dump()["source"] == ""
@@ -195,7 +197,8 @@ def test_beside_a_model_that_is_at_hand():
 
 def test_nothing_verified_is_no_margin():
     assert margins(store.frames.empty("verification")).empty
-    results = pd.DataFrame({"model": ["a"], "dataset": ["b"], "estimator": ["ans_avg"], "metric": ["ece"], "value": [0]})
+    row = {"model": "a", "dataset": "b", "estimator": "ans_avg", "metric": "ece", "value": 0}
+    results = pd.DataFrame([row])
     assert in_situ_errors(results, "a", {"b": "B"}).empty
 
 

@@ -20,6 +20,10 @@ from workflow.jobs import Run
 Line = tuple[str, str]  # ok, note or wrong; what was seen
 MOST = {"ok": 1000, "note": 1000, "wrong": 300}  # characters of a line
 READ = 5e9  # bytes of weights up to which each is looked at; of more, when they are loaded
+NOT_AT_HAND = (
+    "it is not at hand (its file names no `source`): the log-probabilities of its responses give the Seq and Ans "
+    "estimators and isotonic regression; P(True), passes with dropout, temperature and ablations stay empty"
+)
 LARGE = 2e9  # parameters above which a model is run on a processor only where that is said
 
 
@@ -145,9 +149,7 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
     if spec.responses:
         yield from about_responses(run, spec)
     if not spec.at_hand:
-        yield "note", ("it is not at hand (its file names no `source`): the log-probabilities of its responses give the "
-                       "Seq and Ans estimators and isotonic regression; what would need its logits, P(True), passes "
-                       "with dropout, temperature, ablations, stays empty")  # fmt: skip
+        yield "note", NOT_AT_HAND
         return
     if spec.gguf:
         yield from weights.about(spec)

@@ -43,7 +43,8 @@ def parts(job: Job) -> Parts:
 
 
 def specified(job: Job, kind: str, values: dict) -> Parts:
-    """The files of models (or datasets) that the parameters name, and where a model runs (or is imported), the files these name."""
+    """The files of models (or datasets) that the parameters name, and where a model runs, or its responses are read,
+    the files these name."""
     contents: Parts = {}
     for name in mentioned(values, kind):
         spec = params.LOADERS[kind](name)

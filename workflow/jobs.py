@@ -27,9 +27,9 @@ class Notebook:
     `minutes` is about what a job takes before any has been timed: those that most hangs on are begun first.
     `heavy` notebooks run a model: once per (model, dataset), on a GPU where there is one. Their outputs hang
     on the files of model and dataset, survive a change of code where the profile says so, and are shipped for
-    the replay, which does not run them. `given` ones stand in their place for a model that is not at hand, and read what
-    its file holds. `data` are files of the project that it reads. `exports` ones carry what goes
-    into the paper (workflow/export.py). What a notebook left that `may_lack` is done without, where it is not shipped.
+    the replay, which does not run them. `given` ones stand in their place for a model that is not at hand, and read
+    what its file holds. `data` are files of the project that it reads. `exports` ones carry what goes into the paper
+    (workflow/export.py). What a notebook left that `may_lack` is done without, where it is not shipped.
     `by_scope`: folders of `writes` that come only where the parameter `dropout_scope` lists this word. `folders` are
     its own, below artifacts/<run>/, and hold as many files as there is to keep.
     """

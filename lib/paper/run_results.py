@@ -27,7 +27,6 @@ from lib.score.estimators import ESTIMATORS, SIGNALS
 from lib.score.metrics import METRICS, ablate_bins, evaluate
 from lib.score.reading import coverage, read
 from lib.store import KEYS, PAIR
-from lib.tasks.prompts import QUERY
 
 OWN_NAME = {"paper": ""}  # every other run says its name under its tables, if its title does not
 KINDS = ("generations", "verification", "dropout")  # what models leave on disk
@@ -279,12 +278,11 @@ class Exchange(NamedTuple):
     text: str
     standard_prompt: str  # empty where the model is not at hand, and was not asked
 
-    @property
-    def ways(self) -> tuple[str, str, str]:
+    def ways(self, query: str) -> tuple[str, str, str]:
         """The verification prompt, the trajectory with the query, and the query; what to say where none was asked."""
         if not self.standard_prompt:
             return NOT_ASKED, NOT_ASKED, ""
-        return self.standard_prompt, self.prompt + self.text + QUERY, QUERY
+        return self.standard_prompt, self.prompt + self.text + query, query
 
 
 def exchange(run: str, signals: RunSignals, model: str, dataset: str) -> Exchange:
@@ -293,8 +291,8 @@ def exchange(run: str, signals: RunSignals, model: str, dataset: str) -> Exchang
     chosen = "model == @model and dataset == @dataset and split == 'evaluation'"
     one, asked = signals.generations.query(chosen).iloc[0], signals.verification.query(chosen)
     if asked.empty:  # the model is not at hand
-        shown = (one.question, one.text) if isinstance(one.text, str) else ("(not kept)", "(not kept)")
-        return Exchange(*shown, "")
+        question, text = (one.question, one.text) if isinstance(one.text, str) else ("(not kept)", "(not kept)")
+        return Exchange(question, text, "")
     if isinstance(one.text, str):
         return Exchange(one.prompt, one.text, asked.standard_prompt.iloc[0])
     return Exchange(**store.manifest(store.locate(run, "verification", f"{model}__{dataset}"))["exchange"])

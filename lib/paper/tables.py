@@ -33,8 +33,8 @@ from lib.score.metrics import METRICS
 # ---- notes
 
 
-NOT_AT_HAND = ("Responses and log-probabilities from a file, the model not at hand, so that nothing is known of P(True), "
-               "passes with dropout and temperature")  # fmt: skip
+NOT_AT_HAND = ("Responses and log-probabilities from a file, the model not at hand, so that nothing is known of "
+               "P(True), passes with dropout and temperature")  # fmt: skip
 
 
 def made(manifests: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
