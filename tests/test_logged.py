@@ -1,12 +1,15 @@
 """Responses of a model that is not at hand: what a server's log holds gives the single-pass estimators, and no more."""
 
 import json
+import re
+import shutil
+import subprocess
 
 import numpy as np
 import pandas as pd
 import pytest
 import synthetic
-from clone import copy_of_project, run, tables
+from clone import ENV, copy_of_project, counts, edit, run, tables
 from test_edits import SHIPPED_ONLY, play
 from transformers import AutoTokenizer
 
@@ -239,20 +242,81 @@ def test_the_notebook_by_itself(monkeypatch, tmp_path):
         play("01b", monkeypatch, tmp_path, dataset="demo-medium")
 
 
+def test_both_ways_to_ask_are_not_shown_of_a_model_that_was_not_asked():
+    assert run_results.Exchange("Q?", "A.", "S").ways("T?") == ("S", "Q?A.T?", "T?")
+    assert run_results.Exchange("Q?", "A.", "").ways("T?") == (run_results.NOT_ASKED, run_results.NOT_ASKED, "")
+
+
+# ---- the page, and whole runs
+
+PAGE = (ROOT / "docs" / "responses.md").read_text(encoding="utf-8")
+LINES, SERVED = re.findall("^```jsonl\n(.*?)^```", PAGE, flags=re.M | re.S)
+COMMANDS = re.search("^```\n(mkdir.*?)^```", PAGE, flags=re.M | re.S).group(1)
+FEW = {"models": ["tiny-llama"], "datasets": ["demo-medium"], "limit": 12, "dropout_tuning": 6, "dropout_passes": 2,
+       "dropout_rates": [0.1], "ablation_rows": 2, "resamples": 50, "draws": 2, "calibration_sizes": [5],
+       "trajectory_model": "", "trajectory_dataset": "", "calibration_model": "", "calibration_dataset": "",
+       "transfer_models": [], "transfer_datasets": []}  # fmt: skip
+
+
+def test_every_line_of_the_page_is_a_response():
+    found = [drawn.parsed(line.encode(), "page", 1) for line in (LINES + SERVED).splitlines()]
+    assert [bool(one.token_ids) for one in found[:3]] == [False, True, True]
+    rows = [row(one) for one in found[3:]]
+    assert [one["answer"] for one in rows] == ["9", "4", "5", "6"] and [one["eos"] for one in rows] == [0, 0, 1, 0]
+    assert rows[3]["finish_reason"] == "length"
+
+
+@pytest.mark.slow
+def test_the_pages_example_as_it_stands_there(tmp_path):
+    folder = copy_of_project(tmp_path / "project")
+    (folder / "mine").mkdir()
+    (folder / "mine" / "responses.jsonl").write_text(SERVED)
+    done = subprocess.run(["bash", "-e"], input=COMMANDS, cwd=folder, env=ENV, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "mine/responses.jsonl answers the 4 questions of mine, 4 with log-probabilities" in done.stdout
+    made = " ".join(tables(folder)["tab_result_estimation.tex"].decode().split())
+    assert "My-Model & My-Questions & 0.500" in made and "not at hand" in made
+
+
 @pytest.mark.slow
 def test_a_whole_run_of_a_log_alone(tmp_path):
     """Every table and figure; what needs the model is empty, and each table says why."""
-    folder = copy_of_project(tmp_path / "project")
-    said = run(folder, "demo", "--only", "logged", "--datasets", "demo-logged")
+    folder, asked = copy_of_project(tmp_path / "project"), ("demo", "--only", "logged", "--datasets", "demo-logged")
+    said = run(folder, *asked)
     assert "01b_import logged demo-logged" in said and "01_generate" not in said and "04b" not in said
-    made = {name: text.decode() for name, text in tables(folder).items()}
+    made = {name: " ".join(text.decode().split()) for name, text in tables(folder).items()}
     assert "Logged-Llama & Demo-Logged & 0." in made["tab_result_estimation.tex"]
     for name in ("tab_result_estimation", "tab_insitu_ptrue", "tab_dropout_grid_search", "tab_result_isotonic"):
-        assert "not at hand" in " ".join(made[f"{name}.tex"].split()), name
-    assert "Seq Avg" in made["tab_selective.tex"] and "P(True)" not in made["tab_selective.tex"].split("midrule")[1]
-    assert run_results.NOT_ASKED and (folder / "figures/demo/fig_prompt_comparison.png").exists()
-    assert "0 made, 8 kept" in run(folder, "demo", "--only", "logged", "--datasets", "demo-logged")
+        assert "not at hand" in made[f"{name}.tex"], name
+    assert r"\textsc{Seq Avg}" in made["tab_selective.tex"] and "mathrm{True}" not in made["tab_selective.tex"]
+    assert counts(run(folder, *asked)) == (0, 7)
     path = folder / "demo" / "logged" / "responses.jsonl"
     path.write_text(path.read_text().replace('"logprob": -0.0}', '"logprob": -0.5}'))
-    assert "01b_import: to be made (changed: file demo/logged/responses.jsonl)" in run(
-        folder, "demo", "--only", "logged", "--datasets", "demo-logged")  # fmt: skip
+    assert "01b_import: to be made (changed: file demo/logged/responses.jsonl)" in run(folder, *asked)
+
+
+@pytest.mark.slow
+def test_what_one_run_exports_another_imports(tmp_path):
+    """The same tables, of every notebook: dropout, P(True) and ablations are of the same tokens. Token probabilities
+    differ in the last digits of one pass, so a printed number may in its third decimal."""
+    first, second = copy_of_project(tmp_path / "first"), copy_of_project(tmp_path / "second")
+    for folder in (first, second):
+        shutil.copy(folder / "params" / "demo.yaml", folder / "params" / "few.yaml")
+        edit(folder / "params" / "few.yaml", **FEW)
+    run(first, "few")
+    place = "artifacts/few/generations/tiny-llama__demo-medium.parquet"
+    drawn.write(store.read(first / place), second / "logs" / "demo-medium.jsonl")
+    edit(second / "params" / "models" / "tiny-llama.yaml", responses="logs/{dataset}.jsonl")
+    run(second, "few")
+    assert store.manifest(second / place)["drawn"]["engine"] == "file"
+    assert store.manifest(second / place)["logprobs_off"]["largest"] < 5e-5
+    made, again = tables(first, "few"), tables(second, "few")
+    assert made.keys() == again.keys() and len(made) > 15
+    number = r"-?\d*\.\d+"
+    for name in made:
+        a, b = made[name].decode(), again[name].decode()
+        assert re.sub(number, "", a) == re.sub(number, "", b), name
+        values = [np.array(re.findall(number, text), float) for text in (a, b)]
+        np.testing.assert_allclose(*values, atol=0.0011, err_msg=name)
+    kept = [pd.read_parquet(folder / "artifacts/few/calibration/confidence.parquet") for folder in (first, second)]
+    np.testing.assert_allclose(kept[0].confidence, kept[1].confidence, atol=1e-4)

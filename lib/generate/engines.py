@@ -118,7 +118,8 @@ class Vllm:
         told = answers.with_name("vllm.log")
         with told.open("w", encoding="utf-8") as log:
             done = subprocess.run([self.python, str(WORKER), str(orders), str(answers)], stdout=log,
-                                  stderr=subprocess.STDOUT, env={**os.environ, "VLLM_NO_USAGE_STATS": "1"})  # fmt: skip
+                                  stderr=subprocess.STDOUT, env={**os.environ, "VLLM_NO_USAGE_STATS": "1"},
+                                  start_new_session=True)  # a group of its own, which ends as one  # fmt: skip
         if done.returncode:
             cause = root_cause(told.read_text(encoding="utf-8", errors="replace"))
             raise UserError(f"vLLM ended with {done.returncode}: {cause:.300}")
