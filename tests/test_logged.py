@@ -216,7 +216,7 @@ def test_a_line_says_what_stays_empty():
 
 
 def test_a_notebook_of_its_own_stands_for_the_four_that_ask_the_model():
-    run = jobs.Run("x", {"models": ["a", "b"], "datasets": ["c"]}, absent=["b"])
+    run = jobs.Run("x", {"models": ["a", "b"], "datasets": ["c"]}, absent=("b",))
     numbers = {model: [job.notebook.number for job in run.jobs if job.model == model] for model in ("a", "b")}
     assert numbers == {"a": ["01", "03", "04", "04b"], "b": ["01b"]}
     read = run.job("08_tables").inputs
@@ -225,7 +225,7 @@ def test_a_notebook_of_its_own_stands_for_the_four_that_ask_the_model():
 
 def test_check_says_it_before_any_work(capsys):
     planned = plan(words.check(["check", "demo", "--only", "logged", "--datasets", "demo-logged"]))
-    assert planned.absent == ["logged"]
+    assert planned.absent == ("logged",)
     assert check.main(planned, print) == 0
     said = capsys.readouterr().out
     assert "answers the 40 questions of demo-logged, 40 with log-probabilities" in said

@@ -101,6 +101,15 @@ NOTEBOOKS = (
 )
 
 
+def needed(names: Iterable[str]) -> list[Notebook]:
+    """The notebooks of these names, and those above whose results they read."""
+    wanted = set(names)
+    for row in reversed(NOTEBOOKS):  # who reads another stands below it
+        if row.name in wanted:
+            wanted |= {word.split("/")[0] for word in row.reads}
+    return [row for row in NOTEBOOKS if row.name in wanted]
+
+
 def shippable(may_lack: bool) -> list[str]:
     """What heavy notebooks write: what a replay needs, or what it may do without."""
     return [path for row in NOTEBOOKS if row.heavy and row.may_lack == may_lack for path in row.writes]
@@ -108,14 +117,15 @@ def shippable(may_lack: bool) -> list[str]:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its name (folder below artifacts/ and figures/), resolved parameters, cores and GPUs, and those of its
-    models that are not at hand."""
+    """One run: its name (folder below artifacts/ and figures/), resolved parameters, cores and GPUs; the names of
+    notebooks where it is to do no more than these need; and those of its models that are not at hand."""
 
     name: str
     values: dict = field(hash=False)
     cores: int = 1
     gpus: int = 0
-    absent: list[str] = field(default_factory=list, hash=False)
+    wanted: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
 
     @property
     def folder(self) -> str:
@@ -138,11 +148,12 @@ class Run:
     @property
     def notebooks(self) -> list[Notebook]:
         """A replay runs no model; the paper's own numbers need no run at all, and are set by what exports."""
+        rows = needed(self.wanted) if self.wanted else list(NOTEBOOKS)
         if self.replayed:
-            return [row for row in NOTEBOOKS if not row.of_pair]
+            return [row for row in rows if not row.of_pair]
         if self.name == PUBLISHED:
-            return [row for row in NOTEBOOKS if row.exports]
-        return list(NOTEBOOKS)
+            return [row for row in rows if row.exports]
+        return rows
 
     @cached_property
     def jobs(self) -> tuple["Job", ...]:
@@ -180,7 +191,9 @@ class Run:
 
     @staticmethod
     def load(name: str) -> "Run":
-        return Run(**json.loads((ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8")))
+        values = json.loads((ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8"))
+        names = {key: tuple(values.get(key, ())) for key in ("wanted", "absent")}
+        return Run(**{**values, **names})
 
 
 @dataclass(frozen=True)
