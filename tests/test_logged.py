@@ -16,7 +16,9 @@ from transformers import AutoTokenizer
 from lib import params, store
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.generate import drawn, logged
-from lib.paper import run_results
+from lib.paper import calibration_counting, run_results, signal_counting
+from lib.paper.judging import Undecided
+from lib.paper.results import Results
 from lib.paper.tables import made
 from lib.params import Model, Reading
 from lib.project import ROOT, SHIPPED, UserError
@@ -180,6 +182,18 @@ def test_isotonic_regression_is_had_and_temperature_is_not(imported):
     assert fitting.token_signals(sets).empty
     maps = fitting.maps(confidence_frame(responses), sets, fitted, ("tiny-llama", "demo-medium"))
     assert set(maps["method"]) == {"", "isotonic"}
+
+
+@pytest.mark.parametrize("judge, said", [(signal_counting.mends_curves, "temperature was not fitted"),
+                                         (calibration_counting.median_gains, "was not fitted")])  # fmt: skip
+def test_claims_on_temperature_are_not_judged_without_it(judge, said):
+    """Of one pair, whose reliability is no sigmoid: isotonic regression alone."""
+    known = {"model": "a", "dataset": "b"}
+    one = known | {"method": "isotonic", "estimator": "ans_avg", "metric": "ece", "value": 0.1, "relative": 0.5}
+    frames = {"calibration_rows": pd.DataFrame([known | {"confident_errors": 1, "curved": 0.01}]),
+              "result_calibration": pd.DataFrame([one])}  # fmt: skip
+    with pytest.raises(Undecided, match=said):
+        judge(Results({"a": "A"}, {"b": "B"}, {}, ({}, {}), [], frames, [], {}))
 
 
 def test_beside_a_model_that_is_at_hand():
