@@ -43,15 +43,16 @@ def parts(job: Job) -> Parts:
 
 
 def specified(job: Job, kind: str, values: dict) -> Parts:
-    """The files of models (or datasets) that the parameters name, and where a model runs, the files these name."""
+    """The files of models (or datasets) that the parameters name, and where a model runs, or its responses are read,
+    the files these name."""
     contents: Parts = {}
     for name in mentioned(values, kind):
         spec = params.LOADERS[kind](name)
         content = described(spec)
-        if job.notebook.heavy:
+        if job.notebook.of_pair:
             content.pop("label", None)  # only tables print it
             responses = (getattr(spec, "responses", None) or "").format(dataset=job.dataset)
-            own = places(spec.source) if "source" in content else []
+            own = places(spec.source) if content.get("source") else []
             for place in filter(None, [*own, getattr(spec, "split_ids", None), responses]):
                 files = local_files(place)
                 contents |= {f"file {params.told(place)}{path.removeprefix(place)}": checksum(path) for path in files}

@@ -127,7 +127,8 @@ def plan(asked: Namespace) -> Run:
     unlike(values)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = finding.NEEDS[asked.finding] if asked.finding else ()
-    run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()), wanted)
+    absent = tuple(name for name in values["models"] if not params.load_model(name).at_hand)
+    run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()), wanted, absent)
     for job in run.jobs:
         job.check()
     return run

@@ -79,6 +79,8 @@ def _fits(pair: Splits, choices: Calibration) -> dict[str, Callable]:
     for name, method in METHODS.items():
         kind = method.of_answers
         score, new = getattr(pair.calibration, kind), getattr(pair.evaluation, kind)
+        if score is None or new is None:  # no logits of the answer's tokens
+            continue
         fits[name] = method.make(kind, choices).on_subsets(score, pair.calibration.correct, new)
     return fits
 

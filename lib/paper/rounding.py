@@ -80,7 +80,8 @@ def _disagreeing(dropout: pd.DataFrame, rng: np.random.Generator) -> pd.DataFram
 
 def _rows(rows: Rows, answers: pd.Series, rng: np.random.Generator) -> Rows:
     confidence = answers.loc[pd.MultiIndex.from_frame(rows.keys)].to_numpy()
-    return replace(rows, confidence=confidence, answers=_kept(rows.answers, rng))
+    answers_kept = None if rows.answers is None else _kept(rows.answers, rng)
+    return replace(rows, confidence=confidence, answers=answers_kept)
 
 
 def _kept(answers: AnswerLogits, rng: np.random.Generator) -> AnswerLogits:

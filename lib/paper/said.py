@@ -97,7 +97,7 @@ def errors(diagrams: Mapping[str, pd.DataFrame], estimator: str = "ans_avg") -> 
     for method, bins in diagrams.items():
         few = int((bins["count"] < FEW).sum())
         parts.append(f"{how(method, estimator)} {short(error(bins))} (bins: {len(bins)}, of few rows: {few})")
-    return "ECE: " + "; ".join(parts)
+    return "ECE: " + ("; ".join(parts) or "nothing was measured")
 
 
 def binned(ablation: pd.DataFrame) -> str:

@@ -90,7 +90,7 @@ def read_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fit
         raise UserError("(leaves no response to judge)")
     if other.confidence is signals.confidence:  # measured otherwise
         return measured_anew(here, signals, other, fitted, bin_counts)
-    names = estimators_of(other.changed)
+    names = estimators_of(other.changed) & set(signals.confidence.estimator)  # of a model not at hand not all are there
     if not names:
         return {}
     if other.reading.tuning_in_fit != signals.reading.tuning_in_fit:
