@@ -156,8 +156,8 @@ def binned(ablation: pd.DataFrame) -> str:
 def certain(tokens: pd.DataFrame, least: float = 0.99) -> str:
     """Which share of answer tokens has at least a probability, right and wrong apart."""
     shares = (np.exp(tokens.logprob) >= least).groupby(tokens.correct).mean()
-    parts = [f"{share:.0%} in {'right' if kind else 'wrong'} answers" for kind, share in shares.items()]
-    return f"A probability of at least {least} have, of the answers' tokens, {' and '.join(parts[::-1])}"
+    parts = [f"{share:.0%} in {'right' if kind else 'wrong'} ones" for kind, share in shares.items()]
+    return f"Of the tokens of answers {' and '.join(parts[::-1])} have a probability of at least {least}"
 
 
 @sentence
