@@ -298,7 +298,8 @@ def test_sentences_on_passes_prompts_and_calibrators():
 
 
 def test_sentences_on_skill_and_promises():
-    rows = [("d", "seq_avg", "", 0.1), ("e", "seq_avg", "", -0.2), ("d", "base", "", 0), ("d", "seq_avg", "isotonic", 1)]
+    rows = [("d", "seq_avg", "", 0.1), ("e", "seq_avg", "", -0.2), ("d", "base", "", 0.0),
+            ("d", "seq_avg", "isotonic", 0.3)]
     compared = pd.DataFrame(rows, columns=["dataset", "estimator", "method", "value"]).assign(metric="skill")
     assert said.worth(compared) == "Better than the constant (raw): Seq Avg on 1 of 2 pairs"
     assert said.worth(compared, "isotonic") == "Better than the constant (isotonic): Seq Avg on 1 of 1 pair"
