@@ -46,6 +46,11 @@ from workflow import words
         ("demo --gpu", "--gpu is a word of check: ./run_all.sh check PROFILE --gpu"),
         ("check demo --gpu --cpu", "not both"),
         ("lab --cores 2", "lab takes no --cores; its own options come after --"),
+        ("finding", "finding takes the number of one, 1, 2, 3, 4, as ./run_all.sh finding 3"),
+        ("finding 7", "finding takes the number of one, 1, 2, 3, 4, not '7'"),
+        ("finding 3 dmo", "unknown profile or verb 'dmo': did you mean 'demo'?"),
+        ("finding 3 published", "finding 3 is followed by a profile, or by replay, not by published"),
+        ("finding 3 check demo", "finding 3 is followed by a profile, or by replay, not by check"),
         ("demo -- --port 1", "only lab and test take words after --"),
     ],
 )
