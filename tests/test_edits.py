@@ -58,12 +58,25 @@ def play(name, monkeypatch, tmp_path, **edits):
     ("06", {"seed": 1, "datasets": ["demo-medium"]}),
     ("07", {"closed": "left", "transfer_models": []}),
     ("10", {"models": ["tiny-llama"], "datasets": ["demo-easy"]}),
-    ("08", {"models": ["tiny-qwen"], "datasets": ["demo-easy"]}),
 ], ids=str)  # fmt: skip
 def test_other_rows_and_choices_answer(name, edits, monkeypatch, tmp_path):
     started = time.monotonic()
     play(name, monkeypatch, tmp_path, **edits)
     assert time.monotonic() - started < 60
+
+
+@SHIPPED_ONLY
+def test_tables_are_set_of_a_model_without_learning_curves(monkeypatch, tmp_path):
+    """Those that are shipped are of the other model."""
+    play("08", monkeypatch, tmp_path, models=["tiny-qwen"], datasets=["demo-easy"])
+
+
+@SHIPPED_ONLY
+@pytest.mark.filterwarnings("error::FutureWarning", "error::pandas.errors.Pandas4Warning")
+def test_no_warning_stands_among_the_tables(monkeypatch, tmp_path):
+    """A column may be empty: no promise can be made, or a method is not for an estimator."""
+    play("10", monkeypatch, tmp_path, precision_targets=[0.99], datasets=["demo-hard"])
+    play("05", monkeypatch, tmp_path, models=["tiny-qwen"], datasets=["demo-hard"])
 
 
 @SHIPPED_ONLY
