@@ -282,6 +282,8 @@ def worth(compared: pd.DataFrame, method: str = "") -> str:
 def promised(thresholds: pd.DataFrame) -> str:
     """Of `selective.thresholds`: how many promises can be made, and how many of these the evaluation rows break."""
     made = thresholds.dropna(subset="threshold")
+    if made.empty:
+        return f"None of {len(thresholds)} promises can be made from these calibration rows"
     broken = int((~made["held"].astype(bool)).sum())
     return (f"{len(made)} of {len(thresholds)} promises can be made from these calibration rows; of these the "
             f"evaluation rows break {broken} by more than chance")  # fmt: skip
