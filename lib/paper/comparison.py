@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from lib.paper.findings import Verdict
+from lib.paper.folded import in_sentences
 from lib.paper.results import QUESTIONS, Results
 from lib.paper.table import Number
 from lib.paper.targets import all_targets, target
@@ -41,7 +42,7 @@ class Listing:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         records = json.loads(self.records.to_json(orient="records", double_precision=6))
-        return {"text/html": self.shown.to_html(index=False, na_rep=""), "text/plain": self.shown.to_string(),
+        return {"text/html": in_sentences(self.shown, na_rep=""), "text/plain": self.shown.to_string(),
                 "application/json": records}  # fmt: skip
 
 
