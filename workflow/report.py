@@ -17,7 +17,7 @@ from latex2mathml.converter import convert
 from markupsafe import Markup
 
 from lib.paper.claims import HEADLINES, TWICE
-from lib.paper.comparison import INSIDE_EXPECTED, STANDS, WORDS
+from lib.paper.comparison import FOREIGN, INSIDE_EXPECTED, STANDS, WORDS
 from lib.paper.judging import QUORUMS
 from lib.paper.targets import captions
 
@@ -55,12 +55,14 @@ def page(nb: Any, outputs: dict[str, dict]) -> str:
         sections=sections,
         there=there,
         total=len(numbers),
-        verdicts=Counter(row["verdict"] for row in numbers),
+        held=Counter(row["verdict"] for row in numbers if not row["verdict"].startswith(FOREIGN)),
+        foreign=sorted({row["verdict"].removeprefix(FOREIGN) for row in numbers if row["verdict"].startswith(FOREIGN)}),
         expected=INSIDE_EXPECTED,
         tried=any(row.get("moves") for row in numbers),
         moving=sum(row.get("moves") not in (None, STANDS) for row in numbers),
         flips=[row for row in choices if row.get("flips")],
         judged=len({row["choice"] for row in choices}),
+        tried_choices=turned(choices).items(),
         ablation=ablation,
         number=number,
     )
@@ -95,6 +97,14 @@ def grouped(findings: list[dict], sides: list[str]) -> list[dict[str, Any]]:
     return groups
 
 
+def turned(choices: list[dict]) -> dict[str, int]:
+    """How many findings turn under each of the other choices, by its words."""
+    counts = dict.fromkeys((row["words"] for row in choices), 0)
+    for row in choices:
+        counts[row["words"]] += bool(row["flips"])
+    return counts
+
+
 def records(outputs: dict[str, dict], name: str) -> list[dict]:
     """What a listing holds; nothing where the run has no such target."""
     return outputs.get(name, {}).get("application/json", [])
@@ -108,6 +118,7 @@ def section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
         part["image"] = "".join(data["image/png"]).replace("\n", "")
     else:
         part["rows"] = [row | {"id": anchor(name, row["key"])} for row in numbers if row["table"] == name]
+        part["beside"] = any(not row["verdict"].startswith(FOREIGN) for row in part["rows"])
         table = linked(name, "".join(data.get("text/html", "")), {row["id"] for row in part["rows"]})
         part["table"] = Markup(table)  # noqa: S704  escaped in lib.paper.table
     return part
@@ -134,7 +145,9 @@ def linked(name: str, table: str, ids: set[str]) -> str:
 
 
 def number(value: Any) -> str:
-    """Three decimals; an empty word for nothing."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    """Three decimals; yes and no; an empty word for nothing."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, (int, float)):
         return "" if value is None else str(value)
     return str(value) if isinstance(value, int) else f"{value:.3f}"

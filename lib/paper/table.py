@@ -174,7 +174,8 @@ class Table:
         head, body = self._html_rows(self.head, ""), self._html_rows(self.body, "border-top:1px solid;")
         notes = "".join(f'<p class="mathjax_ignore"><i>{html.escape(note)}</i></p>' for note in self.notes)
         parts = f"<thead>\n{head}\n</thead>\n<tbody>\n{body}\n</tbody>"
-        return f'<table class="mathjax_ignore" style="{frame}">\n{parts}\n</table>\n{notes}'
+        fit = "width:min-content;min-width:min(100%,20rem);"  # notes are as wide as their table
+        return f'<div style="{fit}"><table class="mathjax_ignore" style="{frame}">\n{parts}\n</table>\n{notes}</div>'
 
     def __str__(self) -> str:
         rows = without_rules([*self.head, *self.body])
