@@ -19,6 +19,7 @@ from markupsafe import Markup
 from lib.paper.claims import HEADLINES, TWICE
 from lib.paper.comparison import FOREIGN, INSIDE_EXPECTED, STANDS, WORDS
 from lib.paper.judging import QUORUMS
+from lib.paper.microscope import Microscope
 from lib.paper.targets import captions
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
@@ -34,6 +35,7 @@ def page(nb: Any, outputs: dict[str, dict]) -> str:
     findings, numbers, ablation, choices = (
         records(outputs, name) for name in ("rep_findings", "rep_numbers", "rep_ablation", "rep_sensitivity")
     )
+    views = records(outputs, "rep_microscope")
     sections = [section(name, outputs[name], numbers) for name in captions() if name in outputs]
     there = {part["id"] for part in sections}
     if ablation:
@@ -65,6 +67,7 @@ def page(nb: Any, outputs: dict[str, dict]) -> str:
         tried_choices=turned(choices).items(),
         ablation=ablation,
         number=number,
+        microscope=Markup(Microscope(views).html(themed=True)) if views else "",  # noqa: S704  escaped there
     )
 
 
