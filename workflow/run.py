@@ -20,7 +20,7 @@ from pathlib import Path
 
 from lib import params
 from lib.project import ROOT, UserError, one_line, spelt
-from workflow import check, fresh, guard, hub, notebook, serving, weights, words
+from workflow import check, finding, fresh, guard, hub, notebook, serving, weights, words
 from workflow.jobs import MARK, PUBLISHED, SHIPPED, Run, shippable, write_json
 from workflow.schedule import schedule
 from workflow.shipped import verify
@@ -57,6 +57,8 @@ def main(argv: list[str]) -> int:
             return try_gpu(asked)
         if asked.check:
             return check.main(plan(asked), say)
+        if asked.finding:
+            return found(asked)
         return verified(asked) if asked.verify else make(asked)
     except (UserError, words.WordError) as problem:
         complain(problem)
@@ -124,7 +126,8 @@ def plan(asked: Namespace) -> Run:
         values["title"] = "The paper's own numbers, set again."
     unlike(values)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()))
+    wanted = finding.NEEDS[asked.finding] if asked.finding else ()
+    run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()), wanted)
     for job in run.jobs:
         job.check()
     return run
@@ -188,10 +191,12 @@ def make(asked: Namespace) -> int:
         board = Board({verdict.job.name: verdict.job.title for verdict in todo})
         if todo and (code := execute(run, todo, board, len(verdicts), lock)):
             return code
-        if line := typeset(ROOT / run.figures):
+        if not run.wanted and (line := typeset(ROOT / run.figures)):
             say(line)
         made = len(board.seconds)
         say(f"{run.name}: {made} made, {len(verdicts) - made} kept, {time.monotonic() - started:.1f} s")
+        if run.wanted:
+            return 0
         say(f"here and in the paper: {run.figures}/report.html")
         say(f"tables and figures: {run.figures}/  executed notebooks: {run.folder}/notebooks/")
     return 0
@@ -203,6 +208,15 @@ def verified(asked: Namespace) -> int:
 
     both(plan(asked))
     return make(asked) or verify(plan(asked), say)
+
+
+def found(asked: Namespace) -> int:
+    """What one finding needs, and what comes of it; the exit code."""
+    if code := make(asked):
+        return code
+    for line in finding.told(plan(asked), asked.finding):
+        say(line)
+    return 0
 
 
 def announce(verdicts: list[fresh.Verdict]) -> None:
