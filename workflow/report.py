@@ -9,6 +9,7 @@ import hashlib
 import html
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ FORMULA = re.compile(r"\$([^$]+)\$")
 SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
-def page(nb: Any, outputs: dict[str, dict]) -> str:
-    """The page as HTML."""
+def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, Any] | None = None) -> str:
+    """The page as HTML. `places`: where each target is made, in a book that the page is part of (`book.Place`)."""
     given = nb.metadata.get("papermill", {}).get("parameters", {})
     findings, numbers, ablation, choices = (
         records(outputs, name) for name in ("rep_findings", "rep_numbers", "rep_ablation", "rep_sensitivity")
@@ -67,6 +68,7 @@ def page(nb: Any, outputs: dict[str, dict]) -> str:
         tried_choices=turned(choices).items(),
         ablation=ablation,
         number=number,
+        places=places or {},
         microscope=Markup(Microscope(views).html(themed=True)) if views else "",  # noqa: S704  escaped there
     )
 
