@@ -111,8 +111,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     verbs = verbs[1:] if asked.check else verbs
     asked.replay, asked.verify = verbs[:1] == ["replay"], verbs[:1] == ["verify"]  # one may follow, too
     most = 2 if asked.replay or asked.verify else 1
-    if len(verbs) > most:
-        raise WordError(f"one profile or verb at a time: '{verbs[most]}' is one too many")
+    asked.surplus = verbs[most:]
     asked.verb = "help" if asked.help else (verbs or [DEFAULT])[0]
     asked.profile = verbs[1] if len(verbs) > 1 else DEFAULT if asked.verb in VERBS else asked.verb
     asked.run = f"replay-{asked.profile}" if asked.replay and asked.profile != DEFAULT else asked.verb
@@ -138,6 +137,8 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
     asked = parse(argv)
     profiles = names(root)
     choose("profile or verb", asked.verb, profiles + [verb for verb in VERBS if verb not in profiles])
+    if asked.surplus:  # after the first word, which may be the one that is misspelt
+        raise WordError(f"one profile or verb at a time: '{asked.surplus[0]}' is one too many")
     choose("profile", asked.profile, profiles or [asked.profile])
     for kind, chosen in (("model", asked.models + asked.only), ("dataset", asked.datasets)):
         for word in chosen:

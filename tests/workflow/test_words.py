@@ -14,6 +14,7 @@ from workflow import words
     "line, hint",
     [
         ("dmo", "unknown profile or verb 'dmo': did you mean 'demo'?"),
+        ("chek demo", "unknown profile or verb 'chek': did you mean 'check'?"),
         ("repaly", "did you mean 'replay'?"),
         ("publshed", "unknown profile or verb 'publshed': did you mean 'published'?"),
         ("published --only tiny", "it takes no --models, --only, --datasets"),
@@ -120,7 +121,7 @@ def test_a_profile_a_model_and_a_dataset_may_share_a_name(tmp_path):
     for folder in ("params", "params/models", "params/datasets", "notebooks"):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / "mine.yaml").touch()
-    asked = words.check("mine --models mine --datasets mine".split(), tmp_path)
+    asked = words.check(["mine", "--models", "mine", "--datasets", "mine"], tmp_path)
     assert (asked.profile, asked.models, asked.datasets) == ("mine", ["mine"], ["mine"])
 
 
