@@ -103,8 +103,8 @@ class Book:
     def made_in(self, nb: nbformat.NotebookNode) -> list[Place]:
         """Of every table and figure of 08, in the order of the paper, where it is made."""
         cells = {target: nb.cells[number - 1]["id"] for number, target, _ in marked(nb.cells)}
-        shorts = {target: short for target, (short, _) in captions().items() if target in cells}
-        return [self.place(target, short, cells[target]) for target, short in shorts.items()]
+        self.shorts = {target: short for target, (short, _) in captions().items() if target in cells}
+        return [self.place(target, short, cells[target]) for target, short in self.shorts.items()]
 
     def place(self, target: str, short: str, cell: str) -> Place:
         function = TARGETS[target].by
@@ -201,8 +201,17 @@ class Book:
         elif path.suffix == ".ipynb":
             return at if path.parent.name == "notebooks" else None
         elif str(at) not in self.pages:
-            self.add(str(at), str(path), f"<h1><code>{html.escape(str(path))}</code></h1>{lines(file)}")
+            head = f"<h1><code>{html.escape(str(path))}</code></h1>{self.makes(file)}"
+            self.add(str(at), str(path), head + lines(file))
         return at
+
+
+    def makes(self, file: Path) -> str:
+        """Links from a module to the tables and figures of the report that it makes."""
+        up = "../" * len(file.relative_to(ROOT).parts[1:])
+        made = [name for name in self.shorts if Path(inspect.getfile(TARGETS[name].by)) == file]
+        links = ", ".join(f'<a href="{up}report.html#{name}"><code>{name}</code></a>' for name in made)
+        return f'<p class="soft">Makes, of the report: {links}</p>' if made else ""
 
 
 class Notebooks(HTMLExporter):
