@@ -71,7 +71,7 @@ def passes(table: pd.DataFrame) -> Any:
         return f"background-color:{colours[level]};color:{'#fff' if level == len(SHADES) else '#10151a'}"
 
     names = {"axis": "columns", "escape": "html", "level": [0, 1]}
-    return table.style.map(shaded).format("{:.3f}").format_index(**names)
+    return table.style.set_uuid("passes").map(shaded).format("{:.3f}").format_index(**names)
 
 
 def ends(rows: pd.DataFrame) -> Iterable[tuple[pd.Series, str]]:
