@@ -59,6 +59,8 @@ def main(argv: list[str]) -> int:
             return check.main(plan(asked), say)
         if asked.finding:
             return found(asked)
+        if asked.book:
+            return booked(asked)
         return verified(asked) if asked.verify else make(asked)
     except (UserError, words.WordError) as problem:
         complain(problem)
@@ -217,6 +219,16 @@ def found(asked: Namespace) -> int:
         return code
     for line in finding.told(plan(asked), asked.finding):
         say(line)
+    return 0
+
+
+def booked(asked: Namespace) -> int:
+    """The whole run, and its book; the exit code."""
+    from workflow import book  # slow to load, and of no use to other verbs
+
+    if code := make(asked):
+        return code
+    book.write(plan(asked), say)
     return 0
 
 

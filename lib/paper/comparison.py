@@ -41,7 +41,7 @@ class Listing:
     shown: pd.DataFrame = field(repr=False)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        records = json.loads(self.records.to_json(orient="records", double_precision=6))
+        records = json.loads(self.records.to_json(orient="records", double_precision=15))
         return {"text/html": in_sentences(self.shown, na_rep=""), "text/plain": self.shown.to_string(),
                 "application/json": records}  # fmt: skip
 
@@ -65,7 +65,7 @@ def findings(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = 
         for side, verdict in sides.items():
             record[side] = WORDS[verdict.held]
             record[f"{side}_said"] = verdict.said or verdict.reason or UNSAID[side]
-            record[f"{side}_rows"] = json.loads(verdict.rows.round(4).to_json(orient="split", index=False))
+            record[f"{side}_rows"] = json.loads(verdict.rows.to_json(orient="split", index=False, double_precision=15))
         records.append(record)
     frame = pd.DataFrame(records)
     unshown = ("name", "kind", "place", "word")
@@ -75,6 +75,7 @@ def findings(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = 
 # ---- numbers
 
 MOVES, STANDS = "moves under rounding", "stands"
+FOREIGN = "not comparable: "  # the beginning of such a verdict
 KEY = [*PAIR, "estimator", "metric"]
 NUMBERS = ["value", "low", "high", "value_paper", "low_paper", "high_paper", "difference"]
 COLUMNS = ["table", "key", *KEY, "variant", *NUMBERS, "verdict", "moves"]
@@ -98,7 +99,7 @@ def beside(here: Results, paper: Results, moved: pd.DataFrame | None = None) -> 
             names = [number.key.get(column) for column in (*PAIR, "source_model", "source_dataset")]
             reasons = [foreign[name] for name in names if name in foreign]
             if reasons:
-                record["verdict"] = f"not comparable: {reasons[0]}"
+                record["verdict"] = FOREIGN + reasons[0]
             elif quantity not in printed.get(name, {}):
                 record["verdict"] = "not in the paper"
             else:
