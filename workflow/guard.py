@@ -195,10 +195,10 @@ def watch(scratch: Path, lock: IO) -> None:
     threading.Thread(target=look, daemon=True).start()
 
 
-def stop(process: subprocess.Popen, patience: float = 20) -> None:
+def stop(process: subprocess.Popen, patience: float = 20, number: int = signal.SIGTERM) -> None:
     """End a scheduler (which leads its process group) and all below it: asked first, then killed."""
     family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
-    os.killpg(process.pid, signal.SIGTERM)
+    os.killpg(process.pid, number)
     _, survivors = psutil.wait_procs(family, timeout=patience)
     for survivor in survivors:
         survivor.kill()

@@ -99,12 +99,15 @@ def shippable(may_lack: bool) -> list[str]:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its name (folder below artifacts/ and figures/), resolved parameters, cores and GPUs."""
+    """One run: its name (folder below artifacts/ and figures/), resolved parameters, cores and GPUs. `cluster` is the
+    executor of Snakemake that submits its jobs, empty where they are run here; then `gpus` is what a job asks for, and
+    each counts its cores where it runs."""
 
     name: str
     values: dict = field(hash=False)
     cores: int = 1
     gpus: int = 0
+    cluster: str = ""
 
     @property
     def folder(self) -> str:
@@ -198,6 +201,11 @@ class Job:
         return f"{self.run.folder}/jobs/.{self.name}.aside"
 
     @property
+    def events(self) -> str:
+        """What a job on a cluster says, which the run cannot hear."""
+        return f"{self.run.folder}/jobs/.{self.name}.events"
+
+    @property
     def executed(self) -> str:
         return f"{self.run.folder}/notebooks/{self.name}.ipynb"
 
@@ -206,6 +214,8 @@ class Job:
         """One for a job of the demo, whose results must not depend on the machine; else cores are shared."""
         if not self.notebook.heavy or self.run.name == "demo":
             return 1
+        if self.run.cluster:
+            return self.run.cores
         side_by_side = self.run.gpus or sum(job.notebook == self.notebook for job in self.run.jobs)
         return max(1, self.run.cores // side_by_side)
 

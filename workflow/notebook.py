@@ -17,7 +17,7 @@ from pathlib import Path
 
 from lib import params
 from lib.project import ROOT, UserError
-from workflow import fresh, hub, records
+from workflow import cluster, fresh, hub, records
 from workflow.guard import gpus, job_lock, scratch_folder, take_gpu, watch
 from workflow.jobs import MARK, PUBLISHED, Job, Run
 from workflow.kernel import provide
@@ -36,6 +36,7 @@ class Failure(Exception):
 def tell(job: Job, event: str, **facts) -> None:
     """One event for run.py: start, progress, end or fail. In one write, for jobs at once share the pipe."""
     line = json.dumps({"job": job.name, "event": event, **facts})
+    cluster.note(job, f"{MARK}{line}\n")
     sys.stdout.write(f"\n{MARK}{line}\n")  # print would write the newline apart where Python is unbuffered
     sys.stdout.flush()
 
@@ -186,6 +187,7 @@ def dead_kernel(job: Job) -> Failure:
 def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
     """Execute, export, record; nothing of it where what the job waited for came out as it was."""
     began = time.monotonic()
+    cluster.await_inputs(job)
     if why := fresh.settle(job):
         return tell(job, "kept", text=why)
     parts = fresh.parts(job)
@@ -217,7 +219,7 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
 def main(argv: list[str], kernel: Kernel | None = None) -> int:
     """`kernel` is a forked process that waits to become one."""
     os.chdir(ROOT)
-    job = Run.load(argv[0]).job(argv[1])
+    job = cluster.here(Run.load(argv[0])).job(argv[1])
     hub.pin(job.run)
     scratch = scratch_folder()
     try:

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from lib import params
 from lib.project import ROOT, UserError, one_line, spelt
-from workflow import check, fresh, guard, hub, notebook, serving, weights, words
-from workflow.jobs import MARK, PUBLISHED, SHIPPED, Run, shippable, write_json
+from workflow import check, cluster, fresh, guard, hub, notebook, serving, submission, weights, words
+from workflow.jobs import MARK, NOTEBOOKS, PUBLISHED, SHIPPED, Run, shippable, write_json
 from workflow.schedule import schedule
 from workflow.shipped import verify
 from workflow.typeset import typeset
@@ -124,7 +124,11 @@ def plan(asked: Namespace) -> Run:
         values["title"] = "The paper's own numbers, set again."
     unlike(values)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()))
+    if profile := cluster.asked(asked):
+        gpus = max(map(profile.gpus, filter(lambda row: row.heavy, NOTEBOOKS)))
+        run = Run(asked.run, values, 1, gpus, profile.executor)
+    else:
+        run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()))
     for job in run.jobs:
         job.check()
     return run
@@ -179,14 +183,18 @@ def narrow(values: dict, kind: str) -> None:
 def make(asked: Namespace) -> int:
     """The whole run; its exit code."""
     started = time.monotonic()
-    run = plan(asked)
+    run, profile = plan(asked), cluster.asked(asked)
+    if profile:
+        profile = submission.settled(profile)
+    if asked.dry_run:
+        return submission.show(run, profile, asked.remake, say)
     with guard.run_lock(run) as lock:
         hub.pin(run)
         verdicts = fresh.walk(run, asked.remake)
         announce(verdicts)
         todo = [verdict for verdict in verdicts if verdict.open]
         board = Board({verdict.job.name: verdict.job.title for verdict in todo})
-        if todo and (code := execute(run, todo, board, len(verdicts), lock)):
+        if todo and (code := execute(run, todo, board, len(verdicts), lock, profile)):
             return code
         if line := typeset(ROOT / run.figures):
             say(line)
@@ -222,7 +230,7 @@ def announce(verdicts: list[fresh.Verdict]) -> None:
         say(text + (f" x {count}" if count > 1 else ""))
 
 
-def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, lock) -> int:
+def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, lock, profile=None) -> int:
     """Fetch what is needed, and have the jobs run; the exit code: 2 if all failures are the user's to mend, else 1.
     Nothing is run where a model can't be asked."""
     models = list(dict.fromkeys(verdict.job.model for verdict in todo if verdict.job.model))
@@ -230,6 +238,8 @@ def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, loc
     if refused(run, [name for name in models if name not in waiting]):
         return 2
     at_once = f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
+    if profile:
+        at_once = f"{profile.name}, at most {profile.at_once} at once"
     sure = sum(verdict.state == "make" for verdict in todo)
     others = f", and {len(todo) - sure} if what they read changes" if sure < len(todo) else ""
     say(f"{run.name}: {sure} of {total} jobs to do on {at_once}{others}")
@@ -240,10 +250,12 @@ def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, loc
     weights.fetch(models, say)
     if refused(run, waiting):  # what a GGUF file holds is known when it is converted
         return 2
+    if profile:
+        profile = submission.prepared(profile, run, say)
     run.save()
     log = ROOT / run.folder / "snakemake.log"
     log.write_text("", encoding="utf-8")
-    code = schedule(run, [verdict.job for verdict in todo], partial(board.hear, log), lock)
+    code = schedule(run, [verdict.job for verdict in todo], partial(board.hear, log), lock, profile)
     with suppress(OSError):  # where the disk is full, what failed for it says so
         write_json(ROOT / run.folder / "seconds.json", {**run.seconds(), **board.seconds})
     if not code:
@@ -333,6 +345,9 @@ def last_words(run: Run, code: int, going: dict[str, str]) -> str:
         beside = f" while {titles} ran" if going else ""
         who = f"the process that has the jobs run was killed{beside}, by signal {-code}"
         return f"{who}; the same command goes on from here"
+    if run.cluster and (said := cluster.ending(ROOT / name)):
+        who = f"{titles}: ended by the cluster" if going else "the cluster says"
+        return f"{who}: {said}; the same command goes on from here (logs: {name}, {run.folder}/cluster/)"
     if going:
         return (f"{titles}: killed before it could say why, as happens where memory ends; the same command goes on "
                 f"from here, with --cores 1 one notebook at a time (log: {name})")  # fmt: skip

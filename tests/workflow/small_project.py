@@ -110,7 +110,7 @@ def build(root: Path) -> Path:
     library = [f"lib/{name}.py" for name in names]
     for name, text in REPORTED.items():
         write(root / "lib" / "paper" / f"{name}.py", text)
-    for name in ("run_all.sh", "pyproject.toml", "requirements.lock", *library):
+    for name in ("run_all.sh", "pyproject.toml", "requirements.lock", "requirements-slurm.lock", *library):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, root / name)
     shutil.copytree(ROOT / "workflow", root / "workflow", ignore=shutil.ignore_patterns("__pycache__"))
