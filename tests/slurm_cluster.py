@@ -9,11 +9,21 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import pytest
+import yaml
+
+from lib.project import UserError
+from workflow import plugins
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "sinfo", "scontrol")
 NODES = ("one", "two")
+FILE = {"executor": "slurm", "jobs": 4, "restart-times": 0, "latency-wait": 30,
+        "slurm-init-seconds-before-status-checks": 3,
+        "default-resources": {"slurm_partition": "work", "runtime": 30, "mem_mb": 1000}}  # fmt: skip
 CONFIGURATION = """
 ClusterName=tests
 SlurmctldHost={host}(127.0.0.1)
@@ -48,8 +58,35 @@ PartitionName=work Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=4000 Gres=gpu:1 State=UNKNOWN"
 
 
+@contextmanager
+def cluster(folder: Path) -> Iterator["Cluster"]:
+    """A cluster that runs; the test is skipped where it can't be had."""
+    if absent := missing():
+        pytest.skip(f"{', '.join(absent)} not found (Debian: munge slurmctld slurmd slurm-client)")
+    try:
+        plugins.prepare("slurm", print)
+    except UserError as problem:
+        pytest.skip(str(problem))
+    found = Cluster(folder)
+    try:
+        found.start()
+        yield found
+    finally:
+        found.stop()
+
+
+def profile(folder: Path, **values: object) -> str:
+    """A project's file for this cluster; the plugin is put beside it, which every project would fetch anew."""
+    if not (folder / ".plugins-slurm").exists():
+        shutil.copytree(plugins.folder("slurm"), folder / ".plugins-slurm")
+    path = folder / "params" / "cluster" / "tests.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump(FILE | values))
+    return str(path)
+
+
 def missing() -> list[str]:
-    """Debian's packages that this machine lacks: programs of munge, slurmctld, slurmd and slurm-client."""
+    """Programs of Debian's munge, slurmctld, slurmd and slurm-client that this machine lacks."""
     os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
     return [name for name in PROGRAMS if not shutil.which(name)]
 
