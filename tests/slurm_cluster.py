@@ -51,6 +51,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 MessageTimeout=100
 KillWait=2
+MinJobAge=100000
 GresTypes=gpu
 {nodes}
 PartitionName=work Nodes=ALL Default=YES MaxTime=INFINITE State=UP
@@ -63,10 +64,6 @@ def cluster(folder: Path) -> Iterator["Cluster"]:
     """A cluster that runs; the test is skipped where it can't be had."""
     if absent := missing():
         pytest.skip(f"{', '.join(absent)} not found (Debian: munge slurmctld slurmd slurm-client)")
-    try:
-        plugins.prepare("slurm", print)
-    except UserError as problem:
-        pytest.skip(str(problem))
     found = Cluster(folder)
     try:
         found.start()
@@ -77,12 +74,26 @@ def cluster(folder: Path) -> Iterator["Cluster"]:
 
 def profile(folder: Path, **values: object) -> str:
     """A project's file for this cluster; the plugin is put beside it, which every project would fetch anew."""
-    if not (folder / ".plugins-slurm").exists():
-        shutil.copytree(plugins.folder("slurm"), folder / ".plugins-slurm")
+    plugin("slurm", folder)
     path = folder / "params" / "cluster" / "tests.yaml"
     path.parent.mkdir(exist_ok=True)
     path.write_text(yaml.safe_dump(FILE | values))
     return str(path)
+
+
+def plugin(executor: str, folder: Path) -> None:
+    """Snakemake's plugin in a project, from where this one has it; the test is skipped where it can't be had."""
+    try:
+        place = Path(plugins.prepare(executor, print))
+    except UserError as problem:
+        pytest.skip(str(problem))
+    if not (folder / place.name).exists():
+        shutil.copytree(place, folder / place.name)
+
+
+def ahead(folder: Path) -> dict[str, str]:
+    """PATH with a folder before all others."""
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
 def missing() -> list[str]:
@@ -115,7 +126,7 @@ class Cluster:
         (folder / "gres.conf").write_text("".join(f"NodeName={name} Name=gpu File=/dev/null\n" for name in NODES))
         (folder / "key").write_bytes(secrets.token_bytes(128))
         (folder / "key").chmod(0o600)
-        self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+        self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), **ahead(folder / "bin")}
         (folder / "bin").mkdir()
         srun = folder / "bin" / "srun"  # the plugin hides SLURM_CONF from it, for a cluster has /etc/slurm/slurm.conf
         srun.write_text(f"#!/bin/sh\nSLURM_CONF='{folder}/slurm.conf' exec {shutil.which('srun')} \"$@\"\n")

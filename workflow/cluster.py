@@ -4,6 +4,7 @@ The file is one of Snakemake's own (params/cluster/). All that is common to run 
 on a node counts its cores there, waits until it sees what it reads, and notes what it says in a file that the run follows.
 """
 
+import hashlib
 import os
 import re
 import threading
@@ -11,17 +12,18 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lib import documents
 from lib.project import ROOT, UserError, nearest
-from workflow import records
+from workflow import kubernetes, records
 from workflow.jobs import NOTEBOOKS, Job, Notebook, Run
 
 POLL = 1  # seconds between two looks at what jobs say
 PATIENCE = 120  # seconds in which files of one node appear on another
 NAMES = {"slurm": "SLURM", "kubernetes": "Kubernetes"}
+PLUGINS = {"slurm": "slurm", "kubernetes": "cluster-generic"}  # Snakemake's, by which jobs are submitted
 LISTS = ("default-resources", "set-resources", "set-threads")
 Hear = Callable[[str], None]
 
@@ -35,6 +37,7 @@ class Profile:
     executor: str
     path: str
     values: dict
+    own: dict = field(default_factory=dict)  # of Kubernetes: image, volume, namespace
     places: tuple[str, ...] = ()  # of Snakemake's plugin
     settled: tuple[str, ...] = ()  # options that the file leaves open, as this cluster needs them
 
@@ -48,7 +51,7 @@ class Profile:
 
     def options(self, run: Run) -> list[str]:
         """What Snakemake is told beside the file."""
-        options = ["--executor", self.executor, "--profile", self.path, "--workflow-profile", "none", *self.settled]
+        options = ["--executor", PLUGINS[self.executor], "--profile", self.path, "--workflow-profile", "none", *self.settled]
         if "jobs" not in self.values:
             options += ["--jobs", str(self.at_once)]
         return options
@@ -97,7 +100,8 @@ def load(executor: str, path: str) -> Profile:
     for asked in (values["default-resources"], *values["set-resources"].values()):
         if "gpus" in asked:
             raise UserError(f"{name}: `gpus` is sbatch's word; Snakemake's is `gpu: {asked['gpus']}`, or `gres: gpu:1`")
-    return Profile(executor, str(path), values)
+    own = kubernetes.facts(values, name) if executor == "kubernetes" else {}
+    return Profile(executor, str(path), values, own)
 
 
 def table(content: object, where: str) -> dict:
@@ -107,6 +111,12 @@ def table(content: object, where: str) -> dict:
     if not isinstance(content, dict):
         raise UserError(f"{where} takes keys with values, or a list of `key=value`")
     return content
+
+
+def tag(run: Run) -> str:
+    """What this run's jobs are known by, and those of no other folder."""
+    place = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
+    return re.sub(r"[^A-Za-z0-9_-]", "-", run.name)[:30] + f"-{place}"
 
 
 # ---- what a node sees --------------------------------------------------------------------------------------
@@ -186,7 +196,7 @@ def ending(log: Path) -> str:
     """What the cluster says of jobs that failed, or could not be submitted, from Snakemake's log; empty if nothing."""
     text = log.read_text(encoding="utf-8", errors="replace")
     found = list(dict.fromkeys(re.findall(r"SLURM-job '(\w+)' failed, SLURM status is: '(\w+)'", text)))
-    refused = re.findall(r"The error message was '(.*)'", text)
+    refused = re.findall(r"The error message was '(.*)'", text)  # of sbatch, and of kubernetes.py
     return ", ".join(f"{status} (job {number})" for number, status in found[-3:]) or (refused or [""])[-1]
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 
 from lib import params
 from lib.project import ROOT
-from workflow import cluster, fresh, guard, notebook, slurm
+from workflow import cluster, fresh, guard, notebook, submission
 from workflow.cluster import Profile
 from workflow.jobs import Job, Run
 from workflow.sources import code_cells, libraries
@@ -61,8 +61,7 @@ def submit(run: Run, profile: Profile, hear: Callable[[str], None], lock) -> int
             streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
             return attend(start(command, env, [lock], **streams), told, patience=3, number=signal.SIGINT)
     finally:
-        if profile.executor == "slurm":
-            slurm.cancel(run)
+        submission.cancel(profile, run)
 
 
 def start(command: list[str], env: dict[str, str], kept: list, **streams) -> subprocess.Popen:

@@ -1,14 +1,13 @@
 """SLURM, as far as a run asks it itself: whether it takes these jobs, and that none is left behind."""
 
 import getpass
-import hashlib
 import re
 import shutil
 import subprocess
 import time
 
-from lib.project import ROOT, UserError, nearest
-from workflow.cluster import Profile
+from lib.project import UserError, nearest
+from workflow.cluster import Profile, tag
 from workflow.jobs import NOTEBOOKS, Run
 
 PROGRAMS = ("sbatch", "squeue", "scancel", "sinfo")
@@ -62,17 +61,11 @@ def status_command(profile: Profile) -> list[str]:
 # ---- jobs of a run -----------------------------------------------------------------------------------------
 
 
-def prefix(run: Run) -> str:
-    """What the names of this run's jobs begin with, here and in no other folder."""
-    place = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
-    return re.sub(r"[^A-Za-z0-9_-]", "-", run.name)[:30] + f"-{place}"
-
-
 def left(run: Run) -> list[str]:
     """Ids of this run's jobs that wait or run."""
     code, said = ask("squeue", "-h", "-u", getpass.getuser(), "-o", "%A %j")
     rows = [line.split(maxsplit=1) for line in said.splitlines()] if not code else []
-    return [row[0] for row in rows if row[-1].startswith(f"{prefix(run)}_")]
+    return [row[0] for row in rows if row[-1].startswith(f"{tag(run)}_")]
 
 
 def cancel(run: Run) -> int:

@@ -2,13 +2,17 @@
 per job with what it asks for and about how long it takes.
 """
 
+import shlex
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+import yaml
+
 from lib import params
 from lib.project import ROOT
-from workflow import cost, fresh, plugins, slurm
-from workflow.cluster import Profile
+from workflow import cost, fresh, kubernetes, plugins, slurm
+from workflow.cluster import Profile, tag
 from workflow.jobs import Job, Run
 
 Say = Callable[[str], None]
@@ -18,18 +22,34 @@ CARD = cost.Device(True, "GPU of 80 GB", 80e9, 2.0e12, 312e12, 2)  # an A100: by
 
 def settled(profile: Profile) -> Profile:
     """The profile with what this cluster adds. Raises UserError where that can't take the jobs."""
-    return replace(profile, settled=tuple(slurm.check(profile))) if profile.executor == "slurm" else profile
+    if profile.executor == "slurm":
+        return replace(profile, settled=tuple(slurm.check(profile)))
+    kubernetes.check(profile.own)
+    return profile
 
 
 def prepared(profile: Profile, run: Run, say: Say) -> Profile:
     """The same with the plugin at hand, and no job of an earlier run left."""
     places = (plugins.prepare(profile.executor, say),)
-    if profile.executor != "slurm":
-        return replace(profile, places=places)
-    if count := slurm.cancel(run):
+    if count := cancel(profile, run):
         say(f"{count} job(s) of an earlier run, which was killed, are cancelled; they go on after their last saved piece")
-    own = ("--slurm-logdir", str(ROOT / run.folder / "cluster"), "--slurm-jobname-prefix", slurm.prefix(run))
-    return replace(profile, places=places, settled=(*profile.settled, *own))
+    folder = ROOT / run.folder / "cluster"
+    if profile.executor == "slurm":
+        own = ("--slurm-logdir", str(folder), "--slurm-jobname-prefix", tag(run))
+        return replace(profile, places=places, settled=(*profile.settled, *own))
+    folder.mkdir(parents=True, exist_ok=True)
+    rest = {key: value for key, value in profile.values.items() if value and key not in ("executor", "kubernetes")}
+    (folder / "profile.yaml").write_text(yaml.safe_dump(rest), encoding="utf-8")
+    own = []
+    for what in ("submit", "status"):
+        command = shlex.join([sys.executable, "-m", "workflow.kubernetes", what, tag(run), profile.path])
+        own += [f"--cluster-generic-{what}-cmd", command]
+    return replace(profile, places=places, path=str(folder / "profile.yaml"), settled=tuple(own))
+
+
+def cancel(profile: Profile, run: Run) -> int:
+    """Have the cluster end all jobs of a run; how many there were."""
+    return slurm.cancel(run) if profile.executor == "slurm" else kubernetes.cancel(profile.own, tag(run))
 
 
 # ---- what would be submitted -------------------------------------------------------------------------------
