@@ -200,8 +200,8 @@ def ending(log: Path) -> str:
     return ", ".join(f"{status} (job {number})" for number, status in found[-3:]) or (refused or [""])[-1]
 
 
-def note(job: Job, line: str) -> None:
-    """Have the run hear a line of a job that runs on another machine."""
-    if job.run.cluster:
-        with suppress(OSError), (ROOT / job.events).open("a", encoding="utf-8") as file:
+def note(line: str) -> None:
+    """Have the run hear a line of this job, where it runs on another machine (EVENTS)."""
+    if place := os.environ.get("EVENTS"):
+        with suppress(OSError), open(place, "a", encoding="utf-8") as file:
             file.write(line)

@@ -108,6 +108,7 @@ class Run:
     cores: int = 1
     gpus: int = 0
     cluster: str = ""
+    cards: dict = field(default_factory=dict, hash=False)  # GPUs that models take which are too large for one
 
     @property
     def folder(self) -> str:
@@ -222,6 +223,11 @@ class Job:
     @property
     def on_gpu(self) -> bool:
         return self.notebook.heavy and self.run.gpus > 0
+
+    @property
+    def cards(self) -> int:
+        """GPUs that it takes."""
+        return self.run.cards.get(self.model, 1) if self.on_gpu else 0
 
     @property
     def upstream(self) -> list["Job"]:

@@ -36,7 +36,7 @@ class Failure(Exception):
 def tell(job: Job, event: str, **facts) -> None:
     """One event for run.py: start, progress, end or fail. In one write, for jobs at once share the pipe."""
     line = json.dumps({"job": job.name, "event": event, **facts})
-    cluster.note(job, f"{MARK}{line}\n")
+    cluster.note(f"{MARK}{line}\n")
     sys.stdout.write(f"\n{MARK}{line}\n")  # print would write the newline apart where Python is unbuffered
     sys.stdout.flush()
 
@@ -195,8 +195,10 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
     tell(job, "start")
     with ExitStack() as stack:
         if job.on_gpu:
-            name = take_gpu(stack, gpus(), lambda text: tell(job, "progress", text=text))
-            os.environ["CUDA_VISIBLE_DEVICES"] = name
+            names = gpus()
+            count = len(names) if job.run.cluster else job.cards  # a cluster gives a job what it asked for
+            taken = take_gpu(stack, names, lambda text: tell(job, "progress", text=text), max(1, count))
+            os.environ["CUDA_VISIBLE_DEVICES"] = taken
         provide(ready(kernel, job))
         os.environ.update(surroundings(job, scratch))
         tempfile.tempdir = None  # which is asked for anew
@@ -221,6 +223,8 @@ def main(argv: list[str], kernel: Kernel | None = None) -> int:
     os.chdir(ROOT)
     job = cluster.here(Run.load(argv[0])).job(argv[1])
     hub.pin(job.run)
+    if job.run.cluster:
+        os.environ["EVENTS"] = str(ROOT / job.events)
     scratch = scratch_folder()
     try:
         with job_lock(job) as lock:

@@ -15,6 +15,7 @@ import time
 from argparse import Namespace
 from collections import Counter
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -252,7 +253,7 @@ def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, loc
         return 2
     if profile:
         profile = submission.prepared(profile, run, say)
-    run.save()
+    replace(run, cards=check.cards(run, models)).save()
     log = ROOT / run.folder / "snakemake.log"
     log.write_text("", encoding="utf-8")
     code = schedule(run, [verdict.job for verdict in todo], partial(board.hear, log), lock, profile)

@@ -143,6 +143,7 @@ def test_what_jobs_say_elsewhere_is_heard_line_by_line(inside, monkeypatch):
     job, heard = found.jobs[0], []
     (inside.root / job.events).parent.mkdir(parents=True)
     (inside.root / job.events).write_text("of an earlier run\n")
+    monkeypatch.setenv("EVENTS", str(inside.root / job.events))
     with cluster.followed(found, heard.append) as told:
         told("Snakemake's own")
         notebook.tell(job, "start")
@@ -154,11 +155,11 @@ def test_what_jobs_say_elsewhere_is_heard_line_by_line(inside, monkeypatch):
             file.write(" a line\n")
     assert heard[0] == "Snakemake's own" and heard[2:] == ["@@half a line"]
     heard.clear()
-    local = Run("demo", found.values)
-    with cluster.followed(local, heard.append) as told:
-        notebook.tell(local.jobs[0], "end", seconds=1)
+    monkeypatch.delenv("EVENTS")
+    with cluster.followed(Run("demo", found.values), heard.append) as told:
+        notebook.tell(job, "end", seconds=1)
         assert told == heard.append
-    assert heard == []
+    assert heard == [] and '"end"' not in (inside.root / job.events).read_text()
 
 
 @pytest.mark.parametrize("log, said", [
