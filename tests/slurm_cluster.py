@@ -77,7 +77,7 @@ def profile(folder: Path, **values: object) -> str:
     plugin("slurm", folder)
     path = folder / "params" / "cluster" / "tests.yaml"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(yaml.safe_dump(FILE | values))
+    path.write_text(yaml.safe_dump(FILE | values, sort_keys=False))
     return str(path)
 
 

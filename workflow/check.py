@@ -177,11 +177,13 @@ def unfit(run: Run, names: list[str]) -> list[str]:
 
 def cards(run: Run, names: list[str]) -> dict[str, int]:
     """GPUs that models take which are too large for one of this machine's; no word of the others."""
+    memory = guard.gpu_memory(guard.gpus()) if run.gpus > 1 and not run.cluster else []
+    if not memory:
+        return {}
     from lib.generate import models, placement
 
-    memory = guard.gpu_memory(guard.gpus()) if run.gpus > 1 and not run.cluster else []
     found = {}
-    for name in names if memory else ():
+    for name in names:
         spec = params.load_model(name)
         network = parts(name, spec, local_copy(spec))[1]
         weights = sum(parameter.numel() for parameter in network.parameters()) * models.dtype_of(spec).itemsize

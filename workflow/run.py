@@ -191,6 +191,8 @@ def make(asked: Namespace) -> int:
         return submission.show(run, profile, asked.remake, say)
     with guard.run_lock(run) as lock:
         hub.pin(run)
+        if profile:
+            submission.clear(profile, run, say)
         verdicts = fresh.walk(run, asked.remake)
         announce(verdicts)
         todo = [verdict for verdict in verdicts if verdict.open]

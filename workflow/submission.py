@@ -29,10 +29,8 @@ def settled(profile: Profile) -> Profile:
 
 
 def prepared(profile: Profile, run: Run, say: Say) -> Profile:
-    """The same with the plugin at hand, and no job of an earlier run left."""
+    """The same with the plugin at hand."""
     places = (plugins.prepare(profile.executor, say),)
-    if count := cancel(profile, run):
-        say(f"{count} job(s) of an earlier run, which was killed, are cancelled; they go on after their last saved piece")
     folder = ROOT / run.folder / "cluster"
     if profile.executor == "slurm":
         own = ("--slurm-logdir", str(folder), "--slurm-jobname-prefix", tag(run))
@@ -45,6 +43,12 @@ def prepared(profile: Profile, run: Run, say: Say) -> Profile:
         command = shlex.join([sys.executable, "-m", "workflow.kubernetes", what, tag(run), profile.path])
         own += [f"--cluster-generic-{what}-cmd", command]
     return replace(profile, places=places, path=str(folder / "profile.yaml"), settled=tuple(own))
+
+
+def clear(profile: Profile, run: Run, say: Say) -> None:
+    """End what an earlier run, which was killed, has left; before anyone looks at what is done."""
+    if count := cancel(profile, run):
+        say(f"{count} job(s) of an earlier run, which was killed, are cancelled; they go on after their last saved piece")
 
 
 def cancel(profile: Profile, run: Run) -> int:

@@ -36,7 +36,8 @@ def submit(project: Project, slurm, **values: object) -> subprocess.Popen:
 def begin(project: Project, slurm, **values: object) -> subprocess.Popen:
     """A run whose first job has begun on a node."""
     process = submit(project, slurm, **values)
-    until((project.root / "notebooks/begun").exists, 120)
+    until(lambda: (project.root / "notebooks/begun").exists() or process.poll() is not None, 120)
+    assert process.poll() is None, process.stdout.read()
     return process
 
 
@@ -113,6 +114,7 @@ def test_without_slurm_it_is_one_line(project):
 
 @pytest.mark.parametrize("resources", [{"gres": "gpu:1"}, {"gpu": 1}])
 def test_a_job_takes_the_gpu_that_it_was_given(project, slurm, resources):
+    """By SLURM, which counts from 0 on each node; nvidia-smi there says which that is."""
     listing = slurm.folder / "bin" / "nvidia-smi"
     listing.write_text(LISTED)
     listing.chmod(0o755)
