@@ -1,5 +1,5 @@
-"""A SLURM cluster of this machine's own: munged, slurmctld and two slurmd on the loopback, with their own key, ports and
-folders. Nothing of a SLURM that may run here already is read or touched."""
+"""A SLURM cluster of this machine's own: munged, slurmctld and two slurmd on the loopback, with their own key, ports
+and folders. Nothing of a SLURM that may run here already is read or touched."""
 
 import getpass
 import os
@@ -56,7 +56,7 @@ GresTypes=gpu
 {nodes}
 PartitionName=work Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=4000 Gres=gpu:1 State=UNKNOWN"
+NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=4000 Gres=gpu:1"
 
 
 @contextmanager
@@ -161,8 +161,8 @@ class Cluster:
         while not ready():
             dead = [name for name, daemon in self.daemons.items() if daemon.poll() is not None]
             if dead or time.monotonic() > end:
-                logs = [path.read_text()[-1500:] for path in sorted(self.folder.glob("*.*")) if path.suffix in (".log", ".out")]
-                raise RuntimeError(f"no cluster: {dead} ended\n" + "\n".join(logs))
+                logs = [path.read_text()[-1500:] for path in sorted(self.folder.glob("*.out"))]
+                raise RuntimeError(f"no cluster: {dead or 'nothing'} ended\n" + "\n".join(logs))
             time.sleep(0.2)
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
 """A run on a cluster: the same jobs, submitted by Snakemake's plugin for SLURM or Kubernetes as a profile file says.
 
 The file is one of Snakemake's own (params/cluster/). All that is common to run and jobs is the project's folder: a job
-on a node counts its cores there, waits until it sees what it reads, and notes what it says in a file that the run follows.
+on a node counts its cores there, waits until it sees what it reads, and notes what it says in a file that is followed.
 """
 
 import hashlib
@@ -49,12 +49,11 @@ class Profile:
     def at_once(self) -> int | str:
         return self.values.get("jobs", 100)
 
-    def options(self, run: Run) -> list[str]:
+    def options(self) -> list[str]:
         """What Snakemake is told beside the file."""
-        options = ["--executor", PLUGINS[self.executor], "--profile", self.path, "--workflow-profile", "none", *self.settled]
-        if "jobs" not in self.values:
-            options += ["--jobs", str(self.at_once)]
-        return options
+        jobs = [] if "jobs" in self.values else ["--jobs", str(self.at_once)]
+        given = ["--profile", self.path, "--workflow-profile", "none"]
+        return ["--executor", PLUGINS[self.executor], *given, *self.settled, *jobs]
 
     def resources(self, row: Notebook) -> dict:
         """What a notebook's jobs ask for."""

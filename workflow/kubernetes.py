@@ -1,8 +1,8 @@
 """Kubernetes, by `kubectl`: a job of a run as a Job of the cluster. Called by Snakemake's plugin for any cluster, as
 `python -m workflow.kubernetes submit|status RUN FILE WORD`.
 
-Snakemake's own plugin for Kubernetes shares no folder with its jobs and copies declared files to and fro; notebooks leave
-more than a rule can declare. Here all jobs mount the volume that holds the project, at the project's folder.
+Snakemake's own plugin for Kubernetes shares no folder with its jobs and copies declared files to and fro; notebooks
+leave more than a rule can declare. Here all jobs mount the volume that holds the project, at the project's folder.
 """
 
 import json
@@ -47,14 +47,18 @@ def ask(own: dict, *words: str, given: str = "") -> tuple[int, str]:
     return done.returncode, (done.stderr if done.returncode else done.stdout).strip()
 
 
+def last_line(said: str) -> str:
+    return (said.splitlines() or ["kubectl failed"])[-1]
+
+
 def check(own: dict) -> None:
     """UserError where jobs can't be made: no kubectl, no cluster, no such claim, no right to it."""
     code, said = ask(own, "get", "persistentvolumeclaim", own["claim"], "-o", "name")
     if code:
-        raise UserError(f"kubectl finds no volume '{own['claim']}' in '{own['namespace']}': {said.splitlines()[-1]}")
+        raise UserError(f"kubectl finds no volume '{own['claim']}' in '{own['namespace']}': {last_line(said)}")
     code, said = ask(own, "auth", "can-i", "create", "jobs")
     if code:
-        raise UserError(f"kubectl may not create jobs in '{own['namespace']}': {said.splitlines()[-1] if said else 'no'}")
+        raise UserError(f"kubectl may not create jobs in '{own['namespace']}': {last_line(said)}")
 
 
 def cancel(own: dict, run: str) -> int:
@@ -107,7 +111,7 @@ def submit(own: dict, run: str, script: str, env: dict[str, str]) -> str:
     job = manifest(own, run, script, json.loads(re.search(r"^# properties = (.*)$", text, flags=re.M)[1]), env)
     code, said = ask(own, "create", "-f", "-", given=json.dumps(job))
     if code:
-        raise UserError(f"The error message was '{said.splitlines()[-1] if said else 'kubectl failed'}'")
+        raise UserError(f"The error message was '{last_line(said)}'")
     return job["metadata"]["name"]
 
 

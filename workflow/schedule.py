@@ -55,7 +55,7 @@ def submit(run: Run, profile: Profile, hear: Callable[[str], None], lock) -> int
     Python alone: no process to watch, no folder for scratch."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *profile.places]), "PYTHONUTF8": "1"}
     env.pop("SCRATCH", None)
-    command = [sys.executable, "-m", "snakemake", *FLAGS.split(), "--config", f"run={run.name}", *profile.options(run)]
+    command = [sys.executable, "-m", "snakemake", *FLAGS.split(), "--config", f"run={run.name}", *profile.options()]
     try:
         with cluster.followed(run, hear) as told:
             streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}

@@ -1,5 +1,5 @@
-"""What `--slurm FILE` and `--kubernetes FILE` submit: a cluster that takes it, Snakemake's plugin, and `--dry-run`, a line
-per job with what it asks for and about how long it takes.
+"""What `--slurm FILE` and `--kubernetes FILE` submit: a cluster that takes it, Snakemake's plugin, and `--dry-run`, a
+line per job with what it asks for and about how long it takes.
 """
 
 import shlex
@@ -48,7 +48,7 @@ def prepared(profile: Profile, run: Run, say: Say) -> Profile:
 def clear(profile: Profile, run: Run, say: Say) -> None:
     """End what an earlier run, which was killed, has left; before anyone looks at what is done."""
     if count := cancel(profile, run):
-        say(f"{count} job(s) of an earlier run, which was killed, are cancelled; they go on after their last saved piece")
+        say(f"{count} job(s) of an earlier run, which was killed, are cancelled; their saved pieces are kept")
 
 
 def cancel(profile: Profile, run: Run) -> int:

@@ -1,7 +1,7 @@
 """On which GPUs a model lies: on one, or, where that is too small for its weights, its layers spread over several.
 
-All that is no layer stays on the first GPU, where inputs and outputs are, too; accelerate carries what goes from layer to
-layer, and each layer keeps its part of a cache.
+All that is no layer stays on the first GPU, where inputs and outputs are, too; accelerate carries what goes from layer
+to layer, and each layer keeps its part of a cache.
 """
 
 from typing import Any
@@ -28,11 +28,9 @@ def spread(network: Any, count: int) -> dict[str, int]:
     layers = max(lists, key=lambda name: sum(p.numel() for p in network.get_submodule(name).parameters()))
     depth = len(network.get_submodule(layers))
     placed = {f"{layers}.{i}": i * count // depth for i in range(depth)}
-    above = [layers.rsplit(".", i)[0] for i in range(layers.count(".") + 1)]
-    for name, module in network.named_modules():
-        if name.rpartition(".")[0] in ("", *above[1:]) and name and name not in above and not name.startswith(layers):
-            placed[name] = 0
-    return placed
+    tensors = [*network.state_dict(), *dict(network.named_buffers())]
+    owners = [name.rpartition(".")[0] for name in tensors if not name.startswith(f"{layers}.")]
+    return placed | dict.fromkeys(owners, 0)
 
 
 def device_map(source: str, revision: str | None, dtype: torch.dtype) -> dict[str, Any]:

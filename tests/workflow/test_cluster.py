@@ -1,4 +1,4 @@
-"""What of a cluster needs none: the profile file, the words, what a node sees, what the run hears, what SLURM is asked."""
+"""What of a cluster needs none: the profile file, the words, what a node sees, what the run hears, what is asked."""
 
 import json
 import threading
@@ -43,7 +43,7 @@ def test_a_notebook_asks_for_its_own_before_what_all_ask_for(tmp_path):
     assert profile.resources(GENERATE) == {"runtime": 20, "mem_mb": "500"} and profile.threads(GENERATE) == 4
     other = next(row for row in NOTEBOOKS if row.number == "02")
     assert profile.resources(other)["runtime"] == "10" and profile.threads(other) == 1
-    assert profile.options(RUN)[-2:] == ["--jobs", "100"]
+    assert profile.options()[-2:] == ["--jobs", "100"]
 
 
 @pytest.mark.parametrize("resources, count", [({"gpu": 2}, 2), ({"gres": "gpu:1"}, 1), ({"gres": "gpu"}, 1),

@@ -99,8 +99,8 @@ def test_a_run_by_kubectl(project, kubectl):
     code, said = project.run(*given, **env)
     assert code == 0 and "demo: 3 made, 0 kept" in said, said
     assert "3 of 3 jobs to do on Kubernetes, at most 2 at once" in said and "shard 1/1: done" in said
-    made = [json.loads(path.read_text()) for path in kubectl.glob("*.json")]
-    assert sorted(job["metadata"]["labels"]["notebook"] for job in made) == ["01_generate", "02_single_pass", "08_tables"]
+    made = [json.loads(path.read_text())["metadata"]["labels"] for path in kubectl.glob("*.json")]
+    assert sorted(labels["notebook"] for labels in made) == ["01_generate", "02_single_pass", "08_tables"]
     code, said = project.run(*given, **env)
     assert code == 0 and "demo: 0 made, 3 kept" in said
 
