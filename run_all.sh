@@ -25,7 +25,7 @@ if [ -z "$boot" ]; then
 fi
 
 verb="$("$boot" "$here/workflow/words.py" "$@")" || exit $?
-case "$verb" in ./run_all.sh*) printf '%s\n' "$verb"; exit 0 ;; esac
+case "$verb" in ./run_all.sh*) printf '%s\n' "$verb"; exit 0 ;; archive) exec "$boot" "$here/workflow/archive.py" ;; esac
 python="$("$boot" "$here/workflow/environment.py" "$verb")" || exit $?
 export PYTHONPATH="$here"
 

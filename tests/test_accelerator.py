@@ -238,11 +238,11 @@ def test_dropout_where_memory_ends(name, near, narrow, monkeypatch):
     narrow(lm, 3)
     sums, calls = Disagreement._sums, []
 
-    def ends(state, kind, new):
+    def ends(state, kind, block, new):
         if kind == "h" and len(new) == 3:  # after the probabilities' sums were carried on
             calls.append(kind)
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return sums(state, kind, new)
+        return sums(state, kind, block, new)
 
     monkeypatch.setattr(Disagreement, "_sums", ends)
     found = dropout.disagreement(lm, near, work, settings)

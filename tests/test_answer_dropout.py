@@ -132,6 +132,20 @@ def test_what_rows_begin_with_is_encoded_once(any_lm, frame, monkeypatch):
     assert sorted(encodings) == sorted((1, length) for length in [shared, *before] if length)
 
 
+def test_an_endless_number_has_fewer_passes_side_by_side(any_lm, frame, monkeypatch):
+    """As many as a bound on logits allows, to the same numbers."""
+    whole = answer_dropout.disagreement(any_lm, frame, [(0, 0.2)], PASSES)
+    start, end = answers.answer_span(frame.iloc[0])
+    sides, reading = [], answer_dropout.reading
+    monkeypatch.setattr(answer_dropout, "MOST", 2 * (end - start) * any_lm.model.config.vocab_size)
+    monkeypatch.setattr(answer_dropout, "reading", lambda lm, before, rows, kernel: sides.append(len(rows[0]))
+                        or reading(lm, before, rows, kernel))  # fmt: skip
+    parts = answer_dropout.disagreement(any_lm, frame, [(0, 0.2)], PASSES)
+    assert sides in ([2, 1], [1, 1, 1])  # one by one where a cache forgets
+    for name in TERMS:
+        np.testing.assert_allclose(np.stack(whole[name][0]), np.stack(parts[name][0]), atol=1e-5)
+
+
 @pytest.mark.parametrize("ends", ["reading", "adding"])
 def test_where_memory_ends_rows_are_read_in_halves_to_the_same_numbers(any_lm, frame, monkeypatch, ends):
     """Before anything of a batch was added, or when half of its rows were, at the second of two rates."""

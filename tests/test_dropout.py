@@ -15,7 +15,7 @@ import torch
 from architectures import SETTINGS
 
 from lib import params, store
-from lib.generate import answer_dropout, dropout, responses
+from lib.generate import answer_dropout, bald, dropout, responses
 from lib.generate.bald import Disagreement
 from lib.params import Dropout
 from lib.project import ROOT, UserError
@@ -307,6 +307,19 @@ def test_passes_may_come_in_parts(cuts):
     whole, parts = added(logits, **more), added(logits, *cuts, **more)
     for name in whole.index:
         np.testing.assert_allclose(np.array(whole[name], float), np.array(parts[name], float), atol=1e-12)
+
+
+def test_an_endless_number_is_read_in_blocks_of_tokens_to_the_same_bits(monkeypatch):
+    """At no time more than a block's probabilities in float64, whatever the length of the answer."""
+    logits, more, sizes = distributions(tokens=11), {"top_k": (2, 5), "top_p": (0.9,), "passes": 6}, []
+    whole, values = added(logits, 2, 4, **more), Disagreement._values
+    monkeypatch.setattr(Disagreement, "_values", lambda state, part, block: sizes.append(part.shape[1])
+                        or values(state, part, block))  # fmt: skip
+    monkeypatch.setattr(bald, "BLOCK", 3 * logits.shape[-1] + 1)
+    parts = added(logits, 2, 4, **more)
+    assert sizes == 2 * [3, 3, 3, 2]
+    for name in whole.index:
+        np.testing.assert_array_equal(np.array(whole[name]), np.array(parts[name]))
 
 
 def held(state):

@@ -34,6 +34,7 @@ GOOD = "models: [tiny-llama]\ndatasets: [demo-easy]\n"
         (GOOD + "bins: 0\n", "'bins' is 0"),
         (GOOD + "grader: numerik\n", "'grader' can't be 'numerik'; did you mean 'numeric'?"),
         ("datasets: [demo-easy]\n", "'models' is missing"),
+        ("limit: 5\n", "'models', 'datasets' are missing"),
         ("models: []\ndatasets: [a]\n", "'models' is []"),
         ("- a\n- b\n", "must hold 'key: value' lines, not a list"),
         ("models: [a\n", "is not YAML, line"),

@@ -25,15 +25,46 @@ LARGE = 2e9  # parameters above which a model is run on a processor only where t
 
 def main(run: Run, say: Callable[[str], None]) -> int:
     """Say everything about a run; the exit code."""
+    wrong = out_of_reach(run, say)
     with suppress(UserError):  # said again, model by model
         hub.pin(run)
-    wrong = 0
     for subject, lines in subjects(run):
         for level, text in explained(lines):
             say(one_line(f"{level:5}  {subject}: {text}", MOST[level]))
             wrong += level == "wrong"
     say(f"{run.name}: {f'{wrong} thing(s) to mend' if wrong else 'ready'}; nothing was run")
     return 2 if wrong else 0
+
+
+def out_of_reach(run: Run, say: Callable[[str], None]) -> int:
+    """Whether the run wants the hub, and that does not answer: said once, here, and what is not on this machine is
+    looked at no further."""
+    wanted = {kind: [name for name in run.values[f"{kind}s"] if hub.remote(load(name))]
+              for kind, load in params.LOADERS.items()}  # fmt: skip
+    if not any(wanted.values()) or hub.answers():
+        return 0
+    os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")  # before its client is imported
+    absent = {kind: [name for name in names if not at_hand(kind, name)] for kind, names in wanted.items()}
+    for kind, names in absent.items():
+        run.values[f"{kind}s"] = [name for name in run.values[f"{kind}s"] if name not in names]
+    if not any(absent.values()):
+        say("note   hub: it does not answer; everything that the run reads of it is on this machine")
+        return 0
+    what = "; ".join(f"{kind}s {', '.join(names)}" for kind, names in absent.items() if names)
+    say(f"wrong  hub: it does not answer, and not on this machine are {what}: connect, or name folders (a model's "
+        "`source`, --data for datasets); what they would take is not known without their configurations")  # fmt: skip
+    return 1
+
+
+def at_hand(kind: str, name: str) -> bool:
+    """Whether what a run reads of the hub was fetched before."""
+    if kind == "model":
+        return hub.cached(params.load_model(name))
+    from lib.tasks import datasets
+
+    with suppress(UserError):
+        return bool(datasets.load(params.load_dataset(name)))
+    return False
 
 
 def explained(lines: Iterable[Line]) -> Iterator[Line]:
@@ -82,9 +113,11 @@ def about_machine(run: Run, device: Device) -> Iterator[Line]:
 def about_disk(run: Run) -> Iterator[Line]:
     models = [params.load_model(name) for name in run.values["models"]]
     specs = [spec for spec in models if hub.remote(spec)]
-    if not specs:
+    if models and not specs:
         files = ", or is a GGUF file" if any(spec.gguf for spec in models) else ""
         yield "ok", f"every model lies in a local folder{files}"
+        return
+    if not specs:
         return
     wanted = sum(hub.missing(spec) for spec in specs)
     place, free = hub.room()

@@ -7,6 +7,8 @@ A revision that a file leaves open (null) is resolved once per run, kept in arti
 import json
 import os
 import shutil
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,18 @@ def remote(spec: params.Model | params.Dataset) -> bool:
     if getattr(spec, "gguf", None) or getattr(spec, "folder", None):
         return False
     return isinstance(source, str) and source.count("/") == 1 and not os.path.exists(ROOT / source)
+
+
+def answers() -> bool:
+    """Whether the hub says anything, within seconds: its own client would try for minutes, again for each name."""
+    place = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    try:
+        urllib.request.urlopen(urllib.request.Request(place, method="HEAD"), timeout=5).close()
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def pin(run: Run) -> None:

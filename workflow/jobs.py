@@ -92,6 +92,15 @@ NOTEBOOKS = (
 )
 
 
+def needed(names: Iterable[str]) -> list[Notebook]:
+    """The notebooks of these names, and those above whose results they read."""
+    wanted = set(names)
+    for row in reversed(NOTEBOOKS):  # who reads another stands below it
+        if row.name in wanted:
+            wanted |= {word.split("/")[0] for word in row.reads}
+    return [row for row in NOTEBOOKS if row.name in wanted]
+
+
 def shippable(may_lack: bool) -> list[str]:
     """What heavy notebooks write: what a replay needs, or what it may do without."""
     return [path for row in NOTEBOOKS if row.heavy and row.may_lack == may_lack for path in row.writes]
@@ -99,16 +108,19 @@ def shippable(may_lack: bool) -> list[str]:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its name (folder below artifacts/ and figures/), resolved parameters, cores and GPUs. `cluster` is the
-    executor of Snakemake that submits its jobs, empty where they are run here; then `gpus` is what a job asks for, and
-    each counts its cores where it runs."""
+    """One run: its name (folder below artifacts/ and figures/), resolved parameters, cores and GPUs; and the names of
+    notebooks where it is to do no more than these need.
+
+    `cluster` is the executor that submits its jobs, empty where they are run here; then `gpus` is what a job asks for,
+    and each counts its cores where it runs. `cards`: GPUs that models take which are too large for one."""
 
     name: str
     values: dict = field(hash=False)
     cores: int = 1
     gpus: int = 0
+    wanted: tuple[str, ...] = ()
     cluster: str = ""
-    cards: dict = field(default_factory=dict, hash=False)  # GPUs that models take which are too large for one
+    cards: dict = field(default_factory=dict, hash=False)
 
     @property
     def folder(self) -> str:
@@ -131,11 +143,12 @@ class Run:
     @property
     def notebooks(self) -> list[Notebook]:
         """A replay runs no model; the paper's own numbers need no run at all, and are set by what exports."""
+        rows = needed(self.wanted) if self.wanted else list(NOTEBOOKS)
         if self.replayed:
-            return [row for row in NOTEBOOKS if not row.heavy]
+            return [row for row in rows if not row.heavy]
         if self.name == PUBLISHED:
-            return [row for row in NOTEBOOKS if row.exports]
-        return list(NOTEBOOKS)
+            return [row for row in rows if row.exports]
+        return rows
 
     @cached_property
     def jobs(self) -> tuple["Job", ...]:
@@ -172,7 +185,8 @@ class Run:
 
     @staticmethod
     def load(name: str) -> "Run":
-        return Run(**json.loads((ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8")))
+        values = json.loads((ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8"))
+        return Run(**{**values, "wanted": tuple(values.get("wanted", ()))})
 
 
 @dataclass(frozen=True)

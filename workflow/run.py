@@ -21,7 +21,7 @@ from pathlib import Path
 
 from lib import params
 from lib.project import ROOT, UserError, one_line, spelt
-from workflow import check, cluster, fresh, guard, hub, notebook, serving, submission, weights, words
+from workflow import check, cluster, finding, fresh, guard, hub, notebook, serving, submission, weights, words
 from workflow.jobs import MARK, NOTEBOOKS, PUBLISHED, SHIPPED, Run, shippable, write_json
 from workflow.schedule import schedule
 from workflow.shipped import verify
@@ -58,6 +58,8 @@ def main(argv: list[str]) -> int:
             return try_gpu(asked)
         if asked.check:
             return check.main(plan(asked), say)
+        if asked.finding:
+            return found(asked)
         return verified(asked) if asked.verify else make(asked)
     except (UserError, words.WordError) as problem:
         complain(problem)
@@ -125,11 +127,12 @@ def plan(asked: Namespace) -> Run:
         values["title"] = "The paper's own numbers, set again."
     unlike(values)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = finding.NEEDS[asked.finding] if asked.finding else ()
     if profile := cluster.asked(asked):
-        gpus = max(map(profile.gpus, filter(lambda row: row.heavy, NOTEBOOKS)))
-        run = Run(asked.run, values, 1, gpus, profile.executor)
+        gpus = max(profile.gpus(row) for row in NOTEBOOKS if row.heavy)
+        run = Run(asked.run, values, 1, gpus, wanted, profile.executor)
     else:
-        run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()))
+        run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()), wanted)
     for job in run.jobs:
         job.check()
     return run
@@ -199,10 +202,12 @@ def make(asked: Namespace) -> int:
         board = Board({verdict.job.name: verdict.job.title for verdict in todo})
         if todo and (code := execute(run, todo, board, len(verdicts), lock, profile)):
             return code
-        if line := typeset(ROOT / run.figures):
+        if not run.wanted and (line := typeset(ROOT / run.figures)):
             say(line)
         made = len(board.seconds)
         say(f"{run.name}: {made} made, {len(verdicts) - made} kept, {time.monotonic() - started:.1f} s")
+        if run.wanted:
+            return 0
         say(f"here and in the paper: {run.figures}/report.html")
         say(f"tables and figures: {run.figures}/  executed notebooks: {run.folder}/notebooks/")
     return 0
@@ -214,6 +219,15 @@ def verified(asked: Namespace) -> int:
 
     both(plan(asked))
     return make(asked) or verify(plan(asked), say)
+
+
+def found(asked: Namespace) -> int:
+    """What one finding needs, and what comes of it; the exit code."""
+    if code := make(asked):
+        return code
+    for line in finding.told(plan(asked), asked.finding):
+        say(line)
+    return 0
 
 
 def announce(verdicts: list[fresh.Verdict]) -> None:

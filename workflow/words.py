@@ -17,7 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = "demo"
 CLUSTERS = ("slurm", "kubernetes")
-VERBS = ("replay", "published", "check", "verify", "lab", "test", "help")
+VERBS = ("replay", "published", "check", "verify", "finding", "archive", "lab", "test", "help")
+FINDINGS = ("1", "2", "3", "4")
 OPTIONS = ("--models", "--only", "--datasets", "--data", "--remake", "--cores", "--cpu", "--gpu",
            "--slurm", "--kubernetes", "--dry-run", "--help")
 HELP = """\
@@ -29,9 +30,10 @@ HELP = """\
   published       the paper's own numbers, set by the same code
   check PROFILE   can this machine do it, at what cost; --gpu tries it on a GPU
   verify [demo]   runs it, then holds each number against the shipped run's
+  finding 3 [..]  what the paper's Finding 3 needs of a PROFILE, or of replay
   lab             JupyterLab on the notebooks; its own options after --
-  test            linters, types, quick tests; after --: --all, or pytest's own
-  help            this page
+  archive         the last commit as one file, the same bytes every time
+  test            linters, types, quick tests (-- --all: all); help: this page
 
   --models A B    these models too, beside those of the profile
   --only A B      these models instead of those of the profile
@@ -39,12 +41,11 @@ HELP = """\
   --data FOLDER   their published files from there (or DATA_FOLDER), not the hub
   --remake 01     make the outputs of notebook 01 anew, and all that follows
   --cores N       cores to use (default: all); --cpu: large models on them, too
-  --slurm FILE    jobs go to a cluster as params/cluster/slurm.yaml asks, or to
-                  one of --kubernetes FILE; --dry-run: only say which jobs
-Profiles, models and datasets are the files in params/, params/models/ and
+  --slurm FILE    submits the jobs, like --kubernetes FILE; --dry-run: only says
+Profiles, models and datasets are files in params/, params/models/ and
 params/datasets/: write one more and use its name. A run writes to
-artifacts/PROFILE/ and figures/PROFILE/. Stop it whenever you like: the same
-command goes on from there. TORCH_INDEX=URL: where .venv's PyTorch comes from."""
+artifacts/PROFILE/ (data, executed notebooks) and figures/PROFILE/. Stop it when
+you like, the same command goes on. TORCH_INDEX=URL: where PyTorch comes from."""
 
 
 class WordError(ValueError):
@@ -110,12 +111,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("-h", "--help", action="store_true")
     asked = parser.parse_args(words)
     asked.rest = rest
-    asked.check = asked.verbs[:1] == ["check"]  # the one verb that a profile follows
-    verbs = asked.verbs[1:] if asked.check else asked.verbs
+    verbs = without_finding(asked)
+    asked.check = verbs[:1] == ["check"]  # the one verb that a profile follows
+    verbs = verbs[1:] if asked.check else verbs
     asked.replay, asked.verify = verbs[:1] == ["replay"], verbs[:1] == ["verify"]  # one may follow, too
     most = 2 if asked.replay or asked.verify else 1
-    if len(verbs) > most:
-        raise WordError(f"one profile or verb at a time: '{verbs[most]}' is one too many")
+    asked.surplus = verbs[most:]
     asked.verb = "help" if asked.help else (verbs or [DEFAULT])[0]
     asked.profile = verbs[1] if len(verbs) > 1 else DEFAULT if asked.verb in VERBS else asked.verb
     asked.run = f"replay-{asked.profile}" if asked.replay and asked.profile != DEFAULT else asked.verb
@@ -124,17 +125,32 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return asked
 
 
+def without_finding(asked: argparse.Namespace) -> list[str]:
+    """The words after `finding N`, and N; all of them, and nothing, where no finding is asked for."""
+    asked.finding = ""
+    if asked.verbs[:1] != ["finding"]:
+        return asked.verbs
+    if len(asked.verbs) < 2 or asked.verbs[1] not in FINDINGS:
+        said = f"not '{asked.verbs[1]}'" if len(asked.verbs) > 1 else "as ./run_all.sh finding 3"
+        raise WordError(f"finding takes the number of one, {', '.join(FINDINGS)}, {said}")
+    asked.finding = asked.verbs[1]
+    return asked.verbs[2:]
+
+
 def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
     """Verb, models, only, datasets, data, remake, cores, rest, checked against the folders of the project."""
     asked = parse(argv)
     profiles = names(root)
     choose("profile or verb", asked.verb, profiles + [verb for verb in VERBS if verb not in profiles])
+    if asked.surplus:  # after the first word, which may be the one that is misspelt
+        raise WordError(f"one profile or verb at a time: '{asked.surplus[0]}' is one too many")
     choose("profile", asked.profile, profiles or [asked.profile])
     for kind, chosen in (("model", asked.models + asked.only), ("dataset", asked.datasets)):
         for word in chosen:
-            if word in profiles or word in VERBS:
+            there = names(root, kind + "s")  # a profile of the same name is no reason to refuse it
+            if word not in there and (word in profiles or word in VERBS):
                 raise WordError(f"'{word}' is no {kind}: the profile or verb comes before the options")
-            choose(kind, word, names(root, kind + "s"))
+            choose(kind, word, there)
     asked.remake = [choose("notebook", number(word), notebooks(root)) for word in asked.remake]
     if asked.cores is not None:
         asked.cores = whole_number(asked.cores)
@@ -186,11 +202,15 @@ def combine(asked: argparse.Namespace) -> None:
         raise WordError("--gpu is a word of check: ./run_all.sh check PROFILE --gpu; runs take the GPUs that are there")
     if asked.gpu and asked.cpu:
         raise WordError("check tries a GPU (--gpu) or allows the processor (--cpu), not both")
+    if asked.finding and (asked.check or asked.verb in set(VERBS) - {"replay"}):
+        what = "check" if asked.check else asked.verb
+        raise WordError(f"finding {asked.finding} is followed by a profile, or by replay, not by {what}")
     combine_cluster(asked)
     options = ("models", "only", "datasets", "data", "remake", "cores", "cpu", *CLUSTERS)
     used = [option for option in options if getattr(asked, option)]
-    if asked.verb in ("lab", "test") and used:
-        raise WordError(f"{asked.verb} takes no --{used[0]}; its own options come after --")
+    if asked.verb in ("lab", "test", "archive") and used:
+        own = "" if asked.verb == "archive" else "; its own options come after --"
+        raise WordError(f"{asked.verb} takes no --{used[0]}{own}")
     if asked.rest and asked.verb not in ("lab", "test"):
         raise WordError(f"only lab and test take words after --, not {asked.verb}: '{asked.rest[0]}'")
 

@@ -26,6 +26,8 @@ from lib.generate.room import by_halves
 from lib.params import Dropout
 from lib.streams import stream_seed
 
+MOST = 2**28  # logits of passes that are read side by side: 1 GB in float32
+
 
 class Encoded(NamedTuple):
     """Tokens that were read without dropout: their cache, and which of its places hold one (rows, P)."""
@@ -131,10 +133,12 @@ def reading(lm: LanguageModel, before: Encoded, rows: Sequence[Sequence[Pass]], 
 
 def add_passes(lm: LanguageModel, before: Encoded, rows: Sequence[Sequence[Pass]], states: Sequence[Disagreement],
                kernel: str) -> None:  # fmt: skip
-    """Adds the T passes over each row to its state: all side by side, or one after the other where attention can't be
-    told what a pass sees: sliding windows, flash attention. Those that are in already are left out."""
+    """Adds the T passes over each row to its state: all side by side, or as many as MOST logits allow, or one after the
+    other where attention can't be told what a pass sees: sliding windows, flash attention. Those that are in already
+    are left out."""
     alone = forgets(lm) or "flash" in lm.model.config._attn_implementation
-    side = 1 if alone else len(rows[0])
+    logits_of_pass = len(rows) * max(passes[0].answer for passes in rows) * lm.model.config.get_text_config().vocab_size
+    side = 1 if alone else min(len(rows[0]), max(1, MOST // logits_of_pass))
     for first in range(min(state.count for state in states), len(rows[0]), side):
         some = [passes[first : first + side] for passes in rows]
         for state, passes, logits in zip(states, some, reading(lm, before, some, kernel), strict=True):

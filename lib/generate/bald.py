@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+BLOCK = 2**21  # probabilities of one pass at once: 13 tokens of a vocabulary of 152k; an endless number has hundreds
+
 
 def falling(p: torch.Tensor) -> torch.Tensor:
     """Indices (..., V) of probabilities in falling order; on a CPU by numpy, which is five times faster."""
@@ -30,13 +32,13 @@ class Disagreement:
     def __init__(self, top_k: Sequence[int] = (), top_p: Sequence[float] = (), passes: int | None = None):
         self.top_k, self.top_p, self.passes = top_k, top_p, passes
         self.count = 0
-        self.carried: dict[str, torch.Tensor] = {}
+        self.carried: dict[tuple[str, int], torch.Tensor] = {}  # by name and block of tokens
         self.kept: dict[str, list[torch.Tensor]] = {}
 
-    def _sums(self, name: str, new: torch.Tensor) -> torch.Tensor:
+    def _sums(self, name: str, block: int, new: torch.Tensor) -> torch.Tensor:
         """Running sums over passes (b, ...), going on from those of earlier passes."""
-        sums = new.cumsum(0) + self.carried.get(name, 0)
-        self.carried[name] = sums[-1].clone()  # a view would keep the sums of all passes alive
+        sums = new.cumsum(0) + self.carried.get((name, block), 0)
+        self.carried[name, block] = sums[-1].clone()  # a view would keep the sums of all passes alive
         return sums
 
     def add(self, logits: torch.Tensor) -> None:
@@ -51,14 +53,23 @@ class Disagreement:
     def _add(self, logits: torch.Tensor) -> None:
         if self.passes is not None and self.count + len(logits) > self.passes:
             raise ValueError(f"{self.count + len(logits)} passes, where {self.passes} were announced")
+        blocks = logits.split(max(1, BLOCK // logits.shape[-1]), 1)
+        found = [self._values(part, block) for block, part in enumerate(blocks)]
+        self.count += len(logits)
+        for name in found[0]:
+            self.kept.setdefault(name, []).append(torch.cat([values[name] for values in found], 1))
+        if self.count == self.passes:
+            self.carried.clear()
+
+    def _values(self, logits: torch.Tensor, block: int) -> dict[str, torch.Tensor]:
+        """What is kept of the next b passes at some of the tokens: (b, tokens) each."""
         p = logits.double().softmax(-1)
         number = torch.arange(self.count + 1, self.count + len(p) + 1, device=p.device)[:, None]
-        self.count += len(p)
         ids = falling(p)
         ordered = p.gather(-1, ids)
         values = {
-            "predictive": torch.special.entr(self._sums("p", p) / number[..., None]).sum(-1),
-            "conditional": self._sums("h", torch.special.entr(p).sum(-1)) / number,
+            "predictive": torch.special.entr(self._sums("p", block, p) / number[..., None]).sum(-1),
+            "conditional": self._sums("h", block, torch.special.entr(p).sum(-1)) / number,
             "top": ids[..., 0].clone(),
         }
         # top-p: the smallest set whose mass exceeds p holds every token that has at most p before it
@@ -66,11 +77,8 @@ class Disagreement:
         inside = {f"top_k_{k}": rank < k for k in self.top_k} | {f"top_p_{q:g}": before <= q for q in self.top_p}
         for name, mask in inside.items():
             member = torch.zeros_like(mask).scatter_(-1, ids, mask)
-            values[name] = (self._sums(name, member.int()) > 0).sum(-1, dtype=torch.int32)
-        for name, value in values.items():
-            self.kept.setdefault(name, []).append(value)
-        if self.count == self.passes:
-            self.carried.clear()
+            values[name] = (self._sums(name, block, member.int()) > 0).sum(-1, dtype=torch.int32)
+        return values
 
     def row(self) -> dict[str, Any]:
         """Lists (T) of arrays (m,), and per answer token whether the most probable token differs between passes."""

@@ -15,6 +15,7 @@ from lib.calibrate.evidence import calibration_rows
 from lib.calibrate.fitting import Pair, Sets, calibrate, splits
 from lib.calibrate.sample_efficiency import curve_bands, learning_curves
 from lib.calibrate.transfer import transfer
+from lib.frames import empty
 from lib.paper import extras, selective, tables
 from lib.paper.results import Results
 from lib.params import Calibration, Reading
@@ -221,18 +222,12 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     labels = {name: spec.label for name, spec in zip(models, specs, strict=True)}
     dataset_specs = {name: params.load_dataset(name) for name in datasets}
     sets = {name: spec.label for name, spec in dataset_specs.items()}
-    kept = {name: store.kept(run, "calibration", name, models, datasets)
-            for name in ("results", "transfer", "curves", "confidence")}  # fmt: skip
-    frames = dict.fromkeys(CALIBRATED, kept["results"]) | dict.fromkeys(MOVED, kept["transfer"])
-    frames |= signals.estimation(bin_counts)
-    frames |= signals.in_situ(frames["result_estimation"]) | {"learning": curve_bands(kept["curves"])}
-    frames |= signals.of_responses() | signals.of_passes() | signals.of_phi() | signals.set_up()
+    frames = of_calibration(run, models, datasets) | of_signals(signals, bin_counts)
     frames |= asked_again(run, models, datasets, signals.reading)
     frames |= extras.in_situ(run, models, datasets, signals.generations, signals.responses, signals.dropout,
                              signals.reading)  # fmt: skip
     frames |= selective.kept(run, models, datasets)
-    frames |= {"calibrated": kept["confidence"], "curves": kept["curves"]}
-    frames["paired"] = paired(kept["confidence"], signals.reading)
+    frames["paired"] = paired(frames["calibrated"], signals.reading)
     moved = ({name: labels[name] for name in params.some_of("model", transfer_models, models)},
              {name: sets[name] for name in params.some_of("dataset", transfer_datasets, datasets)})  # fmt: skip
     covered = coverage(signals.generations, signals.reading)
@@ -244,6 +239,48 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     questions = {name: (spec.source, int(rows[name, "calibration"]), int(rows[name, "evaluation"]))
                  for name, spec in dataset_specs.items()}  # fmt: skip
     return Results(labels, sets, binned, moved, specs, frames, notes, questions)
+
+
+def of_signals(signals: RunSignals, bin_counts: Sequence[int] = (10, 20, 30)) -> Frames:
+    """What the models' signals show without any calibrator; of a kind that is not there, no frame, or an empty one."""
+    frames = signals.estimation(bin_counts) | signals.of_responses() | signals.of_passes() | signals.of_phi()
+    if len(signals.verification):
+        frames |= signals.in_situ(frames["result_estimation"])
+    return frames | signals.set_up()
+
+
+def of_calibration(run: str, models: Sequence[str], datasets: Sequence[str],
+                   names: Collection[str] = ("results", "confidence", "transfer", "curves")) -> Frames:  # fmt: skip
+    """What 05 (results, confidence), 06 (curves) and 07 (transfer) keep. Raises UserError where they have not left it.
+    """
+    kept = {name: store.kept(run, "calibration", name, models, datasets) for name in names}
+    frames: Frames = {}
+    if "results" in kept:
+        frames |= dict.fromkeys(CALIBRATED, kept["results"])
+    if "transfer" in kept:
+        frames |= dict.fromkeys(MOVED, kept["transfer"])
+    if "curves" in kept:
+        frames |= {"learning": curve_bands(kept["curves"]), "curves": kept["curves"]}
+    if "confidence" in kept:
+        frames["calibrated"] = kept["confidence"]
+    return frames
+
+
+def so_far(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading, kinds: Collection[str]
+           ) -> Results:  # fmt: skip
+    """What some of a run's notebooks show, for findings that need no more: those that leave these `kinds` of frames
+    (`lib.frames`), of which any but `generations` may lack."""
+    generations, verification, dropout = (
+        store.gather(run, kind, models, datasets, may_lack=kind != "generations")[0] if kind in kinds else empty(kind)
+        for kind in KINDS)  # fmt: skip
+    shown = of_signals(RunSignals.from_frames(generations, verification, dropout, reading))
+    if "ablation" in kinds:
+        shown |= asked_again(run, models, datasets, reading)
+    folder = "calibration/"
+    shown |= of_calibration(run, models, datasets, [k.removeprefix(folder) for k in kinds if k.startswith(folder)])
+    labels = {name: params.load_model(name).label for name in models}
+    sets = {name: params.load_dataset(name).label for name in datasets}
+    return Results(labels, sets, labels, (labels, sets), (), shown)
 
 
 def paired(calibrated: pd.DataFrame, reading: Reading, resamples: int = 1000) -> pd.DataFrame:

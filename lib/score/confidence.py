@@ -57,7 +57,7 @@ def _sources(
     """Frames of KEYS, correct and signals; each signal is in one of them."""
     yield responses[[*KEYS, "correct", "response", "answer"]]
     known = responses[[*KEYS, "correct"]]
-    if verification is not None:
+    if verification is not None and len(verification):
         yield known.merge(margins(verification, reading.options), on=KEYS, validate="one_to_one")
     for signal, dropout in passes.items():
         if dropout is not None and len(dropout):

@@ -1,7 +1,10 @@
 """`check`: what it says of machines and models, each guard seen to fire; it runs and keeps nothing."""
 
+import http.server
 import json
+import os
 import shutil
+import threading
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -56,6 +59,35 @@ def test_something_wrong_is_exit_code_two(inside, capsys, monkeypatch):
     assert run.main(["check"]) == 2  # the small project's model is a file of seven letters
     text = capsys.readouterr().out
     assert "wrong  model tiny: " in text and "thing(s) to mend" in text
+
+
+def test_a_hub_that_does_not_answer_is_said_once(monkeypatch, capsys):
+    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(check.hub, "answers", lambda: False)
+    monkeypatch.setattr(check, "at_hand", lambda kind, name: name == "gsm8k")
+    run = Run("paper", params.load_profile("paper").model_dump(mode="json"), 2, 0)
+    said = []
+    assert check.out_of_reach(run, said.append) == 1
+    (line,) = said
+    assert line.startswith("wrong  hub: it does not answer") and "llama-3.1-8b" in line and "svamp" in line
+    assert run.values["datasets"] == ["gsm8k"] and run.values["models"] == [], "the rest is looked at, these no further"
+    assert os.environ["HF_HUB_OFFLINE"] == "1", "or its client would try again and again"
+
+
+def test_a_run_that_wants_nothing_of_the_hub_does_not_ask_it(monkeypatch):
+    monkeypatch.setattr(check.hub, "answers", lambda: pytest.fail("asked"))
+    assert check.out_of_reach(run_of(), print) == 0
+
+
+def test_whether_the_hub_answers(monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    assert not check.hub.answers()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        assert check.hub.answers(), "a refusal is an answer"
+        server.shutdown()
 
 
 def test_words():

@@ -257,3 +257,12 @@ def test_a_gpus_memory_is_taken_in_segments_that_grow(inside, monkeypatch):
     assert "PYTORCH_ALLOC_CONF" not in notebook.constants(job_of())
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
     assert "PYTORCH_ALLOC_CONF" not in notebook.constants(on_gpu)
+
+
+def test_the_c_library_keeps_what_it_was_given_back_unless_the_user_says_otherwise(inside, monkeypatch):
+    for name in ("MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_"):
+        monkeypatch.delenv(name, raising=False)
+    assert notebook.constants(job_of())["MALLOC_MMAP_MAX_"] == "0"
+    assert "MALLOC_MMAP_MAX_" not in notebook.constants(job_of(gpus=1))
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
+    assert "MALLOC_MMAP_MAX_" not in notebook.constants(job_of())

@@ -14,6 +14,7 @@ from workflow import words
     "line, hint",
     [
         ("dmo", "unknown profile or verb 'dmo': did you mean 'demo'?"),
+        ("chek demo", "unknown profile or verb 'chek': did you mean 'check'?"),
         ("repaly", "did you mean 'replay'?"),
         ("publshed", "unknown profile or verb 'publshed': did you mean 'published'?"),
         ("published --only tiny", "it takes no --models, --only, --datasets"),
@@ -46,6 +47,11 @@ from workflow import words
         ("demo --gpu", "--gpu is a word of check: ./run_all.sh check PROFILE --gpu"),
         ("check demo --gpu --cpu", "not both"),
         ("lab --cores 2", "lab takes no --cores; its own options come after --"),
+        ("finding", "finding takes the number of one, 1, 2, 3, 4, as ./run_all.sh finding 3"),
+        ("finding 7", "finding takes the number of one, 1, 2, 3, 4, not '7'"),
+        ("finding 3 dmo", "unknown profile or verb 'dmo': did you mean 'demo'?"),
+        ("finding 3 published", "finding 3 is followed by a profile, or by replay, not by published"),
+        ("finding 3 check demo", "finding 3 is followed by a profile, or by replay, not by check"),
         ("demo -- --port 1", "only lab and test take words after --"),
     ],
 )
@@ -109,6 +115,14 @@ def test_the_folder_is_seen_from_where_the_user_is(project, monkeypatch):
 )
 def test_numbers_of_notebooks(word, number):
     assert words.number(word) == number
+
+
+def test_a_profile_a_model_and_a_dataset_may_share_a_name(tmp_path):
+    for folder in ("params", "params/models", "params/datasets", "notebooks"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "mine.yaml").touch()
+    asked = words.check(["mine", "--models", "mine", "--datasets", "mine"], tmp_path)
+    assert (asked.profile, asked.models, asked.datasets) == ("mine", ["mine"], ["mine"])
 
 
 def test_help_fits_a_screen():

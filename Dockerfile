@@ -1,0 +1,23 @@
+# Everything in one image: docker build -t confidence . && docker run --rm -v "$PWD/figures:/artifact/figures" confidence
+# The demo, and with other words anything else: docker run --rm confidence test
+FROM python:3.11-slim-bookworm@sha256:b18992999dbe963a45a8a4da40ac2b1975be1a776d939d098c647482bcad5cba
+
+# LaTeX sets figures/<run>/results.pdf; without it one line says that this file is not made.
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends git texlive-latex-base texlive-latex-recommended texlive-latex-extra \
+    texlive-fonts-recommended poppler-utils \
+ && rm -rf /var/lib/apt/lists/*
+
+# The environment hangs on these files alone, so that an edit elsewhere does not install it again.
+WORKDIR /artifact
+COPY pyproject.toml requirements.lock environment.yml run_all.sh ./
+COPY workflow ./workflow
+COPY params ./params
+COPY lib ./lib
+COPY notebooks ./notebooks
+# With a GPU: --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130, and docker run --gpus all
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+RUN TORCH_INDEX="$TORCH_INDEX" python3 workflow/environment.py demo
+
+COPY . .
+ENTRYPOINT ["./run_all.sh"]

@@ -1,0 +1,71 @@
+"""One command per finding: what it needs is made and no more, and its claims are judged on just that."""
+
+import pytest
+
+from lib.paper import run_results
+from lib.paper.claims import FINDINGS
+from lib.paper.findings import verdicts
+from lib.params import Reading
+from workflow import finding, words
+from workflow.jobs import NOTEBOOKS, Run, needed
+
+MODELS, DATASETS = ["tiny-llama", "tiny-qwen"], ["demo-easy", "demo-medium", "demo-hard"]
+
+
+def lacking(number: str, kinds: set[str]) -> list[str]:
+    """The claims of a finding that lack a frame where only these kinds of the shipped signals are read."""
+    some = [claim for claim in FINDINGS if claim.group == f"Finding {number}"]
+    judged = verdicts(run_results.so_far("demo", MODELS, DATASETS, Reading(), kinds), some)
+    return [name for name, verdict in judged.items() if verdict.held is None]
+
+
+@pytest.mark.parametrize("number", finding.NEEDS)
+def test_what_a_finding_needs_is_enough(number):
+    assert lacking(number, finding.kinds(number)) == []
+
+
+@pytest.mark.parametrize("number", finding.NEEDS)
+def test_and_none_of_it_is_too_much(number):
+    made = needed(finding.NEEDS[number])
+    read = {word.split("/")[0] for row in made for word in row.reads}
+    for row in made:
+        own = {path.split("/")[0] if "{" in path else path.removesuffix(".parquet") for path in row.writes}
+        lighter = finding.kinds(number) - own
+        told = row.name in read or row.name == "02_single_pass"  # read by another; or where the finding is told
+        assert told or "generations" not in lighter or lacking(number, lighter), row.name
+
+
+def test_every_finding_has_its_notebooks():
+    assert tuple(finding.NEEDS) == words.FINDINGS
+    assert {f"Finding {number}" for number in finding.NEEDS} == {f.group for f in FINDINGS if "Finding" in f.group}
+    assert {name for names in finding.NEEDS.values() for name in names} <= {row.name for row in NOTEBOOKS}
+
+
+def test_nothing_else_is_run():
+    run = Run("demo", {"models": ["a"], "datasets": ["x"]}, wanted=finding.NEEDS["3"])
+    assert [job.title for job in run.jobs] == ["01_generate a x", "03_ptrue_insitu a x"]
+    assert [row.number for row in needed(finding.NEEDS["4"])] == ["01", "03", "04", "05", "06", "07"]
+
+
+def test_a_finding_from_shipped_signals(project_command):
+    code, text = project_command("finding", "3", "replay")
+    assert code == 0
+    lines = text.splitlines()
+    assert lines[0].startswith("replay: 0 made")
+    assert "   paper  holds: 12 of 15 pairs" in lines and "   here   holds: 6 of 6 pairs" in lines
+    assert any(line.split() == ["tiny-llama", "demo-easy", "0.234", "0.207", "0.027", "yes"] for line in lines)
+    assert "Finding 3 on the paper's numbers: of 6 claims 5 can be judged, 5 of them hold" in lines
+    assert lines[-1] == "to be read: notebooks/03_ptrue_insitu.ipynb"
+    assert "report.html" not in text
+
+
+@pytest.fixture
+def project_command(tmp_path, capsys, monkeypatch):
+    """Runs the words in this process; exit code and what was said."""
+    from workflow import run
+
+    def command(*argv):
+        code = run.main(list(argv))
+        return code, capsys.readouterr().out
+
+    return command

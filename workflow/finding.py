@@ -1,0 +1,71 @@
+"""`./run_all.sh finding 3`: what one finding of the paper needs of a run, and what comes of its claims there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from lib.params import Reading
+from lib.project import ROOT
+from workflow.jobs import NOTEBOOKS, Run, needed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NEEDS = {  # the notebooks whose frames its claims count in, each with those above it
+    "1": ("02_single_pass", "05_calibration"),
+    "2": ("03_ptrue_insitu", "04_mc_dropout_grid", "04b_ablation"),
+    "3": ("03_ptrue_insitu",),
+    "4": ("05_calibration", "06_sample_efficiency", "07_transfer"),
+}
+MOST = 6  # rows that are shown of those that decide a claim
+
+
+def kinds(number: str) -> set[str]:
+    """The frames that are there once the notebooks of a finding have run, by the kind of `lib.frames`."""
+    paths = [path.removesuffix(".parquet") for row in needed(NEEDS[number]) for path in row.writes]
+    return {path.split("/")[0] if "{" in path else path for path in paths}
+
+
+def told(run: Run, number: str) -> Iterator[str]:
+    """Lines for a terminal: each claim of a finding with its verdict here and on the paper's numbers, the rows that
+    decide it here, and where to look further."""
+    from lib.paper import closing, run_results  # slow to load, and of no use to other verbs
+    from lib.paper.claims import FINDINGS, HEADLINES
+    from lib.paper.findings import verdicts
+    from lib.paper.results import published
+
+    group, values = f"Finding {number}", run.values
+    some = [finding for finding in FINDINGS if finding.group == group]
+    reading = Reading(**{name: values[name] for name in Reading.model_fields if name in values})
+    here = verdicts(run_results.so_far(run.name, values["models"], values["datasets"], reading, kinds(number)), some)
+    paper = verdicts(published(), some)
+    yield f"{group}: {HEADLINES[group]}"
+    for place, finding in enumerate(some, 1):
+        yield f"{place}. {finding.quote or '(ours)'}: {finding.statement} ({finding.place})"
+        yield f"   paper  {closing.said(paper[finding.name], 'no number printed')}"
+        yield f"   here   {closing.said(here[finding.name], 'cannot be judged from this run')}"
+        yield from rows(here[finding.name].rows)
+    for side, verdicts_of in (("the paper's numbers", paper), ("this run", here)):
+        judged = [verdict.held for verdict in verdicts_of.values() if verdict.held is not None]
+        yield f"{group} on {side}: of {len(some)} claims {len(judged)} can be judged, {sum(judged)} of them hold"
+    yield f"to be read: {where(run, number)}"
+
+
+def rows(frame: pd.DataFrame) -> Iterator[str]:
+    """The rows that decide a claim, the first few of them."""
+    if len(frame):
+        shown = frame.head(MOST).round(3).replace({"agrees": {True: "yes", False: "no"}})
+        text = shown.to_string(index=False, na_rep="")
+        yield from (f"          {line}" for line in text.splitlines())
+    if len(frame) > MOST:
+        yield f"          ... and {len(frame) - MOST} more"
+
+
+def where(run: Run, number: str) -> str:
+    """The notebooks in which the finding is made: executed, or where a replay has none, as they are stored."""
+    folder = ROOT / run.folder / "notebooks"
+    there = [name for name in NEEDS[number] if any(folder.glob(f"{name}*.ipynb"))]
+    paths = [f"{run.folder}/notebooks/{name}*.ipynb" for name in there]
+    stored = [row.path for row in NOTEBOOKS if row.name in NEEDS[number] and row.name not in there]
+    return "  ".join(paths + stored)
