@@ -4,6 +4,7 @@ All that is no layer stays on the first GPU, where inputs and outputs are, too; 
 to layer, and each layer keeps its part of a cache.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ FULL = 0.9  # of the bytes of a GPU, those that weights may take where it is alo
 SHARED = 0.6  # of those of several, for caches lie beside the weights
 
 
-def cards(weights: float, memory: list[float]) -> int:
+def cards(weights: float, memory: Sequence[float]) -> int:
     """How many GPUs, with so many bytes each, a model takes whose weights are so many bytes: 1 where they fit, else the
     fewest that leave room for caches; 0 where all are too small."""
     if memory and weights <= FULL * memory[0]:
