@@ -168,6 +168,21 @@ def walk(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
     return list(verdicts.values())
 
 
+def outlook(run: Run, remake: Iterable[str] = ()) -> list[Job]:
+    """The jobs that `walk` would leave open, were it asked now; nothing is moved."""
+    opened: dict[Job, None] = {}
+    for job in run.jobs:
+        record = read_record(ROOT / job.record, job) or read_record(ROOT / job.aside, job)
+        waits = any(above in opened for above in job.upstream)
+        if job.notebook.number in remake or waits or not record or not whole(job, record):
+            opened[job] = None
+            continue
+        changed = differences(record, parts(job))
+        if changed and not (keeps(job) and all(name.startswith("code ") for name in changed)):
+            opened[job] = None
+    return list(opened)
+
+
 def judge(job: Job, upstream: list[Verdict], remake: bool) -> Verdict:
     """One job's verdict, given those upstream."""
     if (ROOT / job.aside).exists():  # a run was stopped before it came to this job

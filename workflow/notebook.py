@@ -17,7 +17,7 @@ from pathlib import Path
 
 from lib import params
 from lib.project import ROOT, UserError
-from workflow import fresh, hub, records
+from workflow import cluster, fresh, hub, records
 from workflow.guard import gpus, job_lock, scratch_folder, take_gpu, watch
 from workflow.jobs import MARK, PUBLISHED, Job, Run
 from workflow.kernel import provide
@@ -36,6 +36,7 @@ class Failure(Exception):
 def tell(job: Job, event: str, **facts) -> None:
     """One event for run.py: start, progress, end or fail. In one write, for jobs at once share the pipe."""
     line = json.dumps({"job": job.name, "event": event, **facts})
+    cluster.note(f"{MARK}{line}\n")
     sys.stdout.write(f"\n{MARK}{line}\n")  # print would write the newline apart where Python is unbuffered
     sys.stdout.flush()
 
@@ -196,6 +197,7 @@ def dead_kernel(job: Job) -> Failure:
 def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
     """Execute, export, record; nothing of it where what the job waited for came out as it was."""
     began = time.monotonic()
+    cluster.await_inputs(job)
     if why := fresh.settle(job):
         return tell(job, "kept", text=why)
     parts = fresh.parts(job)
@@ -203,8 +205,10 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
     tell(job, "start")
     with ExitStack() as stack:
         if job.on_gpu:
-            name = take_gpu(stack, gpus(), lambda text: tell(job, "progress", text=text))
-            os.environ["CUDA_VISIBLE_DEVICES"] = name
+            names = gpus()
+            count = len(names) if job.run.cluster else job.cards  # a cluster gives a job what it asked for
+            taken = take_gpu(stack, names, lambda text: tell(job, "progress", text=text), max(1, count))
+            os.environ["CUDA_VISIBLE_DEVICES"] = taken
         provide(ready(kernel, job))
         os.environ.update(surroundings(job, scratch))
         tempfile.tempdir = None  # which is asked for anew
@@ -227,8 +231,10 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
 def main(argv: list[str], kernel: Kernel | None = None) -> int:
     """`kernel` is a forked process that waits to become one."""
     os.chdir(ROOT)
-    job = Run.load(argv[0]).job(argv[1])
+    job = cluster.here(Run.load(argv[0])).job(argv[1])
     hub.pin(job.run)
+    if job.run.cluster:
+        os.environ["EVENTS"] = str(ROOT / job.events)
     scratch = scratch_folder()
     try:
         with job_lock(job) as lock:

@@ -47,6 +47,7 @@ REPORTED = {  # what the report takes of the modules of claims
     "WORDS = {True: 'holds', False: 'does not hold', None: 'cannot be judged here'}",
     "judging": "QUORUMS = {}",
 }
+LOCKS = ("requirements.lock", "requirements-slurm.lock", "requirements-kubernetes.lock")
 ROWS = [  # of workflow.jobs.NOTEBOOKS, in place of the project's own
     {"name": "01_generate", "heavy": True, "writes": ("generations/{model}__{dataset}.parquet",)},
     {"name": "02_single_pass", "reads": ("01_generate",), "writes": ("confidence/single_pass.parquet",)},
@@ -113,7 +114,7 @@ def build(root: Path) -> Path:
     library = [f"lib/{name}.py" for name in names]
     for name, text in REPORTED.items():
         write(root / "lib" / "paper" / f"{name}.py", text)
-    for name in ("run_all.sh", "pyproject.toml", "requirements.lock", *library):
+    for name in ("run_all.sh", "pyproject.toml", *LOCKS, *library):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, root / name)
     shutil.copytree(ROOT / "workflow", root / "workflow", ignore=shutil.ignore_patterns("__pycache__"))
