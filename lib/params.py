@@ -365,9 +365,9 @@ def explain(error: ValidationError, kind: type[Strict], where: str) -> str:
     if first["type"] == "value_error":  # one of the rules here, which speaks for itself
         return f"{where}: {f'{key!r} ' if loc else ''}{first['ctx']['error']}"
     if first["type"] == "missing":
-        names = [".".join(map(str, one["loc"])) for one in errors if one["type"] == "missing"]
-        listed = ", ".join(f"'{name}'" for name in names)
-        return f"{where}: {listed} {'is' if len(names) == 1 else 'are'} missing"
+        lacking = [".".join(map(str, one["loc"])) for one in errors if one["type"] == "missing"]
+        listed = ", ".join(f"'{name}'" for name in lacking)
+        return f"{where}: {listed} {'is' if len(lacking) == 1 else 'are'} missing"
     if first["type"] == "literal_error" and isinstance(first["input"], str):
         options = words(kind.model_fields[str(loc[0])].annotation)
         return f"{where}: '{key}' can't be '{first['input']:.60}'; {nearest(first['input'], options)}"

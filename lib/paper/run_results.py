@@ -16,7 +16,7 @@ from lib.calibrate.fitting import Pair, Sets, calibrate, splits
 from lib.calibrate.sample_efficiency import curve_bands, learning_curves
 from lib.calibrate.transfer import transfer
 from lib.frames import empty
-from lib.paper import extras, selective, tables
+from lib.paper import costs, extras, selective, tables
 from lib.paper.results import Results
 from lib.params import Calibration, Reading
 from lib.project import UserError
@@ -226,6 +226,7 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     frames |= asked_again(run, models, datasets, signals.reading)
     frames |= extras.in_situ(run, models, datasets, signals.generations, signals.responses, signals.dropout,
                              signals.reading)  # fmt: skip
+    frames |= costs.of_run(run, models, datasets, signals.generations, signals.verification, frames)
     frames |= selective.kept(run, models, datasets)
     frames["paired"] = paired(frames["calibrated"], signals.reading)
     moved = ({name: labels[name] for name in params.some_of("model", transfer_models, models)},

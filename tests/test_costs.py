@@ -1,0 +1,102 @@
+"""What a confidence costs: tokens by hand, seconds that add up to what the manifests say, and who betters whom."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib import params, store
+from lib.paper import costs, extras, run_results
+from lib.params import Reading
+from lib.project import SHIPPED
+from lib.tasks import answers
+
+DEMO = params.load_profile("demo")
+PAIR = ("tiny-qwen", "demo-hard")
+
+
+@pytest.fixture(scope="module")
+def frames():
+    """Of the shipped signals."""
+    signals = run_results.RunSignals.of("demo", DEMO.models, DEMO.datasets, Reading())
+    made = signals.estimation([10]) | extras.in_situ(
+        "demo", DEMO.models, DEMO.datasets, signals.generations, signals.responses, signals.dropout, Reading())
+    return made | costs.of_run("demo", DEMO.models, DEMO.datasets, signals.generations, signals.verification, made)
+
+
+def value(frame, estimator, metric, pair=PAIR):
+    found = frame[(frame.model == pair[0]) & (frame.dataset == pair[1]) & (frame.estimator == estimator)
+                  & (frame.metric == metric)]  # fmt: skip
+    return found.value.item()
+
+
+def test_tokens_are_counted(frames):
+    read = [pd.read_parquet(SHIPPED / kind / f"{'__'.join(PAIR)}.parquet") for kind in run_results.KINDS]
+    asked, verified, passes = read
+    asked, verified = asked[asked.split == "evaluation"], verified[verified.split == "evaluation"]
+    counted = np.mean([prompt + len(ids) for prompt, ids in zip(asked.prompt_tokens, asked.token_ids, strict=True)])
+    assert value(frames["costs"], "response", "tokens") == pytest.approx(counted)
+    assert value(frames["costs"], "p_true", "tokens") == pytest.approx(verified.standard_tokens.mean())
+    assert value(frames["costs"], "p_true_insitu", "tokens") == pytest.approx(verified.in_situ_tokens.mean())
+    known = passes[passes.selected & (passes.split == "evaluation")].merge(asked, on=store.KEYS)
+    ends = [row.prompt_tokens + answers.answer_span(row)[1] - 1 for _, row in known.iterrows()]
+    of_passes = len(passes.predictive.iloc[0]) * np.mean(ends)
+    assert value(frames["costs"], "c_bald", "tokens") == pytest.approx(of_passes)
+
+
+def test_hours_add_up_to_what_the_manifests_say(frames):
+    found = frames["costs"]
+    hours, whole = found[found.estimator == costs.TOTAL].value.sum(), 0.0
+    for kind in costs.WORK:
+        for path in (SHIPPED / kind).glob("*.json"):
+            facts = json.loads(path.read_text())
+            whole += facts.get("seconds", 0) + facts.get("grid_seconds", 0)
+    assert whole > 0 and hours == pytest.approx(whole / 3600)
+    facts = store.manifest(SHIPPED / "generations" / f"{'__'.join(PAIR)}.parquet")
+    assert value(found, "response", "seconds") == pytest.approx(facts["seconds"] / facts["rows"])
+
+
+def test_the_table_has_a_row_a_pair_and_says_what_was_saved(frames):
+    table = costs.costs_table(frames["costs"], dict.fromkeys(DEMO.models, "M"), dict.fromkeys(DEMO.datasets, "D"))
+    assert len(table.numbers) == 6 * 11
+    (note,) = [note for note in table.notes if note.startswith("All jobs")]
+    by_hand = [1 - value(frames["costs"], "p_true_insitu", "tokens", (model, dataset))
+               / value(frames["costs"], "p_true", "tokens", (model, dataset))
+               for model in DEMO.models for dataset in DEMO.datasets]  # fmt: skip
+    assert f"In situ saves {100 * np.mean(by_hand):.0f}% of the tokens of P(True) here, 88% in the paper" in note
+
+
+def test_what_is_not_there_costs_nothing(frames):
+    """As a run whose passes are to come."""
+    kept = frames["costs"][~frames["costs"].estimator.isin(["c_bald", "c_bald_insitu"])]
+    table = costs.costs_table(kept)
+    assert len(table.numbers) == 6 * 7 and any("not computed" in note for note in table.notes)
+    empty = frames["dropout_in_situ"].head(0)
+    results = frames["result_estimation"][frames["result_estimation"].estimator != "c_bald"]
+    assert not costs.worth(kept, results, empty).estimator.str.startswith("c_bald").any()
+    assert costs.pareto(costs.worth(kept, results, empty)).png.startswith(b"\x89PNG")
+    assert costs.pareto(frames["worth"].head(0)).png.startswith(b"\x89PNG")
+
+
+def test_tokens_of_a_question_are_those_of_its_response_and_of_what_is_read_beyond(frames):
+    rows = frames["worth"].set_index(["model", "dataset", "estimator"]).loc[PAIR]
+    response = value(frames["costs"], "response", "tokens")
+    assert rows.tokens["seq_avg"] == rows.tokens["ans_avg"] == pytest.approx(response)
+    assert rows.tokens["p_true"] == pytest.approx(response + value(frames["costs"], "p_true", "tokens"))
+    raw = frames["result_estimation"]
+    assert rows.ece["p_true"] == pytest.approx(value(raw, "p_true", "ece"))
+    assert rows.auroc["p_true"] == pytest.approx(value(raw, "p_true", "auroc"))
+
+
+POINTS = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), max_size=12)
+
+
+@given(POINTS, st.sampled_from([1, -1]))
+def test_who_is_bettered_by_a_loop(points, sign):
+    """A point is on the line if no other of at most as many tokens is at least as good, itself aside."""
+    line = [p for p in dict.fromkeys(points)
+            if not any(q != p and q[0] <= p[0] and sign * q[1] <= sign * p[1] for q in points)]  # fmt: skip
+    assert costs.bettered(points, sign) == sorted(line)
