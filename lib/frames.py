@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lib.project import UserError, nearest
 
+SECONDS = "_seconds"  # ends the names of columns of what a row took: files have their means in the manifest instead
 TYPES = {"text": pa.types.is_large_string, "int": pa.types.is_integer, "float": pa.types.is_floating,
          "bool": pa.types.is_boolean}  # fmt: skip
 
@@ -46,7 +47,7 @@ ANSWER = (
 IN_SITU = (
     Column("in_situ_logits", "float", "s", "logits of the options' spellings after the query"),
     Column("in_situ_logz", "float", "", "log-partition of that position, natural"),
-    Column("in_situ_seconds", "float", "", "the row's share of its batch, seconds"),
+    Column("in_situ_seconds", "float", "", "the row's share of its batch, seconds; read back, the mean of all rows"),
 )
 PASSES = (
     *KEYS,
@@ -167,13 +168,13 @@ FRAMES: dict[str, tuple[str, tuple[Column, ...]]] = {  # by folder below artifac
 
 
 def check(kind: str, schema: pa.Schema, where: str) -> None:
-    """Raises UserError where a stored frame of a known kind lacks a column, has one that is not described, or one of
-    another type or shape."""
+    """Raises UserError where a stored frame of a known kind lacks a column (but of seconds, which older ones have), has
+    one that is not described, or one of another type or shape."""
     if kind not in FRAMES:
         return
     writer, columns = FRAMES[kind]
     described = {column.name: column for column in columns}
-    lacking = [name for name in described if not name.endswith("*") and name not in schema.names]
+    lacking = [name for name in described if not name.endswith(("*", SECONDS)) and name not in schema.names]
     if lacking:
         raise UserError(f"{where} has no column '{lacking[0]}'; it is not what {writer} writes: run that again")
     for name in schema.names:

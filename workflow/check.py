@@ -230,6 +230,23 @@ def unfit(run: Run, names: list[str]) -> list[str]:
     return reasons
 
 
+def cards(run: Run, names: list[str]) -> dict[str, int]:
+    """GPUs that models take which are too large for one of this machine's; no word of the others."""
+    memory = guard.gpu_memory(guard.gpus()) if run.gpus > 1 and not run.cluster else []
+    if not memory:
+        return {}
+    from lib.generate import models, placement
+
+    found = {}
+    for name in names:
+        spec = params.load_model(name)
+        network = parts(name, spec, local_copy(spec))[1]
+        weights = sum(parameter.numel() for parameter in network.parameters()) * models.dtype_of(spec).itemsize
+        if (count := placement.cards(weights, memory)) > 1:
+            found[name] = count
+    return found
+
+
 def looked_at(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[Line]:
     spec = params.load_model(name)
     if spec.responses:
@@ -433,9 +450,12 @@ def about_processor(run: Run, lm: Any, network: Any) -> Iterator[Line]:
     import torch
 
     weights = sum(parameter.numel() for parameter in network.parameters())
-    if weights <= LARGE or run.values.get("cpu") or torch.cuda.is_available():
+    there = run.gpus if run.cluster else torch.cuda.is_available()  # a node's are those that the profile asks for
+    if weights <= LARGE or run.values.get("cpu") or there:
         return
-    text = f"{weights / 1e9:.2g} billion parameters, and PyTorch ({torch.__version__}) sees no GPU here"
+    text = f"{weights / 1e9:.2g} billion parameters, and " + (
+        "the file of the cluster asks for no GPU" if run.cluster else f"PyTorch ({torch.__version__}) sees no GPU here"
+    )
     yield "wrong", f"{text}: say --cpu (or `cpu: true` in the profile) to run it on the processor, for days"
 
 
@@ -444,7 +464,7 @@ def about_cost(run: Run, lm: Any, network: Any, device: Device, texts: dict[str,
     """Memory, and hours for all datasets. In a local `folder` lie weights with which a step can be timed."""
     size, work = cost.Size.of(network, device.bytes), work_of(run, lm, texts)
     device = cost.in_precision(device, lm.spec)
-    yield memory(size, work, device)
+    yield memory(size, work, device, run.gpus)
     step, passed, how = cost.step_seconds(size, work.batch, work.half, device), 0.0, "estimated"
     if work.served:
         work, step = cost.served(size, work, device)
@@ -486,13 +506,18 @@ def written(run: Run, name: str) -> float | None:
     return sum(means) / len(means) if means else None
 
 
-def memory(size: cost.Size, work: cost.Work, device: Device) -> Line:
-    """What weights and decoding need, beside what is free."""
+def memory(size: cost.Size, work: cost.Work, device: Device, gpus: int = 1) -> Line:
+    """What weights and decoding need, beside what is free on a device, or on some of several alike."""
+    from lib.generate import placement
+
     weights = 1.1 * size.weights * device.bytes
     each = cost.token_bytes(size, work)
     need = cost.needed(size, work, device.bytes)
     text = f"{size.weights / 1e9:.2g} billion parameters, up to {need / 1e9:.2g} GB with {work.batch} rows at once"
     free = f"{device.name} has {device.memory / 1e9:.0f} GB free"
+    count = placement.cards(size.weights * device.bytes, [device.memory] * max(1, gpus))
+    if device.cuda and count > 1:
+        return "note", f"{text}: more than one {device.name} holds; its layers are spread over {count} of the {gpus}"
     if weights > device.memory:
         return "wrong", f"{text}: {free}, too little for the weights alone"
     if need > device.memory:

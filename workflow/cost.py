@@ -243,13 +243,21 @@ def timed(folder: str, work: Work, device: Device) -> tuple[Range, float]:
 def hours(size: Size, work: Work, step: Range, device: Device, passed: float = 0) -> tuple[Range, float]:
     """Hours in all, and of them those of dropout: drawing at these seconds a step, the rest at `passed` seconds a token
     of a pass, or by arithmetic."""
-    token = (passed or 2 * size.weights / (device.operations * UTILISED[device.cuda])) / 3600
-    asked = work.rows * (work.prompt - work.shared + QUERY + VERIFY + work.tokens) * token
-    asked += work.served * work.rows * (work.prompt + work.tokens) * token  # one pass over what was drawn elsewhere
-    dropout = (work.passes * (work.prompt + work.tokens) * KEYED + work.at_answer) * token
+    drawn, verified, dropout = shares(size, work, step, device, passed).values()
     started = work.jobs * STARTED[device.cuda] / 3600
+    low, high = (drawn[end] + verified[end] + dropout[end] + started for end in (0, 1))
+    return (low, high), dropout[0]
+
+
+def shares(size: Size, work: Work, step: Range, device: Device, passed: float = 0) -> dict[str, Range]:
+    """The same hours by the notebook that takes them, but for its start: 01 draws, 03 verifies, 04 has dropout."""
+    token = (passed or 2 * size.weights / (device.operations * UTILISED[device.cuda])) / 3600
+    encoded = work.rows * (work.prompt - work.shared) * token
+    encoded += work.served * work.rows * (work.prompt + work.tokens) * token  # one pass over what was drawn elsewhere
+    verified = work.rows * (QUERY + VERIFY + work.tokens) * token
+    dropout = (work.passes * (work.prompt + work.tokens) * KEYED + work.at_answer) * token
     batches = work.rows / work.batch / 3600
     longest = (1, 1) if work.served else LONGEST[device.cuda]
     steps = [min(factor * work.tokens, work.longest - work.prompt) for factor in longest]
-    low, high = (batches * count * each + asked + dropout + started for count, each in zip(steps, step, strict=True))
-    return (low, high), dropout
+    low, high = (batches * count * each + encoded for count, each in zip(steps, step, strict=True))
+    return {"01": (low, high), "03": (verified, verified), "04": (dropout, dropout)}

@@ -99,6 +99,13 @@ def resume_key(run: Run, content: Parts) -> str:
     return key(content)[:16]
 
 
+def code_key(job: Job, content: Parts) -> str:
+    """Names the code that makes a job's rows, where rows of other code are not kept; else nothing."""
+    if not job.notebook.heavy or keeps(job):
+        return ""
+    return key({name: value for name, value in content.items() if name.startswith("code ")})[:16]
+
+
 def kind_of(parameter: str) -> str:
     """What a parameter names, by its last word in the singular: bin_models names models."""
     return parameter.removesuffix("s").split("_")[-1]
@@ -159,6 +166,21 @@ def walk(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
     for job in run.jobs:
         verdicts[job] = judge(job, [verdicts[up] for up in job.upstream], job.notebook.number in remake)
     return list(verdicts.values())
+
+
+def outlook(run: Run, remake: Iterable[str] = ()) -> list[Job]:
+    """The jobs that `walk` would leave open, were it asked now; nothing is moved."""
+    opened: dict[Job, None] = {}
+    for job in run.jobs:
+        record = read_record(ROOT / job.record, job) or read_record(ROOT / job.aside, job)
+        waits = any(above in opened for above in job.upstream)
+        if job.notebook.number in remake or waits or not record or not whole(job, record):
+            opened[job] = None
+            continue
+        changed = differences(record, parts(job))
+        if changed and not (keeps(job) and all(name.startswith("code ") for name in changed)):
+            opened[job] = None
+    return list(opened)
 
 
 def judge(job: Job, upstream: list[Verdict], remake: bool) -> Verdict:

@@ -195,10 +195,10 @@ def watch(scratch: Path, lock: IO) -> None:
     threading.Thread(target=look, daemon=True).start()
 
 
-def stop(process: subprocess.Popen, patience: float = 20) -> None:
+def stop(process: subprocess.Popen, patience: float = 20, number: int = signal.SIGTERM) -> None:
     """End a scheduler (which leads its process group) and all below it: asked first, then killed."""
     family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
-    os.killpg(process.pid, signal.SIGTERM)
+    os.killpg(process.pid, number)
     _, survivors = psutil.wait_procs(family, timeout=patience)
     for survivor in survivors:
         survivor.kill()
@@ -273,21 +273,45 @@ def seen_by_torch() -> list[str]:
     return parts[:1] or [f"GPU-{uuid}" for uuid in done.stdout.split()]  # of parts CUDA sees one
 
 
-def take_gpu(stack: ExitStack, names: list[str], say: Callable[[str], None] = lambda text: None) -> str:
-    """The first GPU whose lock is free, held until the job ends; waits while other jobs have them all, and says so.
-    Raises UserError where there is none."""
-    if not names:
-        raise UserError("the run began with a GPU and there is none now: see nvidia-smi, CUDA_VISIBLE_DEVICES")
+def lock_gpu(stack: ExitStack, name: str) -> bool:
+    """Whether a GPU was free, and now is not, until the stack is closed."""
+    lock = re.sub(r"[^\w-]", "_", name)
+    path = short_tempdir() / f"calibrated-confidence-{os.getuid()}-gpu-{lock}.lock"
+    file = open(path, "w")  # noqa: SIM115
+    if try_lock(file):
+        stack.enter_context(file)
+        return True
+    file.close()
+    return False
+
+
+def gpu_memory(names: list[str]) -> list[float]:
+    """Bytes of the cards of which nvidia-smi tells; none where it tells nothing, or they are cut in parts."""
+    command = ["nvidia-smi", "--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+        found = {uuid.strip(): 2**20 * float(size) for uuid, size in (line.split(",") for line in listed.splitlines())}
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return []
+    return [found[name] for name in names] if set(names) <= set(found) else []
+
+
+def take_gpu(stack: ExitStack, names: list[str], say: Callable[[str], None] = lambda text: None, count: int = 1) -> str:
+    """The first GPUs whose locks are free, so many, by commas, held until the job ends; waits while other jobs have
+    them, and says so. Raises UserError where there are too few."""
+    if len(names) < count:
+        there = f"there are {len(names)}" if names else "there is none"
+        raise UserError(f"the run began with a GPU and {there} now: see nvidia-smi, CUDA_VISIBLE_DEVICES")
     waiting = False
     while True:
-        for name in names:
-            lock = re.sub(r"[^\w-]", "_", name)
-            path = short_tempdir() / f"calibrated-confidence-{os.getuid()}-gpu-{lock}.lock"
-            file = open(path, "w")  # noqa: SIM115
-            if try_lock(file):
-                stack.enter_context(file)
-                return name
-            file.close()
+        with ExitStack() as taken:  # all or none: two jobs that want two each would wait for each other
+            free: list[str] = []
+            for name in names:
+                if len(free) < count and lock_gpu(taken, name):
+                    free.append(name)
+            if len(free) == count:
+                stack.push(taken.pop_all())
+                return ",".join(free)
         if not waiting:
             say(f"waits for a GPU: other jobs have {', '.join(names)}")
         waiting = True

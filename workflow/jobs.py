@@ -118,7 +118,10 @@ def shippable(may_lack: bool) -> list[str]:
 @dataclass(frozen=True)
 class Run:
     """One run: its name (folder below artifacts/ and figures/), resolved parameters, cores and GPUs; the names of
-    notebooks where it is to do no more than these need; and those of its models that are not at hand."""
+    notebooks where it is to do no more than these need; and those of its models that are not at hand.
+
+    `cluster` is the executor that submits its jobs, empty where they are run here; then `gpus` is what a job asks for,
+    and each counts its cores where it runs. `cards`: GPUs that models take which are too large for one."""
 
     name: str
     values: dict = field(hash=False)
@@ -126,6 +129,8 @@ class Run:
     gpus: int = 0
     wanted: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+    cluster: str = ""
+    cards: dict = field(default_factory=dict, hash=False)
 
     @property
     def folder(self) -> str:
@@ -223,6 +228,11 @@ class Job:
         return f"{self.run.folder}/jobs/.{self.name}.aside"
 
     @property
+    def events(self) -> str:
+        """What a job on a cluster says, which the run cannot hear."""
+        return f"{self.run.folder}/jobs/.{self.name}.events"
+
+    @property
     def executed(self) -> str:
         return f"{self.run.folder}/notebooks/{self.name}.ipynb"
 
@@ -231,12 +241,19 @@ class Job:
         """One for a job of the demo, whose results must not depend on the machine; else cores are shared."""
         if not self.notebook.heavy or self.run.name == "demo":
             return 1
+        if self.run.cluster:
+            return self.run.cores
         side_by_side = self.run.gpus or sum(job.notebook == self.notebook for job in self.run.jobs)
         return max(1, self.run.cores // side_by_side)
 
     @property
     def on_gpu(self) -> bool:
         return self.notebook.heavy and self.run.gpus > 0
+
+    @property
+    def cards(self) -> int:
+        """GPUs that it takes."""
+        return self.run.cards.get(self.model, 1) if self.on_gpu else 0
 
     @property
     def upstream(self) -> list["Job"]:
@@ -298,9 +315,12 @@ class Job:
 
 
 def read_json(path: Path) -> object:
-    """What a file holds; None where it is not there, or not JSON."""
+    """What a file holds; None where it is not there, or not JSON. Raises PermissionError for one that may not be read:
+    what it says still holds, and what it vouches for is not to be made again."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
+    except PermissionError:
+        raise
     except (OSError, ValueError, RecursionError):
         return None
 

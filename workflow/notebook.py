@@ -17,7 +17,7 @@ from pathlib import Path
 
 from lib import params
 from lib.project import ROOT, UserError
-from workflow import fresh, hub, records
+from workflow import cluster, fresh, hub, records
 from workflow.guard import gpus, job_lock, scratch_folder, take_gpu, watch
 from workflow.jobs import MARK, PUBLISHED, Job, Run
 from workflow.kernel import provide
@@ -36,6 +36,7 @@ class Failure(Exception):
 def tell(job: Job, event: str, **facts) -> None:
     """One event for run.py: start, progress, end or fail. In one write, for jobs at once share the pipe."""
     line = json.dumps({"job": job.name, "event": event, **facts})
+    cluster.note(f"{MARK}{line}\n")
     sys.stdout.write(f"\n{MARK}{line}\n")  # print would write the newline apart where Python is unbuffered
     sys.stdout.flush()
 
@@ -87,11 +88,14 @@ def ready(kernel: Kernel | None, job: Job) -> Kernel | None:
     return kernel if alike and not job.on_gpu else None
 
 
-def start_up(code: str, scratch: Path) -> None:
-    """What the kernel does before the first cell: lib is told the pinned revisions, and whose shards to go on with."""
+def start_up(code: str, scratch: Path, remade: str = "") -> None:
+    """What the kernel does before the first cell: lib is told the pinned revisions, whose shards to go on with, and
+    what code made the rows that it may keep, where rows of other code are to be `remade`."""
     folder = scratch / "ipython" / "profile_default" / "startup"
     folder.mkdir(parents=True)
     lines = ["import lib.shards", f"lib.shards.Shards.code = {code!r}"]
+    if remade:
+        lines += ["import lib.growth", f"lib.growth.code = {remade!r}"]
     if params.REVISIONS:
         lines += ["import lib.params", f"lib.params.pin({params.REVISIONS!r})"]
     (folder / "run.py").write_text("\n".join([*lines, "del lib", ""]), encoding="utf-8")
@@ -193,6 +197,7 @@ def dead_kernel(job: Job) -> Failure:
 def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
     """Execute, export, record; nothing of it where what the job waited for came out as it was."""
     began = time.monotonic()
+    cluster.await_inputs(job)
     if why := fresh.settle(job):
         return tell(job, "kept", text=why)
     parts = fresh.parts(job)
@@ -200,14 +205,16 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
     tell(job, "start")
     with ExitStack() as stack:
         if job.on_gpu:
-            name = take_gpu(stack, gpus(), lambda text: tell(job, "progress", text=text))
-            os.environ["CUDA_VISIBLE_DEVICES"] = name
+            names = gpus()
+            count = len(names) if job.run.cluster else job.cards  # a cluster gives a job what it asked for
+            taken = take_gpu(stack, names, lambda text: tell(job, "progress", text=text), max(1, count))
+            os.environ["CUDA_VISIBLE_DEVICES"] = taken
         provide(ready(kernel, job))
         os.environ.update(surroundings(job, scratch))
         tempfile.tempdir = None  # which is asked for anew
         for name in ("MPLBACKEND", "PYTHONSTARTUP"):  # figures are shown inline, and no file of the user's is run
             os.environ.pop(name, None)
-        start_up(code, scratch)
+        start_up(code, scratch, fresh.code_key(job, parts))
         (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
         execute(job, scratch)
     outputs = job.outputs + job.loose
@@ -224,8 +231,10 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
 def main(argv: list[str], kernel: Kernel | None = None) -> int:
     """`kernel` is a forked process that waits to become one."""
     os.chdir(ROOT)
-    job = Run.load(argv[0]).job(argv[1])
+    job = cluster.here(Run.load(argv[0])).job(argv[1])
     hub.pin(job.run)
+    if job.run.cluster:
+        os.environ["EVENTS"] = str(ROOT / job.events)
     scratch = scratch_folder()
     try:
         with job_lock(job) as lock:

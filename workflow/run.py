@@ -15,13 +15,14 @@ import time
 from argparse import Namespace
 from collections import Counter
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from lib import params
 from lib.project import ROOT, UserError, one_line, spelt
-from workflow import check, finding, fresh, guard, hub, notebook, serving, weights, words
-from workflow.jobs import MARK, PUBLISHED, SHIPPED, Run, shippable, write_json
+from workflow import check, cluster, finding, fresh, guard, hub, notebook, serving, submission, weights, words
+from workflow.jobs import MARK, NOTEBOOKS, PUBLISHED, SHIPPED, Run, shippable, write_json
 from workflow.schedule import schedule
 from workflow.shipped import verify
 from workflow.typeset import typeset
@@ -59,6 +60,8 @@ def main(argv: list[str]) -> int:
             return check.main(plan(asked), say)
         if asked.finding:
             return found(asked)
+        if asked.book:
+            return booked(asked)
         return verified(asked) if asked.verify else make(asked)
     except (UserError, words.WordError) as problem:
         complain(problem)
@@ -128,7 +131,11 @@ def plan(asked: Namespace) -> Run:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = finding.NEEDS[asked.finding] if asked.finding else ()
     absent = tuple(name for name in values["models"] if not params.load_model(name).at_hand)
-    run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()), wanted, absent)
+    if profile := cluster.asked(asked):
+        gpus = max(profile.gpus(row) for row in NOTEBOOKS if row.heavy)
+        run = Run(asked.run, values, 1, gpus, wanted, absent, profile.executor)
+    else:
+        run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()), wanted, absent)
     for job in run.jobs:
         job.check()
     return run
@@ -183,14 +190,20 @@ def narrow(values: dict, kind: str) -> None:
 def make(asked: Namespace) -> int:
     """The whole run; its exit code."""
     started = time.monotonic()
-    run = plan(asked)
+    run, profile = plan(asked), cluster.asked(asked)
+    if profile:
+        profile = submission.settled(profile)
+    if asked.dry_run:
+        return submission.show(run, profile, asked.remake, say)
     with guard.run_lock(run) as lock:
         hub.pin(run)
+        if profile:
+            submission.clear(profile, run, say)
         verdicts = fresh.walk(run, asked.remake)
         announce(verdicts)
         todo = [verdict for verdict in verdicts if verdict.open]
         board = Board({verdict.job.name: verdict.job.title for verdict in todo})
-        if todo and (code := execute(run, todo, board, len(verdicts), lock)):
+        if todo and (code := execute(run, todo, board, len(verdicts), lock, profile)):
             return code
         if not run.wanted and (line := typeset(ROOT / run.figures)):
             say(line)
@@ -220,6 +233,16 @@ def found(asked: Namespace) -> int:
     return 0
 
 
+def booked(asked: Namespace) -> int:
+    """The whole run, and its book; the exit code."""
+    from workflow import book  # slow to load, and of no use to other verbs
+
+    if code := make(asked):
+        return code
+    book.write(plan(asked), say)
+    return 0
+
+
 def announce(verdicts: list[fresh.Verdict]) -> None:
     """Say what is no longer or again valid, a line per notebook and reason."""
     lines = []
@@ -237,7 +260,7 @@ def announce(verdicts: list[fresh.Verdict]) -> None:
         say(text + (f" x {count}" if count > 1 else ""))
 
 
-def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, lock) -> int:
+def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, lock, profile=None) -> int:
     """Fetch what is needed, and have the jobs run; the exit code: 2 if all failures are the user's to mend, else 1.
     Nothing is run where a model can't be asked."""
     models = list(dict.fromkeys(verdict.job.model for verdict in todo if verdict.job.model))
@@ -245,6 +268,8 @@ def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, loc
     if refused(run, [name for name in models if name not in waiting]):
         return 2
     at_once = f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
+    if profile:
+        at_once = f"{profile.name}, at most {profile.at_once} at once"
     sure = sum(verdict.state == "make" for verdict in todo)
     others = f", and {len(todo) - sure} if what they read changes" if sure < len(todo) else ""
     say(f"{run.name}: {sure} of {total} jobs to do on {at_once}{others}")
@@ -255,10 +280,12 @@ def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, loc
     weights.fetch(models, say)
     if refused(run, waiting):  # what a GGUF file holds is known when it is converted
         return 2
-    run.save()
+    if profile:
+        profile = submission.prepared(profile, run, say)
+    replace(run, cards=check.cards(run, models)).save()
     log = ROOT / run.folder / "snakemake.log"
     log.write_text("", encoding="utf-8")
-    code = schedule(run, [verdict.job for verdict in todo], partial(board.hear, log), lock)
+    code = schedule(run, [verdict.job for verdict in todo], partial(board.hear, log), lock, profile)
     with suppress(OSError):  # where the disk is full, what failed for it says so
         write_json(ROOT / run.folder / "seconds.json", {**run.seconds(), **board.seconds})
     if not code:
@@ -329,7 +356,7 @@ class Board:
             text = f"kept: {event['text']}"
         elif kind == "fail":
             self.failures.append((event["code"], event["text"]))
-            text = "failed"
+            text = f"failed: {one_line(event['text'], most=600)}"
         elif kind == "progress":
             text = event["text"]
         if kind in ("end", "kept"):
@@ -348,6 +375,9 @@ def last_words(run: Run, code: int, going: dict[str, str]) -> str:
         beside = f" while {titles} ran" if going else ""
         who = f"the process that has the jobs run was killed{beside}, by signal {-code}"
         return f"{who}; the same command goes on from here"
+    if run.cluster and (said := cluster.ending(ROOT / name)):
+        who = f"{titles}: ended by the cluster" if going else "the cluster says"
+        return f"{who}: {said}; the same command goes on from here (logs: {name}, {run.folder}/cluster/)"
     if going:
         return (f"{titles}: killed before it could say why, as happens where memory ends; the same command goes on "
                 f"from here, with --cores 1 one notebook at a time (log: {name})")  # fmt: skip

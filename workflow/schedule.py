@@ -6,6 +6,7 @@ Beside it stands a process that has imported what the jobs import, and forks the
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from contextlib import contextmanager, suppress
 
 from lib import params
 from lib.project import ROOT
-from workflow import fresh, guard, notebook
+from workflow import cluster, fresh, guard, notebook, submission
+from workflow.cluster import Profile
 from workflow.jobs import Job, Run
 from workflow.sources import code_cells, libraries
 
@@ -25,9 +27,12 @@ FLAGS = """--snakefile workflow/Snakefile --scheduler greedy --keep-going --reru
     --ignore-incomplete --drop-metadata --nocolor"""
 
 
-def schedule(run: Run, jobs: list[Job], hear: Callable[[str], None], lock) -> int:
+def schedule(run: Run, jobs: list[Job], hear: Callable[[str], None], lock, profile: Profile | None = None) -> int:
     """Run the jobs to their end; the exit code. `hear` gets every line that they, or Snakemake, say."""
     reset_future(run)
+    os.environ.pop("SNAKEMAKE_PROFILE", None)  # of the user's other workflows
+    if profile:
+        return submit(run, profile, hear, lock)
     spoken = {"PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
     env = {**os.environ, "RUN_PID": str(os.getpid()), "PYTHONPATH": str(ROOT), **spoken}
     env["TMPDIR"] = os.environ.get("SCRATCH") or tempfile.gettempdir()  # Snakemake, when killed, leaves some there
@@ -45,6 +50,20 @@ def schedule(run: Run, jobs: list[Job], hear: Callable[[str], None], lock) -> in
                             stderr=subprocess.STDOUT), hear)  # fmt: skip
 
 
+def submit(run: Run, profile: Profile, hear: Callable[[str], None], lock) -> int:
+    """The same on a cluster; none of its jobs outlives this. What they are told of this machine is its settings for
+    Python alone: no process to watch, no folder for scratch."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *profile.places]), "PYTHONUTF8": "1"}
+    env.pop("SCRATCH", None)
+    command = [sys.executable, "-m", "snakemake", *FLAGS.split(), "--config", f"run={run.name}", *profile.options()]
+    try:
+        with cluster.followed(run, hear) as told:
+            streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            return attend(start(command, env, [lock], **streams), told, patience=3, number=signal.SIGINT)
+    finally:
+        submission.cancel(profile, run)
+
+
 def start(command: list[str], env: dict[str, str], kept: list, **streams) -> subprocess.Popen:
     """A process in a session of its own: a Ctrl-C is for us alone, and we end the rest in good order."""
     inherited = [file.fileno() for file in kept]
@@ -52,14 +71,14 @@ def start(command: list[str], env: dict[str, str], kept: list, **streams) -> sub
                             **{"stdin": subprocess.DEVNULL, **streams})  # fmt: skip
 
 
-def attend(process: subprocess.Popen, hear: Callable[[str], None]) -> int:
-    """Listen until all who can speak have ended; the exit code."""
+def attend(process: subprocess.Popen, hear: Callable[[str], None], **manner) -> int:
+    """Listen until all who can speak have ended; the exit code. `manner`: how it is stopped (guard.stop)."""
     try:
         for line in process.stdout:
             hear(line.decode("utf-8", errors="replace"))
         return process.wait()
     except BaseException:
-        guard.stop(process)
+        guard.stop(process, **manner)
         raise
 
 

@@ -16,9 +16,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = "demo"
-VERBS = ("replay", "published", "check", "verify", "finding", "archive", "lab", "test", "help")
+CLUSTERS = ("slurm", "kubernetes")
+VERBS = ("replay", "published", "check", "verify", "finding", "book", "archive", "lab", "test", "help")
 FINDINGS = ("1", "2", "3", "4")
-OPTIONS = ("--models", "--only", "--datasets", "--data", "--remake", "--cores", "--cpu", "--gpu", "--help")
+OPTIONS = ("--models", "--only", "--datasets", "--data", "--remake", "--cores", "--cpu", "--gpu",
+           "--slurm", "--kubernetes", "--dry-run", "--help")
 HELP = """\
 ./run_all.sh [PROFILE] [OPTIONS]   makes what is missing or out of date
 
@@ -30,7 +32,7 @@ HELP = """\
   verify [demo]   runs it, then holds each number against the shipped run's
   finding 3 [..]  what the paper's Finding 3 needs of a PROFILE, or of replay
   lab             JupyterLab on the notebooks; its own options after --
-  archive         the last commit as one file, the same bytes every time
+  book [PROFILE]  a run as pages to read; archive: the last commit as one file
   test            linters, types, quick tests (-- --all: all); help: this page
 
   --models A B    these models too, beside those of the profile
@@ -39,7 +41,7 @@ HELP = """\
   --data FOLDER   their published files from there (or DATA_FOLDER), not the hub
   --remake 01     make the outputs of notebook 01 anew, and all that follows
   --cores N       cores to use (default: all); --cpu: large models on them, too
-
+  --slurm FILE    submits the jobs, like --kubernetes FILE; --dry-run: only says
 Profiles, models and datasets are files in params/, params/models/ and
 params/datasets/: write one more and use its name. A run writes to
 artifacts/PROFILE/ (data, executed notebooks) and figures/PROFILE/. Stop it when
@@ -101,12 +103,17 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser.add_argument(option, nargs="+", default=[])
     parser.add_argument("--cores")
     parser.add_argument("--data")
+    parser.add_argument("--slurm")
+    parser.add_argument("--kubernetes")
+    parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("-h", "--help", action="store_true")
     asked = parser.parse_args(words)
     asked.rest = rest
     verbs = without_finding(asked)
+    asked.book = verbs[:1] == ["book"]
+    verbs = verbs[1:] if asked.book else verbs
     asked.check = verbs[:1] == ["check"]  # the one verb that a profile follows
     verbs = verbs[1:] if asked.check else verbs
     asked.replay, asked.verify = verbs[:1] == ["replay"], verbs[:1] == ["verify"]  # one may follow, too
@@ -151,6 +158,9 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
         asked.cores = whole_number(asked.cores)
     if asked.data is not None:
         asked.data = data_folder(asked.data)
+    for name in CLUSTERS:
+        if getattr(asked, name) is not None:
+            setattr(asked, name, profile_file(name, getattr(asked, name), root))
     combine(asked)
     return asked
 
@@ -161,6 +171,16 @@ def data_folder(word: str) -> str:
     if not place.is_dir():
         raise WordError(f"--data needs the folder of the published files, and there is no folder '{word}'")
     return str(place)
+
+
+def profile_file(name: str, word: str, root: Path) -> str:
+    """The file that --slurm or --kubernetes names, seen from where the user is, or from the project's folder."""
+    for folder in (os.environ.get("CALLED_FROM", ""), root):
+        place = Path(folder, os.path.expanduser(word)).resolve()
+        if place.is_file():
+            return str(place)
+    choose(f"file of --{name}", word, [f"params/cluster/{stem}.yaml" for stem in names(root, "cluster")])
+    return word
 
 
 def whole_number(word: str) -> int:
@@ -187,13 +207,32 @@ def combine(asked: argparse.Namespace) -> None:
     if asked.finding and (asked.check or asked.verb in set(VERBS) - {"replay"}):
         what = "check" if asked.check else asked.verb
         raise WordError(f"finding {asked.finding} is followed by a profile, or by replay, not by {what}")
-    options = ("models", "only", "datasets", "data", "remake", "cores", "cpu")
+    if asked.finding and asked.book:
+        raise WordError(f"finding {asked.finding} is followed by a profile, or by replay, not by book")
+    if asked.book and (asked.check or asked.verb in set(VERBS) - {"replay", "published"}):
+        what = "check" if asked.check else asked.verb
+        raise WordError(f"book is followed by a profile, by replay or by published, not by {what}")
+    combine_cluster(asked)
+    options = ("models", "only", "datasets", "data", "remake", "cores", "cpu", *CLUSTERS)
     used = [option for option in options if getattr(asked, option)]
     if asked.verb in ("lab", "test", "archive") and used:
         own = "" if asked.verb == "archive" else "; its own options come after --"
         raise WordError(f"{asked.verb} takes no --{used[0]}{own}")
     if asked.rest and asked.verb not in ("lab", "test"):
         raise WordError(f"only lab and test take words after --, not {asked.verb}: '{asked.rest[0]}'")
+
+
+def combine_cluster(asked: argparse.Namespace) -> None:
+    """The same for the words of clusters."""
+    named = [f"--{name}" for name in CLUSTERS if getattr(asked, name)]
+    if asked.dry_run and not named:
+        raise WordError("--dry-run says what would be submitted: with --slurm FILE or --kubernetes FILE")
+    if len(named) > 1:
+        raise WordError("one cluster at a time: --slurm or --kubernetes")
+    if named and (asked.verb in ("replay", "published") or asked.check):
+        raise WordError(f"{'check' if asked.check else asked.verb} submits no jobs: it takes no {named[0]}")
+    if named and asked.cores:
+        raise WordError(f"{named[0]} leaves cores to its file (`set-threads`, or `cpus_per_task`): it takes no --cores")
 
 
 def shown(text: str, most: int = 280) -> str:

@@ -110,10 +110,11 @@ def every_fit(
     rows."""
     fits: list[Fit] = []
     for pair, part in confidence.groupby(["model", "dataset"], sort=False):
-        for _, group in part.groupby("estimator", sort=False):
-            calibration, evaluation = (group[group.split == split] for split in SPLITS)
-            if not calibration.empty and not evaluation.empty:
-                fits += _on_scores(pair, calibration, evaluation, choices)
+        calibration, evaluation = (dict(list(part[part.split == split].groupby("estimator", sort=False)))
+                                   for split in SPLITS)  # fmt: skip
+        for name in part.estimator.unique():
+            if name in calibration and name in evaluation:
+                fits += _on_scores(pair, calibration[name], evaluation[name], choices)
         if pair in sets:
             fits += _on_answers(pair, sets[pair], fitted.get(pair, {}))
     return fits

@@ -262,8 +262,9 @@ def parted(cache: Any, rows: torch.Tensor) -> tuple[Any, Any]:
     than one layer is held twice."""
     part, others = DynamicCache(), (~rows).nonzero()[:, 0]
     for i, layer in enumerate(cache.layers):
-        part.update(layer.keys[rows], layer.values[rows], i)
-        layer.batch_select_indices(others)
+        place = layer.keys.device  # of several, where a model is spread
+        part.update(layer.keys[rows.to(place)], layer.values[rows.to(place)], i)
+        layer.batch_select_indices(others.to(place))
     return part, cache
 
 

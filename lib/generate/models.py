@@ -19,7 +19,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from lib.generate import checkpoint, head
+from lib.generate import checkpoint, head, placement
 from lib.generate.head import Head
 from lib.params import Model, told
 from lib.project import ROOT, UserError, first_line, nearest
@@ -124,12 +124,12 @@ def load(name: str, spec: Model) -> LanguageModel:
     cuda = torch.cuda.is_available()
     dtype = dtype_of(spec)
     attention = {"auto": None, "cudnn": "sdpa"}.get(spec.attention, spec.attention)  # None: sdpa where there is one
-    straight = {"device_map": "cuda"} if cuda else {}  # not by way of a copy in the host's memory
     model: Any
     with explained(name, spec):
         if local := folder(spec):
             checkpoint.check_files(local)
         tokenizer = AutoTokenizer.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
+        straight = placement.device_map(source, spec.revision, dtype)
         found: Any = AutoModelForCausalLM.from_pretrained(
             source, revision=spec.revision, dtype=dtype, attn_implementation=attention,
             trust_remote_code=False, use_safetensors=True, output_loading_info=True, **straight)  # fmt: skip
@@ -183,6 +183,8 @@ def set_padding(tokenizer: Any) -> None:
 def describe(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) -> dict[str, Any]:
     converted = {"gguf": spec.gguf, "sha256": spec.sha256} if spec.gguf else {}
     device = torch.cuda.get_device_name() if model.device.type == "cuda" else "cpu"
+    if (count := len({parameter.device for parameter in model.parameters()})) > 1:
+        device = f"{count} x {device}"
     return {"source": told(spec.source), "revision": getattr(model.config, "_commit_hash", None) or spec.revision,
             **converted, "architecture": type(model).__name__, "parameters": model.num_parameters(), "device": device,
             "dtype": str(dtype).removeprefix("torch."), "attention": model.config._attn_implementation,

@@ -85,12 +85,13 @@ def calibration_analysis(
 ) -> Figure:
     """`fig:calibration_analysis`: (a, b) reliability of raw ("") and calibrated scores, a panel for each method, `bins`
     by method as `fitting.reliability` returns them; (c) if given, `bands` of the ECE against the number of calibration
-    rows, as `sample_efficiency.curve_bands` returns them, of `datasets` {name: label}, a panel for each. `where` names
-    the dataset of (a) and (b)."""
+    rows, as `sample_efficiency.curve_bands` returns them, of `datasets` {name: label}, a panel for each that they hold.
+    `where` names the dataset of (a) and (b)."""
     methods = [method for method in METHODS if method in bins]
     letters, last = string.ascii_lowercase[: len(methods)], string.ascii_lowercase[len(methods)]
-    datasets = datasets or ({} if bands is None else {name: name for name in bands["dataset"].unique()})
-    below = [] if bands is None else [0.4 + 1.3 * -(-len(datasets) // ABREAST)]
+    there = [] if bands is None else list(bands["dataset"].unique())
+    datasets = {name: label for name, label in (datasets or {n: n for n in there}).items() if name in there}
+    below = [0.4 + 1.3 * -(-len(datasets) // ABREAST)] if datasets else []
     with style():
         canvas = Canvas(figsize=(WIDTH * max(1, len(methods) / 2), 2.9 + sum(below)), layout="constrained")
         grid = canvas.add_gridspec(1 + len(below), 1, height_ratios=[2.4, *below])
@@ -102,7 +103,7 @@ def calibration_analysis(
             if place == 0:
                 upper.set_ylabel("accuracy")
                 counts.set_ylabel("rows")
-        if bands is not None:
+        if bands is not None and datasets:
             _sizes(_panels(canvas, grid[1], datasets), bands, datasets, last)
         _legend(canvas, f"{title}; ({', '.join(letters)}) {where}" if where else title)
     return Figure(canvas)

@@ -118,7 +118,8 @@ def estimators() -> Table:
     groups: dict[str, list[Row | Rule]] = {}
     for e in ESTIMATORS.values():
         if e.definition:
-            row: Row = [Cell(e.plain, latex=e.label), Cell(latex=e.definition, html=mathjax(e.definition))]
+            formula = f'<div style="min-width:28em">{mathjax(e.definition)}</div>'  # else MathJax may break its lines
+            row: Row = [Cell(e.plain, latex=e.label), Cell(latex=e.definition, html=formula)]
             groups.setdefault(e.group, []).append(row)
     head: Row = [Cell("Method", bold=True), Cell("Definition", bold=True)]
     return Table("ll", [head], ruled(groups.values(), Rule()))

@@ -38,12 +38,16 @@ SHARDS = """
     class Shards:
         code = ""
 """
+GROWTH = """
+    code = ""
+"""
 REPORTED = {  # what the report takes of the modules of claims
     "claims": "HEADLINES, TWICE = {}, ()",
     "comparison": "INSIDE_EXPECTED, STANDS = 0.834, 'stands'\n"
     "WORDS = {True: 'holds', False: 'does not hold', None: 'cannot be judged here'}",
     "judging": "QUORUMS = {}",
 }
+LOCKS = ("requirements.lock", "requirements-slurm.lock", "requirements-kubernetes.lock")
 ROWS = [  # of workflow.jobs.NOTEBOOKS, in place of the project's own
     {"name": "01_generate", "heavy": True, "writes": ("generations/{model}__{dataset}.parquet",)},
     {"name": "02_single_pass", "reads": ("01_generate",), "writes": ("confidence/single_pass.parquet",)},
@@ -53,12 +57,12 @@ NOTEBOOKS = {
     "01_generate": (
         "run = 'demo'\nmodel: str = 'tiny'\ndataset = 'easy'\nseed = 0",
         "facts = {'names': [name for name in dir() if name in ('lib', 'params', 'shards')]}",
-        "import json\nimport os\nfrom lib import alpha, shards\nfrom lib.paper import show",
+        "import json\nimport os\nfrom lib import alpha, growth, shards\nfrom lib.paper import show",
         "from lib.project import ARTIFACTS, UserError",
         "folder = ARTIFACTS / run / 'generations'\nfolder.mkdir(parents=True, exist_ok=True)",
         "print('shard 1/1: done')",
         "_ = (folder / f'{model}__{dataset}.parquet').write_text(alpha.words(model, dataset, seed))",
-        "facts |= {'cwd': os.getcwd(), 'environment': dict(os.environ), 'code': shards.Shards.code}",
+        "facts |= {'cwd': os.getcwd(), 'environment': dict(os.environ), 'code': [shards.Shards.code, growth.code]}",
         "_ = (folder / f'{model}__{dataset}.json').write_text(json.dumps(facts))",
         "show.said(alpha.words(model, dataset, seed))",
     ),
@@ -110,7 +114,7 @@ def build(root: Path) -> Path:
     library = [f"lib/{name}.py" for name in names]
     for name, text in REPORTED.items():
         write(root / "lib" / "paper" / f"{name}.py", text)
-    for name in ("run_all.sh", "pyproject.toml", "requirements.lock", *library):
+    for name in ("run_all.sh", "pyproject.toml", *LOCKS, *library):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, root / name)
     shutil.copytree(ROOT / "workflow", root / "workflow", ignore=shutil.ignore_patterns("__pycache__"))
@@ -126,7 +130,7 @@ def build(root: Path) -> Path:
         declarations.append(f"target({given.name!r}, {given.short!r}, {given.long!r}, {facts})(None)")
     write(root / "lib/paper/tables.py", "\n".join(["from lib.paper.targets import target", *declarations]))
     for name, text in (("alpha", ALPHA), ("beta", BETA), ("gamma", GAMMA), ("paper/show", SHOW),
-                       ("shards", SHARDS)):  # fmt: skip
+                       ("shards", SHARDS), ("growth", GROWTH)):  # fmt: skip
         write(root / "lib" / f"{name}.py", text)
     for name, (parameters, *code) in NOTEBOOKS.items():
         write_notebook(root / "notebooks" / f"{name}.ipynb", parameters, *code)

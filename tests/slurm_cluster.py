@@ -1,0 +1,178 @@
+"""A SLURM cluster of this machine's own: munged, slurmctld and two slurmd on the loopback, with their own key, ports
+and folders. Nothing of a SLURM that may run here already is read or touched."""
+
+import getpass
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lib.project import UserError
+from workflow import plugins
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "sinfo", "scontrol")
+NODES = ("one", "two")
+FILE = {"executor": "slurm", "jobs": 4, "restart-times": 0, "latency-wait": 30,
+        "slurm-init-seconds-before-status-checks": 3,
+        "default-resources": {"slurm_partition": "work", "runtime": 30, "mem_mb": 1000}}  # fmt: skip
+CONFIGURATION = """
+ClusterName=tests
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+CryptoType=crypto/munge
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SwitchType=switch/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+ReturnToService=2
+MessageTimeout=100
+KillWait=2
+MinJobAge=100000
+GresTypes=gpu
+{nodes}
+PartitionName=work Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=4000 Gres=gpu:1"
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator["Cluster"]:
+    """A cluster that runs; the test is skipped where it can't be had."""
+    if absent := missing():
+        pytest.skip(f"{', '.join(absent)} not found (Debian: munge slurmctld slurmd slurm-client)")
+    found = Cluster(folder)
+    try:
+        found.start()
+        yield found
+    finally:
+        found.stop()
+
+
+def profile(folder: Path, **values: object) -> str:
+    """A project's file for this cluster; the plugin is put beside it, which every project would fetch anew."""
+    plugin("slurm", folder)
+    path = folder / "params" / "cluster" / "tests.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump(FILE | values, sort_keys=False))
+    return str(path)
+
+
+def plugin(executor: str, folder: Path) -> None:
+    """Snakemake's plugin in a project, from where this one has it; the test is skipped where it can't be had."""
+    try:
+        place = Path(plugins.prepare(executor, print))
+    except UserError as problem:
+        pytest.skip(str(problem))
+    if not (folder / place.name).exists():
+        shutil.copytree(place, folder / place.name)
+
+
+def ahead(folder: Path) -> dict[str, str]:
+    """PATH with a folder before all others."""
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def missing() -> list[str]:
+    """Programs of Debian's munge, slurmctld, slurmd and slurm-client that this machine lacks."""
+    os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
+    return [name for name in PROGRAMS if not shutil.which(name)]
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Cluster:
+    """The daemons, and the commands that speak to them."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.daemons = folder, {}
+        host, user, ports = socket.gethostname().split(".")[0], getpass.getuser(), free_ports(1 + len(NODES))
+        for name in ("state", *(f"spool-{node}" for node in NODES)):
+            (folder / name).mkdir(parents=True)
+        nodes = [NODE.format(name=name, host=host, port=port) for name, port in zip(NODES, ports[1:], strict=True)]
+        facts = {"host": host, "user": user, "ports": ports, "folder": folder, "nodes": "\n".join(nodes)}
+        (folder / "slurm.conf").write_text(CONFIGURATION.format(**facts))
+        (folder / "gres.conf").write_text("".join(f"NodeName={name} Name=gpu File=/dev/null\n" for name in NODES))
+        (folder / "key").write_bytes(secrets.token_bytes(128))
+        (folder / "key").chmod(0o600)
+        self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), **ahead(folder / "bin")}
+        (folder / "bin").mkdir()
+        srun = folder / "bin" / "srun"  # the plugin hides SLURM_CONF from it, for a cluster has /etc/slurm/slurm.conf
+        srun.write_text(f"#!/bin/sh\nSLURM_CONF='{folder}/slurm.conf' exec {shutil.which('srun')} \"$@\"\n")
+        srun.chmod(0o755)
+
+    def start(self) -> None:
+        place = self.folder
+        own = [f"--{name}-file={place}/munge.{name}" for name in ("pid", "log", "seed")]
+        self.daemon("munged", "--foreground", "--force", f"--key-file={place}/key", f"--socket={place}/munge.socket",
+                    *own)  # fmt: skip
+        self.until(lambda: (place / "munge.socket").exists())
+        self.daemon("slurmctld", "-D")
+        for name in NODES:
+            self.daemon("slurmd", "-D", "-N", name, called=name)
+        self.until(lambda: self.says("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * len(NODES))
+
+    def daemon(self, program: str, *options: str, called: str = "") -> None:
+        log = open(self.folder / f"{called or program}.out", "w")  # noqa: SIM115
+        self.daemons[called or program] = subprocess.Popen(
+            [program, *options], env={**os.environ, **self.environment}, stdout=log, stderr=log, start_new_session=True)
+
+    def says(self, *command: str) -> str:
+        done = subprocess.run(command, env={**os.environ, **self.environment}, capture_output=True, text=True)
+        return done.stdout + done.stderr
+
+    def jobs(self) -> list[str]:
+        """Ids of the jobs that wait or run."""
+        return self.says("squeue", "-h", "-o", "%A").split()
+
+    def until(self, ready, patience: float = 90) -> None:
+        end = time.monotonic() + patience
+        while not ready():
+            dead = [name for name, daemon in self.daemons.items() if daemon.poll() is not None]
+            if dead or time.monotonic() > end:
+                logs = [path.read_text()[-1500:] for path in sorted(self.folder.glob("*.out"))]
+                raise RuntimeError(f"no cluster: {dead or 'nothing'} ended\n" + "\n".join(logs))
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        for job in self.jobs():
+            self.says("scancel", "-s", "KILL", job)
+        for daemon in reversed(self.daemons.values()):
+            with suppress(ProcessLookupError):
+                os.killpg(daemon.pid, signal.SIGTERM)
+            try:
+                daemon.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(daemon.pid, signal.SIGKILL)
+                daemon.wait()

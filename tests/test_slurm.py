@@ -1,0 +1,71 @@
+"""A small demo through a real SLURM: slurmctld and two slurmd on this machine, the run's jobs as theirs."""
+
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import slurm_cluster
+from clone import copy_of_project, counts, edit, run, start, tables
+
+pytestmark = pytest.mark.slow
+
+SMALL = {"models": ["tiny-llama"], "datasets": ["demo-easy"], "limit": 12, "shard_rows": 4, "dropout_tuning": 5,
+         "dropout_passes": 3, "resamples": 100, "draws": 2, "calibration_sizes": [5], "ablation_rows": 2}  # fmt: skip
+JOBS = 10
+PATIENCE = 600  # seconds
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    with slurm_cluster.cluster(tmp_path_factory.mktemp("slurm")) as found:
+        yield found
+
+
+def until(process, happened):
+    """Wait for something that a run does."""
+    end = time.monotonic() + PATIENCE
+    while not (found := happened()):
+        assert process.poll() is None and time.monotonic() < end, process.stdout.read()
+        time.sleep(0.1)
+    return found
+
+
+def notebook_of(folder: Path, job: str) -> list[psutil.Process]:
+    """The processes that execute a job's notebook in a folder."""
+    words = ["-m", "workflow.notebook", "demo", job]
+    found = [one for one in psutil.process_iter(["cmdline", "cwd"]) if (one.info["cmdline"] or [])[1:5] == words]
+    return [one for one in found if one.info["cwd"] == str(folder)]
+
+
+def test_tables_are_those_of_a_run_on_this_machine(slurm, tmp_path):
+    """Through two nodes, with a job that is killed on its node and all jobs cancelled once: the same bytes."""
+    here = copy_of_project(tmp_path / "here")
+    edit(here / "params" / "demo.yaml", **SMALL)
+    assert counts(run(here, "--cores", "1")) == (JOBS, 0)
+
+    there = copy_of_project(tmp_path / "on a cluster")
+    edit(there / "params" / "demo.yaml", **SMALL)
+    file = slurm_cluster.profile(there, **{"restart-times": 2})
+    process = start(there, "demo", "--slurm", file, **slurm.environment)
+    shards = there / "artifacts" / "demo" / "shards"
+    until(process, lambda: list(shards.glob("01_generate*/*.parquet")))
+    (job,) = notebook_of(there, "01_generate__tiny-llama__demo-easy")
+    job.kill()
+    until(process, lambda: notebook_of(there, "04_mc_dropout_grid__tiny-llama__demo-easy"))
+    cancelled = slurm.jobs()
+    slurm.says("scancel", *cancelled)
+    said = process.communicate(timeout=PATIENCE)[0]
+    assert process.returncode == 0, said
+    assert "on SLURM, at most 4 at once" in said and "kept from before" in said
+    assert said.count("01_generate tiny-llama demo-easy  ") >= 2
+    assert counts(said) == (JOBS, 0)
+    assert tables(there) == tables(here) and len(tables(here)) > 12
+
+    history = [line.split("|") for line in slurm.says("squeue", "--states=all", "-h", "-o", "%T|%N").splitlines()]
+    states, nodes = zip(*history, strict=True)
+    assert set(nodes) - {""} == set(slurm_cluster.NODES), "both share the work"
+    assert states.count("COMPLETED") == JOBS
+    assert states.count("FAILED") == 1 and states.count("CANCELLED") == len(cancelled) >= 1
+    assert slurm.jobs() == []
+    assert counts(run(there, "demo", "--slurm", file, **slurm.environment)) == (0, JOBS)

@@ -1,0 +1,127 @@
+"""How runs on a real SLURM end, with notebooks that only wait: stopped, killed, cancelled, refused, and on a GPU."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+import slurm_cluster
+from small_project import Project
+from test_runs import family, until, with_cell
+
+pytestmark = pytest.mark.slow
+
+WAITING = "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('go'):\n    time.sleep(0.1)"
+LISTED = "#!/bin/sh\necho 'GPU 0: One of none (UUID: GPU-none)'\n"
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    with slurm_cluster.cluster(tmp_path_factory.mktemp("slurm")) as found:
+        yield found
+
+
+@pytest.fixture
+def waiting(project) -> Project:
+    """The small project whose first notebook waits for a file."""
+    with_cell(project, "01_generate", WAITING)
+    return project
+
+
+def submit(project: Project, slurm, **values: object) -> subprocess.Popen:
+    return project.start("demo", "--slurm", slurm_cluster.profile(project.root, **values), **slurm.environment)
+
+
+def begin(project: Project, slurm, **values: object) -> subprocess.Popen:
+    """A run whose first job has begun on a node."""
+    process = submit(project, slurm, **values)
+    until(lambda: (project.root / "notebooks/begun").exists() or process.poll() is not None, 120)
+    assert process.poll() is None, process.stdout.read()
+    return process
+
+
+def finish(project: Project, slurm) -> str:
+    (project.root / "notebooks/go").touch()
+    said, _ = submit(project, slurm).communicate(timeout=300)
+    assert "demo: 3 made, 0 kept" in said, said
+    return said
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_stopped_leaves_no_job(waiting, slurm, number, code):
+    process = begin(waiting, slurm)
+    assert len(slurm.jobs()) == 1
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == code
+    assert said.strip().splitlines()[-1] == "run_all.sh: stopped; the same command goes on from here"
+    assert slurm.jobs() == []
+    until(lambda: not family(waiting), 30)
+
+
+def test_jobs_of_a_run_that_was_killed_are_cancelled_by_the_next(waiting, slurm):
+    process = begin(waiting, slurm)
+    schedulers = [one for one in family(waiting) if "snakemake" in one.cmdline() and one.ppid() == process.pid]
+    for one in (process, *schedulers):
+        one.kill()
+    process.communicate()
+    assert len(slurm.jobs()) == 1, "SLURM knows of no run"
+    assert "1 job(s) of an earlier run, which was killed, are cancelled" in finish(waiting, slurm)
+
+
+def test_jobs_that_the_cluster_cancels_are_named_and_the_same_command_goes_on(waiting, slurm):
+    process = begin(waiting, slurm)
+    (job,) = slurm.jobs()
+    slurm.says("scancel", job)
+    said, _ = process.communicate(timeout=180)
+    assert process.returncode == 1
+    last = said.strip().splitlines()[-1]
+    assert "01_generate tiny easy: ended by the cluster: CANCELLED" in last and f"(job {job})" in last
+    assert "the same command goes on from here" in last and "Traceback" not in said
+    finish(waiting, slurm)
+
+
+def test_a_dry_run_submits_and_moves_nothing(project, slurm):
+    before, history = sorted(project.root.rglob("*")), slurm.says("squeue", "--states=all", "-h")
+    file = slurm_cluster.profile(project.root)
+    code, said = project.run("demo", "--slurm", file, "--dry-run", **slurm.environment)
+    lines = said.strip().splitlines()
+    assert code == 0 and len(lines) == 4
+    assert lines[0].startswith("01_generate tiny easy  threads 1, partition work, runtime 30, mem_mb 1000; ")
+    assert lines[-1].startswith("demo: 3 of 3 jobs would be submitted to SLURM") and lines[-1].endswith("nothing was")
+    left = [path for path in project.root.rglob("*") if "__pycache__" not in path.parts and path not in before]
+    assert {path.parts[len(project.root.parts)] for path in left} <= {".plugins-slurm", "params"}
+    assert slurm.says("squeue", "--states=all", "-h") == history
+
+
+@pytest.mark.parametrize("resources, line", [
+    ({"slurm_partition": "wrok"}, "slurm_partition 'wrok' of 01_generate: the cluster has none; did you mean 'work'?"),
+    ({"gpus": 1}, "tests.yaml: `gpus` is sbatch's word; Snakemake's is `gpu: 1`, or `gres: gpu:1`"),
+])  # fmt: skip
+def test_what_the_cluster_cannot_do_is_one_line(project, slurm, resources, line):
+    file = slurm_cluster.profile(project.root, **{"default-resources": resources})
+    for words in ([], ["--dry-run"]):
+        code, said = project.run("demo", "--slurm", file, *words, **slurm.environment)
+        assert (code, said.strip()) == (2, f"run_all.sh: {line}")
+
+
+def test_without_slurm_it_is_one_line(project):
+    file = slurm_cluster.profile(project.root)
+    code, said = project.run("demo", "--slurm", file, PATH=f"{sys.prefix}/bin")
+    assert code == 2 and "sbatch, squeue, scancel, sinfo not found" in said and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("resources", [{"gres": "gpu:1"}, {"gpu": 1}])
+def test_a_job_takes_the_gpu_that_it_was_given(project, slurm, resources):
+    """By SLURM, which counts from 0 on each node; nvidia-smi there says which that is."""
+    listing = slurm.folder / "bin" / "nvidia-smi"
+    listing.write_text(LISTED)
+    listing.chmod(0o755)
+    try:
+        said, _ = submit(project, slurm, **{"set-resources": {"01_generate": resources}}).communicate(timeout=300)
+    finally:
+        listing.unlink()
+    assert "demo: 3 made, 0 kept" in said, said
+    seen = json.loads(project.read("artifacts/demo/generations/tiny__easy.json"))["environment"]
+    assert seen["CUDA_VISIBLE_DEVICES"] == "GPU-none" and seen["SLURM_GPUS_ON_NODE"] == "1"

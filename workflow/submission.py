@@ -1,0 +1,134 @@
+"""What `--slurm FILE` and `--kubernetes FILE` submit: a cluster that takes it, Snakemake's plugin, and `--dry-run`, a
+line per job with what it asks for and about how long it takes.
+"""
+
+import shlex
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import yaml
+
+from lib import params
+from lib.project import ROOT
+from workflow import cost, fresh, kubernetes, plugins, slurm
+from workflow.cluster import Profile, tag
+from workflow.jobs import Job, Run
+
+Say = Callable[[str], None]
+AGAIN = 2  # other demonstrations in which 04b asks
+CARD = cost.Device(True, "GPU of 80 GB", 80e9, 2.0e12, 312e12, 2)  # an A100: bytes/s and operations/s of its data sheet
+
+
+def settled(profile: Profile) -> Profile:
+    """The profile with what this cluster adds. Raises UserError where that can't take the jobs."""
+    if profile.executor == "slurm":
+        return replace(profile, settled=tuple(slurm.check(profile)))
+    kubernetes.check(profile.own)
+    return profile
+
+
+def prepared(profile: Profile, run: Run, say: Say) -> Profile:
+    """The same with the plugin at hand."""
+    places = (plugins.prepare(profile.executor, say),)
+    folder = ROOT / run.folder / "cluster"
+    if profile.executor == "slurm":
+        own = ("--slurm-logdir", str(folder), "--slurm-jobname-prefix", tag(run))
+        return replace(profile, places=places, settled=(*profile.settled, *own))
+    folder.mkdir(parents=True, exist_ok=True)
+    rest = {key: value for key, value in profile.values.items() if value and key not in ("executor", "kubernetes")}
+    (folder / "profile.yaml").write_text(yaml.safe_dump(rest), encoding="utf-8")
+    own = []
+    for what in ("submit", "status"):
+        command = shlex.join([sys.executable, "-m", "workflow.kubernetes", what, tag(run), profile.path])
+        own += [f"--cluster-generic-{what}-cmd", command]
+    return replace(profile, places=places, path=str(folder / "profile.yaml"), settled=tuple(own))
+
+
+def clear(profile: Profile, run: Run, say: Say) -> None:
+    """End what an earlier run, which was killed, has left; before anyone looks at what is done."""
+    if count := cancel(profile, run):
+        say(f"{count} job(s) of an earlier run, which was killed, are cancelled; their saved pieces are kept")
+
+
+def cancel(profile: Profile, run: Run) -> int:
+    """Have the cluster end all jobs of a run; how many there were."""
+    return slurm.cancel(run) if profile.executor == "slurm" else kubernetes.cancel(profile.own, tag(run))
+
+
+# ---- what would be submitted -------------------------------------------------------------------------------
+
+
+def show(run: Run, profile: Profile, remake: Iterable[str], say: Say) -> int:
+    """Say a line per job; nothing is submitted, moved or fetched."""
+    todo = fresh.outlook(run, remake)
+    times = hours(run, todo)
+    width = max((len(job.title) for job in todo), default=0)
+    for job in todo:
+        say(f"{job.title.ljust(width)}  {asks(profile, job)}; {span(times[job])}")
+    total = [sum(part) for part in zip(*filter(None, times.values()), strict=True)]
+    unknown = sum(time is None for time in times.values())
+    rest = f", and {unknown} job(s) of unknown length" if unknown else ""
+    estimated = f"; about {span(tuple(total))} in all{rest}" if total else rest
+    where = f" (hours as on a {CARD.name})" if run.gpus else ""
+    say(f"{run.name}: {len(todo)} of {len(run.jobs)} jobs would be submitted to {profile.name}{estimated}{where}; "
+        "nothing was")  # fmt: skip
+    return 0
+
+
+def asks(profile: Profile, job: Job) -> str:
+    """What a job asks the cluster for, in the words of the file."""
+    resources = {"threads": profile.threads(job.notebook), **profile.resources(job.notebook)}
+    return ", ".join(f"{key.removeprefix('slurm_')} {value}" for key, value in resources.items())
+
+
+def span(time: tuple[float, float] | None) -> str:
+    """Hours, at least and at most."""
+    if time is None:
+        return "hours unknown"
+    low, high = (f"{value:.1f}" if value < 10 else f"{value:.0f}" for value in time)
+    return f"{low} h" if low == high else f"{low} to {high} h"
+
+
+def hours(run: Run, jobs: list[Job]) -> dict[Job, tuple[float, float] | None]:
+    """Of each job at least and at most; as it was timed last, else by estimate; None where neither can be had."""
+    timed, sizes = run.seconds(), {}
+    device = CARD if run.gpus else None
+    found: dict[Job, tuple[float, float] | None] = {}
+    for job in jobs:
+        if job.name in timed:
+            found[job] = (timed[job.name] / 3600,) * 2
+        elif not job.notebook.heavy:
+            found[job] = (job.notebook.minutes / 60,) * 2
+        else:
+            if job.model not in sizes:
+                device = device or cost.measure_device(1)
+                sizes[job.model] = measured(run, job.model, device)
+            found[job] = estimate(job, *sizes[job.model], device) if sizes[job.model] else None
+    return found
+
+
+def measured(run: Run, model: str, device: cost.Device) -> tuple[cost.Size, int, int] | None:
+    """Size of a model's network, tokens of its prompt, and those that all prompts share; None where its files are not
+    to be had."""
+    try:
+        from workflow import check
+
+        spec = params.load_model(model)
+        lm, network, _ = check.parts(model, spec, check.local_copy(spec))
+        work = check.work_of(run, lm)
+    except Exception:  # of the hub's, or of files that check and the run itself name
+        return None
+    return cost.Size.of(network, device.bytes), work.prompt, work.shared
+
+
+def estimate(job: Job, size: cost.Size, prompt: int, shared: int, device: cost.Device) -> tuple[float, float]:
+    """Hours of a job that runs a model, at least and at most, by the arithmetic of cost.py."""
+    spec, values = params.load_model(job.model), {**job.run.values, "datasets": [job.dataset]}
+    work = cost.Work.of(values, spec, prompt, shared)
+    step = cost.step_seconds(size, work.batch, work.half, device)
+    if work.served:
+        work, step = cost.served(size, work, device)
+    parts = cost.shares(size, work, step, device)
+    again = AGAIN * values["ablation_rows"] / work.rows  # of the rows, asked in other ways
+    return {**parts, "04b": (again * parts["01"][0], again * parts["01"][1])}[job.notebook.number]
