@@ -127,7 +127,8 @@ def seconds(here: Results) -> Listing:
 def worth(frame: Frame, results: Frame, in_situ: Frame) -> Frame:
     """By pair and estimator: all tokens of a question with its response, ECE and AUROC of the raw score."""
     measured = pd.concat([results, in_situ[in_situ["estimator"] == "c_bald_insitu"]], ignore_index=True)
-    measured = measured[measured["metric"].isin(["ece", "auroc"])].astype({"value": float})
+    known = measured["metric"].isin(["ece", "auroc"]) & measured["value"].notna()  # of sure answers AUROC may not be
+    measured = measured[known].astype({"value": float})
     table = measured.pivot_table(index=[*PAIR, "estimator"], columns="metric", values="value").reset_index()
     table = table.reindex(columns=[*PAIR, "estimator", "ece", "auroc"])
     tokens = frame[frame["metric"] == "tokens"]

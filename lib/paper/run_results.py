@@ -227,6 +227,7 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     dataset_specs = {name: params.load_dataset(name) for name in datasets}
     sets = {name: spec.label for name, spec in dataset_specs.items()}
     frames = of_calibration(run, models, datasets) | of_signals(signals, bin_counts)
+    frames |= signals.in_situ(frames["result_estimation"])  # without a verdict, where no model is at hand
     frames |= asked_again(run, models, datasets, signals.reading)
     frames |= extras.in_situ(run, models, datasets, signals.generations, signals.responses, signals.dropout,
                              signals.reading)  # fmt: skip
