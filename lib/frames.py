@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lib.project import UserError, nearest
 
+SECONDS = "_seconds"  # ends the names of columns of what a row took: files have their means in the manifest instead
 TYPES = {"text": pa.types.is_large_string, "int": pa.types.is_integer, "float": pa.types.is_floating,
          "bool": pa.types.is_boolean}  # fmt: skip
 
@@ -46,7 +47,7 @@ ANSWER = (
 IN_SITU = (
     Column("in_situ_logits", "float", "s", "logits of the options' spellings after the query"),
     Column("in_situ_logz", "float", "", "log-partition of that position, natural"),
-    Column("in_situ_seconds", "float", "", "the row's share of its batch, seconds"),
+    Column("in_situ_seconds", "float", "", "the row's share of its batch, seconds; read back, the mean of all rows"),
 )
 PASSES = (
     *KEYS,
@@ -69,9 +70,9 @@ FRAMES: dict[str, tuple[str, tuple[Column, ...]]] = {  # by folder below artifac
         Column("words", "int", "w", "codes of the question's words, numbers put aside"),
         Column("plain", "bool", "", "whether the answer stands alone on its line"),
         Column("last_number", "text", "", "the last number of the text, canonical; missing where there is none"),
-        Column("prompt_tokens", "int", "", "tokens"),
-        Column("token_ids", "int", "n", "of the response, its end token too"),
-        Column("token_logprobs", "float", "n", "under the model's own distribution, nats"),
+        Column("prompt_tokens", "int", "", "tokens; 0 where the model is not at hand (01b_import)"),
+        Column("token_ids", "int", "n", "of the response, its end token too; -1 of a token known by its text alone"),
+        Column("token_logprobs", "float", "n", "under the model's own distribution, or as a server logged it, nats"),
         Column("token_logprobs_sampling", "float", "n", "after temperature, top-k, top-p and min-p, nats"),
         Column("answer_start", "int", "", "first token of the answer; -1 for none"),
         Column("answer_end", "int", "", "token after its last; -1 for none"),
@@ -80,7 +81,7 @@ FRAMES: dict[str, tuple[str, tuple[Column, ...]]] = {  # by folder below artifac
         Column("thinking_end", "int", "", "first token after the thinking; 0 without thinking"),
         Column("eos", "int", "", "1 where the last token ends the response, else 0"),
         Column("seed", "int", "", "of the example's random stream"),
-        Column("kept_positions", "int", "p", "tokens whose logits are kept"),
+        Column("kept_positions", "int", "p", "tokens whose logits are kept; none where the model is not at hand"),
         Column("reencoded", "int", "", "how many of them took a pass of their own"),
         Column("chosen_logit", "float", "p", "of the token that was written"),
         Column("top_logits", "float", "p k", "the largest, in falling order"),
@@ -167,13 +168,13 @@ FRAMES: dict[str, tuple[str, tuple[Column, ...]]] = {  # by folder below artifac
 
 
 def check(kind: str, schema: pa.Schema, where: str) -> None:
-    """Raises UserError where a stored frame of a known kind lacks a column, has one that is not described, or one of
-    another type or shape."""
+    """Raises UserError where a stored frame of a known kind lacks a column (but of seconds, which older ones have), has
+    one that is not described, or one of another type or shape."""
     if kind not in FRAMES:
         return
     writer, columns = FRAMES[kind]
     described = {column.name: column for column in columns}
-    lacking = [name for name in described if not name.endswith("*") and name not in schema.names]
+    lacking = [name for name in described if not name.endswith(("*", SECONDS)) and name not in schema.names]
     if lacking:
         raise UserError(f"{where} has no column '{lacking[0]}'; it is not what {writer} writes: run that again")
     for name in schema.names:

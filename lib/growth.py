@@ -2,7 +2,7 @@
 
 They lie among the shipped signals of the run, or where what the run left before was set aside. A row is kept if it was
 made by the same model under the same parameters, whatever the machine, and, where it is about a response, about the
-very same tokens.
+very same tokens. Where whoever runs a notebook names its `code`, that code must have made it, too.
 """
 
 import json
@@ -17,6 +17,7 @@ from lib.params import BUDGETS
 from lib.project import ARTIFACTS, SHIPPED, UserError
 
 SAME_MODEL = ("architecture", "parameters", "chat_template", "tokenizer")  # of what a manifest says was loaded
+code = ""  # names the code that runs, where rows that other code made are not kept: `growth.code = ...`
 # what a manifest says of model and parameters that changes no row, but for the last digits
 OF_NO_ROW = {*BUDGETS, "dropout_tuning", "dropout_rates", "dtype", "attention", "label", "mirror", "size"}
 
@@ -40,8 +41,11 @@ def described(path: Path) -> bool:
 
 
 def agrees(path: Path, facts: Mapping[str, Any]) -> bool:
-    """Whether the frame at `path` was made by the model, and under the parameters, of a manifest's `facts`."""
+    """Whether the frame at `path` was made by the model, and under the parameters, of a manifest's `facts`; and by the
+    code that runs, where that is named."""
     was, now = store.manifest(path), json.loads(json.dumps(facts))
+    if code and was.get("code") != code:
+        return False
     same = all(was["loaded"].get(name) == now["loaded"][name] for name in SAME_MODEL)
     return same and all(telling(was[name]) == telling(now[name]) for name in ("model", "parameters"))
 
@@ -53,8 +57,9 @@ def telling(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def responses(run: str, pair: str, facts: Mapping[str, Any]) -> pd.DataFrame:
     """The most responses that an earlier run left of a pair, with their in-situ verdicts, by example_id; no row where
-    there are none."""
+    there are none. Its `attrs` are for the manifest of what is made of them."""
     best = frames.empty("generations").set_index("example_id", drop=False)
+    best.attrs = made_by()
     for path in earlier(run, "generations", pair):
         verdicts = path.parent.parent / "in_situ" / path.name
         try:
@@ -65,15 +70,16 @@ def responses(run: str, pair: str, facts: Mapping[str, Any]) -> pd.DataFrame:
             continue
         if len(frame) > len(best):
             best = frame.set_index("example_id", drop=False)
-            best.attrs["kept_from"] = source(path)
+            best.attrs = made_by() | {"kept_from": source(path)}
     return best
 
 
 def about_responses(run: str, kind: str, pair: str, facts: Mapping[str, Any], generations: pd.DataFrame
                     ) -> pd.DataFrame:  # fmt: skip
     """The most rows of a kind (verification, dropout) that an earlier run left about the very responses of
-    `generations`."""
+    `generations`; `attrs` as in `responses`."""
     best = frames.empty(kind)
+    best.attrs = made_by()
     tokens = {row.example_id: tuple(row.token_ids) for row in generations.itertuples()}
     sources = {store.manifest(path)["sha256"]: path for path in earlier(run, "generations", pair)}
     for path in earlier(run, kind, pair):
@@ -88,8 +94,13 @@ def about_responses(run: str, kind: str, pair: str, facts: Mapping[str, Any], ge
         frame = frame[frame.example_id.isin(same)]
         if len(frame) > len(best):
             best = frame
-            best.attrs["kept_from"] = source(path)
+            best.attrs = made_by() | {"kept_from": source(path)}
     return best
+
+
+def made_by() -> dict[str, str]:
+    """What a manifest says of the code, where that is named: all of its rows, kept ones too, are of this code."""
+    return {"code": code} if code else {}
 
 
 def source(path: Path) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def from_root(value: str) -> str:
 def told(value: str) -> str:
     """What files and tables may say of a place: of one outside the project its last name alone."""
     place = os.path.normpath(os.path.join(ROOT, value))
-    return value if place.startswith(f"{ROOT}{os.sep}") else f".../{os.path.basename(place)}"
+    return value if not value or place.startswith(f"{ROOT}{os.sep}") else f".../{os.path.basename(place)}"
 
 
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -252,7 +252,8 @@ class Model(Strict):
     """A language model: where it is, and the decoding settings of tab:inference_settings."""
 
     label: Name
-    source: Place  # name on the hub, or a folder (relative to the project's root)
+    # name on the hub, or a folder (relative to the project's root); none: not at hand, only its `responses` are
+    source: Place = ""
     revision: Name | None = None
     gguf: str | None = Field(None, pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*\.gguf$")  # file there, converted once
     sha256: Sha256 | None = None  # of that file
@@ -273,6 +274,12 @@ class Model(Strict):
     responses: Annotated[Place, Field(pattern=r"^(?:[^{}]|\{dataset\})+$")] | None = None
 
     @model_validator(mode="after")
+    def _somewhere(self) -> Self:
+        if not self.source and (self.gguf or self.revision or not self.responses):
+            raise ValueError("'source' is missing")
+        return self
+
+    @model_validator(mode="after")
     def _known_by_its_sum(self) -> Self:
         if self.gguf and not self.sha256:
             raise ValueError(f"'gguf' needs the 'sha256' of {self.gguf}, since it may come from several places")
@@ -280,6 +287,11 @@ class Model(Strict):
             if getattr(self, name) and not self.gguf:
                 raise ValueError(f"'{name}' is said of a GGUF file, and none is named: 'gguf' is missing")
         return self
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether it can be asked; else nothing is known of it but the responses in its file."""
+        return bool(self.source)
 
     @property
     def place(self) -> Path:
@@ -399,6 +411,11 @@ def named(folder: Path, name: str, what: str) -> Path:
 def load_model(name: str) -> Model:
     """`params/models/<name>.yaml`."""
     return pinned(read(named(PARAMS / "models", name, "model"), Model))
+
+
+def at_hand(models: Sequence[str]) -> list[str]:
+    """Those of these models that can be asked: the others' responses come from a file, and nothing else does."""
+    return [name for name in models if load_model(name).at_hand]
 
 
 def load_dataset(name: str) -> Dataset:

@@ -56,8 +56,11 @@ def write(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
     """The frame at `path` (.parquet) and its manifest beside it (.json).
 
     `facts` go into the manifest as they are (parameters, inputs, seconds...); a NaN among them raises ValueError,
-    an absolute path of this machine too.
+    an absolute path of this machine too. Of columns of seconds, which no two runs share, it holds the means alone.
     """
+    timed = [name for name in frame if name.endswith(frames.SECONDS)]
+    means = {name: float(f"{frame[name].mean():.3g}") for name in timed if frame[name].notna().any()}
+    frame, facts = frame.drop(columns=timed), facts | ({"row_seconds": means} if means else {})
     atomically(path, partial(frame.to_parquet, index=False, compression="zstd"))
     manifest = {"file": path.name, "sha256": sha256(path), "rows": len(frame), "columns": list(frame.columns),
                 "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
@@ -93,8 +96,8 @@ def relative(path: Path) -> str:
 
 
 def read(path: Path) -> pd.DataFrame:
-    """The frame at `path`. Raises UserError where it is missing, not the file that its manifest
-    describes, or without the columns that `lib.frames` describes."""
+    """The frame at `path`, with the mean seconds of a row as a column. Raises UserError where it is missing, not the
+    file that its manifest describes, or without the columns that `lib.frames` describes."""
     where = relative(path)
     if not path.exists() or not path.with_suffix(".json").exists():
         raise UserError(f"{where} or its manifest is missing; ./run_all.sh makes it")
@@ -102,7 +105,7 @@ def read(path: Path) -> pd.DataFrame:
     if sha256(path) != facts["sha256"] or pq.read_metadata(path).num_rows != facts["rows"]:
         raise UserError(f"{where} is not the file its manifest describes (damaged or edited); {cure(path)}")
     frames.check(kind_of(path), pq.read_schema(path), where)
-    return pd.read_parquet(path)
+    return pd.read_parquet(path).assign(**facts.get("row_seconds", {}))
 
 
 def place(run: str, kind: str, name: str) -> Path:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lib import params, store
 from lib.paper import costs, extras, run_results
+from lib.paper.results import Results
 from lib.params import Reading
 from lib.project import SHIPPED
 from lib.tasks import answers
@@ -61,19 +62,28 @@ def test_hours_add_up_to_what_the_manifests_say(frames):
 
 def test_the_table_has_a_row_a_pair_and_says_what_was_saved(frames):
     table = costs.costs_table(frames["costs"], dict.fromkeys(DEMO.models, "M"), dict.fromkeys(DEMO.datasets, "D"))
-    assert len(table.numbers) == 6 * 11
-    (note,) = [note for note in table.notes if note.startswith("All jobs")]
+    assert len(table.numbers) == 6 * 5
+    (note,) = [note for note in table.notes if note.startswith("In situ")]
     by_hand = [1 - value(frames["costs"], "p_true_insitu", "tokens", (model, dataset))
                / value(frames["costs"], "p_true", "tokens", (model, dataset))
                for model in DEMO.models for dataset in DEMO.datasets]  # fmt: skip
     assert f"In situ saves {100 * np.mean(by_hand):.0f}% of the tokens of P(True) here, 88% in the paper" in note
 
 
+def test_the_report_says_seconds_and_the_hours_of_all_jobs(frames):
+    labels = ({name: name.title() for name in DEMO.models}, {name: name for name in DEMO.datasets})
+    shown = costs.seconds(Results(*labels, labels[0], labels, (), frames)).records.set_index(["model", "dataset"])
+    assert len(shown) == 7
+    assert shown.loc["Tiny-Qwen", "demo-hard"]["P(True), s"] == value(frames["costs"], "p_true", "seconds")
+    hours = shown["all jobs, hours"]
+    assert hours["all", ""] == pytest.approx(hours.iloc[:6].sum())
+
+
 def test_what_is_not_there_costs_nothing(frames):
     """As a run whose passes are to come."""
     kept = frames["costs"][~frames["costs"].estimator.isin(["c_bald", "c_bald_insitu"])]
     table = costs.costs_table(kept)
-    assert len(table.numbers) == 6 * 7 and any("not computed" in note for note in table.notes)
+    assert len(table.numbers) == 6 * 3 and any("not computed" in note for note in table.notes)
     empty = frames["dropout_in_situ"].head(0)
     results = frames["result_estimation"][frames["result_estimation"].estimator != "c_bald"]
     assert not costs.worth(kept, results, empty).estimator.str.startswith("c_bald").any()

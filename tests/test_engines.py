@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
@@ -212,6 +215,85 @@ def test_a_failed_engine_is_one_line_and_what_it_drew_is_kept(lm, worker, tmp_pa
     assert "drawing 2" in (tmp_path / "shards" / "vllm.log").read_text()
 
 
+STUB = """
+    import time
+    class LLM:
+        def __init__(self, **engine):
+            self.llm_engine, self.waiting = self, []
+        def add_request(self, name, prompt, sampling):
+            self.waiting.append((name, prompt["prompt_token_ids"]))
+        def has_unfinished_requests(self):
+            return bool(self.waiting)
+        def step(self):
+            time.sleep(0.3)
+            name, ids = self.waiting.pop()
+            told = [{i: Output(logprob=-float(i))} for i in ids[::-1]]
+            answer = Output(token_ids=ids[::-1], finish_reason="stop", logprobs=told)
+            return [Output(request_id=name, finished=True, outputs=[answer])]
+    class Output:
+        def __init__(self, **given):
+            self.__dict__.update(given)
+    def SamplingParams(**given):
+        return given
+    CompletionOutput = Output
+"""
+
+
+@pytest.fixture
+def orders(tmp_path):
+    """What the worker is told, with a module in vLLM's place that answers a request with its prompt turned round."""
+    (tmp_path / "vllm.py").write_text(textwrap.dedent(STUB))
+    requests = [{"example_id": f"e{i}", "prompt": [i, 5], "seed": i, "max_tokens": 3} for i in range(40)]
+    path = tmp_path / "requests.json"
+    path.write_text(json.dumps({"engine": {}, "sampling": {}, "requests": requests}))
+    return [sys.executable, str(engines.WORKER), str(path), str(tmp_path / "drawn.jsonl")]
+
+
+def test_the_worker_writes_a_line_as_soon_as_a_response_has_ended(orders, tmp_path):
+    asked = json.loads(Path(orders[2]).read_text())
+    Path(orders[2]).write_text(json.dumps(asked | {"requests": asked["requests"][:2]}))
+    subprocess.run(orders, check=True, env=os.environ | {"PYTHONPATH": str(tmp_path)})
+    found = drawn.read(tmp_path / "drawn.jsonl", DATASET)
+    assert {name: one.token_ids for name, one in found.items()} == {"e0": [5, 0], "e1": [5, 1]}
+    assert found["e1"].token_logprobs == [-5, -1]
+
+
+def test_a_worker_ends_with_the_job_that_started_it(orders, tmp_path):
+    """Killed as it is, a job can't tell its worker; an orphan would write on beside the next run's."""
+    code = f"import subprocess; subprocess.run({orders!r}, start_new_session=True)"
+    job = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(tmp_path)})
+    answers = tmp_path / "drawn.jsonl"
+    until(lambda: answers.exists() and answers.read_text().count("\n") > 1)
+    job.kill()
+    job.wait()
+    time.sleep(2)
+    there = answers.read_text()
+    time.sleep(1)
+    assert answers.read_text() == there and there.count("\n") < 40
+
+
+def until(found, seconds=30):
+    ends = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < ends, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_why_an_engine_failed_is_its_first_error():
+    log = "INFO ok\n(Worker) ERROR [x.py:9] ValueError: too little memory\n  File x\nRuntimeError: See above."
+    assert engines.root_cause(log) == "ValueError: too little memory"
+    assert engines.root_cause("loading\nout of memory\n") == "out of memory" and engines.root_cause("") == "no word"
+
+
+def test_on_a_processor_the_cache_is_as_large_as_the_rows_need(lm, worker, tmp_path):
+    """Else vLLM reserves nearly all memory of the machine, and refuses where it is not free."""
+    source = vllm(lm, tmp_path)
+    engine = source.orders(list(source.asked.values()))["engine"]
+    row = engines.cell(lm) * engine["max_model_len"]
+    assert 6 * row <= engine["kv_cache_memory_bytes"] <= 9 * row + 64 * engines.cell(lm) * 6
+    assert engines.cell(lm) == 2 * 4 * sum(layer.self_attn.k_proj.weight.shape[0] for layer in lm.model.model.layers)
+
+
 def test_no_environment_is_one_line(lm, monkeypatch, tmp_path):
     monkeypatch.setenv("VLLM_PYTHON", str(tmp_path / "none"))
     with pytest.raises(UserError, match="VLLM_PYTHON; or write `engine: transformers`"):
@@ -237,3 +319,20 @@ def test_the_real_engine(lm, here, tmp_path):
     part = vllm(lm, tmp_path / "part", 3)
     part.respond(examples(3))
     same(vllm(lm, tmp_path / "part", 6).respond(examples(6)), drawn_all)
+    killed(lm, tmp_path / "killed", 120)
+    same(vllm(lm, tmp_path / "killed", 120).respond(examples(6)), drawn_all)
+
+
+def killed(lm, folder, count):
+    """Leaves what a worker had drawn of so many responses when it was killed."""
+    folder.mkdir()
+    source, orders, answers = vllm(lm, folder, count), folder / "requests.json", folder / "drawn.jsonl"
+    orders.write_text(json.dumps(source.orders(list(source.asked.values()))))
+    command = [source.python, str(engines.WORKER), str(orders), str(answers)]
+    job = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
+    until(lambda: answers.exists() and answers.read_text().count("\n") > 1, 600)
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+    drawn_so_far = answers.read_text().count("\n")
+    print(f"{drawn_so_far} of {count} responses were drawn when it was killed")
+    assert 0 < drawn_so_far < count

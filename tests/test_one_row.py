@@ -1,5 +1,6 @@
 """One response followed through the notebooks: which one it is, and its numbers, by hand and on the shipped signals."""
 
+import ast
 import re
 
 import nbformat
@@ -10,7 +11,7 @@ import pytest
 from lib import store
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.paper import calibration_figures, closing
-from lib.params import Reading
+from lib.params import Reading, load_profile
 from lib.project import ROOT, SHIPPED
 from lib.score import metrics, one_row
 from lib.score.confidence import confidence_frame, selected
@@ -121,6 +122,21 @@ def test_calibrators_are_drawn_as_they_are(shipped):
     assert canvas.axes[0].lines[0].get_ydata()[0] == pytest.approx(correct.mean())
 
 
+@pytest.mark.parametrize("profile", ["demo", "small", "paper"])
+def test_where_no_row_is_named_all_follow_the_same(profile):
+    """Notebooks over all pairs look for it in the same model and dataset."""
+    space = load_profile(profile).model_dump()
+    space["shown_models"] = space["transfer_models"] or space["models"]
+    asked = {}
+    for name in ("02", "05", "06", "07"):
+        (path,) = (ROOT / "notebooks").glob(f"{name}_*.ipynb")
+        code = "\n".join(cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "code")
+        (call,) = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)
+                   and ast.unparse(node.func) == "one_row.choose"]  # fmt: skip
+        asked[name] = tuple(eval(ast.unparse(argument), {**space}) for argument in call.args[1:])
+    assert len(set(asked.values())) == 1, asked
+
+
 # ---- the pages
 
 
@@ -142,3 +158,10 @@ def test_equations_row_claims_and_edits_stand_in_each(path):
     text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     assert text.count("$$") >= 2 and "one_row.choose(" in code and "closing.claims(" in code
     assert cells[-1].source.startswith("## Two edits to try")
+
+
+@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path.stem[:2] != "08"], ids=lambda p: p.stem)
+def test_each_ends_with_the_paper_what_was_kept_and_edits(path):
+    heads = [line for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown"
+             for line in cell.source.splitlines() if line.startswith("## ")]  # fmt: skip
+    assert heads[-3:] == ["## Here and in the paper", "## What was kept", "## Two edits to try"]

@@ -18,6 +18,7 @@ from lib.paper import (
     said,
     transfer_figures,  # fmt: skip
 )
+from lib.paper.table import Cell, Table
 from lib.params import Reading
 from lib.score import ablation, bootstrap, confidence, curves, one_row, passes
 
@@ -64,6 +65,17 @@ def test_every_reliability_panel_says_both_errors():
     both = {"": bins(), "isotonic": bins(accuracy=(0.25, 0.95)), "platt": bins()}
     said_there = words(calibration_figures.calibration_analysis(both).canvas)
     assert said_there == ["ECE .206 \u2192 .004", "ECE .206 \u2192 .206"]
+
+
+def test_curves_are_drawn_of_the_datasets_that_have_some():
+    """A model may have none: 06 draws one model's, and 08 may be asked for another's."""
+    both = {"": bins(), "isotonic": bins(accuracy=(0.25, 0.95))}
+    rows = [("d", method, n, 0.1, 0.05, 0.2, 0) for method in ("", "isotonic") for n in (5, 50)]
+    bands = pd.DataFrame(rows, columns=["dataset", "method", "n", "mean", "low", "high", "one_class"])
+    names = {"d": "D", "e": "E"}
+    panels = [len(calibration_figures.calibration_analysis(both, part, names).canvas.axes)
+              for part in (None, bands.iloc[:0], bands)]  # fmt: skip
+    assert panels == [2, 2, 3]
 
 
 def test_reliability_of_another_estimator():
@@ -209,12 +221,40 @@ def test_where_no_row_is_left_nothing_is_drawn():
 
 
 def test_a_folded_frame_is_behind_one_line():
+    long = folded.Folded(pd.DataFrame({"file": ["x" * 99] * 99}))._repr_mimebundle_()["text/html"]
+    assert long.count("x" * 99) == 99, "nothing is cut"
     page = folded.Folded(pd.DataFrame({"a<b": [1.5, 2]}), "x < y")._repr_mimebundle_()
     assert page["text/html"].startswith("<details><summary>x &lt; y (2 rows)</summary><table")
     assert "1.5" in page["text/plain"]
 
 
+def test_words_stand_to_the_left():
+    page = folded.in_sentences(pd.DataFrame({"claim": ["a < b, " * 40 + "d", "c"]}))
+    assert page.count('style="text-align: left"') == 3 and "a &lt; b, " * 40 + "d" in page and "<td>" not in page
+
+
+def test_macros_are_folded_for_the_reader_and_whole_for_the_paper():
+    page = folded.FoldedLatex("% a < b\n\\newcommand{\\X}{1}\n", "1 macro")._repr_mimebundle_()
+    assert page["text/html"].startswith("<details><summary>1 macro</summary><pre>% a &lt; b\n")
+    assert page["text/latex"] == "% a < b\n\\newcommand{\\X}{1}\n"
+
+
+def test_notes_are_one_paragraph_on_screen():
+    page = Table("l", [], [[Cell("a")]], ["One < two.", "Three."])._repr_html_()
+    assert page.count("<p") == 1 and "<i>One &lt; two. Three.</i>" in page
+    assert "<p" not in Table("l", [], [[Cell("a")]])._repr_html_()
+
+
 # ---- sentences
+
+
+def test_a_sentence_is_text_and_no_quoted_string():
+    """Nor a formula: a token may be a dollar."""
+    told = said.listed(["a < b costs $1", "it's \\n"])
+    assert repr(told) == "a < b costs $1\nit's \\n"
+    assert told._repr_html_() == ('<p class="mathjax_ignore tex2jax_ignore">a &lt; b costs $1<br>'
+                                  "it&#x27;s \\n</p>")  # fmt: skip
+    assert isinstance(said.verdict(pd.Series({"example_id": "a", "correct": True})), said.Sentence)
 
 
 def test_sentences_say_what_the_frames_hold():
@@ -223,12 +263,12 @@ def test_sentences_say_what_the_frames_hold():
     results = pd.DataFrame(rows, columns=["model", "dataset", "estimator", "metric", "value"])
     sentence = "ECE of Seq Avg is lower than that of Ans Avg on 1 of 2 pairs: a mean of .250 against .300"
     assert said.compared(results, "ece", "seq_avg", "ans_avg") == sentence
-    assert said.compared(results.query("dataset == 'e'"), "ece", "seq_avg", "ans_avg").startswith(
-        "ECE of Seq Avg is lower than that of Ans Avg not on this pair")  # fmt: skip
+    assert said.compared(results.query("dataset == 'e'"), "ece", "seq_avg", "ans_avg") == (
+        "ECE of Seq Avg is lower than that of Ans Avg on 0 of 1 pair: .400 against .300")  # fmt: skip
     assert "not both" in said.compared(results, "ece", "c_bald", "ans_avg")
     calibrated = results.query("metric == 'ece' and estimator == 'ans_avg'")
     both = pd.concat([calibrated.assign(method=""), calibrated.assign(method="platt", value=[0.2, 0.5])])
-    sentence = "ECE of Ans Avg (raw: a mean of .300) is lowered by temperature on 1 of 2 pairs (mean .350)"
+    sentence = "ECE of Ans Avg (raw: a mean of .300) is lowered by temperature on 1 of 2 pairs (to .350)"
     assert said.helped(both, "ans_avg") == sentence
     assert said.helped(both, "c_bald").endswith("nothing to compare")
     rows = [("m", "d", "m", "e", "platt", "delta_ece", -0.1), ("m", "d", "m", "d", "platt", "delta_ece", 0.5)]
@@ -237,8 +277,36 @@ def test_sentences_say_what_the_frames_hold():
     assert said.carried(moves).endswith("temperature in 1 of 1 (from -0.100 to -0.100)")
     assert said.carried(moves.iloc[1:]).startswith("There is no other pair")
     tokens = pd.DataFrame({"correct": [True, True, False], "logprob": np.log([0.999, 0.5, 0.995])})
-    assert said.certain(tokens) == "At least 0.99 have 50% of those of right answers and 100% of those of wrong answers"
+    assert said.certain(tokens) == ("Of the tokens of answers 50% in right ones and 100% in wrong ones have a "
+                                    "probability of at least 0.99")  # fmt: skip
     assert "nothing to tell apart" in said.told_apart(running(True, 0.9, 0.1))
+
+
+def test_sentences_on_passes_prompts_and_calibrators():
+    rates = pd.DataFrame({"rate": [0.2, 0.1], "predictive": [0.9, 0.6], "conditional": [0.2, 0.0]})
+    assert said.grown(rates) == "From rate 0.10 to 0.20: predictive +0.300 nats (1.50 times), conditional +0.200 nats"
+    arms = pd.DataFrame({"demonstration": ["none", "one"], "rows": 20, "accuracy": [0.75, 0], "extracted": [1, 0.95]})
+    assert said.demonstrated(arms).endswith("none 15 right, 20 read; one 0 right, 19 read")
+    assert said.priced({"1": 10, "2": 20, "8": 85}) == "8 passes take 8.50 times the operations of 1"
+    fits = pd.DataFrame({"metric": ["t", "t", "a", "b"], "value": [2.0, 0.5, -1.0, 3.0]})
+    assert said.learned(fits) == ("t is above 1 on 1 of 2 pairs (from 0.50 to 2.00); "
+                                  "a is negative in 1 of 1 fits of P(True)")  # fmt: skip
+    assert said.learned(fits.iloc[2:]) == "No temperature was fitted"
+    both = pd.DataFrame({"value": [0.1, -0.2, 0.3], "value_unseen": [0.12, -0.25, np.nan]})
+    assert said.twins(both) == "Without twins the change differs by at most .050"
+    assert said.twins(both.iloc[2:]) == "No pair has both"
+
+
+def test_sentences_on_skill_and_promises():
+    rows = [("d", "seq_avg", "", 0.1), ("e", "seq_avg", "", -0.2), ("d", "base", "", 0.0),
+            ("d", "seq_avg", "isotonic", 0.3)]
+    compared = pd.DataFrame(rows, columns=["dataset", "estimator", "method", "value"]).assign(metric="skill")
+    assert said.worth(compared) == "Better than the constant (raw): Seq Avg on 1 of 2 pairs"
+    assert said.worth(compared, "isotonic") == "Better than the constant (isotonic): Seq Avg on 1 of 1 pair"
+    thresholds = pd.DataFrame({"threshold": [0.5, None, 0.7], "held": [True, None, False]})
+    assert said.promised(thresholds).startswith("2 of 3 promises can be made")
+    assert said.promised(thresholds).endswith("the evaluation rows break 1 by more than chance")
+    assert said.promised(thresholds.iloc[1:2]) == "None of 1 promises can be made from these calibration rows"
 
 
 def test_the_followed_row_is_in_every_part():

@@ -9,7 +9,7 @@ import pytest
 from lib import params
 from lib.calibrate import calibrators
 from lib.calibrate.calibrators import Isotonic, resolved
-from lib.paper import comparison, results, rounding, run_results
+from lib.paper import comparison, results, rounding, run_results, tables, values
 from lib.paper.results import published
 
 DEMO = params.load_profile("demo")
@@ -138,6 +138,17 @@ def test_nothing_moves_without_noise(signals, here, monkeypatch):
         monkeypatch.setattr(rounding, name, 0.0)
     still = rounding.moves(here, signals, CHOICES, DEMO.bin_counts, draws=1)
     assert still.moves.max() < 1e-12 and not still.moved.any()
+
+
+def test_notes_are_not_put_together_for_numbers_alone(here, monkeypatch):
+    def counted(self, rows):
+        raise AssertionError("not asked for")
+
+    monkeypatch.setattr(values.Values, "counted", counted)
+    table = tables.result_estimation.of(here)
+    assert table.numbers
+    with pytest.raises(AssertionError, match="not asked for"):
+        list(table.notes)
 
 
 def test_what_moves_is_told_with_how_often_and_by_how_much(signals, here, monkeypatch):

@@ -241,6 +241,33 @@ def test_signals_of_other_responses_are_refused(artifacts):
     assert len(store.gather("lab", "in_situ", ["m"], ["d"])[0]) == 1
 
 
+def test_seconds_stand_in_the_manifest_and_make_no_two_files_differ(artifacts):
+    """A row's seconds are never those of another run; they are read back as their mean."""
+    rows = {key: ["x", "y"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(6)] * 2, "in_situ_logz": [0.5, 1]}
+    frame, place = pd.DataFrame(rows), artifacts / "in_situ" / "m__d.parquet"
+    sums = set()
+    for seconds in ([0.1, 0.3], [0.5, 0.6]):
+        store.write(frame.assign(in_situ_seconds=seconds), place)
+        sums.add(store.sha256(place))
+        means = store.manifest(place)["row_seconds"]
+        assert means == {"in_situ_seconds": pytest.approx(np.mean(seconds))}
+        assert store.read(place).in_situ_seconds.tolist() == [means["in_situ_seconds"]] * 2
+    store.write(frame.assign(in_situ_seconds=np.nan), place)
+    assert len(sums | {store.sha256(place)}) == 1 and "row_seconds" not in store.manifest(place)
+    assert "in_situ_seconds" not in store.read(place)
+
+
+def test_frames_that_hold_seconds_themselves_are_read(artifacts):
+    """As they were written before."""
+    rows = {key: ["x"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(6)], "in_situ_logz": [0.5]}
+    frame = pd.DataFrame(rows | {"in_situ_seconds": [0.25]})
+    place = store.write(frame, artifacts / "in_situ" / "m__d.parquet")
+    frame.to_parquet(place, index=False)
+    facts = {name: fact for name, fact in store.manifest(place).items() if name != "row_seconds"}
+    place.with_suffix(".json").write_text(json.dumps(facts | {"sha256": store.sha256(place)}))
+    assert store.read(place).in_situ_seconds.tolist() == [0.25]
+
+
 # ---- the columns, described once
 
 CURVES = pd.DataFrame({

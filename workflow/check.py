@@ -19,7 +19,12 @@ from workflow.jobs import Run
 
 Line = tuple[str, str]  # ok, note or wrong; what was seen
 MOST = {"ok": 1000, "note": 1000, "wrong": 300}  # characters of a line
+SOME = 50  # questions of a dataset whose prompts are measured
 READ = 5e9  # bytes of weights up to which each is looked at; of more, when they are loaded
+NOT_AT_HAND = (
+    "it is not at hand (its file names no `source`): the log-probabilities of its responses give the Seq and Ans "
+    "estimators and isotonic regression; P(True), passes with dropout, temperature and ablations stay empty"
+)
 LARGE = 2e9  # parameters above which a model is run on a processor only where that is said
 
 
@@ -175,6 +180,11 @@ def questions(run: Run) -> dict[str, list[str]]:
 
 def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]) -> Iterator[Line]:
     spec = params.load_model(name)
+    if spec.responses:
+        yield from about_responses(run, spec)
+    if not spec.at_hand:
+        yield "note", NOT_AT_HAND
+        return
     if spec.gguf:
         yield from weights.about(spec)
         if weights.pending(spec):
@@ -186,7 +196,19 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
         yield from about_weights(folder)
     yield from about_asking(run, lm, network, texts)
     yield from about_decoding(spec, generation)
-    yield from about_cost(run, lm, network, device, "" if hub.remote(spec) else folder)
+    yield from about_cost(run, lm, network, device, texts, "" if hub.remote(spec) else folder)
+
+
+def about_responses(run: Run, spec: params.Model) -> Iterator[Line]:
+    """Whether a model's file holds a response to every question of the run, with what will be read of it."""
+    from lib.generate import logged
+
+    for name in run.values["datasets"]:
+        examples = chosen(run, name)
+        found = logged.read(spec, name, examples)
+        told = sum(bool(found[example.example_id].stated) for example in examples)
+        where = params.told(str(spec.responses).format(dataset=name))
+        yield "ok", f"{where} answers the {len(examples)} questions of {name}, {told} with log-probabilities"
 
 
 def about_asking(run: Run, lm: Any, network: Any, texts: dict[str, list[str]]) -> Iterator[Line]:
@@ -227,6 +249,10 @@ def cards(run: Run, names: list[str]) -> dict[str, int]:
 
 def looked_at(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[Line]:
     spec = params.load_model(name)
+    if spec.responses:
+        yield from about_responses(run, spec)
+    if not spec.at_hand:
+        return
     lm, network, _ = parts(name, spec, local_copy(spec))
     yield from about_asking(run, lm, network, texts)
 
@@ -433,31 +459,51 @@ def about_processor(run: Run, lm: Any, network: Any) -> Iterator[Line]:
     yield "wrong", f"{text}: say --cpu (or `cpu: true` in the profile) to run it on the processor, for days"
 
 
-def about_cost(run: Run, lm: Any, network: Any, device: Device, folder: str = "") -> Iterator[Line]:
+def about_cost(run: Run, lm: Any, network: Any, device: Device, texts: dict[str, list[str]] | None = None,
+               folder: str = "") -> Iterator[Line]:  # fmt: skip
     """Memory, and hours for all datasets. In a local `folder` lie weights with which a step can be timed."""
-    size, work = cost.Size.of(network, device.bytes), work_of(run, lm)
+    size, work = cost.Size.of(network, device.bytes), work_of(run, lm, texts)
     device = cost.in_precision(device, lm.spec)
     yield memory(size, work, device, run.gpus)
-    step, how = cost.step_seconds(size, work.batch, work.half, device), "estimated"
+    step, passed, how = cost.step_seconds(size, work.batch, work.half, device), 0.0, "estimated"
     if work.served:
         work, step = cost.served(size, work, device)
     elif folder and size.weights <= cost.SMALL:
         with suppress(Exception):  # the estimate stands for a network that is called in another way
-            step, how = cost.timed_step(folder, work, device), "measured"
-    (low, high), dropout = cost.hours(size, work, step, device)
-    text = f"about {low:.2g} to {high:.2g} hours for {work.rows} questions, at {work.tokens} tokens a response"
+            (step, passed), how = cost.timed(folder, work, device), "measured"
+    (low, high), dropout = cost.hours(size, work, step, device, passed)
+    seen = " (as written before)" if written(run, lm.name) else ""
+    text = f"about {low:.2g} to {high:.2g} hours for {work.rows} questions, at {work.tokens} tokens a response{seen}"
     where = f"{work.passes} passes with dropout" if work.passes else "dropout at the answer only"
     text += f", {dropout:.2g} of them for {where}"
     yield "note", f"{text}; a step of {work.batch} rows takes {1e3 * step[0]:.2g} to {1e3 * step[1]:.2g} ms, {how}"
 
 
-def work_of(run: Run, lm: Any) -> cost.Work:
-    """What the run asks of a model."""
+def work_of(run: Run, lm: Any, texts: dict[str, list[str]] | None = None) -> cost.Work:
+    """What the run asks of a model: prompts as long as those of questions at hand, responses as long as those that it
+    wrote before."""
     from lib.generate import models, responses
 
-    prompt = len(models.encode(lm, rendered(run, lm))) + cost.QUESTION
+    some = [question for asked in (texts or {}).values() for question in asked[:SOME]]
+    lengths = [len(models.encode(lm, rendered(run, lm, question))) for question in some]
+    prompt = sum(lengths) // len(lengths) if lengths else len(models.encode(lm, rendered(run, lm))) + cost.QUESTION
     few = run.values["demonstration"] == "few"
-    return cost.Work.of(run.values, lm.spec, prompt, len(responses.prompt_beginning(lm, "few")) if few else 0)
+    shared = len(responses.prompt_beginning(lm, "few")) if few else 0
+    return cost.Work.of(run.values, lm.spec, prompt, shared, written(run, lm.name))
+
+
+def written(run: Run, name: str) -> float | None:
+    """Mean tokens of a model's responses that are there, of an earlier run or shipped; none where there are none."""
+    import pandas as pd
+
+    from lib import store
+
+    means = []
+    for pair in store.found(run.name, "generations", store.pairs([name], run.values["datasets"])):
+        with suppress(Exception):  # a damaged file is said by the run
+            frame = pd.read_parquet(store.locate(run.name, "generations", pair), columns=["token_logprobs"])
+            means.append(float(frame.token_logprobs.map(len).mean()))
+    return sum(means) / len(means) if means else None
 
 
 def memory(size: cost.Size, work: cost.Work, device: Device, gpus: int = 1) -> Line:

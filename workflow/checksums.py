@@ -42,7 +42,7 @@ def checksum(path: str) -> str | None:
 
 def meaning(path: str) -> str | None:
     """Checksum of what a file says. Of a frame: together with its manifest, but for the seconds and the memory that it
-    took, which differ from run to run, and on which nothing hangs."""
+    took, which differ from run to run, and on which nothing hangs; nor on what code came to the same rows."""
     value, beside = checksum(path), (ROOT / path).with_suffix(".json")
     if value is None or not path.endswith(".parquet") or not beside.is_file():
         return value
@@ -51,7 +51,7 @@ def meaning(path: str) -> str | None:
         return value
     if timed := [name for name in facts.get("columns") or () if is_cost(str(name))]:
         value = without(path, timed, value)
-    facts = {name: fact for name, fact in facts.items() if name != "sha256" and not is_cost(name)}
+    facts = {name: fact for name, fact in facts.items() if name not in ("sha256", "code") and not is_cost(name)}
     return digest(value, json.dumps(facts, sort_keys=True))
 
 

@@ -24,12 +24,15 @@ QUERY, VERIFY = 35, 150  # tokens of P(True)'s query; of its own prompt, beside 
 # Seconds to launch a layer, at least and at most: on a GPU the 32 to 36 layers of an 8B model take some 25 to 40 ms in
 # eager transformers, whatever the batch; on a CPU 0.3 ms a layer were measured.
 LAUNCH = {True: (0.7e-3, 1.1e-3), False: (0.2e-3, 0.6e-3)}
+PASSED = 4096  # tokens of a timed pass
 SMALL = 1e7  # parameters of a local model up to which a step is timed instead, in seconds on any processor
 DRAWING = 44  # bytes that drawing a token holds at once for each of the vocabulary: logits, float32, float64, sorted
 # Of the peak, in passes over whole sequences: on a GPU by experience, on two cores as measured at 1.5 billion weights.
 UTILISED = {True: 1 / 3, False: 0.9}
 SERVED = 256  # rows that vLLM has at once, if their caches fit beside the weights; what it takes more than arithmetic
 SLOWER = 2  # says, at most
+OF_PAIR = 4  # notebooks that run a model on a dataset: 01, 03, 04, 04b
+STARTED = {True: 20, False: 3}  # seconds before each has its model, what it works live, and its figures
 KEYED = 1.5  # times a plain pass that one with dropout takes, masks drawn and all
 Range = tuple[float, float]
 
@@ -140,6 +143,7 @@ class Work:
     passes: int = 0  # of dropout, over a row each
     at_answer: int = 0  # tokens that the passes at the answer only read, and those before them
     served: bool = False  # drawn by vLLM: rows come and go, and are encoded once more
+    jobs: int = 0  # notebooks that run it
 
     @property
     def half(self) -> float:
@@ -147,13 +151,15 @@ class Work:
         return self.prompt + min(LONGEST[True][1] * self.tokens, self.longest - self.prompt) / 2
 
     @staticmethod
-    def of(values: dict, spec: params.Model, prompt: int, shared: int = 0) -> "Work":
+    def of(values: dict, spec: params.Model, prompt: int, shared: int = 0, written: float | None = None) -> "Work":
+        """`written`: mean tokens of responses that are there already; else by experience."""
         splits = [size for name in values["datasets"] for size in sizes(params.load_dataset(name))]
         rows = [min(size, values["limit"] or size) for size in splits]
         whole = sum(min(count, values["dropout_rows"] or count) for count in rows)  # trajectories passed over
         grid = values["dropout_tuning"] * (len(values["dropout_rates"]) - 1) * len(values["datasets"])
         new_tokens = spec.max_new_tokens or values["max_new_tokens"]
-        mean = min(AFTER_EXAMPLES if values["demonstration"] == "few" else TOKENS[spec.thinking], new_tokens)
+        usual = AFTER_EXAMPLES if values["demonstration"] == "few" else TOKENS[spec.thinking]
+        mean = min(round(written or usual), new_tokens)
         at_answer = sum(rows) * (prompt - shared + mean) + values["dropout_passes"] * (sum(rows) + grid) * ANSWER
         return Work(
             rows=sum(rows),
@@ -166,6 +172,7 @@ class Work:
             passes=values["dropout_passes"] * (whole + grid) * ("trajectory" in values["dropout_scope"]),
             at_answer=at_answer * ("answer" in values["dropout_scope"]),
             served=values["engine"] == "vllm" and not spec.responses,
+            jobs=OF_PAIR * len(values["datasets"]),
         )
 
 
@@ -214,8 +221,9 @@ def served(size: Size, work: Work, device: Device) -> tuple[Work, Range]:
     return replace(work, batch=batch), (step, SLOWER * step)
 
 
-def timed_step(folder: str, work: Work, device: Device) -> Range:
-    """The same for a small local model, timed with its weights; drawing and keeping tokens may take as long again."""
+def timed(folder: str, work: Work, device: Device) -> tuple[Range, float]:
+    """The same for a small local model, timed with its weights; drawing and keeping tokens may take as long again. And
+    seconds a token of a pass over whole sequences, whose small products are far from the device's peak."""
     import torch
     from transformers import AutoModelForCausalLM, logging
 
@@ -226,18 +234,24 @@ def timed_step(folder: str, work: Work, device: Device) -> Range:
     with torch.inference_mode():
         cache = network(ids, use_cache=True, logits_to_keep=1).past_key_values
         step = seconds(lambda: network(ids[:, :1], past_key_values=cache, use_cache=True))
-    return step, 2 * step
+        length = int(work.prompt + work.tokens)
+        whole = torch.ones((max(1, PASSED // length), length), dtype=torch.long, device=place)
+        passed = seconds(lambda: network(whole, use_cache=False, logits_to_keep=1))
+    return (step, 2 * step), passed / whole.numel()
 
 
-def hours(size: Size, work: Work, step: Range, device: Device) -> tuple[Range, float]:
-    """Hours in all, and of them those of dropout: drawing at these seconds a step, the rest by arithmetic."""
-    drawn, verified, dropout = shares(size, work, step, device).values()
-    return (drawn[0] + verified[0] + dropout[0], drawn[1] + verified[1] + dropout[1]), dropout[0]
+def hours(size: Size, work: Work, step: Range, device: Device, passed: float = 0) -> tuple[Range, float]:
+    """Hours in all, and of them those of dropout: drawing at these seconds a step, the rest at `passed` seconds a token
+    of a pass, or by arithmetic."""
+    drawn, verified, dropout = shares(size, work, step, device, passed).values()
+    started = work.jobs * STARTED[device.cuda] / 3600
+    low, high = (drawn[end] + verified[end] + dropout[end] + started for end in (0, 1))
+    return (low, high), dropout[0]
 
 
-def shares(size: Size, work: Work, step: Range, device: Device) -> dict[str, Range]:
-    """The same hours by the notebook that takes them: 01 draws, 03 verifies, 04 has dropout."""
-    token = 2 * size.weights / (device.operations * UTILISED[device.cuda]) / 3600
+def shares(size: Size, work: Work, step: Range, device: Device, passed: float = 0) -> dict[str, Range]:
+    """The same hours by the notebook that takes them, but for its start: 01 draws, 03 verifies, 04 has dropout."""
+    token = (passed or 2 * size.weights / (device.operations * UTILISED[device.cuda])) / 3600
     encoded = work.rows * (work.prompt - work.shared) * token
     encoded += work.served * work.rows * (work.prompt + work.tokens) * token  # one pass over what was drawn elsewhere
     verified = work.rows * (QUERY + VERIFY + work.tokens) * token

@@ -43,15 +43,16 @@ def parts(job: Job) -> Parts:
 
 
 def specified(job: Job, kind: str, values: dict) -> Parts:
-    """The files of models (or datasets) that the parameters name, and where a model runs, the files these name."""
+    """The files of models (or datasets) that the parameters name, and where a model runs, or its responses are read,
+    the files these name."""
     contents: Parts = {}
     for name in mentioned(values, kind):
         spec = params.LOADERS[kind](name)
         content = described(spec)
-        if job.notebook.heavy:
+        if job.notebook.of_pair:
             content.pop("label", None)  # only tables print it
             responses = (getattr(spec, "responses", None) or "").format(dataset=job.dataset)
-            own = places(spec.source) if "source" in content else []
+            own = places(spec.source) if content.get("source") else []
             for place in filter(None, [*own, getattr(spec, "split_ids", None), responses]):
                 files = local_files(place)
                 contents |= {f"file {params.told(place)}{path.removeprefix(place)}": checksum(path) for path in files}
@@ -96,6 +97,13 @@ def resume_key(run: Run, content: Parts) -> str:
     if run.values.get("code_changes") == "keep":
         content = {name: value for name, value in content.items() if not name.startswith("code ")}
     return key(content)[:16]
+
+
+def code_key(job: Job, content: Parts) -> str:
+    """Names the code that makes a job's rows, where rows of other code are not kept; else nothing."""
+    if not job.notebook.heavy or keeps(job):
+        return ""
+    return key({name: value for name, value in content.items() if name.startswith("code ")})[:16]
 
 
 def kind_of(parameter: str) -> str:

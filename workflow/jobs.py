@@ -27,14 +27,16 @@ class Notebook:
     `minutes` is about what a job takes before any has been timed: those that most hangs on are begun first.
     `heavy` notebooks run a model: once per (model, dataset), on a GPU where there is one. Their outputs hang
     on the files of model and dataset, survive a change of code where the profile says so, and are shipped for
-    the replay, which does not run them. `data` are files of the project that it reads. `exports` ones carry what goes
-    into the paper (workflow/export.py). What a notebook left that `may_lack` is done without, where it is not shipped.
+    the replay, which does not run them. `given` ones stand in their place for a model that is not at hand, and read
+    what its file holds. `data` are files of the project that it reads. `exports` ones carry what goes into the paper
+    (workflow/export.py). What a notebook left that `may_lack` is done without, where it is not shipped.
     `by_scope`: folders of `writes` that come only where the parameter `dropout_scope` lists this word. `folders` are
     its own, below artifacts/<run>/, and hold as many files as there is to keep.
     """
 
     name: str
     heavy: bool = False
+    given: bool = False
     minutes: float = 0.1
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
@@ -43,6 +45,11 @@ class Notebook:
     may_lack: bool = False
     by_scope: dict[str, str] = field(default_factory=dict, hash=False)
     folders: tuple[str, ...] = ()
+
+    @property
+    def of_pair(self) -> bool:
+        """Whether it runs once per (model, dataset)."""
+        return self.heavy or self.given
 
     @property
     def number(self) -> str:
@@ -58,10 +65,12 @@ class Notebook:
         return f"notebooks/{self.name}.ipynb"
 
 
+RESPONSES = ("01_generate/generations", "01b_import/generations")
 NOTEBOOKS = (
     Notebook("01_generate", heavy=True, minutes=0.3,
              writes=("generations/{model}__{dataset}.parquet", "in_situ/{model}__{dataset}.parquet")),
-    Notebook("02_single_pass", reads=("01_generate/generations",), writes=("confidence/single_pass.parquet",)),
+    Notebook("01b_import", given=True, writes=("generations/{model}__{dataset}.parquet",)),
+    Notebook("02_single_pass", reads=RESPONSES, writes=("confidence/single_pass.parquet",)),
     Notebook("03_ptrue_insitu", heavy=True, minutes=0.2, reads=("01_generate",),
              writes=("verification/{model}__{dataset}.parquet",)),
     Notebook("04_mc_dropout_grid", heavy=True, minutes=1, reads=("01_generate/generations",), may_lack=True,
@@ -71,20 +80,20 @@ NOTEBOOKS = (
              writes=("ablation/{model}__{dataset}.parquet",)),
     Notebook(
         "05_calibration",
-        reads=("01_generate/generations", "03_ptrue_insitu", "04_mc_dropout_grid"),
+        reads=(*RESPONSES, "03_ptrue_insitu", "04_mc_dropout_grid"),
         writes=("calibration/confidence.parquet", "calibration/results.parquet"),
     ),
-    Notebook("06_sample_efficiency", reads=("01_generate/generations",), writes=("calibration/curves.parquet",)),
-    Notebook("07_transfer", reads=("01_generate/generations",), writes=("calibration/transfer.parquet",)),
+    Notebook("06_sample_efficiency", reads=RESPONSES, writes=("calibration/curves.parquet",)),
+    Notebook("07_transfer", reads=RESPONSES, writes=("calibration/transfer.parquet",)),
     Notebook(
         "10_selective",
-        reads=("01_generate/generations", "03_ptrue_insitu", "04_mc_dropout_grid"),
+        reads=(*RESPONSES, "03_ptrue_insitu", "04_mc_dropout_grid"),
         writes=("selective/scores.parquet", "selective/thresholds.parquet", "selective/curves.parquet"),
         folders=("calibrators",),
     ),
     Notebook(
         "08_tables",
-        reads=("01_generate/generations", "03_ptrue_insitu", "04_mc_dropout_grid", "04b_ablation", "05_calibration",
+        reads=(*RESPONSES, "03_ptrue_insitu", "04_mc_dropout_grid", "04b_ablation", "05_calibration",
                "06_sample_efficiency", "07_transfer", "10_selective"),
         data=("artifacts/reference.csv",),
         exports=True,
@@ -108,8 +117,8 @@ def shippable(may_lack: bool) -> list[str]:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its name (folder below artifacts/ and figures/), resolved parameters, cores and GPUs; and the names of
-    notebooks where it is to do no more than these need.
+    """One run: its name (folder below artifacts/ and figures/), resolved parameters, cores and GPUs; the names of
+    notebooks where it is to do no more than these need; and those of its models that are not at hand.
 
     `cluster` is the executor that submits its jobs, empty where they are run here; then `gpus` is what a job asks for,
     and each counts its cores where it runs. `cards`: GPUs that models take which are too large for one."""
@@ -119,6 +128,7 @@ class Run:
     cores: int = 1
     gpus: int = 0
     wanted: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
     cluster: str = ""
     cards: dict = field(default_factory=dict, hash=False)
 
@@ -145,7 +155,7 @@ class Run:
         """A replay runs no model; the paper's own numbers need no run at all, and are set by what exports."""
         rows = needed(self.wanted) if self.wanted else list(NOTEBOOKS)
         if self.replayed:
-            return [row for row in rows if not row.heavy]
+            return [row for row in rows if not row.of_pair]
         if self.name == PUBLISHED:
             return [row for row in rows if row.exports]
         return rows
@@ -155,7 +165,8 @@ class Run:
         """Every job of the run, upstream first."""
         jobs = []
         for row in self.notebooks:
-            jobs += [Job(self, row, *pair) for pair in self.pairs] if row.heavy else [Job(self, row)]
+            asked = [pair for pair in self.pairs if row.given == (pair[0] in self.absent)]
+            jobs += [Job(self, row, *pair) for pair in asked] if row.of_pair else [Job(self, row)]
         return tuple(jobs)
 
     @cached_property
@@ -186,7 +197,8 @@ class Run:
     @staticmethod
     def load(name: str) -> "Run":
         values = json.loads((ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8"))
-        return Run(**{**values, "wanted": tuple(values.get("wanted", ()))})
+        names = {key: tuple(values.get(key, ())) for key in ("wanted", "absent")}
+        return Run(**{**values, **names})
 
 
 @dataclass(frozen=True)
@@ -303,9 +315,12 @@ class Job:
 
 
 def read_json(path: Path) -> object:
-    """What a file holds; None where it is not there, or not JSON."""
+    """What a file holds; None where it is not there, or not JSON. Raises PermissionError for one that may not be read:
+    what it says still holds, and what it vouches for is not to be made again."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
+    except PermissionError:
+        raise
     except (OSError, ValueError, RecursionError):
         return None
 

@@ -88,11 +88,14 @@ def ready(kernel: Kernel | None, job: Job) -> Kernel | None:
     return kernel if alike and not job.on_gpu else None
 
 
-def start_up(code: str, scratch: Path) -> None:
-    """What the kernel does before the first cell: lib is told the pinned revisions, and whose shards to go on with."""
+def start_up(code: str, scratch: Path, remade: str = "") -> None:
+    """What the kernel does before the first cell: lib is told the pinned revisions, whose shards to go on with, and
+    what code made the rows that it may keep, where rows of other code are to be `remade`."""
     folder = scratch / "ipython" / "profile_default" / "startup"
     folder.mkdir(parents=True)
     lines = ["import lib.shards", f"lib.shards.Shards.code = {code!r}"]
+    if remade:
+        lines += ["import lib.growth", f"lib.growth.code = {remade!r}"]
     if params.REVISIONS:
         lines += ["import lib.params", f"lib.params.pin({params.REVISIONS!r})"]
     (folder / "run.py").write_text("\n".join([*lines, "del lib", ""]), encoding="utf-8")
@@ -211,7 +214,7 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
         tempfile.tempdir = None  # which is asked for anew
         for name in ("MPLBACKEND", "PYTHONSTARTUP"):  # figures are shown inline, and no file of the user's is run
             os.environ.pop(name, None)
-        start_up(code, scratch)
+        start_up(code, scratch, fresh.code_key(job, parts))
         (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
         execute(job, scratch)
     outputs = job.outputs + job.loose

@@ -9,6 +9,7 @@ import hashlib
 import html
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from latex2mathml.converter import convert
 from markupsafe import Markup
 
 from lib.paper.claims import HEADLINES, TWICE
-from lib.paper.comparison import INSIDE_EXPECTED, STANDS, WORDS
+from lib.paper.comparison import FOREIGN, INSIDE_EXPECTED, STANDS, WORDS
 from lib.paper.judging import QUORUMS
+from lib.paper.microscope import Microscope
 from lib.paper.targets import captions
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
@@ -28,12 +30,13 @@ FORMULA = re.compile(r"\$([^$]+)\$")
 SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
-def page(nb: Any, outputs: dict[str, dict]) -> str:
-    """The page as HTML."""
+def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, Any] | None = None) -> str:
+    """The page as HTML. `places`: where each target is made, in a book that the page is part of (`book.Place`)."""
     given = nb.metadata.get("papermill", {}).get("parameters", {})
     findings, numbers, ablation, choices = (
         records(outputs, name) for name in ("rep_findings", "rep_numbers", "rep_ablation", "rep_sensitivity")
     )
+    views = records(outputs, "rep_microscope")
     sections = [section(name, outputs[name], numbers) for name in captions() if name in outputs]
     there = {part["id"] for part in sections}
     if ablation:
@@ -55,14 +58,18 @@ def page(nb: Any, outputs: dict[str, dict]) -> str:
         sections=sections,
         there=there,
         total=len(numbers),
-        verdicts=Counter(row["verdict"] for row in numbers),
+        held=Counter(row["verdict"] for row in numbers if not row["verdict"].startswith(FOREIGN)),
+        foreign=sorted({row["verdict"].removeprefix(FOREIGN) for row in numbers if row["verdict"].startswith(FOREIGN)}),
         expected=INSIDE_EXPECTED,
         tried=any(row.get("moves") for row in numbers),
         moving=sum(row.get("moves") not in (None, STANDS) for row in numbers),
         flips=[row for row in choices if row.get("flips")],
         judged=len({row["choice"] for row in choices}),
+        tried_choices=turned(choices).items(),
         ablation=ablation,
         number=number,
+        places=places or {},
+        microscope=Markup(Microscope(views).html(themed=True)) if views else "",  # noqa: S704  escaped there
     )
 
 
@@ -95,6 +102,14 @@ def grouped(findings: list[dict], sides: list[str]) -> list[dict[str, Any]]:
     return groups
 
 
+def turned(choices: list[dict]) -> dict[str, int]:
+    """How many findings turn under each of the other choices, by its words."""
+    counts = dict.fromkeys((row["words"] for row in choices), 0)
+    for row in choices:
+        counts[row["words"]] += bool(row["flips"])
+    return counts
+
+
 def records(outputs: dict[str, dict], name: str) -> list[dict]:
     """What a listing holds; nothing where the run has no such target."""
     return outputs.get(name, {}).get("application/json", [])
@@ -108,6 +123,7 @@ def section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
         part["image"] = "".join(data["image/png"]).replace("\n", "")
     else:
         part["rows"] = [row | {"id": anchor(name, row["key"])} for row in numbers if row["table"] == name]
+        part["beside"] = any(not row["verdict"].startswith(FOREIGN) for row in part["rows"])
         table = linked(name, "".join(data.get("text/html", "")), {row["id"] for row in part["rows"]})
         part["table"] = Markup(table)  # noqa: S704  escaped in lib.paper.table
     return part
@@ -134,7 +150,9 @@ def linked(name: str, table: str, ids: set[str]) -> str:
 
 
 def number(value: Any) -> str:
-    """Three decimals; an empty word for nothing."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    """Three decimals; yes and no; an empty word for nothing."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, (int, float)):
         return "" if value is None else str(value)
     return str(value) if isinstance(value, int) else f"{value:.3f}"

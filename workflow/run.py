@@ -60,6 +60,8 @@ def main(argv: list[str]) -> int:
             return check.main(plan(asked), say)
         if asked.finding:
             return found(asked)
+        if asked.book:
+            return booked(asked)
         return verified(asked) if asked.verify else make(asked)
     except (UserError, words.WordError) as problem:
         complain(problem)
@@ -128,11 +130,12 @@ def plan(asked: Namespace) -> Run:
     unlike(values)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = finding.NEEDS[asked.finding] if asked.finding else ()
+    absent = tuple(name for name in values["models"] if not params.load_model(name).at_hand)
     if profile := cluster.asked(asked):
         gpus = max(profile.gpus(row) for row in NOTEBOOKS if row.heavy)
-        run = Run(asked.run, values, 1, gpus, wanted, profile.executor)
+        run = Run(asked.run, values, 1, gpus, wanted, absent, profile.executor)
     else:
-        run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()), wanted)
+        run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()), wanted, absent)
     for job in run.jobs:
         job.check()
     return run
@@ -227,6 +230,16 @@ def found(asked: Namespace) -> int:
         return code
     for line in finding.told(plan(asked), asked.finding):
         say(line)
+    return 0
+
+
+def booked(asked: Namespace) -> int:
+    """The whole run, and its book; the exit code."""
+    from workflow import book  # slow to load, and of no use to other verbs
+
+    if code := make(asked):
+        return code
+    book.write(plan(asked), say)
     return 0
 
 
@@ -343,7 +356,7 @@ class Board:
             text = f"kept: {event['text']}"
         elif kind == "fail":
             self.failures.append((event["code"], event["text"]))
-            text = "failed"
+            text = f"failed: {one_line(event['text'], most=600)}"
         elif kind == "progress":
             text = event["text"]
         if kind in ("end", "kept"):

@@ -12,7 +12,8 @@ def cells(path: str) -> list[dict]:
     try:
         return json.loads((ROOT / path).read_text(encoding="utf-8"))["cells"]
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{path} cannot be read as a notebook: {error}") from None
+        problem = getattr(error, "strerror", None) or error
+        raise UserError(f"{path} cannot be read as a notebook: {problem}") from None
 
 
 def is_parameters(cell: dict) -> bool:

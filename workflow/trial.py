@@ -66,6 +66,9 @@ def everything(run: Run, say: Callable[[str], None]) -> Iterator[Line]:
 def tried(run: Run, name: str) -> Iterator[Line]:
     """Everything about one model, in the order in which it is found out."""
     spec, started = params.load_model(name), time.perf_counter()
+    if not spec.at_hand:
+        yield "note", "it is not at hand (its file names no `source`): there is nothing to try"
+        return
     lm = models.load(name, spec)
     wait()
     said = f"{lm.facts['dtype']}, {lm.facts['attention']} attention"

@@ -127,13 +127,11 @@ def other_rates(ours: RunSignals, theirs: RunSignals) -> list[str]:
 def compare(here: Results, alike: Alike, choices: params.Calibration, bin_counts: Sequence[int]) -> pd.DataFrame:
     """A row per number of the tables: table, key, here, shipped, difference, tolerance, moves (under noise), within,
     and `reads`, whether its cell reads otherwise. `here` gives the labels."""
-    numbers = {}
-    for name, side in (("here", alike.ours), ("shipped", alike.theirs)):
-        frames = rounding.frames_of(side, side.sets, choices, bin_counts)
-        numbers[name] = rounding.cells(replace(here, frames={**here.frames, **frames}))
-    table = numbers["here"].merge(numbers["shipped"], on=["table", "key"], how="outer", suffixes=("_here", "_shipped"))
-    moved = rounding.moves(here, alike.theirs, choices, bin_counts)[["table", "key", "moves"]]
-    table = table.merge(moved, on=["table", "key"], how="left").fillna({"moves": 0.0})
+    frames = rounding.frames_of(alike.ours, alike.ours.sets, choices, bin_counts)
+    ours = rounding.cells(replace(here, frames={**here.frames, **frames}))
+    theirs = rounding.moves(here, alike.theirs, choices, bin_counts)[["table", "key", "value", "text", "moves"]]
+    table = ours.merge(theirs, on=["table", "key"], how="outer", suffixes=("_here", "_shipped"))
+    table = table.fillna({"moves": 0.0})
     table = table.rename(columns={"value_here": "here", "value_shipped": "shipped"})
     gap = (table.here - table.shipped).abs()
     tolerance = np.maximum(TIMES * table["moves"], FLOOR)

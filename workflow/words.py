@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = "demo"
 CLUSTERS = ("slurm", "kubernetes")
-VERBS = ("replay", "published", "check", "verify", "finding", "archive", "lab", "test", "help")
+VERBS = ("replay", "published", "check", "verify", "finding", "book", "archive", "lab", "test", "help")
 FINDINGS = ("1", "2", "3", "4")
 OPTIONS = ("--models", "--only", "--datasets", "--data", "--remake", "--cores", "--cpu", "--gpu",
            "--slurm", "--kubernetes", "--dry-run", "--help")
@@ -32,7 +32,7 @@ HELP = """\
   verify [demo]   runs it, then holds each number against the shipped run's
   finding 3 [..]  what the paper's Finding 3 needs of a PROFILE, or of replay
   lab             JupyterLab on the notebooks; its own options after --
-  archive         the last commit as one file, the same bytes every time
+  book [PROFILE]  a run as pages to read; archive: the last commit as one file
   test            linters, types, quick tests (-- --all: all); help: this page
 
   --models A B    these models too, beside those of the profile
@@ -112,6 +112,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     asked = parser.parse_args(words)
     asked.rest = rest
     verbs = without_finding(asked)
+    asked.book = verbs[:1] == ["book"]
+    verbs = verbs[1:] if asked.book else verbs
     asked.check = verbs[:1] == ["check"]  # the one verb that a profile follows
     verbs = verbs[1:] if asked.check else verbs
     asked.replay, asked.verify = verbs[:1] == ["replay"], verbs[:1] == ["verify"]  # one may follow, too
@@ -205,6 +207,11 @@ def combine(asked: argparse.Namespace) -> None:
     if asked.finding and (asked.check or asked.verb in set(VERBS) - {"replay"}):
         what = "check" if asked.check else asked.verb
         raise WordError(f"finding {asked.finding} is followed by a profile, or by replay, not by {what}")
+    if asked.finding and asked.book:
+        raise WordError(f"finding {asked.finding} is followed by a profile, or by replay, not by book")
+    if asked.book and (asked.check or asked.verb in set(VERBS) - {"replay", "published"}):
+        what = "check" if asked.check else asked.verb
+        raise WordError(f"book is followed by a profile, by replay or by published, not by {what}")
     combine_cluster(asked)
     options = ("models", "only", "datasets", "data", "remake", "cores", "cpu", *CLUSTERS)
     used = [option for option in options if getattr(asked, option)]

@@ -23,11 +23,12 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Rows:
-    """One split of a pair, n rows: KEYS; Ans Avg, `confidence` (n,); the tokens of the `answers`; correct (n,)."""
+    """One split of a pair, n rows: KEYS; Ans Avg, `confidence` (n,); the tokens of the `answers`, None where no logits
+    were kept, for the model is not at hand; correct (n,)."""
 
     keys: pd.DataFrame
     confidence: np.ndarray
-    answers: AnswerLogits
+    answers: AnswerLogits | None
     correct: np.ndarray
 
 
@@ -52,19 +53,21 @@ def split_rows(joined: pd.DataFrame) -> dict[str, Rows]:
     rows = {}
     for split, part in joined.groupby("split", sort=False):
         confidence = np.array([0.0 if logprobs is None else ans_avg(logprobs) for logprobs in part.answer])
-        answers = AnswerLogits.of(part, part.span)
+        answers = AnswerLogits.of(part, part.span) if part.kept_positions.map(len).any() else None
         rows[str(split)] = Rows(part[KEYS].reset_index(drop=True), confidence, answers, part.correct.to_numpy(bool))
     return rows
 
 
 def fit_answers(sets: Sets, choices: Calibration = Calibration()) -> dict[Pair, dict[str, Calibrator]]:  # noqa: B008
-    """Every method fitted for the answer's tokens of every pair: on the tokens themselves, or on Ans Avg."""
+    """Every method fitted for the answer's tokens of every pair: on the tokens themselves, where their logits are
+    there, or on Ans Avg."""
     fitted: dict[Pair, dict[str, Calibrator]] = {}
     for pair, (calibration, _) in sets.items():
         fitted[pair] = {}
         for name, method in METHODS.items():
-            calibrator = method.make(method.of_answers, choices)
-            fitted[pair][name] = calibrator.fit(getattr(calibration, method.of_answers), calibration.correct)
+            if (scores := getattr(calibration, method.of_answers)) is not None:
+                calibrator = method.make(method.of_answers, choices)
+                fitted[pair][name] = calibrator.fit(scores, calibration.correct)
     return fitted
 
 
@@ -107,10 +110,11 @@ def every_fit(
     rows."""
     fits: list[Fit] = []
     for pair, part in confidence.groupby(["model", "dataset"], sort=False):
-        for _, group in part.groupby("estimator", sort=False):
-            calibration, evaluation = (group[group.split == split] for split in SPLITS)
-            if not calibration.empty and not evaluation.empty:
-                fits += _on_scores(pair, calibration, evaluation, choices)
+        calibration, evaluation = (dict(list(part[part.split == split].groupby("estimator", sort=False)))
+                                   for split in SPLITS)  # fmt: skip
+        for name in part.estimator.unique():
+            if name in calibration and name in evaluation:
+                fits += _on_scores(pair, calibration[name], evaluation[name], choices)
         if pair in sets:
             fits += _on_answers(pair, sets[pair], fitted.get(pair, {}))
     return fits
@@ -160,7 +164,7 @@ def _on_answers(pair: Pair, sets: Splits, fitted: Mapping[str, Calibrator]) -> I
     """The methods that take the answer's tokens: fitted once, applied to both answer estimators."""
     new, old = sets.evaluation, sets.calibration
     for method in METHODS.values():
-        if "answers" in method.takes:
+        if "answers" in method.takes and new.answers is not None:
             calibrator, parts = fitted[method.name], []
             for name in ANSWER_ESTIMATORS:
                 scores = calibrator.predict(new.answers, joint=name == "ans_joint")
@@ -188,7 +192,8 @@ def maps(confidence: pd.DataFrame, sets: Sets, fitted: Mapping[Pair, Mapping[str
         drawn = {"": (score, score, correct), "isotonic": (expit(even), isotonic, None)}
         if estimator == "ans_avg":
             tokens = sets[pair].calibration
-            drawn["platt"] = (tokens.confidence, fitted[pair]["platt"].predict(tokens.answers), tokens.correct)
+            if tokens.answers is not None:
+                drawn["platt"] = (tokens.confidence, fitted[pair]["platt"].predict(tokens.answers), tokens.correct)
         else:
             platt = METHODS["platt"].make("margin", choices).fit(rows.margin.to_numpy(float), correct)
             drawn["platt"] = (expit(even), platt.predict(even), None)
@@ -214,8 +219,10 @@ def token_signals(sets: Sets) -> pd.DataFrame:
     (m,) or None."""
     parts = []
     for rows in (rows for pair in sets.values() for rows in pair):
-        signals = {"answer_margin": rows.answers.margins(), "answer_entropy": rows.answers.entropies()}
-        columns = {name: pd.Series(rows.answers.by_row(values), dtype=object) for name, values in signals.items()}
+        if (answers := rows.answers) is None:
+            continue
+        signals = {"answer_margin": answers.margins(), "answer_entropy": answers.entropies()}
+        columns = {name: pd.Series(answers.by_row(values), dtype=object) for name, values in signals.items()}
         parts.append(rows.keys.assign(**columns))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*KEYS, "answer_margin",
                                                                                    "answer_entropy"])  # fmt: skip

@@ -79,6 +79,8 @@ def _fits(pair: Splits, choices: Calibration) -> dict[str, Callable]:
     for name, method in METHODS.items():
         kind = method.of_answers
         score, new = getattr(pair.calibration, kind), getattr(pair.evaluation, kind)
+        if score is None or new is None:  # no logits of the answer's tokens
+            continue
         fits[name] = method.make(kind, choices).on_subsets(score, pair.calibration.correct, new)
     return fits
 
@@ -108,6 +110,7 @@ def of_row(pair: Splits, place: int, dataset: str, sizes: Iterable[int], draws: 
 
 def curve_bands(curves: pd.DataFrame) -> pd.DataFrame:
     """Mean over draws, the band that holds the middle 80% of them, number of draws of one class."""
+    curves = curves.astype({"ece": float})  # an empty frame may hold objects
     groups = curves.groupby(["model", "dataset", "sampling", "method", "n"], sort=False)
     bands = groups.agg(mean=("ece", "mean"), one_class=("one_class", "sum"))
     return bands.assign(low=groups.ece.quantile(0.1), high=groups.ece.quantile(0.9)).reset_index()

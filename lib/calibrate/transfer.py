@@ -38,7 +38,9 @@ def transfer(
             if not mask.any():
                 continue
             for method, calibrator in calibrators.items():
-                scores = calibrator.predict(getattr(new, METHODS[method].of_answers))
+                if (taken := getattr(new, METHODS[method].of_answers)) is None:
+                    continue
+                scores = calibrator.predict(taken)
                 rows += _measured(target, source, method, new, scores, mask, n_bins, closed)
     return pd.DataFrame(rows, columns=TRANSFERRED)
 
@@ -77,6 +79,8 @@ def of_row(sets: Sets, fitted: Mapping[Pair, Mapping[str, Calibrator]], target: 
     rows: list[tuple] = [(*RAW, "", float(new.confidence[place]))]
     for source, calibrators in fitted.items():
         for method, calibrator in calibrators.items():
-            scores = calibrator.predict(getattr(new, METHODS[method].of_answers))
+            if (taken := getattr(new, METHODS[method].of_answers)) is None:
+                continue
+            scores = calibrator.predict(taken)
             rows.append((*source, method, float(scores[place])))
     return pd.DataFrame(rows, columns=["source_model", "source_dataset", "method", "confidence"])

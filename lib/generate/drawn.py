@@ -1,17 +1,19 @@
-"""Responses that somebody has drawn already, as JSON lines: `example_id` and `text`, or `token_ids`.
+"""Responses that somebody has drawn already, as JSON lines: `example_id` and `text`, `token_ids` or `logprobs`.
 
 Any inference server's log can be turned into that. `dataset`, `finish_reason` and `token_logprobs` stand there where
 they are known.
 """
 
+import codecs
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from lib import store
 from lib.documents import content, parse_json
@@ -19,28 +21,79 @@ from lib.generate import models
 from lib.generate.models import LanguageModel
 from lib.params import Strict, explain
 from lib.project import UserError, nearest
+from lib.tasks.answers import token_texts
 
 LARGEST = 4 * 10**9  # bytes of such a file
+END = re.compile(r"<[^<>\s]+>")  # an end token as text: </s>, <|im_end|>
+
+
+class Token(Strict):
+    """One entry of `logprobs`; what servers write beside these is passed over."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    token: str
+    logprob: float = Field(le=1e-3)  # nats; rounding may lift it above 0
+    bytes: list[Annotated[int, Field(ge=0, le=255)]] | None = None  # of a token that is part of a character
+
+
+def entries(value: Any) -> Any:
+    """The tokens of `logprobs`, which chat completions wrap once more."""
+    return value["content"] if isinstance(value, dict) and "content" in value else value
 
 
 class Response(Strict):
-    """A line. Token ids are the response's, its end token too where it wrote one; log-probabilities, of as many tokens,
-    are those of whoever drew it (nats), and are compared with the model's own, never used."""
+    """A line. Token ids are the response's, its end token too where it wrote one; log-probabilities are those of
+    whoever drew it (nats), and compared with the model's own; they are used where that is not at hand. `logprobs` are
+    the tokens as servers write them, and stand for the text."""
 
     example_id: str
     dataset: str | None = None  # lines of other datasets are passed over
     text: str | None = None
     token_ids: list[int] | None = Field(None, min_length=1)
     token_logprobs: list[float] | None = None
+    logprobs: Annotated[list[Token], BeforeValidator(entries), Field(min_length=1)] | None = None
     finish_reason: Literal["stop", "length"] = "stop"
 
     @model_validator(mode="after")
     def _tokens_or_text(self) -> "Response":
-        if (self.text is None) == (self.token_ids is None):
-            raise ValueError("a response is given as 'text' or as 'token_ids', one of them")
+        given = [self.token_ids, self.logprobs] if self.logprobs else [self.text, self.token_ids]
+        if sum(one is not None for one in given) != 1:
+            raise ValueError("a response is given as 'text' or as 'token_ids', one of them, or as 'logprobs'")
         if self.token_logprobs is not None and len(self.token_logprobs) != len(self.token_ids or ()):
             raise ValueError("'token_logprobs' must be as many as 'token_ids'")
+        if self.logprobs and self.text is not None and self.text.strip() != self.written.strip():
+            raise ValueError("the tokens of 'logprobs' do not make up its 'text'")
         return self
+
+    @property
+    def pieces(self) -> list[str]:
+        """The text that each entry of `logprobs` adds; a character whose bytes are spread over several belongs to the
+        last of them."""
+        decoder, texts = codecs.getincrementaldecoder("utf-8")("replace"), []
+        for entry in self.logprobs or ():
+            texts.append(decoder.decode(bytes(entry.bytes)) if entry.bytes else entry.token)
+        return texts
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last entry of `logprobs` is an end token: servers write it as its mark, or as nothing, or leave
+        it out."""
+        last = self.pieces[-1]
+        mark = not last or END.fullmatch(last) is not None
+        return self.finish_reason == "stop" and mark and (self.text is None or not self.text.endswith(last or "\0"))
+
+    @property
+    def written(self) -> str:
+        """The text, without an end token."""
+        if not self.logprobs:
+            return self.text or ""
+        return "".join(self.pieces[: len(self.logprobs) - self.ended])
+
+    @property
+    def stated(self) -> list[float]:
+        """The log-probabilities of whoever drew it, by token; empty where none are given."""
+        return self.token_logprobs or [entry.logprob for entry in self.logprobs or ()]
 
 
 def read(path: Path, dataset: str) -> dict[str, Response]:
@@ -77,7 +130,7 @@ def parsed(line: bytes, where: str, number: int) -> Response:
 def token_ids(lm: LanguageModel, response: Response) -> list[int]:
     """The tokens of a response, as the model's tokenizer writes a text that is given without them; an end token is
     added where it ended by itself and none is there. Raises UserError for an id that the vocabulary does not have."""
-    ids = list(response.token_ids or models.encode(lm, response.text or ""))
+    ids = list(response.token_ids or models.encode(lm, response.written))
     size = len(lm.number_like)
     wrong = [token for token in ids if not 0 <= token < size]
     if wrong:
@@ -103,19 +156,29 @@ def distance(frame: pd.DataFrame, responses: Mapping[str, Response]) -> dict[str
     another model, another prompt or half precision show here. Empty where none were given."""
     gaps = []
     for row in frame[frame.example_id.isin(responses.keys())].itertuples():
-        given = responses[row.example_id].token_logprobs or []
-        gaps += [np.abs(np.subtract(given, row.token_logprobs[: len(given)]))] if given else []
+        given = responses[row.example_id].stated
+        if given and len(given) in (len(row.token_logprobs), len(row.token_logprobs) - row.eos):  # the same tokens
+            gaps.append(np.abs(np.subtract(given, row.token_logprobs[: len(given)])))
     if not gaps:
         return {}
     all_gaps = np.concatenate(gaps)
     return {"logprobs_off": {"largest": float(all_gaps.max()), "mean": float(all_gaps.mean()), "rows": len(gaps)}}
 
 
-def write(generations: pd.DataFrame, path: Path) -> Path:
-    """The responses of a generations frame as such a file."""
-    rows = ({"example_id": row.example_id, "dataset": row.dataset, "token_ids": row.token_ids.tolist(),
-             "token_logprobs": row.token_logprobs.tolist(), "finish_reason": row.finish_reason}
-            for row in generations.itertuples())  # fmt: skip
-    text = "".join(json.dumps(row) + "\n" for row in rows)
+def write(generations: pd.DataFrame, path: Path, tokenizer: Any = None) -> Path:
+    """The responses of a generations frame as such a file: token ids, or, with the model's tokenizer, what is of use
+    without the model, too: tokens as text."""
+    rows = ({"example_id": row.example_id, "dataset": row.dataset, **tokens_of(row, tokenizer),
+             "finish_reason": row.finish_reason} for row in generations.itertuples())  # fmt: skip
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     store.atomically(path, lambda scratch: scratch.write_text(text, encoding="utf-8"))
     return path
+
+
+def tokens_of(row: Any, tokenizer: Any) -> dict[str, Any]:
+    """The tokens of a generations row as a line holds them."""
+    logprobs = row.token_logprobs.tolist()
+    if tokenizer is None:
+        return {"token_ids": row.token_ids.tolist(), "token_logprobs": logprobs}
+    texts = token_texts(tokenizer, row.token_ids)
+    return {"logprobs": [{"token": text, "logprob": value} for text, value in zip(texts, logprobs, strict=True)]}

@@ -6,12 +6,14 @@ and why a response ended; one teacher-forced pass over these (rescoring) says th
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
+import psutil
 
 from lib.generate import drawn, p_true, rescoring, responses
 from lib.generate.decoding import settings_for
@@ -23,6 +25,8 @@ from lib.tasks.datasets import Example
 
 WORKER = Path(__file__).with_name("vllm_worker.py")
 SHARE = 0.6  # of a GPU's memory that vLLM takes: the model that rescores lies beside it
+AT_ONCE = 256  # rows
+BLOCK = 32  # tokens of a block of its cache, on a processor
 LONGEST_PREFILL = 16384  # tokens at once: vLLM on a CPU can't part a prompt whose draws have a seed
 
 
@@ -114,18 +118,26 @@ class Vllm:
         told = answers.with_name("vllm.log")
         with told.open("w", encoding="utf-8") as log:
             done = subprocess.run([self.python, str(WORKER), str(orders), str(answers)], stdout=log,
-                                  stderr=subprocess.STDOUT, env={**os.environ, "VLLM_NO_USAGE_STATS": "1"})  # fmt: skip
+                                  stderr=subprocess.STDOUT, env={**os.environ, "VLLM_NO_USAGE_STATS": "1"},
+                                  start_new_session=True)  # a group of its own, which ends as one  # fmt: skip
         if done.returncode:
-            lines = told.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no word"]
-            raise UserError(f"vLLM ended with {done.returncode}: {lines[-1][:200]}")
+            cause = root_cause(told.read_text(encoding="utf-8", errors="replace"))
+            raise UserError(f"vLLM ended with {done.returncode}: {cause:.300}")
+
+    def processor(self, asked: Sequence[Request], longest: int) -> dict[str, Any]:
+        """What vLLM is told on a processor, where it would else reserve nearly all memory: a cache for the rows that it
+        has at once, of half the free memory at most."""
+        row = cell(self.lm) * BLOCK * (longest // BLOCK + 2)
+        cache = max(min(row * min(len(asked), AT_ONCE), psutil.virtual_memory().available // 2), 2 * row)
+        return {"block_size": BLOCK, "max_num_batched_tokens": max(longest, LONGEST_PREFILL), "max_num_seqs": AT_ONCE,
+                "kv_cache_memory_bytes": cache, "enforce_eager": True}  # fmt: skip
 
     def orders(self, asked: Sequence[Request]) -> dict[str, Any]:
         """What the worker is told."""
         spec, limited = self.lm.spec, settings_for(self.lm.spec, self.settings)
         rooms = [room(self.lm, one, limited) for one in asked]
         longest = max(len(one.prompt_ids) + most for one, most in zip(asked, rooms, strict=True))
-        cpu = {"block_size": 32, "max_num_batched_tokens": max(longest, LONGEST_PREFILL)}
-        device = {"gpu_memory_utilization": SHARE} if self.lm.device.type == "cuda" else cpu
+        device = {"gpu_memory_utilization": SHARE} if self.lm.device.type == "cuda" else self.processor(asked, longest)
         return {
             "engine": {"model": place(self.lm), "revision": spec.revision, "dtype": self.lm.facts["dtype"],
                        "seed": 0, "max_model_len": longest, "generation_config": "vllm", "trust_remote_code": False,
@@ -135,6 +147,20 @@ class Vllm:
             "requests": [{"example_id": one.example.example_id, "prompt": one.prompt_ids, "seed": one.seed,
                           "max_tokens": most} for one, most in zip(asked, rooms, strict=True)],
         }  # fmt: skip
+
+
+def cell(lm: LanguageModel) -> int:
+    """Bytes that a token takes in the cache."""
+    config = lm.model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * config.num_hidden_layers * heads * width * lm.model.dtype.itemsize
+
+
+def root_cause(log: str) -> str:
+    """Why an engine failed: the first error that its log names, for later ones follow from it; else its last line."""
+    named = re.search(r"\b\w*(?:Error|Exception): .+", log)
+    return named.group() if named else (log.strip().splitlines() or ["no word"])[-1]
 
 
 def place(lm: LanguageModel) -> str:

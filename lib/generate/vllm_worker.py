@@ -7,11 +7,22 @@ pins differ from ours.
 """
 
 import json
+import os
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
 import vllm
+
+
+def end_with(parent: int) -> None:
+    """End, with all that vLLM has started, when the job that started this is gone, however it ended: else what it left
+    would write on beside the worker of the next run."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.killpg(0, signal.SIGKILL)
 
 
 def main(requests: Path, answers: Path) -> None:
@@ -41,4 +52,5 @@ def answer(example_id: str, completion: vllm.CompletionOutput) -> dict:
 
 
 if __name__ == "__main__":
+    threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     main(*map(Path, sys.argv[1:]))

@@ -39,6 +39,8 @@ def median_gains(results: Results) -> Cases:
     medians = {method: _gains(results, table, method).relative.median()
                for method, table in (("isotonic", "result_calibration"), ("platt", "result_calibration"))}  # fmt: skip
     rows = pd.Series(medians, name="median").rename_axis("method").reset_index()
+    if rows["median"].isna().any():
+        raise Undecided("one of both methods was not fitted")
     return rows, rows["median"] >= 0.5
 
 

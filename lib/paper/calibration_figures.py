@@ -85,12 +85,13 @@ def calibration_analysis(
 ) -> Figure:
     """`fig:calibration_analysis`: (a, b) reliability of raw ("") and calibrated scores, a panel for each method, `bins`
     by method as `fitting.reliability` returns them; (c) if given, `bands` of the ECE against the number of calibration
-    rows, as `sample_efficiency.curve_bands` returns them, of `datasets` {name: label}, a panel for each. `where` names
-    the dataset of (a) and (b)."""
+    rows, as `sample_efficiency.curve_bands` returns them, of `datasets` {name: label}, a panel for each that they hold.
+    `where` names the dataset of (a) and (b)."""
     methods = [method for method in METHODS if method in bins]
     letters, last = string.ascii_lowercase[: len(methods)], string.ascii_lowercase[len(methods)]
-    datasets = datasets or ({} if bands is None else {name: name for name in bands["dataset"].unique()})
-    below = [] if bands is None else [0.4 + 1.3 * -(-len(datasets) // ABREAST)]
+    there = [] if bands is None else list(bands["dataset"].unique())
+    datasets = {name: label for name, label in (datasets or {n: n for n in there}).items() if name in there}
+    below = [0.4 + 1.3 * -(-len(datasets) // ABREAST)] if datasets else []
     with style():
         canvas = Canvas(figsize=(WIDTH * max(1, len(methods) / 2), 2.9 + sum(below)), layout="constrained")
         grid = canvas.add_gridspec(1 + len(below), 1, height_ratios=[2.4, *below])
@@ -102,7 +103,7 @@ def calibration_analysis(
             if place == 0:
                 upper.set_ylabel("accuracy")
                 counts.set_ylabel("rows")
-        if bands is not None:
+        if bands is not None and datasets:
             _sizes(_panels(canvas, grid[1], datasets), bands, datasets, last)
         _legend(canvas, f"{title}; ({', '.join(letters)}) {where}" if where else title)
     return Figure(canvas)
@@ -111,15 +112,18 @@ def calibration_analysis(
 def calibrators(maps: pd.DataFrame, title: str = "") -> Figure:
     """What the calibrators of one pair learned, `maps` as `fitting.maps` returns them, a panel for each estimator:
     isotonic regression a staircase, Platt scaling a sigmoid, temperature a cloud (two answers of one confidence may end
-    apart), the accuracy of the calibration rows a grey line, and these rows as ticks, right above, wrong below."""
+    apart; none where no logits were kept), the accuracy of the calibration rows a grey line, and these rows as ticks,
+    right above, wrong below."""
     panels = {"ans_avg": ("Ans Avg", "temperature"), "p_true": ("P(True)", "Platt")}
     here = [name for name in panels if (maps["estimator"] == name).any()]
+    legend: dict[str, dict[str, Any]] = {"isotonic": {"color": BLUE}}  # in the legend
+    dashed = {"linestyle": "--"}
     with style():
         canvas = Canvas(figsize=(WIDTH, 2.4), layout="constrained")
         axes = np.atleast_1d(canvas.subplots(1, len(here), sharey=True))
         for ax, name in zip(axes, here, strict=True):
             part = {method: rows for method, rows in maps[maps["estimator"] == name].groupby("method")}
-            rows, isotonic, other = part[""], part["isotonic"], part["platt"]
+            rows, isotonic, other = part[""], part["isotonic"], part.get("platt")
             saturated = rows["score"].median() > 0.99  # nearly all close to 1: the distance from 1, in powers of ten
             ax.axhline(rows["correct"].astype(float).mean(), color="0.6", linewidth=0.8, zorder=0)
             for correct, height in ((True, 1.05), (False, -0.05)):
@@ -127,16 +131,17 @@ def calibrators(maps: pd.DataFrame, title: str = "") -> Figure:
                 ax.plot(x, np.full(len(x), height), "|", color="0.3", markersize=5, markeredgewidth=0.5)
             ax.plot(_sureness(isotonic["score"], saturated), isotonic["calibrated"], drawstyle="steps-mid", color=BLUE,
                     zorder=3)  # fmt: skip
-            cloud = other["correct"].notna().any()
-            ax.plot(_sureness(other["score"], saturated), other["calibrated"], "." if cloud else "--", color=ORANGE,
-                    markersize=2.5)  # fmt: skip
+            if other is not None:
+                cloud = other["correct"].notna().any()
+                ax.plot(_sureness(other["score"], saturated), other["calibrated"], "." if cloud else "--", color=ORANGE,
+                        markersize=2.5)  # fmt: skip
+                legend[panels[name][1]] = {"color": ORANGE, **({"linestyle": "", "marker": "."} if cloud else dashed)}
             ax.set(ylim=(-0.1, 1.1), yticks=[0, 0.5, 1])
             ax.set_title(panels[name][0])
             ax.set_xlabel("nines of the raw score" if saturated else "raw score")  # 3: 1 - 1e-3
         axes[0].set_ylabel("calibrated")
-        words = [("isotonic", {"color": BLUE}), ("temperature", {"color": ORANGE, "linestyle": "", "marker": "."}),
-                 ("Platt", {"color": ORANGE, "linestyle": "--"}), ("accuracy", {"color": "0.6", "linewidth": 0.8})]
-        handles = [Line2D([], [], label=label, **look) for label, look in words]
+        legend["accuracy"] = {"color": "0.6", "linewidth": 0.8}
+        handles = [Line2D([], [], label=label, **look) for label, look in legend.items()]
         canvas.legend(handles=handles, loc="outside lower center", ncols=4, handlelength=1.8, columnspacing=1)
         canvas.suptitle(title, x=0.02, ha="left", size=7.5, parse_math=False)
     return Figure(canvas)

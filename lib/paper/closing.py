@@ -9,6 +9,7 @@ import pandas as pd
 from lib.paper.claims import FINDINGS
 from lib.paper.comparison import WORDS
 from lib.paper.findings import verdicts
+from lib.paper.folded import in_sentences
 from lib.paper.judging import Verdict
 from lib.paper.results import Results, published
 
@@ -20,9 +21,8 @@ class Claims:
     frame: pd.DataFrame
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        with pd.option_context("display.max_colwidth", None):
-            table = self.frame.to_html(index=False, justify="left")
-        return {"text/html": f"{table}<p>{self.in_short}</p>", "text/plain": f"{self.frame}\n{self.in_short}"}
+        page = f"{in_sentences(self.frame)}<p>{self.in_short}</p>"
+        return {"text/html": page, "text/plain": f"{self.frame}\n{self.in_short}"}
 
     @property
     def in_short(self) -> str:

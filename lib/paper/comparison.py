@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from lib.paper.findings import Verdict
+from lib.paper.folded import in_sentences
 from lib.paper.results import QUESTIONS, Results
 from lib.paper.table import Number
 from lib.paper.targets import all_targets, target
@@ -40,8 +41,8 @@ class Listing:
     shown: pd.DataFrame = field(repr=False)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        records = json.loads(self.records.to_json(orient="records", double_precision=6))
-        return {"text/html": self.shown.to_html(index=False, na_rep=""), "text/plain": self.shown.to_string(),
+        records = json.loads(self.records.to_json(orient="records", double_precision=15))
+        return {"text/html": in_sentences(self.shown, na_rep=""), "text/plain": self.shown.to_string(),
                 "application/json": records}  # fmt: skip
 
 
@@ -64,7 +65,7 @@ def findings(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = 
         for side, verdict in sides.items():
             record[side] = WORDS[verdict.held]
             record[f"{side}_said"] = verdict.said or verdict.reason or UNSAID[side]
-            record[f"{side}_rows"] = json.loads(verdict.rows.round(4).to_json(orient="split", index=False))
+            record[f"{side}_rows"] = json.loads(verdict.rows.to_json(orient="split", index=False, double_precision=15))
         records.append(record)
     frame = pd.DataFrame(records)
     unshown = ("name", "kind", "place", "word")
@@ -74,6 +75,7 @@ def findings(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = 
 # ---- numbers
 
 MOVES, STANDS = "moves under rounding", "stands"
+FOREIGN = "not comparable: "  # the beginning of such a verdict
 KEY = [*PAIR, "estimator", "metric"]
 NUMBERS = ["value", "low", "high", "value_paper", "low_paper", "high_paper", "difference"]
 COLUMNS = ["table", "key", *KEY, "variant", *NUMBERS, "verdict", "moves"]
@@ -97,7 +99,7 @@ def beside(here: Results, paper: Results, moved: pd.DataFrame | None = None) -> 
             names = [number.key.get(column) for column in (*PAIR, "source_model", "source_dataset")]
             reasons = [foreign[name] for name in names if name in foreign]
             if reasons:
-                record["verdict"] = f"not comparable: {reasons[0]}"
+                record["verdict"] = FOREIGN + reasons[0]
             elif quantity not in printed.get(name, {}):
                 record["verdict"] = "not in the paper"
             else:

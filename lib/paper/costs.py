@@ -9,11 +9,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from lib import store
+from lib.paper.comparison import Listing
 from lib.paper.figure_style import STYLES, WIDTH, Canvas, Figure, style
 from lib.paper.reference import printed
-from lib.paper.table import Cell, Row, Table
+from lib.paper.results import Results
+from lib.paper.table import Cell, Row, Rule, Table
 from lib.paper.targets import table, target
-from lib.paper.values import DATASET, MODEL, Frame, Labels, Notes, Values, grouped_head
+from lib.paper.values import DATASET, MODEL, Frame, Labels, Notes, Values
 from lib.score.estimators import ESTIMATORS, EXTRAS
 from lib.store import KEYS, PAIR
 
@@ -73,21 +75,20 @@ def manifests(run: str, kind: str, pair: str) -> Iterator[dict[str, Any]]:
 
 
 @table("tab_costs", "What a confidence costs (not in the paper)",
-       "Tokens read and seconds taken for a question: for the response with its prompt, which every single-pass "
-       "estimator has for nothing, and for what the others read beyond it.", published=False, extra=True)  # fmt: skip
+       "Tokens read for a question: for the response with its prompt, which every single-pass estimator has for "
+       "nothing, and for what the others read beyond it.", published=False, extra=True)  # fmt: skip
 def costs_table(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
-    """A row for each pair: tokens and seconds of the response and of every estimator beyond it; hours of all jobs."""
+    """A row for each pair: tokens of the response, and of every estimator beyond it. Seconds, which no two runs share,
+    stand in the report."""
     values = Values(frame, models, datasets)
-    columns = [(RESPONSE, Cell("Response"))] + [(name, named(name)) for name in FURTHER]
+    columns = {RESPONSE: Cell("Response")} | {name: named(name) for name in FURTHER}
 
     def row(*pair: str) -> Row:
-        cells = [values.cell(*pair, who, metric, show=show) for who, _ in columns
-                 for metric, show in (("tokens", "{:,.0f}".format), ("seconds", "{:.2g}".format))]  # fmt: skip
-        return [*cells, values.cell(*pair, TOTAL, "hours", show="{:.2g}".format)]
+        return [values.cell(*pair, who, "tokens", show="{:,.0f}".format) for who in columns]
 
-    groups = [(label, [Cell("Tokens"), Cell("Seconds")]) for _, label in columns]
-    head = grouped_head([MODEL, DATASET], [*groups, (Cell("All jobs"), [Cell("Hours")])])
-    return Table("ll " + "cc " * len(columns) + "c", head, values.by_pair(row), [*values.notes(notes), *in_all(frame)])
+    body = values.by_pair(row)
+    head: list[Row | Rule] = [[MODEL, DATASET, *columns.values()]]
+    return Table("ll" + "c" * len(columns), head, body, [*values.notes(notes), *saved(frame)])
 
 
 def named(name: str) -> Cell:
@@ -95,16 +96,29 @@ def named(name: str) -> Cell:
     return Cell(estimator.plain, latex=estimator.label)
 
 
-def in_all(frame: Frame) -> list[str]:
-    """What all jobs took together, and what the paper says it saved."""
-    hours = frame.loc[frame["estimator"] == TOTAL, "value"].sum()
+def saved(frame: Frame) -> list[str]:
+    """What verification in situ saves, here and in the paper."""
     tokens = frame[frame["metric"] == "tokens"].pivot_table(index=PAIR, columns="estimator", values="value")
-    saved = ""
-    if {"p_true", "p_true_insitu"} <= set(tokens):
-        paper = printed().query("metric == 'token_reduction_pct'")["value"].astype(float).mean()
-        ours = 100 * (1 - tokens["p_true_insitu"] / tokens["p_true"]).mean()
-        saved = f" In situ saves {ours:.0f}% of the tokens of P(True) here, {paper:.0f}% in the paper."
-    return [f"All jobs that ran a model: {hours:.2g} hours, of one job at a time, wherever each was run.{saved}"]
+    if not {"p_true", "p_true_insitu"} <= set(tokens):
+        return []
+    paper = printed().query("metric == 'token_reduction_pct'")["value"].astype(float).mean()
+    ours = 100 * (1 - tokens["p_true_insitu"] / tokens["p_true"]).mean()
+    return [f"In situ saves {ours:.0f}% of the tokens of P(True) here, {paper:.0f}% in the paper."]
+
+
+@target("rep_costs")
+def seconds(here: Results) -> Listing:
+    """What the report says of time: by pair, seconds a question of the response and of each estimator beyond it, and
+    the hours of all its jobs; at the end those of all pairs together."""
+    frame = here.frames["costs"]
+    timed = frame[frame["metric"] != "tokens"]
+    wide = timed.pivot_table(index=PAIR, columns="estimator", values="value", sort=False)
+    wide = wide.reindex(columns=[name for name in (RESPONSE, *FURTHER, TOTAL) if name in wide]).reset_index()
+    wide["model"], wide["dataset"] = wide["model"].map(dict(here.models)), wide["dataset"].map(dict(here.datasets))
+    last = pd.DataFrame([{"model": "all", "dataset": "", TOTAL: wide[TOTAL].sum()}])
+    heads = {name: f"{named(name).text}, s" for name in FURTHER} | {RESPONSE: "response, s", TOTAL: "all jobs, hours"}
+    records = pd.concat([wide, last], ignore_index=True).rename(columns=heads)
+    return Listing(records, records.round(3))
 
 
 # ---- what it buys

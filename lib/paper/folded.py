@@ -1,10 +1,20 @@
-"""A long frame behind one line, which a click opens: what a picture above it was drawn from."""
+"""What is long behind one line, which a click opens: a frame that a picture was drawn from, or LaTeX for the paper.
+"""
 
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
 import pandas as pd
+
+LEFT = ' style="text-align: left"'  # a notebook sets cells to the right, where sentences are hard to read
+
+
+def in_sentences(frame: pd.DataFrame, **how: Any) -> str:
+    """The HTML of a frame whose cells are words, all of them."""
+    with pd.option_context("display.max_colwidth", None):
+        page = str(frame.to_html(index=False, **how))
+    return page.replace("<td>", f"<td{LEFT}>").replace("<th>", f"<th{LEFT}>")
 
 
 @dataclass(frozen=True)
@@ -16,5 +26,18 @@ class Folded:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         summary = f"<summary>{escape(self.title)} ({len(self.frame)} rows)</summary>"
-        page = f"<details>{summary}{self.frame.to_html()}</details>"
+        with pd.option_context("display.max_colwidth", None, "display.max_rows", None):
+            page = f"<details>{summary}{self.frame.to_html()}</details>"
         return {"text/html": page, "text/plain": self.frame.to_string()}
+
+
+@dataclass(frozen=True)
+class FoldedLatex:
+    """LaTeX that the exporter writes, and the words on its fold."""
+
+    latex: str = field(repr=False)
+    title: str
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        page = f"<details><summary>{escape(self.title)}</summary><pre>{escape(self.latex)}</pre></details>"
+        return {"text/html": page, "text/latex": self.latex, "text/plain": self.title}

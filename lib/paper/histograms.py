@@ -94,7 +94,7 @@ def disagreement(tokens: pd.DataFrame, phi: str = "clip", title: str = "") -> Fi
         over.plot(x, np.clip(1 - x, 0, 1), color="black", linewidth=0.9, label="\N{GREEK SMALL LETTER PHI}")
         over.set(ylim=(0, 1.05), yticks=[0, 0.5, 1], ylabel="\N{GREEK SMALL LETTER PHI}")
         over.spines["right"].set_visible(True)
-        over.text(most, 1.04, clipped_in_words(tokens), ha="right", va="top", size=7)
+        over.text(0.97 * most, 1.04, clipped_in_words(tokens), ha="right", va="top", size=7)
         handles = [*ax.get_legend_handles_labels()[0], *over.get_lines()]
         canvas.legend(handles=handles, loc="outside lower center", ncols=3, handlelength=2.6, columnspacing=1)
         ax.set_title(title, parse_math=False)

@@ -71,11 +71,13 @@ def _counts(below: Axes, method: str, bins: pd.DataFrame, place: int, of: int) -
 
 def side_by_side(diagrams: Mapping[str, pd.DataFrame], title: str = "") -> Figure:
     """A panel for each method of an estimator that is no answer's (P(True), say), the raw score first: `diagrams` as
-    `fitting.reliability` returns them."""
+    `fitting.reliability` returns them. Without any, empty axes say that nothing was measured."""
     shown = [method for method in looks() if method in diagrams]
     with style():
         canvas = Canvas(figsize=(WIDTH * max(1, len(shown) / 3), 2.3), layout="constrained")
-        axes = canvas.subplots(2, len(shown), squeeze=False, height_ratios=[1.5, 0.5])
+        axes = canvas.subplots(2, max(1, len(shown)), squeeze=False, height_ratios=[1.5, 0.5])
+        if not shown:
+            axes[0, 0].set_title("nothing was measured")
         for place, method in enumerate(shown):
             panel(axes[0, place], axes[1, place], {method: diagrams[method]})
             axes[0, place].set_title(METHODS[method].label if method else "Raw", parse_math=False)

@@ -29,7 +29,7 @@ LOGPROB = 3e-7  # of a token's log-probability, nats; and for all that the token
 DOUBT = 2e-6  # so much more
 LOGIT = 1.5e-6  # of a logit
 BALD = 1e-5  # of BALD, as a share of it
-COLUMNS = ["table", "key", "value", "moves", "moved", "draws"]
+COLUMNS = ["table", "key", "value", "text", "moves", "moved", "draws"]
 
 # ---- noise
 
@@ -80,7 +80,8 @@ def _disagreeing(dropout: pd.DataFrame, rng: np.random.Generator) -> pd.DataFram
 
 def _rows(rows: Rows, answers: pd.Series, rng: np.random.Generator) -> Rows:
     confidence = answers.loc[pd.MultiIndex.from_frame(rows.keys)].to_numpy()
-    return replace(rows, confidence=confidence, answers=_kept(rows.answers, rng))
+    answers_kept = None if rows.answers is None else _kept(rows.answers, rng)
+    return replace(rows, confidence=confidence, answers=answers_kept)
 
 
 def _kept(answers: AnswerLogits, rng: np.random.Generator) -> AnswerLogits:
@@ -126,8 +127,8 @@ def drawn(here: Results, signals: RunSignals, choices: Calibration, bin_counts: 
 
 def moves(here: Results, signals: RunSignals, choices: Calibration = Calibration(),  # noqa: B008  frozen
           bin_counts: Sequence[int] = (10, 20, 30), draws: int = DRAWS, seed: int = 0) -> pd.DataFrame:  # fmt: skip
-    """A row per printed number (COLUMNS): its value without noise, the largest change over the draws (`moves`), and in
-    how many of the `draws` its cell reads otherwise (`moved`)."""
+    """A row per printed number (COLUMNS): its value and its cell's text without noise, the largest change over the
+    draws (`moves`), and in how many of the `draws` its cell reads otherwise (`moved`)."""
     before, *others = drawn(here, signals, choices, bin_counts, draws, seed)
     before = before.set_index(["table", "key"])
     changes = pd.Series(0.0, before.index)

@@ -39,6 +39,7 @@ CONTRASTS = (  # what the paper says is lower, and than what: (estimator, method
 )  # fmt: skip
 CALIBRATED = ("result_estimation_full", "result_calibration", "result_calibration_full", "result_isotonic")
 MOVED = ("calibration_transfer_full", "calibration_transfer_summary")
+NOT_ASKED = "(not asked: the model is not at hand)"
 Frames = dict[str, pd.DataFrame]
 Fits = Mapping[Pair, Mapping[str, Calibrator]]  # as `fit_answers` returns them
 
@@ -58,9 +59,12 @@ class RunSignals:
 
     @classmethod
     def of(cls, run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> "RunSignals":
-        """Those of a run, or the shipped ones. Raises UserError where neither has them."""
+        """Those of a run, or the shipped ones; of models that are not at hand the responses alone. Raises UserError
+        where neither has them."""
+        asked = {"generations": models}
         generations, verification, dropout = (
-            store.gather(run, kind, models, datasets, may_lack=kind == "dropout")[0] for kind in KINDS)  # fmt: skip
+            store.gather(run, kind, asked.get(kind, params.at_hand(models)), datasets, may_lack=kind == "dropout")[0]
+            for kind in KINDS)  # fmt: skip
         return cls.from_frames(generations, verification, dropout, reading)
 
     @classmethod
@@ -310,23 +314,33 @@ class Exchange(NamedTuple):
 
     prompt: str
     text: str
-    standard_prompt: str
+    standard_prompt: str  # empty where the model is not at hand, and was not asked
+
+    def ways(self, query: str) -> tuple[str, str, str]:
+        """The verification prompt, the trajectory with the query, and the query; what to say where none was asked."""
+        if not self.standard_prompt:
+            return NOT_ASKED, NOT_ASKED, ""
+        return self.standard_prompt, self.prompt + self.text + query, query
 
 
 def exchange(run: str, signals: RunSignals, model: str, dataset: str) -> Exchange:
     """The first evaluation row of a pair; of a run that keeps no texts, the exchange on a question of ours that 03 left
-    in its manifest."""
+    in its manifest. Of a model that is not at hand the question stands for its prompt, which nobody knows."""
     chosen = "model == @model and dataset == @dataset and split == 'evaluation'"
-    one, asked = signals.generations.query(chosen).iloc[0], signals.verification.query(chosen).iloc[0]
+    one, asked = signals.generations.query(chosen).iloc[0], signals.verification.query(chosen)
+    if asked.empty:  # the model is not at hand
+        question, text = (one.question, one.text) if isinstance(one.text, str) else ("(not kept)", "(not kept)")
+        return Exchange(question, text, "")
     if isinstance(one.text, str):
-        return Exchange(one.prompt, one.text, asked.standard_prompt)
+        return Exchange(one.prompt, one.text, asked.standard_prompt.iloc[0])
     return Exchange(**store.manifest(store.locate(run, "verification", f"{model}__{dataset}"))["exchange"])
 
 
 def lacking(run: str, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
     """The line that says for which pairs dropout passes are still to come, by their labels; none where none are."""
     there = set(store.found(run, "dropout", store.pairs(list(models), list(datasets))))
-    absent = [f"{label} on {name}" for model, label in models.items() for dataset, name in datasets.items()
+    asked = {model: models[model] for model in params.at_hand(list(models))}
+    absent = [f"{label} on {name}" for model, label in asked.items() for dataset, name in datasets.items()
               if f"{model}__{dataset}" not in there]  # fmt: skip
     return [f"No dropout passes over the whole response yet: {', '.join(absent)}."] if absent else []
 

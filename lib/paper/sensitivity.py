@@ -24,7 +24,21 @@ from lib.score.bootstrap import estimates
 from lib.score.estimators import ESTIMATORS
 from lib.score.passes import by_passes
 
-COLUMNS = ["choice", "finding", "name", "here", "then", "flips"]
+COLUMNS = ["choice", "words", "finding", "name", "here", "then", "flips"]
+NAMED = {  # the choices in words
+    "grader": "what counts as right",
+    "answer_form": "what counts as an answer",
+    "missing": "a response without an answer",
+    "token_source": "whose probabilities are read",
+    "include_eos": "the end-of-sequence token is part of the response",
+    "include_thinking": "the thinking block is part of the response",
+    "options": "the words whose mass P(True) compares",
+    "phi": "from BALD to confidence",
+    "tuning_in_fit": "c_BALD's calibrators see the rows that chose its rate",
+    "closed": "the side on which a bin is closed",
+    "temperature_target": "the score that chooses the temperature",
+    "one_class": "a calibrator of rows all right or all wrong",
+}
 ALIKE = "(changes nothing that is read or measured)"
 METRICS = ("acc", "ece", "auroc")  # on which findings rest
 EARLY = (5,)  # passes after which a finding asks for c_BALD
@@ -39,6 +53,12 @@ def variants(*now: Reading | Calibration) -> Iterator[tuple[str, Any]]:
                     yield name, value
 
 
+def in_words(name: str, value: Any, now: Any) -> str:
+    """A choice as a reader meets it: what is chosen, the other value, and that of this run."""
+    yes_or_no = {True: "yes", False: "no"}
+    return f"{NAMED[name]} ({name}): {yes_or_no.get(value, value)}, not {yes_or_no.get(now, now)}"
+
+
 @target("rep_sensitivity")
 def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calibration(),  # noqa: B008  frozen
                 bin_counts: Sequence[int] = (10, 20, 30), chosen: Collection[tuple[str, Any]] | None = None
@@ -47,23 +67,24 @@ def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calib
     run's."""
     before, records, fitted = verdicts(here), [], fit_answers(signals.sets, choices)
     for name, value in variants(signals.reading, choices) if chosen is None else chosen:
-        label = f"{name}: {value}"
+        part = choices if name in Calibration.model_fields else signals.reading
+        label = f"{name}: {value}", in_words(name, value, getattr(part, name))
         try:
             if name in Calibration.model_fields:
                 frames = fitted_anew(here, signals, choices, choices.model_copy(update={name: value}))
             else:
                 frames = read_anew(here, signals, signals.under(**{name: value}), fitted, choices, bin_counts)
         except UserError as error:  # such as options that are no single tokens of the model
-            records.append((label, str(error), "", "", "", False))
+            records.append((*label, str(error), "", "", "", False))
             continue
         again = [one for one in FINDINGS if one.kind == "claim" and not frames.keys().isdisjoint(one.needs.split())]
         then = verdicts(replace(here, frames={**here.frames, **frames}), again)
         judged = [(before[one.name], then[one.name], one) for one in again if before[one.name].held is not None]
-        records += [(label, finding.statement, finding.name, old.said, new.said or new.reason,
+        records += [(*label, finding.statement, finding.name, old.said, new.said or new.reason,
                      new.held is not None and new.held != old.held)
-                    for old, new, finding in judged] or [(label, ALIKE, "", "", "", False)]  # fmt: skip
+                    for old, new, finding in judged] or [(*label, ALIKE, "", "", "", False)]  # fmt: skip
     frame = pd.DataFrame(records, columns=COLUMNS)
-    flips = frame[frame.flips].drop(columns=["name", "flips"])
+    flips = frame[frame.flips].drop(columns=["choice", "name", "flips"]).rename(columns={"words": "choice"})
     none = pd.DataFrame([{"choice": "any of them", "finding": "none turns", "here": "", "then": ""}])
     return Listing(frame, flips if len(flips) else none)
 
@@ -90,7 +111,7 @@ def read_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fit
         raise UserError("(leaves no response to judge)")
     if other.confidence is signals.confidence:  # measured otherwise
         return measured_anew(here, signals, other, fitted, bin_counts)
-    names = estimators_of(other.changed)
+    names = estimators_of(other.changed) & set(signals.confidence.estimator)  # of a model not at hand not all are there
     if not names:
         return {}
     if other.reading.tuning_in_fit != signals.reading.tuning_in_fit:

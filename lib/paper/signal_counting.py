@@ -177,6 +177,8 @@ def mends_curves(results: Results) -> Cases:
         raise Undecided("no reliability curve departs from a sigmoid")
     frame = results.frame("result_calibration", metric="ece", estimator="ans_avg")
     table = wide(frame[frame["method"].isin(["isotonic", "platt"])], "method").dropna().reset_index()
+    if not {"isotonic", "platt"} <= set(table):
+        raise Undecided("temperature was not fitted: no logits are there")
     rows = curved.merge(table, on=PAIR)
     return rows, rows.isotonic < rows.platt
 

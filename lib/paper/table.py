@@ -172,9 +172,11 @@ class Table:
         frame = "border-collapse:collapse;table-layout:auto;white-space:nowrap;"
         frame += "border-top:2px solid;border-bottom:2px solid;"
         head, body = self._html_rows(self.head, ""), self._html_rows(self.body, "border-top:1px solid;")
-        notes = "".join(f'<p class="mathjax_ignore"><i>{html.escape(note)}</i></p>' for note in self.notes)
+        said = html.escape(" ".join(self.notes))
+        notes = f'<p class="mathjax_ignore tex2jax_ignore"><i>{said}</i></p>' if said else ""
         parts = f"<thead>\n{head}\n</thead>\n<tbody>\n{body}\n</tbody>"
-        return f'<table class="mathjax_ignore" style="{frame}">\n{parts}\n</table>\n{notes}'
+        fit = "width:min-content;min-width:min(100%,20rem);"  # notes are as wide as their table
+        return f'<div style="{fit}"><table class="mathjax_ignore" style="{frame}">\n{parts}\n</table>\n{notes}</div>'
 
     def __str__(self) -> str:
         rows = without_rules([*self.head, *self.body])

@@ -33,16 +33,25 @@ from lib.score.metrics import METRICS
 # ---- notes
 
 
+NOT_AT_HAND = ("Responses and log-probabilities from a file, the model not at hand, so that nothing is known of "
+               "P(True), passes with dropout and temperature")  # fmt: skip
+
+
 def made(manifests: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
     """How rows were made, from the manifests of generations, verification and dropout, each with the label that its
-    model has now: a line per device and precision, with the models, their sources and revisions."""
+    model has now: a line per device and precision, with the models, their sources and revisions; and one of those that
+    are not at hand, which says what stays empty."""
     models: dict[str, dict[str, None]] = {}
+    absent: dict[str, None] = {}
     for label, facts in manifests:
-        loaded = facts["loaded"]
+        if (loaded := facts.get("loaded")) is None:
+            absent[label] = None
+            continue
         revision = f"@{loaded['revision'][:12]}" if loaded["revision"] else ""
         how = f"{loaded['device']}, {loaded['dtype']}"
         models.setdefault(how, {})[f"{label} ({loaded['source']}{revision})"] = None
-    return [f"Made on {how}: {', '.join(names)}." for how, names in models.items()]
+    lines = [f"Made on {how}: {', '.join(names)}." for how, names in models.items()]
+    return lines + ([f"{NOT_AT_HAND}: {', '.join(absent)}."] if absent else [])
 
 
 SHARES = {"unparsed": "No parsable answer", "cut": "Cut by length", "unclosed": "Thinking never closed"}
@@ -109,7 +118,8 @@ def estimators() -> Table:
     groups: dict[str, list[Row | Rule]] = {}
     for e in ESTIMATORS.values():
         if e.definition:
-            row: Row = [Cell(e.plain, latex=e.label), Cell(latex=e.definition, html=mathjax(e.definition))]
+            formula = f'<div style="min-width:28em">{mathjax(e.definition)}</div>'  # else MathJax may break its lines
+            row: Row = [Cell(e.plain, latex=e.label), Cell(latex=e.definition, html=formula)]
             groups.setdefault(e.group, []).append(row)
     head: Row = [Cell("Method", bold=True), Cell("Definition", bold=True)]
     return Table("ll", [head], ruled(groups.values(), Rule()))

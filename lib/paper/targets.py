@@ -27,6 +27,7 @@ class Target:
     published: bool = False
     extra: bool = False
     of: Callable | None = None
+    by: Any = None  # the function that makes it
 
 
 TARGETS: dict[str, Target] = {}
@@ -36,7 +37,7 @@ def target(name: str, *captions: str, **facts: Any) -> Callable[[Any], Any]:
     """Declare what a function makes (the fields of `Target`)."""
 
     def declare(function: Any) -> Any:
-        TARGETS[name] = Target(name, *captions, **facts)  # type: ignore[arg-type]
+        TARGETS[name] = Target(name, *captions, by=function, **facts)  # type: ignore[arg-type, misc]
         return function
 
     return declare

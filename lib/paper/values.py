@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -61,6 +62,26 @@ def stand_behind(label: str, rows: Rows) -> list[Row | Rule]:
 
 
 # ---- numbers
+
+
+class Later(Sequence[str]):
+    """Lines that are put together when they are first read: of many tables the numbers alone are."""
+
+    def __init__(self, make: Callable[[], list[str]]):
+        self.make = make
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.make()
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.lines[place]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __eq__(self, other: object) -> bool:
+        return self.lines == other
 
 
 class Values:
@@ -146,11 +167,15 @@ class Values:
         """A row per dataset in a block per model."""
         return self.blocks(lambda model, dataset: [row(model, dataset)])
 
-    def notes(self, notes: Notes, rows: str = "evaluation rows") -> list[str]:
+    def notes(self, notes: Notes, rows: str = "evaluation rows") -> "Later":
         """The notes, of how many `rows` the numbers are, where estimators rest on fewer than others, which MCEs rest on
         next to none, and why cells stayed empty."""
-        lines = [*notes, *self.counted(rows), *self.fewer_rows(), *self.thin_bins()]
-        return [*lines, f"--: {', '.join(self.empty)}."] if self.empty else lines
+
+        def lines() -> list[str]:
+            found = [*notes, *self.counted(rows), *self.fewer_rows(), *self.thin_bins()]
+            return [*found, f"--: {', '.join(self.empty)}."] if self.empty else found
+
+        return Later(lines)
 
     def where(self, row: Mapping[str, Any] | pd.Series) -> str:
         """The pair of a row, as the table calls it: "Llama-3.1-8B on GSM8K"."""

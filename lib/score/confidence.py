@@ -87,6 +87,9 @@ def margins(verification: pd.DataFrame, options: str = "A/B") -> pd.DataFrame:
     """KEYS and, for each variant, its margin (names: MARGINS), the log-mass of the option for True less that of the
     other, and `<variant>_mass`, the probability that both hold together. Of both options the same forms count (bare,
     after a space), see `options.counted`, with its UserError."""
+    if verification.empty:
+        columns = [f"{variant}_{what}" for variant in MARGINS for what in ("margin", "mass")]
+        return verification[KEYS].assign(**dict.fromkeys(columns, pd.Series(dtype=float)))
     verification, parts = verification.reset_index(drop=True), []
     for spellings, rows in verification.groupby(verification.spellings.map(tuple), sort=False):
         part, sides = rows[KEYS].copy(), counted(spellings, options)
@@ -123,10 +126,13 @@ def option_mass(verification: pd.DataFrame, options: str = "A/B", split: str = "
 
 def in_situ_errors(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
     """What `fig:main_analysis` (c) is drawn from: dataset (its label), standard, in situ (both raw ECE) of one model;
-    where `results` have intervals, their ends too (standard low, standard high, and so on)."""
+    where `results` have intervals, their ends too (standard low, standard high, and so on). No row of one that was not
+    asked."""
     part = results[(results.metric == "ece") & (results.model == model)]
     part = part[part["method"] == ""] if "method" in part else part
     part, columns = part.set_index(["estimator", "dataset"]), {}
+    if part.empty or "p_true" not in part.index:
+        return pd.DataFrame(columns=["dataset", "standard", "in situ"])
     for bar, name in (("standard", "p_true"), ("in situ", "p_true_insitu")):
         for end in [column for column in ("value", "low", "high") if column in part]:
             title = bar if end == "value" else f"{bar} {end}"

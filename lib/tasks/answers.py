@@ -187,7 +187,11 @@ def locate(tokenizer: Any, ids: Iterable[int], thinking: bool) -> dict[str, Any]
     -1 for none); thinking_end (first token after the thinking: 0 without thinking, len(ids) when never
     closed); answer (canonical, or None). Nothing is re-tokenised: positions are those of the given ids.
     """
-    texts = token_texts(tokenizer, ids)
+    return located(token_texts(tokenizer, ids), thinking)
+
+
+def located(texts: Sequence[str], thinking: bool) -> dict[str, Any]:
+    """The same of the texts that a response's tokens add, one for each."""
     text, spans = "".join(texts), offsets(texts)
     start = answer_start_char(text, thinking)
     answer = find_answer(text, start)

@@ -104,9 +104,66 @@ def test_memory_of_an_8b_model():
 
 def test_work_of_the_paper_profile():
     values = params.load_profile("paper").model_dump()
-    assert cost.Work.of(values, params.load_model("qwen3-8b-thinking"), 400) == replace(PAPER, served=True)
+    assert cost.Work.of(values, params.load_model("qwen3-8b-thinking"), 400) == replace(PAPER, served=True, jobs=12)
     plain = cost.Work.of(values, params.load_model("llama-3.1-8b"), 400)
     assert (plain.batch, plain.tokens, plain.longest, plain.half) == (92, 300, 1424, 700)
+
+
+def test_starting_counts_for_every_notebook_that_runs_the_model():
+    size, work = Size(1000, 1, 1), Work(rows=10, batch=5, budget=1000, prompt=50, tokens=100, longest=250)
+    processor = replace(H200, cuda=False)
+    without, more = (cost.hours(size, replace(work, jobs=jobs), (1, 2), processor)[0] for jobs in (0, 12))
+    assert [b - a for a, b in zip(without, more, strict=True)] == pytest.approx([12 * 3 / 3600] * 2)
+    assert Work.of(params.load_profile("demo").model_dump(), params.load_model("tiny-llama"), 60).jobs == 12
+
+
+# Of a whole demo run on an idle machine of two cores: seconds of the jobs of a model (01, 03, 04, 04b, three datasets),
+# tokens of its mean prompt and response. Of the same kind of processor, by processor time: seconds of a step of its
+# batches, and of a token in a pass over 4096, as `cost.timed` measures them.
+DEMO = {"tiny-llama": (191.7, 69, 41, 0.024, 34.4e-6), "tiny-qwen": (243.1, 67, 69, 0.019, 34.0e-6)}
+
+
+@pytest.mark.parametrize("name", DEMO)
+def test_the_demo_takes_what_is_reckoned_for_it(name):
+    """Within a factor of 1.5 either way."""
+    measured, prompt, tokens, step, passed = DEMO[name]
+    values, spec = params.load_profile("demo").model_dump(), params.load_model(name)
+    work = Work.of(values, spec, prompt, written=tokens)
+    processor = replace(H200, cuda=False, bytes=4)
+    (low, high), dropout = cost.hours(Size(950_000, 4, 1), work, (step, 2 * step), processor, passed)
+    assert measured / 1.5 < 3600 * low < 3600 * high < 1.5 * measured
+    assert 0.4 * measured < 3600 * dropout < 0.8 * measured  # 04 took 116 and 161 s
+
+
+def test_responses_that_are_there_say_how_long_they_are(monkeypatch):
+    """41 tokens, the shipped demo's, in the place of 256, which `max_new_tokens` allows."""
+    run = Run("demo", params.load_profile("demo").model_dump(), 2, 0)
+    assert 40 < check.written(run, "tiny-llama") < 42 and 67 < check.written(run, "tiny-qwen") < 70
+    assert check.written(run, "smollm2-135m") is None
+    spec = params.load_model("tiny-llama")
+    assert Work.of(run.values, spec, 60).tokens == 256 and Work.of(run.values, spec, 60, written=41.3).tokens == 41
+    assert Work.of(run.values, spec, 60, written=900).tokens == 256
+
+
+def test_a_pass_of_a_small_model_is_timed_where_it_is(monkeypatch):
+    """As long as a pass over so many tokens takes here, by hand."""
+    import time
+
+    import torch
+
+    torch.set_num_threads(1)
+    monkeypatch.setattr(cost, "time", type("T", (), {"perf_counter": staticmethod(time.thread_time)}))
+    values, spec = params.load_profile("demo").model_dump(), params.load_model("tiny-llama")
+    work = Work.of(values, spec, 60, written=40)
+    (low, high), passed = cost.timed(str(spec.place), work, replace(H200, cuda=False))
+    assert high == 2 * low and 0 < low < 5
+    from lib.generate import models
+
+    network = models.load("tiny-llama", spec).model
+    ids = torch.ones((40, 100), dtype=torch.long)
+    with torch.inference_mode():
+        seconds = cost.seconds(lambda: network(ids, use_cache=False, logits_to_keep=1)) / ids.numel()
+    assert seconds / 1.5 < passed < 1.5 * seconds
 
 
 def test_work_of_part_of_the_rows():

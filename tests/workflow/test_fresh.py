@@ -350,7 +350,8 @@ def test_a_run_that_was_stopped_before_the_turn_came(made):
     assert states(run_of()) == {"01": "restored", "02": "fresh", "08": "fresh"}
 
 
-def test_seconds_and_memory_say_nothing_that_matters(inside, monkeypatch):
+@pytest.mark.parametrize("old", [False, True])
+def test_seconds_and_memory_say_nothing_that_matters(inside, monkeypatch, old):
     import pandas as pd
 
     from lib import store
@@ -359,11 +360,16 @@ def test_seconds_and_memory_say_nothing_that_matters(inside, monkeypatch):
     path = inside.root / "artifacts/x.parquet"
 
     def said(cost, value=0.5, **facts) -> str:
-        store.write(pd.DataFrame({"in_situ_seconds": [cost], "z": [value]}), path, peak_memory_mb=cost, **facts)
+        frame = pd.DataFrame({"in_situ_seconds": [cost], "z": [value]})
+        store.write(frame, path, peak_memory_mb=cost, **facts)
+        if old:  # a frame that holds them itself, as they were written before
+            frame.to_parquet(path, index=False)
+            record = json.loads(path.with_suffix(".json").read_text()) | {"columns": list(frame)}
+            path.with_suffix(".json").write_text(json.dumps(record))
         return checksums.meaning("artifacts/x.parquet")
 
     first = said(1.0)
-    assert said(2.0, seconds=5) == first != checksums.checksum("artifacts/x.parquet")
+    assert said(2.0, seconds=5) == said(1.0, code="0123") == first != checksums.checksum("artifacts/x.parquet")
     assert len({first, said(1.0, value=0.6), said(1.0, loaded={"device": "another"})}) == 3
 
 
@@ -421,6 +427,19 @@ def test_shards_are_named_by_content(inside):
     inside.replace("lib/alpha.py", "str(seed)", "str(seed + 1)")
     after = [fresh.resume_key(job.run, fresh.parts(job)) for job in first]
     assert before[0] != after[0] and before[1] == after[1]
+
+
+def test_rows_are_named_by_code_alone_where_other_code_makes_others(inside):
+    def named(number, **values) -> str:
+        job = next(job for job in run_of(**values).jobs if job.notebook.number == number)
+        return fresh.code_key(job, fresh.parts(job))
+
+    first = named("01")
+    assert first and first == named("01", seed=1) and not named("02") and not named("01", code_changes="keep")
+    inside.replace("lib/alpha.py", "# a comment", "# another")
+    assert named("01") == first
+    inside.replace("lib/alpha.py", "str(seed)", "str(seed + 1)")
+    assert named("01") not in ("", first)
 
 
 def test_one_more_model_keeps_the_others(made):

@@ -10,7 +10,7 @@ import papermill
 import pytest
 from small_project import ROOT, write
 
-from lib import params, shards
+from lib import growth, params, shards
 from lib.project import UserError
 from workflow import guard, notebook, run
 from workflow.jobs import Run
@@ -240,11 +240,12 @@ def test_a_kernel_is_told_the_revisions_and_the_code_before_its_first_cell(insid
     """The start-up file as IPython runs it; nothing of it stays among the notebook's names."""
     monkeypatch.setattr(params, "REVISIONS", {"someone/tiny": "abc"})
     monkeypatch.setattr(shards.Shards, "code", "")
-    notebook.start_up("0123", tmp_path)
+    monkeypatch.setattr(growth, "code", "")
+    notebook.start_up("0123", tmp_path, "4567")
     params.pin({})
     names: dict = {}
     exec((tmp_path / "ipython/profile_default/startup/run.py").read_text(), names)
-    assert params.REVISIONS == {"someone/tiny": "abc"} and shards.Shards.code == "0123"
+    assert params.REVISIONS == {"someone/tiny": "abc"} and (shards.Shards.code, growth.code) == ("0123", "4567")
     assert set(names) == {"__builtins__"}
 
 

@@ -1,12 +1,18 @@
 """The report from outputs made by hand: escaping, links, what a run lacks."""
 
 import base64
+import re
 
 import nbformat
+import pandas as pd
 import pytest
-from browser import check_links
+from browser import DESK, check_in_browser, check_links, chromium, measured
 
+from lib.paper import comparison, findings
+from lib.paper.comparison import Listing
+from lib.paper.judging import Verdict
 from lib.paper.latex import mathjax
+from lib.paper.table import Cell, Table
 from workflow.report import anchor, linked, number, page
 
 HEAD_OF_SCRIPT = "addEventListener(\"hashchange\", unfold)"
@@ -95,4 +101,78 @@ def test_formulas_become_mathml():
 
 
 def test_numbers():
-    assert [number(x) for x in (0.12349, 3, True, None, "x")] == ["0.123", "3", "True", "", "x"]
+    assert [number(x) for x in (0.12349, 3, True, False, None, "x")] == ["0.123", "3", "yes", "no", "", "x"]
+
+
+def test_a_number_is_rounded_once():
+    """.13246 is .132 in every table, and would be .133 after a detour over four decimals."""
+    shown = Listing(pd.DataFrame({"value": [0.13246]}), pd.DataFrame())._repr_mimebundle_()["application/json"]
+    claim = findings.FINDINGS[0]
+    verdict = Verdict(claim, True, rows=pd.DataFrame({"ece": [0.13246], "agrees": [True]}))
+    (record,) = comparison.findings({claim.name: verdict}).records.paper_rows
+    text = made(rep_findings=[finding(paper_rows=record)])
+    assert number(shown[0]["value"]) == "0.132" and ">0.132<" in text and "0.133" not in text
+    assert ">yes<" in text and "True" not in text
+
+
+def test_no_headline_counts_what_cannot_be_compared():
+    foreign = [row(f"m/{i}", verdict="not comparable: another model") for i in range(7)]
+    text = made(rep_findings=[finding()], rep_numbers=foreign, tab_result_estimation=TABLE)
+    opening = text[: text.index('id="findings"')]
+    assert "7" not in re.sub(r"<style>.*?</style>|sha256-\S*", "", opening, flags=re.S)
+    assert "The models of this run are not" in opening
+    assert "not comparable" not in text and "<th>verdict</th>" not in text and "7 numbers one by one" in text
+    both = made(rep_findings=[finding()], rep_numbers=[*foreign, row()], tab_result_estimation=TABLE)
+    opening = both[: both.index('id="findings"')]
+    assert "<b>1 of 1</b>" in opening and "not comparable" not in opening and "are not the paper" not in opening
+    assert "<th>verdict</th>" in both and "8 numbers, beside the paper" in both
+    other = made(rep_findings=[finding()], rep_numbers=[row(verdict="not comparable: other questions")])
+    assert "This run is not the paper's (other questions)" in other
+
+
+def test_choices_are_named():
+    turn = {"choice": "grader: exact", "words": "what counts as right (grader): exact, not numeric", "finding": "f",
+            "name": "One", "here": "1 of 2", "then": "2 of 2", "flips": True}  # fmt: skip
+    other = turn | {"words": HOSTILE, "choice": "x", "flips": False}
+    text = made(rep_findings=[finding()], rep_sensitivity=[turn, other])
+    assert "<td>what counts as right (grader): exact, not numeric</td>" in text and "<script>alert" not in text
+    listed = text[text.index("the 2 choices") :]
+    assert "exact, not numeric: 1 turned" in listed and "more: nothing turned" in listed
+
+
+def test_what_scrolls_can_be_reached_by_keyboard_and_has_a_name():
+    text = made(rep_findings=[finding()], rep_numbers=[row()], tab_result_estimation=TABLE)
+    boxes = re.findall(r'<div class="wide"[^>]*>', text)
+    assert len(boxes) >= 5
+    assert all('tabindex="0"' in box and 'role="region"' in box and re.search('aria-label="[^"]', box) for box in boxes)
+
+
+@pytest.mark.skipif(chromium is None, reason="no chromium on this machine")
+def test_a_phone_shows_every_verdict_and_a_table_scrolls_inside_itself(tmp_path):
+    wide = "".join(f"<td>{'9' * 12}</td>" for _ in range(40))
+    fit = '<div style="width:min-content;min-width:min(100%,20rem)">'
+    table = {"text/html": f"{fit}<table style='white-space:nowrap'><tr>{CELLS}{wide}</tr></table><p>a note</p></div>"}
+    rows = {"columns": [f"column_{i}" for i in range(20)], "data": [[0.5] * 20]}
+    both = {"here": "does not hold", "here_said": "6 of 15 pairs", "here_rows": rows, "paper_rows": rows}
+    path = tmp_path / "report.html"
+    path.write_text(made(rep_findings=[finding(**both)], rep_numbers=[row()], tab_result_estimation=table))
+    check_in_browser(path, anchor("tab_result_estimation", "m/d/seq_avg/ece"))
+    for width in (390, DESK):
+        right = "Math.max(...[...page.querySelectorAll('.verdict')].map((x) => x.getBoundingClientRect().right))"
+        assert measured(path, right, width) < width
+    scrolls = "[...page.querySelectorAll('.wide')].filter((x) => x.scrollWidth > x.clientWidth).map((x) => x.tabIndex)"
+    assert set(measured(path, scrolls)) == {0}
+
+
+@pytest.mark.skipif(chromium is None, reason="no chromium on this machine")
+def test_notes_are_as_wide_as_their_table_in_light_and_dark(tmp_path):
+    long = "A note that says much more than its table is wide, again and again. " * 4
+    cells = [Cell(f"column {i}") for i in range(12)]
+    table = Table("c" * 12, [cells], [cells], notes=[long])
+    path = tmp_path / "report.html"
+    path.write_text(made(rep_findings=[finding()], tab_result_estimation=table._repr_mimebundle_()))
+    wide = "[...page.querySelectorAll('article table, article .wide p')].map((x) => Math.round(x.offsetWidth))"
+    widths = measured(path, wide, DESK)
+    assert widths[0] > 500 and set(widths) == {widths[0]}
+    ground = "getComputedStyle(page.body).backgroundColor"
+    assert measured(path, ground) == "rgb(255, 255, 255)" != measured(path, ground, dark=True)

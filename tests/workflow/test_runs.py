@@ -56,7 +56,7 @@ def test_what_the_kernel_sees(finished):
     for name, value in {"PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
                         "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_TELEMETRY": "1"}.items():  # fmt: skip
         assert env[name] == value
-    assert len(facts["code"]) == 16
+    assert [len(name) for name in facts["code"]] == [16, 16], "of shards, and of the code that makes rows"
     assert facts["names"] == [], "nothing of the start-up is left among the notebook's own names"
     assert not os.path.exists(env["JUPYTER_RUNTIME_DIR"])
 
@@ -192,6 +192,8 @@ def test_a_failing_cell(project, source, code, line):
     lines = text.strip().splitlines()
     assert found == code
     assert lines[-1].startswith(line)
+    (at_once,) = [said for said in lines[:-1] if "01_generate tiny easy" in said and "failed" in said]
+    assert at_once.endswith(f"  failed: {lines[-1].removeprefix('run_all.sh: ')}")
     assert "Traceback" not in text
     assert source.splitlines()[-1] in "".join(
         "".join(cell["source"]) for cell in json.loads(project.read(f"artifacts/demo/notebooks/{JOB}.ipynb"))["cells"]

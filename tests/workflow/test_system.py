@@ -2,6 +2,7 @@
 code 1, nothing lost: the same command goes on once it is mended.
 """
 
+import ctypes
 import os
 import shutil
 import signal
@@ -59,6 +60,48 @@ def test_what_is_in_the_way_is_named_and_nothing_is_lost(copy, name, folder):
     code, text = copy.run()
     assert code == 0 and (copy.root / f"artifacts/demo/generations/{PAIR}.parquet").read_bytes() == before
     assert (copy.root / "figures/demo/tab_estimators.tex").exists()
+
+
+BOUNDED, CAPABILITIES = 24, (1, 2)  # of Linux: take from the bounding set; to write and to read whatever the modes say
+
+
+def as_anyone() -> None:
+    """In a child before its program begins: permissions count for root, too."""
+    for capability in CAPABILITIES if not os.getuid() else ():
+        ctypes.CDLL(None).prctl(BOUNDED, capability, 0, 0, 0)
+
+
+@pytest.fixture(scope="module")
+def permissions(tmp_path_factory):
+    """Skips where permissions do not count for who runs this, and can't be made to."""
+    closed = tmp_path_factory.mktemp("permissions") / "closed"
+    closed.touch(mode=0)
+    program = [sys.executable, "-c", f"open({str(closed)!r})"]
+    if not subprocess.run(program, preexec_fn=as_anyone, capture_output=True).returncode:
+        pytest.skip("permissions do not count for this user")
+
+
+@pytest.mark.parametrize("name, mode", [
+    ("artifacts/demo", 0o555), ("artifacts/demo/jobs", 0o555), ("artifacts/demo/notebooks", 0o555),
+    ("figures/demo", 0o555), ("artifacts/demo/snakemake.log", 0), (f"artifacts/demo/generations/{PAIR}.parquet", 0),
+    (f"artifacts/demo/jobs/01_generate__{PAIR}.json", 0), ("artifacts/demo", 0)])  # fmt: skip
+def test_what_may_not_be_read_or_written_is_named_and_nothing_is_lost(copy, permissions, name, mode):
+    def run():
+        done = subprocess.run([sys.executable, "-m", "workflow.run"], cwd=copy.root, preexec_fn=as_anyone, text=True,
+                              capture_output=True, env=copy.environment(PYTHONPATH=str(copy.root)))  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    generated = copy.root / f"artifacts/demo/generations/{PAIR}.parquet"
+    before, made = generated.read_bytes(), generated.stat().st_mtime_ns
+    copy.replace("notebooks/08_tables.ipynb", "UERG", "UERH")  # something is to be done
+    usual = (copy.root / name).stat().st_mode
+    (copy.root / name).chmod(mode)
+    code, text = run()
+    (copy.root / name).chmod(usual)
+    assert code == 1 and f"Permission denied (./{name}" in one_line(text), text
+    code, text = run()
+    assert code == 0 and "1 made, 2 kept" in text, text
+    assert generated.read_bytes() == before and generated.stat().st_mtime_ns == made
 
 
 @pytest.mark.parametrize("where, code", [("> /dev/full", 1), (">&-", 0), (">&- 2>&-", 0)])

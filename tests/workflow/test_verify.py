@@ -57,6 +57,14 @@ def test_the_shipped_run_is_the_same_as_itself(here, theirs):
     assert verify.listed(table, "x.csv") == ["every number: x.csv"]
 
 
+def test_what_is_shipped_is_made_once(here, theirs, monkeypatch):
+    """With and without noise: twice by ourselves, and so often as noise is drawn."""
+    made, cells = [], rounding.cells
+    monkeypatch.setattr(rounding, "cells", lambda results: made.append(results) or cells(results))
+    compared(here, theirs, theirs)
+    assert len(made) == 2 + 2
+
+
 def test_what_two_processors_round_otherwise_is_within(here, theirs):
     rng = np.random.default_rng(5)
     noisy = [np.minimum(row + 3e-7 * rng.standard_normal(len(row)), 0) for row in theirs.generations.token_logprobs]

@@ -53,6 +53,10 @@ from workflow import words
         ("finding 3 published", "finding 3 is followed by a profile, or by replay, not by published"),
         ("finding 3 check demo", "finding 3 is followed by a profile, or by replay, not by check"),
         ("demo -- --port 1", "only lab and test take words after --"),
+        ("book bok", "unknown profile or verb 'bok': did you mean 'book'?"),
+        ("book lab", "book is followed by a profile, by replay or by published, not by lab"),
+        ("book check demo", "book is followed by a profile, by replay or by published, not by check"),
+        ("finding 3 book", "finding 3 is followed by a profile, or by replay, not by book"),
     ],
 )
 def test_a_wrong_word_is_one_line(project, line, hint):

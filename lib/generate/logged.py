@@ -1,0 +1,71 @@
+"""Responses of a model that is not at hand: a generations frame of what a server's log itself holds.
+
+Tokens as text and their log-probabilities give the single-pass estimators, and no more: a model that can't be asked
+has no logits of other tokens (temperature), no P(True), no passes with dropout.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lib import store
+from lib.generate import drawn
+from lib.generate.drawn import Response
+from lib.params import Model
+from lib.project import UserError
+from lib.tasks import answers
+from lib.tasks.datasets import Example, word_codes
+
+UNKNOWN = -1  # the id of a token that is known by its text alone
+
+
+def read(spec: Model, dataset: str, examples: Sequence[Example]) -> dict[str, Response]:
+    """The responses in a model's file to these examples, by example_id. Raises UserError for a line that is none, for
+    a question without a response, and for a response without log-probabilities where the model is not at hand."""
+    path = spec.responses_to(dataset)
+    if path is None:
+        raise UserError(f"'{spec.label}' names no file of `responses`: nothing is to be imported")
+    found = drawn.read(path, dataset)
+    names = [example.example_id for example in examples]
+    drawn.lacking(found, names, path)
+    silent = [name for name in names if found[name].logprobs is None]
+    if silent and not spec.at_hand:
+        raise UserError(f"{store.relative(path)}: {len(silent)} of {len(names)} responses, the first to '{silent[0]}', "
+                        "have no `logprobs`, and the model's file names no `source` that could say them")  # fmt: skip
+    return found
+
+
+def frame(name: str, spec: Model, dataset: str, examples: Sequence[Example], responses: Mapping[str, Response],
+          keep_texts: bool = True) -> pd.DataFrame:  # fmt: skip
+    """A generations frame in the order of `examples`, without logits. The one log-probability that a log holds of a
+    token stands as the model's own and as that when sampling: it does not say which it is."""
+    rows = [row(spec, example, responses[example.example_id], keep_texts) for example in examples]
+    table = pd.DataFrame(rows)
+    table.insert(0, "model", name)
+    table.insert(1, "dataset", dataset)
+    return table
+
+
+def row(spec: Model, example: Example, response: Response, keep_texts: bool = True) -> dict[str, Any]:
+    """One line of the frame (columns: lib.frames)."""
+    ended, logprobs = response.ended, np.array(response.stated, np.float32)
+    body = response.pieces[: len(logprobs) - ended]
+    located = answers.located(body, spec.thinking)
+    text = located.pop("text")
+    return {
+        "text": text if keep_texts else None, "prompt": None, "question": example.question if keep_texts else None,
+        **answers.spare(text, spec.thinking), "words": word_codes(example.question),
+        "split": example.split, "example_id": example.example_id, "reference": example.reference,
+        "prompt_tokens": 0, "token_ids": np.full(len(logprobs), UNKNOWN, np.int32),
+        "token_logprobs": np.minimum(logprobs, 0), "token_logprobs_sampling": np.minimum(logprobs, 0), **located,
+        "finish_reason": response.finish_reason, "eos": int(ended), "seed": 0,
+        "kept_positions": np.zeros(0, np.int32), "reencoded": 0,
+        "chosen_logit": np.zeros(0, np.float32), "top_logits": [], "top_ids": [], "tail_curve": [],
+    }  # fmt: skip
+
+
+def facts(spec: Model, responses: Mapping[str, Response]) -> dict[str, Any]:
+    """What the manifest says of where they come from."""
+    return {"engine": "file", "responses": len(responses), "model at hand": spec.at_hand}

@@ -1,0 +1,336 @@
+"""Responses of a model that is not at hand: what a server's log holds gives the single-pass estimators, and no more."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+import synthetic
+from clone import ENV, copy_of_project, counts, edit, run, tables
+from test_edits import SHIPPED_ONLY, play
+from transformers import AutoTokenizer
+
+from lib import params, store
+from lib.calibrate import fitting, sample_efficiency, transfer
+from lib.generate import drawn, logged
+from lib.paper import calibration_counting, run_results, signal_counting
+from lib.paper.judging import Undecided
+from lib.paper.results import Results
+from lib.paper.tables import made
+from lib.params import Model, Reading
+from lib.project import ROOT, SHIPPED, UserError
+from lib.score.confidence import confidence_frame, in_situ_errors, margins
+from lib.score.reading import read
+from lib.tasks import datasets
+from workflow import check, jobs, words
+from workflow.run import plan
+
+ANSWERED = [("The", -0.5), (" answer", -0.25), (".\n", 0.0), ("####", -0.1), (" ", -0.2), ("1", -0.3), ("7", -0.4)]
+SINGLE = ["seq_avg", "seq_joint", "ans_avg", "ans_joint"]
+
+
+def entries(tokens, **more):
+    return [{"token": token, "logprob": logprob} | more for token, logprob in tokens]
+
+
+def response(logprobs, **more):
+    return drawn.Response.model_validate({"example_id": "a", "logprobs": logprobs} | more)
+
+
+def row(found, thinking=False):
+    spec = Model(label="x", responses="x.jsonl", thinking=thinking)
+    return logged.row(spec, datasets.Example("a", "evaluation", "How many?", "17"), found)
+
+
+def spec_with(path, *lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return Model(label="x", responses=str(path))
+
+
+# ---- what servers write
+
+
+@pytest.mark.parametrize("logprobs", [
+    entries(ANSWERED),
+    {"content": entries(ANSWERED, bytes=None, top_logprobs=[])},  # a chat completion's
+    {"content": entries(ANSWERED), "refusal": None},
+    [entry | {"id": 5, "bytes": list(entry["token"].encode())} for entry in entries(ANSWERED)],  # with ids and bytes
+], ids=["a list", "chat completions", "with more", "bytes"])  # fmt: skip
+def test_lists_of_tokens_as_servers_write_them(logprobs):
+    found = row(response(logprobs))
+    assert (found["text"], found["answer"], found["answer_start"], found["answer_end"]) == (
+        "The answer.\n#### 17", "17", 5, 7)  # fmt: skip
+    np.testing.assert_allclose(found["token_logprobs"], [logprob for _, logprob in ANSWERED])
+    assert (found["eos"], found["finish_reason"], found["plain"]) == (0, "stop", True)
+
+
+@pytest.mark.parametrize("mark", ["</s>", "<|im_end|>", ""])
+def test_an_end_token_is_no_part_of_the_response(mark):
+    for more in {}, {"text": "The answer.\n#### 17"}:
+        found = row(response(entries([*ANSWERED, (mark, -0.9)]), **more))
+        assert found["eos"] == 1 and found["text"].endswith("17") and len(found["token_logprobs"]) == 8
+    cut = row(response(entries([*ANSWERED, (mark, -0.9)]), finish_reason="length"))
+    assert cut["eos"] == 0 and cut["text"].endswith(f"17{mark}")
+
+
+def test_a_mark_that_the_text_ends_in_is_text():
+    assert row(response(entries([*ANSWERED, ("<b>", -0.9)]), text="The answer.\n#### 17<b>"))["eos"] == 0
+
+
+def test_a_character_in_several_tokens():
+    parts = [{"token": "\\xe2\\x82", "logprob": -1, "bytes": [0xE2, 0x82]},
+             {"token": "\\xac", "logprob": -2, "bytes": [0xAC]}]  # fmt: skip
+    found = response([*parts, *entries(ANSWERED)])
+    assert found.pieces[:2] == ["", "\u20ac"] and row(found)["text"] == "\u20acThe answer.\n#### 17"
+
+
+def test_thinking_is_told_from_the_answer():
+    thought = [("<think>", -1), ("#### 3", -1), ("</think>", -1), *ANSWERED]
+    found = row(response(entries(thought)), thinking=True)
+    assert (found["answer"], found["thinking_end"]) == ("17", 3)
+
+
+WRONG = {
+    "no tokens": ({"logprobs": []}, "logprobs"),
+    "ids too": ({"logprobs": entries(ANSWERED), "token_ids": [1]}, "given as 'text' or as 'token_ids'"),
+    "another text": ({"logprobs": entries(ANSWERED), "text": "#### 18"}, "do not make up its 'text'"),
+    "no probability": ({"logprobs": entries([("a", 0.7)])}, "logprobs.0.logprob"),
+    "not a number": ({"logprobs": entries([("a", None)])}, "logprobs.0.logprob"),
+    "a misspelt entry": ({"logprobs": [{"text": "a", "logprob": 0}]}, "'logprobs.0.token' is missing"),
+}
+
+
+@pytest.mark.parametrize("line, said", WRONG.values(), ids=WRONG.keys())
+def test_a_malformed_line_is_named(tmp_path, line, said):
+    right = {"example_id": "b", "logprobs": entries(ANSWERED)}
+    spec = spec_with(tmp_path / "r.jsonl", right, {"example_id": "a"} | line)
+    with pytest.raises(UserError, match=f"r.jsonl, line 2.*{said}"):
+        logged.read(spec, "demo-easy", [])
+
+
+def test_responses_without_log_probabilities_need_the_model(tmp_path):
+    examples = [datasets.Example(name, "evaluation", "How many?", "17") for name in "ab"]
+    lines = [{"example_id": "a", "logprobs": entries(ANSWERED)}, {"example_id": "b", "text": "#### 17"}]
+    spec = spec_with(tmp_path / "r.jsonl", *lines)
+    with pytest.raises(UserError, match="1 of 2 responses, the first to 'b', have no `logprobs`, and .* no `source`"):
+        logged.read(spec, "demo-easy", examples)
+    here = spec.model_copy(update={"source": "demo/models/tiny-llama"})
+    assert len(logged.read(here, "demo-easy", examples)) == 2
+    with pytest.raises(UserError, match="no response to 1 of 3 questions, the first 'c'"):
+        logged.read(spec, "demo-easy", [*examples, datasets.Example("c", "evaluation", "How many?", "1")])
+
+
+def test_a_model_needs_a_source_or_responses():
+    assert not Model(label="x", responses="mine.jsonl").at_hand and Model(label="x", source="a/b").at_hand
+    given = {"responses": "r.jsonl"}
+    for wrong in {}, given | {"gguf": "a.gguf", "sha256": "0" * 64}, given | {"revision": "1"}:
+        with pytest.raises(ValueError, match="'source' is missing"):
+            Model(label="x", **wrong)
+    assert Model(label="x", responses="mine.jsonl").model_dump()["source"] == ""
+
+
+# ---- what becomes of it
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    """Responses of a demo model, and the same from the file that they make, as of a model that is not at hand."""
+    return store.read(SHIPPED / "generations" / "tiny-llama__demo-medium.parquet")
+
+
+@pytest.fixture(scope="module")
+def imported(shipped, tmp_path_factory):
+    tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "models" / "tiny-llama")
+    path = drawn.write(shipped, tmp_path_factory.mktemp("served") / "demo-medium.jsonl", tokenizer)
+    spec, examples = Model(label="x", responses=str(path)), datasets.load(params.load_dataset("demo-medium"))
+    return logged.frame("tiny-llama", spec, "demo-medium", examples, logged.read(spec, "demo-medium", examples))
+
+
+@SHIPPED_ONLY
+@pytest.mark.parametrize("choice", [{}, {"include_eos": True}, {"grader": "exact"}, {"missing": "drop"}], ids=str)
+def test_single_pass_columns_are_those_of_the_model_itself(shipped, imported, choice):
+    reading = Reading(**choice)
+    a, b = (confidence_frame(read(frame, reading), reading=reading) for frame in (shipped, imported))
+    keys = [*store.KEYS, "estimator"]
+    a, b = (frame.sort_values(keys, ignore_index=True) for frame in (a, b))
+    assert sorted(set(b.estimator)) == sorted(SINGLE) and len(b) == 4 * 500
+    assert a[[*keys, "correct"]].equals(b[[*keys, "correct"]])
+    np.testing.assert_allclose(a.confidence, b.confidence, atol=1e-6)
+
+
+@SHIPPED_ONLY
+def test_what_is_kept_has_the_columns_of_a_generations_frame(imported, tmp_path, monkeypatch):
+    path = store.write(imported, tmp_path / "generations" / "a__b.parquet")
+    assert len(store.read(path)) == 500
+    assert imported.text.str.contains("####").all() and (imported.eos == 1).all()
+
+
+@SHIPPED_ONLY
+def test_isotonic_regression_is_had_and_temperature_is_not(imported):
+    responses = read(imported)
+    sets = fitting.splits(imported, responses)
+    fitted = fitting.fit_answers(sets)
+    assert [list(methods) for methods in fitted.values()] == [["isotonic"]]
+    calibrated, learned = fitting.calibrate(confidence_frame(responses), sets, fitted)
+    assert set(calibrated["method"]) == {"", "isotonic"} and not (learned["metric"] == "t").any()
+    curves = sample_efficiency.learning_curves(sets, [10], draws=2)
+    assert set(curves["method"]) == {"", "isotonic"}
+    assert set(transfer.transfer(sets, fitted)["method"]) == {"", "isotonic"}
+    assert fitting.token_signals(sets).empty
+    maps = fitting.maps(confidence_frame(responses), sets, fitted, ("tiny-llama", "demo-medium"))
+    assert set(maps["method"]) == {"", "isotonic"}
+
+
+@pytest.mark.parametrize("judge, said", [(signal_counting.mends_curves, "temperature was not fitted"),
+                                         (calibration_counting.median_gains, "was not fitted")])  # fmt: skip
+def test_claims_on_temperature_are_not_judged_without_it(judge, said):
+    """Of one pair, whose reliability is no sigmoid: isotonic regression alone."""
+    known = {"model": "a", "dataset": "b"}
+    one = known | {"method": "isotonic", "estimator": "ans_avg", "metric": "ece", "value": 0.1, "relative": 0.5}
+    frames = {"calibration_rows": pd.DataFrame([known | {"confident_errors": 1, "curved": 0.01}]),
+              "result_calibration": pd.DataFrame([one])}  # fmt: skip
+    with pytest.raises(Undecided, match=said):
+        judge(Results({"a": "A"}, {"b": "B"}, {}, ({}, {}), [], frames, [], {}))
+
+
+def test_beside_a_model_that_is_at_hand():
+    """One of two models without logits: the other's temperature is fitted as before."""
+    frame = pd.concat([synthetic.generations(rows=20), synthetic.generations(rows=20).assign(model="logged")])
+    without = {"kept_positions": np.zeros(0, int), "chosen_logit": [], "top_logits": [], "tail_curve": []}
+    for name, value in without.items():
+        frame[name] = [value if model == "logged" else old for model, old in zip(frame.model, frame[name], strict=True)]
+    frame = frame.reset_index(drop=True)
+    sets = fitting.splits(frame, synthetic.responses(frame))
+    fitted = fitting.fit_answers(sets)
+    has = {pair[0]: set(methods) for pair, methods in fitted.items()}
+    assert has.pop("logged") == {"isotonic"} and set.union(*has.values()) == {"isotonic", "platt"}
+    moved = transfer.transfer(sets, fitted)
+    assert set(moved[moved.model == "logged"]["method"]) == {"", "isotonic"}
+    assert "platt" in set(moved[moved.model != "logged"]["method"])
+
+
+def test_nothing_verified_is_no_margin():
+    assert margins(store.frames.empty("verification")).empty
+    row = {"model": "a", "dataset": "b", "estimator": "ans_avg", "metric": "ece", "value": 0}
+    results = pd.DataFrame([row])
+    assert in_situ_errors(results, "a", {"b": "B"}).empty
+
+
+def test_a_line_says_what_stays_empty():
+    loaded = {"revision": None, "device": "cpu", "dtype": "float32", "source": "a/b"}
+    lines = made([("Here", {"loaded": loaded}), ("Logged", {"drawn": {"engine": "file"}})])
+    assert lines[0] == "Made on cpu, float32: Here (a/b)."
+    assert "P(True), passes with dropout and temperature" in lines[1] and lines[1].endswith("Logged.")
+
+
+# ---- the workflow
+
+
+def test_a_notebook_of_its_own_stands_for_the_four_that_ask_the_model():
+    run = jobs.Run("x", {"models": ["a", "b"], "datasets": ["c"]}, absent=("b",))
+    numbers = {model: [job.notebook.number for job in run.jobs if job.model == model] for model in ("a", "b")}
+    assert numbers == {"a": ["01", "03", "04", "04b"], "b": ["01b"]}
+    read = run.job("08_tables").inputs
+    assert "artifacts/x/generations/b__c.parquet" in read and "artifacts/x/verification/b__c.parquet" not in read
+
+
+def test_check_says_it_before_any_work(capsys):
+    planned = plan(words.check(["check", "demo", "--only", "logged", "--datasets", "demo-logged"]))
+    assert planned.absent == ("logged",)
+    assert check.main(planned, print) == 0
+    said = capsys.readouterr().out
+    assert "answers the 40 questions of demo-logged, 40 with log-probabilities" in said
+    assert "it is not at hand (its file names no `source`)" in said and "hours" not in said
+    other = plan(words.check(["check", "demo", "--only", "logged", "--datasets", "demo-easy"]))
+    (reason,) = check.unfit(other, ["logged"])
+    assert "no response to 500 of 500 questions" in reason
+
+
+def test_the_notebook_by_itself(monkeypatch, tmp_path):
+    space, shown = play("01b", monkeypatch, tmp_path)
+    assert len(space["frame"]) == 40 and "engine" in str(shown[-1])
+    with pytest.raises(UserError, match="no response to 500 of 500"):
+        play("01b", monkeypatch, tmp_path, dataset="demo-medium")
+
+
+def test_both_ways_to_ask_are_not_shown_of_a_model_that_was_not_asked():
+    assert run_results.Exchange("Q?", "A.", "S").ways("T?") == ("S", "Q?A.T?", "T?")
+    assert run_results.Exchange("Q?", "A.", "").ways("T?") == (run_results.NOT_ASKED, run_results.NOT_ASKED, "")
+
+
+# ---- the page, and whole runs
+
+PAGE = (ROOT / "docs" / "responses.md").read_text(encoding="utf-8")
+LINES, SERVED = re.findall("^```jsonl\n(.*?)^```", PAGE, flags=re.M | re.S)
+COMMANDS = re.search("^```\n(mkdir.*?)^```", PAGE, flags=re.M | re.S).group(1)
+FEW = {"models": ["tiny-llama"], "datasets": ["demo-medium"], "limit": 12, "dropout_tuning": 6, "dropout_passes": 2,
+       "dropout_rates": [0.1], "ablation_rows": 2, "resamples": 50, "draws": 2, "calibration_sizes": [5],
+       "trajectory_model": "", "trajectory_dataset": "", "calibration_model": "", "calibration_dataset": "",
+       "transfer_models": [], "transfer_datasets": []}  # fmt: skip
+
+
+def test_every_line_of_the_page_is_a_response():
+    found = [drawn.parsed(line.encode(), "page", 1) for line in (LINES + SERVED).splitlines()]
+    assert [bool(one.token_ids) for one in found[:3]] == [False, True, True]
+    rows = [row(one) for one in found[3:]]
+    assert [one["answer"] for one in rows] == ["9", "4", "5", "6"] and [one["eos"] for one in rows] == [0, 0, 1, 0]
+    assert rows[3]["finish_reason"] == "length"
+
+
+@pytest.mark.slow
+def test_the_pages_example_as_it_stands_there(tmp_path):
+    folder = copy_of_project(tmp_path / "project")
+    (folder / "mine").mkdir()
+    (folder / "mine" / "responses.jsonl").write_text(SERVED)
+    done = subprocess.run(["bash", "-e"], input=COMMANDS, cwd=folder, env=ENV, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "mine/responses.jsonl answers the 4 questions of mine, 4 with log-probabilities" in done.stdout
+    made = " ".join(tables(folder)["tab_result_estimation.tex"].decode().split())
+    assert "My-Model & My-Questions & 0.500" in made and "not at hand" in made
+
+
+@pytest.mark.slow
+def test_a_whole_run_of_a_log_alone(tmp_path):
+    """Every table and figure; what needs the model is empty, and each table says why."""
+    folder, asked = copy_of_project(tmp_path / "project"), ("demo", "--only", "logged", "--datasets", "demo-logged")
+    said = run(folder, *asked)
+    assert "01b_import logged demo-logged" in said and "01_generate" not in said and "04b" not in said
+    made = {name: " ".join(text.decode().split()) for name, text in tables(folder).items()}
+    assert "Logged-Llama & Demo-Logged & 0." in made["tab_result_estimation.tex"]
+    for name in ("tab_result_estimation", "tab_insitu_ptrue", "tab_dropout_grid_search", "tab_result_isotonic"):
+        assert "not at hand" in made[f"{name}.tex"], name
+    assert r"\textsc{Seq Avg}" in made["tab_selective.tex"] and "mathrm{True}" not in made["tab_selective.tex"]
+    assert counts(run(folder, *asked)) == (0, 7)
+    path = folder / "demo" / "logged" / "responses.jsonl"
+    path.write_text(path.read_text().replace('"logprob": -0.0}', '"logprob": -0.5}'))
+    assert "01b_import: to be made (changed: file demo/logged/responses.jsonl)" in run(folder, *asked)
+
+
+@pytest.mark.slow
+def test_what_one_run_exports_another_imports(tmp_path):
+    """The same tables, of every notebook: dropout, P(True) and ablations are of the same tokens. Token probabilities
+    differ in the last digits of one pass, so a printed number may in its third decimal."""
+    first, second = copy_of_project(tmp_path / "first"), copy_of_project(tmp_path / "second")
+    for folder in (first, second):
+        shutil.copy(folder / "params" / "demo.yaml", folder / "params" / "few.yaml")
+        edit(folder / "params" / "few.yaml", **FEW)
+    run(first, "few")
+    place = "artifacts/few/generations/tiny-llama__demo-medium.parquet"
+    drawn.write(store.read(first / place), second / "logs" / "demo-medium.jsonl")
+    edit(second / "params" / "models" / "tiny-llama.yaml", responses="logs/{dataset}.jsonl")
+    run(second, "few")
+    assert store.manifest(second / place)["drawn"]["engine"] == "file"
+    assert store.manifest(second / place)["logprobs_off"]["largest"] < 5e-5
+    made, again = tables(first, "few"), tables(second, "few")
+    assert made.keys() == again.keys() and len(made) > 15
+    number = r"-?\d*\.\d+"
+    for name in made:
+        a, b = made[name].decode(), again[name].decode()
+        assert re.sub(number, "", a) == re.sub(number, "", b), name
+        values = [np.array(re.findall(number, text), float) for text in (a, b)]
+        np.testing.assert_allclose(*values, atol=0.0011, err_msg=name)
+    kept = [pd.read_parquet(folder / "artifacts/few/calibration/confidence.parquet") for folder in (first, second)]
+    np.testing.assert_allclose(kept[0].confidence, kept[1].confidence, atol=1e-4)

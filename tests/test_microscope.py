@@ -1,0 +1,202 @@
+"""Responses token by token: probabilities that are the model's, shades that hold in grey, words that stay words."""
+
+import base64
+import hashlib
+import json
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from browser import DESK, PHONE, _browse, check_width, chromium, measured
+from hostile import STRINGS
+
+from lib import params, store
+from lib.paper import microscope
+from lib.paper.microscope_template import STYLE
+from lib.project import ROOT, SHIPPED
+from lib.score import one_row
+from lib.score.reading import read
+from lib.tasks.spelling import spelling
+
+MODELS, DATASETS = ("tiny-llama", "tiny-qwen"), ("demo-easy", "demo-medium")
+LABELS = {"tiny-llama": "Tiny", "tiny-qwen": "Other"}, {"demo-easy": "Easy", "demo-medium": "Medium"}
+LOUD = " ".join(STRINGS)
+
+
+@pytest.fixture(scope="module")
+def generations():
+    return store.gather("no-such-run", "generations", MODELS, DATASETS)[0]
+
+
+@pytest.fixture(scope="module")
+def responses(generations):
+    return read(generations)
+
+
+@pytest.fixture(scope="module")
+def spellings():
+    return {name: spelling(params.load_model(name)) for name in MODELS}
+
+
+def luminance(colour: str) -> float:
+    parts = [int(digit * 2, 16) for digit in colour] if len(colour) == 3 else list(bytes.fromhex(colour))
+    return float(np.dot([0.299, 0.587, 0.114], parts) / 255)
+
+
+def test_tokens_spell_the_response(generations, spellings):
+    for row in generations[generations.example_id == "medium-0300"].itertuples():
+        shown = "".join(spellings[row.model](int(token)) for token in row.token_ids[: -1 if row.eos else None])
+        assert row.text in shown
+
+
+def test_a_tokenizer_that_is_not_here_or_is_none(tmp_path):
+    spec = params.load_model("tiny-llama")
+    assert spelling(spec.model_copy(update={"source": "nobody/nothing"})) is None
+    assert spelling(spec.model_copy(update={"source": str(tmp_path / "nowhere")})) is None
+    for text in ("{}", "[", "\x00"):
+        (tmp_path / "tokenizer.json").write_text(text)
+        assert spelling(spec.model_copy(update={"source": str(tmp_path)})) is None
+
+
+def test_probabilities_are_those_of_the_frame(generations, responses, spellings):
+    one = one_row.choose(responses, "medium-0300", "tiny-llama", "demo-medium")
+    row, view = one_row.of(generations, one).iloc[0], microscope.of(generations, one, LABELS, spellings).views[0]
+    p = np.exp(row.token_logprobs[: len(view["tokens"])])
+    assert [float(t["said"].split(",")[0]) for t in view["tokens"]] == pytest.approx(p, abs=6e-5)
+    assert float(view["end"]) == pytest.approx(p.mean(), abs=6e-4)
+    assert [i for i, t in enumerate(view["tokens"]) if t["answer"]] == list(range(*one.span))
+    assert "".join(t["text"] for t in view["tokens"] if t["answer"]) == row.answer
+    for i in range(*one.span):
+        written, *_ = (float(said.split()[-1]) for said in view["tokens"][i]["others"]
+                       if said.startswith(view["tokens"][i]["text"] + " "))  # fmt: skip
+        assert written == pytest.approx(p[i], abs=6e-5), "the alternatives are of the same distribution"
+    assert view["title"].startswith("Tiny, Medium, medium-0300: wrong") and view["question"] == row.question
+
+
+def test_the_rule_that_chooses(generations, responses, spellings):
+    made = microscope.some(generations, responses, LABELS, spellings)
+    assert [(v["model"], v["dataset"], v["verdict"], v["mean"]) for v in made.views] == [
+        (model, dataset, verdict, mean) for model in LABELS[0].values() for dataset in LABELS[1].values()
+        for verdict in ("right", "wrong") for mean in ("confident", "unsure")]  # fmt: skip
+    rows = responses.query("model == 'tiny-llama' and dataset == 'demo-easy' and split == 'evaluation' and ~correct")
+    means = [np.exp(logprobs).mean() for logprobs in rows.response]
+    assert made.views[2]["title"].endswith(f"{max(means):.3f}") and made.views[3]["title"].endswith(f"{min(means):.3f}")
+    again = microscope.some(generations, responses, LABELS, spellings)
+    assert json.dumps(made.views) == json.dumps(again.views) and made.html() == again.html()
+    alone = list(microscope.ends(rows.head(1)))
+    assert [mean for _, mean in alone] == ["confident"]
+
+
+def test_shades_fall_in_lightness():
+    """Told apart in greyscale, and legible: a token's letters differ from its ground by half of the scale."""
+    for part in STYLE.split("@media"):
+        ground = dict(re.findall(r"--(card|text|s\d|on\d): #(\w+)", part))
+        steps = [luminance(ground[name]) for name in ("card", "s1", "s2", "s3", "s4")]
+        falls = np.abs(np.diff(steps))
+        assert (np.sign(np.diff(steps)) == np.sign(steps[-1] - steps[0])).all() and falls.min() > 0.06, steps
+        inks = [ground["text"]] * 3 + ["10151a", ground["on4"]]
+        assert min(abs(luminance(ink) - step) for ink, step in zip(inks, steps, strict=True)) > 0.45
+    assert [microscope.shade(p) for p in (1, 0.999, 0.998, 0.95, 0.5, 0.49)] == [0, 0, 1, 2, 3, 4]
+
+
+def long_row(model: str, number: int, n: int = 32_768) -> dict:
+    return {"model": model, "dataset": "demo-easy", "split": "evaluation", "example_id": f"row-{number}",
+            "reference": "1", "answer": "1", "question": None, "token_ids": np.arange(n), "eos": 0,
+            "token_logprobs": np.log(np.linspace(0.4, 1, n)), "thinking_end": n - 300, "kept_positions": [n - 9],
+            "chosen_logit": [1.0], "top_logits": [np.zeros(64)], "top_ids": [np.arange(64)]}  # fmt: skip
+
+
+def test_long_responses_stay_below_three_megabytes():
+    names = [f"m{i}" for i in range(15)]
+    frame = pd.DataFrame([long_row(name, number) for name in names for number in range(4)])
+    read_ = frame[store.KEYS].assign(correct=[0, 1, 0, 1] * 15, parsed=True, span=[(32_759, 32_762)] * 60,
+                                     response=[np.log([0.2 + 0.1 * (i % 4)]) for i in range(60)])  # fmt: skip
+    spelt = dict.fromkeys(names, lambda token: f"<&{token}>")
+    made = microscope.some(frame, read_, ({name: name for name in names}, LABELS[1]), spelt)
+    assert len(made.views) == 60 and len(made.html()) < 3e6 and len(json.dumps(made.views)) < 3e6
+    for view in made.views:
+        assert sum(t.get("answer", False) for t in view["tokens"]) == 3, "no token of the answer is left out"
+        assert sum(t["gap"] or 1 for t in view["thinking"]) == view["thought"] == 32_468
+
+
+def test_words_stay_words(generations, responses):
+    loud = generations.assign(question=LOUD)
+    labels = ({name: LOUD for name in MODELS}, {name: LOUD for name in DATASETS})
+    text = microscope.some(loud, responses, labels, dict.fromkeys(MODELS, lambda token: LOUD)).html()
+    body = text.split("</style>", 1)[1]
+    assert not re.search(r"<(script|img|svg onload|b|iframe)\b", body) and "7*7" in body
+    assert not re.search(r'\son\w+="', re.sub(r"&\w+;|&#\d+;", "", re.sub(r">[^<]*<", "><", body)))
+    assert "http" not in text and "url(" not in text
+
+
+def test_without_a_tokenizer_ids_are_shown(generations, responses):
+    text = microscope.some(generations, responses, LABELS, dict.fromkeys(MODELS)).html()
+    first = int(generations.token_ids.iloc[0][0])
+    assert f">[{first}]<" in text and "is the id of a token" in text
+
+
+def test_passes_are_shaded_and_escaped():
+    table = pd.DataFrame({(0, "'<b>'"): [0.9999, 0.2, 0.6]}, pd.Index([1, 2, "mean"], name="pass"))
+    text = microscope.passes(table.rename_axis(columns=["answer token", "it could be"])).to_html()
+    assert "<b>" not in text and "&lt;b&gt;" in text
+    assert re.search(r"_row1_col0.*?\{\s*background-color: #1c4a80;\s*color: #fff", text, re.S)
+
+
+# ---- in a browser
+
+
+def policy(text: str) -> str:
+    """A page whose policy lets nothing run and nothing load."""
+    head = "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+    return f"<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>{head}{text}"
+
+
+@pytest.mark.skipif(chromium is None, reason="no chromium on this machine")
+def test_a_token_tells_its_alternatives_where_the_keyboard_is(generations, responses, spellings, tmp_path):
+    one = one_row.choose(responses, "medium-0300", "tiny-llama", "demo-medium")
+    path = tmp_path / "one.html"
+    path.write_text(policy(microscope.of(generations, one, LABELS, spellings).html(themed=True)))
+    assert "CONSOLE" not in _browse(path.as_uri(), "--dump-dom").stderr
+    check_width(path)
+    tokens = "[...page.querySelectorAll('.tokens .t')]"
+    assert measured(path, f"{tokens}.every((x) => x.tabIndex === 0)")
+    shown = f"(() => {{ const at = {tokens}.find((x) => x.classList.contains('a')); const tip = at.querySelector('i'); "
+    shown += "const before = getComputedStyle(tip).display; at.focus(); const box = tip.getBoundingClientRect(); "
+    shown += "return [before, getComputedStyle(tip).display, tip.textContent, box.left, box.right]; })()"
+    for width in (PHONE, DESK):
+        before, after, said, left, right = measured(path, shown, width)
+        assert (before, after) == ("none", "block") and said.count(",") >= 5 and 0 <= left < right <= width
+    ground = "getComputedStyle(page.querySelector('.card')).backgroundColor"
+    assert measured(path, ground) == "rgb(255, 255, 255)" != measured(path, ground, dark=True)
+
+
+@pytest.mark.skipif(chromium is None, reason="no chromium on this machine")
+def test_the_report_chooses_among_them(generations, responses, spellings, tmp_path):
+    from workflow.report import SCRIPT, TEMPLATE, page
+
+    views = microscope.some(generations, responses, LABELS, spellings).views
+    nb = SimpleNamespace(metadata={"papermill": {"parameters": {"run": "mine"}}})
+    text = page(nb, {"rep_microscope": {"application/json": views}})
+    (script,) = SCRIPT.findall(TEMPLATE.read_text())
+    assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in text and text.count("<script>") == 1
+    path = tmp_path / "report.html"
+    path.write_text(text)
+    assert "CONSOLE" not in _browse(path.as_uri(), "--dump-dom").stderr
+    check_width(path)
+    asked = "(() => { const pick = (name, value) => { const x = page.querySelector(`select[name=${name}]`); "
+    asked += "x.value = value; x.dispatchEvent(new frames[0].Event('change', {bubbles: true})) }; "
+    asked += "pick('answer', 'wrong'); pick('mean', 'unsure'); pick('dataset', 'Easy'); "
+    asked += "return [...page.querySelectorAll('details[data-model]')].filter((x) => x.offsetHeight)"
+    asked += ".map((x) => x.firstElementChild.textContent.split(':')[0]) })()"
+    titles = [v["title"].split(":")[0] for v in views
+              if (v["verdict"], v["mean"], v["dataset"]) == ("wrong", "unsure", "Easy")]  # fmt: skip
+    assert measured(path, asked) == titles and len(titles) == 2
+
+
+def test_no_text_of_others_is_part_of_the_project():
+    """Of the real model's run only numbers are shipped: what the microscope shows of it are ids."""
+    for path in sorted((SHIPPED.parent / "small" / "generations").glob("*.parquet")):
+        frame = store.read(path)
+        assert frame.text.isna().all() and frame.question.isna().all(), path.relative_to(ROOT)
