@@ -37,7 +37,7 @@ def target(name: str, *captions: str, **facts: Any) -> Callable[[Any], Any]:
     """Declare what a function makes (the fields of `Target`)."""
 
     def declare(function: Any) -> Any:
-        TARGETS[name] = Target(name, *captions, by=function, **facts)  # type: ignore[arg-type]
+        TARGETS[name] = Target(name, *captions, by=function, **facts)  # type: ignore[arg-type, misc]
         return function
 
     return declare
