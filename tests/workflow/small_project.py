@@ -43,7 +43,7 @@ GROWTH = """
 """
 REPORTED = {  # what the report takes of the modules of claims
     "claims": "HEADLINES, TWICE = {}, ()",
-    "comparison": "INSIDE_EXPECTED, STANDS = 0.834, 'stands'\n"
+    "comparison": "FOREIGN, INSIDE_EXPECTED, STANDS = 'not comparable: ', 0.834, 'stands'\n"
     "WORDS = {True: 'holds', False: 'does not hold', None: 'cannot be judged here'}",
     "judging": "QUORUMS = {}",
 }
