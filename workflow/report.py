@@ -36,7 +36,7 @@ def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, Any] | None = N
     findings, numbers, ablation, choices = (
         records(outputs, name) for name in ("rep_findings", "rep_numbers", "rep_ablation", "rep_sensitivity")
     )
-    views = records(outputs, "rep_microscope")
+    views, costs = records(outputs, "rep_microscope"), records(outputs, "rep_costs")
     sections = [section(name, outputs[name], numbers) for name in captions() if name in outputs]
     there = {part["id"] for part in sections}
     if ablation:
@@ -67,6 +67,7 @@ def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, Any] | None = N
         judged=len({row["choice"] for row in choices}),
         tried_choices=turned(choices).items(),
         ablation=ablation,
+        costs=costs,
         number=number,
         places=places or {},
         microscope=Markup(Microscope(views).html(themed=True)) if views else "",  # noqa: S704  escaped there
