@@ -66,7 +66,7 @@ def test_it_is_exported_and_set_after_the_papers(project):
     assert latex == outputs(project, "tab_ranking")["text/latex"] and "demo models" in latex
     document = (project / "figures/results.tex").read_text()
     captions = re.findall(r"\\captionof\{\w+\}\[(.*?)\]", document)
-    assert len(captions) == 21 and captions[0] == "Estimators" and "Ranking" in captions[-2:]
+    assert len(captions) == 23 and captions[0] == "Estimators" and "Ranking" in captions[-2:]
     assert r"\input{tab_ranking}" in document and "AUROC of every estimator." in document
 
 
@@ -84,4 +84,4 @@ def test_its_numbers_are_in_the_report(project):
 
 def test_the_others_are_as_they_were(project):
     names = json.dumps(sorted(path.name for path in (project / "figures").iterdir()))
-    assert names.count("tab_") == 16 and names.count("fig_") == 10 and "numbers.tex" in names
+    assert names.count("tab_") == 17 and names.count("fig_") == 12 and "numbers.tex" in names

@@ -140,7 +140,7 @@ def test_the_report(project):
     report = (project / "figures" / "demo" / "report.html").read_text()
     check_links(report)
     assert "The models of this run are not" in report
-    assert report.count("<img ") == 5
+    assert report.count("<img ") == 6
     assert not re.search("https?://", re.sub(r"http://www\.w3\.org/\d+/Math/MathML", "", report)), "self-contained"
     assert f'<a href="#{NUMBER}">' in report, "a cell leads to its row"
 

@@ -80,7 +80,7 @@ def test_nothing_of_the_paper_changes_by_it(signals, without):
     without()
     bare = made()
     changed = {name for name in here.frames if not here.frames[name].equals(bare.frames[name])}
-    assert changed == {"dropout_in_situ", "dropout_in_situ_grid"} and here.notes == bare.notes
+    assert changed == {"dropout_in_situ", "dropout_in_situ_grid", "costs", "worth"} and here.notes == bare.notes
     paper = results.published()
     numbers, others = (comparison.beside(run, paper).records for run in (here, bare))
     pd.testing.assert_frame_equal(numbers, others)

@@ -146,8 +146,9 @@ def test_links_lead_to_files_and_to_the_neighbours(path):
     links = re.findall(r"\]\(([^)]+)\)", opening)
     assert links and all((ROOT / "notebooks" / link).resolve().is_file() for link in links)
     assert any(link.startswith("../lib/") for link in links), "the function"
-    place = NOTEBOOKS.index(path)
-    neighbours = {other.name for other in NOTEBOOKS[max(place - 1, 0) : place + 2]} - {path.name}
+    row = [other for other in NOTEBOOKS if other == path or "01b" not in other.name]  # which stands in for 01
+    place = row.index(path)
+    neighbours = {other.name for other in row[max(place - 1, 0) : place + 2]} - {path.name}
     assert neighbours <= set(links)
 
 

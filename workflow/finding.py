@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from lib.params import Reading
@@ -11,6 +11,8 @@ from workflow.jobs import NOTEBOOKS, Run, needed
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from lib.paper.judging import Verdict
 
 NEEDS = {  # the notebooks whose frames its claims count in, each with those above it
     "1": ("02_single_pass", "05_calibration"),
@@ -38,7 +40,9 @@ def told(run: Run, number: str) -> Iterator[str]:
     group, values = f"Finding {number}", run.values
     some = [finding for finding in FINDINGS if finding.group == group]
     reading = Reading(**{name: values[name] for name in Reading.model_fields if name in values})
-    here = verdicts(run_results.so_far(run.name, values["models"], values["datasets"], reading, kinds(number)), some)
+    moved = values["transfer_models"], values["transfer_datasets"]
+    results = run_results.so_far(run.name, values["models"], values["datasets"], reading, kinds(number), *moved)
+    here = verdicts(results, some)
     paper = verdicts(published(), some)
     yield f"{group}: {HEADLINES[group]}"
     for place, finding in enumerate(some, 1):
@@ -46,10 +50,17 @@ def told(run: Run, number: str) -> Iterator[str]:
         yield f"   paper  {closing.said(paper[finding.name], 'no number printed')}"
         yield f"   here   {closing.said(here[finding.name], 'cannot be judged from this run')}"
         yield from rows(here[finding.name].rows)
+    claims = [finding for finding in some if finding.kind == "claim"]
     for side, verdicts_of in (("the paper's numbers", paper), ("this run", here)):
-        judged = [verdict.held for verdict in verdicts_of.values() if verdict.held is not None]
-        yield f"{group} on {side}: of {len(some)} claims {len(judged)} can be judged, {sum(judged)} of them hold"
+        held, judged = tally(verdicts_of)
+        yield f"{group} on {side}: of {len(claims)} claims {judged} can be judged, {held} of them hold"
     yield f"to be read: {where(run, number)}"
+
+
+def tally(verdicts: Mapping[str, Verdict]) -> tuple[int, int]:
+    """How many of the paper's own claims among them hold, of how many that can be judged; as the report counts."""
+    held = [one.held for one in verdicts.values() if one.finding.kind == "claim" and one.held is not None]
+    return sum(held), len(held)
 
 
 def rows(frame: pd.DataFrame) -> Iterator[str]:

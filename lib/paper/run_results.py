@@ -272,8 +272,8 @@ def of_calibration(run: str, models: Sequence[str], datasets: Sequence[str],
     return frames
 
 
-def so_far(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading, kinds: Collection[str]
-           ) -> Results:  # fmt: skip
+def so_far(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading, kinds: Collection[str],
+           transfer_models: Sequence[str] = (), transfer_datasets: Sequence[str] = ()) -> Results:  # fmt: skip
     """What some of a run's notebooks show, for findings that need no more: those that leave these `kinds` of frames
     (`lib.frames`), of which any but `generations` may lack."""
     generations, verification, dropout = (
@@ -286,7 +286,9 @@ def so_far(run: str, models: Sequence[str], datasets: Sequence[str], reading: Re
     shown |= of_calibration(run, models, datasets, [k.removeprefix(folder) for k in kinds if k.startswith(folder)])
     labels = {name: params.load_model(name).label for name in models}
     sets = {name: params.load_dataset(name).label for name in datasets}
-    return Results(labels, sets, labels, (labels, sets), (), shown)
+    moved = ({name: labels[name] for name in params.some_of("model", transfer_models, models)},
+             {name: sets[name] for name in params.some_of("dataset", transfer_datasets, datasets)})  # fmt: skip
+    return Results(labels, sets, labels, moved, (), shown)
 
 
 def paired(calibrated: pd.DataFrame, reading: Reading, resamples: int = 1000) -> pd.DataFrame:

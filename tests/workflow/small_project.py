@@ -46,6 +46,7 @@ REPORTED = {  # what the report takes of the modules of claims
     "comparison": "FOREIGN, INSIDE_EXPECTED, STANDS = 'not comparable: ', 0.834, 'stands'\n"
     "WORDS = {True: 'holds', False: 'does not hold', None: 'cannot be judged here'}",
     "judging": "QUORUMS = {}",
+    "microscope": "class Microscope: ...",
 }
 LOCKS = ("requirements.lock", "requirements-slurm.lock", "requirements-kubernetes.lock")
 ROWS = [  # of workflow.jobs.NOTEBOOKS, in place of the project's own

@@ -44,7 +44,7 @@ def test_every_finding_has_its_notebooks():
 def test_nothing_else_is_run():
     run = Run("demo", {"models": ["a"], "datasets": ["x"]}, wanted=finding.NEEDS["3"])
     assert [job.title for job in run.jobs] == ["01_generate a x", "03_ptrue_insitu a x"]
-    assert [row.number for row in needed(finding.NEEDS["4"])] == ["01", "03", "04", "05", "06", "07"]
+    assert [row.number for row in needed(finding.NEEDS["4"])] == ["01", "01b", "03", "04", "05", "06", "07"]
 
 
 def test_a_finding_from_shipped_signals(project_command):
@@ -54,7 +54,7 @@ def test_a_finding_from_shipped_signals(project_command):
     assert lines[0].startswith("replay: 0 made")
     assert "   paper  holds: 12 of 15 pairs" in lines and "   here   holds: 6 of 6 pairs" in lines
     assert any(line.split() == ["tiny-llama", "demo-easy", "0.234", "0.207", "0.027", "yes"] for line in lines)
-    assert "Finding 3 on the paper's numbers: of 6 claims 5 can be judged, 5 of them hold" in lines
+    assert "Finding 3 on the paper's numbers: of 5 claims 4 can be judged, 4 of them hold" in lines
     assert lines[-1] == "to be read: notebooks/03_ptrue_insitu.ipynb"
     assert "report.html" not in text
 

@@ -228,7 +228,7 @@ def test_a_home_that_cannot_be_written_to(project):
         ("params/models/tiny.yaml", "label: x\nsource: y\ntemprature: 1\n", "did you mean 'temperature'"),
         ("params/models/a__b.yaml", "label: x\nsource: y\n", "needs letters, digits"),
         ("params/shipped.yaml", "models: [tiny]\ndatasets: [easy]\n", "not 'shipped'"),
-        ("params/datasets/easy.yaml", "label: x\n", "is missing"),
+        ("params/datasets/easy.yaml", "label: x\n", "are missing"),
         ("notebooks/02_single_pass.ipynb", "{", "cannot be read as a notebook"),
         ("lib/beta.py", "def f(:\n", "lib/beta.py, line 1: invalid syntax: def f(:"),
     ],
