@@ -76,7 +76,7 @@ def test_its_numbers_are_in_the_report(project):
     assert len(mine) == 2 * 6 and set(mine.metric) == {"auroc"} and mine.key.is_unique
     assert set(mine.verdict) == {"not comparable: another model"}
     report = (project / "figures/report.html").read_text()
-    assert '<article id="tab_ranking">' in report and "12 numbers, beside the paper" in report
+    assert '<article id="tab_ranking">' in report and "12 numbers one by one" in report
     for key in mine.key:
         anchor = re.sub(r"[^\w.-]", "_", f"tab_ranking--{key}")
         assert f'<tr id="{anchor}">' in report and f'<a href="#{anchor}">' in report

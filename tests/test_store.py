@@ -76,7 +76,7 @@ def test_an_interrupted_write_leaves_the_old_file(artifacts):
 @pytest.mark.parametrize("manifest", ["", "[]", "null", "{}", '{"sha256": "%s", "rows": 3}', "[" * 5000])
 def test_a_manifest_that_does_not_describe_its_frame(artifacts, manifest):
     """What was shipped is brought back by git, and what a run made by a run."""
-    for place, cure in (("mine", "remove it and run again"), ("shipped/demo", "`git ")):  # a long path leaves no more of it
+    for place, cure in (("mine", "remove it and run again"), ("shipped/demo", "`git ")):  # of a long line
         path = store.write(FRAME, artifacts / place / "things" / "m__d.parquet")
         path.with_suffix(".json").write_text(manifest.replace("%s", store.sha256(path)))
         with pytest.raises(UserError, match=f"m__d.(json|parquet) is not .*; {cure}"):

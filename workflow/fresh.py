@@ -231,9 +231,10 @@ def compare(job: Job, record: dict | None, content: Parts) -> Verdict:
         changed = differences(record, content)
         if not changed:
             return Verdict(job, "fresh")
+        few = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
         if keeps(job) and all(name.startswith("code ") for name in changed):
-            return Verdict(job, "kept", ", ".join(changed))
-        why = "changed: " + ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
+            return Verdict(job, "kept", few)
+        why = f"changed: {few}"
     retire(job, record)
     if restore(job, key(content)):
         return Verdict(job, "restored", "made before from the same")
