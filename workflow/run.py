@@ -5,24 +5,22 @@ Nothing is started if everything is up to date. The lock on the run's folder is 
 this process starts, and therefore never stale.
 """
 
-import json
 import os
 import re
 import signal
 import sys
-import tempfile
 import time
 from argparse import Namespace
 from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from lib import params
-from lib.project import ROOT, UserError, one_line, spelt
+from lib.project import ROOT, UserError, one_line
 from workflow import check, cluster, finding, fresh, guard, hub, notebook, serving, submission, weights, words
-from workflow.jobs import MARK, NOTEBOOKS, PUBLISHED, SHIPPED, Run, shippable, write_json
+from workflow.board import Board, private, say
+from workflow.jobs import NOTEBOOKS, PUBLISHED, SHIPPED, Run, shippable, write_json
 from workflow.schedule import schedule
 from workflow.shipped import verify
 from workflow.typeset import typeset
@@ -92,11 +90,6 @@ def try_gpu(asked: Namespace) -> int:
         from workflow import trial
 
         return trial.main(run, say)
-
-
-def say(text: str, end: str = "\n") -> None:
-    clear = "\r\033[K" if sys.stdout.isatty() else ""
-    print(clear + "".join(map(spelt, text)), end=end, flush=True)
 
 
 def complain(text: object) -> None:
@@ -202,7 +195,7 @@ def make(asked: Namespace) -> int:
         verdicts = fresh.walk(run, asked.remake)
         announce(verdicts)
         todo = [verdict for verdict in verdicts if verdict.open]
-        board = Board({verdict.job.name: verdict.job.title for verdict in todo})
+        board = Board({verdict.job.name: verdict.job.title for verdict in todo}, run.cores, run.seconds())
         if todo and (code := execute(run, todo, board, len(verdicts), lock, profile)):
             return code
         if not run.wanted and (line := typeset(ROOT / run.figures)):
@@ -260,7 +253,7 @@ def announce(verdicts: list[fresh.Verdict]) -> None:
         say(text + (f" x {count}" if count > 1 else ""))
 
 
-def execute(run: Run, todo: list[fresh.Verdict], board: "Board", total: int, lock, profile=None) -> int:
+def execute(run: Run, todo: list[fresh.Verdict], board: Board, total: int, lock, profile=None) -> int:
     """Fetch what is needed, and have the jobs run; the exit code: 2 if all failures are the user's to mend, else 1.
     Nothing is run where a model can't be asked."""
     models = list(dict.fromkeys(verdict.job.model for verdict in todo if verdict.job.model))
@@ -304,68 +297,7 @@ def refused(run: Run, models: list[str]) -> bool:
     return bool(reasons)
 
 
-# ---- what the jobs say ---------------------------------------------------------------------------------------
-
-
-def parse(line: str) -> dict | None:
-    """The event on a marked line; None for chatter, and for a mark that other output has run into."""
-    try:
-        return json.loads(line[len(MARK) :]) if line.startswith(MARK) else None
-    except ValueError:
-        return None
-
-
-PLACES = {str(ROOT): ".", sys.prefix: "(environment)", os.path.expanduser("~"): "~",
-          tempfile.gettempdir(): "(temporary)"}  # fmt: skip
-
-
-def private(line: str) -> str:
-    """A line for the log without where on this machine things lie, and without signs that are none."""
-    for place, name in PLACES.items():
-        if len(place) > 1:
-            line = re.sub(rf"{re.escape(place)}(?![\w.-])", name, line)
-    return "".join(map(spelt, line.rstrip("\r\n"))) + "\n"
-
-
-class Board:
-    """What the user sees while jobs run: a line per event."""
-
-    def __init__(self, titles: dict[str, str]):
-        self.titles, self.done, self.failures = titles, 0, []
-        self.going: dict[str, str] = {}  # titles of jobs that have begun, and not ended
-        self.seconds: dict[str, float] = {}  # of jobs that were run
-        self.width = max(map(len, titles.values()), default=0)
-
-    def hear(self, log: Path, line: str) -> None:
-        """Marked lines are shown, chatter is logged, where there is room for it."""
-        if event := parse(line):
-            self.show(event)
-        elif line.strip() and not re.match(r"\s*(host|user):", line, flags=re.I):
-            with suppress(OSError), log.open("a", encoding="utf-8") as file:
-                file.write(private(line))
-
-    def show(self, event: dict) -> None:
-        kind, text, count = event["event"], "started", ""
-        self.going.pop(event["job"], None)
-        if kind in ("start", "progress"):
-            self.going[event["job"]] = self.titles[event["job"]]
-        if kind == "end":
-            self.seconds[event["job"]] = event["seconds"]
-            text = f"{event['seconds']:.1f} s"
-        elif kind == "kept":
-            text = f"kept: {event['text']}"
-        elif kind == "fail":
-            self.failures.append((event["code"], event["text"]))
-            text = f"failed: {one_line(event['text'], most=600)}"
-        elif kind == "progress":
-            text = event["text"]
-        if kind in ("end", "kept"):
-            self.done += 1
-            count = f"[{self.done}/{len(self.titles)}]"
-        margin = len(f"[{self.done}/{len(self.titles)}]")
-        transient = kind == "progress" and sys.stdout.isatty()
-        title = self.titles[event["job"]].ljust(self.width)
-        say(f"{count:{margin}} {title}  {text}", end="" if transient else "\n")
+# ---- how it ended ---------------------------------------------------------------------------------------------
 
 
 def last_words(run: Run, code: int, going: dict[str, str]) -> str:
