@@ -261,12 +261,12 @@ def test_a_gpus_memory_is_taken_in_segments_that_grow(inside, monkeypatch):
 
 
 def test_the_c_library_keeps_what_it_was_given_back_unless_the_user_says_otherwise(inside, monkeypatch):
-    for name in ("MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_"):
+    for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"):
         monkeypatch.delenv(name, raising=False)
-    assert notebook.constants(job_of())["MALLOC_MMAP_MAX_"] == "0"
-    assert "MALLOC_MMAP_MAX_" not in notebook.constants(job_of(gpus=1))
+    assert notebook.constants(job_of())["MALLOC_MMAP_THRESHOLD_"] == str(2**25)
+    assert "MALLOC_MMAP_THRESHOLD_" not in notebook.constants(job_of(gpus=1))
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
-    assert "MALLOC_MMAP_MAX_" not in notebook.constants(job_of())
+    assert "MALLOC_MMAP_THRESHOLD_" not in notebook.constants(job_of())
 
 
 def test_what_remains_is_said_where_every_job_has_been_timed(capsys):
@@ -280,7 +280,7 @@ def test_what_remains_is_said_where_every_job_has_been_timed(capsys):
     seen.show({"event": "end", "job": "01_generate__m__a", "seconds": 240.0})
     assert capsys.readouterr().out.rstrip().endswith("240.0 s, about 8 min left")  # 240 + 300 + 480, halved: 8.5
     seen.show({"event": "end", "job": "04_mc__m__a", "seconds": 20.0})
-    assert capsys.readouterr().out.rstrip().endswith("20.0 s, about 4 min left"), "as its like took"
+    assert capsys.readouterr().out.rstrip().endswith("20.0 s, about 4 min left"), "as its like"
     seen.show({"event": "kept", "job": "01_generate__m__b", "text": "the same"})
     seen.show({"event": "end", "job": "04_mc__m__b", "seconds": 20.0})
     assert "min left" not in capsys.readouterr().out
