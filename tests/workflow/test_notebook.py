@@ -270,7 +270,7 @@ def test_the_c_library_keeps_what_it_was_given_back_unless_the_user_says_otherwi
 
 
 def test_what_remains_is_said_where_every_job_has_been_timed(capsys):
-    """As its like took in this run, or itself in the last one; on two cores half of it, but no less than the longest."""
+    """As its like took in this run, or itself in the last one; on two cores half of it, or as long as the longest."""
     titles = {f"{name}__m__{data}": f"{name} m {data}" for name in ("01_generate", "04_mc") for data in "ab"}
     seen = board.Board(titles, cores=2)
     seen.show({"event": "end", "job": "01_generate__m__a", "seconds": 240.0})
