@@ -73,7 +73,7 @@ def reuse() -> dict[str, str]:
     """How the C library takes memory, unless the user says so: what a layer gave back serves the next one. Returned to
     the system it would come back page by page, a tenth to a quarter of the time of passes on a processor. Blocks
     of more than 32 MB are returned, or they would lie about in pieces."""
-    wanted = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+    wanted = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
     return {} if any(name in os.environ for name in wanted) else wanted
 
 
