@@ -154,5 +154,9 @@ def test_what_readme_says_of_its_other_datasets():
     numbers = [*right["gsm8k"], right["gsmhard", "evaluation"], metrics.ece(part.confidence, part.correct),
                metrics.ece(isotonic.predict(part.confidence), part.correct),
                metrics.ece(np.full(len(part.correct), rate), part.correct)]  # fmt: skip
+    hard = read[read.dataset == "gsmhard"]
+    verified = store.gather("small", "verification", small.models, ["gsmhard"])[0]
+    found = metrics.evaluate(confidence_frame(hard, verified)).query("metric == 'ece'").set_index("estimator").value
+    numbers += [float(found["ans_avg"]), float(found["p_true"])]
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## A real model")[2].partition("\n## ")[0]
     assert not [number for number in numbers if f"{number:.3f}"[1:] not in text]
