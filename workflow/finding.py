@@ -39,7 +39,7 @@ def told(run: Run, number: str) -> Iterator[str]:
 
     group, values = f"Finding {number}", run.values
     some = [finding for finding in FINDINGS if finding.group == group]
-    reading = Reading(**{name: values[name] for name in Reading.model_fields if name in values})
+    reading = Reading.of(values)
     moved = values["transfer_models"], values["transfer_datasets"]
     results = run_results.so_far(run.name, values["models"], values["datasets"], reading, kinds(number), *moved)
     here = verdicts(results, some)

@@ -168,6 +168,11 @@ def walk(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
     return list(verdicts.values())
 
 
+def excused(job: Job, changed: Iterable[str]) -> bool:
+    """Whether what has changed leaves a job as it is: code alone, where its outputs survive that."""
+    return keeps(job) and all(name.startswith("code ") for name in changed)
+
+
 def outlook(run: Run, remake: Iterable[str] = ()) -> list[Job]:
     """The jobs that `walk` would leave open, were it asked now; nothing is moved."""
     opened: dict[Job, None] = {}
@@ -178,7 +183,7 @@ def outlook(run: Run, remake: Iterable[str] = ()) -> list[Job]:
             opened[job] = None
             continue
         changed = differences(record, parts(job))
-        if changed and not (keeps(job) and all(name.startswith("code ") for name in changed)):
+        if changed and not excused(job, changed):
             opened[job] = None
     return list(opened)
 
@@ -232,7 +237,7 @@ def compare(job: Job, record: dict | None, content: Parts) -> Verdict:
         if not changed:
             return Verdict(job, "fresh")
         few = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
-        if keeps(job) and all(name.startswith("code ") for name in changed):
+        if excused(job, changed):
             return Verdict(job, "kept", few)
         why = f"changed: {few}"
     retire(job, record)

@@ -234,13 +234,12 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     frames |= costs.of_run(run, models, datasets, signals.generations, signals.verification, frames)
     frames |= selective.kept(run, models, datasets)
     frames["paired"] = paired(frames["calibrated"], signals.reading)
-    moved = ({name: labels[name] for name in params.some_of("model", transfer_models, models)},
-             {name: sets[name] for name in params.some_of("dataset", transfer_datasets, datasets)})  # fmt: skip
+    moved = labels_of(labels, "model", transfer_models), labels_of(sets, "dataset", transfer_datasets)
     covered = coverage(signals.generations, signals.reading)
     covered = covered.assign(model=covered.model.map(labels), dataset=covered.dataset.map(sets))
     how = [*how_made(run, labels, datasets), *lacking(run, labels, sets)]
     notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), covered, how)
-    binned = {name: labels[name] for name in params.some_of("model", bin_models, models)}
+    binned = labels_of(labels, "model", bin_models)
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
     questions = {name: (spec.source, int(rows[name, "calibration"]), int(rows[name, "evaluation"]))
                  for name, spec in dataset_specs.items()}  # fmt: skip
@@ -272,6 +271,11 @@ def of_calibration(run: str, models: Sequence[str], datasets: Sequence[str],
     return frames
 
 
+def labels_of(labels: Mapping[str, str], kind: str, names: Sequence[str]) -> dict[str, str]:
+    """The {name: label} of those models (or datasets) that a table shows; of all where none is named."""
+    return {name: labels[name] for name in params.some_of(kind, names, list(labels))}
+
+
 def so_far(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading, kinds: Collection[str],
            transfer_models: Sequence[str] = (), transfer_datasets: Sequence[str] = ()) -> Results:  # fmt: skip
     """What some of a run's notebooks show, for findings that need no more: those that leave these `kinds` of frames
@@ -286,8 +290,7 @@ def so_far(run: str, models: Sequence[str], datasets: Sequence[str], reading: Re
     shown |= of_calibration(run, models, datasets, [k.removeprefix(folder) for k in kinds if k.startswith(folder)])
     labels = {name: params.load_model(name).label for name in models}
     sets = {name: params.load_dataset(name).label for name in datasets}
-    moved = ({name: labels[name] for name in params.some_of("model", transfer_models, models)},
-             {name: sets[name] for name in params.some_of("dataset", transfer_datasets, datasets)})  # fmt: skip
+    moved = labels_of(labels, "model", transfer_models), labels_of(sets, "dataset", transfer_datasets)
     return Results(labels, sets, labels, moved, (), shown)
 
 
