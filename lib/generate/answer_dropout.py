@@ -8,6 +8,7 @@ m queries against all n keys of a row, wherever the batch puts them.
 """
 
 import copy
+import math
 import os
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -26,7 +27,7 @@ from lib.generate.room import by_halves
 from lib.params import Dropout
 from lib.streams import stream_seed
 
-MOST = 2**28  # logits of passes that are read side by side: 1 GB in float32
+MOST = 2**28  # logits of passes and rows that are read side by side: 1 GB in float32
 
 
 class Encoded(NamedTuple):
@@ -161,12 +162,13 @@ def grouped(work: Sequence[tuple[int, float]], lengths: dict[int, int], tokens: 
 def disagreement(lm: LanguageModel, frame: pd.DataFrame, work: Sequence[tuple[int, float]],
                  settings: Dropout) -> pd.DataFrame:  # fmt: skip
     """As `dropout.disagreement`, with dropout at the answer only. A row is encoded once for all its rates in `work`;
-    at most `dropout_tokens` tokens, or one row, are read at once."""
+    at most `dropout_tokens` tokens and MOST logits, or one row, are read at once: an endless number has hundreds."""
     passes = {row: dropout.passes_over(lm, frame.iloc[row], row, settings) for row in dict.fromkeys(r for r, _ in work)}
     prefixes = {row: one.ids[: -one.answer] for row, (one, *_) in passes.items()}
     states = {item: Disagreement(settings.dropout_top_k, settings.dropout_top_p, settings.dropout_passes)
               for item in work}  # fmt: skip
-    lengths = {row: len(one.ids) for row, (one, *_) in passes.items()}
+    places = settings.dropout_tokens * lm.model.config.get_text_config().vocab_size / MOST  # of an answer token
+    lengths = {row: max(len(one.ids), math.ceil(one.answer * places)) for row, (one, *_) in passes.items()}
     first = opening(lm, list(prefixes.values()))
 
     def read(rows: list[int], rates: Sequence[float]) -> None:

@@ -41,6 +41,16 @@ class Disagreement:
         self.carried[name, block] = sums[-1].clone()  # a view would keep the sums of all passes alive
         return sums
 
+    def _sizes(self, name: str, block: int, new: torch.Tensor) -> torch.Tensor:
+        """How many tokens some pass up to each has among `new` (b, tokens, V)."""
+        union = self.carried.get((name, block), torch.zeros_like(new[0]))
+        sizes = []
+        for members in new:
+            union = union | members
+            sizes.append(union.sum(-1, dtype=torch.int32))
+        self.carried[name, block] = union
+        return torch.stack(sizes)
+
     def add(self, logits: torch.Tensor) -> None:
         """The next b passes: float32 logits (b, m, V); all of them or, where memory ends, none."""
         before = self.count, dict(self.carried)
@@ -77,7 +87,7 @@ class Disagreement:
         inside = {f"top_k_{k}": rank < k for k in self.top_k} | {f"top_p_{q:g}": before <= q for q in self.top_p}
         for name, mask in inside.items():
             member = torch.zeros_like(mask).scatter_(-1, ids, mask)
-            values[name] = (self._sums(name, block, member.int()) > 0).sum(-1, dtype=torch.int32)
+            values[name] = self._sizes(name, block, member)
         return values
 
     def row(self) -> dict[str, Any]:
