@@ -2,9 +2,12 @@
 
 import html
 import json
+import os
 import re
 import shutil
 import subprocess
+import time
+from contextlib import contextmanager
 from html.parser import HTMLParser
 
 chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -67,3 +70,68 @@ def check_in_browser(path, anchor):
     before = done.stdout[: done.stdout.index(f'id="{anchor}"')]
     assert re.findall(r"<details[^>]*>|</details>", before)[-1] == '<details open="">'
     check_width(path)
+
+
+# what can be operated on a page
+OPERABLE = """[...document.querySelectorAll('a[href], button, summary, input, select, textarea, [tabindex="0"]')]
+    .filter(one => one.checkVisibility())"""
+LISTEN = "reached = new Set(); document.addEventListener('focusin', event => reached.add(event.target))"
+NAMES = ".map(one => one.outerHTML.slice(0, 80))"
+
+
+@contextmanager
+def opened(path):
+    """A page in a browser that is told what to do over two pipes (the DevTools protocol), as a function: method and
+    parameters to result."""
+    (theirs, to), (back, ours) = os.pipe(), os.pipe()
+    command = f"exec {chromium} --headless --no-sandbox --disable-gpu --remote-debugging-pipe 3<&{theirs} 4>&{ours}"
+    process = subprocess.Popen(["bash", "-c", command], pass_fds=(theirs, ours), stderr=subprocess.DEVNULL)
+    os.close(theirs), os.close(ours)
+    answers, number, session = os.fdopen(back, "rb"), 0, {}
+
+    def answer():
+        return json.loads(b"".join(iter(lambda: answers.read(1), b"\0")))
+
+    def call(method, **parameters):
+        nonlocal number
+        number += 1
+        os.write(to, json.dumps({"id": number, "method": method, "params": parameters} | session).encode() + b"\0")
+        return next(found for found in iter(answer, None) if found.get("id") == number)["result"]
+
+    try:
+        (page,) = (one for one in call("Target.getTargets")["targetInfos"] if one["type"] == "page")
+        session = {"sessionId": call("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]}
+        call("Page.navigate", url=path.as_uri())
+        yield call
+    finally:
+        process.kill()
+        process.wait()
+        answers.close(), os.close(to)
+
+
+def check_keyboard(path):
+    """The tab key alone reaches everything that can be operated on a page, comes back to its beginning, and what it
+    stops at is drawn as such."""
+    with opened(path) as call:
+
+        def asked(expression):
+            return call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+
+        ends = time.monotonic() + 20
+        while not (asked("document.readyState") == "complete" and asked("location.protocol") == "file:"):
+            assert time.monotonic() < ends, path
+        asked(LISTEN)
+        operable = asked(f"{OPERABLE}.length")
+        assert operable, path
+        for _ in range(2 * operable + 20):  # a browser adds stops of its own: what scrolls
+            for kind in ("keyDown", "keyUp"):
+                call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+            if asked("document.activeElement === document.body"):
+                break
+        else:
+            raise AssertionError(f"the keyboard is caught in {asked('document.activeElement.outerHTML')}")
+        assert asked(f"{OPERABLE}.filter(one => !reached.has(one)){NAMES}") == []
+        assert asked(f"""[...reached].filter(one => {{
+            one.focus()
+            return getComputedStyle(one).outlineStyle === 'none'
+        }}){NAMES}""") == []

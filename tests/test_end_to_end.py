@@ -9,7 +9,7 @@ import time
 
 import psutil
 import pytest
-from browser import check_in_browser, check_links, chromium
+from browser import check_in_browser, check_keyboard, check_links, chromium
 from clone import copy_of_project, counts, edit, refusal, run, start, tables
 
 from lib.project import ROOT
@@ -148,6 +148,7 @@ def test_the_report(project):
 @pytest.mark.skipif(chromium is None, reason="no chromium on this machine")
 def test_the_report_in_a_browser(project):
     check_in_browser(project / "figures" / "demo" / "report.html", NUMBER)
+    check_keyboard(project / "figures" / "demo" / "report.html")
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not on this machine")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import nbformat
 import pytest
-from browser import DESK, PHONE, _browse, chromium, measured
+from browser import DESK, PHONE, _browse, check_keyboard, chromium, measured
 from hostile import STRINGS
 
 from lib.paper import tables
@@ -146,5 +146,6 @@ def test_pages_in_a_browser(made, name):
         assert wide <= width and loaded <= 1, "the probe's own frame, and nothing else"
     reached = "[...page.querySelectorAll('.scrolls, .source')].filter((x) => x.scrollWidth > x.clientWidth + 1)"
     assert measured(path, f"{reached}.every((x) => x.tabIndex === 0)")
+    check_keyboard(path)
     ground = "getComputedStyle(page.body).backgroundColor"
     assert measured(path, ground) == "rgb(255, 255, 255)" != measured(path, ground, dark=True)

@@ -6,7 +6,7 @@ import re
 import nbformat
 import pandas as pd
 import pytest
-from browser import DESK, check_in_browser, check_links, chromium, measured
+from browser import DESK, check_in_browser, check_keyboard, check_links, chromium, measured
 
 from lib.paper import comparison, findings
 from lib.paper.comparison import Listing
@@ -157,6 +157,7 @@ def test_a_phone_shows_every_verdict_and_a_table_scrolls_inside_itself(tmp_path)
     path = tmp_path / "report.html"
     path.write_text(made(rep_findings=[finding(**both)], rep_numbers=[row()], tab_result_estimation=table))
     check_in_browser(path, anchor("tab_result_estimation", "m/d/seq_avg/ece"))
+    check_keyboard(path)
     for width in (390, DESK):
         right = "Math.max(...[...page.querySelectorAll('.verdict')].map((x) => x.getBoundingClientRect().right))"
         assert measured(path, right, width) < width
