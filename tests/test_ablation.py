@@ -34,6 +34,20 @@ def responses(**rows):
     return frame.assign(example_id=[f"e{i}" for i in range(len(frame))], **fixed)
 
 
+@pytest.mark.parametrize("ours", ["one", "few", "none"])
+def test_a_run_asks_again_in_the_two_ways_that_it_did_not_use(ours):
+    assert set(ablation.others(ours)) == {"one", "few", "none"} - {ours}
+
+
+def test_mcnemars_exact_test_by_hand():
+    """Right with the example alone: one question; without it alone: four. 2 (1 + 5) / 2^5."""
+    right, wrong = ["7", "8", "8", "8", "8", "7"], ["8", "7", "7", "7", "7", "7"]
+    ours, other = (responses(answer=answer, text=[""] * 6) for answer in (right, wrong))
+    frame = ablation.arms(ours, "one", {"none": other})
+    found = ablation.demonstration(frame).set_index("outcome").loc["accuracy"]
+    assert found[["rows", "with", "without"]].tolist() == [6, 1, 4] and found.p == pytest.approx(12 / 32)
+
+
 def test_summary_by_hand():
     ours = responses(answer=["7", None, None, "8"], text=["#### 7", r"\boxed{7}", r"\boxed{6}", r"#### 8 \boxed{7}"])
     other = responses(answer=["7", "7", None, "7"], text=["#### 7"] * 4)

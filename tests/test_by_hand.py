@@ -328,6 +328,16 @@ def test_the_search_for_a_temperature_ends_at_its_bounds(right, bound):
     assert calibrator.temperature_ == pytest.approx(bound) and calibrator.at_bound_
     inside = Temperature().fit(tokens_of(40, 0.0, -1.0), np.arange(40) < 30)
     assert inside.temperature_ == pytest.approx(1 / LOG(3), rel=1e-4) and not inside.at_bound_
+    near = Temperature().fit(tokens_of(4000, 0.0, -1.0), np.arange(4000) < round(4000 / (1 + np.exp(-1 / 15))))
+    assert near.temperature_ == pytest.approx(15, rel=0.01) and not near.at_bound_
+
+
+def test_responses_without_an_answer_have_no_tokens():
+    kept = ("kept_positions", "chosen_logit", "top_logits", "tail_curve")
+    rows = pd.DataFrame({name: [[], []] for name in kept})
+    nothing = AnswerLogits.of(rows, pd.Series([None, None]))
+    assert [nothing.row.size, nothing.chosen.size, *nothing.top.shape, *nothing.tail.shape] == [0, 0, 0, 1, 0, 4]
+    assert nothing.confidence(2.0)[0].tolist() == [0, 0] and nothing.by_row(nothing.chosen) == [None, None]
 
 
 def test_tokens_of_chosen_rows_in_their_order():

@@ -88,6 +88,7 @@ def test_a_file_says_what_it_is_of(fits):
     (None, "there is no calibrator"),
     ("not json", "is not JSON"),
     ("[1]", "is no calibrator: it has no 'format'"),
+    ("{}", "is no calibrator: it has no 'format'"),
     ({"format": 9}, "is of format 9"),
     ({"method": "isotonik"}, "there is no method 'isotonik'; did you mean 'isotonic'?"),
     ({"takes": "margins"}, "isotonic takes no 'margins'; there is: confidence"),

@@ -88,7 +88,7 @@ def least_rows(precision: float, certainty: float = 0.9) -> int:
     return int(np.ceil(np.log(1 - certainty) / np.log(precision)))
 
 
-def learning_rows(calibration: pd.DataFrame, tuned: Mapping[str, pd.DataFrame], seed: int = 0) -> pd.Series:
+def learning_rows(calibration: pd.DataFrame, tuned: Mapping[str, pd.DataFrame], seed: int) -> pd.Series:
     """Which calibration rows of one estimator propose, bool by row: the first third of the dataset's one random order,
     and those on which the estimator itself was tuned (KEYS by its name)."""
     keys = pd.MultiIndex.from_frame(calibration[KEYS])
