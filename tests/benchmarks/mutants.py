@@ -80,6 +80,11 @@ ALIKE = {  # (module, changed line): why no test can tell
         "one finite logit is certain, whatever it is",
     ("generate/token_logits", "return lm.model(ids, logits_to_keep=predicting, use_cache=True).logits[0].float()"):
         "a cache that nobody reads",
+    ("generate/rescoring",
+     "wanted = set(answer_positions(located, max(len(body), 1))) | set(range(len(ids)))"):
+        "of the logits of other tokens none is stored",
+    ("score/selective", "last = np.flatnonzero(np.diff(-c[order], append=3.0))"): "any number that no score has",
+    ("tasks/answers", "if box < 1:"): "before it stands `####`, so that it is never at 0",
 }  # fmt: skip
 OTHER = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div, ast.Pow: ast.Mult,
