@@ -234,7 +234,8 @@ def test_rows_hold_what_the_contract_says(lm):
 
 
 def test_a_response_is_shown_token_by_token(lm):
-    row = SimpleNamespace(token_ids=models.encode(lm, "#### 42 and no more")[:6], token_logprobs=np.log([0.5, 1, 1, 0.25, 1, 1]), eos=True,
+    ids = models.encode(lm, "#### 42 and no more")[:6]
+    row = SimpleNamespace(token_ids=ids, token_logprobs=np.log([0.5, 1, 1, 0.25, 1, 1]), eos=True,
                           token_logprobs_sampling=np.zeros(6), answer_start=3, answer_end=5, thinking_end=2)
     shown = responses.token_table(lm, row)
     assert shown.part.tolist() == ["thinking", "thinking", "", "answer", "answer", "end"]
