@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from benchmarks import choices
 
 from lib import params
 from lib.params import PARAMS, Profile
@@ -61,3 +62,19 @@ def test_every_alternative_of_a_word_is_named():
 def test_files_that_it_names_are_there(page):
     for name in re.findall(r"`([\w/-]+\.(?:yaml|py))`", (ROOT / "docs" / page).read_text(encoding="utf-8")):
         assert (ROOT / name).exists() or (PARAMS / "models" / name).exists() or (PARAMS / name).exists(), name
+
+
+def test_the_effects_that_stand_there_are_those_of_the_demo():
+    """Every figure with its kind, as the benchmark makes it from the shipped signals."""
+    shown = {name: re.findall(r"(?:(\w+): )?((?:(?:accuracy|raw|calibrated) \.\d{3}(?:, )?)+)", effect)
+             for name, _, _, effect in ROWS}  # fmt: skip
+    found = choices.effects().astype({"value": str})
+    for name, stated in shown.items():
+        for value, figures in stated:
+            rows = found[(found.choice == name) & (found.value.isin([value]) if value else found.value.notna())]
+            assert len(rows) == 1, (name, value)
+            for kind in ("accuracy", "raw", "calibrated"):
+                said = re.search(rf"{kind} (\.\d+)", figures)
+                expected = pytest.approx(float(said[1]) if said else 0, abs=0.00051)
+                assert rows[kind].iloc[0] == expected, (name, value, kind)
+    assert sum(map(len, shown.values())) >= 11

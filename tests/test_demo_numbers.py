@@ -2,12 +2,12 @@
 of the frames that are shipped, and of the others what `python tests/test_demo_numbers.py` wrote to demo_numbers.json,
 however deep what changed lies."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from digests import check, digest, write
 
 from lib import params, store
 from lib.calibrate import evidence, fitting, sample_efficiency, transfer
@@ -168,30 +168,9 @@ def other_frames() -> dict[str, pd.DataFrame]:
     }  # fmt: skip
 
 
-def digest(frame: pd.DataFrame) -> dict[str, list[float]]:
-    """Of every column of numbers: how many there are, their mean, and their mean weighted by place; of others, how many
-    different ones."""
-    found, places = {}, np.arange(1, len(frame) + 1)
-    for column in frame:
-        if pd.api.types.is_numeric_dtype(frame[column]) or pd.api.types.is_bool_dtype(frame[column]):
-            values = frame[column].astype("Float64").to_numpy(float, na_value=np.nan)
-            there = ~np.isnan(values)
-            means = [values[there].mean(), (values * places)[there].sum() / places.sum()] if there.any() else []
-            found[str(column)] = [int(there.sum()), *(float(f"{value:.9g}") for value in means)]
-        else:
-            found[str(column)] = [frame[column].astype(str).nunique()]
-    return found
-
-
 def test_what_the_notebooks_show_beside():
-    known, found = json.loads(KNOWN.read_text()), {name: digest(frame) for name, frame in other_frames().items()}
-    assert list(known) == list(found)
-    for name, columns in found.items():
-        assert list(known[name]) == list(columns), name
-        for column, values in columns.items():
-            assert values == pytest.approx(known[name][column], rel=1e-6, abs=1e-9), (name, column)
+    check(KNOWN, {name: digest(frame) for name, frame in other_frames().items()})
 
 
 if __name__ == "__main__":
-    lines = [f"{json.dumps(name)}: {json.dumps(digest(frame))}" for name, frame in other_frames().items()]
-    KNOWN.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    write(KNOWN, {name: digest(frame) for name, frame in other_frames().items()})

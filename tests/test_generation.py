@@ -233,6 +233,17 @@ def test_rows_hold_what_the_contract_says(lm):
             assert abs((z - logz) - row.token_logprobs[p]) < 1e-5
 
 
+def test_a_response_is_shown_token_by_token(lm):
+    ids = models.encode(lm, "#### 42 and no more")[:6]
+    row = SimpleNamespace(token_ids=ids, token_logprobs=np.log([0.5, 1, 1, 0.25, 1, 1]), eos=True,
+                          token_logprobs_sampling=np.zeros(6), answer_start=3, answer_end=5, thinking_end=2)
+    shown = responses.token_table(lm, row)
+    assert shown.part.tolist() == ["thinking", "thinking", "", "answer", "answer", "end"]
+    assert shown.probability.tolist() == [0.5, 1, 1, 0.25, 1, 1] and shown.id.tolist() == row.token_ids
+    row.eos = False
+    assert responses.token_table(lm, row).part.tolist()[-1] == ""
+
+
 def test_kept_logits_equal_a_full_forward_pass(lm):
     frame = responses.respond(lm, "demo-medium", examples(3, "demo-medium"), SETTINGS)
     for row in frame.itertuples():

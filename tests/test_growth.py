@@ -6,6 +6,7 @@ import pytest
 from lib import growth, params, shards, store
 from lib.generate import decoding, dropout, models, p_true, responses
 from lib.params import Dropout, Generation, Verification
+from lib.score import ablation
 from lib.shards import Shards
 from lib.tasks import datasets
 
@@ -121,6 +122,25 @@ def test_what_is_about_responses_is_kept_with_their_tokens(lm, earlier):
         set(small.example_id[1:])  # fmt: skip
     asked = {**about, "parameters": Verification(standard_prompt="as_drawn").model_dump()}
     assert growth.about_responses("mine", "verification", PAIR, asked, small).empty
+
+
+def test_questions_that_were_asked_again_stay(lm, earlier):
+    """The sample of more rows is another one; those that a smaller run asked come first, and are not asked anew."""
+    small, _ = generate(lm, 4)
+    path = keep(small, lm, earlier)
+    about = {**facts(lm), "parameters": params.Generation(demonstration="none").model_dump()}
+    rows, arm = ablation.chosen(small, 2), small.assign(answer="7")
+    store.write(ablation.arms(rows, "none", {"one": arm[arm.example_id.isin(rows.example_id)]}),
+                earlier / "ablation" / f"{PAIR}.parquet", inputs=store.checksums([path]), **about)  # fmt: skip
+    larger, _ = generate(lm, 30)
+    before = growth.about_responses("mine", "ablation", PAIR, about, larger)
+    assert set(before.example_id) == set(rows.example_id) and "kept_from" in before.attrs
+    again = ablation.chosen(larger, 4, before=before.example_id)
+    assert set(rows.example_id) < set(again.example_id) and len(again) == 4
+    assert set(rows.example_id) != set(ablation.chosen(larger, 2).example_id), "by themselves they would be others"
+    assert again.example_id.tolist() == [name for name in larger.example_id if name in set(again.example_id)]
+    kept = ablation.of_arm(before, "one")
+    assert kept.answer.tolist() == ["7", "7"] and list(kept.index) == kept.example_id.tolist()
 
 
 def test_parameters_of_no_row_do_not_matter(lm, places):

@@ -5,10 +5,9 @@ few worked ones, nothing. The format is judged by a grader that also reads \\box
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
-import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
@@ -21,13 +20,19 @@ BEGINNINGS: tuple[Demonstration, ...] = get_args(Generation.model_fields["demons
 KEPT = [*KEYS, "reference", "answer", "boxed", "finish_reason"]
 
 
-def chosen(generations: pd.DataFrame, rows: int, seed: int = 0) -> pd.DataFrame:
-    """A sample of one pair's evaluation rows: the first in the order of sha256("seed|dataset|example_id"), alike for
-    every model; in their own order."""
-    evaluation = generations[generations.split == "evaluation"]
+def chosen(generations: pd.DataFrame, rows: int, seed: int = 0, before: Iterable[str] = ()) -> pd.DataFrame:
+    """A sample of one pair's evaluation rows: those that a smaller run asked `before`, then the first in the order of
+    sha256("seed|dataset|example_id"), alike for every model; in their own order."""
+    evaluation, before = generations[generations.split == "evaluation"], set(before)
     names = [f"{seed}|{row.dataset}|{row.example_id}" for row in evaluation.itertuples()]
-    order = np.argsort([hashlib.sha256(name.encode()).hexdigest() for name in names], kind="stable")
-    return evaluation.iloc[np.sort(order[:rows])]
+    places = [(name not in before, hashlib.sha256(text.encode()).hexdigest(), place)
+              for place, (name, text) in enumerate(zip(evaluation.example_id, names, strict=True))]  # fmt: skip
+    return evaluation.iloc[sorted(place for *_, place in sorted(places)[:rows])]
+
+
+def of_arm(ablation: pd.DataFrame, demonstration: Demonstration) -> pd.DataFrame:
+    """The answers of one arm, by question."""
+    return ablation[ablation.demonstration == demonstration].set_index("example_id", drop=False)
 
 
 def examples(generations: pd.DataFrame) -> list[Example]:

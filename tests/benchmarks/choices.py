@@ -9,6 +9,7 @@ from typing import get_args
 import pandas as pd
 
 from lib import params
+from lib.calibrate.fitting import fit_answers
 from lib.paper.run_results import RunSignals
 from lib.params import Calibration, Reading
 
@@ -27,7 +28,7 @@ def alternatives(part: type[params.Part]) -> list[tuple[str, object]]:
 def errors(signals: RunSignals, choices: Calibration) -> pd.Series:
     """Accuracy and ECE by cell: model, dataset, estimator, method."""
     raw = signals.estimation(DEMO.bin_counts, ("acc", "ece"))["result_estimation"].assign(method="")
-    after = signals.calibration(choices)["result_calibration"]
+    after = signals.calibration(fit_answers(signals.sets, choices), choices)["result_calibration"]
     rows = pd.concat([raw, after[(after["method"] != "") & (after.metric == "ece")]])
     return rows.set_index(["model", "dataset", "estimator", "method", "metric"]).value.astype(float)
 
@@ -37,7 +38,8 @@ def largest(now: pd.Series, then: pd.Series, metric: str, raw: bool = True) -> f
     return change[(change.metric == metric) & ((change["method"] == "") == raw)].value.max()
 
 
-def main() -> None:
+def effects() -> pd.DataFrame:
+    """A row for every other value of every choice."""
     signals = RunSignals.of("shipped", DEMO.models, DEMO.datasets, Reading())
     base, rows = errors(signals, Calibration()), []
     for name, value in [*alternatives(Reading), *alternatives(Calibration)]:
@@ -45,11 +47,11 @@ def main() -> None:
             then = errors(signals.under(**{name: value}), Calibration())
         else:
             then = errors(signals, Calibration(**{name: value}))
+        then = then.combine_first(base)  # signals under a choice are of the pairs that it changes
         rows.append((name, value, largest(base, then, "acc"), largest(base, then, "ece"),
                      largest(base, then, "ece", raw=False)))  # fmt: skip
-    frame = pd.DataFrame(rows, columns=["choice", "value", "accuracy", "raw ECE", "calibrated ECE"])
-    print(frame.round(3).to_string(index=False))
+    return pd.DataFrame(rows, columns=["choice", "value", "accuracy", "raw", "calibrated"])
 
 
 if __name__ == "__main__":
-    main()
+    print(effects().round(3).to_string(index=False))
