@@ -141,6 +141,7 @@ def test_questions_that_were_asked_again_stay(lm, earlier):
     assert again.example_id.tolist() == [name for name in larger.example_id if name in set(again.example_id)]
     kept = ablation.of_arm(before, "one")
     assert kept.answer.tolist() == ["7", "7"] and list(kept.index) == kept.example_id.tolist()
+    assert ablation.responses_to(kept.index[0], {"one": kept.reset_index(drop=True)}, ["one"]) == {"one": "(not kept)"}
 
 
 def test_parameters_of_no_row_do_not_matter(lm, places):

@@ -109,8 +109,10 @@ def turned(ablation: pd.DataFrame, own: str, grader: str = "numeric") -> tuple[s
 
 
 def responses_to(example_id: str, frames: Mapping[str, pd.DataFrame], arms: Sequence[str]) -> dict[str, str]:
-    """The texts of the responses to one question by arm, of `frames` of generations by arm."""
-    texts = {arm: frames[arm].set_index("example_id").text[example_id] for arm in arms}
+    """The texts of the responses to one question by arm, of `frames` of generations by arm; of answers that a smaller
+    run made there are none."""
+    texts = {arm: frames[arm].reindex(columns=["example_id", "text"]).set_index("example_id").text[example_id]
+             for arm in arms}  # fmt: skip
     return {arm: text if isinstance(text, str) else "(not kept)" for arm, text in texts.items()}
 
 
