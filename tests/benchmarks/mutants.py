@@ -83,6 +83,8 @@ ALIKE = {  # (module, changed line): why no test can tell
     ("generate/rescoring",
      "wanted = set(answer_positions(located, max(len(body), 1))) | set(range(len(ids)))"):
         "of the logits of other tokens none is stored",
+    ("paper/comparison", "expected, *sizes = QUESTIONS.get(here.datasets[name], (None, 0, 1))"):
+        "questions of no known source are other questions, however many",
     ("score/selective", "last = np.flatnonzero(np.diff(-c[order], append=3.0))"): "any number that no score has",
     ("tasks/answers", "if box < 1:"): "before it stands `####`, so that it is never at 0",
 }  # fmt: skip
