@@ -27,7 +27,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = {  # module of lib: its own tests
-    "score/ablation": ("test_by_hand", "test_ablation", "test_demo_numbers"),
+    "score/ablation": ("test_by_hand", "test_ablation", "test_demo_numbers", "test_growth"),
     "score/bootstrap": ("test_bootstrap", "test_demo_numbers"),
     "score/confidence": ("test_by_hand", "test_signals", "test_estimators", "test_demo_numbers"),
     "score/curves": ("test_by_hand", "test_signals", "test_estimators", "test_demo_numbers"),
