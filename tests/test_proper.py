@@ -49,7 +49,11 @@ def test_skill_is_that_of_scikit_learn_against_the_constant():
         own, constant = (1 - d2_brier_score(y, values) for values in (c, np.full_like(c, base)))
         assert 1 - found["skill"] == pytest.approx(own / constant, abs=1e-12)
     assert found["skill"] == pytest.approx(d2_brier_score(y, c), abs=1e-12)
-    assert found == proper.measures(c, y, base, 10, "right") != proper.measures(c, y, base, 11, "right")
+
+
+def test_ten_bins_unless_others_are_asked_for():
+    c, y = np.linspace(0, 1, 50), np.arange(50) % 3 > 0
+    assert proper.measures(c, y, 0.5) == proper.measures(c, y, 0.5, 10, "right") != proper.measures(c, y, 0.5, 11)
 
 
 def test_log_loss_is_that_of_scikit_learn():
