@@ -158,6 +158,11 @@ def test_what_readme_says_of_its_other_datasets():
     verified = store.gather("replay-small", "verification", small.models, ["gsmhard"])[0]
     found = metrics.evaluate(confidence_frame(hard, verified)).query("metric == 'ece'").set_index("estimator").value
     numbers += [float(found["ans_avg"]), float(found["p_true"])]
+    part, rows = (getattr(sets["qwen2.5-coder-1.5b", "gsmhard"], split) for split in ("evaluation", "calibration"))
+    rate = (rows.correct.sum() + 1) / (len(rows.correct) + 2)
+    isotonic = fitting.fit_answers(sets)["qwen2.5-coder-1.5b", "gsmhard"]["isotonic"]
+    numbers += [metrics.ece(given, part.correct) for given in (isotonic.predict(part.confidence),
+                                                               np.full(len(part.correct), rate))]  # fmt: skip
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## A real model")[2].partition("\n## ")[0]
     assert not [number for number in numbers if f"{number:.3f}"[1:] not in text]
 
