@@ -85,6 +85,8 @@ ALIKE = {  # (module, changed line): why no test can tell
         "of the logits of other tokens none is stored",
     ("paper/comparison", "expected, *sizes = QUESTIONS.get(here.datasets[name], (None, 0, 1))"):
         "questions of no known source are other questions, however many",
+    ("paper/sensitivity", "gone = old.estimator.isin([*names, '']) if {'estimator', 'metric'} < set(old) "
+                          "else pd.Series(True, old.index)"): "no frame has these two columns alone",
     ("score/selective", "last = np.flatnonzero(np.diff(-c[order], append=3.0))"): "any number that no score has",
     ("tasks/answers", "if box < 1:"): "before it stands `####`, so that it is never at 0",
 }  # fmt: skip
