@@ -8,7 +8,7 @@ from lib.calibrate import fitting
 from lib.generate import p_true
 from lib.params import Reading
 from lib.project import ROOT, SHIPPED
-from lib.score import ablation, confidence, curves, metrics, reading
+from lib.score import ablation, confidence, curves, metrics, proper, reading
 from lib.score.confidence import confidence_frame
 
 DEMO = params.load_profile("demo")
@@ -149,8 +149,9 @@ def test_what_readme_says_of_its_other_datasets():
     read = reading.read(frame, Reading.of(small.model_dump()))
     right = read.groupby(["dataset", "split"]).correct.mean()
     sets = fitting.splits(frame, read)
-    part, isotonic = sets[pair].evaluation, fitting.fit_answers(sets)[pair]["isotonic"]
-    rate = (sets[pair].calibration.correct.sum() + 1) / (len(sets[pair].calibration.correct) + 2)
+    fitted = fitting.fit_answers(sets)
+    part, isotonic = sets[pair].evaluation, fitted[pair]["isotonic"]
+    rate = proper.base_rate(sets[pair].calibration.correct)
     numbers = [*right["gsm8k"], right["gsmhard", "evaluation"], metrics.ece(part.confidence, part.correct),
                metrics.ece(isotonic.predict(part.confidence), part.correct),
                metrics.ece(np.full(len(part.correct), rate), part.correct)]  # fmt: skip
@@ -159,8 +160,7 @@ def test_what_readme_says_of_its_other_datasets():
     found = metrics.evaluate(confidence_frame(hard, verified)).query("metric == 'ece'").set_index("estimator").value
     numbers += [float(found["ans_avg"]), float(found["p_true"])]
     part, rows = (getattr(sets["qwen2.5-coder-1.5b", "gsmhard"], split) for split in ("evaluation", "calibration"))
-    rate = (rows.correct.sum() + 1) / (len(rows.correct) + 2)
-    isotonic = fitting.fit_answers(sets)["qwen2.5-coder-1.5b", "gsmhard"]["isotonic"]
+    rate, isotonic = proper.base_rate(rows.correct), fitted["qwen2.5-coder-1.5b", "gsmhard"]["isotonic"]
     numbers += [metrics.ece(given, part.correct) for given in (isotonic.predict(part.confidence),
                                                                np.full(len(part.correct), rate))]  # fmt: skip
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## A real model")[2].partition("\n## ")[0]
