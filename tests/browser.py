@@ -90,7 +90,12 @@ def opened(path):
     answers, number, session = os.fdopen(back, "rb"), 0, {}
 
     def answer():
-        return json.loads(b"".join(iter(lambda: answers.read(1), b"\0")))
+        said = b""
+        while not said.endswith(b"\0"):
+            one = answers.read(1)
+            assert one, "the browser ended"
+            said += one
+        return json.loads(said[:-1])
 
     def call(method, **parameters):
         nonlocal number

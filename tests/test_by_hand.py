@@ -14,7 +14,7 @@ from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import Platt, Temperature
 from lib.generate import dropout, token_logits
 from lib.generate.temperatures import temperatures
-from lib.paper import counting, judging
+from lib.paper import calibration_counting, counting, judging
 from lib.paper.results import Results
 from lib.params import Reading
 from lib.score import ablation, confidence, curves, estimators, one_row, passes, selective
@@ -461,3 +461,10 @@ def test_edges_of_what_is_counted():
         assert agree(counting.near("seq_avg", "ans_avg", "result_estimation", within)) == expected
     assert agree(counting.more_on_hard("seq_avg", "ans_avg")) == [True]
     assert agree(counting.more_on_hard("ans_avg", "seq_avg")) == [False]
+
+
+@pytest.mark.parametrize("largest, held", [(0.2, False), (0.201, True)])
+def test_a_transfer_is_severe_above_a_fifth(monkeypatch, largest, held):
+    monkeypatch.setattr(calibration_counting, "arrows", lambda results: pd.DataFrame({"value": [-0.5, largest]}))
+    rows, agrees = calibration_counting.severe(holding())
+    assert list(agrees) == [held] and rows.largest.tolist() == [largest]

@@ -51,6 +51,11 @@ def test_skill_is_that_of_scikit_learn_against_the_constant():
     assert found["skill"] == pytest.approx(d2_brier_score(y, c), abs=1e-12)
 
 
+def test_ten_bins_unless_others_are_asked_for():
+    c, y = np.linspace(0, 1, 50), np.arange(50) % 3 > 0
+    assert proper.measures(c, y, 0.5) == proper.measures(c, y, 0.5, 10, "right") != proper.measures(c, y, 0.5, 11)
+
+
 def test_log_loss_is_that_of_scikit_learn():
     for c, y in (rows(), (np.array([0.0, 1.0, 1.0]), np.array([1, 1, 0]))):
         assert proper.measures(c, y, 0.5)["log_loss"] == pytest.approx(log_loss(y, c, labels=[0, 1]), rel=1e-12)

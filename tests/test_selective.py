@@ -163,6 +163,7 @@ def test_who_proposes_and_who_tests():
     tuned = calibration[~learns][KEYS].head(30)
     both = selective.learning_rows(calibration, {"seq_avg": tuned, "ans_avg": calibration[KEYS]}, 0)
     assert set(calibration.example_id[both]) == first | set(tuned.example_id)
+    assert selective.learning_rows(calibration.head(2), {}, 0).sum() == 1, "of few rows one proposes"
 
 
 def test_a_table_of_thresholds():

@@ -8,7 +8,7 @@ from lib.calibrate import fitting
 from lib.generate import p_true
 from lib.params import Reading
 from lib.project import ROOT, SHIPPED
-from lib.score import confidence, curves, metrics, reading
+from lib.score import ablation, confidence, curves, metrics, proper, reading
 from lib.score.confidence import confidence_frame
 
 DEMO = params.load_profile("demo")
@@ -120,10 +120,10 @@ def test_passes_disagree_more_the_more_there_are(passes):
 def test_what_readme_says_of_the_small_model():
     """Each number of the paragraph, from the shipped signals."""
     small = params.load_profile("small")
-    if not store.found("small", "generations", ["qwen2.5-coder-1.5b__svamp"]):
+    if not store.found("replay-small", "generations", ["qwen2.5-coder-1.5b__svamp"]):
         pytest.skip("the signals of the small run are not in this copy")
-    frame = store.gather("small", "generations", small.models, ["svamp"])[0]
-    verified = store.gather("small", "verification", small.models, ["svamp"])[0]
+    frame = store.gather("replay-small", "generations", small.models, ["svamp"])[0]
+    verified = store.gather("replay-small", "verification", small.models, ["svamp"])[0]
     assert frame[["text", "prompt", "question"]].isna().all(axis=None) and verified.standard_prompt.isna().all()
     read = reading.read(frame, Reading.of(small.model_dump()))
     scores = confidence_frame(read, verified)
@@ -145,18 +145,34 @@ def test_what_readme_says_of_the_small_model():
 def test_what_readme_says_of_its_other_datasets():
     """GSM8K's calibrating questions are right more often than its evaluated ones, and a calibrator can't know."""
     small, pair = params.load_profile("small"), ("qwen2.5-coder-1.5b", "gsm8k")
-    frame = store.gather("small", "generations", small.models, ["gsm8k", "gsmhard"])[0]
+    frame = store.gather("replay-small", "generations", small.models, ["gsm8k", "gsmhard"])[0]
     read = reading.read(frame, Reading.of(small.model_dump()))
     right = read.groupby(["dataset", "split"]).correct.mean()
     sets = fitting.splits(frame, read)
-    part, isotonic = sets[pair].evaluation, fitting.fit_answers(sets)[pair]["isotonic"]
-    rate = (sets[pair].calibration.correct.sum() + 1) / (len(sets[pair].calibration.correct) + 2)
+    fitted = fitting.fit_answers(sets)
+    part, isotonic = sets[pair].evaluation, fitted[pair]["isotonic"]
+    rate = proper.base_rate(sets[pair].calibration.correct)
     numbers = [*right["gsm8k"], right["gsmhard", "evaluation"], metrics.ece(part.confidence, part.correct),
                metrics.ece(isotonic.predict(part.confidence), part.correct),
                metrics.ece(np.full(len(part.correct), rate), part.correct)]  # fmt: skip
     hard = read[read.dataset == "gsmhard"]
-    verified = store.gather("small", "verification", small.models, ["gsmhard"])[0]
+    verified = store.gather("replay-small", "verification", small.models, ["gsmhard"])[0]
     found = metrics.evaluate(confidence_frame(hard, verified)).query("metric == 'ece'").set_index("estimator").value
     numbers += [float(found["ans_avg"]), float(found["p_true"])]
+    part, rows = (getattr(sets["qwen2.5-coder-1.5b", "gsmhard"], split) for split in ("evaluation", "calibration"))
+    rate, isotonic = proper.base_rate(rows.correct), fitted["qwen2.5-coder-1.5b", "gsmhard"]["isotonic"]
+    numbers += [metrics.ece(given, part.correct) for given in (isotonic.predict(part.confidence),
+                                                               np.full(len(part.correct), rate))]  # fmt: skip
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## A real model")[2].partition("\n## ")[0]
     assert not [number for number in numbers if f"{number:.3f}"[1:] not in text]
+
+
+def test_what_readme_says_of_the_beginnings_of_its_prompt():
+    small = params.load_profile("small")
+    frame = store.gather("replay-small", "ablation", small.models, small.datasets)[0]
+    found = ablation.summary(frame).set_index(["demonstration", "dataset"])
+    assert (found["rows"] == small.ablation_rows).all()
+    numbers = [*found.loc["one", ["extracted", "accuracy", "accuracy_boxed"]].to_numpy().ravel(),
+               *found.loc["few"].extracted]  # fmt: skip
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("What stands before the question")[2]
+    assert not [number for number in numbers if f"{number:.3f}"[1:] not in text.partition("\n\n")[0]]

@@ -24,10 +24,10 @@ def chosen(generations: pd.DataFrame, rows: int, seed: int = 0, before: Iterable
     """A sample of one pair's evaluation rows: those that a smaller run asked `before`, then the first in the order of
     sha256("seed|dataset|example_id"), alike for every model; in their own order."""
     evaluation, before = generations[generations.split == "evaluation"], set(before)
-    names = [f"{seed}|{row.dataset}|{row.example_id}" for row in evaluation.itertuples()]
-    places = [(name not in before, hashlib.sha256(text.encode()).hexdigest(), place)
-              for place, (name, text) in enumerate(zip(evaluation.example_id, names, strict=True))]  # fmt: skip
-    return evaluation.iloc[sorted(place for *_, place in sorted(places)[:rows])]
+    order = sorted((row.example_id not in before,
+                    hashlib.sha256(f"{seed}|{row.dataset}|{row.example_id}".encode()).hexdigest(), place)
+                   for place, row in enumerate(evaluation.itertuples()))  # fmt: skip
+    return evaluation.iloc[sorted(place for *_, place in order[:rows])]
 
 
 def of_arm(ablation: pd.DataFrame, demonstration: Demonstration) -> pd.DataFrame:
