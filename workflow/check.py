@@ -468,9 +468,9 @@ def about_cost(run: Run, lm: Any, network: Any, device: Device, texts: dict[str,
     step, passed, how = cost.step_seconds(size, work.batch, work.half, device), 0.0, "estimated"
     if work.served:
         work, step = cost.served(size, work, device)
-    elif folder and size.weights <= cost.SMALL:
+    elif folder and size.weights <= cost.MIDDLE and cost.needed(size, work, device.bytes) < device.memory:
         with suppress(Exception):  # the estimate stands for a network that is called in another way
-            (step, passed), how = cost.timed(folder, work, device), "measured"
+            (step, passed), how = cost.timed(folder, size, work, device), "measured"
     (low, high), dropout = cost.hours(size, work, step, device, passed)
     seen = " (as written before)" if written(run, lm.name) else ""
     text = f"about {low:.2g} to {high:.2g} hours for {work.rows} questions, at {work.tokens} tokens a response{seen}"
