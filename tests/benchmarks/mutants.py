@@ -73,6 +73,7 @@ OF_ROOM = {"score": "test_demo_numbers", "calibrate": "test_demo_numbers", "pape
 QUIET = ("ignore_index", "drop", "index", "sort", "strict", "assume_finite", "skip_parameter_validation")
 MEMORY = "bounds how much is held at once; the numbers are the same"
 ALIKE = {  # (module, changed line): why no test can tell
+    ("calibrate/answer_logits", "for position in range(*(span or (1, 0))):"): "no position lies in either",
     ("generate/answer_dropout", "MOST = 2 ** 29"): MEMORY,
     ("generate/bald", "BLOCK = 2 * 21"): MEMORY,
     ("generate/bald", "BLOCK = 3 ** 21"): MEMORY,
