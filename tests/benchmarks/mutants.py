@@ -74,6 +74,7 @@ QUIET = ("ignore_index", "drop", "index", "sort", "strict", "assume_finite", "sk
 MEMORY = "bounds how much is held at once; the numbers are the same"
 ALIKE = {  # (module, changed line): why no test can tell
     ("calibrate/answer_logits", "for position in range(*(span or (1, 0))):"): "no position lies in either",
+    ("calibrate/portable", "text = json.dumps(record(fit), indent=2, sort_keys=True) + '\\n'"): "white space",
     ("generate/answer_dropout", "MOST = 2 ** 29"): MEMORY,
     ("generate/bald", "BLOCK = 2 * 21"): MEMORY,
     ("generate/bald", "BLOCK = 3 ** 21"): MEMORY,
