@@ -1,6 +1,5 @@
 """The report as a browser shows it: headless Chromium where there is one, and the links of a page without it."""
 
-import html
 import json
 import os
 import re
@@ -40,26 +39,16 @@ def _browse(url, *options):
     return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120)
 
 
-def measured(path, asked, width=PHONE, dark=False):
-    """What an expression says of a page (`page`, its document) that is `width` pixels wide, and that a browser shows in
-    light or dark; asked from outside, since the page's policy lets no other script in."""
-    probe = path.with_name("probe.html")
-    frame = f'<iframe src="{path.name}" style="width:{width}px;height:900px;border:0"></iframe>'
-    script = f"onload = () => {{ const page = frames[0].document; document.title = JSON.stringify({asked}) }}"
-    options = ["--allow-file-access-from-files", "--window-size=1600,1000"]
-    options.append(f"--blink-settings=preferredColorScheme={0 if dark else 1}")
-    try:
-        probe.write_text(f"<title></title>{frame}<script>{script}</script>")
-        shown = _browse(probe.as_uri(), "--dump-dom", *options)
-    finally:
-        probe.unlink(missing_ok=True)
-    return json.loads(html.unescape(re.search(r"<title>(.*?)</title>", shown.stdout)[1]))
+def measured(path, expression, width=PHONE, dark=False):
+    """What an expression says of a page that is `width` pixels wide, and that a browser shows in light or dark."""
+    with opened(path, width, dark) as page:
+        return page.asked(expression)
 
 
 def check_width(path):
     """At the width of a phone and of a desk the page itself never scrolls sideways."""
     for width in (PHONE, DESK):
-        wide, inner = measured(path, "[page.documentElement.scrollWidth, frames[0].innerWidth]", width)
+        wide, inner = measured(path, "[document.documentElement.scrollWidth, innerWidth]", width)
         assert wide <= inner == width, (wide, inner, width)
 
 
@@ -79,64 +68,81 @@ LISTEN = "reached = new Set(); document.addEventListener('focusin', event => rea
 NAMES = ".map(one => one.outerHTML.slice(0, 80))"
 
 
-@contextmanager
-def opened(path):
-    """A page in a browser that is told what to do over two pipes (the DevTools protocol), as a function: method and
-    parameters to result."""
-    (theirs, to), (back, ours) = os.pipe(), os.pipe()
-    command = f"exec {chromium} --headless --no-sandbox --disable-gpu --remote-debugging-pipe 3<&{theirs} 4>&{ours}"
-    process = subprocess.Popen(["bash", "-c", command], pass_fds=(theirs, ours), stderr=subprocess.DEVNULL)
-    os.close(theirs), os.close(ours)
-    answers, number, session = os.fdopen(back, "rb"), 0, {}
+class Page:
+    """A page in a browser that is told what to do over two pipes (the DevTools protocol)."""
 
-    def answer():
+    def __init__(self):
+        (theirs, self.to), (back, ours) = os.pipe(), os.pipe()
+        command = f"exec {chromium} --headless --no-sandbox --disable-gpu --remote-debugging-pipe 3<&{theirs} 4>&{ours}"
+        self.browser = subprocess.Popen(["bash", "-c", command], pass_fds=(theirs, ours), stderr=subprocess.DEVNULL)
+        os.close(theirs), os.close(ours)
+        self.answers, self.number, self.session = os.fdopen(back, "rb"), 0, {}
+
+    def answer(self):
         said = b""
         while not said.endswith(b"\0"):
-            one = answers.read(1)
+            one = self.answers.read(1)
             assert one, "the browser ended"
             said += one
         return json.loads(said[:-1])
 
-    def call(method, **parameters):
-        nonlocal number
-        number += 1
-        os.write(to, json.dumps({"id": number, "method": method, "params": parameters} | session).encode() + b"\0")
-        return next(found for found in iter(answer, None) if found.get("id") == number)["result"]
+    def call(self, method, **parameters):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": parameters} | self.session
+        os.write(self.to, json.dumps(message).encode() + b"\0")
+        return next(found for found in iter(self.answer, None) if found.get("id") == self.number)["result"]
 
+    def asked(self, expression):
+        """The value of an expression; the page's policy does not hold for it."""
+        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def open(self, path, width, dark):
+        (page,) = (one for one in self.call("Target.getTargets")["targetInfos"] if one["type"] == "page")
+        session = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
+        self.session = {"sessionId": session}
+        shown = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[shown])
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)  # else nothing has the focus without a window
+        self.call("Page.navigate", url=path.as_uri())
+        ends = time.monotonic() + 20
+        while self.asked("[document.readyState, location.protocol]") != ["complete", "file:"]:
+            assert time.monotonic() < ends, path
+
+    def close(self):
+        self.browser.kill()
+        self.browser.wait()
+        self.answers.close(), os.close(self.to)
+
+
+@contextmanager
+def opened(path, width=DESK, dark=False):
+    page = Page()
     try:
-        (page,) = (one for one in call("Target.getTargets")["targetInfos"] if one["type"] == "page")
-        session = {"sessionId": call("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]}
-        call("Page.navigate", url=path.as_uri())
-        yield call
+        page.open(path, width, dark)
+        yield page
     finally:
-        process.kill()
-        process.wait()
-        answers.close(), os.close(to)
+        page.close()
 
 
 def check_keyboard(path):
     """The tab key alone reaches everything that can be operated on a page, comes back to its beginning, and what it
     stops at is drawn as such."""
-    with opened(path) as call:
-
-        def asked(expression):
-            return call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
-
-        ends = time.monotonic() + 20
-        while not (asked("document.readyState") == "complete" and asked("location.protocol") == "file:"):
-            assert time.monotonic() < ends, path
-        asked(LISTEN)
-        operable = asked(f"{OPERABLE}.length")
+    with opened(path) as page:
+        page.asked(f"{LISTEN}; null")
+        operable = page.asked(f"{OPERABLE}.length")
         assert operable, path
         for _ in range(2 * operable + 20):  # a browser adds stops of its own: what scrolls
             for kind in ("keyDown", "keyUp"):
-                call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
-            if asked("document.activeElement === document.body"):
+                page.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+            if page.asked("document.activeElement === document.body"):
                 break
         else:
-            raise AssertionError(f"the keyboard is caught in {asked('document.activeElement.outerHTML')}")
-        assert asked(f"{OPERABLE}.filter(one => !reached.has(one)){NAMES}") == []
-        assert asked(f"""[...reached].filter(one => {{
+            raise AssertionError(f"the keyboard is caught in {page.asked('document.activeElement.outerHTML')}")
+        assert page.asked(f"{OPERABLE}.filter(one => !reached.has(one)){NAMES}") == []
+        assert page.asked(f"""[...reached].filter(one => {{
             one.focus()
             return getComputedStyle(one).outlineStyle === 'none'
         }}){NAMES}""") == []

@@ -14,6 +14,13 @@ from lib.project import ROOT
 ENV = os.environ | {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
 
 
+def spaced(folder: Path) -> str:
+    """The environment of the tests, at a path that holds a space."""
+    link = folder / "an environment"
+    link.symlink_to(sys.prefix)
+    return str(link)
+
+
 def copy_of_project(to: Path) -> Path:
     """What a clone would hold, with today's edits."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]

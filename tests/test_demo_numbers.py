@@ -2,20 +2,20 @@
 of the frames that are shipped, and of the others what `python tests/test_demo_numbers.py` wrote to demo_numbers.json,
 however deep what changed lies."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 from digests import check, digest, write
 
 from lib import params, store
 from lib.calibrate import evidence, fitting, sample_efficiency, transfer
+from lib.paper.run_results import RunSignals
 from lib.score import ablation, bootstrap, confidence, curves, metrics, one_row, passes, proper, selective, tokens
 from lib.score import reading as reading_
 from lib.score.confidence import confidence_frame, selected
 from lib.score.estimators import ESTIMATORS, EXTRAS
-from lib.score.reading import read
 
 VALUES = params.load_profile("demo").model_dump()
 MODELS, DATASETS = VALUES["models"], VALUES["datasets"]
@@ -35,61 +35,54 @@ def check_as_shipped(frame: pd.DataFrame, kind: str, name: str) -> None:
             assert (ours.astype("string").fillna("-") == theirs.astype("string").fillna("-")).all(), column
 
 
-@pytest.fixture(scope="module")
-def frame():
-    return store.gather(RUN, "generations", MODELS, DATASETS)[0]
+@cache
+def signals() -> RunSignals:
+    return RunSignals.of(RUN, MODELS, DATASETS, READING)
 
 
-@pytest.fixture(scope="module")
-def responses(frame):
-    return read(frame, READING)
+@cache
+def fitted():
+    return fitting.fit_answers(signals().sets, CHOICES)
 
 
-@pytest.fixture(scope="module")
-def sets(frame, responses):
-    return fitting.splits(frame, responses)
+def passes_at_the_answer() -> pd.DataFrame:
+    return store.gather(RUN, "dropout_answer", MODELS, DATASETS)[0]
 
 
-@pytest.fixture(scope="module")
-def fitted(sets):
-    return fitting.fit_answers(sets, CHOICES)
+def every_score() -> pd.DataFrame:
+    """Of the estimators that the project adds, too."""
+    at_answer = selected(passes_at_the_answer(), READING)
+    return confidence_frame(signals().responses, signals().verification, selected(signals().dropout, READING), READING,
+                            ESTIMATORS | EXTRAS, at_answer, fitting.token_signals(signals().sets))  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def others():
-    kinds = ("verification", "dropout", "dropout_answer")
-    return {kind: store.gather(RUN, kind, MODELS, DATASETS)[0] for kind in kinds}
+def test_confidence():
+    check_as_shipped(confidence_frame(signals().responses), "confidence", "single_pass")
 
 
-def test_confidence(responses):
-    check_as_shipped(confidence_frame(responses), "confidence", "single_pass")
-
-
-def test_calibrated_confidence_and_its_intervals(responses, others, sets, fitted):
-    raw = confidence_frame(responses, others["verification"], selected(others["dropout"], READING), READING)
-    calibrated, learned = fitting.calibrate(raw, sets, fitted, CHOICES)
+def test_calibrated_confidence_and_its_intervals():
+    calibrated, learned = fitting.calibrate(signals().confidence, signals().sets, fitted(), CHOICES)
     check_as_shipped(calibrated, "calibration", "confidence")
     resampled = bootstrap.bootstrap(calibrated, VALUES["bins"], VALUES["closed"], VALUES["resamples"], VALUES["seed"])
     check_as_shipped(pd.concat([resampled.results, learned], ignore_index=True), "calibration", "results")
 
 
-def test_sample_efficiency(sets):
-    of_model = {pair: one for pair, one in sets.items() if pair[0] == VALUES["calibration_model"]}
+def test_sample_efficiency():
+    of_model = {pair: one for pair, one in signals().sets.items() if pair[0] == VALUES["calibration_model"]}
     curves = sample_efficiency.learning_curves(
         of_model, VALUES["calibration_sizes"], VALUES["draws"], VALUES["seed"], list(sample_efficiency.SAMPLING),
         VALUES["wrong_share"], VALUES["bins"], VALUES["closed"], CHOICES)  # fmt: skip
     check_as_shipped(curves, "calibration", "curves")
 
 
-def test_transfer(sets, fitted):
-    check_as_shipped(transfer.transfer(sets, fitted, VALUES["bins"], VALUES["closed"]), "calibration", "transfer")
+def test_transfer():
+    moved = transfer.transfer(signals().sets, fitted(), VALUES["bins"], VALUES["closed"])
+    check_as_shipped(moved, "calibration", "transfer")
 
 
-def test_what_the_confidence_is_good_for(responses, others, sets, fitted):
-    whole, answer = others["dropout"], others["dropout_answer"]
-    raw = confidence_frame(responses, others["verification"], selected(whole, READING), READING, ESTIMATORS | EXTRAS,
-                           selected(answer, READING), fitting.token_signals(sets))  # fmt: skip
-    fits = fitting.every_fit(raw, sets, fitted, CHOICES)
+def test_what_the_confidence_is_good_for():
+    whole, answer, raw = signals().dropout, passes_at_the_answer(), every_score()
+    fits = fitting.every_fit(raw, signals().sets, fitted(), CHOICES)
     scores, constants = proper.with_base(raw, fitting.applied(raw, fits))
     check_as_shipped(proper.compare(scores, constants, VALUES["bins"], VALUES["closed"], seed=VALUES["seed"]),
                      "selective", "scores")  # fmt: skip
@@ -102,24 +95,19 @@ def test_what_the_confidence_is_good_for(responses, others, sets, fitted):
 
 def other_frames() -> dict[str, pd.DataFrame]:
     """What the notebooks show beside the frames that they keep, by name."""
-    frame = store.gather(RUN, "generations", MODELS, DATASETS)[0]
-    verified, whole, answer, asked_again = (
-        store.gather(RUN, kind, MODELS, DATASETS)[0]
-        for kind in ("verification", "dropout", "dropout_answer", "ablation"))  # fmt: skip
-    responses = read(frame, READING)
-    sets = fitting.splits(frame, responses)
-    fitted = fitting.fit_answers(sets, CHOICES)
-    scores = confidence_frame(responses, verified, selected(whole, READING), READING)
+    frame, responses, scores, sets = (
+        getattr(signals(), what) for what in ("generations", "responses", "confidence", "sets"))  # fmt: skip
+    verified, whole, answer = signals().verification, signals().dropout, passes_at_the_answer()
+    asked_again = store.gather(RUN, "ablation", MODELS, DATASETS)[0]
     results, one = metrics.evaluate(scores), one_row.choose(responses, "medium-0300", MODELS[0], DATASETS[1])
     tuned, chosen = (passes.answered(part, responses) for part in (whole[whole.tuning], whole[whole.selected]))
     of_one = one_row.of(whole[whole.selected], one)
     of_pair = asked_again[(asked_again.model == one.model) & (asked_again.dataset == one.dataset)]
     of_model = {pair: part for pair, part in sets.items() if pair[0] == MODELS[0]}
-    calibrated, learned = fitting.calibrate(scores, sets, fitted, CHOICES)
+    calibrated, learned = fitting.calibrate(scores, sets, fitted(), CHOICES)
     bands = sample_efficiency.curve_bands(store.read(store.locate(RUN, "calibration", "curves")))
     place = one_row.place(sets[one_row.pair(one)].evaluation.keys, one)
-    extras = confidence_frame(responses, verified, selected(whole, READING), READING, ESTIMATORS | EXTRAS,
-                              selected(answer, READING), fitting.token_signals(sets))  # fmt: skip
+    extras = every_score()
     raw, constants = proper.with_base(extras, extras[extras.split == "evaluation"].assign(method=""))
     return {
         "coverage": reading_.coverage(frame, READING),
@@ -154,7 +142,7 @@ def other_frames() -> dict[str, pd.DataFrame]:
         "thinned curves": selective.curves(raw),
         "calibration rows": evidence.calibration_rows(sets),
         "learned": learned,
-        "maps": fitting.maps(scores, sets, fitted, one_row.pair(one), CHOICES),
+        "maps": fitting.maps(scores, sets, fitted(), one_row.pair(one), CHOICES),
         "reliability": pd.concat(fitting.reliability(calibrated, *one_row.pair(one))),
         "signals of tokens": fitting.token_signals(sets),
         "bands": bands,
@@ -163,8 +151,8 @@ def other_frames() -> dict[str, pd.DataFrame]:
                                                      CHOICES),
         "oversampled": sample_efficiency.learning_curves(of_model, [10], 20, 1, list(sample_efficiency.SAMPLING), 0.7,
                                                          10, "right", CHOICES),
-        "unseen": transfer.transfer(sets, fitted, keep=transfer.unseen(frame)),
-        "transfer of one row": transfer.of_row(sets, fitted, one_row.pair(one), place),
+        "unseen": transfer.transfer(sets, fitted(), keep=transfer.unseen(frame)),
+        "transfer of one row": transfer.of_row(sets, fitted(), one_row.pair(one), place),
     }  # fmt: skip
 
 

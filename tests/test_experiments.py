@@ -1,6 +1,8 @@
 """Calibration over frames: own rows, fewer rows, other pairs' rows."""
 
+import inspect
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -154,6 +156,19 @@ def test_curves_end_in_the_fit_on_all_rows(sets):
         last = curves[(curves[["model", "dataset", "n"]] == [*pair, 60]).all(axis=1)]
         for method, score in scores.items():
             assert last[last.method == method].ece.tolist() == pytest.approx([ece(score, new.correct)] * 3, abs=2e-3)
+
+
+@pytest.mark.parametrize("lacking", ["calibration", "evaluation"])
+def test_logits_of_one_split_alone_fit_nothing(sets, lacking):
+    pair, one = next(iter(sets.items()))
+    half = one._replace(**{lacking: replace(getattr(one, lacking), answers=None)})
+    assert set(sample_efficiency.learning_curves({pair: half}, [10], draws=2).method) == {"", "isotonic"}
+
+
+def test_one_row_is_followed_through_the_draws_of_the_curves():
+    told, followed = map(inspect.signature, (sample_efficiency.learning_curves, sample_efficiency.of_row))
+    for name in ("draws", "seed"):
+        assert told.parameters[name].default == followed.parameters[name].default
 
 
 def test_the_grid_finds_the_temperature(sets):

@@ -16,12 +16,13 @@ from transformers import AutoTokenizer
 from lib import params, store
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.generate import drawn, logged
-from lib.paper import calibration_counting, run_results, signal_counting
+from lib.paper import calibration_counting, calibration_figures, calibration_tables, run_results, signal_counting
 from lib.paper.judging import Undecided
 from lib.paper.results import Results
 from lib.paper.tables import made
 from lib.params import Model, Reading
 from lib.project import ROOT, SHIPPED, UserError
+from lib.score.bootstrap import bootstrap
 from lib.score.confidence import confidence_frame, in_situ_errors, margins
 from lib.score.reading import read
 from lib.tasks import datasets
@@ -182,6 +183,12 @@ def test_isotonic_regression_is_had_and_temperature_is_not(imported):
     assert fitting.token_signals(sets).empty
     maps = fitting.maps(confidence_frame(responses), sets, fitted, ("tiny-llama", "demo-medium"))
     assert set(maps["method"]) == {"", "isotonic"}
+    results = pd.concat([bootstrap(calibrated, resamples=20).results, learned])
+    heads = calibration_tables.result_calibration(results).latex
+    assert "Ans Avg" in heads and "Seq Avg" in heads, "all, where no method takes more than confidence"
+    bins = fitting.reliability(calibrated, "tiny-llama", "demo-medium")
+    figure = calibration_figures.calibration_analysis(bins, sample_efficiency.curve_bands(curves))
+    assert [text.get_text() for text in figure.canvas.legends[0].get_texts()] == ["raw", "isotonic"]
 
 
 @pytest.mark.parametrize("judge, said", [(signal_counting.mends_curves, "temperature was not fitted"),

@@ -160,7 +160,7 @@ def test_a_token_tells_its_alternatives_where_the_keyboard_is(generations, respo
     path.write_text(policy(microscope.of(generations, one, LABELS, spellings).html(themed=True)))
     assert "CONSOLE" not in _browse(path.as_uri(), "--dump-dom").stderr
     check_width(path)
-    tokens = "[...page.querySelectorAll('.tokens .t')]"
+    tokens = "[...document.querySelectorAll('.tokens .t')]"
     assert measured(path, f"{tokens}.every((x) => x.tabIndex === 0)")
     shown = f"(() => {{ const at = {tokens}.find((x) => x.classList.contains('a')); const tip = at.querySelector('i'); "
     shown += "const before = getComputedStyle(tip).display; at.focus(); const box = tip.getBoundingClientRect(); "
@@ -168,7 +168,7 @@ def test_a_token_tells_its_alternatives_where_the_keyboard_is(generations, respo
     for width in (PHONE, DESK):
         before, after, said, left, right = measured(path, shown, width)
         assert (before, after) == ("none", "block") and said.count(",") >= 5 and 0 <= left < right <= width
-    ground = "getComputedStyle(page.querySelector('.card')).backgroundColor"
+    ground = "getComputedStyle(document.querySelector('.card')).backgroundColor"
     assert measured(path, ground) == "rgb(255, 255, 255)" != measured(path, ground, dark=True)
 
 
@@ -185,10 +185,10 @@ def test_the_report_chooses_among_them(generations, responses, spellings, tmp_pa
     path.write_text(text)
     assert "CONSOLE" not in _browse(path.as_uri(), "--dump-dom").stderr
     check_width(path)
-    asked = "(() => { const pick = (name, value) => { const x = page.querySelector(`select[name=${name}]`); "
-    asked += "x.value = value; x.dispatchEvent(new frames[0].Event('change', {bubbles: true})) }; "
+    asked = "(() => { const pick = (name, value) => { const x = document.querySelector(`select[name=${name}]`); "
+    asked += "x.value = value; x.dispatchEvent(new Event('change', {bubbles: true})) }; "
     asked += "pick('answer', 'wrong'); pick('mean', 'unsure'); pick('dataset', 'Easy'); "
-    asked += "return [...page.querySelectorAll('details[data-model]')].filter((x) => x.offsetHeight)"
+    asked += "return [...document.querySelectorAll('details[data-model]')].filter((x) => x.offsetHeight)"
     asked += ".map((x) => x.firstElementChild.textContent.split(':')[0]) })()"
     titles = [v["title"].split(":")[0] for v in views
               if (v["verdict"], v["mean"], v["dataset"]) == ("wrong", "unsure", "Easy")]  # fmt: skip

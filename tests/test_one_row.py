@@ -33,6 +33,7 @@ def test_the_named_row_or_else_the_most_confident_wrong_one():
     assert one_row.choose(responses(), "", "m", "d").example_id == "c"
     assert one_row.choose(responses(), "d", "m", "d").example_id == "c", "no calibration row"
     assert one_row.choose(responses(), "b", "m", "other").example_id == "b", "in whatever dataset it stands"
+    assert one_row.choose(responses(), "", "m", "other").example_id == "c", "of all, where it has none of the dataset"
     assert one_row.choose(responses().assign(correct=True), "", "m", "d").example_id == "a"
 
 

@@ -60,6 +60,12 @@ def test_another_process_predicts_bit_for_bit(fits, folder):
         assert [line.split() for line in done.stdout.splitlines()] == here
 
 
+@pytest.mark.parametrize("learned", [float("nan"), float("inf"), {1, 2}])
+def test_what_json_does_not_hold_is_not_kept(learned):
+    with pytest.raises(UserError, match="can't be kept as a file"):
+        portable.plain({"t": learned})
+
+
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40), st.integers(0, 1))
 def test_a_staircase_is_the_same_after_its_file(pairs, one_class):
     scores, correct = np.array([c for c, _ in pairs]), np.array([y for _, y in pairs])

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from lib import params, store
-from lib.calibrate import fitting
 from lib.generate import p_true
 from lib.params import Reading
-from lib.project import ROOT, SHIPPED
-from lib.score import ablation, confidence, curves, metrics, proper, reading
+from lib.project import SHIPPED
+from lib.score import confidence, curves, metrics, reading
 from lib.score.confidence import confidence_frame
 
 DEMO = params.load_profile("demo")
@@ -115,64 +114,3 @@ def test_passes_disagree_more_the_more_there_are(passes):
         assert (mean.predictive.diff().dropna() > -0.01).all()
         assert mean.predictive.iloc[-1] > 2 * mean.predictive.iloc[0]
         assert mean.conditional.iloc[-1] < mean.predictive.iloc[-1] / 2
-
-
-def test_what_readme_says_of_the_small_model():
-    """Each number of the paragraph, from the shipped signals."""
-    small = params.load_profile("small")
-    if not store.found("replay-small", "generations", ["qwen2.5-coder-1.5b__svamp"]):
-        pytest.skip("the signals of the small run are not in this copy")
-    frame = store.gather("replay-small", "generations", small.models, ["svamp"])[0]
-    verified = store.gather("replay-small", "verification", small.models, ["svamp"])[0]
-    assert frame[["text", "prompt", "question"]].isna().all(axis=None) and verified.standard_prompt.isna().all()
-    read = reading.read(frame, Reading.of(small.model_dump()))
-    scores = confidence_frame(read, verified)
-    found = metrics.evaluate(scores).set_index(["estimator", "metric"]).value.astype(float)
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## A real model")[2].partition("\n## ")[0]
-    wrong = scores[(scores.split == "evaluation") & (scores.estimator == "ans_avg") & ~scores.correct].confidence
-    counts = frame.groupby("split").size()
-    said = [f"{counts['calibration']} questions calibrate, {counts['evaluation']} evaluate",
-            f"{found['', 'acc']:.3f}"[1:] + " are answered", f"probability of {wrong.mean():.3f}".replace("0.", "."),
-            f"{reading.coverage(frame).unparsed.iloc[0]:.1%} of the"]  # fmt: skip
-    said += [f"{found[name, 'ece']:.3f}"[1:] for name in ("ans_avg", "seq_avg", "p_true", "p_true_insitu")]
-    sets = fitting.splits(frame, read)
-    isotonic = fitting.fit_answers(sets)[("qwen2.5-coder-1.5b", "svamp")]["isotonic"]
-    part = sets["qwen2.5-coder-1.5b", "svamp"].evaluation
-    said.append(f"{metrics.ece(isotonic.predict(part.confidence), part.correct):.3f}"[1:])
-    assert not [what for what in said if what not in " ".join(text.split())]
-
-
-def test_what_readme_says_of_its_other_datasets():
-    """GSM8K's calibrating questions are right more often than its evaluated ones, and a calibrator can't know."""
-    small, pair = params.load_profile("small"), ("qwen2.5-coder-1.5b", "gsm8k")
-    frame = store.gather("replay-small", "generations", small.models, ["gsm8k", "gsmhard"])[0]
-    read = reading.read(frame, Reading.of(small.model_dump()))
-    right = read.groupby(["dataset", "split"]).correct.mean()
-    sets = fitting.splits(frame, read)
-    fitted = fitting.fit_answers(sets)
-    part, isotonic = sets[pair].evaluation, fitted[pair]["isotonic"]
-    rate = proper.base_rate(sets[pair].calibration.correct)
-    numbers = [*right["gsm8k"], right["gsmhard", "evaluation"], metrics.ece(part.confidence, part.correct),
-               metrics.ece(isotonic.predict(part.confidence), part.correct),
-               metrics.ece(np.full(len(part.correct), rate), part.correct)]  # fmt: skip
-    hard = read[read.dataset == "gsmhard"]
-    verified = store.gather("replay-small", "verification", small.models, ["gsmhard"])[0]
-    found = metrics.evaluate(confidence_frame(hard, verified)).query("metric == 'ece'").set_index("estimator").value
-    numbers += [float(found["ans_avg"]), float(found["p_true"])]
-    part, rows = (getattr(sets["qwen2.5-coder-1.5b", "gsmhard"], split) for split in ("evaluation", "calibration"))
-    rate, isotonic = proper.base_rate(rows.correct), fitted["qwen2.5-coder-1.5b", "gsmhard"]["isotonic"]
-    numbers += [metrics.ece(given, part.correct) for given in (isotonic.predict(part.confidence),
-                                                               np.full(len(part.correct), rate))]  # fmt: skip
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## A real model")[2].partition("\n## ")[0]
-    assert not [number for number in numbers if f"{number:.3f}"[1:] not in text]
-
-
-def test_what_readme_says_of_the_beginnings_of_its_prompt():
-    small = params.load_profile("small")
-    frame = store.gather("replay-small", "ablation", small.models, small.datasets)[0]
-    found = ablation.summary(frame).set_index(["demonstration", "dataset"])
-    assert (found["rows"] == small.ablation_rows).all()
-    numbers = [*found.loc["one", ["extracted", "accuracy", "accuracy_boxed"]].to_numpy().ravel(),
-               *found.loc["few"].extracted]  # fmt: skip
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("What stands before the question")[2]
-    assert not [number for number in numbers if f"{number:.3f}"[1:] not in text.partition("\n\n")[0]]

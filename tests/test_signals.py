@@ -68,6 +68,15 @@ def test_costs_of_verification(stored):
     assert facts.r2 == pytest.approx(1) and facts.saving == pytest.approx(1)
     noise = verification.assign(standard_tokens=np.random.default_rng(0).permutation(length) + 30, in_situ_tokens=30)
     assert tokens.verification_costs(noise, generations).iloc[0].r2 < 0.1
+    alike = generations.assign(token_ids=[[1, 2]] * len(generations))
+    assert np.isnan(tokens.verification_costs(noise, alike).iloc[0][["r2", "saving"]].astype(float)).all()
+
+
+@pytest.mark.filterwarnings("error")  # scipy's, for a constant
+@pytest.mark.parametrize("one, other", [([1, 1, 1], [1, 2, 3]), ([1, 2, 3], [1, 1, 1])])
+def test_a_constant_has_no_rank_correlation(one, other):
+    assert np.isnan(tokens.rank_correlation(one, other))
+    assert tokens.rank_correlation([1, 2, 3], [1, 3, 5]) == pytest.approx(1)
 
 
 def test_after_all_passes_c_bald_is_itself(stored):

@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 import slurm_cluster
-from clone import copy_of_project, counts, edit, run, start, tables
+from clone import copy_of_project, counts, edit, run, spaced, start, tables
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +47,7 @@ def test_tables_are_those_of_a_run_on_this_machine(slurm, tmp_path):
     there = copy_of_project(tmp_path / "on a cluster")
     edit(there / "params" / "demo.yaml", **SMALL)
     file = slurm_cluster.profile(there, **{"restart-times": 2})
-    process = start(there, "demo", "--slurm", file, **slurm.environment)
+    process = start(there, "demo", "--slurm", file, VIRTUAL_ENV=spaced(tmp_path), **slurm.environment)
     job, *_ = until(process, lambda: notebook_of(there, "01_generate__tiny-llama__demo-easy"))
     job.kill()
     until(process, lambda: notebook_of(there, "04_mc_dropout_grid__tiny-llama__demo-easy"))

@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ LARGE = 2e9  # parameters above which a model is run on a processor only where t
 
 def main(run: Run, say: Callable[[str], None]) -> int:
     """Say everything about a run; the exit code."""
-    wrong = out_of_reach(run, say)
+    run, wrong = within_reach(run, say)
     with suppress(UserError):  # said again, model by model
         hub.pin(run)
     for subject, lines in subjects(run):
@@ -41,24 +42,23 @@ def main(run: Run, say: Callable[[str], None]) -> int:
     return 2 if wrong else 0
 
 
-def out_of_reach(run: Run, say: Callable[[str], None]) -> int:
-    """Whether the run wants the hub, and that does not answer: said once, here, and what is not on this machine is
-    looked at no further."""
+def within_reach(run: Run, say: Callable[[str], None]) -> tuple[Run, int]:
+    """The run without what is on the hub alone, where that does not answer, and whether something is: said once, here,
+    and looked at no further."""
     wanted = {kind: [name for name in run.values[f"{kind}s"] if hub.remote(load(name))]
               for kind, load in params.LOADERS.items()}  # fmt: skip
     if not any(wanted.values()) or hub.answers():
-        return 0
+        return run, 0
     os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")  # before its client is imported
     absent = {kind: [name for name in names if not at_hand(kind, name)] for kind, names in wanted.items()}
-    for kind, names in absent.items():
-        run.values[f"{kind}s"] = [name for name in run.values[f"{kind}s"] if name not in names]
     if not any(absent.values()):
         say("note   hub: it does not answer; everything that the run reads of it is on this machine")
-        return 0
+        return run, 0
     what = "; ".join(f"{kind}s {', '.join(names)}" for kind, names in absent.items() if names)
     say(f"wrong  hub: it does not answer, and not on this machine are {what}: connect, or name folders (a model's "
         "`source`, --data for datasets); what they would take is not known without their configurations")  # fmt: skip
-    return 1
+    left = {f"{kind}s": [name for name in run.values[f"{kind}s"] if name not in absent[kind]] for kind in absent}
+    return replace(run, values=run.values | left), 1
 
 
 def at_hand(kind: str, name: str) -> bool:
@@ -468,9 +468,9 @@ def about_cost(run: Run, lm: Any, network: Any, device: Device, texts: dict[str,
     step, passed, how = cost.step_seconds(size, work.batch, work.half, device), 0.0, "estimated"
     if work.served:
         work, step = cost.served(size, work, device)
-    elif folder and size.weights <= cost.SMALL:
+    elif folder and size.weights <= cost.MIDDLE and cost.needed(size, work, device.bytes) < device.memory:
         with suppress(Exception):  # the estimate stands for a network that is called in another way
-            (step, passed), how = cost.timed(folder, work, device), "measured"
+            (step, passed), how = cost.timed(folder, size, work, device), "measured"
     (low, high), dropout = cost.hours(size, work, step, device, passed)
     seen = " (as written before)" if written(run, lm.name) else ""
     text = f"about {low:.2g} to {high:.2g} hours for {work.rows} questions, at {work.tokens} tokens a response{seen}"

@@ -25,7 +25,9 @@ QUERY, VERIFY = 35, 150  # tokens of P(True)'s query; of its own prompt, beside 
 # eager transformers, whatever the batch; on a CPU 0.3 ms a layer were measured.
 LAUNCH = {True: (0.7e-3, 1.1e-3), False: (0.2e-3, 0.6e-3)}
 PASSED = 4096  # tokens of a timed pass
-SMALL = 1e7  # parameters of a local model up to which a step is timed instead, in seconds on any processor
+# Parameters up to which a step of a model on disk is timed instead, in seconds on any processor; and of one in whose
+# step all else, drawing too, is little beside the products. That takes some twenty seconds, a good part of it loading.
+SMALL, MIDDLE = 1e7, 4e9
 DRAWING = 44  # bytes that drawing a token holds at once for each of the vocabulary: logits, float32, float64, sorted
 # Of the peak, in passes over whole sequences: on a GPU by experience, on two cores as measured at 1.5 billion weights.
 UTILISED = {True: 1 / 3, False: 0.9}
@@ -221,23 +223,26 @@ def served(size: Size, work: Work, device: Device) -> tuple[Work, Range]:
     return replace(work, batch=batch), (step, SLOWER * step)
 
 
-def timed(folder: str, work: Work, device: Device) -> tuple[Range, float]:
-    """The same for a small local model, timed with its weights; drawing and keeping tokens may take as long again. And
-    seconds a token of a pass over whole sequences, whose small products are far from the device's peak."""
+def timed(folder: str, size: Size, work: Work, device: Device) -> tuple[Range, float]:
+    """The same for a local model, timed with its weights and caches whose rows are alike; drawing and keeping tokens
+    may take as long again where the model is small. And seconds a token of a pass over whole sequences, whose small
+    products are far from the device's peak."""
     import torch
     from transformers import AutoModelForCausalLM, logging
 
     logging.disable_progress_bar()
-    place, dtype = ("cuda", torch.bfloat16) if device.cuda else ("cpu", torch.float32)
+    place, dtype = "cuda" if device.cuda else "cpu", torch.bfloat16 if device.bytes == 2 else torch.float32
     network = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, trust_remote_code=False).to(place)
-    ids = torch.ones((work.batch, int(work.half)), dtype=torch.long, device=place)
+    small, length = size.weights <= SMALL, int(work.prompt + work.tokens)
+    one = torch.ones((1, int(work.half)), dtype=torch.long, device=place)
+    whole = torch.ones((max(1, PASSED // length) if small else 1, length), dtype=torch.long, device=place)
     with torch.inference_mode():
-        cache = network(ids, use_cache=True, logits_to_keep=1).past_key_values
-        step = seconds(lambda: network(ids[:, :1], past_key_values=cache, use_cache=True))
-        length = int(work.prompt + work.tokens)
-        whole = torch.ones((max(1, PASSED // length), length), dtype=torch.long, device=place)
+        cache = network(one, use_cache=True, logits_to_keep=1).past_key_values
+        cache.batch_repeat_interleave(work.batch)
+        last = torch.ones((work.batch, 1), dtype=torch.long, device=place)
+        step = seconds(lambda: network(last, past_key_values=cache, use_cache=True))
         passed = seconds(lambda: network(whole, use_cache=False, logits_to_keep=1))
-    return (step, 2 * step), passed / whole.numel()
+    return (step, 2 * step if small else step), passed / whole.numel()
 
 
 def hours(size: Size, work: Work, step: Range, device: Device, passed: float = 0) -> tuple[Range, float]:

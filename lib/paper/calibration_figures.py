@@ -1,7 +1,7 @@
 """`fig:calibration_analysis`, and what calibrators learned, drawn. Formatting only."""
 
 import string
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -62,11 +62,11 @@ def _panels(canvas: Canvas, place: Any, datasets: Mapping[str, str]) -> dict[str
     return {name: canvas.add_subplot(grid[divmod(i, across)]) for i, name in enumerate(datasets)}
 
 
-def _legend(canvas: Canvas, title: str, points: bool = True) -> None:
-    """What colours and lines mean, once for all panels, and the title over them."""
+def _legend(canvas: Canvas, title: str, shown: Collection[str], points: bool = True) -> None:
+    """What colours and lines mean, once for all panels that show these methods, and the title over them."""
     methods = [Line2D([], [], color=colour, linestyle=line, marker=marker if name != "raw" or points else "",
                       markersize=3.5, linewidth=1, label=name)
-               for name, colour, line, marker, _ in looks().values()]  # fmt: skip
+               for method, (name, colour, line, marker, _) in looks().items() if method in shown]  # fmt: skip
     canvas.legend(handles=methods, loc="outside lower center", ncols=1 + len(METHODS), handlelength=2.4)
     canvas.suptitle(title, x=0.02, ha="left", size=7.5, parse_math=False)
 
@@ -105,7 +105,7 @@ def calibration_analysis(
                 counts.set_ylabel("rows")
         if bands is not None and datasets:
             _sizes(_panels(canvas, grid[1], datasets), bands, datasets, last)
-        _legend(canvas, f"{title}; ({', '.join(letters)}) {where}" if where else title)
+        _legend(canvas, f"{title}; ({', '.join(letters)}) {where}" if where else title, bins.keys())
     return Figure(canvas)
 
 
@@ -158,7 +158,7 @@ def sample_efficiency(bands: pd.DataFrame, datasets: Mapping[str, str], title: s
     with style():
         canvas = Canvas(figsize=(WIDTH, 0.9 + 1.3 * -(-len(datasets) // ABREAST)), layout="constrained")
         _sizes(_panels(canvas, canvas.add_gridspec(1, 1)[0], datasets), bands, datasets)
-        _legend(canvas, title, points=False)
+        _legend(canvas, title, bands["method"].unique(), points=False)
     return Figure(canvas)
 
 

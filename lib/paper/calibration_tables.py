@@ -30,10 +30,11 @@ class Column(NamedTuple):
 
 def _groups(frame: Frame, estimators: list[Estimator]) -> dict[str, list[Column]]:
     """The columns of each method. Shown are the estimators for which some method takes more than their confidence
-    (answer tokens, a margin): their ECE, and before it, once, what was learned for them."""
+    (answer tokens, a margin), or all, where none does: their ECE, and before it, once, what was learned for them."""
     errors, learned = frame[frame["metric"] == "ece"], frame[~frame["metric"].isin([*METRICS, ""])]
     fitted = set(zip(errors["method"], errors["estimator"], strict=True))
     special = {name for method, name in fitted if method in METHODS and "confidence" not in METHODS[method].takes}
+    special = special or {name for _, name in fitted}
     parameters = learned.groupby(["method", "estimator"])["metric"].agg(lambda names: tuple(names.unique())).to_dict()
     groups: dict[str, list[Column]] = {}
     for method in METHODS:

@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -72,6 +73,8 @@ OF_ROOM = {"score": "test_demo_numbers", "calibrate": "test_demo_numbers", "pape
 QUIET = ("ignore_index", "drop", "index", "sort", "strict", "assume_finite", "skip_parameter_validation")
 MEMORY = "bounds how much is held at once; the numbers are the same"
 ALIKE = {  # (module, changed line): why no test can tell
+    ("calibrate/answer_logits", "for position in range(*(span or (1, 0))):"): "no position lies in either",
+    ("calibrate/portable", "text = json.dumps(record(fit), indent=2, sort_keys=True) + '\\n'"): "white space",
     ("generate/answer_dropout", "MOST = 2 ** 29"): MEMORY,
     ("generate/bald", "BLOCK = 2 * 21"): MEMORY,
     ("generate/bald", "BLOCK = 3 ** 21"): MEMORY,
@@ -88,6 +91,13 @@ ALIKE = {  # (module, changed line): why no test can tell
         "questions of no known source are other questions, however many",
     ("paper/sensitivity", "gone = old.estimator.isin([*names, '']) if {'estimator', 'metric'} < set(old) "
                           "else pd.Series(True, old.index)"): "no frame has these two columns alone",
+    ("score/bootstrap", "rng, size = (np.random.default_rng([seed, n]), max(2, BLOCK // n))"): MEMORY,
+    ("score/passes", "sizes = [1] if column is None else np.concatenate([row[-1] for row in rows[column]])"):
+        "without a column the record holds no number",
+    ("score/selective", "kept = ~np.ceil(curve.answered * points - 1.000000001).duplicated(keep='last')"):
+        "all shares are one less, and the same ones fall together",
+    ("score/selective", "held = bool(binom.cdf(right.sum(), right.size, target) > 0.05)"):
+        "no sum of binomial probabilities is this float itself",
     ("score/selective", "last = np.flatnonzero(np.diff(-c[order], append=3.0))"): "any number that no score has",
     ("tasks/answers", "if box < 1:"): "before it stands `####`, so that it is never at 0",
 }  # fmt: skip
@@ -158,8 +168,14 @@ def outcome(name: str, source: str, seconds: int = 0, learned: Path | None = Non
     tests = [f"tests/{test}.py" for test in (of_room, *TESTS[name]) if test]
     code = int(pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]))
     if learned:
-        learned.write_text("\n".join(sys.modules))
+        learned.write_text("\n".join(name for name, module in list(sys.modules.items()) if not ours(module)))
     os._exit(code)
+
+
+def ours(module: ModuleType) -> bool:
+    """Whether a module is of this project, and may import what is changed."""
+    file = getattr(module, "__file__", None) or ROOT / "tests"
+    return any(Path(file).is_relative_to(ROOT / part) for part in ("lib", "workflow", "tests", "demo"))
 
 
 def prepare(name: str, text: str) -> int:
@@ -170,10 +186,8 @@ def prepare(name: str, text: str) -> int:
         if outcome(name, text, 0, learned):
             sys.exit(f"{name}: its tests fail as it is")
         for module in learned.read_text().split("\n"):
-            own = module.partition(".")[0] in ("lib", "workflow", "conftest", "demo", "__main__")
-            if not own and not (ROOT / f"tests/{module}.py").exists():
-                with suppress(Exception):
-                    importlib.import_module(module)
+            with suppress(Exception):
+                importlib.import_module(module)
     began = time.monotonic()
     outcome(name, text)
     return 60 + 5 * round(time.monotonic() - began)

@@ -66,18 +66,20 @@ def test_a_hub_that_does_not_answer_is_said_once(monkeypatch, capsys):
         monkeypatch.setenv(name, "")
     monkeypatch.setattr(check.hub, "answers", lambda: False)
     monkeypatch.setattr(check, "at_hand", lambda kind, name: name == "gsm8k")
-    run = Run("paper", params.load_profile("paper").model_dump(mode="json"), 2, 0)
+    whole = Run("paper", params.load_profile("paper").model_dump(mode="json"), 2, 0)
     said = []
-    assert check.out_of_reach(run, said.append) == 1
+    left, wrong = check.within_reach(whole, said.append)
+    assert wrong == 1
     (line,) = said
     assert line.startswith("wrong  hub: it does not answer") and "llama-3.1-8b" in line and "svamp" in line
-    assert run.values["datasets"] == ["gsm8k"] and run.values["models"] == [], "the rest is looked at, these no further"
+    assert left.values["datasets"] == ["gsm8k"] and left.values["models"] == [], "no more is looked at"
+    assert whole.values["datasets"] != ["gsm8k"]
     assert os.environ["HF_HUB_OFFLINE"] == "1", "or its client would try again and again"
 
 
 def test_a_run_that_wants_nothing_of_the_hub_does_not_ask_it(monkeypatch):
     monkeypatch.setattr(check.hub, "answers", lambda: pytest.fail("asked"))
-    assert check.out_of_reach(run_of(), print) == 0
+    assert check.within_reach(run_of(), print)[1] == 0
 
 
 def test_whether_the_hub_answers(monkeypatch):

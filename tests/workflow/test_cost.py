@@ -155,7 +155,7 @@ def test_a_pass_of_a_small_model_is_timed_where_it_is(monkeypatch):
     monkeypatch.setattr(cost, "time", type("T", (), {"perf_counter": staticmethod(time.thread_time)}))
     values, spec = params.load_profile("demo").model_dump(), params.load_model("tiny-llama")
     work = Work.of(values, spec, 60, written=40)
-    (low, high), passed = cost.timed(str(spec.place), work, replace(H200, cuda=False))
+    (low, high), passed = cost.timed(str(spec.place), Size(950_000, 4, 1), work, replace(H200, cuda=False, bytes=4))
     assert high == 2 * low and 0 < low < 5
     from lib.generate import models
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import slurm_cluster
 import yaml
+from clone import spaced
 from small_project import ROOT, Project
 from test_runs import family, until, with_cell
 from test_slurm_endings import WAITING
@@ -93,10 +94,10 @@ def test_without_a_cluster_it_is_one_line(project, kubectl):
 
 
 @pytest.mark.slow
-def test_a_run_by_kubectl(project, kubectl):
+def test_a_run_by_kubectl(project, kubectl, tmp_path):
     slurm_cluster.plugin("kubernetes", project.root)
     given, env = words(project, kubectl)
-    code, said = project.run(*given, **env)
+    code, said = project.shell(*given, VIRTUAL_ENV=spaced(tmp_path), **env)
     assert code == 0 and "demo: 3 made, 0 kept" in said, said
     assert "3 of 3 jobs to do on Kubernetes, at most 2 at once" in said and "shard 1/1: done" in said
     made = [json.loads(path.read_text())["metadata"]["labels"] for path in kubectl.glob("*.json")]

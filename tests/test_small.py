@@ -1,0 +1,149 @@
+"""What docs/small.md and README say of the real model, from its shipped signals. `python tests/test_small.py` renews
+the tables of docs/small.md."""
+
+import re
+import sys
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from lib import store  # noqa: E402
+from lib.calibrate import fitting  # noqa: E402
+from lib.paper.extras import selected  # noqa: E402
+from lib.paper.run_results import RunSignals  # noqa: E402
+from lib.params import Reading, load_dataset, load_profile  # noqa: E402
+from lib.score import ablation, metrics, proper  # noqa: E402
+from lib.score.confidence import confidence_frame  # noqa: E402
+from lib.score.reading import coverage  # noqa: E402
+
+PAGE, RUN = ROOT / "docs" / "small.md", "replay-small"
+SMALL = load_profile("small")
+MODEL, READING = SMALL.models[0], Reading.of(SMALL.model_dump())
+BEGIN, END = "<!-- {}: python tests/test_small.py renews this table -->\n", "<!-- end -->"
+ECE = {"ans_avg": "Ans Avg", "seq_avg": "Seq Avg", "p_true": "P(True)", "p_true_insitu": "P(True) in situ",
+       "c_bald_insitu": "c_BALD, dropout at the answer"}  # fmt: skip
+
+if __name__ != "__main__" and not store.found(RUN, "generations", [f"{MODEL}__svamp"]):
+    pytest.skip("the signals of the small run are not in this copy", allow_module_level=True)
+
+
+def three(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
+
+
+@cache
+def signals() -> RunSignals:
+    return RunSignals.of(RUN, SMALL.models, SMALL.datasets, READING)
+
+
+@cache
+def results() -> dict[str, dict[str, str]]:
+    """What is measured: dataset: value, as the page writes it."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    responses, generations = signals().responses, signals().generations
+    passes = selected(store.gather(RUN, "dropout_answer", SMALL.models, SMALL.datasets)[0], READING)
+    scores = confidence_frame(responses, signals().verification, None, READING, ECE, passes)
+    evaluated = scores[scores.split == "evaluation"]
+    for (dataset, split), part in responses.groupby(["dataset", "split"]):
+        found[f"{split} questions"][dataset] = str(len(part))
+        found[f"of these right, {split}"][dataset] = three(part.correct.mean())
+    for row in coverage(generations, READING).itertuples():
+        found["no answer after `####`"][row.dataset] = f"{row.unparsed:.1%}"
+    wrong = evaluated[(evaluated.estimator == "ans_avg") & ~evaluated.correct]
+    for dataset, value in wrong.groupby("dataset").confidence.mean().items():
+        found["Ans Avg, mean on wrong answers"][dataset] = three(value)
+    measured = metrics.evaluate(scores, READING.bins, READING.closed)
+    measured = measured.set_index(["metric", "estimator", "dataset"]).value.sort_index()
+    for metric in ("ece", "auroc"):
+        for name, label in ECE.items():
+            for dataset, value in measured[metric, name].items():
+                found[f"{metric.upper()} {label}"][dataset] = three(value)
+    for dataset, (fitted, constant) in calibrated().items():
+        found["ECE Ans Avg, isotonic"][dataset] = three(fitted)
+        found["ECE of a constant, the calibration questions' rate"][dataset] = three(constant)
+    return found
+
+
+def calibrated() -> dict[str, tuple[float, float]]:
+    """Of each dataset, the ECE of Ans Avg after isotonic regression, and that of the calibration rows' rate for all."""
+    found, fitted = {}, fitting.fit_answers(signals().sets)
+    for pair, (calibration, evaluation) in signals().sets.items():
+        rate = np.full(len(evaluation.correct), proper.base_rate(calibration.correct))
+        predicted = fitted[pair]["isotonic"].predict(evaluation.confidence)
+        found[pair[1]] = tuple(metrics.ece(given, evaluation.correct) for given in (predicted, rate))
+    return found
+
+
+@cache
+def prompts() -> dict[str, dict[str, str]]:
+    """The same of the beginnings of the prompt."""
+    frame = store.gather(RUN, "ablation", SMALL.models, SMALL.datasets)[0]
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for row in ablation.summary(frame).sort_values("demonstration").itertuples():
+        assert row.rows == SMALL.ablation_rows
+        shares = {"`####`": row.extracted, "right": row.accuracy, "`\\boxed{}` too": row.accuracy_boxed}
+        for what, value in shares.items():
+            found[f"{row.demonstration}: {what}"][row.dataset] = three(value)
+    return found
+
+
+def table(rows: dict[str, dict[str, str]]) -> str:
+    labels = {name: load_dataset(name).label for name in SMALL.datasets}
+    lines = ["| | " + " | ".join(labels.values()) + " |", "|---|" + "---:|" * len(labels)]
+    lines += [f"| {what} | " + " | ".join(values[name] for name in labels) + " |" for what, values in rows.items()]
+    return "\n".join(lines) + "\n"
+
+
+TABLES = {"results": results, "prompts": prompts}
+
+
+def renewed(text: str) -> str:
+    for name, rows in TABLES.items():
+        before, mark, rest = text.partition(BEGIN.format(name))
+        text = before + mark + table(rows()) + END + rest.partition(END)[2]
+    return text
+
+
+def test_the_tables_are_those_of_the_shipped_signals():
+    text = PAGE.read_text(encoding="utf-8")
+    assert text.count(END) == len(TABLES)
+    assert renewed(text) == text, "python tests/test_small.py renews them"
+
+
+def test_no_words_of_others_are_shipped():
+    kept, verified = signals().generations, signals().verification
+    assert kept[["text", "prompt", "question"]].isna().all(axis=None) and verified.standard_prompt.isna().all()
+
+
+def readme() -> str:
+    return (ROOT / "README.md").read_text(encoding="utf-8").partition("## A real model")[2].partition("\n## ")[0]
+
+
+def test_every_number_of_readme_stands_in_the_tables():
+    numbers = re.findall(r"(?<![\w.])\.\d{3}|\d+\.\d%", readme())
+    values = {value for rows in TABLES.values() for row in rows().values() for value in row.values()}
+    assert numbers and not [number for number in numbers if number not in values]
+
+
+def test_what_readme_concludes_from_them():
+    """Sure of wrong answers; Seq Avg and P(True) err less; in situ errs more than fresh; a calibrator can't know that
+    the test set is harder, and is hardly better than a constant."""
+    numbers = {what: {name: float(value) for name, value in row.items()}
+               for what, row in results().items() if not what.startswith("no answer")}  # fmt: skip
+    for name in SMALL.datasets:
+        ece = {label: numbers[f"ECE {label}"][name] for label in (*ECE.values(), "Ans Avg, isotonic")}
+        assert numbers["Ans Avg, mean on wrong answers"][name] > 0.95
+        assert ece["P(True)"] < ece["Seq Avg"] < ece["Ans Avg"] and ece["P(True)"] < ece["P(True) in situ"]
+        assert ece["Ans Avg, isotonic"] < ece["Ans Avg"] / 2
+        constant = numbers["ECE of a constant, the calibration questions' rate"][name]
+        assert abs(ece["Ans Avg, isotonic"] - constant) < 0.05
+
+
+if __name__ == "__main__":
+    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
