@@ -126,6 +126,14 @@ def test_a_batch_that_dwindles_writes_the_same(lm, monkeypatch, shared):
     assert len(handed) > 1 and sorted(sum(handed, [])) == list(range(6))
 
 
+def test_a_cache_that_forgets_is_begun_with_by_no_one(lm, monkeypatch):
+    told, begin = [], decoding.beginning
+    monkeypatch.setattr(decoding, "forgets", lambda lm: True)
+    monkeypatch.setattr(decoding, "beginning", lambda lm, ids, shared: told.append(shared) or begin(lm, ids, shared))
+    assert len(list(decoding.rounds(lm, prompt_ids(lm, 3), seeds(3), SETTINGS, shared=1))) == 1, "and hands no row over"
+    assert told == [0]
+
+
 class Alive:
     """Every layer of a cache that was ever filled, so that those that still live can be counted."""
 
