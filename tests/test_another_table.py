@@ -27,7 +27,10 @@ def ranking(frame: Frame, models: Labels = None, datasets: Labels = None, notes:
 '''
 CELL = 'display(tables.ranking.of(here), metadata={"paper": "tab_ranking"})'
 FEWER = {"models": ["tiny-llama"], "datasets": ["demo-medium", "demo-hard"], "transfer_models": ["tiny-llama"]}
-pytestmark = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy"),
+]
 
 
 @pytest.fixture(scope="module")

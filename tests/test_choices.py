@@ -64,6 +64,7 @@ def test_files_that_it_names_are_there(page):
         assert (ROOT / name).exists() or (PARAMS / "models" / name).exists() or (PARAMS / name).exists(), name
 
 
+@pytest.mark.slow
 def test_the_effects_that_stand_there_are_those_of_the_demo():
     """Every figure with its kind, as the benchmark makes it from the shipped signals."""
     shown = {name: re.findall(r"(?:(\w+): )?((?:(?:accuracy|raw|calibrated) \.\d{3}(?:, )?)+)", effect)

@@ -65,6 +65,7 @@ def test_other_rows_and_choices_answer(name, edits, monkeypatch, tmp_path):
     assert time.monotonic() - started < 60
 
 
+@pytest.mark.slow
 @SHIPPED_ONLY
 def test_tables_are_set_of_a_model_without_learning_curves(monkeypatch, tmp_path):
     """Those that are shipped are of the other model."""

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import architectures
 import numpy as np
+import pandas as pd
 import pytest
 import synthetic
 import torch
@@ -124,6 +125,24 @@ def test_a_batch_that_dwindles_writes_the_same(lm, monkeypatch, shared):
             assert verdict["in_situ_logits"] == pytest.approx(verdicts[i]["in_situ_logits"], abs=1e-3)
             assert batch.kept[place].keys() == whole.kept[i].keys()
     assert len(handed) > 1 and sorted(sum(handed, [])) == list(range(6))
+
+
+def test_a_cache_that_forgets_is_begun_with_by_no_one(lm, monkeypatch):
+    told, begin = [], decoding.beginning
+    monkeypatch.setattr(decoding, "forgets", lambda lm: True)
+    monkeypatch.setattr(decoding, "beginning", lambda lm, ids, shared: told.append(shared) or begin(lm, ids, shared))
+    assert len(list(decoding.rounds(lm, prompt_ids(lm, 3), seeds(3), SETTINGS, shared=1))) == 1, "and hands no row over"
+    assert told == [0]
+
+
+def test_a_response_as_long_as_it_may_be_is_not_cut_by_the_context():
+    frame = pd.DataFrame({"finish_reason": ["length", "length", "stop"], "token_ids": [[1] * 8, [1] * 7, [1] * 3]})
+    assert responses.cut_by_context(frame, Generation(max_new_tokens=8)) == 1
+
+
+def test_an_answer_may_begin_with_the_response():
+    spans = {"answer_start": 0, "answer_end": 2, "last_number_start": -1, "last_number_end": -1}
+    assert responses.answer_positions(spans, 5) == [0, 1, 4]
 
 
 class Alive:

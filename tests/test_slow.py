@@ -18,7 +18,7 @@ def collected(*options):
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True).stdout
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n1"])
+@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n1", marks=pytest.mark.slow)])
 def test_one_line_says_how_many_and_how_to_run_them(workers):
     said = collected(workers)
     assert [line.split(maxsplit=1)[1] for line in said.splitlines() if "slow tests" in line] == [LINE], said

@@ -18,6 +18,7 @@ AFTER_EXAMPLES = 100  # after few worked examples, which it takes after
 # A batch runs to its longest response, at least and at most so many times the mean; where arithmetic bounds a step, and
 # rows that have ended are handed over, their steps cost little.
 LONGEST = {True: (1.5, 2), False: (1.1, 1.5)}
+WRITING_ON = 1.5, 2.5  # the same on a processor where reading the weights bounds a step, whose last rows cost as much
 QUESTION = 60  # tokens by which a question is longer than the example
 ANSWER = 4  # tokens of an answer
 QUERY, VERIFY = 35, 150  # tokens of P(True)'s query; of its own prompt, beside the response
@@ -262,7 +263,8 @@ def shares(size: Size, work: Work, step: Range, device: Device, passed: float = 
     verified = work.rows * (QUERY + VERIFY + work.tokens) * token
     dropout = (work.passes * (work.prompt + work.tokens) * KEYED + work.at_answer) * token
     batches = work.rows / work.batch / 3600
-    longest = (1, 1) if work.served else LONGEST[device.cuda]
+    longest = LONGEST[device.cuda] if device.cuda or size.weights <= SMALL else WRITING_ON
+    longest = (1, 1) if work.served else longest
     steps = [min(factor * work.tokens, work.longest - work.prompt) for factor in longest]
     low, high = (batches * count * each + encoded for count, each in zip(steps, step, strict=True))
     return {"01": (low, high), "03": (verified, verified), "04": (dropout, dropout)}

@@ -84,6 +84,7 @@ ALIKE = {  # (module, changed line): why no test can tell
         "one finite logit is certain, whatever it is",
     ("generate/token_logits", "return lm.model(ids, logits_to_keep=predicting, use_cache=True).logits[0].float()"):
         "a cache that nobody reads",
+    ("generate/p_true", "MARKS = 5"): "what a longer token is in place is none of the options",
     ("generate/rescoring",
      "wanted = set(answer_positions(located, max(len(body), 1))) | set(range(len(ids)))"):
         "of the logits of other tokens none is stored",

@@ -382,6 +382,7 @@ def test_a_light_job_that_fails(finished, tmp_path):
     assert executed == (project.root / "artifacts/demo/notebooks/08_tables.ipynb").read_bytes()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_forked_is_run_in_processes_of_its_own(project):
     """Here for want of a module that starts no thread."""
     threaded = "import threading\nimport time\nthreading.Thread(target=time.sleep, args=[999], daemon=True).start()\n"
