@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -687,3 +688,10 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(signals, models, tmp_path
     assert run_results.lacking("mine", labels, {"d": "D"}) == [
         f"No dropout passes over the whole response yet: {'' if models else 'L on D, '}Q on D."]
     assert run_results.lacking("mine", {m: m for m in models}, {"d": "D"}) == []
+
+
+@pytest.mark.parametrize("end, gains", [(0.7, False), (0.71, True)])
+def test_a_running_mean_that_gains_nothing_does_not_accumulate(end, gains):
+    curve = pd.DataFrame({"model": "m", "dataset": "d", "position": [0.1, 1.0], "single": 0.6, "running": [0.7, end]})
+    rows, held = signal_counting.accumulates(SimpleNamespace(frame=lambda name: curve))
+    assert held.tolist() == [gains] and rows.whole.tolist() == [end]
