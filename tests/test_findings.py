@@ -695,3 +695,12 @@ def test_a_running_mean_that_gains_nothing_does_not_accumulate(end, gains):
     curve = pd.DataFrame({"model": "m", "dataset": "d", "position": [0.1, 1.0], "single": 0.6, "running": [0.7, end]})
     rows, held = signal_counting.accumulates(SimpleNamespace(frame=lambda name: curve))
     assert held.tolist() == [gains] and rows.whole.tolist() == [end]
+
+
+@pytest.mark.parametrize("few, held", [(0.2, False), (0.19, True)])
+def test_fifty_rows_that_remove_nothing_are_not_enough(few, held):
+    """Where all rows make it worse, half of nothing is no less than what they remove."""
+    bands = pd.DataFrame({"model": "m", "dataset": "d", "method": ["", "isotonic", "isotonic"], "n": [0, 50, 300],
+                          "mean": [0.2, few, 0.3]})  # fmt: skip
+    found = signal_counting.fifty(SimpleNamespace(frame=lambda name, **chosen: bands))[1]
+    assert found.tolist() == [held]
