@@ -704,3 +704,16 @@ def test_fifty_rows_that_remove_nothing_are_not_enough(few, held):
                           "mean": [0.2, few, 0.3]})  # fmt: skip
     found = signal_counting.fifty(SimpleNamespace(frame=lambda name, **chosen: bands))[1]
     assert found.tolist() == [held]
+
+
+@pytest.mark.parametrize("correct", [[True, False], [True, True]])
+def test_how_one_class_is_met_changes_whole_fits_where_a_pair_is_of_one(monkeypatch, correct):
+    fitted = []
+    monkeypatch.setattr(sensitivity, "fit_answers", lambda *given: fitted.append(given) or {})
+    monkeypatch.setattr(sensitivity, "merged", lambda *given: {})
+    monkeypatch.setattr(sensitivity, "without_intervals", lambda frames: frames)
+    nothing = dict.fromkeys(("learning", "calibration", "moved"), lambda *given: {})
+    signals = SimpleNamespace(sets={("m", "d"): (SimpleNamespace(correct=correct), None)}, **nothing)
+    before, choices = params.Calibration(), params.Calibration(one_class="constant")
+    sensitivity.fitted_anew(SimpleNamespace(frames={"curves": None}), signals, before, choices)
+    assert bool(fitted) == (len(set(correct)) == 1)
