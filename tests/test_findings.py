@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -687,3 +688,32 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(signals, models, tmp_path
     assert run_results.lacking("mine", labels, {"d": "D"}) == [
         f"No dropout passes over the whole response yet: {'' if models else 'L on D, '}Q on D."]
     assert run_results.lacking("mine", {m: m for m in models}, {"d": "D"}) == []
+
+
+@pytest.mark.parametrize("end, gains", [(0.7, False), (0.71, True)])
+def test_a_running_mean_that_gains_nothing_does_not_accumulate(end, gains):
+    curve = pd.DataFrame({"model": "m", "dataset": "d", "position": [0.1, 1.0], "single": 0.6, "running": [0.7, end]})
+    rows, held = signal_counting.accumulates(SimpleNamespace(frame=lambda name: curve))
+    assert held.tolist() == [gains] and rows.whole.tolist() == [end]
+
+
+@pytest.mark.parametrize("few, held", [(0.2, False), (0.19, True)])
+def test_fifty_rows_that_remove_nothing_are_not_enough(few, held):
+    """Where all rows make it worse, half of nothing is no less than what they remove."""
+    bands = pd.DataFrame({"model": "m", "dataset": "d", "method": ["", "isotonic", "isotonic"], "n": [0, 50, 300],
+                          "mean": [0.2, few, 0.3]})  # fmt: skip
+    found = signal_counting.fifty(SimpleNamespace(frame=lambda name, **chosen: bands))[1]
+    assert found.tolist() == [held]
+
+
+@pytest.mark.parametrize("correct", [[True, False], [True, True]])
+def test_how_one_class_is_met_changes_whole_fits_where_a_pair_is_of_one(monkeypatch, correct):
+    fitted = []
+    monkeypatch.setattr(sensitivity, "fit_answers", lambda *given: fitted.append(given) or {})
+    monkeypatch.setattr(sensitivity, "merged", lambda *given: {})
+    monkeypatch.setattr(sensitivity, "without_intervals", lambda frames: frames)
+    nothing = dict.fromkeys(("learning", "calibration", "moved"), lambda *given: {})
+    signals = SimpleNamespace(sets={("m", "d"): (SimpleNamespace(correct=correct), None)}, **nothing)
+    before, choices = params.Calibration(), params.Calibration(one_class="constant")
+    sensitivity.fitted_anew(SimpleNamespace(frames={"curves": None}), signals, before, choices)
+    assert bool(fitted) == (len(set(correct)) == 1)

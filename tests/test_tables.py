@@ -362,3 +362,9 @@ def test_a_new_label_stands_under_the_tables_too():
     """Rows were made under an older one, which their manifests keep."""
     (line,) = run_results.how_made("shipped", {"tiny-llama": "Renamed"}, ["demo-easy"])
     assert line.startswith("Made on ") and ": Renamed (demo/models/tiny-llama" in line
+
+
+@pytest.mark.parametrize("second, lines", [(20, 1), (21, 2)])
+def test_a_note_under_a_narrow_table_has_forty_characters(second, lines):
+    narrow = Table("l", [[Cell("a")]], [[Cell("1")]], notes=["x" * 19 + " " + "y" * second])
+    assert narrow.latex.count("textit") == lines

@@ -139,7 +139,7 @@ class Values:
         cell, relative = self.cell(*key, bold=bold), self.relative(key)
         return cell if relative is None else replace(cell, text=f"{cell.text} ({relative:+d}%)")
 
-    def interval(self, commands: tuple[str, str], *key: Any, bold: bool = False, show: Any = three_decimals) -> Cell:
+    def interval(self, commands: tuple[str, str], *key: Any, bold: bool, show: Any = three_decimals) -> Cell:
         """Value, interval and, for commands that take it, relative improvement, by the command for plain or bold."""
         cell, low, high = self.cell(*key, show=show), self.known(key, "low"), self.known(key, "high")
         if cell is DASH or low is None or high is None:
