@@ -172,6 +172,8 @@ class Dropout(Seeded):
 
     dropout_passes: int = Field(10, ge=1, le=10_000)
     dropout_kernel: Literal["keyed", "fused"] = "keyed"  # fused: the device's own, for long responses on a GPU
+    # whose masks stand over what every prompt begins with: the row's own; or one pass's for all rows, read once a rate
+    dropout_opening: Literal["own", "shared"] = "own"
     dropout_tokens: Count = 4096  # of all passes in one forward
     dropout_top_k: Annotated[list[Tokens], Once] = [10]  # effective supports, of which phi takes the first
     dropout_top_p: Annotated[list[Share], Once] = [0.95]

@@ -12,12 +12,12 @@ from lib.params import Dropout
 SETTINGS = Dropout(seed=1, dropout_passes=3)
 
 
-@pytest.mark.parametrize("scope", ["trajectory", "answer"])
-def test_they_have_the_entropies_of_the_frame(scope):
+@pytest.mark.parametrize("scope, opening", [("trajectory", "own"), ("trajectory", "shared"), ("answer", "own")])
+def test_they_have_the_entropies_of_the_frame(scope, opening):
     lm = architectures.load(architectures.NAMES[0])
-    frame = generations(lm)
-    row = scopes.MADE_BY[scope](lm, frame, [(0, 0.2)], SETTINGS).iloc[0]
-    p = spread.distributions(scope, lm, frame.iloc[0], 0.2, SETTINGS)
+    frame, settings = generations(lm), SETTINGS.model_copy(update={"dropout_opening": opening})
+    row = scopes.MADE_BY[scope](lm, frame, [(0, 0.2)], settings).iloc[0]
+    p = spread.distributions(scope, lm, frame.iloc[0], 0.2, settings)
     assert p.shape[:2] == (3, len(row.predictive[-1])) and torch.allclose(p.sum(-1), torch.ones(()).double())
     np.testing.assert_allclose(torch.special.entr(p.mean(0)).sum(-1), row.predictive[-1], atol=1e-6)
     np.testing.assert_allclose(torch.special.entr(p).sum(-1).mean(0), row.conditional[-1], atol=1e-6)

@@ -144,6 +144,7 @@ class Work:
     longest: int  # prompt and response
     shared: int = 0  # tokens that all prompts begin with, encoded once
     passes: int = 0  # of dropout, over a row each
+    once: int = 0  # of the tokens that all prompts begin with, those that passes read once for all rows
     at_answer: int = 0  # tokens that the passes at the answer only read, and those before them
     served: bool = False  # drawn by vLLM: rows come and go, and are encoded once more
     jobs: int = 0  # notebooks that run it
@@ -173,6 +174,7 @@ class Work:
             longest=prompt + new_tokens,
             shared=shared,
             passes=values["dropout_passes"] * (whole + grid) * ("trajectory" in values["dropout_scope"]),
+            once=shared * (values["dropout_opening"] == "shared"),
             at_answer=at_answer * ("answer" in values["dropout_scope"]),
             served=values["engine"] == "vllm" and not spec.responses,
             jobs=OF_PAIR * len(values["datasets"]),
@@ -261,7 +263,7 @@ def shares(size: Size, work: Work, step: Range, device: Device, passed: float = 
     encoded = work.rows * (work.prompt - work.shared) * token
     encoded += work.served * work.rows * (work.prompt + work.tokens) * token  # one pass over what was drawn elsewhere
     verified = work.rows * (QUERY + VERIFY + work.tokens) * token
-    dropout = (work.passes * (work.prompt + work.tokens) * KEYED + work.at_answer) * token
+    dropout = (work.passes * (work.prompt - work.once + work.tokens) * KEYED + work.at_answer) * token
     batches = work.rows / work.batch / 3600
     longest = LONGEST[device.cuda] if device.cuda or size.weights <= SMALL else WRITING_ON
     longest = (1, 1) if work.served else longest

@@ -20,12 +20,14 @@ import pandas as pd
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import Cache
 
 from lib import streams
 from lib.generate import models
 from lib.generate.bald import Disagreement
 from lib.generate.decoding import batches
 from lib.generate.models import LanguageModel
+from lib.generate.opening import before_question, stacked
 from lib.generate.room import by_halves
 from lib.params import Dropout
 from lib.project import UserError
@@ -64,11 +66,12 @@ def enabled(model: Any, rate: float, kernel: str = "keyed") -> Iterator[None]:
 
 class Masks(TorchFunctionMode):
     """While active, dropout draws each row's mask from a stream of its own: Philox with the key (example, pass), its
-    counter starting at the site. Rows are padded on the right; `lengths` are theirs without padding."""
+    counter starting at the site. Rows are padded on the right; `lengths` are theirs without padding, behind so many
+    tokens that a cache has `held`."""
 
-    def __init__(self, keys: Sequence[tuple[int, int]], lengths: Sequence[int]):
+    def __init__(self, keys: Sequence[tuple[int, int]], lengths: Sequence[int], held: int = 0):
         super().__init__()
-        self.keys, self.lengths, self.rows, self.site = keys, lengths, len(keys), 0
+        self.keys, self.lengths, self.held, self.rows, self.site = keys, lengths, held, len(keys), 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return (self.drop if func is torch.nn.functional.dropout else func)(*args, **(kwargs or {}))
@@ -85,9 +88,9 @@ class Masks(TorchFunctionMode):
         return (x * torch.from_numpy(keep).to(x.device)).div_(1 - p)
 
     def fill(self, keep: np.ndarray, row: int, p: float) -> None:
-        """Which entries of a row stay: of (heads, L, L) probabilities, or of (L, width) values."""
+        """Which entries of a row stay: of (heads, L, held + L) probabilities, or of (L, width) values."""
         n = self.lengths[row]
-        part = keep[:, :n, :n] if keep.ndim == 3 else keep[:n]
+        part = keep[:, :n, : self.held + n] if keep.ndim == 3 else keep[:n]
         stream = np.random.Philox(key=np.array(self.keys[row], np.uint64), counter=[0, 0, self.site, 0])
         part[...] = drawn(stream, part.shape, p)
 
@@ -107,10 +110,18 @@ def own_stream(seed: int) -> Iterator[None]:
         yield
 
 
+def masked(kernel: str, keys: Sequence[tuple[int, int]], lengths: Sequence[int], held: int = 0) -> Any:
+    """While active, dropout draws what it drops for these rows."""
+    if kernel == "keyed":
+        return Masks(keys, lengths, held)
+    return own_stream(stream_seed(0, *map(str, keys)))
+
+
 @torch.inference_mode()
 def forward(lm: LanguageModel, ids: Sequence[list[int]], answer: Sequence[int], keys: Sequence[tuple[int, int]],
-            kernel: str) -> Sequence[torch.Tensor]:  # fmt: skip
-    """Float32 logits (m, V) at the last m = answer[i] positions of each row, which predict its answer's tokens.
+            kernel: str, before: Cache | None = None) -> Sequence[torch.Tensor]:  # fmt: skip
+    """Float32 logits (m, V) at the last m = answer[i] positions of each row, which predict its answer's tokens. The
+    rows go on where `before` ends, which grows.
 
     Padding stands on the right, where causal attention never looks, so neither mask nor positions are needed; and only
     the wanted positions reach the vocabulary.
@@ -121,9 +132,9 @@ def forward(lm: LanguageModel, ids: Sequence[list[int]], answer: Sequence[int], 
     for i, row in enumerate(ids):
         padded[i, : len(row)] = torch.tensor(row)
         wanted[i, len(row) - answer[i] : len(row)] = True
-    masks: Any = Masks(keys, lengths) if kernel == "keyed" else own_stream(stream_seed(0, *map(str, keys)))
-    with masks:
-        logits = lm.model(padded.to(lm.device), logits_to_keep=wanted.to(lm.device), use_cache=False).logits
+    with masked(kernel, keys, lengths, before.get_seq_length() if before else 0):
+        logits = lm.model(padded.to(lm.device), logits_to_keep=wanted.to(lm.device), past_key_values=before,
+                          use_cache=before is not None).logits  # fmt: skip
     return logits.float().reshape(-1, logits.shape[-1]).split(list(answer))
 
 
@@ -155,6 +166,7 @@ class Pass(NamedTuple):
     ids: list[int]  # prompt and response, up to the last but one token of the answer
     answer: int  # tokens of the answer, which the last so many positions predict
     key: tuple[int, int]  # of its masks: the example's seed, number of the pass
+    opening: tuple[int, ...] = ()  # those of `ids` whose passes all rows share
 
 
 def passes_over(lm: LanguageModel, row: pd.Series, place: int, settings: Dropout) -> list[Pass]:
@@ -162,7 +174,20 @@ def passes_over(lm: LanguageModel, row: pd.Series, place: int, settings: Dropout
     start, end = answers.answer_span(row)
     ids = models.encode(lm, row.prompt) + row.token_ids[: end - 1].tolist()
     seed = stream_seed(settings.seed, lm.name, row.dataset, row.example_id)
-    return [Pass(place, ids, end - start, (seed, number)) for number in range(settings.dropout_passes)]
+    shared = before_question(lm, row) if settings.dropout_opening == "shared" else ()
+    return [Pass(place, ids, end - start, (seed, number), shared) for number in range(settings.dropout_passes)]
+
+
+@torch.inference_mode()
+def openings(lm: LanguageModel, ids: Sequence[int], settings: Dropout) -> list[Cache]:
+    """The caches of T passes over what rows begin with, at the rate that is on; none where that is nothing."""
+    caches = []
+    for number in range(settings.dropout_passes if ids else 0):
+        key = (stream_seed(settings.seed, lm.name, "opening"), number)
+        with masked(settings.dropout_kernel, [key], [len(ids)]):
+            read = lm.model(torch.tensor([ids], device=lm.device), use_cache=True, logits_to_keep=1)
+        caches.append(read.past_key_values)
+    return caches
 
 
 def disagreement(lm: LanguageModel, frame: pd.DataFrame, work: Sequence[tuple[int, float]],
@@ -175,12 +200,20 @@ def disagreement(lm: LanguageModel, frame: pd.DataFrame, work: Sequence[tuple[in
         for place, (row, other) in enumerate(work):
             if other == rate:
                 passes += passes_over(lm, frame.iloc[row], place, settings)
-        check_room(lm, settings.dropout_kernel, max(len(p.ids) for p in passes))
-        with enabled(lm.model, rate, settings.dropout_kernel):
-            for group in batches([len(p.ids) for p in passes], settings.dropout_tokens):
-                add = partial(add_passes, lm, states=states, kernel=settings.dropout_kernel)
-                by_halves([passes[i] for i in group], add, f"model '{lm.name}'")
+        run(lm, passes, states, rate, settings)
     return in_rows(frame, work, states)
+
+
+def run(lm: LanguageModel, passes: Sequence[Pass], states: Sequence[Any], rate: float, settings: Dropout) -> None:
+    """Runs passes with dropout at a rate, and adds each to the state of its place, in the order of their numbers."""
+    check_room(lm, settings.dropout_kernel, max(len(p.ids) for p in passes))
+    with enabled(lm.model, rate, settings.dropout_kernel):
+        for shared in dict.fromkeys(p.opening for p in passes):
+            alike = [p for p in passes if p.opening == shared]
+            add = partial(add_passes, lm, states=states, kernel=settings.dropout_kernel,
+                          before=openings(lm, shared, settings))  # fmt: skip
+            for group in batches([len(p.ids) - len(shared) for p in alike], settings.dropout_tokens):
+                by_halves([alike[i] for i in group], add, f"model '{lm.name}'")
 
 
 def in_rows(frame: pd.DataFrame, work: Sequence[tuple[int, float]], states: Sequence[Disagreement]) -> pd.DataFrame:
@@ -190,15 +223,17 @@ def in_rows(frame: pd.DataFrame, work: Sequence[tuple[int, float]], states: Sequ
                          for keys, (_, rate), state in zip(known, work, states, strict=True)])  # fmt: skip
 
 
-def add_passes(lm: LanguageModel, batch: Sequence[Pass], states: Sequence[Disagreement], kernel: str) -> None:
-    """Runs a batch of passes and adds each to the state of its place, in the order of their numbers; those that are in
-    already are left out."""
+def add_passes(lm: LanguageModel, batch: Sequence[Pass], states: Sequence[Any], kernel: str,
+               before: Sequence[Cache] = ()) -> None:  # fmt: skip
+    """Runs a batch of passes, `before` each what was read by that of its number, and adds it to the state of its place;
+    those that are in already are left out."""
     batch = [p for p in batch if p.key[1] >= states[p.place].count]
     if not batch:
         return
-    ids, lengths, keys = [p.ids for p in batch], [p.answer for p in batch], [p.key for p in batch]
+    ids, lengths, keys = [p.ids[len(p.opening) :] for p in batch], [p.answer for p in batch], [p.key for p in batch]
+    cache = stacked(lm, [before[number] for _, number in keys]) if before else None
     by_place: dict[int, list[torch.Tensor]] = {}
-    for done, logits in zip(batch, forward(lm, ids, lengths, keys, kernel), strict=True):
+    for done, logits in zip(batch, forward(lm, ids, lengths, keys, kernel, cache), strict=True):
         by_place.setdefault(done.place, []).append(logits)
     for place, logits_of_passes in by_place.items():
         states[place].add(torch.stack(logits_of_passes))

@@ -21,6 +21,15 @@ def rows_per_split(scope: Scope, dropout_rows: int) -> int:
     return dropout_rows if scope == "trajectory" else 0
 
 
+def telling(scope: Scope, facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts that rows of a scope hang on: `dropout_opening` is a parameter of theirs where it is shared, and a pass
+    reads what stands before the answer."""
+    parameters = dict(facts["parameters"])
+    if scope == "answer" or parameters.get("dropout_opening") == "own":
+        parameters.pop("dropout_opening", None)
+    return facts | {"parameters": parameters}
+
+
 class Passes:
     """T passes over each response of a generations frame, at whatever rate, with dropout in one `scope`. `facts` are
     all that the passes depend on, and go into the manifest."""
@@ -28,8 +37,8 @@ class Passes:
     def __init__(self, scope: Scope, run: str, pair: str, lm: LanguageModel, generations: pd.DataFrame,
                  settings: Dropout, shard_rows: int, facts: dict[str, Any]):  # fmt: skip
         self.scope, self.lm, self.generations, self.settings = scope, lm, generations, settings
-        self.run, self.pair, self.shard_rows, self.facts = run, pair, shard_rows, facts
-        self.before = growth.about_responses(run, DROPOUT[scope], pair, facts, generations)
+        self.run, self.pair, self.shard_rows, self.facts = run, pair, shard_rows, telling(scope, facts)
+        self.before = growth.about_responses(run, DROPOUT[scope], pair, self.facts, generations)
         self.shards: list[Shards] = []
 
     def _made(self, part: str, work: list[tuple[int, float]], *facts: Any) -> tuple[pd.DataFrame, Meter]:

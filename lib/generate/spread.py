@@ -5,7 +5,6 @@ import pandas as pd
 import torch
 
 from lib.generate import answer_dropout, dropout
-from lib.generate.decoding import batches
 from lib.generate.models import LanguageModel
 from lib.params import Dropout, Scope
 
@@ -34,10 +33,7 @@ def distributions(scope: Scope, lm: LanguageModel, row: pd.Series, rate: float, 
     whose entropies the passes' frames hold."""
     passes, state, kernel = dropout.passes_over(lm, row, 0, settings), Distributions(), settings.dropout_kernel
     if scope == "trajectory":
-        dropout.check_room(lm, kernel, len(passes[0].ids))
-        with dropout.enabled(lm.model, rate, kernel):
-            for group in batches([len(one.ids) for one in passes], settings.dropout_tokens):
-                dropout.add_passes(lm, [passes[i] for i in group], [state], kernel)  # type: ignore[list-item]
+        dropout.run(lm, passes, [state], rate, settings)
     else:
         before = answer_dropout.encoded(lm, [passes[0].ids[: -passes[0].answer]])
         with dropout.enabled(lm.model, rate, kernel):

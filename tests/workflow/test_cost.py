@@ -141,7 +141,8 @@ def test_the_small_run_takes_what_is_reckoned_for_it():
     `cost.timed` measures them."""
     fifty = {"svamp": (90, 40, 50), "gsm8k": (165, 48, 51), "gsmhard": (153, 61, 82)}
     measured = 12 * sum(map(sum, fifty.values()))
-    values, spec = params.load_profile("small").model_dump(), params.load_model("qwen2.5-coder-1.5b")
+    values = params.load_profile("small").model_dump() | {"dropout_scope": ["answer"]}
+    spec = params.load_model("qwen2.5-coder-1.5b")
     work = Work.of(values, spec, 448, shared=411, written=75)
     processor = replace(H200, cuda=False, bytes=2)
     (low, high), dropout = cost.hours(Size(1_800_000_000, 28, 1), work, (0.86, 0.86), processor, 4.4e-3)
@@ -186,6 +187,11 @@ def test_work_of_part_of_the_rows():
     work = cost.Work.of(values, params.load_model("qwen2.5-coder-1.5b"), 470, shared=411)
     assert (work.rows, work.tokens, work.shared) == (3 * 2 * 300, 100, 411)
     assert work.passes == 10 * 3 * (2 * 80 + 40 * 2)
+    assert work.once == 411
+    own = cost.Work.of(values | {"dropout_opening": "own"}, params.load_model("qwen2.5-coder-1.5b"), 470, shared=411)
+    size, device = cost.Size(1e9, 28, 1e4, 6, 150_000), replace(H200, cuda=False)
+    ratio = [cost.shares(size, replace(one, at_answer=0), (1, 1), device)["04"][0] for one in (work, own)]
+    assert ratio[0] / ratio[1] == pytest.approx((59 + 100) / (470 + 100))
     # each of 3 x 600 rows is read once, after the beginning, and its 4 answer tokens by all passes
     assert work.at_answer == 3 * 600 * (59 + 100) + 10 * 3 * (600 + 40 * 2) * 4
     work = cost.Work.of(values | {"dropout_scope": ["answer"]}, params.load_model("qwen2.5-coder-1.5b"), 470, 411)
