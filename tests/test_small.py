@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -15,12 +16,15 @@ sys.path.insert(0, str(ROOT))
 
 from lib import store  # noqa: E402
 from lib.calibrate import fitting  # noqa: E402
+from lib.frames import DROPOUT  # noqa: E402
 from lib.paper.extras import selected  # noqa: E402
 from lib.paper.run_results import RunSignals  # noqa: E402
 from lib.params import Reading, load_dataset, load_profile  # noqa: E402
 from lib.score import ablation, metrics, proper  # noqa: E402
 from lib.score.confidence import confidence_frame  # noqa: E402
+from lib.score.passes import by_scope  # noqa: E402
 from lib.score.reading import coverage  # noqa: E402
+from lib.store import KEYS  # noqa: E402
 
 PAGE, RUN = ROOT / "docs" / "small.md", "replay-small"
 SMALL = load_profile("small")
@@ -28,6 +32,7 @@ MODEL, READING = SMALL.models[0], Reading.of(SMALL.model_dump())
 BEGIN, END = "<!-- {}: python tests/test_small.py renews this table -->\n", "<!-- end -->"
 ECE = {"ans_avg": "Ans Avg", "seq_avg": "Seq Avg", "p_true": "P(True)", "p_true_insitu": "P(True) in situ",
        "c_bald_insitu": "c_BALD, dropout at the answer"}  # fmt: skip
+SCOPES = {"trajectory": "over the whole", "answer": "at the answer"}
 
 if __name__ != "__main__" and not store.found(RUN, "generations", [f"{MODEL}__svamp"]):
     pytest.skip("the signals of the small run are not in this copy", allow_module_level=True)
@@ -64,10 +69,23 @@ def results() -> dict[str, dict[str, str]]:
         for name, label in ECE.items():
             for dataset, value in measured[metric, name].items():
                 found[f"{metric.upper()} {label}"][dataset] = three(value)
+    for row in passed().itertuples():
+        found["questions with passes over the whole"][row.dataset] = str(row.rows)
+        for metric in ("ece", "auroc"):
+            found[f"of these, {metric.upper()} c_BALD, {SCOPES[row.scope]}"][row.dataset] = three(getattr(row, metric))
     for dataset, (fitted, constant) in calibrated().items():
         found["ECE Ans Avg, isotonic"][dataset] = three(fitted)
         found["ECE of a constant, the calibration questions' rate"][dataset] = three(constant)
     return found
+
+
+def passed() -> pd.DataFrame:
+    """c_BALD in both scopes on the evaluation questions that have passes over the whole, by dataset."""
+    made = {scope: store.gather(RUN, DROPOUT[scope], SMALL.models, SMALL.datasets, may_lack=True)[0]
+            for scope in SCOPES}  # fmt: skip
+    whole = made["trajectory"][KEYS].drop_duplicates()
+    made["answer"] = made["answer"].merge(whole, on=KEYS)
+    return by_scope(signals().generations, signals().responses, made, READING)
 
 
 def calibrated() -> dict[str, tuple[float, float]]:
@@ -96,7 +114,8 @@ def prompts() -> dict[str, dict[str, str]]:
 def table(rows: dict[str, dict[str, str]]) -> str:
     labels = {name: load_dataset(name).label for name in SMALL.datasets}
     lines = ["| | " + " | ".join(labels.values()) + " |", "|---|" + "---:|" * len(labels)]
-    lines += [f"| {what} | " + " | ".join(values[name] for name in labels) + " |" for what, values in rows.items()]
+    lines += [f"| {what} | " + " | ".join(values.get(name, "-") for name in labels) + " |"
+              for what, values in rows.items()]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 

@@ -108,7 +108,7 @@ def by_scope(generations: pd.DataFrame, responses: pd.DataFrame, frames: Mapping
 
 def tokens_read(row: pd.Series, scope: str) -> tuple[int, int]:
     """Of a generations row: tokens that a pass reads in a scope, up to the last but one of the answer, and those that
-    are read once for all passes, without dropout."""
+    are read once for all passes, without dropout. As if it stood alone: what rows share counts for each."""
     start, end = answer_span(row)
     whole, answer = int(row.prompt_tokens) + end - 1, end - start
     return (answer, whole - answer) if scope == "answer" else (whole, 0)
