@@ -29,6 +29,7 @@ def parse(line: str) -> dict | None:
 
 PLACES = {str(ROOT): ".", sys.prefix: "(environment)", os.path.expanduser("~"): "~",
           tempfile.gettempdir(): "(temporary)"}  # fmt: skip
+PLACES.setdefault(sys.base_prefix, "(Python)")  # whose own files warnings name
 
 
 def private(line: str) -> str:

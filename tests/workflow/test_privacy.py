@@ -3,12 +3,15 @@ anything that a run writes; and what lies in the user's own start-up files is no
 """
 
 import json
+import os
 import re
 import shutil
 import socket
+import subprocess
+import sys
 
 import pytest
-from small_project import Project, build, write
+from small_project import ROOT, Project, build, write
 
 TOKEN = "hf_thisIsNoRealTokenButLooksLikeOne"
 NAMES = {"USER": "ada-lovelace-user", "LOGNAME": "ada-lovelace-user", "HOSTNAME": "babbage-machine"}
@@ -52,6 +55,14 @@ def test_nothing_private_is_written(project):
     log = texts["artifacts/demo/snakemake.log"]
     assert not re.search(r"(?i)host:|user:", log) and socket.gethostname() not in log.split()
     assert not re.search(r"(?<![\w./)~-])/(home|root|tmp|Users)/", log)
+
+
+def test_a_warning_of_pythons_own_files_tells_no_place(tmp_path):
+    """Where the home is another one than that which Python lies in."""
+    code = "import sys; from workflow import board; print(board.private(sys.base_prefix + '/lib/subprocess.py:1127'))"
+    env = os.environ | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    assert said.strip() == "(Python)/lib/subprocess.py:1127"
 
 
 def test_the_model_s_folder_is_known_by_its_files_and_told_by_its_name(project):
