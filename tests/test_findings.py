@@ -690,6 +690,29 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(signals, models, tmp_path
     assert run_results.lacking("mine", {m: m for m in models}, {"d": "D"}) == []
 
 
+@pytest.mark.parametrize("lacking", [["tiny-llama"], DEMO.models])
+def test_passes_that_the_hard_dataset_lacks_decide_nothing_on_it(signals, lacking):
+    """Neither that it does not hold, nor an error: they are still to come, for one model or for all."""
+    heads = signals.generations.groupby(["model", "dataset", "split"], sort=False).head(20).reset_index(drop=True)
+    gone = (signals.dropout.dataset == "demo-hard") & signals.dropout.model.isin(lacking)
+    verification, dropout = (frame.merge(heads[store.KEYS], on=store.KEYS)
+                             for frame in (signals.verification, signals.dropout[~gone]))  # fmt: skip
+    part = run_results.RunSignals.from_frames(heads, verification, dropout, params.Reading())
+    results = run_results.of_run("shipped", part, "part", DEMO.models, ["demo-easy", "demo-hard"])
+    rows, agrees = counting.hard_rate(results)
+    assert rows.model.tolist() == [model for model in DEMO.models if model not in lacking]
+    assert len(agrees) == len(rows) and rows.notna().all(axis=None)
+    verdicts = findings.verdicts(results)
+    judged = [verdict for verdict in verdicts.values() if verdict.finding.judge is counting.hard_rate]
+    assert judged and all((verdict.reason == "no case") == (lacking == DEMO.models) for verdict in judged)
+    margin = counting.more_on_hard("c_bald", "p_true")
+    if lacking == DEMO.models:
+        with pytest.raises(judging.Undecided, match="no case on the hard dataset"):
+            margin(results)
+    else:
+        assert margin(results)[0].hard.notna().all()
+
+
 @pytest.mark.parametrize("end, gains", [(0.7, False), (0.71, True)])
 def test_a_running_mean_that_gains_nothing_does_not_accumulate(end, gains):
     curve = pd.DataFrame({"model": "m", "dataset": "d", "position": [0.1, 1.0], "single": 0.6, "running": [0.7, end]})

@@ -59,6 +59,15 @@ def hard(results: Results) -> str:
     return results.once(("hard",), lambda: results.hard)
 
 
+def most_on_hard(results: Results, table: pd.DataFrame) -> Cases:
+    """Per model (the index): a larger number on the hard dataset than on each of the others (the columns), of those
+    that have one on both sides."""
+    table = table.reindex(columns=table.columns.union([hard(results)], sort=False))
+    there, elsewhere = table[hard(results)], table.drop(columns=hard(results)).max(axis=1)
+    known = there.notna() & elsewhere.notna()
+    return table[known].reset_index(), (there > elsewhere)[known]
+
+
 def single(agrees: bool, **figures: Any) -> Cases:
     """A case that one comparison decides."""
     return pd.DataFrame([figures]), pd.Series([bool(agrees)])
@@ -101,9 +110,12 @@ def near(results: Results, one: str, other: str, table: str, within: float) -> C
 
 @given
 def more_on_hard(results: Results, one: str, other: str) -> Cases:
-    """Median margin by which one estimator is below another: larger on the hard dataset than elsewhere, and above 0."""
+    """Median margin by which one estimator is below another: larger on the hard dataset than elsewhere, and above 0.
+    Undecided where one of them has no case."""
     rows = _sides(results, one, other, "result_estimation")
     on_hard, margin = rows.dataset == hard(results), rows.higher - rows.lower
+    if on_hard.nunique() < 2:
+        raise Undecided("no case elsewhere" if on_hard.any() else "no case on the hard dataset")
     there, elsewhere = float(margin[on_hard].median()), float(margin[~on_hard].median())
     return single(there > max(elsewhere, 0), hard=there, elsewhere=elsewhere)
 
@@ -148,7 +160,7 @@ def rate_matters(results: Results) -> Cases:
 def hard_rate(results: Results) -> Cases:
     """Per model: a higher rate selected on the hard dataset than on each of the others."""
     selected = _rates(results).idxmin(axis=1).astype(float).unstack("dataset").rename_axis(columns=None)
-    return selected.reset_index(), selected[hard(results)] > selected.drop(columns=hard(results)).max(axis=1)
+    return most_on_hard(results, selected)
 
 
 def rates_hold(results: Results) -> Cases:

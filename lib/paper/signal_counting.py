@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from lib.paper.counting import given, hard, wide
+from lib.paper.counting import given, hard, most_on_hard, wide
 from lib.paper.judging import Cases, Undecided
 from lib.paper.results import Results
 from lib.store import PAIR
@@ -166,7 +166,7 @@ def hard_needs_fewer(results: Results) -> Cases:
 def errors_on_hard(results: Results) -> Cases:
     """Per model: more confident errors among 50 calibration rows of the hard dataset than of each other one."""
     table = wide(results.frame("calibration_rows"), "dataset", "confident_errors", ["model"])
-    return table.reset_index(), table[hard(results)] > table.drop(columns=hard(results)).max(axis=1)
+    return most_on_hard(results, table)
 
 
 def mends_curves(results: Results) -> Cases:
