@@ -1,8 +1,11 @@
 """What notebooks draw beside the paper's figures, and the sentences under them: by hand on small frames."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PathCollection
 
 from lib import streams
@@ -118,6 +121,24 @@ def test_whiskers_are_the_bootstraps():
     (ax,) = figures.main_analysis(in_situ=errors).canvas.axes
     ends = [segment[:, 1].tolist() for part in ax.collections for segment in part.get_segments()]
     np.testing.assert_allclose(ends, [[0.08, 0.13], [0.18, 0.23]])
+
+
+@pytest.mark.parametrize("labels", [["Easy", "Hard"], ["SVAMP", "GSM8K", "GSMHard"], ["Demo-Easy", "Demo-Medium"]])
+def test_no_dataset_is_written_over_the_next(labels):
+    """In half a column, beside the passes."""
+    errors = pd.DataFrame({"dataset": labels, "standard": 0.1, "in situ": 0.2})
+    entropies = pd.DataFrame([(term, n, 0.1, 0.1, 0.1) for term in ("predictive", "conditional") for n in (1, 2)],
+                             columns=["term", "passes", "mean", "low", "high"])  # fmt: skip
+    means = pd.DataFrame([(right, x, 0.9, 0.9, 0.9, 5) for right in (True, False) for x in (0.0, 1.0)],
+                         columns=["correct", "position", "mean", "low", "high", "n"])  # fmt: skip
+    canvas = figures.main_analysis(means, entropies, errors).canvas
+    FigureCanvasAgg(canvas).draw()
+    texts = [text for text in canvas.axes[-1].get_xticklabels() if text.get_text()]
+    edges = [[float(x) for x in text.get_window_extent().intervalx] for text in texts]
+    if texts[0].get_rotation():  # else slanted: their ends stand apart, and lines of text lie above one another
+        edges = [[right - 10, right] for _, right in edges]
+    assert [text.get_text() for text in texts] == labels
+    assert all(one[1] + 3 < other[0] for one, other in itertools.pairwise(edges))
 
 
 # ---- histograms, and what is new in a prompt

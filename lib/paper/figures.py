@@ -67,7 +67,7 @@ def _in_situ(ax: Axes, frame: pd.DataFrame) -> None:
             ends: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "-"}
             ax.vlines(places + shift, frame[f"{column} low"], frame[f"{column} high"], **ends)
     slant: dict[str, Any] = {"rotation": 20, "ha": "right", "rotation_mode": "anchor"}
-    crowded = sum(map(len, frame["dataset"])) > 20  # letters that stand side by side under half a column
+    crowded = sum(map(len, frame["dataset"])) > 14  # letters that stand side by side under half a column
     ax.set_xticks(places, frame["dataset"], parse_math=False, **slant if crowded else {})
     ax.set(ylabel="ECE", xlim=(-0.7, len(frame) - 0.3), ylim=(0, 1.4 * tops.max() or None))
     ax.legend(loc="upper left", handlelength=1.6)
