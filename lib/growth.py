@@ -104,7 +104,28 @@ def made_by() -> dict[str, str]:
 
 
 def source(path: Path) -> dict[str, Any]:
-    """What a manifest says of where rows were kept from: rows, checksum, device and precision."""
+    """What a manifest says of where rows were kept from: rows, checksum, device and precision, and where they are known
+    the seconds that these rows took."""
     facts = store.manifest(path)
     loaded = {name: facts["loaded"][name] for name in ("device", "dtype")}
-    return {"rows": facts["rows"], "sha256": facts["sha256"], **loaded}
+    told, seconds = {"rows": facts["rows"], "sha256": facts["sha256"], **loaded}, whole_seconds(facts)
+    return told if seconds is None else told | {"seconds": seconds}
+
+
+def own_seconds(facts: Mapping[str, Any]) -> float:
+    """Seconds, by a manifest, of the rows of a frame that the run itself made."""
+    return facts.get("seconds", 0.0) + facts.get("grid_seconds", 0.0)
+
+
+def whole_seconds(facts: Mapping[str, Any]) -> float | None:
+    """The same of all its rows; None where it kept some of which that is not known."""
+    kept = facts.get("kept_from", {"seconds": 0.0}).get("seconds")
+    return None if kept is None else own_seconds(facts) + kept
+
+
+def seconds_a_row(facts: Mapping[str, Any]) -> float | None:
+    """The same of a row, by those of which it is known; None where there are none."""
+    whole, rows = whole_seconds(facts), facts["rows"]
+    if whole is None:
+        whole, rows = own_seconds(facts), rows - facts["kept_from"]["rows"]
+    return whole / rows if rows > 0 else None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib import params, store
+from lib import growth, params, store
 from lib.paper import costs, extras, run_results
 from lib.paper.results import Results
 from lib.params import Reading
@@ -46,6 +46,33 @@ def test_tokens_are_counted(frames):
     ends = [row.prompt_tokens + answers.answer_span(row)[1] - 1 for _, row in known.iterrows()]
     of_passes = len(passes.predictive.iloc[0]) * np.mean(ends)
     assert value(frames["costs"], "c_bald", "tokens") == pytest.approx(of_passes)
+
+
+@pytest.mark.parametrize("facts, whole, of_row", [
+    ({"rows": 4, "seconds": 6.0, "grid_seconds": 2.0}, 8.0, 2.0),
+    ({"rows": 4, "seconds": 6.0, "kept_from": {"rows": 2, "seconds": 10.0}}, 16.0, 4.0),
+    ({"rows": 4, "seconds": 6.0, "kept_from": {"rows": 2}}, None, 3.0),
+    ({"rows": 4, "seconds": 0.0, "kept_from": {"rows": 4}}, None, None),
+    ({"rows": 0, "seconds": 0.0}, 0.0, None),
+])  # fmt: skip
+def test_rows_that_were_kept_took_their_seconds_before(facts, whole, of_row):
+    assert growth.whole_seconds(facts) == whole and growth.seconds_a_row(facts) == of_row
+
+
+@pytest.mark.parametrize("model, pairs", [("tiny-qwen", 3), ("", 0)])
+def test_hours_are_told_where_they_are_known_of_all_rows(frames, monkeypatch, model, pairs):
+    """And not those of the last run alone, which kept some; nor a sum of which a part is not known."""
+    manifest = store.manifest
+    monkeypatch.setattr(store, "manifest", lambda path: manifest(path) | (
+        {"kept_from": {"rows": 9}} if model in path.name else {}))  # fmt: skip
+    verified = pd.DataFrame(columns=["model", "dataset"])
+    made = costs.seconds_of("demo", DEMO.models, DEMO.datasets, verified)
+    assert made[made.metric == "hours"].groupby("model").size().sum() == pairs
+    labels = (dict(zip(DEMO.models, DEMO.models, strict=True)), {name: name for name in DEMO.datasets})
+    shown = costs.seconds(Results(*labels, labels[0], labels, (), {"costs": made})).records
+    assert shown["response, s"].notna().all() and "all" not in set(shown.model)
+    facts = manifest(SHIPPED / "generations" / f"{'__'.join(PAIR)}.parquet")
+    assert value(made, "response", "seconds") == pytest.approx(facts["seconds"] / (facts["rows"] - 9))
 
 
 def test_hours_add_up_to_what_the_manifests_say(frames):

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from lib import store
+from lib import growth, store
 from lib.paper.comparison import Listing
 from lib.paper.figure_style import STYLES, WIDTH, Canvas, Figure, style
 from lib.paper.reference import printed
@@ -49,18 +49,20 @@ def tokens_of(generations: Frame, verification: Frame, split: str = "evaluation"
 
 
 def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verification: Frame) -> Frame:
-    """Seconds a question from what the manifests say of the work as a whole, and from the rows of verification."""
+    """Seconds a question from what the manifests say of the work as a whole, and from the rows of verification. Hours
+    of a pair only where it is known of all its rows."""
     records: list[tuple] = []
     estimators = {"generations": RESPONSE, "dropout": "c_bald", "dropout_answer": "c_bald_insitu"}
     for pair in store.pairs(models, datasets):
         where, hours = pair.split("__"), 0.0
         for kind in WORK:
             for facts in manifests(run, kind, pair):
-                took = facts.get("seconds", 0.0) + facts.get("grid_seconds", 0.0)
-                hours += took / 3600
-                if kind in estimators and facts["rows"]:
-                    records.append((*where, estimators[kind], "seconds", took / facts["rows"]))
-        records.append((*where, TOTAL, "hours", hours))
+                whole = growth.whole_seconds(facts)
+                hours += np.nan if whole is None else whole / 3600
+                if kind in estimators and (of_row := growth.seconds_a_row(facts)) is not None:
+                    records.append((*where, estimators[kind], "seconds", of_row))
+        if not np.isnan(hours):
+            records.append((*where, TOTAL, "hours", hours))
     columns = {"standard_seconds": "p_true", "in_situ_seconds": "p_true_insitu"}
     for name in columns.keys() & set(verification):
         means = verification.groupby(PAIR, sort=False)[name].mean().dropna()
@@ -115,7 +117,8 @@ def seconds(here: Results) -> Listing:
     wide = timed.pivot_table(index=PAIR, columns="estimator", values="value", sort=False)
     wide = wide.reindex(columns=[name for name in (RESPONSE, *FURTHER, TOTAL) if name in wide]).reset_index()
     wide["model"], wide["dataset"] = wide["model"].map(dict(here.models)), wide["dataset"].map(dict(here.datasets))
-    last = pd.DataFrame([{"model": "all", "dataset": "", TOTAL: wide[TOTAL].sum()}])
+    hours = wide.get(TOTAL, pd.Series([np.nan]))
+    last = pd.DataFrame([{"model": "all", "dataset": "", TOTAL: hours.sum()}] if hours.notna().all() else [])
     heads = {name: f"{named(name).text}, s" for name in FURTHER} | {RESPONSE: "response, s", TOTAL: "all jobs, hours"}
     records = pd.concat([wide, last], ignore_index=True).rename(columns=heads)
     return Listing(records, records.round(3))
