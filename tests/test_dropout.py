@@ -463,7 +463,7 @@ def job(folder, scope):
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("scope", ["dropout", "answer_dropout"])
+@pytest.mark.parametrize("scope", ["dropout", pytest.param("answer_dropout", marks=pytest.mark.slow)])
 def test_killed_half_way_and_resumed_equals_uninterrupted(tmp_path, scope):
     whole = job(tmp_path / "whole", scope)
     assert "kept" not in whole.communicate()[0] and whole.returncode == 0
