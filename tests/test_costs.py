@@ -16,16 +16,17 @@ from lib.project import SHIPPED
 from lib.tasks import answers
 
 DEMO = params.load_profile("demo")
+RUN = "replay"  # has no signals of its own, which a run of the demo would put before the shipped
 PAIR = ("tiny-qwen", "demo-hard")
 
 
 @pytest.fixture(scope="module")
 def frames():
     """Of the shipped signals."""
-    signals = run_results.RunSignals.of("demo", DEMO.models, DEMO.datasets, Reading())
+    signals = run_results.RunSignals.of(RUN, DEMO.models, DEMO.datasets, Reading())
     made = signals.estimation([10]) | extras.in_situ(
-        "demo", DEMO.models, DEMO.datasets, signals.generations, signals.responses, signals.dropout, Reading())
-    return made | costs.of_run("demo", DEMO.models, DEMO.datasets, signals.generations, signals.verification, made)
+        RUN, DEMO.models, DEMO.datasets, signals.generations, signals.responses, signals.dropout, Reading())
+    return made | costs.of_run(RUN, DEMO.models, DEMO.datasets, signals.generations, signals.verification, made)
 
 
 def value(frame, estimator, metric, pair=PAIR):
@@ -66,7 +67,7 @@ def test_hours_are_told_where_they_are_known_of_all_rows(frames, monkeypatch, mo
     monkeypatch.setattr(store, "manifest", lambda path: manifest(path) | (
         {"kept_from": {"rows": 9}} if model in path.name else {}))  # fmt: skip
     verified = pd.DataFrame(columns=["model", "dataset"])
-    made = costs.seconds_of("demo", DEMO.models, DEMO.datasets, verified)
+    made = costs.seconds_of(RUN, DEMO.models, DEMO.datasets, verified)
     assert made[made.metric == "hours"].groupby("model").size().sum() == pairs
     labels = (dict(zip(DEMO.models, DEMO.models, strict=True)), {name: name for name in DEMO.datasets})
     shown = costs.seconds(Results(*labels, labels[0], labels, (), {"costs": made})).records
