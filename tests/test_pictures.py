@@ -135,7 +135,7 @@ def test_no_dataset_is_written_over_the_next(labels):
     FigureCanvasAgg(canvas).draw()
     texts = [text for text in canvas.axes[-1].get_xticklabels() if text.get_text()]
     edges = [[float(x) for x in text.get_window_extent().intervalx] for text in texts]
-    if texts[0].get_rotation():  # else slanted: their ends stand apart, and lines of text lie above one another
+    if texts[0].get_rotation():  # slanted lines of text lie above one another where their ends stand apart
         edges = [[right - 10, right] for _, right in edges]
     assert [text.get_text() for text in texts] == labels
     assert all(one[1] + 3 < other[0] for one, other in itertools.pairwise(edges))
