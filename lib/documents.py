@@ -20,6 +20,7 @@ from lib.project import UserError, first_line
 
 LARGEST = {"yaml": 100_000, "json": 100_000_000}  # bytes of a file
 DEEPEST = 20  # lists and mappings inside one another
+PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")  # a character beyond 16 bits, as JSON escapes it: in two halves
 DIGITS = 400  # of a whole number: float has no more than 309
 TAG = "tag:yaml.org,2002:"
 SCALARS = [  # of the core schema: what a plain scalar is, and the characters that it may begin with
@@ -84,6 +85,11 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
+
+    def construct_scalar(self, node: Any) -> Any:
+        """Two halves that are escaped make one character, since every file of JSON is one of YAML 1.2."""
+        value = super().construct_scalar(node)
+        return PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), value)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()

