@@ -289,9 +289,9 @@ def test_on_a_processor_the_cache_is_as_large_as_the_rows_need(lm, worker, tmp_p
     """Else vLLM reserves nearly all memory of the machine, and refuses where it is not free."""
     source = vllm(lm, tmp_path)
     engine = source.orders(list(source.asked.values()))["engine"]
-    row = engines.cell(lm) * engine["max_model_len"]
-    assert 6 * row <= engine["kv_cache_memory_bytes"] <= 9 * row + 64 * engines.cell(lm) * 6
-    assert engines.cell(lm) == 2 * 4 * sum(layer.self_attn.k_proj.weight.shape[0] for layer in lm.model.model.layers)
+    token = 2 * 4 * sum(layer.self_attn.k_proj.weight.shape[0] for layer in lm.model.model.layers)
+    row = token * engine["max_model_len"]
+    assert 6 * row <= engine["kv_cache_memory_bytes"] <= 9 * row + 64 * token * 6
 
 
 def test_no_environment_is_one_line(lm, monkeypatch, tmp_path):

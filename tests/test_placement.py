@@ -18,6 +18,13 @@ def test_a_model_takes_the_fewest_that_hold_it(weights, memory, count):
     assert placement.cards(weights, memory) == count
 
 
+def test_numbers_that_a_token_takes_in_the_cache(name):  # noqa: F811
+    """Against the cache that a pass over three tokens leaves."""
+    network = load(name).model
+    layers = network(torch.tensor([[5, 6, 7]]), use_cache=True).past_key_values.layers
+    assert sum(layer.keys.numel() + layer.values.numel() for layer in layers) == 3 * placement.cache_numbers(network)
+
+
 def test_layers_are_spread_in_order_and_the_rest_stays_on_the_first(name):  # noqa: F811
     network = load(name).model
     depth = network.config.num_hidden_layers

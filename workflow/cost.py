@@ -120,13 +120,14 @@ class Size:
 
     @staticmethod
     def of(network: Any, number_bytes: int) -> "Size":
+        from lib.generate import placement
+
         config = network.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         return Size(
             weights=sum(parameter.numel() for parameter in network.parameters()),
             layers=config.num_hidden_layers,
-            cell=2 * config.num_hidden_layers * heads * width * number_bytes,
+            cell=placement.cache_numbers(network) * number_bytes,
             shared=config.num_attention_heads // heads,
             vocabulary=config.vocab_size,
         )

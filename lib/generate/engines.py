@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pandas as pd
 import psutil
 
-from lib.generate import drawn, p_true, rescoring, responses
+from lib.generate import drawn, p_true, placement, rescoring, responses
 from lib.generate.decoding import settings_for
 from lib.generate.models import LanguageModel
 from lib.generate.responses import Request, request, room
@@ -127,7 +127,8 @@ class Vllm:
     def processor(self, asked: Sequence[Request], longest: int) -> dict[str, Any]:
         """What vLLM is told on a processor, where it would else reserve nearly all memory: a cache for the rows that it
         has at once, of half the free memory at most."""
-        row = cell(self.lm) * BLOCK * (longest // BLOCK + 2)
+        token = placement.cache_numbers(self.lm.model) * self.lm.model.dtype.itemsize
+        row = token * BLOCK * (longest // BLOCK + 2)
         cache = max(min(row * min(len(asked), AT_ONCE), psutil.virtual_memory().available // 2), 2 * row)
         return {"block_size": BLOCK, "max_num_batched_tokens": max(longest, LONGEST_PREFILL), "max_num_seqs": AT_ONCE,
                 "kv_cache_memory_bytes": cache, "enforce_eager": True}  # fmt: skip
@@ -147,14 +148,6 @@ class Vllm:
             "requests": [{"example_id": one.example.example_id, "prompt": one.prompt_ids, "seed": one.seed,
                           "max_tokens": most} for one, most in zip(asked, rooms, strict=True)],
         }  # fmt: skip
-
-
-def cell(lm: LanguageModel) -> int:
-    """Bytes that a token takes in the cache."""
-    config = lm.model.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return 2 * config.num_hidden_layers * heads * width * lm.model.dtype.itemsize
 
 
 def root_cause(log: str) -> str:

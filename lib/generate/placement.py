@@ -23,6 +23,15 @@ def cards(weights: float, memory: Sequence[float]) -> int:
     return next(enough, 0)
 
 
+def cache_numbers(network: Any) -> int:
+    """Numbers that one token takes in a network's cache: a key and a value in every layer, for each head that has its
+    own."""
+    config = network.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * config.num_hidden_layers * heads * width
+
+
 def spread(network: Any, count: int) -> dict[str, int]:
     """The device of each module, as accelerate reads it: layers in `count` equal parts, in order; the rest on 0."""
     lists = [name for name, module in network.named_modules() if isinstance(module, torch.nn.ModuleList)]
