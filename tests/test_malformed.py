@@ -19,7 +19,7 @@ from lib import params
 from lib.generate import models
 from lib.project import ROOT, UserError
 from lib.tasks import datasets
-from workflow import check
+from workflow import asking, check, outline
 from workflow.jobs import Run
 
 LONGEST = 300  # characters of a message
@@ -636,11 +636,11 @@ def looked_at(spec):
     """What `check` finds wrong with a model."""
 
     def lines():
-        lm, network, _ = check.parts("mine", spec, check.local_copy(spec))
+        lm, network, _ = outline.parts("mine", spec, outline.local_copy(spec))
         yield from check.about_weights(spec.source)
-        yield from check.about_asking(RUN, lm, network, {})
+        yield from asking.about_asking(RUN, lm, network, {})
 
-    return [text for level, text in check.explained(lines()) if level == "wrong"]
+    return [text for level, text in asking.explained(lines()) if level == "wrong"]
 
 
 def test_the_unchanged_copy_is_a_model(changed):
@@ -656,7 +656,7 @@ def test_a_copy_in_two_files_is_a_model(changed):
 def test_weights_that_are_still_to_be_fetched_are_not_missed(changed):
     """From the hub, `check` has configuration, tokenizer and the index of the weights alone, or some of these."""
     spec = changed(sharded(lambda place, index: (place / PART).unlink()))
-    lm, _, _ = check.parts("mine", spec.model_copy(update={"source": "someone/far"}), spec.source)
+    lm, _, _ = outline.parts("mine", spec.model_copy(update={"source": "someone/far"}), spec.source)
     assert lm.eos == [780]
 
 

@@ -18,7 +18,7 @@ from functools import partial
 
 from lib import params
 from lib.project import ROOT, UserError, one_line
-from workflow import check, cluster, finding, fresh, guard, hub, notebook, serving, submission, weights, words
+from workflow import asking, check, cluster, finding, fresh, guard, hub, notebook, serving, submission, weights, words
 from workflow.board import Board, private, say
 from workflow.jobs import NOTEBOOKS, PUBLISHED, SHIPPED, Run, shippable, write_json
 from workflow.schedule import schedule
@@ -291,7 +291,7 @@ def execute(run: Run, todo: list[fresh.Verdict], board: Board, total: int, lock,
 
 def refused(run: Run, models: list[str]) -> bool:
     """Whether any of these models can't be asked; why, a line each. Found out here, it costs no other model's jobs."""
-    reasons = check.unfit(run, models)
+    reasons = asking.unfit(run, models)
     for text in reasons:
         complain(text)
     return bool(reasons)

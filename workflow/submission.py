@@ -112,10 +112,10 @@ def measured(run: Run, model: str, device: cost.Device) -> tuple[cost.Size, int,
     """Size of a model's network, tokens of its prompt, and those that all prompts share; None where its files are not
     to be had."""
     try:
-        from workflow import check
+        from workflow import check, outline
 
         spec = params.load_model(model)
-        lm, network, _ = check.parts(model, spec, check.local_copy(spec))
+        lm, network, _ = outline.parts(model, spec, outline.local_copy(spec))
         work = check.work_of(run, lm)
     except Exception:  # of the hub's, or of files that check and the run itself name
         return None

@@ -23,8 +23,8 @@ from lib.generate import decoding, dropout, models, p_true, padding, responses, 
 from lib.generate.models import LanguageModel
 from lib.project import UserError, first_line
 from lib.score import confidence, estimators
-from workflow import check, cost, hub, weights
-from workflow.check import Line
+from workflow import asking, check, cost, hub, weights
+from workflow.asking import Line
 from workflow.cost import Size, Work
 from workflow.jobs import Run
 
@@ -91,7 +91,7 @@ def asked(run: Run, lm: LanguageModel) -> pd.DataFrame:
     """Responses to questions of the run's first dataset, cut early, with their verdicts on the live cache."""
     dataset = run.values["datasets"][0]
     settings = params.Generation.of(run.values).model_copy(update={"max_new_tokens": NEW})
-    return responses.respond(lm, dataset, check.chosen(run, dataset)[:ROWS], settings, alive=p_true.live)
+    return responses.respond(lm, dataset, asking.chosen(run, dataset)[:ROWS], settings, alive=p_true.live)
 
 
 def finite(run: Run, lm: LanguageModel, frame: pd.DataFrame) -> Line:

@@ -4,7 +4,7 @@ from small_project import ROWS, Project, build
 from lib import params
 from lib import project as places
 from workflow import (
-    check,
+    asking,
     checksums,
     environment,
     fresh,
@@ -37,5 +37,5 @@ def inside(project, monkeypatch) -> Project:
     monkeypatch.setattr(params, "MODELS", project.root / "artifacts" / ".models")
     monkeypatch.setattr(jobs, "NOTEBOOKS", tuple(jobs.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
-    monkeypatch.setattr(check, "unfit", lambda run, names: [])
+    monkeypatch.setattr(asking, "unfit", lambda run, names: [])
     return project

@@ -123,7 +123,7 @@ def build(root: Path) -> Path:
     text, found = re.subn(r"(?ms)^NOTEBOOKS = \(.*?^\)\n", lambda _: table, (root / "workflow/jobs.py").read_text())
     assert found == 1
     (root / "workflow/jobs.py").write_text(text)
-    with (root / "workflow/check.py").open("a") as file:
+    with (root / "workflow/asking.py").open("a") as file:
         file.write("\n\ndef unfit(run, names):  # its models are none\n    return []\n")
     declarations = []
     for given in all_targets():

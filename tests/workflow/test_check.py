@@ -20,7 +20,7 @@ from lib.generate import dropout, responses
 from lib.generate.models import LanguageModel
 from lib.project import ROOT, UserError
 from lib.tasks import prompts
-from workflow import check, cost, run, words
+from workflow import asking, check, cost, outline, run, words
 from workflow.cost import Device
 from workflow.jobs import Run
 
@@ -40,7 +40,7 @@ def said(lines):
 
 
 def loaded(spec, folder=None):
-    return check.parts("mine", spec, str(folder or ROOT / spec.source))
+    return outline.parts("mine", spec, str(folder or ROOT / spec.source))
 
 
 def test_the_demo_is_ready_and_nothing_is_written(capsys, tmp_path, monkeypatch):
@@ -141,7 +141,7 @@ def test_the_disk(monkeypatch):
 def templated(template, **changed):
     lm, _, _ = loaded(spec_of(**changed))
     lm.tokenizer.chat_template = template
-    return check.about_prompt(run_of(), lm)
+    return asking.about_prompt(run_of(), lm)
 
 
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
@@ -167,21 +167,21 @@ def test_options_that_are_no_single_tokens(tmp_path):
     lm = LanguageModel("mine", spec_of(), None, PreTrainedTokenizerFast(tokenizer_object=words_only), [], {})
     lm.tokenizer.chat_template = CHAT
     with pytest.raises(UserError, match="option 'A' is no single token"):
-        list(check.about_prompt(run_of(), lm))
+        list(asking.about_prompt(run_of(), lm))
 
 
 def test_spellings_that_count():
     one = "P(True) counts 1 spelling(s) of each option, "
-    lines = said(check.about_options(run_of(), {"A": 3, "B": 4, " B": 9}))
+    lines = said(asking.about_options(run_of(), {"A": 3, "B": 4, " B": 9}))
     assert lines == {"ok option tokens: 'A' 3, 'B' 4, ' B' 9",
                      f"note {one}'A' against 'B'; ' B' has no counterpart and does not count"}  # fmt: skip
     balanced = {"A": 3, "B": 4, " True": 5, " False": 6, "False": 7}
-    (line,) = {line for line in said(check.about_options(run_of(), balanced)) if one in line}
+    (line,) = {line for line in said(asking.about_options(run_of(), balanced)) if one in line}
     assert line == f"ok {one}'A' against 'B'; how much probability they hold stands under tab:insitu_ptrue"
-    asked = said(check.about_options(run_of(options="True/False"), balanced))
+    asked = said(asking.about_options(run_of(options="True/False"), balanced))
     assert f"note {one}' True' against ' False'; 'False' has no counterpart and does not count" in asked
     with pytest.raises(UserError, match="the option 'True' is no single token"):
-        list(check.about_options(run_of(options="True/False"), {"A": 3, "B": 4}))
+        list(asking.about_options(run_of(options="True/False"), {"A": 3, "B": 4}))
 
 
 QUESTIONS = {"short": ["What is 1?"], "long": ["What is 1?", "What is " + "1 plus " * 50 + "1?", "What?"]}
@@ -202,12 +202,12 @@ def test_the_context():
     ]:  # fmt: skip
         network.config.max_position_embeddings = context
         run_here = run_of(max_new_tokens=new)
-        assert said(check.about_context(run_here, lm, QUESTIONS)) == {said_so.format(text.format(new))}
+        assert said(asking.about_context(run_here, lm, QUESTIONS)) == {said_so.format(text.format(new))}
     own = replace(lm, spec=spec_of(max_new_tokens=10**6))
-    (line,) = said(check.about_context(run_of(), own, {}))
+    (line,) = said(asking.about_context(run_of(), own, {}))
     assert line.startswith("wrong") and "(estimated: " in line and "1000000 new tokens" in line
     free = replace(lm, model=SimpleNamespace(config=BloomConfig()))  # distances instead of positions
-    (line,) = said(check.about_context(run_of(), free, QUESTIONS))
+    (line,) = said(asking.about_context(run_of(), free, QUESTIONS))
     assert line.startswith("note its configuration names no context length")
 
 
@@ -221,16 +221,16 @@ def test_the_papers_models_hold_their_longest_responses(shared):
     assert len(realmodels.FOLDERS) == len(paper.values["models"]) == 5
     for name, folder in realmodels.FOLDERS.items():
         lm, _, _ = loaded(params.load_model(name), shared / "tokenizers" / folder)
-        (line,) = said(check.about_context(paper, lm, QUESTIONS))
+        (line,) = said(asking.about_context(paper, lm, QUESTIONS))
         assert line.startswith("ok ") and f"{lm.spec.max_new_tokens or 1024} new tokens" in line
 
 
 def test_questions_of_a_dataset_that_cannot_be_read_are_not_known(monkeypatch):
-    found = check.questions(run_of(limit=3))
+    found = asking.questions(run_of(limit=3))
     assert {name: len(texts) for name, texts in found.items()} == dict.fromkeys(run_of().values["datasets"], 6)
     lost = params.load_dataset("demo-easy").model_copy(update={"source": {"all": "nowhere.jsonl"}})
     monkeypatch.setattr(params, "load_dataset", lambda name: lost)
-    assert check.questions(run_of()) == {}
+    assert asking.questions(run_of()) == {}
 
 
 def test_decoding_settings_that_differ_are_noted():
@@ -240,19 +240,19 @@ def test_decoding_settings_that_differ_are_noted():
 
 
 def test_a_network_without_dropout():
-    assert said(check.about_network(torch.nn.Linear(2, 2))) == {
+    assert said(asking.about_network(torch.nn.Linear(2, 2))) == {
         "wrong a Linear has nowhere to drop anything out: c_BALD can't be had"}  # fmt: skip
-    found = said(check.about_network(GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=9))))
+    found = said(asking.about_network(GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=9))))
     assert found == {"ok dropout sites: 4 Dropout, 1 GPT2Attention"} or any("Dropout" in line for line in found)
 
 
 def test_sources(tmp_path):
     with pytest.raises(UserError, match="did you mean 'tiny-llama'"):
-        check.local_copy(spec_of(source="demo/models/tiny-lama"))
+        outline.local_copy(spec_of(source="demo/models/tiny-lama"))
     shutil.copytree(ROOT / "demo/models/tiny-llama", tmp_path / "m")
     (tmp_path / "m/model.safetensors").rename(tmp_path / "m/pytorch_model.bin")
     with pytest.raises(UserError, match="no \\*.safetensors, the only weights"):
-        check.local_copy(spec_of(source=str(tmp_path / "m")))
+        outline.local_copy(spec_of(source=str(tmp_path / "m")))
     (tmp_path / "m/config.json").write_text('{"model_type": "nothing-known"}')
     with pytest.raises(UserError, match="can't be loaded"):
         loaded(spec_of(), tmp_path / "m")
@@ -306,7 +306,7 @@ def test_what_a_model_lacks_is_known_before_the_first_job(models_of):
     models_of("empty", lambda folder: (folder / "model.safetensors").unlink())
     models_of("dated", lambda folder: (folder / "chat_template.jinja").write_text("{{ strftime_now('date_string') }}"))
     started = time.perf_counter()
-    reasons = check.unfit(run_of(), ["good", "mute", "short", "choosy", "empty", "dated"])
+    reasons = asking.unfit(run_of(), ["good", "mute", "short", "choosy", "empty", "dated"])
     assert time.perf_counter() - started < 6 * 3
     assert [reason.split("'")[1] for reason in reasons] == ["mute", "short", "choosy", "empty", "dated"]
     expected = ["no chat template", "do not fit its context of 300: write `max_new_tokens: ",
@@ -314,18 +314,18 @@ def test_what_a_model_lacks_is_known_before_the_first_job(models_of):
                 "set `date_string`"]  # fmt: skip
     for reason, words_said in zip(reasons, expected, strict=True):
         assert words_said in reason and "\n" not in reason
-    assert check.unfit(run_of(), ["good"]) == []
+    assert asking.unfit(run_of(), ["good"]) == []
 
 
 def test_a_large_model_without_a_gpu_is_refused_before_the_first_job(models_of, monkeypatch):
     """Unless the command line or the profile says that it is meant, or PyTorch sees a GPU after all."""
-    assert check.unfit(run_of(), ["good"]) == []
-    monkeypatch.setattr(check, "LARGE", 100_000)
-    (reason,) = check.unfit(run_of(), ["good"])
+    assert asking.unfit(run_of(), ["good"]) == []
+    monkeypatch.setattr(asking, "LARGE", 100_000)
+    (reason,) = asking.unfit(run_of(), ["good"])
     assert "billion parameters, and PyTorch" in reason and "sees no GPU here: say --cpu (or `cpu: true`" in reason
-    assert check.unfit(run_of(cpu=True), ["good"]) == []
+    assert asking.unfit(run_of(cpu=True), ["good"]) == []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert check.unfit(run_of(), ["good"]) == []
+    assert asking.unfit(run_of(), ["good"]) == []
 
 
 def test_the_papers_models_are_large_and_the_small_run_says_that_it_means_it():
@@ -333,16 +333,16 @@ def test_the_papers_models_are_large_and_the_small_run_says_that_it_means_it():
         assert not params.load_profile(name).cpu
     assert params.load_profile("small").cpu
     assert run.plan(words.check(["paper", "--cpu"])).values["cpu"]
-    assert not run.plan(words.check(["paper"])).values["cpu"] and check.LARGE < 3e9
+    assert not run.plan(words.check(["paper"])).values["cpu"] and asking.LARGE < 3e9
 
 
 def test_a_network_that_drops_nothing_out_is_refused(models_of, monkeypatch):
     monkeypatch.setattr(dropout, "sites", lambda network: [])
-    assert ["nowhere to drop anything out" in reason for reason in check.unfit(run_of(), ["good"])] == [True]
+    assert ["nowhere to drop anything out" in reason for reason in asking.unfit(run_of(), ["good"])] == [True]
 
 
 def test_nothing_is_run_where_a_model_cannot_be_asked(inside, capsys, monkeypatch):
-    monkeypatch.setattr(check, "unfit", lambda run, names: [f"model '{name}': no" for name in names])
+    monkeypatch.setattr(asking, "unfit", lambda run, names: [f"model '{name}': no" for name in names])
     monkeypatch.setattr(run.hub, "fetch", None)
     assert run.main(["demo"]) == 2
     said = capsys.readouterr()
@@ -355,7 +355,7 @@ def test_what_waits_for_its_conversion_is_looked_at_after_it(inside, monkeypatch
     steps = []
     monkeypatch.setattr(run.weights, "pending", lambda spec: True)
     monkeypatch.setattr(run.weights, "fetch", lambda names, say: steps.append(("converted", names)))
-    monkeypatch.setattr(check, "unfit", lambda run, names: steps.append(("asked", names)) or names)
+    monkeypatch.setattr(asking, "unfit", lambda run, names: steps.append(("asked", names)) or names)
     assert run.main(["demo"]) == 2
     assert steps == [("asked", []), ("converted", ["tiny"]), ("asked", ["tiny"])]
     assert not (inside.root / "artifacts/demo/generations").exists()
@@ -363,6 +363,6 @@ def test_what_waits_for_its_conversion_is_looked_at_after_it(inside, monkeypatch
 
 def test_a_run_with_nothing_to_do_looks_at_no_model(inside, monkeypatch):
     asked = []
-    monkeypatch.setattr(check, "unfit", lambda run, names: asked.append(names) or ["no"])
+    monkeypatch.setattr(asking, "unfit", lambda run, names: asked.append(names) or ["no"])
     monkeypatch.setattr(run.fresh, "walk", lambda run, remake: [])
     assert run.main(["demo"]) == 0 and not asked
