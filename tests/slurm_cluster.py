@@ -21,8 +21,9 @@ from workflow import plugins
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "sinfo", "scontrol")
 NODES = ("one", "two")
+LONGER = "self.next_seconds_between_status_checks + 10,"  # by which the plugin looks less and less often
 FILE = {"executor": "slurm", "jobs": 4, "restart-times": 0, "latency-wait": 30,
-        "slurm-init-seconds-before-status-checks": 3,
+        "slurm-init-seconds-before-status-checks": 2,
         "default-resources": {"slurm_partition": "work", "runtime": 30, "mem_mb": 1000}}  # fmt: skip
 CONFIGURATION = """
 ClusterName=tests
@@ -85,13 +86,20 @@ def profile(folder: Path, **values: object) -> str:
 
 
 def plugin(executor: str, folder: Path) -> None:
-    """Snakemake's plugin in a project, from where this one has it; the test is skipped where it can't be had."""
+    """Snakemake's plugin in a project, from where this one has it; the test is skipped where it can't be had. SLURM's
+    goes on looking every two seconds there, for the jobs of tests end soon."""
     try:
         place = Path(plugins.prepare(executor, print))
     except UserError as problem:
         pytest.skip(str(problem))
-    if not (folder / place.name).exists():
-        shutil.copytree(place, folder / place.name)
+    if (folder / place.name).exists():
+        return
+    shutil.copytree(place, folder / place.name)
+    if executor == "slurm":
+        module = folder / place.name / "snakemake_executor_plugin_slurm" / "__init__.py"
+        text = module.read_text()
+        assert text.count(LONGER) == 1
+        module.write_text(text.replace(LONGER, LONGER.replace("10", "0")))
 
 
 def ahead(folder: Path) -> dict[str, str]:

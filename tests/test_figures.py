@@ -101,7 +101,10 @@ def test_nothing_is_left_open_in_pyplot(drawn):
 
 
 def test_what_a_notebook_receives(drawn):
-    data, metadata = DisplayFormatter().format(drawn["one"])
+    """The PDF where it is for print alone."""
+    shown, _ = DisplayFormatter().format(drawn["one"])
+    data, metadata = DisplayFormatter().format(drawn["one"].printed)
+    assert shown == {kind: data[kind] for kind in ("image/png", "text/plain")}
     assert base64.b64decode(data["application/pdf"]) == drawn["one"].pdf
     assert base64.b64decode(data["image/png"]) == drawn["one"].png
     output = v4.new_output("display_data", data=data, metadata=metadata | {"paper": "fig_main_analysis"})

@@ -5,10 +5,12 @@ is none to close, and none shows twice in a notebook. The same data give the sam
 """
 
 import base64
+import copy
 import hashlib
 import io
 import itertools
 import re
+from functools import cached_property
 from typing import Any
 
 import matplotlib as mpl
@@ -63,12 +65,24 @@ def looks() -> dict[str, tuple[str, Any, Any, str, str]]:
 
 
 class Figure:
-    """A drawn figure as `pdf` and `png` bytes; displayed, a notebook's output holds both."""
+    """A drawn figure as `pdf` and `png` bytes. Displayed, a notebook's output holds the PNG; that of `printed` the PDF,
+    too, which the paper needs and no screen: to cut its fonts to the glyphs in it takes longer than to draw it."""
 
     def __init__(self, canvas: Canvas):
         self.canvas = canvas
-        self.pdf = _named_by_order(self._save("pdf", "CreationDate", "Creator", "Producer"))
         self.png = self._save("png", "Software")
+        self.shown = {"image/png": self.png}
+
+    @cached_property
+    def pdf(self) -> bytes:
+        return _named_by_order(self._save("pdf", "CreationDate", "Creator", "Producer"))
+
+    @property
+    def printed(self) -> "Figure":
+        """The same for the exporter."""
+        other = copy.copy(self)
+        other.shown = {"application/pdf": self.pdf, "image/png": self.png}
+        return other
 
     def _save(self, kind: str, *without: str) -> bytes:
         with style(), io.BytesIO() as buffer:
@@ -77,8 +91,7 @@ class Figure:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict, dict]:
         width, height = (round(144 * float(inches)) for inches in self.canvas.get_size_inches())  # on screen
-        data = {"application/pdf": self.pdf, "image/png": self.png}
-        texts = {kind: base64.b64encode(content).decode("ascii") for kind, content in data.items()}
+        texts = {kind: base64.b64encode(content).decode("ascii") for kind, content in self.shown.items()}
         return texts | {"text/plain": "<Figure>"}, {"image/png": {"width": width, "height": height}}
 
 
