@@ -9,6 +9,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.pop("DATA_FOLDER", None)  # tests name their own
 
+import clone
 import pytest
 from hypothesis import settings
 
@@ -39,6 +40,13 @@ def lm(request):
 
     torch.set_num_threads(1)
     return models.load(request.param, params.load_model(request.param))
+
+
+@pytest.fixture(scope="session")
+def alone(tmp_path_factory) -> tuple[Path, str, float]:
+    """A small demo that nobody stops: its folder, what it said, its seconds; one for all workers of pytest-xdist."""
+    base = tmp_path_factory.getbasetemp()
+    return clone.left_alone(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
 
 
 # ---- slow tests

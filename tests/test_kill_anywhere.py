@@ -10,8 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from clone import copy_of_project, counts, edit, start, tables
-from test_end_to_end import SMALL
+from clone import SMALL, copy_of_project, counts, edit, start, tables
 
 pytestmark = pytest.mark.slow
 
@@ -82,19 +81,9 @@ def killed(folder: Path, rng: random.Random, longest: float) -> str:
     return said
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    """The tables of a run that nobody stops, the shards that it makes, and its seconds."""
-    folder = copy_of_project(tmp_path_factory.mktemp("alone") / "a folder")
-    edit(folder / "params" / "demo.yaml", **SMALL)
-    began = time.monotonic()
-    said = start(folder).communicate()[0]
-    assert "made, 0 kept" in said, said
-    return tables(folder), made(said), time.monotonic() - began
-
-
 def test_killed_twenty_times(alone, tmp_path):
-    whole, once, seconds = alone
+    left, told, seconds = alone
+    whole, once = tables(left), made(told)
     assert sum(once.values()) > 10
     rng, kills, rounds = random.Random(SEED), 0, 0
     while kills < KILLS:

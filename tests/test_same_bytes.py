@@ -5,16 +5,13 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from clone import copy_of_project, edit, run, tables
+from clone import SMALL, copy_of_project, edit, run, tables
 from PIL import Image
 
 pytestmark = pytest.mark.slow
 
-MODEL, DATASET = "tiny-qwen", "demo-easy"
-SMALL = {"models": [MODEL], "datasets": [DATASET], "limit": 12, "dropout_tuning": 5, "dropout_passes": 3,
-         "resamples": 100, "draws": 2, "calibration_sizes": [5], "ablation_rows": 2}  # fmt: skip
-PLAIN = {"shard_rows": 100}
-OTHERWISE = {"shard_rows": 5, "batch_tokens": 2500, "dropout_tokens": 700}
+PAIR = "tiny-llama__demo-easy"
+OTHERWISE = {"shard_rows": 100, "batch_tokens": 2500, "dropout_tokens": 700}
 ELSEWHERE = {"TZ": "Asia/Kathmandu", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "COLUMNS": "40"}
 PICTURE = r"base64,[A-Za-z0-9+/=]+"
 SECONDS = r'(?s)<h2 id="rep_costs">.*?</table>'  # what no two runs share
@@ -22,17 +19,14 @@ SHADES = 12  # of 255
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory):
+def both(alone, tmp_path_factory):
     """The run on one core, and on two, called through a link, with everything else otherwise, too."""
-    here = copy_of_project(tmp_path_factory.mktemp("one") / "project")
-    edit(here / "params" / "demo.yaml", **SMALL, **PLAIN)
-    run(here, "--cores", "1", TZ="UTC", LC_ALL="C")
     there = copy_of_project(tmp_path_factory.mktemp("two") / "a folder, far & away")
-    edit(there / "params" / "demo.yaml", **SMALL, **OTHERWISE)
+    edit(there / "params" / "demo.yaml", **(SMALL | OTHERWISE))
     link = there.parent / "link"
     link.symlink_to(there)
     run(link, "--cores", "2", **ELSEWHERE)
-    return here, there
+    return alone[0], there
 
 
 def test_tables_are_the_same_bytes(both):
@@ -53,7 +47,7 @@ def test_reports_differ_in_nothing_but_the_shade_of_pixels(both):
 
 
 def test_every_token_is_the_same(both):
-    one, other = (pd.read_parquet(folder / f"artifacts/demo/generations/{MODEL}__{DATASET}.parquet") for folder in both)
+    one, other = (pd.read_parquet(folder / f"artifacts/demo/generations/{PAIR}.parquet") for folder in both)
     assert len(one) == 24 and one.example_id.tolist() == other.example_id.tolist()
     assert [list(ids) for ids in one.token_ids] == [list(ids) for ids in other.token_ids]
     assert one[["text", "answer", "seed"]].equals(other[["text", "answer", "seed"]])

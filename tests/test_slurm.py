@@ -6,13 +6,10 @@ from pathlib import Path
 import psutil
 import pytest
 import slurm_cluster
-from clone import copy_of_project, counts, edit, run, spaced, start, tables
+from clone import JOBS, SMALL, copy_of_project, counts, edit, run, spaced, start, tables
 
 pytestmark = pytest.mark.slow
 
-SMALL = {"models": ["tiny-llama"], "datasets": ["demo-easy"], "limit": 12, "shard_rows": 4, "dropout_tuning": 5,
-         "dropout_passes": 3, "resamples": 100, "draws": 2, "calibration_sizes": [5], "ablation_rows": 2}  # fmt: skip
-JOBS = 10
 PATIENCE = 1500  # seconds
 
 
@@ -38,12 +35,10 @@ def notebook_of(folder: Path, job: str) -> list[psutil.Process]:
     return [one for one in found if Path(one.info["cwd"] or "/").is_relative_to(folder)]
 
 
-def test_tables_are_those_of_a_run_on_this_machine(slurm, tmp_path):
+def test_tables_are_those_of_a_run_on_this_machine(slurm, alone, tmp_path):
     """Through two nodes, with a job that is killed on its node and all jobs cancelled once: the same bytes."""
-    here = copy_of_project(tmp_path / "here")
-    edit(here / "params" / "demo.yaml", **SMALL)
-    assert counts(run(here, "--cores", "1")) == (JOBS, 0)
-
+    here, told, _ = alone
+    assert counts(told) == (JOBS, 0)
     there = copy_of_project(tmp_path / "on a cluster")
     edit(there / "params" / "demo.yaml", **SMALL)
     file = slurm_cluster.profile(there, **{"restart-times": 2})
