@@ -17,8 +17,6 @@ from lib import params
 from lib.generate import models
 from lib.project import ROOT
 
-settings.register_profile("beside other work", deadline=None)  # how long an example takes is not what is tested
-settings.load_profile("beside other work")
 FUZZ = {False: 150, True: 10_000}  # examples of a test that reads anything at all; with `--all`
 
 LONGEST_FIRST = ("test_whole_demo", "test_paper_walk", "test_end_to_end", "test_new_models", "test_lab", "test_runs")
@@ -54,10 +52,15 @@ def alone(tmp_path_factory) -> tuple[Path, str, float]:
 
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run the slow tests, too")
+    parser.addoption("--anew", action="store_true", help="draw other random examples than always")
 
 
 def pytest_configure(config):
-    settings.register_profile("fuzz", deadline=None, max_examples=FUZZ[config.getoption("--all")])
+    """How long an example takes is not what is tested; and the same code passes, or fails, whoever runs the tests."""
+    same = not config.getoption("--anew")
+    settings.register_profile("properties", deadline=None, derandomize=same)
+    settings.register_profile("fuzz", settings.get_profile("properties"), max_examples=FUZZ[config.getoption("--all")])
+    settings.load_profile("properties")
 
 
 def pytest_collection_modifyitems(config, items):

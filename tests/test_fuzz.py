@@ -1,6 +1,6 @@
 """Anything at all for the readers of files and of answers: a value, or one line; never another exception.
 
-A few hundred examples each; 10,000 with `--all`.
+A few hundred examples each; 10,000 with `--all`. They are always the same ones; `--anew` draws others.
 """
 
 import json
@@ -42,6 +42,11 @@ def value_or_line(read):
     except UserError as error:
         assert len(str(error)) <= 300 and str(error).isprintable()
         return None
+
+
+def test_examples_are_the_same_unless_others_are_asked_for(request):
+    anew = request.config.getoption("--anew")
+    assert FUZZ.derandomize == settings.default.derandomize == (not anew)
 
 
 @FUZZ
