@@ -17,9 +17,10 @@ from lib import params
 from lib.generate import models
 from lib.project import ROOT
 
-FUZZ = {False: 150, True: 10_000}  # examples of a test that reads anything at all; with `--all`
-
-LONGEST_FIRST = ("test_whole_demo", "test_paper_walk", "test_end_to_end", "test_new_models", "test_lab", "test_runs")
+FUZZ = 150, 2_000, 10_000  # examples of a test that reads anything at all; with `--all`; with `--anew`, too
+LONGEST_FIRST = ("test_kill_anywhere", "test_whole_demo", "test_paper_walk", "test_end_to_end", "test_lab",
+                 "test_new_models", "test_logged", "test_slurm_endings", "test_slurm", "test_fuzz", "test_runs",
+                 "test_system", "test_findings", "test_edits", "test_verify", "test_same_bytes", "test_archive")
 LEFT_OUT = pytest.StashKey[int]()
 
 
@@ -57,9 +58,10 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """How long an example takes is not what is tested; and the same code passes, or fails, whoever runs the tests."""
-    same = not config.getoption("--anew")
-    settings.register_profile("properties", deadline=None, derandomize=same)
-    settings.register_profile("fuzz", settings.get_profile("properties"), max_examples=FUZZ[config.getoption("--all")])
+    everything, anew = config.getoption("--all"), config.getoption("--anew")
+    settings.register_profile("properties", deadline=None, derandomize=not anew)
+    examples = FUZZ[everything + (everything and anew)]
+    settings.register_profile("fuzz", settings.get_profile("properties"), max_examples=examples)
     settings.load_profile("properties")
 
 

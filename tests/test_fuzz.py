@@ -1,6 +1,6 @@
 """Anything at all for the readers of files and of answers: a value, or one line; never another exception.
 
-A few hundred examples each; 10,000 with `--all`. They are always the same ones; `--anew` draws others.
+Some examples each, 2,000 with `--all`, and always the same ones; `--anew` draws others, 10,000 with `--all --anew`.
 """
 
 import json

@@ -2,14 +2,13 @@
 
 import json
 import re
-import shutil
 import subprocess
 
 import numpy as np
 import pandas as pd
 import pytest
 import synthetic
-from clone import ENV, copy_of_project, counts, edit, run, tables
+from clone import ENV, SMALL, copy_of_project, counts, edit, run, tables
 from test_edits import SHIPPED_ONLY, play
 from transformers import AutoTokenizer
 
@@ -273,10 +272,6 @@ def test_both_ways_to_ask_are_not_shown_of_a_model_that_was_not_asked():
 PAGE = (ROOT / "docs" / "responses.md").read_text(encoding="utf-8")
 LINES, SERVED = re.findall("^```jsonl\n(.*?)^```", PAGE, flags=re.M | re.S)
 COMMANDS = re.search("^```\n(mkdir.*?)^```", PAGE, flags=re.M | re.S).group(1)
-FEW = {"models": ["tiny-llama"], "datasets": ["demo-medium"], "limit": 12, "dropout_tuning": 6, "dropout_passes": 2,
-       "dropout_rates": [0.1], "ablation_rows": 2, "resamples": 50, "draws": 2, "calibration_sizes": [5],
-       "trajectory_model": "", "trajectory_dataset": "", "calibration_model": "", "calibration_dataset": "",
-       "transfer_models": [], "transfer_datasets": []}  # fmt: skip
 
 
 def test_every_line_of_the_page_is_a_response():
@@ -317,21 +312,18 @@ def test_a_whole_run_of_a_log_alone(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_one_run_exports_another_imports(tmp_path):
+def test_what_one_run_exports_another_imports(alone, tmp_path):
     """The same tables, of every notebook: dropout, P(True) and ablations are of the same tokens. Token probabilities
     differ in the last digits of one pass, so a printed number may in its third decimal."""
-    first, second = copy_of_project(tmp_path / "first"), copy_of_project(tmp_path / "second")
-    for folder in (first, second):
-        shutil.copy(folder / "params" / "demo.yaml", folder / "params" / "few.yaml")
-        edit(folder / "params" / "few.yaml", **FEW)
-    run(first, "few")
-    place = "artifacts/few/generations/tiny-llama__demo-medium.parquet"
-    drawn.write(store.read(first / place), second / "logs" / "demo-medium.jsonl")
+    first, second = alone[0], copy_of_project(tmp_path / "second")
+    edit(second / "params" / "demo.yaml", **SMALL)
+    place = "artifacts/demo/generations/tiny-llama__demo-easy.parquet"
+    drawn.write(store.read(first / place), second / "logs" / "demo-easy.jsonl")
     edit(second / "params" / "models" / "tiny-llama.yaml", responses="logs/{dataset}.jsonl")
-    run(second, "few")
+    run(second)
     assert store.manifest(second / place)["drawn"]["engine"] == "file"
     assert store.manifest(second / place)["logprobs_off"]["largest"] < 5e-5
-    made, again = tables(first, "few"), tables(second, "few")
+    made, again = tables(first), tables(second)
     assert made.keys() == again.keys() and len(made) > 15
     number = r"-?\d*\.\d+"
     for name in made:
@@ -339,5 +331,5 @@ def test_what_one_run_exports_another_imports(tmp_path):
         assert re.sub(number, "", a) == re.sub(number, "", b), name
         values = [np.array(re.findall(number, text), float) for text in (a, b)]
         np.testing.assert_allclose(*values, atol=0.0011, err_msg=name)
-    kept = [pd.read_parquet(folder / "artifacts/few/calibration/confidence.parquet") for folder in (first, second)]
+    kept = [pd.read_parquet(folder / "artifacts/demo/calibration/confidence.parquet") for folder in (first, second)]
     np.testing.assert_allclose(kept[0].confidence, kept[1].confidence, atol=1e-4)

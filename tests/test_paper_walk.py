@@ -16,7 +16,7 @@ from lib import params
 from workflow.export import TARGETS
 
 pytestmark = pytest.mark.slow
-SMALLER = {"engine": "transformers", "limit": 6, "max_new_tokens": 20, "batch_tokens": 16384, "dropout_tuning": 3,
+SMALLER = {"engine": "transformers", "limit": 6, "max_new_tokens": 12, "batch_tokens": 16384, "dropout_tuning": 3,
            "dropout_passes": 2, "resamples": 20, "draws": 2, "calibration_sizes": [5], "ablation_rows": 1,
            "top_logits": 16, "curve_nodes": 8}  # fmt: skip
 LOCAL = {
@@ -35,7 +35,7 @@ def project(tmp_path_factory, shared):
         build(shared / "tokenizers" / published, folder / "weights" / name, seed=number)
         own = {"source": f"weights/{name}", "revision": None}
         thinks = params.load_model(name).thinking
-        edit(folder / f"params/models/{name}.yaml", **own | ({"max_new_tokens": 28} if thinks else {}))
+        edit(folder / f"params/models/{name}.yaml", **own | ({"max_new_tokens": 18} if thinks else {}))
     for name, source in LOCAL.items():
         more = {"split_ids": "data/svamp/split_ids.json"} if name == "svamp" else {}
         edit(folder / f"params/datasets/{name}.yaml", source=source, revision=None, config=None, **more)
