@@ -70,7 +70,7 @@ def responses(run: str, pair: str, facts: Mapping[str, Any]) -> pd.DataFrame:
             continue
         if len(frame) > len(best):
             best = frame.set_index("example_id", drop=False)
-            best.attrs = made_by() | {"kept_from": source(path)}
+            best.attrs = made_by() | {"kept_from": source(path, len(frame))}
     return best
 
 
@@ -94,7 +94,7 @@ def about_responses(run: str, kind: str, pair: str, facts: Mapping[str, Any], ge
         frame = frame[frame.example_id.isin(same)]
         if len(frame) > len(best):
             best = frame
-            best.attrs = made_by() | {"kept_from": source(path)}
+            best.attrs = made_by() | {"kept_from": source(path, len(frame))}
     return best
 
 
@@ -103,13 +103,20 @@ def made_by() -> dict[str, str]:
     return {"code": code} if code else {}
 
 
-def source(path: Path) -> dict[str, Any]:
-    """What a manifest says of where rows were kept from: rows, checksum, device and precision, and where they are known
-    the seconds that these rows took."""
+def source(path: Path, rows: int) -> dict[str, Any]:
+    """What a manifest says of the `rows` that were kept from the frame at `path`: its checksum, on what they were made,
+    and where they are known the seconds that they took."""
     facts = store.manifest(path)
-    loaded = {name: facts["loaded"][name] for name in ("device", "dtype")}
-    told, seconds = {"rows": facts["rows"], "sha256": facts["sha256"], **loaded}, whole_seconds(facts)
-    return told if seconds is None else told | {"seconds": seconds}
+    told, seconds = {"rows": rows, "sha256": facts["sha256"], "made_on": made_on(facts)}, whole_seconds(facts)
+    return told if seconds is None else told | {"seconds": round(seconds * rows / facts["rows"], 1)}
+
+
+def made_on(facts: Mapping[str, Any]) -> list[str]:
+    """The devices and precisions, by a manifest, in which its rows were made: those that it kept first."""
+    kept, loaded = facts.get("kept_from", {"rows": 0, "made_on": []}), facts["loaded"]
+    own = [f"{loaded['device']}, {loaded['dtype']}"] if facts["rows"] > kept["rows"] else []
+    before = kept.get("made_on") or [f"{one['device']}, {one['dtype']}" for one in [kept] if one["rows"]]
+    return list(dict.fromkeys([*before, *own]))
 
 
 def own_seconds(facts: Mapping[str, Any]) -> float:
@@ -118,9 +125,13 @@ def own_seconds(facts: Mapping[str, Any]) -> float:
 
 
 def whole_seconds(facts: Mapping[str, Any]) -> float | None:
-    """The same of all its rows; None where it kept some of which that is not known."""
-    kept = facts.get("kept_from", {"seconds": 0.0}).get("seconds")
-    return None if kept is None else own_seconds(facts) + kept
+    """The same of all its rows; None where it kept some of which that is not known. Of a larger run's it may have taken
+    a part."""
+    kept = facts.get("kept_from", {"rows": 0, "seconds": 0.0})
+    if "seconds" not in kept:
+        return None
+    taken = min(1.0, facts["rows"] / kept["rows"]) if kept["rows"] else 0.0
+    return own_seconds(facts) + taken * kept["seconds"]
 
 
 def seconds_a_row(facts: Mapping[str, Any]) -> float | None:

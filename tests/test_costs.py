@@ -52,6 +52,7 @@ def test_tokens_are_counted(frames):
 @pytest.mark.parametrize("facts, whole, of_row", [
     ({"rows": 4, "seconds": 6.0, "grid_seconds": 2.0}, 8.0, 2.0),
     ({"rows": 4, "seconds": 6.0, "kept_from": {"rows": 2, "seconds": 10.0}}, 16.0, 4.0),
+    ({"rows": 2, "seconds": 0.0, "kept_from": {"rows": 4, "seconds": 10.0}}, 5.0, 2.5),  # a part of a larger run's
     ({"rows": 4, "seconds": 6.0, "kept_from": {"rows": 2}}, None, 3.0),
     ({"rows": 4, "seconds": 0.0, "kept_from": {"rows": 4}}, None, None),
     ({"rows": 0, "seconds": 0.0}, 0.0, None),

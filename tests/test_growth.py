@@ -5,6 +5,7 @@ import pytest
 
 from lib import growth, params, shards, store
 from lib.generate import decoding, dropout, models, p_true, responses
+from lib.paper import tables
 from lib.params import Dropout, Generation, Verification
 from lib.score import ablation
 from lib.shards import Shards
@@ -80,6 +81,39 @@ def test_only_new_rows_are_made(lm, earlier):
     pd.testing.assert_frame_equal(untimed(same), untimed(small), check_like=True)
     whole, _ = generate(lm, 5, seed=0, top_logits=7)  # other parameters: all anew, and the same tokens
     assert [list(x) for x in whole.token_ids] == [list(x) for x in large.token_ids]
+
+
+HERE, THERE = "cpu, float32", "cpu, bfloat16"
+
+
+@pytest.mark.parametrize("rows, kept, made_on", [
+    (4, None, [HERE]),
+    (4, {"rows": 4, "made_on": [THERE]}, [THERE]),  # this machine's own precision made none of them
+    (2, {"rows": 4, "made_on": [THERE]}, [THERE]),
+    (6, {"rows": 4, "made_on": [THERE]}, [THERE, HERE]),
+    (6, {"rows": 4, "made_on": [THERE, HERE]}, [THERE, HERE]),
+    (6, {"rows": 4, "device": "cpu", "dtype": "bfloat16"}, [THERE, HERE]),  # as manifests said it before
+])  # fmt: skip
+def test_rows_are_of_the_machine_that_made_them(rows, kept, made_on):
+    facts = {"rows": rows, "loaded": {"device": "cpu", "dtype": "float32", "source": "x/a", "revision": None},
+             **({"kept_from": kept} if kept else {})}  # fmt: skip
+    assert growth.made_on(facts) == made_on
+    assert tables.made([("A", facts)]) == [f"Made on {' and '.join(made_on)}: A (x/a)."]
+
+
+def test_what_a_manifest_says_of_kept_rows_goes_from_run_to_run(lm, places, earlier):
+    small, _ = generate(lm, 2)
+    other = facts(lm) | {"loaded": lm.facts | {"dtype": "bfloat16"}}
+    store.write(small.drop(columns=p_true.KEPT), earlier / "generations" / f"{PAIR}.parquet", seconds=8.0, **other)
+    manifest = store.manifest(earlier / "generations" / f"{PAIR}.parquet")
+    store.write(small[[*store.KEYS, *p_true.KEPT]], earlier / "in_situ" / f"{PAIR}.parquet",
+                generations=manifest["sha256"])  # fmt: skip
+    large, kept = generate(lm, 5)
+    assert kept.attrs["kept_from"] == {"rows": 4, "sha256": manifest["sha256"], "made_on": [THERE], "seconds": 8.0}
+    path = store.write(large.drop(columns=p_true.KEPT), places / "now.parquet", seconds=6.0, **facts(lm), **kept.attrs)
+    assert growth.made_on(store.manifest(path)) == [THERE, HERE]
+    assert growth.source(path, 5) == {"rows": 5, "sha256": store.manifest(path)["sha256"], "made_on": [THERE, HERE],
+                                      "seconds": 7.0}  # fmt: skip
 
 
 @pytest.mark.parametrize("change", ["parameters", "damaged", "verdicts"])

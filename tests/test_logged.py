@@ -227,7 +227,7 @@ def test_nothing_verified_is_no_margin():
 
 def test_a_line_says_what_stays_empty():
     loaded = {"revision": None, "device": "cpu", "dtype": "float32", "source": "a/b"}
-    lines = made([("Here", {"loaded": loaded}), ("Logged", {"drawn": {"engine": "file"}})])
+    lines = made([("Here", {"loaded": loaded, "rows": 2}), ("Logged", {"drawn": {"engine": "file"}})])
     assert lines[0] == "Made on cpu, float32: Here (a/b)."
     assert "P(True), passes with dropout and temperature" in lines[1] and lines[1].endswith("Logged.")
 

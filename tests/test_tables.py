@@ -287,7 +287,7 @@ def test_every_table_compiles(tmp_path):
 def test_notes_say_how_rows_were_made():
     def facts(label, device="cpu", dtype="float32", revision=None):
         loaded = {"device": device, "dtype": dtype, "revision": revision, "source": f"x/{label}"}
-        return label, {"loaded": loaded, "model": {"label": "as it was called then"}}
+        return label, {"loaded": loaded, "model": {"label": "as it was called then"}, "rows": 4}
 
     b, fast = facts("B", revision="0123456789abcdef"), facts("A", "H200", "bfloat16")
     lines = tables.made([facts("A"), facts("A"), b, fast])
@@ -368,3 +368,12 @@ def test_a_new_label_stands_under_the_tables_too():
 def test_a_note_under_a_narrow_table_has_forty_characters(second, lines):
     narrow = Table("l", [[Cell("a")]], [[Cell("1")]], notes=["x" * 19 + " " + "y" * second])
     assert narrow.latex.count("textit") == lines
+
+
+def test_a_name_longer_than_a_line_breaks_at_its_hyphens():
+    note = "Made on cpu: Small (someone/A-Name-That-Is-Longer-Than-A-Line-Can-Be@0123456789ab), in-situ"
+    narrow = Table("l", [[Cell("a")]], [[Cell("1")]], notes=[note])
+    lines = [line.split(r"\textit{")[1].split("}}")[0] for line in narrow.latex.splitlines() if "textit" in line]
+    assert all(line.endswith("-") for line in lines[:-1]) and "".join(lines).replace(" ", "") == note.replace(" ", "")
+    other = Table("l", [[Cell("a")]], [[Cell("1")]], notes=["x" * 37 + " in-situ"])
+    assert other.latex.count("in-situ") == 1, "a word that fits is left whole"

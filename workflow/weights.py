@@ -221,7 +221,7 @@ def about(spec: Model) -> Iterator[tuple[str, str]]:
             raise
         yield "note", f"{problem}; its mirror will serve"
     text = f"{spec.gguf} of {spec.source}, {gigabytes(size)} {place}".rstrip()
-    yield "note", f"{text}, is not converted yet: a run does that once; what its tokenizer says is looked at then"
+    yield "note", f"{text}, is not converted yet: a run does that once, and `check` then says its hours, too"
     room = f"{free(spec) / 1e9:.0f} GB are free"
     if size:
         level = "wrong" if ROOM * size > hub.FILLED * free(spec) else "ok"

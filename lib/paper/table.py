@@ -133,7 +133,10 @@ class Table:
                 if cell and cell.columns == 1:
                     widest[last] = max(widest.get(last, 0), len(cell.text))
         room = max(40, sum(widest.values()) + 2 * len(widest))
-        lines = [line for note in self.notes for line in textwrap.wrap(note, room, break_on_hyphens=False)]
+        lines: list[str] = []
+        for note in self.notes:
+            too_long = max(map(len, note.split()), default=0) > room  # as the name of a model's file
+            lines += textwrap.wrap(note, room, break_on_hyphens=too_long)
         rows = [rf"\multicolumn{{{self.width}}}{{l}}{{\textit{{{escape(line)}}}}} \\" for line in lines]
         return [r"\addlinespace[2pt]", *rows] if rows else []
 

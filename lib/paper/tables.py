@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from lib import growth
 from lib.calibrate.calibrators import METHODS
 from lib.paper.latex import mathjax
 from lib.paper.table import Cell, Row, Rule, Stack, Table
@@ -48,7 +49,7 @@ def made(manifests: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
             absent[label] = None
             continue
         revision = f"@{loaded['revision'][:12]}" if loaded["revision"] else ""
-        how = f"{loaded['device']}, {loaded['dtype']}"
+        how = " and ".join(growth.made_on(facts))
         models.setdefault(how, {})[f"{label} ({loaded['source']}{revision})"] = None
     lines = [f"Made on {how}: {', '.join(names)}." for how, names in models.items()]
     return lines + ([f"{NOT_AT_HAND}: {', '.join(absent)}."] if absent else [])
