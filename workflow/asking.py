@@ -3,15 +3,19 @@
 A line per thing looked at: ok; note (good to know); or wrong, with what to do about it.
 """
 
+import json
 import os
+import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from lib import params
 from lib.project import UserError, first_line
-from workflow import cost, outline
+from workflow import ask, cost, hub, outline
 from workflow.jobs import Run
 
 Line = tuple[str, str]  # ok, note or wrong; what was seen
@@ -48,14 +52,32 @@ def questions(run: Run) -> dict[str, list[str]]:
 # ---- a model
 
 
-def unfit(run: Run, names: list[str]) -> list[str]:
-    """Of those models of a run that can't be asked as it asks, a line with the reason, before any job is done."""
+def unfit(run: Run, names: list[str], door: str = "") -> list[str]:
+    """Of those models of a run that can't be asked as it asks, a line with the reason, before any job is done. Behind
+    the `door` is a process that has imported what it takes to tell."""
+    if not names:
+        return []
+    if door:
+        with tempfile.TemporaryFile() as told:
+            code = ask.ask([json.dumps(asdict(run)), *names], door, "asking", told.fileno())
+            told.seek(0)
+            with suppress(ValueError):  # of what others wrote there, too
+                if code == 0:
+                    return json.load(told)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else they complain when a process is forked later
-    reasons, texts = [], questions(run) if names else {}
+    reasons, texts = [], questions(run)
     for name in names:
         found = [text for level, text in explained(looked_at(run, name, texts)) if level == "wrong"]
         reasons += [text if text.startswith("model '") else f"model '{name}': {text}" for text in found[:1]]
     return reasons
+
+
+def main(words: list[str], kernel: Any = None) -> int:
+    """What a fork of the warm process says, as JSON: `unfit` of the run and the models that the words name."""
+    run = Run.of(json.loads(words[0]))
+    hub.pin(run)
+    sys.stdout.write(json.dumps(unfit(run, words[1:])))
+    return 0
 
 
 def looked_at(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[Line]:

@@ -196,7 +196,11 @@ class Run:
 
     @staticmethod
     def load(name: str) -> "Run":
-        values = json.loads((ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8"))
+        return Run.of(json.loads((ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8")))
+
+    @staticmethod
+    def of(values: dict) -> "Run":
+        """The run that `dataclasses.asdict` made a dictionary."""
         names = {key: tuple(values.get(key, ())) for key in ("wanted", "absent")}
         return Run(**{**values, **names})
 

@@ -21,7 +21,7 @@ from lib.project import ROOT, UserError, one_line
 from workflow import asking, check, cluster, finding, fresh, guard, hub, notebook, serving, submission, weights, words
 from workflow.board import Board, private, say
 from workflow.jobs import NOTEBOOKS, PUBLISHED, SHIPPED, Run, shippable, write_json
-from workflow.schedule import schedule
+from workflow.schedule import schedule, warm
 from workflow.shipped import verify
 from workflow.typeset import typeset
 
@@ -196,7 +196,9 @@ def make(asked: Namespace) -> int:
         announce(verdicts)
         todo = [verdict for verdict in verdicts if verdict.open]
         board = Board({verdict.job.name: verdict.job.title for verdict in todo}, run.cores, run.seconds())
-        if todo and (code := execute(run, todo, board, len(verdicts), lock, profile)):
+        with warm(run, [verdict.job for verdict in todo], lock) as door:
+            code = execute(run, todo, board, len(verdicts), lock, profile, door) if todo else 0
+        if code:
             return code
         if not run.wanted and (line := typeset(ROOT / run.figures)):
             say(line)
@@ -253,12 +255,12 @@ def announce(verdicts: list[fresh.Verdict]) -> None:
         say(text + (f" x {count}" if count > 1 else ""))
 
 
-def execute(run: Run, todo: list[fresh.Verdict], board: Board, total: int, lock, profile=None) -> int:
+def execute(run: Run, todo: list[fresh.Verdict], board: Board, total: int, lock, profile=None, door: str = "") -> int:
     """Fetch what is needed, and have the jobs run; the exit code: 2 if all failures are the user's to mend, else 1.
-    Nothing is run where a model can't be asked."""
+    Nothing is run where a model can't be asked. `door`: that of the warm process."""
     models = list(dict.fromkeys(verdict.job.model for verdict in todo if verdict.job.model))
     waiting = [name for name in models if weights.pending(params.load_model(name))]
-    if refused(run, [name for name in models if name not in waiting]):
+    if refused(run, [name for name in models if name not in waiting], door):
         return 2
     at_once = f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
     if profile:
@@ -271,14 +273,14 @@ def execute(run: Run, todo: list[fresh.Verdict], board: Board, total: int, lock,
     serving.prepare(run, [verdict.job for verdict in todo], say)
     hub.fetch(run, models, say)
     weights.fetch(models, say)
-    if refused(run, waiting):  # what a GGUF file holds is known when it is converted
+    if refused(run, waiting, door):  # what a GGUF file holds is known when it is converted
         return 2
     if profile:
         profile = submission.prepared(profile, run, say)
     replace(run, cards=check.cards(run, models)).save()
     log = ROOT / run.folder / "snakemake.log"
     log.write_text("", encoding="utf-8")
-    code = schedule(run, [verdict.job for verdict in todo], partial(board.hear, log), lock, profile)
+    code = schedule(run, [verdict.job for verdict in todo], partial(board.hear, log), lock, profile, door)
     with suppress(OSError):  # where the disk is full, what failed for it says so
         write_json(ROOT / run.folder / "seconds.json", {**run.seconds(), **board.seconds})
     if not code:
@@ -289,9 +291,9 @@ def execute(run: Run, todo: list[fresh.Verdict], board: Board, total: int, lock,
     return 2 if all(code == 2 for code, _ in failures) else 1
 
 
-def refused(run: Run, models: list[str]) -> bool:
+def refused(run: Run, models: list[str], door: str) -> bool:
     """Whether any of these models can't be asked; why, a line each. Found out here, it costs no other model's jobs."""
-    reasons = asking.unfit(run, models)
+    reasons = asking.unfit(run, models, door)
     for text in reasons:
         complain(text)
     return bool(reasons)

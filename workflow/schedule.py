@@ -27,27 +27,37 @@ FLAGS = """--snakefile workflow/Snakefile --scheduler greedy --keep-going --reru
     --ignore-incomplete --drop-metadata --nocolor"""
 
 
-def schedule(run: Run, jobs: list[Job], hear: Callable[[str], None], lock, profile: Profile | None = None) -> int:
-    """Run the jobs to their end; the exit code. `hear` gets every line that they, or Snakemake, say."""
+def schedule(run: Run, jobs: list[Job], hear: Callable[[str], None], lock, profile: Profile | None = None,
+             door: str = "") -> int:  # fmt: skip
+    """Run the jobs to their end; the exit code. `hear` gets every line that they, or Snakemake, say; at the `door` the
+    warm process forks them."""
     reset_future(run)
     os.environ.pop("SNAKEMAKE_PROFILE", None)  # of the user's other workflows
     if profile:
         return submit(run, profile, hear, lock)
-    spoken = {"PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
-    env = {**os.environ, "RUN_PID": str(os.getpid()), "PYTHONPATH": str(ROOT), **spoken}
+    spoken = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    if light(jobs):
+        names = sorted((job.name for job in jobs), key=run.urgency.__getitem__, reverse=True)
+        above = {name: [job.name for job in run.job(name).upstream if job.name in names] for name in names}
+        return attend(start_warm(run, jobs, {"jobs": above}, lock, **spoken), hear)
+    options = f"--config run={run.name} --cores {run.cores} --resources gpu={run.gpus}"
+    command = [sys.executable, "-m", "snakemake", *FLAGS.split(), *options.split()]
+    return attend(start(command, surroundings() | {"WARM": door}, [lock], **spoken), hear)
+
+
+def light(jobs: list[Job]) -> bool:
+    """Whether no model runs: then the warm process does all there is."""
+    return not any(job.notebook.heavy for job in jobs)
+
+
+def surroundings() -> dict[str, str]:
+    """Environment variables of what is started here."""
+    env = {**os.environ, "RUN_PID": str(os.getpid()), "PYTHONPATH": str(ROOT)}
+    env |= {"PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
     env["TMPDIR"] = os.environ.get("SCRATCH") or tempfile.gettempdir()  # Snakemake, when killed, leaves some there
     if not os.access(os.path.expanduser("~"), os.W_OK):  # Snakemake insists on a cache
         env["XDG_CACHE_HOME"] = str(ROOT / "artifacts" / ".cache")
-    plan = {"run": run.name, "cores": run.cores, "imports": imports(run, jobs), "jobs": {}}
-    if not any(job.notebook.heavy for job in jobs):
-        names = sorted((job.name for job in jobs), key=run.urgency.__getitem__, reverse=True)
-        plan["jobs"] = {name: [job.name for job in run.job(name).upstream if job.name in names] for name in names}
-        return attend(start_warm(run, plan, env, lock, stdout=subprocess.PIPE, stderr=subprocess.STDOUT), hear)
-    options = f"--config run={run.name} --cores {run.cores} --resources gpu={run.gpus}"
-    command = [sys.executable, "-m", "snakemake", *FLAGS.split(), *options.split()]
-    with warm(run, plan, env, lock) as place:
-        return attend(start(command, {**env, "WARM": place}, [lock], stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT), hear)  # fmt: skip
+    return env
 
 
 def submit(run: Run, profile: Profile, hear: Callable[[str], None], lock) -> int:
@@ -93,26 +103,29 @@ def reset_future(run: Run) -> None:
 
 
 @contextmanager
-def warm(run: Run, plan: dict, env: dict[str, str], lock) -> Iterator[str]:
-    """The socket where jobs are forked; where nothing can be forked, nobody listens there."""
+def warm(run: Run, jobs: list[Job], lock) -> Iterator[str]:
+    """The socket where jobs are forked; empty where the jobs here need none, or nothing can be forked."""
+    if run.cluster or light(jobs) or sys.platform != "linux":
+        yield ""
+        return
     folder = guard.scratch_folder()
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(folder / "door"))
-        if sys.platform == "linux":
-            door.listen(128)  # who asks before the imports are done, waits
-            silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.PIPE}
-            process = start_warm(run, {**plan, "door": door.fileno()}, env, lock, door, **silent)
+        door.listen(128)  # who asks before the imports are done, waits
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.PIPE}
+        process = start_warm(run, jobs, {"jobs": {}, "door": door.fileno()}, lock, door, **silent)
     try:
         yield str(folder / "door")
     finally:
-        if sys.platform == "linux":
-            guard.stop(process)
+        guard.stop(process)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def start_warm(run: Run, plan: dict, env: dict[str, str], *kept, **streams) -> subprocess.Popen:
+def start_warm(run: Run, jobs: list[Job], more: dict, *kept, **streams) -> subprocess.Popen:
+    plan = {"run": run.name, "cores": run.cores, "imports": imports(run, jobs), **more}
     settings = notebook.constants(run.jobs[-1]) | {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
-    return start([sys.executable, "-m", "workflow.warm", json.dumps(plan)], {**env, **settings}, kept, **streams)
+    command = [sys.executable, "-m", "workflow.warm", json.dumps(plan)]
+    return start(command, surroundings() | settings, kept, **streams)
 
 
 def imports(run: Run, jobs: list[Job]) -> list[str]:

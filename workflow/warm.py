@@ -7,6 +7,7 @@ libraries do not bear forks, jobs and kernels are processes of their own, as the
 """
 
 import gc
+import importlib
 import json
 import os
 import select
@@ -25,12 +26,14 @@ def preload(statements: list[str]) -> bool:
     """Carry out import statements, those that can be; whether this process can be forked afterwards."""
     sys.modules.setdefault("rfc3987_syntax", None)  # a grammar of URIs: 1.5 s of import that no notebook needs
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # a kernel's own, read at import
+    gc.disable()  # what is imported stays: looking for garbage in it takes a second
     for statement in [*JUPYTER.splitlines(), *statements]:
         with suppress(Exception):  # whoever needs it will say why it fails
             exec(statement, {})
     os.environ.pop("MPLBACKEND")
     gc.collect()
     gc.freeze()  # memory that the collector leaves alone stays shared
+    gc.enable()
     return forkable()
 
 
@@ -41,8 +44,9 @@ def forkable() -> bool:
     return not (torch and torch.cuda.is_initialized())
 
 
-def fork_job(words: list[str], asker: int = 0, streams: list[int] = (), inherited: list = ()) -> int:
-    """The id of a process that does the job of these words, its stdout and stderr being `streams`."""
+def fork_job(module: str, words: list[str], asker: int = 0, streams: list[int] = (), inherited: list = ()) -> int:
+    """The id of a process that does what `workflow.<module>` makes of these words, its stdout and stderr being
+    `streams`."""
     pid = os.fork()
     if pid:
         return pid
@@ -55,9 +59,7 @@ def fork_job(words: list[str], asker: int = 0, streams: list[int] = (), inherite
             os.close(stream)
         os.environ["ASKER"] = str(asker)
         kernel = Kernel()  # before this process has threads
-        from workflow import notebook
-
-        code = notebook.main(words, kernel)
+        code = importlib.import_module(f"workflow.{module}").main(words, kernel)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -123,8 +125,7 @@ def serve(door: socket.socket) -> None:
             wire, _ = door.accept()
             message, streams, *_ = socket.recv_fds(wire, 65536, 2)
             if message:
-                words, asker = json.loads(message)
-                jobs[fork_job(words, asker, streams, [door, wire, *jobs.values()])] = wire
+                jobs[fork_job(*json.loads(message), streams, [door, wire, *jobs.values()])] = wire
             for stream in streams:
                 os.close(stream)
         for pid in list(jobs):
@@ -143,7 +144,7 @@ def do_all(run: str, jobs: dict[str, list[str]], cores: int, forks: bool) -> int
         for name in [name for name, above in waiting.items() if done.issuperset(above)][: cores - len(going)]:
             del waiting[name]
             plain = [sys.executable, "-m", "workflow.notebook", run, name]
-            going[fork_job([run, name]) if forks else subprocess.Popen(plain).pid] = name
+            going[fork_job("notebook", [run, name]) if forks else subprocess.Popen(plain).pid] = name
         if not going:
             return int(len(done) < len(jobs))
         pid, status = os.wait()

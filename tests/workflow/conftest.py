@@ -37,5 +37,5 @@ def inside(project, monkeypatch) -> Project:
     monkeypatch.setattr(params, "MODELS", project.root / "artifacts" / ".models")
     monkeypatch.setattr(jobs, "NOTEBOOKS", tuple(jobs.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
-    monkeypatch.setattr(asking, "unfit", lambda run, names: [])
+    monkeypatch.setattr(asking, "unfit", lambda run, names, door: [])
     return project

@@ -124,7 +124,7 @@ def build(root: Path) -> Path:
     assert found == 1
     (root / "workflow/jobs.py").write_text(text)
     with (root / "workflow/asking.py").open("a") as file:
-        file.write("\n\ndef unfit(run, names):  # its models are none\n    return []\n")
+        file.write("\n\ndef unfit(run, names, door=''):  # its models are none\n    return []\n")
     declarations = []
     for given in all_targets():
         facts = f"place=float('{given.place}'), published={given.published}"

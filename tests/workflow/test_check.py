@@ -4,6 +4,8 @@ import http.server
 import json
 import os
 import shutil
+import socket
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -21,6 +23,7 @@ from lib.generate.models import LanguageModel
 from lib.project import ROOT, UserError
 from lib.tasks import prompts
 from workflow import asking, check, cost, outline, run, words
+from workflow.asking import unfit
 from workflow.cost import Device
 from workflow.jobs import Run
 
@@ -342,7 +345,7 @@ def test_a_network_that_drops_nothing_out_is_refused(models_of, monkeypatch):
 
 
 def test_nothing_is_run_where_a_model_cannot_be_asked(inside, capsys, monkeypatch):
-    monkeypatch.setattr(asking, "unfit", lambda run, names: [f"model '{name}': no" for name in names])
+    monkeypatch.setattr(asking, "unfit", lambda run, names, door: [f"model '{name}': no" for name in names])
     monkeypatch.setattr(run.hub, "fetch", None)
     assert run.main(["demo"]) == 2
     said = capsys.readouterr()
@@ -350,12 +353,54 @@ def test_nothing_is_run_where_a_model_cannot_be_asked(inside, capsys, monkeypatc
     assert not (inside.root / "artifacts/demo/generations").exists()
 
 
+def test_the_warm_process_is_asked(inside, capsys, monkeypatch):
+    """A fork of it says why, which here is another than this process would say."""
+    monkeypatch.setattr(asking, "unfit", unfit)
+    with (inside.root / "workflow/asking.py").open("a") as file:
+        file.write("\n\ndef unfit(run, names, door=''):\n    return [f'{name} of {run.name}: no' for name in names]\n")
+    assert run.main(["demo"]) == 2
+    assert capsys.readouterr().err == "run_all.sh: tiny of demo: no\n"
+    assert not list((inside.root / "artifacts/demo").glob("generations"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files are handed from process to process")
+@pytest.mark.parametrize("told, code, reasons", [
+    (b'["no"]', b"0", ["no"]),
+    (b"[]", b"0", []),
+    (b"[", b"0", ["looked at here"]),  # something else was said in between
+    (b'["no"]', b"1", ["looked at here"]),  # it did not come to its end
+    (b'["no"]', b"", ["looked at here"]),  # it was killed
+    (None, b"", ["looked at here"]),  # nobody is there
+])  # fmt: skip
+def test_what_the_warm_process_cannot_say_is_looked_at_here(inside, monkeypatch, tmp_path, told, code, reasons):
+    monkeypatch.setattr(asking, "looked_at", lambda run, name, texts: [("ok", "fine"), ("wrong", "looked at here")])
+    monkeypatch.setattr(asking, "questions", lambda run: {})
+    place = str(tmp_path / "door")
+
+    def answer(door):
+        wire, _ = door.accept()
+        message, (file, _), *_ = socket.recv_fds(wire, 65536, 2)
+        assert json.loads(message)[0] == "asking" and json.loads(message)[1][1:] == ["tiny"]
+        os.write(file, told)
+        wire.sendall(code)
+        wire.close()
+
+    with socket.socket(socket.AF_UNIX) as door:
+        if told is not None:
+            door.bind(place)
+            door.listen()
+            threading.Thread(target=answer, args=[door]).start()
+        found = unfit(Run("demo", {}), ["tiny"], place)
+    assert [reason.removeprefix("model 'tiny': ") for reason in found] == reasons
+    assert unfit(Run("demo", {}), [], place) == []
+
+
 def test_what_waits_for_its_conversion_is_looked_at_after_it(inside, monkeypatch):
     """A GGUF file says what it holds when it is converted; the other models are looked at before any fetching."""
     steps = []
     monkeypatch.setattr(run.weights, "pending", lambda spec: True)
     monkeypatch.setattr(run.weights, "fetch", lambda names, say: steps.append(("converted", names)))
-    monkeypatch.setattr(asking, "unfit", lambda run, names: steps.append(("asked", names)) or names)
+    monkeypatch.setattr(asking, "unfit", lambda run, names, door: steps.append(("asked", names)) or names)
     assert run.main(["demo"]) == 2
     assert steps == [("asked", []), ("converted", ["tiny"]), ("asked", ["tiny"])]
     assert not (inside.root / "artifacts/demo/generations").exists()
@@ -363,6 +408,6 @@ def test_what_waits_for_its_conversion_is_looked_at_after_it(inside, monkeypatch
 
 def test_a_run_with_nothing_to_do_looks_at_no_model(inside, monkeypatch):
     asked = []
-    monkeypatch.setattr(asking, "unfit", lambda run, names: asked.append(names) or ["no"])
+    monkeypatch.setattr(asking, "unfit", lambda run, names, door: asked.append(names) or ["no"])
     monkeypatch.setattr(run.fresh, "walk", lambda run, remake: [])
     assert run.main(["demo"]) == 0 and not asked
