@@ -4,8 +4,10 @@ and no shard that was finished is made again.
 
 import random
 import re
+import subprocess
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -64,17 +66,23 @@ def shards(folder: Path) -> dict[Path, int]:
 
 
 def killed(folder: Path, rng: random.Random, longest: float) -> str:
-    """What a run said until it was killed, or ended."""
+    """What a run said until it was killed, or ended; one that outlives its victim is killed whole, some time later."""
     kind, moment, seconds = rng.choice(VICTIMS), rng.choice(MOMENTS), rng.uniform(0, longest)
     process = start(folder)
     wait_until(folder, process, moment, longest if moment else seconds)
     everyone = family(process)
-    try:
+    with suppress(psutil.NoSuchProcess):
         for one in victims(process, kind):
             one.kill()
-    except psutil.NoSuchProcess:
-        pass
-    said = process.communicate(timeout=1800)[0]
+    try:
+        said = process.communicate(timeout=longest)[0]
+    except subprocess.TimeoutExpired:  # it bears the loss, as that of the warm process, and goes on more slowly
+        rest = family(process)
+        everyone += rest
+        for one in rest:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        said = process.communicate(timeout=60)[0]
     _, alive = psutil.wait_procs(everyone, timeout=60)
     assert not alive, f"orphans after killing {kind}"
     assert "Traceback" not in said, said

@@ -195,6 +195,18 @@ def watch(scratch: Path, lock: IO) -> None:
     threading.Thread(target=look, daemon=True).start()
 
 
+def follow(parent: int) -> None:
+    """Start the thread that ends this process once `parent`, which started it, is gone: Snakemake, which finds nobody to
+    speak to, may wait for ever, and with it the lock of the run that it inherited."""
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(POLL)
+        os._exit(143)
+
+    threading.Thread(target=look, daemon=True).start()
+
+
 def stop(process: subprocess.Popen, patience: float = 20, number: int = signal.SIGTERM) -> None:
     """End a scheduler (which leads its process group) and all below it: asked first, then killed."""
     family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]

@@ -40,7 +40,7 @@ def schedule(run: Run, jobs: list[Job], hear: Callable[[str], None], lock, profi
         names = sorted((job.name for job in jobs), key=run.urgency.__getitem__, reverse=True)
         above = {name: [job.name for job in run.job(name).upstream if job.name in names] for name in names}
         return attend(start_warm(run, jobs, {"jobs": above}, lock, **spoken), hear)
-    options = f"--config run={run.name} --cores {run.cores} --resources gpu={run.gpus}"
+    options = f"--config run={run.name} parent={os.getpid()} --cores {run.cores} --resources gpu={run.gpus}"
     command = [sys.executable, "-m", "snakemake", *FLAGS.split(), *options.split()]
     return attend(start(command, surroundings() | {"WARM": door}, [lock], **spoken), hear)
 
@@ -65,7 +65,8 @@ def submit(run: Run, profile: Profile, hear: Callable[[str], None], lock) -> int
     Python alone: no process to watch, no folder for scratch."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *profile.places]), "PYTHONUTF8": "1"}
     env.pop("SCRATCH", None)
-    command = [sys.executable, "-m", "snakemake", *FLAGS.split(), "--config", f"run={run.name}", *profile.options()]
+    config = ["--config", f"run={run.name}", f"parent={os.getpid()}"]
+    command = [sys.executable, "-m", "snakemake", *FLAGS.split(), *config, *profile.options()]
     try:
         with cluster.followed(run, hear) as told:
             streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}

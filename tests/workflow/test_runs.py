@@ -327,6 +327,22 @@ def test_nothing_outlives_kill_9(project, victim, monkeypatch, tmp_path):
     assert not list(temporary.iterdir()), "nothing is left in the temporary folder"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="no process is warm there")
+def test_nothing_outlives_kill_9_before_the_first_job(project):
+    """When no job is there yet that could notice; the warm process is held up so that none can come."""
+    process = project.start()
+    until(lambda: [child for child in psutil.Process(process.pid).children() if "workflow.warm" in child.cmdline()])
+    held = warm(process)
+    held.suspend()
+    until(lambda: [one for one in family(project) if "workflow/ask.py" in one.cmdline()])
+    process.kill()
+    until(lambda: not [one for one in family(project) if "snakemake" in one.cmdline()], 10)
+    held.resume()
+    until(lambda: not family(project), 30)
+    code, text = project.run()
+    assert code == 0 and "3 made" in text
+
+
 WAITING = """
 import os, time
 with open('starts', 'a') as file:
