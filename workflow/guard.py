@@ -196,8 +196,8 @@ def watch(scratch: Path, lock: IO) -> None:
 
 
 def follow(parent: int) -> None:
-    """Start the thread that ends this process once `parent`, which started it, is gone: Snakemake, which finds nobody to
-    speak to, may wait for ever, and with it the lock of the run that it inherited."""
+    """Start the thread that ends this process once `parent`, which started it, is gone: Snakemake, where nobody listens
+    any more, may wait for ever, and with it the lock of the run that it inherited."""
 
     def look() -> None:
         while os.getppid() == parent:
