@@ -75,7 +75,7 @@ def killed(folder: Path, rng: random.Random, longest: float) -> str:
         for one in victims(process, kind):
             one.kill()
     try:
-        said = process.communicate(timeout=longest)[0]
+        said = process.communicate(timeout=longest / 2)[0]
     except subprocess.TimeoutExpired:  # it bears the loss, as that of the warm process, and goes on more slowly
         rest = family(process)
         everyone += rest
