@@ -99,10 +99,9 @@ def test_every_notebook_runs_in_jupyterlab(server, name):
     socket_.close()
 
 
-@pytest.mark.parametrize("name", [name for name in NOTEBOOKS if not name.startswith(("01", "08"))])
+@pytest.mark.parametrize("name", [name for name in NOTEBOOKS if not name.startswith("01")])
 def test_every_notebook_runs_by_plain_papermill(name, tmp_path):
-    """With a profile as its parameter file; and the same file is refused nothing that the notebook declares. 01 and 08,
-    which take longest, are run so by every run."""
+    """With a profile as its parameter file; and the same file is refused nothing that the notebook declares."""
     values = yaml.safe_load((ROOT / "params" / "demo.yaml").read_text()) | SMALL | {"run": f"{RUN}-{name[:2]}"}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(values))
     folder = ROOT / "notebooks"
