@@ -113,10 +113,13 @@ def source(path: Path, rows: int) -> dict[str, Any]:
 
 def made_on(facts: Mapping[str, Any]) -> list[str]:
     """The devices and precisions, by a manifest, in which its rows were made: those that it kept first."""
-    kept, loaded = facts.get("kept_from", {"rows": 0, "made_on": []}), facts["loaded"]
-    own = [f"{loaded['device']}, {loaded['dtype']}"] if facts["rows"] > kept["rows"] else []
-    before = kept.get("made_on") or [f"{one['device']}, {one['dtype']}" for one in [kept] if one["rows"]]
-    return list(dict.fromkeys([*before, *own]))
+    kept, loaded = facts.get("kept_from"), facts["loaded"]
+    places: list[str] = []
+    if kept:
+        places += kept.get("made_on") or [f"{kept['device']}, {kept['dtype']}"]  # as older manifests say it
+    if not kept or facts["rows"] > kept["rows"]:
+        places.append(f"{loaded['device']}, {loaded['dtype']}")
+    return list(dict.fromkeys(places))
 
 
 def own_seconds(facts: Mapping[str, Any]) -> float:
@@ -127,11 +130,12 @@ def own_seconds(facts: Mapping[str, Any]) -> float:
 def whole_seconds(facts: Mapping[str, Any]) -> float | None:
     """The same of all its rows; None where it kept some of which that is not known. Of a larger run's it may have taken
     a part."""
-    kept = facts.get("kept_from", {"rows": 0, "seconds": 0.0})
+    kept = facts.get("kept_from")
+    if not kept:
+        return own_seconds(facts)
     if "seconds" not in kept:
         return None
-    taken = min(1.0, facts["rows"] / kept["rows"]) if kept["rows"] else 0.0
-    return own_seconds(facts) + taken * kept["seconds"]
+    return own_seconds(facts) + kept["seconds"] * min(1.0, facts["rows"] / kept["rows"])
 
 
 def seconds_a_row(facts: Mapping[str, Any]) -> float | None:

@@ -57,19 +57,25 @@ def unfit(run: Run, names: list[str], door: str = "") -> list[str]:
     the `door` is a process that has imported what it takes to tell."""
     if not names:
         return []
-    if door:
-        with tempfile.TemporaryFile() as told:
-            code = ask.ask([json.dumps(asdict(run)), *names], door, "asking", told.fileno())
-            told.seek(0)
-            with suppress(ValueError):  # of what others wrote there, too
-                if code == 0:
-                    return json.load(told)
+    if door and (reasons := told(run, names, door)) is not None:
+        return reasons
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else they complain when a process is forked later
     reasons, texts = [], questions(run)
     for name in names:
         found = [text for level, text in explained(looked_at(run, name, texts)) if level == "wrong"]
         reasons += [text if text.startswith("model '") else f"model '{name}': {text}" for text in found[:1]]
     return reasons
+
+
+def told(run: Run, names: list[str], door: str) -> list[str] | None:
+    """What a fork of the process behind the `door` says of them; None where it says nothing that can be read."""
+    with tempfile.TemporaryFile() as file:
+        if ask.ask([json.dumps(asdict(run)), *names], door, "asking", file.fileno()) != 0:
+            return None
+        file.seek(0)
+        with suppress(ValueError):  # something else was said in between
+            return json.load(file)
+    return None
 
 
 def main(words: list[str], kernel: Any = None) -> int:
