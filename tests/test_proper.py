@@ -21,13 +21,14 @@ def rows(n=200, seed=0, ties=True):
 
 
 def frame(**models):
-    """A raw frame of one dataset, models as (confidence, correct): half of the rows calibrate."""
+    """A raw frame of one dataset, models as (confidence, correct): half of the rows calibrate. Ids sort otherwise as
+    text than as numbers."""
     parts = []
     for model, (c, y) in models.items():
         half = len(c) // 2
         split = ["calibration"] * half + ["evaluation"] * (len(c) - half)
         parts.append(pd.DataFrame({"model": model, "dataset": "d", "split": split, "estimator": "seq_avg", "method": "",
-                                   "example_id": [f"{i:04d}" for i in range(len(c))], "confidence": c, "correct": y}))
+                                   "example_id": [f"{split[i]}-{i % half}" for i in range(len(c))], "confidence": c, "correct": y}))
     return pd.concat(parts, ignore_index=True)  # fmt: skip
 
 
@@ -120,7 +121,7 @@ def test_intervals_are_of_the_same_draws_as_the_other_tables():
     for metric in ("ece", "brier"):
         for column in ("value", "low", "high"):
             assert found.loc[metric, column] == pytest.approx(theirs.loc[metric, column], abs=1e-12)
-    evaluation = raw[raw.split == "evaluation"]
+    evaluation = raw[raw.split == "evaluation"].sort_values("example_id")
     c, y = evaluation.confidence.to_numpy(), evaluation.correct.to_numpy(bool)
     drawn = [roc_auc_score(y, c, sample_weight=w) for block in counts(100, 300, 3) for w in block]
     assert list(found.loc["auroc", ["low", "high"]]) == pytest.approx(np.percentile(drawn, [2.5, 97.5]), abs=1e-12)

@@ -106,12 +106,13 @@ def with_base(raw: pd.DataFrame, calibrated: pd.DataFrame) -> tuple[pd.DataFrame
 
 
 def compare(frame: pd.DataFrame, constants: Mapping[tuple, float], n_bins: int = 10, closed: str = "right",
-            resamples: int = 1000, seed: int = 0) -> pd.DataFrame:  # fmt: skip
+            resamples: int = 5000, seed: int = 0) -> pd.DataFrame:  # fmt: skip
     """MEASURED of every estimator and method of a frame as `with_base` returns it (COMPARED); of raw scores with 95%
     percentile intervals, over the same draws of rows as `bootstrap.bootstrap`. What cannot be had is missing, with the
     reason."""
     rows: list[tuple] = []
     for key, part in frame.groupby([*PAIR, "estimator", "method"], sort=False):
+        part = part.sort_values("example_id")  # the order in which `bootstrap` numbers rows
         measured = partial(measures, part.confidence.to_numpy(), part.correct.to_numpy(), constants[key[:2]], n_bins,
                            closed)  # fmt: skip
         found = measured()
