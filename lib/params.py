@@ -68,6 +68,7 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Rows = Annotated[int, Field(ge=0, le=10**9)]  # 0: all
 Bins = Annotated[int, Field(ge=1, le=1000)]
+Decimals = Annotated[int, Field(ge=1, le=15)]
 Tokens = Annotated[int, Field(ge=1, le=10**6)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what every generator takes
 Text = Annotated[str, Field(max_length=200), AfterValidator(printed)]
@@ -184,6 +185,7 @@ class Calibration(Part):
 
     temperature_target: Literal["ans_avg", "ans_joint"] = "ans_avg"  # whose log-loss the temperature minimises
     one_class: Literal["fit", "constant"] = "fit"  # of rows all right or all wrong: what the method gives
+    isotonic_decimals: Decimals | None = None  # that isotonic regression sees of a score; null: all of them
 
 
 class Profile(Generation, Reading, Verification, Dropout, Calibration):

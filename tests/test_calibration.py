@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from synthetic import generations, logits_of, responses
 
 from lib.calibrate.answer_logits import AnswerLogits
-from lib.calibrate.calibrators import Isotonic, Platt, Temperature, lowest, resolved
+from lib.calibrate.calibrators import Isotonic, Platt, Temperature, lowest
 from lib.generate import token_logits
 from lib.project import UserError
 from lib.score.estimators import ans_avg, ans_joint
@@ -22,15 +22,15 @@ pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 
 def scores(seed=0, n=300):
-    """As far as isotonic regression tells them apart."""
     rng = np.random.default_rng(seed)
-    c = resolved(rng.beta(5, 1, n))
+    c = rng.beta(5, 1, n)
     return c, rng.random(n) < c**2
 
 
 ADVERSARIAL = {
     "ties": (np.repeat([0.2, 0.5, 0.9], 20), np.arange(60) % 3 > 0),
     "saturated": (np.append(np.ones(50), [0.1, 0.99]), np.arange(52) % 4 > 0),
+    "nearly sure": (1 - np.logspace(-8, -4, 60), np.arange(60) % 5 < 2 + np.arange(60) // 30),
     "constant": (np.full(30, 0.7), np.arange(30) % 5 > 0),
     "anti-correlated": (np.linspace(0, 1, 40), np.arange(40) < 25),
     "separable": (np.linspace(0, 1, 40), np.arange(40) > 25),

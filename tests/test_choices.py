@@ -18,6 +18,8 @@ ROWS = re.findall(r"^\| `(\w+)` \| ([^|]*) \| ([^|]+) \| ([^|]+) \|$", TEXT, fla
 
 def words(value) -> str:
     """A default as the table writes it."""
+    if value is None:
+        return "all"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

@@ -10,6 +10,7 @@ from lib.paper import comparison, extras, findings, results, run_results
 from lib.params import Reading
 from lib.project import SHIPPED, UserError
 from lib.score import metrics
+from lib.score.bootstrap import bootstrap
 from lib.score.confidence import bald, confidence_frame, selected
 from lib.score.estimators import ESTIMATORS, EXTRAS
 from lib.tasks.answers import answer_span
@@ -67,6 +68,21 @@ def test_its_scores_come_only_where_they_are_asked_for(signals):
     keys = store.KEYS
     found = alone.set_index(keys).confidence.loc[pd.MultiIndex.from_frame(answer[keys])]
     np.testing.assert_allclose(found, by_hand, atol=1e-12)
+
+
+def test_an_interval_is_the_same_in_every_table(frames):
+    """Both tables draw the evaluation rows as often as 05, from the same seed."""
+    kept = store.kept("shipped", "calibration", "results", *ONE)
+    kept = kept[(kept.estimator == "c_bald") & (kept.method == "") & (kept.metric == "ece")]
+    for pair, part in kept.groupby(store.PAIR):
+        assert (values(frames["dropout_in_situ"], pair).loc[("c_bald", "ece"), ["low", "high"]]
+                == part[["low", "high"]].iloc[0]).all()  # fmt: skip
+
+
+def test_paired_differences_are_those_of_05(signals):
+    calibrated = store.kept("shipped", "calibration", "confidence", ["tiny-llama"], ["demo-hard"])
+    every = bootstrap(calibrated, READING.bins, READING.closed, 5000, 3).differences(run_results.CONTRASTS)
+    pd.testing.assert_frame_equal(run_results.paired(calibrated, READING, 5000, 3), every)
 
 
 def test_nothing_of_the_paper_changes_by_it(signals, without):

@@ -12,6 +12,7 @@ from latex import paper as paper_text
 
 from lib import frames, params, store
 from lib.calibrate import fitting
+from lib.calibrate.sample_efficiency import curve_bands, learning_curves
 from lib.paper import (
     claims,
     comparison,
@@ -487,6 +488,20 @@ def test_learning_curves_are_made_again_on_the_draws_of_06(demo, signals):
     moved = (old - constant).abs() > 1e-12
     with_one_class = kept.set_index(keys).one_class.sort_index() > 0
     assert moved.any() and not (moved & ~with_one_class).any()
+
+
+@pytest.mark.parametrize("choice", [{"one_class": "constant"}, {"isotonic_decimals": 3}])
+def test_learning_curves_under_another_choice_are_of_the_draws_of_the_run(demo, signals, choice):
+    """A run's seed draws the rows of its learning curves, under its own choice and under another."""
+    sets = {pair: part for pair, part in signals.sets.items() if pair[0] == "tiny-llama"}
+    other = CHOICES.model_copy(update=choice)
+    curves, expected = (learning_curves(sets, [5, 20], 4, seed=7, choices=some) for some in (CHOICES, other))
+    here = replace(demo, frames={**demo.frames, "curves": curves})
+    found = sensitivity.fitted_anew(here, signals, CHOICES, other, seed=7)["learning"]
+    assert not curves.ece.equals(expected.ece)
+    keys = ["dataset", "method", "n"]
+    pd.testing.assert_series_equal(found.set_index(keys)["mean"].sort_index(),
+                                   curve_bands(expected).set_index(keys)["mean"].sort_index())  # fmt: skip
 
 
 def test_missing_answers_change_what_is_shown_of_the_passes(signals):

@@ -25,7 +25,6 @@ from lib.generate.temperatures import COLDEST, HOTTEST, temperatures
 from lib.params import Calibration
 
 Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights -> scores of the evaluation rows
-DECIMALS = 3  # of scores that are only ranked: no table shows more, and rounding noise (some 3e-7) seldom moves them
 
 
 class Calibrator(BaseEstimator):
@@ -93,16 +92,24 @@ class Calibrator(BaseEstimator):
 class Isotonic(Calibrator):
     """scikit-learn's isotonic regression on confidence scores (n,), clipped outside the range it was fitted on.
 
-    It sees only the order of scores, and another processor's rounding turns that of near ones: so they are `resolved`
-    before it is fitted and applied, and what is then alike is pooled.
+    It sees only the order of scores. `decimals` rounds them before it is fitted and applied, and so pools scores that
+    are nearly alike, whose order another processor's rounding may turn; None, the default, rounds nothing.
     """
+
+    def __init__(self, one_class: str = "fit", decimals: int | None = None):
+        super().__init__(one_class)
+        self.decimals = decimals
 
     def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
         fitted = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
-        self.isotonic_ = fitted.fit(resolved(score), y, sample_weight=w)
+        self.isotonic_ = fitted.fit(self._rounded(score), y, sample_weight=w)
 
     def _predict(self, score: Any, joint: bool) -> np.ndarray:
-        return self.isotonic_.predict(resolved(score))
+        return self.isotonic_.predict(self._rounded(score))
+
+    def _rounded(self, score: Any) -> np.ndarray:
+        scores = np.asarray(score, dtype=float)
+        return scores if self.decimals is None else np.round(scores, self.decimals)
 
     def state(self) -> dict[str, Any]:
         """The corners of the staircase stand for scikit-learn's object."""
@@ -117,11 +124,6 @@ class Isotonic(Calibrator):
         if corners:
             self._fit(corners["x_"], corners["y_"], np.ones(len(corners["x_"])))
         return self
-
-
-def resolved(score: Any) -> np.ndarray:
-    """Scores (n,) as far as they tell rows apart on every processor: to DECIMALS."""
-    return np.round(np.asarray(score, dtype=float), DECIMALS)
 
 
 class Temperature(Calibrator):
@@ -249,7 +251,8 @@ class Method:
     def make(self, kind: str, choices: Calibration = Calibration()) -> Calibrator:  # noqa: B008  frozen
         """An unfitted calibrator of that kind, under a run's choices."""
         calibrator = self.takes[kind]()
-        settings = {"target": choices.temperature_target, "one_class": choices.one_class}
+        settings = {"target": choices.temperature_target, "one_class": choices.one_class,
+                    "decimals": choices.isotonic_decimals}  # fmt: skip
         return calibrator.set_params(**{name: settings[name] for name in calibrator.get_params() if name in settings})
 
     @property

@@ -24,7 +24,7 @@ SHOWN = {"rate": "Rate", "ece": "ECE", "auroc": "AUROC", "tokens": "Tokens"}
 
 
 def in_situ(run: str, models: Sequence[str], datasets: Sequence[str], generations: Frame, responses: Frame,
-            dropout: Frame, reading: Reading) -> dict[str, Frame]:  # fmt: skip
+            dropout: Frame, reading: Reading, resamples: int = 5000, seed: int = 0) -> dict[str, Frame]:  # fmt: skip
     """Frames of both tables below, from the passes over whole trajectories (`dropout`) and from those at the answer
     only that a run left, which may lack any pair."""
     answer = store.gather(run, "dropout_answer", models, datasets, may_lack=True)[0]
@@ -34,17 +34,17 @@ def in_situ(run: str, models: Sequence[str], datasets: Sequence[str], generation
     measured = measured.melt([*PAIR, "estimator"], ["rate", "auroc", "tokens", "once"], "metric")
     measured["estimator"] = measured.estimator.map(SCOPES)
     scores = confidence_frame(responses, None, chosen["trajectory"], reading, SCOPES.values(), chosen["answer"])
-    parts = [measured, *resampled(scores, reading), lacking(frames, models, datasets)]
+    parts = [measured, *resampled(scores, reading, resamples, seed), lacking(frames, models, datasets)]
     rates = grid(responses, answer, reading, estimator="c_bald_insitu")
     return {"dropout_in_situ": pd.concat(parts, ignore_index=True), "dropout_in_situ_grid": rates}
 
 
-def resampled(scores: Frame, reading: Reading, resamples: int = 1000) -> list[Frame]:
+def resampled(scores: Frame, reading: Reading, resamples: int = 5000, seed: int = 0) -> list[Frame]:
     """ECE of both with intervals, and the paired difference (estimator "", metric `difference`)."""
     evaluation = scores[scores.split == "evaluation"].assign(method="")
     if evaluation.empty:
         return []
-    drawn = bootstrap(evaluation, reading.bins, reading.closed, resamples)
+    drawn = bootstrap(evaluation, reading.bins, reading.closed, resamples, seed)
     gap = drawn.differences([(("c_bald_insitu", ""), ("c_bald", ""))])
     gap = gap.assign(value=gap.difference, metric="difference", estimator="")
     results = drawn.results[drawn.results.metric == "ece"]

@@ -25,7 +25,7 @@ from lib.store import KEYS
 
 DRAWS = 10
 # Standard deviations of the noise.
-LOGPROB = 3e-7  # of a token's log-probability, nats; and for all that the token is not sure,
+LOGPROB = 1.5e-7  # of a token's log-probability, nats; and for all that the token is not sure,
 DOUBT = 2e-6  # so much more
 LOGIT = 1.5e-6  # of a logit
 BALD = 1e-5  # of BALD, as a share of it

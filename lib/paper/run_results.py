@@ -135,14 +135,15 @@ class RunSignals:
         """Frames of the tables of transfer between all pairs, made anew; 07 keeps a run's."""
         return dict.fromkeys(MOVED, transfer(sets, fitted, self.reading.bins, self.reading.closed))
 
-    def learning(self, curves: pd.DataFrame, choices: Calibration, seed: int = 0) -> Frames:
-        """The learning curves of rows drawn by chance: those of `curves`, where draws of one class are among them made
-        anew."""
+    def learning(self, curves: pd.DataFrame, choices: Calibration, seed: int = 0, every: bool = False) -> Frames:
+        """The learning curves of rows drawn by chance: those of `curves`, made anew where draws of one class are among
+        them, or at `every` size."""
         uniform = curves[curves.sampling == "uniform"]
-        sizes = sorted(uniform.n[uniform.one_class].unique())
+        sizes = sorted(uniform.n[uniform.one_class | every].unique())
         sets = {pair: part for pair, part in self.sets.items() if pair[0] in set(curves.model)}
         how = (sizes, int(curves.draw.max()) + 1, seed, ("uniform",), 0.5)
         anew = learning_curves(sets, *how, self.reading.bins, self.reading.closed, choices)
+        anew = anew.merge(uniform[[*PAIR, "n"]].drop_duplicates())  # all rows of one dataset are some of another's
         both = [uniform[~uniform.n.isin(sizes)], anew[anew.n.isin(sizes)]]
         return {"learning": curve_bands(pd.concat(both, ignore_index=True))}
 
@@ -220,8 +221,10 @@ def estimators_of(signals: Collection[str]) -> set[str]:
 
 def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], datasets: Sequence[str], *,
            bin_counts: Sequence[int] = (10, 20, 30), bin_models: Sequence[str] = (),
-           transfer_models: Sequence[str] = (), transfer_datasets: Sequence[str] = ()) -> Results:  # fmt: skip
-    """All that a run has to show. Raises UserError where 05 to 07 or 10 have not left their frames."""
+           transfer_models: Sequence[str] = (), transfer_datasets: Sequence[str] = (),
+           resamples: int = 5000, seed: int = 0) -> Results:  # fmt: skip
+    """All that a run has to show, with intervals over as many `resamples` as in 05. Raises UserError where 05 to 07 or
+    10 have not left their frames."""
     specs = [params.load_model(name) for name in models]
     labels = {name: spec.label for name, spec in zip(models, specs, strict=True)}
     dataset_specs = {name: params.load_dataset(name) for name in datasets}
@@ -230,10 +233,10 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     frames |= signals.in_situ(frames["result_estimation"])  # without a verdict, where no model is at hand
     frames |= asked_again(run, models, datasets, signals.reading)
     frames |= extras.in_situ(run, models, datasets, signals.generations, signals.responses, signals.dropout,
-                             signals.reading)  # fmt: skip
+                             signals.reading, resamples, seed)  # fmt: skip
     frames |= costs.of_run(run, models, datasets, signals.generations, signals.verification, frames)
     frames |= selective.kept(run, models, datasets)
-    frames["paired"] = paired(frames["calibrated"], signals.reading)
+    frames["paired"] = paired(frames["calibrated"], signals.reading, resamples, seed)
     moved = labels_of(labels, "model", transfer_models), labels_of(sets, "dataset", transfer_datasets)
     covered = coverage(signals.generations, signals.reading)
     covered = covered.assign(model=covered.model.map(labels), dataset=covered.dataset.map(sets))
@@ -294,11 +297,11 @@ def so_far(run: str, models: Sequence[str], datasets: Sequence[str], reading: Re
     return Results(labels, sets, labels, moved, (), shown)
 
 
-def paired(calibrated: pd.DataFrame, reading: Reading, resamples: int = 1000) -> pd.DataFrame:
+def paired(calibrated: pd.DataFrame, reading: Reading, resamples: int = 5000, seed: int = 0) -> pd.DataFrame:
     """Paired differences of ECE with their intervals for CONTRASTS, as `Bootstrap.differences` returns them."""
     wanted = {who for contrast in CONTRASTS for who in contrast}
     chosen = [who in wanted for who in zip(calibrated.estimator, calibrated["method"], strict=True)]
-    return bootstrap(calibrated[chosen], reading.bins, reading.closed, resamples).differences(CONTRASTS)
+    return bootstrap(calibrated[chosen], reading.bins, reading.closed, resamples, seed).differences(CONTRASTS)
 
 
 def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading

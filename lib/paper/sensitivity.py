@@ -1,7 +1,8 @@
 """What would turn a finding: the findings judged again under every other choice that needs no new run of a model.
 
 The dropout rate stays the one that the run selected. Findings that rest on intervals or the ablation are not judged
-again, for their frames are not made anew; learning curves are under another `one_class` only, on 06's sizes and draws.
+again, for their frames are not made anew; learning curves are under another `one_class` or `isotonic_decimals` only,
+on 06's sizes and draws.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -38,40 +39,43 @@ NAMED = {  # the choices in words
     "closed": "the side on which a bin is closed",
     "temperature_target": "the score that chooses the temperature",
     "one_class": "a calibrator of rows all right or all wrong",
+    "isotonic_decimals": "the decimals that isotonic regression sees of a score",
 }
+TRIED: dict[str, tuple[Any, ...]] = {"isotonic_decimals": (None, 5, 3)}  # where any number could be chosen
 ALIKE = "(changes nothing that is read or measured)"
 METRICS = ("acc", "ece", "auroc")  # on which findings rest
 EARLY = (5,)  # passes after which a finding asks for c_BALD
 
 
 def variants(*now: Reading | Calibration) -> Iterator[tuple[str, Any]]:
-    """Every choice among several, and each value but the one that holds `now`."""
+    """Every choice among several, and each value but the one that holds `now`; of numbers those of TRIED."""
     for part in now:
         for name, field in type(part).model_fields.items():
-            for value in (True, False) if field.annotation is bool else get_args(field.annotation):
+            values = (True, False) if field.annotation is bool else get_args(field.annotation)
+            for value in TRIED.get(name, values):
                 if value != getattr(part, name):
                     yield name, value
 
 
 def in_words(name: str, value: Any, now: Any) -> str:
     """A choice as a reader meets it: what is chosen, the other value, and that of this run."""
-    yes_or_no = {True: "yes", False: "no"}
-    return f"{NAMED[name]} ({name}): {yes_or_no.get(value, value)}, not {yes_or_no.get(now, now)}"
+    said = {True: "yes", False: "no", None: "all"}
+    return f"{NAMED[name]} ({name}): {said.get(value, value)}, not {said.get(now, now)}"
 
 
 @target("rep_sensitivity")
 def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calibration(),  # noqa: B008  frozen
-                bin_counts: Sequence[int] = (10, 20, 30), chosen: Collection[tuple[str, Any]] | None = None
-                ) -> Listing:  # fmt: skip
+                bin_counts: Sequence[int] = (10, 20, 30), chosen: Collection[tuple[str, Any]] | None = None,
+                seed: int = 0) -> Listing:  # fmt: skip
     """The findings judged again under other choices (`chosen`, by default all `variants`), each alone in place of the
-    run's."""
+    run's, whose `seed` draws the rows of learning curves."""
     before, records, fitted = verdicts(here), [], fit_answers(signals.sets, choices)
     for name, value in variants(signals.reading, choices) if chosen is None else chosen:
         part = choices if name in Calibration.model_fields else signals.reading
         label = f"{name}: {value}", in_words(name, value, getattr(part, name))
         try:
             if name in Calibration.model_fields:
-                frames = fitted_anew(here, signals, choices, choices.model_copy(update={name: value}))
+                frames = fitted_anew(here, signals, choices, choices.model_copy(update={name: value}), seed)
             else:
                 frames = read_anew(here, signals, signals.under(**{name: value}), fitted, choices, bin_counts)
         except UserError as error:  # such as options that are no single tokens of the model
@@ -89,16 +93,19 @@ def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calib
     return Listing(frame, flips if len(flips) else none)
 
 
-def fitted_anew(here: Results, signals: RunSignals, before: Calibration, choices: Calibration) -> Frames:
+def fitted_anew(here: Results, signals: RunSignals, before: Calibration, choices: Calibration, seed: int = 0
+                ) -> Frames:  # fmt: skip
     """The frames that another way to fit calibrators changes. How one class is met changes small draws, and nothing
     that is fitted on all rows where these are of both."""
     frames: Frames = {}
-    if choices.one_class != before.one_class:
-        frames = signals.learning(here.frames["curves"], choices)
-        if all(len(set(rows.correct)) > 1 for rows, _ in signals.sets.values()):
-            return frames
+    other_class, other_scores = (getattr(choices, name) != getattr(before, name)
+                                 for name in ("one_class", "isotonic_decimals"))  # fmt: skip
+    if other_class or other_scores:
+        frames = signals.learning(here.frames["curves"], choices, seed, every=other_scores)
+    if other_class and all(len(set(rows.correct)) > 1 for rows, _ in signals.sets.values()):
+        return frames
     fitted, names = fit_answers(signals.sets, choices), {"ans_avg", "ans_joint"}
-    if choices.one_class != before.one_class:
+    if other_class or other_scores:
         names = set(ESTIMATORS)
     anew = merged(here, signals.calibration(fitted, choices, names), names)
     return without_intervals(frames | anew | signals.moved(signals.sets, fitted))

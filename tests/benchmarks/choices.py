@@ -4,25 +4,15 @@ A choice a row: the largest change of accuracy, of any raw ECE and of any ECE af
 choice alone in place of the default. docs/choices.md quotes these figures.
 """
 
-from typing import get_args
-
 import pandas as pd
 
 from lib import params
 from lib.calibrate.fitting import fit_answers
 from lib.paper.run_results import RunSignals
+from lib.paper.sensitivity import variants
 from lib.params import Calibration, Reading
 
 DEMO = params.load_profile("demo")
-
-
-def alternatives(part: type[params.Part]) -> list[tuple[str, object]]:
-    """Every other value of every choice of a part."""
-    values = []
-    for name, field in part.model_fields.items():
-        options = get_args(field.annotation) or ((True, False) if field.annotation is bool else ())
-        values += [(name, option) for option in options if option != field.default]
-    return values
 
 
 def errors(signals: RunSignals, choices: Calibration) -> pd.Series:
@@ -42,7 +32,7 @@ def effects() -> pd.DataFrame:
     """A row for every other value of every choice."""
     signals = RunSignals.of("shipped", DEMO.models, DEMO.datasets, Reading())
     base, rows = errors(signals, Calibration()), []
-    for name, value in [*alternatives(Reading), *alternatives(Calibration)]:
+    for name, value in variants(Reading(), Calibration()):
         if name in Reading.model_fields:
             then = errors(signals.under(**{name: value}), Calibration())
         else:
