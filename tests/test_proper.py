@@ -28,7 +28,8 @@ def frame(**models):
         half = len(c) // 2
         split = ["calibration"] * half + ["evaluation"] * (len(c) - half)
         parts.append(pd.DataFrame({"model": model, "dataset": "d", "split": split, "estimator": "seq_avg", "method": "",
-                                   "example_id": [f"{split[i]}-{i % half}" for i in range(len(c))], "confidence": c, "correct": y}))
+                                   "example_id": [f"{split[i]}-{i % half}" for i in range(len(c))], "confidence": c,
+                                   "correct": y}))
     return pd.concat(parts, ignore_index=True)  # fmt: skip
 
 
