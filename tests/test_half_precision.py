@@ -1,6 +1,6 @@
 """The last layer of a model in half precision gives float32 logits; one in float32 is left alone."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
@@ -133,13 +133,24 @@ def test_what_is_kept_while_drawing_is_not_rounded(half):
     assert half.head.rounds is False
 
 
-def test_of_numbers_decoding_keeps_what_the_last_layer_was_given(half):
+def test_every_token_is_read_from_the_same_logits(half, monkeypatch):
+    """Not the answer's alone: what is said of a response is what it would be, had drawing rounded nothing."""
+    drawn, _ = kept_and_read_again(half)
+    monkeypatch.setattr(head.Head, "rounding", lambda layer: nullcontext())
+    exact, _ = kept_and_read_again(half)
+    for one, other in zip(drawn.itertuples(), exact.itertuples(), strict=True):
+        assert list(one.token_ids) == list(other.token_ids) and one.reencoded == 0
+        np.testing.assert_allclose(one.token_logprobs, other.token_logprobs, atol=1e-5)
+
+
+def test_where_drawing_rounds_it_keeps_what_the_last_layer_was_given(half):
     ids = [models.encode(half, responses.prompt_text(half, e.question, "none"))
            for e in datasets.load(params.load_dataset("demo-medium"))[:2]]  # fmt: skip
     batch = decoding.decode(half, ids, [1, 2], SETTINGS)
-    for kept in batch.kept:
-        assert kept and all(value.shape == (half.head.in_features,) and value.dtype == torch.bfloat16
-                            for value in kept.values())  # fmt: skip
+    for response, kept in zip(batch.responses, batch.kept, strict=True):
+        assert list(kept) == list(range(len(response)))
+        assert all(value.shape == (half.head.in_features,) and value.dtype == torch.bfloat16
+                   for value in kept.values())  # fmt: skip
 
 
 def test_without_it_the_same_tokens_are_drawn_on_a_processor(half):
