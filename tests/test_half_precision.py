@@ -1,11 +1,14 @@
 """The last layer of a model in half precision gives float32 logits; one in float32 is left alone."""
 
-from contextlib import contextmanager
+import dataclasses
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
 import torch
+from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM, GraniteConfig, GraniteForCausalLM
 
 from lib import params, store
 from lib.generate import decoding, head, models, p_true, responses, token_logits
@@ -58,6 +61,14 @@ def test_float32_is_left_alone():
 def test_half_precision_says_so(half):
     assert half.head is half.model.get_output_embeddings() and half.facts["logits"] == "float32"
     assert half.head.weight.dtype == torch.bfloat16  # tied or not, the weights are what they were
+
+
+def test_a_hook_of_accelerate_does_not_keep_it_from_float32():
+    """As on a model spread over GPUs, whose modules are hooked while they are loaded."""
+    network = AutoModelForCausalLM.from_pretrained(models.folder(params.load_model("tiny-llama")), dtype=torch.bfloat16)
+    add_hook_to_module(network.lm_head, AlignDevicesHook("cpu"))
+    assert head.exact(network) and network(torch.tensor([[5, 6]])).logits.dtype == torch.float32
+    assert network.lm_head.hidden.shape == (1, 2, network.config.hidden_size)
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 3, 7)])
@@ -133,13 +144,42 @@ def test_what_is_kept_while_drawing_is_not_rounded(half):
     assert half.head.rounds is False
 
 
-def test_of_numbers_decoding_keeps_what_the_last_layer_was_given(half):
+def test_every_token_is_read_from_the_same_logits(half, monkeypatch):
+    """Not the answer's alone: what is said of a response is what it would be, had drawing rounded nothing."""
+    drawn, _ = kept_and_read_again(half)
+    monkeypatch.setattr(head.Head, "rounding", lambda layer: nullcontext())
+    exact, _ = kept_and_read_again(half)
+    for one, other in zip(drawn.itertuples(), exact.itertuples(), strict=True):
+        assert list(one.token_ids) == list(other.token_ids) and one.reencoded == 0
+        np.testing.assert_allclose(one.token_logprobs, other.token_logprobs, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind, config, scaled", [
+    (Gemma2ForCausalLM, Gemma2Config, {"final_logit_softcapping": 2.0}),
+    (GraniteForCausalLM, GraniteConfig, {"logits_scaling": 4.0}),
+])  # fmt: skip
+def test_a_model_that_scales_its_logits_afterwards(half, kind, config, scaled):
+    """What is said of a token, and kept of it, is scaled, too."""
+    torch.manual_seed(1)
+    size = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    network = kind(config(vocab_size=len(half.tokenizer), num_key_value_heads=2, **size, **scaled)).bfloat16().eval()
+    for parameter in network.parameters():
+        parameter.data.mul_(4 if parameter.dim() > 1 else 1)  # else no logit is near the cap
+    assert head.exact(network)
+    frame, again = kept_and_read_again(dataclasses.replace(half, model=network))
+    for row, exact in zip(frame.itertuples(), again, strict=True):
+        np.testing.assert_allclose(row.chosen_logit, exact.chosen, atol=0.02)
+        np.testing.assert_allclose(row.token_logprobs[row.kept_positions], exact.logprob, atol=0.02)
+
+
+def test_where_drawing_rounds_it_keeps_what_the_last_layer_was_given(half):
     ids = [models.encode(half, responses.prompt_text(half, e.question, "none"))
            for e in datasets.load(params.load_dataset("demo-medium"))[:2]]  # fmt: skip
     batch = decoding.decode(half, ids, [1, 2], SETTINGS)
-    for kept in batch.kept:
-        assert kept and all(value.shape == (half.head.in_features,) and value.dtype == torch.bfloat16
-                            for value in kept.values())  # fmt: skip
+    for response, kept in zip(batch.responses, batch.kept, strict=True):
+        assert list(kept) == list(range(len(response)))
+        assert all(value.shape == (half.head.in_features,) and value.dtype == torch.bfloat16
+                   for value in kept.values())  # fmt: skip
 
 
 def test_without_it_the_same_tokens_are_drawn_on_a_processor(half):

@@ -7,7 +7,7 @@ from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from test_accelerator import SETTINGS, examples, load, name, near, same  # noqa: F401  (fixtures)
 
 from lib import params
-from lib.generate import dropout, models, p_true, placement, responses
+from lib.generate import dropout, head, models, p_true, placement, responses
 
 
 @pytest.mark.parametrize("weights, memory, count", [
@@ -54,7 +54,7 @@ def part(lm):
         module, place = lm.model.get_submodule(key), "cpu" if device else accelerator.DEVICE
         if device:
             back(module)
-        if ".layers." in key or key == "model.norm":
+        if ".layers." in key or key in ("model.norm", "lm_head"):
             add_hook_to_module(module, AlignDevicesHook(place, skip_keys="past_key_values"))
 
 
@@ -63,6 +63,18 @@ def back(module):
         for key, parameter in list(each._parameters.items()):
             if parameter is not None:
                 each._parameters[key] = torch.nn.Parameter(parameter.held, requires_grad=False)
+
+
+def test_logits_of_a_spread_model_are_not_rounded(name, monkeypatch):  # noqa: F811
+    """Accelerate has hooked the last layer by the time it is asked for float32 logits."""
+    expected = responses.respond(load(name, dtype="bfloat16"), "demo-medium", examples(2), SETTINGS, alive=p_true.live)
+    lm = load(name, dtype="bfloat16")
+    lm.head.__class__ = torch.nn.Linear  # as it is loaded
+    with accelerator.pretended(monkeypatch):
+        part(lm)
+        assert head.exact(lm.model) and lm.head is not None
+        found = responses.respond(lm, "demo-medium", examples(2), SETTINGS, alive=p_true.live)
+    same(found, expected)
 
 
 def passes(lm, frame, settings):

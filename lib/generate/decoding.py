@@ -24,7 +24,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from lib.generate import padding
+from lib.generate import padding, token_logits
 from lib.generate.head import Head
 from lib.generate.models import LanguageModel, check_finite
 from lib.generate.token_logits import Kept, Ring, TokenLogits, of_tokens
@@ -100,7 +100,8 @@ class Sample(LogitsProcessor):
     Log-probabilities are (batch, steps): `logprobs` of the raw distribution, `sampling` of the warped one. `rows` are
     the places in the batch of those that are still decoded, `ended` (rows,) says which of these have written one of the
     tokens `eos`. What the host has to know of a step comes in one piece, for which it waits once. Of numbers the
-    logits are kept; of a `head` that rounds nothing what it was given, for few of them are in an answer.
+    logits are kept; of a `head` that rounds nothing what it was given, for few of them are in an answer, and where
+    drawing rounds (without a GPU) that of every token: `logprobs` are then rounded ones.
     """
 
     def __init__(self, note: Note, seeds: Sequence[int], number_like: torch.Tensor, settings: Generation,
@@ -114,7 +115,9 @@ class Sample(LogitsProcessor):
         self.logprobs, self.sampling = torch.zeros(2, batch, steps, device=device)
         token = torch.zeros(1, dtype=torch.long, device=device)
         logits = torch.zeros(1, len(number_like), device=device)
-        self.ring = Ring(batch, (head.weight[:1],) if head else of_tokens(logits, token, settings))
+        self.every = head is not None and not head.weight.is_cuda  # all tokens are kept
+        kinds = (head.weight[:1],) if head else of_tokens(logits, token, settings)
+        self.ring = Ring(batch, kinds, steps if self.every else token_logits.RING)
         self.go_on(list(range(batch)))
 
     def go_on(self, rows: list[int]) -> None:
@@ -133,7 +136,7 @@ class Sample(LogitsProcessor):
         self.logprobs[self.places, self.step] = entry(raw.log_softmax(-1), token)
         self.sampling[self.places, self.step] = entry(scores.float().log_softmax(-1), token)
         numbers, ending = self.kinds[:, token].tolist()
-        kept = [i for i, number in enumerate(numbers) if number and not self.ended[i]]
+        kept = [i for i, number in enumerate(numbers) if (number or self.every) and not self.ended[i]]
         if kept:
             at = torch.tensor(kept, device=raw.device)
             values = (self.head.hidden[at, -1],) if self.head else of_tokens(raw[at], token[at], self.settings)

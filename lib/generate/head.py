@@ -7,6 +7,7 @@ what they are.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ class Head(torch.nn.Linear):
     """A model's last layer, which gives float32 logits (..., V). `hidden` (..., H) is what it was last given."""
 
     rounds = False  # gives rounded ones where others are dear, see `rounding`
+    last = True  # its logits are the model's, which neither scales nor caps them afterwards
     hidden: torch.Tensor
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -51,9 +53,15 @@ def product(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
 
 def exact(model: Any) -> bool:
     """Have the last layer of a model in half precision give float32 logits; whether that is so. One in float32 is left
-    as it is."""
+    as it is. A few tokens are read, to see whether the model scales or caps logits afterwards."""
     layer = model.get_output_embeddings()
-    if type(layer) is not torch.nn.Linear or layer.weight.dtype not in (torch.bfloat16, torch.float16):
+    linear = type(layer) is torch.nn.Linear
+    if not linear or layer.weight.dtype not in (torch.bfloat16, torch.float16):
         return False
     layer.__class__ = Head
+    if hasattr(layer, "_old_forward"):  # accelerate hooks a model that is spread over GPUs: its hook calls this
+        layer._old_forward = MethodType(Head.forward, layer)
+    with torch.inference_mode():
+        logits = model(torch.arange(8, device=model.device)[None]).logits
+        layer.last = torch.equal(logits, layer(layer.hidden))
     return True

@@ -47,9 +47,9 @@ class LanguageModel:
 
     @property
     def head(self) -> Head | None:
-        """Its last layer, where that gives float32 logits of a model in half precision."""
+        """Its last layer, where that gives float32 logits, and the model's own, of a model in half precision."""
         layer = self.model.get_output_embeddings()
-        return layer if isinstance(layer, Head) else None
+        return layer if isinstance(layer, Head) and layer.last else None
 
     @property
     def context(self) -> int | None:

@@ -14,7 +14,7 @@ from lib.generate import models, p_true
 from lib.generate.decoding import Batch, batches, rounds
 from lib.generate.models import LanguageModel
 from lib.generate.room import by_halves
-from lib.generate.token_logits import encode_again, read
+from lib.generate.token_logits import encode_again, logprobs, read
 from lib.params import Demonstration, Generation, Verification, load_dataset
 from lib.project import UserError, nearest
 from lib.streams import stream_seed
@@ -142,16 +142,17 @@ def row(lm: LanguageModel, asked: Request, batch: Batch, place: int, settings: G
     kept = read(lm, there, ids, [position for position in positions if position in there], settings)
     kept |= encode_again(lm, asked.prompt_ids, ids, lacking, settings)
     logits = [kept[position] for position in positions]
-    logprobs = batch.logprobs[place, : len(ids)].cpu().numpy()
-    if lm.head:  # those of these tokens without the rounding with which they may have been drawn
-        logprobs[positions] = [float(z.logprob) for z in logits]
+    given = batch.logprobs[place, : len(ids)].cpu().numpy()
+    if lm.head:  # without the rounding with which they may have been drawn
+        unrounded = logprobs(lm, there, ids) | {at: float(z.logprob) for at, z in zip(positions, logits, strict=True)}
+        given[list(unrounded)] = list(unrounded.values())
     texts = {"prompt": asked.prompt, "question": asked.example.question, "text": located.pop("text")}
     spare = answers.spare(texts["text"], lm.spec.thinking) | {"words": word_codes(texts["question"])}
     return (texts if settings.keep_texts else dict.fromkeys(texts)) | spare | {
         "split": asked.example.split, "example_id": asked.example.example_id,
         "reference": asked.example.reference, "prompt_tokens": len(asked.prompt_ids),
         "token_ids": np.array(ids, np.int32),
-        "token_logprobs": logprobs,
+        "token_logprobs": given,
         "token_logprobs_sampling": batch.sampling[place, : len(ids)].cpu().numpy(), **located,
         "finish_reason": "stop" if ended else "length", "eos": int(ended), "seed": asked.seed,
         "kept_positions": np.array(positions, np.int32), "reencoded": len(lacking),

@@ -14,6 +14,7 @@ from lib.generate.temperatures import temperatures
 from lib.params import Generation
 
 RING = 48  # number-like tokens per response whose logits are kept while decoding; older ones are re-encoded if needed
+CHUNK = 128  # tokens whose logits are read from hidden states at once: 128 x 152,000 float32 are 78 MB
 
 
 class TokenLogits(NamedTuple):
@@ -55,21 +56,21 @@ def by_position(kept: TokenLogits, positions: Sequence[int]) -> dict[int, TokenL
 
 
 class Ring:
-    """The latest RING tokens of each row of a batch that are kept, the next one in place of the oldest: of each of
+    """The latest `size` tokens of each row of a batch that are kept, the next one in place of the oldest: of each of
     them values of these `kinds`, given by a tensor (one of them, ...).
 
     All is allocated at the start: small pieces allocated between the (batch, V) blocks of each step would fragment the
     heap, which then grows by a block a step.
     """
 
-    def __init__(self, batch: int, kinds: Sequence[torch.Tensor]):
-        self.count = [0] * batch  # tokens of each row so far
-        self.positions = torch.zeros(batch, RING, dtype=torch.long)
-        self.buffers = [kind.new_zeros(batch, RING, *kind.shape[1:]) for kind in kinds]
+    def __init__(self, batch: int, kinds: Sequence[torch.Tensor], size: int):
+        self.count, self.size = [0] * batch, size  # tokens of each row so far
+        self.positions = torch.zeros(batch, size, dtype=torch.long)
+        self.buffers = [kind.new_empty(batch, size, *kind.shape[1:]) for kind in kinds]
 
     def keep(self, rows: Sequence[int], position: int, values: Sequence[torch.Tensor]) -> None:
         """Values (n, ...) of each kind, of the n `rows` whose token stands at `position`."""
-        slots = [self.count[row] % RING for row in rows]
+        slots = [self.count[row] % self.size for row in rows]
         at = torch.tensor([rows, slots], device=values[0].device)
         for buffer, some in zip(self.buffers, values, strict=True):
             buffer[at[0], at[1]] = some
@@ -79,7 +80,7 @@ class Ring:
 
     def row(self, row: int) -> dict[int, tuple[torch.Tensor, ...]]:
         """What is kept of a row, by position in the response."""
-        slots = range(min(self.count[row], RING))
+        slots = range(min(self.count[row], self.size))
         return {int(self.positions[row, i]): tuple(buffer[row, i] for buffer in self.buffers) for i in slots}
 
 
@@ -99,6 +100,19 @@ def read(lm: LanguageModel, kept: Mapping[int, Kept], response: list[int], posit
     logits = lm.head(torch.stack(list(hidden.values())))
     tokens = torch.tensor([response[position] for position in hidden], device=logits.device)
     return found | by_position(of_tokens(logits, tokens, settings), list(hidden))
+
+
+@torch.inference_mode()
+def logprobs(lm: LanguageModel, kept: Mapping[int, Kept], response: list[int]) -> dict[int, float]:
+    """Log-probabilities of a response's tokens whose hidden states were kept, by position, from float32 logits: those
+    with which it was drawn may be rounded."""
+    hidden = {position: value for position, value in kept.items() if isinstance(value, torch.Tensor)}
+    if not hidden or lm.head is None:
+        return {}
+    tokens = torch.tensor([response[position] for position in hidden], device=lm.device)
+    parts = zip(torch.stack(list(hidden.values())).split(CHUNK), tokens.split(CHUNK), strict=True)
+    found = [lm.head(some).log_softmax(-1).gather(-1, written[:, None]) for some, written in parts]
+    return dict(zip(hidden, torch.cat(found)[:, 0].tolist(), strict=True))
 
 
 @torch.inference_mode()
