@@ -4,8 +4,8 @@
 
 The demo models answer questions in float32; the same tokens are then read in bfloat16, with logits that the last layer
 rounds and with logits in float32 (lib/generate/head.py). Beside it, how many responses come out the same when they are
-drawn in bfloat16, or in batches of another size. Where there is no GPU, drawing rounds in either case, and only what is
-kept does not. Two processor minutes for 200 rows, where the processor knows bfloat16.
+drawn in bfloat16, or in batches of another size. Where there is no GPU, drawing rounds in either case, and what is said
+of the tokens does not. Two processor minutes for 200 rows, where the processor knows bfloat16.
 """
 
 import sys
