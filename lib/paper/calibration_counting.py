@@ -61,8 +61,9 @@ def lower(results: Results) -> Cases:
 
 def platt_below(results: Results) -> Cases:
     rows, agrees = lower(results)
+    same = (rows.value_isotonic == rows.value_platt) & (rows.relative_isotonic == rows.relative_platt)
     chosen = rows.estimator == "p_true"
-    return rows[chosen], ~agrees[chosen]
+    return rows[chosen], ~(agrees | same)[chosen]
 
 
 def mended(results: Results) -> Cases:
