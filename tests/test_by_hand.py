@@ -435,7 +435,7 @@ def test_no_question_turned_is_no_evidence():
     ("all", 4, 4, True), ("all", 3, 4, False), ("most", 3, 4, True), ("most", 2, 4, False), ("most", 7, 10, False),
     ("often", 2, 4, False), ("often", 3, 5, True), ("generally", 2, 4, False), ("generally", 3, 4, True),
     ("several", 1, 4, True), ("several", 1, 5, False), ("some", 0, 4, False), ("some", 1, 4, True),
-    ("some", 4, 4, False), ("can", 1, 9, True), ("can", 0, 9, False),
+    ("some", 4, 4, True), ("can", 1, 9, True), ("can", 0, 9, False),
     ("figure", 1, 1, True), ("figure", 0, 1, False)])  # fmt: skip
 def test_words_for_how_many(word, count, total, held):
     assert judging.QUORUMS[word][1](count, total) is held
@@ -465,6 +465,8 @@ def test_edges_of_what_is_counted():
 
 @pytest.mark.parametrize("largest, held", [(0.2, False), (0.201, True)])
 def test_a_transfer_is_severe_above_a_fifth(monkeypatch, largest, held):
-    monkeypatch.setattr(calibration_counting, "arrows", lambda results: pd.DataFrame({"value": [-0.5, largest]}))
+    between = pd.DataFrame({"dataset": "d", "changed": ["model", "model", "dataset"], "value": [-0.5, largest, 0.9]})
+    monkeypatch.setattr(calibration_counting, "arrows", lambda results: between)
+    monkeypatch.setattr(calibration_counting, "hard", lambda results: "h")
     rows, agrees = calibration_counting.severe(holding())
     assert list(agrees) == [held] and rows.largest.tolist() == [largest]

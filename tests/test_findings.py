@@ -28,10 +28,11 @@ from lib.paper import (
 )
 from lib.paper.claims import FINDINGS
 from lib.paper.signal_counting import ENOUGH as judging_rows
+from lib.score.metrics import evaluate
 from lib.score.reading import read
 
 # Counted by hand from the printed tables (exceptions among them). The figures of the paper's own claims, too: 35 of 45
-# cells, median gains of 79% and 57%, MCE 56 of 90 and ECE 13 of 90, 2,019 questions ...
+# cells, median gains of 79% and 57%, MCE 56 of 90 and ECE 12 of 90, 2,019 questions ...
 ON_PAPER = {
     "MultiPassCalibrated": (True, "3 of 15 pairs"),
     "CalibrationSubstantial": (True, "isotonic 79%, platt 57%, 2 of 2 methods"),
@@ -41,8 +42,8 @@ ON_PAPER = {
     "SeqAnsOverlap": (True, "6 of 15 pairs"),
     "SubstantiallyBetter": (True, "11 of 15 pairs"),
     "SeqBelowMultiPass": (True, "8 of 15 pairs"),
-    "JointBelowAvg": (True, "11 of 15 pairs"),
-    "JointBelowAvgHard": (True, "hard 0.032, elsewhere 0.007"),
+    "JointBelowAvg": (True, "Seq 11 of 15, Ans 6 of 15 (8 equal), 17 of 30 cases"),
+    "JointBelowAvgHard": (True, "hard 0.009, elsewhere 0.000"),
     "BaldBelowPTrue": (True, "10 of 15 pairs"),
     "BaldBelowPTrueHard": (True, "hard 0.173, elsewhere -0.001"),
     "RateMatters": (True, "15 of 15 pairs"),
@@ -59,9 +60,9 @@ ON_PAPER = {
     "EasyToHard": (True, "4 of 4 arrows"),
     "HardToEasy": (True, "3 of 4 arrows"),
     "ModelsOnHard": (True, "4 of 4 arrows"),
-    "ModelsOnEasy": (True, "2 of 4 arrows"),
+    "ModelsOnEasy": (True, "2 of 2 cases"),
     "TransferSevere": (True, "largest 0.658"),
-    "LittleChange": (True, "2 of 4 arrows"),
+    "LittleChange": (True, "2 of 2 arrows"),
     "RatesHold": (True, "14 of 15 pairs"),
     "RatesVary": (True, "0.10, 0.15, 0.20"),
     "HardRateHigher": (True, "4 of 5 models"),
@@ -69,16 +70,16 @@ ON_PAPER = {
     "EceStable": (True, "24 of 24 cells"),
     "BrierStays": (True, "24 of 24 cells"),
     "MceMoreSensitive": (True, "20 of 24 cells"),
-    "MceGrows": (True, "23 of 24 cells"),
+    "MceGrows": (True, "20 of 24 cells"),
     "RecommendedSettings": (False, "4 of 5 models"),  # Llama-3.1-8B was published with .6 and .9
-    "IntervalsAsymmetric": (True, "MCE 56 of 90, ECE 13 of 90, 69 of 180 intervals"),
+    "IntervalsAsymmetric": (True, "MCE 56 of 90, ECE 12 of 90, 68 of 180 intervals"),
     "MceIntervalsWider": (True, "78 of 90 cells"),
     "SummaryIsFull": (False, "14 of 16 cells"),  # Llama to Qwen on GSM8K: -.003 and -.002 against .000
     "ShortIsFull": (False, "89 of 90 cells"),  # .080 against .081
 }
 # Of the demo: the arrows that its tables show, worked out from them (+.022 +.036 +.054 +.103 from hard to medium).
 ARROWS = {"EasyToHard": (True, "4 of 4 arrows"), "HardToEasy": (True, "4 of 4 arrows"),
-          "ModelsOnHard": (True, "4 of 4 arrows"), "ModelsOnEasy": (False, "0 of 4 arrows")}  # fmt: skip
+          "ModelsOnHard": (True, "4 of 4 arrows"), "ModelsOnEasy": (False, "0 of 2 cases")}  # fmt: skip
 NO_CLAIM = {"ours": {"InSituBelowAnsAvg", "PlattBelowIsotonic"},
             "consistency": {"CostLinear", "BrierStays", "SummaryIsFull", "ShortIsFull"}}  # fmt: skip
 DEMO = params.load_profile("demo")
@@ -178,7 +179,7 @@ def test_words_are_defined_once():
     met = {word: [count for count in range(13) if meets(count, 12)] for word, (_, meets) in judging.QUORUMS.items()}
     assert met["all"] == met["figure"] == [12] and met["most"] == [9, 10, 11, 12]
     assert met["often"] == met["generally"] == list(range(7, 13)) and met["several"] == list(range(3, 13))
-    assert met["some"] == list(range(1, 12)) and met["can"] == list(range(1, 13))
+    assert met["some"] == met["can"] == list(range(1, 13))
 
 
 def test_transfer_counts_the_arrows_that_the_table_shows(paper, on_paper, demo, signals):
@@ -193,7 +194,7 @@ def test_transfer_counts_the_arrows_that_the_table_shows(paper, on_paper, demo, 
     shown = comparison.beside(demo, paper).records
     assert shown.table.str.contains("transfer").sum() == 124
     still = changed(paper, "calibration_transfer_summary", lambda f: f.assign(value=0.0))
-    assert [still[name].said for name in ARROWS] == ["0 of 4 arrows"] * 4, "no change is neither better nor worse"
+    assert [still[name].said[:6] for name in ARROWS] == ["0 of 4"] * 3 + ["0 of 2"], "no change is neither"
 
 
 def test_what_cannot_be_judged_says_why(demo):
@@ -276,7 +277,9 @@ def test_the_others_turn_too(paper, demo):
     flat = changed(paper, "dropout_grid_search", lambda f: f.assign(value=0.1))
     assert not flat["RateMatters"].held and not flat["HardRateHigher"].held
     bins = changed(paper, "bin_ablation", lambda f: f.assign(value=f.value * (40 - f.bins.astype(float))))
-    assert not bins["EceStable"].held and not bins["MceGrows"].held and not bins["BrierStays"].held
+    assert not bins["EceStable"].held and not bins["BrierStays"].held
+    falling = changed(paper, "bin_ablation", lambda f: f.assign(value=f.value * f.bins.astype(float) ** -5))
+    assert falling["MceGrows"].held is False
     few = changed(paper, "insitu_ptrue", lambda f: f.assign(value=f.value.where(f.metric == "ece", 10)))
     assert not few["TokenReduction"].held and few["TokenReduction"].said.startswith("10%")
     assert not bins["MceMoreSensitive"].held or bins["MceMoreSensitive"].said != "20 of 24 cells"
@@ -285,6 +288,7 @@ def test_the_others_turn_too(paper, demo):
               "JointBelowAvgHard")  # fmt: skip
     assert [equal[name].held for name in turned] == [False] * 5
     poor = changed(paper, "result_calibration", lambda f: f.assign(relative=0.4, value=0.2))
+    assert poor["PlattBelowIsotonic"].said == "0 of 15 pairs", "an equal one is not below"
     assert [poor[n].held for n in ("CalibrationSubstantial", "HighRawMends", "IsotonicBelowTemperature")] == [False] * 3
     even = changed(paper, "result_estimation_full", lambda f: f.assign(low=f.value - 0.01, high=f.value + 0.01))
     assert not even["IntervalsAsymmetric"].held and not even["MceIntervalsWider"].held
@@ -298,7 +302,9 @@ def test_the_others_turn_too(paper, demo):
              for s in paper.settings]  # fmt: skip
     assert findings.verdicts(replace(paper, settings=llama))["RecommendedSettings"].held
     wide = changed(paper, "result_estimation_full", lambda f: f.assign(low=0.0, high=1.0))
-    assert wide["SeqAnsOverlap"].held is False and wide["SeqAnsOverlap"].said == "15 of 15 pairs"
+    assert wide["SeqAnsOverlap"].held and wide["SeqAnsOverlap"].said == "15 of 15 pairs", "in all is in some"
+    narrow = changed(paper, "result_estimation_full", lambda f: f.assign(low=f.value, high=f.value))
+    assert narrow["SeqAnsOverlap"].held is False and narrow["SeqAnsOverlap"].said == "0 of 15 pairs"
 
 
 def test_the_pictures_are_judged_by_their_curves(demo):
@@ -755,3 +761,145 @@ def test_how_one_class_is_met_changes_whole_fits_where_a_pair_is_of_one(monkeypa
     before, choices = params.Calibration(), params.Calibration(one_class="constant")
     sensitivity.fitted_anew(SimpleNamespace(frames={"curves": None}), signals, before, choices)
     assert bool(fitted) == (len(set(correct)) == 1)
+
+
+# ---- what a sentence says, case by case
+
+
+def test_each_subset_of_tokens_counts(paper):
+    """"Within each token subset": of the answer's tokens, too."""
+    turned = findings.verdicts(swapped(paper, "result_estimation", "ans_joint", "ans_avg"))["JointBelowAvg"]
+    assert turned.said == "Seq 11 of 15, Ans 1 of 15 (8 equal), 12 of 30 cases" and turned.held is False
+    nearly = changed(paper, "result_estimation", lambda f: f.assign(
+        value=f.value.where(f.metric == "acc", 0.0621 + 1e-4 * (f.estimator == "ans_avg"))))  # fmt: skip
+    assert nearly["JointBelowAvg"].said == "Seq 0 of 15 (15 equal), Ans 0 of 15 (15 equal), 0 of 30 cases"
+
+
+def test_only_the_estimators_of_the_table_count(paper):
+    """A run fits isotonic regression on all estimators; the paper's table of both methods has three."""
+    def with_seq(frame):
+        seq = frame[(frame["method"] == "isotonic") & (frame.estimator == "p_true")].assign(estimator="seq_avg")
+        return pd.concat([frame, seq.assign(relative=-9.0, value=0.9)], ignore_index=True)
+
+    more = changed(paper, "result_calibration", with_seq)
+    for name in ("CalibrationSubstantial", "HighRawMends", "IsotonicBelowTemperature"):
+        assert more[name].said == ON_PAPER[name][1], name
+
+
+@pytest.mark.parametrize("hard, others, counted", [
+    (5, (10, 50), [True, True]), (5, (5, 10), [True]), (10, (10, 50), [False, True]), (10, (5, 10), [False, False]),
+    (None, (5, 10), [False, False]), (5, (5, 5), "the fewest rows tried are enough on every dataset"),
+])  # fmt: skip
+def test_a_tie_at_the_fewest_rows_tells_nothing(paper, hard, others, counted):
+    enough = dict(zip(("GSMHard", "GSM8K", "SVAMP"), (hard, *others), strict=True))
+    rows = [(dataset, "isotonic", n, 0.2 if at and n >= at else 0.4) for dataset, at in enough.items()
+            for n in (5, 10, 50)] + [(dataset, "", 50, 0.3) for dataset in enough]  # fmt: skip
+    bands = pd.DataFrame(rows, columns=["dataset", "method", "n", "high"])
+    bands = bands.assign(model="Llama-3.1-8B", sampling="uniform", mean=bands.high)
+    results_ = replace(paper, frames={**paper.frames, "learning": bands})
+    if isinstance(counted, str):
+        with pytest.raises(judging.Undecided, match=counted):
+            signal_counting.hard_needs_fewer(results_)
+    else:
+        assert signal_counting.hard_needs_fewer(results_)[1].tolist() == counted
+
+
+@pytest.mark.parametrize("predictive, grows, settles", [
+    ([1, 2, 3, 4, 5, 4.9, 5.1, 5], True, True), ([1, 2, 3, 2.9, 5, 5, 5, 5], False, True),
+    ([5, 5, 5, 5, 5, 5, 5, 5], False, True), ([1, 2, 3, 4, 5, 9, 5, 5], True, False),
+    ([1, 2, 3, 4, 5, 6, 7, 8], True, False), ([1, 2, 3, 4, 5], True, None),
+])  # fmt: skip
+def test_entropy_grows_up_to_five_passes_and_is_stable_after(paper, predictive, grows, settles):
+    curve = pd.DataFrame({"model": "m", "dataset": "d", "term": "predictive", "mean": predictive})
+    curve["passes"] = curve.index + 1
+    found = findings.verdicts(replace(paper, frames={**paper.frames, "entropies": curve}))
+    assert found["EntropyGrows"].held is grows and found["PredictiveSettles"].held is settles
+    assert found["PredictiveSettles"].reason == ("no more than five passes" if settles is None else "")
+
+
+def test_a_side_of_just_one_and_a_half_times_is_not_more(paper):
+    printed = changed(paper, "result_estimation_full", lambda f: f.assign(value=0.152, low=0.118, high=0.203))
+    assert printed["IntervalsAsymmetric"].said.endswith(" 0 of 180 intervals")
+    apart = changed(paper, "result_estimation_full", lambda f: f.assign(value=0.152, low=0.118, high=0.204))
+    assert apart["IntervalsAsymmetric"].said.endswith(" 180 of 180 intervals")
+
+
+def test_errors_that_differ_by_rounding_are_equal(paper):
+    def noisy(frame):
+        mce = frame.metric == "mce"
+        return frame.assign(value=0.1 + 1e-12 * mce, low=0.0, high=0.2 + 1e-12 * mce)
+
+    assert changed(paper, "result_estimation_full", noisy)["MceIntervalsWider"].said == "0 of 90 cells"
+    one_bin = changed(paper, "bin_ablation", lambda f: f.assign(value=0.1 + 1e-12 * f.bins * (f.metric == "mce")))
+    assert [one_bin[name].said for name in ("MceMoreSensitive", "MceGrows")] == ["0 of 24 cells"] * 2
+    assert one_bin["MceGrows"].held is False, "what stays does not grow"
+
+
+def test_what_can_be_is_there_once(demo):
+    one = changed(demo, "tokens", lambda f: f.assign(smallest=[0.6] + [0.4] * (len(f) - 1)))["LowTokensSignal"]
+    assert one.held and one.said == "1 of 6 pairs"
+    words = {finding.name: finding.word for finding in FINDINGS}
+    assert {words[name] for name in ("LowTokensSignal", "NoSingleToken", "MceGrows", "MceIntervalsWider")} == {"can"}
+
+
+def test_in_situ_matches_what_is_printed_alike(paper):
+    def nearly(frame):
+        return frame.assign(value=frame.value.mask(frame.estimator == "p_true", 0.0621)
+                            .mask(frame.estimator == "p_true_insitu", 0.0624))  # fmt: skip
+
+    assert changed(paper, "insitu_ptrue", nearly)["InSituMatches"].said == "15 of 15 pairs"
+
+
+def between(paper, here, there, dataset="GSM8K", elsewhere=0.0):
+    """Verdicts on changes between models: from Llama to Qwen `here`, back `there`, on one dataset."""
+    def moved(frame):
+        models = (frame.source_model != frame.model) & (frame.dataset == dataset) & (frame.source_dataset == dataset)
+        change = np.where(frame.source_model == "Llama", here, there)
+        return frame.assign(value=np.where(models, change, elsewhere))
+
+    return changed(paper, "calibration_transfer_summary", moved)
+
+
+def test_between_models_the_directions_are_told_apart(paper):
+    found = between(paper, 0.0, 0.3)
+    assert (found["ModelsOnEasy"].held, found["LittleChange"].held, found["TransferSevere"].held) == (True,) * 3
+    back = between(paper, 0.3, 0.0)
+    assert back["ModelsOnEasy"].held and back["LittleChange"].held is False, "one direction, not the other"
+    both = between(paper, 0.3, 0.4)
+    assert both["ModelsOnEasy"].said == "0 of 2 cases", "both grow: they do not differ"
+    assert between(paper, -0.3, 0.004)["ModelsOnEasy"].held is False, "so little is no growth"
+    onto_hard = between(paper, 0.3, 0.3, "GSMHard", elsewhere=0.1)
+    assert onto_hard["TransferSevere"].said == "largest 0.100", "the sentence is about the other dataset"
+    datasets = between(paper, 0.0, 0.0, elsewhere=0.9)
+    assert datasets["TransferSevere"].said == "largest 0.000", "and about models"
+    alone = replace(paper, moved=({"Qwen": "Qwen"}, paper.moved[1]))
+    assert findings.verdicts(alone)["TransferSevere"].reason == "no arrow between models"
+    assert findings.verdicts(alone)["LittleChange"].reason == "no arrow from a Llama model to a Qwen model"
+
+
+def test_estimators_are_compared_on_the_same_rows(signals):
+    """Where passes were made over some rows only, P(True) and the others count on these, too; in the tables on all."""
+    pair = {"model": "tiny-llama", "dataset": "demo-easy"}
+    kept = [frame[(frame.model == pair["model"]) & (frame.dataset == pair["dataset"])]
+            for frame in (signals.generations, signals.verification, signals.dropout)]  # fmt: skip
+    passed = sorted(kept[2].example_id.unique())[::3]
+    fewer = run_results.RunSignals.from_frames(*kept[:2], kept[2][kept[2].example_id.isin(passed)], signals.reading)
+    frames_ = fewer.estimation((10,))
+    names = {pair["model"]: "M"}
+    here = results.Results(names, {pair["dataset"]: "D"}, names, (names, {}), (), frames_)
+    scores = fewer.confidence
+    on_all, on_these = (evaluate(part, names=["ece"]).set_index("estimator").value
+                        for part in (scores, scores[scores.example_id.isin(passed)]))  # fmt: skip
+    row = counting.below("c_bald", "p_true")(here)[0].iloc[0]
+    assert (row.c_bald, row.p_true) == pytest.approx((on_these.c_bald, on_these.p_true))
+    assert abs(on_all.p_true - on_these.p_true) > 1e-3
+    row = counting.below("seq_avg|seq_joint", "p_true|c_bald")(here)[0].iloc[0]
+    assert row.seq_avg == pytest.approx(on_these.seq_avg)
+    row = counting.below("p_true", "ans_avg")(here)[0].iloc[0]
+    assert (row.p_true, row.ans_avg) == pytest.approx((on_all.p_true, on_all.ans_avg)), "both have all"
+    assert str(round(float(on_all.p_true), 3))[1:] in str(tables.result_estimation.of(here))
+    gaps = run_results.paired(scores.assign(method=""), signals.reading, 200).set_index("estimator")
+    assert gaps.difference["c_bald"] == pytest.approx(on_these.c_bald - on_these.p_true)
+    assert gaps.difference["seq_avg"] == pytest.approx(on_all.seq_avg - on_all.ans_avg)
+    whole = run_results.RunSignals.from_frames(*kept, signals.reading)
+    assert "ece_shared" not in set(whole.estimation((10,))["result_estimation"].metric)

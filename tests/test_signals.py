@@ -63,12 +63,19 @@ def test_an_answer_that_the_extraction_misses(stored):
 def test_costs_of_verification(stored):
     generations, verification, _ = stored
     length = generations.token_ids.map(len)
+    generations = generations.assign(prompt_tokens=np.random.default_rng(1).integers(40, 400, len(length)))
+    generations["thinking_end"] = np.random.default_rng(2).integers(0, 60, len(length))
+    again = generations.prompt_tokens + length - generations.thinking_end
+    straight = verification.assign(standard_tokens=again + 30, in_situ_tokens=30)
+    facts = tokens.verification_costs(straight, generations).iloc[0]
+    assert facts.r2 == pytest.approx(1), "question and answer together"
     straight = verification.assign(standard_tokens=2 * length + 30, in_situ_tokens=30)
     facts = tokens.verification_costs(straight, generations).iloc[0]
-    assert facts.r2 == pytest.approx(1) and facts.saving == pytest.approx(1)
+    assert facts.r2 < 0.5 and facts.saving == pytest.approx(1), "what is saved is held against the response alone"
     noise = verification.assign(standard_tokens=np.random.default_rng(0).permutation(length) + 30, in_situ_tokens=30)
     assert tokens.verification_costs(noise, generations).iloc[0].r2 < 0.1
-    alike = generations.assign(token_ids=[[1, 2]] * len(generations))
+    alike = generations.assign(token_ids=[[1, 2]] * len(generations), prompt_tokens=7,
+                               thinking_end=0)
     assert np.isnan(tokens.verification_costs(noise, alike).iloc[0][["r2", "saving"]].astype(float)).all()
 
 

@@ -11,6 +11,8 @@ from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 
 ARROW = ["source_model", "source_dataset", *PAIR, "method"]
+SHORT = ("ans_avg", "ans_joint", "p_true")  # the estimators of `tab:result_calibration`: those with Platt scaling
+LITTLE = 0.005  # a change of ECE
 
 
 # ---- calibration
@@ -23,6 +25,7 @@ def _gains(results: Results, table: str, method: str) -> pd.DataFrame:
 
 def _improved(results: Results, table: str, method: str) -> pd.DataFrame:
     shown = [name for name, estimator in ESTIMATORS.items() if estimator.definition]
+    shown = list(SHORT) if table == "result_calibration" else shown
     rows = results.frame(table, metric="ece", method=method).dropna(subset="relative")
     return rows[rows.estimator.isin(shown)].astype({"relative": float, "value": float})
 
@@ -35,7 +38,7 @@ def gains(results: Results, table: str, method: str) -> Cases:
 
 
 def median_gains(results: Results) -> Cases:
-    """Median relative improvement of each method in `tab:result_calibration` (isotonic: in `tab:result_isotonic`)."""
+    """Median relative improvement of each method in `tab:result_calibration`."""
     medians = {method: _gains(results, table, method).relative.median()
                for method, table in (("isotonic", "result_calibration"), ("platt", "result_calibration"))}  # fmt: skip
     rows = pd.Series(medians, name="median").rename_axis("method").reset_index()
@@ -58,8 +61,9 @@ def lower(results: Results) -> Cases:
 
 def platt_below(results: Results) -> Cases:
     rows, agrees = lower(results)
+    same = (rows.value_isotonic == rows.value_platt) & (rows.relative_isotonic == rows.relative_platt)
     chosen = rows.estimator == "p_true"
-    return rows[chosen], ~agrees[chosen]
+    return rows[chosen], ~(agrees | same)[chosen]
 
 
 def mended(results: Results) -> Cases:
@@ -99,11 +103,16 @@ def _arrows(results: Results) -> pd.DataFrame:
 def moved(results: Results, changed: str, agrees: Callable[[pd.Series], pd.Series], onto_hard: bool) -> Cases:
     """Change of ECE along the arrows between datasets, to the hard one or from it, or between models, on the hard one
     or off it. A change of exactly 0 is neither better nor worse."""
+    rows = _changes(results, changed, onto_hard)
+    return rows, agrees(rows.value)
+
+
+def _changes(results: Results, changed: str, onto_hard: bool) -> pd.DataFrame:
     rows, worst = arrows(results), hard(results)
     rows = rows[(rows.changed == changed) & ((rows.dataset == worst) == onto_hard)]
     if changed == "dataset" and not onto_hard:
         rows = rows[rows.source_dataset == worst]
-    return rows.drop(columns="changed"), agrees(rows.value)
+    return rows.drop(columns="changed")
 
 
 def better(change: pd.Series) -> pd.Series:
@@ -114,9 +123,32 @@ def worse(change: pd.Series) -> pd.Series:
     return change > 0
 
 
+def asymmetric(results: Results) -> Cases:
+    """Between two models, off the hard dataset, by dataset and method: one direction worsens ECE by more than LITTLE,
+    the other does not."""
+    rows = _changes(results, "model", onto_hard=False)
+    back = rows.rename(columns={"source_model": "model", "model": "source_model", "value": "back"})
+    both = rows[rows.source_model < rows.model].merge(back, on=ARROW)
+    return both, (both[["value", "back"]] > LITTLE).sum(axis=1) == 1
+
+
 def severe(results: Results) -> Cases:
-    largest = float(arrows(results).value.max())
+    """The largest growth of ECE between models, off the hard dataset."""
+    rows = _changes(results, "model", onto_hard=False)
+    if rows.empty:
+        raise Undecided("no arrow between models")
+    largest = float(rows.value.max())
     return single(largest > 0.2, largest=largest)
+
+
+def little_change(results: Results) -> Cases:
+    """Changes of ECE from Llama's models to Qwen's, off the hard dataset, of at most LITTLE."""
+    rows, labels = _changes(results, "model", onto_hard=False), results.moved[0]
+    llama, qwen = ({name for name, label in labels.items() if family in label.lower()} for family in ("llama", "qwen"))
+    rows = rows[rows.source_model.isin(llama) & rows.model.isin(qwen)]
+    if rows.empty:
+        raise Undecided("no arrow from a Llama model to a Qwen model")
+    return rows, rows.value.abs() <= LITTLE
 
 
 # ---- tables that say the same twice

@@ -15,6 +15,8 @@ from lib.paper.results import Results
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 
+NOISE = 1e-9  # of floats: a printed number has three decimals
+
 # Temperature, top-p and top-k of the generation settings that models are published with, by the label that the paper
 # prints; None where they say nothing.
 PUBLISHED_SETTINGS = {
@@ -85,18 +87,29 @@ def _sides(results: Results, one: str, other: str, table: str) -> pd.DataFrame:
     """ECE of both by pair, `lower` and `higher`: what the claim says of them. Each may be a choice, `a|b`, of which the
     lower counts; a choice may leave an estimator no rows."""
     left, right = one.split("|"), other.split("|")
-    rows = raw(results, table).reindex(columns=[*PAIR, *left, *right]).dropna()
+    rows = _on_same_rows(results, list(dict.fromkeys([*left, *right])), table)
     return rows.assign(lower=rows[left].min(axis=1), higher=rows[right].min(axis=1))
+
+
+def _on_same_rows(results: Results, names: list[str], table: str) -> pd.DataFrame:
+    """Raw ECE of these estimators by pair. Where some have fewer rows than others (dropout passes), the others' ECE is
+    that on the rows that all have (`run_results.on_shared_rows`)."""
+    rows = raw(results, table).set_index(PAIR).reindex(columns=names).dropna()
+    shared = raw(results, table, "ece_shared").set_index(PAIR).reindex(index=rows.index, columns=names)
+    rows.update(shared[shared.isna().any(axis=1)])
+    return rows.reset_index()
 
 
 @given
 def below(results: Results, one: str, other: str, table: str = "result_estimation", equal: bool = False,
           times: float = 1.0) -> Cases:  # fmt: skip
-    """ECE of one estimator below (or `equal` to) that of another, or so many `times` it, by pair."""
+    """ECE of one estimator below (or, as printed, `equal` to) that of another, or so many `times` it, by pair."""
     rows = _sides(results, one, other, table)
-    agrees = rows.lower <= rows.higher if equal or times != 1 else rows.lower < rows.higher
+    agrees = rows.lower < rows.higher
+    if equal:
+        agrees = rows.lower.round(3) <= rows.higher.round(3)
     if times != 1:
-        agrees = rows.lower <= times * rows.higher
+        agrees = rows.lower <= times * rows.higher + NOISE
     return rows.drop(columns=["lower", "higher"]), agrees
 
 
@@ -105,7 +118,7 @@ def near(results: Results, one: str, other: str, table: str, within: float) -> C
     """ECE of one estimator less that of another, at most so far from 0, by pair."""
     rows = _sides(results, one, other, table)
     rows = rows.assign(difference=rows.lower - rows.higher).drop(columns=["lower", "higher"])
-    return rows, rows.difference.abs() <= within + 1e-9
+    return rows, rows.difference.abs() <= within + NOISE
 
 
 @given
@@ -113,11 +126,46 @@ def more_on_hard(results: Results, one: str, other: str) -> Cases:
     """Median margin by which one estimator is below another: larger on the hard dataset than elsewhere, and above 0.
     Undecided where one of them has no case."""
     rows = _sides(results, one, other, "result_estimation")
-    on_hard, margin = rows.dataset == hard(results), rows.higher - rows.lower
+    return _larger_on_hard(results, rows, rows.higher - rows.lower)
+
+
+def _larger_on_hard(results: Results, rows: pd.DataFrame, margin: pd.Series) -> Cases:
+    on_hard = rows.dataset == hard(results)
     if on_hard.nunique() < 2:
         raise Undecided("no case elsewhere" if on_hard.any() else "no case on the hard dataset")
     there, elsewhere = float(margin[on_hard].median()), float(margin[~on_hard].median())
     return single(there > max(elsewhere, 0), hard=there, elsewhere=elsewhere)
+
+
+def _joint_and_avg(results: Results) -> pd.DataFrame:
+    """ECE of `joint` and `avg` by pair and subset of tokens (all of the response's, or the answer's)."""
+    errors, parts = raw(results), []
+    for subset in ("seq", "ans"):
+        rows = errors.reindex(columns=[*PAIR, f"{subset}_joint", f"{subset}_avg"]).dropna()
+        parts.append(rows.set_axis([*PAIR, "joint", "avg"], axis=1).assign(subset=subset))
+    return pd.concat(parts, ignore_index=True)
+
+
+def joint_below(results: Results) -> Cases:
+    """ECE of the joint probability below that of the average, by pair and subset of tokens, as printed: what differs
+    by less is the same, and not below."""
+    rows = _joint_and_avg(results).round(3)
+    return rows, rows.joint < rows.avg
+
+
+def by_subset(rows: pd.DataFrame) -> str:
+    """Counts for each subset of tokens: "Seq 11 of 15, Ans 6 of 15 (8 equal)"."""
+    said = []
+    for subset, part in rows.groupby("subset", sort=False):
+        equal = int((part.joint == part.avg).sum())
+        said.append(f"{subset.title()} {part.agrees.sum()} of {len(part)}" + (f" ({equal} equal)" if equal else ""))
+    return ", ".join(said)
+
+
+def joint_more_on_hard(results: Results) -> Cases:
+    """As `more_on_hard`, over both subsets of tokens."""
+    rows = _joint_and_avg(results)
+    return _larger_on_hard(results, rows, rows.avg - rows.joint)
 
 
 @given
@@ -193,7 +241,7 @@ def mce_more_sensitive(results: Results) -> Cases:
     (ece, of_ece), (mce, of_mce) = (bins(metric, spread)(results) for metric in ("ece", "mce"))
     keys = [*PAIR, "estimator"]
     rows = pd.DataFrame({"ece": of_ece, "mce": of_mce}).reset_index()
-    return rows[[*keys, "ece", "mce"]], rows.mce > rows.ece
+    return rows[[*keys, "ece", "mce"]], rows.mce > rows.ece + NOISE
 
 
 # ---- intervals
@@ -221,7 +269,7 @@ def asymmetric(results: Results) -> Cases:
     """One side of the interval more than 1.5 times the other."""
     rows = _intervals(results)
     below, above = rows.value - rows.low, rows.high - rows.value
-    return rows, np.maximum(below, above) > 1.5 * np.minimum(below, above)
+    return rows, np.maximum(below, above) > 1.5 * np.minimum(below, above) + NOISE
 
 
 def by_metric(rows: pd.DataFrame) -> str:
@@ -234,7 +282,7 @@ def wider(results: Results) -> Cases:
     """Interval of MCE wider than that of ECE, by pair and estimator."""
     rows = _intervals(results)
     table = wide(rows.assign(width=rows.high - rows.low), "metric", "width", [*PAIR, "estimator"])
-    return table.reset_index(), table.mce > table.ece
+    return table.reset_index(), table.mce > table.ece + NOISE
 
 
 # ---- set-up

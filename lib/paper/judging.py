@@ -19,7 +19,7 @@ QUORUMS: Mapping[str, tuple[str, Callable[[int, int], bool]]] = {  # what a word
     "often": ("more than half", lambda count, total: count > 0.5 * total),
     "generally": ("more than half; a sentence without number is read so", lambda count, total: count > 0.5 * total),
     "several": ("at least a quarter", lambda count, total: count >= 0.25 * total),
-    "some": ("at least one, and not all", lambda count, total: 0 < count < total),
+    "some": ("at least one", lambda count, total: count > 0),
     "can": ("at least one", lambda count, total: count > 0),
     "figure": ("the one figure that is said", lambda count, total: count == total),
 }

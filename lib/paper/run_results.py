@@ -108,7 +108,9 @@ class RunSignals:
         names = ESTIMATORS if names is None else names
         n_bins, closed, chosen = self.reading.bins, self.reading.closed, self.confidence.estimator.isin(names)
         single_pass = self.confidence.estimator.map(lambda name: ESTIMATORS[name].group) == "single_pass"
-        frames = {"result_estimation": evaluate(self.confidence[chosen], n_bins, closed, names=metrics)}
+        shared = on_shared_rows(self.confidence, n_bins, closed)
+        raw = [evaluate(self.confidence[chosen], n_bins, closed, names=metrics), shared[shared.estimator.isin(names)]]
+        frames = {"result_estimation": pd.concat(raw if len(raw[1]) else raw[:1], ignore_index=True)}
         if (chosen & single_pass).any():
             measured = ("ece", "mce", "brier")
             frames["bin_ablation"] = ablate_bins(self.confidence[chosen & single_pass], bin_counts, closed, measured)
@@ -186,6 +188,17 @@ def scores(responses: pd.DataFrame, verification: pd.DataFrame, dropout: pd.Data
            names: Collection[str] | None = None) -> pd.DataFrame:  # fmt: skip
     """The confidence of every estimator (or of `names`) at the selected dropout rate."""
     return confidence_frame(responses, verification, selected(dropout, reading), reading, names)
+
+
+def on_shared_rows(confidence: pd.DataFrame, n_bins: int, closed: str) -> pd.DataFrame:
+    """Raw ECE of those estimators that have more evaluation rows than another of their pair, on the rows that all of it
+    have: metric `ece_shared`, otherwise as `metrics.evaluate`."""
+    rows = confidence[confidence.split == "evaluation"]
+    by_pair = rows.groupby(PAIR).estimator.transform("nunique")
+    everywhere = rows.groupby(KEYS).estimator.transform("size") == by_pair
+    fewer = evaluate(rows[everywhere], n_bins, closed, names=["ece"]).assign(metric="ece_shared")
+    had = rows.groupby([*PAIR, "estimator"]).size()
+    return fewer[fewer.n < had.reindex(pd.MultiIndex.from_frame(fewer[[*PAIR, "estimator"]])).to_numpy()]
 
 
 def answered(responses: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
@@ -298,10 +311,16 @@ def so_far(run: str, models: Sequence[str], datasets: Sequence[str], reading: Re
 
 
 def paired(calibrated: pd.DataFrame, reading: Reading, resamples: int = 5000, seed: int = 0) -> pd.DataFrame:
-    """Paired differences of ECE with their intervals for CONTRASTS, as `Bootstrap.differences` returns them."""
-    wanted = {who for contrast in CONTRASTS for who in contrast}
-    chosen = [who in wanted for who in zip(calibrated.estimator, calibrated["method"], strict=True)]
-    return bootstrap(calibrated[chosen], reading.bins, reading.closed, resamples, seed).differences(CONTRASTS)
+    """Paired differences of ECE with their intervals for CONTRASTS, as `Bootstrap.differences` returns them, each on
+    the rows that both have."""
+    who, parts = list(zip(calibrated.estimator, calibrated["method"], strict=True)), []
+    for contrast in CONTRASTS:
+        chosen = calibrated[[one in contrast for one in who]]
+        chosen = chosen[chosen.duplicated(KEYS, keep=False)]
+        if len(chosen):
+            drawn = bootstrap(chosen, reading.bins, reading.closed, resamples, seed)
+            parts.append(drawn.differences([contrast]))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*PAIR, "estimator", "method"])
 
 
 def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading

@@ -73,13 +73,23 @@ def accumulates(results: Results) -> Cases:
 
 
 @given
-def settles(results: Results, term: str, agrees: Callable[[pd.Series], bool]) -> Cases:
-    """A term of `eq:bald` against the number of passes, by pair."""
+def settles(results: Results, term: str, agrees: Callable[[pd.Series], bool], after: int = 1) -> Cases:
+    """A term of `eq:bald` against the number of passes, by pair; undecided where there are none `after` so many."""
     rows = results.frame("entropies")
     table = wide(rows[rows.term == term], "passes", "mean")
-    if table.shape[1] < 2:
-        raise Undecided("one pass")
+    if max(table.columns, default=0) <= after:
+        raise Undecided("one pass" if after == 1 else "no more than five passes")
     return table.reset_index(), table.apply(agrees, axis=1)
+
+
+def grows(row: pd.Series) -> bool:
+    """With every pass up to the fifth."""
+    return bool((row[row.index <= 5].diff().iloc[1:] > 0).all())
+
+
+def stays(row: pd.Series, within: float, after: int = 1) -> bool:
+    """After so many passes, within a share of its last value."""
+    return bool((row[row.index >= after] - row.iloc[-1]).abs().max() <= within * row.iloc[-1])
 
 
 def unchanged(results: Results) -> Cases:
@@ -153,14 +163,17 @@ def fifty(results: Results) -> Cases:
 
 def hard_needs_fewer(results: Results) -> Cases:
     """Smallest size at which nine in ten draws lie below the raw ECE: smaller on the hard dataset than on each other
-    one, by model and method."""
+    one, by model and method. Where both do from the fewest rows tried, none needs fewer that was seen: no case."""
     curves = _curves(results)
     stable = curves[curves.high < curves.raw].groupby([*PAIR, "method"]).n.min()
     rows = stable.reindex(curves.set_index([*PAIR, "method"]).index.unique()).rename("stable").reset_index()
     rows = rows.assign(stable=rows.stable.astype(float).fillna(np.inf))
     on_hard = rows[rows.dataset == hard(results)].set_index(["model", "method"]).stable.rename("hard")
     rows = rows[rows.dataset != hard(results)].join(on_hard, on=["model", "method"]).dropna(subset="hard")
-    return rows, rows.hard < rows.stable
+    told = rows[rows[["stable", "hard"]].max(axis=1) > curves.n.min()]
+    if len(rows) and told.empty:
+        raise Undecided("the fewest rows tried are enough on every dataset")
+    return told, told.hard < told.stable
 
 
 def errors_on_hard(results: Results) -> Cases:

@@ -85,14 +85,16 @@ def unread(generations: pd.DataFrame, reading: Reading, split: str = "evaluation
 
 def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame, split: str = "evaluation"
                        ) -> pd.DataFrame:  # fmt: skip
-    """By pair, against the tokens of the response: R squared of the tokens of P(True)'s own prompt (`r2`), and rank
-    correlation of the share that is saved in situ (`saving`)."""
+    """By pair: R squared of the tokens of P(True)'s own prompt on those of what it encodes again, the question (in its
+    prompt) and the answer without its thinking (`r2`), and rank correlation of the share that is saved in situ with
+    those of the response (`saving`)."""
     keys, parts = [*PAIR, "split", "example_id"], []
     length = generations[keys].assign(length=generations.token_ids.map(len))
+    length["again"] = generations.prompt_tokens + length["length"] - generations.thinking_end
     rows = verification[verification.split == split].merge(length, on=keys)
     for pair, part in rows.groupby(PAIR, sort=False):
         saved = 1 - part.in_situ_tokens / part.standard_tokens
-        varied = part.length.nunique() > 1
-        r2 = float(linregress(part.length, part.standard_tokens).rvalue ** 2) if varied else np.nan
+        varied = part.again.nunique() > 1
+        r2 = float(linregress(part.again, part.standard_tokens).rvalue ** 2) if varied else np.nan
         parts.append((*pair, r2, rank_correlation(list(saved), list(part.length))))
     return pd.DataFrame(parts, columns=[*PAIR, "r2", "saving"])
