@@ -269,6 +269,9 @@ MISTAKES = [  # lines of the file, what the message says after the file's name
     (['{"question": "A?", "answer": null, "split": "train"}'], ", line 1: no number in the answer 'None'"),
     (['{"question": "A?", "answer": 1, "split": "train", "id": 4}',
       '{"question": "B?", "answer": 1, "split": "test", "id": "4"}'], ", line 2: the id '4' again"),
+    (['{"question": "A?", "answer": 1, "split": "train", "id": "a"}',
+      '{"question": " A?", "answer": 1, "split": "test", "id": "b"}'],
+     ", line 2: the question of 'b' (evaluation) is that of 'a' (calibration), too: leave one of them out"),
 ]  # fmt: skip
 
 

@@ -114,9 +114,7 @@ WRONG = {
     "a list": ("[1]\n", "line 1 must be an object"),
     "deep": ("[" * 100_000 + "\n", "line 1: not JSON"),
     "a misspelt key": ({"example": "a", "text": "7"}, "line 1: there is no parameter 'example'; did you mean 'exam"),
-    "neither": ({"example_id": "a"}, "given as 'text' or as 'token_ids'"),
     "both": ({"example_id": "a", "text": "7", "token_ids": [1]}, "given as 'text' or as 'token_ids'"),
-    "no tokens": ({"example_id": "a", "token_ids": []}, "token_ids"),
     "fewer log-probabilities": ({"example_id": "a", "token_ids": [1, 2], "token_logprobs": [-1]}, "as many as"),
     "a reason of its own": ({"example_id": "a", "text": "7", "finish_reason": "stopped"}, "did you mean 'stop'"),
 }
@@ -130,8 +128,14 @@ def test_a_malformed_line_is_named(lm, tmp_path, line, said):
 
 def test_questions_without_a_response_and_answered_twice(lm, here, tmp_path):
     path = drawn.write(here.head(4), tmp_path / "responses.jsonl")
-    with pytest.raises(UserError, match=f"no response to 2 of 6 questions, the first '{here.example_id[4]}'"):
+    source = from_file(lm, path)
+    lost = source.respond(examples(6)).tail(2)
+    assert source.facts == {"engine": "file", "responses": 4, "unanswered": 2}
+    assert lost.text.tolist() == ["", ""] and lost.answer.isna().all() and [*map(len, lost.token_ids)] == [1, 1]
+    path.write_text(json.dumps({"example_id": "z", "text": "7"}) + "\n")
+    with pytest.raises(UserError, match=f"no response to 6 of 6 questions, the first '{here.example_id[0]}'"):
         from_file(lm, path)
+    drawn.write(here.head(4), path)
     path.write_text(path.read_text() * 2)
     with pytest.raises(UserError, match=f"line 5: '{here.example_id[0]}' has been answered before"):
         from_file(lm, path)

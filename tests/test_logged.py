@@ -94,12 +94,14 @@ def test_thinking_is_told_from_the_answer():
 
 
 WRONG = {
-    "no tokens": ({"logprobs": []}, "logprobs"),
+    "no tokens but others": ({"logprobs": {"tokens": ["a"]}}, "logprobs"),
     "ids too": ({"logprobs": entries(ANSWERED), "token_ids": [1]}, "given as 'text' or as 'token_ids'"),
     "another text": ({"logprobs": entries(ANSWERED), "text": "#### 18"}, "do not make up its 'text'"),
     "no probability": ({"logprobs": entries([("a", 0.7)])}, "logprobs.0.logprob"),
     "not a number": ({"logprobs": entries([("a", None)])}, "logprobs.0.logprob"),
     "a misspelt entry": ({"logprobs": [{"text": "a", "logprob": 0}]}, "'logprobs.0.token' is missing"),
+    "half a character": ({"logprobs": entries([("a\ud800", -1)])}, r"'logprobs.0' holds '.ud800', half of a character"),
+    "half in its text": ({"text": "\udfff"}, "'text' holds '.udfff', half of a character"),
 }
 
 
@@ -119,8 +121,51 @@ def test_responses_without_log_probabilities_need_the_model(tmp_path):
         logged.read(spec, "demo-easy", examples)
     here = spec.model_copy(update={"source": "demo/models/tiny-llama"})
     assert len(logged.read(here, "demo-easy", examples)) == 2
-    with pytest.raises(UserError, match="no response to 1 of 3 questions, the first 'c'"):
-        logged.read(spec, "demo-easy", [*examples, datasets.Example("c", "evaluation", "How many?", "1")])
+
+
+EMPTY = {
+    "no line": None,
+    "neither": {},
+    "null": {"logprobs": None},
+    "none": {"logprobs": []},
+    "no content": {"logprobs": {"content": []}, "finish_reason": "length"},
+    "refused": {"logprobs": {"content": None, "refusal": []}},
+    "no text": {"text": None},
+    "an empty text": {"text": "", "logprobs": None},
+    "a text alone": {"text": "#### 17", "logprobs": None},
+    "withheld": {"finish_reason": "content_filter", "logprobs": {"content": None}},
+    "withheld in the midst": {"finish_reason": "content_filter", "logprobs": entries(ANSWERED), "text": "The"},
+}
+
+
+@pytest.mark.parametrize("line", EMPTY.values(), ids=EMPTY.keys())
+def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line):
+    examples = [datasets.Example(name, "evaluation", "How many?", "17") for name in "ab"]
+    lines = [] if line is None else [{"example_id": "b"} | line]
+    spec = spec_with(tmp_path / "r.jsonl", {"example_id": "a", "logprobs": entries(ANSWERED)}, *lines)
+    found = logged.read(spec, "demo-easy", examples)
+    said = ["1 of the 2 questions of demo-easy", "1 without a response, the first 'b': rows without an answer"]
+    assert all(part in text for part, text in zip(said, logged.told(spec, "demo-easy", examples, found), strict=True))
+    frame = logged.frame("m", spec, "demo-easy", examples, found)
+    lost = frame.iloc[1]
+    assert (lost.text, lost.finish_reason, lost.eos, len(lost.token_logprobs)) == ("", "stop", 1, 1)
+    assert pd.isna(lost[["answer", "boxed", "last_number"]]).all()
+    kept = store.read(store.write(frame, tmp_path / "generations" / "m__demo-easy.parquet"))
+    scores = confidence_frame(read(kept))
+    assert not scores[scores.example_id == "b"].correct.any() and scores[scores.example_id == "a"].correct.all()
+    assert (scores[scores.example_id == "b"].confidence < 1e-9).all() and len(scores) == 2 * len(SINGLE)
+    assert logged.facts(spec, found) == {"engine": "file", "responses": 1, "model at hand": False, "unanswered": 1}
+
+
+@pytest.mark.parametrize("lines, said", [
+    ([{"example_id": "c", "logprobs": entries(ANSWERED)}], "no response to 2 of 2 questions, the first 'a'"),
+    ([{"example_id": name, "logprobs": None} for name in "ab"], "no response to 2 of 2 questions, the first 'a'"),
+    ([{"example_id": "a", "text": "1", "logprobs": None}], "2 of 2 responses, the first to 'a', have no `logprobs`"),
+], ids=["others", "all empty", "no log-probabilities"])  # fmt: skip
+def test_a_file_that_answers_nothing_is_refused(tmp_path, lines, said):
+    examples = [datasets.Example(name, "evaluation", "How many?", "17") for name in "ab"]
+    with pytest.raises(UserError, match=said):
+        logged.read(spec_with(tmp_path / "r.jsonl", *lines), "demo-easy", examples)
 
 
 def test_a_model_needs_a_source_or_responses():
@@ -253,6 +298,16 @@ def test_check_says_it_before_any_work(capsys):
     other = plan(words.check(["check", "demo", "--only", "logged", "--datasets", "demo-easy"]))
     (reason,) = asking.unfit(other, ["logged"])
     assert "no response to 500 of 500 questions" in reason
+
+
+def test_check_counts_what_is_not_answered(tmp_path):
+    lines = (ROOT / "demo/logged/responses.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "r.jsonl").write_text("".join(lines[:-2]))
+    planned = plan(words.check(["check", "demo", "--only", "logged", "--datasets", "demo-logged"]))
+    spec = Model(label="x", responses=str(tmp_path / "r.jsonl"))
+    (level, said), (note, missed) = asking.about_responses(planned, spec)
+    assert (level, note) == ("ok", "note") and missed.startswith("2 without a response, the first 'medium-")
+    assert said == ".../r.jsonl answers 38 of the 40 questions of demo-logged, 38 with log-probabilities"
 
 
 def test_the_notebook_by_itself(monkeypatch, tmp_path):

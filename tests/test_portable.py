@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -90,14 +91,27 @@ def test_a_file_says_what_it_is_of(fits):
     assert portable.record(replace(fit, correct=other))["data"]["sha256"] != isotonic["data"]["sha256"]
 
 
+def signed(known):
+    """What a file says, with its checksum: as somebody would forge it."""
+    return json.dumps(known | {"sha256": portable.checksum(known)})
+
+
 @pytest.mark.parametrize("change, said", [
     (None, "there is no calibrator"),
-    ("not json", "is not JSON"),
+    ("not json", "line 1: not JSON"),
     ("[1]", "is no calibrator: it has no 'format'"),
     ("{}", "is no calibrator: it has no 'format'"),
+    ('{"format": 2}', "is no calibrator: it has no 'model'"),
     ({"format": 9}, "is of format 9"),
     ({"method": "isotonik"}, "there is no method 'isotonik'; did you mean 'isotonic'?"),
     ({"takes": "margins"}, "isotonic takes no 'margins'; there is: confidence"),
+    ({"method": []}, "its 'method' is malformed"),
+    ({"settings": 5}, "its 'settings' is malformed"),
+    ({"learned": [1]}, "its 'learned' is malformed"),
+    ({"settings": {"target": "ans_avg"}}, "no isotonic can be made of it"),
+    ({"learned": {"constant_": None, "x_": [0, 1], "y_": ["a", "b"]}}, "no isotonic can be made of it"),
+    ({"learned": {"predict": 5}}, "'predict' is no name of what a calibrator learns"),
+    ({"learned": {"__class__": 5}}, "'__class__' is no name of what a calibrator learns"),
 ], ids=str)  # fmt: skip
 def test_a_wrong_file_is_one_line(fits, folder, change, said):
     portable.write(fits, "mine")
@@ -107,12 +121,35 @@ def test_a_wrong_file_is_one_line(fits, folder, change, said):
     elif isinstance(change, str):
         path.write_text(change)
     else:
-        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+        path.write_text(signed(json.loads(path.read_text()) | change))
     with pytest.raises(UserError) as error:
         portable.load(path)
     assert said in str(error.value) and "\n" not in str(error.value)
     if change is None:
         assert "did you mean 'm__d__ans_avg__isotonic.json'?" in str(error.value)
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_a_number_that_is_not_finite_is_refused(fits, folder, number):
+    portable.write(fits, "mine")
+    path = folder / "m__d__ans_avg__isotonic.json"
+    path.write_text(path.read_text().replace('"constant_": null', f'"constant_": {number}'))
+    with pytest.raises(UserError, match="holds a number that is not finite"):
+        portable.load(path)
+
+
+def test_a_file_that_was_altered_is_refused_or_says_the_same(fits, folder):
+    """Every byte of one of each kind replaced by another: what is still taken predicts the same bits."""
+    written = portable.write(fits, "mine")
+    for name in ("m__d__ans_avg__isotonic.json", "m__d__ans__temperature.json", "m__d__p_true__platt.json"):
+        assert name in set(written.file)
+        (fit,) = [fit for fit, file in zip(fits, written.file, strict=True) if file == name]
+        new, data = synthetic.fitting_input(fit.kind), (folder / name).read_bytes()
+        right = fit.calibrator.predict(new)
+        for place in range(len(data)):
+            (folder / name).write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+            with suppress(UserError):  # taken: the last digit of a number of 17
+                assert np.array_equal(portable.load(folder / name).predict(new), right), place
 
 
 class Mean(Calibrator):
@@ -141,6 +178,36 @@ def test_a_calibrator_of_ones_own_is_kept_or_says_why_not(monkeypatch, folder):
     odd = replace(fit, calibrator=Odd().fit(fit.scores, fit.correct))
     (said,) = portable.write([odd], "mine").file
     assert said.startswith("a calibrator can't be kept as a file") and "builtin" in said
+
+
+class Forgetful(Mean):
+    """It learns under a name that no file holds."""
+
+    def _fit(self, score, y, w):
+        self.edges, self.rate_ = np.array([0.5]), float(y.mean())
+
+    def _predict(self, score, joint):
+        return np.where(np.asarray(score) > self.edges[0], self.rate_, 0.0)
+
+
+class Drifting(Mean):
+    """It says of itself another thing than it predicts by."""
+
+    def state(self):
+        return super().state() | {"means_": np.zeros(2)}
+
+
+@pytest.mark.parametrize("kind, why", [
+    (Forgetful, "what Forgetful learned as 'edges' needs a name that ends in '_'"),
+    (Drifting, "from its file it would predict otherwise"),
+])  # fmt: skip
+def test_what_would_predict_otherwise_is_not_written(monkeypatch, folder, kind, why):
+    confidence = with_margins(synthetic.single_pass(synthetic.generations()))
+    monkeypatch.setitem(METHODS, "own", Method("own", "Own", {"confidence": kind}))
+    fits = fitting.every_fit(confidence.query("estimator == 'seq_avg'"), {}, {})
+    (fit,) = [fit for fit in fits if fit.method.name == "own"]
+    assert portable.write([fit], "mine").file.tolist() == [f"a calibrator can't be kept as a file: {why}"]
+    assert not folder.exists()
 
 
 def test_readmes_lines_run(tmp_path):

@@ -97,15 +97,16 @@ def looked_at(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[Line
 
 
 def about_responses(run: Run, spec: params.Model) -> Iterator[Line]:
-    """Whether a model's file holds a response to every question of the run, with what will be read of it."""
+    """How many questions of the run a model's file answers, with what will be read of it."""
     from lib.generate import logged
 
     for name in run.values["datasets"]:
         examples = chosen(run, name)
         found = logged.read(spec, name, examples)
         told = sum(bool(found[example.example_id].stated) for example in examples)
-        where = params.told(str(spec.responses).format(dataset=name))
-        yield "ok", f"{where} answers the {len(examples)} questions of {name}, {told} with log-probabilities"
+        said, *missed = logged.told(spec, name, examples, found)
+        yield "ok", f"{said}, {told} with log-probabilities"
+        yield from (("note", text) for text in missed)
 
 
 def about_asking(run: Run, lm: Any, network: Any, texts: dict[str, list[str]]) -> Iterator[Line]:

@@ -75,7 +75,7 @@ def fit_answers(sets: Sets, choices: Calibration = Calibration()) -> dict[Pair, 
 class Fit:
     """A calibrator of a pair, what it was fitted on, and what it makes of the evaluation rows. `estimator` is "ans" for
     one of the answer's tokens, which serves both answer estimators; `kind` what it takes (`Method.takes`), `scores`
-    the calibration rows' (n,), in their order."""
+    the calibration rows' (n,), in their order; `fitted_on` their tokens, where it takes these and no scores."""
 
     pair: Pair
     estimator: str
@@ -86,6 +86,7 @@ class Fit:
     scores: np.ndarray
     correct: np.ndarray
     evaluated: pd.DataFrame  # KEYS, estimator, confidence, correct, method
+    fitted_on: AnswerLogits | None = None
 
 
 def calibrate(
@@ -171,7 +172,8 @@ def _on_answers(pair: Pair, sets: Splits, fitted: Mapping[str, Calibrator]) -> I
                 columns: dict[str, Any] = {"estimator": name, "confidence": scores, "correct": new.correct}
                 parts.append(new.keys.assign(**columns, method=method.name))
             made, ids = pd.concat(parts, ignore_index=True), list(old.keys.example_id)
-            yield Fit(pair, "ans", method, "answers", calibrator, ids, old.confidence, old.correct, made)
+            yield Fit(pair, "ans", method, "answers", calibrator, ids, old.confidence, old.correct, made,
+                      old.answers)
 
 
 def maps(confidence: pd.DataFrame, sets: Sets, fitted: Mapping[Pair, Mapping[str, Calibrator]], pair: Pair,

@@ -1,5 +1,6 @@
 """Fitted calibrators as files: JSON that holds what was learned and on what, loads without the data, and predicts the
-same bits. Numbers are written as the shortest decimal that reads back as the same float64.
+same bits: that is tried before a file is written. Numbers are written as the shortest decimal that reads back as the
+same float64, and a checksum over all that the file says tells whether it was altered.
 
     artifacts/<run>/calibrators/<model>__<dataset>__<estimator>__<calibrator>.json
 """
@@ -17,37 +18,71 @@ import pandas as pd
 from lib import store
 from lib.calibrate.calibrators import METHODS, Calibrator
 from lib.calibrate.fitting import ANSWER_ESTIMATORS, Fit
-from lib.project import UserError, nearest
+from lib.documents import LARGEST, content, parse_json
+from lib.project import UserError, first_line, nearest
 
-FORMAT = 1
-KEYS = ("format", "model", "dataset", "estimators", "method", "takes", "settings", "learned", "data", "range")
+FORMAT = 2
+KEYS = {"format": int, "model": str, "dataset": str, "estimators": list, "method": str, "takes": str, "settings": dict,
+        "learned": dict, "data": dict, "range": list, "sha256": str}  # fmt: skip
 
 
 def record(fit: Fit) -> dict[str, Any]:
     """All that a fitted calibrator is: which `estimators` it serves, what it `takes`, its `settings`, what it
-    `learned`, the `data` (rows, how many right, a checksum of ids, scores and correctness), and the `range` of their
-    scores (of the answer's tokens: of Ans Avg). Raises UserError for one that holds more than numbers."""
+    `learned`, the `data` (rows, how many right, a checksum of ids, scores and correctness), the `range` of their
+    scores (of the answer's tokens: of Ans Avg), and `sha256` of all this. Raises UserError for one that holds more than
+    numbers, or whose file would predict otherwise."""
     scores = np.asarray(fit.scores, dtype="<f8")
     parts = ["\n".join(fit.ids).encode(), scores.tobytes(), np.asarray(fit.correct, dtype="<i1").tobytes()]
     data = {"rows": len(fit.ids), "right": int(np.sum(fit.correct)),
             "sha256": hashlib.sha256(b"\0".join(parts)).hexdigest()}  # fmt: skip
     model, dataset = fit.pair
     estimators = list(ANSWER_ESTIMATORS) if fit.kind == "answers" else [fit.estimator]
-    return {"format": FORMAT, "model": model, "dataset": dataset, "estimators": estimators,
-            "method": fit.method.name, "takes": fit.kind, "settings": fit.calibrator.get_params(),
-            "learned": plain(fit.calibrator.state()), "data": data,
-            "range": [float(scores.min()), float(scores.max())] if scores.size else []}  # fmt: skip
+    known = plain({"format": FORMAT, "model": model, "dataset": dataset, "estimators": estimators,
+                   "method": fit.method.name, "takes": fit.kind, "settings": fit.calibrator.get_params(),
+                   "learned": fit.calibrator.state(), "data": data,
+                   "range": [scores.min(), scores.max()] if scores.size else []})  # fmt: skip
+    tried(fit, known)
+    return known | {"sha256": checksum(known)}
 
 
-def plain(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What was learned as JSON holds it. Raises UserError for what is neither a number, nor a word, nor a row of
+def plain(known: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known as JSON holds it. Raises UserError for what is neither a number, nor a word, nor a row of
     numbers."""
-    values = {name: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-              for name, value in state.items()}  # fmt: skip
     try:
-        return json.loads(json.dumps(values, allow_nan=False))
+        return json.loads(json.dumps(known, allow_nan=False, default=listed))
     except (TypeError, ValueError) as error:
         raise UserError(f"a calibrator can't be kept as a file: {error}") from None
+
+
+def listed(value: Any) -> Any:
+    """Numbers of numpy as Python's own."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+def tried(fit: Fit, known: Mapping[str, Any]) -> None:
+    """Raises UserError unless what a file holds predicts as the fitted calibrator does on the rows it was fitted on."""
+    rows = fit.scores if fit.fitted_on is None else fit.fitted_on
+    why = "from its file it would predict otherwise"
+    try:
+        again = restored(known)
+        if all(np.array_equal(again.predict(rows, joint), fit.calibrator.predict(rows, joint))
+               for joint in (False, True)):  # fmt: skip
+            return
+    except Exception as error:  # of a class of anybody's
+        why = first_line(error)
+    settings = fit.calibrator.get_params()
+    lost = [name for name in vars(fit.calibrator) if not name.endswith("_") and name not in settings]
+    if lost:
+        why = f"what {type(fit.calibrator).__name__} learned as '{lost[0]}' needs a name that ends in '_'"
+    raise UserError(f"a calibrator can't be kept as a file: {why}")
+
+
+def checksum(known: Mapping[str, Any]) -> str:
+    """Of all that a file says. Raises ValueError for a number that is not finite."""
+    said = {name: value for name, value in known.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def write(fits: Iterable[Fit], run: str) -> pd.DataFrame:
@@ -68,33 +103,50 @@ def write(fits: Iterable[Fit], run: str) -> pd.DataFrame:
 
 
 def read(path: Path | str) -> dict[str, Any]:
-    """What a file says. Raises UserError where it is not there, or no calibrator."""
+    """What a file says. Raises UserError where it is not there, no calibrator, or not as it was written."""
     path = Path(path)
     where = store.relative(path)
     if not path.exists():
         there = {other.name for other in path.parent.glob("*.json")}
         raise UserError(f"there is no calibrator {where}; {nearest(path.name, there)}")
+    known = parse_json(content(path, LARGEST["json"], where), where)
+    if not isinstance(known, dict) or "format" not in known:
+        raise UserError(f"{where} is no calibrator: it has no 'format'")
+    if known["format"] != FORMAT:
+        raise UserError(f"{where} is of format {known['format']!r:.40}; this program reads {FORMAT}")
+    for key, kind in KEYS.items():
+        if not isinstance(known.get(key), kind):
+            how = f"its '{key}' is malformed" if key in known else f"it has no '{key}'"
+            raise UserError(f"{where} is no calibrator: {how}")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        whole = checksum(known) == known["sha256"]
     except ValueError:
-        raise UserError(f"{where} is not JSON: no calibrator of ours, or damaged") from None
-    lacking = [key for key in KEYS if not isinstance(content, dict) or key not in content]
-    if lacking:
-        raise UserError(f"{where} is no calibrator: it has no '{lacking[0]}'")
-    if content["format"] != FORMAT:
-        raise UserError(f"{where} is of format {content['format']}; this program reads {FORMAT}")
-    return content
+        raise UserError(f"{where} holds a number that is not finite") from None
+    if not whole:
+        raise UserError(f"{where} is not what was written (damaged or edited): remove it and run 10 again")
+    return known
 
 
 def load(path: Path | str) -> Calibrator:
     """The calibrator of a file, ready to `predict` (scores of the estimator that the file names, its margins or its
-    answer tokens). Raises UserError as `read` does, and for a method that is not declared."""
-    content, where = read(path), store.relative(Path(path))
-    method = METHODS.get(content["method"])
-    if method is None:
-        raise UserError(f"{where}: there is no method '{content['method']}'; {nearest(content['method'], METHODS)}")
-    if content["takes"] not in method.takes:
-        raise UserError(f"{where}: {method.name} takes no '{content['takes']}'; "
-                        f"{nearest(content['takes'], method.takes)}")  # fmt: skip
-    return method.takes[content["takes"]](**content["settings"]).restore(content["learned"])
+    answer tokens). Raises UserError as `read` does, and where no declared method can be made of it."""
+    known, where = read(path), store.relative(Path(path))
+    try:
+        return restored(known)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+    except (TypeError, ValueError, AttributeError) as error:  # as of settings that the method does not have
+        raise UserError(f"{where}: no {known['method']} can be made of it ({first_line(error)})") from None
 
+
+def restored(known: Mapping[str, Any]) -> Calibrator:
+    """The calibrator of what a file says. Raises UserError for a method that is not declared, or does not take that,
+    and for a name that no calibrator learns."""
+    method = METHODS.get(known["method"])
+    if method is None:
+        raise UserError(f"there is no method '{known['method']}'; {nearest(known['method'], METHODS)}")
+    if known["takes"] not in method.takes:
+        raise UserError(f"{method.name} takes no '{known['takes']}'; {nearest(known['takes'], method.takes)}")
+    if foreign := [name for name in known["learned"] if not name.endswith("_") or name.startswith("_")]:
+        raise UserError(f"'{foreign[0]}' is no name of what a calibrator learns: that ends in '_'")
+    return method.takes[known["takes"]](**known["settings"]).restore(known["learned"])

@@ -9,11 +9,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import pandas as pd
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from lib import store
 from lib.documents import content, parse_json
@@ -25,6 +25,16 @@ from lib.tasks.answers import token_texts
 
 LARGEST = 4 * 10**9  # bytes of such a file
 END = re.compile(r"<[^<>\s]+>")  # an end token as text: </s>, <|im_end|>
+CONTENT = ("text", "token_ids", "token_logprobs", "logprobs", "finish_reason")
+
+
+def whole(text: str) -> str:
+    """A text that can be written. Raises ValueError for half of a surrogate pair, which JSON can spell."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"holds {text[error.start]!a}, half of a character") from None
+    return text
 
 
 class Token(Strict):
@@ -36,35 +46,55 @@ class Token(Strict):
     logprob: float = Field(le=1e-3)  # nats; rounding may lift it above 0
     bytes: list[Annotated[int, Field(ge=0, le=255)]] | None = None  # of a token that is part of a character
 
+    @model_validator(mode="after")
+    def _readable(self) -> Self:
+        if not self.bytes:
+            whole(self.token)
+        return self
+
 
 def entries(value: Any) -> Any:
-    """The tokens of `logprobs`, which chat completions wrap once more."""
-    return value["content"] if isinstance(value, dict) and "content" in value else value
+    """The tokens of `logprobs`, which chat completions wrap once more; None where there are none."""
+    value = value["content"] if isinstance(value, dict) and "content" in value else value
+    return None if value == [] else value
 
 
 class Response(Strict):
     """A line. Token ids are the response's, its end token too where it wrote one; log-probabilities are those of
     whoever drew it (nats), and compared with the model's own; they are used where that is not at hand. `logprobs` are
-    the tokens as servers write them, and stand for the text."""
+    the tokens as servers write them, and stand for the text. A line without any of these is a response without an
+    answer, and so is one that a filter withheld, whatever is left of it."""
 
     example_id: str
     dataset: str | None = None  # lines of other datasets are passed over
-    text: str | None = None
-    token_ids: list[int] | None = Field(None, min_length=1)
+    text: Annotated[str, AfterValidator(whole)] | None = None
+    token_ids: list[int] | None = None
     token_logprobs: list[float] | None = None
-    logprobs: Annotated[list[Token], BeforeValidator(entries), Field(min_length=1)] | None = None
+    logprobs: Annotated[list[Token] | None, BeforeValidator(entries)] = None
     finish_reason: Literal["stop", "length"] = "stop"
 
+    @model_validator(mode="before")
+    @classmethod
+    def _withheld(cls, line: Any) -> Any:
+        if isinstance(line, dict) and line.get("finish_reason") == "content_filter":
+            return {name: value for name, value in line.items() if name not in CONTENT}
+        return line
+
     @model_validator(mode="after")
-    def _tokens_or_text(self) -> "Response":
+    def _tokens_or_text(self) -> Self:
         given = [self.token_ids, self.logprobs] if self.logprobs else [self.text, self.token_ids]
-        if sum(one is not None for one in given) != 1:
+        if sum(one is not None for one in given) > 1:
             raise ValueError("a response is given as 'text' or as 'token_ids', one of them, or as 'logprobs'")
         if self.token_logprobs is not None and len(self.token_logprobs) != len(self.token_ids or ()):
             raise ValueError("'token_logprobs' must be as many as 'token_ids'")
         if self.logprobs and self.text is not None and self.text.strip() != self.written.strip():
             raise ValueError("the tokens of 'logprobs' do not make up its 'text'")
         return self
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was answered."""
+        return not (self.text or self.token_ids or self.logprobs)
 
     @property
     def pieces(self) -> list[str]:
@@ -79,6 +109,8 @@ class Response(Strict):
     def ended(self) -> bool:
         """Whether the last entry of `logprobs` is an end token: servers write it as its mark, or as nothing, or leave
         it out."""
+        if not self.logprobs:
+            return False
         last = self.pieces[-1]
         mark = not last or END.fullmatch(last) is not None
         return self.finish_reason == "stop" and mark and (self.text is None or not self.text.endswith(last or "\0"))
@@ -149,6 +181,14 @@ def lacking(responses: Mapping[str, Response], wanted: list[str], path: Path) ->
         where = store.relative(path)
         hint = nearest(first, responses)
         raise UserError(f"{where} has no response to {count} questions, the first '{first}'; {hint}")
+
+
+def filled(responses: Mapping[str, Response], wanted: list[str], path: Path) -> dict[str, Response]:
+    """The responses, and an empty one to each question that has none. Raises UserError where all are so."""
+    answered = {name: response for name, response in responses.items() if not response.empty}
+    if not answered.keys() & set(wanted):
+        lacking(answered, wanted, path)
+    return {name: Response(example_id=name) for name in wanted} | dict(responses)
 
 
 def distance(frame: pd.DataFrame, responses: Mapping[str, Response]) -> dict[str, Any]:

@@ -61,9 +61,11 @@ class FromFile:
 
     def __init__(self, lm: LanguageModel, dataset: str, settings: Generation, examples: Sequence[Example], path: Path):
         self.lm, self.dataset, self.settings = lm, dataset, settings
-        self.drawn = drawn.read(path, dataset)
-        drawn.lacking(self.drawn, [example.example_id for example in examples], path)
-        self.facts: dict[str, Any] = {"engine": "file", "responses": len(self.drawn)}
+        self.drawn = drawn.filled(drawn.read(path, dataset), [example.example_id for example in examples], path)
+        lost = sum(response.empty for response in self.drawn.values())
+        self.facts: dict[str, Any] = {"engine": "file", "responses": len(self.drawn) - lost}
+        if lost:
+            self.facts["unanswered"] = lost
 
     def respond(self, examples: Sequence[Example]) -> pd.DataFrame:
         asked = [request(self.lm, self.dataset, example, self.settings) for example in examples]

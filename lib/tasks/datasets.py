@@ -35,15 +35,21 @@ class Example(NamedTuple):
 def load(dataset: Dataset) -> list[Example]:
     """The examples, those of the calibration split first.
 
-    Raises UserError where a row lacks a field or a number, and where a split has not the size that the file expects.
+    Raises UserError where a row lacks a field or a number, where a question stands in both splits, and where a split
+    has not the size that the file expects.
     """
     dataset = at_hand(dataset)
     examples: dict[str, Example] = {}
+    asked: dict[str, Example] = {}
     for row, split in split_rows(dataset, list(rows_of(dataset))):
         example = read_example(dataset, row, split)
         if example.example_id in examples:
             raise UserError(f"{row.where}: the id {example.example_id!r} again")
         examples[example.example_id] = example
+        other = asked.setdefault(example.question, example)
+        if other.split != split:
+            raise UserError(f"{row.where}: the question of '{example.example_id}' ({split}) is that of "
+                            f"'{other.example_id}' ({other.split}), too: leave one of them out")  # fmt: skip
     calibration = [example for example in examples.values() if example.split == CALIBRATION]
     evaluation = [example for example in examples.values() if example.split == EVALUATION]
     expected = f"{dataset.calibration} calibration and {dataset.evaluation} evaluation questions"
