@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from argparse import Namespace
+from dataclasses import asdict
 
 import pytest
 from small_project import ROOT
@@ -108,6 +109,13 @@ def test_cores_are_counted_where_a_job_runs(monkeypatch):
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "6")
     assert cluster.here(there).jobs[0].threads == 6 and cluster.here(there).jobs[0].on_gpu
     assert cluster.here(RUN).jobs[0].threads == 1, "the demo's results hang on no machine"
+
+
+def test_a_gpu_for_one_notebook_is_expected_by_its_jobs_alone(tmp_path):
+    file = write(tmp_path, "set-resources: {01_generate: {gpu: 1}}")
+    found = run.plan(words.check(["demo", "--slurm", file]))
+    assert {job.notebook.number for job in found.jobs if job.on_gpu} == {"01"}
+    assert {job.notebook.number for job in Run.of(json.loads(json.dumps(asdict(found)))).jobs if job.on_gpu} == {"01"}
 
 
 def upstream(inside, text="words"):
