@@ -243,6 +243,8 @@ def about_processor(run: Run, lm: Any, network: Any) -> Iterator[Line]:
     if weights <= LARGE or run.values.get("cpu") or there:
         return
     text = f"{weights / 1e9:.2g} billion parameters, and " + (
-        f"the file of the cluster asks for no GPU for {', '.join(bare)}" if run.cluster else f"PyTorch ({torch.__version__}) sees no GPU here"
+        f"the file of the cluster asks for no GPU for {', '.join(bare)}"
+        if run.cluster
+        else f"PyTorch ({torch.__version__}) sees no GPU here"
     )
     yield "wrong", f"{text}: say --cpu (or `cpu: true` in the profile) to run it on the processor, for days"

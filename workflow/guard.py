@@ -66,18 +66,18 @@ def run_lock(run: Run, patience: float = 30):
             shutil.rmtree(short_tempdir() / left, ignore_errors=True)
         scratch = scratch_folder()
         rewrite(lock, f"{os.getpid()} {scratch.name}")
-        os.environ["SCRATCH"] = str(scratch)
+        os.environ["CALIBRATION_SCRATCH"] = str(scratch)
         os.set_inheritable(lock.fileno(), True)
         try:
             yield lock
         finally:
-            del os.environ["SCRATCH"]
+            del os.environ["CALIBRATION_SCRATCH"]
             shutil.rmtree(scratch, ignore_errors=True)
 
 
 def short_tempdir() -> Path:
     """The temporary folder of all runs, where paths are short enough for sockets (104 bytes on macOS)."""
-    if scratch := os.environ.get("SCRATCH"):
+    if scratch := os.environ.get("CALIBRATION_SCRATCH"):
         return Path(scratch).parent
     place = tempfile.gettempdir()
     return Path(place if len(place.encode()) < 60 else "/tmp")
@@ -85,7 +85,7 @@ def short_tempdir() -> Path:
 
 def scratch_folder() -> Path:
     """A folder of one's own: a run's in the temporary folder, that of a job of the run inside it."""
-    return Path(tempfile.mkdtemp(prefix="job", dir=os.environ.get("SCRATCH") or short_tempdir()))
+    return Path(tempfile.mkdtemp(prefix="job", dir=os.environ.get("CALIBRATION_SCRATCH") or short_tempdir()))
 
 
 @contextmanager
@@ -138,9 +138,10 @@ def kill_orphan(pid: int, born: float) -> None:
 
 
 def chain() -> list[psutil.Process]:
-    """Who is to outlive this job: its ancestors, and of a forked one also the process that asked for it (ASKER) with
-    its own, up to the run.py that started them (RUN_PID), which comes last; empty if started by hand."""
-    run, asker = int(os.environ.get("RUN_PID", 0)), int(os.environ.get("ASKER", 0))
+    """Who is to outlive this job: its ancestors, and of a forked one also the process that asked for it
+    (CALIBRATION_ASKER) with its own, up to the run.py that started them (CALIBRATION_RUN_PID), which comes last; empty
+    if started by hand."""
+    run, asker = int(os.environ.get("CALIBRATION_RUN_PID", 0)), int(os.environ.get("CALIBRATION_ASKER", 0))
     if not run:
         return []
     above = up_to(run, psutil.Process().parents())

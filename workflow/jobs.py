@@ -121,8 +121,8 @@ class Run:
     notebooks where it is to do no more than these need; and those of its models that are not at hand.
 
     `cluster` is the executor that submits its jobs, empty where they are run here; then `gpus` is what a job asks for,
-    and each counts its cores where it runs; `gpus_of` says it of each notebook. `cards`: GPUs that models take which are
-    too large for one."""
+    and each counts its cores where it runs; `gpus_of` says it by notebook. `cards`: GPUs that models take which are too
+    large for one."""
 
     name: str
     values: dict = field(hash=False)

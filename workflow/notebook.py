@@ -235,7 +235,7 @@ def main(argv: list[str], kernel: Kernel | None = None) -> int:
     job = cluster.here(Run.load(argv[0])).job(argv[1])
     hub.pin(job.run)
     if job.run.cluster:
-        os.environ["EVENTS"] = str(ROOT / job.events)
+        os.environ["CALIBRATION_EVENTS"] = str(ROOT / job.events)
     scratch = scratch_folder()
     try:
         with job_lock(job) as lock:

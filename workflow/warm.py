@@ -57,7 +57,7 @@ def fork_job(module: str, words: list[str], asker: int = 0, streams: list[int] =
         for number, stream in enumerate(streams, 1):
             os.dup2(stream, number)
             os.close(stream)
-        os.environ["ASKER"] = str(asker)
+        os.environ["CALIBRATION_ASKER"] = str(asker)
         kernel = Kernel()  # before this process has threads
         code = importlib.import_module(f"workflow.{module}").main(words, kernel)
     except BaseException:

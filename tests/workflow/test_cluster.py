@@ -102,7 +102,7 @@ def test_the_file_is_seen_from_where_the_user_is_and_from_the_project(tmp_path, 
 def test_cores_are_counted_where_a_job_runs(monkeypatch):
     here = Run("paper", RUN.values, cores=8)
     assert cluster.here(here) is here
-    monkeypatch.setenv("CORES", "3")
+    monkeypatch.setenv("CALIBRATION_CORES", "3")
     monkeypatch.delenv("SLURM_CPUS_ON_NODE", raising=False)
     there = Run("paper", RUN.values, cores=8, gpus=1, cluster="slurm")
     assert [cluster.here(there).jobs[0].threads, cluster.here(there).jobs[-1].threads] == [3, 1]
@@ -151,7 +151,7 @@ def test_what_jobs_say_elsewhere_is_heard_line_by_line(inside, monkeypatch):
     job, heard = found.jobs[0], []
     (inside.root / job.events).parent.mkdir(parents=True)
     (inside.root / job.events).write_text("of an earlier run\n")
-    monkeypatch.setenv("EVENTS", str(inside.root / job.events))
+    monkeypatch.setenv("CALIBRATION_EVENTS", str(inside.root / job.events))
     with cluster.followed(found, heard.append) as told:
         told("Snakemake's own")
         notebook.tell(job, "start")
@@ -163,7 +163,7 @@ def test_what_jobs_say_elsewhere_is_heard_line_by_line(inside, monkeypatch):
             file.write(" a line\n")
     assert heard[0] == "Snakemake's own" and heard[2:] == ["@@half a line"]
     heard.clear()
-    monkeypatch.delenv("EVENTS")
+    monkeypatch.delenv("CALIBRATION_EVENTS")
     with cluster.followed(Run("demo", found.values), heard.append) as told:
         notebook.tell(job, "end", seconds=1)
         assert told == heard.append

@@ -65,13 +65,23 @@ def test_and_none_once_a_cell_has_run(kernel, tmp_path, monkeypatch):
 def test_scratch_folders_have_short_paths(monkeypatch, tmp_path):
     """Also of a job below its run's, in a long temporary folder."""
     monkeypatch.setattr(guard.tempfile, "gettempdir", lambda: str(tmp_path / ("x" * 90)))
-    monkeypatch.delenv("SCRATCH", raising=False)
+    monkeypatch.delenv("CALIBRATION_SCRATCH", raising=False)
     folder = guard.scratch_folder()
-    monkeypatch.setenv("SCRATCH", str(folder))
+    monkeypatch.setenv("CALIBRATION_SCRATCH", str(folder))
     job = guard.scratch_folder()
     assert len(str(job / "k-5")) < 100 and job.parent == folder
     job.rmdir()
     folder.rmdir()
+
+
+def test_a_site_s_own_scratch_is_left_alone(inside, monkeypatch, tmp_path):
+    """$SCRATCH is what clusters call a user's large folder."""
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.setenv("SCRATCH", str(site))
+    with guard.run_lock(job_of().run):
+        assert not list(site.iterdir()) and guard.short_tempdir() != tmp_path
+    assert os.environ["SCRATCH"] == str(site) and site.is_dir()
 
 
 def test_offline_only_if_everything_is_local(inside, tmp_path):
