@@ -273,9 +273,11 @@ def locked(root: Path) -> str:
     with open(root / ".venv.lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             say("waiting for another ./run_all.sh to finish .venv ...")
             fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            raise Refusal(f"the file system of this folder has no locks (flock: {error.strerror})") from None
         return own(root)
 
 

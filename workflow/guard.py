@@ -1,8 +1,10 @@
 """What keeps runs and jobs apart: locks, a watch that ends a job whose run is gone, and one GPU for each job."""
 
+import errno
 import fcntl
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -22,6 +24,8 @@ from lib.project import ROOT, UserError
 from workflow.jobs import Job, Run
 
 POLL = 0.5  # seconds
+BEAT, SILENT = 20, 120  # seconds between two signs of life in a run's lock, and without one until it counts as dead
+LOCKLESS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)  # of a file system that knows no flock
 HALTED = 20  # seconds that a kernel may be stopped, which then counts as dead
 DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # one is there where an NVIDIA driver is
 LOOK = "from torch import cuda\nfor i in range(cuda.device_count()): print(cuda.get_device_properties(i).uuid)"
@@ -34,7 +38,11 @@ def try_lock(file: IO) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
-    except OSError:
+    except OSError as error:
+        if error.errno in LOCKLESS:
+            where = str(file.name).removeprefix(f"{ROOT}/")
+            message = f"the file system of {where} has no locks (flock): mount it with them, or use another"
+            raise UserError(message) from None
         return False
 
 
@@ -50,29 +58,50 @@ def wait_for(file: IO, patience: float, hopeless: Callable[[], bool] = lambda: F
 
 @contextmanager
 def run_lock(run: Run, patience: float = 30):
-    """The run's lock, inheritable. Refused while its holder lives; orphans of a killed run are awaited."""
+    """The run's lock, inheritable. Refused while its holder lives; orphans of a killed run are awaited. Where locks are
+    of each machine alone, those of another count as long as the file was touched a short while ago."""
+    here = platform.node() or "nameless"
 
-    def noted() -> tuple[int, str]:  # process, and the name of its scratch folder
+    def noted() -> tuple[int, str, str]:  # process, the name of its scratch folder, and its machine
         lock.seek(0)
-        found = re.fullmatch(r"(\d{1,9})(?: (job\w+))?", lock.read(100).strip())
-        return (int(found[1]), found[2] or "") if found else (0, "")
+        found = re.fullmatch(r"(\d{1,9})(?: (job\w+) (\S+))?", lock.read(400).strip())
+        return (int(found[1]), found[2] or "", found[3] or here) if found else (0, "", here)
+
+    def refuse() -> None:
+        pid, _, machine = noted()
+        there = "" if machine == here else f" on {machine}, or was killed there less than {SILENT // 60} minutes ago"
+        raise UserError(f"run '{run.name}' is going on already, in process {pid}{there}")
 
     path = ROOT / run.folder / ".lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+") as lock:
-        if not wait_for(lock, patience, hopeless=lambda: alive(noted()[0])):
-            raise UserError(f"run '{run.name}' is going on already, in process {noted()[0]}")
-        if left := noted()[1]:  # by a run that was killed
+        if not wait_for(lock, patience, hopeless=lambda: noted()[2] == here and alive(noted()[0])):
+            refuse()
+        _, left, machine = noted()
+        if machine != here and time.time() - path.stat().st_mtime < SILENT:
+            refuse()
+        if left and machine == here:  # by a run that was killed
             shutil.rmtree(short_tempdir() / left, ignore_errors=True)
         scratch = scratch_folder()
-        rewrite(lock, f"{os.getpid()} {scratch.name}")
+        rewrite(lock, f"{os.getpid()} {scratch.name} {here}")
+        ended = threading.Event()
+        threading.Thread(target=beat, args=[path, ended], daemon=True).start()
         os.environ["CALIBRATION_SCRATCH"] = str(scratch)
         os.set_inheritable(lock.fileno(), True)
         try:
             yield lock
         finally:
+            ended.set()
             del os.environ["CALIBRATION_SCRATCH"]
             shutil.rmtree(scratch, ignore_errors=True)
+            rewrite(lock, "")
+
+
+def beat(path: Path, ended: threading.Event) -> None:
+    """Touch a lock until its run has ended."""
+    while not ended.wait(BEAT):
+        with suppress(OSError):
+            os.utime(path)
 
 
 def short_tempdir() -> Path:

@@ -1,5 +1,7 @@
 """The environment: one source of pins, a lock that installs everywhere, no packages put where they are not wanted."""
 
+import errno
+import fcntl
 import json
 import re
 import sys
@@ -139,6 +141,16 @@ def test_venv_is_made_once(installs):
     root, _, notes = installs
     assert environment.locked(root) == environment.locked(root) == str(root / ".venv/bin/python")
     assert made(notes) == ["new", "install"]
+
+
+def test_a_file_system_without_locks_is_no_other_run(installs, monkeypatch):
+    def flock(file, how):
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(environment.Refusal, match="^the file system of this folder has no locks"):
+        environment.locked(installs[0])
+    assert not installs[2], "nothing was waited for"
 
 
 def test_a_changed_lock_is_installed_into_the_same_venv(installs):

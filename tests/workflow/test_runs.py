@@ -1,9 +1,11 @@
 """Whole runs of the small project: what the user sees, what is kept, and that nothing outlives a killed run."""
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -14,6 +16,7 @@ import psutil
 import pytest
 from small_project import NOTEBOOKS, PAIR, Project, build, write, write_notebook
 
+from lib.project import UserError
 from workflow import guard
 from workflow.export import TARGETS
 
@@ -263,6 +266,48 @@ def test_a_second_run_at_the_same_time_is_refused(project):
     assert text.strip() == f"run_all.sh: run 'demo' is going on already, in process {os.getpid()}"
 
 
+def test_a_run_on_another_machine_is_refused_where_locks_are_of_one_machine(inside):
+    """And goes on where that one has shown no sign of life for a while, or has come to its end."""
+    from workflow.jobs import Run
+
+    run, lock = Run("demo", {}), inside.root / "artifacts/demo/.lock"
+    with guard.run_lock(run):
+        assert lock.read_text().split()[0::2] == [str(os.getpid()), platform.node()]
+    lock.write_text("123 jobabc another-node")
+    line = "^run 'demo' is going on already, in process 123 on another-node, or was killed there less than 2"
+    with pytest.raises(UserError, match=line), guard.run_lock(run, patience=0):
+        pass
+    assert lock.read_text() == "123 jobabc another-node"
+    os.utime(lock, (time.time() - guard.SILENT - 1,) * 2)
+    with guard.run_lock(run, patience=0):
+        pass
+    lock.write_text(lock.read_text())  # anew
+    with guard.run_lock(run, patience=0):
+        pass
+
+
+def test_a_live_run_touches_its_lock(inside, monkeypatch):
+    from workflow.jobs import Run
+
+    monkeypatch.setattr(guard, "BEAT", 0.05)
+    lock = inside.root / "artifacts/demo/.lock"
+    with guard.run_lock(Run("demo", {})):
+        os.utime(lock, (0, 0))
+        until(lambda: lock.stat().st_mtime > 0, 10)
+
+
+def test_a_file_system_without_locks_is_said(inside, monkeypatch):
+    from workflow.jobs import Run
+
+    def flock(file, how):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(guard.fcntl, "flock", flock)
+    line = "^the file system of artifacts/demo/.lock has no locks"
+    with pytest.raises(UserError, match=line), guard.run_lock(Run("demo", {}), patience=0):
+        pass
+
+
 def family(project: Project) -> list[psutil.Process]:
     """Processes that work for the project, kernels included."""
     found = []
@@ -450,7 +495,6 @@ def test_a_stopped_run_ends_in_good_order(project, number, code):
 
 
 def test_a_job_by_hand_that_runs_already(inside):
-    from lib.project import UserError
     from workflow.jobs import Run
 
     job = Run("demo", {"models": ["tiny"], "datasets": ["easy"]}).jobs[0]
