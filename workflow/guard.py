@@ -8,6 +8,7 @@ import platform
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -315,11 +316,21 @@ def seen_by_torch() -> list[str]:
     return parts[:1] or [f"GPU-{uuid}" for uuid in done.stdout.split()]  # of parts CUDA sees one
 
 
+def own_folder() -> Path:
+    """The user's own in the shared temporary folder. Raises UserError where someone else made what bears its name."""
+    folder = short_tempdir() / f"calibrated-confidence-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    facts = folder.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
+        raise UserError(f"{folder} is not a folder of yours alone: remove it, or set TMPDIR to another place")
+    return folder
+
+
 def lock_gpu(stack: ExitStack, name: str) -> bool:
     """Whether a GPU was free, and now is not, until the stack is closed."""
-    lock = re.sub(r"[^\w-]", "_", name)
-    path = short_tempdir() / f"calibrated-confidence-{os.getuid()}-gpu-{lock}.lock"
-    file = open(path, "w")  # noqa: SIM115
+    path = own_folder() / f"gpu-{re.sub(r'[^A-Za-z0-9_-]', '_', name)}.lock"
+    file = open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+")  # noqa: SIM115
     if try_lock(file):
         stack.enter_context(file)
         return True

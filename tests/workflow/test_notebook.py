@@ -1,6 +1,7 @@
 """Parts of one job: the kernel's retry, its surroundings, GPUs, and what is said of failures."""
 
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -239,6 +240,26 @@ def test_jobs_with_a_gpu_0_of_their_own_do_not_wait_for_one_another(nvidia, monk
         for stack, uuid in ((one, "GPU-x"), (other, "GPU-y")):
             names = guard.visible(guard.by_card(f"GPU 0: NVIDIA H100 (UUID: {uuid})"), "0")
             assert guard.take_gpu(stack, names) == uuid
+
+
+def test_a_lock_in_the_shared_temporary_folder_follows_no_link(nvidia, tmp_path):
+    """Neither as the lock itself, nor as the folder that holds the locks."""
+    victim, folder = tmp_path / "victim", guard.own_folder()
+    victim.write_text("precious")
+    (folder / "gpu-GPU-x.lock").symlink_to(victim)
+    with ExitStack() as stack, pytest.raises(OSError, match="symbolic link"):
+        guard.take_gpu(stack, ["GPU-x"])
+    shutil.rmtree(folder)
+    (tmp_path / "others").mkdir()
+    folder.symlink_to(tmp_path / "others")
+    with ExitStack() as stack, pytest.raises(UserError, match="is not a folder of yours alone"):
+        guard.take_gpu(stack, ["GPU-x"])
+    folder.unlink()
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    with ExitStack() as stack, pytest.raises(UserError, match="is not a folder of yours alone"):
+        guard.take_gpu(stack, ["GPU-x"])
+    assert victim.read_text() == "precious" and not list((tmp_path / "others").iterdir())
 
 
 def test_a_gpu_that_is_gone_is_said(nvidia):
