@@ -140,11 +140,15 @@ def do_all(run: str, jobs: dict[str, list[str]], cores: int, forks: bool) -> int
     going: dict[int, str] = {}
     done: set[str] = set()
     waiting = dict(jobs)
+    started = []  # kept: of a Popen that is dropped, the next one would reap the process, and with it how it ended
     while True:
         for name in [name for name, above in waiting.items() if done.issuperset(above)][: cores - len(going)]:
             del waiting[name]
-            plain = [sys.executable, "-m", "workflow.notebook", run, name]
-            going[fork_job("notebook", [run, name]) if forks else subprocess.Popen(plain).pid] = name
+            if forks:
+                going[fork_job("notebook", [run, name])] = name
+            else:
+                started.append(subprocess.Popen([sys.executable, "-m", "workflow.notebook", run, name]))
+                going[started[-1].pid] = name
         if not going:
             return int(len(done) < len(jobs))
         pid, status = os.wait()

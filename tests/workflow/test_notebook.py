@@ -108,6 +108,21 @@ def test_no_fork_beside_threads():
     assert done.stdout.split() == [str(sys.platform == "linux"), "False"]
 
 
+UNFORKED = """
+import os, sys, time
+from workflow import warm
+wait, sys.executable = os.wait, "/usr/bin/true"
+os.wait = lambda: time.sleep(0.3) or wait()  # until all that are going have ended
+print(warm.do_all("demo", {"a": [], "b": [], "c": ["a"], "d": ["b"], "e": ["c", "d"]}, 2, False))
+"""
+
+
+def test_no_light_job_is_lost_where_nothing_can_be_forked():
+    """Jobs that end at the same time are all known to have ended."""
+    done = subprocess.run([sys.executable, "-c", UNFORKED], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "0\n", done.stderr
+
+
 def test_threads():
     assert job_of("demo").threads == 1
     assert job_of("paper").threads == 8
