@@ -147,6 +147,9 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
     if asked.surplus:  # after the first word, which may be the one that is misspelt
         raise WordError(f"one profile or verb at a time: '{asked.surplus[0]}' is one too many")
     choose("profile", asked.profile, profiles or [asked.profile])
+    for word in asked.verbs:
+        if word in profiles and (word in VERBS or word.startswith("replay-")):
+            raise WordError(f"params/{word}.yaml bears a name that is kept for a verb: rename it")
     for kind, chosen in (("model", asked.models + asked.only), ("dataset", asked.datasets)):
         for word in chosen:
             there = names(root, kind + "s")  # a profile of the same name is no reason to refuse it

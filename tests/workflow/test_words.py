@@ -129,6 +129,16 @@ def test_a_profile_a_model_and_a_dataset_may_share_a_name(tmp_path):
     assert (asked.profile, asked.models, asked.datasets) == ("mine", ["mine"], ["mine"])
 
 
+@pytest.mark.parametrize("line", ["replay-x", "published", "check", "check check", "verify replay-x", "book replay-x"])
+def test_a_profile_with_the_name_of_a_verb_is_refused(project, line):
+    """It would never be run, or as a replay of what is shipped."""
+    for name in ("replay-x", "published", "check"):
+        (project.root / f"params/{name}.yaml").write_text("models: [tiny]\ndatasets: [easy]\n")
+    with pytest.raises(words.WordError, match=r"^params/[\w-]+.yaml bears a name that is kept for a verb"):
+        words.check(line.split(), project.root)
+    assert words.check(["replay"], project.root).run == "replay"
+
+
 def test_help_fits_a_screen():
     done = subprocess.run([str(ROOT / "run_all.sh"), "help"], capture_output=True, text=True)
     lines = done.stdout.rstrip("\n").split("\n")
