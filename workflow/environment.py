@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.11", "3.12", "3.13")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 MARK = "made-by-run_all.json"  # in .venv: the stamp of what it was made for
+DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # one is there where an NVIDIA driver is
 DISK = 4e9  # bytes: packages and pip's downloads
 USABLE = """import sys, venv, ensurepip
 sys.exit(not ((3, 11) <= sys.version_info[:2] <= (3, 13) and sys.maxsize > 2**32))"""
@@ -135,12 +136,16 @@ def run(command: list[str], what: str) -> None:
 
 
 def torch_options(env: dict, system: str, nvidia: bool, answers) -> list[str]:
-    """pip's options for torch: TORCH_INDEX, else PyTorch's CPU index on Linux without NVIDIA."""
+    """pip's options for torch, one index alone: TORCH_INDEX, else PyTorch's CPU index on Linux without NVIDIA."""
     if env.get("TORCH_INDEX"):
-        return ["--extra-index-url", env["TORCH_INDEX"]]
+        return ["--index-url", env["TORCH_INDEX"]]
     if system == "Linux" and not nvidia and answers(CPU_INDEX):
-        return ["--extra-index-url", CPU_INDEX]  # a build label sorts above the plain version: +cpu wins
+        return ["--index-url", CPU_INDEX]
     return []
+
+
+def nvidia_here() -> bool:
+    return bool(shutil.which("nvidia-smi")) or any(os.path.exists(place) for place in DRIVER)
 
 
 def answers(index: str) -> bool:
@@ -158,14 +163,16 @@ def stamp(root: Path) -> dict[str, str]:
 
 
 def install(root: Path, python: str) -> None:
-    """torch, then everything else with hashes, then the project itself."""
+    """torch by itself (without a hash, for each kind of machine has its build), then everything else with hashes, and
+    with it what torch needs, then CUDA's libraries, which a torch for CUDA pins, then the project itself."""
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
     version = pins(root)["torch"]
-    options = torch_options(dict(os.environ), platform.system(), bool(shutil.which("nvidia-smi")), answers)
+    torch = [*torch_options(dict(os.environ), platform.system(), nvidia_here(), answers), f"torch=={version}"]
     say(f"installing into .venv, once: torch {version} (the largest part) ...")
-    run([*pip, *options, f"torch=={version}"], "pip install torch")
+    run([*pip, "--no-deps", *torch], "pip install torch")
     say("installing into .venv, once: the other packages ...")
     run([*pip, "--no-deps", "--require-hashes", "-r", str(root / "requirements.lock")], "pip install")
+    run([*pip, *torch], "pip install of CUDA's libraries")
     run([*pip, "--no-deps", "--no-build-isolation", "--editable", str(root)], "pip install of the project")
 
 

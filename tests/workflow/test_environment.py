@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import importlib.metadata
 import json
 import re
 import sys
@@ -101,13 +102,39 @@ def test_machines_that_can():
 
 
 def test_where_torch_comes_from():
-    cpu = ["--extra-index-url", environment.CPU_INDEX]
+    cpu = ["--index-url", environment.CPU_INDEX]
     choose = environment.torch_options
     assert choose({}, "Linux", False, lambda index: True) == cpu
     assert choose({}, "Linux", False, lambda index: False) == []
     assert choose({}, "Linux", True, lambda index: True) == []
     assert choose({}, "Darwin", False, lambda index: True) == []
-    assert choose({"TORCH_INDEX": "u"}, "Linux", True, lambda index: True) == ["--extra-index-url", "u"]
+    assert choose({"TORCH_INDEX": "u"}, "Linux", True, lambda index: True) == ["--index-url", "u"]
+
+
+def test_a_driver_without_nvidia_smi_is_one(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(environment, "DRIVER", (str(tmp_path / "none"),))
+    assert not environment.nvidia_here()
+    monkeypatch.setattr(environment, "DRIVER", (str(tmp_path),))
+    assert environment.nvidia_here()
+
+
+def test_what_torch_needs_comes_from_the_lock(monkeypatch, tmp_path):
+    """But for CUDA's libraries, which are fetched when all else is there; and one index alone is asked for it."""
+    commands = []
+    monkeypatch.setattr(environment, "run", lambda command, what: commands.append(command[4:]))
+    monkeypatch.setenv("TORCH_INDEX", "https://one.index")
+    environment.install(ROOT, "python")
+    alone, packages, rest, project = commands
+    assert "--no-deps" in alone and "--no-deps" not in rest
+    assert alone[-3:] == rest[-3:] == ["--index-url", "https://one.index", f"torch=={environment.pins(ROOT)['torch']}"]
+    assert {"--no-deps", "--require-hashes"} <= set(packages) and "--no-deps" in project
+    assert not any("extra" in word for command in commands for word in command)
+    versions = {canonical(entry.name): str(entry.specifier).removeprefix("==") for entry, _ in locked()}
+    for needed in map(Requirement, importlib.metadata.requires("torch")):
+        cuda = re.match(r"nvidia|cuda|triton", needed.name)
+        if not cuda and (not needed.marker or needed.marker.evaluate({"extra": ""})):
+            assert needed.specifier.contains(versions[canonical(needed.name)]), needed
 
 
 def test_an_index_that_does_not_answer():
