@@ -294,7 +294,12 @@ def locked(root: Path) -> str:
 def fits(python: str, test: bool, report: bool = False) -> bool:
     """Whether an interpreter has all direct pins; with `report`, say what the first difference is."""
     command = [python, str(Path(__file__)), "--pins", *(["test"] if test else [])]
-    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:  # the environment is gone, or has no Python
+        if report:
+            say(f"the active environment is not used: {python}: {error.strerror}")
+        return False
     if done.returncode and report:
         lines = (done.stdout + done.stderr).strip().splitlines() or ["it does not start"]
         say(f"the active environment is not used: {lines[0]}")

@@ -298,6 +298,15 @@ def test_active_environment_is_used_if_it_fits_and_never_installed_into(installs
     assert made(notes) == ["new", "install"]
 
 
+@pytest.mark.parametrize("variable", ["VIRTUAL_ENV", "CONDA_PREFIX"])
+def test_an_environment_that_is_gone_or_has_no_python_is_not_used(installs, tmp_path, variable):
+    """As one of R alone, or one that was deleted."""
+    root, _, notes = installs
+    for folder in (tmp_path / "gone", tmp_path):
+        assert environment.choose(root, {variable: str(folder)}, False) == str(root / ".venv/bin/python")
+    assert notes[0] == f"the active environment is not used: {tmp_path}/gone/bin/python: No such file or directory"
+
+
 def test_fits_says_what_differs(inside, capsys):
     assert environment.fits(sys.executable, test=True)
     assert not environment.fits(str(Path("/usr/bin/false")), test=True, report=True)
