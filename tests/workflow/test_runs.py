@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -30,11 +31,20 @@ for i in range(600):
 """
 
 
+def of_the_site(folder: Path) -> Path:
+    """What a Jupyter of a cluster brings: a kernel of the same name, by another interpreter and provisioner."""
+    given = {"argv": ["/bin/false", "-f", "{connection_file}"], "display_name": "x", "language": "python",
+             "metadata": {"kernel_provisioner": {"provisioner_name": "local-provisioner"}}}  # fmt: skip
+    write(folder / "jupyter/kernels/python3/kernel.json", json.dumps(given))
+    return folder / "jupyter"
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Project:
     """The small project after ./run_all.sh, called from elsewhere, with a folder of the user's own in the way."""
     project = Project(build(tmp_path_factory.mktemp("runs") / "a project"))
-    code, text = project.shell(cwd=project.root.parent, MPLBACKEND="agg", PYTHONPATH="/nowhere")
+    own = {"MPLBACKEND": "agg", "PYTHONPATH": "/nowhere", "JUPYTER_PATH": str(of_the_site(project.root.parent))}
+    code, text = project.shell(cwd=project.root.parent, **own)
     assert code == 0, text
     project.text = text
     return project
@@ -55,7 +65,7 @@ def test_what_the_kernel_sees(finished):
     env = facts["environment"]
     assert facts["cwd"] == str(finished.root / "notebooks")
     assert env["PYTHONPATH"] == str(finished.root)
-    assert "inline" in env.get("MPLBACKEND", "inline")
+    assert "inline" in env.get("MPLBACKEND", "inline") and "JUPYTER_PATH" not in env
     for name, value in {"PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
                         "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_TELEMETRY": "1"}.items():  # fmt: skip
         assert env[name] == value
