@@ -108,7 +108,7 @@ def refusal(system: str, machine: str, libc: str = "", free: float = DISK) -> st
 def usable(python: str) -> bool:
     """Whether this interpreter runs, is 3.11-3.13 of 64 bits, and can make virtual environments."""
     try:
-        return subprocess.run([python, "-c", USABLE], capture_output=True, timeout=60).returncode == 0
+        return subprocess.run([python, "-I", "-c", USABLE], capture_output=True, timeout=60).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
 
@@ -293,7 +293,7 @@ def locked(root: Path) -> str:
 
 def fits(python: str, test: bool, report: bool = False) -> bool:
     """Whether an interpreter has all direct pins; with `report`, say what the first difference is."""
-    command = [python, str(Path(__file__)), "--pins", *(["test"] if test else [])]
+    command = [python, "-I", str(Path(__file__)), "--pins", *(["test"] if test else [])]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:  # the environment is gone, or has no Python
