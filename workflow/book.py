@@ -30,7 +30,7 @@ from pygments.lexers import TextLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
 from lib.paper.targets import TARGETS, captions
-from lib.project import ROOT, UserError
+from lib.project import ROOT, UserError, visible
 from workflow.jobs import Run
 from workflow.marked import marked
 from workflow.report import linked, page
@@ -99,7 +99,8 @@ class Book:
 
     def add(self, name: str, title: str, body: str, index: dict | None = None) -> None:
         up = "../" * name.count("/")
-        self.pages[name] = self.template.render(title=title, body=Markup(body), up=up, index=index)  # noqa: S704
+        body = Markup(body)  # noqa: S704
+        self.pages[name] = visible(self.template.render(title=title, body=body, up=up, index=index))
 
     # ---- what is made of what
 
