@@ -7,13 +7,14 @@ while [ -h "$me" ]; do  # called by a symbolic link
   case "$next" in /*) me="$next" ;; *) me="$(dirname -- "$me")/$next" ;; esac
 done
 here="$(CDPATH='' cd -- "$(dirname -- "$me")" && pwd -P)" || exit 1
-unset PYTHONHOME PYTHONSTARTUP PYTHONINSPECT
+unset PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONINSPECT PYTHONHASHSEED
 export CALLED_FROM="$PWD"
 
-# Any Python from 3.8 on reads the words and finds the environment; the environment itself needs 3.11-3.13.
+# Any Python from 3.8 on reads the words and finds the environment; the environment itself needs 3.11-3.13. With -I it
+# imports its own library alone: nothing from this folder, from the user's, or that a variable names.
 boot=""
 for name in python3 python python3.13 python3.12 python3.11; do
-  if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then boot="$name"; break; fi
+  if "$name" -I -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then boot="$name"; break; fi
 done
 if [ -z "$boot" ] && command -v uv >/dev/null 2>&1; then
   uv python find 3.12 >/dev/null 2>&1 || uv python install 3.12
@@ -24,9 +25,9 @@ if [ -z "$boot" ]; then
   exit 1
 fi
 
-verb="$("$boot" "$here/workflow/words.py" "$@")" || exit $?
-case "$verb" in ./run_all.sh*) printf '%s\n' "$verb"; exit 0 ;; archive) exec "$boot" "$here/workflow/archive.py" ;; esac
-python="$("$boot" "$here/workflow/environment.py" "$verb")" || exit $?
+verb="$("$boot" -I "$here/workflow/words.py" "$@")" || exit $?
+case "$verb" in ./run_all.sh*) printf '%s\n' "$verb"; exit 0 ;; archive) exec "$boot" -I "$here/workflow/archive.py" ;; esac
+python="$("$boot" -I "$here/workflow/environment.py" "$verb")" || exit $?
 export PYTHONPATH="$here"
 
 if [ "$verb" = lab ] || [ "$verb" = test ]; then  # what follows -- is theirs

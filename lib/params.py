@@ -55,7 +55,18 @@ def distinct(values: list[Item]) -> list[Item]:
 def from_root(value: str) -> str:
     """A path into the project as it is seen from its root; others, and names on the hub, as they are."""
     root, place = os.path.realpath(ROOT), os.path.realpath(value)
-    return os.path.relpath(place, root) if os.path.isabs(value) and place.startswith(root + os.sep) else value
+    if not os.path.isabs(value) or not place.startswith(root + os.sep):
+        return value
+    inside = os.path.relpath(place, root)
+    return inside if os.path.exists(place) or "{" in inside else f"./{inside}"  # no name on the hub
+
+
+def is_path(source: str) -> bool:
+    """Whether a source is a path, though nothing may be there, and no name on the hub: so is what begins in a folder of
+    the project (`demo/...`) or in `models/`."""
+    first, *rest = source.split("/")
+    inside = bool(rest) and (first in ("", ".", "..", "~", "models") or os.path.isdir(ROOT / first))
+    return inside or len(rest) > 1 or os.path.exists(ROOT / source)
 
 
 def told(value: str) -> str:

@@ -1,6 +1,7 @@
 """Where the project's folders are, and mistakes that the user can mend."""
 
 import difflib
+import re
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +17,7 @@ warnings.filterwarnings("ignore", message="IProgress not found")
 
 
 MOST = 280  # characters of a message
+HIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class UserError(ValueError):
@@ -37,6 +39,11 @@ def one_line(text: str, most: int = MOST) -> str:
 def spelt(character: str) -> str:
     """A character, or the escape that stands for it (`\\x1b`, `\\ud800`) where it would not print."""
     return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+def visible(text: str) -> str:
+    """A text as a page may hold it: control characters, and those that turn what follows, are spelt out."""
+    return HIDDEN.sub(lambda match: spelt(match[0]), text)
 
 
 def first_line(error: BaseException) -> str:

@@ -16,7 +16,7 @@ def ask(words: list[str], door: str | None = None, module: str = "notebook", std
     warm process."""
     try:
         with socket.socket(socket.AF_UNIX) as wire:
-            wire.connect(door or os.environ["WARM"])
+            wire.connect(door or os.environ["CALIBRATION_WARM"])
             socket.send_fds(wire, [json.dumps([module, words, os.getpid()]).encode()], [stdout, 2])
             return abs(int(wire.recv(16)))
     except (KeyError, OSError, ValueError, AttributeError):  # none was started, none is there, or it went away

@@ -239,10 +239,13 @@ def about_processor(run: Run, lm: Any, network: Any) -> Iterator[Line]:
     import torch
 
     weights = sum(parameter.numel() for parameter in network.parameters())
-    there = run.gpus if run.cluster else torch.cuda.is_available()  # a node's are those that the profile asks for
+    bare = [row.name for row in run.notebooks if row.heavy and not run.gpus_of.get(row.name, run.gpus)]
+    there = not bare if run.cluster else torch.cuda.is_available()  # a node's are those that the profile asks for
     if weights <= LARGE or run.values.get("cpu") or there:
         return
     text = f"{weights / 1e9:.2g} billion parameters, and " + (
-        "the file of the cluster asks for no GPU" if run.cluster else f"PyTorch ({torch.__version__}) sees no GPU here"
+        f"the file of the cluster asks for no GPU for {', '.join(bare)}"
+        if run.cluster
+        else f"PyTorch ({torch.__version__}) sees no GPU here"
     )
     yield "wrong", f"{text}: say --cpu (or `cpu: true` in the profile) to run it on the processor, for days"

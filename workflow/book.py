@@ -14,7 +14,9 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
 
 import jinja2
 import nbformat
@@ -28,7 +30,7 @@ from pygments.lexers import TextLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
 from lib.paper.targets import TARGETS, captions
-from lib.project import ROOT, UserError
+from lib.project import ROOT, UserError, visible
 from workflow.jobs import Run
 from workflow.marked import marked
 from workflow.report import linked, page
@@ -36,7 +38,8 @@ from workflow.report import linked, page
 TEMPLATE = Path(__file__).with_name("book.html.jinja")
 FORMULA = re.compile(r"```.*?```|`[^`\n]*`|\$\$(.+?)\$\$|\$([^$\n]+(?:\n[^$\n]+)?)\$", re.DOTALL)
 HREF = re.compile(r'<a href="(?![a-z]+:|#)([^"#]+)(#[^"]*)?"([^>]*)>(.*?)</a>', re.DOTALL)
-PICTURE = re.compile(r'<img ([^>]*?)src="(?!data:)([^"]+)"')
+PICTURE = re.compile(r"""<img\b(?:[^>"']|"[^"]*"|'[^']*')*>""", re.IGNORECASE)
+KINDS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".gif": "gif", ".svg": "svg+xml", ".webp": "webp"}
 LARGEST = 1_000_000  # bytes of a file that becomes a page
 
 
@@ -96,7 +99,8 @@ class Book:
 
     def add(self, name: str, title: str, body: str, index: dict | None = None) -> None:
         up = "../" * name.count("/")
-        self.pages[name] = self.template.render(title=title, body=Markup(body), up=up, index=index)  # noqa: S704
+        body = Markup(body)  # noqa: S704
+        self.pages[name] = visible(self.template.render(title=title, body=body, up=up, index=index))
 
     # ---- what is made of what
 
@@ -184,12 +188,7 @@ class Book:
             href = os.path.relpath(at, page_of(file).parent)
             return f'<a href="{html.escape(href)}{anchor or ""}"{rest}>{words}</a>'
 
-        def picture(match: re.Match) -> str:
-            content = (ROOT / os.path.normpath(file.parent / match[2])).read_bytes()
-            kind = PurePosixPath(match[2]).suffix.lstrip(".").replace("svg", "svg+xml")
-            return f'<img {match[1]}src="data:image/{kind};base64,{base64.b64encode(content).decode()}"'
-
-        return PICTURE.sub(picture, HREF.sub(link, body))
+        return PICTURE.sub(lambda match: picture(match[0], file.parent), HREF.sub(link, body))
 
     def linked_file(self, path: PurePosixPath) -> PurePosixPath | None:
         """The page of a file of the project, made if it is of lines; None where it is no file, or too large for one."""
@@ -212,6 +211,37 @@ class Book:
         made = [name for name in self.shorts if Path(inspect.getfile(TARGETS[name].by)) == file]
         links = ", ".join(f'<a href="{up}report.html#{name}"><code>{name}</code></a>' for name in made)
         return f'<p class="soft">Makes, of the report: {links}</p>' if made else ""
+
+
+class Tag(HTMLParser):
+    """The attributes of one element."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.given: dict[str, str] = {}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        self.given = {name: value or "" for name, value in attrs}
+
+
+def picture(tag: str, folder: PurePosixPath) -> str:
+    """An `<img>` of a page in a folder of the project, its picture as data; its words where that is none of the
+    project's own: it lies elsewhere, or is no picture."""
+    given = Tag(tag).given
+    source = given.get("src", "")
+    if source.startswith("data:image/"):
+        return tag
+    words = html.escape(given.get("alt") or source)
+    try:
+        path = (ROOT / folder / unquote(source)).resolve(strict=True)
+    except (OSError, ValueError):  # nothing is there, or it is no name of a file
+        return words
+    if not path.is_relative_to(ROOT.resolve()) or path.suffix.lower() not in KINDS or not path.is_file():
+        return words
+    data = f"data:image/{KINDS[path.suffix.lower()]};base64,{base64.b64encode(path.read_bytes()).decode()}"
+    size = "".join(f' {name}="{html.escape(given[name])}"' for name in ("width", "height") if given.get(name))
+    return f'<img src="{data}" alt="{html.escape(given.get("alt", ""))}"{size}>'
 
 
 class Notebooks(HTMLExporter):

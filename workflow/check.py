@@ -143,6 +143,8 @@ def about_dataset(run: Run, name: str) -> Iterator[Line]:
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
     if spec.folder:
         source = f"{', '.join(file.path for file in spec.files.values())} in {spec.folder}, of the right sha256"
+    if hub.remote(spec):
+        source = f"the repository {source} on the hub"
     split = f"{rows[datasets.CALIBRATION]} calibration and {rows[datasets.EVALUATION]} evaluation questions"
     yield "ok", f"{split} from {source}"
 
@@ -162,7 +164,8 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
         if weights.pending(spec):
             return
     folder = outline.local_copy(spec)
-    yield "ok", f"{spec.source}" + (f" at {spec.revision[:12]}" if spec.revision else "")
+    where = "the repository {} on the hub" if hub.remote(spec) else "{}"
+    yield "ok", where.format(spec.source) + (f" at {spec.revision[:12]}" if spec.revision else "")
     lm, network, generation = outline.parts(name, spec, folder)
     if not hub.remote(spec):
         yield from about_weights(folder)

@@ -125,7 +125,7 @@ def here(run: Run) -> Run:
     """The run as a job sees it where it runs: on a cluster with the cores that it was given there."""
     if not run.cluster:
         return run
-    given = os.environ.get("SLURM_CPUS_ON_NODE") or os.environ.get("CORES") or "1"
+    given = os.environ.get("SLURM_CPUS_ON_NODE") or os.environ.get("CALIBRATION_CORES") or "1"
     return replace(run, cores=int(given))
 
 
@@ -200,7 +200,7 @@ def ending(log: Path) -> str:
 
 
 def note(line: str) -> None:
-    """Have the run hear a line of this job, where it runs on another machine (EVENTS)."""
-    if place := os.environ.get("EVENTS"):
+    """Have the run hear a line of this job, where it runs on another machine (CALIBRATION_EVENTS)."""
+    if place := os.environ.get("CALIBRATION_EVENTS"):
         with suppress(OSError), open(place, "a", encoding="utf-8") as file:
             file.write(line)

@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.11", "3.12", "3.13")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 MARK = "made-by-run_all.json"  # in .venv: the stamp of what it was made for
+DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # one is there where an NVIDIA driver is
 DISK = 4e9  # bytes: packages and pip's downloads
 USABLE = """import sys, venv, ensurepip
 sys.exit(not ((3, 11) <= sys.version_info[:2] <= (3, 13) and sys.maxsize > 2**32))"""
@@ -107,7 +108,7 @@ def refusal(system: str, machine: str, libc: str = "", free: float = DISK) -> st
 def usable(python: str) -> bool:
     """Whether this interpreter runs, is 3.11-3.13 of 64 bits, and can make virtual environments."""
     try:
-        return subprocess.run([python, "-c", USABLE], capture_output=True, timeout=60).returncode == 0
+        return subprocess.run([python, "-I", "-c", USABLE], capture_output=True, timeout=60).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
 
@@ -135,12 +136,16 @@ def run(command: list[str], what: str) -> None:
 
 
 def torch_options(env: dict, system: str, nvidia: bool, answers) -> list[str]:
-    """pip's options for torch: TORCH_INDEX, else PyTorch's CPU index on Linux without NVIDIA."""
+    """pip's options for torch, one index alone: TORCH_INDEX, else PyTorch's CPU index on Linux without NVIDIA."""
     if env.get("TORCH_INDEX"):
-        return ["--extra-index-url", env["TORCH_INDEX"]]
+        return ["--index-url", env["TORCH_INDEX"]]
     if system == "Linux" and not nvidia and answers(CPU_INDEX):
-        return ["--extra-index-url", CPU_INDEX]  # a build label sorts above the plain version: +cpu wins
+        return ["--index-url", CPU_INDEX]
     return []
+
+
+def nvidia_here() -> bool:
+    return bool(shutil.which("nvidia-smi")) or any(os.path.exists(place) for place in DRIVER)
 
 
 def answers(index: str) -> bool:
@@ -158,14 +163,16 @@ def stamp(root: Path) -> dict[str, str]:
 
 
 def install(root: Path, python: str) -> None:
-    """torch, then everything else with hashes, then the project itself."""
+    """torch by itself (without a hash, for each kind of machine has its build), then everything else with hashes, and
+    with it what torch needs, then CUDA's libraries, which a torch for CUDA pins, then the project itself."""
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
     version = pins(root)["torch"]
-    options = torch_options(dict(os.environ), platform.system(), bool(shutil.which("nvidia-smi")), answers)
+    torch = [*torch_options(dict(os.environ), platform.system(), nvidia_here(), answers), f"torch=={version}"]
     say(f"installing into .venv, once: torch {version} (the largest part) ...")
-    run([*pip, *options, f"torch=={version}"], "pip install torch")
+    run([*pip, "--no-deps", *torch], "pip install torch")
     say("installing into .venv, once: the other packages ...")
     run([*pip, "--no-deps", "--require-hashes", "-r", str(root / "requirements.lock")], "pip install")
+    run([*pip, *torch], "pip install of CUDA's libraries")
     run([*pip, "--no-deps", "--no-build-isolation", "--editable", str(root)], "pip install of the project")
 
 
@@ -273,9 +280,11 @@ def locked(root: Path) -> str:
     with open(root / ".venv.lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             say("waiting for another ./run_all.sh to finish .venv ...")
             fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            raise Refusal(f"the file system of this folder has no locks (flock: {error.strerror})") from None
         return own(root)
 
 
@@ -284,8 +293,13 @@ def locked(root: Path) -> str:
 
 def fits(python: str, test: bool, report: bool = False) -> bool:
     """Whether an interpreter has all direct pins; with `report`, say what the first difference is."""
-    command = [python, str(Path(__file__)), "--pins", *(["test"] if test else [])]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [python, "-I", str(Path(__file__)), "--pins", *(["test"] if test else [])]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:  # the environment is gone, or has no Python
+        if report:
+            say(f"the active environment is not used: {python}: {error.strerror}")
+        return False
     if done.returncode and report:
         lines = (done.stdout + done.stderr).strip().splitlines() or ["it does not start"]
         say(f"the active environment is not used: {lines[0]}")

@@ -1,11 +1,14 @@
 """What keeps runs and jobs apart: locks, a watch that ends a job whose run is gone, and one GPU for each job."""
 
+import errno
 import fcntl
 import json
 import os
+import platform
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -22,6 +25,8 @@ from lib.project import ROOT, UserError
 from workflow.jobs import Job, Run
 
 POLL = 0.5  # seconds
+BEAT, SILENT = 20, 120  # seconds between two signs of life in a run's lock, and without one until it counts as dead
+LOCKLESS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)  # of a file system that knows no flock
 HALTED = 20  # seconds that a kernel may be stopped, which then counts as dead
 DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # one is there where an NVIDIA driver is
 LOOK = "from torch import cuda\nfor i in range(cuda.device_count()): print(cuda.get_device_properties(i).uuid)"
@@ -34,7 +39,11 @@ def try_lock(file: IO) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
-    except OSError:
+    except OSError as error:
+        if error.errno in LOCKLESS:
+            where = str(file.name).removeprefix(f"{ROOT}/")
+            message = f"the file system of {where} has no locks (flock): mount it with them, or use another"
+            raise UserError(message) from None
         return False
 
 
@@ -50,34 +59,55 @@ def wait_for(file: IO, patience: float, hopeless: Callable[[], bool] = lambda: F
 
 @contextmanager
 def run_lock(run: Run, patience: float = 30):
-    """The run's lock, inheritable. Refused while its holder lives; orphans of a killed run are awaited."""
+    """The run's lock, inheritable. Refused while its holder lives; orphans of a killed run are awaited. Where locks are
+    of each machine alone, those of another count as long as the file was touched a short while ago."""
+    here = platform.node() or "nameless"
 
-    def noted() -> tuple[int, str]:  # process, and the name of its scratch folder
+    def noted() -> tuple[int, str, str]:  # process, the name of its scratch folder, and its machine
         lock.seek(0)
-        found = re.fullmatch(r"(\d{1,9})(?: (job\w+))?", lock.read(100).strip())
-        return (int(found[1]), found[2] or "") if found else (0, "")
+        found = re.fullmatch(r"(\d{1,9})(?: (job\w+) (\S+))?", lock.read(400).strip())
+        return (int(found[1]), found[2] or "", found[3] or here) if found else (0, "", here)
+
+    def refuse() -> None:
+        pid, _, machine = noted()
+        there = "" if machine == here else f" on {machine}, or was killed there less than {SILENT // 60} minutes ago"
+        raise UserError(f"run '{run.name}' is going on already, in process {pid}{there}")
 
     path = ROOT / run.folder / ".lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+") as lock:
-        if not wait_for(lock, patience, hopeless=lambda: alive(noted()[0])):
-            raise UserError(f"run '{run.name}' is going on already, in process {noted()[0]}")
-        if left := noted()[1]:  # by a run that was killed
+        if not wait_for(lock, patience, hopeless=lambda: noted()[2] == here and alive(noted()[0])):
+            refuse()
+        _, left, machine = noted()
+        if machine != here and time.time() - path.stat().st_mtime < SILENT:
+            refuse()
+        if left and machine == here:  # by a run that was killed
             shutil.rmtree(short_tempdir() / left, ignore_errors=True)
         scratch = scratch_folder()
-        rewrite(lock, f"{os.getpid()} {scratch.name}")
-        os.environ["SCRATCH"] = str(scratch)
+        rewrite(lock, f"{os.getpid()} {scratch.name} {here}")
+        ended = threading.Event()
+        threading.Thread(target=beat, args=[path, ended], daemon=True).start()
+        os.environ["CALIBRATION_SCRATCH"] = str(scratch)
         os.set_inheritable(lock.fileno(), True)
         try:
             yield lock
         finally:
-            del os.environ["SCRATCH"]
+            ended.set()
+            del os.environ["CALIBRATION_SCRATCH"]
             shutil.rmtree(scratch, ignore_errors=True)
+            rewrite(lock, "")
+
+
+def beat(path: Path, ended: threading.Event) -> None:
+    """Touch a lock until its run has ended."""
+    while not ended.wait(BEAT):
+        with suppress(OSError):
+            os.utime(path)
 
 
 def short_tempdir() -> Path:
     """The temporary folder of all runs, where paths are short enough for sockets (104 bytes on macOS)."""
-    if scratch := os.environ.get("SCRATCH"):
+    if scratch := os.environ.get("CALIBRATION_SCRATCH"):
         return Path(scratch).parent
     place = tempfile.gettempdir()
     return Path(place if len(place.encode()) < 60 else "/tmp")
@@ -85,7 +115,7 @@ def short_tempdir() -> Path:
 
 def scratch_folder() -> Path:
     """A folder of one's own: a run's in the temporary folder, that of a job of the run inside it."""
-    return Path(tempfile.mkdtemp(prefix="job", dir=os.environ.get("SCRATCH") or short_tempdir()))
+    return Path(tempfile.mkdtemp(prefix="job", dir=os.environ.get("CALIBRATION_SCRATCH") or short_tempdir()))
 
 
 @contextmanager
@@ -138,9 +168,10 @@ def kill_orphan(pid: int, born: float) -> None:
 
 
 def chain() -> list[psutil.Process]:
-    """Who is to outlive this job: its ancestors, and of a forked one also the process that asked for it (ASKER) with
-    its own, up to the run.py that started them (RUN_PID), which comes last; empty if started by hand."""
-    run, asker = int(os.environ.get("RUN_PID", 0)), int(os.environ.get("ASKER", 0))
+    """Who is to outlive this job: its ancestors, and of a forked one also the process that asked for it
+    (CALIBRATION_ASKER) with its own, up to the run.py that started them (CALIBRATION_RUN_PID), which comes last; empty
+    if started by hand."""
+    run, asker = int(os.environ.get("CALIBRATION_RUN_PID", 0)), int(os.environ.get("CALIBRATION_ASKER", 0))
     if not run:
         return []
     above = up_to(run, psutil.Process().parents())
@@ -285,11 +316,21 @@ def seen_by_torch() -> list[str]:
     return parts[:1] or [f"GPU-{uuid}" for uuid in done.stdout.split()]  # of parts CUDA sees one
 
 
+def own_folder() -> Path:
+    """The user's own in the shared temporary folder. Raises UserError where someone else made what bears its name."""
+    folder = short_tempdir() / f"calibrated-confidence-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    facts = folder.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
+        raise UserError(f"{folder} is not a folder of yours alone: remove it, or set TMPDIR to another place")
+    return folder
+
+
 def lock_gpu(stack: ExitStack, name: str) -> bool:
     """Whether a GPU was free, and now is not, until the stack is closed."""
-    lock = re.sub(r"[^\w-]", "_", name)
-    path = short_tempdir() / f"calibrated-confidence-{os.getuid()}-gpu-{lock}.lock"
-    file = open(path, "w")  # noqa: SIM115
+    path = own_folder() / f"gpu-{re.sub(r'[^A-Za-z0-9_-]', '_', name)}.lock"
+    file = open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+")  # noqa: SIM115
     if try_lock(file):
         stack.enter_context(file)
         return True

@@ -29,7 +29,7 @@ def remote(spec: params.Model | params.Dataset) -> bool:
     source = spec.source
     if getattr(spec, "gguf", None) or getattr(spec, "folder", None):
         return False
-    return isinstance(source, str) and source.count("/") == 1 and not os.path.exists(ROOT / source)
+    return isinstance(source, str) and source.count("/") == 1 and not params.is_path(source)
 
 
 def answers() -> bool:
@@ -202,5 +202,5 @@ def fetch(run: Run, names: list[str], say: Callable[[str], None]) -> None:
         raise UserError(f"{need}: free some, or set HF_HOME to a larger one")
     for name, size in sizes.items():
         if size:
-            say(f"fetching {name}: {size / 1e9:.1f} GB")
+            say(f"fetching {name}: {size / 1e9:.1f} GB of the repository {specs[name].source} on the hub")
             download(specs[name], TEXTS + WEIGHTS)

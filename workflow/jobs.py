@@ -121,7 +121,8 @@ class Run:
     notebooks where it is to do no more than these need; and those of its models that are not at hand.
 
     `cluster` is the executor that submits its jobs, empty where they are run here; then `gpus` is what a job asks for,
-    and each counts its cores where it runs. `cards`: GPUs that models take which are too large for one."""
+    and each counts its cores where it runs; `gpus_of` says it by notebook. `cards`: GPUs that models take which are too
+    large for one."""
 
     name: str
     values: dict = field(hash=False)
@@ -131,6 +132,7 @@ class Run:
     absent: tuple[str, ...] = ()
     cluster: str = ""
     cards: dict = field(default_factory=dict, hash=False)
+    gpus_of: dict = field(default_factory=dict, hash=False)
 
     @property
     def folder(self) -> str:
@@ -252,7 +254,7 @@ class Job:
 
     @property
     def on_gpu(self) -> bool:
-        return self.notebook.heavy and self.run.gpus > 0
+        return self.notebook.heavy and self.run.gpus_of.get(self.notebook.name, self.run.gpus) > 0
 
     @property
     def cards(self) -> int:

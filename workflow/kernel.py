@@ -26,7 +26,7 @@ def provide(forked=None) -> None:
     class Ours(LocalProvisioner):
         async def launch_kernel(self, cmd: list[str], **kwargs) -> dict:
             if forked is None or forked.started:  # or a second try
-                ours = ["workflow.kernel" if word == "ipykernel_launcher" else word for word in cmd]
+                ours = [sys.executable, "-m", "workflow.kernel", *cmd[cmd.index("-f") :]]
                 return await super().launch_kernel(ours, **kwargs)
             self.cwd = kwargs.get("cwd") or os.getcwd()
             forked.start(cmd, kwargs["env"], self.cwd)

@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from lib.project import ROOT, UserError, nearest
 
 KEYS = {"image": "", "claim": "", "folder": str(ROOT), "namespace": "default", "gpu": "nvidia.com/gpu",
         "node-selector": {}}  # fmt: skip
+TRIES, PAUSE = 10, 30  # looks at a job that fail before the wait for it ends, and seconds between them
 NAMED = ("PYTHONPATH", "DATA_FOLDER", "HF_HOME")  # of this process's surroundings, what jobs are told
 
 
@@ -116,10 +118,16 @@ def submit(own: dict, run: str, script: str, env: dict[str, str]) -> str:
 
 
 def status(own: dict, name: str) -> str:
-    """In the plugin's words. A cluster that does not answer now will later."""
-    code, said = ask(own, "get", "job", name, "-o", "json")
-    if code:
-        return "failed" if "NotFound" in said else "running"
+    """In the plugin's words. A cluster that does not answer now may later; UserError where it does not for long."""
+    for last in [False] * (TRIES - 1) + [True]:
+        code, said = ask(own, "get", "job", name, "-o", "json")
+        if not code:
+            break
+        if "NotFound" in said:
+            return "failed"
+        if last:
+            raise UserError(f"The error message was '{last_line(said)}'")
+        time.sleep(PAUSE)
     now = json.loads(said).get("status", {})
     return "success" if now.get("succeeded") else "failed" if now.get("failed") else "running"
 
@@ -134,7 +142,7 @@ def main(argv: list[str]) -> int:
         print(submit(own, run, word, env) if what == "submit" else status(own, word))
         return 0
     except UserError as problem:
-        print(problem)
+        print(problem, file=sys.stdout if what == "submit" else sys.stderr)  # where Snakemake logs it
         return 1
 
 

@@ -213,7 +213,8 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
         provide(ready(kernel, job))
         os.environ.update(surroundings(job, scratch))
         tempfile.tempdir = None  # which is asked for anew
-        for name in ("MPLBACKEND", "PYTHONSTARTUP"):  # figures are shown inline, and no file of the user's is run
+        # figures are shown inline, no file of the user's is run, and no kernel of the site's stands for ours
+        for name in ("MPLBACKEND", "PYTHONSTARTUP", "JUPYTER_PATH"):
             os.environ.pop(name, None)
         start_up(code, scratch, fresh.code_key(job, parts))
         (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
@@ -235,7 +236,7 @@ def main(argv: list[str], kernel: Kernel | None = None) -> int:
     job = cluster.here(Run.load(argv[0])).job(argv[1])
     hub.pin(job.run)
     if job.run.cluster:
-        os.environ["EVENTS"] = str(ROOT / job.events)
+        os.environ["CALIBRATION_EVENTS"] = str(ROOT / job.events)
     scratch = scratch_folder()
     try:
         with job_lock(job) as lock:

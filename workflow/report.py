@@ -22,6 +22,7 @@ from lib.paper.comparison import FOREIGN, INSIDE_EXPECTED, STANDS, WORDS
 from lib.paper.judging import QUORUMS
 from lib.paper.microscope import Microscope
 from lib.paper.targets import captions
+from lib.project import visible
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
 ABOUT = re.compile(r'(<td[^>]*?) data-key="([^"]*)"([^>]*>)(.*?)(</td>)', re.DOTALL)
@@ -44,7 +45,7 @@ def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, Any] | None = N
     sides = [side for side in ("paper", "here") if any(side in finding for finding in findings)]
     template = TEMPLATE.read_text(encoding="utf-8")
     env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    return env.from_string(template).render(
+    shown = env.from_string(template).render(
         script=digest(template),
         run=given.get("run", "lab"),
         title=given.get("title", ""),
@@ -72,6 +73,7 @@ def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, Any] | None = N
         places=places or {},
         microscope=Markup(Microscope(views).html(themed=True)) if views else "",  # noqa: S704  escaped there
     )
+    return visible(shown)
 
 
 def digest(template: str) -> str:

@@ -125,8 +125,8 @@ def plan(asked: Namespace) -> Run:
     wanted = finding.NEEDS[asked.finding] if asked.finding else ()
     absent = tuple(name for name in values["models"] if not params.load_model(name).at_hand)
     if profile := cluster.asked(asked):
-        gpus = max(profile.gpus(row) for row in NOTEBOOKS if row.heavy)
-        run = Run(asked.run, values, 1, gpus, wanted, absent, profile.executor)
+        gpus = {row.name: profile.gpus(row) for row in NOTEBOOKS if row.heavy}
+        run = Run(asked.run, values, 1, max(gpus.values()), wanted, absent, profile.executor, gpus_of=gpus)
     else:
         run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()), wanted, absent)
     for job in run.jobs:

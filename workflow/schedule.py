@@ -42,7 +42,7 @@ def schedule(run: Run, jobs: list[Job], hear: Callable[[str], None], lock, profi
         return attend(start_warm(run, jobs, {"jobs": above}, lock, **spoken), hear)
     options = f"--config run={run.name} parent={os.getpid()} --cores {run.cores} --resources gpu={run.gpus}"
     command = [sys.executable, "-m", "snakemake", *FLAGS.split(), *options.split()]
-    return attend(start(command, surroundings() | {"WARM": door}, [lock], **spoken), hear)
+    return attend(start(command, surroundings() | {"CALIBRATION_WARM": door}, [lock], **spoken), hear)
 
 
 def light(jobs: list[Job]) -> bool:
@@ -52,9 +52,10 @@ def light(jobs: list[Job]) -> bool:
 
 def surroundings() -> dict[str, str]:
     """Environment variables of what is started here."""
-    env = {**os.environ, "RUN_PID": str(os.getpid()), "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "CALIBRATION_RUN_PID": str(os.getpid()), "PYTHONPATH": str(ROOT)}
     env |= {"PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
-    env["TMPDIR"] = os.environ.get("SCRATCH") or tempfile.gettempdir()  # Snakemake, when killed, leaves some there
+    # Snakemake, when killed, leaves some there
+    env["TMPDIR"] = os.environ.get("CALIBRATION_SCRATCH") or tempfile.gettempdir()
     if not os.access(os.path.expanduser("~"), os.W_OK):  # Snakemake insists on a cache
         env["XDG_CACHE_HOME"] = str(ROOT / "artifacts" / ".cache")
     return env
@@ -64,7 +65,7 @@ def submit(run: Run, profile: Profile, hear: Callable[[str], None], lock) -> int
     """The same on a cluster; none of its jobs outlives this. What they are told of this machine is its settings for
     Python alone: no process to watch, no folder for scratch."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *profile.places]), "PYTHONUTF8": "1"}
-    env.pop("SCRATCH", None)
+    env.pop("CALIBRATION_SCRATCH", None)
     config = ["--config", f"run={run.name}", f"parent={os.getpid()}"]
     command = [sys.executable, "-m", "snakemake", *FLAGS.split(), *config, *profile.options()]
     try:

@@ -38,7 +38,7 @@ def prepare(run: Run, todo: list[Job], say: Say) -> None:
 
 def refusal(run: Run) -> str:
     """Why this machine can't have it; empty where it can."""
-    if not run.gpus:
+    if not run.gpus_of.get("01_generate", run.gpus):
         return ("`engine: vllm` needs a GPU with CUDA, and none is seen here: write `engine: transformers`, or name in "
                 "VLLM_PYTHON a Python that has vLLM for processors")  # fmt: skip
     free = shutil.disk_usage(ROOT).free

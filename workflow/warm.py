@@ -57,7 +57,7 @@ def fork_job(module: str, words: list[str], asker: int = 0, streams: list[int] =
         for number, stream in enumerate(streams, 1):
             os.dup2(stream, number)
             os.close(stream)
-        os.environ["ASKER"] = str(asker)
+        os.environ["CALIBRATION_ASKER"] = str(asker)
         kernel = Kernel()  # before this process has threads
         code = importlib.import_module(f"workflow.{module}").main(words, kernel)
     except BaseException:
@@ -140,11 +140,15 @@ def do_all(run: str, jobs: dict[str, list[str]], cores: int, forks: bool) -> int
     going: dict[int, str] = {}
     done: set[str] = set()
     waiting = dict(jobs)
+    started = []  # kept: of a Popen that is dropped, the next one would reap the process, and with it how it ended
     while True:
         for name in [name for name, above in waiting.items() if done.issuperset(above)][: cores - len(going)]:
             del waiting[name]
-            plain = [sys.executable, "-m", "workflow.notebook", run, name]
-            going[fork_job("notebook", [run, name]) if forks else subprocess.Popen(plain).pid] = name
+            if forks:
+                going[fork_job("notebook", [run, name])] = name
+            else:
+                started.append(subprocess.Popen([sys.executable, "-m", "workflow.notebook", run, name]))
+                going[started[-1].pid] = name
         if not going:
             return int(len(done) < len(jobs))
         pid, status = os.wait()

@@ -147,6 +147,9 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
     if asked.surplus:  # after the first word, which may be the one that is misspelt
         raise WordError(f"one profile or verb at a time: '{asked.surplus[0]}' is one too many")
     choose("profile", asked.profile, profiles or [asked.profile])
+    for word in asked.verbs:
+        if word in profiles and (word in VERBS or word.startswith("replay-")):
+            raise WordError(f"params/{word}.yaml bears a name that is kept for a verb: rename it")
     for kind, chosen in (("model", asked.models + asked.only), ("dataset", asked.datasets)):
         for word in chosen:
             there = names(root, kind + "s")  # a profile of the same name is no reason to refuse it
@@ -247,11 +250,20 @@ def help_text(root: Path = ROOT) -> str:
     return HELP.format(profiles=profiles)
 
 
+def packages(root: Path) -> set[str]:
+    """What the locked packages are imported as; nearly all by their own names."""
+    lock = root / "requirements.lock"
+    text = lock.read_text(encoding="utf-8") if lock.is_file() else ""
+    found = re.findall(r"^([\w.-]+)==", text, flags=re.M)
+    return {"sklearn", "torch", "yaml", *(name.replace("-", "_") for name in found)}
+
+
 def intruder(root: Path) -> str | None:
     """A file that every Python started for the project would take for one of its own: a start-up file, or a module
-    named like one of the standard library's, where imports look first."""
-    known = {"sitecustomize", "usercustomize", *getattr(sys, "stdlib_module_names", ("json", "random", "types"))}
-    for folder in (root, root / "notebooks"):
+    named like one of the standard library's or of a package's, where imports look first."""
+    own = {"sitecustomize", "usercustomize", *getattr(sys, "stdlib_module_names", ("json", "random", "types"))}
+    for folder in (root, root / "notebooks", root / "workflow"):
+        known = own if folder.name == "workflow" else own | packages(root)
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             package = path.is_dir() and any(path.glob("__init__.*"))
             module = path.suffix in (".py", ".pyc", ".so") and not path.is_dir()

@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from lib.generate import checkpoint, head, placement
 from lib.generate.head import Head
-from lib.params import Model, told
+from lib.params import Model, is_path, told
 from lib.project import ROOT, UserError, first_line, nearest
 from lib.store import digest
 from lib.tasks.prompts import Messages
@@ -81,7 +81,7 @@ def check_source(spec: Model) -> str:
     if path is None and spec.gguf:
         raise UserError(f"{spec.gguf} of {spec.source} is not converted yet: `./run_all.sh PROFILE` with a profile (or "
                         "`--models`) that names this model fetches and converts it, once")  # fmt: skip
-    if path is None and (spec.source.startswith((".", "/", "demo/")) or spec.source.count("/") != 1):
+    if path is None and (is_path(spec.source) or "/" not in spec.source):
         parent = (ROOT / spec.source).parent
         there = [p.name for p in parent.glob("*") if p.is_dir()] if os.path.isdir(parent) else []
         raise UserError(f"model folder '{spec.source}' does not exist; {nearest(Path(spec.source).name, there)}")

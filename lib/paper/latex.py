@@ -3,6 +3,8 @@
 import html
 import re
 
+from lib.project import visible
+
 # The paper's macros that labels and definitions use; a document that has its own keeps them.
 MACROS = {
     r"\ptrue": r"p(\mathrm{True})",
@@ -27,7 +29,7 @@ SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
 
 def escape(text: str) -> str:
     """A user's words as LaTeX text."""
-    return "".join(SPECIAL.get(c, c) for c in " ".join(text.split()))
+    return "".join(SPECIAL.get(c, c) for c in visible(" ".join(text.split())))
 
 
 def mathjax(latex: str) -> str:

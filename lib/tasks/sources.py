@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.documents import LARGEST, content, parse_json
-from lib.params import Dataset, told
+from lib.params import Dataset, is_path, told
 from lib.project import ROOT, UserError, first_line, nearest
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -87,7 +87,11 @@ def provenance(dataset: Dataset) -> dict[str, str]:
 
 
 def hub_parts(dataset: Dataset) -> tuple[dict[str, Any], str]:
-    """The hub's parts, and the commit they came from, which the addresses of the downloaded files name."""
+    """The hub's parts, and the commit they came from, which the addresses of the downloaded files name. Raises
+    UserError for a path, which is no name on the hub."""
+    if is_path(str(dataset.source)) and not os.path.isdir(str(dataset.source)):
+        raise UserError(f"dataset '{dataset.label}': files are named by part, as `source: {{all: {dataset.source}}}`; "
+                        "a text alone is a name on the hub")  # fmt: skip
     try:
         import datasets  # here, since it is slow to import and local files do without it
 

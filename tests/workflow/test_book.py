@@ -116,6 +116,29 @@ def test_every_formula_of_the_notebooks_is_one():
                 assert "$" not in shown and "FORMULA" not in shown and "\\" not in re.sub(r"<[^>]*>", "", shown), path
 
 
+@pytest.mark.parametrize("source", [
+    'src="../../../../../../etc/passwd"', "src='/etc/passwd'", "src=/etc/passwd", 'SRC = "../../../../../etc/passwd"',
+    'src="https://some.where/badge.svg"', 'src="//some.where/x.png"', 'src="nowhere.png"', 'src="../pyproject.toml"',
+    'src="link.png"', 'alt="" src="file:///etc/passwd"', 'src="&#47;etc/passwd"', 'src="a\x00b.png"', "src",
+])  # fmt: skip
+def test_a_picture_that_is_none_of_the_projects_own_is_left_as_words(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(book, "ROOT", tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "pyproject.toml").write_text("[project]")
+    (tmp_path / "docs/link.png").symlink_to("/etc/passwd")
+    shown = book.Book.tied(None, f"<p>before <img {source} srcset=x.png> after</p>", PurePosixPath("docs/page.md"))
+    assert "<img" not in shown and "base64" not in shown and "before" in shown and "after" in shown
+
+
+@pytest.mark.parametrize("source", ['src="../a%20b.png"', "src='../a b.png'", 'alt="x > y" width=3 src = "../a b.png"'])
+def test_a_picture_of_the_project_is_embedded(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(book, "ROOT", tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "a b.png").write_bytes(b"PNG")
+    shown = book.Book.tied(None, f"<IMG {source} srcset=x.png>", PurePosixPath("docs/page.md"))
+    assert re.fullmatch('<img src="data:image/png;base64,UE5H" alt="(x &gt; y)?"( width="3")?>', shown)
+
+
 def test_a_run_without_tables_has_no_book(tmp_path):
     with pytest.raises(UserError, match="has no executed 08_tables yet"):
         book.write(of(tmp_path))

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from argparse import Namespace
+from dataclasses import asdict
 
 import pytest
 from small_project import ROOT
@@ -101,13 +102,20 @@ def test_the_file_is_seen_from_where_the_user_is_and_from_the_project(tmp_path, 
 def test_cores_are_counted_where_a_job_runs(monkeypatch):
     here = Run("paper", RUN.values, cores=8)
     assert cluster.here(here) is here
-    monkeypatch.setenv("CORES", "3")
+    monkeypatch.setenv("CALIBRATION_CORES", "3")
     monkeypatch.delenv("SLURM_CPUS_ON_NODE", raising=False)
     there = Run("paper", RUN.values, cores=8, gpus=1, cluster="slurm")
     assert [cluster.here(there).jobs[0].threads, cluster.here(there).jobs[-1].threads] == [3, 1]
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "6")
     assert cluster.here(there).jobs[0].threads == 6 and cluster.here(there).jobs[0].on_gpu
     assert cluster.here(RUN).jobs[0].threads == 1, "the demo's results hang on no machine"
+
+
+def test_a_gpu_for_one_notebook_is_expected_by_its_jobs_alone(tmp_path):
+    file = write(tmp_path, "set-resources: {01_generate: {gpu: 1}}")
+    found = run.plan(words.check(["demo", "--slurm", file]))
+    assert {job.notebook.number for job in found.jobs if job.on_gpu} == {"01"}
+    assert {job.notebook.number for job in Run.of(json.loads(json.dumps(asdict(found)))).jobs if job.on_gpu} == {"01"}
 
 
 def upstream(inside, text="words"):
@@ -143,7 +151,7 @@ def test_what_jobs_say_elsewhere_is_heard_line_by_line(inside, monkeypatch):
     job, heard = found.jobs[0], []
     (inside.root / job.events).parent.mkdir(parents=True)
     (inside.root / job.events).write_text("of an earlier run\n")
-    monkeypatch.setenv("EVENTS", str(inside.root / job.events))
+    monkeypatch.setenv("CALIBRATION_EVENTS", str(inside.root / job.events))
     with cluster.followed(found, heard.append) as told:
         told("Snakemake's own")
         notebook.tell(job, "start")
@@ -155,7 +163,7 @@ def test_what_jobs_say_elsewhere_is_heard_line_by_line(inside, monkeypatch):
             file.write(" a line\n")
     assert heard[0] == "Snakemake's own" and heard[2:] == ["@@half a line"]
     heard.clear()
-    monkeypatch.delenv("EVENTS")
+    monkeypatch.delenv("CALIBRATION_EVENTS")
     with cluster.followed(Run("demo", found.values), heard.append) as told:
         notebook.tell(job, "end", seconds=1)
         assert told == heard.append

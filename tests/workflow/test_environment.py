@@ -1,5 +1,8 @@
 """The environment: one source of pins, a lock that installs everywhere, no packages put where they are not wanted."""
 
+import errno
+import fcntl
+import importlib.metadata
 import json
 import re
 import sys
@@ -99,13 +102,39 @@ def test_machines_that_can():
 
 
 def test_where_torch_comes_from():
-    cpu = ["--extra-index-url", environment.CPU_INDEX]
+    cpu = ["--index-url", environment.CPU_INDEX]
     choose = environment.torch_options
     assert choose({}, "Linux", False, lambda index: True) == cpu
     assert choose({}, "Linux", False, lambda index: False) == []
     assert choose({}, "Linux", True, lambda index: True) == []
     assert choose({}, "Darwin", False, lambda index: True) == []
-    assert choose({"TORCH_INDEX": "u"}, "Linux", True, lambda index: True) == ["--extra-index-url", "u"]
+    assert choose({"TORCH_INDEX": "u"}, "Linux", True, lambda index: True) == ["--index-url", "u"]
+
+
+def test_a_driver_without_nvidia_smi_is_one(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(environment, "DRIVER", (str(tmp_path / "none"),))
+    assert not environment.nvidia_here()
+    monkeypatch.setattr(environment, "DRIVER", (str(tmp_path),))
+    assert environment.nvidia_here()
+
+
+def test_what_torch_needs_comes_from_the_lock(monkeypatch, tmp_path):
+    """But for CUDA's libraries, which are fetched when all else is there; and one index alone is asked for it."""
+    commands = []
+    monkeypatch.setattr(environment, "run", lambda command, what: commands.append(command[4:]))
+    monkeypatch.setenv("TORCH_INDEX", "https://one.index")
+    environment.install(ROOT, "python")
+    alone, packages, rest, project = commands
+    assert "--no-deps" in alone and "--no-deps" not in rest
+    assert alone[-3:] == rest[-3:] == ["--index-url", "https://one.index", f"torch=={environment.pins(ROOT)['torch']}"]
+    assert {"--no-deps", "--require-hashes"} <= set(packages) and "--no-deps" in project
+    assert not any("extra" in word for command in commands for word in command)
+    versions = {canonical(entry.name): str(entry.specifier).removeprefix("==") for entry, _ in locked()}
+    for needed in map(Requirement, importlib.metadata.requires("torch")):
+        cuda = re.match(r"nvidia|cuda|triton", needed.name)
+        if not cuda and (not needed.marker or needed.marker.evaluate({"extra": ""})):
+            assert needed.specifier.contains(versions[canonical(needed.name)]), needed
 
 
 def test_an_index_that_does_not_answer():
@@ -139,6 +168,16 @@ def test_venv_is_made_once(installs):
     root, _, notes = installs
     assert environment.locked(root) == environment.locked(root) == str(root / ".venv/bin/python")
     assert made(notes) == ["new", "install"]
+
+
+def test_a_file_system_without_locks_is_no_other_run(installs, monkeypatch):
+    def flock(file, how):
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(environment.Refusal, match="^the file system of this folder has no locks"):
+        environment.locked(installs[0])
+    assert not installs[2], "nothing was waited for"
 
 
 def test_a_changed_lock_is_installed_into_the_same_venv(installs):
@@ -257,6 +296,15 @@ def test_active_environment_is_used_if_it_fits_and_never_installed_into(installs
     assert not made(notes)
     assert environment.choose(root, {"VIRTUAL_ENV": "/bad"}, False) == str(root / ".venv/bin/python")
     assert made(notes) == ["new", "install"]
+
+
+@pytest.mark.parametrize("variable", ["VIRTUAL_ENV", "CONDA_PREFIX"])
+def test_an_environment_that_is_gone_or_has_no_python_is_not_used(installs, tmp_path, variable):
+    """As one of R alone, or one that was deleted."""
+    root, _, notes = installs
+    for folder in (tmp_path / "gone", tmp_path):
+        assert environment.choose(root, {variable: str(folder)}, False) == str(root / ".venv/bin/python")
+    assert notes[0] == f"the active environment is not used: {tmp_path}/gone/bin/python: No such file or directory"
 
 
 def test_fits_says_what_differs(inside, capsys):

@@ -13,7 +13,8 @@ from small_project import write
 
 from lib import params
 from lib.project import UserError
-from workflow import fresh, hub
+from lib.tasks import sources
+from workflow import fresh, hub, outline
 from workflow.jobs import Run
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -86,6 +87,25 @@ def test_local_sources_never_ask(inside, monkeypatch):
     assert not asked.asked and not (inside.root / "artifacts/demo/revisions.json").exists()
 
 
+@pytest.mark.parametrize("source", ["weights/tinny", "models/mine", "lib/x", "./mine", "../a", "a/b/c", "/no/where",
+                                    "{root}/mine/x", "~/x"])  # fmt: skip
+def test_a_folder_that_is_missing_is_no_repository_of_the_hub(inside, monkeypatch, source):
+    asked = Hub(monkeypatch, RuntimeError("asked"))
+    write(inside.root / "params/models/tiny.yaml", f"label: Tiny\nsource: {source.format(root=inside.root)}\n")
+    hub.pin(run_of())
+    hub.fetch(run_of(), ["tiny"], print)
+    assert not asked.asked
+    with pytest.raises(UserError, match="^model folder '.*' does not exist"):
+        outline.local_copy(params.load_model("tiny"))
+
+
+def test_a_file_of_questions_that_is_named_as_a_repository_is_refused(inside, monkeypatch):
+    text = "label: Easy\nsource: weights/questions.jsonl\ncalibration: 1\nevaluation: 1\n"
+    write(inside.root / "params/datasets/easy.yaml", text)
+    with pytest.raises(UserError, match="files are named by part, as `source: {all: weights/questions.jsonl}`"):
+        list(sources.rows_of(params.load_dataset("easy")))
+
+
 def test_a_folder_with_published_files_is_asked_in_place_of_the_hub(inside, monkeypatch, tmp_path):
     """What is there is looked at once, before the jobs."""
     asked = Hub(monkeypatch, RuntimeError("asked"))
@@ -129,7 +149,7 @@ def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch):
     files = [(3_000_000_000, True), (5_000_000_000, False)]
     asked, said = Hub(monkeypatch, files=files), []
     hub.fetch(run_of(), ["tiny"], said.append)
-    assert said == ["fetching tiny: 3.0 GB"], "what is in the cache does not count"
+    assert said == ["fetching tiny: 3.0 GB of the repository someone/tiny on the hub"], "but for what is in the cache"
     ((source, _, patterns),) = asked.fetched
     assert source == "someone/tiny" and "*.safetensors" in patterns
     assert not any(word in pattern for pattern in patterns for word in (".bin", ".pt", ".pkl", ".py", "*.*"))

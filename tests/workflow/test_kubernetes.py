@@ -15,7 +15,7 @@ from test_runs import family, until, with_cell
 from test_slurm_endings import WAITING
 
 from lib.project import UserError
-from workflow import kubernetes, plugins
+from workflow import cluster, kubernetes, plugins
 
 FILE = {"executor": "kubernetes", "jobs": 2, "kubernetes": {"image": "python:3.11", "claim": "project"},
         "default-resources": {"mem_mb": 500}, "seconds-between-status-checks": 1}  # fmt: skip
@@ -63,6 +63,22 @@ def test_a_mistake_in_the_file_is_one_line(given, line):
     with pytest.raises(UserError) as caught:
         kubernetes.facts({"kubernetes": given}, "mine.yaml")
     assert line in str(caught.value)
+
+
+def test_a_wait_without_rights_ends_with_the_words_of_kubectl(monkeypatch, capsys, tmp_path):
+    """After some tries, for a cluster may be away for a while; and where the run looks for what a cluster said."""
+    file, naps = tmp_path / "mine.yaml", []
+    file.write_text(yaml.safe_dump(FILE))
+    away, done = (1, "Unable to connect"), (0, '{"status": {"succeeded": 1}}')
+    said = iter([away, done] + [(1, "error: You must be logged in")] * 99)
+    monkeypatch.setattr(kubernetes, "ask", lambda own, *words: next(said))
+    monkeypatch.setattr(kubernetes.time, "sleep", naps.append)
+    assert kubernetes.main(["status", "demo-1", str(file), "job-1"]) == 0 and len(naps) == 1
+    assert capsys.readouterr().out == "success\n"
+    assert kubernetes.main(["status", "demo-1", str(file), "job-1"]) == 1 and len(naps) == kubernetes.TRIES
+    log = tmp_path / "log"
+    log.write_text(capsys.readouterr().err)
+    assert cluster.ending(log) == "error: You must be logged in"
 
 
 # ---- whole runs

@@ -1,6 +1,7 @@
 """Parts of one job: the kernel's retry, its surroundings, GPUs, and what is said of failures."""
 
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -65,13 +66,23 @@ def test_and_none_once_a_cell_has_run(kernel, tmp_path, monkeypatch):
 def test_scratch_folders_have_short_paths(monkeypatch, tmp_path):
     """Also of a job below its run's, in a long temporary folder."""
     monkeypatch.setattr(guard.tempfile, "gettempdir", lambda: str(tmp_path / ("x" * 90)))
-    monkeypatch.delenv("SCRATCH", raising=False)
+    monkeypatch.delenv("CALIBRATION_SCRATCH", raising=False)
     folder = guard.scratch_folder()
-    monkeypatch.setenv("SCRATCH", str(folder))
+    monkeypatch.setenv("CALIBRATION_SCRATCH", str(folder))
     job = guard.scratch_folder()
     assert len(str(job / "k-5")) < 100 and job.parent == folder
     job.rmdir()
     folder.rmdir()
+
+
+def test_a_site_s_own_scratch_is_left_alone(inside, monkeypatch, tmp_path):
+    """$SCRATCH is what clusters call a user's large folder."""
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.setenv("SCRATCH", str(site))
+    with guard.run_lock(job_of().run):
+        assert not list(site.iterdir()) and guard.short_tempdir() != tmp_path
+    assert os.environ["SCRATCH"] == str(site) and site.is_dir()
 
 
 def test_offline_only_if_everything_is_local(inside, tmp_path):
@@ -95,6 +106,21 @@ def test_no_fork_beside_threads():
     said += "threading.Thread(target=time.sleep, args=[9], daemon=True).start(); print(warm.forkable())"
     done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(sys.platform == "linux"), "False"]
+
+
+UNFORKED = """
+import os, sys, time
+from workflow import warm
+wait, sys.executable = os.wait, "/usr/bin/true"
+os.wait = lambda: time.sleep(0.3) or wait()  # until all that are going have ended
+print(warm.do_all("demo", {"a": [], "b": [], "c": ["a"], "d": ["b"], "e": ["c", "d"]}, 2, False))
+"""
+
+
+def test_no_light_job_is_lost_where_nothing_can_be_forked():
+    """Jobs that end at the same time are all known to have ended."""
+    done = subprocess.run([sys.executable, "-c", UNFORKED], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "0\n", done.stderr
 
 
 def test_threads():
@@ -229,6 +255,26 @@ def test_jobs_with_a_gpu_0_of_their_own_do_not_wait_for_one_another(nvidia, monk
         for stack, uuid in ((one, "GPU-x"), (other, "GPU-y")):
             names = guard.visible(guard.by_card(f"GPU 0: NVIDIA H100 (UUID: {uuid})"), "0")
             assert guard.take_gpu(stack, names) == uuid
+
+
+def test_a_lock_in_the_shared_temporary_folder_follows_no_link(nvidia, tmp_path):
+    """Neither as the lock itself, nor as the folder that holds the locks."""
+    victim, folder = tmp_path / "victim", guard.own_folder()
+    victim.write_text("precious")
+    (folder / "gpu-GPU-x.lock").symlink_to(victim)
+    with ExitStack() as stack, pytest.raises(OSError, match="symbolic link"):
+        guard.take_gpu(stack, ["GPU-x"])
+    shutil.rmtree(folder)
+    (tmp_path / "others").mkdir()
+    folder.symlink_to(tmp_path / "others")
+    with ExitStack() as stack, pytest.raises(UserError, match="is not a folder of yours alone"):
+        guard.take_gpu(stack, ["GPU-x"])
+    folder.unlink()
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    with ExitStack() as stack, pytest.raises(UserError, match="is not a folder of yours alone"):
+        guard.take_gpu(stack, ["GPU-x"])
+    assert victim.read_text() == "precious" and not list((tmp_path / "others").iterdir())
 
 
 def test_a_gpu_that_is_gone_is_said(nvidia):

@@ -1,19 +1,23 @@
 """Whole runs of the small project: what the user sees, what is kept, and that nothing outlives a killed run."""
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 from small_project import NOTEBOOKS, PAIR, Project, build, write, write_notebook
 
+from lib.project import UserError
 from workflow import guard
 from workflow.export import TARGETS
 
@@ -27,11 +31,20 @@ for i in range(600):
 """
 
 
+def of_the_site(folder: Path) -> Path:
+    """What a Jupyter of a cluster brings: a kernel of the same name, by another interpreter and provisioner."""
+    given = {"argv": ["/bin/false", "-f", "{connection_file}"], "display_name": "x", "language": "python",
+             "metadata": {"kernel_provisioner": {"provisioner_name": "local-provisioner"}}}  # fmt: skip
+    write(folder / "jupyter/kernels/python3/kernel.json", json.dumps(given))
+    return folder / "jupyter"
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Project:
     """The small project after ./run_all.sh, called from elsewhere, with a folder of the user's own in the way."""
     project = Project(build(tmp_path_factory.mktemp("runs") / "a project"))
-    code, text = project.shell(cwd=project.root.parent, MPLBACKEND="agg", PYTHONPATH="/nowhere")
+    own = {"MPLBACKEND": "agg", "PYTHONPATH": "/nowhere", "JUPYTER_PATH": str(of_the_site(project.root.parent))}
+    code, text = project.shell(cwd=project.root.parent, **own)
     assert code == 0, text
     project.text = text
     return project
@@ -52,7 +65,7 @@ def test_what_the_kernel_sees(finished):
     env = facts["environment"]
     assert facts["cwd"] == str(finished.root / "notebooks")
     assert env["PYTHONPATH"] == str(finished.root)
-    assert "inline" in env.get("MPLBACKEND", "inline")
+    assert "inline" in env.get("MPLBACKEND", "inline") and "JUPYTER_PATH" not in env
     for name, value in {"PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
                         "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_TELEMETRY": "1"}.items():  # fmt: skip
         assert env[name] == value
@@ -263,6 +276,48 @@ def test_a_second_run_at_the_same_time_is_refused(project):
     assert text.strip() == f"run_all.sh: run 'demo' is going on already, in process {os.getpid()}"
 
 
+def test_a_run_on_another_machine_is_refused_where_locks_are_of_one_machine(inside):
+    """And goes on where that one has shown no sign of life for a while, or has come to its end."""
+    from workflow.jobs import Run
+
+    run, lock = Run("demo", {}), inside.root / "artifacts/demo/.lock"
+    with guard.run_lock(run):
+        assert lock.read_text().split()[0::2] == [str(os.getpid()), platform.node()]
+    lock.write_text("123 jobabc another-node")
+    line = "^run 'demo' is going on already, in process 123 on another-node, or was killed there less than 2"
+    with pytest.raises(UserError, match=line), guard.run_lock(run, patience=0):
+        pass
+    assert lock.read_text() == "123 jobabc another-node"
+    os.utime(lock, (time.time() - guard.SILENT - 1,) * 2)
+    with guard.run_lock(run, patience=0):
+        pass
+    lock.write_text(lock.read_text())  # anew
+    with guard.run_lock(run, patience=0):
+        pass
+
+
+def test_a_live_run_touches_its_lock(inside, monkeypatch):
+    from workflow.jobs import Run
+
+    monkeypatch.setattr(guard, "BEAT", 0.05)
+    lock = inside.root / "artifacts/demo/.lock"
+    with guard.run_lock(Run("demo", {})):
+        os.utime(lock, (0, 0))
+        until(lambda: lock.stat().st_mtime > 0, 10)
+
+
+def test_a_file_system_without_locks_is_said(inside, monkeypatch):
+    from workflow.jobs import Run
+
+    def flock(file, how):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(guard.fcntl, "flock", flock)
+    line = "^the file system of artifacts/demo/.lock has no locks"
+    with pytest.raises(UserError, match=line), guard.run_lock(Run("demo", {}), patience=0):
+        pass
+
+
 def family(project: Project) -> list[psutil.Process]:
     """Processes that work for the project, kernels included."""
     found = []
@@ -450,7 +505,6 @@ def test_a_stopped_run_ends_in_good_order(project, number, code):
 
 
 def test_a_job_by_hand_that_runs_already(inside):
-    from lib.project import UserError
     from workflow.jobs import Run
 
     job = Run("demo", {"models": ["tiny"], "datasets": ["easy"]}).jobs[0]

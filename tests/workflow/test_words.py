@@ -129,6 +129,16 @@ def test_a_profile_a_model_and_a_dataset_may_share_a_name(tmp_path):
     assert (asked.profile, asked.models, asked.datasets) == ("mine", ["mine"], ["mine"])
 
 
+@pytest.mark.parametrize("line", ["replay-x", "published", "check", "check check", "verify replay-x", "book replay-x"])
+def test_a_profile_with_the_name_of_a_verb_is_refused(project, line):
+    """It would never be run, or as a replay of what is shipped."""
+    for name in ("replay-x", "published", "check"):
+        (project.root / f"params/{name}.yaml").write_text("models: [tiny]\ndatasets: [easy]\n")
+    with pytest.raises(words.WordError, match=r"^params/[\w-]+.yaml bears a name that is kept for a verb"):
+        words.check(line.split(), project.root)
+    assert words.check(["replay"], project.root).run == "replay"
+
+
 def test_help_fits_a_screen():
     done = subprocess.run([str(ROOT / "run_all.sh"), "help"], capture_output=True, text=True)
     lines = done.stdout.rstrip("\n").split("\n")
@@ -155,7 +165,8 @@ def test_shell_script_is_old_bash():
 
 
 @pytest.mark.parametrize("name", ["sitecustomize.py", "usercustomize.py", "json.py", "random/__init__.py",
-                                  "notebooks/types.py", "notebooks/sitecustomize/__init__.py"])  # fmt: skip
+                                  "notebooks/types.py", "notebooks/sitecustomize/__init__.py", "workflow/json.py",
+                                  "psutil.py", "yaml/__init__.py"])  # fmt: skip
 def test_modules_that_every_python_would_run_are_refused(project, name):
     """They would stand before the standard library's, in every job."""
     path = project.root / name
@@ -165,6 +176,15 @@ def test_modules_that_every_python_would_run_are_refused(project, name):
     shown = name.removesuffix("/__init__.py")
     assert code == 2 and text.startswith(f"run_all.sh: '{shown}' would be run by every Python that works here")
     assert len(text.strip().splitlines()) == 1
+
+
+def test_the_first_python_runs_nothing_that_a_variable_names(project, tmp_path):
+    for name in ("sitecustomize", "random", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('ran')")
+    given = {"PYTHONPATH": str(tmp_path), "PYTHONHASHSEED": "abc"}
+    assert project.shell("help", cwd=tmp_path, **given) == (0, f"{words.help_text(project.root)}\n")
+    said = "run_all.sh: no signals of tiny are shipped in artifacts/shipped/demo/: ./run_all.sh demo makes its own\n"
+    assert project.shell("replay", cwd=tmp_path, **given) == (2, said)
 
 
 def test_modules_of_other_names_may_be_there():
