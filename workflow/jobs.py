@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from lib.project import ROOT, UserError, nearest
+from lib.project import ROOT, UserError, commit, nearest
 from workflow.sources import closure, code_cells, declared_parameters
 
 REPLAY, PUBLISHED = "replay", "published"
@@ -335,6 +335,6 @@ def write_json(path: Path, content: object) -> None:
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         scratch.write_text(json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
-        os.replace(scratch, path)
+        commit(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)

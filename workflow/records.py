@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from lib import params
-from lib.project import ROOT, UserError
+from lib.project import ROOT, UserError, sync
 from workflow.checksums import checksum, digest
 from workflow.jobs import Job, read_json, write_json
 from workflow.marked import contents, marked
@@ -59,6 +59,8 @@ def write_record(job: Job, content: dict, outputs: Iterable[str], seconds: float
     missing = [path for path, value in sums.items() if value is None]
     if missing:
         raise UserError(f"{job.notebook.path} ended without having written {missing[0]}")
+    for place in sorted({place for path in sums for place in (ROOT / path, (ROOT / path).parent)}):
+        sync(place)
     record = {"key": key(content), "parts": content, "outputs": sums, "seconds": round(seconds, 3)}
     write_json(ROOT / job.record, record)
 

@@ -292,6 +292,21 @@ def test_shards_are_forgotten_with_the_record_and_only_those(made):
     assert [name for name, folder in folders.items() if folder.exists()] == ["others", "unfinished"]
 
 
+def test_all_that_a_record_names_is_on_the_disk_before_it_is(made, monkeypatch):
+    """And then the record, and its name: else a loss of power could leave it beside files cut short."""
+    steps, sync, replace = [], os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda number: (steps.append(os.fstat(number).st_ino), sync(number)))
+    monkeypatch.setattr(os, "replace", lambda *paths: (steps.append(str(paths[1])), replace(*paths)))
+    job = run_of().jobs[0]
+    records.write_record(job, fresh.parts(job), job.outputs, 1.0)
+    record = made.root / job.record
+    before = steps[: steps.index(str(record))]
+    named = [made.root / path for path in json.loads(record.read_text())["outputs"]]
+    assert len(named) == 3 and {path.stat().st_ino for path in [*named, record]} <= set(before)
+    assert {path.parent.stat().st_ino for path in named} <= set(before)
+    assert steps[len(before) + 1 :] == [record.parent.stat().st_ino]
+
+
 def test_a_deleted_output_is_remade(made):
     (made.root / "artifacts/demo/confidence/single_pass.parquet").unlink()
     assert numbers(run_of()) == "02 08"
