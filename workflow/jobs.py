@@ -137,6 +137,11 @@ class Run:
         return f"artifacts/{self.name}"
 
     @property
+    def wishes(self) -> str:
+        """Which jobs are to be made anew because that was asked for."""
+        return f"{self.folder}/jobs/.remake"
+
+    @property
     def replayed(self) -> str:
         """The profile whose shipped signals stand in for the models of this run; empty where they are run."""
         verb, _, profile = self.name.partition("-")
@@ -230,6 +235,11 @@ class Job:
     def aside(self) -> str:
         """The record while it is open whether what the job reads will change."""
         return f"{self.run.folder}/jobs/.{self.name}.aside"
+
+    @property
+    def moving(self) -> str:
+        """Which of its files are being moved where, until they are."""
+        return f"{self.run.folder}/jobs/.{self.name}.moving"
 
     @property
     def events(self) -> str:
