@@ -40,8 +40,8 @@ def digest(*facts: Any) -> str:
 
 
 def atomically(path: Path, write: Callable[[Path], Any], name: Callable[[Path], str] | None = None) -> Path:
-    """Write under a temporary name, flush to disk, rename: a reader never meets half a file. The `name` may hang on what
-    was written."""
+    """Write under a temporary name, flush to disk, rename: a reader never meets half a file. `name` tells that of the
+    file from what was written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
