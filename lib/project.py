@@ -1,6 +1,7 @@
-"""Where the project's folders are, and mistakes that the user can mend."""
+"""Where the project's folders are, mistakes that the user can mend, and files that are there whole or not at all."""
 
 import difflib
+import os
 import re
 import warnings
 from collections.abc import Iterable
@@ -58,3 +59,22 @@ def nearest(word: str, options: Iterable[str]) -> str:
     if close:
         return f"did you mean '{close[0]}'?"
     return f"there is: {', '.join(options) or 'nothing'}"
+
+
+def sync(path: Path) -> None:
+    """Have the disk hold what a file says, or a folder lists: that is what outlives a loss of power."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    except OSError:
+        if not path.is_dir():  # not every file system can do that for a folder
+            raise
+    finally:
+        os.close(number)
+
+
+def commit(scratch: Path, path: Path) -> None:
+    """Give what was written under another name its own: from now on it is there, whole."""
+    sync(scratch)
+    os.replace(scratch, path)
+    sync(path.parent)

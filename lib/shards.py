@@ -100,9 +100,8 @@ class Shards:
     def _keep(self, at: int, frame: pd.DataFrame) -> pd.DataFrame:
         """The frame as it is read back, once it is a shard in the place of shorter ones."""
         shorter = list(self.folder.glob(f"{at:05d}-*.parquet"))
-        nameless = self.folder / f"{at:05d}.making"
-        atomically(nameless, partial(frame.to_parquet, index=False))
-        path = nameless.replace(nameless.with_name(self._name(at, nameless)))
+        path = self.folder / f"{at:05d}.parquet"
+        path = atomically(path, partial(frame.to_parquet, index=False), partial(self._name, at))
         for other in shorter:
             if other != path:
                 other.unlink()

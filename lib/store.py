@@ -21,7 +21,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from lib import frames
-from lib.project import ARTIFACTS, ROOT, SHIPPED, UserError, nearest
+from lib.project import ARTIFACTS, ROOT, SHIPPED, UserError, commit, nearest
 
 KEYS = [column.name for column in frames.KEYS]  # what a row of every per-example frame is known by
 PAIR = KEYS[:2]  # a model and a dataset
@@ -39,17 +39,18 @@ def digest(*facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write under a temporary name, flush to disk, rename: a reader never meets half a file."""
+def atomically(path: Path, write: Callable[[Path], Any], name: Callable[[Path], str] | None = None) -> Path:
+    """Write under a temporary name, flush to disk, rename: a reader never meets half a file. `name` tells that of the
+    file from what was written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         write(scratch)
-        with scratch.open("rb") as file:
-            os.fsync(file.fileno())
-        scratch.replace(path)
+        path = path.with_name(name(scratch)) if name else path
+        commit(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)
+    return path
 
 
 def write(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:

@@ -1,6 +1,8 @@
 """Frames, manifests and shards: whole or not at all, checked when read, resumed where they stopped."""
 
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -71,6 +73,31 @@ def test_an_interrupted_write_leaves_the_old_file(artifacts):
     with pytest.raises(KeyboardInterrupt):
         store.atomically(path, fail)
     assert store.read(path).a.tolist() == [1, 2] and len(list(artifacts.iterdir())) == 2
+
+
+def committed(monkeypatch) -> list[list]:
+    """Files that are renamed from now on, each on the disk before, and listed there after; and what was synced since."""
+    steps, names = [], []
+    sync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda number: (steps.append(os.fstat(number).st_ino), sync(number)))
+
+    def renamed(source, target):
+        assert steps[-1] == Path(source).stat().st_ino and (not names or Path(names[-1]).parent.stat().st_ino in steps)
+        names.append(str(target))
+        steps.clear()
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", renamed)
+    return [names, steps]
+
+
+def test_what_is_committed_outlives_a_loss_of_power(artifacts, monkeypatch):
+    """Frames, manifests and shards: the bytes are on the disk before the name, and then the name is."""
+    names, steps = committed(monkeypatch)
+    store.write(FRAME, artifacts / "one.parquet")
+    Shards("mine", "job", 2, {}).map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3], print)
+    assert [Path(name).name[:6] for name in names] == ["one.pa", "one.js", "00000-", "00002-"]
+    assert steps == [Path(names[-1]).parent.stat().st_ino]
 
 
 @pytest.mark.parametrize("manifest", ["", "[]", "null", "{}", '{"sha256": "%s", "rows": 3}', "[" * 5000])

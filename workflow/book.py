@@ -62,7 +62,7 @@ def write(run: Run, say: Callable[[str], None] = print) -> Path:
         raise UserError(f"run '{run.name}' has no executed 08_tables yet; ./run_all.sh {run.name} makes it")
     pages = Book(run, tables).pages
     folder = ROOT / run.figures / "book"
-    with tempfile.TemporaryDirectory(prefix=".book-", dir=folder.parent) as scratch:
+    with tempfile.TemporaryDirectory(prefix=f".book-{os.getpid()}-", dir=folder.parent) as scratch:
         for name, text in pages.items():
             path = Path(scratch, "book", name)
             path.parent.mkdir(parents=True, exist_ok=True)

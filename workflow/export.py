@@ -136,7 +136,7 @@ def export(notebook: Path, folder: Path) -> list[str]:
     text, resources = PaperExporter().from_filename(str(notebook))
     files = {**resources["outputs"], "results.tex": text.encode()}
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".export-", dir=folder) as scratch:
+    with tempfile.TemporaryDirectory(prefix=f".export-{os.getpid()}-", dir=folder) as scratch:
         for name, content in files.items():
             (Path(scratch) / name).write_bytes(content)
         for name in files:

@@ -4,24 +4,27 @@ An output is fresh when the key of its job is unchanged. The key holds contents 
 notebook declares, model and dataset files, checksums of inputs, code without comments), never file times or
 revisions: a clone, a copy or `touch` remakes nothing. What follows something that is made anew waits, and is left as it
 is if that comes out the same. What is no longer fresh is moved, never deleted, to
-artifacts/<run>/stale/<key>/, and comes back from there if the old key does.
+artifacts/<run>/stale/<key>/ (the next under that key to <key>-2), and the newest comes back if the old key does.
 """
 
 import os
-import shutil
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
+from types import MappingProxyType
 
 from lib import params
 from lib.project import ROOT, UserError
-from workflow import hub
+from workflow import hub, records
 from workflow.checksums import checksum, digest, meaning
-from workflow.jobs import Job, Run
-from workflow.records import differences, key, read_record, whole, with_manifests
+from workflow.jobs import Job, Run, write_json
+from workflow.moving import go_on, move, prune
+from workflow.records import differences, key, latest, own_key, read_record, whole, wish_of, with_manifests
 from workflow.sources import closure, code_cells, stripped
 
-NEW = "not made yet"
+NEW, ASKED = "not made yet", "asked for"
 EXPORT = ("workflow/export.py", "workflow/marked.py", "workflow/report.py", "workflow/report.html.jinja")
 GGUF = ("gguf", "sha256", "size", "mirror")  # empty in the files of other models
 SHOWING = ("lib/paper/",)  # sets and judges what others made: what a heavy notebook writes never hangs on it
@@ -30,14 +33,14 @@ Parts = dict[str, object]
 # ---- keys --------------------------------------------------------------------------------------------------
 
 
-def parts(job: Job) -> Parts:
+def parts(job: Job, lying: Mapping[str, str] = MappingProxyType({})) -> Parts:
     """All that a job's outputs hang on, by name: 'parameter bins', 'model x', 'input ...', 'code ...'. Not budgets of
-    memory, which manifests record."""
+    memory, which manifests record. `lying`: where inputs lie that are still to be brought back."""
     values = job.parameters
     return {
         **{f"parameter {name}": value for name, value in values.items() if name not in params.BUDGETS},
         **{key: content for kind in params.LOADERS for key, content in specified(job, kind, values).items()},
-        **{f"input {path}": meaning(path) for path in job.inputs},
+        **{f"input {path}": meaning(lying.get(path, path)) for path in job.inputs},
         **code(job),
     }
 
@@ -143,29 +146,68 @@ def is_local(job: Job) -> bool:
 @dataclass(frozen=True)
 class Verdict:
     """`state`: fresh, kept (though code changed), restored (from stale), make, or waits: to be made if what it reads
-    changes. `why`: a few words."""
+    changes. `why`: a few words. `source`: whence it is restored, a folder with its slash."""
 
     job: Job
     state: str
     why: str = ""
+    source: str = ""
 
     @property
     def open(self) -> bool:
         return self.state in ("make", "waits")
 
 
-def walk(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
-    """Verdict on each job, upstream first. Moves what is stale away, and back what is valid again.
+def outlook(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
+    """Verdict on each job, upstream first; nothing is moved.
 
     `remake` holds numbers of notebooks whose outputs are to be made anew.
     """
+    return judge_all(run, wished(run, remake))
+
+
+def walk(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
+    """The same, carried out: what is stale is moved away, and back what is valid again."""
+    for job in run.jobs:
+        go_on(job)
+    wishes = wished(run, remake)
+    verdicts = judge_all(run, wishes)
+    if wishes != records.wishes(run):
+        write_json(ROOT / run.wishes, wishes)
+    for verdict in verdicts:
+        carry_out(verdict)
+    return verdicts
+
+
+def judge_all(run: Run, wishes: dict[str, str]) -> list[Verdict]:
+    verdicts: dict[Job, Verdict] = {}
+    for job in run.jobs:
+        anew = job.name in wishes and unfulfilled(job, parts(job), wishes)
+        verdicts[job] = judge(job, [verdicts[up] for up in job.upstream], anew)
+    return list(verdicts.values())
+
+
+def wished(run: Run, remake: Iterable[str]) -> dict[str, str]:
+    """Wishes that jobs be made anew: those of now, and those of a run that was stopped, until all of a notebook are
+    fulfilled. A wish that is still open is not begun again."""
     unknown = set(remake) - {job.notebook.number for job in run.jobs}
     if unknown:
         raise UserError(f"run '{run.name}' does not run notebook {min(unknown)}: nothing to remake")
-    verdicts: dict[Job, Verdict] = {}
-    for job in run.jobs:
-        verdicts[job] = judge(job, [verdicts[up] for up in job.upstream], job.notebook.number in remake)
-    return list(verdicts.values())
+    known = records.wishes(run)
+    mine = {job: parts(job) for job in run.jobs if job.name in known or job.notebook.number in remake}
+    left = [job for job in mine if job.name in known and known[job.name] != (latest(job) or {}).get("wish")]
+    going = {job.notebook.number for job in left}
+    for job, content in mine.items():
+        if job.notebook.number not in going:
+            known.pop(job.name, None)
+        if job.notebook.number in remake and not wish_of(job, content, known):
+            known[job.name] = f"{own_key(content)}-{token_hex(4)}"
+    return known
+
+
+def unfulfilled(job: Job, content: Parts, wishes: dict[str, str]) -> bool:
+    wish = wish_of(job, content, wishes)
+    return bool(wish) and (latest(job) or {}).get("wish") != wish
 
 
 def excused(job: Job, changed: Iterable[str]) -> bool:
@@ -173,38 +215,32 @@ def excused(job: Job, changed: Iterable[str]) -> bool:
     return keeps(job) and all(name.startswith("code ") for name in changed)
 
 
-def outlook(run: Run, remake: Iterable[str] = ()) -> list[Job]:
-    """The jobs that `walk` would leave open, were it asked now; nothing is moved."""
-    opened: dict[Job, None] = {}
-    for job in run.jobs:
-        record = read_record(ROOT / job.record, job) or read_record(ROOT / job.aside, job)
-        waits = any(above in opened for above in job.upstream)
-        if job.notebook.number in remake or waits or not record or not whole(job, record):
-            opened[job] = None
-            continue
-        changed = differences(record, parts(job))
-        if changed and not excused(job, changed):
-            opened[job] = None
-    return list(opened)
-
-
 def judge(job: Job, upstream: list[Verdict], remake: bool) -> Verdict:
-    """One job's verdict, given those upstream."""
-    if (ROOT / job.aside).exists():  # a run was stopped before it came to this job
-        os.replace(ROOT / job.aside, ROOT / job.record)
-    record = read_record(ROOT / job.record, job)
+    """One job's verdict, given those upstream; nothing is moved."""
+    record = latest(job)
     waits = [verdict.job for verdict in upstream if verdict.open]
     if waits and not remake and record and undecided(job, record, parts(job)):
-        os.replace(ROOT / job.record, ROOT / job.aside)
         return Verdict(job, "waits", f"follows {waits[0].notebook.name}")
     if remake or waits:
-        retire(job, record, shards=remake)
-        why = "asked for" if remake else f"follows {waits[0].notebook.name}" if record else NEW
-        return Verdict(job, "make", why)
-    absent = [path for path in job.inputs if not (ROOT / path).is_file()]
+        return Verdict(job, "make", ASKED if remake else f"follows {waits[0].notebook.name}" if record else NEW)
+    lying = {path: above.source + path for above in upstream if above.source for path in above.job.outputs}
+    absent = [path for path in job.inputs if not (ROOT / lying.get(path, path)).is_file()]
     if absent:
         raise UserError(f"{job.notebook.name} needs {absent[0]}, which is not there")
-    return compare(job, record, parts(job))
+    return compare(job, record, parts(job, lying))
+
+
+def carry_out(verdict: Verdict) -> None:
+    """Move what a verdict says is stale, and bring back what it says is valid again."""
+    record, aside = ROOT / verdict.job.record, ROOT / verdict.job.aside
+    if verdict.state == "waits" and not aside.exists():
+        os.replace(record, aside)  # Snakemake would take it for done
+    if verdict.state in ("fresh", "kept") and aside.exists():
+        os.replace(aside, record)
+    if verdict.state in ("make", "restored"):
+        retire(verdict.job, latest(verdict.job), shards=verdict.why == ASKED)
+    if verdict.source:
+        restore(verdict.job, verdict.source)
 
 
 def keeps(job: Job) -> bool:
@@ -220,9 +256,11 @@ def undecided(job: Job, record: dict, content: Parts) -> bool:
 
 def settle(job: Job) -> str:
     """Of a job that waited until its inputs were there: why nothing is to be done, or nothing where it is."""
+    go_on(job)  # where it was killed while it moved, and is tried again
     if not (ROOT / job.aside).exists():
         return ""
     verdict = judge(job, [], False)
+    carry_out(verdict)
     return "" if verdict.open else "what it reads is as before" if verdict.state == "fresh" else verdict.why
 
 
@@ -240,16 +278,19 @@ def compare(job: Job, record: dict | None, content: Parts) -> Verdict:
         if excused(job, changed):
             return Verdict(job, "kept", few)
         why = f"changed: {few}"
-    retire(job, record)
-    if restore(job, key(content)):
-        return Verdict(job, "restored", "made before from the same")
+    if source := restorable(job, key(content)):
+        return Verdict(job, "restored", "made before from the same", source)
     return Verdict(job, "make", why)
 
 
+# ---- moving ------------------------------------------------------------------------------------------------
+
+
 def retire(job: Job, record: dict | None, shards: bool = False) -> None:
-    """Move record and outputs (and shards, if it is to start anew) to artifacts/<run>/stale/<key>/."""
-    paths = [*(record["outputs"] if record else with_manifests(job.outputs) + job.loose), job.record]
-    if shards:
+    """Move record and outputs to artifacts/<run>/stale/<key>/; and shards, if what is finished is to start anew: those
+    of an unfinished job are gone on with."""
+    paths = [*(record["outputs"] if record else with_manifests(job.outputs) + job.loose), job.record, job.aside]
+    if shards and record:
         folder = ROOT / job.run.folder / "shards"
         for pattern in (f"{job.name}-*", f"{job.name}__*-*"):  # a notebook may do its work in several parts
             paths += [path.relative_to(ROOT).as_posix() for path in folder.glob(pattern)]
@@ -259,31 +300,30 @@ def retire(job: Job, record: dict | None, shards: bool = False) -> None:
     if job.notebook.exports:  # typeset anew from what comes in their place
         for name in ("results.pdf", "results.log"):
             (ROOT / job.run.figures / name).unlink(missing_ok=True)
-    stale = ROOT / job.run.folder / "stale" / (record["key"] if record else f"unfinished-{job.name}")
-    while stale.exists():
-        stale = stale.with_name(stale.name + "-again")
-    move(paths, ROOT, stale)
+    name = record["key"] if record else f"unfinished-{job.name}"
+    newest = max(set_aside(job, name), default=0)
+    stale = f"{job.run.folder}/stale/{name}" + (f"-{newest + 1}" if newest else "")
+    move(job, [(path, f"{stale}/{job.record if path == job.aside else path}") for path in paths])
 
 
-def restore(job: Job, wanted: str) -> bool:
-    """Bring back from stale what was made under the very same key, if it is still whole."""
-    stale = ROOT / job.run.folder / "stale" / wanted
-    record = read_record(stale / job.record, job)
-    if not record or record["key"] != wanted:
-        return False
-    paths = [*record["outputs"], job.record]
-    if not all((stale / path).is_file() for path in paths):
-        return False
-    move(paths, stale, ROOT)
-    if not whole(job, record):
-        retire(job, None)
-        return False
-    shutil.rmtree(stale)
-    return True
+def set_aside(job: Job, name: str) -> dict[int, Path]:
+    """The folders in stale of one name (<key>, <key>-2, ...), by number: the newest has the largest."""
+    folders = (ROOT / job.run.folder / "stale").glob(f"{name}*")
+    found = ((re.fullmatch(r"(?:-([0-9]+))?", folder.name.removeprefix(name)), folder) for folder in folders)
+    return {int(match[1] or 1): folder for match, folder in found if match}
 
 
-def move(paths: Iterable[str], source: Path, target: Path) -> None:
-    """Files or folders from below one folder to the same place below another."""
-    for path in paths:
-        (target / path).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(source / path, target / path)
+def restorable(job: Job, wanted: str) -> str:
+    """The folder in stale with the newest that was made under the very same key, and is still whole; empty if none."""
+    for _, stale in sorted(set_aside(job, wanted).items(), reverse=True):
+        record, below = read_record(stale / job.record, job), f"{stale.relative_to(ROOT).as_posix()}/"
+        if record and record["key"] == wanted and whole(job, record, below):
+            return below
+    return ""
+
+
+def restore(job: Job, source: str) -> None:
+    """Bring back from a folder in stale what its record names, and nothing else that lies there."""
+    record = read_record(ROOT / source / job.record, job)
+    move(job, [(source + path, path) for path in (*record["outputs"], job.record)])
+    prune(ROOT / source)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from lib.project import ROOT, UserError, nearest
+from lib.project import ROOT, UserError, commit, nearest
 from workflow.sources import closure, code_cells, declared_parameters
 
 REPLAY, PUBLISHED = "replay", "published"
@@ -139,6 +139,11 @@ class Run:
         return f"artifacts/{self.name}"
 
     @property
+    def wishes(self) -> str:
+        """Which jobs are to be made anew because that was asked for."""
+        return f"{self.folder}/jobs/.remake"
+
+    @property
     def replayed(self) -> str:
         """The profile whose shipped signals stand in for the models of this run; empty where they are run."""
         verb, _, profile = self.name.partition("-")
@@ -232,6 +237,11 @@ class Job:
     def aside(self) -> str:
         """The record while it is open whether what the job reads will change."""
         return f"{self.run.folder}/jobs/.{self.name}.aside"
+
+    @property
+    def moving(self) -> str:
+        """Which of its files are being moved where, until they are."""
+        return f"{self.run.folder}/jobs/.{self.name}.moving"
 
     @property
     def events(self) -> str:
@@ -337,6 +347,6 @@ def write_json(path: Path, content: object) -> None:
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         scratch.write_text(json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
-        os.replace(scratch, path)
+        commit(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)

@@ -5,14 +5,15 @@ that of another job: what it names is not this job's to move.
 """
 
 import json
+import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from lib import params
-from lib.project import ROOT, UserError
+from lib.project import ROOT, UserError, sync
 from workflow.checksums import checksum, digest
-from workflow.jobs import Job, read_json, write_json
+from workflow.jobs import Job, Run, read_json, write_json
 from workflow.marked import contents, marked
 from workflow.sources import cells
 
@@ -43,6 +44,28 @@ def belongs(record: dict, job: Job) -> bool:
     return f"code {job.notebook.path}" in parts and pair == (job.model, job.dataset) and inside
 
 
+def latest(job: Job) -> dict | None:
+    """The record of a job, also while it is open whether that still holds."""
+    return read_record(ROOT / (job.aside if (ROOT / job.aside).exists() else job.record), job)
+
+
+def wishes(run: Run) -> dict[str, str]:
+    """The jobs that are to be made anew, by name, and what names each such wish: its content and its occasion."""
+    known = read_json(ROOT / run.wishes)
+    return {name: wish for name, wish in known.items() if isinstance(wish, str)} if isinstance(known, dict) else {}
+
+
+def own_key(content: dict) -> str:
+    """Of what outputs hang on, but for the inputs, which may be made anew."""
+    return key({name: value for name, value in content.items() if not name.startswith("input ")})[:16]
+
+
+def wish_of(job: Job, content: dict, known: dict[str, str]) -> str:
+    """The wish that this very job be made anew, with other parameters another one; empty if there is none."""
+    wish = known.get(job.name, "")
+    return wish if wish.startswith(own_key(content)) else ""
+
+
 def with_manifests(paths: Iterable[str]) -> list[str]:
     """Each parquet file followed by its manifest."""
     files = []
@@ -59,7 +82,10 @@ def write_record(job: Job, content: dict, outputs: Iterable[str], seconds: float
     missing = [path for path, value in sums.items() if value is None]
     if missing:
         raise UserError(f"{job.notebook.path} ended without having written {missing[0]}")
+    for place in sorted({place for path in sums for place in (ROOT / path, (ROOT / path).parent)}):
+        sync(place)
     record = {"key": key(content), "parts": content, "outputs": sums, "seconds": round(seconds, 3)}
+    record["wish"] = wish_of(job, content, wishes(job.run))
     write_json(ROOT / job.record, record)
 
 
@@ -67,7 +93,9 @@ def forget_shards(job: Job, code: str) -> None:
     """Remove the shards of a job that has its record now: those that were made under its key, `code`, and written."""
     for mark in (ROOT / job.run.folder / "shards").glob("*/written"):
         if mark.read_text(encoding="utf-8") == code:
-            shutil.rmtree(mark.parent)
+            gone = mark.parent.with_name(f".{mark.parent.name}.{os.getpid()}")  # leftovers.py knows this name
+            os.replace(mark.parent, gone)
+            shutil.rmtree(gone)
 
 
 def differences(record: dict, content: dict) -> list[str]:
@@ -77,14 +105,15 @@ def differences(record: dict, content: dict) -> list[str]:
     return sorted(name for name in named if old.get(name, nothing) != new.get(name, nothing))
 
 
-def whole(job: Job, record: dict) -> bool:
+def whole(job: Job, record: dict, below: str = "") -> bool:
     """Whether all that a record names is as it was written, and frames, manifests, exports and the executed notebook
-    agree: a record that was written anew over an edited file would not tell."""
+    agree: a record that was written anew over an edited file would not tell. `below`: a folder that they were moved to,
+    with its slash."""
     sums = record["outputs"]
-    if any(checksum(path) != value for path, value in sums.items()):
+    if any(checksum(below + path) != value for path, value in sums.items()):
         return False
-    described = all(manifest_sum(path) in (None, sums[path]) for path in sums if path.endswith(".parquet"))
-    return described and (not job.notebook.exports or exports_agree(job))
+    described = all(manifest_sum(below + path) in (None, sums[path]) for path in sums if path.endswith(".parquet"))
+    return described and (not job.notebook.exports or exports_agree(job, below))
 
 
 def manifest_sum(path: str) -> str | None:
@@ -93,12 +122,12 @@ def manifest_sum(path: str) -> str | None:
     return facts.get("sha256") if isinstance(facts, dict) else "unreadable"
 
 
-def exports_agree(job: Job) -> bool:
+def exports_agree(job: Job, below: str) -> bool:
     """Whether tables and figures are those that the executed notebook shows."""
     try:
-        shown = [contents(target, data) for _, target, data in marked(cells(job.executed))]
+        shown = [contents(target, data) for _, target, data in marked(cells(below + job.executed))]
     except (UserError, ValueError, KeyError, TypeError, AttributeError):
         return False
     files = {name: content for some in shown for name, content in some.items()}
-    folder = ROOT / job.run.figures
+    folder = ROOT / below / job.run.figures
     return all((folder / name).is_file() and (folder / name).read_bytes() == content for name, content in files.items())

@@ -18,9 +18,23 @@ from functools import partial
 
 from lib import params
 from lib.project import ROOT, UserError, one_line
-from workflow import asking, check, cluster, finding, fresh, guard, hub, notebook, serving, submission, weights, words
+from workflow import (
+    asking,
+    check,
+    cluster,
+    finding,
+    fresh,
+    guard,
+    hub,
+    leftovers,
+    notebook,
+    serving,
+    submission,
+    weights,
+    words,
+)
 from workflow.board import Board, private, say
-from workflow.jobs import NOTEBOOKS, PUBLISHED, SHIPPED, Run, shippable, write_json
+from workflow.jobs import NOTEBOOKS, PUBLISHED, SHIPPED, Job, Run, shippable, write_json
 from workflow.schedule import schedule, warm
 from workflow.shipped import verify
 from workflow.typeset import typeset
@@ -192,11 +206,17 @@ def make(asked: Namespace) -> int:
         hub.pin(run)
         if profile:
             submission.clear(profile, run, say)
-        verdicts = fresh.walk(run, asked.remake)
-        announce(verdicts)
-        todo = [verdict for verdict in verdicts if verdict.open]
-        board = Board({verdict.job.name: verdict.job.title for verdict in todo}, run.cores, run.seconds())
-        with warm(run, [verdict.job for verdict in todo], lock) as door:
+        leftovers.clear(run)
+        jobs = [verdict.job for verdict in fresh.outlook(run, asked.remake) if verdict.open]
+        with warm(run, jobs, lock) as door:
+            if not provide(run, jobs, door):
+                return 2
+            if jobs and profile:
+                profile = submission.prepared(profile, run, say)
+            verdicts = fresh.walk(run, asked.remake)  # from here on nothing is refused, and files move
+            announce(verdicts)
+            todo = [verdict for verdict in verdicts if verdict.open]
+            board = Board({verdict.job.name: verdict.job.title for verdict in todo}, run.cores, run.seconds())
             code = execute(run, todo, board, len(verdicts), lock, profile, door) if todo else 0
         if code:
             return code
@@ -255,32 +275,40 @@ def announce(verdicts: list[fresh.Verdict]) -> None:
         say(text + (f" x {count}" if count > 1 else ""))
 
 
-def execute(run: Run, todo: list[fresh.Verdict], board: Board, total: int, lock, profile=None, door: str = "") -> int:
-    """Fetch what is needed, and have the jobs run; the exit code: 2 if all failures are the user's to mend, else 1.
-    Nothing is run where a model can't be asked. `door`: that of the warm process."""
-    models = list(dict.fromkeys(verdict.job.model for verdict in todo if verdict.job.model))
+def models_of(jobs: list[Job]) -> list[str]:
+    return list(dict.fromkeys(job.model for job in jobs if job.model))
+
+
+def provide(run: Run, jobs: list[Job], door: str) -> bool:
+    """Fetch what jobs need, and whether they can be done: not where a model can't be asked. `door`: that of the warm
+    process. No result of the run is touched."""
+    if not jobs:
+        return True
+    models = models_of(jobs)
     waiting = [name for name in models if weights.pending(params.load_model(name))]
     if refused(run, [name for name in models if name not in waiting], door):
-        return 2
+        return False
+    if models:
+        hub.check_files(run)
+    serving.prepare(run, jobs, say)
+    hub.fetch(run, models, say)
+    weights.fetch(models, say)
+    return not refused(run, waiting, door)  # what a GGUF file holds is known when it is converted
+
+
+def execute(run: Run, todo: list[fresh.Verdict], board: Board, total: int, lock, profile=None, door: str = "") -> int:
+    """Have the jobs run; the exit code: 2 if all failures are the user's to mend, else 1."""
+    jobs = [verdict.job for verdict in todo]
     at_once = f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
     if profile:
         at_once = f"{profile.name}, at most {profile.at_once} at once"
     sure = sum(verdict.state == "make" for verdict in todo)
     others = f", and {len(todo) - sure} if what they read changes" if sure < len(todo) else ""
     say(f"{run.name}: {sure} of {total} jobs to do on {at_once}{others}")
-    if models:
-        hub.check_files(run)
-    serving.prepare(run, [verdict.job for verdict in todo], say)
-    hub.fetch(run, models, say)
-    weights.fetch(models, say)
-    if refused(run, waiting, door):  # what a GGUF file holds is known when it is converted
-        return 2
-    if profile:
-        profile = submission.prepared(profile, run, say)
-    replace(run, cards=check.cards(run, models)).save()
+    replace(run, cards=check.cards(run, models_of(jobs))).save()
     log = ROOT / run.folder / "snakemake.log"
     log.write_text("", encoding="utf-8")
-    code = schedule(run, [verdict.job for verdict in todo], partial(board.hear, log), lock, profile, door)
+    code = schedule(run, jobs, partial(board.hear, log), lock, profile, door)
     with suppress(OSError):  # where the disk is full, what failed for it says so
         write_json(ROOT / run.folder / "seconds.json", {**run.seconds(), **board.seconds})
     if not code:

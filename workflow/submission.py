@@ -61,7 +61,7 @@ def cancel(profile: Profile, run: Run) -> int:
 
 def show(run: Run, profile: Profile, remake: Iterable[str], say: Say) -> int:
     """Say a line per job; nothing is submitted, moved or fetched."""
-    todo = fresh.outlook(run, remake)
+    todo = [verdict.job for verdict in fresh.outlook(run, remake) if verdict.open]
     times = hours(run, todo)
     width = max((len(job.title) for job in todo), default=0)
     for job in todo:

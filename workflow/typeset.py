@@ -21,7 +21,7 @@ def typeset(folder: Path) -> str:
         return ""
     if not shutil.which("pdflatex"):
         return "results.pdf was not made, for there is no pdflatex here; results.tex sets every table and figure"
-    with tempfile.TemporaryDirectory(prefix=".typeset-", dir=folder) as scratch:
+    with tempfile.TemporaryDirectory(prefix=f".typeset-{os.getpid()}-", dir=folder) as scratch:
         made, log = Path(scratch) / "results.pdf", Path(scratch) / "results.log"
         if pdflatex(folder, Path(scratch).name):
             os.replace(made, folder / made.name)

@@ -6,7 +6,6 @@ it is. So this is done once, in a process of its own (`python -m lib.generate.gg
 
 import importlib.metadata
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 from gguf import GGUFReader
 
-from lib.project import UserError, first_line
+from lib.project import UserError, commit, first_line, sync
 
 PLAIN = {"F32", "F16"}  # types of numbers that float32 holds exactly
 
@@ -48,9 +47,8 @@ def convert(file: Path, folder: Path) -> None:
     try:
         write(file, scratch)
         for path in scratch.iterdir():
-            with path.open("rb") as written:
-                os.fsync(written.fileno())
-        scratch.replace(folder)
+            sync(path)
+        commit(scratch, folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

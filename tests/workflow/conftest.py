@@ -11,6 +11,8 @@ from workflow import (
     guard,
     hub,
     jobs,
+    leftovers,
+    moving,
     notebook,
     records,
     run,
@@ -31,8 +33,8 @@ def project(tmp_path) -> Project:
 def inside(project, monkeypatch) -> Project:
     """The small project, with the modules of this process looking at it."""
     monkeypatch.setattr(params, "REVISIONS", {})
-    for module in (places, params, checksums, environment, fresh, guard, hub, jobs, notebook, records, run, schedule,
-                   shipped, sources, weights):  # fmt: skip
+    for module in (places, params, checksums, environment, fresh, guard, hub, jobs, leftovers, moving, notebook,
+                   records, run, schedule, shipped, sources, weights):  # fmt: skip
         monkeypatch.setattr(module, "ROOT", project.root)
     monkeypatch.setattr(params, "MODELS", project.root / "artifacts" / ".models")
     monkeypatch.setattr(jobs, "NOTEBOOKS", tuple(jobs.Notebook(**row) for row in ROWS))

@@ -244,7 +244,7 @@ def test_a_line_for_each_job_with_its_hours(monkeypatch):
     values = run.params.load_profile("demo").model_dump(mode="json")
     found, said = Run("demo", values, gpus=1, cluster="slurm"), []
     todo = found.jobs[:1] + found.jobs[-1:]
-    monkeypatch.setattr(fresh, "outlook", lambda run, remake: list(todo))
+    monkeypatch.setattr(fresh, "outlook", lambda run, remake: [fresh.Verdict(job, "make") for job in todo])
     monkeypatch.setattr(Run, "seconds", lambda self: {})
     assert submission.show(found, of(slurm_partition="gpu", runtime=60), [], said.append) == 0
     assert said[0].startswith("01_generate tiny-llama demo-easy  threads 1, partition gpu, runtime 60; ")

@@ -292,6 +292,21 @@ def test_shards_are_forgotten_with_the_record_and_only_those(made):
     assert [name for name, folder in folders.items() if folder.exists()] == ["others", "unfinished"]
 
 
+def test_all_that_a_record_names_is_on_the_disk_before_it_is(made, monkeypatch):
+    """And then the record, and its name: else a loss of power could leave it beside files cut short."""
+    steps, sync, replace = [], os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda number: (steps.append(os.fstat(number).st_ino), sync(number)))
+    monkeypatch.setattr(os, "replace", lambda *paths: (steps.append(str(paths[1])), replace(*paths)))
+    job = run_of().jobs[0]
+    records.write_record(job, fresh.parts(job), job.outputs, 1.0)
+    record = made.root / job.record
+    before = steps[: steps.index(str(record))]
+    named = [made.root / path for path in json.loads(record.read_text())["outputs"]]
+    assert len(named) == 3 and {path.stat().st_ino for path in [*named, record]} <= set(before)
+    assert {path.parent.stat().st_ino for path in named} <= set(before)
+    assert steps[len(before) + 1 :] == [record.parent.stat().st_ino]
+
+
 def test_a_deleted_output_is_remade(made):
     (made.root / "artifacts/demo/confidence/single_pass.parquet").unlink()
     assert numbers(run_of()) == "02 08"
@@ -392,6 +407,46 @@ def test_remake_makes_anew_and_keeps_the_old(made):
     assert numbers(run_of(), remake=["01"]) == "01 02 08"
     assert not shards.exists() and not tuning.exists() and another.exists()
     assert list(made.root.glob(f"artifacts/demo/stale/*/artifacts/demo/shards/01_generate__{PAIR}-abc"))
+
+
+def test_a_remake_that_was_stopped_is_gone_on_with(made):
+    """By a plain start as by the same command: what it has made is kept, and so are the pieces of what it has not."""
+    run, remake = run_of(models=["tiny", "other"]), ["01"]
+    finish(run, fresh.walk(run))
+    first, second, *_ = run.jobs
+    old = {job: (made.root / job.record).read_text() for job in (first, second)}
+    walked = fresh.walk(run, remake)
+    assert [verdict.state for verdict in walked] == ["make", "make", "waits", "waits"]
+    finish(run, walked[:1])
+    piece = made.root / f"artifacts/demo/shards/{second.name}-abc/00000-0.parquet"
+    write(piece, "rows")
+    for words in ([], remake, []):
+        assert [verdict.state for verdict in fresh.walk(run, words)] == ["fresh", "make", "waits", "waits"]
+        assert piece.exists()
+    finish(run, fresh.walk(run))
+    assert numbers(run) == "" and all((made.root / job.record).read_text() != old[job] for job in old)
+    assert states(run, remake)["01"] == "make", "and now it is asked for once more"
+
+
+def test_other_parameters_are_not_what_was_to_be_made_anew(made):
+    finish(run_of(seed=1), fresh.walk(run_of(seed=1)))
+    assert numbers(run_of(seed=1), remake=["01"]) == "01 02 08"
+    assert numbers(run_of()) == ""
+    assert numbers(run_of(seed=1)) == "01 02 08"
+
+
+def test_the_newest_of_one_key_comes_back_and_shards_in_stale_stay(made):
+    first = run_of().jobs[0]
+    shards = made.root / f"artifacts/demo/shards/{first.name}-abc"
+    write(shards / "00000-0.parquet", "rows")
+    finish(run_of(), fresh.walk(run_of(), ["01"]))
+    remade = (made.root / first.record).read_text()
+    finish(run_of(seed=1), fresh.walk(run_of(seed=1)))
+    assert states(run_of())["01"] == "restored" and (made.root / first.record).read_text() == remade
+    assert len(list((made.root / "artifacts/demo/stale").rglob(shards.name))) == 1
+    shutil.rmtree(made.root / first.run.folder / "generations")
+    assert states(run_of())["01"] == "restored", "the older one"
+    assert len(list((made.root / "artifacts/demo/stale").rglob(shards.name))) == 1
 
 
 def test_remake_of_what_the_run_does_not_run(made):

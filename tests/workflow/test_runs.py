@@ -89,7 +89,9 @@ def test_the_folder_of_published_questions_reaches_the_notebook(project):
     assert facts["environment"]["HF_HUB_OFFLINE"] == "1"
     (questions / "easy/all.jsonl").write_text("{ }")
     assert project.shell("--data", "my questions", cwd=questions.parent)[0] == 0, "nothing is read again"
+    before = files(project)
     code, text = project.shell("--data", "my questions", "--remake", "01", cwd=questions.parent)
+    assert files(project) == before
     assert code == 2 and "is not the file of dataset 'Easy'" in text.splitlines()[-1]
     assert "started" not in text
 
@@ -167,6 +169,12 @@ def test_replay_of_another_profile_and_of_what_is_shipped_of_it(finished, tmp_pa
     code, text = project.run("replay", "other")
     assert code == 0 and "hard: not shipped yet, left out" in text and "replay-other: 2 made, 0 kept" in text
     assert (project.root / "figures/replay-other/tab_estimators.tex").exists()
+
+
+def files(project: Project) -> dict:
+    """What a run has left, but for the lock, which holds the number of the last process."""
+    paths = [path for folder in ("artifacts", "figures") for path in (project.root / folder).rglob("*")]
+    return {path: path.read_bytes() for path in paths if path.is_file() and path.name != ".lock"}
 
 
 # ---- mistakes and failures -------------------------------------------------------------------------------
@@ -252,6 +260,18 @@ def test_a_mistake_in_a_file_is_one_line_before_any_work(project, path, content,
     code, text = project.run(*words)
     assert code == 2 and line in text and len(text.strip().splitlines()) == 1
     assert not (project.root / "artifacts/demo/jobs").exists()
+
+
+def test_a_refused_command_changes_no_file(finished, tmp_path):
+    """Whether results are to be made anew, or a model is added to a run: those that are there stay where they are."""
+    project = Project(tmp_path / "copy")
+    shutil.copytree(finished.root, project.root)
+    with (project.root / "workflow/asking.py").open("a") as file:
+        file.write("\n\ndef unfit(run, names, door=''):\n    return [f'{name}: no' for name in names]\n")
+    before = files(project)
+    for words, model in ((["--remake", "01"], "tiny"), (["--models", "other"], "other")):
+        code, text = project.run(*words)
+        assert (code, text.strip()) == (2, f"run_all.sh: {model}: no") and files(project) == before
 
 
 def test_a_broken_schedule_is_one_line(project):
@@ -396,6 +416,25 @@ def test_nothing_outlives_kill_9_before_the_first_job(project):
     until(lambda: not family(project), 30)
     code, text = project.run()
     assert code == 0 and "3 made" in text
+
+
+def test_what_a_kill_leaves_is_cleared_by_the_next_run(finished, tmp_path):
+    """But for what another process is writing, which lives, and the shards of what has no record yet."""
+    project = Project(tmp_path / "copy")
+    shutil.copytree(finished.root, project.root)
+    folder, dead = project.root / "artifacts/demo", 4194305  # larger than any process id
+    left = [f"generations/.{PAIR}.parquet.{dead}.partial", f"jobs/.{JOB}.json.{dead}", f".run.json.{dead}",
+            f"shards/{JOB}-0/.00000.parquet.{dead}.partial", f"../../figures/demo/.export-{dead}-x/a.tex"]  # fmt: skip
+    kept = [f"generations/.{PAIR}.parquet.{os.getpid()}.partial", f"shards/{JOB}-0/00000-0.parquet",
+            f"shards/{JOB}-1/written"]  # fmt: skip
+    done = json.loads(project.read(f"artifacts/demo/generations/{PAIR}.json"))["code"][0]
+    for name, text in [*((name, "half") for name in left + kept), (f"shards/{JOB}-2/written", done)]:
+        write(folder / name, text)
+    code, text = project.run()
+    assert code == 0 and "0 made, 3 kept" in text
+    assert not [name for name in left if (folder / name).exists()] and not (folder / f"shards/{JOB}-2").exists()
+    assert not (project.root / f"figures/demo/.export-{dead}-x").exists()
+    assert all((folder / name).exists() for name in kept)
 
 
 WAITING = """

@@ -1,0 +1,125 @@
+"""A kill between any two steps on the disk, while results are moved aside or back: no finished job's are lost."""
+
+import os
+import shutil
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from test_fresh import finish, made, numbers, run_of, states  # noqa: F401
+
+from workflow import fresh
+
+STEPS = ("replace", "rename", "unlink", "rmdir")  # what fsync and mkdir do, the next start does not see
+FOLDERS = ("artifacts", "figures")
+
+
+class Killed(BaseException):
+    pass
+
+
+@contextmanager
+def killed(monkeypatch, at: int):
+    """The step of this number and all that follow are not done; what is being written is half there. Without a step of
+    this number all are done. Yields the names of those that were."""
+    done: list[str] = []
+
+    def step(name, real, half=None):
+        def do(*words, **more):
+            done.append(name)
+            if len(done) == at and half:
+                half(*words, **more)
+            if len(done) >= at:
+                raise Killed
+            return real(*words, **more)
+
+        return do
+
+    write = Path.write_text
+    with monkeypatch.context() as patch:
+        for name in STEPS:
+            patch.setattr(os, name, step(name, getattr(os, name)))
+        half = lambda path, text, **more: write(path, text[: len(text) // 2], **more)  # noqa: E731
+        patch.setattr(Path, "write_text", step("write", write, half))
+        with suppress(Killed):
+            yield done
+
+
+class Scene:
+    """A project that is put back as it was before every kill."""
+
+    def __init__(self, root, monkeypatch):
+        self.root, self.monkeypatch, self.kept = root, monkeypatch, root.parent / "kept"
+        for name in FOLDERS:
+            shutil.copytree(root / name, self.kept / name)
+        monkeypatch.setattr(os, "fsync", lambda number: None)  # it takes long, and is looked at in test_fresh
+
+    def kills(self, act):
+        """`act`, killed at each of its steps; and after some of these what goes on, killed too."""
+        with killed(self.monkeypatch, 10**9) as done:
+            act()
+        assert done.count("replace") > 3
+        for at in range(1, len(done) + 1):
+            for name in FOLDERS:
+                shutil.rmtree(self.root / name)
+                shutil.copytree(self.kept / name, self.root / name)
+            with killed(self.monkeypatch, at):
+                act()
+            yield f"killed at step {at} of {len(done)}"
+            if at % 7 == 0:
+                with killed(self.monkeypatch, 3):
+                    fresh.walk(run_of())
+                yield f"killed at step {at} of {len(done)}, then going on at step 3"
+
+
+def left(root) -> dict[str, str]:
+    """What the jobs of the run have left, by file."""
+    paths = [path for job in run_of().jobs for path in fresh.read_record(root / job.record, job)["outputs"]]
+    return {path: (root / path).read_text() for path in paths}
+
+
+@pytest.fixture
+def both(made):  # noqa: F811
+    """The project with results of seed 1, those of seed 0 in stale; and what either left."""
+    first = left(made.root)
+    finish(run_of(seed=1), fresh.walk(run_of(seed=1)))
+    return made.root, first, left(made.root)
+
+
+def test_moving_aside(made, monkeypatch):  # noqa: F811
+    before = left(made.root)
+    for when in Scene(made.root, monkeypatch).kills(lambda: fresh.walk(run_of(seed=1))):
+        assert numbers(run_of()) == "", when
+        assert left(made.root) == before, when
+
+
+def test_bringing_back(both, monkeypatch):
+    root, first, second = both
+    for when in Scene(root, monkeypatch).kills(lambda: fresh.walk(run_of())):
+        assert numbers(run_of()) == "" and left(root) == first, when
+        assert numbers(run_of(seed=1)) == "" and left(root) == second, when
+
+
+def test_moving_aside_when_the_turn_has_come(made, monkeypatch):  # noqa: F811
+    """In the job itself, which waited for what it reads: it may be tried again at once."""
+    before, (first, second, _) = left(made.root), run_of(seed=1).jobs
+    finish(run_of(seed=1), [verdict for verdict in fresh.walk(run_of(seed=1)) if verdict.job == first])
+    for when in Scene(made.root, monkeypatch).kills(lambda: fresh.settle(second)):
+        if "going on" not in when:
+            assert fresh.settle(second) == "" and not (made.root / second.outputs[0]).exists(), when
+            finish(run_of(seed=1), [fresh.Verdict(second, "make")])
+        assert numbers(run_of()) == "" and left(made.root) == before, when
+
+
+def test_remaking(made, monkeypatch):  # noqa: F811
+    """Before the wish is written down nothing has moved; after that it is gone on with until it is fulfilled."""
+    before, first = left(made.root), run_of().jobs[0]
+    shard = f"artifacts/demo/shards/{first.name}-abc/00000-0.parquet"
+    (made.root / shard).parent.mkdir(parents=True)
+    (made.root / shard).write_text("rows")
+    for when in Scene(made.root, monkeypatch).kills(lambda: fresh.walk(run_of(), ["01"])):
+        wished, shards = (made.root / run_of().wishes).exists(), [path.name for path in made.root.rglob("0*-0.parquet")]
+        assert numbers(run_of()) == ("01 02 08" if wished else ""), when
+        assert shards == ["00000-0.parquet"] and (made.root / shard).exists() != wished, when
+        (old,) = made.root.rglob(f"*/demo/{first.outputs[0].split('/', 2)[2]}")
+        assert old.read_text() == before[first.outputs[0]], when
