@@ -184,9 +184,10 @@ def compare(here: Results, alike: Alike, choices: params.Calibration, bin_counts
     table = table.fillna({"moves": 0.0})
     table = table.rename(columns={"value_here": "here", "value_shipped": "shipped"})
     gap = (table.here - table.shipped).abs()
-    steps = table.key.str.contains(STEPS)
-    moves = table["moves"].mask(steps, table["moves"].where(steps).groupby(table.table).transform("max"))
-    tolerance = np.maximum(TIMES * moves, FLOOR)
+    tolerance = np.maximum(TIMES * table["moves"], FLOOR)
+    steps = table["moves"].where(table.key.str.contains(STEPS))  # as far as any of the same metric in its table
+    alike_moves = steps.groupby([table.table, table.key.str.split("/").str[3]]).transform("max").where(steps.notna())
+    tolerance = np.maximum(tolerance, alike_moves.fillna(0))
     within, reads = gap <= tolerance, table.text_here != table.text_shipped  # a missing number is not within
     table = table.assign(difference=gap, tolerance=tolerance, within=within, reads=reads)
     return table.drop(columns=["text_here", "text_shipped"])
