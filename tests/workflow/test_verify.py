@@ -1,16 +1,18 @@
 """A run held against the shipped one: on frames altered by hand, and on a run of other kernels."""
 
 import csv
+import re
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
-from clone import copy_of_project, edit, refusal, run
+from clone import copy_of_project, edit, refusal, start
 
 from lib import params
 from lib.paper import results, rounding
 from lib.paper.run_results import RunSignals
+from lib.paper.targets import all_targets
 from lib.project import ROOT, UserError
 from workflow import verify
 from workflow.jobs import Run
@@ -102,6 +104,17 @@ def test_too_many_of_them_are_another_model(theirs):
     assert verify.verdict(table, alike) == (False, "NOT the same: 25 of 500 responses were written otherwise")
 
 
+def test_rows_of_one_side_alone_are_counted_and_fail(here, theirs):
+    """Ten questions of the shipped 500, or 500 of a shipped ten."""
+    few = theirs.generations.groupby("split").head(5)
+    part = RunSignals.from_frames(few, theirs.verification, theirs.dropout, READING)
+    for ours, shipped, said in ((part, theirs, "0 responses are here alone, 490 are shipped alone"),
+                                (theirs, part, "490 responses are here alone, 0 are shipped alone")):  # fmt: skip
+        alike = Alike.of(ours, shipped)
+        assert alike.other == 0 and verify.verdict(pd.DataFrame({"within": [True], "reads": [False]}), alike) == (
+            False, f"NOT the same: {said}")  # fmt: skip
+
+
 def test_nothing_in_common_is_said(theirs):
     others = altered(theirs, token_ids=[np.append(row, 7) for row in theirs.generations.token_ids])
     with pytest.raises(UserError, match="no response in common with what is shipped: these are other models"):
@@ -133,18 +146,86 @@ def test_a_number_of_one_side_alone_is_no_agreement(here, theirs, monkeypatch):
     assert (~verify.compare(here, alike, CHOICES, BINS).within).sum() == 1
 
 
+@pytest.mark.parametrize("size", [0.0019, 0.004])
+def test_a_step_that_few_draws_show_is_allowed_for_by_those_that_do(here, theirs, monkeypatch, size):
+    """Isotonic cells that draws of noise left alone move as far as another of their table did, and no further."""
+    cells, made = rounding.cells, rounding.cells(here)
+    steps = made.index[(made.table == "tab_result_calibration") & made.key.str.contains("isotonic")][:2]
+    moved = made.assign(moves=0.0)
+    moved.loc[steps[0], "moves"] = 0.002
+    monkeypatch.setattr(rounding, "moves", lambda *_: moved)
+    shift = pd.Series(0.0, made.index)
+    shift[steps[1]] = size
+    monkeypatch.setattr(rounding, "cells", lambda results: made.assign(value=cells(results).value + shift))
+    table = verify.compare(here, Alike.of(theirs, theirs), CHOICES, BINS)
+    assert table.within.sum() == len(table) - (size > 0.002)
+
+
+# ---- what the run printed
+
+
+@pytest.fixture(scope="module")
+def whole(theirs):
+    """What 08 would print of the shipped signals of one pair."""
+    values = params.load_profile("demo").model_dump(mode="json")
+    return verify.results_of(lab(values), theirs, [MODEL], [DATASET])
+
+
+def lab(values):
+    own = {"models": [MODEL], "transfer_models": [MODEL], "datasets": [DATASET], "transfer_datasets": [DATASET]}
+    return Run("lab", values | own)
+
+
+def print_tables(results, folder):
+    folder.mkdir(parents=True)
+    for target in all_targets():
+        if target.of:
+            (folder / f"{target.name}.tex").write_bytes(target.of(results).latex.encode())
+
+
+def test_a_forged_table_is_noticed(whole, theirs, monkeypatch, tmp_path):
+    alike = Alike.of(theirs, theirs)
+    monkeypatch.setattr(verify, "ROOT", tmp_path)
+    print_tables(whole, tmp_path / "figures/lab")
+    assert verify.misprinted(whole, "figures/lab") == []
+    path = tmp_path / "figures/lab/tab_result_estimation.tex"
+    number = re.search(r"0\.\d{3}", path.read_text()).group()
+    path.write_text(path.read_text().replace(number, "0.001", 1))
+    (tmp_path / "figures/lab/tab_selective.tex").unlink()
+    assert sorted(verify.misprinted(whole, "figures/lab")) == [
+        "figures/lab/tab_result_estimation.tex is NOT what the run's results give",
+        "figures/lab/tab_selective.tex is not there"]  # fmt: skip
+    assert verify.verdict(pd.DataFrame({"within": [], "reads": []}, dtype=bool), alike, ["x"]) == (
+        False, "NOT the same: 1 of the run's tables are not what its signals give")  # fmt: skip
+
+
+def test_a_forged_result_of_05_is_noticed(whole, theirs):
+    made = rounding.frames_of(theirs, theirs.sets, CHOICES, params.load_profile("demo").bin_counts)
+    anew = replace(whole, frames={**whole.frames, **made})
+    assert verify.miskept(whole, anew) == []
+    kept = whole.frames["result_isotonic"]
+    one = (kept["method"] == "isotonic") & (kept.metric == "ece") & (kept.model == MODEL) & (kept.dataset == DATASET)
+    forged = kept.assign(value=kept.value.where(~one, 0.001))
+    lines = verify.miskept(replace(whole, frames={**whole.frames, "result_isotonic": forged}), anew)
+    assert len(lines) == 1 and lines[0].startswith("tab_result_isotonic: ")
+
+
 # ---- by the command
 
 
 @pytest.mark.slow
 def test_a_run_of_other_kernels_gives_what_is_shipped(tmp_path):
-    """Twenty questions of each split, on another path through the processor, against those rows of the shipped run."""
+    """Twenty questions of each split, on another path through the processor, against those rows of the shipped run; the
+    others are shipped alone."""
     folder = copy_of_project(tmp_path / "a folder")
     small = {"models": [MODEL], "datasets": [DATASET], "limit": 20, "dropout_tuning": 6, "resamples": 200, "draws": 4,
              "calibration_sizes": [5, 10], "ablation_rows": 2}  # fmt: skip
     edit(folder / "params" / "demo.yaml", **small)
-    said = run(folder, "verify", **OTHER_KERNELS).splitlines()
-    assert said[-1].startswith("verify demo: the same: ") and "40 responses alike" in said[-1]
+    process = start(folder, "verify", **OTHER_KERNELS)
+    said = process.communicate()[0].splitlines()
+    assert process.returncode == 1
+    assert said[-1] == "verify demo: NOT the same: 0 responses are here alone, 460 are shipped alone"
+    assert not any("what the run's" in line for line in said)
     assert any(line.startswith("log-probabilities of the same tokens differ by ") for line in said)
     with open(folder / "figures/demo/verify.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -158,18 +239,21 @@ def test_the_last_line_and_the_exit_code_say_it(theirs, monkeypatch, tmp_path, s
     verification = theirs.verification.assign(standard_logits=logits)
     ours = RunSignals.from_frames(theirs.generations, verification, theirs.dropout, READING)
     monkeypatch.setattr(verify.RunSignals, "of", lambda name, *_: ours if name == "lab" else theirs)
+    monkeypatch.setattr(verify, "shipped", lambda run: "replay-demo")
     monkeypatch.setattr(verify, "ROOT", tmp_path)
-    values = params.load_profile("demo").model_dump(mode="json") | {"models": [MODEL], "datasets": [DATASET]}
-    lines = []
-    assert verify.verify(Run("lab", values), lines.append) == code
+    here, lines = lab(params.load_profile("demo").model_dump(mode="json")), []
+    print_tables(verify.results_of(here, ours, [MODEL], [DATASET]), tmp_path / "figures/lab")
+    assert verify.verify(here, lines.append) == code
     assert lines[-1].startswith(f"verify lab: {said}")
     table = pd.read_csv(tmp_path / "figures/lab/verify.csv")
     assert table.within.all() == (code == 0) and not table[~table.within].key.str.contains("seq_avg|ans_avg").any()
 
 
 def test_what_is_not_shipped_cannot_be_verified():
-    with pytest.raises(UserError, match="no signals of nobody on nothing are shipped to compare with"):
+    with pytest.raises(UserError, match="'demo' has no shipped twin: no signals of nobody on nothing in artifacts/sh"):
         verify.both(Run("demo", {"models": ["nobody"], "datasets": ["nothing"]}))
+    with pytest.raises(UserError, match=f"'tiny' has no shipped twin: no signals of {MODEL} on {DATASET} in art"):
+        verify.both(Run("tiny", {"models": [MODEL], "datasets": [DATASET]}))
 
 
 def test_verify_takes_one_profile():
