@@ -76,7 +76,7 @@ def test_an_interrupted_write_leaves_the_old_file(artifacts):
 
 
 def committed(monkeypatch) -> list[list]:
-    """Files that are renamed from now on, each on the disk before, and listed there after; and what was synced."""
+    """Files that are renamed from now on, each on the disk before and listed there after; and what was synced since."""
     steps, names = [], []
     sync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda number: (steps.append(os.fstat(number).st_ino), sync(number)))
