@@ -37,17 +37,11 @@ def panel(ax: Axes, below: Axes, diagrams: Mapping[str, pd.DataFrame]) -> None:
     for place, (method, bins) in enumerate(diagrams.items()):
         _points(ax, method, bins)
         _counts(below, method, bins, place, len(diagrams))
-    ax.set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], xticklabels=[], yticks=[0, 0.5, 1])
+    ax.set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.2), xticks=[0, 0.5, 1], xticklabels=[], yticks=[0, 0.5, 1])
     below.set(xlim=(-0.06, 1.06), xticks=[0, 0.5, 1], xlabel="confidence")
     below.set_yticks([0, int(max(bins["count"].max() for bins in diagrams.values()))])
     said = "ECE " + " \N{RIGHTWARDS ARROW} ".join(short(error(bins)) for bins in diagrams.values())
-    bins = pd.concat([pd.concat([part, intervals(part)], axis=1) for part in diagrams.values()])
-    upper = bins["confidence"].lt(0.62) & bins["high"].gt(0.85)
-    lower = bins["confidence"].gt(0.4) & bins["low"].lt(0.12)  # the words stand where fewer bins reach
-    where: dict[str, Any] = {"x": 0.03, "y": 0.97, "va": "top"}
-    if upper.sum() > lower.sum():
-        where = {"x": 0.99, "y": 0.03, "ha": "right"}
-    ax.text(s=said, size=7, transform=ax.transAxes, **where)
+    ax.text(0.03, 0.98, said, size=7, va="top", transform=ax.transAxes)  # above all bins
 
 
 def _points(ax: Axes, method: str, bins: pd.DataFrame) -> None:
