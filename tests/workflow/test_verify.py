@@ -158,6 +158,7 @@ def test_the_last_line_and_the_exit_code_say_it(theirs, monkeypatch, tmp_path, s
     verification = theirs.verification.assign(standard_logits=logits)
     ours = RunSignals.from_frames(theirs.generations, verification, theirs.dropout, READING)
     monkeypatch.setattr(verify.RunSignals, "of", lambda name, *_: ours if name == "lab" else theirs)
+    monkeypatch.setattr(verify, "shipped", lambda run: "shipped")
     monkeypatch.setattr(verify, "ROOT", tmp_path)
     values = params.load_profile("demo").model_dump(mode="json") | {"models": [MODEL], "datasets": [DATASET]}
     lines = []
