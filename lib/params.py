@@ -9,8 +9,9 @@ unknown parameter in silence, hence the strictness here.
 import os
 import reprlib
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import (
@@ -132,12 +133,10 @@ class Part(Strict):
 
     @classmethod
     def of(cls, declared: Mapping[str, Any]) -> Self:
-        """Those among the parameters that a notebook declares: `Reading.of(globals())`. Raises UserError for a value
-        that is no choice."""
-        try:
-            return cls(**{name: declared[name] for name in cls.model_fields if name in declared})
-        except ValidationError as error:
-            raise UserError(explain(error, cls, "parameters")) from None
+        """Those among the parameters that a notebook declares: `Reading.of(globals())`. Raises UserError where any of
+        them, of this part or not, is no choice."""
+        checked(declared)
+        return cls(**{name: declared[name] for name in cls.model_fields if name in declared})
 
 
 class Seeded(Part):
@@ -438,7 +437,7 @@ def load_dataset(name: str) -> Dataset:
     return pinned(read(named(PARAMS / "datasets", name, "dataset"), Dataset))
 
 
-LOADERS = {"model": load_model, "dataset": load_dataset}
+LOADERS: dict[str, Callable[[str], Model | Dataset]] = {"model": load_model, "dataset": load_dataset}
 
 
 def one_of(kind: str, wanted: str, there: Sequence[str]) -> str:
@@ -455,6 +454,23 @@ def some_of(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list[str]
     if not there:
         raise UserError(f"parameters: '{kind}s' names none; {nearest('', names(PARAMS / f'{kind}s'))}")
     return [name for name in there if name in wanted] or list(there)
+
+
+def labels(kind: str, chosen: Sequence[str]) -> dict[str, str]:
+    """The label of each of a run's models or datasets (`kind`). Raises UserError for what is no list of names, each
+    once, each with a file."""
+    checked({f"{kind}s": chosen})
+    return {name: LOADERS[kind](name).label for name in chosen}
+
+
+def checked(declared: Mapping[str, Any]) -> None:
+    """Raises UserError for a value that no profile could hold, among what a notebook declares."""
+    given = {name: declared[name] for name in Profile.model_fields
+             if name in declared and not isinstance(declared[name], ModuleType)}  # fmt: skip
+    try:
+        Profile.model_validate({"models": ["any"], "datasets": ["any"]} | given)
+    except ValidationError as error:
+        raise UserError(explain(error, Profile, "parameters")) from None
 
 
 REVISIONS: dict[str, str] = {}  # commit by source on the hub, see `pin`

@@ -13,7 +13,7 @@ import pandas as pd
 
 from lib.params import BUDGETS
 from lib.project import ARTIFACTS
-from lib.store import atomically, digest, sha256
+from lib.store import atomically, digest, proper, sha256
 
 WRITTEN = "written"  # in a folder of shards whose rows are in their place, and which waits for the record of that
 
@@ -45,7 +45,7 @@ class Shards:
 
     def __init__(self, run: str, job: str, rows: int, *facts: Any):
         key = digest([telling(fact) for fact in facts], self.code)[:16]
-        self.folder = ARTIFACTS / run / "shards" / f"{job}-{key}"
+        self.folder = ARTIFACTS / proper(run) / "shards" / f"{job}-{key}"
         self.rows = rows
 
     def map(self, work: Callable[[list], pd.DataFrame], items: list, note: Callable[[str], None],

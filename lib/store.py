@@ -3,7 +3,9 @@
     artifacts/<run>/generations/<model>__<dataset>.parquet   the frame
     artifacts/<run>/generations/<model>__<dataset>.json      what it is: parameters, revisions, checksums, cost
 
-Readers fall back on the shipped demo signals, so every notebook from 02 on works in a fresh clone.
+A run reads its own frames. Two kinds of run read what they lack from the shipped signals: a replay (`replay`,
+`replay-small`) those of its profile, and the run of whoever works by hand (`lab`, `lab-<word>`) those of the demo, so
+that every notebook works in a fresh clone. A shipped frame serves only beside the very responses that it was made from.
 """
 
 import hashlib
@@ -109,9 +111,17 @@ def read(path: Path) -> pd.DataFrame:
     return pd.read_parquet(path).assign(**facts.get("row_seconds", {}))
 
 
+def proper(run: Any) -> str:
+    """The name of a run, which is its folder's in artifacts/. Raises UserError for what would lead elsewhere."""
+    if not isinstance(run, str) or run == "shipped" or not re.fullmatch(r"\w[\w.-]*", run):
+        raise UserError(f"run {run!r} can't be a folder in artifacts/: a name needs letters, digits, '.', '-' and '_', "
+                        "and is not 'shipped'")  # fmt: skip
+    return run
+
+
 def place(run: str, kind: str, name: str) -> Path:
-    """Where a run keeps a frame."""
-    return ARTIFACTS / run / kind / f"{name}.parquet"
+    """Where a run keeps a frame. Raises UserError as `proper` does."""
+    return ARTIFACTS / proper(run) / kind / f"{name}.parquet"
 
 
 def shipped(run: str) -> Path:
@@ -119,20 +129,30 @@ def shipped(run: str) -> Path:
     return SHIPPED.parent / run.removeprefix("replay-")
 
 
+def borrowed(run: str) -> Path | None:
+    """Where the shipped signals lie that serve a run for what it lacks; none serve the run of a model. The run
+    `shipped` has nothing else."""
+    verb, _, profile = run.partition("-")
+    if verb == "replay":
+        return SHIPPED.parent / (profile or SHIPPED.name)
+    return SHIPPED if verb == "lab" or run == "shipped" else None
+
+
 def places(run: str, kind: str, name: str) -> list[Path]:
-    """Where a frame may lie, the run's own place first."""
-    return [folder / kind / f"{name}.parquet" for folder in (ARTIFACTS / run, shipped(run), SHIPPED)]
+    """Where a frame may lie, the run's own place first. Raises UserError as `proper` does."""
+    own, other = [] if run == "shipped" else [place(run, kind, name)], borrowed(run)
+    return own + ([other / kind / f"{name}.parquet"] if other else [])
 
 
 def locate(run: str, kind: str, name: str) -> Path:
-    """The run's own frame where it has one, else the shipped one: of the same run, or of the demo. Raises UserError
-    where none exists."""
+    """The run's own frame where it has one, else the shipped one that serves it. Raises UserError where none exists."""
     paths = places(run, kind, name)
     for path in paths:
         if path.exists():
             return path
     there = {other.stem for path in paths for other in path.parent.glob("*.parquet")}
-    raise UserError(f"run '{run}' has no {kind} '{name}', nor are they shipped; {nearest(name, there)}")
+    why = "nor are they shipped" if borrowed(run) else "and what is shipped serves 'lab' and replays alone"
+    raise UserError(f"run '{run}' has no {kind} '{name}', {why}; {nearest(name, there)}")
 
 
 def pairs(models: Sequence[str], datasets: Sequence[str]) -> list[str]:
@@ -144,16 +164,22 @@ def kind_of(path: Path) -> str:
     return path.parent.name if path.parent.name in frames.FRAMES else f"{path.parent.name}/{path.stem}"
 
 
+def others(path: Path, run: str, wanted: Iterable[str]) -> list[Path]:
+    """The responses that the run reads, of those pairs among `wanted` of which the frame at `path` was made from
+    others: the manifest holds their checksums."""
+    inputs = {Path(name).stem: checksum for name, checksum in manifest(path).get("inputs", {}).items()}
+    responses = [locate(run, "generations", pair) for pair in sorted(inputs.keys() & set(wanted))]
+    return [read for read in responses if not manifest(read)["sha256"].startswith(inputs[read.stem][:12])]
+
+
 def check_source(path: Path, run: str, wanted: Iterable[str]) -> None:
     """Raises UserError where the frame at `path` was made from other responses, of one of the pairs `wanted`, than
-    those that the run reads: the manifest holds their checksums."""
-    inputs = {Path(name).stem: checksum for name, checksum in manifest(path).get("inputs", {}).items()}
-    for pair in inputs.keys() & set(wanted):
-        generations = locate(run, "generations", pair)
-        if not manifest(generations)["sha256"].startswith(inputs[pair][:12]):
-            writer = frames.FRAMES[kind_of(path)][0]
-            raise UserError(f"{relative(path)} was made from other responses than {relative(generations)}: "
-                            f"run {writer} for run '{run}' first")  # fmt: skip
+    those that the run reads, with the way back."""
+    for generations in others(path, run, wanted):
+        writer = frames.FRAMES[kind_of(path)][0]
+        back = f", or delete artifacts/{run}/*/{generations.stem}.*" if borrowed(run) else ""
+        raise UserError(f"{relative(path)} was made from other responses than {relative(generations)}: "
+                        f"run {writer} for run '{run}' first{back}")  # fmt: skip
 
 
 def kept(run: str, kind: str, name: str, models: Sequence[str], datasets: Sequence[str]) -> pd.DataFrame:
@@ -164,8 +190,10 @@ def kept(run: str, kind: str, name: str, models: Sequence[str], datasets: Sequen
 
 
 def found(run: str, kind: str, names: Iterable[str]) -> list[str]:
-    """Those pairs of which a frame of this kind is there."""
-    return [name for name in names if any(path.exists() for path in places(run, kind, name))]
+    """Those pairs of which a frame of this kind is there; no shipped one that was made from other responses."""
+    there = {name: next((path for path in places(run, kind, name) if path.exists()), None) for name in names}
+    return [name for name, path in there.items()
+            if path and (path.is_relative_to(ARTIFACTS / run) or not others(path, run, [name]))]  # fmt: skip
 
 
 def gather(run: str, kind: str, models: Sequence[str], datasets: Sequence[str], may_lack: bool = False

@@ -6,6 +6,8 @@ from itertools import zip_longest
 
 import pandas as pd
 
+from lib.project import UserError
+
 
 def stream_seed(seed: int, *who: str) -> int:
     """Seed of a random stream, from the run's seed and names (model, dataset, example): 63 bits."""
@@ -21,7 +23,10 @@ def rank(seed: int, dataset: str, example_id: str) -> int:
 def first(keys: Sequence[tuple[str, str, str]], count: int, seed: int, followed: str = "") -> list[int]:
     """Places of the first `count` rows (0: all) of each split in the one random order of their dataset, of rows known
     by (dataset, split, example_id). The splits take turns, so that a larger count begins with the same places. The
-    example `followed` comes first, so that no part is without it."""
+    example `followed` comes first, so that no part is without it. Raises UserError for a negative count or seed."""
+    for name, value in (("limit", count), ("seed", seed)):
+        if value < 0:
+            raise UserError(f"parameters: '{name}' is {value}; 0 or more is meant")
     by_split: dict[str, list[int]] = {split: [] for split in sorted({split for _, split, _ in keys})}
     for place in sorted(range(len(keys)), key=lambda i: (keys[i][2] != followed, rank(seed, keys[i][0], keys[i][2]))):
         by_split[keys[place][1]].append(place)

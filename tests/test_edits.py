@@ -16,7 +16,7 @@ from lib.tasks import datasets
 from lib.tasks.datasets import Example
 
 SHIPPED_ONLY = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
-QUICK = {"resamples": 100, "draws": 2, "run": "test-edits"}
+QUICK = {"resamples": 100, "draws": 2, "run": "lab-edits"}
 
 
 def play(name, monkeypatch, tmp_path, **edits):
@@ -87,7 +87,24 @@ def test_no_warning_stands_among_the_tables(monkeypatch, tmp_path):
     ("02", {"trajectory_dataset": "demo-eazy"}, "no dataset 'demo-eazy' in params/datasets/; did you mean 'demo-easy'"),
     ("05", {"options": "yes/no"}, "'options' can't be 'yes/no'; there is: A/B, True/False"),
     ("07", {"transfer_models": ["llama"]}, "there is no model 'llama'"),
-    ("07", {"datasets": []}, "'datasets' names none"),
+    ("07", {"datasets": []}, "'datasets' is []"),
+    ("02", {"models": ["tiny-llama", "tiny-llama"]}, "'models' holds 'tiny-llama' twice"),
+    ("06", {"datasets": ["demo-easy", "demo-hard", "demo-easy"]}, "'datasets' holds 'demo-easy' twice"),
+    ("07", {"transfer_models": ["tiny-qwen", "tiny-qwen"]}, "'transfer_models' holds 'tiny-qwen' twice"),
+    ("05", {"models": None}, "'models' is None"),
+    ("08", {"models": None}, "'models' is None"),
+    ("10", {"datasets": "demo-easy"}, "'datasets' is 'demo-easy'"),
+    ("05", {"resamples": 0}, "'resamples' is 0"),
+    ("08", {"resamples": 0}, "'resamples' is 0"),
+    ("05", {"seed": -1}, "'seed' is -1"),
+    ("03", {"seed": -1, "limit": 2}, "'seed' is -1"),
+    ("01b", {"limit": -1}, "'limit' is -1"),
+    ("06", {"calibration_sizes": [-5]}, "'calibration_sizes.0' is -5"),
+    ("06", {"draws": 0}, "'draws' is 0"),
+    ("06", {"wrong_share": 2}, "'wrong_share' is 2"),
+    ("06", {"wrong_share": float("nan")}, "'wrong_share' is nan"),
+    ("10", {"precision_targets": [2.0]}, "'precision_targets.0' is 2.0"),
+    ("10", {"precision_certainty": 0}, "'precision_certainty' is 0"),
 ], ids=str)  # fmt: skip
 def test_a_mistake_is_one_line(name, edits, said, monkeypatch, tmp_path):
     with pytest.raises(UserError) as error:

@@ -214,6 +214,6 @@ def test_a_larger_number_of_rows_begins_with_the_smaller():
 
 def test_the_demos_models_really_run():
     """Its shipped signals are there, of the same models and parameters, and no row is taken from them."""
-    assert store.locate("demo", "generations", "tiny-llama__demo-easy").exists()
+    assert store.locate("replay", "generations", "tiny-llama__demo-easy").exists()
     assert list(growth.earlier("demo", "generations", "tiny-llama__demo-easy")) == []
     assert list(growth.earlier("small", "generations", "qwen2.5-coder-1.5b__svamp"))

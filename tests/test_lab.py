@@ -18,7 +18,7 @@ import yaml
 from lib.project import ROOT, SHIPPED
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
-RUN = "test-lab"  # and the notebook's number: runs of their own, whose responses no other notebook must refuse
+RUN = "lab-test"  # and the notebook's number: runs of their own, whose responses no other notebook must refuse
 SMALL = {"limit": 4, "dropout_passes": 2, "dropout_tuning": 10, "resamples": 200, "draws": 4}
 pytestmark = [
     pytest.mark.slow,

@@ -27,7 +27,7 @@ LOUD = " ".join(STRINGS)
 
 @pytest.fixture(scope="module")
 def generations():
-    return store.gather("no-such-run", "generations", MODELS, DATASETS)[0]
+    return store.gather("shipped", "generations", MODELS, DATASETS)[0]
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ def test_the_walk_of_the_followed_row_is_what_the_signals_say():
     rows = dict(lines)
     kinds = ("generations", "verification", "dropout")
     datasets = ["demo-medium", "demo-hard"]
-    signals = {kind: store.gather("no-such-run", kind, ["tiny-llama"], datasets)[0] for kind in kinds}
+    signals = {kind: store.gather("shipped", kind, ["tiny-llama"], datasets)[0] for kind in kinds}
     responses = read(signals["generations"])
     one = one_row.choose(responses, "medium-0300", "tiny-llama", "demo-medium")
     scores = confidence_frame(responses, signals["verification"], selected(signals["dropout"]))

@@ -112,13 +112,40 @@ def test_a_manifest_that_does_not_describe_its_frame(artifacts, manifest):
 
 def test_the_run_comes_before_the_shipped(artifacts):
     shipped = store.write(FRAME, artifacts / "shipped" / "demo" / "things" / "m__d.parquet")
-    assert store.locate("mine", "things", "m__d") == shipped
-    own = store.write(FRAME, artifacts / "mine" / "things" / "m__d.parquet")
-    assert store.locate("mine", "things", "m__d") == own
-    with pytest.raises(UserError, match="did you mean 'm__d'"):
-        store.locate("mine", "things", "m__e")
-    frame, source = store.gather("mine", "things", ["m"], ["d"])
-    assert len(frame) == 2 and source["read from"].tolist() == ["mine/things"]
+    assert store.locate("lab", "things", "m__d") == shipped
+    own = store.write(FRAME, artifacts / "lab" / "things" / "m__d.parquet")
+    assert store.locate("lab", "things", "m__d") == own
+    with pytest.raises(UserError, match="nor are they shipped; did you mean 'm__d'"):
+        store.locate("lab", "things", "m__e")
+    frame, source = store.gather("lab", "things", ["m"], ["d"])
+    assert len(frame) == 2 and source["read from"].tolist() == ["lab/things"]
+
+
+def test_what_is_shipped_serves_replays_and_the_lab_alone(artifacts):
+    """The run of a model that makes no passes at the answer has none, though the demo ships some of the same pair."""
+    demo, small = (store.write(FRAME, artifacts / "shipped" / name / "dropout_answer" / f"{pair}.parquet")
+                   for name, pair in (("demo", "m__d"), ("small", "n__d")))  # fmt: skip
+    for run in ("traj", "demo", "small", "laboratory"):
+        assert store.found(run, "dropout_answer", ["m__d", "n__d"]) == []
+        assert store.gather(run, "dropout_answer", ["m", "n"], ["d"], may_lack=True)[0].empty
+        with pytest.raises(UserError, match=f"run '{run}' has no .*what is shipped serves 'lab' and replays alone"):
+            store.locate(run, "dropout_answer", "m__d")
+    for run in ("lab", "lab-2", "replay", "replay-demo"):
+        assert store.locate(run, "dropout_answer", "m__d") == demo
+        assert store.found(run, "dropout_answer", ["m__d", "n__d"]) == ["m__d"]
+    assert store.locate("replay-small", "dropout_answer", "n__d") == small
+    assert store.found("replay-small", "dropout_answer", ["m__d", "n__d"]) == ["n__d"], "nothing of the demo"
+
+
+@pytest.mark.parametrize("run", ["../../x", "..", "", "/tmp/x", "shipped/demo", "shipped", "a/b", ".models", None, 7])
+def test_a_run_has_a_folder_of_its_own(artifacts, run):
+    """Said before any work: where frames are looked for, where they are kept, and where shards are."""
+    for ask in (lambda: store.place(run, "things", "m__d"), lambda: Shards(run, "job", 2)):
+        with pytest.raises(UserError, match=r"^run .* can't be a folder in artifacts/"):
+            ask()
+    if run != "shipped":  # whose frames are read by that name, and never written
+        with pytest.raises(UserError, match=r"^run .* can't be a folder in artifacts/"):
+            store.gather(run, "things", ["m"], ["d"])
 
 
 def test_shards_resume_after_the_last_whole_one(artifacts):
@@ -247,25 +274,35 @@ def test_the_meter_counts(artifacts):
     json.dumps(facts, allow_nan=False)
 
 
-def test_signals_of_other_responses_are_refused(artifacts):
-    """New responses of a run beside the shipped verdicts, made from others: one line that names what to run."""
+def test_signals_of_other_responses_are_refused(artifacts, monkeypatch):
+    """New responses of the lab beside the shipped verdicts, made from others: one line that names the ways back, where
+    they would be shown, and none elsewhere. What a run may lack it then lacks."""
+    monkeypatch.setattr(store, "ROOT", artifacts)
     rows = {key: ["x"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(6)], "in_situ_logz": [0.5]}
     frame, shipped = pd.DataFrame(rows | {"in_situ_seconds": [0.1]}), artifacts / "shipped" / "demo"
-    old = store.write(FRAME, shipped / "generations" / "m__d.parquet")
-    inputs = {f"artifacts/demo/generations/{old.name}": store.sha256(old)}
-    store.write(frame, shipped / "in_situ" / "m__d.parquet", inputs=inputs)
+    for pair in ("m__d", "m__e"):
+        old = store.write(FRAME, shipped / "generations" / f"{pair}.parquet")
+        inputs = {f"artifacts/demo/generations/{old.name}": store.sha256(old)}
+        store.write(frame, shipped / "in_situ" / f"{pair}.parquet", inputs=inputs)
     store.write(CURVES, shipped / "calibration" / "curves.parquet", inputs={"m__d": store.sha256(old)[:12]})
-    assert len(store.gather("lab", "in_situ", ["m"], ["d"])[0]) == 1
+    assert len(store.gather("lab", "in_situ", ["m"], ["d", "e"])[0]) == 2
     assert len(store.kept("lab", "calibration", "curves", ["m"], ["d"])) == 1
     store.write(FRAME.assign(a=9), artifacts / "lab" / "generations" / "m__d.parquet")
-    message = "in_situ/m__d.parquet was made from other responses than .*lab/generations/m__d.parquet: run 01_generate"
+    message = ("^shipped/demo/in_situ/m__d.parquet was made from other responses than lab/generations/m__d.parquet: "
+               r"run 01_generate for run 'lab' first, or delete artifacts/lab/\*/m__d\.\*$")
     with pytest.raises(UserError, match=message):
-        store.gather("lab", "in_situ", ["m"], ["d"])
-    with pytest.raises(UserError, match="run 06_sample_efficiency for run 'lab' first"):
+        store.gather("lab", "in_situ", ["m"], ["d", "e"])
+    assert len(store.gather("lab", "in_situ", ["m"], ["e"])[0]) == 1
+    assert store.found("lab", "in_situ", ["m__d", "m__e"]) == ["m__e"]
+    assert len(store.gather("lab", "in_situ", ["m"], ["d", "e"], may_lack=True)[0]) == 1
+    with pytest.raises(UserError, match="run 06_sample_efficiency for run 'lab' first, or delete"):
         store.kept("lab", "calibration", "curves", ["m"], ["d"])
-    store.write(frame, artifacts / "lab" / "in_situ" / "m__d.parquet", inputs={"x/m__d.parquet": store.sha256(
-        artifacts / "lab" / "generations" / "m__d.parquet")})  # fmt: skip
-    assert len(store.gather("lab", "in_situ", ["m"], ["d"])[0]) == 1
+    new = artifacts / "lab" / "generations" / "m__d.parquet"
+    store.write(frame, artifacts / "lab" / "in_situ" / "m__d.parquet", inputs={"x/m__d.parquet": store.sha256(new)})
+    assert len(store.gather("lab", "in_situ", ["m"], ["d", "e"])[0]) == 2
+    for path in artifacts.glob("lab/*/m__d.*"):
+        path.unlink()
+    assert len(store.gather("lab", "in_situ", ["m"], ["d", "e"])[0]) == 2, "the way back"
 
 
 def test_seconds_stand_in_the_manifest_and_make_no_two_files_differ(artifacts):

@@ -173,7 +173,7 @@ def test_the_small_real_run(monkeypatch, tmp_path):
     small = params.load_profile("small")
     folder = SHIPPED.parent / "small" / "verification"
     there = [name for name in small.datasets if (folder / f"{small.models[0]}__{name}.parquet").exists()]
-    space, _ = play("10", monkeypatch, tmp_path, run="small", models=small.models, datasets=there,
+    space, _ = play("10", monkeypatch, tmp_path, run="replay-small", models=small.models, datasets=there,
                     calibration_model=small.models[0])  # fmt: skip
     compared = space["compared"].set_index(["dataset", "estimator", "method", "metric"]).value
     assert compared["svamp", proper.BASE, "", "skill"] == 0

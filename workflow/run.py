@@ -167,6 +167,8 @@ def proper(kind: str, name: str) -> str:
     """A name that can stand in the names of jobs and folders."""
     if not re.fullmatch(r"\w[\w.-]*", name) or "__" in name or name == "shipped":
         raise UserError(f"{kind} '{name}': a file's name needs letters, digits, '.', '-' and single '_', not 'shipped'")
+    if kind == "profile" and name.startswith("lab-"):
+        raise UserError(f"profile '{name}': a name that begins with 'lab-' is kept for what is run by hand")
     return name
 
 

@@ -249,6 +249,7 @@ def test_a_home_that_cannot_be_written_to(project):
         ("params/models/tiny.yaml", "label: x\nsource: y\ntemprature: 1\n", "did you mean 'temperature'"),
         ("params/models/a__b.yaml", "label: x\nsource: y\n", "needs letters, digits"),
         ("params/shipped.yaml", "models: [tiny]\ndatasets: [easy]\n", "not 'shipped'"),
+        ("params/lab-x.yaml", "models: [tiny]\ndatasets: [easy]\n", "is kept for what is run by hand"),
         ("params/datasets/easy.yaml", "label: x\n", "are missing"),
         ("notebooks/02_single_pass.ipynb", "{", "cannot be read as a notebook"),
         ("lib/beta.py", "def f(:\n", "lib/beta.py, line 1: invalid syntax: def f(:"),
@@ -256,7 +257,8 @@ def test_a_home_that_cannot_be_written_to(project):
 )
 def test_a_mistake_in_a_file_is_one_line_before_any_work(project, path, content, line):
     (project.root / path).write_text(content)
-    words = {"params/models/a__b.yaml": ["--models", "a__b"], "params/shipped.yaml": ["shipped"]}.get(path, [])
+    words = {"params/models/a__b.yaml": ["--models", "a__b"], "params/shipped.yaml": ["shipped"],
+             "params/lab-x.yaml": ["lab-x"]}.get(path, [])  # fmt: skip
     code, text = project.run(*words)
     assert code == 2 and line in text and len(text.strip().splitlines()) == 1
     assert not (project.root / "artifacts/demo/jobs").exists()
