@@ -46,7 +46,7 @@ def agrees(path: Path, facts: Mapping[str, Any]) -> bool:
     was, now = store.manifest(path), json.loads(json.dumps(facts))
     if code and was.get("code") != code:
         return False
-    same = all(was["loaded"].get(name) == now["loaded"][name] for name in SAME_MODEL)
+    same = all(was.get("loaded", {}).get(name) == now["loaded"][name] for name in SAME_MODEL)
     return same and all(telling(was[name]) == telling(now[name]) for name in ("model", "parameters"))
 
 

@@ -86,6 +86,12 @@ def test_results_are_point_estimates_with_percentiles():
     assert results.relative.notna().sum() == 2  # ECE of calibrated scores alone
 
 
+def test_without_evaluation_rows_there_are_no_results():
+    made, usual = (bootstrap(f, resamples=9) for f in (frame().assign(split="calibration"), frame()))
+    assert made.results.empty and list(made.results) == list(usual.results)
+    assert made.differences([(("seq_avg", ""), ("ans_avg", ""))]).empty
+
+
 def test_the_same_seed_gives_the_same_and_another_seed_another():
     one, two, other = (bootstrap(frame(), resamples=100, seed=seed).results for seed in (1, 1, 2))
     pd.testing.assert_frame_equal(one, two)
@@ -94,7 +100,7 @@ def test_the_same_seed_gives_the_same_and_another_seed_another():
 
 def test_rows_in_another_order_give_the_same():
     given_ = frame()
-    shuffled = given_.sample(frac=1, random_state=0).sort_values("method", kind="stable")
+    shuffled = given_.sample(frac=1, random_state=0)  # calibrated scores before raw ones, too
     one, two = (bootstrap(f, resamples=100).results.set_index(["estimator", "method", "metric"]).sort_index()
                 for f in (given_, shuffled))
     pd.testing.assert_frame_equal(one, two)

@@ -17,7 +17,7 @@ from architectures import SETTINGS
 from lib import params, store
 from lib.generate import answer_dropout, bald, dropout, responses
 from lib.generate.bald import Disagreement
-from lib.params import Dropout
+from lib.params import Dropout, Reading
 from lib.project import ROOT, UserError
 from lib.score import confidence, estimators
 from lib.score.confidence import confidence_frame
@@ -419,6 +419,14 @@ def test_the_rate_of_lowest_ece_is_selected():
     read = c_bald(silent, passes[passes.rate == 0.1], missing="zero")
     assert read.confidence.tolist() == [0.0] * 4 and not read.correct.any()
     assert c_bald(silent, passes[passes.rate == 0.1]).confidence.tolist() == [1.0] * 4
+
+
+def test_where_no_tuning_row_has_an_answer_the_lowest_rate_is_selected():
+    """`missing: drop` leaves out all of them."""
+    silent = answered([True, False]).assign(answer=None)
+    passes, reading = kept({0.3: [0.0, 0.0], 0.1: [0.0, 1.0]}), Reading(missing="drop")
+    results = confidence.grid(synthetic.responses(silent, missing="drop"), passes, reading)
+    assert results.empty and confidence.best_rate(results, [0.3, 0.1]) == 0.1
 
 
 def test_tuning_examples_are_drawn_from_the_calibration_split():

@@ -127,6 +127,15 @@ def test_rows_of_another_kind_are_not_kept(lm, earlier, change):
     assert len(growth.responses("mine", PAIR, facts(lm))) == 0
 
 
+def test_imported_responses_are_not_kept(lm, earlier):
+    """A log's, set aside once its model is at hand: nothing was loaded when they were read."""
+    small, _ = generate(lm, 2)
+    path = keep(small, lm, earlier)
+    imported = {name: value for name, value in facts(lm).items() if name != "loaded"}
+    store.write(small.drop(columns=p_true.KEPT), path, **imported)
+    assert len(growth.responses("mine", PAIR, facts(lm))) == 0
+
+
 @pytest.mark.parametrize("made_by, kept", [("0123", 4), ("4567", 0), (None, 0)])
 def test_rows_of_other_code_are_not_kept_where_that_counts(lm, earlier, monkeypatch, made_by, kept):
     """Where a profile has what other code made remade: the code that runs is named then."""

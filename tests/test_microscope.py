@@ -89,6 +89,17 @@ def test_the_rule_that_chooses(generations, responses, spellings):
     assert [mean for _, mean in alone] == ["confident"]
 
 
+def test_a_response_that_ends_at_once_is_its_end_token(spellings):
+    """A row without an answer, in the middle of others."""
+    row = long_row("tiny-llama", 0, 1) | {"answer": None, "eos": 1, "thinking_end": 0, "kept_positions": [0]}
+    frame = pd.DataFrame([row, long_row("tiny-llama", 1, 400)])
+    read_ = frame[store.KEYS].assign(correct=False, parsed=False, span=[(0, 1), (399, 400)],
+                                     response=[np.log([0.4]), np.log([0.7])])  # fmt: skip
+    view = microscope.some(frame, read_, LABELS, spellings).views[1]
+    assert view["title"].endswith("wrong (no answer, and 1 is right), mean probability 0.400")
+    assert [(t["text"], t["answer"]) for t in view["tokens"]] == [(spellings["tiny-llama"](0), True)]
+
+
 def test_shades_fall_in_lightness():
     """Told apart in greyscale, and legible: a token's letters differ from its ground by half of the scale."""
     for part in STYLE.split("@media"):

@@ -12,7 +12,7 @@ from lib import store
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.paper import calibration_figures, closing
 from lib.params import Reading, load_profile
-from lib.project import ROOT, SHIPPED
+from lib.project import ROOT, SHIPPED, UserError
 from lib.score import metrics, one_row
 from lib.score.confidence import confidence_frame, selected
 from lib.score.reading import read
@@ -35,6 +35,14 @@ def test_the_named_row_or_else_the_most_confident_wrong_one():
     assert one_row.choose(responses(), "b", "m", "other").example_id == "b", "in whatever dataset it stands"
     assert one_row.choose(responses(), "", "m", "other").example_id == "c", "of all, where it has none of the dataset"
     assert one_row.choose(responses().assign(correct=True), "", "m", "d").example_id == "a"
+
+
+def test_of_responses_without_an_answer_the_first():
+    """As all are read where `missing` is zero; where it is drop, none of them is there."""
+    silent = responses().assign(answer=None, correct=False)
+    assert one_row.choose(silent, "", "m", "d").example_id == "a"
+    with pytest.raises(UserError, match="^model 'm': no evaluation row has an answer, .*; choose last_number or zero$"):
+        one_row.choose(silent[silent.split == "calibration"], "", "m", "d")
 
 
 def test_options_by_hand():

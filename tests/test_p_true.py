@@ -424,3 +424,6 @@ def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):
     with pytest.raises(UserError, match="has no row 'gone' to ask again"):
         responses.with_texts(lm, frames[1].assign(example_id="gone"), "demo-easy",
                              {"keep_texts": False, "demonstration": "none"})  # fmt: skip
+    for keep in (True, False):  # as 01b writes it
+        with pytest.raises(UserError, match="were imported, .* run 01_generate for model 'tiny-"):
+            responses.with_texts(lm, frames[1], "demo-easy", {"keep_texts": keep})

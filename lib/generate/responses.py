@@ -204,7 +204,10 @@ def exchange(lm: LanguageModel, parameters: dict[str, Any], settings: Verificati
 def with_texts(lm: LanguageModel, generations: pd.DataFrame, dataset: str, parameters: dict[str, Any]) -> pd.DataFrame:
     """A generations frame with its questions, prompts and texts. A run that kept none (`keep_texts`, among the
     `parameters` of its manifest) has them found again: questions in the dataset, texts in the token ids. Raises
-    UserError for a row that the dataset does not have."""
+    UserError for a row that the dataset does not have, and for responses that 01b imported."""
+    if "demonstration" not in parameters:
+        raise UserError(f"the responses to '{dataset}' were imported, without the prompt that led to them: run "
+                        f"01_generate for model '{lm.name}' first")  # fmt: skip
     if parameters.get("keep_texts", True):
         return generations
     questions = {example.example_id: example.question for example in datasets.load(load_dataset(dataset))}

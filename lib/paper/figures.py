@@ -92,6 +92,8 @@ def main_analysis(
     panels = {"a": (_running_mean, curves), "b": (_entropies, entropies), "c": (_in_situ, in_situ)}
     given = {letter: (draw, data) for letter, (draw, data) in panels.items() if data is not None and len(data)}
     both = "a" in given and given["a"][1]["correct"].nunique() == 2
+    if not given:
+        return Figure(Canvas(figsize=(WIDTH, 0.3)))
     rows = ["aa", "bc"] if len(given) == 3 else [*given]
     if both:
         rows.insert(1, rows[0].replace("a", "d"))

@@ -103,4 +103,5 @@ def disagreement(tokens: pd.DataFrame, phi: str = "clip", title: str = "") -> Fi
 
 def clipped_in_words(tokens: pd.DataFrame) -> str:
     """The share of tokens to which phi gives no confidence at all."""
-    return f"{(tokens['bald'].astype(float) >= 1).mean():.1%} clipped to 0"
+    share = (tokens["bald"].astype(float) >= 1).mean() if len(tokens) else 0
+    return f"{share:.1%} clipped to 0"

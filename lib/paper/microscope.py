@@ -88,8 +88,8 @@ def ends(rows: pd.DataFrame) -> Iterable[tuple[pd.Series, str]]:
 
 def view(row: Any, one: pd.Series, labels: tuple[Mapping, Mapping], spellings: Spellings, most: int = MOST
          ) -> dict[str, Any]:  # fmt: skip
-    """What the template shows of a generations row, read as `one`."""
-    spell, n = spellings.get(row.model), len(row.token_ids) - int(row.eos)
+    """What the template shows of a generations row, read as `one`; of one that ends at once, its end token."""
+    spell, n = spellings.get(row.model), max(1, len(row.token_ids) - int(row.eos))
     p = np.exp(np.asarray(row.token_logprobs, dtype=float)[:n])
     means = p.cumsum() / np.arange(1, n + 1)
     start, end = map(int, one.span or (n, n))

@@ -172,6 +172,8 @@ def told_apart(curves: pd.DataFrame) -> str:
 @sentence
 def settled(entropies: pd.DataFrame, after: int = 5) -> str:
     """By how much both terms of `eq:bald` grow up to some passes, and from there to the last."""
+    if entropies.empty:
+        return "No evaluation row with passes has an answer"
     wide, parts = entropies.pivot(index="passes", columns="term", values="mean"), []
     after, last = min(after, int(wide.index.max())), int(wide.index.max())
     for term in ("predictive", "conditional"):
@@ -191,6 +193,8 @@ def disagreed(tokens: pd.DataFrame) -> str:
 @sentence
 def grown(by_rate: pd.DataFrame) -> str:
     """By how much both terms grow from the smallest rate to the largest, and how many times as large they are then."""
+    if by_rate.empty:
+        return "No tuning row has an answer: there is nothing to compare"
     by_rate = by_rate.sort_values("rate")
     first, last = by_rate.iloc[0], by_rate.iloc[-1]
     parts = [f"{term} {last[term] - first[term]:+.3f} nats" + (f" ({last[term] / first[term]:.2f} times)"

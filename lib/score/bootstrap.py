@@ -113,9 +113,9 @@ def bootstrap(
                         draws[key], drawn_from[key] = table[:, column], number
     results = estimates(frame, n_bins, closed)
     keys = results[KEY].itertuples(index=False, name=None)
-    low, high = np.transpose([np.percentile(draws[key], [2.5, 97.5]) for key in keys])
-    results.insert(len(KEY) + 1, "low", low)
-    results.insert(len(KEY) + 2, "high", high)
+    ends = np.array([np.percentile(draws[key], [2.5, 97.5]) for key in keys]).reshape(-1, 2)
+    results.insert(len(KEY) + 1, "low", ends[:, 0])
+    results.insert(len(KEY) + 2, "high", ends[:, 1])
     return Bootstrap(results, draws, drawn_from)
 
 
@@ -126,6 +126,7 @@ def estimates(
     rows: list[tuple] = []
     for pair, part in frame[frame.split == "evaluation"].groupby(PAIR, sort=False):
         groups = list(part.groupby(["estimator", "method"], sort=False))
+        groups.sort(key=lambda group: group[0][1] != "")  # raw ones first, which methods are held against
         everyone = [(("", ""), part.drop_duplicates("example_id"))]
         raw_errors: dict[str, float] = {}
         for metric in metrics:

@@ -190,8 +190,9 @@ def grid(
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*RESULT, "rate"])
 
 
-def best_rate(results: pd.DataFrame) -> float:
-    """The rate of lowest ECE of one pair's grid, the lower one where two are equal."""
+def best_rate(results: pd.DataFrame, rates: Iterable[float] = ()) -> float:
+    """The rate of lowest ECE of one pair's grid, the lower one where two are equal; the lowest of `rates` where no
+    tuning row counts, as when none has an answer and `missing` is drop."""
     errors = results[results.metric == "ece"].sort_values(["value", "rate"])
-    return float(errors.rate.iloc[0])
+    return float(errors.rate.iloc[0]) if len(errors) else min(rates)
 

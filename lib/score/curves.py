@@ -63,8 +63,10 @@ def answer_tokens(responses: pd.DataFrame, split: str = "evaluation") -> pd.Data
 
 def entropy_curves(dropout: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
     """Both terms of `eq:bald` against the number of passes: an example's mean over its answer tokens, then mean and 95%
-    interval over examples. Columns: term, passes, mean, low, high, n."""
+    interval over examples. Columns: term, passes, mean, low, high, n; no rows of no passes."""
     part, parts = dropout[dropout.split == split], []
+    if part.empty:
+        return pd.DataFrame(columns=["mean", "low", "high", "n", "term", "passes"])
     for term in TERMS:
         curves = np.array([[np.mean(tokens) for tokens in passes] for passes in part[term]])  # (examples, T)
         parts.append(band(curves).assign(term=term, passes=np.arange(1, curves.shape[1] + 1)))

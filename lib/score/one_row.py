@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from lib.params import Reading
+from lib.project import UserError
 from lib.score.confidence import bald, log_mass, scaled_bald
 from lib.score.estimators import ans_avg, c_bald
 from lib.store import KEYS, PAIR
@@ -16,12 +17,17 @@ from lib.tasks.options import counted
 def choose(responses: pd.DataFrame, example: str, model: str, dataset: str) -> pd.Series:
     """The evaluation row of `model` by its id `example`, in whatever dataset it stands; where it is empty or not there,
     of `dataset` the most confident wrong answer (the largest Ans Avg; the first, where several are equal), or, where
-    none is wrong, the most confident one."""
+    none is wrong, the most confident one; of responses without any answer the first. Raises UserError where the reading
+    leaves no row of the model."""
     rows = responses[(responses.model == model) & (responses.split == "evaluation")]
+    if rows.empty:
+        raise UserError(f"model '{model}': no evaluation row has an answer, and `missing: drop` leaves out all others; "
+                        "choose last_number or zero")  # fmt: skip
     named = rows[rows.example_id == example]
     if len(named):
         return named.iloc[0]
-    rows = rows[(rows.dataset == dataset) & rows.answer.notna()] if (rows.dataset == dataset).any() else rows
+    rows = rows[rows.dataset == dataset] if (rows.dataset == dataset).any() else rows
+    rows = rows[rows.answer.notna()] if rows.answer.notna().any() else rows
     rows = rows[~rows.correct.astype(bool)] if (~rows.correct.astype(bool)).any() else rows
     scores = [0.0 if logprobs is None else ans_avg(logprobs) for logprobs in rows.answer]
     return rows.iloc[int(np.argmax(scores))]
