@@ -169,11 +169,11 @@ def test_a_run_without_any_passes_says_why(signals, without):
 
 def test_passes_about_other_responses_are_refused(tmp_path, monkeypatch):
     frame = store.read(SHIPPED / "dropout_answer" / "tiny-llama__demo-easy.parquet")
-    path = tmp_path / "mine" / "dropout_answer" / "tiny-llama__demo-easy.parquet"
+    path = tmp_path / "lab" / "dropout_answer" / "tiny-llama__demo-easy.parquet"
     monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
     store.write(frame, path, inputs={"generations/tiny-llama__demo-easy.parquet": "0" * 64})
     with pytest.raises(UserError, match="was made from other responses"):
-        store.gather("mine", "dropout_answer", ["tiny-llama"], ["demo-easy"], may_lack=True)
+        store.gather("lab", "dropout_answer", ["tiny-llama"], ["demo-easy"], may_lack=True)
 
 
 def test_a_small_frame_by_hand():

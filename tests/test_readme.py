@@ -35,7 +35,7 @@ def table() -> str:
     for number, notebooks in finding.NEEDS.items():
         some = [claim for claim in FINDINGS if claim.group == f"Finding {number}"]
         moved = demo.transfer_models, demo.transfer_datasets
-        here = run_results.so_far("shipped", demo.models, demo.datasets, Reading(), finding.kinds(number), *moved)
+        here = run_results.so_far("replay", demo.models, demo.datasets, Reading(), finding.kinds(number), *moved)
         names = ", ".join(name.split("_")[0] for name in notebooks)
         counts = f"{held(verdicts(published(), some))} | {held(verdicts(here, some))}"
         said, command = HEADLINES[f"Finding {number}"], f"`./run_all.sh finding {number}`"

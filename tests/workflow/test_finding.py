@@ -15,7 +15,7 @@ MODELS, DATASETS = ["tiny-llama", "tiny-qwen"], ["demo-easy", "demo-medium", "de
 def lacking(number: str, kinds: set[str]) -> list[str]:
     """The claims of a finding that lack a frame where only these kinds of the shipped signals are read."""
     some = [claim for claim in FINDINGS if claim.group == f"Finding {number}"]
-    judged = verdicts(run_results.so_far("shipped", MODELS, DATASETS, Reading(), kinds), some)
+    judged = verdicts(run_results.so_far("replay", MODELS, DATASETS, Reading(), kinds), some)
     return [name for name, verdict in judged.items() if verdict.held is None]
 
 
