@@ -535,7 +535,6 @@ def test_a_run_that_is_not_the_papers_says_its_name(signals, demo, monkeypatch):
     assert demo.notes[1].startswith("Made on cpu, float32: Tiny-Llama (demo/models/tiny-llama), Tiny-Qwen")
     monkeypatch.setattr(store, "borrowed", lambda run: store.SHIPPED)  # as if these runs had made what is shipped
     chosen = (signals, "", DEMO.models, DEMO.datasets)
-    monkeypatch.setattr(store, "borrowed", lambda run: store.SHIPPED)
     assert run_results.of_run("mine", *chosen).notes[0] == "Run mine."
     assert run_results.of_run("paper", *chosen).notes[0].startswith("Made on cpu"), "and which models they were"
 
