@@ -11,6 +11,7 @@ from scipy.special import expit, logit
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import METHODS, Calibrator, Method
 from lib.params import Calibration
+from lib.project import UserError
 from lib.score.estimators import ans_avg
 from lib.score.metrics import reliability_bins
 from lib.store import KEYS
@@ -41,7 +42,11 @@ Sets = Mapping[Pair, Splits]
 
 
 def splits(generations: pd.DataFrame, responses: pd.DataFrame) -> Sets:
-    """Both splits of every pair that has both; `responses` are the generations as `reading.read` returns them."""
+    """Both splits of every pair that has both; `responses` are the generations as `reading.read` returns them. Raises
+    UserError where the reading leaves none."""
+    if responses.empty:
+        raise UserError("no response has an answer, and `missing: drop` leaves out all others; "
+                        "choose last_number or zero")  # fmt: skip
     kept = ["kept_positions", "chosen_logit", "top_logits", "tail_curve"]
     joined = generations[[*KEYS, *kept]].merge(responses, on=KEYS)
     rows = {pair: split_rows(part) for pair, part in joined.groupby(KEYS[:2], sort=False)}
@@ -181,11 +186,12 @@ def maps(confidence: pd.DataFrame, sets: Sets, fitted: Mapping[Pair, Mapping[str
     """What is drawn of the calibrators of one pair, for Ans Avg and P(True): estimator, method, score, calibrated, and
     correct (of calibration rows, else missing). Of a method that maps scores, calibrated ones on 201 scores, even in
     the log-odds, from the least to the largest; of one that takes the answer's tokens, those of the calibration rows.
-    Method "" are these rows themselves."""
-    parts, own = [], confidence[(confidence.model == pair[0]) & (confidence.dataset == pair[1])]
+    Method "" are these rows themselves. No rows of a pair of which a split has none."""
+    parts = [pd.DataFrame(columns=["estimator", "method", "score", "calibrated", "correct"])]
+    own = confidence[(confidence.model == pair[0]) & (confidence.dataset == pair[1])]
     for estimator in ("ans_avg", "p_true"):
         rows = own[(own.estimator == estimator) & (own.split == "calibration")]
-        if rows.empty:
+        if rows.empty or pair not in sets:
             continue
         score, correct = rows.confidence.to_numpy(), rows.correct.to_numpy(bool)
         odds = logit(np.clip(score, 1e-9, 1 - 1e-9))
@@ -203,7 +209,7 @@ def maps(confidence: pd.DataFrame, sets: Sets, fitted: Mapping[Pair, Mapping[str
             known = pd.array([pd.NA] * len(x) if right is None else right, dtype="boolean")
             columns = {"estimator": estimator, "method": method, "score": x, "calibrated": y, "correct": known}
             parts.append(pd.DataFrame(columns))
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
 def reliability(

@@ -95,7 +95,7 @@ def calibration_analysis(
     with style():
         canvas = Canvas(figsize=(WIDTH * max(1, len(methods) / 2), 2.9 + sum(below)), layout="constrained")
         grid = canvas.add_gridspec(1 + len(below), 1, height_ratios=[2.4, *below])
-        diagrams = grid[0].subgridspec(2, len(methods), height_ratios=[1.5, 0.5])
+        diagrams = grid[0].subgridspec(2, max(1, len(methods)), height_ratios=[1.5, 0.5])
         for place, (method, letter) in enumerate(zip(methods, letters, strict=True)):
             upper, counts = (canvas.add_subplot(diagrams[row, place]) for row in range(2))
             panel(upper, counts, {"": bins[""], method: bins[method]})
@@ -118,6 +118,8 @@ def calibrators(maps: pd.DataFrame, title: str = "") -> Figure:
     here = [name for name in panels if (maps["estimator"] == name).any()]
     legend: dict[str, dict[str, Any]] = {"isotonic": {"color": BLUE}}  # in the legend
     dashed = {"linestyle": "--"}
+    if not here:
+        return Figure(Canvas(figsize=(WIDTH, 0.3)))
     with style():
         canvas = Canvas(figsize=(WIDTH, 2.4), layout="constrained")
         axes = np.atleast_1d(canvas.subplots(1, len(here), sharey=True))
@@ -155,6 +157,9 @@ def _sureness(score: pd.Series, saturated: bool) -> np.ndarray:
 
 def sample_efficiency(bands: pd.DataFrame, datasets: Mapping[str, str], title: str = "") -> Figure:
     """(c) of `calibration_analysis` alone."""
+    datasets = {name: label for name, label in datasets.items() if (bands["dataset"] == name).any()}
+    if not datasets:
+        return Figure(Canvas(figsize=(WIDTH, 0.3)))
     with style():
         canvas = Canvas(figsize=(WIDTH, 0.9 + 1.3 * -(-len(datasets) // ABREAST)), layout="constrained")
         _sizes(_panels(canvas, canvas.add_gridspec(1, 1)[0], datasets), bands, datasets)

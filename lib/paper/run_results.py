@@ -100,7 +100,7 @@ class RunSignals:
 
     @cached_property
     def sets(self) -> Sets:
-        return splits(self.generations, self.responses)
+        return splits(self.generations, self.responses) if len(self.responses) else {}
 
     def estimation(self, bin_counts: Sequence[int], metrics: Sequence[str] = tuple(METRICS),
                    names: Collection[str] | None = None) -> Frames:  # fmt: skip

@@ -126,13 +126,14 @@ def option_mass(verification: pd.DataFrame, options: str = "A/B", split: str = "
 
 def in_situ_errors(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
     """What `fig:main_analysis` (c) is drawn from: dataset (its label), standard, in situ (both raw ECE) of one model;
-    where `results` have intervals, their ends too (standard low, standard high, and so on). No row of one that was not
-    asked."""
+    where `results` have intervals, their ends too (standard low, standard high, and so on). No row of a model that was
+    not asked, or of a dataset without a value."""
     part = results[(results.metric == "ece") & (results.model == model)]
     part = part[part["method"] == ""] if "method" in part else part
     part, columns = part.set_index(["estimator", "dataset"]), {}
     if part.empty or "p_true" not in part.index:
         return pd.DataFrame(columns=["dataset", "standard", "in situ"])
+    datasets = {name: label for name, label in datasets.items() if ("p_true", name) in part.index}
     for bar, name in (("standard", "p_true"), ("in situ", "p_true_insitu")):
         for end in [column for column in ("value", "low", "high") if column in part]:
             title = bar if end == "value" else f"{bar} {end}"

@@ -1,0 +1,169 @@
+"""Responses of which little or nothing is there, some in each split, through every notebook: one that ends at once, one
+that never stops thinking, one token alone, an answer of one token, none after `####`."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+import synthetic
+from test_edits import QUICK, SHIPPED_ONLY, play
+
+from lib import store
+from lib.generate import models
+from lib.paper import microscope
+from lib.project import UserError
+from lib.score import one_row
+from lib.tasks import answers
+
+MODEL, DATASETS = "tiny-llama", ("demo-easy", "demo-medium")
+LABELS = {MODEL: "Tiny"}, {"demo-easy": "Easy", "demo-medium": "Medium"}
+PER_TOKEN = ["kept_positions", "chosen_logit", "top_logits", "top_ids", "tail_curve"]
+NOWHERE = {f"{name}_{end}": -1 for name in ("answer", "last_number") for end in ("start", "end")}
+NO_ANSWER = {"answer": None, "plain": False, "answer_start": -1, "answer_end": -1}
+NOTHING = NOWHERE | NO_ANSWER | {"last_number": None, "text": "", "boxed": None}
+KINDS = ("empty", "thinking", "alone", "short", "unmarked")
+WALK = {"models": [MODEL], "datasets": list(DATASETS), "calibration_sizes": [5, 20], "trajectory_dataset": DATASETS[0],
+        "calibration_dataset": DATASETS[0], "transfer_models": [], "transfer_datasets": []}  # fmt: skip
+FEW = {"model": MODEL, "dataset": DATASETS[0], "limit": 3, "dropout_passes": 2, "dropout_tuning": 2,
+       "dropout_rates": [0.1, 0.2], "example": "", "ablation_rows": 2}  # fmt: skip
+
+
+def of_kind(kind: str, row: dict) -> dict:
+    """A generations row of an answer at its end as if the model had written less."""
+    if kind == "empty":
+        return tokens(row, [0]) | NOTHING | {"eos": 1, "finish_reason": "stop"}
+    if kind == "thinking":
+        ids = range(row["answer_start"])
+        return tokens(row, ids) | NOTHING | {"eos": 0, "finish_reason": "length", "thinking_end": len(ids)}
+    if kind == "alone":
+        place = {"last_number": "7", "last_number_start": 0, "last_number_end": 1, "eos": 0}
+        return tokens(row, [row["answer_start"]]) | NOTHING | place
+    if kind == "short":
+        ends = {"answer_end": row["answer_start"] + 1, "last_number_end": row["answer_start"] + 1}
+        return tokens(row, range(row["answer_start"] + 1)) | ends | {"eos": 0, "answer": "7", "last_number": "7"}
+    return row | NO_ANSWER
+
+
+def tokens(row: dict, ids) -> dict:
+    """The row with these tokens of its response alone; for the last one stand the logits of the answer's first."""
+    columns = {name: row[name][list(ids)] for name in ("token_ids", "token_logprobs", "token_logprobs_sampling")}
+    return row | columns | {name: row[name][:1] for name in PER_TOKEN} | {"kept_positions": np.array([len(ids) - 1])}
+
+
+def thinned(dataset: str) -> tuple[pd.DataFrame, dict[str, list[str]]]:
+    """The shipped responses of a pair with two rows of each kind in each split, and their ids by kind."""
+    frame = store.read(store.SHIPPED / "generations" / f"{MODEL}__{dataset}.parquet")
+    names: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    rows = frame.to_dict("records")
+    for split in ("calibration", "evaluation"):
+        places = [i for i, row in enumerate(frame.itertuples()) if row.split == split and answers.parsed(row)]
+        for kind, i in zip(2 * KINDS, places, strict=False):
+            rows[i] = of_kind(kind, rows[i])
+            names[kind].append(rows[i]["example_id"])
+    return pd.DataFrame(rows, columns=frame.columns), names
+
+
+def keep(frame: pd.DataFrame, folder) -> None:
+    """A generations frame in `folder`, and the shipped signals of its pair as if they were of these responses."""
+    pair = f"{MODEL}__{frame.dataset.iloc[0]}"
+    parameters = {"keep_texts": True, "demonstration": "none"}
+    source = store.write(frame, folder / "generations" / f"{pair}.parquet", parameters=parameters)
+    lengths = {row.example_id: np.subtract(*answers.answer_span(row)[::-1]) for row in frame.itertuples()}
+    for kind in ("verification", "dropout", "dropout_answer"):
+        path = store.SHIPPED / kind / f"{pair}.parquet"
+        part, facts = store.read(path), store.manifest(path)
+        for column in [name for name in part if name in ("predictive", "conditional") or name.startswith("top_")]:
+            cut = zip(part[column], part.example_id.map(lengths), strict=True)
+            part[column] = [x[:m] if column == "top_changed" else [of_pass[:m] for of_pass in x] for x, m in cut]
+        told = {name: facts[name] for name in ("parameters", "seconds", "grid_seconds", "rate") if name in facts}
+        store.write(part, folder / kind / f"{pair}.parquet", inputs=store.checksums([source]), **told)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Of a run: its artifacts."""
+    folder = tmp_path / "artifacts" / QUICK["run"]
+    for module in ("store", "shards", "growth"):
+        monkeypatch.setattr(f"lib.{module}.ARTIFACTS", folder.parent)
+    return folder
+
+
+def walk(notebooks, monkeypatch, folder, **parameters) -> dict[str, dict]:
+    """What stands in each notebook at its end; a parameter that one does not have is not set there."""
+    monkeypatch.setattr("test_edits.QUICK", QUICK | parameters)
+    return {name: play(name, monkeypatch, folder)[0] for name in notebooks}
+
+
+@SHIPPED_ONLY
+@pytest.mark.parametrize("missing", ["last_number", "zero"])
+def test_each_is_shown_token_by_token(missing):
+    frame, names = thinned(DATASETS[0])
+    responses = synthetic.responses(frame, missing=missing)
+    for kind, ids in names.items():
+        one = responses[responses.example_id == ids[-1]].iloc[0]
+        (view,) = microscope.of(frame, one, LABELS, {}).views
+        row = one_row.of(frame, one).iloc[0]
+        assert len(view["tokens"]) + len(view["thinking"]) == max(1, len(row.token_ids) - row.eos), kind
+        assert view["title"].endswith(f"mean probability {np.exp(one.response).mean():.3f}"), kind
+
+
+@SHIPPED_ONLY
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_every_table_and_figure_is_there(kind, folder, monkeypatch):
+    made = [thinned(dataset) for dataset in DATASETS]
+    for frame, _ in made:
+        keep(frame, folder)
+    example = made[0][1][kind][-1]
+    spaces = walk(["02", "05", "06", "07", "10", "08"], monkeypatch, folder, **WALK, example=example)
+    assert {spaces[name]["one"].example_id for name in ("02", "05", "06", "07")} == {example}
+    results = spaces["08"]["here"].frames["result_estimation"]
+    assert results.query("estimator in ['seq_avg', 'ans_avg', 'c_bald', 'p_true']").value.notna().all()
+    assert set(results.dataset) == set(DATASETS)
+
+
+@SHIPPED_ONLY
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", ["zero", "drop"])
+def test_one_dataset_without_answers_stops_no_other(missing, folder, monkeypatch):
+    for dataset in DATASETS:
+        frame, _ = thinned(dataset)
+        keep(frame.assign(**NO_ANSWER) if dataset == DATASETS[0] else frame, folder)
+    spaces = walk(["02", "05", "06", "07", "10", "08"], monkeypatch, folder, **WALK, example="", missing=missing)
+    one, results = spaces["02"]["one"], spaces["08"]["here"].frames["result_estimation"]
+    assert one.dataset == DATASETS[missing == "drop"] and not one.correct
+    assert set(results.dataset) == set(DATASETS[missing == "drop" :])
+
+
+@SHIPPED_ONLY
+@pytest.mark.parametrize("name", ["02", "05", "06", "07", "10"])
+def test_where_the_reading_leaves_no_row_it_is_said_in_one_line(name, folder, monkeypatch):
+    frame, _ = thinned(DATASETS[0])
+    keep(frame.assign(**NO_ANSWER), folder)
+    with pytest.raises(UserError, match="`missing: drop` leaves out all others; choose last_number or zero"):
+        walk([name], monkeypatch, folder, **WALK | {"datasets": DATASETS[:1]}, example="", missing="drop")
+
+
+@pytest.mark.parametrize("missing, notebooks", [("last_number", ["01", "03", "04", "04b"]), ("zero", ["01", "04"])])
+def test_a_model_that_says_nothing_is_asked_and_measured(missing, notebooks, folder, monkeypatch):
+    """Every response ends at once."""
+    load = models.load
+
+    def hasty(name, spec):
+        lm = load(name, spec)
+        return dataclasses.replace(lm, eos=list(range(len(lm.tokenizer))))
+
+    monkeypatch.setattr("lib.generate.models.load", hasty)
+    walk(notebooks, monkeypatch, folder, **FEW, missing=missing)
+    frame = store.read(folder / "generations" / f"{MODEL}__{DATASETS[0]}.parquet")
+    assert (frame.token_ids.map(len) == 1).all() and frame.answer.isna().all() and len(frame) == 6
+
+
+@SHIPPED_ONLY
+def test_where_no_tuning_row_has_an_answer_the_lowest_rate_is_taken_and_said(folder, monkeypatch):
+    frame, _ = thinned(DATASETS[0])
+    silent = frame.assign(**NO_ANSWER)
+    keep(frame.where(frame.split == "evaluation", silent).astype(frame.dtypes), folder)
+    space = walk(["04"], monkeypatch, folder, **FEW, missing="drop")["04"]
+    assert space["rates"] == {"trajectory": 0.1, "answer": 0.1}
