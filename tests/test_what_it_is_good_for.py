@@ -137,7 +137,7 @@ def test_both_are_declared_not_in_the_paper():
 @SHIPPED_ONLY
 def test_shipped_frames_are_what_the_notebook_makes(monkeypatch, tmp_path):
     """The numbers of `artifacts/shipped/demo/selective`, which 08 shows in a fresh clone; a calibrator for each fit."""
-    play("10", monkeypatch, tmp_path)
+    play("10", monkeypatch, tmp_path, resamples=5000)
     for kind in selective.KINDS:
         here, there = (store.read(folder / "selective" / f"{kind}.parquet") for folder in (tmp_path, SHIPPED))
         pd.testing.assert_frame_equal(here, there, rtol=1e-9)
