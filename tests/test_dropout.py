@@ -68,7 +68,7 @@ def test_rate_zero_is_evaluation_mode(any_lm):
     ids = rows(any_lm)
     still = passes(any_lm, ids, [(i, 0) for i in range(3)], 0.0)
     for ours, theirs in zip(still, plain(any_lm, ids), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=0)  # sdpa's rounding
+        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=2e-6)  # sdpa's rounding
     any_lm.model.set_attn_implementation("eager")
     try:  # the same attention, the same batch: the same bits
         with torch.inference_mode():

@@ -142,7 +142,7 @@ def test_where_the_reading_leaves_no_row_it_is_said_in_one_line(name, folder, mo
     frame, _ = thinned(DATASETS[0])
     keep(frame.assign(**NO_ANSWER), folder)
     with pytest.raises(UserError, match="`missing: drop` leaves out all others; choose last_number or zero"):
-        walk([name], monkeypatch, folder, **WALK | {"datasets": DATASETS[:1]}, example="", missing="drop")
+        walk([name], monkeypatch, folder, **WALK | {"datasets": [*DATASETS[:1]]}, example="", missing="drop")
 
 
 @pytest.mark.parametrize("missing, notebooks", [("last_number", ["01", "03", "04", "04b"]), ("zero", ["01", "04"])])

@@ -191,7 +191,7 @@ def maps(confidence: pd.DataFrame, sets: Sets, fitted: Mapping[Pair, Mapping[str
     own = confidence[(confidence.model == pair[0]) & (confidence.dataset == pair[1])]
     for estimator in ("ans_avg", "p_true"):
         rows = own[(own.estimator == estimator) & (own.split == "calibration")]
-        if rows.empty or pair not in sets:
+        if rows.empty or (estimator == "ans_avg" and pair not in sets):
             continue
         score, correct = rows.confidence.to_numpy(), rows.correct.to_numpy(bool)
         odds = logit(np.clip(score, 1e-9, 1 - 1e-9))

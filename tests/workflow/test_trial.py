@@ -77,11 +77,11 @@ def test_what_is_right_passes_and_what_it_takes_is_said(small):
     assert finite.startswith("ok ") and "3 responses, their verdicts, and passes with dropout (keyed)" in finite
     assert padded.startswith("ok ") and "a padded batch and each row alone" in padded
     assert float32.startswith("ok ") and "bfloat16 and float32" in float32
-    for line in (padded, float32):
+    for line, least in ((padded, 0), (float32, 1e-4)):  # what is read of a response hardly depends on its batch
         tokens, most, few, verdicts, far = numbers(
             r"of (\d+) tokens differ by (\S+) \(may by \S+\), 1 in 100 by (\S+); P\(True\) by (\S+) \(may by (\S+)\)",
             line)  # fmt: skip
-        assert 30 < tokens <= 90 and 0 < most <= few < 0.5 and 0 < verdicts < far == trial.P_TRUE
+        assert 30 < tokens <= 90 and least <= most <= few < 0.5 and 0 < verdicts < far == trial.P_TRUE
     (took,) = numbers(r"note model tiny-llama: (\S+) ms a step of \d+ rows with \d+ tokens each$", step)
     (held,) = numbers(r"(\S+) GB at most, with \d+ rows of \d+ tokens; \S+ were reckoned", memory)
     low, high = numbers(r"about (\S+) to (\S+) hours for 1500 questions", hours)
