@@ -93,7 +93,7 @@ class Board:
         elif kind == "progress":
             text = event["text"]
         if kind in ("end", "kept"):
-            self.done += 1
+            self.done = len(self.ended)
             count = f"[{self.done}/{len(self.titles)}]"
         margin = len(f"[{self.done}/{len(self.titles)}]")
         transient = kind == "progress" and sys.stdout.isatty()

@@ -201,6 +201,8 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
     cluster.await_inputs(job)
     if why := fresh.settle(job):
         return tell(job, "kept", text=why)
+    if record := records.read_record(ROOT / job.record, job):  # by a process that was killed before it could say so
+        return tell(job, "end", seconds=record["seconds"])
     parts = fresh.parts(job)
     code = fresh.resume_key(job.run, parts)
     tell(job, "start")

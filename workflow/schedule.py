@@ -24,7 +24,7 @@ from workflow.sources import code_cells, libraries
 
 # Freshness, locks and incomplete files are our own business.
 FLAGS = """--snakefile workflow/Snakefile --scheduler greedy --keep-going --rerun-triggers input --nolock
-    --ignore-incomplete --drop-metadata --nocolor"""
+    --ignore-incomplete --keep-incomplete --drop-metadata --nocolor"""
 
 
 def schedule(run: Run, jobs: list[Job], hear: Callable[[str], None], lock, profile: Profile | None = None,

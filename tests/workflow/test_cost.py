@@ -221,4 +221,4 @@ def test_a_small_local_model_is_timed(tmp_path, capsys):
     device = replace(H200, cuda=False, bytes=4, memory=8e9)
     said = [text for _, text in check.about_model(run, "tiny-llama", device, {})]
     low, high = map(float, re.search(r"about (\S+) to (\S+) hours for 40 questions", said[-1]).groups())
-    assert 0 < low < high < 1 and said[-1].endswith("measured")
+    assert 0 < low <= high < 1 and said[-1].endswith("measured")  # rounded

@@ -22,6 +22,7 @@ from workflow import guard
 from workflow.export import TARGETS
 
 JOB = f"01_generate__{PAIR}"
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="no process is warm there")
 TICKING = """
 import time
 for i in range(600):
@@ -405,7 +406,7 @@ def test_nothing_outlives_kill_9(project, victim, monkeypatch, tmp_path):
     assert not list(temporary.iterdir()), "nothing is left in the temporary folder"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="no process is warm there")
+@LINUX
 def test_nothing_outlives_kill_9_before_the_first_job(project):
     """When no job is there yet that could notice; the warm process is held up so that none can come."""
     process = project.start()
@@ -463,6 +464,33 @@ def test_a_run_goes_on_without_its_warm_process(project):
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 0 and "3 made" in text
     until(lambda: not family(project), 5)
+
+
+LOST = """
+
+import os, signal, time
+
+
+def forget_shards(job, code):
+    if job.model and not (ROOT / "lost").exists():
+        (ROOT / "lost").touch()
+        os.kill(os.{victim}(), signal.SIGKILL)
+        time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize("victim", ["getpid", pytest.param("getppid", marks=LINUX)])
+def test_a_job_killed_after_its_record_is_not_made_again(project, victim):
+    """When its shards are no more: by whoever is killed, the job itself or the warm process that forked it."""
+    with open(project.root / "workflow/records.py", "a") as file:
+        file.write(LOST.format(victim=victim))
+    with_cell(project, "01_generate", "with open('starts', 'a') as file:\n    _ = file.write('.')")
+    code, text = project.run()
+    if code:
+        code, text = project.run()
+    assert code == 0, text
+    assert (project.root / "lost").exists() and (project.root / "notebooks/starts").read_text() == ".", text
+    assert project.run()[1].count("0 made, 3 kept") == 1
 
 
 def test_light_jobs_whose_warm_process_is_killed(finished, tmp_path):
