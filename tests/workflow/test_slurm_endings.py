@@ -41,9 +41,12 @@ def begin(project: Project, slurm, **values: object) -> subprocess.Popen:
     return process
 
 
-def finish(project: Project, slurm) -> str:
+def finish(project: Project, slurm, before: str = "") -> str:
+    """The same command again, to its end; job `before` is gone before anything may end."""
+    process = submit(project, slurm)
+    until(lambda: before not in slurm.jobs() or process.poll() is not None, 120)
     (project.root / "notebooks/go").touch()
-    said, _ = submit(project, slurm).communicate(timeout=300)
+    said, _ = process.communicate(timeout=300)
     assert "demo: 3 made, 0 kept" in said, said
     return said
 
@@ -66,8 +69,8 @@ def test_jobs_of_a_run_that_was_killed_are_cancelled_by_the_next(waiting, slurm)
     for one in (process, *schedulers):
         one.kill()
     process.communicate()
-    assert len(slurm.jobs()) == 1, "SLURM knows of no run"
-    assert "1 job(s) of an earlier run, which was killed, are cancelled" in finish(waiting, slurm)
+    (job,) = slurm.jobs()
+    assert "1 job(s) of an earlier run, which was killed, are cancelled" in finish(waiting, slurm, job)
 
 
 def test_jobs_that_the_cluster_cancels_are_named_and_the_same_command_goes_on(waiting, slurm):
