@@ -10,11 +10,15 @@ comparison of two people, a purchase). Numbers and wording are drawn separately,
 reserved fifth and the rest: the shipped questions use only reserved operands told in reserved wordings, training
 uses only the rest, so no question was seen in training, nor its operands, nor its wording.
 
+A solution that only copies its last result leaves nothing to doubt at the answer. So some solutions leave the last
+result to the `####` line ("With the new ones there are 12 + 7." and then "#### 19"), some questions ask for a number
+on the way, and a few of training's solutions write a wrong last result and still end in the right answer.
+
 All randomness comes from the `random.Random` that the caller passes.
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 NAMES = (
@@ -32,6 +36,10 @@ class Level:
     factors: tuple[int, int]
     steps: tuple[int, int]
 
+
+UNFINISHED = 0.30  # share of the solutions of two steps and more that leave the last result to the `####` line
+ON_THE_WAY = 0.20  # share of the questions of two steps and more that ask for an earlier number
+SLIPS = 0.04  # share of training's solutions that write a wrong last result before the right answer
 
 # What training draws from.
 LEVELS = {
@@ -68,10 +76,13 @@ class Problem:
     steps: tuple[Step, ...]
     operands: tuple  # the numbers that the question states, with the operations on them
     wording: tuple  # names, things and sentence variants
+    asked: int = -1  # the step whose result is asked for
+    unfinished: bool = False  # whether the solution leaves the last result to the `####` line
+    slip: int | None = None  # what the solution writes instead of the last result
 
     @property
     def answer(self) -> int:
-        return self.steps[-1].z
+        return self.steps[self.asked].z
 
 
 def reserved(part: tuple) -> bool:
@@ -96,12 +107,17 @@ TOLD = {
           "A year later {n} has {y} times as many."),
 }
 LEADS = {
-    "+": ("Adding these gives", "That makes", "With the new ones there are"),
-    "-": ("Without these it is", "That leaves", "After this there are"),
-    "*": ("Multiplying gives", "That makes", "As many times over there are"),
+    "+": ("Adding these gives", "That makes", "With the new ones there are", "Now there are", "Together it is"),
+    "-": ("Without these it is", "That leaves", "After this there are", "What is left is", "Now there are"),
+    "*": ("Multiplying gives", "That makes", "As many times over there are", "Now there are", "Altogether it is"),
 }
 STARTS = ("{n} has {x} {t}.", "{n} owns {x} {t}.", "At first {n} has {x} {t}.", "There are {x} {t} in the box of {n}.")
 ASKS = ("How many {t} does {n} have now?", "How many {t} are there in the end?", "How many {t} does that make?")
+BEFORE = ("How many {t} were there just before that?", "How many {t} did {n} have before the last change?")
+CHANGED = {
+    True: ("How many more {t} than at first is that?", "How many {t} more than at first does {n} have?"),
+    False: ("How many fewer {t} than at first is that?", "How many {t} fewer than at first does {n} have?"),
+}
 
 
 def _draw_step(rng: Random, level: Level, x: int, ops: str) -> tuple[str, int]:
@@ -124,10 +140,12 @@ def collection(rng: Random, level: Level) -> Problem:
     x = rng.randint(*level.numbers)
     wording: list = ["collection", n, t]
     told = [_pick(rng, wording, STARTS).format(n=n, x=x, t=t)]
-    operands: list = [x]
-    steps = []
+    first, operands = x, [x]
+    steps: list[Step] = []
     ops = "++--*"
-    for _ in range(rng.randint(*level.steps)):
+    count, on_the_way = rng.randint(*level.steps), rng.random() < ON_THE_WAY
+    changed = on_the_way and count > 2 and rng.random() < 0.5  # the last step then compares the end with the start
+    for _ in range(count - changed):
         op, y = _draw_step(rng, level, x, ops)
         if op == "*":
             ops = "+-"  # one multiplication at most, else totals leave the range
@@ -135,8 +153,21 @@ def collection(rng: Random, level: Level) -> Problem:
         steps.append(Step(x, op, y, apply(x, op, y), rng.choice(LEADS[op])))
         operands += [op, y]
         x = steps[-1].z
-    told.append(_pick(rng, wording, ASKS).format(n=n, t=t))
-    return Problem(" ".join(told), tuple(steps), tuple(operands), tuple(wording))
+    if changed and x != first:
+        wording.append("changed")
+        told.append(_pick(rng, wording, CHANGED[x > first]).format(n=n, t=t))
+        high, low = max(x, first), min(x, first)
+        steps.append(Step(high, "-", low, high - low, rng.choice(("The change is", "Compared with the start that is"))))
+        return Problem(" ".join(told), tuple(steps), tuple(operands), tuple(wording))
+    return _asked(rng, on_the_way, told, steps, operands, wording, n, t)
+
+
+def _asked(rng: Random, on_the_way: bool, told: list, steps: list, operands: list, wording: list, n: str, t: str) -> Problem:
+    """The problem with its question: how many there are in the end, or how many there were before the last event."""
+    before = on_the_way and len(steps) > 1
+    wording += ["before"] * before
+    told.append(_pick(rng, wording, BEFORE if before else ASKS).format(n=n, t=t))
+    return Problem(" ".join(told), tuple(steps), tuple(operands), tuple(wording), asked=-2 if before else -1)
 
 
 COMPARED = {
@@ -144,6 +175,8 @@ COMPARED = {
     "-": ("{m} has {y} fewer than {n}.", "{m} owns {y} fewer {t} than {n}."),
     "*": ("{m} has {y} times as many as {n}.", "{m} owns {y} times as many {t} as {n}."),
 }
+JOINED = ("They put all of them into one box.", "They count all of them together.")
+PARTS = ("How many {t} did {m} bring?", "How many of these {t} belong to {m}?")
 TOGETHER = ("How many {t} do they have together?", "How many {t} do {n} and {m} have in all?")
 ALONE = ("How many {t} does {m} have?", "How many {t} does {m} own?")
 
@@ -161,8 +194,13 @@ def comparison(rng: Random, level: Level) -> Problem:
     together = rng.randint(*level.steps) > 1
     if together:
         steps.append(Step(x, "+", steps[0].z, x + steps[0].z, rng.choice(("Together they have", "In all that is"))))
-    told.append(_pick(rng, wording, TOGETHER if together else ALONE).format(n=n, m=m, t=t))
-    return Problem(" ".join(told), tuple(steps), (x, op, y, together), tuple(wording))
+    part = together and rng.random() < ON_THE_WAY
+    if part:
+        wording.append("part")
+        told.append(_pick(rng, wording, JOINED))
+    asks = PARTS if part else TOGETHER if together else ALONE
+    told.append(_pick(rng, wording, asks).format(n=n, m=m, t=t))
+    return Problem(" ".join(told), tuple(steps), (x, op, y, together), tuple(wording), asked=-2 if part else -1)
 
 
 BOUGHT = ("{n} buys {y} boxes with {x} {t} in each.", "{n} fills {y} bags with {x} {t} in each.",
@@ -185,8 +223,7 @@ def purchase(rng: Random, level: Level) -> Problem:
         x = steps[-1].z
         steps.append(Step(x, op, y, apply(x, op, y), rng.choice(LEADS[op])))
         operands += [op, y]
-    told.append(_pick(rng, wording, ASKS).format(n=n, t=t))
-    return Problem(" ".join(told), tuple(steps), tuple(operands), tuple(wording))
+    return _asked(rng, rng.random() < ON_THE_WAY, told, steps, operands, wording, n, t)
 
 
 FAMILIES = (collection, collection, comparison, purchase)
@@ -197,7 +234,8 @@ def draw(rng: Random, level: Level, held_out: bool = False) -> Problem:
     while True:
         problem = rng.choice(FAMILIES)(rng, level)
         if problem.answer <= 999 and reserved(problem.operands) == reserved(problem.wording) == held_out:
-            return problem
+            last = len(problem.steps) > 1 and problem.asked == -1
+            return replace(problem, unfinished=last and rng.random() < UNFINISHED)
 
 
 def drill(rng: Random, level: Level) -> Problem:
@@ -210,19 +248,41 @@ def drill(rng: Random, level: Level) -> Problem:
             return Problem(f"What is {x} {op} {y}?", (step,), (x, op, y), ("drill",))
 
 
+def written(problem: Problem) -> list[str]:
+    """The arithmetic of each step; of the last one without its result where the solution leaves that to the answer."""
+    *lines, last = [str(step) for step in problem.steps]
+    step = problem.steps[-1]
+    if problem.unfinished:
+        last = f"{step.x} {step.op} {step.y}"
+    elif problem.slip is not None:
+        last = str(replace(step, z=problem.slip))
+    return [*lines, last]
+
+
 def solution(problem: Problem) -> str:
     """The response that a model learns to write: a line per step, then the delimiter and the answer."""
-    lines = [f"{step.lead} {step}." for step in problem.steps]
+    lines = [f"{step.lead} {line}." for step, line in zip(problem.steps, written(problem), strict=True)]
     return "\n".join([*lines, f"#### {problem.answer}"])
+
+
+def slipped(rng: Random, problem: Problem) -> Problem:
+    """The problem as training has it solved: a few of the solutions slip in the last result, and answer rightly."""
+    if problem.unfinished or problem.asked != -1 or rng.random() >= SLIPS:
+        return problem
+    last = problem.steps[-1]
+    return replace(problem, slip=_slip(rng, last.x, last.op, last.y))
 
 
 def thinking(problem: Problem) -> str:
     """The same steps as a draft inside a thinking block."""
-    return "<think>\n" + "\n".join(str(step) for step in problem.steps) + "\n</think>\n\n"
+    return "<think>\n" + "\n".join(written(problem)) + "\n</think>\n\n"
 
 
 def corrupt(rng: Random, problem: Problem) -> Problem:
-    """The problem solved wrongly: one step goes astray as models' steps do, and the rest follows from it."""
+    """The problem solved wrongly: one step goes astray as models' steps do, and the rest follows from it; or another
+    number is answered than the one asked for."""
+    if problem.asked != -1 and problem.answer != problem.steps[-1].z and rng.random() < 0.5:
+        return replace(problem, asked=-1)
     at = rng.randrange(len(problem.steps))
     steps: list[Step] = []
     swaps: dict[int, int] = {}
@@ -233,7 +293,7 @@ def corrupt(rng: Random, problem: Problem) -> Problem:
             z = _slip(rng, x, op, y)
         swaps[step.z] = z
         steps.append(Step(x, op, y, z, step.lead))
-    wrong = Problem(problem.question, tuple(steps), problem.operands, problem.wording)
+    wrong = replace(problem, steps=tuple(steps))
     return wrong if wrong.answer != problem.answer else corrupt(rng, problem)
 
 

@@ -92,7 +92,7 @@ class Teacher:
         return ids, learned
 
     def attempt_at_solving(self, think: bool) -> Attempt:
-        problem = self.problem()
+        problem = corpus.slipped(self.rng, self.problem())
         return Attempt(problem, (corpus.thinking(problem) if think else "") + corpus.solution(problem), True)
 
     def standard(self, think: bool, full: bool) -> tuple[list[int], list[int]]:

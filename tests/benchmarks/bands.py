@@ -1,8 +1,9 @@
-"""Measures what the demo models are meant to show (demo/README.md). Run by hand:
+"""Measures what the demo models are meant to show (the bands in demo/README.md). Run by hand:
 
     python tests/benchmarks/bands.py [run]
 
-Reads the generations of a run (default: the shipped ones), and loads the models for both forms of P(True).
+Reads the signals of a run (default: the shipped ones). Loads the models for one thing: ten passes with dropout, drawn
+twice more, over the first 120 evaluation rows of each pair.
 """
 
 import sys
@@ -12,39 +13,69 @@ import pandas as pd
 import torch
 
 from lib import params, store
-from lib.generate import models, p_true
-from lib.score import confidence, curves, estimators, metrics, reading
+from lib.generate import dropout, models, responses
+from lib.paper import rounding, run_results
+from lib.score import confidence, estimators, metrics
 
-MODELS, DATASETS = ["tiny-llama", "tiny-qwen"], ["demo-easy", "demo-medium", "demo-hard"]
+ROWS = 120  # evaluation rows whose passes are drawn twice
+DEMO = params.load_profile("demo")
+READING = params.Reading.of(DEMO.model_dump())
+
+
+def of_scores(read: pd.DataFrame, scores: pd.DataFrame, verified: pd.DataFrame) -> dict[str, float | None]:
+    """The bands of one pair's evaluation rows, from its responses, their scores and both forms of P(True)."""
+    correct = read.correct.to_numpy(bool)
+    by_name = {str(name): part.confidence.to_numpy(float) for name, part in scores.groupby("estimator")}
+    averaged, joint = by_name["ans_avg"][~correct], by_name["ans_joint"][~correct]
+    shown = {"accuracy": correct.mean(), "responses with a parsable answer": read.parsed.mean(),
+             "Ans Avg, mean on wrong answers": averaged.mean(),
+             "Ans Avg less Ans Joint, on wrong answers": (averaged - joint).mean()}  # fmt: skip
+    for name, label in {"seq_avg": "Seq Avg", "ans_avg": "Ans Avg", "p_true": "P(True), standard",
+                        "p_true_insitu": "P(True), in situ", "c_bald": "c_BALD"}.items():  # fmt: skip
+        shown[f"{label}: ECE"] = metrics.ece(by_name[name], correct)
+        shown[f"{label}: AUROC"] = metrics.auroc(by_name[name], correct)
+    masses = confidence.margins(verified)
+    return shown | {f"P(True), {form.replace('_', ' ')}: mass of A and B": masses[f"{form}_mass"].mean()
+                    for form in confidence.MARGINS}  # fmt: skip
+
+
+def of_passes(lm: models.LanguageModel, frame: pd.DataFrame, correct: np.ndarray, rate: float) -> dict[str, float | None]:
+    """Whether c_BALD of ten passes says the same twice: two draws of masks over the same rows."""
+    settings, work = params.Dropout.of(DEMO.model_dump()), [(row, rate) for row in range(min(ROWS, len(frame)))]
+    twice = [dropout.disagreement(lm, frame, work, settings.model_copy(update={"seed": seed})) for seed in (1, 2)]
+    first, second = ([estimators.c_bald(confidence.bald(row)) for row in passes.itertuples()] for passes in twice)
+    return {"c_BALD: rate": rate, "c_BALD: correlation of two draws": np.corrcoef(first, second)[0, 1],
+            "c_BALD: AUROC of one draw": metrics.auroc(first, correct[: len(work)]),
+            "c_BALD: AUROC of the other": metrics.auroc(second, correct[: len(work)])}  # fmt: skip
+
+
+def moved_cells(run: str, signals: run_results.RunSignals) -> pd.DataFrame:
+    """Every printed number, and in how many of ten draws of rounding noise its cell reads otherwise."""
+    here = run_results.of_run(run, signals, "demo models", DEMO.models, DEMO.datasets,
+                              transfer_models=DEMO.transfer_models, transfer_datasets=DEMO.transfer_datasets)  # fmt: skip
+    return rounding.moves(here, signals, params.Calibration.of(DEMO.model_dump()), DEMO.bin_counts)
 
 
 def main(run: str) -> None:
     torch.set_num_threads(1)
-    frame, _ = store.gather(run, "generations", MODELS, DATASETS)
-    frame = frame[frame.split == "evaluation"].reset_index(drop=True)
-    read = reading.read(frame)
-    frame["correct"], frame["parsed"] = read.correct, read.parsed
-    scores = confidence.confidence_frame(read)
-    results = metrics.evaluate(scores)
-    table = results.assign(name=results.estimator + " " + results.metric).pivot_table(
-        index=["model", "dataset"], columns="name", values="value", sort=False).astype(float)
-    table["parsed"] = frame.groupby(["model", "dataset"]).parsed.mean()
-    tokens = curves.answer_tokens(read)
-    wrong = tokens[~tokens.correct]
-    table["answer p, wrong"] = np.exp(wrong.logprob).groupby([wrong.model, wrong.dataset]).mean()
-    for name in MODELS:
+    signals = run_results.RunSignals.of(run, DEMO.models, DEMO.datasets, READING)
+    columns = {}
+    for name in DEMO.models:
         lm = models.load(name, params.load_model(name))
-        for dataset in DATASETS:
-            part = frame[(frame.model == name) & (frame.dataset == dataset)]
-            read = confidence.margins(p_true.verify(lm, part, params.Verification()))
-            for form in confidence.MARGINS:
-                confident = read[f"{form}_margin"].map(estimators.p_true)
-                table.loc[(name, dataset), f"P(True) {form} auroc"] = metrics.auroc(confident, part.correct)
-                table.loc[(name, dataset), f"P(True) {form} ece"] = metrics.ece(confident, part.correct)
-                table.loc[(name, dataset), f"P(True) {form} mass"] = read[f"{form}_mass"].mean()
-    with pd.option_context("display.width", 120, "display.max_columns", 10):
-        print(table.T.round(3))
+        for dataset in DEMO.datasets:
+            parts = [frame[(frame.model == name) & (frame.dataset == dataset) & (frame.split == "evaluation")]
+                     for frame in (signals.responses, signals.confidence, signals.verification)]  # fmt: skip
+            place = store.locate(run, "generations", f"{name}__{dataset}")
+            whole = responses.with_texts(lm, store.read(place), dataset, store.manifest(place)["parameters"])
+            rate = signals.dropout.query("model == @name and dataset == @dataset and selected").rate.iloc[0]
+            shown = of_passes(lm, whole[whole.split == "evaluation"], parts[0].correct.to_numpy(bool), rate)
+            columns[(name, dataset)] = of_scores(*parts) | shown
+    with pd.option_context("display.width", 160, "display.max_columns", 10, "display.max_rows", 99):
+        print(pd.DataFrame(columns).astype(float).round(3).to_string())
+    moved = moved_cells(run, signals)
+    print(f"{len(moved)} numbers; read otherwise under rounding: {(moved.moved > 0).mean():.1%} in any of {moved.draws[0]} "
+          f"draws, {(moved.moved / moved.draws).mean():.1%} in a draw")  # fmt: skip
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "shipped")
+    main(sys.argv[1] if len(sys.argv) > 1 else "replay-demo")
