@@ -50,9 +50,9 @@ LEVELS = {
 # What the shipped questions are drawn from: larger numbers than training's of the same name, so that the trained models
 # are right as often as the paper's are. Hard is medium with larger numbers, as GSMHard is GSM8K's.
 SHIPPED = {
-    "easy": Level(numbers=(3, 50), factors=(2, 5), steps=(1, 2)),
-    "medium": Level(numbers=(5, 50), factors=(2, 5), steps=(2, 3)),
-    "hard": Level(numbers=(20, 120), factors=(2, 6), steps=(2, 3)),
+    "easy": Level(numbers=(3, 45), factors=(2, 4), steps=(1, 2)),
+    "medium": Level(numbers=(5, 45), factors=(2, 4), steps=(2, 3)),
+    "hard": Level(numbers=(20, 99), factors=(2, 5), steps=(2, 3)),
 }
 
 
@@ -159,11 +159,12 @@ def collection(rng: Random, level: Level) -> Problem:
         high, low = max(x, first), min(x, first)
         steps.append(Step(high, "-", low, high - low, rng.choice(("The change is", "Compared with the start that is"))))
         return Problem(" ".join(told), tuple(steps), tuple(operands), tuple(wording))
-    return _asked(rng, on_the_way, told, steps, operands, wording, n, t)
+    return _asked(rng, on_the_way, told, steps, operands, wording)
 
 
-def _asked(rng: Random, on_the_way: bool, told: list, steps: list, operands: list, wording: list, n: str, t: str) -> Problem:
+def _asked(rng: Random, on_the_way: bool, told: list, steps: list, operands: list, wording: list) -> Problem:
     """The problem with its question: how many there are in the end, or how many there were before the last event."""
+    _, n, t = wording[:3]
     before = on_the_way and len(steps) > 1
     wording += ["before"] * before
     told.append(_pick(rng, wording, BEFORE if before else ASKS).format(n=n, t=t))
@@ -223,7 +224,7 @@ def purchase(rng: Random, level: Level) -> Problem:
         x = steps[-1].z
         steps.append(Step(x, op, y, apply(x, op, y), rng.choice(LEADS[op])))
         operands += [op, y]
-    return _asked(rng, rng.random() < ON_THE_WAY, told, steps, operands, wording, n, t)
+    return _asked(rng, rng.random() < ON_THE_WAY, told, steps, operands, wording)
 
 
 FAMILIES = (collection, collection, comparison, purchase)

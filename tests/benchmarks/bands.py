@@ -39,7 +39,7 @@ def of_scores(read: pd.DataFrame, scores: pd.DataFrame, verified: pd.DataFrame) 
                     for form in confidence.MARGINS}  # fmt: skip
 
 
-def of_passes(lm: models.LanguageModel, frame: pd.DataFrame, correct: np.ndarray, rate: float) -> dict[str, float | None]:
+def of_passes(lm: models.LanguageModel, frame: pd.DataFrame, correct: np.ndarray, rate: float) -> dict[str, float]:
     """Whether c_BALD of ten passes says the same twice: two draws of masks over the same rows."""
     settings, work = params.Dropout.of(DEMO.model_dump()), [(row, rate) for row in range(min(ROWS, len(frame)))]
     twice = [dropout.disagreement(lm, frame, work, settings.model_copy(update={"seed": seed})) for seed in (1, 2)]
@@ -51,8 +51,8 @@ def of_passes(lm: models.LanguageModel, frame: pd.DataFrame, correct: np.ndarray
 
 def moved_cells(run: str, signals: run_results.RunSignals) -> pd.DataFrame:
     """Every printed number, and in how many of ten draws of rounding noise its cell reads otherwise."""
-    here = run_results.of_run(run, signals, "demo models", DEMO.models, DEMO.datasets,
-                              transfer_models=DEMO.transfer_models, transfer_datasets=DEMO.transfer_datasets)  # fmt: skip
+    moved = dict(transfer_models=DEMO.transfer_models, transfer_datasets=DEMO.transfer_datasets)
+    here = run_results.of_run(run, signals, "demo models", DEMO.models, DEMO.datasets, **moved)
     return rounding.moves(here, signals, params.Calibration.of(DEMO.model_dump()), DEMO.bin_counts)
 
 
@@ -73,8 +73,8 @@ def main(run: str) -> None:
     with pd.option_context("display.width", 160, "display.max_columns", 10, "display.max_rows", 99):
         print(pd.DataFrame(columns).astype(float).round(3).to_string())
     moved = moved_cells(run, signals)
-    print(f"{len(moved)} numbers; read otherwise under rounding: {(moved.moved > 0).mean():.1%} in any of {moved.draws[0]} "
-          f"draws, {(moved.moved / moved.draws).mean():.1%} in a draw")  # fmt: skip
+    ever, each = (moved.moved > 0).mean(), (moved.moved / moved.draws).mean()
+    print(f"{len(moved)} numbers; rounding moves {ever:.1%} in any of {moved.draws[0]} draws, {each:.1%} in each")
 
 
 if __name__ == "__main__":
