@@ -99,7 +99,7 @@ def other_frames() -> dict[str, pd.DataFrame]:
         getattr(signals(), what) for what in ("generations", "responses", "confidence", "sets"))  # fmt: skip
     verified, whole, answer = signals().verification, signals().dropout, passes_at_the_answer()
     asked_again = store.gather(RUN, "ablation", MODELS, DATASETS)[0]
-    results, one = metrics.evaluate(scores), one_row.choose(responses, "medium-0300", MODELS[0], DATASETS[1])
+    results, one = metrics.evaluate(scores), one_row.choose(responses, "medium-0355", MODELS[0], DATASETS[1])
     tuned, chosen = (passes.answered(part, responses) for part in (whole[whole.tuning], whole[whole.selected]))
     of_one = one_row.of(whole[whole.selected], one)
     of_pair = asked_again[(asked_again.model == one.model) & (asked_again.dataset == one.dataset)]

@@ -158,4 +158,4 @@ def test_the_edits_that_a_notebook_proposes_answer_in_seconds(name, edits, monke
     space, _ = play(name, monkeypatch, tmp_path, **edits)
     assert time.monotonic() - started < 90
     if "limit" in edits:  # the followed row is among the few, so that notebooks agree
-        assert space["one"].example_id == "medium-0300"
+        assert space["one"].example_id == "medium-0355"

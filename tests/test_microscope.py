@@ -46,7 +46,7 @@ def luminance(colour: str) -> float:
 
 
 def test_tokens_spell_the_response(generations, spellings):
-    for row in generations[generations.example_id == "medium-0300"].itertuples():
+    for row in generations[generations.example_id == "medium-0355"].itertuples():
         shown = "".join(spellings[row.model](int(token)) for token in row.token_ids[: -1 if row.eos else None])
         assert row.text in shown
 
@@ -61,7 +61,7 @@ def test_a_tokenizer_that_is_not_here_or_is_none(tmp_path):
 
 
 def test_probabilities_are_those_of_the_frame(generations, responses, spellings):
-    one = one_row.choose(responses, "medium-0300", "tiny-llama", "demo-medium")
+    one = one_row.choose(responses, "medium-0355", "tiny-llama", "demo-medium")
     row, view = one_row.of(generations, one).iloc[0], microscope.of(generations, one, LABELS, spellings).views[0]
     p = np.exp(row.token_logprobs[: len(view["tokens"])])
     assert [float(t["said"].split(",")[0]) for t in view["tokens"]] == pytest.approx(p, abs=6e-5)
@@ -72,7 +72,7 @@ def test_probabilities_are_those_of_the_frame(generations, responses, spellings)
         written, *_ = (float(said.split()[-1]) for said in view["tokens"][i]["others"]
                        if said.startswith(view["tokens"][i]["text"] + " "))  # fmt: skip
         assert written == pytest.approx(p[i], abs=6e-5), "the alternatives are of the same distribution"
-    assert view["title"].startswith("Tiny, Medium, medium-0300: wrong") and view["question"] == row.question
+    assert view["title"].startswith("Tiny, Medium, medium-0355: wrong") and view["question"] == row.question
 
 
 def test_the_rule_that_chooses(generations, responses, spellings):
@@ -166,7 +166,7 @@ def policy(text: str) -> str:
 
 @pytest.mark.skipif(chromium is None, reason="no chromium on this machine")
 def test_a_token_tells_its_alternatives_where_the_keyboard_is(generations, responses, spellings, tmp_path):
-    one = one_row.choose(responses, "medium-0300", "tiny-llama", "demo-medium")
+    one = one_row.choose(responses, "medium-0355", "tiny-llama", "demo-medium")
     path = tmp_path / "one.html"
     path.write_text(policy(microscope.of(generations, one, LABELS, spellings).html(themed=True)))
     assert "CONSOLE" not in _browse(path.as_uri(), "--dump-dom").stderr

@@ -18,7 +18,7 @@ from lib.score.confidence import confidence_frame, selected
 from lib.score.reading import read
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-WHO = ("medium-0300", "tiny-llama", "demo-medium")
+WHO = ("medium-0355", "tiny-llama", "demo-medium")
 
 
 def responses():
@@ -97,7 +97,7 @@ def test_every_notebook_tells_the_same_row_the_same(shipped):
     """What 01 to 07 show of it agrees with the frames that 05 calibrates."""
     graded = read(shipped["generations"])
     one = one_row.choose(graded, *WHO)
-    assert one.example_id == "medium-0300" and not one.correct
+    assert one.example_id == "medium-0355" and not one.correct
     scores = confidence_frame(graded, shipped["verification"], selected(shipped["dropout"]))
     raw = one_row.of(scores, one).set_index("estimator").confidence
     asked = one_row.options(one_row.of(shipped["verification"], one).iloc[0])

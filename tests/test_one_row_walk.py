@@ -23,7 +23,7 @@ def test_the_walk_of_the_followed_row_is_what_the_signals_say():
     datasets = ["demo-medium", "demo-hard"]
     signals = {kind: store.gather("shipped", kind, ["tiny-llama"], datasets)[0] for kind in kinds}
     responses = read(signals["generations"])
-    one = one_row.choose(responses, "medium-0300", "tiny-llama", "demo-medium")
+    one = one_row.choose(responses, "medium-0355", "tiny-llama", "demo-medium")
     scores = confidence_frame(responses, signals["verification"], selected(signals["dropout"]))
     raw = one_row.of(scores, one).set_index("estimator").confidence
     asked = one_row.options(one_row.of(signals["verification"], one).iloc[0])
