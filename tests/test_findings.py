@@ -77,8 +77,8 @@ ON_PAPER = {
     "SummaryIsFull": (False, "14 of 16 cells"),  # Llama to Qwen on GSM8K: -.003 and -.002 against .000
     "ShortIsFull": (False, "89 of 90 cells"),  # .080 against .081
 }
-# Of the demo: the arrows that its tables show, worked out from them (+.022 +.036 +.054 +.103 from hard to medium).
-ARROWS = {"EasyToHard": (True, "4 of 4 arrows"), "HardToEasy": (True, "4 of 4 arrows"),
+# Of the demo: the arrows that its tables show, worked out from them (-.048 -.037 -.032 -.021 from hard to medium).
+ARROWS = {"EasyToHard": (True, "4 of 4 arrows"), "HardToEasy": (False, "0 of 4 arrows"),
           "ModelsOnHard": (True, "4 of 4 arrows"), "ModelsOnEasy": (False, "0 of 2 cases")}  # fmt: skip
 NO_CLAIM = {"ours": {"InSituBelowAnsAvg", "PlattBelowIsotonic"},
             "consistency": {"CostLinear", "BrierStays", "SummaryIsFull", "ShortIsFull"}}  # fmt: skip
@@ -157,8 +157,9 @@ def in_order(quote, said, most=60):
 
 
 def test_a_finding_reads_what_it_says_it_needs(demo):
+    bent = demo.frames["calibration_rows"].assign(curved=0.0)  # so that the claim about these has a case
     for finding in FINDINGS:
-        read = Watched(demo.frames)
+        read = Watched({**demo.frames, "calibration_rows": bent})
         judging.judge(finding, replace(demo, frames=read))
         assert read.names == set(finding.needs.split()), finding.name
 
@@ -185,7 +186,7 @@ def test_words_are_defined_once():
 def test_transfer_counts_the_arrows_that_the_table_shows(paper, on_paper, demo, signals):
     here = findings.verdicts(demo)
     assert {name: (here[name].held, here[name].said) for name in ARROWS} == ARROWS
-    assert sorted(here["HardToEasy"].rows.value.round(3)) == [0.022, 0.036, 0.054, 0.103]
+    assert sorted(here["HardToEasy"].rows.value.round(3)) == [-0.048, -0.037, -0.032, -0.021]
     for results_ in (paper, demo):
         verdict = findings.verdicts(results_)["HardToEasy"]
         assert set(verdict.rows.source_dataset) == {results_.hard} and results_.hard not in set(verdict.rows.dataset)
@@ -231,7 +232,8 @@ def test_the_exceptions_come_out_by_themselves(paper, on_paper):
 
 def test_every_finding_is_judged_on_a_run(demo):
     found = findings.verdicts(demo)
-    assert {name for name, v in found.items() if v.held is None} == {"BoxedFormat", "RecommendedSettings"}
+    silent = {"BoxedFormat", "RecommendedSettings", "TopTokenUnchanged", "IsotonicMendsCurves"}
+    assert {name for name, v in found.items() if v.held is None} == silent
     assert demo.hard == "demo-hard" and set(demo.frames) >= set(results.published().frames) - {"inference_settings"}
 
 
@@ -336,8 +338,8 @@ def test_the_pictures_are_judged_by_their_curves(demo):
     assert shown["DemonstrationAccuracy"].held and shown["DemonstrationExtraction"].held
     unsure = changed(demo, "demonstration", lambda f: f.assign(**{"with": 10, "without": 9, "p": 0.9}))
     assert not unsure["DemonstrationAccuracy"].held, "more is not enough"
-    crossing = changed(demo, "paired", lambda f: f.assign(high=0.1))
-    assert findings.verdicts(demo)["IntervalsAgree"].held and not crossing["IntervalsAgree"].held
+    crossing, apart = (changed(demo, "paired", lambda f, end=end: f.assign(high=end)) for end in (0.1, -0.1))
+    assert apart["IntervalsAgree"].held and not crossing["IntervalsAgree"].held
     lost = changed(demo, "unread", lambda f: f.assign(lost=1))
     assert lost["MalformedLost"].held and not findings.verdicts(demo)["MalformedLost"].held
     easy = changed(demo, "calibration_rows", lambda f: f.assign(confident_errors=1.0, curved=1.0))
@@ -452,14 +454,25 @@ def test_every_choice_is_varied(signals):
     assert not {(name, getattr(signals.reading, name)) for name in params.Reading.model_fields} & tried
 
 
+def unanswered(signals):
+    """The signals, had one evaluation row of one pair no answer: the demo's models leave none out."""
+    generations = signals.generations
+    row = generations.query("model == 'tiny-qwen' and dataset == 'demo-hard' and split == 'evaluation'").index[0]
+    answers = generations.answer.where(generations.index != row, None)
+    return run_results.RunSignals.from_frames(generations.assign(answer=answers), signals.verification,
+                                              signals.dropout, signals.reading)  # fmt: skip
+
+
 @pytest.mark.parametrize("choice", [("missing", "zero"), ("include_thinking", False), ("token_source", "sampling"),
                                     ("options", "True/False"), ("phi", "top_k"), ("tuning_in_fit", False)])  # fmt: skip
 def test_what_is_made_anew_is_what_the_whole_would_be(demo, signals, choice):
     """Frames of the pairs and estimators that a choice changes, put among the others, against all of them made."""
+    if choice[0] == "missing":
+        signals = unanswered(signals)
     reading = signals.reading.model_copy(update=dict([choice]))
     fitted = fitting.fit_answers(signals.sets, CHOICES)
     frames = sensitivity.read_anew(demo, signals, signals.under(**dict([choice])), fitted, CHOICES, (10, 20, 30))
-    whole = run_results.RunSignals.of("shipped", DEMO.models, DEMO.datasets, reading)
+    whole = run_results.RunSignals.from_frames(signals.generations, signals.verification, signals.dropout, reading)
     refitted = fitting.fit_answers(whole.sets, CHOICES)
     expected = whole.estimation((10, 20, 30)) | whole.calibration(refitted, CHOICES) | whole.moved(whole.sets, refitted)
     expected |= whole.of_responses() | whole.of_passes() | whole.of_phi() | whole.in_situ(expected["result_estimation"])
@@ -511,7 +524,8 @@ def test_learning_curves_under_another_choice_are_of_the_draws_of_the_run(demo, 
 
 
 def test_missing_answers_change_what_is_shown_of_the_passes(signals):
-    """The one response of the demo without an answer is no row of the entropies where such rows are dropped."""
+    """A response without an answer is no row of the entropies where such rows are dropped."""
+    signals = unanswered(signals)
     before = signals.of_passes()
     for missing in ("drop", "zero"):
         after = signals.under(missing=missing).of_passes()  # of the one pair that has it

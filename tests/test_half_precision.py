@@ -15,7 +15,7 @@ from lib.generate import decoding, head, models, p_true, responses, token_logits
 from lib.project import SHIPPED
 from lib.tasks import datasets
 
-SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=80, top_logits=8, curve_nodes=4)
+SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=80, top_logits=64, curve_nodes=4)
 ROWS = 60
 
 

@@ -581,11 +581,11 @@ NOT_WHOLE = [  # of files and tensors: neither checked nor loaded
     (tensors(model__embed_tokens__weight=holding(-INFINITE)), "holds NaN or infinite weights"),
     (several(fields("generation_config.json", "eos_token_id"), config("eos_token_id"),
              fields("tokenizer_config.json", "eos_token")), "no end token"),
-    (fields("generation_config.json", eos_token_id=9999), "its end token 9999 is none of the network's 784 tokens"),
+    (fields("generation_config.json", eos_token_id=9999), "its end token 9999 is none of the network's 820 tokens"),
     (fields("generation_config.json", eos_token_id=-5), "its end token -5 is none"),
-    (fields("generation_config.json", eos_token_id=[780, 5000]), "its end token 5000 is none"),
+    (fields("generation_config.json", eos_token_id=[816, 5000]), "its end token 5000 is none"),
     (fields("generation_config.json", eos_token_id="abc"), ""),
-    (fields("tokenizer_config.json", pad_token="<nowhere>"), "its padding token '<nowhere>' (784) is none"),
+    (fields("tokenizer_config.json", pad_token="<nowhere>"), "its padding token '<nowhere>' (820) is none"),
     (fields("tokenizer_config.json", pad_token=5), ""),
     (bytes_of("tokenizer.json", "{"), "can't be loaded"),
     (bytes_of("tokenizer.json", "[]"), "can't be loaded"),
@@ -645,19 +645,19 @@ def looked_at(spec):
 
 def test_the_unchanged_copy_is_a_model(changed):
     spec = changed(lambda place: None)
-    assert not looked_at(spec) and models.load("mine", spec).eos == [780]
+    assert not looked_at(spec) and models.load("mine", spec).eos == [816]
 
 
 def test_a_copy_in_two_files_is_a_model(changed):
     spec = changed(sharded(lambda place, index: None))
-    assert not looked_at(spec) and models.load("mine", spec).eos == [780]
+    assert not looked_at(spec) and models.load("mine", spec).eos == [816]
 
 
 def test_weights_that_are_still_to_be_fetched_are_not_missed(changed):
     """From the hub, `check` has configuration, tokenizer and the index of the weights alone, or some of these."""
     spec = changed(sharded(lambda place, index: (place / PART).unlink()))
     lm, _, _ = outline.parts("mine", spec.model_copy(update={"source": "someone/far"}), spec.source)
-    assert lm.eos == [780]
+    assert lm.eos == [816]
 
 
 @pytest.mark.parametrize(("change", "said"), NOT_WHOLE)

@@ -37,7 +37,7 @@ def test_the_walk_of_the_followed_row_is_what_the_signals_say():
     few = sample_efficiency.of_row(sets[one_row.pair(one)], place, one.dataset, [20]).set_index(["n", "method"])["mean"]
     of_response = np.exp(one_row.of(responses, one).iloc[0].response)
     found = {
-        "least sure token, a word": of_response.min(), "the wrong digit": of_response[32],
+        "least sure token, the wrong digit": of_response[31], "least sure word": np.sort(of_response)[1],
         "Seq Avg": raw.seq_avg, "Seq Joint": raw.seq_joint,
         "least sure answer token": np.exp(one.answer).min(), "Ans Avg": raw.ans_avg,
         "P(True), standard": asked.loc["standard", "P(True)"], "P(True), in situ": asked.loc["in situ", "P(True)"],

@@ -174,7 +174,7 @@ def test_tokens_saved_are_counted_right(lm):
                for text in verified.standard_prompt[verified.dataset == "demo-medium"]]
     saved = confidence.reduction(verified).set_index("dataset").value
     assert saved["demo-medium"] == pytest.approx(100 * np.mean(by_hand), abs=1e-9)
-    assert (saved >= 65).all(), saved.to_dict()
+    assert (saved >= 60).all(), saved.to_dict()
 
 
 # ---- the prompts

@@ -46,12 +46,19 @@ def test_responses_can_be_parsed(frame):
     assert (reading.coverage(frame).unparsed <= 0.05).all()
 
 
-def test_answer_tokens_saturate_even_on_wrong_answers(responses):
-    tokens = curves.answer_tokens(responses[responses.dataset == "demo-medium"])
-    assert (np.exp(tokens[~tokens.correct].logprob).groupby(tokens.model).mean() > 0.95).all()
+def test_answers_are_overconfident_and_can_be_doubted(responses, results):
+    """The bands of demo/README.md: sure of wrong answers, but not certain, and less sure of these than of right ones."""
+    scores = confidence_frame(responses, names=["ans_avg", "ans_joint"])
+    keys = ["model", "dataset"]
+    wrong = scores[~scores.correct & (scores.split == "evaluation")].set_index([*keys, "example_id", "estimator"])
+    means = wrong.confidence.unstack("estimator").groupby(keys).mean()
+    assert len(means) == 6 and means.ans_avg.between(0.90, 0.99).all()
+    assert (means.ans_avg - means.ans_joint >= 0.005).all()
+    told = [results[model, dataset, "ans_avg", "auroc"] for model in DEMO.models for dataset in DEMO.datasets]
+    assert sum(0.60 <= value <= 0.85 for value in told) >= 4 and min(told) > 0.55
 
 
-def test_the_sequence_tells_right_from_wrong_where_the_answer_does_not(results):
+def test_the_sequence_tells_right_from_wrong_better_than_the_answer(results):
     for model in DEMO.models:
         assert results[model, "demo-medium", "seq_avg", "auroc"] >= 0.70
         assert results[model, "demo-medium", "seq_avg", "auroc"] > results[model, "demo-medium", "ans_avg", "auroc"]
@@ -112,5 +119,5 @@ def test_passes_disagree_more_the_more_there_are(passes):
     for _, part in passes[passes.selected].groupby(["model", "dataset"]):
         mean = curves.entropy_curves(part).pivot(index="passes", columns="term", values="mean")
         assert (mean.predictive.diff().dropna() > -0.01).all()
-        assert mean.predictive.iloc[-1] > 2 * mean.predictive.iloc[0]
+        assert mean.predictive.iloc[-1] > 1.8 * mean.predictive.iloc[0]
         assert mean.conditional.iloc[-1] < mean.predictive.iloc[-1] / 2
