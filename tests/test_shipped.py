@@ -47,7 +47,7 @@ def test_responses_can_be_parsed(frame):
 
 
 def test_answers_are_overconfident_and_can_be_doubted(responses, results):
-    """The bands of demo/README.md: sure of wrong answers, but not certain, and less sure of these than of right ones."""
+    """The bands of demo/README.md: sure of wrong answers, not certain, and less sure of these than of right ones."""
     scores = confidence_frame(responses, names=["ans_avg", "ans_joint"])
     keys = ["model", "dataset"]
     wrong = scores[~scores.correct & (scores.split == "evaluation")].set_index([*keys, "example_id", "estimator"])
