@@ -59,7 +59,7 @@ def test_p_values_are_those_of_the_exact_test():
 
 def test_p_values_are_mapies():
     """Where its rounding does not add an error: 1 - 1/2 and the like are exact."""
-    methods = pytest.importorskip("mapie.risk_control.methods", reason="MAPIE is not installed")
+    from mapie.risk_control import methods
     for wrong, answered in ((0, 30), (8, 64), (16, 64)):
         ours = selective.p_values(wrong, answered, 0.75)
         theirs = methods.compute_hoeffding_bentkus_p_value(
@@ -97,7 +97,7 @@ def test_a_threshold_by_a_loop(seed):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_sequence_of_tests_ends_where_mapies_does(seed):
-    control = pytest.importorskip("mapie.risk_control.fwer_control", reason="MAPIE is not installed")
+    from mapie.risk_control import fwer_control
     frame = raw(400, seed, power=0.4)
     c, y = frame.confidence.to_numpy(), frame.correct.to_numpy(bool)
     learning, testing = (c[:150], y[:150]), (c[150:], y[150:])
@@ -105,7 +105,7 @@ def test_a_sequence_of_tests_ends_where_mapies_does(seed):
     begin = int(selective.p_values(*selective._counted(*learning, proposed), 0.8).argmin())
     down = proposed[begin::-1]
     p = selective.p_values(*selective._counted(*testing, down), 0.8)
-    rejected = control.control_fwer(p, 0.1, fwer_method="split_fixed_sequence")
+    rejected = fwer_control.control_fwer(p, 0.1, fwer_method="split_fixed_sequence")
     found = selective.threshold(learning, testing, 0.8)
     assert found == (down[rejected[-1]] if len(rejected) else None)
 
