@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from lib.project import ROOT
+ROOT = Path(__file__).resolve().parent.parent
 
 # of a demo of one model on one dataset
 SMALL = {"models": ["tiny-llama"], "datasets": ["demo-easy"], "limit": 12, "shard_rows": 4, "dropout_tuning": 5,

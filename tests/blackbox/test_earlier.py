@@ -1,0 +1,53 @@
+"""What an earlier version left is kept, or is refused with a reason: never mixed, never made again in silence."""
+
+import json
+import re
+
+import earlier
+import pandas as pd
+import pytest
+from clone import copy_of_project, run, tables
+
+pytestmark = pytest.mark.slow
+COSTLY = ("generations", "in_situ", "verification", "dropout", "dropout_answer", "ablation")  # what needs the model
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    folder = copy_of_project(tmp_path_factory.mktemp("earlier") / "a project")
+    earlier.unpack(folder)
+    return folder
+
+
+def costly(project, name):
+    return {kind: (project / "artifacts" / name / kind / f"{earlier.PAIR}.parquet").read_bytes() for kind in COSTLY}
+
+
+def test_a_finished_run_is_kept(project):
+    """Whatever the code is called now: no notebook that asks a model is played, and the tables are as they were."""
+    before, set_ = costly(project, "earlier"), tables(project, "earlier")
+    said = run(project, "earlier")
+    assert not re.search(r"0[134]b?_\w+ tiny-llama demo-easy +(started|shard)", said), said
+    assert costly(project, "earlier") == before and tables(project, "earlier") == set_
+
+
+def test_finished_shards_of_a_killed_run_are_kept(project):
+    shards = sorted((project / "artifacts" / "half" / "shards").glob("01_*/[0-9]*.parquet"))
+    rows = pd.concat(map(pd.read_parquet, shards))[["example_id", "text"]]
+    said = run(project, "finding", "3", "half")  # no more than it needs
+    made = [int(number) for number in re.findall(r"01_generate \S+ \S+ +shard (\d+)/\d+: \d+ rows", said)]
+    assert len(shards) > 0 and min(made) > len(shards), said
+    frame = pd.read_parquet(project / "artifacts" / "half" / "generations" / f"{earlier.PAIR}.parquet")
+    assert len(frame) == 24 and len(rows.merge(frame, on=["example_id", "text"])) == len(rows)
+
+
+def test_shipped_signals_replay(project):
+    run(project, "replay", "earlier")
+    ours, theirs = tables(project, "replay-earlier"), tables(project, "earlier")
+    same = [name for name in ours if name.startswith("tab_") and ours[name] == theirs[name]]
+    assert len(same) >= 10, sorted(ours.keys() - set(same))
+
+
+def test_calibrator_files_predict_the_same_bits(project):
+    written = json.loads((project / "artifacts" / "earlier" / "predictions.json").read_text())
+    assert len(written) > 5 and earlier.predictions(project) == written

@@ -1,0 +1,55 @@
+"""Everything that a run's user sees is what it was: words, numbers, verdicts, frames, notebooks."""
+
+import goldens
+import pytest
+
+slow = pytest.mark.slow
+NEAR = {"demo": 2e-3, "notebooks": 2e-3}  # a model was run: its last digits are the processor's
+
+
+def same(name, found):
+    changed = goldens.differences(goldens.read(name), found, NEAR.get(name, 0))
+    head = f"{name} is not as it was; if it should be so, `python tests/blackbox/goldens.py {name}` keeps it:"
+    assert not changed, "\n".join([head, *changed])
+
+
+@pytest.mark.parametrize("name", ["published", pytest.param("replay", marks=slow),
+                                  pytest.param("replay-small", marks=slow)])  # fmt: skip
+def test_a_run_without_a_model(name, tmp_path):
+    """Every byte of its tables and macros; its records, its report, each claim with verdict, count and reason."""
+    same(name, goldens.make(name, tmp_path))
+
+
+@slow
+def test_a_small_demo(alone):
+    """Every frame, cell by cell, with its manifest; and the tables that come of them."""
+    same("demo", goldens.small_demo(alone[0]))
+
+
+@slow
+def test_every_notebook_as_it_stands(tmp_path):
+    same("notebooks", goldens.make("notebooks", tmp_path))
+
+
+def test_goldens_take_little_room():
+    assert sum(path.stat().st_size for path in goldens.KEPT.iterdir()) < 2e6
+
+
+@pytest.mark.parametrize("name, one, other", [
+    ("calibration/results", "isotonic", "platt"), ("calibration/transfer", "isotonic", "platt"),
+    ("confidence/single_pass", "ans_avg", "seq_avg")])  # fmt: skip
+def test_words_that_change_places_are_seen(name, one, other):
+    """Numbers of other names are other numbers, though each name is there as often as before."""
+    kept = goldens.read("demo")
+    swapped = kept[name].replace(one, "@").replace(other, one).replace("@", other)
+    assert kept[name].count(one) > 0 and kept[name].count(other) > 0
+    assert goldens.differences(kept, kept | {name: swapped}, NEAR["demo"])[0].startswith(f"{name}: ")
+
+
+def test_a_number_a_line_and_a_file_are_seen():
+    kept = {"a": "x | 0.5\ny | 0.25", "b": "z"}
+    assert goldens.differences(kept, kept) == []
+    assert goldens.differences(kept, kept | {"a": "x | 0.5001\ny | 0.25"}, 2e-3) == []
+    assert goldens.differences(kept, kept | {"a": "x | 0.51\ny | 0.25"}, 2e-3) == [
+        "a: 2 lines differ", "-x | 0.5", "+x | 0.51"]  # fmt: skip
+    assert goldens.differences(kept, {"a": "x | 0.5"}) == ["a: 1 lines differ", "-y | 0.25", "b: is gone"]

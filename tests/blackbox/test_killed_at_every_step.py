@@ -1,0 +1,125 @@
+"""A run that dies at any step on the disk, in whichever of its processes takes it: the same command ends with the same
+bytes, makes nothing twice that was finished, and leaves nothing half written behind.
+
+The steps are counted in the small project by a hook in the first module that every process imports. At the chosen one
+the process stops where it stands, and all of the run's processes are killed.
+"""
+
+import shutil
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workflow"))
+
+from small_project import Project, build  # noqa: E402
+
+HOOK = '''
+import os, shutil, time
+from pathlib import Path
+
+if "CRASH_STEPS" in os.environ:
+    steps, wanted = Path(os.environ["CRASH_STEPS"]), int(os.environ["CRASH_AT"])
+
+    def counted(name, real):
+        def step(*words, **more):
+            if not any(f"/{folder}/" in str(Path(words[0]).absolute()) for folder in ("artifacts", "figures")):
+                return real(*words, **more)
+            with open(steps, "ab", buffering=0) as file:
+                file.write(b".")
+                number = file.tell()
+            if number == wanted:
+                steps.with_name("here").write_text(f"{name} {words[0]}")
+                time.sleep(600)
+            return real(*words, **more)
+
+        return step
+
+    for name in ("replace", "rename", "unlink", "remove", "rmdir"):
+        setattr(os, name, counted(name, getattr(os, name)))
+    shutil.rmtree = counted("rmtree", shutil.rmtree)
+'''
+LEFT = (".*.partial", "*.partial", "written", ".*.json.[0-9]*")  # what a step that was not finished leaves
+
+
+def hooked(root: Path) -> Project:
+    """The small project with the hook, beside the folder in which it counts."""
+    project = Project(build(root / "a project"))
+    first = project.root / "lib" / "__init__.py"
+    first.write_text(first.read_text() + HOOK)
+    return project
+
+
+def killed_at(project: Project, scratch: Path, number: int) -> str:
+    """Starts a run and kills all of it at the step of this number. Which step that was; nothing where the run ended."""
+    scratch.mkdir()
+    process = project.start(CRASH_STEPS=str(scratch / "steps"), CRASH_AT=str(number))
+    while process.poll() is None and not (scratch / "here").exists():
+        time.sleep(0.01)
+    top = psutil.Process(process.pid) if process.poll() is None else None
+    for one in [*top.children(recursive=True), top] if top else []:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    said = process.communicate(timeout=60)[0]
+    assert "Traceback" not in said, said
+    return (scratch / "here").read_text() if (scratch / "here").exists() else ""
+
+
+def results(root: Path) -> dict[str, bytes]:
+    """What a user reads of a run: its frames, and what it exports."""
+    paths = [*(root / "figures").rglob("*"), *(root / "artifacts" / "demo").glob("*/*.parquet")]
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(paths)
+            if path.suffix in (".parquet", ".tex", ".png")}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The project, what a run left alone leaves, and how many steps it takes."""
+    folder = tmp_path_factory.mktemp("crash")
+    project = hooked(folder)
+    shutil.copytree(project.root, folder / "untouched")
+    assert killed_at(project, folder / "counted", 10**9) == ""
+    return folder, results(project.root), (folder / "counted" / "steps").stat().st_size
+
+
+def finished(root: Path) -> dict[str, int]:
+    """Outputs of the jobs whose records are there, with the time at which each was written."""
+    records = {path.stem for path in (root / "artifacts" / "demo" / "jobs").glob("[0-9]*.json")}
+    frames = {"generations/*.parquet": "01_generate__tiny__easy", "confidence/*.parquet": "02_single_pass"}
+    return {str(path): path.stat().st_mtime_ns for pattern, job in frames.items() if job in records
+            for path in (root / "artifacts" / "demo").glob(pattern)}  # fmt: skip
+
+
+def dies_at(whole, tmp_path, number):
+    folder, expected, _ = whole
+    shutil.copytree(folder / "untouched", tmp_path / "a project")
+    project = Project(tmp_path / "a project")
+    where = f"killed at step {number}: {killed_at(project, tmp_path / 'first', number)}"
+    before = finished(project.root)
+    code, said = project.run()
+    assert code == 0, f"{where}\n{said}"
+    assert results(project.root) == expected, where
+    after = finished(project.root)
+    assert before.items() <= after.items(), f"{where}: made twice"
+    left = [path for pattern in LEFT for path in (project.root / "artifacts").rglob(pattern)]
+    empty = [path for path in (project.root / "artifacts").rglob("shards/*") if not any(path.iterdir())]
+    assert not left and not empty, f"{where}: left {[*left, *empty]}"
+
+
+SAMPLE = 3  # points of a plain test
+
+
+def test_a_sample_of_crash_points(whole, tmp_path):
+    for place in range(SAMPLE):
+        dies_at(whole, tmp_path / str(place), 1 + (2 * place + 1) * whole[2] // (2 * SAMPLE))
+
+
+@pytest.mark.slow
+def test_every_crash_point(whole, tmp_path):
+    for number in range(1, whole[2] + 1):
+        dies_at(whole, tmp_path / str(number), number)
+        shutil.rmtree(tmp_path / str(number))

@@ -1,0 +1,32 @@
+"""The command says what it said, to the word, and ends as it ended: transcript.txt, typed again."""
+
+import pytest
+import transcript
+
+CASES = transcript.parse(transcript.FILE.read_text("utf-8"))
+WRONG_FILE = [case for case in CASES if case.files or "check demo" in case.command]
+WORDS = [case for case in CASES if case not in WRONG_FILE]
+
+
+def same(cases, tmp_path):
+    changed = transcript.differences(cases, transcript.all_typed(cases, tmp_path))
+    head = "the command answers otherwise; if it should, `python tests/blackbox/transcript.py` keeps it:"
+    assert not changed, "\n".join([head, *changed])
+
+
+def test_wrong_words(tmp_path):
+    same(WORDS, tmp_path)
+
+
+@pytest.mark.slow
+def test_wrong_files(tmp_path):
+    same(WRONG_FILE, tmp_path)
+
+
+def test_a_transcript_is_what_was_parsed():
+    assert "\n".join(map(str, CASES)) == transcript.FILE.read_text("utf-8") and len(CASES) > 120
+    refused = [case for case in CASES if case.code == 2]
+    assert len(refused) > 115
+    for case in refused:
+        assert case.said.count("run_all.sh: ") == 1 and "Traceback" not in case.said, case.command
+        assert case.said.count("\n") == 1 or "| tail" in case.command, "one line, where no notebook had begun"
