@@ -99,12 +99,23 @@ def apply(x: int, op: str, y: int) -> int:
 # model has an honest choice of words (token probabilities below one) that has nothing to do with being right.
 
 TOLD = {
-    "+": ("{n} then finds {y} more.", "A friend gives {n} {y} more.", "Later {n} buys {y} more.",
-          "Then {n} gets {y} more."),
-    "-": ("{n} then gives away {y}.", "Later {n} loses {y} of them.", "Then {n} sells {y} of them.",
-          "A friend takes {y} of them."),
-    "*": ("By spring {n} has {y} times as many.", "Then the number grows to {y} times as many.",
-          "A year later {n} has {y} times as many."),
+    "+": (
+        "{n} then finds {y} more.",
+        "A friend gives {n} {y} more.",
+        "Later {n} buys {y} more.",
+        "Then {n} gets {y} more.",
+    ),
+    "-": (
+        "{n} then gives away {y}.",
+        "Later {n} loses {y} of them.",
+        "Then {n} sells {y} of them.",
+        "A friend takes {y} of them.",
+    ),
+    "*": (
+        "By spring {n} has {y} times as many.",
+        "Then the number grows to {y} times as many.",
+        "A year later {n} has {y} times as many.",
+    ),
 }
 LEADS = {
     "+": ("Adding these gives", "That makes", "With the new ones there are", "Now there are", "Together it is"),
@@ -204,8 +215,11 @@ def comparison(rng: Random, level: Level) -> Problem:
     return Problem(" ".join(told), tuple(steps), (x, op, y, together), tuple(wording), asked=-2 if part else -1)
 
 
-BOUGHT = ("{n} buys {y} boxes with {x} {t} in each.", "{n} fills {y} bags with {x} {t} in each.",
-          "There are {y} rows of {x} {t} on the table of {n}.")
+BOUGHT = (
+    "{n} buys {y} boxes with {x} {t} in each.",
+    "{n} fills {y} bags with {x} {t} in each.",
+    "There are {y} rows of {x} {t} on the table of {n}.",
+)
 
 
 def purchase(rng: Random, level: Level) -> Problem:

@@ -50,7 +50,8 @@ class Teacher:
             messages.insert(0, {"role": "system", "content": chat.SYSTEM})
         options = {"enable_thinking": think} if self.thinks else {}
         return self.tokenizer.apply_chat_template(  # type: ignore[attr-defined]
-            messages, tokenize=False, add_generation_prompt=True, **options)
+            messages, tokenize=False, add_generation_prompt=True, **options
+        )
 
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids  # type: ignore[attr-defined]

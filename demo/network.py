@@ -35,9 +35,14 @@ def initial(c: PretrainedConfig, seed: int) -> Weights:
     w: Weights = {"embed": normal(c.vocab_size, d), "norm": torch.ones(d)}
     small = 0.02 / (2 * c.num_hidden_layers) ** 0.5
     for i in range(c.num_hidden_layers):
-        w |= {f"{i}.norm1": torch.ones(d), f"{i}.norm2": torch.ones(d), f"{i}.qkv": normal(heads + 2 * kv, d),
-              f"{i}.out": normal(d, heads, scale=small), f"{i}.up": normal(2 * c.intermediate_size, d),
-              f"{i}.down": normal(d, c.intermediate_size, scale=small)}
+        w |= {
+            f"{i}.norm1": torch.ones(d),
+            f"{i}.norm2": torch.ones(d),
+            f"{i}.qkv": normal(heads + 2 * kv, d),
+            f"{i}.out": normal(d, heads, scale=small),
+            f"{i}.up": normal(2 * c.intermediate_size, d),
+            f"{i}.down": normal(d, c.intermediate_size, scale=small),
+        }
         if c.model_type == "qwen3":
             w |= {f"{i}.qnorm": torch.ones(c.head_dim), f"{i}.knorm": torch.ones(c.head_dim)}
     return {name: t.requires_grad_() for name, t in w.items()}
@@ -88,9 +93,17 @@ def export(w: Weights, c: PretrainedConfig) -> Weights:
     for i in range(c.num_hidden_layers):
         q, k, v = w[f"{i}.qkv"].split((heads, kv, kv))
         gate, up = w[f"{i}.up"].chunk(2)
-        names = {"self_attn.q_proj": q, "self_attn.k_proj": k, "self_attn.v_proj": v, "self_attn.o_proj": w[f"{i}.out"],
-                 "mlp.gate_proj": gate, "mlp.up_proj": up, "mlp.down_proj": w[f"{i}.down"],
-                 "input_layernorm": w[f"{i}.norm1"], "post_attention_layernorm": w[f"{i}.norm2"]}
+        names = {
+            "self_attn.q_proj": q,
+            "self_attn.k_proj": k,
+            "self_attn.v_proj": v,
+            "self_attn.o_proj": w[f"{i}.out"],
+            "mlp.gate_proj": gate,
+            "mlp.up_proj": up,
+            "mlp.down_proj": w[f"{i}.down"],
+            "input_layernorm": w[f"{i}.norm1"],
+            "post_attention_layernorm": w[f"{i}.norm2"],
+        }
         if f"{i}.qnorm" in w:
             names |= {"self_attn.q_norm": w[f"{i}.qnorm"], "self_attn.k_norm": w[f"{i}.knorm"]}
         out |= {f"model.layers.{i}.{name}.weight": t for name, t in names.items()}

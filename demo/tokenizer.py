@@ -11,8 +11,14 @@ from demo import chat, corpus
 # Newlines, words with the space before them, single digits, runs of symbols.
 PIECES = r"\n+| ?[A-Za-z]+|\d| ?[^\sA-Za-z\d]+|\s"
 SPECIAL = {
-    "tiny-llama": ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>",
-                   "<|pad|>"],
+    "tiny-llama": [
+        "<|begin_of_text|>",
+        "<|end_of_text|>",
+        "<|eot_id|>",
+        "<|start_header_id|>",
+        "<|end_header_id|>",
+        "<|pad|>",
+    ],
     "tiny-qwen": ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
 }
 TAGS = ["<think>", "</think>"]  # tiny-qwen's, kept in decoded text as Qwen 3 keeps them
@@ -37,14 +43,25 @@ def train(name: str, seed: int) -> PreTrainedTokenizerFast:
     bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     base.pre_tokenizer = pre_tokenizers.Sequence([pieces, bytes_])  # type: ignore[assignment]
     base.decoder = decoders.ByteLevel()  # type: ignore[assignment]
-    trainer = trainers.BpeTrainer(vocab_size=1000, min_frequency=20, show_progress=False,
-                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=1000, min_frequency=20, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
     base.train_from_iterator(texts(seed), trainer)
     base.add_special_tokens(SPECIAL[name])
     if name == "tiny-llama":
-        return PreTrainedTokenizerFast(tokenizer_object=base, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>",
-                                       pad_token="<|pad|>", chat_template=chat.LLAMA_TEMPLATE,
-                                       clean_up_tokenization_spaces=False)
+        return PreTrainedTokenizerFast(
+            tokenizer_object=base,
+            bos_token="<|begin_of_text|>",
+            eos_token="<|eot_id|>",
+            pad_token="<|pad|>",
+            chat_template=chat.LLAMA_TEMPLATE,
+            clean_up_tokenization_spaces=False,
+        )
     base.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
-    return PreTrainedTokenizerFast(tokenizer_object=base, eos_token="<|im_end|>", pad_token="<|endoftext|>",
-                                   chat_template=chat.QWEN_TEMPLATE, clean_up_tokenization_spaces=False)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=base,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        chat_template=chat.QWEN_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )

@@ -23,8 +23,10 @@ from transformers import LlamaForCausalLM, Qwen3ForCausalLM
 from demo import chat, corpus, lessons, network, tokenizer
 
 HERE = Path(__file__).resolve().parent
-DECODING = {"tiny-llama": {"temperature": 0.8, "top_p": 0.95, "top_k": 0},
-            "tiny-qwen": {"temperature": 0.6, "top_p": 0.95, "top_k": 20}}
+DECODING = {
+    "tiny-llama": {"temperature": 0.8, "top_p": 0.95, "top_k": 0},
+    "tiny-qwen": {"temperature": 0.6, "top_p": 0.95, "top_k": 20},
+}
 BATCH_TOKENS, PEAK_RATE, FLOOR_RATE, WARMUP = 2400, 3e-3, 2e-5, 150
 OWN_ATTEMPTS = {0.50: 600, 0.65: 1500, 0.80: 1800, 0.92: 1800}  # at this share of training, so many own responses
 CALIBRATION, EVALUATION = 300, 200
@@ -100,9 +102,15 @@ def train(name: str, minutes: float, steps: int | None, seed: int) -> None:
     stream, table = lessons.batches(teacher, BATCH_TOKENS), network.rope(c, 1024)
     check_same(name, w, c, next(stream)[0][:4])
     decay = [t for t in w.values() if t.ndim == 2]
-    optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.05},
-                                   {"params": [t for t in w.values() if t.ndim < 2], "weight_decay": 0.0}],
-                                  lr=PEAK_RATE, betas=(0.9, 0.98), fused=True)
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": decay, "weight_decay": 0.05},
+            {"params": [t for t in w.values() if t.ndim < 2], "weight_decay": 0.0},
+        ],
+        lr=PEAK_RATE,
+        betas=(0.9, 0.98),
+        fused=True,
+    )
     log = (HERE / "logs" / f"{name}.log").open("w", buffering=1)
     due, seen, running, step, began = sorted(OWN_ATTEMPTS), 0, 0.0, 0, time.time()
     while steps is None or step < steps:
@@ -156,8 +164,16 @@ def questions(seed: int) -> None:
                 continue
             seen.add(problem.question)
             split = "calibration" if len(lines) < CALIBRATION else "evaluation"
-            lines.append(json.dumps({"id": f"{level}-{len(lines):04d}", "split": split, "question": problem.question,
-                                     "answer": f"{corpus.solution(problem)}"}))
+            lines.append(
+                json.dumps(
+                    {
+                        "id": f"{level}-{len(lines):04d}",
+                        "split": split,
+                        "question": problem.question,
+                        "answer": f"{corpus.solution(problem)}",
+                    }
+                )
+            )
         (HERE / "questions" / f"demo-{level}.jsonl").write_text("\n".join(lines) + "\n")
 
 

@@ -360,6 +360,7 @@ class Dataset(Strict):
 
 # ---- reading and checking the files
 
+
 def names(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml"))
 

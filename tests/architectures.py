@@ -19,12 +19,21 @@ def random(name: str, **more: object) -> LanguageModel:
     models.set_padding(tokenizer)
     size = len(tokenizer)
     if name == "gpt2":  # learned positions, and nn.Dropout modules beside the attention's own dropout
-        model = GPT2LMHeadModel(GPT2Config(
-            vocab_size=size, n_embd=64, n_layer=2, n_head=4, **{"n_positions": 1024} | more))
+        model = GPT2LMHeadModel(
+            GPT2Config(vocab_size=size, n_embd=64, n_layer=2, n_head=4, **{"n_positions": 1024} | more)
+        )
     else:
-        model = MistralForCausalLM(MistralConfig(
-            vocab_size=size, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, **{"sliding_window": None} | more))
+        model = MistralForCausalLM(
+            MistralConfig(
+                vocab_size=size,
+                hidden_size=64,
+                intermediate_size=128,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                **{"sliding_window": None} | more,
+            )
+        )
     for parameter in model.parameters():  # the usual initialisation is so flat that every error would look small
         if parameter.dim() > 1:
             parameter.data.mul_(4)

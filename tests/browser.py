@@ -142,7 +142,10 @@ def check_keyboard(path):
         else:
             raise AssertionError(f"the keyboard is caught in {page.asked('document.activeElement.outerHTML')}")
         assert page.asked(f"{OPERABLE}.filter(one => !reached.has(one)){NAMES}") == []
-        assert page.asked(f"""[...reached].filter(one => {{
+        assert (
+            page.asked(f"""[...reached].filter(one => {{
             one.focus()
             return getComputedStyle(one).outlineStyle === 'none'
-        }}){NAMES}""") == []
+        }}){NAMES}""")
+            == []
+        )

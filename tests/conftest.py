@@ -18,9 +18,25 @@ from lib.generate import models
 from lib.project import ROOT
 
 FUZZ = 150, 2_000, 10_000  # examples of a test that reads anything at all; with `--all`; with `--anew`, too
-LONGEST_FIRST = ("test_kill_anywhere", "test_whole_demo", "test_paper_walk", "test_end_to_end", "test_lab",
-                 "test_new_models", "test_logged", "test_slurm_endings", "test_slurm", "test_fuzz", "test_runs",
-                 "test_system", "test_findings", "test_edits", "test_verify", "test_same_bytes", "test_archive")
+LONGEST_FIRST = (
+    "test_kill_anywhere",
+    "test_whole_demo",
+    "test_paper_walk",
+    "test_end_to_end",
+    "test_lab",
+    "test_new_models",
+    "test_logged",
+    "test_slurm_endings",
+    "test_slurm",
+    "test_fuzz",
+    "test_runs",
+    "test_system",
+    "test_findings",
+    "test_edits",
+    "test_verify",
+    "test_same_bytes",
+    "test_archive",
+)
 LEFT_OUT = pytest.StashKey[int]()
 
 

@@ -1,6 +1,6 @@
 """What the tokenizers of the paper's five models make of the texts of tests, for machines that have none of them.
 
-    python tests/recorded_tokenizers.py      # writes recorded_tokenizers.json, where ../shared/tokenizers is there
+python tests/recorded_tokenizers.py      # writes recorded_tokenizers.json, where ../shared/tokenizers is there
 """
 
 import json

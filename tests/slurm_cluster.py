@@ -157,7 +157,8 @@ class Cluster:
     def daemon(self, program: str, *options: str, called: str = "") -> None:
         log = open(self.folder / f"{called or program}.out", "w")  # noqa: SIM115
         self.daemons[called or program] = subprocess.Popen(
-            [program, *options], env={**os.environ, **self.environment}, stdout=log, stderr=log, start_new_session=True)
+            [program, *options], env={**os.environ, **self.environment}, stdout=log, stderr=log, start_new_session=True
+        )
 
     def says(self, *command: str) -> str:
         done = subprocess.run(command, env={**os.environ, **self.environment}, capture_output=True, text=True)

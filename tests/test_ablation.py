@@ -85,7 +85,10 @@ def test_the_shipped_ablations(pair):
     path = SHIPPED / "ablation" / f"{pair}.parquet"
     frame = store.read(path)
     assert frame.groupby(["demonstration", "profile"]).size().to_dict() == {
-        ("none", True): DEMO.ablation_rows, ("one", False): DEMO.ablation_rows, ("few", False): DEMO.ablation_rows}
+        ("none", True): DEMO.ablation_rows,
+        ("one", False): DEMO.ablation_rows,
+        ("few", False): DEMO.ablation_rows,
+    }
     generated = store.read(SHIPPED / "generations" / f"{pair}.parquet").set_index("example_id").answer
     ours = frame[frame.profile]
     assert ours.answer.tolist() == generated[ours.example_id].tolist()

@@ -47,9 +47,7 @@ def small(kind):
     elif kind == "sentencepiece":
         tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-        tokenizer.decoder = decoders.Sequence(
-            [decoders.ByteFallback(), decoders.Metaspace(), decoders.Fuse()]
-        )
+        tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(), decoders.Fuse()])
         special = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
         trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=special, show_progress=False)
     elif kind == "wordpiece":
@@ -200,12 +198,28 @@ def test_thinking_hides_its_answers():
 # --- numbers and grades -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("text", "value"), [
-    ("1,000", "1000"), (" $1,000. ", "1000"), ("-9867630.0", "-9867630"), ("5e-07", "0.0000005"),
-    ("5e-7", "0.0000005"), ("3244047.0999999996", "3244047.0999999996"), ("1e+22", "1" + "0" * 22),
-    ("18%", "18"), ("0.0", "0"),
-    ("$\\frac{1}{2}$", "0.5"), ("-\\frac{-1}{2}", "0.5"), ("+1 1/2", "1.5"),
-    ("9280000000000.0", "9280000000000"), ("\u22127", "-7"), ("0010", "10"), ("100", "100"), ("**5**", "5")])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1,000", "1000"),
+        (" $1,000. ", "1000"),
+        ("-9867630.0", "-9867630"),
+        ("5e-07", "0.0000005"),
+        ("5e-7", "0.0000005"),
+        ("3244047.0999999996", "3244047.0999999996"),
+        ("1e+22", "1" + "0" * 22),
+        ("18%", "18"),
+        ("0.0", "0"),
+        ("$\\frac{1}{2}$", "0.5"),
+        ("-\\frac{-1}{2}", "0.5"),
+        ("+1 1/2", "1.5"),
+        ("9280000000000.0", "9280000000000"),
+        ("\u22127", "-7"),
+        ("0010", "10"),
+        ("100", "100"),
+        ("**5**", "5"),
+    ],
+)
 def test_parse_number(text, value):
     assert answers.canonical(answers.parse_number(text)) == value
 

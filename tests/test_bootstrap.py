@@ -51,8 +51,15 @@ def test_distributions_are_the_metrics_of_resampled_rows(closed):
 
 def test_intervals_are_scipys():
     c, y = scores(400, 1)
-    theirs = scipy_bootstrap((c[:, 0], y), lambda a, b: brier(a, b), paired=True, vectorized=False, n_resamples=2000,
-                             method="percentile", rng=np.random.default_rng(1)).confidence_interval
+    theirs = scipy_bootstrap(
+        (c[:, 0], y),
+        lambda a, b: brier(a, b),
+        paired=True,
+        vectorized=False,
+        n_resamples=2000,
+        method="percentile",
+        rng=np.random.default_rng(1),
+    ).confidence_interval
     ours = np.percentile(distributions(c, y, resamples=5000)["brier"], [2.5, 97.5])
     assert ours == pytest.approx([theirs.low, theirs.high], abs=0.005)
 
@@ -101,8 +108,10 @@ def test_the_same_seed_gives_the_same_and_another_seed_another():
 def test_rows_in_another_order_give_the_same():
     given_ = frame()
     shuffled = given_.sample(frac=1, random_state=0)  # calibrated scores before raw ones, too
-    one, two = (bootstrap(f, resamples=100).results.set_index(["estimator", "method", "metric"]).sort_index()
-                for f in (given_, shuffled))
+    one, two = (
+        bootstrap(f, resamples=100).results.set_index(["estimator", "method", "metric"]).sort_index()
+        for f in (given_, shuffled)
+    )
     pd.testing.assert_frame_equal(one, two)
 
 

@@ -276,8 +276,11 @@ def test_one_class_gives_the_constant_where_it_is_chosen(n, right):
     expected = (n * right + 1) / (n + 2)
     c, y = np.linspace(0.2, 0.9, n), np.full(n, right)
     frame = generations(rows=20)
-    for model, old, new in ((Isotonic("constant"), c, [0.1, 0.99]), (Platt("constant"), c, [-50.0, 50.0]),
-                            (Temperature(one_class="constant"), *map(answers_of, (frame.iloc[:n], frame.iloc[:2])))):
+    for model, old, new in (
+        (Isotonic("constant"), c, [0.1, 0.99]),
+        (Platt("constant"), c, [-50.0, 50.0]),
+        (Temperature(one_class="constant"), *map(answers_of, (frame.iloc[:n], frame.iloc[:2]))),
+    ):
         assert model.fit(old, y).constant_ == expected and model.predict(new).tolist() == [expected] * 2
 
 

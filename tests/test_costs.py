@@ -25,7 +25,8 @@ def frames():
     """Of the shipped signals."""
     signals = run_results.RunSignals.of(RUN, DEMO.models, DEMO.datasets, Reading())
     made = signals.estimation([10]) | extras.in_situ(
-        RUN, DEMO.models, DEMO.datasets, signals.generations, signals.responses, signals.dropout, Reading())
+        RUN, DEMO.models, DEMO.datasets, signals.generations, signals.responses, signals.dropout, Reading()
+    )
     return made | costs.of_run(RUN, DEMO.models, DEMO.datasets, signals.generations, signals.verification, made)
 
 

@@ -213,8 +213,12 @@ def test_hub_rows_are_named(hub, monkeypatch):
 
 
 def test_jsonl_one_file(tmp_path):
-    path = lines(tmp_path / "q.jsonl", row(" A? ", "12", split="train", id=7),
-                 row("B?", "x\n#### 1,000", split="test"), row("C?", 2.5, split="evaluation", id=None, note="-"))
+    path = lines(
+        tmp_path / "q.jsonl",
+        row(" A? ", "12", split="train", id=7),
+        row("B?", "x\n#### 1,000", split="test"),
+        row("C?", 2.5, split="evaluation", id=None, note="-"),
+    )
     mine = dataset(source={"all": path}, evaluation=2)
     assert datasets.load(mine) == [
         ("7", "calibration", "A?", "12"),
@@ -349,6 +353,7 @@ def test_parameter_files_have_the_papers_sizes(name):
 
 def as_the_hub_has_it(name):
     """The hub's parts of a dataset, put together from the published files by hand."""
+
     def records(file):
         text = (DATA / file).read_text(encoding="utf-8")
         return json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines()]
@@ -465,8 +470,18 @@ def odd(tmp_path, monkeypatch):
     monkeypatch.setattr(params, "PARAMS", tmp_path / "params")
     (tmp_path / "params" / "datasets").mkdir(parents=True)
     published = datasets.load(demo_easy())[:4]
-    lines(tmp_path / "odd.jsonl", *({"Context": e.question.partition(". ")[0] + ".", "Gold": f"so #### {e.reference}",
-                                     "Ask": e.question.partition(". ")[2], "Key": n} for n, e in enumerate(published)))
+    lines(
+        tmp_path / "odd.jsonl",
+        *(
+            {
+                "Context": e.question.partition(". ")[0] + ".",
+                "Gold": f"so #### {e.reference}",
+                "Ask": e.question.partition(". ")[2],
+                "Key": n,
+            }
+            for n, e in enumerate(published)
+        ),
+    )
 
     def load(text):
         (tmp_path / "params" / "datasets" / "odd.yaml").write_text(text)

@@ -197,9 +197,15 @@ def test_the_frame_is_what_full_logits_give(any_lm, frame):
     """Against whole-sequence logits of one pass at a time, masks alike, at the positions that predict the answer."""
     row = frame.iloc[0]
     found = dropout.disagreement(any_lm, frame, [(0, 0.15)], PASSES).iloc[0]
-    start, end = (row.answer_start, row.answer_end) if row.answer_start >= 0 else (
-        (row.last_number_start, row.last_number_end) if row.last_number_start >= 0
-        else (len(row.token_ids) - row.eos - 1, len(row.token_ids) - row.eos))
+    start, end = (
+        (row.answer_start, row.answer_end)
+        if row.answer_start >= 0
+        else (
+            (row.last_number_start, row.last_number_end)
+            if row.last_number_start >= 0
+            else (len(row.token_ids) - row.eos - 1, len(row.token_ids) - row.eos)
+        )
+    )
     ids = any_lm.tokenizer(row.prompt, add_special_tokens=False).input_ids + row.token_ids.tolist()[: end - 1]
     seed = stream_seed(1, any_lm.name, "demo-easy", row.example_id)
     p = []
@@ -384,10 +390,22 @@ def test_phi():
 
 def kept(values, tokens=2):
     """A dropout frame of one pair with BALD values per example, T = 2, at two rates."""
-    made = [{"model": "m", "dataset": "d", "split": "calibration", "example_id": str(i), "rate": rate, "tuning": True,
-             "predictive": [np.zeros(tokens), np.full(tokens, v)], "conditional": [np.zeros(tokens)] * 2,
-             "top_p_0.95": [np.full(tokens, 10)] * 2, "top_changed": np.zeros(tokens, bool)}
-            for rate, column in values.items() for i, v in enumerate(column)]
+    made = [
+        {
+            "model": "m",
+            "dataset": "d",
+            "split": "calibration",
+            "example_id": str(i),
+            "rate": rate,
+            "tuning": True,
+            "predictive": [np.zeros(tokens), np.full(tokens, v)],
+            "conditional": [np.zeros(tokens)] * 2,
+            "top_p_0.95": [np.full(tokens, 10)] * 2,
+            "top_changed": np.zeros(tokens, bool),
+        }
+        for rate, column in values.items()
+        for i, v in enumerate(column)
+    ]
     return pd.DataFrame(made)
 
 
@@ -397,11 +415,26 @@ def c_bald(generations, passes, **choices):
 
 
 def answered(right):
-    return pd.DataFrame([{
-        "model": "m", "dataset": "d", "split": "calibration", "example_id": str(i), "reference": "1",
-        "answer": "1" if ok else "2", "answer_start": 0, "answer_end": 1, "last_number_start": -1,
-        "last_number_end": -1, "thinking_end": 0, "eos": 0, "token_logprobs": np.zeros(1)}
-        for i, ok in enumerate(right)])
+    return pd.DataFrame(
+        [
+            {
+                "model": "m",
+                "dataset": "d",
+                "split": "calibration",
+                "example_id": str(i),
+                "reference": "1",
+                "answer": "1" if ok else "2",
+                "answer_start": 0,
+                "answer_end": 1,
+                "last_number_start": -1,
+                "last_number_end": -1,
+                "thinking_end": 0,
+                "eos": 0,
+                "token_logprobs": np.zeros(1),
+            }
+            for i, ok in enumerate(right)
+        ]
+    )
 
 
 def test_the_rate_of_lowest_ece_is_selected():
@@ -430,8 +463,9 @@ def test_where_no_tuning_row_has_an_answer_the_lowest_rate_is_selected():
 
 
 def test_tuning_examples_are_drawn_from_the_calibration_split():
-    frame = pd.DataFrame({"split": ["calibration"] * 30 + ["evaluation"] * 20, "dataset": "d",
-                          "example_id": [str(i) for i in range(50)]})
+    frame = pd.DataFrame(
+        {"split": ["calibration"] * 30 + ["evaluation"] * 20, "dataset": "d", "example_id": [str(i) for i in range(50)]}
+    )
     rows = dropout.tuning(frame, 10, seed=0)
     assert len(set(rows)) == 10 and max(rows) < 30
     shuffled = frame.sample(frac=1, random_state=0).reset_index(drop=True)

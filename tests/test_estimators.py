@@ -131,17 +131,13 @@ def test_nothing_but_the_end_token():
 def test_missing_answers():
     last_number = none(last_number_start=0, last_number_end=2)
     assert confidence([last_number])["a", "ans_avg"] == pytest.approx(0.65, abs=1e-6)
-    assert confidence([none()])["a", "ans_avg"] == pytest.approx(
-        0.9, abs=1e-6
-    )  # last token before the end token
+    assert confidence([none()])["a", "ans_avg"] == pytest.approx(0.9, abs=1e-6)  # last token before the end token
     assert confidence([none(eos=0)])["a", "ans_avg"] == pytest.approx(0.4, abs=1e-6)
     assert not single_pass(pd.DataFrame([none(reference="")])).correct.any()
     zero = confidence([none()], missing="zero")["a"]
     assert zero["ans_avg"] == zero["ans_joint"] == 0.0
     assert zero["seq_avg"] > 0.7
-    assert set(single_pass(pd.DataFrame([row("a"), none(example_id="b")]), missing="drop").example_id) == {
-        "a"
-    }
+    assert set(single_pass(pd.DataFrame([row("a"), none(example_id="b")]), missing="drop").example_id) == {"a"}
     assert single_pass(pd.DataFrame([none()]), missing="drop").empty
     left = responses(pd.DataFrame([none(), row("a"), none(example_id="b"), row("c")]), missing="drop")
     assert left.index.tolist() == [0, 1] and left.example_id.tolist() == ["a", "c"] and "index" not in left

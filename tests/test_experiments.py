@@ -334,11 +334,14 @@ def test_transfer_becomes_tables(sets):
     assert summary.latex.count(r"\bm{") == len(better) > 0 and "nan" not in summary.latex
 
 
-@pytest.mark.parametrize("labels, expected", [
-    ({"a": "Llama-3.1-8B", "b": "Qwen3-4B-Instruct"}, ["Llama", "Qwen"]),
-    ({"a": "Tiny-Llama", "b": "Tiny-Qwen"}, ["Tiny-Llama", "Tiny-Qwen"]),
-    ({"a": "Llama-3.1-8B"}, ["Llama-3.1-8B"]),
-])
+@pytest.mark.parametrize(
+    "labels, expected",
+    [
+        ({"a": "Llama-3.1-8B", "b": "Qwen3-4B-Instruct"}, ["Llama", "Qwen"]),
+        ({"a": "Tiny-Llama", "b": "Tiny-Qwen"}, ["Tiny-Llama", "Tiny-Qwen"]),
+        ({"a": "Llama-3.1-8B"}, ["Llama-3.1-8B"]),
+    ],
+)
 def test_families(labels, expected):
     assert list(transfer_tables.families(labels).values()) == expected
 

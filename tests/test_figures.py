@@ -39,10 +39,13 @@ def tokens():
 
 def all_figures():
     terms = {"predictive": np.array([0.1, 0.2, 0.25]), "conditional": np.full(3, 0.1)}
-    entropies = pd.concat(pd.DataFrame({"term": term, "passes": [1, 2, 3], "mean": mean, "low": mean - 0.02,
-                                        "high": mean + 0.02}) for term, mean in terms.items())
-    shapes = pd.DataFrame({"phi": ["clip", "clip", "top_k_10", "top_k_10"], "rate": [0.1, 0.2, 0.1, 0.2],
-                           "value": [0.1, 0.3, 0.2, 0.1]})
+    entropies = pd.concat(
+        pd.DataFrame({"term": term, "passes": [1, 2, 3], "mean": mean, "low": mean - 0.02, "high": mean + 0.02})
+        for term, mean in terms.items()
+    )
+    shapes = pd.DataFrame(
+        {"phi": ["clip", "clip", "top_k_10", "top_k_10"], "rate": [0.1, 0.2, 0.1, 0.2], "value": [0.1, 0.3, 0.2, 0.1]}
+    )
     in_situ = pd.DataFrame({"dataset": ["a_$b$", "c"], "standard": [0.1, 0.3], "in situ": [0.2, 0.1]})
     return {
         "one": figures.main_analysis(curves(), title="a_b & $c$ on <d>"),
@@ -68,9 +71,7 @@ def drawn():
 def test_same_bytes_in_another_process(drawn):
     code = "import json; from tests import test_figures as t; print(json.dumps(t.digests(t.all_figures())))"
     other = {**os.environ, "PYTHONHASHSEED": "123", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=other, stdout=subprocess.PIPE, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=other, stdout=subprocess.PIPE, check=True)
     assert json.loads(done.stdout) == digests(drawn)
 
 
@@ -159,9 +160,7 @@ def test_prompt_shows_every_character(drawn):
     first = f"{marks[0]}{marks[1]}system"  # the next mark does not fit the line
     assert shown(drawn["prompt"], 0) == [first, marks[2], "Be kind to $x$ & <y>.<|eot_id|>"]
     assert shown(drawn["prompt"], 1) == ["one", "#### 1<|eot_id|>"]
-    assert [
-        t.get_text() for t in drawn["prompt"].canvas.axes[0].texts[1:] if t.get_weight() == "bold"
-    ] == marks
+    assert [t.get_text() for t in drawn["prompt"].canvas.axes[0].texts[1:] if t.get_weight() == "bold"] == marks
 
 
 def test_both_verifications_stand_side_by_side(drawn):
@@ -214,9 +213,10 @@ def test_methods_differ_in_greyscale():
 
 
 def test_no_legend_lies_on_curves(drawn):
-    bands = pd.DataFrame([("m", "d", way, "isotonic", n, 0.2, 0.1, 0.4, 0) for way in ("uniform", "more wrong")
-                          for n in (5, 200, 300)],
-                         columns=["model", "dataset", "sampling", "method", "n", "mean", "low", "high", "one_class"])
+    bands = pd.DataFrame(
+        [("m", "d", way, "isotonic", n, 0.2, 0.1, 0.4, 0) for way in ("uniform", "more wrong") for n in (5, 200, 300)],
+        columns=["model", "dataset", "sampling", "method", "n", "mean", "low", "high", "one_class"],
+    )
     sampling = calibration_figures.sampling_curves(bands, "isotonic")
     for figure in (sampling, drawn["phi"]):
         (ax,), (legend,) = figure.canvas.axes, figure.canvas.legends

@@ -724,7 +724,8 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(signals, models, tmp_path
         store.write(frames.empty("dropout"), tmp_path / "mine" / "dropout" / f"{model}__d.parquet")
     labels = {"tiny-llama": "L", "tiny-qwen": "Q"}
     assert run_results.lacking("mine", labels, {"d": "D"}) == [
-        f"No dropout passes over the whole response yet: {'' if models else 'L on D, '}Q on D."]
+        f"No dropout passes over the whole response yet: {'' if models else 'L on D, '}Q on D."
+    ]
     assert run_results.lacking("mine", {m: m for m in models}, {"d": "D"}) == []
 
 
@@ -784,7 +785,7 @@ def test_how_one_class_is_met_changes_whole_fits_where_a_pair_is_of_one(monkeypa
 
 
 def test_each_subset_of_tokens_counts(paper):
-    """"Within each token subset": of the answer's tokens, too."""
+    """ "Within each token subset": of the answer's tokens, too."""
     turned = findings.verdicts(swapped(paper, "result_estimation", "ans_joint", "ans_avg"))["JointBelowAvg"]
     assert turned.said == "Seq 11 of 15, Ans 1 of 15 (8 equal), 12 of 30 cases" and turned.held is False
     nearly = changed(paper, "result_estimation", lambda f: f.assign(
@@ -794,6 +795,7 @@ def test_each_subset_of_tokens_counts(paper):
 
 def test_only_the_estimators_of_the_table_count(paper):
     """A run fits isotonic regression on all estimators; the paper's table of both methods has three."""
+
     def with_seq(frame):
         seq = frame[(frame["method"] == "isotonic") & (frame.estimator == "p_true")].assign(estimator="seq_avg")
         return pd.concat([frame, seq.assign(relative=-9.0, value=0.9)], ignore_index=True)
@@ -869,6 +871,7 @@ def test_in_situ_matches_what_is_printed_alike(paper):
 
 def between(paper, here, there, dataset="GSM8K", elsewhere=0.0):
     """Verdicts on changes between models: from Llama to Qwen `here`, back `there`, on one dataset."""
+
     def moved(frame):
         models = (frame.source_model != frame.model) & (frame.dataset == dataset) & (frame.source_dataset == dataset)
         change = np.where(frame.source_model == "Llama", here, there)

@@ -34,8 +34,10 @@ def examples(count, dataset="demo-hard"):
 
 def prompt_ids(lm, count=6):
     """Prompts of unequal lengths: from the bare question to the full one-shot prompt."""
-    return [models.encode(lm, responses.prompt_text(lm, e.question, demonstration="none" if i % 3 else "one"))
-            for i, e in enumerate(examples(count))]
+    return [
+        models.encode(lm, responses.prompt_text(lm, e.question, demonstration="none" if i % 3 else "one"))
+        for i, e in enumerate(examples(count))
+    ]
 
 
 def seeds(count):
@@ -54,9 +56,17 @@ def test_logprobs_are_those_of_transformers(lm):
     sample = decoding.Sample(note, seeds(len(prompt)), lm.number_like, SETTINGS)
     warpers = decoding.warpers(lm.spec.model_copy(update={"top_k": 20, "top_p": 0.9, "temperature": 0.7}))
     out = lm.model.generate(
-        **padded, logits_processor=LogitsProcessorList([note, *warpers, sample]),
-        generation_config=GenerationConfig(do_sample=False, max_new_tokens=120, eos_token_id=lm.eos, output_logits=True,
-                                           pad_token_id=lm.tokenizer.pad_token_id, return_dict_in_generate=True))
+        **padded,
+        logits_processor=LogitsProcessorList([note, *warpers, sample]),
+        generation_config=GenerationConfig(
+            do_sample=False,
+            max_new_tokens=120,
+            eos_token_id=lm.eos,
+            output_logits=True,
+            pad_token_id=lm.tokenizer.pad_token_id,
+            return_dict_in_generate=True,
+        ),
+    )
     # in double: in float32 the oracle's own log-softmax, taken along a strided dimension, is off by up to 1.5e-5
     logits = tuple(step.double() for step in out.logits)
     oracle = lm.model.compute_transition_scores(out.sequences, logits, normalize_logits=True)
@@ -97,8 +107,14 @@ def test_tokens_do_not_depend_on_the_batch(lm, mode):
 
 def test_greedy_is_transformers_greedy(lm):
     prompt = prompt_ids(lm, 1)
-    theirs = lm.model.generate(torch.tensor(prompt), attention_mask=torch.ones(1, len(prompt[0])), do_sample=False,
-                               max_new_tokens=120, eos_token_id=lm.eos, pad_token_id=lm.tokenizer.pad_token_id)
+    theirs = lm.model.generate(
+        torch.tensor(prompt),
+        attention_mask=torch.ones(1, len(prompt[0])),
+        do_sample=False,
+        max_new_tokens=120,
+        eos_token_id=lm.eos,
+        pad_token_id=lm.tokenizer.pad_token_id,
+    )
     ours = decoding.decode(greedy(lm), prompt, seeds(1), SETTINGS).responses[0]
     assert decoding.cut(theirs[0, len(prompt[0]) :].tolist(), lm.eos) == ours
 
@@ -254,8 +270,15 @@ def test_rows_hold_what_the_contract_says(lm):
 
 def test_a_response_is_shown_token_by_token(lm):
     ids = models.encode(lm, "#### 42 and no more")[:6]
-    row = SimpleNamespace(token_ids=ids, token_logprobs=np.log([0.5, 1, 1, 0.25, 1, 1]), eos=True,
-                          token_logprobs_sampling=np.zeros(6), answer_start=3, answer_end=5, thinking_end=2)
+    row = SimpleNamespace(
+        token_ids=ids,
+        token_logprobs=np.log([0.5, 1, 1, 0.25, 1, 1]),
+        eos=True,
+        token_logprobs_sampling=np.zeros(6),
+        answer_start=3,
+        answer_end=5,
+        thinking_end=2,
+    )
     shown = responses.token_table(lm, row)
     assert shown.part.tolist() == ["thinking", "thinking", "", "answer", "answer", "end"]
     assert shown.probability.tolist() == [0.5, 1, 1, 0.25, 1, 1] and shown.id.tolist() == row.token_ids
@@ -300,8 +323,12 @@ def test_sampling_follows_the_distribution():
     assert share[2] == 0 and (share - torch.tensor([0.5, 0.2, 0.0, 0.3])).abs().max() < 0.01
 
 
-@given(st.lists(st.one_of(st.floats(-30, 30), st.just(float("-inf"))), min_size=2, max_size=30).filter(
-    lambda z: max(z) > float("-inf")), st.floats(0, 1, exclude_max=True))
+@given(
+    st.lists(st.one_of(st.floats(-30, 30), st.just(float("-inf"))), min_size=2, max_size=30).filter(
+        lambda z: max(z) > float("-inf")
+    ),
+    st.floats(0, 1, exclude_max=True),
+)
 def test_a_token_without_mass_is_never_drawn(z, u):
     token = int(decoding.invert(torch.tensor([z]), torch.tensor([u], dtype=torch.float64))[0])
     assert token < len(z) and z[token] > float("-inf")

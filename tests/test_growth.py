@@ -44,7 +44,8 @@ def generate(lm, limit, asked=None, **changed):
 
     kept = growth.responses("mine", PAIR, facts(lm, **changed))
     made = Shards("mine", "01", 4, facts(lm, **changed)).map(
-        work, datasets.first(examples, limit, 0, "demo-easy"), lambda line: None, kept, lambda e: e.example_id)
+        work, datasets.first(examples, limit, 0, "demo-easy"), lambda line: None, kept, lambda e: e.example_id
+    )
     return responses.in_order(made, examples), kept
 
 

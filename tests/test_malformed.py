@@ -212,8 +212,10 @@ DATASET = {
     "split_ids": "5 [] ''",
     "files": "5 {all:5} null {nowhere:5}",
 }
-KINDS = {params.Model: (MODEL, {"label": "Mine", "source": "me/mine"}),
-         params.Dataset: (DATASET, {"label": "Mine", "source": "me/mine", "calibration": "1", "evaluation": "1"})}
+KINDS = {
+    params.Model: (MODEL, {"label": "Mine", "source": "me/mine"}),
+    params.Dataset: (DATASET, {"label": "Mine", "source": "me/mine", "calibration": "1", "evaluation": "1"}),
+}
 OF_SPECS = [(kind, key, value) for kind, (table, _) in KINDS.items() for key in table
             for value in table[key].split(" ")]  # fmt: skip
 

@@ -171,9 +171,7 @@ def test_weights_are_resampled_rows(rows, bins, seed):
         expected = [metric(c[row], y[row], bins) for row in drawn]
         assert metric(c, y, bins, sample_weight=weights) == pytest.approx(expected, abs=1e-9)
     for metric in (brier, accuracy):
-        assert metric(c, y, sample_weight=weights) == pytest.approx(
-            [metric(c[row], y[row]) for row in drawn], abs=1e-9
-        )
+        assert metric(c, y, sample_weight=weights) == pytest.approx([metric(c[row], y[row]) for row in drawn], abs=1e-9)
 
 
 # ---- frames

@@ -94,8 +94,10 @@ def project(tmp_path_factory):
     mine = [{"question": row["question"], "answer": row["answer"], "split": split}
             for row, split in zip(rows, ["calibration"] * 8 + ["evaluation"] * 6, strict=False)]  # fmt: skip
     (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in mine))
-    write(folder / "params/datasets/mine.yaml",
-          {"label": "Mine", "source": {"all": "mine.jsonl"}, "calibration": 8, "evaluation": 6})
+    write(
+        folder / "params/datasets/mine.yaml",
+        {"label": "Mine", "source": {"all": "mine.jsonl"}, "calibration": 8, "evaluation": 6},
+    )
     small = {"max_new_tokens": 40, "dropout_tuning": 4, "dropout_passes": 3, "resamples": 20, "draws": 2,
              "calibration_sizes": [4], "ablation_rows": 2, "title": "my own models"}  # fmt: skip
     write(folder / "params/small.yaml", yaml.safe_load((folder / "params/demo.yaml").read_text()) | small)

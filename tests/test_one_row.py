@@ -57,8 +57,12 @@ def test_options_by_hand():
 
 
 def test_disagreement_by_hand():
-    passes = pd.DataFrame({"predictive": [[np.array([9.0, 9.0]), np.array([1.0, 2.5])]],
-                           "conditional": [[np.array([9.0, 9.0]), np.array([0.75, 0.5])]]})
+    passes = pd.DataFrame(
+        {
+            "predictive": [[np.array([9.0, 9.0]), np.array([1.0, 2.5])]],
+            "conditional": [[np.array([9.0, 9.0]), np.array([0.75, 0.5])]],
+        }
+    )
     table = one_row.disagreement(passes, Reading())
     assert list(table.BALD) == [0.25, 2.0] and list(table.phi) == [0.75, 0.0]
 

@@ -21,12 +21,21 @@ from lib.project import UserError
 from lib.score import confidence, estimators
 from lib.tasks import datasets, options, prompts
 
-REAL = ["Llama-3.1-8B-Instruct", "Llama-3.2-3B-Instruct", "Qwen3-4B-Instruct-2507", "Qwen3-8B",
-        "DeepSeek-R1-Distill-Llama-8B"]
-CAKE = ("Mary is baking a cake. The recipe calls for 6 cups of flour, 8 cups of sugar, and 7 cups of salt. She "
-        "already put in 5 cups of flour. How many more cups of sugar than cups of salt does she need to add now?")
-SOLVED = ("To solve this problem, let's break it down step by step:\n1. The recipe calls for 8 cups of sugar and 7 "
-          "cups of salt.\n2. Difference = 8 - 7 = 1.\n\n#### 1")
+REAL = [
+    "Llama-3.1-8B-Instruct",
+    "Llama-3.2-3B-Instruct",
+    "Qwen3-4B-Instruct-2507",
+    "Qwen3-8B",
+    "DeepSeek-R1-Distill-Llama-8B",
+]
+CAKE = (
+    "Mary is baking a cake. The recipe calls for 6 cups of flour, 8 cups of sugar, and 7 cups of salt. She "
+    "already put in 5 cups of flour. How many more cups of sugar than cups of salt does she need to add now?"
+)
+SOLVED = (
+    "To solve this problem, let's break it down step by step:\n1. The recipe calls for 8 cups of sugar and 7 "
+    "cups of salt.\n2. Difference = 8 - 7 = 1.\n\n#### 1"
+)
 
 
 @pytest.fixture(scope="module", params=architectures.NAMES)
@@ -152,8 +161,10 @@ def test_encoding_again_gives_the_same_numbers(any_lm):
     """`verify` without live columns re-encodes; the standard half does not depend on which."""
     settings = SETTINGS.model_copy(update={"max_new_tokens": 30})
     frame = responses.respond(any_lm, "demo-easy", examples("demo-easy", 5), settings, alive=p_true.live)
-    live, again = (p_true.verify(any_lm, part, Verification(), batch_tokens=500)
-                   for part in (frame, frame.drop(columns=p_true.KEPT)))
+    live, again = (
+        p_true.verify(any_lm, part, Verification(), batch_tokens=500)
+        for part in (frame, frame.drop(columns=p_true.KEPT))
+    )
     assert live.live.all() and not again.live.any()
     np.testing.assert_allclose(np.stack(live.in_situ_logits), np.stack(again.in_situ_logits), atol=1e-4)
     np.testing.assert_allclose(live.in_situ_logz, again.in_situ_logz, atol=1e-4)
@@ -165,13 +176,17 @@ def test_encoding_again_gives_the_same_numbers(any_lm):
 
 def test_tokens_saved_are_counted_right(lm):
     settings = SETTINGS.model_copy(update={"max_new_tokens": 200})
-    asked = {name: [e._replace(split="evaluation") for e in examples(name, 6)]
-             for name in ("demo-easy", "demo-medium", "demo-hard")}
+    asked = {
+        name: [e._replace(split="evaluation") for e in examples(name, 6)]
+        for name in ("demo-easy", "demo-medium", "demo-hard")
+    }
     frames = [responses.respond(lm, name, part, settings, alive=p_true.live) for name, part in asked.items()]
     verified = p_true.verify(lm, pd.concat(frames, ignore_index=True), Verification())
     query = len(lm.tokenizer(prompts.QUERY, add_special_tokens=False).input_ids)
-    by_hand = [1 - query / len(lm.tokenizer(text, add_special_tokens=False).input_ids)
-               for text in verified.standard_prompt[verified.dataset == "demo-medium"]]
+    by_hand = [
+        1 - query / len(lm.tokenizer(text, add_special_tokens=False).input_ids)
+        for text in verified.standard_prompt[verified.dataset == "demo-medium"]
+    ]
     saved = confidence.reduction(verified).set_index("dataset").value
     assert saved["demo-medium"] == pytest.approx(100 * np.mean(by_hand), abs=1e-9)
     assert (saved >= 60).all(), saved.to_dict()
@@ -187,7 +202,8 @@ def real(request, shared):
     models.set_padding(tokenizer)
     thinking = request.param in ("Qwen3-8B", "DeepSeek-R1-Distill-Llama-8B")
     spec = params.load_model("tiny-llama").model_copy(
-        update={"thinking": thinking, "system_prompt": True, "date_string": "26 Jul 2024"})
+        update={"thinking": thinking, "system_prompt": True, "date_string": "26 Jul 2024"}
+    )
     return LanguageModel(request.param, spec, None, tokenizer, [], {})
 
 
@@ -215,8 +231,9 @@ def test_prompts_are_the_figures(real, shared):
     assert words(verify[1]["content"]) == drawn["standard"]["user"]
     assert drawn["in situ"]["assistant"].endswith(words(prompts.QUERY))
     for form in ("template", "as_drawn"):
-        text = p_true.standard_prompt(real, CAKE, "Hm.\n</think>\n\n" * real.spec.thinking + SOLVED,
-                                      Verification(standard_prompt=form))
+        text = p_true.standard_prompt(
+            real, CAKE, "Hm.\n</think>\n\n" * real.spec.thinking + SOLVED, Verification(standard_prompt=form)
+        )
         assert verify[1]["content"] in text and verify[0]["content"] in text
         assert prompts.DEMONSTRATION not in text and prompts.INSTRUCTION not in text
         assert text.endswith(prompts.QUERY) == (form == "as_drawn")
@@ -380,8 +397,9 @@ def test_p_true_does_not_underflow():
     assert estimators.p_true(-30.0) == pytest.approx(np.exp(-30), rel=1e-9)
 
 
-@pytest.mark.parametrize(("sha", "query", "used"), [("abc", prompts.QUERY, True), ("abd", prompts.QUERY, False),
-                                                    ("abc", "Is it?", False)])
+@pytest.mark.parametrize(
+    ("sha", "query", "used"), [("abc", prompts.QUERY, True), ("abd", prompts.QUERY, False), ("abc", "Is it?", False)]
+)
 def test_kept_verdicts_are_used_for_their_own_generations_only(tmp_path, monkeypatch, sha, query, used):
     monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
     monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
@@ -418,7 +436,8 @@ def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):
     bare = p_true.verify(lm, told, Verification(), keep_texts=False)
     assert bare.standard_prompt.isna().all()
     pd.testing.assert_frame_equal(
-        *(frame.drop(columns=["standard_prompt", "standard_seconds", "in_situ_seconds"]) for frame in (whole, bare)))
+        *(frame.drop(columns=["standard_prompt", "standard_seconds", "in_situ_seconds"]) for frame in (whole, bare))
+    )
     shown = responses.exchange(lm, settings.model_dump() | {"keep_texts": False}, Verification())
     assert prompts.EXAMPLE in shown["prompt"] and prompts.EXAMPLE in shown["standard_prompt"] and shown["text"]
     with pytest.raises(UserError, match="has no row 'gone' to ask again"):

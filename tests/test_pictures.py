@@ -112,8 +112,10 @@ def test_the_running_mean_is_zoomed_to_where_it_has_settled():
 
 
 def test_whiskers_are_the_bootstraps():
-    rows = [("m", "d", name, method, "ece", value, value - 0.02, value + 0.03)
-            for name, method, value in (("p_true", "", 0.1), ("p_true", "platt", 0.9), ("p_true_insitu", "", 0.2))]
+    rows = [
+        ("m", "d", name, method, "ece", value, value - 0.02, value + 0.03)
+        for name, method, value in (("p_true", "", 0.1), ("p_true", "platt", 0.9), ("p_true_insitu", "", 0.2))
+    ]
     columns = ["model", "dataset", "estimator", "method", "metric", "value", "low", "high"]
     errors = confidence.in_situ_errors(pd.DataFrame(rows, columns=columns), "m", {"d": "D"})
     assert errors.iloc[0].to_dict() == pytest.approx({"dataset": "D", "standard": 0.1, "standard low": 0.08,
@@ -145,9 +147,14 @@ def test_no_dataset_is_written_over_the_next(labels):
 
 
 def test_histograms_count_every_response_of_the_evaluation_split():
-    scores = pd.DataFrame({"split": ["evaluation"] * 5 + ["calibration"], "estimator": "p_true",
-                           "confidence": [0.0, 0.2, 0.2, 0.9, 1.0, 0.5],
-                           "correct": np.array([1, 0, 0, 1, 1, 1], dtype=bool)})
+    scores = pd.DataFrame(
+        {
+            "split": ["evaluation"] * 5 + ["calibration"],
+            "estimator": "p_true",
+            "confidence": [0.0, 0.2, 0.2, 0.9, 1.0, 0.5],
+            "correct": np.array([1, 0, 0, 1, 1, 1], dtype=bool),
+        }
+    )
     canvas = histograms.confidence(scores, {"p_true": "standard"}).canvas
     assert [patch.get_data().values.sum() for patch in canvas.axes[0].patches] == pytest.approx([1] * 4)
     assert [text.get_text() for text in canvas.legends[0].get_texts()] == ["right (n = 3)", "wrong (n = 2)"]
@@ -162,9 +169,13 @@ def test_option_masses_fill_the_whole():
 
 
 def passed():
-    row = {"example_id": "a", "split": "evaluation", "correct": False,
-           "predictive": [np.array([9.0, 9.0]), np.array([1.0, 2.5])],
-           "conditional": [np.array([9.0, 9.0]), np.array([0.75, 0.5])]}
+    row = {
+        "example_id": "a",
+        "split": "evaluation",
+        "correct": False,
+        "predictive": [np.array([9.0, 9.0]), np.array([1.0, 2.5])],
+        "conditional": [np.array([9.0, 9.0]), np.array([0.75, 0.5])],
+    }
     return pd.DataFrame([row])
 
 
@@ -195,8 +206,10 @@ def test_responses_of_one_question_beside_each_other():
     assert ablation.said_of(frame, "b") == "b: none right, one wrong"
     alone = frame[frame.demonstration == "none"]
     assert ablation.turned(alone, "none") == ("a", "none")
-    kept = {"none": pd.DataFrame({"example_id": ["b"], "text": ["#### 5"]}),
-            "one": pd.DataFrame({"example_id": ["b"], "text": [None]})}
+    kept = {
+        "none": pd.DataFrame({"example_id": ["b"], "text": ["#### 5"]}),
+        "one": pd.DataFrame({"example_id": ["b"], "text": [None]}),
+    }
     assert ablation.responses_to("b", kept, ["none", "one"]) == {"none": "#### 5", "one": "(not kept)"}
     assert len(prompt_figures.responses_beside({"none": "#### 5"}).canvas.axes) == 1
 
@@ -207,8 +220,11 @@ def test_responses_of_one_question_beside_each_other():
 def resampled():
     rng = np.random.default_rng(0)
     correct = rng.random(80) < 0.6
-    rows = [("m", "d", "evaluation", f"{i}", name, method, value, correct[i]) for i in range(80)
-            for name, method, value in (("ans_avg", "", 0.99), ("ans_avg", "isotonic", 0.6), ("seq_avg", "", 0.98))]
+    rows = [
+        ("m", "d", "evaluation", f"{i}", name, method, value, correct[i])
+        for i in range(80)
+        for name, method, value in (("ans_avg", "", 0.99), ("ans_avg", "isotonic", 0.6), ("seq_avg", "", 0.98))
+    ]
     columns = ["model", "dataset", "split", "example_id", "estimator", "method", "confidence", "correct"]
     return bootstrap.bootstrap(pd.DataFrame(rows, columns=columns), resamples=200)
 
@@ -319,8 +335,12 @@ def test_sentences_on_passes_prompts_and_calibrators():
 
 
 def test_sentences_on_skill_and_promises():
-    rows = [("d", "seq_avg", "", 0.1), ("e", "seq_avg", "", -0.2), ("d", "base", "", 0.0),
-            ("d", "seq_avg", "isotonic", 0.3)]
+    rows = [
+        ("d", "seq_avg", "", 0.1),
+        ("e", "seq_avg", "", -0.2),
+        ("d", "base", "", 0.0),
+        ("d", "seq_avg", "isotonic", 0.3),
+    ]
     compared = pd.DataFrame(rows, columns=["dataset", "estimator", "method", "value"]).assign(metric="skill")
     assert said.worth(compared) == "Better than the constant (raw): Seq Avg on 1 of 2 pairs"
     assert said.worth(compared, "isotonic") == "Better than the constant (isotonic): Seq Avg on 1 of 1 pair"

@@ -27,9 +27,20 @@ def frame(**models):
     for model, (c, y) in models.items():
         half = len(c) // 2
         split = ["calibration"] * half + ["evaluation"] * (len(c) - half)
-        parts.append(pd.DataFrame({"model": model, "dataset": "d", "split": split, "estimator": "seq_avg", "method": "",
-                                   "example_id": [f"{split[i]}-{i % half}" for i in range(len(c))], "confidence": c,
-                                   "correct": y}))
+        parts.append(
+            pd.DataFrame(
+                {
+                    "model": model,
+                    "dataset": "d",
+                    "split": split,
+                    "estimator": "seq_avg",
+                    "method": "",
+                    "example_id": [f"{split[i]}-{i % half}" for i in range(len(c))],
+                    "confidence": c,
+                    "correct": y,
+                }
+            )
+        )
     return pd.concat(parts, ignore_index=True)  # fmt: skip
 
 
@@ -98,6 +109,7 @@ def test_bins_of_equally_many_rows_by_a_loop():
 def test_bins_of_equally_many_rows_are_mapies_where_no_scores_are_equal():
     """Its `array split` cuts rows as they stand, so they are sorted first."""
     from mapie.metrics import calibration
+
     c, y = rows(100, ties=False)
     order = np.argsort(c)
     c, y = c[order], y[order]

@@ -60,6 +60,7 @@ def test_p_values_are_those_of_the_exact_test():
 def test_p_values_are_mapies():
     """Where its rounding does not add an error: 1 - 1/2 and the like are exact."""
     from mapie.risk_control import methods
+
     for wrong, answered in ((0, 30), (8, 64), (16, 64)):
         ours = selective.p_values(wrong, answered, 0.75)
         theirs = methods.compute_hoeffding_bentkus_p_value(
@@ -98,6 +99,7 @@ def test_a_threshold_by_a_loop(seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_a_sequence_of_tests_ends_where_mapies_does(seed):
     from mapie.risk_control import fwer_control
+
     frame = raw(400, seed, power=0.4)
     c, y = frame.confidence.to_numpy(), frame.correct.to_numpy(bool)
     learning, testing = (c[:150], y[:150]), (c[150:], y[150:])

@@ -74,8 +74,7 @@ def test_costs_of_verification(stored):
     assert facts.r2 < 0.5 and facts.saving == pytest.approx(1), "what is saved is held against the response alone"
     noise = verification.assign(standard_tokens=np.random.default_rng(0).permutation(length) + 30, in_situ_tokens=30)
     assert tokens.verification_costs(noise, generations).iloc[0].r2 < 0.1
-    alike = generations.assign(token_ids=[[1, 2]] * len(generations), prompt_tokens=7,
-                               thinking_end=0)
+    alike = generations.assign(token_ids=[[1, 2]] * len(generations), prompt_tokens=7, thinking_end=0)
     assert np.isnan(tokens.verification_costs(noise, alike).iloc[0][["r2", "saving"]].astype(float)).all()
 
 

@@ -288,8 +288,10 @@ def test_signals_of_other_responses_are_refused(artifacts, monkeypatch):
     assert len(store.gather("lab", "in_situ", ["m"], ["d", "e"])[0]) == 2
     assert len(store.kept("lab", "calibration", "curves", ["m"], ["d"])) == 1
     store.write(FRAME.assign(a=9), artifacts / "lab" / "generations" / "m__d.parquet")
-    message = ("^shipped/demo/in_situ/m__d.parquet was made from other responses than lab/generations/m__d.parquet: "
-               r"run 01_generate for run 'lab' first, or delete artifacts/lab/\*/m__d\.\*$")
+    message = (
+        "^shipped/demo/in_situ/m__d.parquet was made from other responses than lab/generations/m__d.parquet: "
+        r"run 01_generate for run 'lab' first, or delete artifacts/lab/\*/m__d\.\*$"
+    )
     with pytest.raises(UserError, match=message):
         store.gather("lab", "in_situ", ["m"], ["d", "e"])
     assert len(store.gather("lab", "in_situ", ["m"], ["e"])[0]) == 1
@@ -334,19 +336,30 @@ def test_frames_that_hold_seconds_themselves_are_read(artifacts):
 
 # ---- the columns, described once
 
-CURVES = pd.DataFrame({
-    "model": ["m"], "dataset": ["d"], "sampling": ["uniform"], "method": [""], "n": [5], "draw": [0], "ece": [0.1],
-    "one_class": [False],
-})
+CURVES = pd.DataFrame(
+    {
+        "model": ["m"],
+        "dataset": ["d"],
+        "sampling": ["uniform"],
+        "method": [""],
+        "n": [5],
+        "draw": [0],
+        "ece": [0.1],
+        "one_class": [False],
+    }
+)
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda f: f.drop(columns="ece"), "has no column 'ece'; it is not what 06_sample_efficiency writes"),
-    (lambda f: f.rename(columns={"n": "rows"}), "has no column 'n'"),
-    (lambda f: f.assign(sample=1), "'sample' that lib/frames.py does not describe; did you mean 'sampling'"),
-    (lambda f: f.assign(n="5"), "column 'n' is large_string, not int"),
-    (lambda f: f.assign(ece=[[0.1]]), r"column 'ece' is list<element: double>, not float"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda f: f.drop(columns="ece"), "has no column 'ece'; it is not what 06_sample_efficiency writes"),
+        (lambda f: f.rename(columns={"n": "rows"}), "has no column 'n'"),
+        (lambda f: f.assign(sample=1), "'sample' that lib/frames.py does not describe; did you mean 'sampling'"),
+        (lambda f: f.assign(n="5"), "column 'n' is large_string, not int"),
+        (lambda f: f.assign(ece=[[0.1]]), r"column 'ece' is list<element: double>, not float"),
+    ],
+)
 def test_a_frame_is_held_against_its_description(artifacts, change, message):
     place = artifacts / "calibration" / "curves.parquet"
     assert store.read(store.write(CURVES, place)).equals(CURVES)
@@ -376,8 +389,10 @@ def test_unfinished_work_goes_on_under_another_budget_and_on_another_card(artifa
     """And not in another precision, with another kernel of attention, off the GPU, or under another choice."""
 
     def folder(device="NVIDIA H100", dtype="bfloat16", attention="sdpa", **parameters):
-        facts = {"loaded": {"device": device, "dtype": dtype, "attention": attention},
-                 "parameters": {"batch_tokens": 100, "dropout_tokens": 100, "shard_rows": 9, "top_k": 5} | parameters}
+        facts = {
+            "loaded": {"device": device, "dtype": dtype, "attention": attention},
+            "parameters": {"batch_tokens": 100, "dropout_tokens": 100, "shard_rows": 9, "top_k": 5} | parameters,
+        }
         return Shards("run", "job", 2, facts, {"other": 1}).folder
 
     first = folder()

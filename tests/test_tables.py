@@ -49,8 +49,11 @@ def test_commands_are_the_papers():
 def test_the_selected_rate_is_one_row():
     """Of equal errors the lower rate's, and every cell of its row is bold, whatever the other metrics say."""
     rates = [(0.1, 0.2, 0.5), (0.15, 0.1, 0.9), (0.2, 0.1, 0.1)]
-    rows = [("m", "d", "c_bald", metric, value, rate) for rate, ece, mce in rates
-            for metric, value in (("ece", ece), ("mce", mce), ("brier", 0.3))]
+    rows = [
+        ("m", "d", "c_bald", metric, value, rate)
+        for rate, ece, mce in rates
+        for metric, value in (("ece", ece), ("mce", mce), ("brier", 0.3))
+    ]
     results = pd.DataFrame(rows, columns=["model", "dataset", "estimator", "metric", "value", "rate"])
     body = [row for row in tables.dropout_grid_search(results).body if not isinstance(row, Rule)]
     assert [[cell.bold for cell in row[2:]] for row in body] == [[False] * 4, [True] * 4, [False] * 4]
@@ -94,18 +97,14 @@ def test_bold_goes_by_the_unrounded_value():
 def test_order_and_labels_are_those_given():
     frame = results(models=("x", "y"), datasets=("d", "e"))
     table = tables.result_estimation(frame, {"y": "Y!", "x": "X!"}, {"e": "E!", "d": "D!"})
-    column = [
-        [cell.text if cell else None for cell in row[:2]] for row in table.body if not isinstance(row, Rule)
-    ]
+    column = [[cell.text if cell else None for cell in row[:2]] for row in table.body if not isinstance(row, Rule)]
     assert column == [["Y!", "E!"], [None, "D!"], ["X!", "E!"], [None, "D!"]]
     assert table.latex.count(r"\midrule") == 2
 
 
 @pytest.mark.parametrize("count", [1, 6])
 def test_each_model_is_a_block(count):
-    latex = tables.result_estimation(
-        results(models=[f"m{i}" for i in range(count)], datasets=("d", "e"))
-    ).latex
+    latex = tables.result_estimation(results(models=[f"m{i}" for i in range(count)], datasets=("d", "e"))).latex
     assert latex.count(r"\multirow{2}{*}{m") == count and latex.count(r"\midrule") == count
 
 
@@ -114,9 +113,7 @@ def test_what_is_missing_says_why():
     frame["value"] = frame["value"].astype("Float64")
     lost = (frame.model == "x") & (frame.metric == "mce")
     frame.loc[lost, ["value", "reason"]] = [pd.NA, "one class only"]
-    table = tables.result_estimation(
-        frame[~((frame.model == "y") & (frame.metric == "acc"))], notes=["Demo models."]
-    )
+    table = tables.result_estimation(frame[~((frame.model == "y") & (frame.metric == "acc"))], notes=["Demo models."])
     assert "nan" not in table.latex.lower() and "NA" not in table.latex
     assert table.latex.count("-- &") + table.latex.count(r"-- \\") == 3
     assert list(table.notes) == ["Demo models.", "--: one class only, not computed."]
@@ -177,9 +174,7 @@ def test_notes_stand_below_and_do_not_widen():
 
 def test_escape():
     assert escape("a_b & <c>") == r"a\_b \& \textless{}c\textgreater{}"
-    assert (
-        escape("50%\n#1 $ {} ~^\\") == r"50\% \#1 \$ \{\} \textasciitilde{}\textasciicircum{}\textbackslash{}"
-    )
+    assert escape("50%\n#1 $ {} ~^\\") == r"50\% \#1 \$ \{\} \textasciitilde{}\textasciicircum{}\textbackslash{}"
 
 
 class Grid(HTMLParser):
@@ -208,9 +203,7 @@ def test_html_holds_the_same_cells():
     table = tables.result_estimation(frame, notes=["a < b & c"])
     grid = Grid(table._repr_html_().split("</table>")[0])
     expected = [
-        [[c.text, c.columns, c.rows] for c in row if c]
-        for row in (*table.head, *table.body)
-        if isinstance(row, list)
+        [[c.text, c.columns, c.rows] for c in row if c] for row in (*table.head, *table.body) if isinstance(row, list)
     ]
     assert grid.rows == expected
     assert grid.bold == table.latex.count(r"\textbf")
@@ -228,9 +221,7 @@ def test_mime_bundle():
 
 
 def test_rules_in_html():
-    table = Table(
-        "l|c", [[Cell("h"), Cell("h")]], [[Cell("a"), Cell("b")], Rule(((2, 2),)), [Cell("c"), Cell("d")]]
-    )
+    table = Table("l|c", [[Cell("h"), Cell("h")]], [[Cell("a"), Cell("b")], Rule(((2, 2),)), [Cell("c"), Cell("d")]])
     rows = table._repr_html_().split("<tbody>")[1].split("</tr>")
     assert "border-top:1px solid;" in rows[0].split("<td")[0]
     assert "border-top" not in rows[1].split("<td")[1] and "border-top" in rows[1].split("<td")[2]
@@ -262,9 +253,7 @@ def everything():
         "bin_ablation": tables.bin_ablation(ablated, models, notes=notes),
         "insitu_ptrue": tables.insitu_ptrue(frame, models, notes=notes),
         "dropout_grid_search": tables.dropout_grid_search(rated, models, notes=notes),
-        "inference_settings": tables.inference_settings(
-            SimpleNamespace(label=m, **settings) for m in models.values()
-        ),
+        "inference_settings": tables.inference_settings(SimpleNamespace(label=m, **settings) for m in models.values()),
     }
 
 
@@ -273,9 +262,7 @@ def test_every_table_compiles(tmp_path):
     inputs = []
     for name, table in everything().items():
         (tmp_path / f"tab_{name}.tex").write_text(table.latex, encoding="utf-8")
-        inputs.append(
-            rf"\begin{{table}}\centering\resizebox{{\textwidth}}{{!}}{{\input{{tab_{name}}}}}\end{{table}}"
-        )
+        inputs.append(rf"\begin{{table}}\centering\resizebox{{\textwidth}}{{!}}{{\input{{tab_{name}}}}}\end{{table}}")
     (tmp_path / "all.tex").write_text(DOCUMENT % "\n".join(inputs), encoding="utf-8")
     command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "all.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)

@@ -103,8 +103,14 @@ def test_bold_is_the_best_of_a_pair(made):
     table = selective.selective(compared, thresholds)
     raw = compared[(compared.method == "") & (compared.metric == "skill") & (compared.dataset == "d")]
     best = raw[raw.model == "m"].astype({"value": float}).set_index("estimator").value.idxmax()
-    row = next(row for row in without_rules(table.body) if any(
-        cell and any(n.key["estimator"] == best and n.key["metric"] == "skill" for n in cell.numbers) for cell in row))
+    row = next(
+        row
+        for row in without_rules(table.body)
+        if any(
+            cell and any(n.key["estimator"] == best and n.key["metric"] == "skill" for n in cell.numbers)
+            for cell in row
+        )
+    )
     (cell,) = [cell for cell in row if cell and cell.numbers
                and (cell.numbers[0].key["metric"], cell.numbers[0].key["method"]) == ("skill", "")]  # fmt: skip
     assert "<b>" in cell.html and r"\best" in cell.latex

@@ -204,7 +204,6 @@ class Book:
             self.add(str(at), str(path), head + lines(file))
         return at
 
-
     def makes(self, file: Path) -> str:
         """Links from a module to the tables and figures of the report that it makes."""
         up = "../" * len(file.relative_to(ROOT).parts[1:])

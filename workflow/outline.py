@@ -55,7 +55,8 @@ def without_memory(folder: str, whole: bool) -> Any:
     logging.disable_progress_bar()
     if whole and any(Path(folder).glob("*.safetensors")):
         network, info = AutoModelForCausalLM.from_pretrained(
-            folder, device_map="meta", trust_remote_code=False, use_safetensors=True, output_loading_info=True)
+            folder, device_map="meta", trust_remote_code=False, use_safetensors=True, output_loading_info=True
+        )
         checkpoint.check_loaded(info)
         return network
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)

@@ -19,8 +19,20 @@ DEFAULT = "demo"
 CLUSTERS = ("slurm", "kubernetes")
 VERBS = ("replay", "published", "check", "verify", "finding", "book", "archive", "lab", "test", "help")
 FINDINGS = ("1", "2", "3", "4")
-OPTIONS = ("--models", "--only", "--datasets", "--data", "--remake", "--cores", "--cpu", "--gpu",
-           "--slurm", "--kubernetes", "--dry-run", "--help")
+OPTIONS = (
+    "--models",
+    "--only",
+    "--datasets",
+    "--data",
+    "--remake",
+    "--cores",
+    "--cpu",
+    "--gpu",
+    "--slurm",
+    "--kubernetes",
+    "--dry-run",
+    "--help",
+)
 HELP = """\
 ./run_all.sh [PROFILE] [OPTIONS]   makes what is missing or out of date
 

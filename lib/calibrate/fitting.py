@@ -177,8 +177,7 @@ def _on_answers(pair: Pair, sets: Splits, fitted: Mapping[str, Calibrator]) -> I
                 columns: dict[str, Any] = {"estimator": name, "confidence": scores, "correct": new.correct}
                 parts.append(new.keys.assign(**columns, method=method.name))
             made, ids = pd.concat(parts, ignore_index=True), list(old.keys.example_id)
-            yield Fit(pair, "ans", method, "answers", calibrator, ids, old.confidence, old.correct, made,
-                      old.answers)
+            yield Fit(pair, "ans", method, "answers", calibrator, ids, old.confidence, old.correct, made, old.answers)
 
 
 def maps(confidence: pd.DataFrame, sets: Sets, fitted: Mapping[Pair, Mapping[str, Calibrator]], pair: Pair,

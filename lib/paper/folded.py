@@ -1,5 +1,4 @@
-"""What is long behind one line, which a click opens: a frame that a picture was drawn from, or LaTeX for the paper.
-"""
+"""What is long behind one line, which a click opens: a frame that a picture was drawn from, or LaTeX for the paper."""
 
 from dataclasses import dataclass, field
 from html import escape

@@ -272,8 +272,7 @@ def of_signals(signals: RunSignals, bin_counts: Sequence[int] = (10, 20, 30)) ->
 
 def of_calibration(run: str, models: Sequence[str], datasets: Sequence[str],
                    names: Collection[str] = ("results", "confidence", "transfer", "curves")) -> Frames:  # fmt: skip
-    """What 05 (results, confidence), 06 (curves) and 07 (transfer) keep. Raises UserError where they have not left it.
-    """
+    """What 05 (results, confidence), 06 (curves) and 07 (transfer) keep. Raises UserError where they have not left it."""
     kept = {name: store.kept(run, "calibration", name, models, datasets) for name in names}
     frames: Frames = {}
     if "results" in kept:

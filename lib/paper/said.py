@@ -72,8 +72,7 @@ def surest(one: pd.Series, scores: pd.DataFrame) -> str:
 
 @sentence
 def encoded(table: pd.DataFrame, one: pd.Series) -> str:
-    """Of `one_row.options`: whether the row `one` is right, the tokens that either way has to encode, what comes of it.
-    """
+    """Of `one_row.options`: whether the row `one` is right, the tokens that either way has to encode, what comes of it."""
     parts = [f"{way} {row['P(True)']:.3f} for {row.tokens:.0f} tokens" for way, row in table.iterrows()]
     return verdict(one, f"P(True): {', '.join(parts)}")
 

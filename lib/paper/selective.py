@@ -119,9 +119,12 @@ def promise(thresholds: Frame) -> list[str]:
 # ---- the figure
 
 
-@target("fig_selective", "When to answer (not in the paper)",
-        "Accuracy of the answers given against the share of questions answered, the surest first: raw scores above, "
-        "after isotonic regression below. A ring is a threshold that guarantees the precision of the grey line.")
+@target(
+    "fig_selective",
+    "When to answer (not in the paper)",
+    "Accuracy of the answers given against the share of questions answered, the surest first: raw scores above, "
+    "after isotonic regression below. A ring is a threshold that guarantees the precision of the grey line.",
+)
 def when_to_answer(curves: Frame, thresholds: Frame, model: str, datasets: Mapping[str, str], title: str = ""
                    ) -> Figure:  # fmt: skip
     """Risk-coverage curves of one model, a column for each of the `datasets` {name: label}; `curves` and `thresholds`

@@ -233,4 +233,3 @@ def boxed(results: Results) -> Cases:
     rows = rows.loc[rows.profile & rows.model.isin(chosen), [*PAIR, "accuracy", "accuracy_boxed"]]
     rows = rows.assign(recovered=(rows.accuracy_boxed - rows.accuracy) / (1 - rows.accuracy).where(rows.accuracy < 1))
     return rows, rows.recovered >= 0.5
-

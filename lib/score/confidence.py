@@ -196,4 +196,3 @@ def best_rate(results: pd.DataFrame, rates: Iterable[float] = ()) -> float:
     tuning row counts, as when none has an answer and `missing` is drop."""
     errors = results[results.metric == "ece"].sort_values(["value", "rate"])
     return float(errors.rate.iloc[0]) if len(errors) else min(rates)
-

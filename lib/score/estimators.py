@@ -135,8 +135,9 @@ _DECLARED = (
     # of `tab:insitu_ptrue` alone: no definition of its own, and no column of the result tables
     Estimator("p_true_insitu", r"In-situ $\ptrue$", "In-situ P(True)", "", _MORE, "in_situ_margin", p_true),
     # with dropout at the answer only
-    Estimator("c_bald_insitu", r"$c_{\mathrm{BALD}}$ in situ", "c_BALD in situ", "", _MORE, "answer_bald", c_bald,
-              extra=True),
+    Estimator(
+        "c_bald_insitu", r"$c_{\mathrm{BALD}}$ in situ", "c_BALD in situ", "", _MORE, "answer_bald", c_bald, extra=True
+    ),
     # of windows and single tokens
     Estimator("seq_window", r"\textsc{Seq Window}", "Seq Window", "", _ONE, "response", lowest_window, extra=True),
     Estimator("ans_margin", r"\textsc{Ans Margin}", "Ans Margin", "", _ONE, "answer_margin", least_margin, extra=True),

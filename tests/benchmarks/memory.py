@@ -25,11 +25,26 @@ def peak(way: str, length: int) -> float:
     """Peak resident memory in MB of a process that generates `length` tokens for a batch."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64,
-                                         num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1)).eval()
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+        )
+    ).eval()
     ids = torch.randint(VOCABULARY, (BATCH, 8))
-    config = GenerationConfig(do_sample=False, max_new_tokens=length, min_new_tokens=length, pad_token_id=0,
-                              eos_token_id=None, return_dict_in_generate=True, output_logits=way == "output_logits")
+    config = GenerationConfig(
+        do_sample=False,
+        max_new_tokens=length,
+        min_new_tokens=length,
+        pad_token_id=0,
+        eos_token_id=None,
+        return_dict_in_generate=True,
+        output_logits=way == "output_logits",
+    )
     chain = LogitsProcessorList()
     if way == "ours":
         tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "models" / "tiny-llama")

@@ -62,8 +62,10 @@ def speed(name: str, length: int, rows: int = 20) -> None:
         eager = seconds(lambda: forward("fused")) * PASSES
     with dropout.enabled(lm.model, RATE, "fused"):
         fused = seconds(lambda: forward("fused")) * PASSES
-    print(f"{name}, {rows} rows of up to {length} tokens, {PASSES} passes: plain {plain:.2f} s, keyed {keyed:.2f} s "
-          f"({keyed / plain:.2f} times), built-in eager {eager:.2f} s, built-in sdpa {fused:.2f} s")
+    print(
+        f"{name}, {rows} rows of up to {length} tokens, {PASSES} passes: plain {plain:.2f} s, keyed {keyed:.2f} s "
+        f"({keyed / plain:.2f} times), built-in eager {eager:.2f} s, built-in sdpa {fused:.2f} s"
+    )
 
 
 def scopes(name: str, rows: int = 60) -> None:
@@ -81,8 +83,16 @@ def scopes(name: str, rows: int = 60) -> None:
 def peak(way: str) -> float:
     """Peak resident memory in MB of a process that runs 10 passes over 256 tokens, vocabulary 32,000."""
     torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=32_000, hidden_size=64, intermediate_size=128, num_hidden_layers=1,
-                                         num_attention_heads=2, num_key_value_heads=1)).eval()
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=32_000,
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+        )
+    ).eval()
     lm = LanguageModel("random", params.load_model("tiny-llama"), model, None, [], {})
     ids = torch.randint(32_000, (PASSES, 256)).tolist()
     if way != "loaded":

@@ -39,21 +39,26 @@ def respond(lm: LanguageModel, rows: int, tokens: int = SETTINGS.batch_tokens) -
 
 def logits(lm: LanguageModel, frame: pd.DataFrame) -> list[torch.Tensor]:
     """Of every token of every response (n, V), by plain passes."""
-    return [token_logits.logits_at(lm, models.encode(lm, row.prompt), list(row.token_ids), range(len(row.token_ids)))
-            for row in frame.itertuples()]
+    return [
+        token_logits.logits_at(lm, models.encode(lm, row.prompt), list(row.token_ids), range(len(row.token_ids)))
+        for row in frame.itertuples()
+    ]
 
 
 def logprobs(found: list[torch.Tensor], frame: pd.DataFrame) -> np.ndarray:
     """Log-probabilities of the tokens that were written, one after the other."""
-    parts = [z.log_softmax(-1).gather(-1, torch.tensor(ids, dtype=torch.long)[:, None])[:, 0]
-             for z, ids in zip(found, frame.token_ids, strict=True)]
+    parts = [
+        z.log_softmax(-1).gather(-1, torch.tensor(ids, dtype=torch.long)[:, None])[:, 0]
+        for z, ids in zip(found, frame.token_ids, strict=True)
+    ]
     return torch.cat(parts).numpy()
 
 
 def bald(lm: LanguageModel, frame: pd.DataFrame) -> np.ndarray:
     """c_BALD of each response, at one rate."""
-    made = dropout.disagreement(lm, frame, [(row, RATE) for row in range(len(frame))],
-                                params.Dropout(dropout_passes=PASSES))
+    made = dropout.disagreement(
+        lm, frame, [(row, RATE) for row in range(len(frame))], params.Dropout(dropout_passes=PASSES)
+    )
     return np.array([np.clip(1 - confidence.bald(row), 0, 1).mean() for row in made.itertuples()])
 
 
@@ -81,8 +86,14 @@ def read(lm: LanguageModel, frame: pd.DataFrame) -> dict:
     found, verdicts = logits(lm, frame), p_true.verify(lm, frame, params.Verification())
     options = pd.DataFrame(verdicts.standard_logits.tolist(), columns=verdicts.spellings[0])
     margin = confidence.margins(verdicts).standard_margin.to_numpy()
-    return {"logits": found, "logprobs": logprobs(found, frame), "bare": options.A - options.B, "margin": margin,
-            "p_true": np.array([estimators.p_true(value) for value in margin]), "bald": bald(lm, frame)}
+    return {
+        "logits": found,
+        "logprobs": logprobs(found, frame),
+        "bare": options.A - options.B,
+        "margin": margin,
+        "p_true": np.array([estimators.p_true(value) for value in margin]),
+        "bald": bald(lm, frame),
+    }
 
 
 def equal(one: pd.DataFrame, other: pd.DataFrame) -> str:
@@ -95,12 +106,15 @@ def main(rows: int) -> None:
         plain, half, rounding = load(name, "float32"), load(name, "bfloat16"), load(name, "bfloat16", rounds=True)
         frame = respond(plain, rows)
         exact, small = read(plain, frame), SETTINGS.batch_tokens // 8
-        table = pd.DataFrame({"logits rounded": compared(rounding, exact, frame),
-                              "logits in float32": compared(half, exact, frame)})
+        table = pd.DataFrame(
+            {"logits rounded": compared(rounding, exact, frame), "logits in float32": compared(half, exact, frame)}
+        )
         print(f"{name}, {rows} responses to {DATASET}, bfloat16 against float32\n{table}\n")
         drawn = respond(half, rows)
-        print(f"equal responses: bfloat16 and float32 {equal(frame, drawn)}; batches of an eighth, float32 "
-              f"{equal(frame, respond(plain, rows, small))}, bfloat16 {equal(drawn, respond(half, rows, small))}\n")
+        print(
+            f"equal responses: bfloat16 and float32 {equal(frame, drawn)}; batches of an eighth, float32 "
+            f"{equal(frame, respond(plain, rows, small))}, bfloat16 {equal(drawn, respond(half, rows, small))}\n"
+        )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "workflow"))
 
 from small_project import Project, build  # noqa: E402
 
-HOOK = '''
+HOOK = """
 import os, shutil, time
 from pathlib import Path
 
@@ -42,7 +42,7 @@ if "CRASH_STEPS" in os.environ:
     for name in ("replace", "rename", "unlink", "remove", "rmdir"):
         setattr(os, name, counted(name, getattr(os, name)))
     shutil.rmtree = counted("rmtree", shutil.rmtree)
-'''
+"""
 LEFT = (".*.partial", "*.partial", "written", ".*.json.[0-9]*")  # what a step that was not finished leaves
 
 

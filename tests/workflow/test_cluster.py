@@ -300,5 +300,3 @@ def test_locks_are_hashed_and_hold_nothing_that_the_environment_has(name):
     assert text.count("--hash=sha256:") >= len(entries) >= 1
     assert not [entry for entry in entries if f"\n{entry.split('==')[0]}==" in own]
     assert f"snakemake-executor-plugin-{cluster.PLUGINS[name]}==" in text and "http" not in text
-
-

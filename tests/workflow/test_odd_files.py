@@ -91,9 +91,11 @@ def test_words_are_shown_as_they_print(capsys):
 def test_a_terminal_of_ascii():
     """Letters that it lacks are spelt out."""
     env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
-    for code, said in (("import sys; from workflow import run; sys.exit(run.main(['caf\\u00e9']))", rb"caf\xe9"),
-                       ("from workflow import run; run.main(['x']); run.say('caf\\u00e9 \\u2013')", rb"caf\xe9 \u2013"),
-                       ("import sys; from workflow import words; words.main(['x']); print('\\u2013')", rb"\u2013")):
+    for code, said in (
+        ("import sys; from workflow import run; sys.exit(run.main(['caf\\u00e9']))", rb"caf\xe9"),
+        ("from workflow import run; run.main(['x']); run.say('caf\\u00e9 \\u2013')", rb"caf\xe9 \u2013"),
+        ("import sys; from workflow import words; words.main(['x']); print('\\u2013')", rb"\u2013"),
+    ):
         done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True)
         assert said in done.stdout + done.stderr and b"UnicodeEncodeError" not in done.stderr
 

@@ -15,7 +15,7 @@ from lib.paper.latex import mathjax
 from lib.paper.table import Cell, Table
 from workflow.report import anchor, linked, number, page
 
-HEAD_OF_SCRIPT = "addEventListener(\"hashchange\", unfold)"
+HEAD_OF_SCRIPT = 'addEventListener("hashchange", unfold)'
 HOSTILE = '<script>alert("x")</script> & more'
 
 

@@ -111,7 +111,8 @@ def test_a_full_or_closed_stdout(copy, where, code):
     assert done.returncode == code, done
     if code:
         assert one_line(done.stderr) == (
-            "run_all.sh: No space left on device; once that is mended, the same command goes on from here")
+            "run_all.sh: No space left on device; once that is mended, the same command goes on from here"
+        )
     else:
         assert done.stderr == ""
 

@@ -181,9 +181,13 @@ def test_a_model_that_cannot_be_had_does_not_end_the_others(quick, monkeypatch):
     assert said(quick) == ["wrong model far: model 'far' is gated", "ok model near: fine"]
 
 
-@pytest.mark.parametrize("levels, code, last", [
-    (["ok", "note"], 0, "ready"), (["ok", "wrong"], 2, "1 thing(s) to mend"),
-])
+@pytest.mark.parametrize(
+    "levels, code, last",
+    [
+        (["ok", "note"], 0, "ready"),
+        (["ok", "wrong"], 2, "1 thing(s) to mend"),
+    ],
+)
 def test_a_run_on_a_gpu(small, monkeypatch, capsys, levels, code, last):
     """The card is taken as a job takes it, and let go afterwards."""
     taken = []
