@@ -8,8 +8,8 @@ from lib.calibrate.answer_logits import AnswerLogits
 from lib.generate import token_logits
 from lib.params import Reading
 from lib.score.confidence import confidence_frame
-from lib.score.reading import read
-from lib.tasks.datasets import word_codes
+from lib.score.interpretation import interpret_responses
+from lib.tasks.datasets import hash_words
 
 TOP, NODES = 16, 33
 
@@ -39,7 +39,7 @@ def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabular
             "example_id": f"{i:04d}",
             "question": question, "reference": "7",
             "token_ids": np.arange(10 + m), "token_logprobs": body, "token_logprobs_sampling": body, **place,
-            "words": word_codes(question), "plain": parsed, "boxed": None, "last_number": "7" if right else "8",
+            "words": hash_words(question), "plain": parsed, "boxed": None, "last_number": "7" if right else "8",
             "last_number_start": 10, "last_number_end": 10 + m, "thinking_end": 0, "eos": 0, "finish_reason": "stop",
             "answer": ("7" if right else "8") if parsed else None, "kept_positions": np.arange(10, 10 + m),
             "chosen_logit": logits[:, 0], "top_logits": list(values), "top_ids": list(ids), "tail_curve": list(curve),
@@ -56,7 +56,7 @@ def run(models=("m", "n"), datasets=("d", "e"), **more):
 
 def responses(frame, **choices):
     """A generations frame as it is read under some choices."""
-    return read(frame, Reading.of(choices))
+    return interpret_responses(frame, Reading.of(choices))
 
 
 def single_pass(frame, **choices):

@@ -25,33 +25,35 @@ DEMO = params.load_profile("demo")
     ("#### 7", None),
 ])  # fmt: skip
 def test_boxed(text, number):
-    assert answers.boxed(text) == number
+    assert answers.find_boxed_answer(text) == number
 
 
 def responses(**rows):
-    frame = pd.DataFrame({"answer": rows["answer"], "boxed": [answers.boxed(text) for text in rows["text"]]})
+    frame = pd.DataFrame(
+        {"answer": rows["answer"], "boxed": [answers.find_boxed_answer(text) for text in rows["text"]]}
+    )
     fixed = {"model": "m", "dataset": "d", "split": "evaluation", "finish_reason": "stop", "reference": "7"}
     return frame.assign(example_id=[f"e{i}" for i in range(len(frame))], **fixed)
 
 
 @pytest.mark.parametrize("ours", ["one", "few", "none"])
 def test_a_run_asks_again_in_the_two_ways_that_it_did_not_use(ours):
-    assert set(ablation.others(ours)) == {"one", "few", "none"} - {ours}
+    assert set(ablation.other_demonstrations(ours)) == {"one", "few", "none"} - {ours}
 
 
 def test_mcnemars_exact_test_by_hand():
     """Right with the example alone: one question; without it alone: four. 2 (1 + 5) / 2^5."""
     right, wrong = ["7", "8", "8", "8", "8", "7"], ["8", "7", "7", "7", "7", "7"]
     ours, other = (responses(answer=answer, text=[""] * 6) for answer in (right, wrong))
-    frame = ablation.arms(ours, "one", {"none": other})
-    found = ablation.demonstration(frame).set_index("outcome").loc["accuracy"]
+    frame = ablation.combine_arms(ours, "one", {"none": other})
+    found = ablation.compare_demonstrations(frame).set_index("outcome").loc["accuracy"]
     assert found[["rows", "with", "without"]].tolist() == [6, 1, 4] and found.p == pytest.approx(12 / 32)
 
 
 def test_summary_by_hand():
     ours = responses(answer=["7", None, None, "8"], text=["#### 7", r"\boxed{7}", r"\boxed{6}", r"#### 8 \boxed{7}"])
     other = responses(answer=["7", "7", None, "7"], text=["#### 7"] * 4)
-    found = ablation.summary(ablation.arms(ours, "one", {"none": other})).set_index("demonstration")
+    found = ablation.summarize_ablation(ablation.combine_arms(ours, "one", {"none": other})).set_index("demonstration")
     assert found.profile.to_dict() == {"one": True, "none": False} and (found["rows"] == 4).all()
     assert found.loc["one", ["accuracy", "extracted", "accuracy_boxed"]].tolist() == [0.25, 0.5, 0.5]
     assert found.loc["none", ["accuracy", "extracted"]].tolist() == [0.75, 0.75]
@@ -59,24 +61,24 @@ def test_summary_by_hand():
 
 def test_a_model_that_can_be_asked_in_one_way_has_no_demonstration_to_compare():
     ours = responses(answer=["7", None], text=["#### 7", ""])
-    assert ablation.summary(ablation.arms(ours, "none", {})).demonstration.tolist() == ["none"]
-    assert ablation.demonstration(ablation.arms(ours, "none", {"few": ours})).empty
-    assert len(ablation.demonstration(ablation.arms(ours, "none", {"one": ours}))) == 2
+    assert ablation.summarize_ablation(ablation.combine_arms(ours, "none", {})).demonstration.tolist() == ["none"]
+    assert ablation.compare_demonstrations(ablation.combine_arms(ours, "none", {"few": ours})).empty
+    assert len(ablation.compare_demonstrations(ablation.combine_arms(ours, "none", {"one": ours}))) == 2
 
 
 def test_the_same_evaluation_questions_are_asked_again():
     frame = store.read(store.locate("shipped", "generations", "tiny-llama__demo-easy"))
-    rows = ablation.chosen(frame, 5)
+    rows = ablation.choose_ablation_rows(frame, 5)
     assert len(rows) == 5 and set(rows.split) == {"evaluation"}
-    assert [e.example_id for e in ablation.examples(rows)] == rows.example_id.tolist()
-    assert [e.reference for e in ablation.examples(rows)] == rows.reference.tolist()
+    assert [e.example_id for e in ablation.examples_of_rows(rows)] == rows.example_id.tolist()
+    assert [e.reference for e in ablation.examples_of_rows(rows)] == rows.reference.tolist()
 
 
 def test_operations_are_counted_and_grow_with_the_passes(lm):
     frame = store.read(store.locate("shipped", "generations", f"{lm.name}__demo-easy")).head(1)
     found = dropout.operations(lm, frame, Dropout(), 0.1, passes=(1, 3))
     assert found["3"] == 3 * found["1"] > 1e6
-    costs = ablation.costs([{"pair": ["m", "d"], "operations": found}])
+    costs = ablation.pass_costs([{"pair": ["m", "d"], "operations": found}])
     assert costs.passes.tolist() == [1, 3] and costs.operations.tolist() == list(found.values())
 
 

@@ -21,7 +21,7 @@ NESTED = {"top_logits", "tail_curve", "predictive", "conditional"}
 
 
 def examples(count):
-    return datasets.load(params.load_dataset("demo-medium"))[:count]
+    return datasets.load_examples(params.load_dataset("demo-medium"))[:count]
 
 
 def load(name, **changed):

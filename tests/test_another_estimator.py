@@ -9,7 +9,7 @@ from lib.paper import calibration_tables, run_results, tables
 from lib.project import SHIPPED
 from lib.score.bootstrap import bootstrap
 from lib.score.curves import running_mean
-from lib.score.estimators import ESTIMATORS, Estimator, checked
+from lib.score.estimators import ESTIMATORS, Estimator, validate_logprobs
 
 DEMO = params.load_profile("demo")
 pytestmark = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
@@ -17,7 +17,7 @@ MINE = (
     Estimator("seq_last", "Seq Last", "Seq Last", "$y_n$", "single_pass", "response",
               lambda logprobs: float(running_mean(logprobs, 2)[-1])),
     Estimator("ans_min", "Ans Min", "Ans Min", r"$\min_j y_j$", "single_pass", "answer",
-              lambda logprobs: float(np.exp(checked(logprobs).min()))),
+              lambda logprobs: float(np.exp(validate_logprobs(logprobs).min()))),
     Estimator("p_half", "P Half", "P Half", "$m / 2$", "multi_pass", "standard_margin",
               lambda margin: 1 / (1 + float(np.exp(-margin / 2)))),
     Estimator("c_worst", "c Worst", "c Worst", r"$\max_j$", "multi_pass", "bald",
@@ -53,7 +53,7 @@ def test_it_has_its_column_in_every_table(signals):
 
 
 def test_every_calibrator_is_fitted_on_it(signals):
-    sets = fitting.splits(signals.generations, signals.responses)
+    sets = fitting.calibration_data(signals.generations, signals.responses)
     calibrated, learned = fitting.calibrate(signals.confidence, sets, fitting.fit_answers(sets))
     methods = calibrated.groupby("estimator").method.unique().map(set)
     assert all({"", "isotonic"} <= methods[name] for name in NAMES)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import bootstrap as scipy_bootstrap
 from synthetic import run, single_pass
 
-from lib.score.bootstrap import bootstrap, counts, distributions
+from lib.score.bootstrap import bootstrap, draw_resample_counts, resample_metrics
 from lib.score.metrics import METRICS, brier, ece
 
 scored = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40)
@@ -30,7 +30,7 @@ def frame(methods=("", "isotonic"), n=80):
 
 @pytest.mark.parametrize("n", [1, 7, 300, 5000])
 def test_counts_add_up(n):
-    drawn = np.concatenate(list(counts(n, 1000, 0)))
+    drawn = np.concatenate(list(draw_resample_counts(n, 1000, 0)))
     assert drawn.shape == (1000, n) and (drawn.sum(axis=1) == n).all()
     assert drawn.mean() == 1 and (n < 300 or abs(drawn.var() - (1 - 1 / n)) < 0.02)
 
@@ -38,8 +38,8 @@ def test_counts_add_up(n):
 @pytest.mark.parametrize("closed", ["right", "left"])
 def test_distributions_are_the_metrics_of_resampled_rows(closed):
     c, y = scores()
-    found = distributions(c, y, 10, closed, resamples=40, seed=3)
-    weights = np.concatenate(list(counts(len(y), 40, 3)))
+    found = resample_metrics(c, y, 10, closed, resamples=40, seed=3)
+    weights = np.concatenate(list(draw_resample_counts(len(y), 40, 3)))
     for name in ("ece", "mce", "brier"):
         for j in range(c.shape[1]):
             expected = METRICS[name](c[:, j], y, 10, closed, sample_weight=weights)
@@ -60,7 +60,7 @@ def test_intervals_are_scipys():
         method="percentile",
         rng=np.random.default_rng(1),
     ).confidence_interval
-    ours = np.percentile(distributions(c, y, resamples=5000)["brier"], [2.5, 97.5])
+    ours = np.percentile(resample_metrics(c, y, resamples=5000)["brier"], [2.5, 97.5])
     assert ours == pytest.approx([theirs.low, theirs.high], abs=0.005)
 
 
@@ -68,7 +68,7 @@ def test_intervals_are_scipys():
 @settings(max_examples=50)
 def test_mce_is_at_least_ece_in_every_resample(rows, bins):
     c, y = (np.array(column) for column in zip(*rows, strict=True))
-    found = distributions(c[:, None], y, bins, resamples=20)
+    found = resample_metrics(c[:, None], y, bins, resamples=20)
     assert (found["mce"] >= found["ece"] - 1e-12).all() and (found["mce"] <= 1 + 1e-12).all()
 
 
@@ -76,7 +76,7 @@ def test_mce_is_at_least_ece_in_every_resample(rows, bins):
 @settings(max_examples=50)
 def test_brier_does_not_know_bins(rows, one, other):
     c, y = (np.array(column) for column in zip(*rows, strict=True))
-    first, second = (distributions(c[:, None], y, bins, resamples=5)["brier"] for bins in (one, other))
+    first, second = (resample_metrics(c[:, None], y, bins, resamples=5)["brier"] for bins in (one, other))
     assert (first == second).all()
 
 

@@ -9,7 +9,7 @@ import torch
 from scipy.optimize import minimize
 from scipy.stats import chi2
 
-from lib.calibrate import evidence, fitting, sample_efficiency
+from lib.calibrate import diagnostics, fitting, sample_efficiency
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import Platt, Temperature
 from lib.generate import dropout, token_logits
@@ -17,7 +17,7 @@ from lib.generate.temperatures import temperatures
 from lib.paper import calibration_counting, counting, judging
 from lib.paper.results import Results
 from lib.params import Reading
-from lib.score import ablation, confidence, curves, estimators, one_row, passes, selective
+from lib.score import ablation, confidence, curves, estimators, passes, running_example, selective
 from lib.store import KEYS
 from lib.tasks import answers
 
@@ -44,7 +44,7 @@ def test_tokens_that_are_saved_in_percent():
     frame = pd.concat([keyed(2, "n", in_situ_tokens=[30, 30], standard_tokens=[120, 60]),
                        keyed(1, "n", split="calibration", in_situ_tokens=[30], standard_tokens=[31]),
                        keyed(1, "m", in_situ_tokens=[30], standard_tokens=[40])])  # fmt: skip
-    found = confidence.reduction(frame)
+    found = confidence.token_reduction(frame)
     assert found.model.tolist() == ["n", "m"] and found.value.tolist() == [62.5, 25.0]
 
 
@@ -57,7 +57,7 @@ def verified():
 
 
 def test_mass_of_the_options():
-    margins = confidence.margins(verified())
+    margins = confidence.option_log_odds(verified())
     assert margins.standard_margin.tolist() == pytest.approx([LOG(3), 0])
     assert margins.standard_mass.tolist() == pytest.approx([0.8, 0.2]) and margins.in_situ_mass[1] == pytest.approx(0.6)
     found = confidence.option_mass(verified()).set_index(["estimator", "metric"])
@@ -71,7 +71,7 @@ def test_mass_of_the_options():
 
 
 def test_the_options_of_one_row():
-    table = one_row.options(verified().iloc[0])
+    table = running_example.option_probabilities(verified().iloc[0])
     assert table.loc["standard", ["A", "B", "P(True)"]].tolist() == pytest.approx([0.6, 0.2, 0.75])
     assert table.tokens.to_dict() == {"standard": 90, "in situ": 9}
 
@@ -105,17 +105,17 @@ def passed(**columns):
 
 def test_bald_after_some_passes_and_after_all():
     row = next(passed().itertuples())
-    assert confidence.bald(row).tolist() == pytest.approx([0.2, 0.6])
-    assert confidence.bald(row, 2).tolist() == pytest.approx([0.1, 0.2])
-    (scaled,) = confidence.scaled_bald(passed(), "top_k")
+    assert confidence.compute_bald(row).tolist() == pytest.approx([0.2, 0.6])
+    assert confidence.compute_bald(row, 2).tolist() == pytest.approx([0.1, 0.2])
+    (scaled,) = confidence.scale_bald(passed(), "top_k")
     assert scaled.tolist() == pytest.approx([0.2 / LOG(12), 0.6 / LOG(20)])
 
 
 def test_one_row_is_shown_after_all_passes():
-    table = one_row.disagreement(passed(), Reading())
+    table = running_example.bald_by_token(passed(), Reading())
     assert table.predictive.tolist() == [0.5, 0.7] and table.conditional.tolist() == [0.3, 0.1]
     assert table.BALD.tolist() == pytest.approx([0.2, 0.6]) and table.phi.tolist() == pytest.approx([0.8, 0.4])
-    said = one_row.written_out(table)
+    said = running_example.write_out_c_bald(table)
     assert "clip(1 - 0.200, 0, 1) = 0.800" in said and said.endswith("c_BALD = (0.800 + 0.400) / 2 = 0.600")
 
 
@@ -143,7 +143,7 @@ def test_numbers_of_passes_are_asked_once():
 def test_the_rate_of_least_error_the_lower_of_two(errors, best):
     rows = [(rate, metric, value) for rate, value in zip((0.2, 0.15, 0.1), errors[::-1], strict=True)
             for metric, value in (("acc", 0.0), ("ece", value))]  # fmt: skip
-    assert confidence.best_rate(pd.DataFrame(rows, columns=["rate", "metric", "value"])) == best
+    assert confidence.select_dropout_rate(pd.DataFrame(rows, columns=["rate", "metric", "value"])) == best
 
 
 def test_masks_are_drawn_from_the_stream_of_row_pass_and_site():
@@ -168,12 +168,12 @@ def test_a_running_mean_between_its_tokens():
 
 
 def test_a_band_is_the_mean_with_its_interval():
-    found = curves.band(np.array([[0.0, 1.0], [1.0, 1.0], [0.5, 1.0]]))
+    found = curves.mean_with_interval(np.array([[0.0, 1.0], [1.0, 1.0], [0.5, 1.0]]))
     half = 1.96 * 0.5 / np.sqrt(3)
     assert found["mean"].tolist() == [0.5, 1] and found.n.tolist() == [3, 3]
     assert found.high.tolist() == pytest.approx([0.5 + half, 1]) and found.low.tolist() == pytest.approx([0, 1])
-    assert curves.band(np.array([[0.0, 1.0], [1.0, 1.0]]), 0, 1).high.tolist() == [1, 1]
-    one = curves.band(np.array([[0.25, 1.0]]))
+    assert curves.mean_with_interval(np.array([[0.0, 1.0], [1.0, 1.0]]), 0, 1).high.tolist() == [1, 1]
+    one = curves.mean_with_interval(np.array([[0.25, 1.0]]))
     assert one.low.tolist() == one.high.tolist() == [0.25, 1]
 
 
@@ -187,7 +187,7 @@ def test_right_less_wrong_with_the_interval_of_a_difference():
     responses = told([[0.6], [1.0], [0.2], [0.4]], [True, True, False, False])
     each = curves.running_mean_curves(responses, 2)
     assert each.position.tolist() == [0, 1] * 2 and set(each.correct) == {True, False}
-    found = curves.difference(each)
+    found = curves.right_minus_wrong(each)
     assert each.high.max() == 1 and each.low.tolist() == pytest.approx([0.104] * 2 + [0.408] * 2)
     half = np.hypot(1.96 * 0.2, 1.96 * 0.1)
     assert found["mean"].tolist() == pytest.approx([0.5] * 2)
@@ -197,7 +197,7 @@ def test_right_less_wrong_with_the_interval_of_a_difference():
 
 def test_running_means_are_of_each_pair():
     frame = pd.concat([told([[0.7], [0.2]], [True, False]).assign(dataset=name) for name in ("e", "d")])
-    found = curves.running_means(frame)
+    found = curves.running_mean_curves_by_pair(frame)
     assert found.groupby(["model", "dataset", "correct"], sort=False).size().to_dict() == {
         ("m", name, kind): 101 for name in ("e", "d") for kind in (False, True)}  # fmt: skip
 
@@ -221,14 +221,17 @@ def test_rounding_above_zero_ends_where_it_is_said():
 def test_the_lowest_window_holds_sixteen_tokens():
     """Twenty sure tokens, then fifteen at .5, and more sure ones: one sure token stands in the window."""
     x = LOG([1.0] * 20 + [0.5] * 15 + [1.0] * 5)
-    assert estimators.lowest_window(x) == pytest.approx((15 * 0.5 + 1) / 16)
-    assert estimators.lowest_window(LOG([0.5, 1.0])) == pytest.approx(0.75)
-    assert all(0.99 < estimators.lowest_window(np.zeros(n)) <= 1 for n in range(1, 20)), "9 * (1 / 9) is more"
+    assert estimators.min_window_mean(x) == pytest.approx((15 * 0.5 + 1) / 16)
+    assert estimators.min_window_mean(LOG([0.5, 1.0])) == pytest.approx(0.75)
+    assert all(0.99 < estimators.min_window_mean(np.zeros(n)) <= 1 for n in range(1, 20)), "9 * (1 / 9) is more"
 
 
 def test_the_least_lead_and_certainty_stay_in_the_unit_interval():
-    assert estimators.least_margin([0.4, 0.3]) == 0.3 and estimators.least_margin([-1e-9, 0.3]) == 0.0
-    assert estimators.certainty([0.1, 0.3]) == pytest.approx(np.exp(-0.2)) and estimators.certainty([-0.1]) == 1.0
+    assert estimators.min_top2_margin([0.4, 0.3]) == 0.3 and estimators.min_top2_margin([-1e-9, 0.3]) == 0.0
+    assert (
+        estimators.exp_neg_entropy([0.1, 0.3]) == pytest.approx(np.exp(-0.2))
+        and estimators.exp_neg_entropy([-0.1]) == 1.0
+    )
     assert estimators.c_bald([-0.5, 0.25, 2.0]) == pytest.approx((1 + 0.75 + 0) / 3)
 
 
@@ -243,12 +246,12 @@ def test_scores_that_are_equal_are_answered_together():
 
 @pytest.mark.parametrize("wrong, answered, expected", [(0, 0, 1), (0, 1, 0.9), (1, 1, 1), (0, 2, 0.81), (1, 2, 0.99)])
 def test_the_exact_tail_of_few_wrong_ones(wrong, answered, expected):
-    assert selective.p_values([wrong], [answered], 0.9)[0] == pytest.approx(expected)
+    assert selective.binomial_p_values([wrong], [answered], 0.9)[0] == pytest.approx(expected)
 
 
 def test_how_many_right_answers_guarantee_a_precision():
-    assert selective.least_rows(0.9) == 22 and 0.9**22 <= 0.1 < 0.9**21
-    assert selective.least_rows(0.5, 0.75) == 2
+    assert selective.min_rows_for_guarantee(0.9) == 22 and 0.9**22 <= 0.1 < 0.9**21
+    assert selective.min_rows_for_guarantee(0.5, 0.75) == 2
 
 
 # ---- what calibration rows show
@@ -257,13 +260,13 @@ def test_how_many_right_answers_guarantee_a_precision():
 def pair_of(scores, correct):
     """Both splits of a pair, of Ans Avg alone."""
     nothing = AnswerLogits(len(scores), np.zeros(0, int), np.zeros(0), np.zeros((0, 1)), np.zeros((0, 4)))
-    rows = fitting.Rows(keyed(len(scores))[KEYS], np.array(scores), nothing, np.array(correct, dtype=bool))
-    return fitting.Splits(rows, rows)
+    rows = fitting.ScoredSplit(keyed(len(scores))[KEYS], np.array(scores), nothing, np.array(correct, dtype=bool))
+    return fitting.CalibrationData(rows, rows)
 
 
 def test_confident_errors_per_fifty_rows():
     sets = {("m", "d"): pair_of([0.95, 0.9, 0.99, 0.2], [0, 0, 1, 0]), ("m", "e"): pair_of([], [])}
-    found = evidence.calibration_rows(sets)
+    found = diagnostics.summarize_calibration_rows(sets)
     assert found.confident_errors[0] == 12.5, "one of four: .9 itself is not above"
     assert np.isnan(found.confident_errors[1])
 
@@ -278,8 +281,12 @@ def test_the_quadratic_term_by_maximum_likelihood():
         return np.logaddexp(0, np.where(y, -z, z)).sum()
 
     least = [minimize(loss, np.zeros(len(powers)), (powers,), tol=1e-12).fun for powers in ((0, 1), (0, 1, 2))]
-    assert evidence.curvature(c, y) == pytest.approx(chi2.sf(2 * (least[0] - least[1]), 1), rel=1e-4)
-    assert 0 <= evidence.curvature(np.array([0.2, 0.5, 0.9] * 4), np.array([0, 1, 1, 0, 0, 1, 1, 0, 1, 0, 1, 0])) <= 1
+    assert diagnostics.test_curvature(c, y) == pytest.approx(chi2.sf(2 * (least[0] - least[1]), 1), rel=1e-4)
+    assert (
+        0
+        <= diagnostics.test_curvature(np.array([0.2, 0.5, 0.9] * 4), np.array([0, 1, 1, 0, 0, 1, 1, 0, 1, 0, 1, 0]))
+        <= 1
+    )
 
 
 @pytest.mark.parametrize("means, first", [([0.3, 0.22, 0.21, 0.2], 20), ([0.3, 0.23, 0.2, 0.2], 50),
@@ -288,11 +295,11 @@ def test_enough_rows_are_those_from_which_on_the_error_stays(means, first):
     """Within a tenth, which itself is within."""
     fixed = {"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic"}
     bands = pd.DataFrame(fixed | {"n": [5, 20, 50, 80], "mean": means})
-    (found,) = sample_efficiency.enough(bands).itertuples()
+    (found,) = sample_efficiency.rows_needed(bands).itertuples()
     assert (found.enough, found.all) == (first, 80)
-    half = sample_efficiency.enough(bands.assign(mean=[0.5, 0.375, 0.25, 0.25]), within=0.5)
+    half = sample_efficiency.rows_needed(bands.assign(mean=[0.5, 0.375, 0.25, 0.25]), within=0.5)
     assert half.enough.tolist() == [20], "1.5 times .25 is within"
-    assert sample_efficiency.enough(bands.assign(method="")).empty
+    assert sample_efficiency.rows_needed(bands.assign(method="")).empty
 
 
 def test_the_middle_eighty_percent_of_the_draws():
@@ -372,7 +379,7 @@ def test_what_is_drawn_of_calibrators():
     scores["margin"] = LOG(scores.confidence / (1 - scores.confidence))
     others = ({"dataset": "e"}, {"split": "evaluation"}, {"estimator": "seq_avg"})
     frame = pd.concat([scores, *(scores.assign(**other, confidence=0.01) for other in others)])
-    found = fitting.maps(frame, {}, {}, ("m", "d"))
+    found = fitting.calibration_maps(frame, {}, {}, ("m", "d"))
     assert set(found.estimator) == {"p_true"} and found[found.method == ""].score.tolist() == scores.confidence.tolist()
     even = found[found.method == "platt"]
     assert len(even) == 201 and (even.score.min(), even.score.max()) == pytest.approx((0.1, 0.9))
@@ -380,7 +387,7 @@ def test_what_is_drawn_of_calibrators():
     assert np.diff(odds) == pytest.approx(np.full(200, 2 * LOG(9) / 200))
     known = found[found.method == ""]
     assert known.correct.tolist() == scores.correct.tolist() and even.correct.isna().all()
-    sure = fitting.maps(scores.assign(confidence=[0.2, 0.5, 1.0, 0.8, 0.0, 0.7]), {}, {}, ("m", "d"))
+    sure = fitting.calibration_maps(scores.assign(confidence=[0.2, 0.5, 1.0, 0.8, 0.0, 0.7]), {}, {}, ("m", "d"))
     assert np.isfinite(sure[sure.method == "isotonic"].score).all()
 
 
@@ -401,7 +408,7 @@ def test_what_is_kept_is_relative_to_the_largest():
     ("7", 0, 1, True), ("7", 3, 5, True), (None, 3, 5, False), ("7", -1, -1, False), ("7", 3, 3, False),
     ("7", -1, 4, False), (float("nan"), 3, 5, False)])  # fmt: skip
 def test_an_answer_is_a_text_and_its_place(answer, start, end, found):
-    assert answers.parsed(SimpleNamespace(answer=answer, answer_start=start, answer_end=end)) is found
+    assert answers.has_answer(SimpleNamespace(answer=answer, answer_start=start, answer_end=end)) is found
 
 
 # ---- the ablations
@@ -415,16 +422,16 @@ def arms(**right):
 
 
 def test_the_question_that_another_beginning_turns():
-    assert ablation.turned(arms(one=[1, 1, 0], few=[1, 1, 0], none=[1, 0, 0]), "one") == ("e1", "none")
-    assert ablation.turned(arms(one=[1, 1], none=[1, 1]), "one") == ("e0", "none")
-    assert ablation.turned(arms(one=[1, 1], few=[1, 1], none=[1, 1]), "few") == ("e0", "one")
-    assert ablation.turned(arms(one=[1, 1]), "one") == ("e0", "one")
+    assert ablation.find_changed_answer(arms(one=[1, 1, 0], few=[1, 1, 0], none=[1, 0, 0]), "one") == ("e1", "none")
+    assert ablation.find_changed_answer(arms(one=[1, 1], none=[1, 1]), "one") == ("e0", "none")
+    assert ablation.find_changed_answer(arms(one=[1, 1], few=[1, 1], none=[1, 1]), "few") == ("e0", "one")
+    assert ablation.find_changed_answer(arms(one=[1, 1]), "one") == ("e0", "one")
 
 
 def test_no_question_turned_is_no_evidence():
-    found = ablation.demonstration(arms(one=[1, 0], none=[1, 0])).set_index("outcome")
+    found = ablation.compare_demonstrations(arms(one=[1, 0], none=[1, 0])).set_index("outcome")
     assert found.p.to_dict() == {"accuracy": 1.0, "extracted": 1.0} and (found["rows"] == 2).all()
-    one = ablation.demonstration(arms(one=[1, 1, 1], none=[0, 0, 0])).set_index("outcome").loc["accuracy"]
+    one = ablation.compare_demonstrations(arms(one=[1, 1, 1], none=[0, 0, 0])).set_index("outcome").loc["accuracy"]
     assert (one["with"], one.without, one.p) == (3, 0, 0.25)
 
 

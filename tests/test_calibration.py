@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from synthetic import generations, logits_of, responses
 
 from lib.calibrate.answer_logits import AnswerLogits
-from lib.calibrate.calibrators import Isotonic, Platt, Temperature, lowest
+from lib.calibrate.calibrators import Isotonic, Platt, Temperature, parabolic_argmin
 from lib.generate import token_logits
 from lib.project import UserError
 from lib.score.estimators import ans_avg, ans_joint
@@ -258,13 +258,15 @@ def test_without_a_temperature_it_is_one_and_the_mean_is_ans_avg():
 @pytest.mark.parametrize("vertex", [0.0, 0.2, 1.0, 2.5, 3.7, 6.0])
 def test_the_lowest_point_is_the_vertex_of_a_parabola(vertex):
     loss = 3 * (np.arange(7) - vertex) ** 2 + 1
-    assert lowest(loss) == pytest.approx(vertex)
+    assert parabolic_argmin(loss) == pytest.approx(vertex)
 
 
 def test_the_lowest_point_stays_on_the_grid():
-    assert lowest(np.arange(5.0)) == 1, "a line has no vertex: the middle of the three points at its lower end"
-    assert lowest((np.arange(6.0) + 3) ** 2) == 0 and lowest((np.arange(6.0) - 9) ** 2) == 5
-    assert lowest(np.array([1.0, 1.0, 1.0])) == 1
+    assert parabolic_argmin(np.arange(5.0)) == 1, (
+        "a line has no vertex: the middle of the three points at its lower end"
+    )
+    assert parabolic_argmin((np.arange(6.0) + 3) ** 2) == 0 and parabolic_argmin((np.arange(6.0) - 9) ** 2) == 5
+    assert parabolic_argmin(np.array([1.0, 1.0, 1.0])) == 1
 
 
 # ---- few rows, one class
@@ -347,7 +349,7 @@ def test_another_method_is_one_class_and_one_line(monkeypatch):
     assert moved.columns == "lrrr" and [cell.text for cell in moved.head[0]][1:] == ["Isotonic", "Platt", "Mean"]
     full = transfer_tables.calibration_transfer_full(frames["calibration_transfer_full"])
     assert r"\multirow{3}{*}{Mean}" in full.latex
-    sets = fitting.splits(signals.generations, signals.responses)
+    sets = fitting.calibration_data(signals.generations, signals.responses)
     bands = sample_efficiency.curve_bands(sample_efficiency.learning_curves(sets, [10], draws=2))
     assert set(bands.method) == {"", "isotonic", "platt", "mean"}
     assert [name for name, *_ in figure_style.looks().values()] == ["raw", "isotonic", "temperature", "mean"]

@@ -27,7 +27,7 @@ def frames():
     made = signals.estimation([10]) | extras.in_situ(
         RUN, DEMO.models, DEMO.datasets, signals.generations, signals.responses, signals.dropout, Reading()
     )
-    return made | costs.of_run(RUN, DEMO.models, DEMO.datasets, signals.generations, signals.verification, made)
+    return made | costs.costs_of_run(RUN, DEMO.models, DEMO.datasets, signals.generations, signals.verification, made)
 
 
 def value(frame, estimator, metric, pair=PAIR):
@@ -37,7 +37,7 @@ def value(frame, estimator, metric, pair=PAIR):
 
 
 def test_tokens_are_counted(frames):
-    read = [pd.read_parquet(SHIPPED / kind / f"{'__'.join(PAIR)}.parquet") for kind in run_results.KINDS]
+    read = [pd.read_parquet(SHIPPED / kind / f"{'__'.join(PAIR)}.parquet") for kind in run_results.SIGNAL_KINDS]
     asked, verified, passes = read
     asked, verified = asked[asked.split == "evaluation"], verified[verified.split == "evaluation"]
     counted = np.mean([prompt + len(ids) for prompt, ids in zip(asked.prompt_tokens, asked.token_ids, strict=True)])
@@ -116,8 +116,8 @@ def test_what_is_not_there_costs_nothing(frames):
     assert len(table.numbers) == 6 * 3 and any("not computed" in note for note in table.notes)
     empty = frames["dropout_in_situ"].head(0)
     results = frames["result_estimation"][frames["result_estimation"].estimator != "c_bald"]
-    assert not costs.worth(kept, results, empty).estimator.str.startswith("c_bald").any()
-    assert costs.pareto(costs.worth(kept, results, empty)).png.startswith(b"\x89PNG")
+    assert not costs.cost_and_worth(kept, results, empty).estimator.str.startswith("c_bald").any()
+    assert costs.pareto(costs.cost_and_worth(kept, results, empty)).png.startswith(b"\x89PNG")
     assert costs.pareto(frames["worth"].head(0)).png.startswith(b"\x89PNG")
 
 

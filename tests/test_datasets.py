@@ -55,7 +55,7 @@ def published(name):
 
 @pytest.mark.parametrize("name", SIZES)
 def test_published_files(name):
-    examples = datasets.load(published(name))
+    examples = datasets.load_examples(published(name))
     splits = [example.split for example in examples]
     assert (splits.count("calibration"), splits.count("evaluation")) == SIZES[name]
     assert splits == sorted(splits)
@@ -63,13 +63,13 @@ def test_published_files(name):
     assert len({example.question for example in examples}) == len(examples)
     for example in examples:
         assert example.question and example.question == example.question.strip()
-        assert answers.canonical(answers.parse_number(example.reference)) == example.reference
+        assert answers.format_number(answers.parse_number(example.reference)) == example.reference
         assert answers.grade(example.reference, example.reference, "exact")
-    assert datasets.load(published(name)) == examples
+    assert datasets.load_examples(published(name)) == examples
 
 
 def test_gsm8k_references():
-    examples = {example.example_id: example for example in datasets.load(published("gsm8k"))}
+    examples = {example.example_id: example for example in datasets.load_examples(published("gsm8k"))}
     assert examples["evaluation-0"].reference == "18" and examples["evaluation-0"].question.startswith("Janet")
     assert examples["calibration-0"].question.startswith("Natalia")
     numbers = [int(example.reference) for example in examples.values()]
@@ -78,7 +78,7 @@ def test_gsm8k_references():
 
 
 def test_gsmhard_references():
-    examples = datasets.load(published("gsmhard"))
+    examples = datasets.load_examples(published("gsmhard"))
     numbers = [answers.parse_number(example.reference) for example in examples]
     integers = [number for number in numbers if number == number.to_integral_value()]
     assert len(numbers) - len(integers) == 303
@@ -87,7 +87,7 @@ def test_gsmhard_references():
     assert sum(number == 0 for number in numbers) == 4
     by_id = {example.example_id: example.reference for example in examples}
     assert by_id["row-0"] == "-9867630" and "3244047.0999999996" in by_id.values()
-    rounded = [answers.canonical(number.to_integral_value()) for number in numbers]
+    rounded = [answers.format_number(number.to_integral_value()) for number in numbers]
     pairs = list(zip(rounded, by_id.values(), strict=True))
     assert all(answers.grade(*pair) for pair in pairs)  # the prompt asks for an integer: every one can be right
     assert sum(answers.grade(*pair, "integer") for pair in pairs) == 1319 - 303
@@ -95,18 +95,18 @@ def test_gsmhard_references():
 
 def test_gsmhard_split_is_pinned():
     """The order hangs on seed and row alone; were it to change, stored runs would lose their splits."""
-    examples = datasets.load(published("gsmhard"))
+    examples = datasets.load_examples(published("gsmhard"))
     order = sorted(range(1319), key=lambda index: hashlib.sha256(f"0|{index}".encode()).hexdigest())
     assert [example.example_id for example in examples] == [f"row-{index}" for index in order]
     digest = hashlib.sha256("\n".join(example.example_id for example in examples).encode()).hexdigest()
     assert (examples[0].example_id, examples[919].example_id) == ("row-382", "row-240")
     assert digest.startswith("0948fd3cbf207cbd")
-    other = datasets.load(published("gsmhard").model_copy(update={"seed": 1}))
+    other = datasets.load_examples(published("gsmhard").model_copy(update={"seed": 1}))
     assert {e.example_id for e in other[:919]} != {e.example_id for e in examples[:919]}
 
 
 def test_svamp_questions():
-    examples = {example.example_id: example for example in datasets.load(published("svamp"))}
+    examples = {example.example_id: example for example in datasets.load_examples(published("svamp"))}
     cake = examples["chal-363"]
     assert cake.split == "evaluation" and cake.reference == "1"
     assert cake.question.startswith("Mary is baking a cake. The recipe calls for 6 cups of flour 8 cups of sugar")
@@ -155,18 +155,18 @@ def hub(monkeypatch):
 
 def test_hub_gsm8k(hub):
     mine = params.load_dataset("gsm8k").model_copy(update={"calibration": 1, "evaluation": 2})
-    assert datasets.load(mine) == [
+    assert datasets.load_examples(mine) == [
         ("calibration-0", "calibration", "A?", "1000"),
         ("evaluation-0", "evaluation", "B?", "-3"),
         ("evaluation-1", "evaluation", "C?", "5"),
     ]
     assert hub == [("openai/gsm8k", "main", "740312add88f781978c0658806c59bc2815b9866")]
-    assert sources.provenance(mine) == {"source": "openai/gsm8k", "revision": "ab" * 20}
+    assert sources.describe_source(mine) == {"source": "openai/gsm8k", "revision": "ab" * 20}
 
 
 def test_hub_gsmhard(hub):
     mine = params.load_dataset("gsmhard").model_copy(update={"calibration": 3, "evaluation": 1})
-    examples = datasets.load(mine)
+    examples = datasets.load_examples(mine)
     order = sorted(range(4), key=lambda index: hashlib.sha256(f"0|{index}".encode()).hexdigest())
     references = ["-9867630", "3244047.0999999996", "0.0000005", "0"]
     splits = ["calibration"] * 3 + ["evaluation"]
@@ -175,19 +175,19 @@ def test_hub_gsmhard(hub):
 
 def test_hub_svamp(hub):
     mine = params.load_dataset("svamp").model_copy(update={"calibration": 1, "evaluation": 1})
-    assert datasets.load(mine) == [
+    assert datasets.load_examples(mine) == [
         ("chal-2", "calibration", "Dan had $ 3 left How much?", "1"),
         ("chal-1", "evaluation", "Packs cost 76. How much?", "51"),
     ]
 
 
 def test_hub_leaves_further_parts_alone(hub):
-    assert [example.question for example in datasets.load(dataset(source="me/mine"))] == ["How many?", "T?"]
+    assert [example.question for example in datasets.load_examples(dataset(source="me/mine"))] == ["How many?", "T?"]
 
 
 def test_hub_out_of_reach(hub):
     with pytest.raises(UserError) as caught:
-        datasets.load(dataset(source="me/nothing"))
+        datasets.load_examples(dataset(source="me/nothing"))
     assert str(caught.value) == "hub dataset 'me/nothing' did not load: Couldn't reach 'me/nothing' on the Hub"
 
 
@@ -199,14 +199,14 @@ def test_the_real_library_gives_what_the_pretended_one_does(tmp_path, monkeypatc
     lines(tmp_path / "mine" / "train.jsonl", row("A?", "#### 1,000"))
     lines(tmp_path / "mine" / "test.jsonl", row("B?", "#### 2"), row("C?", "#### -3"))
     mine = dataset(str(tmp_path / "mine"), evaluation=2)
-    assert [example.reference for example in datasets.load(mine)] == ["1000", "2", "-3"]
-    assert sources.provenance(mine) == {"source": str(tmp_path / "mine"), "revision": "unknown"}
+    assert [example.reference for example in datasets.load_examples(mine)] == ["1000", "2", "-3"]
+    assert sources.describe_source(mine) == {"source": str(tmp_path / "mine"), "revision": "unknown"}
 
 
 def test_hub_rows_are_named(hub, monkeypatch):
     monkeypatch.setitem(HUB, "me/mine", {"train": [row(), row("Q?", "many")]})
     with pytest.raises(UserError, match="^me/mine, train, row 1: no number in the answer 'many'$"):
-        datasets.load(dataset(source="me/mine"))
+        datasets.load_examples(dataset(source="me/mine"))
 
 
 # --- local files ------------------------------------------------------------------------------------------
@@ -220,17 +220,19 @@ def test_jsonl_one_file(tmp_path):
         row("C?", 2.5, split="evaluation", id=None, note="-"),
     )
     mine = dataset(source={"all": path}, evaluation=2)
-    assert datasets.load(mine) == [
+    assert datasets.load_examples(mine) == [
         ("7", "calibration", "A?", "12"),
         ("evaluation-1", "evaluation", "B?", "1000"),
         ("evaluation-2", "evaluation", "C?", "2.5"),
     ]
-    assert sources.provenance(mine) == {f".../{path.name}": hashlib.sha256(path.read_bytes()).hexdigest()}
+    assert sources.describe_source(mine) == {f".../{path.name}": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def test_jsonl_file_per_split(tmp_path):
     first, second = lines(tmp_path / "a.jsonl", row("A?")), lines(tmp_path / "b.jsonl", row("B?"))
-    assert [example[:3] for example in datasets.load(dataset(source={"calibration": first, "test": second}))] == [
+    assert [
+        example[:3] for example in datasets.load_examples(dataset(source={"calibration": first, "test": second}))
+    ] == [
         ("calibration-0", "calibration", "A?"),
         ("evaluation-0", "evaluation", "B?"),
     ]
@@ -239,7 +241,7 @@ def test_jsonl_file_per_split(tmp_path):
 def test_relative_paths_start_at_the_root(tmp_path, monkeypatch):
     lines(tmp_path / "q.jsonl", row(split="train"), row("B?", split="test"))
     monkeypatch.setattr(sources, "ROOT", tmp_path)
-    assert len(datasets.load(dataset(source={"all": "q.jsonl"}))) == 2
+    assert len(datasets.load_examples(dataset(source={"all": "q.jsonl"}))) == 2
 
 
 def test_byte_order_mark_line_ends_and_separators(tmp_path):
@@ -248,7 +250,10 @@ def test_byte_order_mark_line_ends_and_separators(tmp_path):
     text = [json.dumps(record, ensure_ascii=False) for record in records]
     for content in ("\r\n\r\n".join(text), " [" + ",\n".join(text) + "]"):
         path.write_bytes(b"\xef\xbb\xbf" + content.encode())
-        assert [example.question for example in datasets.load(dataset(source={"all": path}))] == ["A\u2028B?", "C"]
+        assert [example.question for example in datasets.load_examples(dataset(source={"all": path}))] == [
+            "A\u2028B?",
+            "C",
+        ]
 
 
 MISTAKES = [  # lines of the file, what the message says after the file's name
@@ -284,14 +289,14 @@ def test_mistakes_are_one_line_that_names_the_place(tmp_path, content, message):
     path = tmp_path / "q.jsonl"
     path.write_bytes("\n".join(content).encode("utf-8", "surrogateescape"))
     with pytest.raises(UserError) as caught:
-        datasets.load(dataset(source={"all": path}))
+        datasets.load_examples(dataset(source={"all": path}))
     assert str(caught.value).startswith(str(path) + message) and "\n" not in str(caught.value)
 
 
 def test_sizes_are_checked(tmp_path):
     path = lines(tmp_path / "q.jsonl", row(split="train"), row("B?", split="test"))
     with pytest.raises(UserError) as caught:
-        datasets.load(dataset(source={"all": path}, calibration=3, evaluation=1))
+        datasets.load_examples(dataset(source={"all": path}, calibration=3, evaluation=1))
     assert str(caught.value) == ("dataset 'Mine': expected 3 calibration and 1 evaluation questions, "
                                  "found 1 calibration and 1 evaluation questions")  # fmt: skip
 
@@ -299,12 +304,12 @@ def test_sizes_are_checked(tmp_path):
 def test_missing_files_name_the_nearest(tmp_path):
     lines(tmp_path / "demo-easy.jsonl", row())
     with pytest.raises(UserError, match="no file .*demo-eazy.jsonl: in .*, did you mean 'demo-easy.jsonl'"):
-        datasets.load(dataset(source={"all": tmp_path / "demo-eazy.jsonl"}))
+        datasets.load_examples(dataset(source={"all": tmp_path / "demo-eazy.jsonl"}))
     (tmp_path / "questions").mkdir()
     with pytest.raises(UserError, match="did you mean 'questions'"):
-        datasets.load(dataset(source={"all": tmp_path / "question" / "deep" / "q.jsonl"}))
+        datasets.load_examples(dataset(source={"all": tmp_path / "question" / "deep" / "q.jsonl"}))
     with pytest.raises(UserError, match="questions is a folder"):
-        datasets.load(dataset(source={"all": tmp_path / "questions"}))
+        datasets.load_examples(dataset(source={"all": tmp_path / "questions"}))
 
 
 def svamp_row(n, **more):
@@ -315,10 +320,10 @@ def test_svamp_split_ids(tmp_path):
     path, ids = lines(tmp_path / "s.json", svamp_row(1), svamp_row(2)), tmp_path / "ids.json"
     mine = dataset({"all": path}, split_ids=str(ids), **SVAMP)
     with pytest.raises(UserError, match="no file .*ids.json"):
-        datasets.load(mine)
+        datasets.load_examples(mine)
     ids.write_text(json.dumps({"train": ["chal-2"], "test": ["chal-1"]}, indent=1))
-    assert [example.example_id for example in datasets.load(mine)] == ["chal-2", "chal-1"]
-    assert set(sources.provenance(mine)) == {f".../{path.name}", f".../{ids.name}"}
+    assert [example.example_id for example in datasets.load_examples(mine)] == ["chal-2", "chal-1"]
+    assert set(sources.describe_source(mine)) == {f".../{path.name}", f".../{ids.name}"}
     for content, message in [
         ({"train": ["chal-2"], "test": []}, "s.json, line 1: the id 'chal-1' is in no list of .*ids.json"),
         ({"train": ["chal-2"], "tst": ["chal-1"]}, "no split is called 'tst'; did you mean 'test'"),
@@ -327,19 +332,19 @@ def test_svamp_split_ids(tmp_path):
     ]:
         ids.write_text(json.dumps(content))
         with pytest.raises(UserError, match=message):
-            datasets.load(mine)
+            datasets.load_examples(mine)
     with pytest.raises(UserError, match="no field 'split'.*split_ids"):
-        datasets.load(dataset({"all": path}, **SVAMP))
+        datasets.load_examples(dataset({"all": path}, **SVAMP))
 
 
 def test_a_shuffle_needs_a_seed_and_one_part(tmp_path):
     path = lines(tmp_path / "h.jsonl", {"input": "A?", "target": 1.5}, {"input": "B?", "target": -2.0})
-    assert {e.reference for e in datasets.load(dataset({"all": path}, seed=3, **GSMHARD))} == {"1.5", "-2"}
+    assert {e.reference for e in datasets.load_examples(dataset({"all": path}, seed=3, **GSMHARD))} == {"1.5", "-2"}
     with pytest.raises(UserError, match="no field 'split', which one file for `all` needs .or a `seed`"):
-        datasets.load(dataset({"all": path}, **GSMHARD))
+        datasets.load_examples(dataset({"all": path}, **GSMHARD))
     for source, more in (({"calibration": path, "evaluation": path}, {}), ({"all": path}, {"split_ids": "ids.json"})):
         with pytest.raises(UserError, match="a `seed` splits one file itself"):
-            datasets.load(dataset(source, seed=3, **more, **GSMHARD))
+            datasets.load_examples(dataset(source, seed=3, **more, **GSMHARD))
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -372,14 +377,14 @@ def test_published_files_give_what_the_hub_gives(name, hub, monkeypatch):
     published(name)  # skips where they are not there
     mine = params.load_dataset(name)
     monkeypatch.setenv("DATA_FOLDER", str(DATA))
-    examples = datasets.load(mine)
-    facts = sources.provenance(mine)
+    examples = datasets.load_examples(mine)
+    facts = sources.describe_source(mine)
     assert not hub, "it was not asked"
     assert facts == {file: hashlib.sha256((DATA / file).read_bytes()).hexdigest() for file in facts}
     assert len(facts) == len(mine.files) and str(DATA) not in json.dumps([facts, mine.model_dump()])
     monkeypatch.delenv("DATA_FOLDER")
     monkeypatch.setitem(HUB, mine.source, as_the_hub_has_it(name))
-    assert datasets.load(mine) == examples
+    assert datasets.load_examples(mine) == examples
     assert len(hub) == 1
 
 
@@ -403,25 +408,27 @@ def sha256_of(path):
 
 def test_a_named_folder_stands_in_for_the_hub(folder, hub, monkeypatch):
     place, mine = folder
-    examples = datasets.load(mine)
+    examples = datasets.load_examples(mine)
     assert [example.example_id for example in examples] == ["chal-3", "chal-1", "chal-2"], "in the hub's order"
-    assert sources.provenance(mine) == {f"mine/{name}.json": sha256_of(place / f"mine/{name}.json")
+    assert sources.describe_source(mine) == {f"mine/{name}.json": sha256_of(place / f"mine/{name}.json")
                                         for name in ("all", "ids")}  # fmt: skip
     assert not hub
     monkeypatch.setenv("DATA_FOLDER", "")
-    assert datasets.load(mine) == examples and len(hub) == 1
-    assert sources.provenance(mine) == {"source": "me/mine", "revision": "ab" * 20}
+    assert datasets.load_examples(mine) == examples and len(hub) == 1
+    assert sources.describe_source(mine) == {"source": "me/mine", "revision": "ab" * 20}
 
 
 def test_a_dataset_without_files_does_not_hang_on_the_folder(folder, hub):
-    assert datasets.load(dataset("me/mine", calibration=2, **SVAMP))[0].example_id == "chal-3" and len(hub) == 1
+    assert (
+        datasets.load_examples(dataset("me/mine", calibration=2, **SVAMP))[0].example_id == "chal-3" and len(hub) == 1
+    )
 
 
 def test_a_relative_folder_starts_at_the_root(folder, monkeypatch):
     place, mine = folder
     monkeypatch.setattr(params, "ROOT", place.parent)
     monkeypatch.setenv("DATA_FOLDER", place.name)
-    assert len(datasets.load(mine)) == 3
+    assert len(datasets.load_examples(mine)) == 3
 
 
 def test_another_file_is_refused(folder):
@@ -431,23 +438,23 @@ def test_another_file_is_refused(folder):
     path.write_text(path.read_text() + " ")
     with pytest.raises(UserError, match=f"^{path} is not the file of dataset 'Mine': its sha256 is "
                                         f"{sha256_of(path)}, expected {right}$"):  # fmt: skip
-        datasets.load(mine)
+        datasets.load_examples(mine)
 
 
 def test_a_missing_file_or_folder_is_said_in_one_line(folder, monkeypatch):
     place, mine = folder
     (place / "mine/ids.json").rename(place / "mine/idds.json")
     with pytest.raises(UserError, match="^no file .*ids.json: in .*, did you mean 'idds.json'[^\n]*$"):
-        datasets.load(mine)
+        datasets.load_examples(mine)
     monkeypatch.setenv("DATA_FOLDER", str(place / "nowhere"))
     with pytest.raises(UserError, match="^no file .*nowhere/mine/all.json: in [^\n]*$"):
-        datasets.load(mine)
+        datasets.load_examples(mine)
 
 
 def test_row_counts_are_checked_there_too(folder):
     _, mine = folder
     with pytest.raises(UserError, match="expected 3 calibration and 1 evaluation questions, found 2 calibration"):
-        datasets.load(mine.model_copy(update={"calibration": 3}))
+        datasets.load_examples(mine.model_copy(update={"calibration": 3}))
 
 
 # --- a dataset of one's own: one file in params/datasets/ ---------------------------------------------------
@@ -469,7 +476,7 @@ def odd(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "ROOT", tmp_path)
     monkeypatch.setattr(params, "PARAMS", tmp_path / "params")
     (tmp_path / "params" / "datasets").mkdir(parents=True)
-    published = datasets.load(demo_easy())[:4]
+    published = datasets.load_examples(demo_easy())[:4]
     lines(
         tmp_path / "odd.jsonl",
         *(
@@ -485,7 +492,7 @@ def odd(tmp_path, monkeypatch):
 
     def load(text):
         (tmp_path / "params" / "datasets" / "odd.yaml").write_text(text)
-        return datasets.load(params.load_dataset("odd"))
+        return datasets.load_examples(params.load_dataset("odd"))
 
     return load, published
 
@@ -531,7 +538,7 @@ def test_a_mistake_in_that_file_is_one_line(odd, old, new, message):
 def test_the_parts_of_a_published_dataset_may_have_other_names(hub, monkeypatch):
     monkeypatch.setitem(HUB, "me/mine", {"train": [row()], "validation": [row("V?", 2)], "test": [row("T?", None)]})
     mine = dataset("me/mine", parts={"train": "calibration", "validation": "evaluation"})
-    assert datasets.load(mine) == [("calibration-0", "calibration", "How many?", "1"),
+    assert datasets.load_examples(mine) == [("calibration-0", "calibration", "How many?", "1"),
                                    ("evaluation-0", "evaluation", "V?", "2")]  # fmt: skip
 
 
@@ -539,11 +546,11 @@ def test_the_parts_of_a_published_dataset_may_have_other_names(hub, monkeypatch)
 @given(st.text() | st.integers() | st.floats() | st.none() | st.booleans() | st.lists(st.integers()))
 def test_any_answer_is_a_number_or_a_mistake(answer):
     try:
-        reference = datasets.reference(answer, "here")
+        reference = datasets.parse_reference(answer, "here")
     except UserError as error:
         assert str(error).startswith("here: no number") and "\n" not in str(error)
     else:
-        assert answers.canonical(answers.parse_number(reference)) == reference
+        assert answers.format_number(answers.parse_number(reference)) == reference
 
 
 @settings(max_examples=100, deadline=None)
@@ -552,5 +559,5 @@ def test_any_bytes_are_questions_or_a_mistake(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "any.jsonl"
     path.write_bytes(content)
     with pytest.raises(UserError) as caught:
-        datasets.load(dataset(source={"all": path}))
+        datasets.load_examples(dataset(source={"all": path}))
     assert "\n" not in str(caught.value)

@@ -19,9 +19,9 @@ LEVELS = list(corpus.LEVELS)
 def test_the_models_are_taught_the_prompts_that_the_library_asks():
     """demo/ and lib/ do not import each other, so both hold the wording; it must stay one."""
     assert chat.SYSTEM == prompts.SYSTEM and chat.QUERY == prompts.QUERY
-    assert chat.FULL.format(question="Q?") == prompts.solve("Q?")[1]["content"]
-    assert chat.SHORT.format(question="Q?") == prompts.solve("Q?", demonstration="none")[1]["content"]
-    assert chat.PROPOSED.format(question="Q?", response="R") == prompts.verify("Q?", "R")[1]["content"]
+    assert chat.FULL.format(question="Q?") == prompts.question_messages("Q?")[1]["content"]
+    assert chat.SHORT.format(question="Q?") == prompts.question_messages("Q?", demonstration="none")[1]["content"]
+    assert chat.PROPOSED.format(question="Q?", response="R") == prompts.verification_messages("Q?", "R")[1]["content"]
 
 
 @given(st.integers(0, 10**9), st.sampled_from(LEVELS), st.sampled_from([corpus.LEVELS, corpus.SHIPPED]), st.booleans())
@@ -98,7 +98,7 @@ def test_the_shipped_questions_are_reserved_and_written_by_the_corpus(level, tmp
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_shipped_questions_load(level):
-    examples = datasets.load(params.load_dataset(f"demo-{level}"))
+    examples = datasets.load_examples(params.load_dataset(f"demo-{level}"))
     assert [e.split for e in examples].count("calibration") == 300 and len(examples) == 500
 
 

@@ -47,7 +47,7 @@ def of_table(table) -> dict[str, list]:
 
 def found() -> dict[str, dict[str, list]]:
     signals = run_results.RunSignals.of("replay-demo", DEMO.models, DEMO.datasets, READING)
-    demo = run_results.of_run(
+    demo = run_results.results_of_run(
         "replay-demo", signals, "demo models", DEMO.models, DEMO.datasets, transfer_models=DEMO.transfer_models,
         transfer_datasets=DEMO.transfer_datasets)  # fmt: skip
     judged = findings.verdicts(demo)

@@ -10,11 +10,22 @@ import pandas as pd
 from digests import check, digest, write
 
 from lib import params, store
-from lib.calibrate import evidence, fitting, sample_efficiency, transfer
+from lib.calibrate import diagnostics, fitting, sample_efficiency, transfer
 from lib.paper.run_results import RunSignals
-from lib.score import ablation, bootstrap, confidence, curves, metrics, one_row, passes, proper, selective, tokens
-from lib.score import reading as reading_
-from lib.score.confidence import confidence_frame, selected
+from lib.score import (
+    ablation,
+    bootstrap,
+    confidence,
+    curves,
+    metrics,
+    passes,
+    proper_scoring,
+    running_example,
+    selective,
+    tokens,
+)
+from lib.score import interpretation as reading_
+from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS, EXTRAS
 
 VALUES = params.load_profile("demo").model_dump()
@@ -51,9 +62,16 @@ def passes_at_the_answer() -> pd.DataFrame:
 
 def every_score() -> pd.DataFrame:
     """Of the estimators that the project adds, too."""
-    at_answer = selected(passes_at_the_answer(), READING)
-    return confidence_frame(signals().responses, signals().verification, selected(signals().dropout, READING), READING,
-                            ESTIMATORS | EXTRAS, at_answer, fitting.token_signals(signals().sets))  # fmt: skip
+    at_answer = rows_at_selected_rate(passes_at_the_answer(), READING)
+    return confidence_frame(
+        signals().responses,
+        signals().verification,
+        rows_at_selected_rate(signals().dropout, READING),
+        READING,
+        ESTIMATORS | EXTRAS,
+        at_answer,
+        fitting.token_signals(signals().sets),
+    )
 
 
 def test_confidence():
@@ -82,78 +100,92 @@ def test_transfer():
 
 def test_what_the_confidence_is_good_for():
     whole, answer, raw = signals().dropout, passes_at_the_answer(), every_score()
-    fits = fitting.every_fit(raw, signals().sets, fitted(), CHOICES)
-    scores, constants = proper.with_base(raw, fitting.applied(raw, fits))
-    check_as_shipped(proper.compare(scores, constants, VALUES["bins"], VALUES["closed"], seed=VALUES["seed"]),
-                     "selective", "scores")  # fmt: skip
-    check_as_shipped(selective.curves(scores), "selective", "curves")
+    fits = fitting.fit_all(raw, signals().sets, fitted(), CHOICES)
+    scores, constants = proper_scoring.add_base_rate(raw, fitting.apply_fits(raw, fits))
+    check_as_shipped(
+        proper_scoring.compare_with_base_rate(scores, constants, VALUES["bins"], VALUES["closed"], seed=VALUES["seed"]),
+        "selective",
+        "scores",
+    )
+    check_as_shipped(selective.risk_coverage_curves(scores), "selective", "curves")
     tuned = {"c_bald": whole[whole.tuning.astype(bool)], "c_bald_insitu": answer[answer.tuning.astype(bool)]}
-    thresholds = selective.thresholds(raw, VALUES["precision_targets"], VALUES["precision_certainty"], VALUES["seed"],
-                                      tuned)  # fmt: skip
+    thresholds = selective.selective_thresholds(
+        raw, VALUES["precision_targets"], VALUES["precision_certainty"], VALUES["seed"], tuned
+    )
     check_as_shipped(thresholds, "selective", "thresholds")
 
 
 def other_frames() -> dict[str, pd.DataFrame]:
     """What the notebooks show beside the frames that they keep, by name."""
     frame, responses, scores, sets = (
-        getattr(signals(), what) for what in ("generations", "responses", "confidence", "sets"))  # fmt: skip
+        getattr(signals(), what) for what in ("generations", "responses", "confidence", "sets")
+    )
     verified, whole, answer = signals().verification, signals().dropout, passes_at_the_answer()
     asked_again = store.gather(RUN, "ablation", MODELS, DATASETS)[0]
-    results, one = metrics.evaluate(scores), one_row.choose(responses, "medium-0355", MODELS[0], DATASETS[1])
+    results, one = (
+        metrics.evaluate(scores),
+        running_example.choose_example(responses, "medium-0355", MODELS[0], DATASETS[1]),
+    )
     tuned, chosen = (passes.answered(part, responses) for part in (whole[whole.tuning], whole[whole.selected]))
-    of_one = one_row.of(whole[whole.selected], one)
+    of_one = running_example.rows_of_example(whole[whole.selected], one)
     of_pair = asked_again[(asked_again.model == one.model) & (asked_again.dataset == one.dataset)]
     of_model = {pair: part for pair, part in sets.items() if pair[0] == MODELS[0]}
     calibrated, learned = fitting.calibrate(scores, sets, fitted(), CHOICES)
     bands = sample_efficiency.curve_bands(store.read(store.locate(RUN, "calibration", "curves")))
-    place = one_row.place(sets[one_row.pair(one)].evaluation.keys, one)
+    place = running_example.find_position(sets[running_example.pair_of_example(one)].evaluation.keys, one)
     extras = every_score()
-    raw, constants = proper.with_base(extras, extras[extras.split == "evaluation"].assign(method=""))
+    raw, constants = proper_scoring.add_base_rate(extras, extras[extras.split == "evaluation"].assign(method=""))
     return {
-        "coverage": reading_.coverage(frame, READING),
-        "coverage, relative": reading_.coverage(frame, READING.model_copy(update={"grader": "relative"})),
+        "coverage": reading_.answer_coverage(frame, READING),
+        "coverage, relative": reading_.answer_coverage(frame, READING.model_copy(update={"grader": "relative"})),
         "estimators": results,
         "bins": metrics.ablate_bins(scores, VALUES["bin_counts"]),
         "positions": tokens.position_curves(responses),
-        "tokens": tokens.summary(responses),
-        "unread": tokens.unread(frame, READING),
+        "tokens": tokens.summarize_tokens(responses),
+        "unread": tokens.count_missed_answers(frame, READING),
         "verification costs": tokens.verification_costs(verified, frame),
-        "running means": curves.running_means(responses),
+        "running means": curves.running_mean_curves_by_pair(responses),
         "running mean curves": curves.running_mean_curves(responses),
-        "answer tokens": curves.answer_tokens(responses),
+        "answer tokens": curves.answer_token_logprobs(responses),
         "entropy curves": curves.entropy_curves(chosen),
-        "reduction": confidence.reduction(verified),
+        "reduction": confidence.token_reduction(verified),
         "option mass": confidence.option_mass(verified),
         "in situ errors": confidence.in_situ_errors(results, MODELS[0], {name: name for name in DATASETS}),
-        "grid": confidence.grid(responses, whole, READING),
+        "grid": confidence.evaluate_rate_grid(responses, whole, READING),
         "passes": passes.summary(chosen),
         "tokens of passes": passes.answer_tokens(chosen),
         "by passes": passes.by_passes(responses, whole[whole.selected], READING),
         "by scope": passes.by_scope(frame, responses, {"trajectory": whole, "answer": answer}, READING),
         "by phi": passes.by_phi(responses, whole[whole.tuning], READING),
         "by rate": passes.by_rate(tuned),
-        "options of one row": one_row.options(one_row.of(verified, one).iloc[0]),
-        "passes over one row": one_row.disagreement(of_one, READING),
-        "arms": ablation.summary(asked_again),
-        "demonstration": ablation.demonstration(asked_again),
+        "options of one row": running_example.option_probabilities(
+            running_example.rows_of_example(verified, one).iloc[0]
+        ),
+        "passes over one row": running_example.bald_by_token(of_one, READING),
+        "arms": ablation.summarize_ablation(asked_again),
+        "demonstration": ablation.compare_demonstrations(asked_again),
         "arms by question": ablation.graded_by_arm(of_pair).astype(float),
-        "matched": proper.matched(raw, resamples=50),
-        "compared": proper.compare(raw, constants, resamples=50),
-        "thinned curves": selective.curves(raw),
-        "calibration rows": evidence.calibration_rows(sets),
+        "matched": proper_scoring.match_accuracy(raw, resamples=50),
+        "compared": proper_scoring.compare_with_base_rate(raw, constants, resamples=50),
+        "thinned curves": selective.risk_coverage_curves(raw),
+        "calibration rows": diagnostics.summarize_calibration_rows(sets),
         "learned": learned,
-        "maps": fitting.maps(scores, sets, fitted(), one_row.pair(one), CHOICES),
-        "reliability": pd.concat(fitting.reliability(calibrated, *one_row.pair(one))),
+        "maps": fitting.calibration_maps(scores, sets, fitted(), running_example.pair_of_example(one), CHOICES),
+        "reliability": pd.concat(fitting.reliability_by_method(calibrated, *running_example.pair_of_example(one))),
         "signals of tokens": fitting.token_signals(sets),
         "bands": bands,
-        "enough": sample_efficiency.enough(bands),
-        "sizes of one row": sample_efficiency.of_row(of_model[one_row.pair(one)], place, one.dataset, [5, 50], 20, 0,
-                                                     CHOICES),
-        "oversampled": sample_efficiency.learning_curves(of_model, [10], 20, 1, list(sample_efficiency.SAMPLING), 0.7,
-                                                         10, "right", CHOICES),
-        "unseen": transfer.transfer(sets, fitted(), keep=transfer.unseen(frame)),
-        "transfer of one row": transfer.of_row(sets, fitted(), one_row.pair(one), place),
-    }  # fmt: skip
+        "enough": sample_efficiency.rows_needed(bands),
+        "sizes of one row": sample_efficiency.predict_example_by_size(
+            of_model[running_example.pair_of_example(one)], place, one.dataset, [5, 50], 20, 0, CHOICES
+        ),
+        "oversampled": sample_efficiency.learning_curves(
+            of_model, [10], 20, 1, list(sample_efficiency.SAMPLING), 0.7, 10, "right", CHOICES
+        ),
+        "unseen": transfer.transfer(sets, fitted(), keep=transfer.rows_without_near_duplicates(frame)),
+        "transfer of one row": transfer.predict_example_by_source(
+            sets, fitted(), running_example.pair_of_example(one), place
+        ),
+    }
 
 
 def test_what_the_notebooks_show_beside():

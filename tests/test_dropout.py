@@ -41,7 +41,7 @@ def frame(any_lm):
 
 def generations(lm, count=4):
     settings = SETTINGS.model_copy(update={"max_new_tokens": 40})
-    examples = datasets.load(params.load_dataset("demo-easy"))[:count]
+    examples = datasets.load_examples(params.load_dataset("demo-easy"))[:count]
     return responses.respond(lm, "demo-easy", examples, settings)
 
 
@@ -274,8 +274,8 @@ def test_bald_is_the_formula_for_every_number_of_passes(sharpness):
     logits = distributions(sharpness=sharpness)
     row = added(logits)
     for t in range(1, 7):
-        np.testing.assert_allclose(confidence.bald(row, t), naive(logits[:t].double().softmax(-1)), atol=1e-9)
-    assert abs(confidence.bald(row, 1)).max() < 1e-12
+        np.testing.assert_allclose(confidence.compute_bald(row, t), naive(logits[:t].double().softmax(-1)), atol=1e-9)
+    assert abs(confidence.compute_bald(row, 1)).max() < 1e-12
 
 
 def test_bald_is_baals():
@@ -283,7 +283,9 @@ def test_bald_is_baals():
 
     logits = distributions(passes=7, tokens=5, vocabulary=300)
     p = logits.double().softmax(-1).permute(1, 2, 0).numpy()  # (m, V, T), float64
-    np.testing.assert_allclose(confidence.bald(added(logits)), heuristics.BALD().get_uncertainties(p), atol=1e-9)
+    np.testing.assert_allclose(
+        confidence.compute_bald(added(logits)), heuristics.BALD().get_uncertainties(p), atol=1e-9
+    )
 
 
 def softmax_unless_probabilities(p):
@@ -303,7 +305,7 @@ def test_float32_probabilities_of_a_large_vocabulary_are_a_trap():
     truth = naive(logits.double().softmax(-1))
     p32 = logits.softmax(-1).numpy().transpose(1, 2, 0)  # (m, V, T)
     trapped = naive(torch.tensor(softmax_unless_probabilities(p32)).permute(2, 0, 1))
-    np.testing.assert_allclose(confidence.bald(added(logits)), truth, atol=1e-9)
+    np.testing.assert_allclose(confidence.compute_bald(added(logits)), truth, atol=1e-9)
     assert truth.min() > 0.01 and abs(trapped).max() < 1e-3 * truth.min()
 
 
@@ -381,8 +383,8 @@ def test_phi():
     bald, support = np.array([0.0, 0.5, 3.0, -1e-15]), np.array([10, 20, 15, 1])
     assert estimators.c_bald(bald) == pytest.approx((1 + 0.5 + 0 + 1) / 4)
     expected = (1 + (1 - 0.5 / np.log(20)) + 0 + 1) / 4
-    assert estimators.c_bald(estimators.normalised(bald, support)) == pytest.approx(expected)
-    assert 0 <= estimators.c_bald(estimators.normalised(bald, np.ones(4))) <= 1  # log 1 = 0 is not divided by
+    assert estimators.c_bald(estimators.normalize_bald(bald, support)) == pytest.approx(expected)
+    assert 0 <= estimators.c_bald(estimators.normalize_bald(bald, np.ones(4))) <= 1  # log 1 = 0 is not divided by
 
 
 # ---- selection and reading
@@ -440,10 +442,10 @@ def answered(right):
 def test_the_rate_of_lowest_ece_is_selected():
     right = [True, True, False, False]
     passes = kept({0.1: [0.0, 0.0, 0.0, 0.0], 0.2: [0.0, 0.0, 1.0, 1.0], 0.3: [0.0, 0.0, 1.0, 1.0]})
-    results = confidence.grid(synthetic.responses(answered(right)), passes)
+    results = confidence.evaluate_rate_grid(synthetic.responses(answered(right)), passes)
     errors = results[results.metric == "ece"].set_index("rate").value
     assert errors[0.1] == pytest.approx(0.5) and errors[0.2] == 0
-    assert confidence.best_rate(results) == 0.2  # of equal ones the lower
+    assert confidence.select_dropout_rate(results) == 0.2  # of equal ones the lower
     top = c_bald(answered(right), passes[passes.rate == 0.2], phi="top_p")
     assert top.confidence.tolist() == pytest.approx([1, 1, 1 - 1 / np.log(10), 1 - 1 / np.log(10)])
     with pytest.raises(UserError, match="phi: 'top_k' is not a choice; did you mean 'top_p_0.95'"):
@@ -458,8 +460,8 @@ def test_where_no_tuning_row_has_an_answer_the_lowest_rate_is_selected():
     """`missing: drop` leaves out all of them."""
     silent = answered([True, False]).assign(answer=None)
     passes, reading = kept({0.3: [0.0, 0.0], 0.1: [0.0, 1.0]}), Reading(missing="drop")
-    results = confidence.grid(synthetic.responses(silent, missing="drop"), passes, reading)
-    assert results.empty and confidence.best_rate(results, [0.3, 0.1]) == 0.1
+    results = confidence.evaluate_rate_grid(synthetic.responses(silent, missing="drop"), passes, reading)
+    assert results.empty and confidence.select_dropout_rate(results, [0.3, 0.1]) == 0.1
 
 
 def test_tuning_examples_are_drawn_from_the_calibration_split():

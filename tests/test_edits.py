@@ -119,7 +119,7 @@ def test_limit_takes_the_first_of_one_random_order():
     few, more = (streams.first_rows(frame, count, seed=3) for count in (4, 9))
     assert few.groupby("split").size().tolist() == [4, 4] and set(few.example_id) < set(more.example_id)
     examples = [Example(name, split, "q", "1") for name, split in splits.items()]
-    assert set(few.example_id) == {example.example_id for example in datasets.first(examples, 4, 3, "d")}
+    assert set(few.example_id) == {example.example_id for example in datasets.select_examples(examples, 4, 3, "d")}
     assert list(more.example_id) == [name for name in frame.example_id if name in set(more.example_id)]
     assert streams.first_rows(few, 4, seed=3).equals(few) and streams.first_rows(frame, 0, seed=3).equals(frame)
     assert set(streams.first_rows(frame, 4, seed=4).example_id) != set(few.example_id)

@@ -13,7 +13,7 @@ from lib import store
 from lib.generate import models
 from lib.paper import microscope
 from lib.project import UserError
-from lib.score import one_row
+from lib.score import running_example
 from lib.tasks import answers
 
 MODEL, DATASETS = "tiny-llama", ("demo-easy", "demo-medium")
@@ -57,7 +57,7 @@ def thinned(dataset: str) -> tuple[pd.DataFrame, dict[str, list[str]]]:
     names: dict[str, list[str]] = {kind: [] for kind in KINDS}
     rows = frame.to_dict("records")
     for split in ("calibration", "evaluation"):
-        places = [i for i, row in enumerate(frame.itertuples()) if row.split == split and answers.parsed(row)]
+        places = [i for i, row in enumerate(frame.itertuples()) if row.split == split and answers.has_answer(row)]
         for kind, i in zip(2 * KINDS, places, strict=False):
             rows[i] = of_kind(kind, rows[i])
             names[kind].append(rows[i]["example_id"])
@@ -102,8 +102,8 @@ def test_each_is_shown_token_by_token(missing):
     responses = synthetic.responses(frame, missing=missing)
     for kind, ids in names.items():
         one = responses[responses.example_id == ids[-1]].iloc[0]
-        (view,) = microscope.of(frame, one, LABELS, {}).views
-        row = one_row.of(frame, one).iloc[0]
+        (view,) = microscope.token_page(frame, one, LABELS, {}).views
+        row = running_example.rows_of_example(frame, one).iloc[0]
         assert len(view["tokens"]) + len(view["thinking"]) == max(1, len(row.token_ids) - row.eos), kind
         assert view["title"].endswith(f"mean probability {np.exp(one.response).mean():.3f}"), kind
 

@@ -17,7 +17,7 @@ from lib.generate import drawn, engines, models, rescoring, responses
 from lib.params import Generation
 from lib.project import ROOT, UserError
 from lib.score.confidence import confidence_frame
-from lib.score.reading import read
+from lib.score.interpretation import interpret_responses
 from lib.tasks import datasets
 
 SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=60, top_logits=16, curve_nodes=9)
@@ -26,7 +26,7 @@ DATASET = "demo-medium"
 
 
 def examples(count):
-    return datasets.load(params.load_dataset(DATASET))[:count]
+    return datasets.load_examples(params.load_dataset(DATASET))[:count]
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_the_tables_come_out_the_same(lm, here, tmp_path):
     """Confidence by each single-pass estimator, of the frame drawn here and of that from its file."""
     found = from_file(lm, drawn.write(here, tmp_path / "responses.jsonl")).respond(examples(6))
     reading = params.Reading()
-    a, b = (confidence_frame(read(frame, reading), reading=reading) for frame in (here, found))
+    a, b = (confidence_frame(interpret_responses(frame, reading), reading=reading) for frame in (here, found))
     assert len(a) == 4 * 6 and a.estimator.tolist() == b.estimator.tolist() and a.correct.tolist() == b.correct.tolist()
     np.testing.assert_allclose(a.confidence, b.confidence, atol=1e-4)
 
@@ -157,7 +157,7 @@ def test_what_vllm_wrote_is_rescored(lm):
     """Ids and log-probabilities that vLLM (float32) gave for demo prompts, recorded in tests/vllm_demo.json."""
     settings = Generation.of(RECORDED["settings"])
     by_id = {line["example_id"]: line for line in RECORDED["answers"]}
-    asked = [example for example in datasets.load(params.load_dataset(DATASET)) if example.example_id in by_id]
+    asked = [example for example in datasets.load_examples(params.load_dataset(DATASET)) if example.example_id in by_id]
     requests = [responses.request(lm, DATASET, example, settings) for example in asked]
     ids = [by_id[example.example_id]["token_ids"] for example in asked]
     frame = rescoring.respond(lm, DATASET, requests, ids, settings)

@@ -10,9 +10,9 @@ from synthetic import responses, single_pass
 from lib.params import Reading
 from lib.project import UserError
 from lib.score import estimators
-from lib.score.curves import answer_tokens, running_mean, running_mean_curves
+from lib.score.curves import answer_token_logprobs, running_mean, running_mean_curves
 from lib.score.estimators import ESTIMATORS
-from lib.score.reading import coverage
+from lib.score.interpretation import answer_coverage
 
 LOG = np.log
 logprobs = st.lists(st.floats(-50, 0), min_size=1, max_size=60)
@@ -41,7 +41,7 @@ def none(**other):
 
 @pytest.mark.parametrize("support, divisor", [(1, 2), (2, 2), (3, 3), (50, 50)])
 def test_bald_is_divided_by_the_logarithm_of_its_support_or_of_two(support, divisor):
-    assert estimators.normalised([0.5, 0.1], [support] * 2) == pytest.approx(np.array([0.5, 0.1]) / LOG(divisor))
+    assert estimators.normalize_bald([0.5, 0.1], [support] * 2) == pytest.approx(np.array([0.5, 0.1]) / LOG(divisor))
 
 
 # ---- functions
@@ -180,21 +180,21 @@ def test_coverage():
         row("e", dataset="x"),
     ]
     same = {"relative": 0.0, "pal": 0.0, "exact": 0.0, "integer": 0.0}
-    assert coverage(pd.DataFrame(rows)).to_dict("records") == [
+    assert answer_coverage(pd.DataFrame(rows)).to_dict("records") == [
         {"model": "m", "dataset": "d", "rows": 2, "unparsed": 0.5, "cut": 0.5, "unclosed": 0.0} | same,
         {"model": "m", "dataset": "x", "rows": 1, "unparsed": 0.0, "cut": 0.0, "unclosed": 0.0} | same,
     ]
     endless = [none(example_id="f", thinking_end=4, eos=0), none(example_id="g", thinking_end=3),
                row("h", thinking_end=1)]  # fmt: skip
-    assert coverage(pd.DataFrame(endless)).unclosed.tolist() == [2 / 3]
+    assert answer_coverage(pd.DataFrame(endless)).unclosed.tolist() == [2 / 3]
 
 
 def test_coverage_says_what_other_graders_would_grade_otherwise():
     rows = [row("a", answer="6277880", reference="6277881"), row("b", answer="3", reference="3.3"), row("c")]
-    (shares,) = coverage(pd.DataFrame(rows)).to_dict("records")
+    (shares,) = answer_coverage(pd.DataFrame(rows)).to_dict("records")
     assert {name: shares[name] for name in ("relative", "pal", "exact", "integer")} == {
         "relative": 1 / 3, "pal": 1 / 3, "exact": 1 / 3, "integer": 1 / 3}  # fmt: skip
-    (shares,) = coverage(pd.DataFrame(rows), Reading(grader="exact")).to_dict("records")
+    (shares,) = answer_coverage(pd.DataFrame(rows), Reading(grader="exact")).to_dict("records")
     assert "exact" not in shares and shares["numeric"] == 1 / 3 and shares["relative"] == 2 / 3 and shares["pal"] == 0
 
 
@@ -237,6 +237,6 @@ def test_curves_without_rows():
 
 def test_answer_tokens():
     rows = [row("a", span=(1, 3)), none(example_id="b"), row("c", split="calibration")]
-    tokens = answer_tokens(responses(pd.DataFrame(rows), missing="zero"))
+    tokens = answer_token_logprobs(responses(pd.DataFrame(rows), missing="zero"))
     assert tokens.example_id.to_list() == ["a", "a"] and tokens.correct.all()
     assert np.exp(tokens.logprob).to_list() == pytest.approx([0.8, 0.9], abs=1e-6)

@@ -13,14 +13,14 @@ from synthetic import generations, responses, run, single_pass
 from lib import params, store
 from lib.calibrate import fitting, sample_efficiency
 from lib.calibrate.calibrators import METHODS, Calibrator, Isotonic, Method, Temperature
-from lib.calibrate.transfer import transfer, unseen
+from lib.calibrate.transfer import rows_without_near_duplicates, transfer
 from lib.paper import calibration_figures, calibration_tables, results, transfer_figures, transfer_tables
 from lib.params import Calibration
 from lib.project import SHIPPED
 from lib.score.bootstrap import bootstrap
 from lib.score.metrics import ece
 from lib.store import KEYS
-from lib.tasks.datasets import word_codes
+from lib.tasks.datasets import hash_words
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def frame():
 
 @pytest.fixture(scope="module")
 def sets(frame):
-    return fitting.splits(frame, responses(frame))
+    return fitting.calibration_data(frame, responses(frame))
 
 
 def with_margins(confidence, seed=0):
@@ -63,7 +63,7 @@ def test_rows_are_those_of_the_confidence_frame(frame, sets):
 def test_the_shipped_logits_give_the_shipped_probabilities_back():
     demo = params.load_profile("demo")
     frame, _ = store.gather("shipped", "generations", demo.models, demo.datasets)
-    for parts in fitting.splits(frame, responses(frame)).values():
+    for parts in fitting.calibration_data(frame, responses(frame)).values():
         for rows in parts:
             assert rows.answers.confidence(1.0)[0] == pytest.approx(rows.confidence, abs=2e-5)
 
@@ -96,7 +96,7 @@ def test_without_margins_nothing_is_missing_but_platt(frame, sets):
 def test_one_class_is_reported_and_no_cell_is_nan(frame, one_class):
     easy = frame.assign(answer=np.where(frame.split == "calibration", "7", frame.answer))
     easy[["answer_start", "answer_end"]] = easy[["last_number_start", "last_number_end"]]
-    sets = fitting.splits(easy, responses(easy))
+    sets = fitting.calibration_data(easy, responses(easy))
     choices = Calibration(one_class=one_class)
     fitted = fitting.fit_answers(sets, choices)
     rows, learned = fitting.calibrate(with_margins(single_pass(easy)), sets, fitted, choices)
@@ -124,7 +124,7 @@ def test_a_calibrated_run_becomes_tables(calibrated):
 
 
 def test_reliability_has_every_method(calibrated):
-    bins = fitting.reliability(calibrated[0], "m", "e")
+    bins = fitting.reliability_by_method(calibrated[0], "m", "e")
     assert list(bins) == ["", "isotonic", "platt"] and all(part["count"].sum() == 60 for part in bins.values())
 
 
@@ -166,7 +166,9 @@ def test_logits_of_one_split_alone_fit_nothing(sets, lacking):
 
 
 def test_one_row_is_followed_through_the_draws_of_the_curves():
-    told, followed = map(inspect.signature, (sample_efficiency.learning_curves, sample_efficiency.of_row))
+    told, followed = map(
+        inspect.signature, (sample_efficiency.learning_curves, sample_efficiency.predict_example_by_size)
+    )
     for name in ("draws", "seed"):
         assert told.parameters[name].default == followed.parameters[name].default
 
@@ -234,7 +236,7 @@ def test_more_wrong_ones_weigh_what_they_weigh_in_all(wrong, n, share, expected)
 def test_weights_take_the_bias_away():
     """Mean calibrated confidence over draws: near the accuracy with weights, far below without."""
     many = generations(rows=200, accuracy=0.8)
-    sets = fitting.splits(many, responses(many))
+    sets = fitting.calibration_data(many, responses(many))
     ((old, new),) = sets.values()
     means = {}
     for way in ("more wrong, weighted", "more wrong, unweighted"):
@@ -248,19 +250,21 @@ def test_weights_take_the_bias_away():
 def test_enough():
     bands = pd.DataFrame({"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic",
                           "n": [5, 10, 20, 50], "mean": [0.10, 0.30, 0.109, 0.10]})  # fmt: skip
-    found = sample_efficiency.enough(bands)
+    found = sample_efficiency.rows_needed(bands)
     assert found.enough.tolist() == [20] and found["all"].tolist() == [50]  # 5 was luck
-    assert sample_efficiency.enough(bands.assign(mean=0.1)).enough.tolist() == [5]
-    assert sample_efficiency.enough(bands.assign(mean=[1, 1, 1, 0.1])).enough.tolist() == [50]
+    assert sample_efficiency.rows_needed(bands.assign(mean=0.1)).enough.tolist() == [5]
+    assert sample_efficiency.rows_needed(bands.assign(mean=[1, 1, 1, 0.1])).enough.tolist() == [50]
 
 
 def test_enough_holds_its_edge():
     bands = pd.DataFrame({"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic",
                           "n": [5, 10, 20], "mean": [0.625, 0.5, 0.5]})  # fmt: skip
-    assert sample_efficiency.enough(bands, within=0.25).enough.tolist() == [5]
-    assert sample_efficiency.enough(bands, within=0.24).enough.tolist() == [10]
-    assert sample_efficiency.enough(bands.assign(mean=[0.56, 0.5, 0.5])).enough.tolist() == [10], "a tenth, by default"
-    assert sample_efficiency.enough(bands.assign(mean=[0.54, 0.5, 0.5])).enough.tolist() == [5]
+    assert sample_efficiency.rows_needed(bands, within=0.25).enough.tolist() == [5]
+    assert sample_efficiency.rows_needed(bands, within=0.24).enough.tolist() == [10]
+    assert sample_efficiency.rows_needed(bands.assign(mean=[0.56, 0.5, 0.5])).enough.tolist() == [10], (
+        "a tenth, by default"
+    )
+    assert sample_efficiency.rows_needed(bands.assign(mean=[0.54, 0.5, 0.5])).enough.tolist() == [5]
 
 
 # ---- other pairs' rows
@@ -287,7 +291,7 @@ def test_transfer_on_some_rows(sets):
 
 def test_twins_differ_in_numbers_only():
     def part(dataset, split, questions):
-        return pd.DataFrame({"model": "m", "dataset": dataset, "split": split, "words": map(word_codes, questions),
+        return pd.DataFrame({"model": "m", "dataset": dataset, "split": split, "words": map(hash_words, questions),
                              "example_id": [f"{split}-{i}" for i in range(len(questions))]})  # fmt: skip
 
     words = "Tom has 3 red apples and buys 4 more at the market near his old house on Monday"
@@ -297,7 +301,7 @@ def test_twins_differ_in_numbers_only():
         part("base", "calibration", ["Something else about 5 ships"]),
         part("base", "evaluation", [words, "Ann sells 9 cakes"]),
     ])  # fmt: skip
-    found = unseen(frame)
+    found = rows_without_near_duplicates(frame)
     assert found["hard", "base"] == {"evaluation-1"} and found["base", "hard"] == {"evaluation-0"}
     assert found["base", "base"] == {"evaluation-0", "evaluation-1"}
 
@@ -311,10 +315,10 @@ def test_twins_of_gsmhard_are_the_published_ones(shared):
     twins = set(json.loads((shared / "data/gsmhard/to_gsm8k_test_index.json").read_text())[:919])
 
     def part(dataset, split, texts):
-        return pd.DataFrame({"model": "m", "dataset": dataset, "split": split, "words": map(word_codes, texts),
+        return pd.DataFrame({"model": "m", "dataset": dataset, "split": split, "words": map(hash_words, texts),
                              "example_id": [str(i) for i in range(len(texts))]})  # fmt: skip
 
-    found = unseen(pd.concat([
+    found = rows_without_near_duplicates(pd.concat([
         part("gsmhard", "calibration", hard[:919]), part("gsmhard", "evaluation", hard[919:]),
         part("gsm8k", "calibration", test[:0] + ["no twin of anything"]), part("gsm8k", "evaluation", test),
     ]))  # fmt: skip
@@ -355,7 +359,7 @@ def test_hardest():
 
 
 def test_reliability_shows_how_many_rows_are_in_each_bin(calibrated):
-    bins = fitting.reliability(calibrated[0], "m", "e")
+    bins = fitting.reliability_by_method(calibrated[0], "m", "e")
     figure = calibration_figures.calibration_analysis(bins, title="a_$b$", where="c_$d$")
     upper, counts = figure.canvas.axes[:2]
     assert sum(bar.get_height() for bar in counts.patches) == 2 * 60

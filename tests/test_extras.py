@@ -11,7 +11,7 @@ from lib.params import Reading
 from lib.project import SHIPPED, UserError
 from lib.score import metrics
 from lib.score.bootstrap import bootstrap
-from lib.score.confidence import bald, confidence_frame, selected
+from lib.score.confidence import compute_bald, confidence_frame, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS, EXTRAS
 from lib.tasks.answers import answer_span
 
@@ -59,12 +59,14 @@ def test_it_is_declared_an_extra():
 
 
 def test_its_scores_come_only_where_they_are_asked_for(signals):
-    answer = selected(store.gather("shipped", "dropout_answer", *ONE)[0])
-    both = confidence_frame(signals.responses, None, selected(signals.dropout), READING, dropout_answer=answer)
+    answer = rows_at_selected_rate(store.gather("shipped", "dropout_answer", *ONE)[0])
+    both = confidence_frame(
+        signals.responses, None, rows_at_selected_rate(signals.dropout), READING, dropout_answer=answer
+    )
     assert "c_bald" in set(both.estimator) and "c_bald_insitu" not in set(both.estimator)
     alone = confidence_frame(signals.responses, reading=READING, names=["c_bald_insitu"], dropout_answer=answer)
     assert set(alone.estimator) == {"c_bald_insitu"} and len(alone) == len(signals.responses)
-    by_hand = [np.clip(1 - bald(row), 0, 1).mean() for row in answer.itertuples()]
+    by_hand = [np.clip(1 - compute_bald(row), 0, 1).mean() for row in answer.itertuples()]
     keys = store.KEYS
     found = alone.set_index(keys).confidence.loc[pd.MultiIndex.from_frame(answer[keys])]
     np.testing.assert_allclose(found, by_hand, atol=1e-12)
@@ -90,7 +92,7 @@ def test_nothing_of_the_paper_changes_by_it(signals, without):
     number that is held against the paper's."""
 
     def made():
-        return run_results.of_run("shipped", signals, "demo models", *ONE)
+        return run_results.results_of_run("shipped", signals, "demo models", *ONE)
 
     here = made()
     without()
@@ -113,7 +115,7 @@ def test_its_numbers_by_hand(signals, frames):
     answer = store.gather("shipped", "dropout_answer", PAIR[:1], PAIR[1:])[0]
     rows = answer[answer.selected & (answer.split == "evaluation")]
     read = signals.responses.set_index(store.KEYS).loc[pd.MultiIndex.from_frame(rows[store.KEYS])]
-    scores = np.array([np.clip(1 - bald(row), 0, 1).mean() for row in rows.itertuples()])
+    scores = np.array([np.clip(1 - compute_bald(row), 0, 1).mean() for row in rows.itertuples()])
     error = metrics.ece(scores, read.correct)
     line = found.loc["c_bald_insitu", "ece"]
     assert line.value == pytest.approx(error) and line.low < error < line.high

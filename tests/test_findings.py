@@ -28,8 +28,8 @@ from lib.paper import (
 )
 from lib.paper.claims import FINDINGS
 from lib.paper.signal_counting import ENOUGH as judging_rows
+from lib.score.interpretation import interpret_responses
 from lib.score.metrics import evaluate
-from lib.score.reading import read
 
 # Counted by hand from the printed tables (exceptions among them). The figures of the paper's own claims, too: 35 of 45
 # cells, median gains of 79% and 57%, MCE 56 of 90 and ECE 12 of 90, 2,019 questions ...
@@ -102,7 +102,7 @@ def signals():
 
 @pytest.fixture(scope="module")
 def demo(signals):
-    return run_results.of_run("shipped", signals, "demo models", DEMO.models, DEMO.datasets,
+    return run_results.results_of_run("shipped", signals, "demo models", DEMO.models, DEMO.datasets,
                            transfer_models=DEMO.transfer_models, transfer_datasets=DEMO.transfer_datasets)  # fmt: skip
 
 
@@ -124,8 +124,8 @@ def test_the_table_is_the_papers_claims():
     assert kinds["ours"] == NO_CLAIM["ours"] and kinds["consistency"] == NO_CLAIM["consistency"]
     of_text = kinds["claim"] | {"CostLinear", "BrierStays"}
     assert len(of_text) == 71 + len({"InSituComparable"})
-    assert {name for name, group in claims.DECLARED.items() for f in group if f.group} == set()
-    assert set(claims.HEADLINES) < set(claims.DECLARED)
+    assert {name for name, group in claims.FINDINGS_DECLARED.items() for f in group if f.group} == set()
+    assert set(claims.HEADLINES) < set(claims.FINDINGS_DECLARED)
     assert all(f.quote for f in FINDINGS if f.kind == "claim"), "each in the paper's own words"
     with pytest.raises(ValueError, match="'mostly' is none of all, most"):
         replace(FINDINGS[0], word="mostly")
@@ -550,8 +550,8 @@ def test_a_run_that_is_not_the_papers_says_its_name(signals, demo, monkeypatch):
     assert demo.notes[1].startswith("Made on cpu, float32: Tiny-Llama (demo/models/tiny-llama), Tiny-Qwen")
     monkeypatch.setattr(store, "borrowed", lambda run: store.SHIPPED)  # as if these runs had made what is shipped
     chosen = (signals, "", DEMO.models, DEMO.datasets)
-    assert run_results.of_run("mine", *chosen).notes[0] == "Run mine."
-    assert run_results.of_run("paper", *chosen).notes[0].startswith("Made on cpu"), "and which models they were"
+    assert run_results.results_of_run("mine", *chosen).notes[0] == "Run mine."
+    assert run_results.results_of_run("paper", *chosen).notes[0].startswith("Made on cpu"), "and which models they were"
 
 
 # ---- what can be held against the paper
@@ -583,7 +583,7 @@ def test_a_faithful_rerun_is_not_expected_inside_as_often_as_the_interval_says()
 def test_a_choice_may_leave_no_response(signals, demo):
     """As with `missing: drop` where no model ever writes an answer: nothing is judged, and nothing fails."""
     silent = signals.generations.assign(answer=None)
-    none = replace(signals, generations=silent, responses=read(silent, signals.reading))
+    none = replace(signals, generations=silent, responses=interpret_responses(silent, signals.reading))
     found = sensitivity.sensitivity(demo, none, chosen=[("missing", "drop")])
     assert set(found.records.finding) == {"(leaves no response to judge)"} and "none turns" in set(found.shown.finding)
 
@@ -611,7 +611,7 @@ def test_what_sensitivity_judges_again_is_what_a_run_under_the_choice_would_show
         else:
             choices = params.Calibration(**{name: value})
         kept = (signals.generations, signals.verification, signals.dropout)
-        responses = read(kept[0], reading)
+        responses = interpret_responses(kept[0], reading)
         whole = run_results.RunSignals(*kept, reading, responses, run_results.scores(responses, *kept[1:], reading))
         fitted = fitting.fit_answers(whole.sets, choices)
         frames = whole.estimation((10, 20, 30)) | whole.calibration(fitted, choices) | whole.moved(whole.sets, fitted)
@@ -666,10 +666,10 @@ def test_a_silent_model_of_a_run_is_said_by_its_label_and_left_out(signals):
                          answer_start=first.answer_start.where(first.model == "tiny-llama", -1))  # fmt: skip
     verification, dropout = (frame.merge(first[store.KEYS], on=store.KEYS)
                              for frame in (signals.verification, signals.dropout))  # fmt: skip
-    responses = read(first, params.Reading())
+    responses = interpret_responses(first, params.Reading())
     scores = run_results.scores(responses, verification, dropout, params.Reading())
     one = run_results.RunSignals(first, verification, dropout, params.Reading(), responses, scores)
-    results = run_results.of_run("shipped", one, "half", DEMO.models, ["demo-hard"])
+    results = run_results.results_of_run("shipped", one, "half", DEMO.models, ["demo-hard"])
     assert results.silent == {"tiny-qwen"}
     verdicts = findings.verdicts(results)
     for name in ("SeqAvgBelowAnswer", "InSituMatches", "IsotonicReduces", "LowTokensSignal"):
@@ -689,10 +689,10 @@ def test_a_run_whose_models_never_answer_is_judged_without_failing(signals):
     verification, dropout = (frame.merge(first[store.KEYS], on=store.KEYS)
                              for frame in (signals.verification, signals.dropout))  # fmt: skip
     reading = params.Reading()
-    responses = read(first, reading)
+    responses = interpret_responses(first, reading)
     scores = run_results.scores(responses, verification, dropout, reading)
     none = run_results.RunSignals(first, verification, dropout, reading, responses, scores)
-    results = run_results.of_run("shipped", none, "silent", DEMO.models, ["demo-hard"])
+    results = run_results.results_of_run("shipped", none, "silent", DEMO.models, ["demo-hard"])
     assert findings.verdicts(results)["LowTokensSignal"].held is None
     assert len(sensitivity.sensitivity(results, none).records)
 
@@ -705,10 +705,10 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(signals, models, tmp_path
     verification, dropout = (frame.merge(first[store.KEYS], on=store.KEYS)
                              for frame in (signals.verification, signals.dropout))  # fmt: skip
     dropout, reading = dropout[dropout.model.isin(models)], params.Reading()
-    responses = read(first, reading)
+    responses = interpret_responses(first, reading)
     scores = run_results.scores(responses, verification, dropout, reading)
     part = run_results.RunSignals(first, verification, dropout, reading, responses, scores)
-    results = run_results.of_run("shipped", part, "part", DEMO.models, ["demo-hard"])
+    results = run_results.results_of_run("shipped", part, "part", DEMO.models, ["demo-hard"])
     shown = str(tables.result_estimation.of(results))
     assert ("c_BALD" in shown) == bool(models) and "P(True)" in shown
     rows = [line for line in shown.splitlines() if "Demo-Hard" in line]
@@ -723,10 +723,10 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(signals, models, tmp_path
     for model in models:
         store.write(frames.empty("dropout"), tmp_path / "mine" / "dropout" / f"{model}__d.parquet")
     labels = {"tiny-llama": "L", "tiny-qwen": "Q"}
-    assert run_results.lacking("mine", labels, {"d": "D"}) == [
+    assert run_results.missing_signals("mine", labels, {"d": "D"}) == [
         f"No dropout passes over the whole response yet: {'' if models else 'L on D, '}Q on D."
     ]
-    assert run_results.lacking("mine", {m: m for m in models}, {"d": "D"}) == []
+    assert run_results.missing_signals("mine", {m: m for m in models}, {"d": "D"}) == []
 
 
 @pytest.mark.parametrize("lacking", [["tiny-llama"], DEMO.models])
@@ -737,7 +737,7 @@ def test_passes_that_the_hard_dataset_lacks_decide_nothing_on_it(signals, lackin
     verification, dropout = (frame.merge(heads[store.KEYS], on=store.KEYS)
                              for frame in (signals.verification, signals.dropout[~gone]))  # fmt: skip
     part = run_results.RunSignals.from_frames(heads, verification, dropout, params.Reading())
-    results = run_results.of_run("shipped", part, "part", DEMO.models, ["demo-easy", "demo-hard"])
+    results = run_results.results_of_run("shipped", part, "part", DEMO.models, ["demo-easy", "demo-hard"])
     rows, agrees = counting.hard_rate(results)
     assert rows.model.tolist() == [model for model in DEMO.models if model not in lacking]
     assert len(agrees) == len(rows) and rows.notna().all(axis=None)

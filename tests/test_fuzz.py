@@ -82,7 +82,7 @@ def test_any_questions(place, content):
     path = place / "any.jsonl"
     path.write_bytes(content)
     mine = params.Dataset(label="Mine", source={"all": str(path)}, calibration=1, evaluation=1, seed=1)
-    assert value_or_line(lambda: datasets.load(mine)) is None
+    assert value_or_line(lambda: datasets.load_examples(mine)) is None
 
 
 @FUZZ
@@ -92,9 +92,9 @@ def test_any_rows(place, rows):
     path.write_text("\n".join(map(json.dumps, rows)))
     sizes = {"calibration": 1, "evaluation": max(1, len(rows) - 1)}
     mine = params.Dataset(label="Mine", source={"all": str(path)}, seed=1, **sizes)
-    for example in value_or_line(lambda: datasets.load(mine)) or ():
+    for example in value_or_line(lambda: datasets.load_examples(mine)) or ():
         assert example.question.encode() and example.example_id.isprintable()
-        assert answers.canonical(answers.parse_number(example.reference)) == example.reference
+        assert answers.format_number(answers.parse_number(example.reference)) == example.reference
 
 
 @FUZZ
@@ -123,7 +123,7 @@ def test_any_response(text, thinking, start):
     """No exception, and no span outside the text."""
     for span in (answers.find_answer(text, start), answers.last_number(text, start)):
         assert span is None or start <= span[0] < span[1] <= len(text)
-    for number in answers.spare(text, thinking).values():
+    for number in answers.find_alternative_answers(text, thinking).values():
         assert number is None or isinstance(number, bool) or answers.parse_number(number) is not None
     assert answers.grade(text, text) in (True, False)
 

@@ -29,7 +29,7 @@ SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=120, top_logi
 
 
 def examples(count, dataset="demo-hard"):
-    return datasets.load(params.load_dataset(dataset))[:count]
+    return datasets.load_examples(params.load_dataset(dataset))[:count]
 
 
 def prompt_ids(lm, count=6):
@@ -359,12 +359,12 @@ def test_number_like_tokens_cover_every_answer_span(lm):
     mask = lm.number_like
     for text in ("#### -1,234.50", "####7", "#### $18", "= 12.", "#### \u22125"):
         ids = lm.tokenizer(text, add_special_tokens=False).input_ids
-        found = answers.locate(lm.tokenizer, ids, thinking=False)
+        found = answers.locate_answer(lm.tokenizer, ids, thinking=False)
         assert all(mask[ids[p]] for p in range(found["last_number_start"], found["last_number_end"]))
 
 
 def test_no_second_beginning_of_sequence(lm):
-    text = models.render(lm, prompts.solve("How many?", system=True))
+    text = models.render(lm, prompts.question_messages("How many?", system=True))
     ids = models.encode(lm, text)
     assert ids.count(lm.tokenizer.bos_token_id) == (lm.tokenizer.bos_token_id is not None)
     assert lm.tokenizer.decode(ids, skip_special_tokens=False) == text
@@ -422,7 +422,7 @@ def test_a_response_that_ends_at_once_has_a_confidence(lm):
     frame["split"] = ["calibration", "evaluation"] * 2
     confidence = synthetic.single_pass(frame)
     assert confidence.confidence.between(0, 1).all() and not confidence.correct.any()
-    ((old, new),) = fitting.splits(frame, synthetic.responses(frame)).values()
+    ((old, new),) = fitting.calibration_data(frame, synthetic.responses(frame)).values()
     np.testing.assert_allclose(old.answers.confidence(1.0)[0], old.confidence, atol=1e-5)
 
 

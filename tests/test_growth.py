@@ -35,7 +35,7 @@ def facts(lm, **changed):
 
 def generate(lm, limit, asked=None, **changed):
     """As 01 does it; what was really asked goes to the list `asked`."""
-    examples = datasets.load(params.load_dataset("demo-easy"))
+    examples = datasets.load_examples(params.load_dataset("demo-easy"))
 
     def work(part):
         if asked is not None:
@@ -44,7 +44,7 @@ def generate(lm, limit, asked=None, **changed):
 
     kept = growth.responses("mine", PAIR, facts(lm, **changed))
     made = Shards("mine", "01", 4, facts(lm, **changed)).map(
-        work, datasets.first(examples, limit, 0, "demo-easy"), lambda line: None, kept, lambda e: e.example_id
+        work, datasets.select_examples(examples, limit, 0, "demo-easy"), lambda line: None, kept, lambda e: e.example_id
     )
     return responses.in_order(made, examples), kept
 
@@ -173,17 +173,19 @@ def test_questions_that_were_asked_again_stay(lm, earlier):
     small, _ = generate(lm, 4)
     path = keep(small, lm, earlier)
     about = {**facts(lm), "parameters": params.Generation(demonstration="none").model_dump()}
-    rows, arm = ablation.chosen(small, 2), small.assign(answer="7")
-    store.write(ablation.arms(rows, "none", {"one": arm[arm.example_id.isin(rows.example_id)]}),
+    rows, arm = ablation.choose_ablation_rows(small, 2), small.assign(answer="7")
+    store.write(ablation.combine_arms(rows, "none", {"one": arm[arm.example_id.isin(rows.example_id)]}),
                 earlier / "ablation" / f"{PAIR}.parquet", inputs=store.checksums([path]), **about)  # fmt: skip
     larger, _ = generate(lm, 30)
     before = growth.about_responses("mine", "ablation", PAIR, about, larger)
     assert set(before.example_id) == set(rows.example_id) and "kept_from" in before.attrs
-    again = ablation.chosen(larger, 4, before=before.example_id)
+    again = ablation.choose_ablation_rows(larger, 4, before=before.example_id)
     assert set(rows.example_id) < set(again.example_id) and len(again) == 4
-    assert set(rows.example_id) != set(ablation.chosen(larger, 2).example_id), "by themselves they would be others"
+    assert set(rows.example_id) != set(ablation.choose_ablation_rows(larger, 2).example_id), (
+        "by themselves they would be others"
+    )
     assert again.example_id.tolist() == [name for name in larger.example_id if name in set(again.example_id)]
-    kept = ablation.of_arm(before, "one")
+    kept = ablation.answers_of_arm(before, "one")
     assert kept.answer.tolist() == ["7", "7"] and list(kept.index) == kept.example_id.tolist()
     assert ablation.responses_to(kept.index[0], {"one": kept.reset_index(drop=True)}, ["one"]) == {"one": "(not kept)"}
 
@@ -206,20 +208,24 @@ def test_passes_over_more_rows_begin_with_those_over_fewer():
     more = dropout.chosen(frame, 9, 3)
     assert dropout.chosen(frame, 4, 3) == more[:8] and sorted(dropout.chosen(frame, 0, 3)) == list(range(40))
     examples = [datasets.Example(name, split, "q", "1") for split, name in names]
-    assert frame.example_id[more].tolist() == [e.example_id for e in datasets.first(examples, 9, 3, "d")]
+    assert frame.example_id[more].tolist() == [e.example_id for e in datasets.select_examples(examples, 9, 3, "d")]
 
 
 def test_a_larger_number_of_rows_begins_with_the_smaller():
-    examples = datasets.load(params.load_dataset("demo-easy"))
-    whole = datasets.first(examples, 0, 0, "demo-easy")
+    examples = datasets.load_examples(params.load_dataset("demo-easy"))
+    whole = datasets.select_examples(examples, 0, 0, "demo-easy")
     assert sorted(whole) == sorted(examples)
     for count in (1, 3, 50, 250):
-        part = datasets.first(examples, count, 0, "demo-easy")
+        part = datasets.select_examples(examples, count, 0, "demo-easy")
         assert [e for e in whole if e in part] == part
         sizes = {split: sum(e.split == split for e in part) for split in ("calibration", "evaluation")}
         assert sizes == {"calibration": count, "evaluation": min(count, 200)}
-    assert datasets.first(examples, 9, 0, "demo-easy")[:6] == datasets.first(examples, 3, 0, "demo-easy")
-    assert datasets.first(examples, 9, 1, "demo-easy") != datasets.first(examples, 9, 0, "demo-easy")
+    assert datasets.select_examples(examples, 9, 0, "demo-easy")[:6] == datasets.select_examples(
+        examples, 3, 0, "demo-easy"
+    )
+    assert datasets.select_examples(examples, 9, 1, "demo-easy") != datasets.select_examples(
+        examples, 9, 0, "demo-easy"
+    )
 
 
 def test_the_demos_models_really_run():

@@ -120,7 +120,9 @@ def test_tokens_are_nearer_to_float32(half):
 
 def kept_and_read_again(lm):
     """What is kept of responses, and what a plain pass over them says of the same tokens."""
-    frame = responses.respond(lm, "demo-medium", datasets.load(params.load_dataset("demo-medium"))[:4], SETTINGS)
+    frame = responses.respond(
+        lm, "demo-medium", datasets.load_examples(params.load_dataset("demo-medium"))[:4], SETTINGS
+    )
     again = []
     for row in frame.itertuples():
         logits = token_logits.logits_at(lm, models.encode(lm, row.prompt), list(row.token_ids), row.kept_positions)
@@ -174,7 +176,7 @@ def test_a_model_that_scales_its_logits_afterwards(half, kind, config, scaled):
 
 def test_where_drawing_rounds_it_keeps_what_the_last_layer_was_given(half):
     ids = [models.encode(half, responses.prompt_text(half, e.question, "none"))
-           for e in datasets.load(params.load_dataset("demo-medium"))[:2]]  # fmt: skip
+           for e in datasets.load_examples(params.load_dataset("demo-medium"))[:2]]  # fmt: skip
     batch = decoding.decode(half, ids, [1, 2], SETTINGS)
     for response, kept in zip(batch.responses, batch.kept, strict=True):
         assert list(kept) == list(range(len(response)))

@@ -22,8 +22,8 @@ from lib.paper.tables import made
 from lib.params import Model, Reading
 from lib.project import ROOT, SHIPPED, UserError
 from lib.score.bootstrap import bootstrap
-from lib.score.confidence import confidence_frame, in_situ_errors, margins
-from lib.score.reading import read
+from lib.score.confidence import confidence_frame, in_situ_errors, option_log_odds
+from lib.score.interpretation import interpret_responses
 from lib.tasks import datasets
 from workflow import asking, check, jobs, words
 from workflow.run import plan
@@ -151,7 +151,7 @@ def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line
     assert (lost.text, lost.finish_reason, lost.eos, len(lost.token_logprobs)) == ("", "stop", 1, 1)
     assert pd.isna(lost[["answer", "boxed", "last_number"]]).all()
     kept = store.read(store.write(frame, tmp_path / "generations" / "m__demo-easy.parquet"))
-    scores = confidence_frame(read(kept))
+    scores = confidence_frame(interpret_responses(kept))
     assert not scores[scores.example_id == "b"].correct.any() and scores[scores.example_id == "a"].correct.all()
     assert (scores[scores.example_id == "b"].confidence < 1e-9).all() and len(scores) == 2 * len(SINGLE)
     assert logged.facts(spec, found) == {"engine": "file", "responses": 1, "model at hand": False, "unanswered": 1}
@@ -190,7 +190,7 @@ def shipped():
 def imported(shipped, tmp_path_factory):
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "models" / "tiny-llama")
     path = drawn.write(shipped, tmp_path_factory.mktemp("served") / "demo-medium.jsonl", tokenizer)
-    spec, examples = Model(label="x", responses=str(path)), datasets.load(params.load_dataset("demo-medium"))
+    spec, examples = Model(label="x", responses=str(path)), datasets.load_examples(params.load_dataset("demo-medium"))
     return logged.frame("tiny-llama", spec, "demo-medium", examples, logged.read(spec, "demo-medium", examples))
 
 
@@ -198,7 +198,7 @@ def imported(shipped, tmp_path_factory):
 @pytest.mark.parametrize("choice", [{}, {"include_eos": True}, {"grader": "exact"}, {"missing": "drop"}], ids=str)
 def test_single_pass_columns_are_those_of_the_model_itself(shipped, imported, choice):
     reading = Reading(**choice)
-    a, b = (confidence_frame(read(frame, reading), reading=reading) for frame in (shipped, imported))
+    a, b = (confidence_frame(interpret_responses(frame, reading), reading=reading) for frame in (shipped, imported))
     keys = [*store.KEYS, "estimator"]
     a, b = (frame.sort_values(keys, ignore_index=True) for frame in (a, b))
     assert sorted(set(b.estimator)) == sorted(SINGLE) and len(b) == 4 * 500
@@ -215,8 +215,8 @@ def test_what_is_kept_has_the_columns_of_a_generations_frame(imported, tmp_path,
 
 @SHIPPED_ONLY
 def test_isotonic_regression_is_had_and_temperature_is_not(imported):
-    responses = read(imported)
-    sets = fitting.splits(imported, responses)
+    responses = interpret_responses(imported)
+    sets = fitting.calibration_data(imported, responses)
     fitted = fitting.fit_answers(sets)
     assert [list(methods) for methods in fitted.values()] == [["isotonic"]]
     calibrated, learned = fitting.calibrate(confidence_frame(responses), sets, fitted)
@@ -225,12 +225,12 @@ def test_isotonic_regression_is_had_and_temperature_is_not(imported):
     assert set(curves["method"]) == {"", "isotonic"}
     assert set(transfer.transfer(sets, fitted)["method"]) == {"", "isotonic"}
     assert fitting.token_signals(sets).empty
-    maps = fitting.maps(confidence_frame(responses), sets, fitted, ("tiny-llama", "demo-medium"))
+    maps = fitting.calibration_maps(confidence_frame(responses), sets, fitted, ("tiny-llama", "demo-medium"))
     assert set(maps["method"]) == {"", "isotonic"}
     results = pd.concat([bootstrap(calibrated, resamples=20).results, learned])
     heads = calibration_tables.result_calibration(results).latex
     assert "Ans Avg" in heads and "Seq Avg" in heads, "all, where no method takes more than confidence"
-    bins = fitting.reliability(calibrated, "tiny-llama", "demo-medium")
+    bins = fitting.reliability_by_method(calibrated, "tiny-llama", "demo-medium")
     figure = calibration_figures.calibration_analysis(bins, sample_efficiency.curve_bands(curves))
     assert [text.get_text() for text in figure.canvas.legends[0].get_texts()] == ["raw", "isotonic"]
 
@@ -254,7 +254,7 @@ def test_beside_a_model_that_is_at_hand():
     for name, value in without.items():
         frame[name] = [value if model == "logged" else old for model, old in zip(frame.model, frame[name], strict=True)]
     frame = frame.reset_index(drop=True)
-    sets = fitting.splits(frame, synthetic.responses(frame))
+    sets = fitting.calibration_data(frame, synthetic.responses(frame))
     fitted = fitting.fit_answers(sets)
     has = {pair[0]: set(methods) for pair, methods in fitted.items()}
     assert has.pop("logged") == {"isotonic"} and set.union(*has.values()) == {"isotonic", "platt"}
@@ -264,7 +264,7 @@ def test_beside_a_model_that_is_at_hand():
 
 
 def test_nothing_verified_is_no_margin():
-    assert margins(store.frames.empty("verification")).empty
+    assert option_log_odds(store.frames.empty("verification")).empty
     row = {"model": "a", "dataset": "b", "estimator": "ans_avg", "metric": "ece", "value": 0}
     results = pd.DataFrame([row])
     assert in_situ_errors(results, "a", {"b": "B"}).empty

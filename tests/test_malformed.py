@@ -346,7 +346,7 @@ QUESTIONS = [
 
 def asked_of(path, **more):
     spec = {"label": "Mine", "source": {"all": str(path)}, "calibration": 1, "evaluation": 1, **more}
-    return lambda: datasets.load(params.Dataset(**spec))
+    return lambda: datasets.load_examples(params.Dataset(**spec))
 
 
 @pytest.mark.parametrize(("text", "said"), QUESTIONS)

@@ -14,11 +14,11 @@ from hostile import STRINGS
 
 from lib import params, store
 from lib.paper import microscope
-from lib.paper.microscope_template import STYLE
+from lib.paper.microscope_template import PAGE_STYLE
 from lib.project import ROOT, SHIPPED
-from lib.score import one_row
-from lib.score.reading import read
-from lib.tasks.spelling import spelling
+from lib.score import running_example
+from lib.score.interpretation import interpret_responses
+from lib.tasks.spelling import load_token_speller
 
 MODELS, DATASETS = ("tiny-llama", "tiny-qwen"), ("demo-easy", "demo-medium")
 LABELS = {"tiny-llama": "Tiny", "tiny-qwen": "Other"}, {"demo-easy": "Easy", "demo-medium": "Medium"}
@@ -32,12 +32,12 @@ def generations():
 
 @pytest.fixture(scope="module")
 def responses(generations):
-    return read(generations)
+    return interpret_responses(generations)
 
 
 @pytest.fixture(scope="module")
 def spellings():
-    return {name: spelling(params.load_model(name)) for name in MODELS}
+    return {name: load_token_speller(params.load_model(name)) for name in MODELS}
 
 
 def luminance(colour: str) -> float:
@@ -53,16 +53,19 @@ def test_tokens_spell_the_response(generations, spellings):
 
 def test_a_tokenizer_that_is_not_here_or_is_none(tmp_path):
     spec = params.load_model("tiny-llama")
-    assert spelling(spec.model_copy(update={"source": "nobody/nothing"})) is None
-    assert spelling(spec.model_copy(update={"source": str(tmp_path / "nowhere")})) is None
+    assert load_token_speller(spec.model_copy(update={"source": "nobody/nothing"})) is None
+    assert load_token_speller(spec.model_copy(update={"source": str(tmp_path / "nowhere")})) is None
     for text in ("{}", "[", "\x00"):
         (tmp_path / "tokenizer.json").write_text(text)
-        assert spelling(spec.model_copy(update={"source": str(tmp_path)})) is None
+        assert load_token_speller(spec.model_copy(update={"source": str(tmp_path)})) is None
 
 
 def test_probabilities_are_those_of_the_frame(generations, responses, spellings):
-    one = one_row.choose(responses, "medium-0355", "tiny-llama", "demo-medium")
-    row, view = one_row.of(generations, one).iloc[0], microscope.of(generations, one, LABELS, spellings).views[0]
+    one = running_example.choose_example(responses, "medium-0355", "tiny-llama", "demo-medium")
+    row, view = (
+        running_example.rows_of_example(generations, one).iloc[0],
+        microscope.token_page(generations, one, LABELS, spellings).views[0],
+    )
     p = np.exp(row.token_logprobs[: len(view["tokens"])])
     assert [float(t["said"].split(",")[0]) for t in view["tokens"]] == pytest.approx(p, abs=6e-5)
     assert float(view["end"]) == pytest.approx(p.mean(), abs=6e-4)
@@ -76,14 +79,14 @@ def test_probabilities_are_those_of_the_frame(generations, responses, spellings)
 
 
 def test_the_rule_that_chooses(generations, responses, spellings):
-    made = microscope.some(generations, responses, LABELS, spellings)
+    made = microscope.token_pages(generations, responses, LABELS, spellings)
     assert [(v["model"], v["dataset"], v["verdict"], v["mean"]) for v in made.views] == [
         (model, dataset, verdict, mean) for model in LABELS[0].values() for dataset in LABELS[1].values()
         for verdict in ("right", "wrong") for mean in ("confident", "unsure")]  # fmt: skip
     rows = responses.query("model == 'tiny-llama' and dataset == 'demo-easy' and split == 'evaluation' and ~correct")
     means = [np.exp(logprobs).mean() for logprobs in rows.response]
     assert made.views[2]["title"].endswith(f"{max(means):.3f}") and made.views[3]["title"].endswith(f"{min(means):.3f}")
-    again = microscope.some(generations, responses, LABELS, spellings)
+    again = microscope.token_pages(generations, responses, LABELS, spellings)
     assert json.dumps(made.views) == json.dumps(again.views) and made.html() == again.html()
     alone = list(microscope.ends(rows.head(1)))
     assert [mean for _, mean in alone] == ["confident"]
@@ -95,14 +98,14 @@ def test_a_response_that_ends_at_once_is_its_end_token(spellings):
     frame = pd.DataFrame([row, long_row("tiny-llama", 1, 400)])
     read_ = frame[store.KEYS].assign(correct=False, parsed=False, span=[(0, 1), (399, 400)],
                                      response=[np.log([0.4]), np.log([0.7])])  # fmt: skip
-    view = microscope.some(frame, read_, LABELS, spellings).views[1]
+    view = microscope.token_pages(frame, read_, LABELS, spellings).views[1]
     assert view["title"].endswith("wrong (no answer, and 1 is right), mean probability 0.400")
     assert [(t["text"], t["answer"]) for t in view["tokens"]] == [(spellings["tiny-llama"](0), True)]
 
 
 def test_shades_fall_in_lightness():
     """Told apart in greyscale, and legible: a token's letters differ from its ground by half of the scale."""
-    for part in STYLE.split("@media"):
+    for part in PAGE_STYLE.split("@media"):
         ground = dict(re.findall(r"--(card|text|s\d|on\d): #(\w+)", part))
         steps = [luminance(ground[name]) for name in ("card", "s1", "s2", "s3", "s4")]
         falls = np.abs(np.diff(steps))
@@ -125,7 +128,7 @@ def test_long_responses_stay_below_three_megabytes():
     read_ = frame[store.KEYS].assign(correct=[0, 1, 0, 1] * 15, parsed=True, span=[(32_759, 32_762)] * 60,
                                      response=[np.log([0.2 + 0.1 * (i % 4)]) for i in range(60)])  # fmt: skip
     spelt = dict.fromkeys(names, lambda token: f"<&{token}>")
-    made = microscope.some(frame, read_, ({name: name for name in names}, LABELS[1]), spelt)
+    made = microscope.token_pages(frame, read_, ({name: name for name in names}, LABELS[1]), spelt)
     assert len(made.views) == 60 and len(made.html()) < 3e6 and len(json.dumps(made.views)) < 3e6
     for view in made.views:
         assert sum(t.get("answer", False) for t in view["tokens"]) == 3, "no token of the answer is left out"
@@ -135,7 +138,7 @@ def test_long_responses_stay_below_three_megabytes():
 def test_words_stay_words(generations, responses):
     loud = generations.assign(question=LOUD)
     labels = ({name: LOUD for name in MODELS}, {name: LOUD for name in DATASETS})
-    text = microscope.some(loud, responses, labels, dict.fromkeys(MODELS, lambda token: LOUD)).html()
+    text = microscope.token_pages(loud, responses, labels, dict.fromkeys(MODELS, lambda token: LOUD)).html()
     body = text.split("</style>", 1)[1]
     assert not re.search(r"<(script|img|svg onload|b|iframe)\b", body) and "7*7" in body
     assert not re.search(r'\son\w+="', re.sub(r"&\w+;|&#\d+;", "", re.sub(r">[^<]*<", "><", body)))
@@ -143,7 +146,7 @@ def test_words_stay_words(generations, responses):
 
 
 def test_without_a_tokenizer_ids_are_shown(generations, responses):
-    text = microscope.some(generations, responses, LABELS, dict.fromkeys(MODELS)).html()
+    text = microscope.token_pages(generations, responses, LABELS, dict.fromkeys(MODELS)).html()
     first = int(generations.token_ids.iloc[0][0])
     assert f">[{first}]<" in text and "is the id of a token" in text
 
@@ -166,9 +169,9 @@ def policy(text: str) -> str:
 
 @pytest.mark.skipif(chromium is None, reason="no chromium on this machine")
 def test_a_token_tells_its_alternatives_where_the_keyboard_is(generations, responses, spellings, tmp_path):
-    one = one_row.choose(responses, "medium-0355", "tiny-llama", "demo-medium")
+    one = running_example.choose_example(responses, "medium-0355", "tiny-llama", "demo-medium")
     path = tmp_path / "one.html"
-    path.write_text(policy(microscope.of(generations, one, LABELS, spellings).html(themed=True)))
+    path.write_text(policy(microscope.token_page(generations, one, LABELS, spellings).html(themed=True)))
     assert "CONSOLE" not in _browse(path.as_uri(), "--dump-dom").stderr
     check_width(path)
     tokens = "[...document.querySelectorAll('.tokens .t')]"
@@ -187,7 +190,7 @@ def test_a_token_tells_its_alternatives_where_the_keyboard_is(generations, respo
 def test_the_report_chooses_among_them(generations, responses, spellings, tmp_path):
     from workflow.report import SCRIPT, TEMPLATE, page
 
-    views = microscope.some(generations, responses, LABELS, spellings).views
+    views = microscope.token_pages(generations, responses, LABELS, spellings).views
     nb = SimpleNamespace(metadata={"papermill": {"parameters": {"run": "mine"}}})
     text = page(nb, {"rep_microscope": {"application/json": views}})
     (script,) = SCRIPT.findall(TEMPLATE.read_text())

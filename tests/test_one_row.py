@@ -13,9 +13,9 @@ from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.paper import calibration_figures, closing
 from lib.params import Reading, load_profile
 from lib.project import ROOT, SHIPPED, UserError
-from lib.score import metrics, one_row
-from lib.score.confidence import confidence_frame, selected
-from lib.score.reading import read
+from lib.score import metrics, running_example
+from lib.score.confidence import confidence_frame, rows_at_selected_rate
+from lib.score.interpretation import interpret_responses
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 WHO = ("medium-0355", "tiny-llama", "demo-medium")
@@ -29,20 +29,24 @@ def responses():
 
 
 def test_the_named_row_or_else_the_most_confident_wrong_one():
-    assert one_row.choose(responses(), "b", "m", "d").example_id == "b"
-    assert one_row.choose(responses(), "", "m", "d").example_id == "c"
-    assert one_row.choose(responses(), "d", "m", "d").example_id == "c", "no calibration row"
-    assert one_row.choose(responses(), "b", "m", "other").example_id == "b", "in whatever dataset it stands"
-    assert one_row.choose(responses(), "", "m", "other").example_id == "c", "of all, where it has none of the dataset"
-    assert one_row.choose(responses().assign(correct=True), "", "m", "d").example_id == "a"
+    assert running_example.choose_example(responses(), "b", "m", "d").example_id == "b"
+    assert running_example.choose_example(responses(), "", "m", "d").example_id == "c"
+    assert running_example.choose_example(responses(), "d", "m", "d").example_id == "c", "no calibration row"
+    assert running_example.choose_example(responses(), "b", "m", "other").example_id == "b", (
+        "in whatever dataset it stands"
+    )
+    assert running_example.choose_example(responses(), "", "m", "other").example_id == "c", (
+        "of all, where it has none of the dataset"
+    )
+    assert running_example.choose_example(responses().assign(correct=True), "", "m", "d").example_id == "a"
 
 
 def test_of_responses_without_an_answer_the_first():
     """As all are read where `missing` is zero; where it is drop, none of them is there."""
     silent = responses().assign(answer=None, correct=False)
-    assert one_row.choose(silent, "", "m", "d").example_id == "a"
+    assert running_example.choose_example(silent, "", "m", "d").example_id == "a"
     with pytest.raises(UserError, match="^model 'm': no evaluation row has an answer, .*; choose last_number or zero$"):
-        one_row.choose(silent[silent.split == "calibration"], "", "m", "d")
+        running_example.choose_example(silent[silent.split == "calibration"], "", "m", "d")
 
 
 def test_options_by_hand():
@@ -51,7 +55,7 @@ def test_options_by_hand():
     verified = pd.Series({"spellings": ["A", "B", " A"], "standard_tokens": 9, "in_situ_tokens": 3,
                           **{f"{way}_logits": logits + 5 for way in ("standard", "in_situ")},
                           **{f"{way}_logz": 5.0 for way in ("standard", "in_situ")}})  # fmt: skip
-    table = one_row.options(verified)
+    table = running_example.option_probabilities(verified)
     np.testing.assert_allclose(table.loc["standard", ["A", "B", "P(True)"]].astype(float), [0.2, 0.6, 0.25])
     assert list(table.tokens) == [9, 3]
 
@@ -63,19 +67,19 @@ def test_disagreement_by_hand():
             "conditional": [[np.array([9.0, 9.0]), np.array([0.75, 0.5])]],
         }
     )
-    table = one_row.disagreement(passes, Reading())
+    table = running_example.bald_by_token(passes, Reading())
     assert list(table.BALD) == [0.25, 2.0] and list(table.phi) == [0.75, 0.0]
 
 
 def test_ece_by_hand():
     c, y = [0.9, 0.95, 0.32, 0.33], [1, 0, 1, 1]
-    table = metrics.by_hand(c, y)
+    table = metrics.ece_terms(c, y)
     assert list(table["count"]) == [2, 1, 1] or table["count"].sum() == 4
     assert table["product"].sum() == pytest.approx(metrics.ece(c, y))
     assert table.gap.max() == pytest.approx(metrics.mce(c, y))
-    assert metrics.sum_in_words(table).startswith(f"The products sum to an ECE of {metrics.ece(c, y):.3f};")
-    one = metrics.by_hand([0.95, 0.97], [1, 0])
-    assert metrics.sum_in_words(one).endswith("the same, because all 2 rows lie in one bin.")
+    assert metrics.describe_ece_terms(table).startswith(f"The products sum to an ECE of {metrics.ece(c, y):.3f};")
+    one = metrics.ece_terms([0.95, 0.97], [1, 0])
+    assert metrics.describe_ece_terms(one).endswith("the same, because all 2 rows lie in one bin.")
 
 
 def test_claims_beside_the_papers():
@@ -99,31 +103,45 @@ def shipped():
 
 def test_every_notebook_tells_the_same_row_the_same(shipped):
     """What 01 to 07 show of it agrees with the frames that 05 calibrates."""
-    graded = read(shipped["generations"])
-    one = one_row.choose(graded, *WHO)
+    graded = interpret_responses(shipped["generations"])
+    one = running_example.choose_example(graded, *WHO)
     assert one.example_id == "medium-0355" and not one.correct
-    scores = confidence_frame(graded, shipped["verification"], selected(shipped["dropout"]))
-    raw = one_row.of(scores, one).set_index("estimator").confidence
-    asked = one_row.options(one_row.of(shipped["verification"], one).iloc[0])
+    scores = confidence_frame(graded, shipped["verification"], rows_at_selected_rate(shipped["dropout"]))
+    raw = running_example.rows_of_example(scores, one).set_index("estimator").confidence
+    asked = running_example.option_probabilities(running_example.rows_of_example(shipped["verification"], one).iloc[0])
     assert list(asked["P(True)"]) == pytest.approx([raw.p_true, raw.p_true_insitu])
-    passes = one_row.of(selected(shipped["dropout"]), one)
-    assert one_row.disagreement(passes, Reading()).phi.mean() == pytest.approx(raw.c_bald)
-    sets = fitting.splits(shipped["generations"], graded)
+    passes = running_example.rows_of_example(rows_at_selected_rate(shipped["dropout"]), one)
+    assert running_example.bald_by_token(passes, Reading()).phi.mean() == pytest.approx(raw.c_bald)
+    sets = fitting.calibration_data(shipped["generations"], graded)
     fitted = fitting.fit_answers(sets)
     calibrated, _ = fitting.calibrate(scores, sets, fitted)
-    after = one_row.of(calibrated, one).query("estimator == 'ans_avg'").set_index("method").confidence
-    place, pair = one_row.place(sets[WHO[1:]].evaluation.keys, one), sets[one_row.pair(one)]
-    carried = transfer.of_row(sets, fitted, one_row.pair(one), place).set_index("method").confidence
+    after = (
+        running_example.rows_of_example(calibrated, one).query("estimator == 'ans_avg'").set_index("method").confidence
+    )
+    place, pair = (
+        running_example.find_position(sets[WHO[1:]].evaluation.keys, one),
+        sets[running_example.pair_of_example(one)],
+    )
+    carried = (
+        transfer.predict_example_by_source(sets, fitted, running_example.pair_of_example(one), place)
+        .set_index("method")
+        .confidence
+    )
     assert dict(carried) == pytest.approx(dict(after))
-    fewer = sample_efficiency.of_row(pair, place, one.dataset, [20], draws=3).set_index(["n", "method"])["mean"]
+    fewer = sample_efficiency.predict_example_by_size(pair, place, one.dataset, [20], draws=3).set_index(
+        ["n", "method"]
+    )["mean"]
     same = {name: after[name] for name in ("isotonic", "platt")}
     assert dict(fewer[300]) == pytest.approx(same, abs=1e-3)  # between temperatures of a grid
 
 
 def test_calibrators_are_drawn_as_they_are(shipped):
-    graded = read(shipped["generations"])
-    scores, sets = confidence_frame(graded, shipped["verification"]), fitting.splits(shipped["generations"], graded)
-    maps = fitting.maps(scores, sets, fitting.fit_answers(sets), WHO[1:])
+    graded = interpret_responses(shipped["generations"])
+    scores, sets = (
+        confidence_frame(graded, shipped["verification"]),
+        fitting.calibration_data(shipped["generations"], graded),
+    )
+    maps = fitting.calibration_maps(scores, sets, fitting.fit_answers(sets), WHO[1:])
     for (estimator, method), part in maps.groupby(["estimator", "method"]):
         monotonic = part.sort_values("score").calibrated.is_monotonic_increasing
         assert monotonic == ((estimator, method) != ("ans_avg", "platt")), "only temperature lets answers change places"
@@ -145,7 +163,7 @@ def test_where_no_row_is_named_all_follow_the_same(profile):
         (path,) = (ROOT / "notebooks").glob(f"{name}_*.ipynb")
         code = "\n".join(cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "code")
         (call,) = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)
-                   and ast.unparse(node.func) == "one_row.choose"]  # fmt: skip
+                   and ast.unparse(node.func) == "running_example.choose_example"]  # fmt: skip
         asked[name] = tuple(eval(ast.unparse(argument), {**space}) for argument in call.args[1:])
     assert len(set(asked.values())) == 1, asked
 
@@ -170,7 +188,7 @@ def test_equations_row_claims_and_edits_stand_in_each(path):
     cells = nbformat.read(path, 4).cells
     code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
     text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-    assert text.count("$$") >= 2 and "one_row.choose(" in code and "closing.claims(" in code
+    assert text.count("$$") >= 2 and "running_example.choose_example(" in code and "closing.claims(" in code
     assert cells[-1].source.startswith("## Two edits to try")
 
 

@@ -9,9 +9,9 @@ from lib import store
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.params import Reading
 from lib.project import ROOT, SHIPPED
-from lib.score import one_row
-from lib.score.confidence import confidence_frame, selected
-from lib.score.reading import read
+from lib.score import running_example
+from lib.score.confidence import confidence_frame, rows_at_selected_rate
+from lib.score.interpretation import interpret_responses
 
 
 @pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
@@ -22,20 +22,28 @@ def test_the_walk_of_the_followed_row_is_what_the_signals_say():
     kinds = ("generations", "verification", "dropout")
     datasets = ["demo-medium", "demo-hard"]
     signals = {kind: store.gather("shipped", kind, ["tiny-llama"], datasets)[0] for kind in kinds}
-    responses = read(signals["generations"])
-    one = one_row.choose(responses, "medium-0355", "tiny-llama", "demo-medium")
-    scores = confidence_frame(responses, signals["verification"], selected(signals["dropout"]))
-    raw = one_row.of(scores, one).set_index("estimator").confidence
-    asked = one_row.options(one_row.of(signals["verification"], one).iloc[0])
-    told = one_row.disagreement(one_row.of(selected(signals["dropout"]), one), Reading())
-    sets = fitting.splits(signals["generations"], responses)
+    responses = interpret_responses(signals["generations"])
+    one = running_example.choose_example(responses, "medium-0355", "tiny-llama", "demo-medium")
+    scores = confidence_frame(responses, signals["verification"], rows_at_selected_rate(signals["dropout"]))
+    raw = running_example.rows_of_example(scores, one).set_index("estimator").confidence
+    asked = running_example.option_probabilities(running_example.rows_of_example(signals["verification"], one).iloc[0])
+    told = running_example.bald_by_token(
+        running_example.rows_of_example(rows_at_selected_rate(signals["dropout"]), one), Reading()
+    )
+    sets = fitting.calibration_data(signals["generations"], responses)
     fitted = fitting.fit_answers(sets)
     calibrated, _ = fitting.calibrate(scores, sets, fitted)
-    after = one_row.of(calibrated, one).set_index(["estimator", "method"]).confidence
-    place = one_row.place(sets[one_row.pair(one)].evaluation.keys, one)
-    carried = transfer.of_row(sets, fitted, one_row.pair(one), place).set_index(["source_dataset", "method"]).confidence
-    few = sample_efficiency.of_row(sets[one_row.pair(one)], place, one.dataset, [20]).set_index(["n", "method"])["mean"]
-    of_response = np.exp(one_row.of(responses, one).iloc[0].response)
+    after = running_example.rows_of_example(calibrated, one).set_index(["estimator", "method"]).confidence
+    place = running_example.find_position(sets[running_example.pair_of_example(one)].evaluation.keys, one)
+    carried = (
+        transfer.predict_example_by_source(sets, fitted, running_example.pair_of_example(one), place)
+        .set_index(["source_dataset", "method"])
+        .confidence
+    )
+    few = sample_efficiency.predict_example_by_size(
+        sets[running_example.pair_of_example(one)], place, one.dataset, [20]
+    ).set_index(["n", "method"])["mean"]
+    of_response = np.exp(running_example.rows_of_example(responses, one).iloc[0].response)
     found = {
         "least sure token, the wrong digit": of_response[31], "least sure word": np.sort(of_response)[1],
         "Seq Avg": raw.seq_avg, "Seq Joint": raw.seq_joint,

@@ -44,7 +44,7 @@ def any_lm(request):
 
 
 def examples(dataset, count):
-    return datasets.load(params.load_dataset(dataset))[:count]
+    return datasets.load_examples(params.load_dataset(dataset))[:count]
 
 
 def prompt_ids(lm):
@@ -187,7 +187,7 @@ def test_tokens_saved_are_counted_right(lm):
         1 - query / len(lm.tokenizer(text, add_special_tokens=False).input_ids)
         for text in verified.standard_prompt[verified.dataset == "demo-medium"]
     ]
-    saved = confidence.reduction(verified).set_index("dataset").value
+    saved = confidence.token_reduction(verified).set_index("dataset").value
     assert saved["demo-medium"] == pytest.approx(100 * np.mean(by_hand), abs=1e-9)
     assert (saved >= 60).all(), saved.to_dict()
 
@@ -225,7 +225,7 @@ def words(text):
 
 def test_prompts_are_the_figures(real, shared):
     drawn = figures(shared)
-    solve, verify = prompts.solve(CAKE), prompts.verify(CAKE, SOLVED)
+    solve, verify = prompts.question_messages(CAKE), prompts.verification_messages(CAKE, SOLVED)
     assert words(solve[0]["content"]) == drawn["solve"]["system"] == words(verify[0]["content"])
     assert words(solve[1]["content"]) == drawn["solve"]["user"] == drawn["in situ"]["user"]
     assert words(verify[1]["content"]) == drawn["standard"]["user"]
@@ -353,28 +353,28 @@ def verified(logits, spellings=("A", " A", "B", " B")):
 
 def test_every_spelling_counts():
     logits = [1.0, 2.0, 0.5, -1.0]
-    read = confidence.margins(verified(logits)).iloc[0]
+    read = confidence.option_log_odds(verified(logits)).iloc[0]
     a, b = np.exp(1) + np.exp(2), np.exp(0.5) + np.exp(-1)
     assert read.standard_margin == pytest.approx(np.log(a / b), abs=1e-6)
     assert read.in_situ_mass == pytest.approx((a + b) / (a + b + 10), abs=1e-6)
     assert estimators.p_true(read.standard_margin) == pytest.approx(a / (a + b), abs=1e-6)
-    other = confidence.margins(verified(logits, ("A", "True", "B", "False")), "True/False").iloc[0]
+    other = confidence.option_log_odds(verified(logits, ("A", "True", "B", "False")), "True/False").iloc[0]
     assert other.standard_margin == pytest.approx(3.0, abs=1e-6)
     with pytest.raises(UserError, match="'False' is no single token"):
-        confidence.margins(verified(logits), "B/False")
+        confidence.option_log_odds(verified(logits), "B/False")
 
 
 def test_only_forms_that_both_options_have_are_counted():
     """Bare A against bare B: .314; with the ` B` that has no counterpart it would be .015."""
     logits = [np.log(0.314), np.log(0.686), np.log(0.314 / 0.015 - 1)]
-    read = confidence.margins(verified(logits, ("A", "B", " B"))).iloc[0]
+    read = confidence.option_log_odds(verified(logits, ("A", "B", " B"))).iloc[0]
     assert estimators.p_true(read.in_situ_margin) == pytest.approx(0.314, abs=1e-6)
     assert read.in_situ_mass == pytest.approx(1 / (np.exp(logits).sum() + 10), abs=1e-6)
-    spaced = confidence.margins(verified([0.0, 1.0, 3.0, 9.0], (" A", "A", " B", "True"))).iloc[0]
+    spaced = confidence.option_log_odds(verified([0.0, 1.0, 3.0, 9.0], (" A", "A", " B", "True"))).iloc[0]
     assert spaced.standard_margin == pytest.approx(-3.0, abs=1e-6)
     with pytest.raises(UserError, match="A/B have no spelling of the same form .* only 'A' and ' B'"):
-        confidence.margins(verified([0.0, 1.0], ("A", " B")))
-    assert options.counted(["True", " True", " False"], "True/False") == ([" True"], [" False"])
+        confidence.option_log_odds(verified([0.0, 1.0], ("A", " B")))
+    assert options.balance_spellings(["True", " True", " False"], "True/False") == ([" True"], [" False"])
 
 
 def test_how_much_the_options_hold():

@@ -16,7 +16,7 @@ PAPER = params.load_profile("paper")
 
 
 def test_decoding_settings_are_the_papers():
-    printed = reference.printed("inference_settings").pivot(index="model", columns="metric", values="text")
+    printed = reference.printed_numbers("inference_settings").pivot(index="model", columns="metric", values="text")
     assert len(printed) == len(PAPER.models) == 5
     for name in PAPER.models:
         spec = params.load_model(name)
@@ -42,7 +42,7 @@ def test_the_profile_names_every_choice():
 
 
 def test_the_profile_covers_what_the_paper_shows():
-    printed = reference.printed()
+    printed = reference.printed_numbers()
     labels = {params.load_model(name).label: name for name in PAPER.models}
     sets = {params.load_dataset(name).label: name for name in PAPER.datasets}
     main = printed[printed.table == "result_estimation"]

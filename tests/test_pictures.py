@@ -23,7 +23,7 @@ from lib.paper import (
 )
 from lib.paper.table import Cell, Table
 from lib.params import Reading
-from lib.score import ablation, bootstrap, confidence, curves, one_row, passes
+from lib.score import ablation, bootstrap, confidence, curves, passes, running_example
 
 
 def bins(count=(4, 96), mean=(0.15, 0.95), accuracy=(0.5, 0.75)):
@@ -46,7 +46,7 @@ def words(canvas):
 def test_reliability_after_guo():
     """ECE by hand: .04 * .35 + .96 * .2 = .206; four of five hundred points are hollow, and the areas follow n."""
     assert reliability.error(bins()) == pytest.approx(0.206)
-    canvas = reliability.side_by_side({"": bins(), "platt": bins(accuracy=(0.25, 0.95))}, "a_$b$").canvas
+    canvas = reliability.reliability_panels({"": bins(), "platt": bins(accuracy=(0.25, 0.95))}, "a_$b$").canvas
     assert [ax.get_title(loc="left") for ax in canvas.axes] == ["Raw", "Platt", "", ""]
     assert words(canvas) == ["ECE .206", "ECE .004"]
     few, many = sorted(points(canvas.axes[0]), key=lambda part: part.get_sizes()[0])
@@ -84,7 +84,10 @@ def test_curves_are_drawn_of_the_datasets_that_have_some():
 def test_reliability_of_another_estimator():
     rows = [("m", "d", name, "", 0.95, True) for name in ("ans_avg", "p_true")] + [("m", "d", "p_true", "", 0.2, False)]
     frame = pd.DataFrame(rows, columns=["model", "dataset", "estimator", "method", "confidence", "correct"])
-    found = [fitting.reliability(frame, "m", "d", **how)[""]["count"].sum() for how in ({}, {"estimator": "p_true"})]
+    found = [
+        fitting.reliability_by_method(frame, "m", "d", **how)[""]["count"].sum()
+        for how in ({}, {"estimator": "p_true"})
+    ]
     assert found == [1, 2]
 
 
@@ -97,10 +100,10 @@ def running(kind, mean, half):
 
 
 def test_the_difference_has_the_interval_of_two_means():
-    gap = curves.difference(pd.concat([running(True, 0.9, 0.03), running(False, 0.8, 0.04)]))
+    gap = curves.right_minus_wrong(pd.concat([running(True, 0.9, 0.03), running(False, 0.8, 0.04)]))
     np.testing.assert_allclose(gap[["mean", "low", "high"]].iloc[0], [0.1, 0.05, 0.15])
     cut = running(True, 0.99, 0.03).assign(high=1.0)  # at what is possible
-    gap = curves.difference(pd.concat([cut, running(False, 0.8, 0.04)]))
+    gap = curves.right_minus_wrong(pd.concat([cut, running(False, 0.8, 0.04)]))
     np.testing.assert_allclose(gap[["low", "high"]].iloc[0], [0.14, 0.24])
 
 
@@ -163,7 +166,7 @@ def test_histograms_count_every_response_of_the_evaluation_split():
 def test_option_masses_fill_the_whole():
     columns = {"A": [0.2, 0.1], "B": [0.6, 0.9], "P(True)": 0.25, "tokens": 3}
     table = pd.DataFrame(columns, index=["standard", "in situ"])
-    (ax,) = histograms.option_masses(table).canvas.axes
+    (ax,) = histograms.option_mass_bars(table).canvas.axes
     widths = np.array([bar.get_width() for bar in ax.patches]).reshape(3, 2)
     np.testing.assert_allclose(widths, [[0.2, 0.1], [0.6, 0.9], [0.2, 0.0]], atol=1e-12)
 
@@ -182,10 +185,10 @@ def passed():
 def test_bald_is_drawn_and_written_out_as_phi_reads_it():
     tokens = passes.answer_tokens(passed())
     assert tokens.bald.tolist() == [0.25, 2.0] and histograms.clipped_in_words(tokens) == "50.0% clipped to 0"
-    canvas = histograms.disagreement(tokens).canvas
+    canvas = histograms.bald_histogram(tokens).canvas
     (line,) = canvas.axes[1].lines
     assert np.interp([0.25, 2.0], *line.get_data()).tolist() == [0.75, 0.0] and "50.0% clipped to 0" in words(canvas)
-    written = one_row.written_out(one_row.disagreement(passed(), Reading()))
+    written = running_example.write_out_c_bald(running_example.bald_by_token(passed(), Reading()))
     assert written.endswith("clip(1 - 2.000, 0, 1) = 0.000; c_BALD = (0.750 + 0.000) / 2 = 0.375")
 
 
@@ -201,11 +204,11 @@ def test_only_what_is_new_is_shaded():
 def test_responses_of_one_question_beside_each_other():
     answers = ("a", "none", "5"), ("a", "one", "5"), ("b", "none", "5"), ("b", "one", "7")
     rows = [("m", "d", "evaluation", name, "5", answer, None, "stop", arm, False) for name, arm, answer in answers]
-    frame = pd.DataFrame(rows, columns=[*ablation.KEPT, "demonstration", "profile"])
-    assert ablation.turned(frame, "none") == ("b", "one")
-    assert ablation.said_of(frame, "b") == "b: none right, one wrong"
+    frame = pd.DataFrame(rows, columns=[*ablation.ABLATION_COLUMNS, "demonstration", "profile"])
+    assert ablation.find_changed_answer(frame, "none") == ("b", "one")
+    assert ablation.describe_arms(frame, "b") == "b: none right, one wrong"
     alone = frame[frame.demonstration == "none"]
-    assert ablation.turned(alone, "none") == ("a", "none")
+    assert ablation.find_changed_answer(alone, "none") == ("a", "none")
     kept = {
         "none": pd.DataFrame({"example_id": ["b"], "text": ["#### 5"]}),
         "one": pd.DataFrame({"example_id": ["b"], "text": [None]}),
@@ -287,7 +290,7 @@ def test_notes_are_one_paragraph_on_screen():
 
 def test_a_sentence_is_text_and_no_quoted_string():
     """Nor a formula: a token may be a dollar."""
-    told = said.listed(["a < b costs $1", "it's \\n"])
+    told = said.bullet_list(["a < b costs $1", "it's \\n"])
     assert repr(told) == "a < b costs $1\nit's \\n"
     assert told._repr_html_() == ('<p class="mathjax_ignore tex2jax_ignore">a &lt; b costs $1<br>'
                                   "it&#x27;s \\n</p>")  # fmt: skip
@@ -323,12 +326,12 @@ def test_sentences_on_passes_prompts_and_calibrators():
     rates = pd.DataFrame({"rate": [0.2, 0.1], "predictive": [0.9, 0.6], "conditional": [0.2, 0.0]})
     assert said.grown(rates) == "From rate 0.10 to 0.20: predictive +0.300 nats (1.50 times), conditional +0.200 nats"
     arms = pd.DataFrame({"demonstration": ["none", "one"], "rows": 20, "accuracy": [0.75, 0], "extracted": [1, 0.95]})
-    assert said.demonstrated(arms).endswith("none 15 right, 20 read; one 0 right, 19 read")
+    assert said.describe_demonstration(arms).endswith("none 15 right, 20 read; one 0 right, 19 read")
     assert said.priced({"1": 10, "2": 20, "8": 85}) == "8 passes take 8.50 times the operations of 1"
     fits = pd.DataFrame({"metric": ["t", "t", "a", "b"], "value": [2.0, 0.5, -1.0, 3.0]})
-    assert said.learned(fits) == ("t is above 1 on 1 of 2 pairs (from 0.50 to 2.00); "
+    assert said.describe_learned(fits) == ("t is above 1 on 1 of 2 pairs (from 0.50 to 2.00); "
                                   "a is negative in 1 of 1 fits of P(True)")  # fmt: skip
-    assert said.learned(fits.iloc[2:]) == "No temperature was fitted"
+    assert said.describe_learned(fits.iloc[2:]) == "No temperature was fitted"
     both = pd.DataFrame({"value": [0.1, -0.2, 0.3], "value_unseen": [0.12, -0.25, np.nan]})
     assert said.twins(both) == "Without twins the change differs by at most .050"
     assert said.twins(both.iloc[2:]) == "No pair has both"
@@ -342,8 +345,8 @@ def test_sentences_on_skill_and_promises():
         ("d", "seq_avg", "isotonic", 0.3),
     ]
     compared = pd.DataFrame(rows, columns=["dataset", "estimator", "method", "value"]).assign(metric="skill")
-    assert said.worth(compared) == "Better than the constant (raw): Seq Avg on 1 of 2 pairs"
-    assert said.worth(compared, "isotonic") == "Better than the constant (isotonic): Seq Avg on 1 of 1 pair"
+    assert said.describe_worth(compared) == "Better than the constant (raw): Seq Avg on 1 of 2 pairs"
+    assert said.describe_worth(compared, "isotonic") == "Better than the constant (isotonic): Seq Avg on 1 of 1 pair"
     thresholds = pd.DataFrame({"threshold": [0.5, None, 0.7], "held": [True, None, False]})
     assert said.promised(thresholds).startswith("2 of 3 promises can be made")
     assert said.promised(thresholds).endswith("the evaluation rows break 1 by more than chance")

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import d2_brier_score, log_loss, roc_auc_score
 
-from lib.score import metrics, proper
-from lib.score.bootstrap import bootstrap, counts
+from lib.score import metrics, proper_scoring
+from lib.score.bootstrap import bootstrap, draw_resample_counts
 
 scores_and_outcomes = st.lists(st.tuples(st.sampled_from([0.0, 0.2, 0.5, 0.5000001, 0.9, 1.0]), st.booleans()),
                                min_size=2, max_size=40)  # fmt: skip
@@ -45,12 +45,12 @@ def frame(**models):
 
 
 def compared(raw, **more):
-    scores, constants = proper.with_base(raw, raw[raw.split == "evaluation"])
-    return proper.compare(scores, constants, **more), constants
+    scores, constants = proper_scoring.add_base_rate(raw, raw[raw.split == "evaluation"])
+    return proper_scoring.compare_with_base_rate(scores, constants, **more), constants
 
 
 def test_the_constant_by_hand():
-    assert proper.base_rate([True, True, False]) == 3 / 5 and proper.base_rate([]) == 0.5
+    assert proper_scoring.base_rate([True, True, False]) == 3 / 5 and proper_scoring.base_rate([]) == 0.5
 
 
 def test_skill_is_that_of_scikit_learn_against_the_constant():
@@ -58,7 +58,7 @@ def test_skill_is_that_of_scikit_learn_against_the_constant():
     evaluation rows' own accuracy."""
     c, y = rows()
     for base in (0.3, float(y.mean())):
-        found = proper.measures(c, y, base)
+        found = proper_scoring.proper_measures(c, y, base)
         own, constant = (1 - d2_brier_score(y, values) for values in (c, np.full_like(c, base)))
         assert 1 - found["skill"] == pytest.approx(own / constant, abs=1e-12)
     assert found["skill"] == pytest.approx(d2_brier_score(y, c), abs=1e-12)
@@ -66,19 +66,25 @@ def test_skill_is_that_of_scikit_learn_against_the_constant():
 
 def test_ten_bins_unless_others_are_asked_for():
     c, y = np.linspace(0, 1, 50), np.arange(50) % 3 > 0
-    assert proper.measures(c, y, 0.5) == proper.measures(c, y, 0.5, 10, "right") != proper.measures(c, y, 0.5, 11)
+    assert (
+        proper_scoring.proper_measures(c, y, 0.5)
+        == proper_scoring.proper_measures(c, y, 0.5, 10, "right")
+        != proper_scoring.proper_measures(c, y, 0.5, 11)
+    )
 
 
 def test_log_loss_is_that_of_scikit_learn():
     for c, y in (rows(), (np.array([0.0, 1.0, 1.0]), np.array([1, 1, 0]))):
-        assert proper.measures(c, y, 0.5)["log_loss"] == pytest.approx(log_loss(y, c, labels=[0, 1]), rel=1e-12)
+        assert proper_scoring.proper_measures(c, y, 0.5)["log_loss"] == pytest.approx(
+            log_loss(y, c, labels=[0, 1]), rel=1e-12
+        )
 
 
 @given(scores_and_outcomes, st.integers(0, 9))
 def test_auroc_is_that_of_scikit_learn_under_any_weights(pairs, seed):
     c, y = np.array([c for c, _ in pairs]), np.array([y for _, y in pairs])
     w = np.random.default_rng(seed).integers(0, 4, (3, len(c))).astype(float)
-    for found, weight in zip(proper.auroc(c, y, w), w, strict=True):
+    for found, weight in zip(proper_scoring.weighted_auroc(c, y, w), w, strict=True):
         if weight[y].sum() and weight[~y].sum():
             assert found == pytest.approx(roc_auc_score(y, c, sample_weight=weight), abs=1e-12)
         else:
@@ -95,7 +101,7 @@ def test_augrc_is_the_area_that_a_loop_walks(pairs):
         added = (group & ~y).sum() / len(c)
         area += group.sum() / len(c) * (risk + added / 2)
         risk += added
-    assert proper.augrc(proper.auroc(c, y), y.mean()) == pytest.approx(area, abs=1e-12)
+    assert proper_scoring.augrc(proper_scoring.weighted_auroc(c, y), y.mean()) == pytest.approx(area, abs=1e-12)
 
 
 def test_bins_of_equally_many_rows_by_a_loop():
@@ -103,7 +109,7 @@ def test_bins_of_equally_many_rows_by_a_loop():
     order, total = np.argsort(c), 0.0
     for part in np.split(order, 10):
         total += abs(y[part].sum() - c[part].sum()) / 100
-    assert proper.equal_mass_ece(c, y) == pytest.approx(total, abs=1e-12)
+    assert proper_scoring.equal_mass_ece(c, y) == pytest.approx(total, abs=1e-12)
 
 
 def test_bins_of_equally_many_rows_are_mapies_where_no_scores_are_equal():
@@ -114,16 +120,16 @@ def test_bins_of_equally_many_rows_are_mapies_where_no_scores_are_equal():
     order = np.argsort(c)
     c, y = c[order], y[order]
     theirs = calibration.expected_calibration_error(y.astype(int), c, num_bins=10, split_strategy="array split")
-    assert proper.equal_mass_ece(c, y) == pytest.approx(theirs, abs=1e-9)
+    assert proper_scoring.equal_mass_ece(c, y) == pytest.approx(theirs, abs=1e-9)
 
 
 @given(scores_and_outcomes, st.randoms())
 def test_the_order_of_rows_does_not_count(pairs, random):
     """Of the same rows in another order every measure is the same, equal scores or not."""
     mixed = random.sample(pairs, len(pairs))
-    one, other = (proper.measures(np.array([c for c, _ in some]), np.array([y for _, y in some]), 0.4)
+    one, other = (proper_scoring.proper_measures(np.array([c for c, _ in some]), np.array([y for _, y in some]), 0.4)
                   for some in (pairs, mixed))  # fmt: skip
-    for name in proper.MEASURED:
+    for name in proper_scoring.PROPER_MEASURES:
         assert one[name] == pytest.approx(other[name], abs=1e-12, nan_ok=True)
 
 
@@ -136,14 +142,14 @@ def test_intervals_are_of_the_same_draws_as_the_other_tables():
             assert found.loc[metric, column] == pytest.approx(theirs.loc[metric, column], abs=1e-12)
     evaluation = raw[raw.split == "evaluation"].sort_values("example_id")
     c, y = evaluation.confidence.to_numpy(), evaluation.correct.to_numpy(bool)
-    drawn = [roc_auc_score(y, c, sample_weight=w) for block in counts(100, 300, 3) for w in block]
+    drawn = [roc_auc_score(y, c, sample_weight=w) for block in draw_resample_counts(100, 300, 3) for w in block]
     assert list(found.loc["auroc", ["low", "high"]]) == pytest.approx(np.percentile(drawn, [2.5, 97.5]), abs=1e-12)
 
 
 def test_a_base_rate_stands_in_every_comparison():
     raw = frame(m=rows(), n=rows(seed=1))
     table, constants = compared(raw, resamples=50)
-    base = table[table.estimator == proper.BASE].set_index(["model", "metric"]).value
+    base = table[table.estimator == proper_scoring.BASE].set_index(["model", "metric"]).value
     for model, part in raw.groupby("model"):
         right = part.correct[part.split == "calibration"]
         constant, y = (right.sum() + 1) / (len(right) + 2), part.correct[part.split == "evaluation"]
@@ -168,13 +174,13 @@ def test_models_at_one_accuracy():
     rng = np.random.default_rng(0)
     y = {"m": rng.random(1000) < 0.9, "n": rng.random(1000) < 0.5}
     raw = frame(m=(np.where(y["m"], 0.99, 0.98), y["m"]), n=(np.where(y["n"], 0.97, 0.80), y["n"]))
-    scores, _ = proper.with_base(raw, raw[raw.split == "evaluation"])
-    found = proper.matched(scores, resamples=100)
+    scores, _ = proper_scoring.add_base_rate(raw, raw[raw.split == "evaluation"])
+    found = proper_scoring.match_accuracy(scores, resamples=100)
     value = found.set_index(["estimator", "model", "metric"]).value.astype(float)
     assert value["seq_avg", "m", "ece"] < value["seq_avg", "n", "ece"]
     assert value["seq_avg", "m", "ece_matched"] > value["seq_avg", "n", "ece_matched"]
     (level,) = found.accuracy[found.estimator == "seq_avg"].unique()
-    assert value[proper.BASE, "m", "brier_matched"] == pytest.approx(level * (1 - level))
+    assert value[proper_scoring.BASE, "m", "brier_matched"] == pytest.approx(level * (1 - level))
     for model in ("m", "n"):
         part = raw[(raw.model == model) & (raw.split == "evaluation")]
         right, wrong = (part.confidence[part.correct == kind].to_numpy() for kind in (True, False))
@@ -188,9 +194,9 @@ def test_models_at_one_accuracy():
 
 def test_nothing_is_matched_with_one_model_and_nothing_of_one_class():
     one = frame(m=rows())
-    assert proper.matched(one[one.split == "evaluation"], resamples=10).empty
+    assert proper_scoring.match_accuracy(one[one.split == "evaluation"], resamples=10).empty
     two = frame(m=rows(), n=(np.full(40, 0.9), np.ones(40, bool)))
-    found = proper.matched(two[two.split == "evaluation"], resamples=10).set_index(["model", "metric"])
+    found = proper_scoring.match_accuracy(two[two.split == "evaluation"], resamples=10).set_index(["model", "metric"])
     assert pd.isna(found.value["n", "ece_matched"]) and found.reason["n", "ece_matched"] == "one class only"
     assert found.value["n", "ece"] == pytest.approx(0.1) and found.value["m", "ece_matched"] > 0
 
@@ -198,7 +204,7 @@ def test_nothing_is_matched_with_one_model_and_nothing_of_one_class():
 @given(st.lists(st.booleans(), min_size=2, max_size=30).filter(lambda y: 0 < sum(y) < len(y)), st.floats(0.05, 0.95))
 def test_weights_bring_every_draw_to_the_accuracy(y, level):
     y = np.array(y, dtype=float)
-    drawn = np.concatenate(list(counts(len(y), 30, 0)))
-    weights = proper.weighted(drawn, y, level)
+    drawn = np.concatenate(list(draw_resample_counts(len(y), 30, 0)))
+    weights = proper_scoring.reweight_to_accuracy(drawn, y, level)
     np.testing.assert_allclose(weights @ y / weights.sum(axis=1), level, atol=1e-12)
     assert len(weights) == sum(0 < row @ y < len(y) for row in drawn)

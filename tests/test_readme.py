@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT))
 from lib.paper import run_results  # noqa: E402
 from lib.paper.claims import FINDINGS, HEADLINES  # noqa: E402
 from lib.paper.findings import verdicts  # noqa: E402
-from lib.paper.judging import Verdict  # noqa: E402
+from lib.paper.judging import ClaimVerdict  # noqa: E402
 from lib.paper.results import published  # noqa: E402
 from lib.params import Reading, load_profile  # noqa: E402
 from workflow import finding, words  # noqa: E402
@@ -23,7 +23,7 @@ BEGIN, END = "<!-- findings: python tests/test_readme.py renews this table -->\n
 MINUTES = {"1": 5, "2": 4, "3": 2, "4": 5}
 
 
-def held(judged: dict[str, Verdict]) -> str:
+def held(judged: dict[str, ClaimVerdict]) -> str:
     return "{} of {}".format(*finding.tally(judged))
 
 

@@ -18,7 +18,7 @@ NEAR = {"token_logprobs": 5e-5, "token_logprobs_sampling": 5e-5, "chosen_logit":
 
 
 def examples(count, dataset="demo-hard"):
-    return datasets.load(params.load_dataset(dataset))[:count]
+    return datasets.load_examples(params.load_dataset(dataset))[:count]
 
 
 def drawn(lm, count=6, settings=SETTINGS):

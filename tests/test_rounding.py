@@ -154,10 +154,10 @@ def test_what_moves_is_told_with_how_often_and_by_how_much(signals, here, monkey
     first, second = before.copy(), before.copy()
     first.loc[0, ["value", "text"]] = [before.value[0] + 0.25, "otherwise"]
     second.loc[1, "value"] += 1e-7
-    monkeypatch.setattr(rounding, "drawn", lambda *_: iter([before, first, second]))
+    monkeypatch.setattr(rounding, "draw_with_noise", lambda *_: iter([before, first, second]))
     moved = rounding.moves(here, signals, CHOICES, draws=2)
     assert moved.moves[:3].tolist() == pytest.approx([0.25, 1e-7, 0]) and moved.moved[:3].tolist() == [1, 0, 0]
-    words = comparison.in_words(moved)
+    words = comparison.describe_changes(moved)
     assert words.iloc[0] == "1 of 2, by 0.2" and (words.iloc[1:] == comparison.STANDS).all()
     listed = comparison.beside(here, published(), moved)
     assert listed.shown[comparison.MOVES].sum() == 1
@@ -172,6 +172,6 @@ def test_other_noise_comes_of_another_seed(signals):
 
 def test_a_number_that_is_gone_in_a_draw_moves(here, signals, monkeypatch):
     before = rounding.cells(here)
-    monkeypatch.setattr(rounding, "drawn", lambda *_: iter([before, before.iloc[1:]]))
+    monkeypatch.setattr(rounding, "draw_with_noise", lambda *_: iter([before, before.iloc[1:]]))
     moved = rounding.moves(replace(here), signals, CHOICES, draws=1)
     assert moved.moves[0] == np.inf and moved.moved[0] == 1 and not moved.moved[1:].any()

@@ -41,10 +41,10 @@ def test_a_curve_by_a_loop_whatever_the_order(pairs, random):
 
 def test_thinned_curves_keep_their_end():
     frame = raw(3000).assign(method="")
-    found = selective.curves(frame, 50)
+    found = selective.risk_coverage_curves(frame, 50)
     assert len(found) == 50 and found.answered.iloc[-1] == 1
     assert found.accuracy.iloc[-1] == pytest.approx(frame.correct[frame.split == "evaluation"].mean())
-    assert selective.curves(frame[frame.split == "calibration"]).empty
+    assert selective.risk_coverage_curves(frame[frame.split == "calibration"]).empty
 
 
 # ---- thresholds
@@ -53,8 +53,8 @@ def test_thinned_curves_keep_their_end():
 def test_p_values_are_those_of_the_exact_test():
     for wrong, answered, target in ((0, 30, 0.9), (3, 50, 0.9), (10, 40, 0.8)):
         theirs = binomtest(wrong, answered, 1 - target, alternative="less").pvalue
-        assert selective.p_values(wrong, answered, target) == pytest.approx(theirs, rel=1e-12)
-    assert selective.p_values(0, 0, 0.9) == 1
+        assert selective.binomial_p_values(wrong, answered, target) == pytest.approx(theirs, rel=1e-12)
+    assert selective.binomial_p_values(0, 0, 0.9) == 1
 
 
 def test_p_values_are_mapies():
@@ -62,7 +62,7 @@ def test_p_values_are_mapies():
     from mapie.risk_control import methods
 
     for wrong, answered in ((0, 30), (8, 64), (16, 64)):
-        ours = selective.p_values(wrong, answered, 0.75)
+        ours = selective.binomial_p_values(wrong, answered, 0.75)
         theirs = methods.compute_hoeffding_bentkus_p_value(
             np.array([wrong / answered]), np.array([answered]), 0.25, binary=True)  # fmt: skip
         assert ours == pytest.approx(theirs.item(), rel=1e-9)
@@ -93,7 +93,7 @@ def test_a_threshold_by_a_loop(seed):
     sides = [(part.confidence.tolist(), part.correct.tolist()) for part in (frame[:100], frame[100:])]
     for target in (0.7, 0.8, 0.9):
         arrays = [tuple(map(np.array, side)) for side in sides]
-        assert selective.threshold(*arrays, target) == by_a_loop(*sides, target, 0.9)
+        assert selective.find_threshold(*arrays, target) == by_a_loop(*sides, target, 0.9)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -104,11 +104,11 @@ def test_a_sequence_of_tests_ends_where_mapies_does(seed):
     c, y = frame.confidence.to_numpy(), frame.correct.to_numpy(bool)
     learning, testing = (c[:150], y[:150]), (c[150:], y[150:])
     proposed = np.unique(np.quantile(c[:150], np.arange(20) / 20, method="lower"))
-    begin = int(selective.p_values(*selective._counted(*learning, proposed), 0.8).argmin())
+    begin = int(selective.binomial_p_values(*selective._counted(*learning, proposed), 0.8).argmin())
     down = proposed[begin::-1]
-    p = selective.p_values(*selective._counted(*testing, down), 0.8)
+    p = selective.binomial_p_values(*selective._counted(*testing, down), 0.8)
     rejected = fwer_control.control_fwer(p, 0.1, fwer_method="split_fixed_sequence")
-    found = selective.threshold(learning, testing, 0.8)
+    found = selective.find_threshold(learning, testing, 0.8)
     assert found == (down[rejected[-1]] if len(rejected) else None)
 
 
@@ -131,7 +131,7 @@ def test_the_promise_holds_in_five_hundred_draws():
     for _ in range(500):
         c = rng.beta(4, 2, 240)
         y = rng.random(240) < chance(c)
-        at = selective.threshold((c[:80], y[:80]), (c[80:], y[80:]), 0.8)
+        at = selective.find_threshold((c[:80], y[:80]), (c[80:], y[80:]), 0.8)
         if at is not None:
             found += 1
             broken += true_precision(at) < 0.8
@@ -149,7 +149,7 @@ def test_the_promise_holds_where_scores_are_equal():
     for _ in range(500):
         c = np.where(rng.random(240) < 0.7, 1.0, 0.5)
         y = rng.random(240) < np.where(c == 1, 0.78, 0.4)
-        broken += selective.threshold((c[:80], y[:80]), (c[80:], y[80:]), 0.8) is not None
+        broken += selective.find_threshold((c[:80], y[:80]), (c[80:], y[80:]), 0.8) is not None
     assert 0 < broken <= 0.1 * 500
 
 
@@ -160,36 +160,36 @@ def test_who_proposes_and_who_tests():
     frame = raw()
     calibration = frame[frame.split == "calibration"]
     first = set(first_rows(calibration, 66, 0).example_id)
-    learns = selective.learning_rows(calibration, {}, 0)
+    learns = selective.mark_learning_rows(calibration, {}, 0)
     assert set(calibration.example_id[learns]) == first and learns.sum() == 66
     tuned = calibration[~learns][KEYS].head(30)
-    both = selective.learning_rows(calibration, {"seq_avg": tuned, "ans_avg": calibration[KEYS]}, 0)
+    both = selective.mark_learning_rows(calibration, {"seq_avg": tuned, "ans_avg": calibration[KEYS]}, 0)
     assert set(calibration.example_id[both]) == first | set(tuned.example_id)
-    assert selective.learning_rows(calibration.head(2), {}, 0).sum() == 1, "of few rows one proposes"
+    assert selective.mark_learning_rows(calibration.head(2), {}, 0).sum() == 1, "of few rows one proposes"
 
 
 def test_a_table_of_thresholds():
     frame = raw(900, power=0.2)
-    found = selective.thresholds(frame, [0.8, 0.999]).set_index("target")
+    found = selective.selective_thresholds(frame, [0.8, 0.999]).set_index("target")
     evaluation = frame[frame.split == "evaluation"]
     answered = evaluation.confidence >= found.threshold[0.8]
     assert found.answered[0.8] == answered.mean() and found.precision[0.8] == evaluation.correct[answered].mean()
     assert found.held[0.8] and (found.n == 300).all() and (found.tested == 400).all()
-    assert pd.isna(found.threshold[0.999]) and found.reason[0.999] == selective.FEW
-    assert selective.least_rows(0.999) == 2302 and selective.least_rows(0.9) == 22
-    hopeless = selective.thresholds(raw(900, power=40), [0.8])
-    assert hopeless.reason.tolist() == [selective.NONE] and hopeless.answered.isna().all()
+    assert pd.isna(found.threshold[0.999]) and found.reason[0.999] == selective.TOO_FEW_ROWS
+    assert selective.min_rows_for_guarantee(0.999) == 2302 and selective.min_rows_for_guarantee(0.9) == 22
+    hopeless = selective.selective_thresholds(raw(900, power=40), [0.8])
+    assert hopeless.reason.tolist() == [selective.NO_GUARANTEE] and hopeless.answered.isna().all()
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
 def test_few_rows_promise_nothing(rows):
     frame = pd.concat([raw(300)[:rows], raw(300)[250:]], ignore_index=True)
-    assert selective.thresholds(frame, [0.9]).reason.tolist() == [selective.FEW]
-    without = selective.thresholds(frame[frame.split == "evaluation"], [0.9])
-    assert without.reason.tolist() == [selective.FEW] and without.tested.tolist() == [0]
+    assert selective.selective_thresholds(frame, [0.9]).reason.tolist() == [selective.TOO_FEW_ROWS]
+    without = selective.selective_thresholds(frame[frame.split == "evaluation"], [0.9])
+    assert without.reason.tolist() == [selective.TOO_FEW_ROWS] and without.tested.tolist() == [0]
 
 
 def test_a_broken_promise_is_said():
     frame = raw(900, power=0.05)
     frame.loc[frame.split == "evaluation", "correct"] = False
-    assert selective.thresholds(frame, [0.9]).held.tolist() == [False]
+    assert selective.selective_thresholds(frame, [0.9]).held.tolist() == [False]

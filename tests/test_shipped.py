@@ -7,7 +7,7 @@ from lib import params, store
 from lib.generate import p_true
 from lib.params import Reading
 from lib.project import SHIPPED
-from lib.score import confidence, curves, metrics, reading
+from lib.score import confidence, curves, interpretation, metrics
 from lib.score.confidence import confidence_frame
 
 DEMO = params.load_profile("demo")
@@ -21,7 +21,7 @@ def frame():
 
 @pytest.fixture(scope="module")
 def responses(frame):
-    return reading.read(frame, Reading.of(DEMO.model_dump()))
+    return interpretation.interpret_responses(frame, Reading.of(DEMO.model_dump()))
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_accuracy_lies_in_its_band_and_falls_with_difficulty(results):
 
 
 def test_responses_can_be_parsed(frame):
-    assert (reading.coverage(frame).unparsed <= 0.05).all()
+    assert (interpretation.answer_coverage(frame).unparsed <= 0.05).all()
 
 
 def test_answers_are_overconfident_and_can_be_doubted(responses, results):
@@ -87,7 +87,7 @@ def passes():
 
 
 def test_the_models_answer_a_or_b_and_know_something(responses, verified):
-    mass = confidence.margins(verified)[["standard_mass", "in_situ_mass"]]
+    mass = confidence.option_log_odds(verified)[["standard_mass", "in_situ_mass"]]
     assert (mass > 0.9).all(axis=None)
     scores = confidence_frame(responses, verified, names=["p_true", "p_true_insitu"])
     found = metrics.evaluate(scores, DEMO.bins, DEMO.closed)
@@ -96,7 +96,7 @@ def test_the_models_answer_a_or_b_and_know_something(responses, verified):
 
 
 def test_in_situ_was_taken_live_and_saves_tokens_and_time(verified):
-    assert verified.live.all() and (confidence.reduction(verified).value >= 65).all()
+    assert verified.live.all() and (confidence.token_reduction(verified).value >= 65).all()
     seconds = verified.groupby(["model", "dataset"])[["in_situ_seconds", "standard_seconds"]].sum()
     assert (seconds.in_situ_seconds <= seconds.standard_seconds / 2).all()
     for pair in store.pairs(DEMO.models, DEMO.datasets):
@@ -109,10 +109,10 @@ def test_every_row_has_its_passes_at_the_selected_rate(responses, passes):
     assert len(chosen) == len(responses) and not chosen.duplicated(store.KEYS).any()
     assert (passes[passes.tuning].groupby(["model", "dataset", "rate"]).size() == DEMO.dropout_tuning).all()
     assert (chosen.predictive.map(len) == DEMO.dropout_passes).all()
-    grid = confidence.grid(responses, passes, Reading.of(DEMO.model_dump()))
+    grid = confidence.evaluate_rate_grid(responses, passes, Reading.of(DEMO.model_dump()))
     for pair, part in grid.groupby(["model", "dataset"]):
         rates = chosen[(chosen.model == pair[0]) & (chosen.dataset == pair[1])].rate.unique()
-        assert rates.tolist() == [confidence.best_rate(part)]
+        assert rates.tolist() == [confidence.select_dropout_rate(part)]
 
 
 def test_passes_disagree_more_the_more_there_are(passes):

@@ -6,23 +6,23 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from lib import params, store
-from lib.calibrate import evidence
-from lib.paper.run_results import KINDS
+from lib.calibrate import diagnostics
+from lib.paper.run_results import SIGNAL_KINDS
 from lib.score import ablation, passes, tokens
 from lib.score.confidence import confidence_frame
+from lib.score.interpretation import interpret_responses
 from lib.score.metrics import evaluate
-from lib.score.reading import read
 
 READING = params.Reading()
 
 
 @pytest.fixture(scope="module")
 def stored():
-    return [store.gather("shipped", kind, ["tiny-qwen"], ["demo-hard"])[0] for kind in KINDS]
+    return [store.gather("shipped", kind, ["tiny-qwen"], ["demo-hard"])[0] for kind in SIGNAL_KINDS]
 
 
 def rows(logprobs, correct):
-    """Responses of one pair, as `reading.read` returns them."""
+    """Responses of one pair, as `interpret_responses` returns them."""
     frame = pd.DataFrame({"model": "m", "dataset": "d", "split": "evaluation", "correct": correct,
                           "example_id": [str(i) for i in range(len(correct))]})  # fmt: skip
     response = pd.Series([np.log(np.array(values)) for values in logprobs], dtype=object)
@@ -33,12 +33,14 @@ def test_aurocs_are_scikit_learns():
     rng = np.random.default_rng(0)
     scores, correct = rng.integers(0, 5, (60, 4)), rng.random(60) < 0.4
     expected = [roc_auc_score(correct, scores[:, k]) for k in range(4)]
-    assert tokens.aurocs(scores, correct) == pytest.approx(expected)
-    assert np.isnan(tokens.aurocs(scores, np.ones(60))).all()
+    assert tokens.auroc_by_column(scores, correct) == pytest.approx(expected)
+    assert np.isnan(tokens.auroc_by_column(scores, np.ones(60))).all()
 
 
 def test_a_position_is_a_token_and_the_running_mean_ends_in_seq_avg():
-    assert list(tokens.at_positions(np.log([0.1, 0.2, 0.3]), 5)) == pytest.approx([0.1, 0.1, 0.2, 0.3, 0.3])
+    assert list(tokens.probabilities_at_positions(np.log([0.1, 0.2, 0.3]), 5)) == pytest.approx(
+        [0.1, 0.1, 0.2, 0.3, 0.3]
+    )
     told = rows([[0.5, 0.9, 0.9], [0.5, 0.9, 0.8], [0.5, 0.2, 0.1], [0.5, 0.2, 0.3]], [True, True, False, False])
     curves = tokens.position_curves(told, points=3)
     assert list(curves.single) == [0.5, 1, 1] and list(curves.running)[-1] == 1
@@ -46,17 +48,17 @@ def test_a_position_is_a_token_and_the_running_mean_ends_in_seq_avg():
 
 def test_lengths_and_saturation():
     told = rows([[0.9], [0.9, 0.9], [0.9, 0.9, 0.8], [0.9, 0.9, 0.9, 0.8]], [True, False, True, False])
-    facts = tokens.summary(told).iloc[0]
+    facts = tokens.summarize_tokens(told).iloc[0]
     assert facts["product"] == -1 and abs(facts.joint) < 1 and facts.wrong == pytest.approx(np.sqrt(0.9 * 0.8))
     assert facts.smallest == pytest.approx((0.5 + 1 + 0 + 0.5) / 4)
-    silent = tokens.summary(told.assign(answer=None)).iloc[0]
+    silent = tokens.summarize_tokens(told.assign(answer=None)).iloc[0]
     assert np.isnan(silent["median"]) and np.isnan(silent.wrong)
 
 
 def test_an_answer_that_the_extraction_misses(stored):
     generations = stored[0].head(3).assign(split="evaluation", thinking_end=0, answer=None, reference="12")
     generations["last_number"] = ["12", "13", None]  # of texts without ####
-    facts = tokens.unread(generations, READING).iloc[0]
+    facts = tokens.count_missed_answers(generations, READING).iloc[0]
     assert (facts.rows, facts.unparsed, facts.lost) == (3, 3, 1)
 
 
@@ -87,7 +89,7 @@ def test_a_constant_has_no_rank_correlation(one, other):
 
 def test_after_all_passes_c_bald_is_itself(stored):
     generations, _, dropout = stored
-    responses = read(generations, READING)
+    responses = interpret_responses(generations, READING)
     scores = confidence_frame(responses, dropout=dropout[dropout.selected], names=["c_bald"])
     of_all = evaluate(scores, names=["ece"]).value.iloc[0]
     curve = passes.by_passes(responses, dropout, READING).set_index("passes").ece
@@ -101,7 +103,7 @@ def test_after_all_passes_c_bald_is_itself(stored):
 
 def test_how_alike_passes_are(stored):
     generations, _, dropout = stored
-    kept = passes.answered(dropout[dropout.selected], read(generations, READING))
+    kept = passes.answered(dropout[dropout.selected], interpret_responses(generations, READING))
     entropies = np.array([0.2, 0.4, 0.2, 0.4])
     means = list((np.cumsum(entropies) / np.arange(1, 5))[:, None])
     same = kept.head(60).assign(split="evaluation", conditional=[means] * 60)
@@ -116,8 +118,8 @@ def test_how_alike_passes_are(stored):
 def test_a_row_without_answer_is_no_row_of_the_passes(stored):
     generations, _, dropout = stored
     generations = generations.assign(answer=generations.answer.where(generations.index % 50 != 7, None))
-    unread = read(generations, params.Reading(missing="zero"))
-    gone = passes.answered(dropout, read(generations, READING)), passes.answered(dropout, unread)
+    unread = interpret_responses(generations, params.Reading(missing="zero"))
+    gone = passes.answered(dropout, interpret_responses(generations, READING)), passes.answered(dropout, unread)
     missing = set(unread[unread.answer.isna()].example_id)
     assert missing and set(gone[0].example_id) - set(gone[1].example_id) == missing
 
@@ -128,16 +130,18 @@ def test_a_curve_that_is_no_sigmoid():
     confidence = 1 / (1 + np.exp(-x))
     straight = rng.random(2000) < 1 / (1 + np.exp(-(0.5 * x + 0.3)))
     bent = rng.random(2000) < np.where(np.abs(x) < 1.5, 0.9, 0.2)
-    assert evidence.curvature(confidence, straight) > 0.05 > evidence.curvature(confidence, bent)
-    assert np.isnan(evidence.curvature(confidence, np.ones(2000, bool)))
-    assert np.isnan(evidence.curvature(np.full(2000, 0.9), bent))
+    assert diagnostics.test_curvature(confidence, straight) > 0.05 > diagnostics.test_curvature(confidence, bent)
+    assert np.isnan(diagnostics.test_curvature(confidence, np.ones(2000, bool)))
+    assert np.isnan(diagnostics.test_curvature(np.full(2000, 0.9), bent))
 
 
 def test_mcnemar():
     frame = pd.DataFrame([(str(i), arm, "1" if right else "2") for i in range(20)
                           for arm, right in (("one", i < 15), ("none", i < 5 or i == 19), ("few", True))],
                          columns=["example_id", "demonstration", "answer"])  # fmt: skip
-    facts = ablation.demonstration(frame.assign(model="m", dataset="d", reference="1", boxed=None)).set_index("outcome")
+    facts = ablation.compare_demonstrations(frame.assign(model="m", dataset="d", reference="1", boxed=None)).set_index(
+        "outcome"
+    )
     found = facts.loc["accuracy"]
     assert (found.rows, found["with"], found.without) == (20, 10, 1) and found.p == pytest.approx(24 / 2048)
     assert facts.loc["extracted", "p"] == 1

@@ -18,13 +18,13 @@ sys.path.insert(0, str(ROOT))
 from lib import store  # noqa: E402
 from lib.calibrate import fitting  # noqa: E402
 from lib.frames import DROPOUT  # noqa: E402
-from lib.paper.extras import selected  # noqa: E402
+from lib.paper.extras import rows_at_selected_rate  # noqa: E402
 from lib.paper.run_results import RunSignals  # noqa: E402
 from lib.params import Reading, load_dataset, load_profile  # noqa: E402
-from lib.score import ablation, metrics, proper  # noqa: E402
+from lib.score import ablation, metrics, proper_scoring  # noqa: E402
 from lib.score.confidence import confidence_frame  # noqa: E402
+from lib.score.interpretation import answer_coverage  # noqa: E402
 from lib.score.passes import by_scope  # noqa: E402
-from lib.score.reading import coverage  # noqa: E402
 from lib.store import KEYS  # noqa: E402
 
 PAGE, RUN = ROOT / "docs" / "small.md", "replay-small"
@@ -56,13 +56,13 @@ def results() -> dict[str, dict[str, str]]:
     """What is measured: dataset: value, as the page writes it."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     responses, generations = signals().responses, signals().generations
-    passes = selected(store.gather(RUN, "dropout_answer", SMALL.models, SMALL.datasets)[0], READING)
+    passes = rows_at_selected_rate(store.gather(RUN, "dropout_answer", SMALL.models, SMALL.datasets)[0], READING)
     scores = confidence_frame(responses, signals().verification, None, READING, ECE, passes)
     evaluated = scores[scores.split == "evaluation"]
     for (dataset, split), part in responses.groupby(["dataset", "split"]):
         found[f"{split} questions"][dataset] = str(len(part))
         found[f"of these right, {split}"][dataset] = three(part.correct.mean())
-    for row in coverage(generations, READING).itertuples():
+    for row in answer_coverage(generations, READING).itertuples():
         found["no answer after `####`"][row.dataset] = f"{row.unparsed:.1%}"
     wrong = evaluated[(evaluated.estimator == "ans_avg") & ~evaluated.correct]
     for dataset, value in wrong.groupby("dataset").confidence.mean().items():
@@ -78,7 +78,7 @@ def results() -> dict[str, dict[str, str]]:
         for metric in ("ece", "auroc"):
             found[f"of these, {metric.upper()} c_BALD, {SCOPES[row.scope]}"][row.dataset] = three(getattr(row, metric))
     for dataset, (confidence, correct, constant) in calibrated().items():
-        after = proper.measures(confidence, correct, constant)
+        after = proper_scoring.proper_measures(confidence, correct, constant)
         found[CONSTANT][dataset] = three(metrics.ece(np.full(len(correct), constant), correct))
         for measure, label in ISOTONIC.items():
             found[label][dataset] = three(after[measure])
@@ -99,7 +99,7 @@ def calibrated() -> dict[str, tuple[np.ndarray, np.ndarray, float]]:
     the calibration rows teach."""
     fitted = fitting.fit_answers(signals().sets)
     return {pair[1]: (fitted[pair]["isotonic"].predict(evaluation.confidence), evaluation.correct,
-                      proper.base_rate(calibration.correct))
+                      proper_scoring.base_rate(calibration.correct))
             for pair, (calibration, evaluation) in signals().sets.items()}  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def prompts() -> dict[str, dict[str, str]]:
     """The same of the beginnings of the prompt."""
     frame = store.gather(RUN, "ablation", SMALL.models, SMALL.datasets)[0]
     found: dict[str, dict[str, str]] = defaultdict(dict)
-    for row in ablation.summary(frame).sort_values("demonstration").itertuples():
+    for row in ablation.summarize_ablation(frame).sort_values("demonstration").itertuples():
         assert row.rows == SMALL.ablation_rows
         shares = {"`####`": row.extracted, "right": row.accuracy, "`\\boxed{}` too": row.accuracy_boxed}
         for what, value in shares.items():

@@ -24,7 +24,7 @@ HOSTILE = r"a_b & <c> 100% #1 $x$ {y} \z ~ ^ | "
 
 @paper
 def test_result_estimation_single_pass_columns():
-    results = reference.printed("result_estimation")
+    results = reference.printed_numbers("result_estimation")
     multi = [e.name for e in ESTIMATORS.values() if e.group == "multi_pass"]
     table = tables.result_estimation(results[~results.estimator.isin(multi)])
     here, there = parse(table.latex), parse(printed("result_estimation")[0])
@@ -336,12 +336,12 @@ def test_frames_in_words_keep_the_order_of_the_run():
     cells = [(m, d, e, how, 0.1) for m in "ba" for d in ("easy", "medium", "hard")
              for e in ("ans_avg", "p_true") for how in ("", "isotonic", "platt")]  # fmt: skip
     frame = pd.DataFrame(cells, columns=["model", "dataset", "estimator", "method", "value"])
-    said = tables.in_words(frame, {"b": "B", "a": "A"}, {"easy": "Easy", "medium": "Medium", "hard": "Hard"})
+    said = tables.label_rows(frame, {"b": "B", "a": "A"}, {"easy": "Easy", "medium": "Medium", "hard": "Hard"})
     table = said.pivot(index=["model", "dataset"], columns=["estimator", "method"], values="value")
     assert list(table.index) == [(m, d) for m in "BA" for d in ("Easy", "Medium", "Hard")]
     assert list(table.columns) == [("Ans Avg", "raw"), ("Ans Avg", "isotonic"), ("Ans Avg", "temperature"),
                                    ("P(True)", "raw"), ("P(True)", "isotonic"), ("P(True)", "Platt")]  # fmt: skip
-    assert list(tables.in_words(frame.drop(columns="estimator"), None, None).method.unique()) == [
+    assert list(tables.label_rows(frame.drop(columns="estimator"), None, None).method.unique()) == [
         "raw", "isotonic", "temperature"]  # fmt: skip
 
 

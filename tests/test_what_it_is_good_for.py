@@ -12,7 +12,7 @@ from lib.calibrate import fitting
 from lib.paper import extras, selective, targets
 from lib.paper.table import without_rules
 from lib.project import SHIPPED
-from lib.score import estimators, proper
+from lib.score import estimators, proper_scoring
 from lib.score import selective as when
 from lib.score.confidence import confidence_frame
 from lib.score.estimators import EXTRAS
@@ -29,7 +29,7 @@ def test_the_lowest_window_by_a_loop():
         p = rng.random(n)
         width = min(n, estimators.WINDOW)
         least = min(np.mean(p[i : i + width]) for i in range(n - width + 1))
-        assert estimators.lowest_window(np.log(p)) == pytest.approx(least, abs=1e-12)
+        assert estimators.min_window_mean(np.log(p)) == pytest.approx(least, abs=1e-12)
 
 
 def test_margins_and_entropies_are_those_of_the_whole_vocabulary():
@@ -37,7 +37,7 @@ def test_margins_and_entropies_are_those_of_the_whole_vocabulary():
     frame = synthetic.generations(rows=20)
     responses = synthetic.responses(frame)
     scores = confidence_frame(responses, names=["ans_margin", "ans_entropy"],
-                              further=fitting.token_signals(fitting.splits(frame, responses)))  # fmt: skip
+                              further=fitting.token_signals(fitting.calibration_data(frame, responses)))  # fmt: skip
     found = scores.set_index(["estimator", "example_id"]).confidence
     assert len(found) == 2 * len(frame)
     for row in frame.itertuples():
@@ -54,7 +54,9 @@ def test_each_is_one_row_and_nothing_of_the_papers():
     frame = synthetic.generations(rows=6)
     assert not set(synthetic.single_pass(frame).estimator) & set(EXTRAS)
     without = synthetic.responses(frame, missing="zero")
-    scores = confidence_frame(without, names=PLUG_INS, further=fitting.token_signals(fitting.splits(frame, without)))
+    scores = confidence_frame(
+        without, names=PLUG_INS, further=fitting.token_signals(fitting.calibration_data(frame, without))
+    )
     lost = set(without.example_id[without.answer.isna()])
     tokens = scores[scores.estimator != "seq_window"]
     assert lost and (tokens.confidence[tokens.example_id.isin(lost)] == 0).all()
@@ -68,13 +70,13 @@ def test_each_is_one_row_and_nothing_of_the_papers():
 def made():
     frame = synthetic.run(rows=60)
     responses = synthetic.responses(frame)
-    sets = fitting.splits(frame, responses)
+    sets = fitting.calibration_data(frame, responses)
     raw = with_margins(confidence_frame(responses, names=["seq_avg", "ans_avg", *PLUG_INS],
                                         further=fitting.token_signals(sets)))  # fmt: skip
-    fits = fitting.every_fit(raw, sets, fitting.fit_answers(sets))
-    scores, constants = proper.with_base(raw, fitting.applied(raw, fits))
-    compared = proper.compare(scores, constants, resamples=50)
-    return compared, when.thresholds(raw, [0.5, 0.8, 0.99]), when.curves(scores)
+    fits = fitting.fit_all(raw, sets, fitting.fit_answers(sets))
+    scores, constants = proper_scoring.add_base_rate(raw, fitting.apply_fits(raw, fits))
+    compared = proper_scoring.compare_with_base_rate(scores, constants, resamples=50)
+    return compared, when.selective_thresholds(raw, [0.5, 0.8, 0.99]), when.risk_coverage_curves(scores)
 
 
 def lines(table):
@@ -94,7 +96,7 @@ def test_the_table_begins_each_pair_with_the_base_rate(made):
             assert number.value == values[tuple(key[k] for k in ("model", "dataset", "estimator", "method", "metric"))]
     answered = [n for n in table.numbers if n.key["metric"].startswith("answered")]
     assert len(answered) == thresholds.answered.notna().sum() > 0
-    assert "&ndash;" in table._repr_html_() and f"--: {when.FEW}" in table._repr_html_(), "and why"
+    assert "&ndash;" in table._repr_html_() and f"--: {when.TOO_FEW_ROWS}" in table._repr_html_(), "and why"
     assert "tabular" in table.latex and "nan" not in table.latex.lower()
 
 
@@ -134,7 +136,7 @@ def test_both_are_declared_not_in_the_paper():
         (target,) = [one for one in targets.all_targets() if one.name == name]
         assert "not in the paper" in target.short and not target.published
     (table,) = [one for one in targets.all_targets() if one.name == "tab_selective"]
-    assert table.extra and set(extras.DECLARED) >= set(PLUG_INS)
+    assert table.extra and set(extras.ALL_ESTIMATORS) >= set(PLUG_INS)
 
 
 # ---- whole notebooks
@@ -144,7 +146,7 @@ def test_both_are_declared_not_in_the_paper():
 def test_shipped_frames_are_what_the_notebook_makes(monkeypatch, tmp_path):
     """The numbers of `artifacts/shipped/demo/selective`, which 08 shows in a fresh clone; a calibrator for each fit."""
     play("10", monkeypatch, tmp_path, resamples=5000)
-    for kind in selective.KINDS:
+    for kind in selective.SELECTIVE_KINDS:
         here, there = (store.read(folder / "selective" / f"{kind}.parquet") for folder in (tmp_path, SHIPPED))
         pd.testing.assert_frame_equal(here, there, rtol=1e-9)
     demo = params.load_profile("demo")
@@ -167,7 +169,7 @@ def test_a_run_without_passes_of_one_model_and_few_rows(monkeypatch, tmp_path):
     monkeypatch.setattr(store, "gather", few)
     space, shown = play("10", monkeypatch, tmp_path, models=["tiny-qwen"], datasets=["demo-easy"], seed=1)
     assert space["matched"].empty and space["thresholds"].threshold.isna().all()
-    assert set(space["thresholds"].reason) == {when.FEW}
+    assert set(space["thresholds"].reason) == {when.TOO_FEW_ROWS}
     assert not {"c_bald", "c_bald_insitu"} & set(space["compared"].estimator)
 
 
@@ -182,7 +184,7 @@ def test_the_small_real_run(monkeypatch, tmp_path):
     space, _ = play("10", monkeypatch, tmp_path, run="replay-small", models=small.models, datasets=there,
                     calibration_model=small.models[0])  # fmt: skip
     compared = space["compared"].set_index(["dataset", "estimator", "method", "metric"]).value
-    assert compared["svamp", proper.BASE, "", "skill"] == 0
+    assert compared["svamp", proper_scoring.BASE, "", "skill"] == 0
     assert compared["svamp", "ans_avg", "", "skill"] < 0, "what README says of its ECE"
     assert {"ans_margin", "ans_entropy", "seq_window"} <= set(space["compared"].estimator)
     assert list((tmp_path / "calibrators").glob(f"{small.models[0]}__svamp__p_true__platt.json"))

@@ -36,8 +36,8 @@ def chosen(run: Run, name: str) -> list[Any]:
     """The examples of a dataset that the run takes."""
     from lib.tasks import datasets
 
-    examples = datasets.load(params.load_dataset(name))
-    return datasets.first(examples, run.values["limit"], run.values["seed"], name, run.values["example"])
+    examples = datasets.load_examples(params.load_dataset(name))
+    return datasets.select_examples(examples, run.values["limit"], run.values["seed"], name, run.values["example"])
 
 
 def questions(run: Run) -> dict[str, list[str]]:
@@ -170,8 +170,8 @@ def about_options(run: Run, spellings: dict[str, int]) -> Iterator[Line]:
 
     yield "ok", "option tokens: " + ", ".join(f"{spelling!r} {index}" for spelling, index in spellings.items())
     asked = run.values["options"]
-    true, false = options.counted(spellings, asked)
-    text = f"P(True) counts {len(true)} spelling(s) of each option, {options.described(spellings, asked)}"
+    true, false = options.balance_spellings(spellings, asked)
+    text = f"P(True) counts {len(true)} spelling(s) of each option, {options.describe_spellings(spellings, asked)}"
     single = [repr(s) for s in spellings if s.strip() in asked.split("/") and s not in true + false]
     if single:
         yield "note", f"{text}; {', '.join(single)} has no counterpart and does not count"

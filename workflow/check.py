@@ -67,7 +67,7 @@ def at_hand(kind: str, name: str) -> bool:
     from lib.tasks import datasets
 
     with suppress(UserError):
-        return bool(datasets.load(params.load_dataset(name)))
+        return bool(datasets.load_examples(params.load_dataset(name)))
     return False
 
 

@@ -12,7 +12,7 @@ from workflow.jobs import NOTEBOOKS, Run, needed
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lib.paper.judging import Verdict
+    from lib.paper.judging import ClaimVerdict
 
 NEEDS = {  # the notebooks whose frames its claims count in, each with those above it
     "1": ("02_single_pass", "05_calibration"),
@@ -57,7 +57,7 @@ def told(run: Run, number: str) -> Iterator[str]:
     yield f"to be read: {where(run, number)}"
 
 
-def tally(verdicts: Mapping[str, Verdict]) -> tuple[int, int]:
+def tally(verdicts: Mapping[str, ClaimVerdict]) -> tuple[int, int]:
     """How many of the paper's own claims among them hold, of how many that can be judged; as the report counts."""
     held = [one.held for one in verdicts.values() if one.finding.kind == "claim" and one.held is not None]
     return sum(held), len(held)

@@ -186,7 +186,7 @@ def check_files(run: Run) -> None:
         if spec.folder:
             from lib.tasks import sources
 
-            sources.at_hand(spec)
+            sources.use_local_files(spec)
 
 
 def fetch(run: Run, names: list[str], say: Callable[[str], None]) -> None:

@@ -18,7 +18,7 @@ from latex2mathml.converter import convert
 from markupsafe import Markup
 
 from lib.paper.claims import HEADLINES, TWICE
-from lib.paper.comparison import FOREIGN, INSIDE_EXPECTED, STANDS, WORDS
+from lib.paper.comparison import FOREIGN, INSIDE_EXPECTED, STANDS, VERDICT_WORDS
 from lib.paper.judging import QUORUMS
 from lib.paper.microscope import Microscope
 from lib.paper.targets import captions
@@ -88,7 +88,7 @@ def claims(findings: list[dict]) -> list[dict]:
 
 def tally(findings: list[dict], sides: list[str]) -> dict[str, Counter]:
     """How many hold, do not, and cannot be judged, by side."""
-    none = dict.fromkeys(WORDS.values(), 0)
+    none = dict.fromkeys(VERDICT_WORDS.values(), 0)
     return {side: Counter(none | Counter(row[side] for row in findings)) for side in sides}
 
 

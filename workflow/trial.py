@@ -130,7 +130,7 @@ class Reading:
 
 def believed(lm: LanguageModel, frame: pd.DataFrame) -> np.ndarray:
     """P(True) (2, rows), in situ and by the fresh prompt."""
-    margins = confidence.margins(p_true.verify(lm, frame, params.Verification()))
+    margins = confidence.option_log_odds(p_true.verify(lm, frame, params.Verification()))
     return np.vectorize(estimators.p_true)(margins[["in_situ_margin", "standard_margin"]].to_numpy().T)
 
 

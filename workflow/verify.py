@@ -72,7 +72,7 @@ def both(run: Run) -> tuple[list[str], list[str]]:
 def results_of(run: Run, signals: RunSignals, models: Sequence[str], datasets: Sequence[str]) -> Results:
     """What 08 makes of a run's signals and of what 05 to 07 and 10 keep."""
     names = ("bin_counts", "bin_models", "transfer_models", "transfer_datasets", "resamples", "seed")
-    return run_results.of_run(run.name, signals, run.values["title"], models, datasets,
+    return run_results.results_of_run(run.name, signals, run.values["title"], models, datasets,
                               **{name: run.values[name] for name in names})  # fmt: skip
 
 

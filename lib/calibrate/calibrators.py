@@ -165,7 +165,7 @@ class Temperature(Calibrator):
             constant = self._constant(y, sample_weight) if len(set(y)) < 2 else None
             if constant is not None:
                 return np.full(len(new), constant)
-            place = lowest(sample_weight @ losses[rows])
+            place = parabolic_argmin(sample_weight @ losses[rows])
             below = min(int(place), len(grid) - 2)
             return scores[:, below] + (place - below) * (scores[:, below + 1] - scores[:, below])
 
@@ -180,7 +180,7 @@ class Temperature(Calibrator):
         return super().note or ("at the bound" if self.at_bound_ else "")
 
 
-def lowest(loss: np.ndarray) -> float:
+def parabolic_argmin(loss: np.ndarray) -> float:
     """Where a loss on an even grid is lowest, in steps of the grid: the vertex of the parabola through the three lowest
     points."""
     k = int(np.clip(loss.argmin(), 1, len(loss) - 2))

@@ -23,7 +23,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Rows:
+class ScoredSplit:
     """One split of a pair, n rows: KEYS; Ans Avg, `confidence` (n,); the tokens of the `answers`, None where no logits
     were kept, for the model is not at hand; correct (n,)."""
 
@@ -33,37 +33,39 @@ class Rows:
     correct: np.ndarray
 
 
-class Splits(NamedTuple):
-    calibration: Rows
-    evaluation: Rows
+class CalibrationData(NamedTuple):
+    calibration: ScoredSplit
+    evaluation: ScoredSplit
 
 
-Sets = Mapping[Pair, Splits]
+DataByPair = Mapping[Pair, CalibrationData]
 
 
-def splits(generations: pd.DataFrame, responses: pd.DataFrame) -> Sets:
-    """Both splits of every pair that has both; `responses` are the generations as `reading.read` returns them. Raises
-    UserError where the reading leaves none."""
+def calibration_data(generations: pd.DataFrame, responses: pd.DataFrame) -> DataByPair:
+    """Both splits of every pair that has both; `responses` are the generations as `interpret_responses` returns them.
+    Raises UserError where the reading leaves none."""
     if responses.empty:
         raise UserError("no response has an answer, and `missing: drop` leaves out all others; "
                         "choose last_number or zero")  # fmt: skip
     kept = ["kept_positions", "chosen_logit", "top_logits", "tail_curve"]
     joined = generations[[*KEYS, *kept]].merge(responses, on=KEYS)
-    rows = {pair: split_rows(part) for pair, part in joined.groupby(KEYS[:2], sort=False)}
-    return {pair: Splits(**parts) for pair, parts in rows.items() if len(parts) == len(SPLITS)}
+    rows = {pair: score_splits(part) for pair, part in joined.groupby(KEYS[:2], sort=False)}
+    return {pair: CalibrationData(**parts) for pair, parts in rows.items() if len(parts) == len(SPLITS)}
 
 
-def split_rows(joined: pd.DataFrame) -> dict[str, Rows]:
+def score_splits(joined: pd.DataFrame) -> dict[str, ScoredSplit]:
     """The rows of one pair by split."""
     rows = {}
     for split, part in joined.groupby("split", sort=False):
         confidence = np.array([0.0 if logprobs is None else ans_avg(logprobs) for logprobs in part.answer])
         answers = AnswerLogits.of(part, part.span) if part.kept_positions.map(len).any() else None
-        rows[str(split)] = Rows(part[KEYS].reset_index(drop=True), confidence, answers, part.correct.to_numpy(bool))
+        rows[str(split)] = ScoredSplit(
+            part[KEYS].reset_index(drop=True), confidence, answers, part.correct.to_numpy(bool)
+        )
     return rows
 
 
-def fit_answers(sets: Sets, choices: Calibration = Calibration()) -> dict[Pair, dict[str, Calibrator]]:  # noqa: B008
+def fit_answers(sets: DataByPair, choices: Calibration = Calibration()) -> dict[Pair, dict[str, Calibrator]]:  # noqa: B008
     """Every method fitted for the answer's tokens of every pair: on the tokens themselves, where their logits are
     there, or on Ans Avg."""
     fitted: dict[Pair, dict[str, Calibrator]] = {}
@@ -96,18 +98,18 @@ class Fit:
 
 def calibrate(
     confidence: pd.DataFrame,
-    sets: Sets,
+    sets: DataByPair,
     fitted: Mapping[Pair, Mapping[str, Calibrator]],
     choices: Calibration = Calibration(),  # noqa: B008  frozen
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Every method on what it takes, as `every_fit` makes them: `applied` and `learned`."""
-    fits = every_fit(confidence, sets, fitted, choices)
-    return applied(confidence, fits), learned(fits)
+    """Every method on what it takes, as `fit_all` makes them: `apply_fits` and `learned_parameters`."""
+    fits = fit_all(confidence, sets, fitted, choices)
+    return apply_fits(confidence, fits), learned_parameters(fits)
 
 
-def every_fit(
+def fit_all(
     confidence: pd.DataFrame,
-    sets: Sets,
+    sets: DataByPair,
     fitted: Mapping[Pair, Mapping[str, Calibrator]],
     choices: Calibration = Calibration(),  # noqa: B008  frozen
 ) -> list[Fit]:
@@ -126,13 +128,13 @@ def every_fit(
     return fits
 
 
-def applied(confidence: pd.DataFrame, fits: Iterable[Fit]) -> pd.DataFrame:
+def apply_fits(confidence: pd.DataFrame, fits: Iterable[Fit]) -> pd.DataFrame:
     """The evaluation rows, raw ones (method "") first."""
     frames = [confidence[confidence.split == "evaluation"].assign(method=""), *(fit.evaluated for fit in fits)]
     return pd.concat(frames, ignore_index=True).drop(columns="margin", errors="ignore")
 
 
-def learned(fits: Iterable[Fit]) -> pd.DataFrame:
+def learned_parameters(fits: Iterable[Fit]) -> pd.DataFrame:
     """What was learned, tidy: LEARNED, metric t, a or b, of n calibration rows."""
     rows: dict[tuple, tuple[float | None, int, str]] = {}
     for fit in fits:
@@ -166,7 +168,7 @@ def _on_scores(pair: Pair, calibration: pd.DataFrame, evaluation: pd.DataFrame, 
             yield Fit(pair, evaluation.estimator.iloc[0], method, kind, calibrator, ids, scores, correct, made)
 
 
-def _on_answers(pair: Pair, sets: Splits, fitted: Mapping[str, Calibrator]) -> Iterator[Fit]:
+def _on_answers(pair: Pair, sets: CalibrationData, fitted: Mapping[str, Calibrator]) -> Iterator[Fit]:
     """The methods that take the answer's tokens: fitted once, applied to both answer estimators."""
     new, old = sets.evaluation, sets.calibration
     for method in METHODS.values():
@@ -180,8 +182,13 @@ def _on_answers(pair: Pair, sets: Splits, fitted: Mapping[str, Calibrator]) -> I
             yield Fit(pair, "ans", method, "answers", calibrator, ids, old.confidence, old.correct, made, old.answers)
 
 
-def maps(confidence: pd.DataFrame, sets: Sets, fitted: Mapping[Pair, Mapping[str, Calibrator]], pair: Pair,
-         choices: Calibration = Calibration()) -> pd.DataFrame:  # noqa: B008  frozen  # fmt: skip
+def calibration_maps(
+    confidence: pd.DataFrame,
+    sets: DataByPair,
+    fitted: Mapping[Pair, Mapping[str, Calibrator]],
+    pair: Pair,
+    choices: Calibration = Calibration(),  # noqa: B008  frozen
+) -> pd.DataFrame:
     """What is drawn of the calibrators of one pair, for Ans Avg and P(True): estimator, method, score, calibrated, and
     correct (of calibration rows, else missing). Of a method that maps scores, calibrated ones on 201 scores, even in
     the log-odds, from the least to the largest; of one that takes the answer's tokens, those of the calibration rows.
@@ -211,7 +218,7 @@ def maps(confidence: pd.DataFrame, sets: Sets, fitted: Mapping[Pair, Mapping[str
     return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
-def reliability(
+def reliability_by_method(
     calibrated: pd.DataFrame, model: str, dataset: str, n_bins: int = 10, closed: str = "right",
     estimator: str = "ans_avg",
 ) -> dict[str, pd.DataFrame]:  # fmt: skip
@@ -221,7 +228,7 @@ def reliability(
     return {how: reliability_bins(part.confidence, part.correct, n_bins, closed).frame() for how, part in groups}
 
 
-def token_signals(sets: Sets) -> pd.DataFrame:
+def token_signals(sets: DataByPair) -> pd.DataFrame:
     """What was kept at the answer's tokens, as signals of estimators: KEYS, `answer_margin`, `answer_entropy`, each
     (m,) or None."""
     parts = []

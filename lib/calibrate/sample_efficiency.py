@@ -7,18 +7,18 @@ import numpy as np
 import pandas as pd
 
 from lib.calibrate.calibrators import METHODS
-from lib.calibrate.fitting import Sets, Splits
+from lib.calibrate.fitting import CalibrationData, DataByPair
 from lib.params import Calibration
 from lib.score.metrics import ece
 
-Sample = tuple[np.ndarray, np.ndarray]  # row numbers (n,) and their weights (n,)
+WeightedRows = tuple[np.ndarray, np.ndarray]  # row numbers (n,) and their weights (n,)
 
 
-def _uniform(correct: np.ndarray, n: int, rng: np.random.Generator, wrong_share: float) -> Sample:
+def _uniform(correct: np.ndarray, n: int, rng: np.random.Generator, wrong_share: float) -> WeightedRows:
     return rng.choice(len(correct), n, replace=False), np.ones(n)
 
 
-def _more_wrong(correct: np.ndarray, n: int, rng: np.random.Generator, wrong_share: float) -> Sample:
+def _more_wrong(correct: np.ndarray, n: int, rng: np.random.Generator, wrong_share: float) -> WeightedRows:
     """n rows of which `wrong_share` is wrong, or what is wrong of all where that is more (as far as there are enough of
     both kinds); each kind weighs what it weighs in the whole set, so that the calibrator stays unbiased."""
     wrong, right = np.flatnonzero(~correct), np.flatnonzero(correct)
@@ -30,11 +30,11 @@ def _more_wrong(correct: np.ndarray, n: int, rng: np.random.Generator, wrong_sha
     return rows, np.repeat((weight_of_wrong, weight_of_right), (n_wrong, n_right)) * n / len(correct)
 
 
-def _more_wrong_unweighted(correct: np.ndarray, n: int, rng: np.random.Generator, wrong_share: float) -> Sample:
+def _more_wrong_unweighted(correct: np.ndarray, n: int, rng: np.random.Generator, wrong_share: float) -> WeightedRows:
     return _more_wrong(correct, n, rng, wrong_share)[0], np.ones(n)
 
 
-SAMPLING: dict[str, Callable[..., Sample]] = {
+SAMPLING: dict[str, Callable[..., WeightedRows]] = {
     "uniform": _uniform,
     "more wrong, weighted": _more_wrong,
     "more wrong, unweighted": _more_wrong_unweighted,
@@ -42,7 +42,7 @@ SAMPLING: dict[str, Callable[..., Sample]] = {
 
 
 def learning_curves(
-    sets: Sets,
+    sets: DataByPair,
     sizes: Iterable[int],
     draws: int = 50,
     seed: int = 0,
@@ -64,7 +64,9 @@ def learning_curves(
         fits = _fits(pair, choices)
         for way in sampling:
             rows.append((model, dataset, way, "", len(y), 0, raw, False))
-            for n, draw, drawn, sample_weight in _drawn(dataset, y, sizes, draws, seed, way, wrong_share):
+            for n, draw, drawn, sample_weight in _draw_calibration_sets(
+                dataset, y, sizes, draws, seed, way, wrong_share
+            ):
                 one_class = len(set(y[drawn])) < 2
                 for name, predict in fits.items():
                     error = ece(predict(drawn, sample_weight), evaluation.correct, n_bins, closed)
@@ -73,7 +75,7 @@ def learning_curves(
     return pd.DataFrame(rows, columns=columns)
 
 
-def _fits(pair: Splits, choices: Calibration) -> dict[str, Callable]:
+def _fits(pair: CalibrationData, choices: Calibration) -> dict[str, Callable]:
     """By method: the function that fits it on some calibration rows and scores the evaluation rows."""
     fits = {}
     for name, method in METHODS.items():
@@ -85,7 +87,7 @@ def _fits(pair: Splits, choices: Calibration) -> dict[str, Callable]:
     return fits
 
 
-def _drawn(
+def _draw_calibration_sets(
     dataset: str, correct: np.ndarray, sizes: Iterable[int], draws: int, seed: int, way: str, wrong_share: float
 ) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
     """(n, number of the draw, rows, weights) of every draw of every size below all rows, then of all rows."""
@@ -96,12 +98,21 @@ def _drawn(
             yield n, draw, *SAMPLING[way](correct, n, rng, wrong_share)
 
 
-def of_row(pair: Splits, place: int, dataset: str, sizes: Iterable[int], draws: int = 50, seed: int = 0,
-           choices: Calibration = Calibration()) -> pd.DataFrame:  # noqa: B008  frozen  # fmt: skip
+def predict_example_by_size(
+    pair: CalibrationData,
+    place: int,
+    dataset: str,
+    sizes: Iterable[int],
+    draws: int = 50,
+    seed: int = 0,
+    choices: Calibration = Calibration(),  # noqa: B008  frozen
+) -> pd.DataFrame:
     """What calibrators fitted on the same draws as those of `learning_curves` (uniform) make of one evaluation row, Ans
     Avg at `place`: method, n, and over draws the mean, and low and high, which hold the middle 80%."""
     rows, fits = [], _fits(pair, choices)
-    for n, _, drawn, weight in _drawn(dataset, pair.calibration.correct, sizes, draws, seed, "uniform", 0.5):
+    for n, _, drawn, weight in _draw_calibration_sets(
+        dataset, pair.calibration.correct, sizes, draws, seed, "uniform", 0.5
+    ):
         rows += [(name, n, float(predict(drawn, weight)[place])) for name, predict in fits.items()]
     groups = pd.DataFrame(rows, columns=["method", "n", "score"]).groupby(["method", "n"], sort=False).score
     low, high = groups.quantile(0.1), groups.quantile(0.9)
@@ -116,7 +127,7 @@ def curve_bands(curves: pd.DataFrame) -> pd.DataFrame:
     return bands.assign(low=groups.ece.quantile(0.1), high=groups.ece.quantile(0.9)).reset_index()
 
 
-def enough(bands: pd.DataFrame, within: float = 0.1) -> pd.DataFrame:
+def rows_needed(bands: pd.DataFrame, within: float = 0.1) -> pd.DataFrame:
     """Smallest n from which on the mean ECE stays within a share of its value on all rows."""
     rows = []
     for key, part in bands[bands.method != ""].groupby(["model", "dataset", "sampling", "method"], sort=False):

@@ -8,16 +8,16 @@ import pandas as pd
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from lib.calibrate.calibrators import METHODS, Calibrator
-from lib.calibrate.fitting import Pair, Rows, Sets
+from lib.calibrate.fitting import DataByPair, Pair, ScoredSplit
 from lib.score.metrics import METRICS
 
-MEASURED = ("ece", "mce", "brier")
-TRANSFERRED = ["model", "dataset", "source_model", "source_dataset", "method", "metric", "value", "n"]
-RAW: Pair = ("", "")  # the source of the raw score
+TRANSFER_METRICS = ("ece", "mce", "brier")
+TRANSFER_COLUMNS = ["model", "dataset", "source_model", "source_dataset", "method", "metric", "value", "n"]
+RAW_SOURCE: Pair = ("", "")  # the source of the raw score
 
 
 def transfer(
-    sets: Sets,
+    sets: DataByPair,
     fitted: Mapping[Pair, Mapping[str, Calibrator]],
     n_bins: int = 10,
     closed: str = "right",
@@ -30,7 +30,7 @@ def transfer(
     for target, pair in sets.items():
         new = pair.evaluation
         everything = np.full(len(new.correct), True)
-        rows += _measured(target, RAW, "", new, new.confidence, everything, n_bins, closed)
+        rows += _measured(target, RAW_SOURCE, "", new, new.confidence, everything, n_bins, closed)
         for source, calibrators in fitted.items():
             mask = everything
             if keep is not None:
@@ -42,19 +42,19 @@ def transfer(
                     continue
                 scores = calibrator.predict(taken)
                 rows += _measured(target, source, method, new, scores, mask, n_bins, closed)
-    return pd.DataFrame(rows, columns=TRANSFERRED)
+    return pd.DataFrame(rows, columns=TRANSFER_COLUMNS)
 
 
-def _measured(target: Pair, source: Pair, method: str, new: Rows, scores: np.ndarray, mask: np.ndarray,
+def _measured(target: Pair, source: Pair, method: str, new: ScoredSplit, scores: np.ndarray, mask: np.ndarray,
               n_bins: int, closed: str) -> list[tuple]:  # fmt: skip
     """Rows of TRANSFERRED for the target's rows of `mask`."""
     y = new.correct[mask]
-    values = {name: METRICS[name](scores[mask], y, n_bins, closed) for name in MEASURED}
+    values = {name: METRICS[name](scores[mask], y, n_bins, closed) for name in TRANSFER_METRICS}
     values["delta_ece"] = values["ece"] - METRICS["ece"](new.confidence[mask], y, n_bins, closed)
     return [(*target, *source, method, metric, value, len(y)) for metric, value in values.items()]
 
 
-def unseen(generations: pd.DataFrame, likeness: float = 0.9) -> dict[Pair, set[str]]:
+def rows_without_near_duplicates(generations: pd.DataFrame, likeness: float = 0.9) -> dict[Pair, set[str]]:
     """By (source, target) dataset: evaluation rows of the target without a twin among the source's calibration
     questions, that is one whose words, numbers put aside, overlap by `likeness` (shared over all, Jaccard)."""
     texts = generations.drop_duplicates(["dataset", "split", "example_id"])
@@ -72,11 +72,13 @@ def unseen(generations: pd.DataFrame, likeness: float = 0.9) -> dict[Pair, set[s
     return rows
 
 
-def of_row(sets: Sets, fitted: Mapping[Pair, Mapping[str, Calibrator]], target: Pair, place: int) -> pd.DataFrame:
+def predict_example_by_source(
+    sets: DataByPair, fitted: Mapping[Pair, Mapping[str, Calibrator]], target: Pair, place: int
+) -> pd.DataFrame:
     """What the calibrators of every pair make of one evaluation row of the `target`, Ans Avg at `place`: source_model,
     source_dataset ("" for the raw score), method, confidence."""
     new = sets[target].evaluation
-    rows: list[tuple] = [(*RAW, "", float(new.confidence[place]))]
+    rows: list[tuple] = [(*RAW_SOURCE, "", float(new.confidence[place]))]
     for source, calibrators in fitted.items():
         for method, calibrator in calibrators.items():
             if (taken := getattr(new, METHODS[method].of_answers)) is None:

@@ -17,7 +17,7 @@ from lib.generate.drawn import Response
 from lib.params import Model
 from lib.project import UserError
 from lib.tasks import answers
-from lib.tasks.datasets import Example, word_codes
+from lib.tasks.datasets import Example, hash_words
 
 UNKNOWN = -1  # the id of a token that is known by its text alone
 IMPOSSIBLE = -100.0  # log-probability (nats) of the end token that stands for a response that is not there
@@ -77,11 +77,11 @@ def row(spec: Model, example: Example, response: Response, keep_texts: bool = Tr
     logprobs = np.array([entry.logprob for entry in response.logprobs or ()] or [IMPOSSIBLE], np.float32)
     ended = response.ended or not there
     body = response.pieces[: len(logprobs) - ended]
-    located = answers.located(body, spec.thinking)
+    located = answers.locate_answer_in_texts(body, spec.thinking)
     text = located.pop("text")
     return {
         "text": text if keep_texts else None, "prompt": None, "question": example.question if keep_texts else None,
-        **answers.spare(text, spec.thinking), "words": word_codes(example.question),
+        **answers.find_alternative_answers(text, spec.thinking), "words": hash_words(example.question),
         "split": example.split, "example_id": example.example_id, "reference": example.reference,
         "prompt_tokens": 0, "token_ids": np.full(len(logprobs), UNKNOWN, np.int32),
         "token_logprobs": np.minimum(logprobs, 0), "token_logprobs_sampling": np.minimum(logprobs, 0), **located,

@@ -32,10 +32,10 @@ Verdict = dict[str, Any]  # logits of the spellings, logz, seconds
 
 def spellings(lm: LanguageModel) -> dict[str, int]:
     """{spelling (`A`, ` A`): id} for those of WORDS that are single tokens, which count and which not. UserError: the
-    options that the prompt asks for, A and B, can't be compared (`options.counted`)."""
+    options that the prompt asks for, A and B, can't be compared (`balance_spellings`)."""
     found = in_place(lm.tokenizer, query(lm)[-1], WORDS)
     try:
-        options.counted(found, "/".join(WORDS[:2]))
+        options.balance_spellings(found, "/".join(WORDS[:2]))
     except UserError as problem:
         raise UserError(f"model '{lm.name}': {problem}") from None
     return found
@@ -60,7 +60,7 @@ def counted(lm: LanguageModel) -> dict[str, str]:
     found, said = spellings(lm), {}
     for pair in ("/".join(WORDS[:2]), "/".join(WORDS[2:])):
         with suppress(UserError):
-            said[pair] = options.described(found, pair)
+            said[pair] = options.describe_spellings(found, pair)
     return said
 
 
@@ -71,7 +71,7 @@ def standard_prompt(lm: LanguageModel, question: str, text: str, settings: Verif
     (A or B in the middle of a thought means nothing). `as_drawn`: up to the query's last character, as in the figure.
     """
     proposed = text if settings.verify_thinking else text[answers.answer_start_char(text, lm.spec.thinking) :]
-    messages = prompts.verify(question, proposed.strip(), lm.spec.system_prompt)
+    messages = prompts.verification_messages(question, proposed.strip(), lm.spec.system_prompt)
     prompt = models.render(lm, messages, thinking=False)
     if settings.standard_prompt == "as_drawn":
         return prompt[: prompt.rindex(prompts.QUERY) + len(prompts.QUERY)]

@@ -39,7 +39,7 @@ def respond(lm: LanguageModel, dataset: str, requests: Sequence[Request], drawn:
 def rescored(lm: LanguageModel, asked: Request, ids: list[int], settings: Generation) -> tuple[Batch, dict[str, Any]]:
     """A batch of one row, as decoding leaves it but without its cache, and the verdict of in-situ verification."""
     body = ids[:-1] if ids and ids[-1] in lm.eos else ids
-    located = answers.locate(lm.tokenizer, body, lm.spec.thinking)
+    located = answers.locate_answer(lm.tokenizer, body, lm.spec.thinking)
     wanted = set(answer_positions(located, max(len(body), 1))) & set(range(len(ids)))
     cache, chain = DynamicCache(config=lm.model.config), warpers(lm.spec)
     logprobs, sampling = [], []

@@ -19,7 +19,7 @@ from lib.params import Demonstration, Generation, Verification, load_dataset
 from lib.project import UserError, nearest
 from lib.streams import stream_seed
 from lib.tasks import answers, datasets, prompts
-from lib.tasks.datasets import Example, word_codes
+from lib.tasks.datasets import Example, hash_words
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Request:
 
 def prompt_text(lm: LanguageModel, question: str, demonstration: Demonstration) -> str:
     """The solving prompt as the model reads it (`fig:prompt_example`)."""
-    return models.render(lm, prompts.solve(question, lm.spec.system_prompt, demonstration))
+    return models.render(lm, prompts.question_messages(question, lm.spec.system_prompt, demonstration))
 
 
 def request(lm: LanguageModel, dataset: str, example: Example, settings: Generation) -> Request:
@@ -136,7 +136,7 @@ def row(lm: LanguageModel, asked: Request, batch: Batch, place: int, settings: G
     ids, there = batch.responses[place], batch.kept[place]
     ended = bool(ids) and ids[-1] in lm.eos
     body = ids[:-1] if ended else ids
-    located = answers.locate(lm.tokenizer, body, lm.spec.thinking)
+    located = answers.locate_answer(lm.tokenizer, body, lm.spec.thinking)
     positions = answer_positions(located, max(len(body), 1))  # of a response that ends at once, its end token
     lacking = [position for position in positions if position not in there]  # a last token that is no number, say
     kept = read(lm, there, ids, [position for position in positions if position in there], settings)
@@ -147,7 +147,7 @@ def row(lm: LanguageModel, asked: Request, batch: Batch, place: int, settings: G
         unrounded = logprobs(lm, there, ids) | {at: float(z.logprob) for at, z in zip(positions, logits, strict=True)}
         given[list(unrounded)] = list(unrounded.values())
     texts = {"prompt": asked.prompt, "question": asked.example.question, "text": located.pop("text")}
-    spare = answers.spare(texts["text"], lm.spec.thinking) | {"words": word_codes(texts["question"])}
+    spare = answers.find_alternative_answers(texts["text"], lm.spec.thinking) | {"words": hash_words(texts["question"])}
     return (texts if settings.keep_texts else dict.fromkeys(texts)) | spare | {
         "split": asked.example.split, "example_id": asked.example.example_id,
         "reference": asked.example.reference, "prompt_tokens": len(asked.prompt_ids),
@@ -210,7 +210,7 @@ def with_texts(lm: LanguageModel, generations: pd.DataFrame, dataset: str, param
                         f"01_generate for model '{lm.name}' first")  # fmt: skip
     if parameters.get("keep_texts", True):
         return generations
-    questions = {example.example_id: example.question for example in datasets.load(load_dataset(dataset))}
+    questions = {example.example_id: example.question for example in datasets.load_examples(load_dataset(dataset))}
     absent = [name for name in generations.example_id if name not in questions]
     if absent:
         raise UserError(f"dataset '{dataset}' has no row '{absent[0]}' to ask again; {nearest(absent[0], questions)}")

@@ -123,7 +123,7 @@ def worse(change: pd.Series) -> pd.Series:
     return change > 0
 
 
-def asymmetric(results: Results) -> Cases:
+def asymmetric_errors(results: Results) -> Cases:
     """Between two models, off the hard dataset, by dataset and method: one direction worsens ECE by more than LITTLE,
     the other does not."""
     rows = _changes(results, "model", onto_hard=False)

@@ -15,7 +15,7 @@ from lib.paper.reliability import panel
 from lib.paper.targets import target
 
 PANELS = string.ascii_lowercase[: len(METHODS) + 1]  # reliability by method, then the sizes
-ABREAST = 3  # datasets side by side
+DATASETS_PER_ROW = 3  # datasets side by side
 
 
 def _log_axis(ax: Axes, sizes: pd.Series, few: bool = False) -> None:
@@ -49,7 +49,7 @@ def _sizes(axes: Mapping[str, Axes], bands: pd.DataFrame, datasets: Mapping[str,
         ax.set_title(label, parse_math=False)
         one_class = int(part_of_first["one_class"].sum())
         ax.set_xlabel("calibration rows" + (f"\n{one_class} of one class" if one_class else ""))
-        if place % ABREAST:
+        if place % DATASETS_PER_ROW:
             ax.set_yticklabels([])
         else:
             ax.set_ylabel("ECE")
@@ -57,7 +57,7 @@ def _sizes(axes: Mapping[str, Axes], bands: pd.DataFrame, datasets: Mapping[str,
 
 def _panels(canvas: Canvas, place: Any, datasets: Mapping[str, str]) -> dict[str, Axes]:
     """Axes by dataset in a part of a grid, ABREAST in a row."""
-    across = min(len(datasets), ABREAST)
+    across = min(len(datasets), DATASETS_PER_ROW)
     grid = place.subgridspec(-(-len(datasets) // across), across)
     return {name: canvas.add_subplot(grid[divmod(i, across)]) for i, name in enumerate(datasets)}
 
@@ -84,14 +84,14 @@ def calibration_analysis(
     where: str = "",
 ) -> Figure:
     """`fig:calibration_analysis`: (a, b) reliability of raw ("") and calibrated scores, a panel for each method, `bins`
-    by method as `fitting.reliability` returns them; (c) if given, `bands` of the ECE against the number of calibration
-    rows, as `sample_efficiency.curve_bands` returns them, of `datasets` {name: label}, a panel for each that they hold.
-    `where` names the dataset of (a) and (b)."""
+    by method as `reliability_by_method` returns them; (c) if given, `bands` of the ECE against the number of
+    calibration rows, as `sample_efficiency.curve_bands` returns them, of `datasets` {name: label}, a panel for each
+    that they hold. `where` names the dataset of (a) and (b)."""
     methods = [method for method in METHODS if method in bins]
     letters, last = string.ascii_lowercase[: len(methods)], string.ascii_lowercase[len(methods)]
     there = [] if bands is None else list(bands["dataset"].unique())
     datasets = {name: label for name, label in (datasets or {n: n for n in there}).items() if name in there}
-    below = [0.4 + 1.3 * -(-len(datasets) // ABREAST)] if datasets else []
+    below = [0.4 + 1.3 * -(-len(datasets) // DATASETS_PER_ROW)] if datasets else []
     with style():
         canvas = Canvas(figsize=(WIDTH * max(1, len(methods) / 2), 2.9 + sum(below)), layout="constrained")
         grid = canvas.add_gridspec(1 + len(below), 1, height_ratios=[2.4, *below])
@@ -110,7 +110,7 @@ def calibration_analysis(
 
 
 def calibrators(maps: pd.DataFrame, title: str = "") -> Figure:
-    """What the calibrators of one pair learned, `maps` as `fitting.maps` returns them, a panel for each estimator:
+    """What the calibrators of one pair learned, `maps` as `calibration_maps` returns them, a panel for each estimator:
     isotonic regression a staircase, Platt scaling a sigmoid, temperature a cloud (two answers of one confidence may end
     apart; none where no logits were kept), the accuracy of the calibration rows a grey line, and these rows as ticks,
     right above, wrong below."""
@@ -161,7 +161,7 @@ def sample_efficiency(bands: pd.DataFrame, datasets: Mapping[str, str], title: s
     if not datasets:
         return Figure(Canvas(figsize=(WIDTH, 0.3)))
     with style():
-        canvas = Canvas(figsize=(WIDTH, 0.9 + 1.3 * -(-len(datasets) // ABREAST)), layout="constrained")
+        canvas = Canvas(figsize=(WIDTH, 0.9 + 1.3 * -(-len(datasets) // DATASETS_PER_ROW)), layout="constrained")
         _sizes(_panels(canvas, canvas.add_gridspec(1, 1)[0], datasets), bands, datasets)
         _legend(canvas, title, bands["method"].unique(), points=False)
     return Figure(canvas)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lib.calibrate.calibrators import METHODS
-from lib.paper.table import Cell, Row, Stack, Table
-from lib.paper.targets import table
+from lib.paper.table import Cell, Stack, Table, TableRow
+from lib.paper.targets import table_target
 from lib.paper.values import DASH, DATASET, MODEL, Frame, Labels, Notes, Values, grouped_head, stack
 from lib.score.estimators import Estimator
 from lib.score.metrics import METRICS
@@ -18,7 +18,7 @@ from lib.score.metrics import METRICS
 HEADINGS = {"isotonic": "Isotonic Regression", "platt": "Platt Scaling"}  # of any other method: its label
 
 
-class Column(NamedTuple):
+class MethodColumn(NamedTuple):
     """What a column shows: `ece` of an estimator, or the metrics that say what a method learned for it (for `ans`: for
     both estimators that rest on the answer's tokens)."""
 
@@ -28,7 +28,7 @@ class Column(NamedTuple):
     metrics: tuple[str, ...] = ("ece",)
 
 
-def _groups(frame: Frame, estimators: list[Estimator]) -> dict[str, list[Column]]:
+def _groups(frame: Frame, estimators: list[Estimator]) -> dict[str, list[MethodColumn]]:
     """The columns of each method. Shown are the estimators for which some method takes more than their confidence
     (answer tokens, a margin), or all, where none does: their ECE, and before it, once, what was learned for them."""
     errors, learned = frame[frame["metric"] == "ece"], frame[~frame["metric"].isin([*METRICS, ""])]
@@ -36,16 +36,16 @@ def _groups(frame: Frame, estimators: list[Estimator]) -> dict[str, list[Column]
     special = {name for method, name in fitted if method in METHODS and "confidence" not in METHODS[method].takes}
     special = special or {name for _, name in fitted}
     parameters = learned.groupby(["method", "estimator"])["metric"].agg(lambda names: tuple(names.unique())).to_dict()
-    groups: dict[str, list[Column]] = {}
+    groups: dict[str, list[MethodColumn]] = {}
     for method in METHODS:
-        columns: list[Column] = []
+        columns: list[MethodColumn] = []
         chosen = [e for e in estimators if e.name in special and (method, e.name) in fitted]
         for e in chosen:
             learner = "ans" if e.needs == "answer" and (method, "ans") in parameters else e.name
             if (method, learner) in parameters and learner not in {column.estimator for column in columns}:
                 names = parameters[method, learner]
-                columns.append(Column(_symbols(names), method, learner, names))
-            columns.append(Column(Cell(e.plain, latex=e.label), method, e.name))
+                columns.append(MethodColumn(_symbols(names), method, learner, names))
+            columns.append(MethodColumn(Cell(e.plain, latex=e.label), method, e.name))
         if columns:
             groups[method] = columns
     return groups
@@ -65,7 +65,7 @@ def _two_digits(value: float) -> str:
     return f"{value:.{places}f}"
 
 
-def _learned(values: Values, pair: tuple, column: Column, full: bool) -> Cell:
+def _learned(values: Values, pair: tuple, column: MethodColumn, full: bool) -> Cell:
     cells = [values.cell(*pair, column.estimator, metric, column.method, show=_two_digits) for metric in column.metrics]
     if DASH in cells or len(cells) == 1:
         return DASH if DASH in cells else cells[0]
@@ -74,7 +74,7 @@ def _learned(values: Values, pair: tuple, column: Column, full: bool) -> Cell:
     return Cell(text, latex=f"${text.replace(' ', '')}$" if full else None, numbers=numbers)
 
 
-def _error(values: Values, pair: tuple, column: Column, full: bool) -> Cell:
+def _error(values: Values, pair: tuple, column: MethodColumn, full: bool) -> Cell:
     def rank(method: str) -> tuple[float, float]:
         key = (*pair, column.estimator, "ece", method)
         value = values.known(key)
@@ -85,7 +85,7 @@ def _error(values: Values, pair: tuple, column: Column, full: bool) -> Cell:
     return values.interval((r"\calci", r"\bestcalci"), *key, bold=bold) if full else values.improved(*key, bold=bold)
 
 
-@table("tab_result_calibration", "After calibration",
+@table_target("tab_result_calibration", "After calibration",
        "ECE after isotonic regression and after temperature (answer estimators) or Platt scaling (P(True)), change "
        "against the raw score in parentheses, and the learned parameters.", place=5)  # fmt: skip
 def result_calibration(
@@ -98,7 +98,7 @@ def result_calibration(
     groups = _groups(frame, values.estimators)
     columns = [column for group in groups.values() for column in group]
 
-    def cell(pair: tuple, column: Column) -> Cell:
+    def cell(pair: tuple, column: MethodColumn) -> Cell:
         if column.metrics == ("ece",):
             return _error(values, pair, column, full)
         return _learned(values, pair, column, full)
@@ -119,14 +119,14 @@ def _remarks(frame: Frame) -> list[str]:
             for (model, dataset, reason), names in groups]  # fmt: skip
 
 
-@table("tab_result_calibration_full", "After calibration, with intervals",
+@table_target("tab_result_calibration_full", "After calibration, with intervals",
        "ECE after calibration with its 95% interval; the lower of the two methods is bold.", place=12)  # fmt: skip
 def result_calibration_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """`tab:result_calibration_full`: `result_calibration` with intervals."""
     return result_calibration(frame, models, datasets, notes, full=True)
 
 
-@table("tab_result_isotonic", "Isotonic regression on every estimator",
+@table_target("tab_result_isotonic", "Isotonic regression on every estimator",
        "ECE after isotonic regression, 95% interval, and change against the raw score.", place=13)  # fmt: skip
 def result_isotonic(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Stack:
     """`tab:result_isotonic`: ECE after isotonic regression, interval and relative improvement; bold is the largest
@@ -135,14 +135,14 @@ def result_isotonic(frame: Frame, models: Labels = None, datasets: Labels = None
     chosen, commands = values.estimators, (r"\isoCI", r"\isoBestCI")
 
     def part(some: list[Estimator], group: str) -> Table:
-        def row(*pair: str) -> Row:
+        def row(*pair: str) -> TableRow:
             gains = {e.name: values.relative((*pair, e.name, "ece", "isotonic")) for e in chosen}
             largest = max((gain for gain in gains.values() if gain is not None), default=math.inf)
             return [values.interval(commands, *pair, e.name, "ece", "isotonic", bold=gains[e.name] == largest)
                     for e in some]  # fmt: skip
 
         body = values.by_pair(row)
-        head: Row = [Cell("Model"), Cell("Dataset"), *(Cell(e.plain, latex=e.label) for e in some)]
+        head: TableRow = [Cell("Model"), Cell("Dataset"), *(Cell(e.plain, latex=e.label) for e in some)]
         last = values.notes(notes) if some[-1] is chosen[-1] else ()
         return Table("ll" + "c" * len(some), [head], body, last)
 

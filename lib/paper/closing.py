@@ -7,10 +7,10 @@ from typing import Any
 import pandas as pd
 
 from lib.paper.claims import FINDINGS
-from lib.paper.comparison import WORDS
+from lib.paper.comparison import VERDICT_WORDS
 from lib.paper.findings import verdicts
 from lib.paper.folded import in_sentences
-from lib.paper.judging import Verdict
+from lib.paper.judging import ClaimVerdict
 from lib.paper.results import Results, published
 
 
@@ -29,8 +29,8 @@ class Claims:
         """How many of them hold, in the paper and here."""
         parts = []
         for where in ("paper", "here"):
-            held = int(self.frame[where].str.startswith(WORDS[True]).sum())
-            failed = int(self.frame[where].str.startswith(WORDS[False]).sum())
+            held = int(self.frame[where].str.startswith(VERDICT_WORDS[True]).sum())
+            failed = int(self.frame[where].str.startswith(VERDICT_WORDS[False]).sum())
             parts.append(f"{where}: {held} hold, {failed} not, {len(self.frame) - held - failed} not judged")
         return f"Of {len(self.frame)} claims, {'; '.join(parts)}."
 
@@ -46,8 +46,8 @@ def claims(group: str, models: Mapping[str, str], datasets: Mapping[str, str], *
     return Claims(pd.DataFrame(rows, columns=[group, "counted", "paper", "here"]))
 
 
-def said(verdict: Verdict, otherwise: str) -> str:
+def said(verdict: ClaimVerdict, otherwise: str) -> str:
     """A verdict in a few words: holds: 15 of 15 pairs."""
     if verdict.held is None:
         return verdict.reason or otherwise
-    return f"{WORDS[verdict.held]}: {verdict.said}"
+    return f"{VERDICT_WORDS[verdict.held]}: {verdict.said}"

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from scipy.stats import norm
 
-from lib.paper.findings import Verdict
+from lib.paper.findings import ClaimVerdict
 from lib.paper.folded import in_sentences
 from lib.paper.results import QUESTIONS, Results
 from lib.paper.table import Number
@@ -48,13 +48,13 @@ class Listing:
 
 # ---- findings
 
-WORDS: dict[bool | None, str] = {True: "holds", False: "does not hold", None: "cannot be judged here"}
+VERDICT_WORDS: dict[bool | None, str] = {True: "holds", False: "does not hold", None: "cannot be judged here"}
 UNSAID = {"paper": "no number printed", "here": "not made by this run"}  # what a finding needs is not there
 FACTS = ("name", "group", "kind", "statement", "quote", "word", "place")  # of a finding, for the report
 
 
 @target("rep_findings", published=True)
-def findings(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = None) -> Listing:
+def findings(paper: Mapping[str, ClaimVerdict], here: Mapping[str, ClaimVerdict] | None = None) -> Listing:
     """Every finding with its verdict on the paper's numbers and, beside it, on a run's, and the rows that decide."""
     records = []
     for name, on_paper in paper.items():
@@ -63,7 +63,7 @@ def findings(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = 
         if here is not None:
             sides["here"] = here[name]
         for side, verdict in sides.items():
-            record[side] = WORDS[verdict.held]
+            record[side] = VERDICT_WORDS[verdict.held]
             record[f"{side}_said"] = verdict.said or verdict.reason or UNSAID[side]
             record[f"{side}_rows"] = json.loads(verdict.rows.to_json(orient="split", index=False, double_precision=15))
         records.append(record)
@@ -76,9 +76,9 @@ def findings(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = 
 
 MOVES, STANDS = "moves under rounding", "stands"
 FOREIGN = "not comparable: "  # the beginning of such a verdict
-KEY = [*PAIR, "estimator", "metric"]
+CELL_KEY = [*PAIR, "estimator", "metric"]
 NUMBERS = ["value", "low", "high", "value_paper", "low_paper", "high_paper", "difference"]
-COLUMNS = ["table", "key", *KEY, "variant", *NUMBERS, "verdict", "moves"]
+COMPARED_COLUMNS = ["table", "key", *CELL_KEY, "variant", *NUMBERS, "verdict", "moves"]
 
 
 @target("rep_numbers")
@@ -106,15 +106,15 @@ def beside(here: Results, paper: Results, moved: pd.DataFrame | None = None) -> 
                 there = printed[name][quantity]
                 record |= _against(number, there, bounded.get(quantity, there) if there.low is None else there)
             records.append(record)
-    frame = pd.DataFrame(records, columns=COLUMNS).astype(dict.fromkeys(NUMBERS, float))
+    frame = pd.DataFrame(records, columns=COMPARED_COLUMNS).astype(dict.fromkeys(NUMBERS, float))
     counts = frame.groupby(["table", "verdict"], sort=False).size().unstack(fill_value=0)
     if moved is not None:
-        frame["moves"] = pd.MultiIndex.from_frame(frame[["table", "key"]]).map(in_words(moved)).fillna(STANDS)
+        frame["moves"] = pd.MultiIndex.from_frame(frame[["table", "key"]]).map(describe_changes(moved)).fillna(STANDS)
         counts[MOVES] = (frame["moves"] != STANDS).groupby(frame.table).sum()
     return Listing(frame.astype({"moves": object}), counts.rename_axis(columns=None).reset_index())
 
 
-def in_words(moved: pd.DataFrame) -> pd.Series:
+def describe_changes(moved: pd.DataFrame) -> pd.Series:
     """Of each number, by table and key: that it stands, or in how many draws its cell reads otherwise, and by how much
     it moves at most."""
     words = [f"{row.moved} of {row.draws}, by {row.moves:.1g}" if row.moved else STANDS for row in moved.itertuples()]
@@ -153,8 +153,8 @@ def _quantity(number: Number) -> tuple:
 def _record(number: Number) -> dict[str, Any]:
     labels = number.labels
     plain = {name: e.plain for name, e in ESTIMATORS.items()}
-    variant = " ".join(str(label) for name, label in labels.items() if name not in KEY and label != "")
-    return {"key": number.name, **{name: labels[name] for name in KEY}, "variant": variant,
+    variant = " ".join(str(label) for name, label in labels.items() if name not in CELL_KEY and label != "")
+    return {"key": number.name, **{name: labels[name] for name in CELL_KEY}, "variant": variant,
             "estimator": plain.get(labels["estimator"], labels["estimator"]),
             "value": number.value, "low": number.low, "high": number.high}  # fmt: skip
 

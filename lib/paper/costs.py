@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from lib import growth, store
 from lib.paper.comparison import Listing
 from lib.paper.figure_style import STYLES, WIDTH, Canvas, Figure, style
-from lib.paper.reference import printed
+from lib.paper.reference import printed_numbers
 from lib.paper.results import Results
-from lib.paper.table import Cell, Row, Rule, Table
-from lib.paper.targets import table, target
+from lib.paper.table import Cell, Rule, Table, TableRow
+from lib.paper.targets import table_target, target
 from lib.paper.values import DATASET, MODEL, Frame, Labels, Notes, Values
 from lib.score.estimators import ESTIMATORS, EXTRAS
 from lib.store import KEYS, PAIR
@@ -22,21 +22,21 @@ from lib.store import KEYS, PAIR
 RESPONSE, TOTAL = "response", "total"  # in the place of an estimator: what comes with the response; all jobs of a pair
 FURTHER = ("p_true", "p_true_insitu", "c_bald", "c_bald_insitu")  # estimators that read beyond it
 WORK = ("generations", "verification", "dropout", "dropout_answer", "ablation")  # kinds whose manifests hold seconds
-MARKS = dict(zip(("ans_avg", "seq_avg", *FURTHER), ("o", "s", "^", "v", "D", "P"), strict=True))
+ESTIMATOR_MARKERS = dict(zip(("ans_avg", "seq_avg", *FURTHER), ("o", "s", "^", "v", "D", "P"), strict=True))
 
 
-def costs(run: str, models: Sequence[str], datasets: Sequence[str], generations: Frame, verification: Frame,
+def estimator_costs(run: str, models: Sequence[str], datasets: Sequence[str], generations: Frame, verification: Frame,
           in_situ: Frame) -> Frame:  # fmt: skip
     """By pair and estimator: mean `tokens` of an evaluation question that are read beyond the response (of the response
     itself, with its prompt), `seconds` a question, and over all jobs of a pair its `hours`. `in_situ` as
     `extras.in_situ` returns the frame of `tab_dropout_in_situ`."""
     passes = in_situ[in_situ["metric"].isin(["tokens", "once"]) & in_situ["value"].notna()]
-    parts = [tokens_of(generations, verification), passes.groupby([*PAIR, "estimator"], sort=False)["value"].sum()
+    parts = [count_tokens(generations, verification), passes.groupby([*PAIR, "estimator"], sort=False)["value"].sum()
              .reset_index().assign(metric="tokens"), seconds_of(run, models, datasets, verification)]  # fmt: skip
     return pd.concat([part[[*PAIR, "estimator", "metric", "value"]] for part in parts], ignore_index=True)
 
 
-def tokens_of(generations: Frame, verification: Frame, split: str = "evaluation") -> Frame:
+def count_tokens(generations: Frame, verification: Frame, split: str = "evaluation") -> Frame:
     """Mean tokens of the response with its prompt, and of both ways to verify it."""
     read = generations[generations["split"] == split]
     counts = {RESPONSE: read.assign(n=read["prompt_tokens"] + read["token_ids"].map(len))[[*KEYS, "n"]]}
@@ -76,34 +76,34 @@ def manifests(run: str, kind: str, pair: str) -> Iterator[dict[str, Any]]:
         yield store.manifest(store.locate(run, kind, name))
 
 
-@table("tab_costs", "What a confidence costs (not in the paper)",
+@table_target("tab_costs", "What a confidence costs (not in the paper)",
        "Tokens read for a question: for the response with its prompt, which every single-pass estimator has for "
        "nothing, and for what the others read beyond it.", published=False, extra=True)  # fmt: skip
 def costs_table(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """A row for each pair: tokens of the response, and of every estimator beyond it. Seconds, which no two runs share,
     stand in the report."""
     values = Values(frame, models, datasets)
-    columns = {RESPONSE: Cell("Response")} | {name: named(name) for name in FURTHER}
+    columns = {RESPONSE: Cell("Response")} | {name: cost_label(name) for name in FURTHER}
 
-    def row(*pair: str) -> Row:
+    def row(*pair: str) -> TableRow:
         return [values.cell(*pair, who, "tokens", show="{:,.0f}".format) for who in columns]
 
     body = values.by_pair(row)
-    head: list[Row | Rule] = [[MODEL, DATASET, *columns.values()]]
-    return Table("ll" + "c" * len(columns), head, body, [*values.notes(notes), *saved(frame)])
+    head: list[TableRow | Rule] = [[MODEL, DATASET, *columns.values()]]
+    return Table("ll" + "c" * len(columns), head, body, [*values.notes(notes), *cost_saved(frame)])
 
 
-def named(name: str) -> Cell:
+def cost_label(name: str) -> Cell:
     estimator = (ESTIMATORS | EXTRAS)[name]
     return Cell(estimator.plain, latex=estimator.label)
 
 
-def saved(frame: Frame) -> list[str]:
+def cost_saved(frame: Frame) -> list[str]:
     """What verification in situ saves, here and in the paper."""
     tokens = frame[frame["metric"] == "tokens"].pivot_table(index=PAIR, columns="estimator", values="value")
     if not {"p_true", "p_true_insitu"} <= set(tokens):
         return []
-    paper = printed().query("metric == 'token_reduction_pct'")["value"].astype(float).mean()
+    paper = printed_numbers().query("metric == 'token_reduction_pct'")["value"].astype(float).mean()
     ours = 100 * (1 - tokens["p_true_insitu"] / tokens["p_true"]).mean()
     return [f"In situ saves {ours:.0f}% of the tokens of P(True) here, {paper:.0f}% in the paper."]
 
@@ -119,7 +119,10 @@ def seconds(here: Results) -> Listing:
     wide["model"], wide["dataset"] = wide["model"].map(dict(here.models)), wide["dataset"].map(dict(here.datasets))
     hours = wide.get(TOTAL, pd.Series([np.nan]))
     last = pd.DataFrame([{"model": "all", "dataset": "", TOTAL: hours.sum()}] if hours.notna().all() else [])
-    heads = {name: f"{named(name).text}, s" for name in FURTHER} | {RESPONSE: "response, s", TOTAL: "all jobs, hours"}
+    heads = {name: f"{cost_label(name).text}, s" for name in FURTHER} | {
+        RESPONSE: "response, s",
+        TOTAL: "all jobs, hours",
+    }
     records = pd.concat([wide, last], ignore_index=True).rename(columns=heads)
     return Listing(records, records.round(3))
 
@@ -127,7 +130,7 @@ def seconds(here: Results) -> Listing:
 # ---- what it buys
 
 
-def worth(frame: Frame, results: Frame, in_situ: Frame) -> Frame:
+def cost_and_worth(frame: Frame, results: Frame, in_situ: Frame) -> Frame:
     """By pair and estimator: all tokens of a question with its response, ECE and AUROC of the raw score."""
     measured = pd.concat([results, in_situ[in_situ["estimator"] == "c_bald_insitu"]], ignore_index=True)
     known = measured["metric"].isin(["ece", "auroc"]) & measured["value"].notna()  # of sure answers AUROC may not be
@@ -146,12 +149,12 @@ def worth(frame: Frame, results: Frame, in_situ: Frame) -> Frame:
         "response and prompt included: a small mark for each pair, a large one for the mean, and a line along the "
         "means that no cheaper estimator betters.")  # fmt: skip
 def pareto(frame: Frame, title: str = "") -> Figure:
-    """`frame` as `worth` returns it."""
+    """`frame` as `cost_and_worth` returns it."""
     with style():
         canvas = Canvas(figsize=(WIDTH, 4.0), layout="constrained")
         axes = canvas.subplots(2, 1, sharex=True)
         for ax, (metric, label, sign) in zip(axes, (("ece", "ECE", 1), ("auroc", "AUROC", -1)), strict=True):
-            _points(ax, frame.dropna(subset=[metric, "tokens"]), metric, sign)
+            _draw_points(ax, frame.dropna(subset=[metric, "tokens"]), metric, sign)
             ax.set(ylabel=label, xscale="log")
             ax.xaxis.set_major_formatter("{x:,.0f}")
             ax.xaxis.set_minor_formatter("")
@@ -163,10 +166,10 @@ def pareto(frame: Frame, title: str = "") -> Figure:
     return Figure(canvas)
 
 
-def _points(ax: Axes, frame: Frame, metric: str, sign: int) -> None:
+def _draw_points(ax: Axes, frame: Frame, metric: str, sign: int) -> None:
     """Every pair, the means, and the line along the best of them from the cheapest on."""
     means = {}
-    for (name, mark), look in zip(MARKS.items(), [*STYLES, *STYLES], strict=False):
+    for (name, mark), look in zip(ESTIMATOR_MARKERS.items(), [*STYLES, *STYLES], strict=False):
         rows = frame[frame["estimator"] == name]
         if rows.empty:
             continue
@@ -190,9 +193,9 @@ def bettered(points: Any, sign: int) -> list[tuple[float, float]]:
     return front
 
 
-def of_run(run: str, models: Sequence[str], datasets: Sequence[str], generations: Frame, verification: Frame,
+def costs_of_run(run: str, models: Sequence[str], datasets: Sequence[str], generations: Frame, verification: Frame,
            frames: Mapping[str, Frame]) -> dict[str, Frame]:  # fmt: skip
     """The frames of both, from the other frames of a run."""
     in_situ = frames["dropout_in_situ"]
-    found = costs(run, models, datasets, generations, verification, in_situ)
-    return {"costs": found, "worth": worth(found, frames["result_estimation"], in_situ)}
+    found = estimator_costs(run, models, datasets, generations, verification, in_situ)
+    return {"costs": found, "worth": cost_and_worth(found, frames["result_estimation"], in_situ)}

@@ -87,11 +87,11 @@ def _sides(results: Results, one: str, other: str, table: str) -> pd.DataFrame:
     """ECE of both by pair, `lower` and `higher`: what the claim says of them. Each may be a choice, `a|b`, of which the
     lower counts; a choice may leave an estimator no rows."""
     left, right = one.split("|"), other.split("|")
-    rows = _on_same_rows(results, list(dict.fromkeys([*left, *right])), table)
+    rows = _paired_rows(results, list(dict.fromkeys([*left, *right])), table)
     return rows.assign(lower=rows[left].min(axis=1), higher=rows[right].min(axis=1))
 
 
-def _on_same_rows(results: Results, names: list[str], table: str) -> pd.DataFrame:
+def _paired_rows(results: Results, names: list[str], table: str) -> pd.DataFrame:
     """Raw ECE of these estimators by pair. Where some have fewer rows than others (dropout passes), the others' ECE is
     that on the rows that all have (`run_results.on_shared_rows`)."""
     rows = raw(results, table).set_index(PAIR).reindex(columns=names).dropna()
@@ -232,13 +232,13 @@ def bins(results: Results, metric: str, agrees: Callable[[pd.DataFrame], pd.Seri
     return table.reset_index(), agrees(table)
 
 
-def spread(table: pd.DataFrame) -> pd.Series:
+def value_range(table: pd.DataFrame) -> pd.Series:
     return table.max(axis=1) - table.min(axis=1)
 
 
 def mce_more_sensitive(results: Results) -> Cases:
     """Range over numbers of bins, MCE against ECE, by pair and estimator."""
-    (ece, of_ece), (mce, of_mce) = (bins(metric, spread)(results) for metric in ("ece", "mce"))
+    (ece, of_ece), (mce, of_mce) = (bins(metric, value_range)(results) for metric in ("ece", "mce"))
     keys = [*PAIR, "estimator"]
     rows = pd.DataFrame({"ece": of_ece, "mce": of_mce}).reset_index()
     return rows[[*keys, "ece", "mce"]], rows.mce > rows.ece + NOISE
@@ -265,7 +265,7 @@ def overlap(results: Results) -> Cases:
     return low.add_suffix("_low").join(high.add_suffix("_high")).reset_index(), meets
 
 
-def asymmetric(results: Results) -> Cases:
+def asymmetric_intervals(results: Results) -> Cases:
     """One side of the interval more than 1.5 times the other."""
     rows = _intervals(results)
     below, above = rows.value - rows.low, rows.high - rows.value
@@ -305,7 +305,7 @@ def over_two_thousand(results: Results) -> Cases:
     return rows, pd.Series([rows.rows.sum() > 2000])
 
 
-def saved(results: Results) -> Cases:
+def tokens_saved(results: Results) -> Cases:
     """Share of tokens saved by in-situ verification, in percent, by pair; its mean decides."""
     rows = results.frame("insitu_ptrue", metric="token_reduction_pct").astype({"value": float})
     return rows[[*PAIR, "value"]], pd.Series([rows.value.mean() >= 85])

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from lib import store
-from lib.paper.table import Cell, Row, Table
+from lib.paper.table import Cell, Table, TableRow
 from lib.paper.tables import dropout_grid_search
-from lib.paper.targets import table
+from lib.paper.targets import table_target
 from lib.paper.values import DATASET, MODEL, Frame, Labels, Notes, Values, grouped_head, short
 from lib.params import Reading
 from lib.score.bootstrap import bootstrap
-from lib.score.confidence import confidence_frame, grid, selected
+from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS, EXTRAS
 from lib.score.passes import by_scope
 from lib.store import PAIR
 
 SCOPES = {"trajectory": "c_bald", "answer": "c_bald_insitu"}  # estimator by where dropout acts
-DECLARED = ESTIMATORS | EXTRAS
+ALL_ESTIMATORS = ESTIMATORS | EXTRAS
 LACKING = {"trajectory": "no passes over the whole response", "answer": "no passes at the answer only"}
 SHOWN = {"rate": "Rate", "ece": "ECE", "auroc": "AUROC", "tokens": "Tokens"}
 
@@ -29,13 +29,13 @@ def in_situ(run: str, models: Sequence[str], datasets: Sequence[str], generation
     only that a run left, which may lack any pair."""
     answer = store.gather(run, "dropout_answer", models, datasets, may_lack=True)[0]
     frames = {"trajectory": dropout, "answer": answer}
-    chosen = {scope: selected(frame, reading) for scope, frame in frames.items()}
+    chosen = {scope: rows_at_selected_rate(frame, reading) for scope, frame in frames.items()}
     measured = by_scope(generations, responses, chosen, reading).rename(columns={"scope": "estimator"})
     measured = measured.melt([*PAIR, "estimator"], ["rate", "auroc", "tokens", "once"], "metric")
     measured["estimator"] = measured.estimator.map(SCOPES)
     scores = confidence_frame(responses, None, chosen["trajectory"], reading, SCOPES.values(), chosen["answer"])
-    parts = [measured, *resampled(scores, reading, resamples, seed), lacking(frames, models, datasets)]
-    rates = grid(responses, answer, reading, estimator="c_bald_insitu")
+    parts = [measured, *resampled(scores, reading, resamples, seed), missing_extras(frames, models, datasets)]
+    rates = evaluate_rate_grid(responses, answer, reading, estimator="c_bald_insitu")
     return {"dropout_in_situ": pd.concat(parts, ignore_index=True), "dropout_in_situ_grid": rates}
 
 
@@ -51,7 +51,7 @@ def resampled(scores: Frame, reading: Reading, resamples: int = 5000, seed: int 
     return [frame[[*PAIR, "estimator", "metric", "value", "low", "high"]] for frame in (results, gap)]
 
 
-def lacking(frames: Mapping[str, Frame], models: Sequence[str], datasets: Sequence[str]) -> Frame:
+def missing_extras(frames: Mapping[str, Frame], models: Sequence[str], datasets: Sequence[str]) -> Frame:
     """Rows without a value, with the reason, for the pairs in which a scope has no passes."""
     rows = []
     for scope, frame in frames.items():
@@ -62,7 +62,7 @@ def lacking(frames: Mapping[str, Frame], models: Sequence[str], datasets: Sequen
     return pd.DataFrame(rows, columns=[*PAIR, "estimator", "metric", "value", "reason"])
 
 
-@table("tab_dropout_in_situ", "Dropout at the answer only (not in the paper)",
+@table_target("tab_dropout_in_situ", "Dropout at the answer only (not in the paper)",
        "c_BALD with dropout along the whole trajectory, and in situ: only where the answer's tokens are read, behind a "
        "trajectory that was encoded once; each at its own rate. The lower ECE of a row is bold.",
        published=False, extra=True)  # fmt: skip
@@ -72,14 +72,16 @@ def dropout_in_situ(frame: Frame, models: Labels = None, datasets: Labels = None
     values, commands = Values(frame, models, datasets), (r"\scoreci", r"\bestscoreci")
     shows = {"rate": "{:.2f}".format, "tokens": "{:.0f}".format}
 
-    def row(*pair: str) -> Row:
+    def row(*pair: str) -> TableRow:
         best = values.lowest((*pair, who, "ece") for who in SCOPES.values())
         keys = [(*pair, who, metric) for who in SCOPES.values() for metric in SHOWN] + [(*pair, "", "difference")]
         return [values.interval(commands, *key, bold=key in best, show=shows.get(key[-1], short)) for key in keys]
 
     body = values.by_pair(row)
-    groups = [(Cell(DECLARED[who].plain, latex=DECLARED[who].label), [Cell(head) for head in SHOWN.values()])
-              for who in SCOPES.values()]  # fmt: skip
+    groups = [
+        (Cell(ALL_ESTIMATORS[who].plain, latex=ALL_ESTIMATORS[who].label), [Cell(head) for head in SHOWN.values()])
+        for who in SCOPES.values()
+    ]
     head = grouped_head([MODEL, DATASET], [*groups, (Cell("Difference"), [Cell("ECE")])])
     return Table("ll cccc cccc c", head, body, [*values.notes(notes), *read_once(values)])
 
@@ -94,7 +96,7 @@ def read_once(values: Values) -> list[str]:
             f"({least:.0f} to {most:.0f} tokens), unless its cache is still at hand."]  # fmt: skip
 
 
-@table("tab_dropout_in_situ_grid", "Dropout rates at the answer only (not in the paper)",
+@table_target("tab_dropout_in_situ_grid", "Dropout rates at the answer only (not in the paper)",
        "c_BALD in situ on the tuning examples for each rate of the grid; the rate of lowest ECE is bold.",
        published=False, extra=True)  # fmt: skip
 def dropout_in_situ_grid(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:

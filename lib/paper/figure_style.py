@@ -22,11 +22,11 @@ from lib.calibrate.calibrators import METHODS
 
 WIDTH = 3.3  # inches, a column of the paper
 BLUE, ORANGE, GREY = (sns.color_palette("colorblind")[i] for i in (0, 1, 7))
-KINDS = ((True, "right", BLUE, "-"), (False, "wrong", ORANGE, "--"))  # of responses
+RESPONSE_STYLES = ((True, "right", BLUE, "-"), (False, "wrong", ORANGE, "--"))  # of responses
 # of methods, by turns: colour, line, marker, hatching
 STYLES = (BLUE, "-", "o", ""), (ORANGE, "--", "s", "////"), ("0.3", "-.", "^", "...."), (GREY, ":", "D", "xxxx")
-RAW = ("black", ":", "d", "")
-STYLE = sns.axes_style("ticks") | {
+RAW_STYLE = ("black", ":", "d", "")
+AXES_STYLE = sns.axes_style("ticks") | {
     "font.family": "DejaVu Sans",  # comes with matplotlib
     "font.size": 7.5,
     "axes.labelsize": 7.5,
@@ -54,14 +54,14 @@ STYLE = sns.axes_style("ticks") | {
 
 def style() -> Any:
     """Context in which figures are drawn and written, whatever the notebook has set."""
-    return mpl.style.context(["default", STYLE])
+    return mpl.style.context(["default", AXES_STYLE])
 
 
 def looks() -> dict[str, tuple[str, Any, Any, str, str]]:
     """Name and look of the raw score ("") and of every method. Two kinds in a plot always differ in colour, lightness
     and line style or hatching, for greyscale print and for colour-blind readers."""
     named = zip(METHODS.values(), itertools.cycle(STYLES))
-    return {"": ("raw", *RAW)} | {method.name: (method.plain, *style) for method, style in named}
+    return {"": ("raw", *RAW_STYLE)} | {method.name: (method.plain, *style) for method, style in named}
 
 
 class Figure:

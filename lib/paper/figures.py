@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from lib.paper.figure_style import BLUE, GREY, KINDS, ORANGE, WIDTH, Canvas, Figure, style
+from lib.paper.figure_style import BLUE, GREY, ORANGE, RESPONSE_STYLES, WIDTH, Canvas, Figure, style
 from lib.paper.targets import target
-from lib.score.curves import difference
+from lib.score.curves import right_minus_wrong
 
 SETTLED = 0.2  # from this position on curves are shown whole; what lies lower before it is cut
 STABLE = 5  # passes after which the paper finds the predictive entropy stable
@@ -16,7 +16,7 @@ STABLE = 5  # passes after which the paper finds the predictive entropy stable
 
 def _running_mean(ax: Axes, curves: pd.DataFrame) -> None:
     """Zoomed to where the curves are once the first tokens, which vary most, are averaged out."""
-    for correct, label, colour, line in KINDS:
+    for correct, label, colour, line in RESPONSE_STYLES:
         part = curves[curves["correct"] == correct]
         if len(part):
             label = f"{label} (n = {part['n'].iloc[0]})"
@@ -32,7 +32,7 @@ def _running_mean(ax: Axes, curves: pd.DataFrame) -> None:
 
 def _difference(ax: Axes, curves: pd.DataFrame) -> None:
     """Right less wrong, with its interval: where the band leaves 0 the position tells them apart."""
-    gap = difference(curves)
+    gap = right_minus_wrong(curves)
     ax.axhline(0, color="0.5", linewidth=0.8)
     ax.plot(gap["position"], gap["mean"], color="black", linewidth=1.2)
     ax.fill_between(gap["position"], gap["low"], gap["high"], color="black", alpha=0.2, linewidth=0)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from lib.paper.claims import FINDINGS
-from lib.paper.judging import Finding, Verdict, judge
+from lib.paper.judging import ClaimVerdict, Finding, judge
 from lib.paper.latex import escape
 from lib.paper.results import Results
 from lib.paper.targets import target
@@ -12,7 +12,7 @@ from lib.paper.targets import target
 UNHEARD = "no answer of any model could be read"
 
 
-def verdicts(results: Results, findings: Iterable[Finding] = FINDINGS) -> dict[str, Verdict]:
+def verdicts(results: Results, findings: Iterable[Finding] = FINDINGS) -> dict[str, ClaimVerdict]:
     """Every finding (or those given) on some results, by name. A model that never answers counts for none."""
     heard = results.heard()
     found = {finding.name: judge(finding, heard) for finding in findings}
@@ -23,7 +23,7 @@ def verdicts(results: Results, findings: Iterable[Finding] = FINDINGS) -> dict[s
 
 
 @target("numbers", published=True)
-def macros(verdicts: dict[str, Verdict]) -> str:
+def macros(verdicts: dict[str, ClaimVerdict]) -> str:
     """`numbers.tex`: a LaTeX macro for each figure that the text quotes (\\BaldBelowPTrue: 10 of 15)."""
     lines = []
     for verdict in verdicts.values():

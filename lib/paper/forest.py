@@ -8,16 +8,16 @@ import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
 from lib.paper.figure_style import WIDTH, Canvas, Figure, style
-from lib.paper.tables import in_words
+from lib.paper.tables import label_rows
 from lib.score.estimators import ESTIMATORS
 
-ABREAST = 3
+PANELS_PER_ROW = 3
 CONTRAST = ["estimator", "method", "than", "than_method"]
 
 
 def called(estimator: str, method: str) -> str:
     """A score in words: Ans Avg, temperature."""
-    row = in_words(pd.DataFrame({"estimator": [estimator], "method": [method]}), None, None).iloc[0]
+    row = label_rows(pd.DataFrame({"estimator": [estimator], "method": [method]}), None, None).iloc[0]
     return f"{ESTIMATORS[estimator].plain}, {row.method}"
 
 
@@ -31,7 +31,7 @@ def forest(differences: pd.DataFrame, pairs: Mapping[tuple[str, str], str]) -> F
     contrast, a line for each pair, with its 95% interval; left of 0 the first is lower. Hollow where the interval holds
     0."""
     contrasts = list(differences.groupby(CONTRAST, sort=False))
-    across = min(ABREAST, len(contrasts))
+    across = min(PANELS_PER_ROW, len(contrasts))
     down = -(-len(contrasts) // across)
     with style():
         canvas = Canvas(figsize=(WIDTH * 2, down * (0.75 + 0.15 * len(pairs))), layout="constrained")

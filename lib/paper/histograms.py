@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from lib.paper.figure_style import KINDS, WIDTH, Canvas, Figure, style
+from lib.paper.figure_style import RESPONSE_STYLES, WIDTH, Canvas, Figure, style
 
 
 def _stairs(ax: Axes, values: pd.Series, correct: pd.Series, bins: np.ndarray) -> None:
     """The share of right and of wrong ones in each bin, as two outlines."""
-    for kind, label, colour, line in KINDS:
+    for kind, label, colour, line in RESPONSE_STYLES:
         part = values[(correct == kind).to_numpy(bool)].to_numpy(dtype=float)
         if part.size:
             share = np.histogram(part, bins)[0] / part.size
@@ -23,7 +23,7 @@ def _stairs(ax: Axes, values: pd.Series, correct: pd.Series, bins: np.ndarray) -
 
 def answer_density(tokens: pd.DataFrame, title: str = "") -> Figure:
     """Share of answer tokens by probability, right and wrong apart (`tokens`: correct, logprob, as
-    `curves.answer_tokens` returns them). Nearly all lie close to 1, hence the axis 1 - p in powers of
+    `answer_token_logprobs` returns them). Nearly all lie close to 1, hence the axis 1 - p in powers of
     ten; beyond 1e-7, which float32 cannot tell from 1, everything counts in the last bin."""
     powers = -np.log10(np.maximum(-np.expm1(tokens["logprob"].astype(float)), 10**-7.25))  # of ten, in 1 - p
     with style():
@@ -57,9 +57,9 @@ def confidence(scores: pd.DataFrame, names: Mapping[str, str], title: str = "") 
     return Figure(canvas)
 
 
-def option_masses(table: pd.DataFrame) -> Figure:
-    """What the next token is likely to be, of one row: a bar for each way to ask, as `one_row.options` returns them, of
-    the probability of either option and of all else."""
+def option_mass_bars(table: pd.DataFrame) -> Figure:
+    """What the next token is likely to be, of one row: a bar for each way to ask, as `option_probabilities` returns
+    them, of the probability of either option and of all else."""
     names = list(table.columns[:2])
     left = np.zeros(len(table))
     shares = {name: table[name].to_numpy(dtype=float) for name in names}
@@ -78,7 +78,7 @@ def option_masses(table: pd.DataFrame) -> Figure:
     return Figure(canvas)
 
 
-def disagreement(tokens: pd.DataFrame, phi: str = "clip", title: str = "") -> Figure:
+def bald_histogram(tokens: pd.DataFrame, phi: str = "clip", title: str = "") -> Figure:
     """Share of answer tokens by BALD (nats), right and wrong apart, and over it phi, the confidence that it becomes.
     `tokens` as `passes.answer_tokens` returns them: correct, bald (divided already under `top_k` and `top_p`)."""
     values = tokens["bald"].astype(float)

@@ -53,7 +53,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClaimVerdict:
     """`held` is None where it cannot be judged, for `reason`, or because the results lack a frame (`lacks`); `rows`
     (with `agrees`) decide it; `quoted` is the number in the text."""
 
@@ -66,18 +66,18 @@ class Verdict:
     reason: str = ""
 
 
-def judge(finding: Finding, results: Results) -> Verdict:
+def judge(finding: Finding, results: Results) -> ClaimVerdict:
     """A finding on some results."""
     try:
         rows, agrees = finding.judge(results)
     except NotThere as missing:
-        return Verdict(finding, lacks=str(missing.args[0]))
+        return ClaimVerdict(finding, lacks=str(missing.args[0]))
     except Undecided as why:
-        return Verdict(finding, reason=str(why))
+        return ClaimVerdict(finding, reason=str(why))
     agrees = agrees.reset_index(drop=True).astype(bool)
     count, total = int(agrees.sum()), len(agrees)
     if not total:
-        return Verdict(finding, rows=rows, reason="no case")
+        return ClaimVerdict(finding, rows=rows, reason="no case")
     rows = rows.reset_index(drop=True)
     if len(rows) == total:
         rows = rows.assign(agrees=agrees)
@@ -85,4 +85,4 @@ def judge(finding: Finding, results: Results) -> Verdict:
     counted = f"{count} of {total}" if finding.unit else ""
     quoted = finding.said(rows) if finding.said else counted
     said = ", ".join(filter(None, [finding.said(rows) if finding.said else "", f"{counted} {finding.unit}".strip()]))
-    return Verdict(finding, held, said, quoted, rows)
+    return ClaimVerdict(finding, held, said, quoted, rows)

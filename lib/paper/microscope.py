@@ -13,13 +13,13 @@ import jinja2
 import numpy as np
 import pandas as pd
 
-from lib.paper.microscope_template import STYLE, TEMPLATE
+from lib.paper.microscope_template import PAGE_STYLE, TEMPLATE
 from lib.paper.targets import target
-from lib.score import one_row
+from lib.score import running_example
 from lib.store import PAIR
 
 SHADES = (0.999, 0.99, 0.9, 0.5)  # at least so probable: no shade, and ever darker ones
-MOST = 12_000  # tokens on a page, at some 200 bytes each; of a longer response the middle is left out
+MAX_TOKENS_SHOWN = 12_000  # tokens on a page, at some 200 bytes each; of a longer response the middle is left out
 OTHERS = 5  # most probable tokens that are told
 POINTS = 160  # of the running mean's curve
 Spellings = Mapping[str, Callable[[int], str] | None]  # by model, from a token's id to what it spells
@@ -37,7 +37,7 @@ class Microscope:
         facts = {"model": "model", "dataset": "dataset", "answer": "verdict", "mean": "mean"}
         choices = {name: list(dict.fromkeys(one[fact] for one in self.views)) for name, fact in facts.items()}
         return env.from_string(TEMPLATE).render(
-            views=self.views, style=STYLE, choices=choices, themed=themed, folded=len(self.views) > 1,
+            views=self.views, style=PAGE_STYLE, choices=choices, themed=themed, folded=len(self.views) > 1,
             unspelt=not all(one["spelt"] for one in self.views))  # fmt: skip
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
@@ -45,21 +45,32 @@ class Microscope:
         return {"text/html": self.html(), "text/plain": "\n".join(titles), "application/json": self.views}
 
 
-def of(generations: pd.DataFrame, one: pd.Series, labels: tuple[Mapping, Mapping], spellings: Spellings) -> Microscope:
-    """One response: a row of `reading.read`, and the generations frame that has its tokens."""
-    return Microscope([view(one_row.of(generations, one).iloc[0], one, labels, spellings)])
+def token_page(
+    generations: pd.DataFrame, one: pd.Series, labels: tuple[Mapping, Mapping], spellings: Spellings
+) -> Microscope:
+    """One response: a row of `interpret_responses`, and the generations frame that has its tokens."""
+    return Microscope([view(running_example.rows_of_example(generations, one).iloc[0], one, labels, spellings)])
 
 
 @target("rep_microscope")
-def some(generations: pd.DataFrame, responses: pd.DataFrame, labels: tuple[Mapping, Mapping], spellings: Spellings
-         ) -> Microscope:  # fmt: skip
+def token_pages(
+    generations: pd.DataFrame, responses: pd.DataFrame, labels: tuple[Mapping, Mapping], spellings: Spellings
+) -> Microscope:
     """Of every pair's evaluation rows the right and the wrong one of the highest and of the lowest mean probability
     (the first of equal ones), right ones first."""
-    chosen = [(row, mean) for _, rows in responses[responses.split == "evaluation"].groupby(PAIR, sort=False)
-              for row, mean in ends(rows)]  # fmt: skip
-    most = MOST // max(1, len(chosen))
-    return Microscope([view(one_row.of(generations, row).iloc[0], row, labels, spellings, most) | {"mean": mean}
-                       for row, mean in chosen])  # fmt: skip
+    chosen = [
+        (row, mean)
+        for _, rows in responses[responses.split == "evaluation"].groupby(PAIR, sort=False)
+        for row, mean in ends(rows)
+    ]
+    most = MAX_TOKENS_SHOWN // max(1, len(chosen))
+    return Microscope(
+        [
+            view(running_example.rows_of_example(generations, row).iloc[0], row, labels, spellings, most)
+            | {"mean": mean}
+            for row, mean in chosen
+        ]
+    )
 
 
 def passes(table: pd.DataFrame) -> Any:
@@ -86,7 +97,7 @@ def ends(rows: pd.DataFrame) -> Iterable[tuple[pd.Series, str]]:
             yield part.iloc[int(means.argmin())], "unsure"
 
 
-def view(row: Any, one: pd.Series, labels: tuple[Mapping, Mapping], spellings: Spellings, most: int = MOST
+def view(row: Any, one: pd.Series, labels: tuple[Mapping, Mapping], spellings: Spellings, most: int = MAX_TOKENS_SHOWN
          ) -> dict[str, Any]:  # fmt: skip
     """What the template shows of a generations row, read as `one`; of one that ends at once, its end token."""
     spell, n = spellings.get(row.model), max(1, len(row.token_ids) - int(row.eos))

@@ -5,7 +5,7 @@ Shades are of one hue and fall in lightness: they hold in greyscale and for colo
 dark form, it says so with the class `themed`; a notebook's colours are not the system's, so there the card is light.
 """
 
-STYLE = """
+PAGE_STYLE = """
 .microscope { --card: #fff; --text: #1d2126; --faint: #59626d; --edge: #d9dee4; --s1: #e3ecf6; --s2: #b9cee6;
   --s3: #79a2d0; --s4: #1c4a80; --on3: #10151a; --on4: #fff; color: var(--text); background: var(--card);
   font: 14px/1.5 system-ui, sans-serif; }

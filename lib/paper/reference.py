@@ -6,11 +6,27 @@ from lib.project import ARTIFACTS
 
 PRINTED = ARTIFACTS / "reference.csv"
 NAMES = {"lo": "low", "hi": "high", "relative_pct": "relative"}
-COLUMNS = ["table", "model", "dataset", "estimator", "method", "source_model", "source_dataset", "rate", "bins",
-           "metric", "value", "low", "high", "relative", "text", "bold"]  # fmt: skip
+REFERENCE_COLUMNS = [
+    "table",
+    "model",
+    "dataset",
+    "estimator",
+    "method",
+    "source_model",
+    "source_dataset",
+    "rate",
+    "bins",
+    "metric",
+    "value",
+    "low",
+    "high",
+    "relative",
+    "text",
+    "bold",
+]
 
 
-def printed(table: str = "") -> pd.DataFrame:
+def printed_numbers(table: str = "") -> pd.DataFrame:
     """The numbers of one table (label without `tab:`), or of all, in COLUMNS, keyed as the frames of a run are.
 
     What the file calls variant is told apart: method ("" for the raw score) with the source of a transfer, dropout
@@ -29,4 +45,4 @@ def printed(table: str = "") -> pd.DataFrame:
         bins=pd.to_numeric(raw.variant.where(raw.table == "bin_ablation"), errors="coerce").astype("Int64"),
     )  # fmt: skip
     numbers = {name: pd.to_numeric(frame[name], errors="coerce") for name in ("value", "low", "high", "relative")}
-    return frame.assign(**numbers | {"relative": numbers["relative"] / 100})[COLUMNS].reset_index(drop=True)
+    return frame.assign(**numbers | {"relative": numbers["relative"] / 100})[REFERENCE_COLUMNS].reset_index(drop=True)

@@ -15,7 +15,7 @@ from lib.calibrate.calibrators import METHODS
 from lib.paper.figure_style import WIDTH, Canvas, Figure, looks, style
 from lib.paper.values import short
 
-FEW = 5
+SMALL_BIN = 5
 
 
 def intervals(bins: pd.DataFrame) -> pd.DataFrame:
@@ -35,7 +35,7 @@ def panel(ax: Axes, below: Axes, diagrams: Mapping[str, pd.DataFrame]) -> None:
     stands, nothing was measured."""
     ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=0)
     for place, (method, bins) in enumerate(diagrams.items()):
-        _points(ax, method, bins)
+        _bin_points(ax, method, bins)
         _counts(below, method, bins, place, len(diagrams))
     ax.set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.2), xticks=[0, 0.5, 1], xticklabels=[], yticks=[0, 0.5, 1])
     below.set(xlim=(-0.06, 1.06), xticks=[0, 0.5, 1], xlabel="confidence")
@@ -44,12 +44,12 @@ def panel(ax: Axes, below: Axes, diagrams: Mapping[str, pd.DataFrame]) -> None:
     ax.text(0.03, 0.98, said, size=7, va="top", transform=ax.transAxes)  # above all bins
 
 
-def _points(ax: Axes, method: str, bins: pd.DataFrame) -> None:
+def _bin_points(ax: Axes, method: str, bins: pd.DataFrame) -> None:
     _, colour, _, marker, _ = looks()[method]
     ends, x, y = intervals(bins), bins["confidence"], bins["accuracy"]
     ax.vlines(x, y, x, color=colour, alpha=0.25, linewidth=4)
     ax.vlines(x, ends["low"], ends["high"], color=colour, linewidth=0.7)
-    for few, part in bins.groupby(bins["count"] < FEW):
+    for few, part in bins.groupby(bins["count"] < SMALL_BIN):
         area = 8 + 50 * part["count"] / bins["count"].sum()
         look: dict[str, Any] = {"facecolor": "white" if few else colour, "edgecolor": colour, "linewidth": 0.8}
         ax.scatter(part["confidence"], part["accuracy"], area, marker=marker, zorder=3, **look)
@@ -63,9 +63,9 @@ def _counts(below: Axes, method: str, bins: pd.DataFrame, place: int, of: int) -
     below.bar(middle, bins["count"], width, **look)
 
 
-def side_by_side(diagrams: Mapping[str, pd.DataFrame], title: str = "") -> Figure:
+def reliability_panels(diagrams: Mapping[str, pd.DataFrame], title: str = "") -> Figure:
     """A panel for each method of an estimator that is no answer's (P(True), say), the raw score first: `diagrams` as
-    `fitting.reliability` returns them. Without any, empty axes say that nothing was measured."""
+    `reliability_by_method` returns them. Without any, empty axes say that nothing was measured."""
     shown = [method for method in looks() if method in diagrams]
     with style():
         canvas = Canvas(figsize=(WIDTH * max(1, len(shown) / 3), 2.3), layout="constrained")

@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 
 from lib.paper import tables
-from lib.paper.reference import printed
+from lib.paper.reference import printed_numbers
 
-SETTINGS = {"Temperature": "temperature", "Top-$p$": "top_p", "Top-$k$": "top_k", "Min-$p$": "min_p"}
+DECODING_SETTINGS = {"Temperature": "temperature", "Top-$p$": "top_p", "Top-$k$": "top_k", "Min-$p$": "min_p"}
 QUESTIONS = {  # source (our reading: the paper names none), calibration and evaluation rows, as its appendix says
     "GSM8K": ("openai/gsm8k", 7473, 1319),
     "GSMHard": ("reasoning-machines/gsm-hard", 919, 400),
@@ -93,12 +93,12 @@ def hardest(frame: pd.DataFrame) -> str:
 
 def published(title: str = "") -> Results:
     """The paper's own numbers."""
-    frames = {str(name): part.assign(reason="") for name, part in printed().groupby("table", sort=False)}
+    frames = {str(name): part.assign(reason="") for name, part in printed_numbers().groupby("table", sort=False)}
     frames["rows"] = pd.DataFrame([(name, rows[2]) for name, rows in QUESTIONS.items()], columns=["dataset", "rows"])
     settings = []
     for label, part in frames["inference_settings"].groupby("model", sort=False):
         text = part.set_index("metric").text
-        numbers = {name: float(text[heading]) for heading, name in SETTINGS.items()}
+        numbers = {name: float(text[heading]) for heading, name in DECODING_SETTINGS.items()}
         settings.append(SimpleNamespace(label=label, system_prompt=text["System prompt"] == "Yes", **numbers))
     main, moved = frames["result_estimation"], frames["calibration_transfer_full"]
     return Results(

@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 
 from lib.calibrate.answer_logits import AnswerLogits
-from lib.calibrate.fitting import Rows, Sets, Splits, calibrate, fit_answers
+from lib.calibrate.fitting import CalibrationData, DataByPair, ScoredSplit, calibrate, fit_answers
 from lib.paper.results import Results
 from lib.paper.run_results import CALIBRATED, Frames, RunSignals
 from lib.paper.run_results import scores as confidence_of
 from lib.paper.targets import all_targets
 from lib.params import Calibration
-from lib.score.bootstrap import RESAMPLED, estimates
+from lib.score.bootstrap import RESAMPLED, estimate_metrics
 from lib.score.metrics import METRICS
 from lib.store import KEYS
 
@@ -29,12 +29,12 @@ LOGPROB = 1.5e-7  # of a token's log-probability, nats; and for all that the tok
 DOUBT = 2e-6  # so much more
 LOGIT = 1.5e-6  # of a logit
 BALD = 1e-5  # of BALD, as a share of it
-COLUMNS = ["table", "key", "value", "text", "moves", "moved", "draws"]
+ROUNDING_COLUMNS = ["table", "key", "value", "text", "moves", "moved", "draws"]
 
 # ---- noise
 
 
-def shaken(signals: RunSignals, rng: np.random.Generator) -> tuple[RunSignals, Sets]:
+def shaken(signals: RunSignals, rng: np.random.Generator) -> tuple[RunSignals, DataByPair]:
     """The signals with noise, and both splits of every pair made of them."""
     responses = signals.responses.assign(
         response=_shaken(signals.responses.response, _logprobs, rng),
@@ -44,7 +44,10 @@ def shaken(signals: RunSignals, rng: np.random.Generator) -> tuple[RunSignals, S
     confidence = confidence_of(responses, verification, dropout, signals.reading)
     parts = {"responses": responses, "verification": verification, "dropout": dropout, "confidence": confidence}
     answers = confidence[confidence.estimator == "ans_avg"].set_index(KEYS).confidence
-    sets = {pair: Splits(*(_rows(rows, answers, rng) for rows in splits)) for pair, splits in signals.sets.items()}
+    sets = {
+        pair: CalibrationData(*(_add_noise_to_rows(rows, answers, rng) for rows in splits))
+        for pair, splits in signals.sets.items()
+    }
     return replace(signals, **parts), sets
 
 
@@ -78,13 +81,13 @@ def _disagreeing(dropout: pd.DataFrame, rng: np.random.Generator) -> pd.DataFram
     return dropout.assign(**lists)
 
 
-def _rows(rows: Rows, answers: pd.Series, rng: np.random.Generator) -> Rows:
+def _add_noise_to_rows(rows: ScoredSplit, answers: pd.Series, rng: np.random.Generator) -> ScoredSplit:
     confidence = answers.loc[pd.MultiIndex.from_frame(rows.keys)].to_numpy()
-    answers_kept = None if rows.answers is None else _kept(rows.answers, rng)
+    answers_kept = None if rows.answers is None else _add_noise_to_answers(rows.answers, rng)
     return replace(rows, confidence=confidence, answers=answers_kept)
 
 
-def _kept(answers: AnswerLogits, rng: np.random.Generator) -> AnswerLogits:
+def _add_noise_to_answers(answers: AnswerLogits, rng: np.random.Generator) -> AnswerLogits:
     """The kept logits with noise, relative to the largest as before; a token that is the largest stays it."""
     top = _logits(answers.top, rng)
     lead = top[:, :1].copy()
@@ -96,11 +99,11 @@ def _kept(answers: AnswerLogits, rng: np.random.Generator) -> AnswerLogits:
 # ---- what it moves
 
 
-def frames_of(signals: RunSignals, sets: Sets, choices: Calibration, bin_counts: Sequence[int]) -> Frames:
+def frames_of(signals: RunSignals, sets: DataByPair, choices: Calibration, bin_counts: Sequence[int]) -> Frames:
     """The frames of every table that hangs on log-probabilities, without intervals."""
     fitted, n_bins, closed = fit_answers(sets, choices), signals.reading.bins, signals.reading.closed
     calibrated, learned = calibrate(signals.confidence, sets, fitted, choices)
-    results = pd.concat([estimates(calibrated, n_bins, closed), learned], ignore_index=True)
+    results = pd.concat([estimate_metrics(calibrated, n_bins, closed), learned], ignore_index=True)
     frames = signals.estimation(bin_counts, [name for name in METRICS if name in RESAMPLED])
     frames |= signals.in_situ(frames["result_estimation"]) | signals.moved(sets, fitted)
     return frames | dict.fromkeys(CALIBRATED, results)
@@ -113,11 +116,11 @@ def cells(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["table", "key", "value", "text"]).drop_duplicates(["table", "key"])
 
 
-def drawn(here: Results, signals: RunSignals, choices: Calibration, bin_counts: Sequence[int], draws: int,
+def draw_with_noise(here: Results, signals: RunSignals, choices: Calibration, bin_counts: Sequence[int], draws: int,
           seed: int) -> Iterator[pd.DataFrame]:  # fmt: skip
     """`cells` as they are, then of every draw of noise."""
 
-    def again(some: RunSignals, sets: Sets) -> pd.DataFrame:
+    def again(some: RunSignals, sets: DataByPair) -> pd.DataFrame:
         return cells(replace(here, frames={**here.frames, **frames_of(some, sets, choices, bin_counts)}))
 
     yield again(signals, signals.sets)
@@ -129,7 +132,7 @@ def moves(here: Results, signals: RunSignals, choices: Calibration = Calibration
           bin_counts: Sequence[int] = (10, 20, 30), draws: int = DRAWS, seed: int = 0) -> pd.DataFrame:  # fmt: skip
     """A row per printed number (COLUMNS): its value and its cell's text without noise, the largest change over the
     draws (`moves`), and in how many of the `draws` its cell reads otherwise (`moved`)."""
-    before, *others = drawn(here, signals, choices, bin_counts, draws, seed)
+    before, *others = draw_with_noise(here, signals, choices, bin_counts, draws, seed)
     before = before.set_index(["table", "key"])
     changes = pd.Series(0.0, before.index)
     moved = pd.Series(0, before.index)
@@ -137,4 +140,4 @@ def moves(here: Results, signals: RunSignals, choices: Calibration = Calibration
         other = other.set_index(["table", "key"]).reindex(before.index)
         changes = np.maximum(changes, (other.value - before.value).abs().fillna(np.inf))
         moved += other.text != before.text
-    return before.assign(moves=changes, moved=moved, draws=draws).reset_index()[COLUMNS]
+    return before.assign(moves=changes, moved=moved, draws=draws).reset_index()[ROUNDING_COLUMNS]

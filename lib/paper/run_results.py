@@ -11,8 +11,8 @@ import pandas as pd
 
 from lib import params, store
 from lib.calibrate.calibrators import Calibrator
-from lib.calibrate.evidence import calibration_rows
-from lib.calibrate.fitting import Pair, Sets, calibrate, splits
+from lib.calibrate.diagnostics import summarize_calibration_rows
+from lib.calibrate.fitting import DataByPair, Pair, calibrate, calibration_data
 from lib.calibrate.sample_efficiency import curve_bands, learning_curves
 from lib.calibrate.transfer import transfer
 from lib.frames import empty
@@ -21,24 +21,31 @@ from lib.paper.results import Results
 from lib.params import Calibration, Reading
 from lib.project import UserError
 from lib.score import ablation, passes, tokens
-from lib.score.bootstrap import bootstrap, estimates
-from lib.score.confidence import MARGINS, confidence_frame, grid, option_mass, reduction, selected
-from lib.score.curves import entropy_curves, running_means
+from lib.score.bootstrap import bootstrap, estimate_metrics
+from lib.score.confidence import (
+    MARGINS,
+    confidence_frame,
+    evaluate_rate_grid,
+    option_mass,
+    rows_at_selected_rate,
+    token_reduction,
+)
+from lib.score.curves import entropy_curves, running_mean_curves_by_pair
 from lib.score.estimators import ESTIMATORS, SIGNALS
+from lib.score.interpretation import answer_coverage, interpret_responses
 from lib.score.metrics import METRICS, ablate_bins, evaluate
-from lib.score.reading import coverage, read
 from lib.store import KEYS, PAIR
 
 OWN_NAME = {"paper": ""}  # every other run says its name under its tables, if its title does not
-KINDS = ("generations", "verification", "dropout")  # what models leave on disk
-MEASURED = ("bins", "closed")  # choices that change how scores are measured, and no score
+SIGNAL_KINDS = ("generations", "verification", "dropout")  # what models leave on disk
+METRIC_CHOICES = ("bins", "closed")  # choices that change how scores are measured, and no score
 OF_SIGNALS = {"options": set(MARGINS.values()), "phi": {"bald"}, "tuning_in_fit": {"bald"}}  # choices of no response
 CONTRASTS = (  # what the paper says is lower, and than what: (estimator, method)
     (("seq_avg", ""), ("ans_avg", "")), (("c_bald", ""), ("p_true", "")),
     (("ans_avg", "isotonic"), ("ans_avg", "")), (("ans_avg", "platt"), ("ans_avg", "")),
 )  # fmt: skip
 CALIBRATED = ("result_estimation_full", "result_calibration", "result_calibration_full", "result_isotonic")
-MOVED = ("calibration_transfer_full", "calibration_transfer_summary")
+TRANSFER_TABLES = ("calibration_transfer_full", "calibration_transfer_summary")
 NOT_ASKED = "(not asked: the model is not at hand)"
 Frames = dict[str, pd.DataFrame]
 Fits = Mapping[Pair, Mapping[str, Calibrator]]  # as `fit_answers` returns them
@@ -46,8 +53,9 @@ Fits = Mapping[Pair, Mapping[str, Calibrator]]  # as `fit_answers` returns them
 
 @dataclass(frozen=True)
 class RunSignals:
-    """What the models left on disk, and what a run's choices read in it: `responses` as `reading.read` returns them,
-    and the confidence of every estimator. `changed`: the signals that read otherwise than those it was made from."""
+    """What the models left on disk, and what a run's choices read in it: `responses` as `interpret_responses` returns
+    them, and the confidence of every estimator. `changed`: the signals that read otherwise than those it was made
+    from."""
 
     generations: pd.DataFrame = field(repr=False)
     verification: pd.DataFrame = field(repr=False)
@@ -64,30 +72,34 @@ class RunSignals:
         asked = {"generations": models}
         generations, verification, dropout = (
             store.gather(run, kind, asked.get(kind, params.at_hand(models)), datasets, may_lack=kind == "dropout")[0]
-            for kind in KINDS)  # fmt: skip
+            for kind in SIGNAL_KINDS
+        )
         return cls.from_frames(generations, verification, dropout, reading)
 
     @classmethod
-    def from_frames(cls, generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame,
-                    reading: Reading) -> "RunSignals":  # fmt: skip
+    def from_frames(
+        cls, generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, reading: Reading
+    ) -> "RunSignals":
         """What the choices read in these frames."""
-        responses = read(generations, reading)
+        responses = interpret_responses(generations, reading)
         confidence = scores(responses, verification, dropout, reading)
         return cls(generations, verification, dropout, reading, responses, confidence)
 
     def under(self, **choice: Any) -> "RunSignals":
         """What other choices read otherwise: the pairs in which they change a signal, read again."""
         reading = self.reading.model_copy(update=choice)
-        if set(choice) <= set(MEASURED):
+        if set(choice) <= set(METRIC_CHOICES):
             return replace(self, reading=reading, changed=frozenset())
         responses, changed = self.responses, set().union(*(OF_SIGNALS.get(name, set()) for name in choice))
         if not set(choice) <= set(OF_SIGNALS):
-            responses = read(self.generations, reading)
+            responses = interpret_responses(self.generations, reading)
             by_pair = changed_signals(self.responses, responses)
             changed, pairs = set().union(*by_pair.values()), {pair for pair, signals in by_pair.items() if signals}
             if len(pairs) < len(by_pair):
-                kept = {name: of_pairs(getattr(self, name), pairs) for name in (*KINDS, "confidence")}
-                return replace(self, reading=reading, responses=of_pairs(responses, pairs), **kept)._scored(changed)
+                kept = {name: rows_of_pairs(getattr(self, name), pairs) for name in (*SIGNAL_KINDS, "confidence")}
+                return replace(self, reading=reading, responses=rows_of_pairs(responses, pairs), **kept)._scored(
+                    changed
+                )
         return replace(self, reading=reading, responses=responses)._scored(changed)
 
     def _scored(self, changed: set[str]) -> "RunSignals":
@@ -99,11 +111,12 @@ class RunSignals:
         return replace(self, confidence=confidence, changed=frozenset(changed))
 
     @cached_property
-    def sets(self) -> Sets:
-        return splits(self.generations, self.responses) if len(self.responses) else {}
+    def sets(self) -> DataByPair:
+        return calibration_data(self.generations, self.responses) if len(self.responses) else {}
 
-    def estimation(self, bin_counts: Sequence[int], metrics: Sequence[str] = tuple(METRICS),
-                   names: Collection[str] | None = None) -> Frames:  # fmt: skip
+    def estimation(
+        self, bin_counts: Sequence[int], metrics: Sequence[str] = tuple(METRICS), names: Collection[str] | None = None
+    ) -> Frames:
         """Frames of the tables of raw confidence, but for the intervals, of every estimator (or those of `names`)."""
         names = ESTIMATORS if names is None else names
         n_bins, closed, chosen = self.reading.bins, self.reading.closed, self.confidence.estimator.isin(names)
@@ -115,12 +128,12 @@ class RunSignals:
             measured = ("ece", "mce", "brier")
             frames["bin_ablation"] = ablate_bins(self.confidence[chosen & single_pass], bin_counts, closed, measured)
         if "c_bald" in names:
-            frames["dropout_grid_search"] = grid(self.responses, self.dropout, self.reading, metrics)
+            frames["dropout_grid_search"] = evaluate_rate_grid(self.responses, self.dropout, self.reading, metrics)
         return frames
 
     def in_situ(self, results: pd.DataFrame) -> Frames:
         """The frame of `tab:insitu_ptrue`, from that of raw confidence."""
-        parts = [results, reduction(self.verification), option_mass(self.verification, self.reading.options)]
+        parts = [results, token_reduction(self.verification), option_mass(self.verification, self.reading.options)]
         return {"insitu_ptrue": pd.concat(parts, ignore_index=True)}
 
     def calibration(self, fitted: Fits, choices: Calibration, names: Collection[str] | None = None) -> Frames:
@@ -129,13 +142,13 @@ class RunSignals:
         names = ESTIMATORS if names is None else names
         chosen, of_answers = self.confidence.estimator.isin(names), {"ans_avg", "ans_joint"} & set(names)
         calibrated, learned = calibrate(self.confidence[chosen], self.sets if of_answers else {}, fitted, choices)
-        results = estimates(calibrated, self.reading.bins, self.reading.closed, ["ece"])
+        results = estimate_metrics(calibrated, self.reading.bins, self.reading.closed, ["ece"])
         frames = dict.fromkeys(CALIBRATED, pd.concat([results, learned], ignore_index=True))
-        return frames | ({"calibration_rows": calibration_rows(self.sets)} if of_answers else {})
+        return frames | ({"calibration_rows": summarize_calibration_rows(self.sets)} if of_answers else {})
 
-    def moved(self, sets: Sets, fitted: Fits) -> Frames:
+    def moved(self, sets: DataByPair, fitted: Fits) -> Frames:
         """Frames of the tables of transfer between all pairs, made anew; 07 keeps a run's."""
-        return dict.fromkeys(MOVED, transfer(sets, fitted, self.reading.bins, self.reading.closed))
+        return dict.fromkeys(TRANSFER_TABLES, transfer(sets, fitted, self.reading.bins, self.reading.closed))
 
     def learning(self, curves: pd.DataFrame, choices: Calibration, seed: int = 0, every: bool = False) -> Frames:
         """The learning curves of rows drawn by chance: those of `curves`, made anew where draws of one class are among
@@ -153,11 +166,14 @@ class RunSignals:
         """What the paper shows of responses as pictures or says in words, for every pair."""
         evaluation = self.confidence[self.confidence.split == "evaluation"]
         gaps = (evaluation.confidence - evaluation.correct).groupby([evaluation[key] for key in (*PAIR, "estimator")])
-        return {"running_mean": running_means(self.responses), "tokens": tokens.summary(self.responses),
-                "positions": tokens.position_curves(self.responses),
-                "unread": tokens.unread(self.generations, self.reading),
-                "answered": answered(self.responses),
-                "overconfidence": gaps.mean().rename("gap").reset_index()}  # fmt: skip
+        return {
+            "running_mean": running_mean_curves_by_pair(self.responses),
+            "tokens": tokens.summarize_tokens(self.responses),
+            "positions": tokens.position_curves(self.responses),
+            "unread": tokens.count_missed_answers(self.generations, self.reading),
+            "answered": split_answered(self.responses),
+            "overconfidence": gaps.mean().rename("gap").reset_index(),
+        }
 
     def of_passes(self, counts: Sequence[int] = ()) -> Frames:
         """What it shows or says of the passes, on the rows whose answer was read; `counts`: as `passes.by_passes`."""
@@ -165,19 +181,27 @@ class RunSignals:
         selected = kept[kept.selected]
         if selected.empty:  # no answer was read anywhere: nothing to say of any pass
             return dict.fromkeys(("entropies", "passes", "by_passes", "by_rate"), selected)
-        entropies = [entropy_curves(part).assign(**dict(zip(PAIR, pair, strict=True)))
-                     for pair, part in selected.groupby(PAIR, sort=False)]  # fmt: skip
-        return {"entropies": pd.concat(entropies, ignore_index=True), "passes": passes.summary(selected),
-                "by_passes": passes.by_passes(self.responses, self.dropout, self.reading, counts),
-                "by_rate": passes.by_rate(kept)}  # fmt: skip
+        entropies = [
+            entropy_curves(part).assign(**dict(zip(PAIR, pair, strict=True)))
+            for pair, part in selected.groupby(PAIR, sort=False)
+        ]
+        return {
+            "entropies": pd.concat(entropies, ignore_index=True),
+            "passes": passes.summary(selected),
+            "by_passes": passes.by_passes(self.responses, self.dropout, self.reading, counts),
+            "by_rate": passes.by_rate(kept),
+        }
 
     def set_up(self) -> Frames:
         """Evaluation questions and tokens of verification, which no choice of reading changes, and what the calibration
         rows show."""
         evaluation = self.generations[self.generations.split == "evaluation"]
         rows = evaluation.groupby("dataset", sort=False).example_id.nunique().rename("rows").reset_index()
-        return {"rows": rows, "verification": tokens.verification_costs(self.verification, self.generations),
-                "calibration_rows": calibration_rows(self.sets)}  # fmt: skip
+        return {
+            "rows": rows,
+            "verification": tokens.verification_costs(self.verification, self.generations),
+            "calibration_rows": summarize_calibration_rows(self.sets),
+        }
 
     def of_phi(self) -> Frames:
         """c_BALD on the tuning examples under each phi."""
@@ -187,7 +211,7 @@ class RunSignals:
 def scores(responses: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, reading: Reading,
            names: Collection[str] | None = None) -> pd.DataFrame:  # fmt: skip
     """The confidence of every estimator (or of `names`) at the selected dropout rate."""
-    return confidence_frame(responses, verification, selected(dropout, reading), reading, names)
+    return confidence_frame(responses, verification, rows_at_selected_rate(dropout, reading), reading, names)
 
 
 def on_shared_rows(confidence: pd.DataFrame, n_bins: int, closed: str) -> pd.DataFrame:
@@ -201,7 +225,7 @@ def on_shared_rows(confidence: pd.DataFrame, n_bins: int, closed: str) -> pd.Dat
     return fewer[fewer.n < had.reindex(pd.MultiIndex.from_frame(fewer[[*PAIR, "estimator"]])).to_numpy()]
 
 
-def answered(responses: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
+def split_answered(responses: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
     """By pair: rows, and how many of them hold an answer that could be read (`parsed`)."""
     by_pair = responses[responses.split == split].groupby(PAIR, sort=False).parsed
     return by_pair.agg(rows="size", parsed="sum").reset_index()
@@ -223,7 +247,7 @@ def changed_signals(before: pd.DataFrame, after: pd.DataFrame) -> dict[tuple, se
     return changed
 
 
-def of_pairs(frame: pd.DataFrame, pairs: Collection[tuple]) -> pd.DataFrame:
+def rows_of_pairs(frame: pd.DataFrame, pairs: Collection[tuple]) -> pd.DataFrame:
     return frame[np.array([pair in pairs for pair in zip(frame.model, frame.dataset, strict=True)], dtype=bool)]
 
 
@@ -232,7 +256,7 @@ def estimators_of(signals: Collection[str]) -> set[str]:
     return {name for name, estimator in ESTIMATORS.items() if estimator.needs in signals}
 
 
-def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], datasets: Sequence[str], *,
+def results_of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], datasets: Sequence[str], *,
            bin_counts: Sequence[int] = (10, 20, 30), bin_models: Sequence[str] = (),
            transfer_models: Sequence[str] = (), transfer_datasets: Sequence[str] = (),
            resamples: int = 5000, seed: int = 0) -> Results:  # fmt: skip
@@ -247,13 +271,13 @@ def of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], dat
     frames |= asked_again(run, models, datasets, signals.reading)
     frames |= extras.in_situ(run, models, datasets, signals.generations, signals.responses, signals.dropout,
                              signals.reading, resamples, seed)  # fmt: skip
-    frames |= costs.of_run(run, models, datasets, signals.generations, signals.verification, frames)
-    frames |= selective.kept(run, models, datasets)
+    frames |= costs.costs_of_run(run, models, datasets, signals.generations, signals.verification, frames)
+    frames |= selective.load_selective(run, models, datasets)
     frames["paired"] = paired(frames["calibrated"], signals.reading, resamples, seed)
     moved = labels_of(labels, "model", transfer_models), labels_of(sets, "dataset", transfer_datasets)
-    covered = coverage(signals.generations, signals.reading)
+    covered = answer_coverage(signals.generations, signals.reading)
     covered = covered.assign(model=covered.model.map(labels), dataset=covered.dataset.map(sets))
-    how = [*how_made(run, labels, datasets), *lacking(run, labels, sets)]
+    how = [*how_made(run, labels, datasets), *missing_signals(run, labels, sets)]
     notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), covered, how)
     binned = labels_of(labels, "model", bin_models)
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
@@ -272,13 +296,14 @@ def of_signals(signals: RunSignals, bin_counts: Sequence[int] = (10, 20, 30)) ->
 
 def of_calibration(run: str, models: Sequence[str], datasets: Sequence[str],
                    names: Collection[str] = ("results", "confidence", "transfer", "curves")) -> Frames:  # fmt: skip
-    """What 05 (results, confidence), 06 (curves) and 07 (transfer) keep. Raises UserError where they have not left it."""
+    """What 05 (results, confidence), 06 (curves) and 07 (transfer) keep. Raises UserError where they have not left
+    it."""
     kept = {name: store.kept(run, "calibration", name, models, datasets) for name in names}
     frames: Frames = {}
     if "results" in kept:
         frames |= dict.fromkeys(CALIBRATED, kept["results"])
     if "transfer" in kept:
-        frames |= dict.fromkeys(MOVED, kept["transfer"])
+        frames |= dict.fromkeys(TRANSFER_TABLES, kept["transfer"])
     if "curves" in kept:
         frames |= {"learning": curve_bands(kept["curves"]), "curves": kept["curves"]}
     if "confidence" in kept:
@@ -297,7 +322,7 @@ def so_far(run: str, models: Sequence[str], datasets: Sequence[str], reading: Re
     (`lib.frames`), of which any but `generations` may lack."""
     generations, verification, dropout = (
         store.gather(run, kind, models, datasets, may_lack=kind != "generations")[0] if kind in kinds else empty(kind)
-        for kind in KINDS)  # fmt: skip
+        for kind in SIGNAL_KINDS)  # fmt: skip
     shown = of_signals(RunSignals.from_frames(generations, verification, dropout, reading))
     if "ablation" in kinds:
         shown |= asked_again(run, models, datasets, reading)
@@ -330,9 +355,9 @@ def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], readin
         there = store.found(run, "ablation", store.pairs(models, datasets))
         paths = [store.locate(run, "ablation", name) for name in there]
         frame = store.gather(run, "ablation", models, datasets, may_lack=True)[0]
-        costs = ablation.costs([store.manifest(path) for path in paths])
-        return {"ablation": ablation.summary(frame, reading.grader), "cost": costs,
-                "demonstration": ablation.demonstration(frame, reading.grader)}  # fmt: skip
+        costs = ablation.pass_costs([store.manifest(path) for path in paths])
+        return {"ablation": ablation.summarize_ablation(frame, reading.grader), "cost": costs,
+                "demonstration": ablation.compare_demonstrations(frame, reading.grader)}  # fmt: skip
     return {}
 
 
@@ -350,7 +375,7 @@ class Exchange(NamedTuple):
         return self.standard_prompt, self.prompt + self.text + query, query
 
 
-def exchange(run: str, signals: RunSignals, model: str, dataset: str) -> Exchange:
+def load_exchange(run: str, signals: RunSignals, model: str, dataset: str) -> Exchange:
     """The first evaluation row of a pair; of a run that keeps no texts, the exchange on a question of ours that 03 left
     in its manifest. Of a model that is not at hand the question stands for its prompt, which nobody knows."""
     chosen = "model == @model and dataset == @dataset and split == 'evaluation'"
@@ -363,7 +388,7 @@ def exchange(run: str, signals: RunSignals, model: str, dataset: str) -> Exchang
     return Exchange(**store.manifest(store.locate(run, "verification", f"{model}__{dataset}"))["exchange"])
 
 
-def lacking(run: str, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
+def missing_signals(run: str, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
     """The line that says for which pairs dropout passes are still to come, by their labels; none where none are."""
     there = set(store.found(run, "dropout", store.pairs(list(models), list(datasets))))
     asked = {model: models[model] for model in params.at_hand(list(models))}
@@ -376,4 +401,4 @@ def how_made(run: str, labels: Mapping[str, str], datasets: Sequence[str]) -> li
     """How the signals of a run's models ({name: label}) were made, from their manifests."""
     pairs = store.pairs(list(labels), datasets)
     return tables.made((labels[pair.split("__")[0]], store.manifest(store.locate(run, kind, pair)))
-                       for kind in KINDS for pair in store.found(run, kind, pairs))  # fmt: skip
+                       for kind in SIGNAL_KINDS for pair in store.found(run, kind, pairs))  # fmt: skip

@@ -10,10 +10,10 @@ import pandas as pd
 
 from lib.calibrate.calibrators import METHODS
 from lib.paper.histograms import clipped_in_words
-from lib.paper.reliability import FEW, error
+from lib.paper.reliability import SMALL_BIN, error
 from lib.paper.values import short
-from lib.score.curves import difference
-from lib.score.estimators import ESTIMATORS, ordered
+from lib.score.curves import right_minus_wrong
+from lib.score.estimators import ESTIMATORS, in_declared_order
 from lib.store import PAIR
 
 P = ParamSpec("P")
@@ -39,12 +39,12 @@ def sentence(function: Callable[P, str]) -> Callable[P, Sentence]:
     return told
 
 
-def of_pairs(count: int, total: int) -> str:
+def count_of_pairs(count: int, total: int) -> str:
     """On 5 of 6 pairs."""
     return f"on {count} of {total} pair{'s' if total != 1 else ''}"
 
 
-def listed(lines: Sequence[str]) -> Sentence:
+def bullet_list(lines: Sequence[str]) -> Sentence:
     """Several sentences, each on a line of its own."""
     return Sentence("\n".join(lines))
 
@@ -71,8 +71,9 @@ def surest(one: pd.Series, scores: pd.DataFrame) -> str:
 
 
 @sentence
-def encoded(table: pd.DataFrame, one: pd.Series) -> str:
-    """Of `one_row.options`: whether the row `one` is right, the tokens that either way has to encode, what comes of it."""
+def describe_encoding(table: pd.DataFrame, one: pd.Series) -> str:
+    """Of `option_probabilities`: whether the row `one` is right, the tokens that either way has to encode, what comes
+    of it."""
     parts = [f"{way} {row['P(True)']:.3f} for {row.tokens:.0f} tokens" for way, row in table.iterrows()]
     return verdict(one, f"P(True): {', '.join(parts)}")
 
@@ -101,7 +102,7 @@ def compared(results: pd.DataFrame, metric: str, first: str, second: str) -> str
         return f"{METRIC[metric]}: nothing to compare"
     lower = int((wide[first] < wide[second]).sum())
     means = f"{short(wide[first].mean())} against {short(wide[second].mean())}"
-    return (f"{METRIC[metric]} of {names[0]} is lower than that of {names[1]} {of_pairs(lower, len(wide))}: "
+    return (f"{METRIC[metric]} of {names[0]} is lower than that of {names[1]} {count_of_pairs(lower, len(wide))}: "
             f"{'a mean of ' if len(wide) > 1 else ''}{means}")  # fmt: skip
 
 
@@ -112,7 +113,7 @@ def helped(results: pd.DataFrame, estimator: str) -> str:
     wide = rows.pivot(index=PAIR, columns="method", values="value").astype(float)
     if wide.empty:
         return f"ECE of {ESTIMATORS[estimator].plain}: nothing to compare"
-    parts = [f"by {how(method, estimator)} {of_pairs(int((wide[method] < wide['']).sum()), len(wide))} (to "
+    parts = [f"by {how(method, estimator)} {count_of_pairs(int((wide[method] < wide['']).sum()), len(wide))} (to "
              f"{short(wide[method].mean())})" for method in wide if method]  # fmt: skip
     mean = "a mean of " if len(wide) > 1 else ""
     raw = f"ECE of {ESTIMATORS[estimator].plain} (raw: {mean}{short(wide[''].mean())})"
@@ -132,7 +133,7 @@ def errors(diagrams: Mapping[str, pd.DataFrame], estimator: str = "ans_avg") -> 
     """ECE and bins of an estimator's reliability diagrams by method."""
     parts = []
     for method, bins in diagrams.items():
-        few = int((bins["count"] < FEW).sum())
+        few = int((bins["count"] < SMALL_BIN).sum())
         parts.append(f"{how(method, estimator)} {short(error(bins))} (bins: {len(bins)}, of few rows: {few})")
     return "ECE: " + ("; ".join(parts) or "nothing was measured")
 
@@ -164,7 +165,7 @@ def told_apart(curves: pd.DataFrame) -> str:
     """Difference of two running means at their ends, where they are Seq Avg."""
     if curves.correct.nunique() < 2:
         return "All responses are of one kind: there is nothing to tell apart"
-    end = difference(curves).iloc[-1]
+    end = right_minus_wrong(curves).iloc[-1]
     return f"At the end right less wrong is {end['mean']:.3f} (95% interval {end.low:.3f} to {end.high:.3f})"
 
 
@@ -205,8 +206,8 @@ def grown(by_rate: pd.DataFrame) -> str:
 
 
 @sentence
-def demonstrated(summary: pd.DataFrame) -> str:
-    """Of `ablation.summary` of one pair: how many are right, and read, with each beginning of the prompt."""
+def describe_demonstration(summary: pd.DataFrame) -> str:
+    """Of `summarize_ablation` of one pair: how many are right, and read, with each beginning of the prompt."""
     parts = [f"{row.demonstration} {row.accuracy * row.rows:.0f} right, {row.extracted * row.rows:.0f} read"
              for row in summary.itertuples()]  # fmt: skip
     return f"Of {summary['rows'].max()} questions, by what stands before them: {'; '.join(parts)}"
@@ -223,13 +224,13 @@ def priced(operations: Mapping[str, int]) -> str:
 
 
 @sentence
-def learned(parameters: pd.DataFrame) -> str:
+def describe_learned(parameters: pd.DataFrame) -> str:
     """Of what `fitting.calibrate` learned: temperatures against 1, and the sign of Platt's slope."""
     values = {name: part["value"].dropna().astype(float) for name, part in parameters.groupby("metric")}
     t, a = (values.get(name, pd.Series(dtype=float)) for name in ("t", "a"))
     if t.empty:
         return "No temperature was fitted"
-    said = f"t is above 1 {of_pairs(int((t > 1).sum()), len(t))} (from {t.min():.2f} to {t.max():.2f})"
+    said = f"t is above 1 {count_of_pairs(int((t > 1).sum()), len(t))} (from {t.min():.2f} to {t.max():.2f})"
     return said + (f"; a is negative in {int((a < 0).sum())} of {len(a)} fits of P(True)" if len(a) else "")
 
 
@@ -272,18 +273,19 @@ def sized(bands: pd.DataFrame) -> str:
 
 
 @sentence
-def worth(compared: pd.DataFrame, method: str = "") -> str:
-    """Of `proper.compare`: on how many pairs each of the paper's estimators has a positive skill, by a `method`."""
+def describe_worth(compared: pd.DataFrame, method: str = "") -> str:
+    """Of `compare_with_base_rate`: on how many pairs each of the paper's estimators has a positive skill, by a
+    `method`."""
     rows = compared[(compared.metric == "skill") & (compared["method"] == method)]
     counts = (rows["value"].astype(float) > 0).groupby(rows.estimator).agg(["sum", "size"])
-    there = [e for e in ordered(ESTIMATORS.values()) if e.name in counts.index]
-    parts = [f"{e.plain} {of_pairs(*counts.loc[e.name])}" for e in there]
+    there = [e for e in in_declared_order(ESTIMATORS.values()) if e.name in counts.index]
+    parts = [f"{e.plain} {count_of_pairs(*counts.loc[e.name])}" for e in there]
     return f"Better than the constant ({how(method) if method else 'raw'}): {', '.join(parts)}"
 
 
 @sentence
 def promised(thresholds: pd.DataFrame) -> str:
-    """Of `selective.thresholds`: how many promises can be made, and how many of these the evaluation rows break."""
+    """Of `selective_thresholds`: how many promises can be made, and how many of these the evaluation rows break."""
     made = thresholds.dropna(subset="threshold")
     if made.empty:
         return f"None of {len(thresholds)} promises can be made from these calibration rows"

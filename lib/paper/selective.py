@@ -11,38 +11,38 @@ from matplotlib.lines import Line2D
 
 from lib import store
 from lib.paper.figure_style import STYLES, WIDTH, Canvas, Figure, style
-from lib.paper.table import Cell, Row, Rule, Table
-from lib.paper.targets import table, target
+from lib.paper.table import Cell, Rule, Table, TableRow
+from lib.paper.targets import table_target, target
 from lib.paper.values import DATASET, MODEL, Frame, Labels, Notes, Values, grouped_head, short
-from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, ordered
-from lib.score.proper import BASE
+from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
+from lib.score.proper_scoring import BASE
 
-KINDS = ("scores", "thresholds", "curves")
+SELECTIVE_KINDS = ("scores", "thresholds", "curves")
 DRAWN = ("seq_avg", "ans_avg", "p_true", "c_bald")  # of the paper's estimators, one of each kind
 LEAST = 0.05  # share answered from which on a curve is drawn: before it rests on a handful of rows
-RAW = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "skill": "Skill", "log_loss": "Log-loss",
+RAW_LABELS = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "skill": "Skill", "log_loss": "Log-loss",
        "auroc": "AUROC", "augrc": "AUGRC"}  # fmt: skip
 SPREAD = ("skill", "auroc", "augrc")  # shown with their intervals
 AFTER = {"ece": "ECE", "skill": "Skill"}
 
 
-def kept(run: str, models: Sequence[str], datasets: Sequence[str]) -> dict[str, Frame]:
+def load_selective(run: str, models: Sequence[str], datasets: Sequence[str]) -> dict[str, Frame]:
     """What 10 left of these pairs, by `selective_` and KINDS."""
-    frames = {f"selective_{kind}": store.kept(run, "selective", kind, models, datasets) for kind in KINDS}
+    frames = {f"selective_{kind}": store.kept(run, "selective", kind, models, datasets) for kind in SELECTIVE_KINDS}
     return {name: frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
             for name, frame in frames.items()}  # fmt: skip
 
 
-def shown(frame: Frame) -> list[Estimator]:
+def show_selective(frame: Frame) -> list[Estimator]:
     """The estimators of a frame, the paper's first."""
     there = set(frame["estimator"])
-    return [e for declared in (ESTIMATORS, EXTRAS) for e in ordered(declared.values()) if e.name in there]
+    return [e for declared in (ESTIMATORS, EXTRAS) for e in in_declared_order(declared.values()) if e.name in there]
 
 
 # ---- the table
 
 
-@table("tab_selective", "What the confidence is good for (not in the paper)",
+@table_target("tab_selective", "What the confidence is good for (not in the paper)",
        "Each estimator beside a constant at the base rate of the calibration rows, which knows nothing and is nearly "
        "calibrated: Skill is the share of its Brier score that an estimator saves. Then the same after isotonic "
        "regression, and the share of questions answered where a precision is guaranteed. Bold is the best of a pair.",
@@ -51,18 +51,18 @@ def shown(frame: Frame) -> list[Estimator]:
        published=False, extra=True)  # fmt: skip
 def selective(scores: Frame, thresholds: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()
               ) -> Table:  # fmt: skip
-    """A row for the base rate and for each estimator of a pair: `scores` as `proper.compare` returns them, `thresholds`
-    as `selective.thresholds` does."""
+    """A row for the base rate and for each estimator of a pair: `scores` as `compare_with_base_rate` returns them,
+    `thresholds` as `selective_thresholds` does."""
     targets = sorted(thresholds["target"].unique())
     wanted = thresholds.assign(metric=[at(t) for t in thresholds["target"]], value=thresholds["answered"], method="")
     values = Values(pd.concat([scores, wanted], ignore_index=True), models, datasets, "method")
-    commands, chosen = (r"\scoreci", r"\bestscoreci"), [BASE, *(e.name for e in shown(scores))]
+    commands, chosen = (r"\scoreci", r"\bestscoreci"), [BASE, *(e.name for e in show_selective(scores))]
 
-    def rows(*pair: str) -> list[Row]:
+    def rows(*pair: str) -> list[TableRow]:
         best = best_of(values, pair, chosen, [at(t) for t in targets])
-        lines: list[Row] = []
+        lines: list[TableRow] = []
         for name in (name for name in chosen if (*pair, name, "ece", "") in values.rows):
-            keys = [(*pair, name, metric, "") for metric in RAW]
+            keys = [(*pair, name, metric, "") for metric in RAW_LABELS]
             cells = [values.interval(commands, *key, bold=key in best, show=short) if key[3] in SPREAD else
                      values.cell(*key, show=short) for key in keys]  # fmt: skip
             after = [(*pair, name, metric, "isotonic") for metric in AFTER]
@@ -71,12 +71,12 @@ def selective(scores: Frame, thresholds: Frame, models: Labels = None, datasets:
             lines.append([label(name), *cells])
         return lines
 
-    groups = [(Cell("Raw"), [Cell(head) for head in RAW.values()]),
+    groups = [(Cell("Raw"), [Cell(head) for head in RAW_LABELS.values()]),
               (Cell("Isotonic"), [Cell(head) for head in AFTER.values()]),
               (Cell("Answered at"), [Cell(short(t).rstrip("0")) for t in targets])]  # fmt: skip
     head = grouped_head([MODEL, DATASET, Cell("Estimator")], groups)
-    columns = f"lll {'c' * len(RAW)} {'c' * len(AFTER)} {'c' * len(targets)}"
-    between = Rule(((2, 3 + len(RAW) + len(AFTER) + len(targets)),))
+    columns = f"lll {'c' * len(RAW_LABELS)} {'c' * len(AFTER)} {'c' * len(targets)}"
+    between = Rule(((2, 3 + len(RAW_LABELS) + len(AFTER) + len(targets)),))
     return Table(columns, head, values.blocks(rows, between), [*values.notes(notes), *promise(thresholds)])
 
 
@@ -128,11 +128,12 @@ def promise(thresholds: Frame) -> list[str]:
 def when_to_answer(curves: Frame, thresholds: Frame, model: str, datasets: Mapping[str, str], title: str = ""
                    ) -> Figure:  # fmt: skip
     """Risk-coverage curves of one model, a column for each of the `datasets` {name: label}; `curves` and `thresholds`
-    as `selective.curves` and `selective.thresholds` return them, of which those of the middle precision are drawn."""
+    as `risk_coverage_curves` and `selective_thresholds` return them, of which those of the middle precision are
+    drawn."""
     targets = sorted(thresholds["target"].unique()) or [0.9]
     precision = targets[len(targets) // 2]
     ours, found = curves[curves["model"] == model], thresholds[thresholds["model"] == model]
-    drawn = [e for e in shown(ours) if e.name in DRAWN] or shown(ours)[: len(STYLES)]
+    drawn = [e for e in show_selective(ours) if e.name in DRAWN] or show_selective(ours)[: len(STYLES)]
     looks: dict[str, tuple] = {e.name: look for e, look in zip(drawn, STYLES, strict=False)}
     found = found[(found["target"] == precision) & found["answered"].notna() & found["precision"].notna()]
     with style():
@@ -141,7 +142,7 @@ def when_to_answer(curves: Frame, thresholds: Frame, model: str, datasets: Mappi
         for column, (dataset, name) in zip(axes.T, datasets.items(), strict=True):
             here, rings = (frame[frame["dataset"] == dataset] for frame in (ours, found))
             for ax, method in zip(column, ("", "isotonic"), strict=True):
-                _curves(ax, here[here["method"] == method], looks)
+                _draw_curves(ax, here[here["method"] == method], looks)
                 ax.axhline(precision, color="0.6", linewidth=0.8, zorder=0)
             for ring in rings[rings["estimator"].isin(list(looks))].itertuples():
                 column[0].plot(ring.answered, ring.precision, "o", markersize=6, markerfacecolor="none",
@@ -158,7 +159,7 @@ def when_to_answer(curves: Frame, thresholds: Frame, model: str, datasets: Mappi
     return Figure(canvas)
 
 
-def _curves(ax: Axes, curves: Frame, looks: Mapping[str, tuple]) -> None:
+def _draw_curves(ax: Axes, curves: Frame, looks: Mapping[str, tuple]) -> None:
     """The curves of one panel; a mark about every fifth of the way tells them apart without colour."""
     for estimator, part in curves[curves["answered"] >= LEAST].groupby("estimator", sort=False):
         if estimator not in looks:

@@ -21,11 +21,11 @@ from lib.paper.run_results import Fits, Frames, RunSignals, estimators_of
 from lib.paper.targets import target
 from lib.params import Calibration, Reading
 from lib.project import UserError
-from lib.score.bootstrap import estimates
+from lib.score.bootstrap import estimate_metrics
 from lib.score.estimators import ESTIMATORS
 from lib.score.passes import by_passes
 
-COLUMNS = ["choice", "words", "finding", "name", "here", "then", "flips"]
+SENSITIVITY_COLUMNS = ["choice", "words", "finding", "name", "here", "then", "flips"]
 NAMED = {  # the choices in words
     "grader": "what counts as right",
     "answer_form": "what counts as an answer",
@@ -43,7 +43,7 @@ NAMED = {  # the choices in words
 }
 TRIED: dict[str, tuple[Any, ...]] = {"isotonic_decimals": (None, 5, 3)}  # where any number could be chosen
 ALIKE = "(changes nothing that is read or measured)"
-METRICS = ("acc", "ece", "auroc")  # on which findings rest
+SENSITIVITY_METRICS = ("acc", "ece", "auroc")  # on which findings rest
 EARLY = (5,)  # passes after which a finding asks for c_BALD
 
 
@@ -57,7 +57,7 @@ def variants(*now: Reading | Calibration) -> Iterator[tuple[str, Any]]:
                     yield name, value
 
 
-def in_words(name: str, value: Any, now: Any) -> str:
+def describe_choice(name: str, value: Any, now: Any) -> str:
     """A choice as a reader meets it: what is chosen, the other value, and that of this run."""
     said = {True: "yes", False: "no", None: "all"}
     return f"{NAMED[name]} ({name}): {said.get(value, value)}, not {said.get(now, now)}"
@@ -72,7 +72,7 @@ def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calib
     before, records, fitted = verdicts(here), [], fit_answers(signals.sets, choices)
     for name, value in variants(signals.reading, choices) if chosen is None else chosen:
         part = choices if name in Calibration.model_fields else signals.reading
-        label = f"{name}: {value}", in_words(name, value, getattr(part, name))
+        label = f"{name}: {value}", describe_choice(name, value, getattr(part, name))
         try:
             if name in Calibration.model_fields:
                 frames = fitted_anew(here, signals, choices, choices.model_copy(update={name: value}), seed)
@@ -87,7 +87,7 @@ def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calib
         records += [(*label, finding.statement, finding.name, old.said, new.said or new.reason,
                      new.held is not None and new.held != old.held)
                     for old, new, finding in judged] or [(*label, ALIKE, "", "", "", False)]  # fmt: skip
-    frame = pd.DataFrame(records, columns=COLUMNS)
+    frame = pd.DataFrame(records, columns=SENSITIVITY_COLUMNS)
     flips = frame[frame.flips].drop(columns=["choice", "name", "flips"]).rename(columns={"words": "choice"})
     none = pd.DataFrame([{"choice": "any of them", "finding": "none turns", "here": "", "then": ""}])
     return Listing(frame, flips if len(flips) else none)
@@ -124,7 +124,7 @@ def read_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fit
     if other.reading.tuning_in_fit != signals.reading.tuning_in_fit:
         return without_intervals(merged(here, other.calibration({}, choices, names), names))
     new_fits = fit_answers(other.sets, choices) if "answer" in other.changed else {}
-    anew = other.estimation(bin_counts, METRICS, names) | other.calibration(new_fits, choices, names)
+    anew = other.estimation(bin_counts, SENSITIVITY_METRICS, names) | other.calibration(new_fits, choices, names)
     if not other.changed.isdisjoint(("response", "answer")):
         anew |= other.of_responses()
     if other.reading.phi != signals.reading.phi:
@@ -140,8 +140,8 @@ def read_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fit
 def measured_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fits, bin_counts: Sequence[int]
                   ) -> Frames:  # fmt: skip
     """All frames of errors, from the same scores."""
-    frames = other.estimation(bin_counts, METRICS) | other.moved(signals.sets, fitted)
-    calibrated = estimates(here.frames["calibrated"], other.reading.bins, other.reading.closed, ["ece"])
+    frames = other.estimation(bin_counts, SENSITIVITY_METRICS) | other.moved(signals.sets, fitted)
+    calibrated = estimate_metrics(here.frames["calibrated"], other.reading.bins, other.reading.closed, ["ece"])
     frames |= dict.fromkeys(("result_calibration", "result_calibration_full", "result_isotonic"), calibrated)
     return frames | other.of_passes(EARLY) | other.of_phi() | other.in_situ(frames["result_estimation"])
 

@@ -15,7 +15,7 @@ ENOUGH = 20  # rows, to say anything of them
 
 
 @given
-def pairs(results: Results, frame: str, columns: str, agrees: Callable[[pd.DataFrame], pd.Series]) -> Cases:
+def count_pairs(results: Results, frame: str, columns: str, agrees: Callable[[pd.DataFrame], pd.Series]) -> Cases:
     """Some columns of a frame that has a row per pair; a pair in which one of them cannot be computed is no case."""
     rows = results.frame(frame)[[*PAIR, *columns.split()]].dropna()
     if rows.empty:
@@ -143,7 +143,7 @@ def linear(results: Results) -> Cases:
 # ---- learning curves and calibration rows
 
 
-def _curves(results: Results) -> pd.DataFrame:
+def _learning_curves_with_raw(results: Results) -> pd.DataFrame:
     """The curves of rows drawn by chance, with the raw ECE of their pair."""
     bands = results.frame("learning", sampling="uniform")
     before = bands[bands.method == ""].set_index(PAIR)["mean"].rename("raw")
@@ -153,7 +153,7 @@ def _curves(results: Results) -> pd.DataFrame:
 def fifty(results: Results) -> Cases:
     """With 50 rows (or the nearest size) at least half of what all rows remove is removed, by pair and method."""
     keys = [*PAIR, "method"]
-    curves = _curves(results)
+    curves = _learning_curves_with_raw(results)
     curves = curves.assign(distance=(np.log(curves.n.astype(float)) - np.log(50)).abs())
     few = curves.sort_values("distance").groupby(keys).first()
     rows = few[["n", "raw", "mean"]].rename(columns={"mean": "few"})
@@ -164,7 +164,7 @@ def fifty(results: Results) -> Cases:
 def hard_needs_fewer(results: Results) -> Cases:
     """Smallest size at which nine in ten draws lie below the raw ECE: smaller on the hard dataset than on each other
     one, by model and method. Where both do from the fewest rows tried, none needs fewer that was seen: no case."""
-    curves = _curves(results)
+    curves = _learning_curves_with_raw(results)
     stable = curves[curves.high < curves.raw].groupby([*PAIR, "method"]).n.min()
     rows = stable.reindex(curves.set_index([*PAIR, "method"]).index.unique()).rename("stable").reset_index()
     rows = rows.assign(stable=rows.stable.astype(float).fillna(np.inf))
@@ -207,7 +207,7 @@ def intervals_agree(results: Results) -> Cases:
 
 
 @given
-def demonstrated(results: Results, outcome: str) -> Cases:
+def count_demonstrated(results: Results, outcome: str) -> Cases:
     """A share with the demonstration above that without, and McNemar's exact test below .05, by pair."""
     rows = results.frame("demonstration", outcome=outcome).drop(columns="outcome")
     rows = rows[rows["with"] + rows.without > 0]
@@ -224,7 +224,7 @@ def directions(rows: pd.DataFrame) -> str:
     return f"more on {(clear['with'] > clear.without).sum()}, less on {(clear['with'] < clear.without).sum()}"
 
 
-def boxed(results: Results) -> Cases:
+def count_boxed(results: Results) -> Cases:
     """Share of DeepSeek's wrong answers that are right once \\boxed{} counts, by dataset: at least half."""
     rows = results.frame("ablation")
     chosen = [name for name, label in results.models.items() if label.startswith("DeepSeek")]

@@ -75,15 +75,15 @@ class Rule:
         return " ".join(rf"\cmidrule(lr){{{first}-{last}}}" for first, last in self.spans) or r"\midrule"
 
 
-Row = list[Cell | None]  # None where a cell above reaches down
-Rows = Sequence[Row | Rule]
+TableRow = list[Cell | None]  # None where a cell above reaches down
+TableRows = Sequence[TableRow | Rule]
 
 
-def without_rules(rows: Rows) -> list[Row]:
+def without_rules(rows: TableRows) -> list[TableRow]:
     return [row for row in rows if not isinstance(row, Rule)]
 
 
-def _placed(row: Row) -> Iterator[tuple[int, int, Cell | None]]:
+def _placed(row: TableRow) -> Iterator[tuple[int, int, Cell | None]]:
     """The cells of a row, each with the first and the last column that it covers."""
     last = 0
     for cell in row:
@@ -96,8 +96,8 @@ class Table:
     """`columns` is LaTeX's column specification; `notes` are printed below."""
 
     columns: str
-    head: Rows
-    body: Rows
+    head: TableRows
+    body: TableRows
     notes: Sequence[str] = ()
 
     @property
@@ -119,7 +119,7 @@ class Table:
         """All that the cells show, row by row."""
         return [number for cell in self.cells for number in cell.numbers]
 
-    def _latex_row(self, row: Row | Rule) -> str:
+    def _latex_row(self, row: TableRow | Rule) -> str:
         if isinstance(row, Rule):
             return row.as_latex()
         cells = (cell.as_latex(self.alignment[last - 1][1]) if cell else "" for _, last, cell in _placed(row))
@@ -150,7 +150,7 @@ class Table:
     def latex(self) -> str:
         return preamble(self.tabular) + self.tabular
 
-    def _html_rows(self, rows: Rows, line: str) -> str:
+    def _html_rows(self, rows: TableRows, line: str) -> str:
         """`line` is the style of a whole rule that stands before the first row."""
         lines = []
         rule = Rule()
@@ -194,8 +194,8 @@ class Stack(Table):
     """Tables below one another, each with its caption; together a tabular of one column."""
 
     columns: str = "c"
-    head: Rows = ()
-    body: Rows = ()
+    head: TableRows = ()
+    body: TableRows = ()
     parts: Sequence[tuple[Table, str]] = ()
 
     @property

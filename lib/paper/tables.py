@@ -13,8 +13,8 @@ import pandas as pd
 from lib import growth
 from lib.calibrate.calibrators import METHODS
 from lib.paper.latex import mathjax
-from lib.paper.table import Cell, Row, Rule, Stack, Table
-from lib.paper.targets import table
+from lib.paper.table import Cell, Rule, Stack, Table, TableRow
+from lib.paper.targets import table_target
 from lib.paper.values import (
     DATASET,
     MODEL,
@@ -28,7 +28,7 @@ from lib.paper.values import (
     short,
     stack,
 )
-from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, ordered
+from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
 from lib.score.metrics import METRICS
 
 # ---- notes
@@ -61,7 +61,7 @@ SHARES = {"unparsed": "No parsable answer", "cut": "Cut by length", "unclosed": 
 def notes(title: str = "", coverage: Frame | None = None, how: Sequence[str] = ()) -> list[str]:
     """What is printed under a result table: the run's `title` (say "Demo models"), `how` it was made, and the shares
     of responses without a parsable answer, cut by length, of thinking never closed, and graded otherwise by the other
-    graders (`coverage` as `reading.coverage` returns it, with the labels of models and datasets)."""
+    graders (`coverage` as `answer_coverage` returns it, with the labels of models and datasets)."""
     lines = [title.strip().rstrip(".") + ".", *how] if title.strip() else list(how)
     if coverage is None or not len(coverage):
         return lines
@@ -86,11 +86,15 @@ def notes(title: str = "", coverage: Frame | None = None, how: Sequence[str] = (
 # ---- frames for reading
 
 
-def in_words(frame: Frame, models: Labels, datasets: Labels) -> Frame:
+def label_rows(frame: Frame, models: Labels, datasets: Labels) -> Frame:
     """A tidy frame in the words of the tables: labels of models, datasets and estimators, in the order of the run, that
     sorting and pivoting keep, and methods by what they are (`platt` is temperature on the answer's tokens)."""
     known = ESTIMATORS | EXTRAS
-    estimators = {"base": "base rate", **{e.name: e.plain for e in ordered(known.values())}, "ans": "answer tokens"}
+    estimators = {
+        "base": "base rate",
+        **{e.name: e.plain for e in in_declared_order(known.values())},
+        "ans": "answer tokens",
+    }
     frame = frame.copy()
     if "method" in frame:
         estimator = frame["estimator"] if "estimator" in frame else pd.Series("ans_avg", frame.index)
@@ -112,17 +116,22 @@ def in_words(frame: Frame, models: Labels, datasets: Labels) -> Frame:
 # ---- what is measured, and how
 
 
-@table("tab_estimators", "Estimators", "How each estimator turns probabilities into one confidence for a response.",
-       place=1, arguments=lambda run: ())  # fmt: skip
+@table_target(
+    "tab_estimators",
+    "Estimators",
+    "How each estimator turns probabilities into one confidence for a response.",
+    place=1,
+    arguments=lambda run: (),
+)
 def estimators() -> Table:
     """`tab:estimators`, from the declarations."""
-    groups: dict[str, list[Row | Rule]] = {}
+    groups: dict[str, list[TableRow | Rule]] = {}
     for e in ESTIMATORS.values():
         if e.definition:
             formula = f'<div style="min-width:28em">{mathjax(e.definition)}</div>'  # else MathJax may break its lines
-            row: Row = [Cell(e.plain, latex=e.label), Cell(latex=e.definition, html=formula)]
+            row: TableRow = [Cell(e.plain, latex=e.label), Cell(latex=e.definition, html=formula)]
             groups.setdefault(e.group, []).append(row)
-    head: Row = [Cell("Method", bold=True), Cell("Definition", bold=True)]
+    head: TableRow = [Cell("Method", bold=True), Cell("Definition", bold=True)]
     return Table("ll", [head], ruled(groups.values(), Rule()))
 
 
@@ -130,7 +139,7 @@ def _math(name: str, symbol: str) -> Cell:
     return Cell(f"{name}-{symbol}", latex=f"{name}-${symbol}$", html=f"{name}-<i>{symbol}</i>")
 
 
-SETTINGS: list[tuple[Cell, Any]] = [
+RESULT_SETTINGS: list[tuple[Cell, Any]] = [
     (Cell("Temperature"), lambda model: str(float(model.temperature))),
     (_math("Top", "p"), lambda model: str(float(model.top_p))),
     (_math("Top", "k"), lambda model: str(int(model.top_k))),
@@ -139,21 +148,21 @@ SETTINGS: list[tuple[Cell, Any]] = [
 ]
 
 
-@table("tab_inference_settings", "Decoding settings", "How each model was sampled.", place=8,
+@table_target("tab_inference_settings", "Decoding settings", "How each model was sampled.", place=8,
        arguments=lambda run: (run.settings, run.notes[:1]))  # fmt: skip
 def inference_settings(models: Iterable[Any], notes: Notes = ()) -> Table:
     """`tab:inference_settings`: settings in rows, models (label, temperature, top_p, top_k, min_p, system_prompt) in
     columns; below it a run's title alone, for no response is read."""
     models = list(models)
-    head: Row = [Cell("Setting", bold=True), *(Cell(model.label) for model in models)]
-    body: list[Row | Rule] = [[name, *(Cell(show(model)) for model in models)] for name, show in SETTINGS]
+    head: TableRow = [Cell("Setting", bold=True), *(Cell(model.label) for model in models)]
+    body: list[TableRow | Rule] = [[name, *(Cell(show(model)) for model in models)] for name, show in RESULT_SETTINGS]
     return Table("l" + "c" * len(models), [head], body, notes)
 
 
 # ---- raw confidence
 
 
-@table("tab_result_estimation", "Raw confidence",
+@table_target("tab_result_estimation", "Raw confidence",
        "Accuracy, and ECE and MCE of each estimator before any calibration; the lowest ECE of a row is bold.",
        place=2)  # fmt: skip
 def result_estimation(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
@@ -162,7 +171,7 @@ def result_estimation(frame: Frame, models: Labels = None, datasets: Labels = No
     values, metrics = Values(frame, models, datasets), ("ece", "mce")
     chosen = values.estimators
 
-    def row(*pair: str) -> Row:
+    def row(*pair: str) -> TableRow:
         best = values.lowest((*pair, e.name, "ece") for e in chosen)
         keys = [(*pair, e.name, metric) for e in chosen for metric in metrics]
         return [values.cell(*pair, "", "acc"), *(values.cell(*key, bold=key in best) for key in keys)]
@@ -173,7 +182,7 @@ def result_estimation(frame: Frame, models: Labels = None, datasets: Labels = No
     return Table(" | ".join(["llc", *groups]), head, body, values.notes(notes))
 
 
-@table("tab_result_estimation_full", "Raw confidence with intervals",
+@table_target("tab_result_estimation_full", "Raw confidence with intervals",
        "Every metric with its 95% bootstrap percentile interval over evaluation rows.", place=11)  # fmt: skip
 def result_estimation_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Stack:
     """`tab:result_estimation_full`: every metric with its interval, `frame` as `bootstrap` returns it; bold is the
@@ -185,7 +194,7 @@ def result_estimation_full(frame: Frame, models: Labels = None, datasets: Labels
         accuracy = [("", "acc")] if group == "single_pass" else []
         shown = accuracy + [(e.name, metric) for e in some for metric in metrics]
 
-        def row(*pair: str) -> Row:
+        def row(*pair: str) -> TableRow:
             best = values.lowest((*pair, e.name, "ece") for e in chosen)
             keys = [(*pair, *key) for key in shown]
             return [values.interval(commands, *key, bold=key in best, show=short) for key in keys]
@@ -198,27 +207,27 @@ def result_estimation_full(frame: Frame, models: Labels = None, datasets: Labels
     return stack(chosen, part)
 
 
-@table("tab_insitu_ptrue", "In-situ verification",
+@table_target("tab_insitu_ptrue", "In-situ verification",
        "ECE of P(True) on the live trajectory and by a prompt of its own, beside Ans Avg, and the tokens saved.",
        place=4)  # fmt: skip
 def insitu_ptrue(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """`tab:insitu_ptrue`: ECE of Ans Avg and of both forms of P(True), and the tokens saved in percent (rows of metric
-    `token_reduction_pct`, as `confidence.reduction` returns them); no bold. Below, how much probability the options
+    `token_reduction_pct`, as `token_reduction` returns them); no bold. Below, how much probability the options
     hold (rows as `confidence.option_mass` returns them)."""
     values = Values(frame, models, datasets)
     chosen = [ESTIMATORS[name] for name in ("ans_avg", "p_true_insitu", "p_true")]
 
-    def row(*pair: str) -> Row:
+    def row(*pair: str) -> TableRow:
         errors = [values.cell(*pair, e.name, "ece") for e in chosen]
         return [*errors, values.cell(*pair, "p_true_insitu", "token_reduction_pct", show="{:.2f}".format)]
 
     body = values.by_pair(row)
     labels = [Cell(e.plain, latex=e.label.removeprefix(r"\textsc{").rstrip("}"), bold=True) for e in chosen]
-    head: Row = [Cell("Model", bold=True), Cell("Dataset", bold=True), *labels, Cell("Reduction (%)", bold=True)]
-    return Table("llcccc", [head], body, [*values.notes(notes), *option_masses(values)])
+    head: TableRow = [Cell("Model", bold=True), Cell("Dataset", bold=True), *labels, Cell("Reduction (%)", bold=True)]
+    return Table("llcccc", [head], body, [*values.notes(notes), *option_mass_note(values)])
 
 
-def option_masses(values: Values) -> list[str]:
+def option_mass_note(values: Values) -> list[str]:
     """A line for each form of P(True): the probability that both options hold together, median and share below .5."""
     lines = []
     for e in (ESTIMATORS["p_true_insitu"], ESTIMATORS["p_true"]):
@@ -239,17 +248,17 @@ def option_masses(values: Values) -> list[str]:
 # ---- one choice in several values
 
 
-@table("tab_dropout_grid_search", "Dropout rates",
+@table_target("tab_dropout_grid_search", "Dropout rates",
        "c_BALD on the tuning examples for each rate of the grid; the rate of lowest ECE is bold.", place=9)  # fmt: skip
 def dropout_grid_search(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (),
                         estimator: str = "c_bald") -> Table:  # fmt: skip
     """`tab:dropout_grid_search`: ECE, MCE and Brier of c_BALD (or another `estimator` of the frame) on the tuning
-    examples for each dropout rate (column `rate`, as `confidence.grid` returns it); bold is the row of lowest ECE, the
-    one selected."""
+    examples for each dropout rate (column `rate`, as `evaluate_rate_grid` returns it); bold is the row of lowest ECE,
+    the one selected."""
     values, metrics = Values(frame, models, datasets, "rate"), ("ece", "mce", "brier")
     rates = sorted(frame["rate"].unique())
 
-    def rows(*pair: str) -> list[Row]:
+    def rows(*pair: str) -> list[TableRow]:
         lowest = values.lowest((*pair, estimator, "ece", rate) for rate in rates)
         selected = min((key[-1] for key in lowest), default=None)
         return [[Cell(f"{rate:.2f}", bold=rate == selected),
@@ -257,11 +266,11 @@ def dropout_grid_search(frame: Frame, models: Labels = None, datasets: Labels = 
                 for rate in rates]  # fmt: skip
 
     body = values.blocks(rows, Rule(((2, 6),)))
-    head: Row = [Cell("Model"), Cell("Dataset"), Cell("Dropout rate"), *(Cell(METRICS[m].label) for m in metrics)]
+    head: TableRow = [Cell("Model"), Cell("Dataset"), Cell("Dropout rate"), *(Cell(METRICS[m].label) for m in metrics)]
     return Table("llcccc", [head], body, values.notes(notes, "tuning examples of the calibration split"))
 
 
-@table("tab_bin_ablation", "Number of bins", "The single-pass estimators measured with other numbers of bins.",
+@table_target("tab_bin_ablation", "Number of bins", "The single-pass estimators measured with other numbers of bins.",
        place=10, arguments=lambda run: (run.frames["bin_ablation"], run.binned, run.datasets, run.notes))  # fmt: skip
 def bin_ablation(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """`tab:bin_ablation`: ECE, MCE and Brier of the single-pass estimators for each number of bins (column
@@ -269,7 +278,7 @@ def bin_ablation(frame: Frame, models: Labels = None, datasets: Labels = None, n
     values, metrics = Values(frame, models, datasets, "bins"), ("ece", "mce", "brier")
     chosen = [e for e in values.estimators if e.group == "single_pass"]
 
-    def rows(*pair: str) -> list[Row]:
+    def rows(*pair: str) -> list[TableRow]:
         return [[Cell(str(bins)), *(values.cell(*pair, e.name, metric, bins) for e in chosen for metric in metrics)]
                 for bins in frame["bins"].unique()]  # fmt: skip
 

@@ -43,7 +43,7 @@ def target(name: str, *captions: str, **facts: Any) -> Callable[[Any], Any]:
     return declare
 
 
-def table(name: str, *captions: str, arguments: Callable | None = None, **facts: Any) -> Callable[[Any], Any]:
+def table_target(name: str, *captions: str, arguments: Callable | None = None, **facts: Any) -> Callable[[Any], Any]:
     """Declare a table. Its builder gets an attribute `of` that builds it from all results; what it takes from them
     (`arguments`) is by default the frame of its name, with the labels of all models and datasets, and the notes."""
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from lib.calibrate.calibrators import METHODS
 from lib.paper.latex import escape
-from lib.paper.table import Cell, Row, Rule, Table
-from lib.paper.targets import table
+from lib.paper.table import Cell, Rule, Table, TableRow
+from lib.paper.targets import table_target
 from lib.paper.values import DASH, Frame, Labels, Notes, Values, grouped_head, ruled, short, stand_behind
 from lib.score.metrics import METRICS
 
@@ -29,7 +29,7 @@ def _moved(frame: Frame, models: Labels, datasets: Labels) -> Values:
     return Values(frame, families(names), datasets, "method", "source_model", "source_dataset")
 
 
-@table("tab_calibration_transfer_full", "Transfer in full",
+@table_target("tab_calibration_transfer_full", "Transfer in full",
        "Every calibrator on every target; bold where it was learned on the target itself.", place=14,
        arguments=lambda run: (run.frames["calibration_transfer_full"], *run.moved, run.notes))  # fmt: skip
 def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
@@ -40,11 +40,11 @@ def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Lab
              for model in values.models for dataset in values.datasets
              if values.known((model, dataset, "", "ece", "", "", "")) is not None}  # fmt: skip
 
-    def cells(method: str, *source: str) -> Row:
+    def cells(method: str, *source: str) -> TableRow:
         return [values.cell(*pair, "", metric, method, *source, bold=pair == source)
                 for pair in pairs for metric in metrics]  # fmt: skip
 
-    blocks: list[list[Row | Rule]] = [[[Cell("Uncalibrated"), DASH, *cells("", "", "")]]]
+    blocks: list[list[TableRow | Rule]] = [[[Cell("Uncalibrated"), DASH, *cells("", "", "")]]]
     for method, how in METHODS.items():
         blocks.append(stand_behind(how.label, [[Cell(label), *cells(method, *pair)] for pair, label in pairs.items()]))
     corner = [Cell("Calibration"), Cell("Source \\ Target", latex=r"Source $\backslash$ Target")]
@@ -53,7 +53,7 @@ def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Lab
     return Table(" ".join(["ll", *("ccc" for _ in pairs)]), head, ruled(blocks, Rule()), values.notes(notes))
 
 
-@table("tab_calibration_transfer_summary", "Transfer in short",
+@table_target("tab_calibration_transfer_summary", "Transfer in short",
        "Change of ECE on the target when the calibrator was learned on the source; improvements on the hard dataset "
        "are bold.", place=7,
        arguments=lambda run: (run.frames["calibration_transfer_summary"], *run.moved, run.notes, run.hard))  # fmt: skip
@@ -76,14 +76,14 @@ def calibration_transfer_summary(
             return replace(cell, latex=rf"$\bm{{{cell.text}}}$", html=f"<b>{cell.text}</b>")
         return replace(cell, latex=f"${cell.text}$")
 
-    def row(source: tuple, target: tuple) -> Row:
+    def row(source: tuple, target: tuple) -> TableRow:
         ends = [f"{values.models[model]}: {values.datasets[dataset]}" for model, dataset in (source, target)]
         arrow = Cell(" \u2192 ".join(ends), latex=r" $\rightarrow$ ".join(map(escape, ends)))
         return [arrow, *(change(source, target, method) for method in METHODS)]
 
     title = Cell("Calibration Source \u2192 Evaluation Target",
                  latex=r"Calibration Source $\rightarrow$ Evaluation Target")  # fmt: skip
-    head: Row = [title, *(Cell(how.label) for how in METHODS.values())]
+    head: TableRow = [title, *(Cell(how.label) for how in METHODS.values())]
     body = ruled([[row(*arrow) for arrow in arrows] for arrows in (across, between) if arrows], Rule())
     return Table("l" + "r" * len(METHODS), [head], body, values.notes(notes))
 

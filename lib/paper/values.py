@@ -8,14 +8,14 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from lib.paper.latex import COMMANDS, escape
-from lib.paper.table import Cell, Number, Row, Rows, Rule, Stack, Table, without_rules
+from lib.paper.table import Cell, Number, Rule, Stack, Table, TableRow, TableRows, without_rules
 from lib.score.estimators import Estimator, in_columns
 from lib.score.metrics import METRICS
 
 Frame: TypeAlias = pd.DataFrame
 Labels = Mapping[str, str] | None
 Notes = Sequence[str]
-FEW = 5  # rows of a bin from which on its gap is shown without a mark
+FEW_ROWS = 5  # rows of a bin from which on its gap is shown without a mark
 MODEL, DATASET, DASH = Cell("Model"), Cell("Dataset"), Cell("--", html="&ndash;")
 PARTS = {"single_pass": "(a) Single-pass estimators", "multi_pass": "(b) Multi-pass estimators"}
 
@@ -32,10 +32,10 @@ def short(value: float) -> str:
 # ---- heads and blocks of rows
 
 
-def grouped_head(left: Sequence[Cell], groups: Iterable[tuple[Cell, Sequence[Cell]]]) -> list[Row | Rule]:
+def grouped_head(left: Sequence[Cell], groups: Iterable[tuple[Cell, Sequence[Cell]]]) -> list[TableRow | Rule]:
     """Two rows: cells on the `left` that reach down both, then the label of each group over those of its columns."""
-    top: Row = [replace(cell, rows=2) for cell in left]
-    below: Row = [None for _ in left]
+    top: TableRow = [replace(cell, rows=2) for cell in left]
+    below: TableRow = [None for _ in left]
     spans = []
     for label, columns in groups:
         spans.append((len(below) + 1, len(below) + len(columns)))
@@ -44,9 +44,9 @@ def grouped_head(left: Sequence[Cell], groups: Iterable[tuple[Cell, Sequence[Cel
     return [top, Rule(tuple(spans)), below]
 
 
-def ruled(blocks: Iterable[Rows], rule: Rule | None) -> list[Row | Rule]:
+def ruled(blocks: Iterable[TableRows], rule: Rule | None) -> list[TableRow | Rule]:
     """Blocks below one another, between them the rule, if any."""
-    rows: list[Row | Rule] = []
+    rows: list[TableRow | Rule] = []
     for block in blocks:
         if rows and rule:
             rows.append(rule)
@@ -54,7 +54,7 @@ def ruled(blocks: Iterable[Rows], rule: Rule | None) -> list[Row | Rule]:
     return rows
 
 
-def stand_behind(label: str, rows: Rows) -> list[Row | Rule]:
+def stand_behind(label: str, rows: TableRows) -> list[TableRow | Rule]:
     """Rows behind one label that reaches over all of them."""
     count = len(without_rules(rows))
     heads: list[Cell | None] = [Cell(label, rows=count)] + [None] * (count - 1)
@@ -131,7 +131,7 @@ class Values:
             reason = self.rows.get(key, {}).get("reason")
             self.empty[reason if isinstance(reason, str) and reason else "not computed"] = None
             return DASH
-        mark = f"{show(value)}<sup>*</sup>" if (self.known(key, "of_bin") or FEW) < FEW else None
+        mark = f"{show(value)}<sup>*</sup>" if (self.known(key, "of_bin") or FEW_ROWS) < FEW_ROWS else None
         return Cell(show(value), html=mark, bold=bold, numbers=(self.number(key, value),))
 
     def improved(self, *key: Any, bold: bool = False) -> Cell:
@@ -155,7 +155,7 @@ class Values:
 
     # ---- rows
 
-    def blocks(self, rows: Callable[[str, str], list[Row]], between: Rule | None = None) -> list[Row | Rule]:
+    def blocks(self, rows: Callable[[str, str], list[TableRow]], between: Rule | None = None) -> list[TableRow | Rule]:
         """A block per model, in it the rows of each dataset."""
         blocks = []
         for model, label in self.models.items():
@@ -163,7 +163,7 @@ class Values:
             blocks.append(stand_behind(label, ruled(parts, between)))
         return ruled(blocks, Rule())
 
-    def by_pair(self, row: Callable[[str, str], Row]) -> list[Row | Rule]:
+    def by_pair(self, row: Callable[[str, str], TableRow]) -> list[TableRow | Rule]:
         """A row per dataset in a block per model."""
         return self.blocks(lambda model, dataset: [row(model, dataset)])
 
@@ -199,8 +199,8 @@ class Values:
             return []
         shown = self.frame["estimator"].isin([e.name for e in self.estimators]) & (self.frame["metric"] == "mce")
         rows = self.frame.loc[shown, "of_bin"].dropna()
-        thin = int((rows < FEW).sum())
-        return [f"MCE from a bin of fewer than {FEW} rows: {thin} of {len(rows)} (* on screen)."] if thin else []
+        thin = int((rows < FEW_ROWS).sum())
+        return [f"MCE from a bin of fewer than {FEW_ROWS} rows: {thin} of {len(rows)} (* on screen)."] if thin else []
 
     def fewer_rows(self) -> list[str]:
         """A line for each pair in which raw scores of some estimators are of fewer rows."""

@@ -17,10 +17,12 @@ from lib.tasks.answers import grade
 from lib.tasks.datasets import Example
 
 BEGINNINGS: tuple[Demonstration, ...] = get_args(Generation.model_fields["demonstration"].annotation)
-KEPT = [*KEYS, "reference", "answer", "boxed", "finish_reason"]
+ABLATION_COLUMNS = [*KEYS, "reference", "answer", "boxed", "finish_reason"]
 
 
-def chosen(generations: pd.DataFrame, rows: int, seed: int = 0, before: Iterable[str] = ()) -> pd.DataFrame:
+def choose_ablation_rows(
+    generations: pd.DataFrame, rows: int, seed: int = 0, before: Iterable[str] = ()
+) -> pd.DataFrame:
     """A sample of one pair's evaluation rows: those that a smaller run asked `before`, then the first in the order of
     sha256("seed|dataset|example_id"), alike for every model; in their own order."""
     evaluation, before = generations[generations.split == "evaluation"], set(before)
@@ -30,30 +32,30 @@ def chosen(generations: pd.DataFrame, rows: int, seed: int = 0, before: Iterable
     return evaluation.iloc[sorted(place for *_, place in order[:rows])]
 
 
-def of_arm(ablation: pd.DataFrame, demonstration: Demonstration) -> pd.DataFrame:
+def answers_of_arm(ablation: pd.DataFrame, demonstration: Demonstration) -> pd.DataFrame:
     """The answers of one arm, by question."""
     return ablation[ablation.demonstration == demonstration].set_index("example_id", drop=False)
 
 
-def examples(generations: pd.DataFrame) -> list[Example]:
+def examples_of_rows(generations: pd.DataFrame) -> list[Example]:
     """The questions of a generations frame, to be asked again."""
     return [Example(*row) for row in generations[list(Example._fields)].itertuples(index=False)]
 
 
-def others(demonstration: Demonstration) -> list[Demonstration]:
+def other_demonstrations(demonstration: Demonstration) -> list[Demonstration]:
     """The beginnings of the prompt that a run did not use."""
     return [other for other in BEGINNINGS if other != demonstration]
 
 
-def arms(rows: pd.DataFrame, demonstration: Demonstration, asked_again: Mapping[Demonstration, pd.DataFrame]
+def combine_arms(rows: pd.DataFrame, demonstration: Demonstration, asked_again: Mapping[Demonstration, pd.DataFrame]
          ) -> pd.DataFrame:  # fmt: skip
     """Every answer to each question: of the run's own `rows` (`profile`), and of each other beginning."""
-    own = rows[KEPT].assign(demonstration=demonstration, profile=True)
-    parts = [frame[KEPT].assign(demonstration=other, profile=False) for other, frame in asked_again.items()]
+    own = rows[ABLATION_COLUMNS].assign(demonstration=demonstration, profile=True)
+    parts = [frame[ABLATION_COLUMNS].assign(demonstration=other, profile=False) for other, frame in asked_again.items()]
     return pd.concat([own, *parts], ignore_index=True)
 
 
-def summary(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
+def summarize_ablation(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
     """By pair and arm: rows, accuracy, share of answers found (`extracted`), and accuracy where \\boxed{} counts for a
     response without `####`."""
     extracted = [isinstance(answer, str) for answer in ablation.answer]
@@ -69,7 +71,7 @@ def summary(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
     return by.agg(rows=("rows", "sum"), **shares).reset_index()
 
 
-def demonstration(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
+def compare_demonstrations(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
     """With the paper's example (`one`) and with `none`, question by question, by pair and outcome (accuracy,
     extracted): rows, those in which it is so `with` the example alone and `without` it alone, and the p-value of
     McNemar's exact test, two-sided."""
@@ -96,7 +98,7 @@ def graded_by_arm(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFra
     return ablation.assign(right=right).pivot(index="example_id", columns="demonstration", values="right")
 
 
-def turned(ablation: pd.DataFrame, own: str, grader: str = "numeric") -> tuple[str, str]:
+def find_changed_answer(ablation: pd.DataFrame, own: str, grader: str = "numeric") -> tuple[str, str]:
     """A question whose answer is right in the run's `own` arm or in another, not in both, and that arm; where there is
     none, the first question and any other arm (`own` itself, where there is no other)."""
     right = graded_by_arm(ablation, grader)
@@ -116,13 +118,13 @@ def responses_to(example_id: str, frames: Mapping[str, pd.DataFrame], arms: Sequ
     return {arm: text if isinstance(text, str) else "(not kept)" for arm, text in texts.items()}
 
 
-def said_of(ablation: pd.DataFrame, example_id: str, grader: str = "numeric") -> str:
+def describe_arms(ablation: pd.DataFrame, example_id: str, grader: str = "numeric") -> str:
     """Of one question in which arm the answer is right."""
     right = graded_by_arm(ablation, grader).loc[example_id]
     return f"{example_id}: " + ", ".join(f"{arm} {'right' if value else 'wrong'}" for arm, value in right.items())
 
 
-def costs(manifests: Sequence[dict[str, Any]]) -> pd.DataFrame:
+def pass_costs(manifests: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """What `dropout.operations` left in manifests: model, dataset, passes, operations."""
     rows = [(*facts["pair"], int(passes), operations)
             for facts in manifests for passes, operations in facts["operations"].items()]  # fmt: skip

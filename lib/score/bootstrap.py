@@ -15,21 +15,21 @@ import pandas as pd
 from lib.score.metrics import METRICS, bin_index
 from lib.store import PAIR
 
-KEY = [*PAIR, "estimator", "method", "metric"]
+RESULT_KEYS = [*PAIR, "estimator", "method", "metric"]
 RESAMPLED = ("acc", "brier", "ece", "mce")
-BLOCK = 2**22  # counts held at once: 32 MB
+MAX_COUNTS = 2**22  # counts held at once: 32 MB
 
 
-def counts(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+def draw_resample_counts(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """How often each of n rows is in each resample, in blocks (b, n) that add up to `resamples`."""
-    rng, size = np.random.default_rng([seed, n]), max(1, BLOCK // n)
+    rng, size = np.random.default_rng([seed, n]), max(1, MAX_COUNTS // n)
     for start in range(0, resamples, size):
         b = min(size, resamples - start)
         drawn = rng.integers(0, n, (b, n)) + n * np.arange(b)[:, None]
         yield np.bincount(drawn.ravel(), minlength=b * n).reshape(b, n).astype(float)
 
 
-def distributions(
+def resample_metrics(
     confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", resamples: int = 5000, seed: int = 0
 ) -> dict[str, np.ndarray]:
     """Metric by name over resamples, (resamples, k), for k estimators' scores (n, k) of the same n rows; accuracy
@@ -40,7 +40,7 @@ def distributions(
     gaps = [member * (y - c[:, j])[:, None] for j, member in enumerate(members)]
     columns = np.hstack([y[:, None], (c - y[:, None]) ** 2, *members, *gaps])  # (n, 1 + k + 2 k n_bins)
     parts: dict[str, list] = {name: [] for name in RESAMPLED}
-    for block in counts(n, resamples, seed):
+    for block in draw_resample_counts(n, resamples, seed):
         sums = block @ columns
         count, gap = sums[:, 1 + k :].reshape(len(block), 2, k, n_bins).swapaxes(0, 1)
         parts["acc"].append(sums[:, :1] / n)
@@ -63,7 +63,7 @@ class Bootstrap:
         """For pairs of (estimator, method): value of the first minus that of the second, its 95% interval, and in
         which share of resamples the first is lower (an equal one counts half). Two that have not the same rows are
         not compared."""
-        values = self.results.set_index(KEY).value
+        values = self.results.set_index(RESULT_KEYS).value
         rows = []
         for first_who, second_who in contrasts:
             for pair in dict.fromkeys(key[:2] for key in self.draws):
@@ -73,11 +73,11 @@ class Bootstrap:
                     low, high = np.percentile(gap, [2.5, 97.5])
                     lower = float(np.mean(gap < 0) + np.mean(gap == 0) / 2)
                     rows.append((*pair, *first_who, *second_who, values[first] - values[second], low, high, lower))
-        columns = [*KEY[:4], "than", "than_method", "difference", "low", "high", "lower"]
+        columns = [*RESULT_KEYS[:4], "than", "than_method", "difference", "low", "high", "lower"]
         return pd.DataFrame(rows, columns=columns)
 
 
-def _on_same_rows(pair: tuple, part: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, np.ndarray]]:
+def _group_by_row_set(pair: tuple, part: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, np.ndarray]]:
     """Of one pair: scores, a column per (estimator, method), and correctness, over the same rows. Estimators of fewer
     rows than others (dropped out, verified) come apart, and are not paired with these. Raises ValueError where a
     method has not the rows of its estimator."""
@@ -103,23 +103,23 @@ def bootstrap(
     draws: dict[tuple, np.ndarray] = {}
     drawn_from: dict[tuple, int] = {}
     for pair, part in frame[frame.split == "evaluation"].groupby(PAIR, sort=False):
-        for number, (scores, correct) in enumerate(_on_same_rows(pair, part)):
-            resampled = distributions(scores.to_numpy(), correct, n_bins, closed, resamples, seed)
+        for number, (scores, correct) in enumerate(_group_by_row_set(pair, part)):
+            resampled = resample_metrics(scores.to_numpy(), correct, n_bins, closed, resamples, seed)
             for metric, table in resampled.items():
                 columns = list(scores.columns) if METRICS[metric].scored else [("", "")]
                 for column, (estimator, method) in enumerate(columns):
                     key = (*pair, estimator, method, metric)
                     if key not in draws:  # accuracy is that of the most rows
                         draws[key], drawn_from[key] = table[:, column], number
-    results = estimates(frame, n_bins, closed)
-    keys = results[KEY].itertuples(index=False, name=None)
+    results = estimate_metrics(frame, n_bins, closed)
+    keys = results[RESULT_KEYS].itertuples(index=False, name=None)
     ends = np.array([np.percentile(draws[key], [2.5, 97.5]) for key in keys]).reshape(-1, 2)
-    results.insert(len(KEY) + 1, "low", ends[:, 0])
-    results.insert(len(KEY) + 2, "high", ends[:, 1])
+    results.insert(len(RESULT_KEYS) + 1, "low", ends[:, 0])
+    results.insert(len(RESULT_KEYS) + 2, "high", ends[:, 1])
     return Bootstrap(results, draws, drawn_from)
 
 
-def estimates(
+def estimate_metrics(
     frame: pd.DataFrame, n_bins: int = 10, closed: str = "right", metrics: Iterable[str] = RESAMPLED
 ) -> pd.DataFrame:
     """The point estimates alone: KEY, value, relative (share by which a method lowers the raw ECE), n rows, reason."""
@@ -138,4 +138,6 @@ def estimates(
                 elif metric == "ece" and raw_errors.get(estimator):
                     relative = 1 - value / raw_errors[estimator]
                 rows.append((*pair, estimator, method, metric, value, relative, len(group), ""))
-    return pd.DataFrame(rows, columns=[*KEY, "value", "relative", "n", "reason"]).astype({"relative": "Float64"})
+    return pd.DataFrame(rows, columns=[*RESULT_KEYS, "value", "relative", "n", "reason"]).astype(
+        {"relative": "Float64"}
+    )

@@ -13,10 +13,10 @@ import pandas as pd
 from lib import frames
 from lib.params import Reading
 from lib.project import UserError, nearest
-from lib.score.estimators import ESTIMATORS, EXTRAS, normalised, ordered
+from lib.score.estimators import ESTIMATORS, EXTRAS, in_declared_order, normalize_bald
 from lib.score.metrics import METRICS, RESULT, evaluate
 from lib.store import KEYS
-from lib.tasks.options import counted
+from lib.tasks.options import balance_spellings
 
 MARGINS = {"standard": "standard_margin", "in_situ": "in_situ_margin"}  # signal by the way in which P(True) asked
 
@@ -33,16 +33,15 @@ def confidence_frame(
     """Scores of every estimator of the paper (or those of `names`) whose signal is there, single-pass and multi-pass
     alike: KEYS, estimator, confidence, correct, and `margin`, on which Platt scaling is fitted, where there is one.
 
-    `responses` as `reading.read` returns them, the frames of `verification` and of passes as stored (one rate per
-    example), `further` signals as columns beside KEYS. A signal of None (no answer, where `missing` is zero) is a
-    confidence of 0.
-    """
+    `responses` as `interpret_responses` returns them, the frames of `verification` and of passes as stored (one rate
+    per example), `further` signals as columns beside KEYS. A signal of None (no answer, where `missing` is zero) is a
+    confidence of 0."""
     declared = ESTIMATORS | EXTRAS
     wanted = [declared[name] for name in (ESTIMATORS if names is None else names)]
     parts = []
     passes = {"bald": dropout, "answer_bald": dropout_answer}
     for source in _sources(responses, verification, passes, reading, further):
-        for estimator in ordered(e for e in wanted if e.needs in source):
+        for estimator in in_declared_order(e for e in wanted if e.needs in source):
             parts.append(_scores(source, estimator.name, estimator.needs, estimator.function))
     return pd.concat(parts, ignore_index=True) if parts else frames.empty("confidence")
 
@@ -58,11 +57,11 @@ def _sources(
     yield responses[[*KEYS, "correct", "response", "answer"]]
     known = responses[[*KEYS, "correct"]]
     if verification is not None and len(verification):
-        yield known.merge(margins(verification, reading.options), on=KEYS, validate="one_to_one")
+        yield known.merge(option_log_odds(verification, reading.options), on=KEYS, validate="one_to_one")
     for signal, dropout in passes.items():
         if dropout is not None and len(dropout):
             found = known.assign(answered=responses.answer.notna()).merge(dropout, on=KEYS, validate="one_to_one")
-            scaled = scaled_bald(found, reading.phi)
+            scaled = scale_bald(found, reading.phi)
             bald = [value if there else None for value, there in zip(scaled, found.answered, strict=True)]
             yield found[[*KEYS, "correct"]].assign(**{signal: pd.Series(bald, dtype=object)})
     if further is not None:
@@ -78,31 +77,31 @@ def _scores(source: pd.DataFrame, name: str, signal: str, function: Callable[[An
 # ---- P(True)
 
 
-def log_mass(spellings: Sequence[str], logits: np.ndarray, counted: Sequence[str]) -> np.ndarray:
+def logsumexp_of_options(spellings: Sequence[str], logits: np.ndarray, counted: Sequence[str]) -> np.ndarray:
     """log sum exp over those logits (n, spellings) whose spelling is `counted`, (n,)."""
     return np.logaddexp.reduce(logits[:, [spellings.index(spelling) for spelling in counted]], axis=1)
 
 
-def margins(verification: pd.DataFrame, options: str = "A/B") -> pd.DataFrame:
+def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.DataFrame:
     """KEYS and, for each variant, its margin (names: MARGINS), the log-mass of the option for True less that of the
     other, and `<variant>_mass`, the probability that both hold together. Of both options the same forms count (bare,
-    after a space), see `options.counted`, with its UserError."""
+    after a space), see `balance_spellings`, with its UserError."""
     if verification.empty:
         columns = [f"{variant}_{what}" for variant in MARGINS for what in ("margin", "mass")]
         return verification[KEYS].assign(**dict.fromkeys(columns, pd.Series(dtype=float)))
     verification, parts = verification.reset_index(drop=True), []
     for spellings, rows in verification.groupby(verification.spellings.map(tuple), sort=False):
-        part, sides = rows[KEYS].copy(), counted(spellings, options)
+        part, sides = rows[KEYS].copy(), balance_spellings(spellings, options)
         for variant, margin in MARGINS.items():
             logits = np.stack(list(rows[f"{variant}_logits"])).astype(np.float64)
-            true, false = (log_mass(spellings, logits, side) for side in sides)
+            true, false = (logsumexp_of_options(spellings, logits, side) for side in sides)
             part[margin] = true - false
             part[f"{variant}_mass"] = np.exp(np.logaddexp(true, false) - rows[f"{variant}_logz"].to_numpy())
         parts.append(part)
     return pd.concat(parts).loc[verification.index]
 
 
-def reduction(verification: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
+def token_reduction(verification: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
     """Tokens saved in situ, rows beside those of `metrics.evaluate`: mean of 1 - query / standard prompt, percent."""
     part = verification[verification.split == split]
     saved = 100 * (1 - part.in_situ_tokens / part.standard_tokens)
@@ -115,7 +114,7 @@ def option_mass(verification: pd.DataFrame, options: str = "A/B", split: str = "
     """How much of the next-token distribution both options hold together, rows beside those of `metrics.evaluate`:
     `option_mass`, its median over responses, and `option_mass_low`, the share of responses in which it is below .5.
     Where the options hold little, the model says something else, and P(True) compares what it does not mean to say."""
-    part, rows = margins(verification[verification.split == split], options), []
+    part, rows = option_log_odds(verification[verification.split == split], options), []
     for estimator, variant in (("p_true", "standard"), ("p_true_insitu", "in_situ")):
         masses = part[f"{variant}_mass"].groupby([part.model, part.dataset], sort=False)
         for metric, value in (("option_mass", np.median), ("option_mass_low", lambda mass: np.mean(mass < 0.5))):
@@ -144,19 +143,19 @@ def in_situ_errors(results: pd.DataFrame, model: str, datasets: Mapping[str, str
 # ---- MC dropout
 
 
-def bald(row: Any, passes: int | None = None) -> np.ndarray:
+def compute_bald(row: Any, passes: int | None = None) -> np.ndarray:
     """BALD_j of an example's answer tokens (m,) after so many passes (all of them by default), `eq:bald`, in nats."""
     at = (passes or len(row.predictive)) - 1
     return np.asarray(row.predictive[at]) - np.asarray(row.conditional[at])
 
 
-def selected(dropout: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFrame:  # noqa: B008  frozen
+def rows_at_selected_rate(dropout: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFrame:  # noqa: B008  frozen
     """The rows at the selected rate, one per example; without the tuning ones where these are not to be fitted on."""
     rows = dropout[dropout.selected]
     return rows if reading.tuning_in_fit else rows[~rows.tuning]
 
 
-def support(dropout: pd.DataFrame, phi: str) -> str | None:
+def effective_support_column(dropout: pd.DataFrame, phi: str) -> str | None:
     """The column of support sizes that phi divides by (the first of its kind, or that one), None for `clip`."""
     columns = [name for name in dropout if name.startswith("top_") and name != "top_changed"]
     column = next((name for name in columns if name == phi or name.startswith(phi + "_")), None)
@@ -165,15 +164,15 @@ def support(dropout: pd.DataFrame, phi: str) -> str | None:
     return column
 
 
-def scaled_bald(dropout: pd.DataFrame, phi: str = "clip") -> list[np.ndarray]:
+def scale_bald(dropout: pd.DataFrame, phi: str = "clip") -> list[np.ndarray]:
     """The signal of c_BALD, an array (m,) per row: BALD_j after all passes, as it is (`clip`) or `normalised`."""
-    rows, column = dropout.itertuples(index=False), support(dropout, phi)
+    rows, column = dropout.itertuples(index=False), effective_support_column(dropout, phi)
     if column is None:
-        return [bald(row) for row in rows]
-    return [normalised(bald(row), sizes[-1]) for row, sizes in zip(rows, dropout[column], strict=True)]
+        return [compute_bald(row) for row in rows]
+    return [normalize_bald(compute_bald(row), sizes[-1]) for row, sizes in zip(rows, dropout[column], strict=True)]
 
 
-def grid(
+def evaluate_rate_grid(
     responses: pd.DataFrame,
     dropout: pd.DataFrame,
     reading: Reading = Reading(),  # noqa: B008  frozen
@@ -191,7 +190,7 @@ def grid(
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*RESULT, "rate"])
 
 
-def best_rate(results: pd.DataFrame, rates: Iterable[float] = ()) -> float:
+def select_dropout_rate(results: pd.DataFrame, rates: Iterable[float] = ()) -> float:
     """The rate of lowest ECE of one pair's grid, the lower one where two are equal; the lowest of `rates` where no
     tuning row counts, as when none has an answer and `missing` is drop."""
     errors = results[results.metric == "ece"].sort_values(["value", "rate"])

@@ -17,7 +17,7 @@ WINDOW = 16  # tokens, about the length of one step of a solution
 ROUNDING = 1e-5  # a float32 log-softmax may come out this much above 0
 
 
-def checked(logprobs: Any) -> np.ndarray:
+def validate_logprobs(logprobs: Any) -> np.ndarray:
     """float64 log-probabilities (n,), at most 0; ValueError when there are none, or one is NaN or above 0."""
     values = np.asarray(logprobs, dtype=np.float64)
     if values.size == 0 or not (values <= ROUNDING).all():  # NaN fails the comparison too
@@ -27,12 +27,12 @@ def checked(logprobs: Any) -> np.ndarray:
 
 def seq_joint(logprobs: Any) -> float:
     """Length-normalised joint probability (geometric mean) of the response's n tokens; `logprobs` is (n,)."""
-    return float(np.exp(checked(logprobs).mean()))
+    return float(np.exp(validate_logprobs(logprobs).mean()))
 
 
 def seq_avg(logprobs: Any) -> float:
     """Arithmetic mean of the probabilities of the response's n tokens; `logprobs` is (n,)."""
-    return float(np.exp(checked(logprobs)).mean())
+    return float(np.exp(validate_logprobs(logprobs)).mean())
 
 
 def ans_joint(logprobs: Any) -> float:
@@ -50,31 +50,31 @@ def p_true(margin: float) -> float:
     return float(np.exp(-np.logaddexp(0.0, -margin)))
 
 
-def normalised(bald: Any, support: Any) -> np.ndarray:
+def normalize_bald(bald: Any, support: Any) -> np.ndarray:
     """BALD_j (m,) in nats over the logarithm of an effective support's sizes (m,), at least 2: appendix `app:bald`."""
     return np.asarray(bald, dtype=np.float64) / np.log(np.maximum(np.asarray(support, dtype=np.float64), 2))
 
 
-def lowest_window(logprobs: Any) -> float:
+def min_window_mean(logprobs: Any) -> float:
     """Least mean probability of WINDOW neighbouring tokens of the response (of all, where it is shorter); `logprobs` is
     (n,). The lowest group of DeepConf (arXiv 2508.15260), of the chosen tokens' probabilities."""
-    probabilities = np.exp(checked(logprobs))
+    probabilities = np.exp(validate_logprobs(logprobs))
     width = min(WINDOW, probabilities.size)
     return float(np.clip(np.convolve(probabilities, np.full(width, 1 / width), "valid").min(), 0, 1))
 
 
-def least_margin(margins: Any) -> float:
+def min_top2_margin(margins: Any) -> float:
     """Smallest lead of the most probable token over the next, of the answer's tokens; (m,) probabilities."""
     return float(np.clip(np.min(margins), 0, 1))
 
 
-def certainty(entropies: Any) -> float:
+def exp_neg_entropy(entropies: Any) -> float:
     """exp(-H) of the mean entropy H of the answer's tokens; (m,) in nats. 1 where each was certain."""
     return float(np.exp(-max(np.mean(entropies), 0.0)))
 
 
 def c_bald(bald: Any) -> float:
-    """Mean over the answer's tokens of clip(1 - BALD_j, 0, 1), `eq:bald`; BALD_j (m,) in nats, or `normalised`."""
+    """Mean over the answer's tokens of clip(1 - BALD_j, 0, 1), `eq:bald`; BALD_j (m,) in nats, or `normalize_bald`."""
     return float(np.clip(1 - np.asarray(bald, dtype=np.float64), 0, 1).mean())
 
 
@@ -139,15 +139,19 @@ _DECLARED = (
         "c_bald_insitu", r"$c_{\mathrm{BALD}}$ in situ", "c_BALD in situ", "", _MORE, "answer_bald", c_bald, extra=True
     ),
     # of windows and single tokens
-    Estimator("seq_window", r"\textsc{Seq Window}", "Seq Window", "", _ONE, "response", lowest_window, extra=True),
-    Estimator("ans_margin", r"\textsc{Ans Margin}", "Ans Margin", "", _ONE, "answer_margin", least_margin, extra=True),
-    Estimator("ans_entropy", r"\textsc{Ans Entropy}", "Ans Entropy", "", _ONE, "answer_entropy", certainty, extra=True),
+    Estimator("seq_window", r"\textsc{Seq Window}", "Seq Window", "", _ONE, "response", min_window_mean, extra=True),
+    Estimator(
+        "ans_margin", r"\textsc{Ans Margin}", "Ans Margin", "", _ONE, "answer_margin", min_top2_margin, extra=True
+    ),
+    Estimator(
+        "ans_entropy", r"\textsc{Ans Entropy}", "Ans Entropy", "", _ONE, "answer_entropy", exp_neg_entropy, extra=True
+    ),
 )
 ESTIMATORS: dict[str, Estimator] = {e.name: e for e in _DECLARED if not e.extra}  # the paper's
 EXTRAS: dict[str, Estimator] = {e.name: e for e in _DECLARED if e.extra}  # ours
 
 
-def ordered(estimators: Iterable[Estimator]) -> list[Estimator]:
+def in_declared_order(estimators: Iterable[Estimator]) -> list[Estimator]:
     """By signal, then by name: Avg before Joint."""
     return sorted(estimators, key=lambda estimator: (SIGNALS.index(estimator.needs), estimator.name))
 
@@ -155,4 +159,4 @@ def ordered(estimators: Iterable[Estimator]) -> list[Estimator]:
 def in_columns(names: Iterable[str]) -> list[Estimator]:
     """The defined ones among `names`, in the order of the result tables."""
     wanted = set(names)
-    return ordered(e for e in ESTIMATORS.values() if e.name in wanted and e.definition)
+    return in_declared_order(e for e in ESTIMATORS.values() if e.name in wanted and e.definition)

@@ -23,7 +23,7 @@ CLOSED = ("right", "left")
 RESULT = ["model", "dataset", "estimator", "metric", "value", "n", "reason", "of_bin"]
 
 
-def checked(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarray]:
+def validate_scores(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarray]:
     """Scores and 0/1 outcomes, (n,) float64. ValueError: no rows, unequal lengths, NaN, outside [0, 1]."""
     c, y = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if c.ndim != 1 or c.shape != y.shape or c.size == 0:
@@ -36,7 +36,7 @@ def checked(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarray]:
     return c, y
 
 
-def plain(value: Any) -> Any:
+def as_float_if_scalar(value: Any) -> Any:
     """A float, where there is one number; else the array."""
     return float(value) if np.ndim(value) == 0 else value
 
@@ -60,7 +60,7 @@ def bin_index(confidence: Any, n_bins: int = 10, closed: str = "right") -> np.nd
 
 
 @dataclass(frozen=True)
-class Bins:
+class ReliabilityBins:
     """Sums per bin, each (..., n_bins): number of rows, of their confidence, of right answers."""
 
     count: np.ndarray
@@ -82,45 +82,45 @@ class Bins:
 
 def reliability_bins(
     confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", sample_weight: Any = None
-) -> Bins:
+) -> ReliabilityBins:
     """Rows, confidence and right answers summed by bin."""
-    c, y = checked(confidence, correct)
+    c, y = validate_scores(confidence, correct)
     index = bin_index(confidence, n_bins, closed)
     if sample_weight is None:
-        return Bins(*(np.bincount(index, column, minlength=n_bins) for column in (np.ones_like(c), c, y)))
+        return ReliabilityBins(*(np.bincount(index, column, minlength=n_bins) for column in (np.ones_like(c), c, y)))
     member = np.eye(n_bins)[index]  # (n, n_bins)
     w = np.asarray(sample_weight, dtype=np.float64)
-    return Bins(w @ member, w @ (member * c[:, None]), w @ (member * y[:, None]))
+    return ReliabilityBins(w @ member, w @ (member * c[:, None]), w @ (member * y[:, None]))
 
 
 # ---- metrics
 
 
-def mean(values: np.ndarray, sample_weight: Any = None) -> Any:
+def weighted_mean(values: np.ndarray, sample_weight: Any = None) -> Any:
     """Weighted mean of n values."""
     if sample_weight is None:
         return float(values.mean())
     w = np.asarray(sample_weight, dtype=np.float64)
-    return plain(w @ values / w.sum(axis=-1))
+    return as_float_if_scalar(w @ values / w.sum(axis=-1))
 
 
 def accuracy(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     """Share of right answers; the confidence is only checked."""
-    return mean(checked(confidence, correct)[1], sample_weight)
+    return weighted_mean(validate_scores(confidence, correct)[1], sample_weight)
 
 
 def ece(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", sample_weight: Any = None) -> Any:
     """Expected calibration error: sum over bins of count/n times gap."""
     table = reliability_bins(confidence, correct, n_bins, closed, sample_weight)
-    return plain((table.gap * table.count).sum(axis=-1) / table.count.sum(axis=-1))
+    return as_float_if_scalar((table.gap * table.count).sum(axis=-1) / table.count.sum(axis=-1))
 
 
 def mce(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", sample_weight: Any = None) -> Any:
     """Maximum calibration error: largest gap over the bins that are not empty."""
-    return plain(reliability_bins(confidence, correct, n_bins, closed, sample_weight).gap.max(axis=-1))
+    return as_float_if_scalar(reliability_bins(confidence, correct, n_bins, closed, sample_weight).gap.max(axis=-1))
 
 
-def worst_bin(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right") -> int:
+def mce_bin_size(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right") -> int:
     """How many rows the bin of the largest gap holds, on which `mce` rests."""
     table = reliability_bins(confidence, correct, n_bins, closed)
     return int(table.count[table.gap.argmax()])
@@ -128,13 +128,13 @@ def worst_bin(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "ri
 
 def brier(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     """Mean squared difference of confidence and outcome."""
-    c, y = checked(confidence, correct)
-    return mean((c - y) ** 2, sample_weight)
+    c, y = validate_scores(confidence, correct)
+    return weighted_mean((c - y) ** 2, sample_weight)
 
 
 def auroc(confidence: Any, correct: Any) -> float | None:
     """Probability that a right answer scores above a wrong one, ties half; None when all are of one kind."""
-    c, y = checked(confidence, correct)
+    c, y = validate_scores(confidence, correct)
     return float(roc_auc_score(y, c)) if 0 < y.sum() < len(y) else None
 
 
@@ -170,7 +170,7 @@ METRICS: dict[str, Metric] = {
 # ---- by hand
 
 
-def by_hand(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right") -> pd.DataFrame:
+def ece_terms(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right") -> pd.DataFrame:
     """The terms of `ece`, a row per bin that is not empty: the reliability diagram, the gap, the share of rows, and
     their product; the products sum to the ECE, and the largest gap is the MCE."""
     table = reliability_bins(confidence, correct, n_bins, closed).frame().astype({"count": int})
@@ -178,8 +178,8 @@ def by_hand(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "righ
     return table.assign(gap=gap, share=share, product=gap * share)
 
 
-def sum_in_words(table: pd.DataFrame) -> str:
-    """What the table of `by_hand` comes to."""
+def describe_ece_terms(table: pd.DataFrame) -> str:
+    """What the table of `ece_terms` comes to."""
     error, worst = table["product"].sum(), table.gap.max()
     said = f"The products sum to an ECE of {error:.3f}; the largest gap, the MCE, is {worst:.3f}"
     if len(table) == 1:
@@ -190,7 +190,7 @@ def sum_in_words(table: pd.DataFrame) -> str:
 # ---- over frames
 
 
-def _rows(pair: tuple, part: pd.DataFrame, n_bins: int, closed: str, names: Iterable[str]) -> Iterator[tuple]:
+def _result_rows(pair: tuple, part: pd.DataFrame, n_bins: int, closed: str, names: Iterable[str]) -> Iterator[tuple]:
     """Result rows of one model and dataset: accuracy once (estimator ""), the others for each estimator."""
     groups = [("", part.drop_duplicates("example_id"))] + list(part.groupby("estimator", sort=False))
     for estimator, group in groups:
@@ -201,7 +201,7 @@ def _rows(pair: tuple, part: pd.DataFrame, n_bins: int, closed: str, names: Iter
                     value = metric(confidence, correct, n_bins, closed)
                 except ValueError as error:
                     raise ValueError(f"{' / '.join(pair)} / {estimator or 'all'}: {error}") from error
-                rows = worst_bin(confidence, correct, n_bins, closed) if metric.name == "mce" else None
+                rows = mce_bin_size(confidence, correct, n_bins, closed) if metric.name == "mce" else None
                 reason = metric.reason if value is None else ""
                 yield (*pair, estimator, metric.name, value, len(group), reason, rows)
 
@@ -218,7 +218,7 @@ def evaluate(
     missing (pandas' NA, never NaN) and `reason` says why."""
     rows: list[tuple] = []
     for pair, part in frame[frame.split == split].groupby(["model", "dataset"], sort=False):
-        rows.extend(_rows(pair, part, n_bins, closed, list(names)))
+        rows.extend(_result_rows(pair, part, n_bins, closed, list(names)))
     return pd.DataFrame(rows, columns=RESULT).astype({"value": "Float64", "of_bin": "Int64"})
 
 

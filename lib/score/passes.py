@@ -9,11 +9,17 @@ import numpy as np
 import pandas as pd
 
 from lib.params import Reading
-from lib.score.confidence import bald, confidence_frame, grid, scaled_bald, support
-from lib.score.curves import TERMS
+from lib.score.confidence import (
+    compute_bald,
+    confidence_frame,
+    effective_support_column,
+    evaluate_rate_grid,
+    scale_bald,
+)
+from lib.score.curves import BALD_TERMS
 from lib.score.estimators import c_bald
 from lib.score.metrics import evaluate
-from lib.score.tokens import aurocs
+from lib.score.tokens import auroc_by_column
 from lib.store import KEYS, PAIR
 from lib.tasks.answers import answer_span
 
@@ -35,7 +41,7 @@ def summary(passes: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
     `top_p`; rows whose most probable tokens no pass changes (`unchanged`), their mean BALD and AUROC of c_BALD."""
     records = []
     for pair, rows in passes[passes.split == split].groupby(PAIR, sort=False):
-        values = [bald(row) for row in rows.itertuples()]
+        values = [compute_bald(row) for row in rows.itertuples()]
         alike = ~rows.top_changed.map(any).to_numpy()
         scores = np.array([[c_bald(value)] for value in values])
         predictive = np.mean([np.mean(row.predictive[-1]) for row in rows.itertuples()])
@@ -45,7 +51,7 @@ def summary(passes: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
             "largest": float(max(value.max() for value in values)),
             "unchanged": int(alike.sum()),
             "bald": float(np.mean([v.mean() for v, same in zip(values, alike, strict=True) if same] or [np.nan])),
-            "auroc": float(aurocs(scores[alike], rows.correct[alike])[0])}  # fmt: skip
+            "auroc": float(auroc_by_column(scores[alike], rows.correct[alike])[0])}  # fmt: skip
         for kind in ("top_k", "top_p"):
             column = next((name for name in supports(rows) if name.startswith(kind)), None)
             sizes = [0] if column is None else np.concatenate([row[-1] for row in rows[column]])
@@ -58,7 +64,7 @@ def answer_tokens(passes: pd.DataFrame, phi: str = "clip", split: str = "evaluat
     """One row per answer token of `answered` rows: example_id, correct, bald (nats; divided first under `top_k` and
     `top_p`)."""
     rows = passes[passes.split == split]
-    tokens = rows[["example_id", "correct"]].assign(bald=scaled_bald(rows, phi))
+    tokens = rows[["example_id", "correct"]].assign(bald=scale_bald(rows, phi))
     return tokens.explode("bald", ignore_index=True).astype({"bald": float, "correct": bool})
 
 
@@ -75,7 +81,7 @@ def by_passes(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, 
     """ECE of c_BALD on the evaluation rows after 1..T passes of the selected rate (or `counts`): model, dataset,
     passes, ece."""
     chosen, parts = dropout[dropout.selected & (dropout.split == "evaluation")], []
-    stacked = [*TERMS, *filter(None, [support(dropout, reading.phi)])]
+    stacked = [*BALD_TERMS, *filter(None, [effective_support_column(dropout, reading.phi)])]
     most = max(map(len, chosen.predictive), default=0)
     for count in [n for n in counts if n < most] + [most] if counts else range(1, most + 1):
         first = chosen.assign(**{name: [values[:count] for values in chosen[name]] for name in stacked})
@@ -115,8 +121,8 @@ def tokens_read(row: pd.Series, scope: str) -> tuple[int, int]:
 
 
 def by_phi(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, phis: Sequence[str] = ()) -> pd.DataFrame:
-    """`confidence.grid` under each phi (those of `phis`; all by default), its ECE alone: phi, rate, value."""
-    parts = [grid(responses, dropout, reading.model_copy(update={"phi": phi}), ["ece"]).assign(phi=phi)
+    """`evaluate_rate_grid` under each phi (those of `phis`; all by default), its ECE alone: phi, rate, value."""
+    parts = [evaluate_rate_grid(responses, dropout, reading.model_copy(update={"phi": phi}), ["ece"]).assign(phi=phi)
              for phi in phis or ["clip", *supports(dropout)]]  # fmt: skip
     return pd.concat(parts, ignore_index=True)
 
@@ -124,5 +130,5 @@ def by_phi(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, phi
 def by_rate(passes: pd.DataFrame) -> pd.DataFrame:
     """Both terms of `eq:bald` after all passes against the rate, a mean over tuning rows."""
     tuning = passes[passes.tuning]
-    last = tuning[[*PAIR, "rate"]].assign(**{term: [np.mean(row[-1]) for row in tuning[term]] for term in TERMS})
+    last = tuning[[*PAIR, "rate"]].assign(**{term: [np.mean(row[-1]) for row in tuning[term]] for term in BALD_TERMS})
     return last.groupby([*PAIR, "rate"], sort=False).mean().reset_index()

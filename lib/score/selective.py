@@ -16,15 +16,26 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binom
 
-from lib.score.metrics import checked
+from lib.score.metrics import validate_scores
 from lib.store import KEYS, PAIR
 from lib.streams import first_rows
 
 STEPS = 20  # thresholds proposed, at quantiles of the scores
-NONE = "no threshold can be guaranteed from these rows"
-FEW = "too few calibration rows"
+NO_GUARANTEE = "no threshold can be guaranteed from these rows"
+TOO_FEW_ROWS = "too few calibration rows"
 Side = tuple[Any, Any]  # confidence (n,) and correct (n,) of the rows that propose, or that test
-CHOSEN = [*PAIR, "estimator", "target", "threshold", "answered", "precision", "held", "n", "tested", "reason"]
+THRESHOLD_COLUMNS = [
+    *PAIR,
+    "estimator",
+    "target",
+    "threshold",
+    "answered",
+    "precision",
+    "held",
+    "n",
+    "tested",
+    "reason",
+]
 
 
 # ---- curves
@@ -33,7 +44,7 @@ CHOSEN = [*PAIR, "estimator", "target", "threshold", "answered", "precision", "h
 def risk_coverage(confidence: Any, correct: Any) -> pd.DataFrame:
     """A row per distinct score, from the largest: threshold, `answered` (share of rows at or above it), `accuracy` of
     these. Equal scores are answered together, so the order of rows does not count."""
-    c, y = checked(confidence, correct)
+    c, y = validate_scores(confidence, correct)
     order = np.argsort(-c, kind="stable")
     last = np.flatnonzero(np.diff(-c[order], append=2.0))  # of the rows of each score
     count = last + 1
@@ -41,7 +52,7 @@ def risk_coverage(confidence: Any, correct: Any) -> pd.DataFrame:
                          "accuracy": np.cumsum(y[order])[last] / count})  # fmt: skip
 
 
-def curves(frame: pd.DataFrame, points: int = 100) -> pd.DataFrame:
+def risk_coverage_curves(frame: pd.DataFrame, points: int = 100) -> pd.DataFrame:
     """`risk_coverage` of every estimator and method on the evaluation rows, thinned to `points` shares: PAIR,
     estimator, method, answered, accuracy."""
     parts = [pd.DataFrame(columns=[*PAIR, "estimator", "method", "answered", "accuracy"])]
@@ -56,14 +67,14 @@ def curves(frame: pd.DataFrame, points: int = 100) -> pd.DataFrame:
 # ---- thresholds
 
 
-def p_values(wrong: Any, answered: Any, precision: float) -> np.ndarray:
+def binomial_p_values(wrong: Any, answered: Any, precision: float) -> np.ndarray:
     """Probability of so few `wrong` among so many `answered` rows if precision were not met, (k,); 1 where none is
     answered."""
     wrong, answered = np.asarray(wrong), np.asarray(answered)
     return np.where(answered > 0, binom.cdf(wrong, np.maximum(answered, 1), 1 - precision), 1.0)
 
 
-def threshold(learning: Side, testing: Side, precision: float, certainty: float = 0.9, steps: int = STEPS
+def find_threshold(learning: Side, testing: Side, precision: float, certainty: float = 0.9, steps: int = STEPS
               ) -> float | None:  # fmt: skip
     """The least threshold c such that answers of confidence c or more are right with `precision`, guaranteed as above;
     None where there is none. `learning` and `testing` are different rows."""
@@ -71,9 +82,9 @@ def threshold(learning: Side, testing: Side, precision: float, certainty: float 
     if not scores.size or not len(testing[0]):
         return None
     proposed = np.unique(np.quantile(scores, np.arange(steps) / steps, method="lower"))  # rising
-    begin = int(p_values(*_counted(*learning, proposed), precision).argmin())
+    begin = int(binomial_p_values(*_counted(*learning, proposed), precision).argmin())
     down = proposed[begin::-1]
-    passed = np.logical_and.accumulate(p_values(*_counted(*testing, down), precision) <= 1 - certainty)
+    passed = np.logical_and.accumulate(binomial_p_values(*_counted(*testing, down), precision) <= 1 - certainty)
     return float(down[passed][-1]) if passed.any() else None
 
 
@@ -83,12 +94,12 @@ def _counted(confidence: Any, correct: Any, thresholds: np.ndarray) -> tuple[np.
     return (answered & ~np.asarray(correct, dtype=bool)[:, None]).sum(axis=0), answered.sum(axis=0)
 
 
-def least_rows(precision: float, certainty: float = 0.9) -> int:
+def min_rows_for_guarantee(precision: float, certainty: float = 0.9) -> int:
     """How many right answers in a row, and no wrong one, guarantee a precision."""
     return int(np.ceil(np.log(1 - certainty) / np.log(precision)))
 
 
-def learning_rows(calibration: pd.DataFrame, tuned: Mapping[str, pd.DataFrame], seed: int) -> pd.Series:
+def mark_learning_rows(calibration: pd.DataFrame, tuned: Mapping[str, pd.DataFrame], seed: int) -> pd.Series:
     """Which calibration rows of one estimator propose, bool by row: the first third of the dataset's one random order,
     and those on which the estimator itself was tuned (KEYS by its name)."""
     keys = pd.MultiIndex.from_frame(calibration[KEYS])
@@ -97,7 +108,7 @@ def learning_rows(calibration: pd.DataFrame, tuned: Mapping[str, pd.DataFrame], 
     return pd.Series(keys.isin(pd.MultiIndex.from_frame(pd.concat(chosen))), calibration.index)
 
 
-def thresholds(raw: pd.DataFrame, targets: Sequence[float], certainty: float = 0.9, seed: int = 0,
+def selective_thresholds(raw: pd.DataFrame, targets: Sequence[float], certainty: float = 0.9, seed: int = 0,
                tuned: Mapping[str, pd.DataFrame] | None = None) -> pd.DataFrame:  # fmt: skip
     """For each pair, estimator (raw scores) and precision wanted (CHOSEN): the threshold, the share of evaluation rows
     that it answers and their precision, whether that contradicts the promise (`held` is False where so many wrong ones
@@ -107,19 +118,25 @@ def thresholds(raw: pd.DataFrame, targets: Sequence[float], certainty: float = 0
         calibration, evaluation = (part[part.split == split] for split in ("calibration", "evaluation"))
         if evaluation.empty:
             continue
-        learns = learning_rows(calibration, tuned or {}, seed) if len(calibration) else pd.Series([], dtype=bool)
+        learns = mark_learning_rows(calibration, tuned or {}, seed) if len(calibration) else pd.Series([], dtype=bool)
         learning, testing = (calibration[chosen][["confidence", "correct"]].to_numpy(float).T
                              for chosen in (learns, ~learns))  # fmt: skip
         for target in targets:
-            found = threshold((learning[0], learning[1]), (testing[0], testing[1]), target, certainty)
-            reason = "" if found is not None else FEW if len(testing[0]) < least_rows(target, certainty) else NONE
-            shown = _kept(evaluation, target, found)
+            found = find_threshold((learning[0], learning[1]), (testing[0], testing[1]), target, certainty)
+            reason = (
+                ""
+                if found is not None
+                else TOO_FEW_ROWS
+                if len(testing[0]) < min_rows_for_guarantee(target, certainty)
+                else NO_GUARANTEE
+            )
+            shown = _outcome_on_evaluation(evaluation, target, found)
             rows.append((*key, float(target), found, *shown, len(evaluation), len(testing[0]), reason))
     types = dict.fromkeys(("threshold", "answered", "precision"), "Float64") | {"held": "boolean"}
-    return pd.DataFrame(rows, columns=CHOSEN).astype(types)
+    return pd.DataFrame(rows, columns=THRESHOLD_COLUMNS).astype(types)
 
 
-def _kept(evaluation: pd.DataFrame, target: float, found: float | None) -> tuple:
+def _outcome_on_evaluation(evaluation: pd.DataFrame, target: float, found: float | None) -> tuple:
     """Share answered, precision and whether the promise held, on evaluation rows."""
     if found is None:
         return pd.NA, pd.NA, pd.NA

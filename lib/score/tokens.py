@@ -1,5 +1,5 @@
 """Where in a response the signal is, by pair: answer tokens, single positions, growing windows, length, and what is
-lost when no answer can be read. Responses as `reading.read` returns them, on one split."""
+lost when no answer can be read. Responses as `interpret_responses` returns them, on one split."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from scipy.stats import linregress, rankdata, spearmanr
 
 from lib.params import Reading
 from lib.score.curves import running_mean
-from lib.score.estimators import checked, seq_joint
+from lib.score.estimators import seq_joint, validate_logprobs
 from lib.store import PAIR
-from lib.tasks.answers import grade, parsed
+from lib.tasks.answers import grade, has_answer
 
 
-def aurocs(scores: Any, correct: Any) -> np.ndarray:
+def auroc_by_column(scores: Any, correct: Any) -> np.ndarray:
     """AUROC of each of k scores (n, k), ties half, (k,); NaN where all rows are right, or all wrong."""
     y = np.asarray(correct, dtype=bool)
     right, wrong = int(y.sum()), int((~y).sum())
@@ -24,9 +24,9 @@ def aurocs(scores: Any, correct: Any) -> np.ndarray:
     return (ranks[y].sum(axis=0) - right * (right + 1) / 2) / (right * wrong)
 
 
-def at_positions(logprobs: Any, points: int = 101) -> np.ndarray:
+def probabilities_at_positions(logprobs: Any, points: int = 101) -> np.ndarray:
     """Probability of the single token that stands at each of an even grid of normalised positions, (points,)."""
-    probabilities = np.exp(checked(logprobs))
+    probabilities = np.exp(validate_logprobs(logprobs))
     return probabilities[np.rint(np.linspace(0, probabilities.size - 1, points)).astype(int)]
 
 
@@ -35,27 +35,33 @@ def position_curves(responses: pd.DataFrame, points: int = 101, split: str = "ev
     token there) and `running` (AUROC of the mean up to there; at 1 that of Seq Avg)."""
     parts = []
     for pair, rows in responses[responses.split == split].groupby(PAIR, sort=False):
-        single = aurocs(np.stack([at_positions(logprobs, points) for logprobs in rows.response]), rows.correct)
-        running = aurocs(np.stack([running_mean(logprobs, points) for logprobs in rows.response]), rows.correct)
+        single = auroc_by_column(
+            np.stack([probabilities_at_positions(logprobs, points) for logprobs in rows.response]), rows.correct
+        )
+        running = auroc_by_column(
+            np.stack([running_mean(logprobs, points) for logprobs in rows.response]), rows.correct
+        )
         curves = {"position": np.linspace(0, 1, points), "single": single, "running": running}
         parts.append(pd.DataFrame(dict(zip(PAIR, pair, strict=True)) | curves))
     return pd.concat(parts, ignore_index=True)
 
 
-def summary(responses: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
+def summarize_tokens(responses: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
     """By pair: `median` probability of answer tokens, of all responses and of the `wrong` ones; AUROC of the `smallest`
     token probability; rank correlation with the length of Seq Joint (`joint`) and of the plain `product`."""
     parts = []
     for pair, rows in responses[responses.split == split].groupby(PAIR, sort=False):
         answered = rows.dropna(subset="answer")
         wrong = answered.answer[~answered.correct.astype(bool)]
-        smallest = np.array([[np.exp(checked(logprobs).min())] for logprobs in rows.response])
+        smallest = np.array([[np.exp(validate_logprobs(logprobs).min())] for logprobs in rows.response])
         length = [len(logprobs) for logprobs in rows.response]
         joint = [seq_joint(logprobs) for logprobs in rows.response]
-        product = [float(checked(logprobs).sum()) for logprobs in rows.response]  # its logarithm: the same ranks
+        product = [
+            float(validate_logprobs(logprobs).sum()) for logprobs in rows.response
+        ]  # its logarithm: the same ranks
         parts.append(dict(zip(PAIR, pair, strict=True)) | {
             "median": _median(answered.answer), "wrong": _median(wrong),
-            "smallest": float(aurocs(smallest, rows.correct)[0]),
+            "smallest": float(auroc_by_column(smallest, rows.correct)[0]),
             "joint": rank_correlation(joint, length), "product": rank_correlation(product, length)})  # fmt: skip
     return pd.DataFrame(parts)
 
@@ -71,12 +77,12 @@ def rank_correlation(values: Any, others: Any) -> float:
     return float(spearmanr(values, others).statistic)
 
 
-def unread(generations: pd.DataFrame, reading: Reading, split: str = "evaluation") -> pd.DataFrame:
+def count_missed_answers(generations: pd.DataFrame, reading: Reading, split: str = "evaluation") -> pd.DataFrame:
     """By pair: rows, those without a parsed answer (`unparsed`), and those among them whose last number is right
     (`lost`): answers that the extraction misses."""
     part, records = generations[generations.split == split], []
     for row in part.itertuples(index=False):
-        missed = not parsed(row)
+        missed = not has_answer(row)
         right = missed and grade(row.last_number, row.reference, reading.grader)
         records.append((row.model, row.dataset, 1, missed, right))
     frame = pd.DataFrame(records, columns=[*PAIR, "rows", "unparsed", "lost"])

@@ -78,7 +78,7 @@ def token_texts(tokenizer: Any, ids: Iterable[int]) -> list[str]:
     return texts
 
 
-def offsets(texts: Iterable[str]) -> list[Span]:
+def text_offsets(texts: Iterable[str]) -> list[Span]:
     """Character span of each token in the joined text; empty for a token that adds nothing."""
     spans, end = [], 0
     for text in texts:
@@ -173,26 +173,26 @@ def parse_number(text: str | None) -> Decimal | None:
     return value.copy_negate() if whole.startswith("-") else value
 
 
-def canonical(number: Decimal) -> str:
+def format_number(number: Decimal) -> str:
     """One spelling per value, which parses back to it: no exponent, plus, commas or trailing zeros."""
     text = format(number, "f")
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text
 
 
-def locate(tokenizer: Any, ids: Iterable[int], thinking: bool) -> dict[str, Any]:
+def locate_answer(tokenizer: Any, ids: Iterable[int], thinking: bool) -> dict[str, Any]:
     """What the generations table records of a response's token ids (without the end-of-sequence token).
 
     Returns text; answer_start, answer_end, last_number_start, last_number_end (token positions, half-open,
     -1 for none); thinking_end (first token after the thinking: 0 without thinking, len(ids) when never
     closed); answer (canonical, or None). Nothing is re-tokenised: positions are those of the given ids.
     """
-    return located(token_texts(tokenizer, ids), thinking)
+    return locate_answer_in_texts(token_texts(tokenizer, ids), thinking)
 
 
-def located(texts: Sequence[str], thinking: bool) -> dict[str, Any]:
+def locate_answer_in_texts(texts: Sequence[str], thinking: bool) -> dict[str, Any]:
     """The same of the texts that a response's tokens add, one for each."""
-    text, spans = "".join(texts), offsets(texts)
+    text, spans = "".join(texts), text_offsets(texts)
     start = answer_start_char(text, thinking)
     answer = find_answer(text, start)
     number = parse_number(text[slice(*answer)]) if answer else None
@@ -205,32 +205,32 @@ def located(texts: Sequence[str], thinking: bool) -> dict[str, Any]:
         "last_number_start": last_start,
         "last_number_end": last_end,
         "thinking_end": sum(c1 <= start for _, c1 in spans) if start else 0,
-        "answer": None if number is None else canonical(number),
+        "answer": None if number is None else format_number(number),
     }
 
 
-def boxed(text: str) -> str | None:
+def find_boxed_answer(text: str) -> str | None:
     """The number in the last \\boxed{} of a text, canonical; None without one. No answer is read there."""
     boxes = _BOXED.findall(text)
     number = parse_number(boxes[-1].replace(r"\text{", "").strip("{} ")) if boxes else None
-    return None if number is None else canonical(number)
+    return None if number is None else format_number(number)
 
 
-def spare(text: str, thinking: bool) -> dict[str, Any]:
+def find_alternative_answers(text: str, thinking: bool) -> dict[str, Any]:
     """What other readings of a response find (canonical, or None), so that none of them needs its text: whether the
-    answer is `plain`, the `last_number` outside the thinking, the number that is `boxed`."""
+    answer is `is_bare_answer`, the `last_number` outside the thinking, the number that is `find_boxed_answer`."""
     span = last_number(text, answer_start_char(text, thinking))
     number = parse_number(text[slice(*span)]) if span else None
-    return {"plain": plain(text, thinking), "last_number": None if number is None else canonical(number),
-            "boxed": boxed(text)}  # fmt: skip
+    return {"plain": is_bare_answer(text, thinking), "last_number": None if number is None else format_number(number),
+            "boxed": find_boxed_answer(text)}  # fmt: skip
 
 
-def parsed(row: Any) -> bool:
+def has_answer(row: Any) -> bool:
     """Whether a generations row holds an answer that could be read."""
     return isinstance(row.answer, str) and 0 <= row.answer_start < row.answer_end
 
 
-def plain(text: str, thinking: bool = False) -> bool:
+def is_bare_answer(text: str, thinking: bool = False) -> bool:
     """Whether the answer is written as the prompt asks: `#### ` and a number with nothing around it, on one line."""
     line = _answer_line(text, answer_start_char(text, thinking))
     alone = line is not None and text[: line[0]].rstrip().endswith(MARK)
@@ -239,9 +239,9 @@ def plain(text: str, thinking: bool = False) -> bool:
 
 def answer_span(row: Any, answered: bool | None = None) -> Span:
     """The answer's tokens of a generations row; without an answer those of its last number, else its last token.
-    `answered` says whether it has one (`parsed` by default)."""
+    `answered` says whether it has one (`has_answer` by default)."""
     if answered is None:
-        answered = parsed(row)
+        answered = has_answer(row)
     if answered:
         return int(row.answer_start), int(row.answer_end)
     if 0 <= row.last_number_start < row.last_number_end:

@@ -19,7 +19,7 @@ from lib.documents import parse_json
 from lib.params import Dataset
 from lib.project import UserError, nearest
 from lib.tasks import answers
-from lib.tasks.sources import Row, at_hand, read_file, rows_of
+from lib.tasks.sources import SourceRow, read_source_file, read_source_rows, use_local_files
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"
 _WORD = re.compile(r"[^\W\d_]+")
@@ -32,16 +32,16 @@ class Example(NamedTuple):
     reference: str  # the right answer, spelt canonically: `-9867630`, `0.0000005`
 
 
-def load(dataset: Dataset) -> list[Example]:
+def load_examples(dataset: Dataset) -> list[Example]:
     """The examples, those of the calibration split first.
 
     Raises UserError where a row lacks a field or a number, where a question stands in both splits, and where a split
     has not the size that the file expects.
     """
-    dataset = at_hand(dataset)
+    dataset = use_local_files(dataset)
     examples: dict[str, Example] = {}
     asked: dict[str, Example] = {}
-    for row, split in split_rows(dataset, list(rows_of(dataset))):
+    for row, split in assign_splits(dataset, list(read_source_rows(dataset))):
         example = read_example(dataset, row, split)
         if example.example_id in examples:
             raise UserError(f"{row.where}: the id {example.example_id!r} again")
@@ -59,36 +59,38 @@ def load(dataset: Dataset) -> list[Example]:
     return calibration + evaluation
 
 
-def first(examples: Sequence[Example], count: int, seed: int, dataset: str, followed: str = "") -> list[Example]:
+def select_examples(
+    examples: Sequence[Example], count: int, seed: int, dataset: str, followed: str = ""
+) -> list[Example]:
     """Of each split the first `count` examples (0: all) in the dataset's one random order, led by the one that is
     `followed`, the splits taking turns: a larger count begins with the same examples, and adds others."""
     keys = [(dataset, example.split, example.example_id) for example in examples]
     return [examples[place] for place in streams.first(keys, count, seed, followed)]
 
 
-def named(examples: Sequence[Example], example_id: str) -> Example:
+def find_example(examples: Sequence[Example], example_id: str) -> Example:
     """The example of this id; where there is none, the first."""
     return next((example for example in examples if example.example_id == example_id), examples[0])
 
 
-def word_codes(question: str) -> list[int]:
+def hash_words(question: str) -> list[int]:
     """A question's words, numbers put aside, each as the CRC-32 of its small letters; sorted. They tell whether two
     questions are alike, and hold no text."""
     return sorted({zlib.crc32(word.lower().encode()) for word in _WORD.findall(question)})
 
 
-def read_example(dataset: Dataset, row: Row, split: str) -> Example:
+def read_example(dataset: Dataset, row: SourceRow, split: str) -> Example:
     """What a row holds under the fields that the dataset's file names."""
     question = " ".join(row.text(name) for name in dataset.question).strip()
     if not question:
         raise UserError(f"{row.where}: an empty question")
-    name = own_id(dataset, row)
+    name = read_id(dataset, row)
     if not name:  # an id must not hang on a drawn split: another seed would rename the example
         name = f"{split}-{row.index}" if dataset.seed is None else f"row-{row.index}"
-    return Example(name, split, question, reference(row.field(dataset.answer), row.where))
+    return Example(name, split, question, parse_reference(row.field(dataset.answer), row.where))
 
 
-def own_id(dataset: Dataset, row: Row) -> str:
+def read_id(dataset: Dataset, row: SourceRow) -> str:
     """The id that a row has under the field that the dataset's file names, else under `id`; empty where that is null
     or, unnamed, not there. Raises UserError for what is neither a text nor a whole number."""
     value = row.field(dataset.id) if dataset.id else row.fields.get("id")
@@ -100,26 +102,26 @@ def own_id(dataset: Dataset, row: Row) -> str:
     return str(value)
 
 
-def reference(answer: Any, where: str) -> str:
+def parse_reference(answer: Any, where: str) -> str:
     """The canonical number of a published answer: a number, a text that is one, or the one after `####`."""
     text = answer if isinstance(answer, str) else repr(answer) if isinstance(answer, (int, float)) else ""
     span = answers.find_answer(text) if answers.MARK in text else (0, len(text))
     number = answers.parse_number(text[slice(*span)]) if span else None
     if number is None:
         raise UserError(f"{where}: no number in the answer {str(answer)[-40:]!r}")
-    return answers.canonical(number)
+    return answers.format_number(number)
 
 
-def split_rows(dataset: Dataset, rows: list[Row]) -> list[tuple[Row, str]]:
+def assign_splits(dataset: Dataset, rows: list[SourceRow]) -> list[tuple[SourceRow, str]]:
     """Each row with its split, in the way that the dataset's file asks for."""
     if dataset.seed is not None:
-        return shuffled(dataset, rows)
+        return shuffle_into_splits(dataset, rows)
     if dataset.split_ids:
-        rows = listed(dataset, rows)
-    return [(row, split_of(dataset, row)) for row in rows]
+        rows = order_by_split_ids(dataset, rows)
+    return [(row, find_split(dataset, row)) for row in rows]
 
 
-def split_of(dataset: Dataset, row: Row) -> str:
+def find_split(dataset: Dataset, row: SourceRow) -> str:
     """The split that a row's part is; of one file for `all`, the part that the row itself says."""
     part = row.part
     if part == "all":
@@ -129,9 +131,9 @@ def split_of(dataset: Dataset, row: Row) -> str:
     return dataset.parts[part]
 
 
-def listed(dataset: Dataset, rows: list[Row]) -> list[Row]:
+def order_by_split_ids(dataset: Dataset, rows: list[SourceRow]) -> list[SourceRow]:
     """The rows in the order of the lists of `split_ids`, each of the part in whose list its id is."""
-    path, data = read_file(str(dataset.split_ids))
+    path, data = read_source_file(str(dataset.split_ids))
     lists = parse_json(data, path)
     if not isinstance(lists, dict) or not all(isinstance(ids, list) for ids in lists.values()):
         raise UserError(f"{path}: not of the form {{train: [ids], test: [ids]}}")
@@ -143,14 +145,14 @@ def listed(dataset: Dataset, rows: list[Row]) -> list[Row]:
     placed = []
     for row in rows:
         row.field(dataset.id or "id")
-        name = own_id(dataset, row)
+        name = read_id(dataset, row)
         if name not in parts:
             raise UserError(f"{row.where}: the id '{name}' is in no list of {path}")
         placed.append((places[name], replace(row, part=parts[name])))
     return [row for _, row in sorted(placed, key=lambda pair: pair[0])]
 
 
-def shuffled(dataset: Dataset, rows: list[Row]) -> list[tuple[Row, str]]:
+def shuffle_into_splits(dataset: Dataset, rows: list[SourceRow]) -> list[tuple[SourceRow, str]]:
     """The rows of one file in an order that hangs on seed and place alone, and their splits by size."""
     if dataset.split_ids or len({row.part for row in rows}) > 1:
         raise UserError(f"dataset '{dataset.label}': a `seed` splits one file itself; give one, and no `split_ids`")

@@ -7,7 +7,7 @@ from lib.project import UserError, nearest
 FORMS = ("", " ")  # of a word in a text: bare, and after a space
 
 
-def counted(spellings: Iterable[str], options: str = "A/B") -> tuple[list[str], list[str]]:
+def balance_spellings(spellings: Iterable[str], options: str = "A/B") -> tuple[list[str], list[str]]:
     """The spellings that count for each of two `options`: of the given ones (single tokens of a vocabulary, `A`, ` A`),
     those in a form that both options have. Two tokens against one would favour an option by its spelling alone.
 
@@ -26,6 +26,6 @@ def counted(spellings: Iterable[str], options: str = "A/B") -> tuple[list[str], 
     return true, false
 
 
-def described(spellings: Iterable[str], options: str = "A/B") -> str:
+def describe_spellings(spellings: Iterable[str], options: str = "A/B") -> str:
     """Which spellings count, in words: `'A', ' A' against 'B', ' B'`."""
-    return " against ".join(", ".join(map(repr, side)) for side in counted(spellings, options))
+    return " against ".join(", ".join(map(repr, side)) for side in balance_spellings(spellings, options))

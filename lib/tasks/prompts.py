@@ -40,23 +40,23 @@ QUERY = (
 Messages = list[dict[str, str]]
 
 
-def conversation(user: str, system: bool, before: Sequence[dict[str, str]] = ()) -> Messages:
+def chat_messages(user: str, system: bool, before: Sequence[dict[str, str]] = ()) -> Messages:
     opening = [{"role": "system", "content": SYSTEM}] if system else []
     return [*opening, *before, {"role": "user", "content": user}]
 
 
-def solve(question: str, system: bool = True, demonstration: Demonstration = "one") -> Messages:
+def question_messages(question: str, system: bool = True, demonstration: Demonstration = "one") -> Messages:
     """Messages that ask for a solution: after the paper's example (`one`), after WORKED as a conversation (`few`), or
     with nothing to study (`none`)."""
     request = DEMONSTRATION if demonstration == "one" else "Solve:\n"
     before: Messages = []
     if demonstration == "few":
         for asked, answered in WORKED:
-            before += conversation(EXPERT + request + asked + INSTRUCTION, system=False)
+            before += chat_messages(EXPERT + request + asked + INSTRUCTION, system=False)
             before.append({"role": "assistant", "content": answered})
-    return conversation(EXPERT + request + question + INSTRUCTION, system, before)
+    return chat_messages(EXPERT + request + question + INSTRUCTION, system, before)
 
 
-def verify(question: str, response: str, system: bool = True) -> Messages:
+def verification_messages(question: str, response: str, system: bool = True) -> Messages:
     """Messages of standard P(True): question, proposed answer, the query; no demonstration, no instruction."""
-    return conversation(f"Question:\n{question}\n\nProposed answer:\n\n{response}{QUERY}", system)
+    return chat_messages(f"Question:\n{question}\n\nProposed answer:\n\n{response}{QUERY}", system)

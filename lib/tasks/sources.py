@@ -21,7 +21,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
-class Row:
+class SourceRow:
     """A row as published; a field that it lacks, or a text that is none, is the user's error."""
 
     part: str  # train, test, all, ...
@@ -43,20 +43,20 @@ class Row:
         return value.strip()
 
 
-def rows_of(dataset: Dataset) -> Iterator[Row]:
+def read_source_rows(dataset: Dataset) -> Iterator[SourceRow]:
     """Every row of every part. Raises UserError for a file that is not there or is not JSON."""
     if isinstance(dataset.source, str):
-        for part, records in hub_parts(dataset)[0].items():
+        for part, records in load_hub_parts(dataset)[0].items():
             if part in dataset.parts or dataset.seed is not None:  # others, such as `validation`, are left alone
                 for index, record in enumerate(records):
-                    yield Row(part, index, f"{dataset.source}, {part}, row {index}", dict(record))
+                    yield SourceRow(part, index, f"{dataset.source}, {part}, row {index}", dict(record))
     else:
         for part, name in dataset.source.items():
-            for index, (where, record) in enumerate(file_records(name)):
-                yield Row(part, index, where, record)
+            for index, (where, record) in enumerate(read_records(name)):
+                yield SourceRow(part, index, where, record)
 
 
-def at_hand(dataset: Dataset) -> Dataset:
+def use_local_files(dataset: Dataset) -> Dataset:
     """The dataset, its source being the published files where their folder is named.
 
     Raises UserError where one of them is missing, or is another file.
@@ -65,7 +65,7 @@ def at_hand(dataset: Dataset) -> Dataset:
         return dataset
     paths = {}
     for part, file in dataset.files.items():
-        path, data = read_file(str(dataset.folder / file.path))
+        path, data = read_source_file(str(dataset.folder / file.path))
         found = hashlib.sha256(data).hexdigest()
         if found != file.sha256:
             raise UserError(f"{path} is not the file of dataset '{dataset.label}': its sha256 is {found}, "
@@ -75,18 +75,18 @@ def at_hand(dataset: Dataset) -> Dataset:
     return dataset.model_copy(update={"source": paths, "split_ids": lists, "files": {}})
 
 
-def provenance(dataset: Dataset) -> dict[str, str]:
+def describe_source(dataset: Dataset) -> dict[str, str]:
     """What is read, for the manifest: the hub's name and resolved revision, or the sha256 of every file; of published
     ones by their names in their folder, wherever that is."""
     if dataset.folder:
         return {file.path: file.sha256 for file in dataset.files.values()}
     if isinstance(dataset.source, str):
-        return {"source": dataset.source, "revision": hub_parts(dataset)[1]}
+        return {"source": dataset.source, "revision": load_hub_parts(dataset)[1]}
     files = filter(None, [*dataset.source.values(), dataset.split_ids])
-    return {told(name): hashlib.sha256(read_file(name)[1]).hexdigest() for name in files}
+    return {told(name): hashlib.sha256(read_source_file(name)[1]).hexdigest() for name in files}
 
 
-def hub_parts(dataset: Dataset) -> tuple[dict[str, Any], str]:
+def load_hub_parts(dataset: Dataset) -> tuple[dict[str, Any], str]:
     """The hub's parts, and the commit they came from, which the addresses of the downloaded files name. Raises
     UserError for a path, which is no name on the hub."""
     if is_path(str(dataset.source)) and not os.path.isdir(str(dataset.source)):
@@ -103,9 +103,9 @@ def hub_parts(dataset: Dataset) -> tuple[dict[str, Any], str]:
     return dict(parts), ", ".join(sorted(commits)) or dataset.revision or "unknown"
 
 
-def file_records(name: str) -> list[tuple[str, Any]]:
+def read_records(name: str) -> list[tuple[str, Any]]:
     """(where, record) of a file that holds one JSON list, or one JSON object per line."""
-    path, data = read_file(name)
+    path, data = read_source_file(name)
     if data.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
         records = [(f"{path}, item {n}", record) for n, record in enumerate(parse_json(data, path), 1)]
     else:
@@ -117,7 +117,7 @@ def file_records(name: str) -> list[tuple[str, Any]]:
     return records
 
 
-def read_file(name: str) -> tuple[Path, bytes]:
+def read_source_file(name: str) -> tuple[Path, bytes]:
     """A file's path and bytes; a relative name starts from the project's root. Raises UserError where there is no such
     file, with the nearest one, and for what is no ordinary file."""
     path = ROOT / os.path.expanduser(name)

@@ -14,11 +14,11 @@ from lib.project import UserError
 Spelling = Callable[[int], str]
 
 
-def spelling(spec: Model) -> Spelling | None:
+def load_token_speller(spec: Model) -> Spelling | None:
     """From a token's id to what it spells (part of a letter as a question mark). None where the tokenizer is not on
     this machine, or can't be read."""
     try:
-        path = tokenizer_file(spec)
+        path = find_tokenizer_file(spec)
         text = content(path, LARGEST["json"], path.name).decode() if path else None
         tokenizer = Tokenizer.from_str(text) if text else None
     except (UserError, UnicodeDecodeError):
@@ -30,7 +30,7 @@ def spelling(spec: Model) -> Spelling | None:
     return (lambda token: tokenizer.decode([token], skip_special_tokens=False)) if tokenizer else None
 
 
-def tokenizer_file(spec: Model) -> Path | None:
+def find_tokenizer_file(spec: Model) -> Path | None:
     """Where the tokenizer of a model lies: in its folder, or in the hub's cache."""
     if (spec.place / "tokenizer.json").exists():
         return spec.place / "tokenizer.json"

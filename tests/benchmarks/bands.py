@@ -34,7 +34,7 @@ def of_scores(read: pd.DataFrame, scores: pd.DataFrame, verified: pd.DataFrame) 
                         "p_true_insitu": "P(True), in situ", "c_bald": "c_BALD"}.items():  # fmt: skip
         shown[f"{label}: ECE"] = metrics.ece(by_name[name], correct)
         shown[f"{label}: AUROC"] = metrics.auroc(by_name[name], correct)
-    masses = confidence.margins(verified)
+    masses = confidence.option_log_odds(verified)
     return shown | {f"P(True), {form.replace('_', ' ')}: mass of A and B": masses[f"{form}_mass"].mean()
                     for form in confidence.MARGINS}  # fmt: skip
 
@@ -43,7 +43,9 @@ def of_passes(lm: models.LanguageModel, frame: pd.DataFrame, correct: np.ndarray
     """Whether c_BALD of ten passes says the same twice: two draws of masks over the same rows."""
     settings, work = params.Dropout.of(DEMO.model_dump()), [(row, rate) for row in range(min(ROWS, len(frame)))]
     twice = [dropout.disagreement(lm, frame, work, settings.model_copy(update={"seed": seed})) for seed in (1, 2)]
-    first, second = ([estimators.c_bald(confidence.bald(row)) for row in passes.itertuples()] for passes in twice)
+    first, second = (
+        [estimators.c_bald(confidence.compute_bald(row)) for row in passes.itertuples()] for passes in twice
+    )
     return {"c_BALD: rate": rate, "c_BALD: correlation of two draws": np.corrcoef(first, second)[0, 1],
             "c_BALD: AUROC of one draw": metrics.auroc(first, correct[: len(work)]),
             "c_BALD: AUROC of the other": metrics.auroc(second, correct[: len(work)])}  # fmt: skip
@@ -52,7 +54,7 @@ def of_passes(lm: models.LanguageModel, frame: pd.DataFrame, correct: np.ndarray
 def moved_cells(run: str, signals: run_results.RunSignals) -> pd.DataFrame:
     """Every printed number, and in how many of ten draws of rounding noise its cell reads otherwise."""
     moved = dict(transfer_models=DEMO.transfer_models, transfer_datasets=DEMO.transfer_datasets)
-    here = run_results.of_run(run, signals, "demo models", DEMO.models, DEMO.datasets, **moved)
+    here = run_results.results_of_run(run, signals, "demo models", DEMO.models, DEMO.datasets, **moved)
     return rounding.moves(here, signals, params.Calibration.of(DEMO.model_dump()), DEMO.bin_counts)
 
 

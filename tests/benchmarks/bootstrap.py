@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torchmetrics.functional.classification import binary_calibration_error
 
-from lib.score.bootstrap import bootstrap, distributions
+from lib.score.bootstrap import bootstrap, resample_metrics
 
 ESTIMATORS = ["seq_avg", "seq_joint", "ans_avg", "ans_joint", "p_true", "p_true_insitu", "c_bald"]
 SCORES = [(e, m) for m in ("", "isotonic") for e in ESTIMATORS] + [(e, "platt") for e in ESTIMATORS[2:]]
@@ -41,7 +41,7 @@ def main() -> None:
     wide = part.pivot(index="example_id", columns=["estimator", "method"], values="confidence").to_numpy()
     correct = part.drop_duplicates("example_id").sort_values("example_id").correct.to_numpy()
     started = time.perf_counter()
-    distributions(wide, correct, resamples=RESAMPLES)
+    resample_metrics(wide, correct, resamples=RESAMPLES)
     ours = (time.perf_counter() - started) / RESAMPLES / len(SCORES)
     c, y = torch.tensor(wide[:, 0]), torch.tensor(correct).long()
     started = time.perf_counter()

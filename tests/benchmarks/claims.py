@@ -2,7 +2,7 @@
 `python tests/benchmarks/claims.py` prints each claim with its verdict, and the cases behind some of them."""
 
 from lib.paper import findings, results
-from lib.paper.comparison import WORDS
+from lib.paper.comparison import VERDICT_WORDS
 
 
 def figures(verdicts):
@@ -23,6 +23,6 @@ if __name__ == "__main__":
     verdicts = findings.verdicts(results.published())
     for name, verdict in verdicts.items():
         said = verdict.said or verdict.reason or "no number printed"
-        print(f"{verdict.finding.group:13}{name:26}{WORDS[verdict.held]:23}{said}")
+        print(f"{verdict.finding.group:13}{name:26}{VERDICT_WORDS[verdict.held]:23}{said}")
     for name, value in figures(verdicts).items():
         print(f"{name}: {value}")

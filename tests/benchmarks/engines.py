@@ -88,7 +88,7 @@ def main(rows: int = 96) -> None:
     lm.eos, lm.model.generation_config.eos_token_id = [], None
     lm.model.config.max_position_embeddings = 4096
     settings = Generation(demonstration="none", max_new_tokens=LONGEST, batch_tokens=32 * 1200)
-    examples = datasets.load(params.load_dataset(DATASET))[:rows]
+    examples = datasets.load_examples(params.load_dataset(DATASET))[:rows]
     requests = [responses.request(lm, DATASET, example, settings) for example in examples]
     print(f"{rows} rows, {wanted.sum()} tokens, mean {wanted.mean():.0f}, longest {wanted.max()}")
     static, _ = decoded(lm, requests, wanted, settings, dwindle=False)

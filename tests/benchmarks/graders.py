@@ -10,7 +10,7 @@ from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
 import pandas as pd
 
 from lib.project import ROOT
-from lib.tasks.answers import GRADERS, canonical, grade
+from lib.tasks.answers import GRADERS, format_number, grade
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     }
     rows = {}
     for name, (references, answer) in tried.items():
-        pairs = [(canonical(answer(target)), canonical(target)) for target in references]
+        pairs = [(format_number(answer(target)), format_number(target)) for target in references]
         rows[name] = {"of": len(pairs)} | {grader: sum(grade(*pair, grader) for pair in pairs) for grader in GRADERS}
     print(pd.DataFrame(rows).T.to_string())
 

@@ -41,7 +41,7 @@ def report(name: str, in_situ: float, standard: float, query: int, tokens: float
 
 def demo(name: str, dataset: str, rows: int = 32) -> None:
     lm = models.load(name, params.load_model(name))
-    examples = datasets.load(params.load_dataset(dataset))[:rows]
+    examples = datasets.load_examples(params.load_dataset(dataset))[:rows]
     ids = [models.encode(lm, responses.prompt_text(lm, e.question, demonstration="none")) for e in examples]
     batch = decoding.decode(lm, ids, range(rows), SETTINGS)
     texts = [lm.tokenizer.decode([t for t in response if t not in lm.eos]) for response in batch.responses]

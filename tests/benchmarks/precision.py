@@ -33,7 +33,7 @@ def load(name: str, dtype: str, rounds: bool = False) -> LanguageModel:
 
 
 def respond(lm: LanguageModel, rows: int, tokens: int = SETTINGS.batch_tokens) -> pd.DataFrame:
-    examples = datasets.load(params.load_dataset(DATASET))[:rows]
+    examples = datasets.load_examples(params.load_dataset(DATASET))[:rows]
     return responses.respond(lm, DATASET, examples, SETTINGS.model_copy(update={"batch_tokens": tokens}))
 
 
@@ -59,7 +59,7 @@ def bald(lm: LanguageModel, frame: pd.DataFrame) -> np.ndarray:
     made = dropout.disagreement(
         lm, frame, [(row, RATE) for row in range(len(frame))], params.Dropout(dropout_passes=PASSES)
     )
-    return np.array([np.clip(1 - confidence.bald(row), 0, 1).mean() for row in made.itertuples()])
+    return np.array([np.clip(1 - confidence.compute_bald(row), 0, 1).mean() for row in made.itertuples()])
 
 
 def compared(lm: LanguageModel, exact: dict, frame: pd.DataFrame) -> dict[str, str]:
@@ -85,7 +85,7 @@ def compared(lm: LanguageModel, exact: dict, frame: pd.DataFrame) -> dict[str, s
 def read(lm: LanguageModel, frame: pd.DataFrame) -> dict:
     found, verdicts = logits(lm, frame), p_true.verify(lm, frame, params.Verification())
     options = pd.DataFrame(verdicts.standard_logits.tolist(), columns=verdicts.spellings[0])
-    margin = confidence.margins(verdicts).standard_margin.to_numpy()
+    margin = confidence.option_log_odds(verdicts).standard_margin.to_numpy()
     return {
         "logits": found,
         "logprobs": logprobs(found, frame),

@@ -32,9 +32,10 @@ WHAT = [  # the model's work, and what is read of it; what is light is made agai
 ]  # fmt: skip
 PREDICT = """
 import json, sys
-from lib.calibrate import portable  # as in README's example
+from lib.calibrate.calibrator_files import load_calibrator
 scores = [place / 9 for place in range(10)]
-print(json.dumps({path.split("/")[-1]: list(map(float, portable.load(path).predict(scores))) for path in sys.argv[1:]}))
+found = {path.split("/")[-1]: load_calibrator(path).predict(scores) for path in sys.argv[1:]}
+print(json.dumps({name: list(map(float, values)) for name, values in found.items()}))
 """
 GIT = ("git", "-c", "user.name=someone", "-c", "user.email=someone@example.org")
 

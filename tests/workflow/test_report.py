@@ -10,7 +10,7 @@ from browser import DESK, check_in_browser, check_keyboard, check_links, chromiu
 
 from lib.paper import comparison, findings
 from lib.paper.comparison import Listing
-from lib.paper.judging import Verdict
+from lib.paper.judging import ClaimVerdict
 from lib.paper.latex import mathjax
 from lib.paper.table import Cell, Table
 from workflow.report import anchor, linked, number, page
@@ -108,7 +108,7 @@ def test_a_number_is_rounded_once():
     """.13246 is .132 in every table, and would be .133 after a detour over four decimals."""
     shown = Listing(pd.DataFrame({"value": [0.13246]}), pd.DataFrame())._repr_mimebundle_()["application/json"]
     claim = findings.FINDINGS[0]
-    verdict = Verdict(claim, True, rows=pd.DataFrame({"ece": [0.13246], "agrees": [True]}))
+    verdict = ClaimVerdict(claim, True, rows=pd.DataFrame({"ece": [0.13246], "agrees": [True]}))
     (record,) = comparison.findings({claim.name: verdict}).records.paper_rows
     text = made(rep_findings=[finding(paper_rows=record)])
     assert number(shown[0]["value"]) == "0.132" and ">0.132<" in text and "0.133" not in text

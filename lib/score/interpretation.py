@@ -1,7 +1,7 @@
 """Stored responses as a run's choices read them: which answer is right, which tokens count, with which probability.
 
 Every choice that the paper leaves open and that needs no new generation is made here (`params.Reading`). A run's
-responses are read once; everything after takes the frame that `read` returns.
+responses are read once; everything after takes the frame that `interpret_responses` returns.
 """
 
 from typing import Any
@@ -11,12 +11,12 @@ import pandas as pd
 
 from lib.params import Reading
 from lib.store import KEYS
-from lib.tasks.answers import GRADERS, answer_span, grade, parsed
+from lib.tasks.answers import GRADERS, answer_span, grade, has_answer
 
 LOGPROBS = {"model": "token_logprobs", "sampling": "token_logprobs_sampling"}
 
 
-def read(generations: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFrame:  # noqa: B008  frozen
+def interpret_responses(generations: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFrame:  # noqa: B008  frozen
     """A generations frame read once, a row per response: KEYS; parsed (an answer was found); correct; `response` (n,)
     and `answer` (m,), the log-probabilities (natural, float64) that the sequence and the answer estimators take; span,
     the positions of the answer's tokens. Without an answer, answer and span are None where `missing` is zero, and the
@@ -24,11 +24,11 @@ def read(generations: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFram
     columns: dict[str, list] = {"parsed": [], "correct": [], "response": [], "answer": [], "span": []}
     for row in generations.itertuples(index=False):
         logprobs = np.asarray(getattr(row, LOGPROBS[reading.token_source]), dtype=np.float64)
-        has_answer = answered(row, reading)
+        has_answer = has_accepted_answer(row, reading)
         span = None if reading.missing == "zero" and not has_answer else answer_span(row, has_answer)
         columns["parsed"].append(has_answer)
         columns["correct"].append(has_answer and grade(row.answer, row.reference, reading.grader))
-        columns["response"].append(response_tokens(row, logprobs, reading))
+        columns["response"].append(select_sequence_tokens(row, logprobs, reading))
         columns["answer"].append(None if span is None else logprobs[slice(*span)])
         columns["span"].append(span)
     types = {"parsed": bool, "correct": bool}
@@ -39,12 +39,12 @@ def read(generations: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFram
     return responses
 
 
-def answered(row: Any, reading: Reading) -> bool:
+def has_accepted_answer(row: Any, reading: Reading) -> bool:
     """Whether a generations row holds an answer, in the form that the run accepts."""
-    return parsed(row) and (reading.answer_form == "any" or bool(row.plain))
+    return has_answer(row) and (reading.answer_form == "any" or bool(row.plain))
 
 
-def response_tokens(row: Any, logprobs: np.ndarray, reading: Reading) -> np.ndarray:
+def select_sequence_tokens(row: Any, logprobs: np.ndarray, reading: Reading) -> np.ndarray:
     """What the sequence estimators see of a row's log-probabilities (n,). A choice that would leave nothing is not
     applied: first the thinking stays, then the end token."""
     start = 0 if reading.include_thinking else int(row.thinking_end)
@@ -55,7 +55,7 @@ def response_tokens(row: Any, logprobs: np.ndarray, reading: Reading) -> np.ndar
     return logprobs
 
 
-def coverage(
+def answer_coverage(
     generations: pd.DataFrame,
     reading: Reading = Reading(),  # noqa: B008  frozen
     split: str = "evaluation",
@@ -65,7 +65,7 @@ def coverage(
     of each other grader, the share of rows that it would grade otherwise than the run's."""
     part = generations[generations.split == split]
     rows = list(part.itertuples(index=False))
-    with_answer = [answered(row, reading) for row in rows]
+    with_answer = [has_accepted_answer(row, reading) for row in rows]
     columns = {
         "unparsed": [not has_answer for has_answer in with_answer],
         "cut": part.finish_reason == "length",

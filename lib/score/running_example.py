@@ -1,5 +1,5 @@
 """One response followed through the notebooks: which one it is, and what each estimator makes of it. Responses as
-`reading.read` returns them."""
+`interpret_responses` returns them."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ import pandas as pd
 
 from lib.params import Reading
 from lib.project import UserError
-from lib.score.confidence import bald, log_mass, scaled_bald
+from lib.score.confidence import compute_bald, logsumexp_of_options, scale_bald
 from lib.score.estimators import ans_avg, c_bald
 from lib.store import KEYS, PAIR
-from lib.tasks.options import counted
+from lib.tasks.options import balance_spellings
 
 
-def choose(responses: pd.DataFrame, example: str, model: str, dataset: str) -> pd.Series:
+def choose_example(responses: pd.DataFrame, example: str, model: str, dataset: str) -> pd.Series:
     """The evaluation row of `model` by its id `example`, in whatever dataset it stands; where it is empty or not there,
     of `dataset` the most confident wrong answer (the largest Ans Avg; the first, where several are equal), or, where
     none is wrong, the most confident one; of responses without any answer the first. Raises UserError where the reading
@@ -33,18 +33,18 @@ def choose(responses: pd.DataFrame, example: str, model: str, dataset: str) -> p
     return rows.iloc[int(np.argmax(scores))]
 
 
-def of(frame: pd.DataFrame, one: pd.Series) -> pd.DataFrame:
+def rows_of_example(frame: pd.DataFrame, one: pd.Series) -> pd.DataFrame:
     """The rows of any per-example frame that are about the chosen response."""
     return frame[(frame[KEYS] == one[KEYS]).all(axis=1)]
 
 
-def options(verified: pd.Series, words: str = "A/B") -> pd.DataFrame:
+def option_probabilities(verified: pd.Series, words: str = "A/B") -> pd.DataFrame:
     """P(True) of one row of a verification frame, standard and in situ: probability of either option (summed over its
     spellings that count), the confidence, and the tokens that had to be encoded."""
-    sides, records = counted(verified.spellings, words), {}
+    sides, records = balance_spellings(verified.spellings, words), {}
     for variant in ("standard", "in_situ"):
         logits = np.asarray(verified[f"{variant}_logits"], dtype=float)[None]
-        masses = [float(log_mass(list(verified.spellings), logits, side)[0]) for side in sides]
+        masses = [float(logsumexp_of_options(list(verified.spellings), logits, side)[0]) for side in sides]
         true, false = np.exp(np.array(masses) - verified[f"{variant}_logz"])
         names = dict(zip(words.split("/"), (true, false), strict=True))
         records[variant.replace("_", " ")] = names | {
@@ -52,29 +52,29 @@ def options(verified: pd.Series, words: str = "A/B") -> pd.DataFrame:
     return pd.DataFrame(records).T.astype({"tokens": int})
 
 
-def disagreement(passes: pd.DataFrame, reading: Reading) -> pd.DataFrame:
+def bald_by_token(passes: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     """Of a dropout frame of one row, by answer token: both terms of `eq:bald` after all passes, BALD (nats) and phi of
     it (under `top_k` and `top_p` BALD is divided first). The mean of phi is c_BALD."""
     row: Any = passes.iloc[0]
-    columns = {"predictive": row.predictive[-1], "conditional": row.conditional[-1], "BALD": bald(row),
-               "phi": [c_bald([value]) for value in scaled_bald(passes, reading.phi)[0]]}  # fmt: skip
+    columns = {"predictive": row.predictive[-1], "conditional": row.conditional[-1], "BALD": compute_bald(row),
+               "phi": [c_bald([value]) for value in scale_bald(passes, reading.phi)[0]]}  # fmt: skip
     return pd.DataFrame(columns).rename_axis("answer token")
 
 
-def written_out(table: pd.DataFrame, phi: str = "clip") -> str:
-    """What `disagreement` returns as sums: phi of every token, and c_BALD, their mean."""
+def write_out_c_bald(table: pd.DataFrame, phi: str = "clip") -> str:
+    """What `bald_by_token` returns as sums: phi of every token, and c_BALD, their mean."""
     step = "clip(1 - {:.3f}, 0, 1)" if phi == "clip" else "phi({:.3f})"
     parts = [f"{step.format(row.BALD)} = {row.phi:.3f}" for row in table.itertuples()]
     total = " + ".join(f"{value:.3f}" for value in table.phi)
     return f"phi: {', '.join(parts)}; c_BALD = ({total}) / {len(table)} = {table.phi.mean():.3f}"
 
 
-def place(keys: pd.DataFrame, one: pd.Series) -> int:
+def find_position(keys: pd.DataFrame, one: pd.Series) -> int:
     """Where the chosen response stands in the rows of its pair (KEYS)."""
     return int(np.flatnonzero(keys.example_id == one.example_id)[0])
 
 
-def pair(one: pd.Series) -> tuple[str, str]:
+def pair_of_example(one: pd.Series) -> tuple[str, str]:
     """Its model and dataset."""
     model, dataset = one[PAIR]
     return model, dataset

@@ -21,12 +21,23 @@ from lib.calibrate.fitting import ANSWER_ESTIMATORS, Fit
 from lib.documents import LARGEST, content, parse_json
 from lib.project import UserError, first_line, nearest
 
-FORMAT = 2
-KEYS = {"format": int, "model": str, "dataset": str, "estimators": list, "method": str, "takes": str, "settings": dict,
-        "learned": dict, "data": dict, "range": list, "sha256": str}  # fmt: skip
+RECORD_FORMAT = 2
+RECORD_KEYS = {
+    "format": int,
+    "model": str,
+    "dataset": str,
+    "estimators": list,
+    "method": str,
+    "takes": str,
+    "settings": dict,
+    "learned": dict,
+    "data": dict,
+    "range": list,
+    "sha256": str,
+}
 
 
-def record(fit: Fit) -> dict[str, Any]:
+def calibrator_record(fit: Fit) -> dict[str, Any]:
     """All that a fitted calibrator is: which `estimators` it serves, what it `takes`, its `settings`, what it
     `learned`, the `data` (rows, how many right, a checksum of ids, scores and correctness), the `range` of their
     scores (of the answer's tokens: of Ans Avg), and `sha256` of all this. Raises UserError for one that holds more than
@@ -37,36 +48,36 @@ def record(fit: Fit) -> dict[str, Any]:
             "sha256": hashlib.sha256(b"\0".join(parts)).hexdigest()}  # fmt: skip
     model, dataset = fit.pair
     estimators = list(ANSWER_ESTIMATORS) if fit.kind == "answers" else [fit.estimator]
-    known = plain({"format": FORMAT, "model": model, "dataset": dataset, "estimators": estimators,
+    known = as_json_values({"format": RECORD_FORMAT, "model": model, "dataset": dataset, "estimators": estimators,
                    "method": fit.method.name, "takes": fit.kind, "settings": fit.calibrator.get_params(),
                    "learned": fit.calibrator.state(), "data": data,
                    "range": [scores.min(), scores.max()] if scores.size else []})  # fmt: skip
-    tried(fit, known)
-    return known | {"sha256": checksum(known)}
+    check_same_predictions(fit, known)
+    return known | {"sha256": record_checksum(known)}
 
 
-def plain(known: Mapping[str, Any]) -> dict[str, Any]:
+def as_json_values(known: Mapping[str, Any]) -> dict[str, Any]:
     """What is known as JSON holds it. Raises UserError for what is neither a number, nor a word, nor a row of
     numbers."""
     try:
-        return json.loads(json.dumps(known, allow_nan=False, default=listed))
+        return json.loads(json.dumps(known, allow_nan=False, default=as_json_value))
     except (TypeError, ValueError) as error:
         raise UserError(f"a calibrator can't be kept as a file: {error}") from None
 
 
-def listed(value: Any) -> Any:
+def as_json_value(value: Any) -> Any:
     """Numbers of numpy as Python's own."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
-def tried(fit: Fit, known: Mapping[str, Any]) -> None:
+def check_same_predictions(fit: Fit, known: Mapping[str, Any]) -> None:
     """Raises UserError unless what a file holds predicts as the fitted calibrator does on the rows it was fitted on."""
     rows = fit.scores if fit.fitted_on is None else fit.fitted_on
     why = "from its file it would predict otherwise"
     try:
-        again = restored(known)
+        again = calibrator_from_record(known)
         if all(np.array_equal(again.predict(rows, joint), fit.calibrator.predict(rows, joint))
                for joint in (False, True)):  # fmt: skip
             return
@@ -79,13 +90,13 @@ def tried(fit: Fit, known: Mapping[str, Any]) -> None:
     raise UserError(f"a calibrator can't be kept as a file: {why}")
 
 
-def checksum(known: Mapping[str, Any]) -> str:
+def record_checksum(known: Mapping[str, Any]) -> str:
     """Of all that a file says. Raises ValueError for a number that is not finite."""
     said = {name: value for name, value in known.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(said, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def write(fits: Iterable[Fit], run: str) -> pd.DataFrame:
+def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
     """Every calibrator of a run, a file each; what was written: model, dataset, estimators, calibrator, rows, file (or
     why there is none)."""
     rows = []
@@ -93,7 +104,7 @@ def write(fits: Iterable[Fit], run: str) -> pd.DataFrame:
         name = type(fit.calibrator).__name__.lower()
         path = store.place(run, "calibrators", "__".join([*fit.pair, fit.estimator, name])).with_suffix(".json")
         try:
-            text = json.dumps(record(fit), indent=1, sort_keys=True) + "\n"
+            text = json.dumps(calibrator_record(fit), indent=1, sort_keys=True) + "\n"
             store.atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
             said = path.name
         except UserError as error:
@@ -102,7 +113,7 @@ def write(fits: Iterable[Fit], run: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["model", "dataset", "estimator", "calibrator", "rows", "file"])
 
 
-def read(path: Path | str) -> dict[str, Any]:
+def read_calibrator_record(path: Path | str) -> dict[str, Any]:
     """What a file says. Raises UserError where it is not there, no calibrator, or not as it was written."""
     path = Path(path)
     where = store.relative(path)
@@ -112,14 +123,14 @@ def read(path: Path | str) -> dict[str, Any]:
     known = parse_json(content(path, LARGEST["json"], where), where)
     if not isinstance(known, dict) or "format" not in known:
         raise UserError(f"{where} is no calibrator: it has no 'format'")
-    if known["format"] != FORMAT:
-        raise UserError(f"{where} is of format {known['format']!r:.40}; this program reads {FORMAT}")
-    for key, kind in KEYS.items():
+    if known["format"] != RECORD_FORMAT:
+        raise UserError(f"{where} is of format {known['format']!r:.40}; this program reads {RECORD_FORMAT}")
+    for key, kind in RECORD_KEYS.items():
         if not isinstance(known.get(key), kind):
             how = f"its '{key}' is malformed" if key in known else f"it has no '{key}'"
             raise UserError(f"{where} is no calibrator: {how}")
     try:
-        whole = checksum(known) == known["sha256"]
+        whole = record_checksum(known) == known["sha256"]
     except ValueError:
         raise UserError(f"{where} holds a number that is not finite") from None
     if not whole:
@@ -127,19 +138,20 @@ def read(path: Path | str) -> dict[str, Any]:
     return known
 
 
-def load(path: Path | str) -> Calibrator:
+def load_calibrator(path: Path | str) -> Calibrator:
     """The calibrator of a file, ready to `predict` (scores of the estimator that the file names, its margins or its
-    answer tokens). Raises UserError as `read` does, and where no declared method can be made of it."""
-    known, where = read(path), store.relative(Path(path))
+    answer tokens). Raises UserError as `read_calibrator_record` does, and where no declared method can be made of
+    it."""
+    known, where = read_calibrator_record(path), store.relative(Path(path))
     try:
-        return restored(known)
+        return calibrator_from_record(known)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
     except (TypeError, ValueError, AttributeError) as error:  # as of settings that the method does not have
         raise UserError(f"{where}: no {known['method']} can be made of it ({first_line(error)})") from None
 
 
-def restored(known: Mapping[str, Any]) -> Calibrator:
+def calibrator_from_record(known: Mapping[str, Any]) -> Calibrator:
     """The calibrator of what a file says. Raises UserError for a method that is not declared, or does not take that,
     and for a name that no calibrator learns."""
     method = METHODS.get(known["method"])
