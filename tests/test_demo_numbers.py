@@ -165,7 +165,6 @@ def other_frames() -> dict[str, pd.DataFrame]:
         "arms": ablation.summarize_ablation(asked_again),
         "demonstration": ablation.compare_demonstrations(asked_again),
         "arms by question": ablation.graded_by_arm(of_pair).astype(float),
-        "matched": proper_scoring.match_accuracy(raw, resamples=50),
         "compared": proper_scoring.compare_with_base_rate(raw, constants, resamples=50),
         "thinned curves": selective.risk_coverage_curves(raw),
         "calibration rows": diagnostics.summarize_calibration_rows(sets),

@@ -151,7 +151,7 @@ def test_bounds(rows, bins, closed):
     assert expected >= abs(np.mean(c) - np.mean(y)) - 1e-9
     assert 0 <= brier(c, y) <= 1 and 0 <= accuracy(c, y) <= 1
     assert reliability_bins(c, y, bins, closed).count.sum() == len(c)
-    assert auroc(c, y) is None or 0 <= auroc(c, y) <= 1
+    assert np.isnan(auroc(c, y)) or 0 <= auroc(c, y) <= 1
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50), bin_counts, sides)

@@ -84,7 +84,7 @@ def test_log_loss_is_that_of_scikit_learn():
 def test_auroc_is_that_of_scikit_learn_under_any_weights(pairs, seed):
     c, y = np.array([c for c, _ in pairs]), np.array([y for _, y in pairs])
     w = np.random.default_rng(seed).integers(0, 4, (3, len(c))).astype(float)
-    for found, weight in zip(proper_scoring.weighted_auroc(c, y, w), w, strict=True):
+    for found, weight in zip(metrics.auroc(c, y, w), w, strict=True):
         if weight[y].sum() and weight[~y].sum():
             assert found == pytest.approx(roc_auc_score(y, c, sample_weight=weight), abs=1e-12)
         else:
@@ -101,7 +101,7 @@ def test_augrc_is_the_area_that_a_loop_walks(pairs):
         added = (group & ~y).sum() / len(c)
         area += group.sum() / len(c) * (risk + added / 2)
         risk += added
-    assert proper_scoring.augrc(proper_scoring.weighted_auroc(c, y), y.mean()) == pytest.approx(area, abs=1e-12)
+    assert proper_scoring.augrc(metrics.auroc(c, y), y.mean()) == pytest.approx(area, abs=1e-12)
 
 
 def test_bins_of_equally_many_rows_by_a_loop():
@@ -166,45 +166,3 @@ def test_one_class_is_said_and_never_a_nan():
     assert set(missing.metric) == {"auroc"} and set(missing.reason) == {"one class only"}
     assert not table[["value", "low", "high"]].astype(float).isin([np.inf, -np.inf]).any(axis=None)
     assert table.set_index(["estimator", "metric"]).value["seq_avg", "augrc"] == 0
-
-
-def test_models_at_one_accuracy():
-    """The more often right looks better calibrated; at one accuracy the order turns. Against rows drawn anew until
-    their accuracy is that one."""
-    rng = np.random.default_rng(0)
-    y = {"m": rng.random(1000) < 0.9, "n": rng.random(1000) < 0.5}
-    raw = frame(m=(np.where(y["m"], 0.99, 0.98), y["m"]), n=(np.where(y["n"], 0.97, 0.80), y["n"]))
-    scores, _ = proper_scoring.add_base_rate(raw, raw[raw.split == "evaluation"])
-    found = proper_scoring.match_accuracy(scores, resamples=100)
-    value = found.set_index(["estimator", "model", "metric"]).value.astype(float)
-    assert value["seq_avg", "m", "ece"] < value["seq_avg", "n", "ece"]
-    assert value["seq_avg", "m", "ece_matched"] > value["seq_avg", "n", "ece_matched"]
-    (level,) = found.accuracy[found.estimator == "seq_avg"].unique()
-    assert value[proper_scoring.BASE, "m", "brier_matched"] == pytest.approx(level * (1 - level))
-    for model in ("m", "n"):
-        part = raw[(raw.model == model) & (raw.split == "evaluation")]
-        right, wrong = (part.confidence[part.correct == kind].to_numpy() for kind in (True, False))
-        many = 40_000
-        drawn = np.concatenate([rng.choice(right, round(many * level)), rng.choice(wrong, many - round(many * level))])
-        kind = np.arange(many) < round(many * level)
-        assert value["seq_avg", model, "brier_matched"] == pytest.approx(metrics.brier(drawn, kind), abs=0.003)
-        assert value["seq_avg", model, "ece_matched"] == pytest.approx(metrics.ece(drawn, kind), abs=0.003)
-    assert (found.low <= found.high).all()
-
-
-def test_nothing_is_matched_with_one_model_and_nothing_of_one_class():
-    one = frame(m=rows())
-    assert proper_scoring.match_accuracy(one[one.split == "evaluation"], resamples=10).empty
-    two = frame(m=rows(), n=(np.full(40, 0.9), np.ones(40, bool)))
-    found = proper_scoring.match_accuracy(two[two.split == "evaluation"], resamples=10).set_index(["model", "metric"])
-    assert pd.isna(found.value["n", "ece_matched"]) and found.reason["n", "ece_matched"] == "one class only"
-    assert found.value["n", "ece"] == pytest.approx(0.1) and found.value["m", "ece_matched"] > 0
-
-
-@given(st.lists(st.booleans(), min_size=2, max_size=30).filter(lambda y: 0 < sum(y) < len(y)), st.floats(0.05, 0.95))
-def test_weights_bring_every_draw_to_the_accuracy(y, level):
-    y = np.array(y, dtype=float)
-    drawn = np.concatenate(list(draw_resample_counts(len(y), 30, 0)))
-    weights = proper_scoring.reweight_to_accuracy(drawn, y, level)
-    np.testing.assert_allclose(weights @ y / weights.sum(axis=1), level, atol=1e-12)
-    assert len(weights) == sum(0 < row @ y < len(y) for row in drawn)

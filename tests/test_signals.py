@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.metrics import roc_auc_score
 
 from lib import params, store
 from lib.calibrate import diagnostics
@@ -27,14 +26,6 @@ def rows(logprobs, correct):
                           "example_id": [str(i) for i in range(len(correct))]})  # fmt: skip
     response = pd.Series([np.log(np.array(values)) for values in logprobs], dtype=object)
     return frame.assign(response=response, answer=response.map(lambda values: values[-1:]))
-
-
-def test_aurocs_are_scikit_learns():
-    rng = np.random.default_rng(0)
-    scores, correct = rng.integers(0, 5, (60, 4)), rng.random(60) < 0.4
-    expected = [roc_auc_score(correct, scores[:, k]) for k in range(4)]
-    assert tokens.auroc_by_column(scores, correct) == pytest.approx(expected)
-    assert np.isnan(tokens.auroc_by_column(scores, np.ones(60))).all()
 
 
 def test_a_position_is_a_token_and_the_running_mean_ends_in_seq_avg():

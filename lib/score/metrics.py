@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.metrics import roc_auc_score
 
 from lib.project import nearest
 
@@ -132,10 +131,28 @@ def brier(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     return weighted_mean((c - y) ** 2, sample_weight)
 
 
-def auroc(confidence: Any, correct: Any) -> float | None:
-    """Probability that a right answer scores above a wrong one, ties half; None when all are of one kind."""
+def auroc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
+    """Probability that a right answer scores above a wrong one, ties half.
+
+    Parameters
+    ----------
+    confidence, correct : array of shape (n,)
+    sample_weight : array of shape (..., n), optional
+        Such as the counts of bootstrap resamples.
+
+    Returns
+    -------
+    float, or array of shape (...)
+        NaN where only right or only wrong answers count.
+    """
     c, y = validate_scores(confidence, correct)
-    return float(roc_auc_score(y, c)) if 0 < y.sum() < len(y) else None
+    w = np.ones_like(c) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    order = np.argsort(c, kind="stable")
+    starts = np.flatnonzero(np.diff(c[order], prepend=-1.0))
+    right, wrong = (np.add.reduceat(w[..., order] * kind[order], starts, axis=-1) for kind in (y, 1 - y))
+    above = (right * (np.cumsum(wrong, axis=-1) - wrong / 2)).sum(axis=-1)
+    pairs = right.sum(axis=-1) * wrong.sum(axis=-1)
+    return as_float_if_scalar(np.where(pairs > 0, above / np.where(pairs > 0, pairs, 1), np.nan))
 
 
 @dataclass(frozen=True)
@@ -147,7 +164,7 @@ class Metric:
     function: Callable[..., Any]
     binned: bool = False
     scored: bool = True
-    reason: str = ""  # what a value of None means
+    reason: str = ""  # what NaN means
 
     def __call__(self, confidence: Any, correct: Any, n_bins: int, closed: str, **more: Any) -> Any:
         if self.binned:
@@ -202,7 +219,7 @@ def _result_rows(pair: tuple, part: pd.DataFrame, n_bins: int, closed: str, name
                 except ValueError as error:
                     raise ValueError(f"{' / '.join(pair)} / {estimator or 'all'}: {error}") from error
                 rows = mce_bin_size(confidence, correct, n_bins, closed) if metric.name == "mce" else None
-                reason = metric.reason if value is None else ""
+                reason = metric.reason if np.isnan(value) else ""
                 yield (*pair, estimator, metric.name, value, len(group), reason, rows)
 
 

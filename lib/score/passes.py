@@ -18,8 +18,7 @@ from lib.score.confidence import (
 )
 from lib.score.curves import BALD_TERMS
 from lib.score.estimators import c_bald
-from lib.score.metrics import evaluate
-from lib.score.tokens import auroc_by_column
+from lib.score.metrics import auroc, evaluate
 from lib.store import KEYS, PAIR
 from lib.tasks.answers import answer_span
 
@@ -43,7 +42,7 @@ def summary(passes: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
     for pair, rows in passes[passes.split == split].groupby(PAIR, sort=False):
         values = [compute_bald(row) for row in rows.itertuples()]
         alike = ~rows.top_changed.map(any).to_numpy()
-        scores = np.array([[c_bald(value)] for value in values])
+        scores = np.array([c_bald(value) for value in values])
         predictive = np.mean([np.mean(row.predictive[-1]) for row in rows.itertuples()])
         record: dict[str, Any] = dict(zip(PAIR, pair, strict=True)) | {
             "sharp": float(np.mean([_spread(row.conditional) for row in rows.itertuples()])),
@@ -51,7 +50,7 @@ def summary(passes: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
             "largest": float(max(value.max() for value in values)),
             "unchanged": int(alike.sum()),
             "bald": float(np.mean([v.mean() for v, same in zip(values, alike, strict=True) if same] or [np.nan])),
-            "auroc": float(auroc_by_column(scores[alike], rows.correct[alike])[0])}  # fmt: skip
+            "auroc": auroc(scores[alike], rows.correct[alike]) if alike.any() else np.nan}  # fmt: skip
         for kind in ("top_k", "top_p"):
             column = next((name for name in supports(rows) if name.startswith(kind)), None)
             sizes = [0] if column is None else np.concatenate([row[-1] for row in rows[column]])

@@ -5,23 +5,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import linregress, rankdata, spearmanr
+from scipy.stats import linregress, spearmanr
 
 from lib.params import Reading
 from lib.score.curves import running_mean
 from lib.score.estimators import seq_joint, validate_logprobs
+from lib.score.metrics import auroc
 from lib.store import PAIR
 from lib.tasks.answers import grade, has_answer
-
-
-def auroc_by_column(scores: Any, correct: Any) -> np.ndarray:
-    """AUROC of each of k scores (n, k), ties half, (k,); NaN where all rows are right, or all wrong."""
-    y = np.asarray(correct, dtype=bool)
-    right, wrong = int(y.sum()), int((~y).sum())
-    if not right or not wrong:
-        return np.full(np.shape(scores)[1], np.nan)
-    ranks = rankdata(np.asarray(scores, dtype=float), axis=0)
-    return (ranks[y].sum(axis=0) - right * (right + 1) / 2) / (right * wrong)
 
 
 def probabilities_at_positions(logprobs: Any, points: int = 101) -> np.ndarray:
@@ -35,12 +26,9 @@ def position_curves(responses: pd.DataFrame, points: int = 101, split: str = "ev
     token there) and `running` (AUROC of the mean up to there; at 1 that of Seq Avg)."""
     parts = []
     for pair, rows in responses[responses.split == split].groupby(PAIR, sort=False):
-        single = auroc_by_column(
-            np.stack([probabilities_at_positions(logprobs, points) for logprobs in rows.response]), rows.correct
-        )
-        running = auroc_by_column(
-            np.stack([running_mean(logprobs, points) for logprobs in rows.response]), rows.correct
-        )
+        tokens = np.stack([probabilities_at_positions(logprobs, points) for logprobs in rows.response])
+        means = np.stack([running_mean(logprobs, points) for logprobs in rows.response])  # (responses, points)
+        single, running = ([auroc(scores, rows.correct) for scores in table.T] for table in (tokens, means))
         curves = {"position": np.linspace(0, 1, points), "single": single, "running": running}
         parts.append(pd.DataFrame(dict(zip(PAIR, pair, strict=True)) | curves))
     return pd.concat(parts, ignore_index=True)
@@ -53,7 +41,7 @@ def summarize_tokens(responses: pd.DataFrame, split: str = "evaluation") -> pd.D
     for pair, rows in responses[responses.split == split].groupby(PAIR, sort=False):
         answered = rows.dropna(subset="answer")
         wrong = answered.answer[~answered.correct.astype(bool)]
-        smallest = np.array([[np.exp(validate_logprobs(logprobs).min())] for logprobs in rows.response])
+        smallest = [np.exp(validate_logprobs(logprobs).min()) for logprobs in rows.response]
         length = [len(logprobs) for logprobs in rows.response]
         joint = [seq_joint(logprobs) for logprobs in rows.response]
         product = [
@@ -61,7 +49,7 @@ def summarize_tokens(responses: pd.DataFrame, split: str = "evaluation") -> pd.D
         ]  # its logarithm: the same ranks
         parts.append(dict(zip(PAIR, pair, strict=True)) | {
             "median": _median(answered.answer), "wrong": _median(wrong),
-            "smallest": float(auroc_by_column(smallest, rows.correct)[0]),
+            "smallest": auroc(smallest, rows.correct),
             "joint": rank_correlation(joint, length), "product": rank_correlation(product, length)})  # fmt: skip
     return pd.DataFrame(parts)
 
