@@ -139,9 +139,18 @@ def read_calibrator_record(path: Path | str) -> dict[str, Any]:
 
 
 def load_calibrator(path: Path | str) -> Calibrator:
-    """The calibrator of a file, ready to `predict` (scores of the estimator that the file names, its margins or its
-    answer tokens). Raises UserError as `read_calibrator_record` does, and where no declared method can be made of
-    it."""
+    """Load a calibrator from its JSON file.
+
+    Returns
+    -------
+    Calibrator
+        Ready to `predict` from what the file names: scores, margins or answer tokens.
+
+    Raises
+    ------
+    UserError
+        Where the file is missing, damaged or edited, or no declared method can be made of it.
+    """
     known, where = read_calibrator_record(path), store.relative(Path(path))
     try:
         return calibrator_from_record(known)

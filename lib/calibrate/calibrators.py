@@ -37,7 +37,15 @@ class Calibrator(BaseEstimator):
         self.one_class = one_class
 
     def fit(self, score: Any, correct: Any, sample_weight: Any = None) -> Self:
-        """Fitted on scores of n rows and their correctness (n,), each row with its weight (1 by default)."""
+        """Fit on calibration rows.
+
+        Parameters
+        ----------
+        score : array of shape (n,), or AnswerLogits
+            Confidence, margin or the answer's tokens, as the method takes.
+        correct : array of shape (n,)
+        sample_weight : array of shape (n,), optional
+        """
         y = np.asarray(correct, dtype=float)
         w = np.ones_like(y) if sample_weight is None else np.asarray(sample_weight, dtype=float)
         self.n_rows_, self.saw_one_class_ = len(y), len(set(y)) < 2
@@ -47,7 +55,20 @@ class Calibrator(BaseEstimator):
         return self
 
     def predict(self, score: Any, joint: bool = False) -> np.ndarray:
-        """Calibrated confidence, (n,). `joint`: of Ans Joint, where the scores are the answer's tokens."""
+        """Calibrate scores of other rows.
+
+        Parameters
+        ----------
+        score
+            As for `fit`.
+        joint : bool
+            Of the answer's tokens: calibrate Ans Joint and not Ans Avg.
+
+        Returns
+        -------
+        array of shape (n,)
+            Confidence in [0, 1].
+        """
         if self.constant_ is not None:
             return np.full(len(score), self.constant_)
         return self._predict(score, joint)

@@ -42,8 +42,25 @@ DataByPair = Mapping[Pair, CalibrationData]
 
 
 def calibration_data(generations: pd.DataFrame, responses: pd.DataFrame) -> DataByPair:
-    """Both splits of every pair that has both; `responses` are the generations as `interpret_responses` returns them.
-    Raises UserError where the reading leaves none."""
+    """Pair the calibration and the evaluation rows of every model and dataset.
+
+    Parameters
+    ----------
+    generations : DataFrame
+        As 01 stores them; it holds the answer tokens' logits.
+    responses : DataFrame
+        As `interpret_responses` returns them.
+
+    Returns
+    -------
+    dict of (model, dataset) to CalibrationData
+        Pairs that have both splits.
+
+    Raises
+    ------
+    UserError
+        Where no response is left.
+    """
     if responses.empty:
         raise UserError("no response has an answer, and `missing: drop` leaves out all others; "
                         "choose last_number or zero")  # fmt: skip
@@ -66,8 +83,13 @@ def score_splits(joined: pd.DataFrame) -> dict[str, ScoredSplit]:
 
 
 def fit_answers(sets: DataByPair, choices: Calibration = Calibration()) -> dict[Pair, dict[str, Calibrator]]:  # noqa: B008
-    """Every method fitted for the answer's tokens of every pair: on the tokens themselves, where their logits are
-    there, or on Ans Avg."""
+    """Fit every method for Ans Avg, pair by pair.
+
+    Returns
+    -------
+    dict of (model, dataset) to dict of method to Calibrator
+        Fitted on the answer's tokens where the method takes these, else on Ans Avg.
+    """
     fitted: dict[Pair, dict[str, Calibrator]] = {}
     for pair, (calibration, _) in sets.items():
         fitted[pair] = {}
@@ -102,7 +124,20 @@ def calibrate(
     fitted: Mapping[Pair, Mapping[str, Calibrator]],
     choices: Calibration = Calibration(),  # noqa: B008  frozen
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Every method on what it takes, as `fit_all` makes them: `apply_fits` and `learned_parameters`."""
+    """Calibrate every estimator by every method.
+
+    Parameters
+    ----------
+    confidence, sets, fitted, choices
+        As for `fit_all`.
+
+    Returns
+    -------
+    calibrated : DataFrame
+        Evaluation rows with a column `method`; raw scores first (method "").
+    learned : DataFrame
+        What each calibrator learned, as `learned_parameters` returns it.
+    """
     fits = fit_all(confidence, sets, fitted, choices)
     return apply_fits(confidence, fits), learned_parameters(fits)
 
@@ -113,9 +148,22 @@ def fit_all(
     fitted: Mapping[Pair, Mapping[str, Calibrator]],
     choices: Calibration = Calibration(),  # noqa: B008  frozen
 ) -> list[Fit]:
-    """Every method on what it takes, confidence of every estimator, a `margin` where there is one, the answer's tokens:
-    fitted on calibration rows (for the answer's tokens, `fitted` as `fit_answers` returns it), applied to evaluation
-    rows."""
+    """Fit every method to every estimator, and apply it to the evaluation rows.
+
+    Parameters
+    ----------
+    confidence : DataFrame
+        As `confidence_frame` returns it.
+    sets : dict
+        As `calibration_data` returns it.
+    fitted : dict
+        As `fit_answers` returns it: calibrators of the answer's tokens.
+    choices : Calibration
+
+    Returns
+    -------
+    list of Fit
+    """
     fits: list[Fit] = []
     for pair, part in confidence.groupby(["model", "dataset"], sort=False):
         calibration, evaluation = (dict(list(part[part.split == split].groupby("estimator", sort=False)))

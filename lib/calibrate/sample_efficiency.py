@@ -52,10 +52,32 @@ def learning_curves(
     closed: str = "right",
     choices: Calibration = Calibration(),  # noqa: B008  frozen
 ) -> pd.DataFrame:
-    """ECE of Ans Avg on the evaluation rows against the number of calibration rows, a row per draw: model, dataset,
-    sampling, method ("" for the raw score), n, draw, ece, one_class (the draw had one class only).
+    """Measure the ECE of Ans Avg against the number of calibration rows (Finding 4).
 
-    Draws hang on (seed, dataset, n), so models and methods share them. All rows is one draw, the same for each way.
+    Parameters
+    ----------
+    sets : dict
+        As `calibration_data` returns it.
+    sizes : iterable of int
+        Numbers of calibration rows; all rows come last in any case.
+    draws : int
+        Random calibration sets of each size.
+    seed : int
+        Draws depend on (seed, dataset, size), so models and methods share them.
+    sampling : sequence of str
+        Of SAMPLING: uniform, or with more of the wrong rows.
+    wrong_share : float
+        Of a set in which wrong rows are over-sampled.
+    n_bins, closed
+        As for `ece`.
+    choices : Calibration
+
+    Returns
+    -------
+    DataFrame
+        A row per draw: model, dataset, sampling, method ("" for the raw score), n, draw, ece, and `one_class`, whether
+        the
+        draw held right or wrong rows only.
     """
     rows: list[tuple] = []
     for (model, dataset), pair in sets.items():

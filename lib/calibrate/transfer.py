@@ -23,9 +23,25 @@ def transfer(
     closed: str = "right",
     keep: Mapping[Pair, Collection[str]] | None = None,
 ) -> pd.DataFrame:
-    """Every method fitted on each pair (`fit_answers`) and applied to each (TRANSFERRED): model, dataset (the target),
-    source_model, source_dataset ("" for the raw score), method, metric (MEASURED, and delta_ece against the raw score
-    on the same rows), value, n. `keep`: evaluation rows by (source, target) dataset; all by default."""
+    """Apply calibrators fitted on one pair to every pair (`tab:calibration_transfer_full`).
+
+    Parameters
+    ----------
+    sets : dict
+        As `calibration_data` returns it.
+    fitted : dict
+        As `fit_answers` returns it.
+    n_bins, closed
+        As for `ece`.
+    keep : dict of (source, target) dataset to evaluation ids, optional
+        Rows that count; all by default.
+
+    Returns
+    -------
+    DataFrame
+        The target's model and dataset, source_model and source_dataset ("" for the raw score), method, metric
+        (TRANSFER_METRICS, and `delta_ece` against the raw score), value, n.
+    """
     rows: list[tuple] = []
     for target, pair in sets.items():
         new = pair.evaluation
@@ -55,8 +71,19 @@ def _measured(target: Pair, source: Pair, method: str, new: ScoredSplit, scores:
 
 
 def rows_without_near_duplicates(generations: pd.DataFrame, likeness: float = 0.9) -> dict[Pair, set[str]]:
-    """By (source, target) dataset: evaluation rows of the target without a twin among the source's calibration
-    questions, that is one whose words, numbers put aside, overlap by `likeness` (shared over all, Jaccard)."""
+    """Find evaluation questions that no calibration question resembles.
+
+    Parameters
+    ----------
+    generations : DataFrame
+        Its column `words` holds a question's hashed words, without numbers.
+    likeness : float
+        Two questions are near duplicates where the words they share, over all their words, reach this.
+
+    Returns
+    -------
+    dict of (source, target) dataset to set of example ids
+    """
     texts = generations.drop_duplicates(["dataset", "split", "example_id"])
     coder = MultiLabelBinarizer(sparse_output=True).fit(texts.words)
     parts = {key: part for key, part in texts.groupby(["dataset", "split"], sort=False)}

@@ -98,8 +98,28 @@ def _group_by_row_set(pair: tuple, part: pd.DataFrame) -> Iterator[tuple[pd.Data
 def bootstrap(
     frame: pd.DataFrame, n_bins: int = 10, closed: str = "right", resamples: int = 5000, seed: int = 0
 ) -> Bootstrap:
-    """Point estimate and 95% percentile interval of every metric, on the evaluation rows of a confidence frame
-    with column `method` ("" for raw scores)."""
+    """Bootstrap every metric over the evaluation rows (5,000 resamples in the paper).
+
+    Parameters
+    ----------
+    frame : DataFrame
+        A confidence frame with a column `method` ("" for raw scores).
+    n_bins, closed
+        As for `ece`.
+    resamples : int
+    seed : int
+        Pairs with equally many rows share the draws.
+
+    Returns
+    -------
+    Bootstrap
+        Point estimates with 95% percentile intervals, and the resamples.
+
+    Raises
+    ------
+    ValueError
+        Where a method lacks rows of its estimator.
+    """
     draws: dict[tuple, np.ndarray] = {}
     drawn_from: dict[tuple, int] = {}
     for pair, part in frame[frame.split == "evaluation"].groupby(PAIR, sort=False):

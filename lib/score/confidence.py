@@ -30,12 +30,30 @@ def confidence_frame(
     dropout_answer: pd.DataFrame | None = None,
     further: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Scores of every estimator of the paper (or those of `names`) whose signal is there, single-pass and multi-pass
-    alike: KEYS, estimator, confidence, correct, and `margin`, on which Platt scaling is fitted, where there is one.
+    """Turn signals into the scores of estimators (`tab:estimators`).
 
-    `responses` as `interpret_responses` returns them, the frames of `verification` and of passes as stored (one rate
-    per example), `further` signals as columns beside KEYS. A signal of None (no answer, where `missing` is zero) is a
-    confidence of 0."""
+    Parameters
+    ----------
+    responses : DataFrame
+        As `interpret_responses` returns them.
+    verification : DataFrame, optional
+        P(True), as 03 stores it.
+    dropout, dropout_answer : DataFrame, optional
+        Stochastic passes as 04 stores them, at one rate per example.
+    reading : Reading
+        Which options P(True) compares, and which phi turns BALD into confidence.
+    names : iterable of str, optional
+        Estimators; all of the paper whose signals are there by default.
+    further : DataFrame, optional
+        KEYS and other signals, a column each.
+
+    Returns
+    -------
+    DataFrame
+        KEYS, estimator, `confidence` in [0, 1], `correct`, and `margin` where Platt scaling is fitted on one. A
+        response
+        without the signal has confidence 0.
+    """
     declared = ESTIMATORS | EXTRAS
     wanted = [declared[name] for name in (ESTIMATORS if names is None else names)]
     parts = []
@@ -83,9 +101,26 @@ def logsumexp_of_options(spellings: Sequence[str], logits: np.ndarray, counted: 
 
 
 def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.DataFrame:
-    """KEYS and, for each variant, its margin (names: MARGINS), the log-mass of the option for True less that of the
-    other, and `<variant>_mass`, the probability that both hold together. Of both options the same forms count (bare,
-    after a space), see `balance_spellings`, with its UserError."""
+    """Compare the two options of P(True).
+
+    Parameters
+    ----------
+    verification : DataFrame
+        As 03 stores it.
+    options : str
+        Words of the options, such as "A/B". Of both the same forms count, bare and after a space.
+
+    Returns
+    -------
+    DataFrame
+        KEYS; `standard_margin` and `in_situ_margin`, the log-probability of the option for True less that of the other;
+        `standard_mass` and `in_situ_mass`, the probability that both hold together.
+
+    Raises
+    ------
+    UserError
+        Where no single token spells one of the options.
+    """
     if verification.empty:
         columns = [f"{variant}_{what}" for variant in MARGINS for what in ("margin", "mass")]
         return verification[KEYS].assign(**dict.fromkeys(columns, pd.Series(dtype=float)))
@@ -144,7 +179,7 @@ def in_situ_errors(results: pd.DataFrame, model: str, datasets: Mapping[str, str
 
 
 def compute_bald(row: Any, passes: int | None = None) -> np.ndarray:
-    """BALD_j of an example's answer tokens (m,) after so many passes (all of them by default), `eq:bald`, in nats."""
+    """BALD of an example's answer tokens (m,) in nats (`eq:bald`), after so many `passes`; after all by default."""
     at = (passes or len(row.predictive)) - 1
     return np.asarray(row.predictive[at]) - np.asarray(row.conditional[at])
 
@@ -179,8 +214,24 @@ def evaluate_rate_grid(
     names: Iterable[str] = METRICS,
     estimator: str = "c_bald",
 ) -> pd.DataFrame:
-    """`metrics.evaluate` (the metrics of `names`) on the tuning examples for every rate (column `rate`),
-    `tab:dropout_grid_search`; of c_BALD, or of another `estimator` that takes the disagreement of passes."""
+    """Evaluate each dropout rate on the tuning examples (`tab:dropout_grid_search`).
+
+    Parameters
+    ----------
+    responses : DataFrame
+        As `interpret_responses` returns them.
+    dropout : DataFrame
+        Passes at several rates; those marked `tuning` count.
+    names : iterable of str
+        Metrics.
+    estimator : str
+        What the scores are called.
+
+    Returns
+    -------
+    DataFrame
+        As `evaluate` returns it, and the `rate`.
+    """
     parts = []
     for rate, part in dropout[dropout.tuning].groupby("rate"):
         scores = confidence_frame(responses, dropout=part, reading=reading, names=["c_bald"])
@@ -191,7 +242,14 @@ def evaluate_rate_grid(
 
 
 def select_dropout_rate(results: pd.DataFrame, rates: Iterable[float] = ()) -> float:
-    """The rate of lowest ECE of one pair's grid, the lower one where two are equal; the lowest of `rates` where no
-    tuning row counts, as when none has an answer and `missing` is drop."""
+    """Pick the rate of lowest ECE from one pair's grid; of two equal ones the lower.
+
+    Parameters
+    ----------
+    results : DataFrame
+        As `evaluate_rate_grid` returns it.
+    rates : iterable of float
+        Of these the lowest is taken where no tuning row has an answer.
+    """
     errors = results[results.metric == "ece"].sort_values(["value", "rate"])
     return float(errors.rate.iloc[0]) if len(errors) else min(rates)

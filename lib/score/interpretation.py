@@ -17,10 +17,23 @@ LOGPROBS = {"model": "token_logprobs", "sampling": "token_logprobs_sampling"}
 
 
 def interpret_responses(generations: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFrame:  # noqa: B008  frozen
-    """A generations frame read once, a row per response: KEYS; parsed (an answer was found); correct; `response` (n,)
-    and `answer` (m,), the log-probabilities (natural, float64) that the sequence and the answer estimators take; span,
-    the positions of the answer's tokens. Without an answer, answer and span are None where `missing` is zero, and the
-    row is left out where it is drop."""
+    """Grade stored responses and pick the tokens that count, under a run's choices.
+
+    Parameters
+    ----------
+    generations : DataFrame
+        A row per response, as 01 stores them.
+    reading : Reading
+        The choices: grader, form of an answer, what stands for a missing one, whose probabilities count.
+
+    Returns
+    -------
+    DataFrame
+        KEYS; `parsed`, whether an answer was found; `correct`; `response` (n,) and `answer` (m,), natural
+        log-probabilities of the tokens that sequence and answer estimators take; `span`, where the answer's tokens
+        stand.
+        Without an answer, `answer` and `span` are None where `missing` is zero; where it is drop, the row is left out.
+    """
     columns: dict[str, list] = {"parsed": [], "correct": [], "response": [], "answer": [], "span": []}
     for row in generations.itertuples(index=False):
         logprobs = np.asarray(getattr(row, LOGPROBS[reading.token_source]), dtype=np.float64)
@@ -60,9 +73,15 @@ def answer_coverage(
     reading: Reading = Reading(),  # noqa: B008  frozen
     split: str = "evaluation",
 ) -> pd.DataFrame:
-    """Per model and dataset: rows, shares without parsable answer (`unparsed`), cut by length (`cut`) and of thinking
-    that never closed (`unclosed`: no answer, and nothing for the fresh prompt of P(True) to propose), and, by the name
-    of each other grader, the share of rows that it would grade otherwise than the run's."""
+    """Count by pair what has no answer, and what another grader would grade otherwise.
+
+    Returns
+    -------
+    DataFrame
+        model, dataset, `rows`, and shares of them: `unparsed` (no answer found), `cut` (by the length limit),
+        `unclosed`
+        (thinking that never ended), and by the name of each other grader what it would grade otherwise.
+    """
     part = generations[generations.split == split]
     rows = list(part.itertuples(index=False))
     with_answer = [has_accepted_answer(row, reading) for row in rows]

@@ -44,7 +44,16 @@ def as_float_if_scalar(value: Any) -> Any:
 
 
 def bin_index(confidence: Any, n_bins: int = 10, closed: str = "right") -> np.ndarray:
-    """Which of the `n_bins` equal bins of [0, 1] each score falls in, (n,) int."""
+    """Find the bin of each score, (n,) int.
+
+    Bins are equally wide, with edges k/n_bins. A score on an edge falls in the lower bin where bins are `closed` on the
+    right, in the upper one where on the left. A score counts as on an edge within the precision of its own type.
+
+    Raises
+    ------
+    ValueError
+        For another word than right or left.
+    """
     if n_bins < 1:
         raise ValueError(f"bins: there must be at least 1, not {n_bins}")
     if closed not in CLOSED:
@@ -109,7 +118,24 @@ def accuracy(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
 
 
 def ece(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", sample_weight: Any = None) -> Any:
-    """Expected calibration error: sum over bins of count/n times gap."""
+    """Expected calibration error: the mean gap of accuracy and confidence over bins, weighted by rows.
+
+    Parameters
+    ----------
+    confidence : array of shape (n,)
+        In [0, 1].
+    correct : array of shape (n,)
+        True or false, or 1 and 0.
+    n_bins : int
+        Bins of equal width.
+    closed : {"right", "left"}
+        On which side bins are closed.
+    sample_weight : array of shape (..., n), optional
+
+    Returns
+    -------
+    float, or array of shape (...)
+    """
     table = reliability_bins(confidence, correct, n_bins, closed, sample_weight)
     return as_float_if_scalar((table.gap * table.count).sum(axis=-1) / table.count.sum(axis=-1))
 
@@ -230,9 +256,25 @@ def evaluate(
     split: str = "evaluation",
     names: Iterable[str] = METRICS,
 ) -> pd.DataFrame:
-    """METRICS (or those of `names`) of a confidence frame on one split, tidy: model, dataset, estimator, metric, value,
-    n (rows), reason, and for MCE `of_bin`, the rows of the bin it comes from. A value that cannot be computed is
-    missing (pandas' NA, never NaN) and `reason` says why."""
+    """Evaluate every estimator of a confidence frame on one split.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        As `confidence_frame` returns it.
+    n_bins, closed
+        As for `ece`.
+    split : {"evaluation", "calibration"}
+    names : iterable of str
+        Of METRICS; all by default.
+
+    Returns
+    -------
+    DataFrame
+        model, dataset, estimator ("" for accuracy), metric, value, n (rows), reason, and `of_bin`, how many rows the
+        bin of
+        the MCE holds. A value that cannot be computed is missing (NA), and `reason` says why.
+    """
     rows: list[tuple] = []
     for pair, part in frame[frame.split == split].groupby(["model", "dataset"], sort=False):
         rows.extend(_result_rows(pair, part, n_bins, closed, list(names)))

@@ -15,10 +15,21 @@ from lib.tasks.options import balance_spellings
 
 
 def choose_example(responses: pd.DataFrame, example: str, model: str, dataset: str) -> pd.Series:
-    """The evaluation row of `model` by its id `example`, in whatever dataset it stands; where it is empty or not there,
-    of `dataset` the most confident wrong answer (the largest Ans Avg; the first, where several are equal), or, where
-    none is wrong, the most confident one; of responses without any answer the first. Raises UserError where the reading
-    leaves no row of the model."""
+    """Choose the response that the notebooks follow.
+
+    Parameters
+    ----------
+    responses : DataFrame
+        As `interpret_responses` returns them.
+    example : str
+        Its id. Where it is empty or not there, the most confident wrong answer is taken.
+    model, dataset : str
+
+    Raises
+    ------
+    UserError
+        Where the reading leaves no row of the model.
+    """
     rows = responses[(responses.model == model) & (responses.split == "evaluation")]
     if rows.empty:
         raise UserError(f"model '{model}': no evaluation row has an answer, and `missing: drop` leaves out all others; "

@@ -42,8 +42,14 @@ THRESHOLD_COLUMNS = [
 
 
 def risk_coverage(confidence: Any, correct: Any) -> pd.DataFrame:
-    """A row per distinct score, from the largest: threshold, `answered` (share of rows at or above it), `accuracy` of
-    these. Equal scores are answered together, so the order of rows does not count."""
+    """Trace accuracy against the share of questions answered, the surest first.
+
+    Returns
+    -------
+    DataFrame
+        A row per distinct score, from the largest: `threshold`, `answered` (share of rows at or above it) and their
+        `accuracy`. Equal scores are answered together.
+    """
     c, y = validate_scores(confidence, correct)
     order = np.argsort(-c, kind="stable")
     last = np.flatnonzero(np.diff(-c[order], append=2.0))  # of the rows of each score
@@ -76,8 +82,24 @@ def binomial_p_values(wrong: Any, answered: Any, precision: float) -> np.ndarray
 
 def find_threshold(learning: Side, testing: Side, precision: float, certainty: float = 0.9, steps: int = STEPS
               ) -> float | None:  # fmt: skip
-    """The least threshold c such that answers of confidence c or more are right with `precision`, guaranteed as above;
-    None where there is none. `learning` and `testing` are different rows."""
+    """Find the lowest threshold whose answers are right with a wanted precision, guaranteed.
+
+    Parameters
+    ----------
+    learning, testing : (confidence (n,), correct (n,))
+        Different calibration rows: the first propose thresholds, the others test them.
+    precision : float
+        Wanted share of right answers among those given.
+    certainty : float
+        In how many draws of calibration rows the promise holds.
+    steps : int
+        Thresholds proposed.
+
+    Returns
+    -------
+    float or None
+        None where no threshold can be guaranteed.
+    """
     scores = np.asarray(learning[0], dtype=float)
     if not scores.size or not len(testing[0]):
         return None
@@ -110,9 +132,17 @@ def mark_learning_rows(calibration: pd.DataFrame, tuned: Mapping[str, pd.DataFra
 
 def selective_thresholds(raw: pd.DataFrame, targets: Sequence[float], certainty: float = 0.9, seed: int = 0,
                tuned: Mapping[str, pd.DataFrame] | None = None) -> pd.DataFrame:  # fmt: skip
-    """For each pair, estimator (raw scores) and precision wanted (CHOSEN): the threshold, the share of evaluation rows
-    that it answers and their precision, whether that contradicts the promise (`held` is False where so many wrong ones
-    have a probability below 5% at the wanted precision), rows evaluated (n) and tested."""
+    """Find a threshold for each pair, estimator and wanted precision, and try it on the evaluation rows.
+
+    Returns
+    -------
+    DataFrame
+        `threshold`; `answered`, the share of evaluation rows at or above it, and their `precision`; `held`, False where
+        so
+        many wrong answers have a probability below 5% at the wanted precision; rows evaluated (`n`) and `tested`;
+        `reason`
+        where there is no threshold.
+    """
     rows: list[tuple] = []
     for key, part in raw.groupby([*PAIR, "estimator"], sort=False):
         calibration, evaluation = (part[part.split == split] for split in ("calibration", "evaluation"))

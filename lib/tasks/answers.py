@@ -181,11 +181,24 @@ def format_number(number: Decimal) -> str:
 
 
 def locate_answer(tokenizer: Any, ids: Iterable[int], thinking: bool) -> dict[str, Any]:
-    """What the generations table records of a response's token ids (without the end-of-sequence token).
+    """Find the answer in a response's token ids.
 
-    Returns text; answer_start, answer_end, last_number_start, last_number_end (token positions, half-open,
-    -1 for none); thinking_end (first token after the thinking: 0 without thinking, len(ids) when never
-    closed); answer (canonical, or None). Nothing is re-tokenised: positions are those of the given ids.
+    Parameters
+    ----------
+    tokenizer : PreTrainedTokenizer
+    ids : iterable of int
+        Without the end token.
+    thinking : bool
+        Whether a part before `</think>` is to be skipped.
+
+    Returns
+    -------
+    dict
+        `text`; `answer`, its canonical number or None; token positions, half-open, -1 for none: answer_start,
+        answer_end,
+        last_number_start, last_number_end; `thinking_end`, the first token after the thinking. Positions are those of
+        the
+        given ids: nothing is tokenized again.
     """
     return locate_answer_in_texts(token_texts(tokenizer, ids), thinking)
 
@@ -217,8 +230,14 @@ def find_boxed_answer(text: str) -> str | None:
 
 
 def find_alternative_answers(text: str, thinking: bool) -> dict[str, Any]:
-    """What other readings of a response find (canonical, or None), so that none of them needs its text: whether the
-    answer is `is_bare_answer`, the `last_number` outside the thinking, the number that is `find_boxed_answer`."""
+    """Find what other readings of a response would find, so that none of them needs its text.
+
+    Returns
+    -------
+    dict
+        `plain`, whether the answer stands alone after `####`; `last_number` outside the thinking and the number in
+        `boxed`, canonical or None.
+    """
     span = last_number(text, answer_start_char(text, thinking))
     number = parse_number(text[slice(*span)]) if span else None
     return {"plain": is_bare_answer(text, thinking), "last_number": None if number is None else format_number(number),
@@ -292,7 +311,19 @@ GRADERS: dict[str, Callable[[Decimal, Decimal], bool]] = {
 
 
 def grade(answer: str | None, reference: str, grader: str = "numeric") -> bool:
-    """Whether the answer is right; False for a missing one. Raises UserError for an unknown grader only."""
+    """Whether an answer is right; a missing one is not.
+
+    Parameters
+    ----------
+    answer, reference : str
+    grader : str
+        Of GRADERS.
+
+    Raises
+    ------
+    UserError
+        For an unknown grader.
+    """
     if grader not in GRADERS:
         raise UserError(f"there is no grader '{grader}'; {nearest(grader, GRADERS)}")
     value, expected = parse_number(answer), parse_number(reference)

@@ -33,10 +33,13 @@ class Example(NamedTuple):
 
 
 def load_examples(dataset: Dataset) -> list[Example]:
-    """The examples, those of the calibration split first.
+    """Load a dataset's examples, calibration split first.
 
-    Raises UserError where a row lacks a field or a number, where a question stands in both splits, and where a split
-    has not the size that the file expects.
+    Raises
+    ------
+    UserError
+        Where a row lacks a field or a number, a question stands in both splits, or a split has another size than the
+        dataset's file expects.
     """
     dataset = use_local_files(dataset)
     examples: dict[str, Example] = {}
