@@ -13,7 +13,7 @@ from lib import params
 from lib.generate import decoding, dropout, models, p_true, padding, responses, room
 from lib.generate.bald import Disagreement
 from lib.project import UserError
-from lib.shards import Meter
+from lib.row_cache import Meter
 from lib.tasks import datasets
 
 SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=60, top_logits=8, curve_nodes=4)

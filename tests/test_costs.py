@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib import growth, params, store
+from lib import params, store
 from lib.paper import costs, extras, run_results
 from lib.paper.results import Results
 from lib.params import Reading
@@ -52,14 +52,14 @@ def test_tokens_are_counted(frames):
 
 @pytest.mark.parametrize("facts, whole, of_row", [
     ({"rows": 4, "seconds": 6.0, "grid_seconds": 2.0}, 8.0, 2.0),
-    ({"rows": 4, "seconds": 6.0, "kept_from": {"rows": 2, "seconds": 10.0}}, 16.0, 4.0),
-    ({"rows": 2, "seconds": 0.0, "kept_from": {"rows": 4, "seconds": 10.0}}, 5.0, 2.5),  # a part of a larger run's
     ({"rows": 4, "seconds": 6.0, "kept_from": {"rows": 2}}, None, 3.0),
     ({"rows": 4, "seconds": 0.0, "kept_from": {"rows": 4}}, None, None),
     ({"rows": 0, "seconds": 0.0}, 0.0, None),
 ])  # fmt: skip
-def test_rows_that_were_kept_took_their_seconds_before(facts, whole, of_row):
-    assert growth.whole_seconds(facts) == whole and growth.seconds_a_row(facts) == of_row
+def test_seconds_are_told_of_the_rows_that_a_run_made_itself(monkeypatch, facts, whole, of_row):
+    monkeypatch.setattr(costs, "manifests", lambda run, kind, pair: [facts] if kind == "generations" else [])
+    made = costs.seconds_of(RUN, ["m"], ["d"], pd.DataFrame(columns=["model", "dataset"])).set_index("metric").value
+    assert made.get("seconds") == of_row and made.get("hours") == (None if whole is None else whole / 3600)
 
 
 @pytest.mark.parametrize("model, pairs", [("tiny-qwen", 3), ("", 0)])

@@ -19,10 +19,10 @@ from lib.generate import answer_dropout, bald, dropout, responses
 from lib.generate.bald import Disagreement
 from lib.params import Dropout, Reading
 from lib.project import ROOT, UserError
+from lib.row_cache import RowCache
 from lib.score import confidence, estimators
 from lib.score.confidence import confidence_frame
 from lib.score.curves import entropy_curves
-from lib.shards import Shards
 from lib.streams import stream_seed
 from lib.tasks import datasets
 
@@ -224,7 +224,6 @@ def test_the_frame_is_what_full_logits_give(any_lm, frame):
 @pytest.mark.parametrize("scope", [dropout, answer_dropout])
 @pytest.mark.parametrize("kernel", ["keyed", "fused"])
 def test_runs_repeat_and_resume_to_the_same_bytes(any_lm, frame, tmp_path, monkeypatch, kernel, scope):
-    monkeypatch.setattr("lib.shards.ARTIFACTS", tmp_path)
     settings, work = PASSES.model_copy(update={"dropout_kernel": kernel}), [(i, 0.1) for i in range(len(frame))]
 
     def run(name, break_at=None):
@@ -236,7 +235,8 @@ def test_runs_repeat_and_resume_to_the_same_bytes(any_lm, frame, tmp_path, monke
                 raise KeyboardInterrupt
             return scope.disagreement(any_lm, frame, part, settings)
 
-        return Shards(name, "job", 2, settings.model_dump()).map(once, work, lambda line: None)
+        cache = RowCache(name, "job", {"parameters": settings.model_dump()}, 2, known_by=("example_id", "rate"))
+        return cache.map(once, work, lambda line: None, dropout.keys(frame))
 
     def written(frame, name):
         return store.write(frame, tmp_path / f"{name}.parquet").read_bytes()
@@ -487,16 +487,17 @@ def test_entropies_by_passes():
 JOB = """
 import sys
 from pathlib import Path
-from lib import params, shards, store
-from lib.generate import models, SCOPE as scope
+from lib import params, row_cache, store
+from lib.generate import dropout, models, SCOPE as scope
 from lib.project import SHIPPED
 
-store.ARTIFACTS = shards.ARTIFACTS = Path(sys.argv[1])
+store.ARTIFACTS = Path(sys.argv[1])
 lm = models.load("tiny-llama", params.load_model("tiny-llama"))
 frame = store.read(SHIPPED / "generations" / "tiny-llama__demo-easy.parquet")
 work = [(row, rate) for rate in (0.1, 0.2) for row in range(8)]
-passes = shards.Shards("mine", "passes", 2, "facts")
-found = passes.map(lambda some: scope.disagreement(lm, frame, some, params.Dropout(dropout_passes=4)), work, print)
+passes = row_cache.RowCache("mine", "passes", {}, 2, known_by=("example_id", "rate"))
+make = lambda some: scope.disagreement(lm, frame, some, params.Dropout(dropout_passes=4))
+found = passes.map(make, work, print, dropout.keys(frame))
 store.write(found, store.place("mine", "dropout", "all"))
 """
 

@@ -10,15 +10,18 @@ import pytest
 
 from lib import frames, store
 from lib.project import SHIPPED, UserError
-from lib.shards import Meter, Shards
+from lib.row_cache import Meter, RowCache
 
 
 @pytest.fixture
 def artifacts(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
-    monkeypatch.setattr("lib.shards.ARTIFACTS", tmp_path)
     monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
     return tmp_path
+
+
+def shards(job, rows=2, facts=None):
+    return RowCache("mine", job, facts or {}, rows, known_by=("x",))
 
 
 FRAME = pd.DataFrame({"a": [1, 2], "b": [np.arange(3, dtype=np.int32), np.arange(1, dtype=np.int32)]})
@@ -95,7 +98,7 @@ def test_what_is_committed_outlives_a_loss_of_power(artifacts, monkeypatch):
     """Frames, manifests and shards: the bytes are on the disk before the name, and then the name is."""
     names, steps = committed(monkeypatch)
     store.write(FRAME, artifacts / "one.parquet")
-    Shards("mine", "job", 2, {}).map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3], print)
+    shards("job").map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3], print)
     assert [Path(name).name[:6] for name in names] == ["one.pa", "one.js", "00000-", "00002-"]
     assert steps == [Path(names[-1]).parent.stat().st_ino]
 
@@ -140,7 +143,7 @@ def test_what_is_shipped_serves_replays_and_the_lab_alone(artifacts):
 @pytest.mark.parametrize("run", ["../../x", "..", "", "/tmp/x", "shipped/demo", "shipped", "a/b", ".models", None, 7])
 def test_a_run_has_a_folder_of_its_own(artifacts, run):
     """Said before any work: where frames are looked for, where they are kept, and where shards are."""
-    for ask in (lambda: store.place(run, "things", "m__d"), lambda: Shards(run, "job", 2)):
+    for ask in (lambda: store.place(run, "things", "m__d"), lambda: RowCache(run, "job", {})):
         with pytest.raises(UserError, match=r"^run .* can't be a folder in artifacts/"):
             ask()
     if run != "shipped":  # whose frames are read by that name, and never written
@@ -157,12 +160,12 @@ def test_shards_resume_after_the_last_whole_one(artifacts):
         done.extend(part)
         return pd.DataFrame({"x": part})
 
-    shards = Shards("mine", "job", 2, {"seed": 0})
+    cache = shards("job", facts={"seed": 0})
     with pytest.raises(KeyboardInterrupt):
-        shards.map(lambda part: work(part, stop_at=4), list(range(7)), print)
+        cache.map(lambda part: work(part, stop_at=4), list(range(7)), print)
     assert done == [0, 1, 2, 3]
     lines: list[str] = []
-    frame = Shards("mine", "job", 2, {"seed": 0}).map(work, list(range(7)), lines.append)
+    frame = shards("job", facts={"seed": 0}).map(work, list(range(7)), lines.append)
     assert frame.x.tolist() == list(range(7)) and done == list(range(7))
     assert [line.endswith("kept from before") for line in lines] == [True, True, False, False]
 
@@ -179,36 +182,36 @@ def test_shards_may_become_smaller_or_larger_on_the_way(artifacts, before, after
         return pd.DataFrame({"x": part})
 
     with pytest.raises(KeyboardInterrupt):
-        Shards("mine", "job", before, {}).map(lambda part: work(part, stop_at=9), list(range(11)), print)
+        shards("job", before).map(lambda part: work(part, stop_at=9), list(range(11)), print)
     kept = len(done)
-    frame = Shards("mine", "job", after, {}).map(work, list(range(11)), print)
+    frame = shards("job", after).map(work, list(range(11)), print)
     assert frame.x.tolist() == list(range(11)) and len(done) - kept < 11
 
 
 def test_shards_of_other_parameters_or_code_are_not_mixed_in(artifacts, monkeypatch):
-    one = Shards("mine", "job", 2, {"seed": 0}).folder
-    assert Shards("mine", "job", 2, {"seed": 0}).folder == one
-    assert Shards("mine", "job", 2, {"seed": 1}).folder != one
-    monkeypatch.setattr(Shards, "code", "other code")
-    assert Shards("mine", "job", 2, {"seed": 0}).folder != one
+    one = shards("job", facts={"seed": 0}).folder
+    assert shards("job", facts={"seed": 0}).folder == one
+    assert shards("job", facts={"seed": 1}).folder != one
+    monkeypatch.setattr(RowCache, "code", "other code")
+    assert shards("job", facts={"seed": 0}).folder != one
 
 
 def test_shards_are_forgotten_once_written(artifacts):
-    shards = Shards("mine", "job", 2, {})
-    shards.map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3], print)
-    shards.clear()
-    assert not shards.folder.exists()
+    cache = shards("job")
+    cache.map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3], print)
+    cache.clear()
+    assert not cache.folder.exists()
 
 
 def test_shards_of_a_run_wait_for_its_record(artifacts, monkeypatch):
     """Else a run killed after the last cell would do all of it again."""
-    monkeypatch.setattr(Shards, "code", "0123")
-    shards = Shards("mine", "job", 2, {})
-    Shards("mine", "nothing", 2, {}).clear()
-    shards.map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3], print)
-    shards.clear()
-    assert (shards.folder / "written").read_text() == "0123" and len(list(shards.folder.glob("*.parquet"))) == 2
-    assert shards.map(None, [1, 2, 3], print).x.tolist() == [1, 2, 3], "they are gone on with"
+    monkeypatch.setattr(RowCache, "record", "0123")
+    cache = shards("job")
+    shards("nothing").clear()
+    cache.map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3], print)
+    cache.clear()
+    assert (cache.folder / "written").read_text() == "0123" and len(list(cache.folder.glob("*.parquet"))) == 2
+    assert cache.map(None, [1, 2, 3], print).x.tolist() == [1, 2, 3], "they are gone on with"
 
 
 def zeroed(path):
@@ -238,32 +241,73 @@ def test_a_damaged_shard_is_set_aside_by_name_and_computed_again(artifacts, dama
 
     items = list(range(1, 7))
     for job, rows in (("another", items[::-1]), ("job", items)):
-        Shards("mine", job, 2, {}).map(work, rows, print)
-    shards = Shards("mine", "job", 2, {})
-    other = Shards("mine", "another", 2, {}).folder
+        shards(job).map(work, rows, print)
+    cache = shards("job")
+    other = shards("another").folder
     other.rename(other.with_name("another-0"))
-    (path,) = shards.folder.glob("00002-*")
+    (path,) = cache.folder.glob("00002-*")
     made.clear()
     damage(path)
     lines: list[str] = []
-    assert shards.map(work, items, lines.append).x.tolist() == items
+    assert cache.map(work, items, lines.append).x.tolist() == items
     assert made == [3, 4]
     (said,) = [line for line in lines if "damaged" in line]
-    (aside,) = shards.folder.glob("*.damaged")
+    (aside,) = cache.folder.glob("*.damaged")
     assert said.startswith("shard from 2:") and aside.name.removesuffix(".damaged") in said
-    assert len(list(shards.folder.glob("*.parquet"))) == 3
+    assert len(list(cache.folder.glob("*.parquet"))) == 3
 
 
-def test_a_longer_shard_takes_the_place_of_a_shorter_one_even_if_killed_between(artifacts):
-    shards = Shards("mine", "job", 3, {})
-    work = lambda part: pd.DataFrame({"x": part})  # noqa: E731
-    shards.map(work, [1, 2], print)
-    (short,) = shards.folder.glob("*.parquet")
-    content = short.read_bytes()
-    assert shards.map(work, [1, 2, 3], print).x.tolist() == [1, 2, 3]
-    assert not short.exists()
-    short.write_bytes(content)
-    assert shards.map(None, [1, 2, 3], print).x.tolist() == [1, 2, 3]
+def test_a_shorter_and_a_larger_run_find_the_same_rows(artifacts):
+    """What one made, the other takes over; and a shorter one does not forget what the larger one left."""
+    made = []
+
+    def work(part):
+        made.extend(part)
+        return pd.DataFrame({"x": part})
+
+    cache = shards("job", 3)
+    assert shards("job", 3).map(work, [1, 2], print).x.tolist() == [1, 2]
+    assert cache.map(work, [1, 2, 3, 4], print).x.tolist() == [1, 2, 3, 4] and made == [1, 2, 3, 4]
+    shorter = shards("job", 3)
+    assert shorter.map(None, [2, 1], print).x.tolist() == [2, 1]
+    shorter.clear()
+    assert cache.map(None, [1, 2, 3, 4], print).x.tolist() == [1, 2, 3, 4]
+    cache.clear()
+    assert not cache.folder.exists()
+
+
+def test_a_larger_run_that_is_killed_takes_its_shards_back_from_those_to_be_forgotten(artifacts, monkeypatch):
+    monkeypatch.setattr(RowCache, "record", "0123")
+    cache = shards("job")
+    cache.map(lambda part: pd.DataFrame({"x": part}), [1], print)
+    cache.clear()
+    cache.map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3], print)
+    assert not (cache.folder / "written").exists()
+
+
+def test_rows_may_be_known_by_several_columns(artifacts):
+    cache = RowCache("mine", "job", {}, 3, known_by=("x", "rate"))
+    items = [(x, rate) for rate in (0.1, 0.2) for x in "abc"]
+    assert len(cache.map(lambda part: pd.DataFrame(part, columns=["x", "rate"]), items[:4], print)) == 4
+    made = []
+    rows = cache.map(lambda part: made.extend(part) or pd.DataFrame(part, columns=["x", "rate"]), items[::-1], print)
+    assert list(rows.itertuples(index=False, name=None)) == items[::-1] and sorted(made) == items[4:]
+
+
+def test_shards_of_the_version_before_are_gone_on_with(artifacts, monkeypatch):
+    """Their key held the whole of the parameters, and of the record that the run waits for."""
+    monkeypatch.setattr(RowCache, "record", "0123")
+    facts = {"model": {"label": "A", "source": "x"}, "parameters": {"seed": 0, "batch_tokens": 5}}
+    old = [{"model": facts["model"] | {"mirror": []}, "parameters": {"seed": 0}}, {"more": 1}]
+    folder = artifacts / "mine" / "shards" / f"job-{store.digest(old, '0123')[:16]}"
+    folder.mkdir(parents=True)
+    path = folder / "scratch"
+    pd.DataFrame({"x": [1, 2]}).to_parquet(path, index=False)
+    path.rename(folder / f"00000-{store.digest(folder.name, 0, store.sha256(path))[:16]}.parquet")
+    cache = RowCache("mine", "job", facts, 2, more=[{"more": 1}], known_by=("x",))
+    assert cache.map(None, [1, 2], print).x.tolist() == [1, 2] and cache.folder != folder
+    cache.clear()
+    assert (folder / "written").read_text() == "0123"
 
 
 def test_the_meter_counts(artifacts):
@@ -393,7 +437,7 @@ def test_unfinished_work_goes_on_under_another_budget_and_on_another_card(artifa
             "loaded": {"device": device, "dtype": dtype, "attention": attention},
             "parameters": {"batch_tokens": 100, "dropout_tokens": 100, "shard_rows": 9, "top_k": 5} | parameters,
         }
-        return Shards("run", "job", 2, facts, {"other": 1}).folder
+        return RowCache("run", "job", facts, more=[{"other": 1}]).folder
 
     first = folder()
     assert first == folder(device="NVIDIA H200") == folder(batch_tokens=50) == folder(dropout_tokens=7)

@@ -89,14 +89,14 @@ def ready(kernel: Kernel | None, job: Job) -> Kernel | None:
     return kernel if alike and not job.on_gpu else None
 
 
-def start_up(code: str, scratch: Path, remade: str = "") -> None:
-    """What the kernel does before the first cell: lib is told the pinned revisions, whose shards to go on with, and
-    what code made the rows that it may keep, where rows of other code are to be `remade`."""
+def start_up(record: str, scratch: Path, code: str = "") -> None:
+    """What the kernel does before the first cell: lib is told the pinned revisions, which record its shards wait for,
+    and what `code` makes the rows, where rows of other code are not kept."""
     folder = scratch / "ipython" / "profile_default" / "startup"
     folder.mkdir(parents=True)
-    lines = ["import lib.shards", f"lib.shards.Shards.code = {code!r}"]
-    if remade:
-        lines += ["import lib.growth", f"lib.growth.code = {remade!r}"]
+    lines = ["import lib.row_cache", f"lib.row_cache.RowCache.record = {record!r}"]
+    if code:
+        lines += [f"lib.row_cache.RowCache.code = {code!r}"]
     if params.REVISIONS:
         lines += ["import lib.params", f"lib.params.pin({params.REVISIONS!r})"]
     (folder / "run.py").write_text("\n".join([*lines, "del lib", ""]), encoding="utf-8")

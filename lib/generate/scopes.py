@@ -5,12 +5,12 @@ from typing import Any
 
 import pandas as pd
 
-from lib import growth, store
+from lib import store
 from lib.frames import DROPOUT
 from lib.generate import answer_dropout, dropout
 from lib.generate.models import LanguageModel
 from lib.params import Dropout, Scope
-from lib.shards import Meter, Shards
+from lib.row_cache import RowCache, find_earlier_rows
 
 MADE_BY = {"trajectory": dropout.disagreement, "answer": answer_dropout.disagreement}
 
@@ -38,40 +38,39 @@ class Passes:
                  settings: Dropout, shard_rows: int, facts: dict[str, Any]):  # fmt: skip
         self.scope, self.lm, self.generations, self.settings = scope, lm, generations, settings
         self.run, self.pair, self.shard_rows, self.facts = run, pair, shard_rows, telling(scope, facts)
-        self.before = growth.about_responses(run, DROPOUT[scope], pair, self.facts, generations)
-        self.shards: list[Shards] = []
+        self.before = find_earlier_rows(run, DROPOUT[scope], pair, self.facts, generations)
+        self.caches: list[RowCache] = []
 
-    def _made(self, part: str, work: list[tuple[int, float]], *facts: Any) -> tuple[pd.DataFrame, Meter]:
+    def _made(self, part: str, work: list[tuple[int, float]], *facts: Any) -> tuple[pd.DataFrame, RowCache]:
         job = f"04_mc_dropout_grid__{self.pair}__{self.scope}{part}"
-        shards = Shards(self.run, job, self.shard_rows, self.facts, *facts)
-        self.shards.append(shards)
-        kept = self.before.set_index(["example_id", "rate"], drop=False)
-        with Meter() as meter:
-            frame = shards.map(lambda some: MADE_BY[self.scope](self.lm, self.generations, some, self.settings),
-                               work, print, kept, dropout.keys(self.generations))  # fmt: skip
-        return frame, meter
+        cache = RowCache(self.run, job, self.facts, self.shard_rows, facts,
+                         known_by=("example_id", "rate"), earlier=self.before)  # fmt: skip
+        self.caches.append(cache)
+        frame = cache.map(lambda some: MADE_BY[self.scope](self.lm, self.generations, some, self.settings),
+                          work, key=dropout.keys(self.generations))  # fmt: skip
+        return frame, cache
 
     def grid(self, rates: Sequence[float], tuning: Sequence[int]) -> pd.DataFrame:
         """The tuning rows at every rate."""
         work = [(row, rate) for rate in rates for row in tuning]
         if self.scope == "answer":  # a row is encoded once for all its rates
             work = [(row, rate) for row in tuning for rate in rates]
-        frame, self.grid_meter = self._made("__tuning", work)
+        frame, self.grid_cache = self._made("__tuning", work)
         self.tuning, self.tuned = set(tuning), frame.assign(tuning=True)
         return self.tuned
 
     def finish(self, rate: float, rows: Sequence[int], **facts: Any) -> pd.DataFrame:
         """The tuning rows, and the others of `rows` at the selected rate: the whole frame, which is kept (`facts`: more
         for its manifest)."""
-        frame, meter = self._made("", [(row, rate) for row in rows if row not in self.tuning], rate)
+        frame, cache = self._made("", [(row, rate) for row in rows if row not in self.tuning], rate)
         frame = pd.concat([self.tuned, frame.assign(tuning=False)], ignore_index=True)
         frame["selected"] = frame.rate == rate
-        cost = meter.facts() | {"grid_seconds": self.grid_meter.seconds}
-        store.write(frame, store.place(self.run, DROPOUT[self.scope], self.pair), **self.facts, **self.before.attrs,
+        cost = cache.facts() | {"grid_seconds": self.grid_cache.meter.seconds}
+        store.write(frame, store.place(self.run, DROPOUT[self.scope], self.pair), **self.facts,
                     scope=self.scope, rate=rate, **cost, **facts)  # fmt: skip
         return frame
 
     def clear(self) -> None:
         """Forget the shards, once nothing that needs them can fail."""
-        for shards in self.shards:
-            shards.clear()
+        for cache in self.caches:
+            cache.clear()

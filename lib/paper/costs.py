@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from lib import growth, store
+from lib import store
 from lib.paper.comparison import Listing
 from lib.paper.figure_style import STYLES, WIDTH, Canvas, Figure, style
 from lib.paper.reference import printed_numbers
@@ -57,10 +57,10 @@ def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verific
         where, hours = pair.split("__"), 0.0
         for kind in WORK:
             for facts in manifests(run, kind, pair):
-                whole = growth.whole_seconds(facts)
-                hours += np.nan if whole is None else whole / 3600
-                if kind in estimators and (of_row := growth.seconds_a_row(facts)) is not None:
-                    records.append((*where, estimators[kind], "seconds", of_row))
+                seconds, made = facts.get("seconds", 0.0) + facts.get("grid_seconds", 0.0), rows_made(facts)
+                hours += seconds / 3600 if made == facts["rows"] else np.nan
+                if kind in estimators and made > 0:
+                    records.append((*where, estimators[kind], "seconds", seconds / made))
         if not np.isnan(hours):
             records.append((*where, TOTAL, "hours", hours))
     columns = {"standard_seconds": "p_true", "in_situ_seconds": "p_true_insitu"}
@@ -68,6 +68,11 @@ def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verific
         means = verification.groupby(PAIR, sort=False)[name].mean().dropna()
         records += [(*where, columns[name], "seconds", value) for where, value in means.items()]
     return pd.DataFrame(records, columns=[*PAIR, "estimator", "metric", "value"])
+
+
+def rows_made(facts: Mapping[str, Any]) -> int:
+    """Rows of a frame that the run itself made, by its manifest: those whose seconds are known."""
+    return facts["rows"] - facts["kept_from"]["rows"] if "kept_from" in facts else facts["rows"]
 
 
 def manifests(run: str, kind: str, pair: str) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 
-from lib import growth
 from lib.calibrate.calibrators import METHODS
 from lib.paper.latex import mathjax
 from lib.paper.table import Cell, Rule, Stack, Table, TableRow
@@ -28,6 +27,7 @@ from lib.paper.values import (
     short,
     stack,
 )
+from lib.row_cache import devices_of
 from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
 from lib.score.metrics import METRICS
 
@@ -49,7 +49,7 @@ def made(manifests: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
             absent[label] = None
             continue
         revision = f"@{loaded['revision'][:12]}" if loaded["revision"] else ""
-        how = " and ".join(growth.made_on(facts))
+        how = " and ".join(devices_of(facts))
         models.setdefault(how, {})[f"{label} ({loaded['source']}{revision})"] = None
     lines = [f"Made on {how}: {', '.join(names)}." for how, names in models.items()]
     return lines + ([f"{NOT_AT_HAND}: {', '.join(absent)}."] if absent else [])

@@ -5,7 +5,7 @@ few worked ones, nothing. The format is judged by a grader that also reads \\box
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 import pandas as pd
@@ -32,9 +32,13 @@ def choose_ablation_rows(
     return evaluation.iloc[sorted(place for *_, place in order[:rows])]
 
 
-def answers_of_arm(ablation: pd.DataFrame, demonstration: Demonstration) -> pd.DataFrame:
-    """The answers of one arm, by question."""
-    return ablation[ablation.demonstration == demonstration].set_index("example_id", drop=False)
+def ask_again(arms: Mapping[Demonstration, Callable[[list[Example]], pd.DataFrame]],
+              asked: Iterable[tuple[Demonstration, Example]]) -> pd.DataFrame:  # fmt: skip
+    """The answers of each arm, by what makes them, to the questions that it is asked."""
+    questions: dict[Demonstration, list[Example]] = {}
+    for arm, example in asked:
+        questions.setdefault(arm, []).append(example)
+    return pd.concat([arms[arm](some).assign(demonstration=arm) for arm, some in questions.items()])
 
 
 def examples_of_rows(generations: pd.DataFrame) -> list[Example]:

@@ -34,12 +34,9 @@ SHOW = """
     def said(text):
         return f"{count(text, 0)['letters']} letters"
 """
-SHARDS = """
-    class Shards:
-        code = ""
-"""
-GROWTH = """
-    code = ""
+ROW_CACHE = """
+    class RowCache:
+        record = code = ""
 """
 REPORTED = {  # what the report takes of the modules of claims
     "claims": "HEADLINES, TWICE = {}, ()",
@@ -57,13 +54,13 @@ ROWS = [  # of workflow.jobs.NOTEBOOKS, in place of the project's own
 NOTEBOOKS = {
     "01_generate": (
         "run = 'demo'\nmodel: str = 'tiny'\ndataset = 'easy'\nseed = 0",
-        "facts = {'names': [name for name in dir() if name in ('lib', 'params', 'shards')]}",
-        "import json\nimport os\nfrom lib import alpha, growth, shards\nfrom lib.paper import show",
+        "facts = {'names': [name for name in dir() if name in ('lib', 'params', 'row_cache')]}",
+        "import json\nimport os\nfrom lib import alpha\nfrom lib.row_cache import RowCache\nfrom lib.paper import show",
         "from lib.project import ARTIFACTS, UserError",
         "folder = ARTIFACTS / run / 'generations'\nfolder.mkdir(parents=True, exist_ok=True)",
         "print('shard 1/1: done')",
         "_ = (folder / f'{model}__{dataset}.parquet').write_text(alpha.words(model, dataset, seed))",
-        "facts |= {'cwd': os.getcwd(), 'environment': dict(os.environ), 'code': [shards.Shards.code, growth.code]}",
+        "facts |= {'cwd': os.getcwd(), 'environment': dict(os.environ), 'code': [RowCache.record, RowCache.code]}",
         "_ = (folder / f'{model}__{dataset}.json').write_text(json.dumps(facts))",
         "show.said(alpha.words(model, dataset, seed))",
     ),
@@ -131,7 +128,7 @@ def build(root: Path) -> Path:
         declarations.append(f"target({given.name!r}, {given.short!r}, {given.long!r}, {facts})(None)")
     write(root / "lib/paper/tables.py", "\n".join(["from lib.paper.targets import target", *declarations]))
     for name, text in (("alpha", ALPHA), ("beta", BETA), ("gamma", GAMMA), ("paper/show", SHOW),
-                       ("shards", SHARDS), ("growth", GROWTH)):  # fmt: skip
+                       ("row_cache", ROW_CACHE)):  # fmt: skip
         write(root / "lib" / f"{name}.py", text)
     for name, (parameters, *code) in NOTEBOOKS.items():
         write_notebook(root / "notebooks" / f"{name}.ipynb", parameters, *code)

@@ -11,7 +11,7 @@ import papermill
 import pytest
 from small_project import ROOT, write
 
-from lib import growth, params, shards
+from lib import params, row_cache
 from lib.project import UserError
 from workflow import board, guard, notebook
 from workflow.jobs import Run
@@ -285,13 +285,14 @@ def test_a_gpu_that_is_gone_is_said(nvidia):
 def test_a_kernel_is_told_the_revisions_and_the_code_before_its_first_cell(inside, tmp_path, monkeypatch):
     """The start-up file as IPython runs it; nothing of it stays among the notebook's names."""
     monkeypatch.setattr(params, "REVISIONS", {"someone/tiny": "abc"})
-    monkeypatch.setattr(shards.Shards, "code", "")
-    monkeypatch.setattr(growth, "code", "")
+    monkeypatch.setattr(row_cache.RowCache, "record", "")
+    monkeypatch.setattr(row_cache.RowCache, "code", "")
     notebook.start_up("0123", tmp_path, "4567")
     params.pin({})
     names: dict = {}
     exec((tmp_path / "ipython/profile_default/startup/run.py").read_text(), names)
-    assert params.REVISIONS == {"someone/tiny": "abc"} and (shards.Shards.code, growth.code) == ("0123", "4567")
+    told = row_cache.RowCache.record, row_cache.RowCache.code
+    assert params.REVISIONS == {"someone/tiny": "abc"} and told == ("0123", "4567")
     assert set(names) == {"__builtins__"}
 
 

@@ -1,14 +1,16 @@
 """A run of more rows keeps those that a smaller one made, and makes the others alone."""
 
+from functools import partial
+
 import pandas as pd
 import pytest
 
-from lib import growth, params, shards, store
+from lib import params, row_cache, store
 from lib.generate import decoding, dropout, models, p_true, responses
 from lib.paper import tables
 from lib.params import Dropout, Generation, Verification
+from lib.row_cache import RowCache
 from lib.score import ablation
-from lib.shards import Shards
 from lib.tasks import datasets
 
 SETTINGS = Generation(demonstration="none", max_new_tokens=60, top_logits=8, curve_nodes=4)
@@ -22,8 +24,7 @@ def lm():
 
 @pytest.fixture
 def places(tmp_path, monkeypatch):
-    for module in (store, shards, growth):
-        monkeypatch.setattr(module, "ARTIFACTS", tmp_path)
+    monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
     monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
     return tmp_path
 
@@ -42,9 +43,9 @@ def generate(lm, limit, asked=None, **changed):
             asked.extend(part)
         return responses.respond(lm, "demo-easy", part, SETTINGS.model_copy(update=changed), alive=p_true.live)
 
-    kept = growth.responses("mine", PAIR, facts(lm, **changed))
-    made = Shards("mine", "01", 4, facts(lm, **changed)).map(
-        work, datasets.select_examples(examples, limit, 0, "demo-easy"), lambda line: None, kept, lambda e: e.example_id
+    kept = row_cache.find_earlier_responses("mine", PAIR, facts(lm, **changed))
+    made = RowCache("mine", "01", facts(lm, **changed), 4, earlier=kept).map(
+        work, datasets.select_examples(examples, limit, 0, "demo-easy"), lambda line: None
     )
     return responses.in_order(made, examples), kept
 
@@ -98,7 +99,7 @@ HERE, THERE = "cpu, float32", "cpu, bfloat16"
 def test_rows_are_of_the_machine_that_made_them(rows, kept, made_on):
     facts = {"rows": rows, "loaded": {"device": "cpu", "dtype": "float32", "source": "x/a", "revision": None},
              **({"kept_from": kept} if kept else {})}  # fmt: skip
-    assert growth.made_on(facts) == made_on
+    assert row_cache.devices_of(facts) == made_on
     assert tables.made([("A", facts)]) == [f"Made on {' and '.join(made_on)}: A (x/a)."]
 
 
@@ -110,11 +111,9 @@ def test_what_a_manifest_says_of_kept_rows_goes_from_run_to_run(lm, places, earl
     store.write(small[[*store.KEYS, *p_true.KEPT]], earlier / "in_situ" / f"{PAIR}.parquet",
                 generations=manifest["sha256"])  # fmt: skip
     large, kept = generate(lm, 5)
-    assert kept.attrs["kept_from"] == {"rows": 4, "sha256": manifest["sha256"], "made_on": [THERE], "seconds": 8.0}
-    path = store.write(large.drop(columns=p_true.KEPT), places / "now.parquet", seconds=6.0, **facts(lm), **kept.attrs)
-    assert growth.made_on(store.manifest(path)) == [THERE, HERE]
-    assert growth.source(path, 5) == {"rows": 5, "sha256": store.manifest(path)["sha256"], "made_on": [THERE, HERE],
-                                      "seconds": 7.0}  # fmt: skip
+    assert kept.attrs["kept_from"] == {"rows": 4, "sha256": manifest["sha256"], "made_on": [THERE]}
+    path = store.write(large.drop(columns=p_true.KEPT), places / "now.parquet", **facts(lm), **kept.attrs)
+    assert row_cache.devices_of(store.manifest(path)) == [THERE, HERE]
 
 
 @pytest.mark.parametrize("change", ["parameters", "damaged", "verdicts"])
@@ -125,7 +124,7 @@ def test_rows_of_another_kind_are_not_kept(lm, earlier, change):
         path.write_bytes(path.read_bytes()[:-1])
     if change == "verdicts":
         store.write(small[[*store.KEYS, *p_true.KEPT]], earlier / "in_situ" / f"{PAIR}.parquet", generations="other")
-    assert len(growth.responses("mine", PAIR, facts(lm))) == 0
+    assert len(row_cache.find_earlier_responses("mine", PAIR, facts(lm))) == 0
 
 
 def test_imported_responses_are_not_kept(lm, earlier):
@@ -134,7 +133,7 @@ def test_imported_responses_are_not_kept(lm, earlier):
     path = keep(small, lm, earlier)
     imported = {name: value for name, value in facts(lm).items() if name != "loaded"}
     store.write(small.drop(columns=p_true.KEPT), path, **imported)
-    assert len(growth.responses("mine", PAIR, facts(lm))) == 0
+    assert len(row_cache.find_earlier_responses("mine", PAIR, facts(lm))) == 0
 
 
 @pytest.mark.parametrize("made_by, kept", [("0123", 4), ("4567", 0), (None, 0)])
@@ -146,11 +145,12 @@ def test_rows_of_other_code_are_not_kept_where_that_counts(lm, earlier, monkeypa
     verified = p_true.verify(lm, small, Verification())
     store.write(verified, earlier / "verification" / f"{PAIR}.parquet", inputs=store.checksums([path]), **about,
                 **({"code": made_by} if made_by else {}))  # fmt: skip
-    assert len(growth.responses("mine", PAIR, facts(lm))) == 4, "whatever the code, where none is named"
-    monkeypatch.setattr(growth, "code", "0123")
-    found = growth.responses("mine", PAIR, facts(lm))
-    assert len(found) == len(growth.about_responses("mine", "verification", PAIR, about, small)) == kept
-    assert found.attrs["code"] == "0123" and ("kept_from" in found.attrs) == bool(kept)
+    assert len(row_cache.find_earlier_responses("mine", PAIR, facts(lm))) == 4, "whatever the code, where none is named"
+    monkeypatch.setattr(RowCache, "code", "0123")
+    found = row_cache.find_earlier_responses("mine", PAIR, facts(lm))
+    assert len(found) == len(row_cache.find_earlier_rows("mine", "verification", PAIR, about, small)) == kept
+    assert ("kept_from" in found.attrs) == bool(kept)
+    assert RowCache("mine", "01", {}, earlier=found).facts()["code"] == "0123"
 
 
 def test_what_is_about_responses_is_kept_with_their_tokens(lm, earlier):
@@ -159,13 +159,13 @@ def test_what_is_about_responses_is_kept_with_their_tokens(lm, earlier):
     about = {**facts(lm), "parameters": Verification().model_dump()}
     verified = p_true.verify(lm, small, Verification())
     store.write(verified, earlier / "verification" / f"{PAIR}.parquet", inputs=store.checksums([path]), **about)
-    found = growth.about_responses("mine", "verification", PAIR, about, small)
+    found = row_cache.find_earlier_rows("mine", "verification", PAIR, about, small)
     pd.testing.assert_frame_equal(untimed(found), untimed(verified))
     other = small.assign(token_ids=[small.token_ids[0][:3], *small.token_ids[1:]])
-    assert set(growth.about_responses("mine", "verification", PAIR, about, other).example_id) == \
+    assert set(row_cache.find_earlier_rows("mine", "verification", PAIR, about, other).example_id) == \
         set(small.example_id[1:])  # fmt: skip
     asked = {**about, "parameters": Verification(standard_prompt="as_drawn").model_dump()}
-    assert growth.about_responses("mine", "verification", PAIR, asked, small).empty
+    assert row_cache.find_earlier_rows("mine", "verification", PAIR, asked, small).empty
 
 
 def test_questions_that_were_asked_again_stay(lm, earlier):
@@ -177,7 +177,7 @@ def test_questions_that_were_asked_again_stay(lm, earlier):
     store.write(ablation.combine_arms(rows, "none", {"one": arm[arm.example_id.isin(rows.example_id)]}),
                 earlier / "ablation" / f"{PAIR}.parquet", inputs=store.checksums([path]), **about)  # fmt: skip
     larger, _ = generate(lm, 30)
-    before = growth.about_responses("mine", "ablation", PAIR, about, larger)
+    before = row_cache.find_earlier_rows("mine", "ablation", PAIR, about, larger)
     assert set(before.example_id) == set(rows.example_id) and "kept_from" in before.attrs
     again = ablation.choose_ablation_rows(larger, 4, before=before.example_id)
     assert set(rows.example_id) < set(again.example_id) and len(again) == 4
@@ -185,20 +185,27 @@ def test_questions_that_were_asked_again_stay(lm, earlier):
         "by themselves they would be others"
     )
     assert again.example_id.tolist() == [name for name in larger.example_id if name in set(again.example_id)]
-    kept = ablation.answers_of_arm(before, "one")
-    assert kept.answer.tolist() == ["7", "7"] and list(kept.index) == kept.example_id.tolist()
-    assert ablation.responses_to(kept.index[0], {"one": kept.reset_index(drop=True)}, ["one"]) == {"one": "(not kept)"}
+    cache = RowCache("mine", "04b", about, known_by=("demonstration", "example_id"), earlier=before)
+    asked: list = []
+    ask = {"one": lambda some: asked.extend(some) or small[small.example_id == some[0].example_id]}
+    items = [("one", example) for example in ablation.examples_of_rows(small[small.example_id.isin(again.example_id)])]
+    kept = cache.map(partial(ablation.ask_again, ask), items, lambda line: None)
+    assert asked == [example for _, example in items if example.example_id not in set(rows.example_id)]
+    assert kept[kept.example_id.isin(rows.example_id)].answer.tolist() == ["7", "7"]
+    assert ablation.responses_to(rows.example_id.iloc[0], {"one": kept}, ["one"]) == {"one": "(not kept)"}
 
 
 def test_parameters_of_no_row_do_not_matter(lm, places):
     """More memory, or another grid, change no row."""
     more = facts(lm, batch_tokens=1000)
     path = store.write(pd.DataFrame({"a": [1]}), places / "x" / "y.parquet", **more)
-    assert growth.agrees(path, facts(lm)) and not growth.agrees(path, facts(lm, top_logits=9))
+    was = store.manifest(path)
+    assert row_cache.made_alike(was, facts(lm)) and not row_cache.made_alike(was, facts(lm, top_logits=9))
     dropout = Dropout().model_dump() | {"dropout_rates": [0.1], "dropout_tuning": 10}
     path = store.write(pd.DataFrame({"a": [1]}), places / "x" / "z.parquet", **more | {"parameters": dropout})
-    assert growth.agrees(path, more | {"parameters": dropout | {"dropout_tuning": 40, "dropout_rates": [0.1, 0.2]}})
-    assert not growth.agrees(path, more | {"parameters": dropout | {"dropout_passes": 5}})
+    was, grid = store.manifest(path), {"dropout_tuning": 40, "dropout_rates": [0.1, 0.2]}
+    assert row_cache.made_alike(was, more | {"parameters": dropout | grid})
+    assert not row_cache.made_alike(was, more | {"parameters": dropout | {"dropout_passes": 5}})
 
 
 def test_passes_over_more_rows_begin_with_those_over_fewer():
@@ -231,5 +238,5 @@ def test_a_larger_number_of_rows_begins_with_the_smaller():
 def test_the_demos_models_really_run():
     """Its shipped signals are there, of the same models and parameters, and no row is taken from them."""
     assert store.locate("replay", "generations", "tiny-llama__demo-easy").exists()
-    assert list(growth.earlier("demo", "generations", "tiny-llama__demo-easy")) == []
-    assert list(growth.earlier("small", "generations", "qwen2.5-coder-1.5b__svamp"))
+    assert list(row_cache.earlier_frames("demo", "generations", "tiny-llama__demo-easy")) == []
+    assert list(row_cache.earlier_frames("small", "generations", "qwen2.5-coder-1.5b__svamp"))

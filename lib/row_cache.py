@@ -1,0 +1,281 @@
+"""Finished rows of a job, kept under a key of what they depend on: a killed run and a larger run find them.
+
+Rows lie in shards, artifacts/<run>/shards/<job>-<key>/, until the frame that they make is written. The key holds the
+facts of the manifest, and the code where whoever runs a notebook names it. How many rows are wanted (`limit`) is not
+among it. Rows of frames that an earlier run left, shipped or set aside, are kept under the same facts.
+"""
+
+import json
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lib import frames, store
+from lib.params import BUDGETS
+from lib.project import UserError
+
+WRITTEN = "written"  # in a folder of shards whose rows are in their frame, and which waits for the record of that
+SAME_MODEL = ("architecture", "parameters", "chat_template", "tokenizer")  # of what a manifest says was loaded
+# facts of model and parameters on which no row depends, but for its last digits
+NOT_OF_ROWS = {*BUDGETS, "dropout_tuning", "dropout_rates", "dtype", "attention", "label", "mirror", "size"}
+
+
+def name_of(item: Any) -> Any:
+    """What the row of an item is known by: its `example_id`, or the item itself; of a tuple, that of each part."""
+    if isinstance(item, tuple) and not hasattr(item, "example_id"):
+        return tuple(map(name_of, item))
+    return getattr(item, "example_id", item)
+
+
+class RowCache:
+    """The finished rows of a job. A notebook asks it once: `rows = cache.map(work, items)`.
+
+    A shard's name holds its checksum, so a damaged one is noticed, set aside and made again. Items are cut into shards
+    by their place in the list, so a resumed run works on the batches of an uninterrupted one.
+
+    Parameters
+    ----------
+    run, job : names of the run and of the job, which name the folder of shards
+    facts : what the rows depend on, as the manifest says it
+    shard_rows : items between two savings
+    more : facts that the rows depend on and the manifest does not hold
+    known_by : columns by which a row is known
+    earlier : rows of an earlier run (`find_earlier_responses`, `find_earlier_rows`), none by default
+    """
+
+    code = ""  # names the code that runs, where rows that other code made are not kept
+    record = ""  # names the record of whoever runs the notebook, and forgets the shards after writing it
+
+    def __init__(self, run: str, job: str, facts: Mapping[str, Any], shard_rows: int = 100, more: Sequence[Any] = (),
+                 known_by: Sequence[str] = ("example_id",), earlier: pd.DataFrame | None = None):  # fmt: skip
+        key = store.digest([shard_facts(part) for part in (facts, *more)], self.code)[:16]
+        self.folder = store.ARTIFACTS / store.proper(run) / "shards" / f"{job}-{key}"
+        self.folders = [self.folder, self.folder.with_name(f"{job}-{earlier_key((facts, *more), self.record)}")]
+        self.shard_rows, self.known_by = shard_rows, list(known_by)
+        self.earlier = pd.DataFrame() if earlier is None else earlier
+        self.all_asked = True  # whether every row of the shards was asked for
+        self.meter = Meter()
+
+    def map(self, work: Callable[[list], pd.DataFrame], items: Sequence[Any], note: Callable[[str], None] = print,
+            key: Callable[[Any], Any] = name_of) -> pd.DataFrame:  # fmt: skip
+        """The rows of all items, in their order; those that are finished are not made again.
+
+        Parameters
+        ----------
+        work : makes the rows of some items, one each
+        note : gets a line for each shard
+        key : what the row of an item is known by, a value for each of the columns `known_by`
+        """
+        names = [key(item) for item in items]
+        with self.meter:
+            parts, known = self.finished_rows(note)
+            self.all_asked = known <= set(names)
+            if kept := len(set(names) & set(self.names_of(self.earlier))):
+                note(f"{kept} of {len(names)} rows kept from a smaller run")
+            starts = range(0, len(items), self.shard_rows)
+            for number, start in enumerate(starts, 1):
+                part = range(len(items))[start : start + self.shard_rows]
+                lacking, began = [items[i] for i in part if names[i] not in known], time.time()
+                if lacking:
+                    parts.append(self.save_shard(start, work(lacking)))
+                said = f"{len(lacking)} rows in {time.time() - began:.1f} s" if lacking else "kept from before"
+                note(f"shard {number}/{len(starts)}: {said}")
+            rows = pd.concat(parts, ignore_index=True) if parts else self.earlier
+            places = {name: place for place, name in enumerate(self.names_of(rows))}
+            return rows.iloc[[places[name] for name in names]].reset_index(drop=True)
+
+    def finished_rows(self, note: Callable[[str], None]) -> tuple[list[pd.DataFrame], set]:
+        """The rows of an earlier run and of all undamaged shards, and what they are known by."""
+        parts = [self.earlier] if len(self.earlier) else []
+        for path in (
+            path for folder in dict.fromkeys(self.folders) for path in sorted(folder.glob("[0-9]*-*.parquet"))
+        ):
+            start = int(path.name.split("-")[0])
+            if path.is_file() and path.name == shard_name(path, start):
+                parts.append(pd.read_parquet(path))
+            else:
+                path.replace(path.with_name(f"{path.name}.damaged"))
+                note(f"shard from {start}: shards/{path.parent.name}/{path.name} is damaged: set aside, made again")
+        return parts, {name for part in parts for name in self.names_of(part)}
+
+    def names_of(self, rows: pd.DataFrame) -> list:
+        """What each row is known by."""
+        columns = [rows[name].tolist() for name in self.known_by if name in rows]
+        return columns[0] if len(self.known_by) == len(columns) == 1 else list(zip(*columns, strict=True))
+
+    def save_shard(self, start: int, rows: pd.DataFrame) -> pd.DataFrame:
+        """The rows as they are read back, once they are a shard."""
+        (self.folder / WRITTEN).unlink(missing_ok=True)
+        path = self.folder / f"{start:05d}.parquet"
+        write = partial(rows.to_parquet, index=False)
+        return pd.read_parquet(store.atomically(path, write, lambda scratch: shard_name(scratch, start)))
+
+    def clear(self) -> None:
+        """Forget the shards, once their rows are in a frame; not those of a larger run, of whose rows some are not.
+
+        Whoever runs a notebook for a record forgets them itself, after writing it; here it is told which.
+        """
+        for folder in self.folders if self.all_asked else ():
+            if not self.record:
+                shutil.rmtree(folder, ignore_errors=True)
+            elif folder.exists():
+                store.atomically(folder / WRITTEN, lambda path: path.write_text(self.record, encoding="utf-8"))
+
+    def facts(self) -> dict[str, Any]:
+        """For the manifest: what `map` cost, what code ran, and from which frame rows were kept."""
+        code = {"code": self.code} if self.code else {}
+        return code | self.earlier.attrs | self.meter.facts()
+
+
+def shard_name(path: Path, start: int) -> str:
+    """The name of the shard that begins at an item, if it holds the bytes of the file at `path`."""
+    return f"{start:05d}-{store.digest(path.parent.name, start, store.sha256(path))[:16]}.parquet"
+
+
+def row_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of a model or of parameters on which a row depends. What is off counts like what is not there."""
+    return {name: value for name, value in facts.items() if name not in NOT_OF_ROWS and value is not None}
+
+
+def shard_facts(facts: Any) -> Any:
+    """The facts that name a folder of shards: precision and attention among them, for they decide whether rows may
+    stand side by side; whether an H100 or an H200 made them does not."""
+    if not isinstance(facts, Mapping):
+        return facts
+    told = dict(facts)
+    for name in {"model", "parameters"} & told.keys():
+        told[name] = row_facts(told[name]) | {
+            "dtype": told[name].get("dtype"),
+            "attention": told[name].get("attention"),
+        }
+    if "loaded" in told:
+        told["loaded"] = told["loaded"] | {"device": "cpu" if told["loaded"].get("device") == "cpu" else "GPU"}
+    return told
+
+
+def earlier_key(parts: Sequence[Any], record: str) -> str:
+    """The key of the same shards as the version before made it, so that they are gone on with."""
+    told = []
+    for part in parts:
+        if isinstance(part, Mapping):
+            part = dict(part) | {name: shard_facts(part)[name] for name in {"loaded"} & part.keys()}
+            if "model" in part:
+                part["model"] = {"mirror": []} | part["model"]
+            if "parameters" in part:
+                part["parameters"] = {name: value for name, value in part["parameters"].items() if name not in BUDGETS}
+        told.append(part)
+    return store.digest(told, record)[:16]
+
+
+# ---- rows of frames that an earlier run left
+
+
+def earlier_frames(run: str, kind: str, pair: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Frames of a pair, with their manifests, that are not the run's own now: shipped, or set aside. None of the demo,
+    whose models really run, on every machine and after every change."""
+    below = f"{kind}/{pair}.parquet"
+    aside = sorted((store.ARTIFACTS / run / "stale").glob(f"*/artifacts/{run}/{below}"))
+    for path in [store.shipped(run) / below, *aside] if store.shipped(run) != store.SHIPPED else ():
+        with suppress(UserError, OSError):
+            yield path, store.manifest(path)
+
+
+def made_alike(manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+    """Whether a manifest is of rows of the same model, under the same parameters, whatever the machine; and of the code
+    that runs, where that is named."""
+    now = json.loads(json.dumps(facts))
+    if RowCache.code and manifest.get("code") != RowCache.code:
+        return False
+    same = all(manifest.get("loaded", {}).get(name) == now["loaded"][name] for name in SAME_MODEL)
+    return same and all(row_facts(manifest[name]) == row_facts(now[name]) for name in ("model", "parameters"))
+
+
+def find_earlier_responses(run: str, pair: str, facts: Mapping[str, Any]) -> pd.DataFrame:
+    """The most responses of a pair that an earlier run left under the same facts, with their in-situ verdicts.
+
+    `attrs` are for the manifest. Damaged frames are passed over.
+    """
+    found = [frames.empty("generations")]
+    for path, manifest in earlier_frames(run, "generations", pair):
+        verdicts = path.parent.parent / "in_situ" / path.name
+        with suppress(UserError, OSError):
+            if made_alike(manifest, facts) and store.manifest(verdicts)["generations"] == manifest["sha256"]:
+                rows = store.read(path).merge(store.read(verdicts), on=store.KEYS, validate="one_to_one")
+                found.append(with_source(rows, manifest))
+    return max(found, key=len)
+
+
+def find_earlier_rows(run: str, kind: str, pair: str, facts: Mapping[str, Any], generations: pd.DataFrame
+                      ) -> pd.DataFrame:  # fmt: skip
+    """The most rows of a kind (verification, dropout) that an earlier run left under the same facts about the very
+    tokens of `generations`; `attrs` as `find_earlier_responses`."""
+    tokens = {row.example_id: tuple(row.token_ids) for row in generations.itertuples()}
+    responses = {manifest["sha256"]: path for path, manifest in earlier_frames(run, "generations", pair)}
+    found = [frames.empty(kind)]
+    for path, manifest in earlier_frames(run, kind, pair):
+        (made_from,) = manifest["inputs"].values()
+        if made_from in responses and made_alike(manifest, facts):
+            with suppress(UserError, OSError):
+                old, rows = store.read(responses[made_from]), store.read(path)
+                same = [
+                    row.example_id for row in old.itertuples() if tokens.get(row.example_id) == tuple(row.token_ids)
+                ]
+                found.append(with_source(rows[rows.example_id.isin(same)], manifest))
+    return max(found, key=len)
+
+
+def with_source(rows: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
+    """Rows with what a later manifest says of where they come from."""
+    if len(rows):
+        source = {"rows": len(rows), "sha256": manifest["sha256"], "made_on": devices_of(manifest)}
+        rows.attrs = {"kept_from": source}
+    return rows
+
+
+def devices_of(manifest: Mapping[str, Any]) -> list[str]:
+    """The devices and precisions in which the rows of a frame were made, by its manifest: those that it kept first."""
+    kept, loaded = manifest.get("kept_from"), manifest["loaded"]
+    places: list[str] = []
+    if kept:
+        places += kept.get("made_on") or [f"{kept['device']}, {kept['dtype']}"]  # as older manifests say it
+    if not kept or manifest["rows"] > kept["rows"]:
+        places.append(f"{loaded['device']}, {loaded['dtype']}")
+    return list(dict.fromkeys(places))
+
+
+# ---- cost
+
+
+class Meter:
+    """Cost of a piece of work, for its manifest: seconds, and the process's (and the GPU's) peak memory in MB."""
+
+    seconds, halved = 0.0, 0
+
+    def __enter__(self) -> "Meter":
+        self.started = time.time()
+        self.halved = len(getattr(sys.modules.get("lib.generate.room"), "HALVED", ()))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = round(time.time() - self.started, 1)
+
+    def facts(self) -> dict[str, Any]:
+        """Seconds, peak memory, and the sizes of batches that were halved for want of it."""
+        unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes there, kilobytes elsewhere
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        facts = {"seconds": self.seconds, "peak_memory_mb": round(peak / 1e6)}
+        torch = sys.modules.get("torch")  # not imported for its own sake: reading frames needs none of it
+        if torch is not None and torch.cuda.is_available():
+            facts["peak_gpu_memory_mb"] = round(torch.cuda.max_memory_allocated() / 1e6)
+        room = sys.modules.get("lib.generate.room")
+        if room is not None and room.HALVED[self.halved :]:
+            facts["halved_for_memory"] = room.HALVED[self.halved :]
+        return facts
