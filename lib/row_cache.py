@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from lib import frames, store
+from lib import schemas, store
 from lib.params import BUDGETS
 from lib.project import UserError
 
@@ -203,7 +203,7 @@ def find_earlier_responses(run: str, pair: str, facts: Mapping[str, Any]) -> pd.
 
     `attrs` are for the manifest. Damaged frames are passed over.
     """
-    found = [frames.empty("generations")]
+    found = [schemas.empty_frame("generations")]
     for path, manifest in earlier_frames(run, "generations", pair):
         verdicts = path.parent.parent / "in_situ" / path.name
         with suppress(UserError, OSError):
@@ -219,7 +219,7 @@ def find_earlier_rows(run: str, kind: str, pair: str, facts: Mapping[str, Any], 
     tokens of `generations`; `attrs` as `find_earlier_responses`."""
     tokens = {row.example_id: tuple(row.token_ids) for row in generations.itertuples()}
     responses = {manifest["sha256"]: path for path, manifest in earlier_frames(run, "generations", pair)}
-    found = [frames.empty(kind)]
+    found = [schemas.empty_frame(kind)]
     for path, manifest in earlier_frames(run, kind, pair):
         (made_from,) = manifest["inputs"].values()
         if made_from in responses and made_alike(manifest, facts):

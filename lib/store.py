@@ -22,10 +22,10 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 
-from lib import frames
+from lib import schemas
 from lib.project import ARTIFACTS, ROOT, SHIPPED, UserError, commit, nearest
 
-KEYS = [column.name for column in frames.KEYS]  # what a row of every per-example frame is known by
+KEYS = [column.name for column in schemas.KEYS]  # what a row of every per-example frame is known by
 PAIR = KEYS[:2]  # a model and a dataset
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "scikit-learn")
 
@@ -60,11 +60,13 @@ def write(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
 
     `facts` go into the manifest as they are (parameters, inputs, seconds...); a NaN among them raises ValueError,
     an absolute path of this machine too. Of columns of seconds, which no two runs share, it holds the means alone.
+    Raises UserError where the frame is not as its schema in `lib.schemas` describes it.
     """
-    timed = [name for name in frame if name.endswith(frames.SECONDS)]
+    timed = [name for name in frame if name.endswith(schemas.SECONDS)]
     means = {name: float(f"{frame[name].mean():.3g}") for name in timed if frame[name].notna().any()}
     frame, facts = frame.drop(columns=timed), facts | ({"row_seconds": means} if means else {})
-    atomically(path, partial(frame.to_parquet, index=False, compression="zstd"))
+    table = schemas.to_table(kind_of(path), frame, relative(path))
+    atomically(path, partial(pq.write_table, table, compression="zstd"))
     manifest = {"file": path.name, "sha256": sha256(path), "rows": len(frame), "columns": list(frame.columns),
                 "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
                 "python": platform.python_version(), **facts}  # fmt: skip
@@ -100,14 +102,14 @@ def relative(path: Path) -> str:
 
 def read(path: Path) -> pd.DataFrame:
     """The frame at `path`, with the mean seconds of a row as a column. Raises UserError where it is missing, not the
-    file that its manifest describes, or without the columns that `lib.frames` describes."""
+    file that its manifest describes, or without the columns that `lib.schemas` describes."""
     where = relative(path)
     if not path.exists() or not path.with_suffix(".json").exists():
         raise UserError(f"{where} or its manifest is missing; ./run_all.sh makes it")
     facts = manifest(path)
     if sha256(path) != facts["sha256"] or pq.read_metadata(path).num_rows != facts["rows"]:
         raise UserError(f"{where} is not the file its manifest describes (damaged or edited); {cure(path)}")
-    frames.check(kind_of(path), pq.read_schema(path), where)
+    schemas.check_stored(kind_of(path), pq.read_schema(path), where)
     return pd.read_parquet(path).assign(**facts.get("row_seconds", {}))
 
 
@@ -160,8 +162,8 @@ def pairs(models: Sequence[str], datasets: Sequence[str]) -> list[str]:
 
 
 def kind_of(path: Path) -> str:
-    """The kind under which `frames.FRAMES` describes the frame at `path`."""
-    return path.parent.name if path.parent.name in frames.FRAMES else f"{path.parent.name}/{path.stem}"
+    """The kind under which `schemas.SCHEMAS` describes the frame at `path`: its folder's name."""
+    return path.parent.name
 
 
 def others(path: Path, run: str, wanted: Iterable[str]) -> list[Path]:
@@ -176,7 +178,7 @@ def check_source(path: Path, run: str, wanted: Iterable[str]) -> None:
     """Raises UserError where the frame at `path` was made from other responses, of one of the pairs `wanted`, than
     those that the run reads, with the way back."""
     for generations in others(path, run, wanted):
-        writer = frames.FRAMES[kind_of(path)][0]
+        writer = schemas.WRITERS.get(f"{kind_of(path)}/{path.stem}") or schemas.WRITERS[kind_of(path)]
         back = f", or delete artifacts/{run}/*/{generations.stem}.*" if borrowed(run) else ""
         raise UserError(f"{relative(path)} was made from other responses than {relative(generations)}: "
                         f"run {writer} for run '{run}' first{back}")  # fmt: skip
@@ -204,7 +206,7 @@ def gather(run: str, kind: str, models: Sequence[str], datasets: Sequence[str], 
     wanted = pairs(models, datasets)
     paths = [locate(run, kind, name) for name in (found(run, kind, wanted) if may_lack else wanted)]
     if not paths:
-        return frames.empty(kind), pd.DataFrame(columns=["pair", "read from", "rows", "sha256"])
+        return schemas.empty_frame(kind), pd.DataFrame(columns=["pair", "read from", "rows", "sha256"])
     if kind != "generations":
         for path in paths:
             check_source(path, run, [path.stem])

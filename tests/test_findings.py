@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from latex import paper as paper_text
 
-from lib import frames, params, store
+from lib import params, schemas, store
 from lib.calibrate import fitting
 from lib.calibrate.sample_efficiency import curve_bands, learning_curves
 from lib.paper import (
@@ -721,7 +721,7 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(signals, models, tmp_path
     monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
     monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
     for model in models:
-        store.write(frames.empty("dropout"), tmp_path / "mine" / "dropout" / f"{model}__d.parquet")
+        store.write(schemas.empty_frame("dropout"), tmp_path / "mine" / "dropout" / f"{model}__d.parquet")
     labels = {"tiny-llama": "L", "tiny-qwen": "Q"}
     assert run_results.missing_signals("mine", labels, {"d": "D"}) == [
         f"No dropout passes over the whole response yet: {'' if models else 'L on D, '}Q on D."

@@ -264,7 +264,7 @@ def test_beside_a_model_that_is_at_hand():
 
 
 def test_nothing_verified_is_no_margin():
-    assert option_log_odds(store.frames.empty("verification")).empty
+    assert option_log_odds(store.schemas.empty_frame("verification")).empty
     row = {"model": "a", "dataset": "b", "estimator": "ans_avg", "metric": "ece", "value": 0}
     results = pd.DataFrame([row])
     assert in_situ_errors(results, "a", {"b": "B"}).empty

@@ -17,10 +17,10 @@ sys.path.insert(0, str(ROOT))
 
 from lib import store  # noqa: E402
 from lib.calibrate import fitting  # noqa: E402
-from lib.frames import DROPOUT  # noqa: E402
 from lib.paper.extras import rows_at_selected_rate  # noqa: E402
 from lib.paper.run_results import RunSignals  # noqa: E402
 from lib.params import Reading, load_dataset, load_profile  # noqa: E402
+from lib.schemas import DROPOUT  # noqa: E402
 from lib.score import ablation, metrics, proper_scoring  # noqa: E402
 from lib.score.confidence import confidence_frame  # noqa: E402
 from lib.score.interpretation import answer_coverage  # noqa: E402

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from lib import frames, store
+from lib import schemas, store
 from lib.project import SHIPPED, UserError
 from lib.row_cache import Meter, RowCache
 
@@ -25,6 +27,11 @@ def shards(job, rows=2, facts=None):
 
 
 FRAME = pd.DataFrame({"a": [1, 2], "b": [np.arange(3, dtype=np.int32), np.arange(1, dtype=np.int32)]})
+
+
+def row_of(kind, **values):
+    """A row of a kind whose other values are missing."""
+    return pd.DataFrame({name: [None] for name in schemas.empty_frame(kind)} | values)
 
 
 def test_a_frame_comes_back_with_its_manifest(artifacts):
@@ -126,7 +133,8 @@ def test_the_run_comes_before_the_shipped(artifacts):
 
 def test_what_is_shipped_serves_replays_and_the_lab_alone(artifacts):
     """The run of a model that makes no passes at the answer has none, though the demo ships some of the same pair."""
-    demo, small = (store.write(FRAME, artifacts / "shipped" / name / "dropout_answer" / f"{pair}.parquet")
+    row = row_of("dropout_answer")
+    demo, small = (store.write(row, artifacts / "shipped" / name / "dropout_answer" / f"{pair}.parquet")
                    for name, pair in (("demo", "m__d"), ("small", "n__d")))  # fmt: skip
     for run in ("traj", "demo", "small", "laboratory"):
         assert store.found(run, "dropout_answer", ["m__d", "n__d"]) == []
@@ -325,13 +333,13 @@ def test_signals_of_other_responses_are_refused(artifacts, monkeypatch):
     rows = {key: ["x"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(6)], "in_situ_logz": [0.5]}
     frame, shipped = pd.DataFrame(rows | {"in_situ_seconds": [0.1]}), artifacts / "shipped" / "demo"
     for pair in ("m__d", "m__e"):
-        old = store.write(FRAME, shipped / "generations" / f"{pair}.parquet")
+        old = store.write(row_of("generations"), shipped / "generations" / f"{pair}.parquet")
         inputs = {f"artifacts/demo/generations/{old.name}": store.sha256(old)}
         store.write(frame, shipped / "in_situ" / f"{pair}.parquet", inputs=inputs)
     store.write(CURVES, shipped / "calibration" / "curves.parquet", inputs={"m__d": store.sha256(old)[:12]})
     assert len(store.gather("lab", "in_situ", ["m"], ["d", "e"])[0]) == 2
     assert len(store.kept("lab", "calibration", "curves", ["m"], ["d"])) == 1
-    store.write(FRAME.assign(a=9), artifacts / "lab" / "generations" / "m__d.parquet")
+    store.write(row_of("generations", seed=[9]), artifacts / "lab" / "generations" / "m__d.parquet")
     message = (
         "^shipped/demo/in_situ/m__d.parquet was made from other responses than lab/generations/m__d.parquet: "
         r"run 01_generate for run 'lab' first, or delete artifacts/lab/\*/m__d\.\*$"
@@ -394,30 +402,70 @@ CURVES = pd.DataFrame(
 )
 
 
+VERDICTS = pd.DataFrame(
+    {key: ["x", "y"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(6)] * 2, "in_situ_logz": 0.5}
+)
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda f: f.drop(columns="ece"), "has no column 'ece'; it is not what 06_sample_efficiency writes"),
-        (lambda f: f.rename(columns={"n": "rows"}), "has no column 'n'"),
-        (lambda f: f.assign(sample=1), "'sample' that lib/frames.py does not describe; did you mean 'sampling'"),
-        (lambda f: f.assign(n="5"), "column 'n' is large_string, not int"),
-        (lambda f: f.assign(ece=[[0.1]]), r"column 'ece' is list<element: double>, not float"),
+        (lambda f: f.drop(columns="in_situ_logz"), "has no column 'in_situ_logz'; it is not what 01_generate writes"),
+        (lambda f: f.rename(columns={"split": "part"}), "has no column 'split'"),
+        (
+            lambda f: f.assign(in_situ_logs=1),
+            "'in_situ_logs' that lib/schemas.py does not describe; did you",
+        ),
+        (lambda f: f.assign(in_situ_logz="5"), "column 'in_situ_logz' is large_string, not double"),
+        (lambda f: f.assign(in_situ_logits=0.5), r"'in_situ_logits' is double, not list<.*float>"),
+        (lambda f: f.assign(in_situ_logits=[[np.zeros(6)]] * 2), r"'in_situ_logits' is list<.*list<.*>, not list<.*>"),
     ],
 )
-def test_a_frame_is_held_against_its_description(artifacts, change, message):
-    place = artifacts / "calibration" / "curves.parquet"
-    assert store.read(store.write(CURVES, place)).equals(CURVES)
+def test_a_frame_is_held_against_its_schema_when_it_is_written(artifacts, change, message):
+    place = artifacts / "in_situ" / "m__d.parquet"
+    assert (
+        store.read(store.write(VERDICTS, place))
+        .drop(columns="in_situ_logits")
+        .equals(VERDICTS.drop(columns="in_situ_logits"))
+    )
+    before = place.read_bytes()
     with pytest.raises(UserError, match=message):
-        store.read(store.write(change(CURVES), place))
+        store.write(change(VERDICTS), place)
+    assert place.read_bytes() == before
 
 
-def test_every_axis_is_a_list(artifacts):
-    rows = {key: ["x"] for key in store.KEYS} | {"in_situ_logz": [0.5], "in_situ_seconds": [0.1]}
-    frame, place = pd.DataFrame(rows), artifacts / "in_situ" / "m__d.parquet"
-    store.read(store.write(frame.assign(in_situ_logits=[np.zeros(6)]), place))
-    for wrong in (0.5, [[np.zeros(6)]]):
-        with pytest.raises(UserError, match=r"'in_situ_logits' is .*, not float \(s\)"):
-            store.read(store.write(frame.assign(in_situ_logits=wrong), place))
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda f: f.assign(in_situ_logz="5"), "column 'in_situ_logz' is large_string, not double"),
+        (lambda f: f.assign(in_situ_logits=0.5), r"'in_situ_logits' is double, not list<.*float>"),
+        (lambda f: f.assign(in_situ_logits=[[np.zeros(6)]] * 2), r"'in_situ_logits' is list<.*list<.*>, not list<.*>"),
+        (lambda f: f.drop(columns="split"), "has no column 'split'"),
+        (lambda f: f.assign(more=1), "has a column 'more'"),
+    ],
+)
+def test_a_frame_is_held_against_its_schema_when_it_is_read(artifacts, change, message):
+    """As an earlier version, or another hand, may have written it."""
+    place = store.write(VERDICTS, artifacts / "in_situ" / "m__d.parquet")
+    change(VERDICTS).to_parquet(place, index=False)
+    facts = store.manifest(place) | {"sha256": store.sha256(place)}
+    place.with_suffix(".json").write_text(json.dumps(facts))
+    with pytest.raises(UserError, match=message):
+        store.read(place)
+
+
+def test_columns_say_what_they_mean_in_the_file(artifacts):
+    place = store.write(VERDICTS, artifacts / "in_situ" / "m__d.parquet")
+    assert b"after the query" in pq.read_schema(place).field("in_situ_logits").metadata[b"meaning"]
+
+
+def test_an_optional_column_may_lack_and_texts_that_are_not_kept_are_of_their_type(artifacts, monkeypatch):
+    more = [*schemas.SCHEMAS["in_situ"], schemas.column("spread_*", schemas.NUMBER, "nats", optional=True)]
+    monkeypatch.setitem(schemas.SCHEMAS, "in_situ", pa.schema(more))
+    place = artifacts / "in_situ" / "m__d.parquet"
+    assert "spread_1" not in store.read(store.write(VERDICTS, place))
+    assert store.read(store.write(VERDICTS.assign(spread_1=1.0, dataset=None), place)).spread_1.tolist() == [1.0, 1.0]
+    assert pq.read_schema(place).field("dataset").type == pa.large_string()
 
 
 @pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
@@ -425,8 +473,8 @@ def test_every_shipped_frame_is_as_described():
     kinds = set()
     for path in SHIPPED.glob("*/*.parquet"):
         store.read(path)
-        kinds |= {path.parent.name, f"{path.parent.name}/{path.stem}"} & set(frames.FRAMES)
-    assert kinds == set(frames.FRAMES)
+        kinds |= {path.parent.name} & set(schemas.SCHEMAS)
+    assert kinds == set(schemas.SCHEMAS) and kinds <= set(schemas.WRITERS)
 
 
 def test_unfinished_work_goes_on_under_another_budget_and_on_another_card(artifacts):

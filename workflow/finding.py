@@ -24,7 +24,7 @@ MOST = 6  # rows that are shown of those that decide a claim
 
 
 def kinds(number: str) -> set[str]:
-    """The frames that are there once the notebooks of a finding have run, by the kind of `lib.frames`."""
+    """The frames that are there once the notebooks of a finding have run, by the kind of `lib.schemas`."""
     paths = [path.removesuffix(".parquet") for row in needed(NEEDS[number]) for path in row.writes]
     return {path.split("/")[0] if "{" in path else path for path in paths}
 

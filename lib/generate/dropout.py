@@ -193,7 +193,7 @@ def openings(lm: LanguageModel, ids: Sequence[int], settings: Dropout) -> list[C
 def disagreement(lm: LanguageModel, frame: pd.DataFrame, work: Sequence[tuple[int, float]],
                  settings: Dropout) -> pd.DataFrame:  # fmt: skip
     """T passes over rows of a generations frame, `work` as (row number, rate): a dropout frame in the order of `work`,
-    without `tuning` and `selected` (columns: lib.store)."""
+    without `tuning` and `selected` (columns: lib.schemas)."""
     states = [Disagreement(settings.dropout_top_k, settings.dropout_top_p, settings.dropout_passes) for _ in work]
     for rate in dict.fromkeys(rate for _, rate in work):
         passes: list[Pass] = []

@@ -72,7 +72,7 @@ def frame(name: str, spec: Model, dataset: str, examples: Sequence[Example], res
 
 
 def row(spec: Model, example: Example, response: Response, keep_texts: bool = True) -> dict[str, Any]:
-    """One line of the frame (columns: lib.frames)."""
+    """One line of the frame (columns: lib.schemas)."""
     there = bool(response.logprobs)
     logprobs = np.array([entry.logprob for entry in response.logprobs or ()] or [IMPOSSIBLE], np.float32)
     ended = response.ended or not there

@@ -176,7 +176,7 @@ def kept(run: str, pair: str, generations: str) -> tuple[pd.DataFrame | None, st
 
 def verify(lm: LanguageModel, frame: pd.DataFrame, settings: Verification, batch_tokens: int = 32768,
            keep_texts: bool = True) -> pd.DataFrame:  # fmt: skip
-    """Both verifications of a generations frame, a row each (columns: lib.store). In-situ verdicts that the frame
+    """Both verifications of a generations frame, a row each (columns: lib.schemas). In-situ verdicts that the frame
     holds (columns KEPT, of as many spellings) are taken over, else the trajectories are encoded again; `live` says
     which. The fresh prompts are left out unless `keep_texts`."""
     rows = list(frame.itertuples(index=False))

@@ -1,4 +1,4 @@
-"""Responses of a model to questions: a row each, with the probability of every token (columns: lib.store)."""
+"""Responses of a model to questions: a row each, with the probability of every token (columns: lib.schemas)."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -132,7 +132,7 @@ def cut_by_context(frame: pd.DataFrame, settings: Generation) -> int:
 
 
 def row(lm: LanguageModel, asked: Request, batch: Batch, place: int, settings: Generation) -> dict[str, Any]:
-    """One line of the generations frame (columns: lib.store), of the response at `place` in a batch."""
+    """One line of the generations frame (columns: lib.schemas), of the response at `place` in a batch."""
     ids, there = batch.responses[place], batch.kept[place]
     ended = bool(ids) and ids[-1] in lm.eos
     body = ids[:-1] if ended else ids

@@ -6,11 +6,11 @@ from typing import Any
 import pandas as pd
 
 from lib import store
-from lib.frames import DROPOUT
 from lib.generate import answer_dropout, dropout
 from lib.generate.models import LanguageModel
 from lib.params import Dropout, Scope
 from lib.row_cache import RowCache, find_earlier_rows
+from lib.schemas import DROPOUT
 
 MADE_BY = {"trajectory": dropout.disagreement, "answer": answer_dropout.disagreement}
 

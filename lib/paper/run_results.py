@@ -15,11 +15,11 @@ from lib.calibrate.diagnostics import summarize_calibration_rows
 from lib.calibrate.fitting import DataByPair, Pair, calibrate, calibration_data
 from lib.calibrate.sample_efficiency import curve_bands, learning_curves
 from lib.calibrate.transfer import transfer
-from lib.frames import empty
 from lib.paper import costs, extras, selective, tables
 from lib.paper.results import Results
 from lib.params import Calibration, Reading
 from lib.project import UserError
+from lib.schemas import empty_frame
 from lib.score import ablation, passes, tokens
 from lib.score.bootstrap import bootstrap, estimate_metrics
 from lib.score.confidence import (
@@ -319,10 +319,11 @@ def labels_of(labels: Mapping[str, str], kind: str, names: Sequence[str]) -> dic
 def so_far(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading, kinds: Collection[str],
            transfer_models: Sequence[str] = (), transfer_datasets: Sequence[str] = ()) -> Results:  # fmt: skip
     """What some of a run's notebooks show, for findings that need no more: those that leave these `kinds` of frames
-    (`lib.frames`), of which any but `generations` may lack."""
+    (`lib.schemas`), of which any but `generations` may lack."""
     generations, verification, dropout = (
-        store.gather(run, kind, models, datasets, may_lack=kind != "generations")[0] if kind in kinds else empty(kind)
-        for kind in SIGNAL_KINDS)  # fmt: skip
+        store.gather(run, kind, models, datasets, kind != "generations")[0] if kind in kinds else empty_frame(kind)
+        for kind in SIGNAL_KINDS
+    )
     shown = of_signals(RunSignals.from_frames(generations, verification, dropout, reading))
     if "ablation" in kinds:
         shown |= asked_again(run, models, datasets, reading)

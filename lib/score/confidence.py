@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib import frames
+from lib import schemas
 from lib.params import Reading
 from lib.project import UserError, nearest
 from lib.score.estimators import ESTIMATORS, EXTRAS, in_declared_order, normalize_bald
@@ -61,7 +61,7 @@ def confidence_frame(
     for source in _sources(responses, verification, passes, reading, further):
         for estimator in in_declared_order(e for e in wanted if e.needs in source):
             parts.append(_scores(source, estimator.name, estimator.needs, estimator.function))
-    return pd.concat(parts, ignore_index=True) if parts else frames.empty("confidence")
+    return pd.concat(parts, ignore_index=True) if parts else schemas.empty_frame("confidence")
 
 
 def _sources(

@@ -1,0 +1,170 @@
+"""The columns of the stored signals, described once: name, type, and what they mean. `store` holds a frame against its
+schema when it is written and when it is read.
+
+Axes: n tokens of a response (its end token too), m answer tokens, p positions whose logits are kept, k top logits,
+c nodes of the tail curve, s spellings of the options, T passes, w words. Log-probabilities and entropies are in nats.
+"""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+import pandas as pd
+import pyarrow as pa
+
+from lib.project import UserError, nearest
+
+SECONDS = "_seconds"  # ends the names of columns of what a row took: files have their means in the manifest instead
+TEXT, INTEGER, NUMBER, FLAG = pa.large_string(), pa.int64(), pa.float64(), pa.bool_()
+INTEGERS, NUMBERS = pa.list_(pa.int32()), pa.list_(pa.float32())
+DROPOUT = {"trajectory": "dropout", "answer": "dropout_answer"}  # kind of the passes' frames by where dropout acts
+
+
+def column(name: str, type_: pa.DataType, meaning: str, optional: bool = False) -> pa.Field:
+    """A column; a name that ends in * stands for all that begin so. Frames may lack an optional one."""
+    return pa.field(name, type_, metadata={"meaning": meaning} | ({"optional": "yes"} if optional else {}))
+
+
+KEYS = [
+    column("model", TEXT, "file in params/models/"),
+    column("dataset", TEXT, "file in params/datasets/"),
+    column("split", TEXT, "calibration or evaluation"),
+    column("example_id", TEXT, "unique within a dataset"),
+]
+ANSWER = [
+    column("reference", TEXT, "the right answer, a canonical number"),
+    column("answer", TEXT, "the answer found, a canonical number; missing where there is none"),
+    column("boxed", TEXT, "the number in its last \\boxed{}, canonical; missing where there is none"),
+    column("finish_reason", TEXT, "stop, or length: cut by the limit"),
+]
+IN_SITU = [
+    column("in_situ_logits", NUMBERS, "(s) logits of the options' spellings after the query"),
+    column("in_situ_logz", NUMBER, "log-partition of that position, natural"),
+    column("in_situ_seconds", NUMBER, "the row's share of its batch; read back, the mean of all rows", optional=True),
+]
+PASSES = [
+    *KEYS,
+    column("rate", NUMBER, "dropout rate"),
+    column("predictive", pa.list_(pa.list_(NUMBER)), "(T, m) entropy of the mean over the first t passes, nats"),
+    column("conditional", pa.list_(pa.list_(NUMBER)), "(T, m) mean entropy of the first t passes, nats"),
+    column("top_k_*", pa.list_(INTEGERS), "(T, m) tokens in the union of the passes' top-k sets", optional=True),
+    column("top_p_*", pa.list_(INTEGERS), "(T, m) tokens in the union of the passes' top-p sets", optional=True),
+    column("top_changed", pa.list_(FLAG), "(m) whether the most probable token differs between passes"),
+    column("tuning", FLAG, "whether the example served to choose the rate"),
+    column("selected", FLAG, "whether its rate is the chosen one"),
+]
+SCHEMAS = {  # by folder below artifacts/<run>/
+    "generations": pa.schema([
+        *KEYS, *ANSWER,
+        column("text", TEXT, "the response, decoded; missing where a run keeps no texts, as are the next two"),
+        column("prompt", TEXT, "as the model's template writes it"),
+        column("question", TEXT, "as published"),
+        column("words", pa.list_(INTEGER), "(w) codes of the question's words, numbers put aside"),
+        column("plain", FLAG, "whether the answer stands alone on its line"),
+        column("last_number", TEXT, "the last number of the text, canonical; missing where there is none"),
+        column("prompt_tokens", INTEGER, "tokens; 0 where the model is not at hand (01b_import)"),
+        column("token_ids", INTEGERS, "(n) of the response, its end token too; -1 of a token known by its text alone"),
+        column("token_logprobs", NUMBERS, "(n) under the model's own distribution, or as a server logged it, nats"),
+        column("token_logprobs_sampling", NUMBERS, "(n) after temperature, top-k, top-p and min-p, nats"),
+        column("answer_start", INTEGER, "first token of the answer; -1 for none"),
+        column("answer_end", INTEGER, "token after its last; -1 for none"),
+        column("last_number_start", INTEGER, "as answer_start, of the last number in the text"),
+        column("last_number_end", INTEGER, "as answer_end, of the last number in the text"),
+        column("thinking_end", INTEGER, "first token after the thinking; 0 without thinking"),
+        column("eos", INTEGER, "1 where the last token ends the response, else 0"),
+        column("seed", INTEGER, "of the example's random stream"),
+        column("kept_positions", INTEGERS, "(p) tokens whose logits are kept; none where the model is not at hand"),
+        column("reencoded", INTEGER, "how many of them took a pass of their own"),
+        column("chosen_logit", NUMBERS, "(p) of the token that was written"),
+        column("top_logits", pa.list_(NUMBERS), "(p, k) the largest, in falling order"),
+        column("top_ids", pa.list_(INTEGERS), "(p, k) their token ids"),
+        column("tail_curve", pa.list_(NUMBERS), "(p, c) log sum exp((z - z_max) / t) of the rest at c temperatures t"),
+    ]),
+    "in_situ": pa.schema([*KEYS, *IN_SITU]),
+    "verification": pa.schema([
+        *KEYS, *IN_SITU,
+        column("spellings", pa.list_(pa.string()), "(s) those of the options that are single tokens"),
+        column("standard_prompt", TEXT, "as the model's template writes it"),
+        column("standard_tokens", INTEGER, "tokens encoded for the standard prompt"),
+        column("in_situ_tokens", INTEGER, "tokens encoded in situ: those of the query"),
+        column("standard_logits", NUMBERS, "(s) as in_situ_logits, after the standard prompt"),
+        column("standard_logz", NUMBER, "as in_situ_logz"),
+        column("standard_seconds", NUMBER, "as in_situ_seconds", optional=True),
+        column("live", FLAG, "whether the in-situ verdict was taken on the live cache"),
+    ]),
+    "dropout": pa.schema(PASSES),
+    "dropout_answer": pa.schema(PASSES),
+    "ablation": pa.schema([
+        *KEYS, *ANSWER,
+        column("demonstration", TEXT, "what the prompt showed first: one, few, none"),
+        column("profile", FLAG, "whether that is as the profile asks"),
+    ]),
+    "confidence": pa.schema([
+        *KEYS,
+        column("estimator", TEXT, "row of tab:estimators"),
+        column("confidence", NUMBER, "probability of being right, in [0, 1]"),
+        column("correct", FLAG, "under the run's grader"),
+    ]),
+}  # fmt: skip
+WRITERS = {  # notebooks by the folder that they fill, or the frame that they write there
+    "generations": "01_generate", "in_situ": "01_generate", "verification": "03_ptrue_insitu",
+    "dropout": "04_mc_dropout_grid", "dropout_answer": "04_mc_dropout_grid", "ablation": "04b_ablation",
+    "confidence": "02_single_pass", "calibration": "05_calibration", "calibration/curves": "06_sample_efficiency",
+    "calibration/transfer": "07_transfer", "selective": "10_selective",
+}  # fmt: skip
+
+
+def schema_of(kind: str, names: Sequence[str], where: str) -> pa.Schema | None:
+    """The schema of a frame of a kind with columns of these names, in their order; None where none is described.
+
+    Raises UserError, which names the frame by `where`, for a column that is not described, and for one that lacks.
+    """
+    if kind not in SCHEMAS:
+        return None
+    described = {field.name: field for field in SCHEMAS[kind]}
+    for name, field in described.items():
+        if b"optional" not in field.metadata and name not in names:
+            raise UserError(f"{where} has no column '{name}'; it is not what {WRITERS[kind]} writes: run that again")
+    fields = []
+    for name in names:
+        found = [field for pattern, field in described.items() if fnmatchcase(name, pattern)]
+        if not found:
+            hint = nearest(name, described)
+            raise UserError(f"{where} has a column '{name}' that lib/schemas.py does not describe; {hint}")
+        fields.append(found[0].with_name(name))
+    return pa.schema(fields)
+
+
+def to_table(kind: str, frame: pd.DataFrame, where: str) -> pa.Table:
+    """A frame as it is stored. Raises UserError as `check_stored`."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    schema = check_stored(kind, table.schema, where)
+    return table.cast(schema.with_metadata(table.schema.metadata)) if schema else table
+
+
+def check_stored(kind: str, stored: pa.Schema, where: str) -> pa.Schema | None:
+    """The schema of a frame of a kind. Raises UserError for one that lacks a column, has one that is not described, or
+    one of another type."""
+    schema = schema_of(kind, stored.names, where)
+    for field in schema or ():
+        if not same_type(stored.field(field.name).type, field.type):
+            raise UserError(f"{where}: column '{field.name}' is {stored.field(field.name).type}, not {field.type}")
+    return schema
+
+
+def same_type(stored: pa.DataType, described: pa.DataType) -> bool:
+    """Whether types agree but for the width of their numbers. A column whose values are all missing has any type."""
+    if pa.types.is_list(stored) and pa.types.is_list(described):
+        return same_type(stored.value_type, described.value_type)
+    families = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, is_text)
+    return pa.types.is_null(stored) or any(family(stored) and family(described) for family in families)
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Whether a type is of strings, whatever the width of their offsets."""
+    return pa.types.is_string(type_) or pa.types.is_large_string(type_)
+
+
+def empty_frame(kind: str) -> pd.DataFrame:
+    """A frame of a kind without rows."""
+    fields = [field for field in SCHEMAS[kind] if not field.name.endswith("*")]
+    return pa.schema(fields).empty_table().to_pandas()
