@@ -242,26 +242,6 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration):
         return self
 
 
-class Mirror(Strict):
-    """Python packages that hold a file too: one, or several `parts`, whose number stands for {n} ({n:02}: 01, 02)."""
-
-    package: str = Field(pattern=r"^[A-Za-z0-9](?:[\w.-]|\{n(?::0\d)?\})*==[0-9][\w.+!-]*$")
-    member: str = Field(pattern=r"^(?:[^{}]|\{n(?::0\d)?\})+$")  # its path inside the package
-    parts: int | None = Field(None, ge=1, le=1000)
-
-    @model_validator(mode="after")
-    def _numbered(self) -> Self:
-        for name in ("package", "member"):
-            if (self.parts is None) == ("{n" in getattr(self, name)):
-                raise ValueError(f"`parts` says how many numbers {{n}} stands for, in '{name}', too")
-        return self
-
-    def pieces(self) -> list[tuple[str, str]]:
-        """(package, member) of every part, in order."""
-        numbers = range(1, 2 if self.parts is None else self.parts + 1)
-        return [(self.package.format(n=n), self.member.format(n=n)) for n in numbers]
-
-
 class Model(Strict):
     """A language model: where it is, and the decoding settings of tab:inference_settings."""
 
@@ -271,8 +251,6 @@ class Model(Strict):
     revision: Name | None = None
     gguf: str | None = Field(None, pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*\.gguf$")  # file there, converted once
     sha256: Sha256 | None = None  # of that file
-    size: int | None = Field(None, ge=1)  # bytes of that file: room is looked for, where the hub does not say
-    mirror: tuple[Mirror, ...] = Field((), strict=False)  # where else its bytes are, in this order
     # auto: bfloat16 on CUDA, float32 elsewhere; fastest: there bfloat16 where a measured product is clearly faster
     dtype: Literal["auto", "fastest", "float32", "bfloat16", "float16"] = "auto"
     attention: Literal["auto", "sdpa", "cudnn", "eager", "flash_attention_2"] = "auto"  # cudnn: sdpa with its kernels
@@ -297,9 +275,8 @@ class Model(Strict):
     def _known_by_its_sum(self) -> Self:
         if self.gguf and not self.sha256:
             raise ValueError(f"'gguf' needs the 'sha256' of {self.gguf}, since it may come from several places")
-        for name in ("sha256", "size", "mirror"):
-            if getattr(self, name) and not self.gguf:
-                raise ValueError(f"'{name}' is said of a GGUF file, and none is named: 'gguf' is missing")
+        if self.sha256 and not self.gguf:
+            raise ValueError("'sha256' is said of a GGUF file, and none is named: 'gguf' is missing")
         return self
 
     @property

@@ -168,7 +168,7 @@ def earlier_key(parts: Sequence[Any], record: str) -> str:
         if isinstance(part, Mapping):
             part = dict(part) | {name: shard_facts(part)[name] for name in {"loaded"} & part.keys()}
             if "model" in part:
-                part["model"] = {"mirror": []} | part["model"]
+                part["model"] = {"mirror": [], "size": None} | part["model"]
             if "parameters" in part:
                 part["parameters"] = {name: value for name, value in part["parameters"].items() if name not in BUDGETS}
         told.append(part)

@@ -224,6 +224,7 @@ def test_the_frame_is_what_full_logits_give(any_lm, frame):
 @pytest.mark.parametrize("scope", [dropout, answer_dropout])
 @pytest.mark.parametrize("kernel", ["keyed", "fused"])
 def test_runs_repeat_and_resume_to_the_same_bytes(any_lm, frame, tmp_path, monkeypatch, kernel, scope):
+    monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
     settings, work = PASSES.model_copy(update={"dropout_kernel": kernel}), [(i, 0.1) for i in range(len(frame))]
 
     def run(name, break_at=None):

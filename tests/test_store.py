@@ -306,7 +306,7 @@ def test_shards_of_the_version_before_are_gone_on_with(artifacts, monkeypatch):
     """Their key held the whole of the parameters, and of the record that the run waits for."""
     monkeypatch.setattr(RowCache, "record", "0123")
     facts = {"model": {"label": "A", "source": "x"}, "parameters": {"seed": 0, "batch_tokens": 5}}
-    old = [{"model": facts["model"] | {"mirror": []}, "parameters": {"seed": 0}}, {"more": 1}]
+    old = [{"model": facts["model"] | {"mirror": [], "size": None}, "parameters": {"seed": 0}}, {"more": 1}]
     folder = artifacts / "mine" / "shards" / f"job-{store.digest(old, '0123')[:16]}"
     folder.mkdir(parents=True)
     path = folder / "scratch"

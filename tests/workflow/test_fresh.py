@@ -161,7 +161,6 @@ GGUF = """
         ("revision: abc", "revision: other", ""),
         ("source: someone/tiny", "source: weights/tiny", ""),
         ("tiny.gguf", "tiny-q4.gguf", ""),
-        ("gguf:", "size: 7\nmirror: [{package: a==1, member: b}]\ngguf:", ""),
         ("label: Tiny", "label: Tiniest", "02 08"),
         ("gguf:", "temperature: 0.5\ngguf:", "01 02 08"),
         ("a" * 64, "b" * 64, "01 02 08"),

