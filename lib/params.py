@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
+import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -25,8 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from lib.documents import read_yaml
-from lib.project import MODELS, PARAMS, ROOT, UserError, nearest
+from lib.project import MODELS, PARAMS, ROOT, UserError, first_line, nearest, public_path, read_bytes
 
 # parameters that change no row but for the last digits, so that unfinished work goes on under another value
 BUDGETS = ("batch_tokens", "dropout_tokens", "shard_rows")
@@ -37,7 +37,7 @@ Item = TypeVar("Item")
 # ---- kinds of values
 
 
-def printed(value: str) -> str:
+def check_printable(value: str) -> str:
     """Raises ValueError for a text with a character that is none: control characters, halves of a surrogate pair."""
     wrong = [character for character in value if unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")]
     if wrong:
@@ -53,27 +53,12 @@ def distinct(values: list[Item]) -> list[Item]:
     return values
 
 
-def from_root(value: str) -> str:
-    """A path into the project as it is seen from its root; others, and names on the hub, as they are."""
-    root, place = os.path.realpath(ROOT), os.path.realpath(value)
-    if not os.path.isabs(value) or not place.startswith(root + os.sep):
-        return value
-    inside = os.path.relpath(place, root)
-    return inside if os.path.exists(place) or "{" in inside else f"./{inside}"  # no name on the hub
-
-
 def is_path(source: str) -> bool:
     """Whether a source is a path, though nothing may be there, and no name on the hub: so is what begins in a folder of
     the project (`demo/...`) or in `models/`."""
     first, *rest = source.split("/")
     inside = bool(rest) and (first in ("", ".", "..", "~", "models") or os.path.isdir(ROOT / first))
     return inside or len(rest) > 1 or os.path.exists(ROOT / source)
-
-
-def told(value: str) -> str:
-    """What files and tables may say of a place: of one outside the project its last name alone."""
-    place = os.path.normpath(os.path.join(ROOT, value))
-    return value if not value or place.startswith(f"{ROOT}{os.sep}") else f".../{os.path.basename(place)}"
 
 
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -83,11 +68,12 @@ Bins = Annotated[int, Field(ge=1, le=1000)]
 Decimals = Annotated[int, Field(ge=1, le=15)]
 Tokens = Annotated[int, Field(ge=1, le=10**6)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what every generator takes
-Text = Annotated[str, Field(max_length=200), AfterValidator(printed)]
-Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(printed)]
+Text = Annotated[str, Field(max_length=200), AfterValidator(check_printable)]
+Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(check_printable)]
 # a path, or a name on the hub
-Place = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(printed), AfterValidator(from_root),
-                  PlainSerializer(told)]  # fmt: skip
+Place = Annotated[
+    str, Field(min_length=1, max_length=1000), AfterValidator(check_printable), PlainSerializer(public_path)
+]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Once = AfterValidator(distinct)
 Names = Annotated[list[Name], Once]
@@ -338,6 +324,32 @@ class Dataset(Strict):
 # ---- reading and checking the files
 
 
+class UniqueKeyLoader(yaml.SafeLoader):
+    """YAML whose mappings hold each key once: which of two would be meant?"""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """As PyYAML does. Raises ConstructorError for a key that comes twice."""
+        seen = []
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key '{key.value}' again", key.start_mark)
+            seen.append(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path, where: object = None) -> Any:
+    """The value of a YAML file. Raises UserError naming the file, by `where`, and the line."""
+    where, data = where or path, read_bytes(path, where)
+    try:
+        return yaml.load(data.decode("utf-8"), UniqueKeyLoader)  # safe: it makes plain values alone
+    except UnicodeDecodeError:
+        raise UserError(f"{where} is not text in UTF-8") from None
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or first_line(error)
+        raise UserError(f"{where} is not YAML{f', line {mark.line + 1}' if mark else ''}: {problem}") from None
+
+
 def names(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
@@ -400,6 +412,15 @@ def named(folder: Path, name: str, what: str) -> Path:
     return path
 
 
+REVISIONS: dict[str, str] = {}  # commits, by source on the hub, where a file leaves the revision open: a run sets them
+
+
+def pinned(spec: Kind) -> Kind:
+    """With the commit that the run resolved, where the file leaves the revision open."""
+    commit = REVISIONS.get(str(getattr(spec, "source", ""))) if not getattr(spec, "revision", None) else None
+    return spec.model_copy(update={"revision": commit}) if commit else spec
+
+
 def load_model(name: str) -> Model:
     """`params/models/<name>.yaml`."""
     return pinned(read(named(PARAMS / "models", name, "model"), Model))
@@ -449,25 +470,6 @@ def checked(declared: Mapping[str, Any]) -> None:
         Profile.model_validate({"models": ["any"], "datasets": ["any"]} | given)
     except ValidationError as error:
         raise UserError(explain(error, Profile, "parameters")) from None
-
-
-REVISIONS: dict[str, str] = {}  # commit by source on the hub, see `pin`
-
-
-def pin(revisions: Mapping[str, str]) -> None:
-    """From now on, read these sources of the hub at these commits where a file leaves the revision open (null).
-
-    A run resolves what is open once, and pins it. What nobody pinned is read at the newest commit.
-    """
-    REVISIONS.clear()
-    REVISIONS.update(revisions)
-
-
-def pinned(spec: Kind) -> Kind:
-    """With the commit that was pinned, where the file leaves the revision open."""
-    source, revision = getattr(spec, "source", None), getattr(spec, "revision", None)
-    known = REVISIONS.get(source) if isinstance(source, str) and not revision else None
-    return spec.model_copy(update={"revision": known}) if known else spec
 
 
 def load_profile(name: str) -> Profile:

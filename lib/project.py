@@ -1,11 +1,14 @@
-"""Where the project's folders are, mistakes that the user can mend, and files that are there whole or not at all."""
+"""Where the project's folders are, mistakes that the user can mend, and files: written whole or not at all, read with
+one line for what is wrong."""
 
 import difflib
+import json
 import os
 import re
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 ARTIFACTS = ROOT / "artifacts"
@@ -61,6 +64,15 @@ def nearest(word: str, options: Iterable[str]) -> str:
     return f"there is: {', '.join(options) or 'nothing'}"
 
 
+def public_path(value: str) -> str:
+    """A place as files and tables may name it: a path from the project's root, or of one outside it the last name
+    alone. Names on the hub stay."""
+    if os.path.isabs(value) and os.path.realpath(value).startswith(os.path.realpath(ROOT) + os.sep):
+        return os.path.relpath(os.path.realpath(value), os.path.realpath(ROOT))
+    place = os.path.normpath(os.path.join(ROOT, value))
+    return value if not value or place.startswith(f"{ROOT}{os.sep}") else f".../{os.path.basename(place)}"
+
+
 def sync(path: Path) -> None:
     """Have the disk hold what a file says, or a folder lists: that is what outlives a loss of power."""
     number = os.open(path, os.O_RDONLY)
@@ -78,3 +90,36 @@ def commit(scratch: Path, path: Path) -> None:
     sync(scratch)
     os.replace(scratch, path)
     sync(path.parent)
+
+
+# ---- files that people write
+
+
+def read_bytes(path: Path, where: object = None) -> bytes:
+    """The bytes of a file. Raises UserError, which names it by `where`, where it can't be read."""
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        raise UserError(f"{where or path} can't be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def parse_json(data: bytes, where: object, line: int = 1) -> Any:
+    """The value of a file's bytes, or of those of one line. Raises UserError naming the line, also for a key that an
+    object holds twice."""
+    try:
+        return json.loads(data, object_pairs_hook=with_unique_keys)
+    except RecursionError:
+        raise UserError(f"{where}, line {line}: not JSON (too many levels)") from None
+    except ValueError as error:  # a wrong encoding is one, too
+        line += getattr(error, "lineno", 1) - 1
+        raise UserError(f"{where}, line {line}: not JSON ({getattr(error, 'msg', error)})") from error
+
+
+def with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs. Raises ValueError for a key that comes twice: which of the two is meant?"""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the key '{name}' again")
+        found[name] = value
+    return found

@@ -20,7 +20,7 @@ import pandas as pd
 
 from lib import schemas, store
 from lib.params import BUDGETS
-from lib.project import UserError
+from lib.project import ARTIFACTS, UserError
 
 WRITTEN = "written"  # in a folder of shards whose rows are in their frame, and which waits for the record of that
 SAME_MODEL = ("architecture", "parameters", "chat_template", "tokenizer")  # of what a manifest says was loaded
@@ -57,7 +57,7 @@ class RowCache:
     def __init__(self, run: str, job: str, facts: Mapping[str, Any], shard_rows: int = 100, more: Sequence[Any] = (),
                  known_by: Sequence[str] = ("example_id",), earlier: pd.DataFrame | None = None):  # fmt: skip
         key = store.digest([shard_facts(part) for part in (facts, *more)], self.code)[:16]
-        self.folder = store.ARTIFACTS / store.proper(run) / "shards" / f"{job}-{key}"
+        self.folder = ARTIFACTS / store.proper(run) / "shards" / f"{job}-{key}"
         self.folders = [self.folder, self.folder.with_name(f"{job}-{earlier_key((facts, *more), self.record)}")]
         self.shard_rows, self.known_by = shard_rows, list(known_by)
         self.earlier = pd.DataFrame() if earlier is None else earlier
@@ -182,7 +182,7 @@ def earlier_frames(run: str, kind: str, pair: str) -> Iterator[tuple[Path, dict[
     """Frames of a pair, with their manifests, that are not the run's own now: shipped, or set aside. None of the demo,
     whose models really run, on every machine and after every change."""
     below = f"{kind}/{pair}.parquet"
-    aside = sorted((store.ARTIFACTS / run / "stale").glob(f"*/artifacts/{run}/{below}"))
+    aside = sorted((ARTIFACTS / run / "stale").glob(f"*/artifacts/{run}/{below}"))
     for path in [store.shipped(run) / below, *aside] if store.shipped(run) != store.SHIPPED else ():
         with suppress(UserError, OSError):
             yield path, store.manifest(path)

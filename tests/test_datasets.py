@@ -308,7 +308,7 @@ def test_missing_files_name_the_nearest(tmp_path):
     (tmp_path / "questions").mkdir()
     with pytest.raises(UserError, match="did you mean 'questions'"):
         datasets.load_examples(dataset(source={"all": tmp_path / "question" / "deep" / "q.jsonl"}))
-    with pytest.raises(UserError, match="questions is a folder"):
+    with pytest.raises(UserError, match="questions can't be read: Is a directory"):
         datasets.load_examples(dataset(source={"all": tmp_path / "questions"}))
 
 

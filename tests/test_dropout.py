@@ -224,7 +224,7 @@ def test_the_frame_is_what_full_logits_give(any_lm, frame):
 @pytest.mark.parametrize("scope", [dropout, answer_dropout])
 @pytest.mark.parametrize("kernel", ["keyed", "fused"])
 def test_runs_repeat_and_resume_to_the_same_bytes(any_lm, frame, tmp_path, monkeypatch, kernel, scope):
-    monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
+    monkeypatch.setattr("lib.row_cache.ARTIFACTS", tmp_path)
     settings, work = PASSES.model_copy(update={"dropout_kernel": kernel}), [(i, 0.1) for i in range(len(frame))]
 
     def run(name, break_at=None):
@@ -492,7 +492,7 @@ from lib import params, row_cache, store
 from lib.generate import dropout, models, SCOPE as scope
 from lib.project import SHIPPED
 
-store.ARTIFACTS = Path(sys.argv[1])
+store.ARTIFACTS = row_cache.ARTIFACTS = Path(sys.argv[1])
 lm = models.load("tiny-llama", params.load_model("tiny-llama"))
 frame = store.read(SHIPPED / "generations" / "tiny-llama__demo-easy.parquet")
 work = [(row, rate) for rate in (0.1, 0.2) for row in range(8)]

@@ -153,6 +153,7 @@ def closing_edits() -> list[tuple[str, dict]]:
 @SHIPPED_ONLY
 @pytest.mark.parametrize("name, edits", closing_edits(), ids=str)
 def test_the_edits_that_a_notebook_proposes_answer_in_seconds(name, edits, monkeypatch, tmp_path):
+    monkeypatch.setattr("lib.row_cache.ARTIFACTS", tmp_path)
     started = time.monotonic()
     space, _ = play(name, monkeypatch, tmp_path, **edits)
     assert time.monotonic() - started < 90

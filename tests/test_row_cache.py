@@ -24,7 +24,8 @@ def lm():
 
 @pytest.fixture
 def places(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
+    for module in (store, row_cache):
+        monkeypatch.setattr(module, "ARTIFACTS", tmp_path)
     monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
     return tmp_path
 

@@ -18,6 +18,7 @@ from lib.row_cache import Meter, RowCache
 @pytest.fixture
 def artifacts(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
+    monkeypatch.setattr("lib.row_cache.ARTIFACTS", tmp_path)
     monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
     return tmp_path
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lib import documents
+from lib import params
 from lib.project import ROOT, UserError, nearest
 from workflow import kubernetes, records
 from workflow.jobs import NOTEBOOKS, Job, Notebook, Run
@@ -81,7 +81,7 @@ def asked(words: Namespace) -> Profile | None:
 
 def load(executor: str, path: str) -> Profile:
     """Raises UserError for what is no such file: of another executor, or with rules that no notebook has."""
-    values = documents.read_yaml(Path(path), Path(path).name)
+    values = params.read_yaml(Path(path), Path(path).name)
     name = Path(path).name
     if not isinstance(values, dict):
         raise UserError(f"{name} holds no keys with values; params/cluster/{executor}.yaml is one that does")

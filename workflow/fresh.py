@@ -16,7 +16,7 @@ from secrets import token_hex
 from types import MappingProxyType
 
 from lib import params
-from lib.project import ROOT, UserError
+from lib.project import ROOT, UserError, public_path
 from workflow import hub, records
 from workflow.checksums import checksum, digest, meaning
 from workflow.jobs import Job, Run, write_json
@@ -58,7 +58,7 @@ def specified(job: Job, kind: str, values: dict) -> Parts:
             own = places(spec.source) if content.get("source") else []
             for place in filter(None, [*own, getattr(spec, "split_ids", None), responses]):
                 files = local_files(place)
-                contents |= {f"file {params.told(place)}{path.removeprefix(place)}": checksum(path) for path in files}
+                contents |= {f"file {public_path(place)}{path.removeprefix(place)}": checksum(path) for path in files}
         contents[f"{kind} {name}"] = content
     return contents
 

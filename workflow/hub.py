@@ -53,14 +53,14 @@ def pin(run: Run) -> None:
     replay asks nothing of the hub."""
     path = ROOT / run.folder / "revisions.json"
     known = resolved(path)
-    params.pin({})
+    params.REVISIONS.clear()
     revisions = {}
     for kind, load in params.LOADERS.items():
         for name in () if run.replayed else run.values[f"{kind}s"]:
             spec = load(name)
             if remote(spec) and not spec.revision:
                 revisions[spec.source] = known.get(spec.source) or resolve(kind, spec.source)
-    params.pin(revisions)
+    params.REVISIONS.update(revisions)
     if revisions.keys() - known.keys():
         write_json(path, known | revisions)
 

@@ -13,7 +13,7 @@ import time
 import uuid
 from pathlib import Path
 
-from lib import documents
+from lib import params
 from lib.project import ROOT, UserError, nearest
 
 KEYS = {"image": "", "claim": "", "folder": str(ROOT), "namespace": "default", "gpu": "nvidia.com/gpu",
@@ -136,7 +136,7 @@ def main(argv: list[str]) -> int:
     from os import environ
 
     what, run, file, word = argv
-    own = facts(documents.read_yaml(Path(file)), Path(file).name)
+    own = facts(params.read_yaml(Path(file)), Path(file).name)
     try:
         env = {name: environ[name] for name in NAMED if name in environ}
         print(submit(own, run, word, env) if what == "submit" else status(own, word))

@@ -98,7 +98,7 @@ def start_up(record: str, scratch: Path, code: str = "") -> None:
     if code:
         lines += [f"lib.row_cache.RowCache.code = {code!r}"]
     if params.REVISIONS:
-        lines += ["import lib.params", f"lib.params.pin({params.REVISIONS!r})"]
+        lines += ["import lib.params", f"lib.params.REVISIONS.update({params.REVISIONS!r})"]
     (folder / "run.py").write_text("\n".join([*lines, "del lib", ""]), encoding="utf-8")
 
 

@@ -18,8 +18,7 @@ import pandas as pd
 from lib import store
 from lib.calibrate.calibrators import METHODS, Calibrator
 from lib.calibrate.fitting import ANSWER_ESTIMATORS, Fit
-from lib.documents import LARGEST, content, parse_json
-from lib.project import UserError, first_line, nearest
+from lib.project import UserError, first_line, nearest, parse_json, read_bytes
 
 RECORD_FORMAT = 2
 RECORD_KEYS = {
@@ -120,7 +119,7 @@ def read_calibrator_record(path: Path | str) -> dict[str, Any]:
     if not path.exists():
         there = {other.name for other in path.parent.glob("*.json")}
         raise UserError(f"there is no calibrator {where}; {nearest(path.name, there)}")
-    known = parse_json(content(path, LARGEST["json"], where), where)
+    known = parse_json(read_bytes(path, where), where)
     if not isinstance(known, dict) or "format" not in known:
         raise UserError(f"{where} is no calibrator: it has no 'format'")
     if known["format"] != RECORD_FORMAT:

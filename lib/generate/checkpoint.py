@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from lib.documents import LARGEST, content, parse_json
-from lib.project import UserError, first_line
+from lib.project import UserError, first_line, parse_json, read_bytes
 
 READ = (".json", ".safetensors", ".jinja", ".txt", ".model")  # files that transformers may open
 POINTER = b"version https://git-lfs.github.com/spec/"
@@ -54,7 +53,7 @@ def check_ordinary(path: Path) -> None:
 
 
 def check_object(path: Path) -> None:
-    read = parse_json(content(path, LARGEST["json"], path.name), path.name)
+    read = parse_json(read_bytes(path, path.name), path.name)
     if not isinstance(read, dict):
         raise UserError(f"{path.name} must hold an object, not a {type(read).__name__}")
 

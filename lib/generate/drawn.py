@@ -16,14 +16,12 @@ import pandas as pd
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from lib import store
-from lib.documents import content, parse_json
 from lib.generate import models
 from lib.generate.models import LanguageModel
 from lib.params import Strict, explain
-from lib.project import UserError, nearest
+from lib.project import UserError, nearest, parse_json, read_bytes
 from lib.tasks.answers import token_texts
 
-LARGEST = 4 * 10**9  # bytes of such a file
 END = re.compile(r"<[^<>\s]+>")  # an end token as text: </s>, <|im_end|>
 CONTENT = ("text", "token_ids", "token_logprobs", "logprobs", "finish_reason")
 
@@ -144,7 +142,7 @@ def read(path: Path, dataset: str) -> dict[str, Response]:
 def lines(path: Path) -> Iterator[tuple[str, Response]]:
     """Each response of a file, with its place for messages."""
     where = store.relative(path)
-    for number, line in enumerate(content(path, LARGEST, where).split(b"\n"), 1):
+    for number, line in enumerate(read_bytes(path, where).split(b"\n"), 1):
         if line.strip():
             yield f"{where}, line {number}", parsed(line, where, number)
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib import params, store
+from lib import store
 from lib.generate import drawn
 from lib.generate.drawn import Response
 from lib.params import Model
-from lib.project import UserError
+from lib.project import UserError, public_path
 from lib.tasks import answers
 from lib.tasks.datasets import Example, hash_words
 
@@ -51,7 +51,7 @@ def unanswered(spec: Model, names: Sequence[str], responses: Mapping[str, Respon
 def told(spec: Model, dataset: str, examples: Sequence[Example], responses: Mapping[str, Response]) -> list[str]:
     """How many questions a model's file answers and, where some are left, what becomes of these."""
     without = unanswered(spec, [example.example_id for example in examples], responses)
-    file, count = params.told(str(spec.responses).format(dataset=dataset)), len(examples)
+    file, count = public_path(str(spec.responses).format(dataset=dataset)), len(examples)
     many = f"{count - len(without)} of the {count}" if without else f"the {count}"
     lines = [f"{file} answers {many} questions of {dataset}"]
     if without:

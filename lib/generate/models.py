@@ -21,8 +21,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from lib.generate import checkpoint, head, placement
 from lib.generate.head import Head
-from lib.params import Model, is_path, told
-from lib.project import ROOT, UserError, first_line, nearest
+from lib.params import Model, is_path
+from lib.project import ROOT, UserError, first_line, nearest, public_path
 from lib.store import digest
 from lib.tasks.prompts import Messages
 
@@ -185,7 +185,8 @@ def describe(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) -> dic
     device = torch.cuda.get_device_name() if model.device.type == "cuda" else "cpu"
     if (count := len({parameter.device for parameter in model.parameters()})) > 1:
         device = f"{count} x {device}"
-    return {"source": told(spec.source), "revision": getattr(model.config, "_commit_hash", None) or spec.revision,
+    commit = getattr(model.config, "_commit_hash", None) or spec.revision
+    return {"source": public_path(spec.source), "revision": commit,
             **converted, "architecture": type(model).__name__, "parameters": model.num_parameters(), "device": device,
             "dtype": str(dtype).removeprefix("torch."), "attention": model.config._attn_implementation,
             "chat_template": digest(tokenizer.chat_template)[:16],

@@ -15,9 +15,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lib import streams
-from lib.documents import parse_json
 from lib.params import Dataset
-from lib.project import UserError, nearest
+from lib.project import UserError, nearest, parse_json
 from lib.tasks import answers
 from lib.tasks.sources import SourceRow, read_source_file, read_source_rows, use_local_files
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lib.documents import LARGEST, content, parse_json
-from lib.params import Dataset, is_path, told
-from lib.project import ROOT, UserError, first_line, nearest
+from lib.params import Dataset, is_path
+from lib.project import ROOT, UserError, first_line, nearest, parse_json, public_path, read_bytes
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -83,7 +82,7 @@ def describe_source(dataset: Dataset) -> dict[str, str]:
     if isinstance(dataset.source, str):
         return {"source": dataset.source, "revision": load_hub_parts(dataset)[1]}
     files = filter(None, [*dataset.source.values(), dataset.split_ids])
-    return {told(name): hashlib.sha256(read_source_file(name)[1]).hexdigest() for name in files}
+    return {public_path(name): hashlib.sha256(read_source_file(name)[1]).hexdigest() for name in files}
 
 
 def load_hub_parts(dataset: Dataset) -> tuple[dict[str, Any], str]:
@@ -119,7 +118,7 @@ def read_records(name: str) -> list[tuple[str, Any]]:
 
 def read_source_file(name: str) -> tuple[Path, bytes]:
     """A file's path and bytes; a relative name starts from the project's root. Raises UserError where there is no such
-    file, with the nearest one, and for what is no ordinary file."""
+    file, with the nearest one, and for one that can't be read."""
     path = ROOT / os.path.expanduser(name)
     if not os.path.lexists(path):
         folder = next(parent for parent in path.parents if os.path.isdir(parent))
@@ -128,4 +127,4 @@ def read_source_file(name: str) -> tuple[Path, bytes]:
         with suppress(OSError):  # a folder that may not be listed
             alike = [other.name for other in folder.iterdir() if other.suffix == Path(missing).suffix]
         raise UserError(f"no file {path}: in {folder}, {nearest(missing, alike)}")
-    return path, content(path, LARGEST["json"])
+    return path, read_bytes(path)

@@ -7,9 +7,8 @@ from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 from tokenizers import Tokenizer
 
-from lib.documents import LARGEST, content
 from lib.params import Model
-from lib.project import UserError
+from lib.project import UserError, read_bytes
 
 Spelling = Callable[[int], str]
 
@@ -19,7 +18,7 @@ def load_token_speller(spec: Model) -> Spelling | None:
     this machine, or can't be read."""
     try:
         path = find_tokenizer_file(spec)
-        text = content(path, LARGEST["json"], path.name).decode() if path else None
+        text = read_bytes(path, path.name).decode() if path else None
         tokenizer = Tokenizer.from_str(text) if text else None
     except (UserError, UnicodeDecodeError):
         return None

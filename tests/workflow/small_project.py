@@ -107,7 +107,7 @@ def write(path: Path, text: str) -> None:
 
 def build(root: Path) -> Path:
     """The small project: real runner and plumbing, real lib.params, three trivial notebooks and modules."""
-    names = ("__init__", "project", "documents", "params", "generate/__init__", "generate/gguf_file",
+    names = ("__init__", "project", "params", "generate/__init__", "generate/gguf_file",
              "tasks/__init__", "tasks/sources", "paper/__init__", "paper/latex", "paper/targets")  # fmt: skip
     library = [f"lib/{name}.py" for name in names]
     for name, text in REPORTED.items():

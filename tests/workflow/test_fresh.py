@@ -133,9 +133,9 @@ def test_questions_from_the_hub_and_from_a_folder_are_the_same(inside, monkeypat
     path = inside.root / "params/datasets/easy.yaml"
     write(path, PUBLISHED % ("a" * 64))
     finish(run_of(), fresh.walk(run_of()))
-    params.pin({"someone/easy": "abc"})  # as a run does that asks the hub
+    params.REVISIONS.update({"someone/easy": "abc"})  # as a run does that asks the hub
     assert params.load_dataset("easy").revision == "abc" and numbers(run_of()) == ""
-    params.pin({})
+    params.REVISIONS.clear()
     monkeypatch.setenv("DATA_FOLDER", "/somewhere")
     assert numbers(run_of()) == ""
     inside.replace("params/datasets/easy.yaml", "easy/all", "easy/whole")

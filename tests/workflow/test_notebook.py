@@ -288,7 +288,7 @@ def test_a_kernel_is_told_the_revisions_and_the_code_before_its_first_cell(insid
     monkeypatch.setattr(row_cache.RowCache, "record", "")
     monkeypatch.setattr(row_cache.RowCache, "code", "")
     notebook.start_up("0123", tmp_path, "4567")
-    params.pin({})
+    params.REVISIONS.clear()
     names: dict = {}
     exec((tmp_path / "ipython/profile_default/startup/run.py").read_text(), names)
     told = row_cache.RowCache.record, row_cache.RowCache.code
