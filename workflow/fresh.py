@@ -7,6 +7,7 @@ is if that comes out the same. What is no longer fresh is moved, never deleted, 
 artifacts/<run>/stale/<key>/ (the next under that key to <key>-2), and the newest comes back if the old key does.
 """
 
+import ast
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -27,7 +28,8 @@ from workflow.sources import closure, code_cells, stripped
 NEW, ASKED = "not made yet", "asked for"
 EXPORT = ("workflow/export.py", "workflow/marked.py", "workflow/report.py", "workflow/report.html.jinja")
 GGUF = ("gguf", "sha256")  # empty in the files of other models
-SHOWING = ("lib/paper/",)  # sets and judges what others made: what a heavy notebook writes never hangs on it
+# scores, sets and judges what others made: what a heavy notebook writes does not hang on it, but for `decided_by`
+SHOWING = ("lib/score/", "lib/calibrate/", "lib/paper/")
 Parts = dict[str, object]
 
 # ---- keys --------------------------------------------------------------------------------------------------
@@ -84,11 +86,21 @@ def code(job: Job) -> Parts:
     """Digests of the notebook's code cells and of every module that they, or what exports their outputs, reach."""
     cells = code_cells(job.notebook.path)
     exporting = EXPORT if job.notebook.exports else ()
-    sources = [*cells, *(text(path) for path in exporting if path.endswith(".py"))]
+    decisive = job.notebook.decided_by
+    sources = [*cells, *map(source_of, decisive), *(text(path) for path in exporting if path.endswith(".py"))]
     modules = closure(sources, leave_out=SHOWING if job.notebook.heavy else ())
-    digests = {path: digest(stripped(text(path))) for path in modules.union(exporting)}
+    digests = {path: digest(stripped(source_of(path))) for path in modules.union(exporting, decisive)}
     digests[job.notebook.path] = digest(*map(stripped, cells))
     return {f"code {path}": value for path, value in digests.items()}
+
+
+def source_of(place: str) -> str:
+    """The source of a module, or of one of its functions (`module.py:function`)."""
+    path, _, name = place.partition(":")
+    if not name:
+        return text(path)
+    (function,) = [node for node in ast.parse(text(path)).body if getattr(node, "name", "") == name]
+    return ast.unparse(function)
 
 
 def text(path: str) -> str:

@@ -31,7 +31,8 @@ class Notebook:
     what its file holds. `data` are files of the project that it reads. `exports` ones carry what goes into the paper
     (workflow/export.py). What a notebook left that `may_lack` is done without, where it is not shipped.
     `by_scope`: folders of `writes` that come only where the parameter `dropout_scope` lists this word. `folders` are
-    its own, below artifacts/<run>/, and hold as many files as there is to keep.
+    its own, below artifacts/<run>/, and hold as many files as there is to keep. `decided_by`: what of lib/score decides
+    what a heavy one writes, modules or single functions (`module.py:function`); all else there only shows it.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Notebook:
     may_lack: bool = False
     by_scope: dict[str, str] = field(default_factory=dict, hash=False)
     folders: tuple[str, ...] = ()
+    decided_by: tuple[str, ...] = ()
 
     @property
     def of_pair(self) -> bool:
@@ -65,6 +67,8 @@ class Notebook:
         return f"notebooks/{self.name}.ipynb"
 
 
+SELECTION = ("lib/score/interpretation.py", "lib/score/confidence.py", "lib/score/metrics.py",  # of the dropout rate
+             "lib/score/estimators.py:c_bald", "lib/score/estimators.py:normalize_bald")  # fmt: skip
 RESPONSES = ("01_generate/generations", "01b_import/generations")
 NOTEBOOKS = (
     Notebook(
@@ -90,6 +94,7 @@ NOTEBOOKS = (
         may_lack=True,
         writes=("dropout/{model}__{dataset}.parquet", "dropout_answer/{model}__{dataset}.parquet"),
         by_scope={"dropout": "trajectory", "dropout_answer": "answer"},
+        decided_by=SELECTION,
     ),
     Notebook(
         "04b_ablation",
@@ -97,6 +102,7 @@ NOTEBOOKS = (
         reads=("01_generate/generations",),
         may_lack=True,
         writes=("ablation/{model}__{dataset}.parquet",),
+        decided_by=("lib/score/ablation.py",),
     ),
     Notebook(
         "05_calibration",

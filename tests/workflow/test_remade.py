@@ -1,0 +1,146 @@
+"""What is made again when something changes, of the project's own notebooks: no model runs, keys are compared."""
+
+import ast
+
+import pytest
+
+from lib import params
+from workflow import fresh
+from workflow.jobs import NOTEBOOKS, Run
+from workflow.sources import code_cells, declared_parameters
+
+VALUES = params.load_profile("demo").model_dump() | {"models": ["tiny-llama"], "datasets": ["demo-easy"]}
+HEAVY = [row.name for row in NOTEBOOKS if row.heavy]
+
+
+def contents(**changed):
+    """What the key of each job holds, by its notebook's number."""
+    return {job.notebook.number: fresh.parts(job) for job in Run("mine", VALUES | changed).jobs}
+
+
+def changed_by(before, after):
+    return " ".join(sorted(number for number in before if before[number] != after[number]))
+
+
+@pytest.fixture(scope="module")
+def before():
+    return contents()
+
+
+def test_a_job_holds_only_the_parameters_that_its_notebook_uses():
+    """By name, or as fields of a part of the profile that the notebook reads from its globals."""
+    for row in NOTEBOOKS:
+        tree = ast.parse("\n".join(code_cells(row.path)))
+        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr == "of" and hasattr(node.value, "attr"):
+                used |= set(getattr(getattr(params, node.value.attr, None), "model_fields", {}))
+        assert set(declared_parameters(row.path)) <= used, row.name
+
+
+REMADE = {  # notebooks whose own keys hold a parameter; those that read what they write follow
+    "": "batch_tokens code_changes cpu dropout_tokens shard_rows",
+    "01": "curve_nodes engine keep_texts top_logits",
+    "01 02 03 04 04b 05 06 07 08 10": "datasets models",
+    "01 02 03 04 05 06 07": "example",
+    "01 03 04": "limit",
+    "01 03 04 04b 05 06 08 10": "seed",
+    "01 04b": "demonstration max_new_tokens",
+    "02 04 04b 05 06 07 08 10": "grader",
+    "02 04 05 06 07 08 10": "answer_form bins closed missing",
+    "02 05 06 07 08 10": "include_eos include_thinking token_source",
+    "02 05 07 08 10": "title",
+    "02 08": "bin_counts bin_models trajectory_dataset trajectory_model",
+    "03": "standard_prompt verify_thinking",
+    "04": "dropout_opening dropout_passes dropout_rates dropout_rows dropout_top_k dropout_top_p dropout_tuning",
+    "04 04b": "dropout_kernel",
+    "04 05 08 10": "dropout_scope phi",
+    "04b": "ablation_rows",
+    "05 06 07 08 10": "isotonic_decimals one_class temperature_target",
+    "05 06 08 10": "calibration_model",
+    "05 08": "calibration_dataset",
+    "05 08 10": "options resamples tuning_in_fit",
+    "06": "calibration_sizes draws wrong_share",
+    "07 08": "transfer_datasets transfer_models",
+    "10": "precision_certainty precision_targets",
+}
+
+
+def another(name, value):
+    """Another value of a parameter."""
+    for kind, other in (("model", "tiny-qwen"), ("dataset", "demo-easy")):
+        if fresh.kind_of(name) == kind:
+            other = "demo-hard" if name == "datasets" else other
+            return [other] if isinstance(value, list) else other
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, list):
+        return value[:-1] or [*value, *value]
+    return f"{value}x" if isinstance(value, str) else 3
+
+
+def test_every_parameter_is_listed():
+    assert sorted(" ".join(REMADE.values()).split()) == sorted(params.Profile.model_fields)
+
+
+@pytest.mark.parametrize("name", params.Profile.model_fields)
+def test_what_a_parameter_remakes(before, name):
+    (remade,) = [numbers for numbers, names in REMADE.items() if name in names.split()]
+    assert changed_by(before, contents(**{name: another(name, VALUES[name])})) == remade
+
+
+def edited(monkeypatch, path, old, new):
+    """What each key holds when a file of the code holds other text."""
+    text = fresh.text
+
+    def changed(read):
+        return text(read).replace(old, new) if read == path else text(read)
+
+    assert old in text(path)
+    monkeypatch.setattr(fresh, "text", changed)
+    return contents()
+
+
+LIGHT = {"02", "05", "06", "07", "08", "10"}
+
+
+@pytest.mark.parametrize(
+    "path, old, new",
+    [
+        ("lib/score/estimators.py", "_DECLARED = (", '_DECLARED = (\n    Estimator("mine", "", "", "", "", "", len),'),
+        ("lib/calibrate/calibrators.py", "METHODS", "METHODS_AND_MINE"),
+        ("lib/paper/claims.py", "HEADLINES", "HEADLINES_AND_MINE"),
+        ("lib/paper/tables.py", "def notes(", "def mine():\n    pass\n\n\ndef notes("),
+        ("lib/score/bootstrap.py", "def ", "def more_"),
+    ],
+)
+def test_an_estimator_a_calibrator_a_claim_or_a_table_remakes_no_job_that_runs_a_model(
+    before, monkeypatch, path, old, new
+):
+    remade = set(changed_by(before, edited(monkeypatch, path, old, new)).split())
+    assert remade and remade <= LIGHT
+
+
+@pytest.mark.parametrize(
+    "path, old, new, remade",
+    [
+        ("lib/score/estimators.py", "np.clip(1 - np.asarray(bald", "np.clip(2 - np.asarray(bald", "04"),
+        ("lib/score/metrics.py", "def ece(", "def ece(*, more=0, ", "04"),
+        ("lib/score/ablation.py", "def chosen(", "def chosen(more, ", "04b"),
+        ("lib/generate/models.py", "def load(", "def load(more, ", "01 03 04 04b"),
+        ("lib/row_cache.py", "def map(", "def map(more, ", "01 03 04 04b"),
+    ],
+)
+def test_code_that_decides_what_a_model_leaves_remakes_it(before, monkeypatch, path, old, new, remade):
+    assert set(remade.split()) == set(changed_by(before, edited(monkeypatch, path, old, new)).split()) - LIGHT
+
+
+def test_no_code_of_the_models_reaches_what_scores():
+    """But for what its row of the table names."""
+    for name in HEAVY:
+        (job,) = [job for job in Run("mine", VALUES).jobs if job.notebook.name == name]
+        reached = {part.removeprefix("code ") for part in fresh.code(job)}
+        scoring = {path for path in reached if path.startswith(fresh.SHOWING)}
+        assert scoring == set(job.notebook.decided_by), name
