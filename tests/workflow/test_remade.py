@@ -128,7 +128,7 @@ def test_an_estimator_a_calibrator_a_claim_or_a_table_remakes_no_job_that_runs_a
     [
         ("lib/score/estimators.py", "np.clip(1 - np.asarray(bald", "np.clip(2 - np.asarray(bald", "04"),
         ("lib/score/metrics.py", "def ece(", "def ece(*, more=0, ", "04"),
-        ("lib/score/ablation.py", "def chosen(", "def chosen(more, ", "04b"),
+        ("lib/score/ablation.py", "def choose_ablation_rows(", "def choose_ablation_rows(more, ", "04b"),
         ("lib/generate/models.py", "def load(", "def load(more, ", "01 03 04 04b"),
         ("lib/row_cache.py", "def map(", "def map(more, ", "01 03 04 04b"),
     ],
