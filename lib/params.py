@@ -184,7 +184,13 @@ class Calibration(Part):
     isotonic_decimals: Decimals | None = None  # that isotonic regression sees of a score; null: all of them
 
 
-class Profile(Generation, Reading, Verification, Dropout, Calibration):
+class Saving(Part):
+    """How often unfinished work is saved."""
+
+    shard_rows: Count = 100  # examples between two savings
+
+
+class Profile(Generation, Reading, Verification, Dropout, Calibration, Saving):
     """What a run does. Every choice that the paper leaves open is a key here, or of a part."""
 
     title: Text = ""  # said under every table
@@ -194,7 +200,6 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration):
     dropout_rows: Rows = 0  # rows per split whose whole trajectory 04 passes over, likewise; 0: all
     cpu: bool = False  # large models are run where there is no GPU, too; else such a run is refused
     code_changes: Literal["remake", "keep"] = "remake"  # what a code-only change does to generations
-    shard_rows: Count = 100  # examples between two savings
     engine: Engine = "transformers"  # what draws responses; vllm: in an environment of its own, many rows at once
     # where dropout acts: on the whole trajectory, as in the paper; only where the answer's tokens are read
     dropout_scope: Annotated[list[Scope], BeforeValidator(listed), Field(min_length=1), Once] = ["trajectory"]

@@ -1,9 +1,9 @@
 """The columns of the stored signals, described once: name, type, and what they mean. `store` holds a frame against its
 schema when it is written and when it is read.
 
-Axes: n tokens of a response (its end token too), m answer tokens, p positions whose logits are kept, k top logits,
-c nodes of the tail curve, s spellings of the options, T passes, w words. Log-probabilities and entropies are in nats.
-"""
+Axes: n tokens of a response (its end token too), m answer tokens, p positions whose logits are kept, k top logits, c
+nodes of the tail curve, s spellings of the options, T passes, h halves of them, w words. Log-probabilities and
+entropies are in nats."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -49,6 +49,12 @@ PASSES = [
     column("top_k_*", pa.list_(INTEGERS), "(T, m) tokens in the union of the passes' top-k sets", optional=True),
     column("top_p_*", pa.list_(INTEGERS), "(T, m) tokens in the union of the passes' top-p sets", optional=True),
     column("top_changed", pa.list_(FLAG), "(m) whether the most probable token differs between passes"),
+    column(
+        "half_*",
+        pa.list_(pa.list_(NUMBER)),
+        "(h, m) predictive, conditional: of each half of the passes, nats",
+        optional=True,
+    ),
     column("tuning", FLAG, "whether the example served to choose the rate"),
     column("selected", FLAG, "whether its rate is the chosen one"),
 ]

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from lib import params, store
-from lib.generate import dropout
+from lib.generate import mc_dropout
 from lib.params import Dropout
 from lib.project import SHIPPED
 from lib.score import ablation
@@ -76,7 +76,7 @@ def test_the_same_evaluation_questions_are_asked_again():
 
 def test_operations_are_counted_and_grow_with_the_passes(lm):
     frame = store.read(store.locate("shipped", "generations", f"{lm.name}__demo-easy")).head(1)
-    found = dropout.operations(lm, frame, Dropout(), 0.1, passes=(1, 3))
+    found = mc_dropout.count_operations(lm, frame, Dropout(), 0.1, passes=(1, 3))
     assert found["3"] == 3 * found["1"] > 1e6
     costs = ablation.pass_costs([{"pair": ["m", "d"], "operations": found}])
     assert costs.passes.tolist() == [1, 3] and costs.operations.tolist() == list(found.values())

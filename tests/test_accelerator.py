@@ -10,8 +10,7 @@ from transformers import AutoModelForCausalLM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, causal_mask_function, sdpa_mask
 
 from lib import params
-from lib.generate import decoding, dropout, models, p_true, padding, responses, room
-from lib.generate.bald import Disagreement
+from lib.generate import decoding, mc_dropout, models, p_true, padding, responses, room
 from lib.project import UserError
 from lib.row_cache import Meter
 from lib.tasks import datasets
@@ -76,7 +75,7 @@ def test_all_of_it_in_half_precision(name, monkeypatch):
     def made(lm):
         frame = responses.respond(lm, "demo-medium", examples(3), SETTINGS, alive=p_true.live)
         verified = p_true.verify(lm, frame.drop(columns=p_true.KEPT), params.Verification())
-        return frame, verified, dropout.disagreement(lm, frame, work, settings)
+        return frame, verified, mc_dropout.mc_dropout_entropies(lm, frame, work, settings)
 
     expected, lm = made(load(name, dtype="bfloat16")), load(name, dtype="bfloat16")
     with accelerator.pretended(monkeypatch, lm.model):
@@ -86,13 +85,13 @@ def test_all_of_it_in_half_precision(name, monkeypatch):
         same(one, other)
 
 
-@pytest.mark.parametrize("kernel", ["keyed", "fused"])
-def test_dropout(name, near, monkeypatch, kernel):
-    lm, settings = load(name), params.Dropout(dropout_passes=3, dropout_kernel=kernel)
+@pytest.mark.parametrize("scope, opening", [("trajectory", "own"), ("trajectory", "shared"), ("answer", "own")])
+def test_dropout(name, near, monkeypatch, scope, opening):
+    lm, settings = load(name), params.Dropout(dropout_passes=3, dropout_opening=opening)
     work = [(0, 0.1), (1, 0.1), (0, 0.2)]
-    expected = dropout.disagreement(lm, near, work, settings)
+    expected = mc_dropout.mc_dropout_entropies(lm, near, work, settings, scope)
     with accelerator.pretended(monkeypatch, lm.model):
-        found = dropout.disagreement(lm, near, work, settings)
+        found = mc_dropout.mc_dropout_entropies(lm, near, work, settings, scope)
     same(found, expected)
 
 
@@ -230,23 +229,14 @@ def test_verification_where_memory_ends(name, near, narrow):
     assert room.HALVED == [4, 2, 2, 4, 2, 2]  # the standard prompts, then the trajectories
 
 
-def test_dropout_where_memory_ends(name, near, narrow, monkeypatch):
-    """In the forward pass, and while passes are added: none is left out, none is added twice."""
+def test_dropout_where_memory_ends(name, near, narrow):
+    """In the forward pass of some: none is left out, none is added twice."""
     lm, settings = load(name), params.Dropout(dropout_passes=5)
     work = [(0, 0.1), (1, 0.1), (0, 0.2)]
-    expected = dropout.disagreement(lm, near, work, settings)
-    narrow(lm, 3)
-    sums, calls = Disagreement._sums, []
-
-    def ends(state, kind, block, new):
-        if kind == "h" and len(new) == 3:  # after the probabilities' sums were carried on
-            calls.append(kind)
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return sums(state, kind, block, new)
-
-    monkeypatch.setattr(Disagreement, "_sums", ends)
-    found = dropout.disagreement(lm, near, work, settings)
-    assert calls and 3 in room.HALVED
+    expected = mc_dropout.mc_dropout_entropies(lm, near, work, settings)
+    narrow(lm, 2)
+    found = mc_dropout.mc_dropout_entropies(lm, near, work, settings)
+    assert [5, 3] * len(work) == room.HALVED
     same(found, expected)
 
 

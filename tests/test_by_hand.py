@@ -12,7 +12,7 @@ from scipy.stats import chi2
 from lib.calibrate import diagnostics, fitting, sample_efficiency
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import Platt, Temperature
-from lib.generate import dropout, token_logits
+from lib.generate import mc_dropout, token_logits
 from lib.generate.temperatures import temperatures
 from lib.paper import calibration_counting, counting, judging
 from lib.paper.results import Results
@@ -146,17 +146,16 @@ def test_the_rate_of_least_error_the_lower_of_two(errors, best):
     assert confidence.select_dropout_rate(pd.DataFrame(rows, columns=["rate", "metric", "value"])) == best
 
 
-def test_masks_are_drawn_from_the_stream_of_row_pass_and_site():
+def test_masks_are_drawn_from_the_stream_of_pass_and_site():
     """The numbers of Philox themselves: 16 bits an entry, kept from p on, what is kept divided by 1 - p."""
-    keys, x = [(7, 0), (7, 1)], torch.ones(2, 1, 3, 3)
-    with dropout.Masks(keys, [3, 2]):
-        first, second = (torch.nn.functional.dropout(x, 0.25, True) for _ in range(2))
+    seeds, x = [7, 8], torch.ones(2, 1, 3, 3)
+    with mc_dropout.SeededDropout(seeds):
+        first, second = (torch.nn.functional.dropout(x.clone(), 0.25, True) for _ in range(2))
     for site, mask in enumerate((first, second)):
-        for row, (key, n) in enumerate(zip(keys, (3, 2), strict=True)):
-            stream = np.random.Philox(key=np.array(key, np.uint64), counter=[0, 0, site, 0])
-            bits = stream.random_raw((n * n + 3) // 4).view(np.uint16)[: n * n].reshape(n, n)
-            expected = np.where(bits >= 16384, 1 / 0.75, 0)
-            assert mask[row, 0, :n, :n].numpy() == pytest.approx(expected) and not mask[row, 0, n:].any()
+        for row, seed in enumerate(seeds):
+            stream = np.random.Philox(key=seed, counter=[0, 0, site, 0])
+            bits = stream.random_raw(3).view(np.uint16)[:9].reshape(3, 3)
+            assert mask[row, 0].numpy() == pytest.approx(np.where(bits >= 16384, 1 / 0.75, 0))
     assert not torch.equal(first, second)
 
 

@@ -7,7 +7,7 @@ from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from test_accelerator import SETTINGS, examples, load, name, near, same  # noqa: F401  (fixtures)
 
 from lib import params
-from lib.generate import dropout, head, models, p_true, placement, responses
+from lib.generate import head, mc_dropout, models, p_true, placement, responses
 
 
 @pytest.mark.parametrize("weights, memory, count", [
@@ -79,7 +79,7 @@ def test_logits_of_a_spread_model_are_not_rounded(name, monkeypatch):  # noqa: F
 
 def passes(lm, frame, settings):
     work = [(i, rate) for i in range(len(frame)) for rate in (0.0, 0.2)]
-    return dropout.disagreement(lm, frame, work, settings)
+    return mc_dropout.mc_dropout_entropies(lm, frame, work, settings)
 
 
 def test_a_spread_model_says_the_same(name, near, monkeypatch):  # noqa: F811

@@ -5,8 +5,8 @@ from functools import partial
 import pandas as pd
 import pytest
 
-from lib import params, row_cache, store
-from lib.generate import decoding, dropout, models, p_true, responses
+from lib import params, row_cache, store, streams
+from lib.generate import decoding, models, p_true, responses
 from lib.paper import tables
 from lib.params import Dropout, Generation, Verification
 from lib.row_cache import RowCache
@@ -213,8 +213,8 @@ def test_passes_over_more_rows_begin_with_those_over_fewer():
     """Else a killed run's shards, cut by place, would be gone on with for other rows."""
     names = [(split, f"{split[0]}{i}") for split in ("calibration", "evaluation") for i in range(20)]
     frame = pd.DataFrame(names, columns=["split", "example_id"]).assign(dataset="d")
-    more = dropout.chosen(frame, 9, 3)
-    assert dropout.chosen(frame, 4, 3) == more[:8] and sorted(dropout.chosen(frame, 0, 3)) == list(range(40))
+    more = streams.of_frame(frame, 9, 3)
+    assert streams.of_frame(frame, 4, 3) == more[:8] and sorted(streams.of_frame(frame, 0, 3)) == list(range(40))
     examples = [datasets.Example(name, split, "q", "1") for split, name in names]
     assert frame.example_id[more].tolist() == [e.example_id for e in datasets.select_examples(examples, 9, 3, "d")]
 

@@ -225,9 +225,9 @@ def rendered(run: Run, lm: Any, question: str = "") -> str:
 
 
 def about_network(network: Any) -> Iterator[Line]:
-    from lib.generate import dropout
+    from lib.generate import mc_dropout
 
-    sites = Counter(type(module).__name__ for module in dropout.sites(network))
+    sites = Counter(type(module).__name__ for module in mc_dropout.dropout_modules(network))
     if not sites:
         yield "wrong", f"a {type(network).__name__} has nowhere to drop anything out: c_BALD can't be had"
     else:

@@ -32,7 +32,8 @@ class Notebook:
     (workflow/export.py). What a notebook left that `may_lack` is done without, where it is not shipped.
     `by_scope`: folders of `writes` that come only where the parameter `dropout_scope` lists this word. `folders` are
     its own, below artifacts/<run>/, and hold as many files as there is to keep. `decided_by`: what of lib/score decides
-    what a heavy one writes, modules or single functions (`module.py:function`); all else there only shows it.
+    what a heavy one writes, modules or single functions (`module.py:function`); all else there only shows it. `takes`:
+    parameters beside those that its parameters cell declares; by hand, their defaults are the code's.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Notebook:
     by_scope: dict[str, str] = field(default_factory=dict, hash=False)
     folders: tuple[str, ...] = ()
     decided_by: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
 
     @property
     def of_pair(self) -> bool:
@@ -95,6 +97,18 @@ NOTEBOOKS = (
         writes=("dropout/{model}__{dataset}.parquet", "dropout_answer/{model}__{dataset}.parquet"),
         by_scope={"dropout": "trajectory", "dropout_answer": "answer"},
         decided_by=SELECTION,
+        takes=(
+            "grader",
+            "answer_form",
+            "missing",
+            "bins",
+            "closed",
+            "dropout_opening",
+            "dropout_tokens",
+            "dropout_top_k",
+            "dropout_top_p",
+            "shard_rows",
+        ),
     ),
     Notebook(
         "04b_ablation",
@@ -347,16 +361,16 @@ class Job:
 
     @property
     def parameters(self) -> dict:
-        """Value of each parameter that the notebook declares; UserError for one that nobody sets."""
+        """Value of each parameter that the notebook uses; UserError for one that nobody sets."""
         known = {**self.run.values, "run": self.run.name}
         if self.model:
             known |= {"model": self.model, "dataset": self.dataset}
-        declared = declared_parameters(self.notebook.path)
-        for name in declared:
+        used = [*declared_parameters(self.notebook.path), *self.notebook.takes]
+        for name in used:
             if name not in known:
                 hint = nearest(name, known)
                 raise UserError(f"{self.notebook.path} declares parameter '{name}', which no profile sets: {hint}")
-        return {name: known[name] for name in declared}
+        return {name: known[name] for name in used}
 
     def check(self) -> None:
         """UserError for a notebook that cannot be run: not a notebook, not Python, parameters that nobody sets."""

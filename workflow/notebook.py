@@ -6,6 +6,7 @@ when one of them is gone: else kill -9 would leave a kernel that writes on (guar
 """
 
 import json
+import logging
 import os
 import shutil
 import sys
@@ -139,6 +140,7 @@ def execute(job: Job, scratch: Path) -> None:
     from papermill.exceptions import PapermillExecutionError
     from traitlets.config import Config
 
+    logging.getLogger("papermill").setLevel(logging.ERROR)  # a parameters cell may leave out what it takes by parts
     options = {
         "parameters": job.parameters,
         "kernel_name": "python3",

@@ -19,7 +19,7 @@ import torch
 from transformers import DynamicCache, LogitsProcessorList
 
 from lib import params
-from lib.generate import decoding, dropout, models, p_true, padding, responses, token_logits
+from lib.generate import decoding, mc_dropout, models, p_true, padding, responses, token_logits
 from lib.generate.models import LanguageModel
 from lib.project import UserError, first_line
 from lib.score import confidence, estimators
@@ -97,9 +97,9 @@ def asked(run: Run, lm: LanguageModel) -> pd.DataFrame:
 def finite(run: Run, lm: LanguageModel, frame: pd.DataFrame) -> Line:
     """Whether passes with dropout are finite; the logits of responses and verdicts were looked at as they were made."""
     settings = params.Dropout.of(run.values).model_copy(update={"dropout_passes": 2})
-    made = dropout.disagreement(lm, frame.head(2), [(0, 0.1), (1, 0.1)], settings)
+    made = mc_dropout.mc_dropout_entropies(lm, frame.head(2), [(0, 0.1), (1, 0.1)], settings)
     values = np.concatenate([*frame.token_logprobs, *map(np.ravel, made.predictive.map(np.stack))])
-    text = f"{len(frame)} responses, their verdicts, and passes with dropout ({settings.dropout_kernel})"
+    text = f"{len(frame)} responses, their verdicts, and passes with dropout"
     return ("ok", f"finite: {text}") if np.isfinite(values).all() else ("wrong", f"not finite somewhere in {text}")
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from lib import params, store
-from lib.generate import dropout, models, responses
+from lib.generate import mc_dropout, models, responses
 from lib.paper import rounding, run_results
 from lib.score import confidence, estimators, metrics
 
@@ -42,7 +42,8 @@ def of_scores(read: pd.DataFrame, scores: pd.DataFrame, verified: pd.DataFrame) 
 def of_passes(lm: models.LanguageModel, frame: pd.DataFrame, correct: np.ndarray, rate: float) -> dict[str, float]:
     """Whether c_BALD of ten passes says the same twice: two draws of masks over the same rows."""
     settings, work = params.Dropout.of(DEMO.model_dump()), [(row, rate) for row in range(min(ROWS, len(frame)))]
-    twice = [dropout.disagreement(lm, frame, work, settings.model_copy(update={"seed": seed})) for seed in (1, 2)]
+    twice = [mc_dropout.mc_dropout_entropies(lm, frame, work, settings.model_copy(update={"seed": seed}))
+             for seed in (1, 2)]  # fmt: skip
     first, second = (
         [estimators.c_bald(confidence.compute_bald(row)) for row in passes.itertuples()] for passes in twice
     )

@@ -47,10 +47,9 @@ TESTS = {  # module of lib: its own tests
     "calibrate/calibrator_files": ("test_portable",),
     "calibrate/sample_efficiency": ("test_by_hand", "test_experiments"),
     "calibrate/transfer": ("test_experiments",),
-    "generate/answer_dropout": ("test_answer_dropout",),
-    "generate/bald": ("test_dropout",),
+    "generate/bald": ("test_mc_dropout",),
     "generate/decoding": ("test_generation",),
-    "generate/dropout": ("test_by_hand", "test_dropout"),
+    "generate/mc_dropout": ("test_by_hand", "test_mc_dropout"),
     "generate/p_true": ("test_p_true",),
     "generate/rescoring": ("test_rescoring",),
     "generate/responses": ("test_generation",),
@@ -75,9 +74,10 @@ MEMORY = "bounds how much is held at once; the numbers are the same"
 ALIKE = {  # (module, changed line): why no test can tell
     ("calibrate/answer_logits", "for position in range(*(span or (1, 0))):"): "no position lies in either",
     ("calibrate/calibrator_files", "text = json.dumps(record(fit), indent=2, sort_keys=True) + '\\n'"): "white space",
-    ("generate/answer_dropout", "MOST = 2 ** 29"): MEMORY,
-    ("generate/bald", "BLOCK = 2 * 21"): MEMORY,
-    ("generate/bald", "BLOCK = 3 ** 21"): MEMORY,
+    ("generate/bald", "MAX_PROBABILITIES = 2 * 22"): MEMORY,
+    ("generate/bald", "MAX_PROBABILITIES = 3 ** 22"): MEMORY,
+    ("generate/mc_dropout", "MAX_LOGITS = 2 * 26"): MEMORY,
+    ("generate/mc_dropout", "MAX_LOGITS = 3 ** 26"): MEMORY,
     ("generate/decoding", "self.sampling[self.places, self.step] = entry(scores.float().log_softmax(+1), token)"):
         "scores have two axes: the last is axis 1",
     ("generate/decoding", "return torch.full_like(scores, -torch.inf).scatter_(-1, token[:, None], 1.0)"):

@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from lib import params
-from lib.generate import dropout, models, p_true, responses, token_logits
+from lib.generate import mc_dropout, models, p_true, responses, token_logits
 from lib.generate.models import LanguageModel
 from lib.score import confidence, estimators
 from lib.tasks import datasets
@@ -56,7 +56,7 @@ def logprobs(found: list[torch.Tensor], frame: pd.DataFrame) -> np.ndarray:
 
 def bald(lm: LanguageModel, frame: pd.DataFrame) -> np.ndarray:
     """c_BALD of each response, at one rate."""
-    made = dropout.disagreement(
+    made = mc_dropout.mc_dropout_entropies(
         lm, frame, [(row, RATE) for row in range(len(frame))], params.Dropout(dropout_passes=PASSES)
     )
     return np.array([np.clip(1 - confidence.compute_bald(row), 0, 1).mean() for row in made.itertuples()])

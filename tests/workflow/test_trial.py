@@ -74,7 +74,7 @@ def test_where_there_is_no_gpu_it_is_one_line(capsys):
 def test_what_is_right_passes_and_what_it_takes_is_said(small):
     load, finite, padded, step, memory, hours, float32 = said(small)
     assert re.match(r"ok model tiny-llama: loaded in \d+ s: bfloat16, sdpa attention, ", load)
-    assert finite.startswith("ok ") and "3 responses, their verdicts, and passes with dropout (keyed)" in finite
+    assert finite.startswith("ok ") and "3 responses, their verdicts, and passes with dropout" in finite
     assert padded.startswith("ok ") and "a padded batch and each row alone" in padded
     assert float32.startswith("ok ") and "bfloat16 and float32" in float32
     for line, least in ((padded, 0), (float32, 1e-4)):  # what is read of a response hardly depends on its batch

@@ -1,0 +1,380 @@
+"""MC dropout along a fixed response: stochastic passes over its tokens, whose distributions disagree at the answer.
+
+Nothing is generated again, and nothing of the model changes but dropout: on the attention weights of every attention
+module (the only dropout that Llama and Qwen3 have; their configuration is read at construction, setting it later does
+nothing) and in every nn.Dropout. The T passes over one example are one batch of equal length, so there is no padding.
+Each pass draws its masks from a stream of its own, so that a result depends on no batch.
+
+In the scope `trajectory`, which is the paper's, dropout acts on all tokens. In the scope `answer`, an extra, it acts
+where the answer's tokens are read: a scope is where the cache ends that was filled without dropout.
+"""
+
+import copy
+import inspect
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AttentionInterface, Cache
+from transformers.masking_utils import AttentionMaskInterface, eager_mask
+
+from lib import store, streams
+from lib.generate import models
+from lib.generate.bald import dropout_columns
+from lib.generate.models import LanguageModel
+from lib.generate.room import by_halves
+from lib.params import Dropout, Scope
+from lib.project import UserError
+from lib.row_cache import RowCache, find_earlier_rows
+from lib.schemas import DROPOUT
+from lib.store import KEYS
+from lib.streams import stream_seed
+from lib.tasks import answers
+
+MAX_WEIGHTS = 2**24  # attention weights of a pass and layer at once; of longer responses some queries at a time
+QUERIES = 64  # at most at once, as the keys behind a block's last query need no weight
+MAX_LOGITS = 2**26  # logits of all passes at once, 256 MB: 44 answer tokens of a vocabulary of 152k
+BLOCKWISE = "blockwise_eager"
+
+# ---- dropout, and nothing else
+
+
+def bernoulli_masks(seeds: Sequence[int], site: int, shape: Sequence[int], rate: float, device: Any) -> torch.Tensor:
+    """Masks (passes, *shape), True with probability 1 - rate, in steps of 2**-16.
+
+    Each belongs to its pass's seed and to the `site`, which counts the masks of a pass. They are made of numpy's Philox
+    numbers; on a GPU of the device's own, as those of the host would take minutes a response there.
+    """
+    least, count = round(rate * 65536), math.prod(shape)
+    if device.type == "cuda":
+        bits = torch.empty(len(seeds), *shape, dtype=torch.int32, device=device)
+        for row, seed in zip(bits, seeds, strict=True):
+            row.random_(0, 65536, generator=torch.Generator(device).manual_seed(stream_seed(seed, str(site))))
+        return bits >= least
+    keep = np.empty((len(seeds), count), dtype=bool)
+    for row, seed in zip(keep, seeds, strict=True):
+        numbers = np.random.Philox(key=seed, counter=[0, 0, site, 0]).random_raw(-(-count // 4))
+        np.greater_equal(numbers.view(np.uint16)[:count], least, out=row)  # 64 bits serve four entries
+    return torch.from_numpy(keep).view(len(seeds), *shape).to(device)
+
+
+class SeededDropout(TorchFunctionMode):
+    """While active, torch's dropout draws the masks of row t of a batch from the stream of pass t."""
+
+    def __init__(self, seeds: Sequence[int]):
+        super().__init__()
+        self.seeds, self.site = seeds, 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return (self.drop if func is torch.nn.functional.dropout else func)(*args, **(kwargs or {}))
+
+    def drop(self, x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+        if not training or p == 0:
+            return x
+        if len(x) != len(self.seeds) or x.dim() not in (3, 4):
+            raise UserError(f"dropout acts on {tuple(x.shape)}, which is not by passes: c_BALD can't be had")
+        keep = bernoulli_masks(self.seeds, self.site, x.shape[1:], p, x.device)
+        self.site += 1
+        kept = x.mul_(keep) if x.dim() == 4 else x * keep  # attention weights are nobody else's
+        return kept.div_(1 - p)
+
+
+def blockwise_eager_attention(
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor, **more: Any
+) -> tuple[torch.Tensor, None]:
+    """The model's own eager attention, block by block of queries, each with the keys that its last query sees.
+
+    So half of the weights (passes, heads, queries, keys) are never made, and `MAX_WEIGHTS` of a pass are held at once.
+    """
+    eager = inspect.unwrap(type(module).forward).__globals__["eager_attention_forward"]
+    queries, keys = query.shape[2], key.shape[2]
+    size = max(1, min(QUERIES, MAX_WEIGHTS // (query.shape[1] * keys)))
+    parts = []
+    for first in range(0, queries, size):
+        last = min(first + size, queries)
+        seen = keys - queries + last
+        mask = attention_mask[:, :, first:last, :seen]
+        parts.append(eager(module, query[:, :, first:last], key[:, :, :seen], value[:, :, :seen], mask, **more)[0])
+    return torch.cat(parts, 1), None
+
+
+def unpadded_mask(batch_size: int, **more: Any) -> torch.Tensor:
+    """The mask of eager attention (1, 1, queries, keys), the same for all passes."""
+    return eager_mask(1, **more)
+
+
+AttentionInterface.register(BLOCKWISE, blockwise_eager_attention)
+AttentionMaskInterface.register(BLOCKWISE, unpadded_mask)
+
+
+def dropout_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """Modules that apply dropout when told that they train: attention (by name, as its classes share no base) and
+    nn.Dropout."""
+    return [m for m in model.modules() if isinstance(m, torch.nn.Dropout) or "Attention" in type(m).__name__]
+
+
+@contextmanager
+def dropout_enabled(model: Any, rate: float) -> Iterator[None]:
+    """Dropout at `rate` in every one of `dropout_modules`, the rest of the model in evaluation mode; put back as it was
+    at the end, also after an exception. Masks need the attention weights, so attention is eager."""
+    names = ("training", "p", "attention_dropout")
+    before = [(m, name, getattr(m, name)) for m in dropout_modules(model) for name in names if hasattr(m, name)]
+    attention = model.config._attn_implementation
+    try:
+        model.set_attn_implementation(BLOCKWISE)
+        for module, name, _ in before:
+            setattr(module, name, True if name == "training" else rate)
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+        model.set_attn_implementation(attention)
+
+
+@torch.inference_mode()
+def assert_dropout_active(lm: LanguageModel) -> dict[str, int]:
+    """Dropout modules by class. Raises UserError where two passes do not differ, and so no dropout takes effect."""
+    with dropout_enabled(lm.model, 0.5), SeededDropout([1, 2]):
+        logits = lm.model(torch.arange(8, device=lm.device).expand(2, -1), use_cache=False).logits
+    if torch.equal(logits[0], logits[1]):
+        raise UserError(f"model '{lm.name}': dropout takes no effect anywhere in a {type(lm.model).__name__}")
+    return dict(Counter(type(module).__name__ for module in dropout_modules(lm.model)))
+
+
+# ---- the passes over one response
+
+
+def pass_seeds(settings: Dropout, rate: float, *names: str) -> list[int]:
+    """Seeds of the T passes over what `names` say: a stream for each (run seed, names, rate, pass)."""
+    return [stream_seed(settings.seed, *names, f"{rate:g}", str(number)) for number in range(settings.dropout_passes)]
+
+
+def shared_prefix(lm: LanguageModel, row: pd.Series) -> tuple[int, ...]:
+    """Token ids of a generations row's prompt before its question, as worked examples are: all rows begin with them.
+
+    None where the question is not found in the prompt. A token that reaches into the question is not among them.
+    """
+    before, question, _ = row.prompt.rpartition(row.question or row.prompt)
+    if not question:
+        return ()
+    return tuple(os.path.commonprefix([models.encode(lm, before), models.encode(lm, row.prompt)]))
+
+
+def select_rows(cache: Cache, rows: Sequence[int]) -> Cache:
+    """These rows of a cache, as one that may grow; `cache` stays as it is."""
+    selected = copy.copy(cache)
+    selected.layers = [copy.copy(layer) for layer in cache.layers]
+    selected.batch_select_indices(torch.tensor(rows))
+    return selected
+
+
+@torch.inference_mode()
+def prefill(
+    lm: LanguageModel,
+    ids: tuple[int, ...],
+    before: Cache | None = None,
+    rate: float = 0,
+    seeds: tuple[int, ...] = (),
+) -> Cache:
+    """The cache of tokens, behind the row of `before`: one row without dropout, or as many as there are `seeds`."""
+    rows = torch.tensor(ids, device=lm.device).expand(max(1, len(seeds)), -1)
+    with ExitStack() as dropout:
+        if seeds:
+            dropout.enter_context(dropout_enabled(lm.model, rate))
+            dropout.enter_context(SeededDropout(seeds))
+        before = before and select_rows(before, [0])
+        return lm.model(rows, past_key_values=before, use_cache=True, logits_to_keep=1).past_key_values
+
+
+@torch.inference_mode()
+def pass_logits(
+    lm: LanguageModel,
+    row: pd.Series,
+    rate: float,
+    settings: Dropout,
+    scope: Scope = "trajectory",
+    encode: Callable[..., Cache] | None = None,
+) -> Iterator[torch.Tensor]:
+    """Logits of T stochastic passes over one response, at the tokens of its answer.
+
+    Parameters
+    ----------
+    row : of a generations frame
+    encode : `prefill` of this model, by default without a memory of what rows and rates have in common
+
+    Yields
+    ------
+    float32 logits (T, b, V), block after block of answer tokens; another block is another forward over the same masks
+
+    Raises
+    ------
+    UserError where not even a single pass fits in the device's memory
+    """
+    encode = encode or partial(prefill, lm)
+    start, end = answers.answer_span(row)
+    ids, answer = tuple(models.encode(lm, row.prompt) + row.token_ids[: end - 1].tolist()), end - start
+    seeds, shared = pass_seeds(settings, rate, lm.name, row.dataset, row.example_id), shared_prefix(lm, row)
+    cache, of_pass = None, list(range(len(seeds)))  # the row of the cache that each pass goes on from
+    if scope == "answer":
+        cache = encode(ids[len(shared) : -answer], encode(shared) if shared else None)
+        of_pass = [0] * len(seeds)
+    elif settings.dropout_opening == "shared" and shared:
+        cache = encode(shared, None, rate, tuple(pass_seeds(settings, rate, lm.name, "opening")))
+    new = torch.tensor(ids[cache.get_seq_length() if cache else 0 :], device=lm.device)
+
+    def run(numbers: Sequence[int], places: torch.Tensor, parts: list[torch.Tensor]) -> None:
+        before = cache and select_rows(cache, [of_pass[number] for number in numbers])
+        rows, mine = new.expand(len(numbers), -1), [seeds[number] for number in numbers]
+        with dropout_enabled(lm.model, rate), SeededDropout(mine):
+            read = lm.model(rows, past_key_values=before, use_cache=before is not None, logits_to_keep=places)
+        parts.append(read.logits.float())
+
+    at_once = max(1, settings.dropout_tokens // len(ids))
+    size = max(1, MAX_LOGITS // (len(seeds) * lm.model.config.get_text_config().vocab_size))
+    for places in torch.arange(len(new) - answer, len(new), device=lm.device).split(size):
+        parts: list[torch.Tensor] = []
+        add = partial(run, places=places, parts=parts)
+        for first in range(0, len(seeds), at_once):
+            by_halves(range(first, min(first + at_once, len(seeds))), add, f"model '{lm.name}'")
+        yield torch.cat(parts) if len(parts) > 1 else parts[0]
+
+
+def pass_probabilities(
+    lm: LanguageModel, row: pd.Series, rate: float, settings: Dropout, scope: Scope = "trajectory"
+) -> torch.Tensor:
+    """Float64 probabilities (T, m, V) of `pass_logits`, whose entropies the dropout frames hold."""
+    return torch.cat([logits.double().softmax(-1) for logits in pass_logits(lm, row, rate, settings, scope)], 1).cpu()
+
+
+def tabulate_passes(lm: LanguageModel, p: torch.Tensor, top: int = 3) -> pd.DataFrame:
+    """Of probabilities (T, m, V): a row per pass and one for their mean; a column for each answer token and each of its
+    `top` most probable tokens by the mean."""
+    columns = {}
+    for j, mean in enumerate(p.mean(0)):
+        for token in mean.topk(top).indices.tolist():
+            columns[j, f"{lm.tokenizer.decode([token])!r}"] = [*p[:, j, token].tolist(), float(mean[token])]
+    rows = pd.Index([*range(1, len(p) + 1), "mean"], name="pass")
+    return pd.DataFrame(columns, rows).rename_axis(columns=["answer token", "it could be"])
+
+
+# ---- frames of passes
+
+
+def mc_dropout_entropies(
+    lm: LanguageModel,
+    frame: pd.DataFrame,
+    work: Sequence[tuple[int, float]],
+    settings: Dropout,
+    scope: Scope = "trajectory",
+) -> pd.DataFrame:
+    """T passes over rows of a generations frame: a dropout frame without `tuning` and `selected` (lib/schemas.py).
+
+    Parameters
+    ----------
+    work : (row number, rate) of each row of the result, in order; what neighbors have in common is encoded once
+    """
+    encode, rows = lru_cache(maxsize=2)(partial(prefill, lm)), []
+    for number, rate in work:
+        row = frame.iloc[number]
+        logits = pass_logits(lm, row, rate, settings, scope, encode)
+        columns = dropout_columns(logits, settings.dropout_top_k, settings.dropout_top_p)
+        rows.append({name: row[name] for name in KEYS} | {"rate": rate, **columns})
+    return pd.DataFrame(rows)
+
+
+def count_operations(
+    lm: LanguageModel, frame: pd.DataFrame, settings: Dropout, rate: float, passes: Sequence[int] = (1, 2, 4, 8)
+) -> dict[str, int]:
+    """Floating-point operations on a frame's rows by number of passes: counted, so the same on every machine."""
+    counted = {}
+    for number in passes:
+        with FlopCounterMode(display=False) as counter:
+            work = [(row, rate) for row in range(len(frame))]
+            mc_dropout_entropies(lm, frame, work, settings.model_copy(update={"dropout_passes": number}))
+        counted[str(number)] = int(counter.get_total_flops())
+    return counted
+
+
+def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[int]:
+    """Row numbers of `count` calibration examples, the first in the dataset's one random order."""
+    return sorted(i for i in streams.of_frame(frame, count, seed) if frame.split.iloc[i] == "calibration")
+
+
+# ---- a pair's passes, kept
+
+
+def rows_per_split(scope: Scope, dropout_rows: int) -> int:
+    """Rows per split (0: all) that are passed over in a scope: `dropout_rows` spares whole trajectories; at the answer
+    a pass costs a few tokens, so that every row is read."""
+    return dropout_rows if scope == "trajectory" else 0
+
+
+def facts_in_scope(scope: Scope, facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts that rows of a scope depend on: not on `dropout_opening` but where it is shared, in `trajectory`."""
+    parameters = dict(facts["parameters"])
+    if scope == "answer" or parameters.get("dropout_opening") == "own":
+        parameters.pop("dropout_opening", None)
+    return facts | {"parameters": parameters}
+
+
+class PairPasses:
+    """T passes over each response of a generations frame, at whatever rate, in one scope. `facts` are all that the
+    passes depend on, and go into the manifest."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        run: str,
+        pair: str,
+        lm: LanguageModel,
+        generations: pd.DataFrame,
+        settings: Dropout,
+        shard_rows: int,
+        facts: dict[str, Any],
+    ):
+        self.scope, self.lm, self.generations, self.settings = scope, lm, generations, settings
+        self.run, self.pair, self.shard_rows, self.facts = run, pair, shard_rows, facts_in_scope(scope, facts)
+        self.earlier = find_earlier_rows(run, DROPOUT[scope], pair, self.facts, generations)
+        self.caches: list[RowCache] = []
+
+    def _made(self, part: str, work: list[tuple[int, float]], *facts: Any) -> tuple[pd.DataFrame, RowCache]:
+        job, known_by = f"04_mc_dropout_grid__{self.pair}__{self.scope}{part}", ("example_id", "rate")
+        cache = RowCache(self.run, job, self.facts, self.shard_rows, facts, known_by, self.earlier)
+        self.caches.append(cache)
+        ids = self.generations.example_id
+        make = partial(mc_dropout_entropies, self.lm, self.generations, settings=self.settings, scope=self.scope)
+        return cache.map(make, work, key=lambda item: (ids.iloc[item[0]], item[1])), cache
+
+    def evaluate_grid(self, rates: Sequence[float], tuning: Sequence[int]) -> pd.DataFrame:
+        """The tuning rows at every rate."""
+        work = [(row, rate) for rate in rates for row in tuning]
+        if self.scope == "answer":  # a row is encoded once for all its rates
+            work = [(row, rate) for row in tuning for rate in rates]
+        frame, self.grid_cache = self._made("__tuning", work)
+        self.tuning, self.tuned = set(tuning), frame.assign(tuning=True)
+        return self.tuned
+
+    def run_selected_rate(self, rate: float, rows: Sequence[int], **facts: Any) -> pd.DataFrame:
+        """The tuning rows, and the others of `rows` at the selected rate: the whole frame, which is written (`facts`:
+        more for its manifest)."""
+        frame, cache = self._made("", [(row, rate) for row in rows if row not in self.tuning], rate)
+        frame = pd.concat([self.tuned, frame.assign(tuning=False)], ignore_index=True)
+        frame["selected"] = frame.rate == rate
+        cost = cache.facts() | {"grid_seconds": self.grid_cache.meter.seconds}
+        place = store.place(self.run, DROPOUT[self.scope], self.pair)
+        store.write(frame, place, **self.facts, scope=self.scope, rate=rate, **cost, **facts)
+        return frame
+
+    def clear(self) -> None:
+        """Forget the shards, once nothing that needs them can fail."""
+        for cache in self.caches:
+            cache.clear()
