@@ -168,7 +168,6 @@ class Dropout(Seeded):
     """How the stochastic passes are made."""
 
     dropout_passes: int = Field(10, ge=1, le=10_000)
-    dropout_kernel: Literal["keyed", "fused"] = "keyed"  # fused: the device's own, for long responses on a GPU
     # whose masks stand over what every prompt begins with: the row's own; or one pass's for all rows, read once a rate
     dropout_opening: Literal["own", "shared"] = "own"
     dropout_tokens: Count = 4096  # of all passes in one forward

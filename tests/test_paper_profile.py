@@ -35,8 +35,8 @@ def test_the_profile_names_every_choice():
     given = yaml.safe_load((params.PARAMS / "paper.yaml").read_text())
     assert set(params.Profile.model_fields) - set(given) == {"limit", "dropout_rows", "keep_texts", "cpu"}
     defaults = params.Profile(models=["x"], datasets=["x"])
-    own = {"models", "datasets", "code_changes", "shard_rows", "batch_tokens", "dropout_kernel", "dropout_scope",
-           "dropout_tokens", "engine", "bin_models", "trajectory_model", "trajectory_dataset", "calibration_model",
+    own = {"models", "datasets", "code_changes", "shard_rows", "batch_tokens", "dropout_scope", "dropout_tokens",
+           "engine", "bin_models", "trajectory_model", "trajectory_dataset", "calibration_model",
            "calibration_dataset", "transfer_models", "transfer_datasets"}  # fmt: skip
     assert {name for name in given if getattr(PAPER, name) != getattr(defaults, name)} == own
 
