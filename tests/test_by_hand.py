@@ -129,6 +129,23 @@ def test_what_the_passes_of_a_pair_come_to():
     assert np.isnan(bare.top_k) and np.isnan(bare.top_p)
 
 
+def test_halves_of_the_passes_are_held_against_each_other():
+    """Three rows of one answer token, BALD by half: .1 .2 .6 and .2 .1 .6; one more without an answer."""
+    bald = np.array([[0.1, 0.2], [0.2, 0.1], [0.6, 0.6], [9, 9]])
+    whole = {"predictive": [[[b.mean()]] for b in bald], "conditional": [[[0.0]]] * 4}
+    frame = keyed(4, **whole, half_predictive=[[[a], [b]] for a, b in bald], half_conditional=[[[0.0], [0.0]]] * 4,
+                  selected=[True] * 4, tuning=[False] * 4, rate=[0.1] * 4)  # fmt: skip
+    responses = keyed(4, correct=[True, False, False, True], response=[LOG([0.5])] * 4,
+                      answer=[LOG([0.5])] * 3 + [None])  # fmt: skip
+    found = passes.split_half_reliability(responses, frame, Reading()).iloc[0]
+    r = np.corrcoef(1 - bald[:3].T)[0, 1]
+    assert (found.rows, found.correlation, found.expected) == pytest.approx((3, r, 2 * r / (1 + r)))
+    assert (found.auroc_1, found.auroc_2) == (1, 0.5)
+    assert (found.ece_1, found.ece_2) == pytest.approx(((0.1 + 0.8 + 0.4) / 3, (0.2 + 0.9 + 0.4) / 3))
+    for older in (frame.drop(columns="half_predictive"), frame.assign(half_predictive=None, half_conditional=None)):
+        assert passes.split_half_reliability(responses, older, Reading()).empty
+
+
 def test_numbers_of_passes_are_asked_once():
     """All of them come last, whether they are asked for or not."""
     frame = passed().assign(selected=True, rate=0.1).drop(columns="correct")

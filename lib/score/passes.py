@@ -92,6 +92,44 @@ def by_passes(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, 
     return pd.concat(parts, ignore_index=True).astype({"ece": float})
 
 
+HALVES = ("half_predictive", "half_conditional")  # columns that older frames do not have
+
+
+def split_half_reliability(
+    responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, split: str = "evaluation"
+) -> pd.DataFrame:
+    """How far c_BALD says the same twice: of each half of the passes alone, at the selected rate, by pair.
+
+    Parameters
+    ----------
+    responses : as `interpret_responses` returns them; rows without an answer are left out
+    dropout : a dropout frame; rows without HALVES, as passes have that were made before these were kept, are left out
+
+    Returns
+    -------
+    model, dataset, rows; `correlation` r of both halves' c_BALD (Pearson's), and `expected` of two draws of all T
+    passes, 2 r / (1 + r) (Spearman-Brown); `ece` and `auroc` of either half, ending in _1 and _2. Under another phi
+    than `clip` both halves are divided by the support of all passes. No row where no halves were kept.
+    """
+    columns = [*PAIR, "rows", "correlation", "expected", "ece_1", "ece_2", "auroc_1", "auroc_2"]
+    known, chosen = responses[responses.answer.notna()], dropout[dropout.selected & (dropout.split == split)]
+    if not set(HALVES) <= set(chosen):
+        return pd.DataFrame(columns=columns)
+    chosen = chosen[[isinstance(both, list | np.ndarray) and len(both) == 2 for both in chosen[HALVES[0]]]]
+    scores, measured = [], {}
+    for half in (0, 1):
+        alone = {term: [[both[half]] for both in chosen[name]] for term, name in zip(BALD_TERMS, HALVES, strict=True)}
+        score = confidence_frame(known, dropout=chosen.assign(**alone), reading=reading, names=["c_bald"])
+        scores.append(score.set_index(KEYS).confidence)
+        results = evaluate(score, reading.bins, reading.closed, split, ["ece", "auroc"])
+        for metric, found in results.groupby("metric"):
+            measured[f"{metric}_{half + 1}"] = found.set_index(PAIR).value.astype(float)
+    halves = pd.concat(scores, axis=1, keys=["first", "second"]).groupby(PAIR, sort=False)
+    correlation = halves.apply(lambda part: part["first"].corr(part["second"]))
+    table = pd.DataFrame({"rows": halves.size(), "correlation": correlation, **measured})
+    return table.assign(expected=2 * correlation / (1 + correlation)).reset_index()[columns]
+
+
 def by_scope(generations: pd.DataFrame, responses: pd.DataFrame, frames: Mapping[str, pd.DataFrame], reading: Reading,
              split: str = "evaluation") -> pd.DataFrame:  # fmt: skip
     """By pair and scope (`frames`: its passes), at the selected rate: scope, rate, rows, ECE and AUROC of c_BALD, mean
