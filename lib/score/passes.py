@@ -113,9 +113,11 @@ def split_half_reliability(
     """
     columns = [*PAIR, "rows", "correlation", "expected", "ece_1", "ece_2", "auroc_1", "auroc_2"]
     known, chosen = responses[responses.answer.notna()], dropout[dropout.selected & (dropout.split == split)]
-    if not set(HALVES) <= set(chosen):
+    if set(HALVES) <= set(chosen):
+        there = [isinstance(both, list | np.ndarray) and len(both) == 2 for both in chosen[HALVES[0]]]
+        chosen = chosen[there].merge(known[KEYS], on=KEYS)
+    if chosen.empty or not set(HALVES) <= set(chosen):
         return pd.DataFrame(columns=columns)
-    chosen = chosen[[isinstance(both, list | np.ndarray) and len(both) == 2 for both in chosen[HALVES[0]]]]
     scores, measured = [], {}
     for half in (0, 1):
         alone = {term: [[both[half]] for both in chosen[name]] for term, name in zip(BALD_TERMS, HALVES, strict=True)}
