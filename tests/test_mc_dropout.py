@@ -619,7 +619,7 @@ passes = row_cache.RowCache("mine", "passes", {}, 2, known_by=("example_id", "ra
 settings = params.Dropout(dropout_passes=4)
 make = lambda some: mc_dropout.mc_dropout_entropies(lm, frame, some, settings, "SCOPE")
 found = passes.map(make, work, print, lambda item: (frame.example_id.iloc[item[0]], item[1]))
-store.write(found, store.place("mine", "dropout", "all"))
+store.write(found.assign(tuning=False, selected=True), store.place("mine", "dropout", "all"))
 """
 
 

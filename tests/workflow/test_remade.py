@@ -53,7 +53,6 @@ REMADE = {  # notebooks whose own keys hold a parameter; those that read what th
     "02 08": "bin_counts bin_models trajectory_dataset trajectory_model",
     "03": "standard_prompt verify_thinking",
     "04": "dropout_opening dropout_passes dropout_rates dropout_rows dropout_top_k dropout_top_p dropout_tuning",
-    "04 04b": "dropout_kernel",
     "04 05 08 10": "dropout_scope phi",
     "04b": "ablation_rows",
     "05 06 07 08 10": "isotonic_decimals one_class temperature_target",
