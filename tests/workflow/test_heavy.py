@@ -1,7 +1,8 @@
-"""Heavy notebooks use lib.paper to show and for nothing else, so that what they write cannot hang on it.
+"""Heavy notebooks use lib.paper, lib.calibrate and lib.score to show, so that what they write cannot hang on these.
 
-The key of a heavy notebook leaves lib/paper/ out (workflow/fresh.py). That is sound only under this rule: a name from
-lib.paper is nothing but the head of the call with which a cell ends, `tables.x(...)`, whose value nobody takes up.
+The key of a heavy notebook leaves them out (workflow/fresh.py), but for what its row says it is decided by. That is
+sound only under two rules. A name from lib.paper is nothing but the head of the call with which a cell ends,
+`tables.x(...)`, whose value nobody takes up. No value that lib.score had a hand in reaches what makes rows and writes frames.
 """
 
 import ast
@@ -12,7 +13,9 @@ from workflow.fresh import SHOWING
 from workflow.jobs import NOTEBOOKS
 from workflow.sources import ROOT, closure, code_cells, imported, parse
 
-HEAVY = [row.path for row in NOTEBOOKS if row.heavy]
+ROWS = [row for row in NOTEBOOKS if row.heavy]
+HEAVY = [row.path for row in ROWS]
+MAKING = {"map", "write_frame", "RowCache", "Passes", "grid", "finish"}  # what makes rows and writes frames
 
 
 def names_of_paper(trees: list[ast.Module]) -> set[str]:
@@ -54,7 +57,7 @@ def misused(cells: list[str]) -> list[str]:
 
 
 def test_there_are_heavy_notebooks_and_they_show():
-    assert len(HEAVY) == 4 and SHOWING == ("lib/paper/",)
+    assert len(HEAVY) == 4 and SHOWING == ("lib/score/", "lib/calibrate/", "lib/paper/")
     assert any(names_of_paper([parse(path, source) for source in code_cells(path)]) for path in HEAVY)
 
 
@@ -67,7 +70,65 @@ def test_a_heavy_notebook_only_shows_what_lib_paper_makes(path):
 def test_nothing_else_that_it_imports_reaches_lib_paper(path):
     for file in closure(code_cells(path), leave_out=SHOWING):
         names = imported(file, file.removesuffix(".py").replace("/", ".").rpartition(".")[0], (ROOT / file).read_text())
-        assert not any(f"{name}.".startswith("lib.paper.") for name in names), file
+        assert not any(f"{name.replace('.', '/')}/".startswith(SHOWING) for name in names), file
+
+
+def scoring_names(trees: list[ast.Module], decided_by: tuple[str, ...]) -> set[str]:
+    """Names that cells import from lib.score and lib.calibrate, but for modules that are known to decide."""
+    deciding = {path.partition(":")[0].removesuffix(".py").replace("/", ".") for path in decided_by}
+    names = set()
+    for node in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)):
+        for alias in node.names:
+            module = str(node.module)
+            if module.startswith(("lib.score", "lib.calibrate")) and not deciding & {module, f"{module}.{alias.name}"}:
+                names.add(alias.asname or alias.name)
+    return names
+
+
+def flows(cells: list[str], decided_by: tuple[str, ...] = ()) -> list[str]:
+    """Calls that make rows, or write frames, of values that what scores had a hand in."""
+    trees = [parse("a cell", source) for source in cells]
+    touched = scoring_names(trees, decided_by)
+
+    def names(node: ast.AST) -> set[str]:
+        return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+    lines = []
+    for statement in (statement for tree in trees for statement in tree.body):
+        inside = set()  # names of comprehensions, which live in this statement alone
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Assign | ast.AugAssign | ast.For | ast.comprehension | ast.NamedExpr):
+                value = getattr(node, "value", getattr(node, "iter", None))
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                if names(value) & (touched | inside):
+                    where = inside if isinstance(node, ast.comprehension) else touched
+                    where |= set().union(*map(names, targets))
+        for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
+            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+            values = [*call.args, *(keyword.value for keyword in call.keywords)]
+            if name in MAKING and set().union(*map(names, values)) & (touched | inside):
+                lines.append(ast.unparse(call))
+    return lines
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.number)
+def test_nothing_that_scores_decides_what_a_heavy_notebook_writes_but_what_its_row_names(row):
+    assert flows(code_cells(row.path), row.decided_by) == []
+    if row.decided_by:
+        assert flows(code_cells(row.path)), "or it need not be named"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "frame = interpretation.interpret_responses(frame)\nstore.write_frame(frame, path)",
+        "one = interpretation.interpret_responses(frame)\ncache.map(work, [x for x in one])",
+        "frame['x'] = interpretation.interpret_responses(frame)\nstore.write_frame(frame, path)",
+        "for x in interpretation.interpret_responses(frame):\n    store.write_frame(x, path)",
+    ],
+)
+def test_a_flow_is_seen(cell):
+    assert flows(["from lib.score import reading", cell]) and not flows([cell])
 
 
 IMPORT = "from lib.paper import tables, figures as f"
