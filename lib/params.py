@@ -45,7 +45,7 @@ def check_printable(value: str) -> str:
     return value
 
 
-def distinct(values: list[Item]) -> list[Item]:
+def check_distinct(values: list[Item]) -> list[Item]:
     """Raises ValueError for a list that holds something twice."""
     for place, value in enumerate(values):
         if value in values[:place]:
@@ -75,22 +75,22 @@ Place = Annotated[
     str, Field(min_length=1, max_length=1000), AfterValidator(check_printable), PlainSerializer(public_path)
 ]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Once = AfterValidator(distinct)
+Once = AfterValidator(check_distinct)
 Names = Annotated[list[Name], Once]
 Sizes = Annotated[list[Count], Field(min_length=1), Once]
 
 
-def shown(demonstration: Any) -> Any:
+def demonstration_word(demonstration: Any) -> Any:
     """`true` and `false` are read, too: the paper's example, or none."""
     if isinstance(demonstration, bool):
         return "one" if demonstration else "none"
     return demonstration
 
 
-Demonstration = Annotated[Literal["one", "few", "none"], BeforeValidator(shown)]
+Demonstration = Annotated[Literal["one", "few", "none"], BeforeValidator(demonstration_word)]
 
 
-def listed(value: Any) -> Any:
+def as_list(value: Any) -> Any:
     """A single word stands for a list of it."""
     return [value] if isinstance(value, str) else value
 
@@ -121,7 +121,7 @@ class Part(Strict):
     def of(cls, declared: Mapping[str, Any]) -> Self:
         """Those among the parameters that a notebook declares: `Reading.of(globals())`. Raises UserError where any of
         them, of this part or not, is no choice."""
-        checked(declared)
+        check_declared(declared)
         return cls(**{name: declared[name] for name in cls.model_fields if name in declared})
 
 
@@ -201,7 +201,7 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration, Saving):
     code_changes: Literal["remake", "keep"] = "remake"  # what a code-only change does to generations
     engine: Engine = "transformers"  # what draws responses; vllm: in an environment of its own, many rows at once
     # where dropout acts: on the whole trajectory, as in the paper; only where the answer's tokens are read
-    dropout_scope: Annotated[list[Scope], BeforeValidator(listed), Field(min_length=1), Once] = ["trajectory"]
+    dropout_scope: Annotated[list[Scope], BeforeValidator(as_list), Field(min_length=1), Once] = ["trajectory"]
     dropout_rates: Annotated[list[Share], Field(min_length=1), Once] = [0.10, 0.15, 0.20]
     dropout_tuning: Count = 100  # calibration examples on which the rate is chosen
     ablation_rows: Count = 100  # evaluation questions asked again with the demonstration the other way
@@ -299,7 +299,7 @@ class Dataset(Strict):
     source: Annotated[Place | dict[Name, Place], BeforeValidator(place_or_files)]
     revision: Name | None = None
     config: Name | None = None
-    question: Annotated[Names, BeforeValidator(listed), Field(min_length=1)] = ["question"]  # joined by one space
+    question: Annotated[Names, BeforeValidator(as_list), Field(min_length=1)] = ["question"]  # joined by one space
     answer: Name = "answer"  # field of a number, or of a text that ends in `#### number`
     id: Name | None = None  # field; null: `id` where a row has one, else made of split and place
     calibration: Count  # rows expected, checked at loading
@@ -354,11 +354,11 @@ def read_yaml(path: Path, where: object = None) -> Any:
         raise UserError(f"{where} is not YAML{f', line {mark.line + 1}' if mark else ''}: {problem}") from None
 
 
-def names(folder: Path) -> list[str]:
+def parameter_file_names(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
-def read(path: Path, kind: type[Kind]) -> Kind:
+def read_parameter_file(path: Path, kind: type[Kind]) -> Kind:
     """The checked contents of a parameter file. Raises UserError naming file, key and the nearest right one."""
     where = path.relative_to(PARAMS.parent) if path.is_relative_to(PARAMS.parent) else path
     raw = read_yaml(path, where)
@@ -368,10 +368,10 @@ def read(path: Path, kind: type[Kind]) -> Kind:
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
-        raise UserError(explain(error, kind, str(where))) from None
+        raise UserError(explain_validation_error(error, kind, str(where))) from None
 
 
-def explain(error: ValidationError, kind: type[Strict], where: str) -> str:
+def explain_validation_error(error: ValidationError, kind: type[Strict], where: str) -> str:
     """What is wrong with a parameter file, in one line: the first thing, but a key that is unknown before one that is
     missing, since that may be the same one misspelt."""
     errors = error.errors(include_url=False)
@@ -380,7 +380,7 @@ def explain(error: ValidationError, kind: type[Strict], where: str) -> str:
     loc += [part for part in first["loc"][1:] if not str(part).startswith(("function-", "dict["))]
     key = ".".join(map(str, loc))
     if first["type"] == "extra_forbidden":
-        names = kind_at(kind, loc).model_fields
+        names = model_at(kind, loc).model_fields
         return f"{where}: there is no parameter '{key}'; {nearest(str(loc[-1]), names)}"
     if first["type"] == "value_error":  # one of the rules here, which speaks for itself
         return f"{where}: {f'{key!r} ' if loc else ''}{first['ctx']['error']}"
@@ -389,18 +389,19 @@ def explain(error: ValidationError, kind: type[Strict], where: str) -> str:
         listed = ", ".join(f"'{name}'" for name in lacking)
         return f"{where}: {listed} {'is' if len(lacking) == 1 else 'are'} missing"
     if first["type"] == "literal_error" and isinstance(first["input"], str):
-        options = words(kind.model_fields[str(loc[0])].annotation)
+        options = literal_words(kind.model_fields[str(loc[0])].annotation)
         return f"{where}: '{key}' can't be '{first['input']:.60}'; {nearest(first['input'], options)}"
     hint = "true or false is meant" if first["type"] == "bool_type" else f"{first['msg'][0].lower()}{first['msg'][1:]}"
     return f"{where}: '{key}' is {reprlib.repr(first['input'])}; {hint}"
 
 
-def words(annotation: Any) -> list[str]:
+def literal_words(annotation: Any) -> list[str]:
     """The words that a Literal allows, also one inside a list."""
-    return [word for part in get_args(annotation) for word in ([part] if isinstance(part, str) else words(part))]
+    parts = get_args(annotation)
+    return [word for part in parts for word in ([part] if isinstance(part, str) else literal_words(part))]
 
 
-def kind_at(kind: type[Strict], keys: Sequence[int | str]) -> type[Strict]:
+def model_at(kind: type[Strict], keys: Sequence[int | str]) -> type[Strict]:
     """What stands where the keys of a mistake lead to: a file's own kind, or that of the entries of one of its keys."""
     for key in keys:
         inside = get_args(kind.model_fields[key].annotation) if key in kind.model_fields else ()
@@ -408,11 +409,11 @@ def kind_at(kind: type[Strict], keys: Sequence[int | str]) -> type[Strict]:
     return kind
 
 
-def named(folder: Path, name: str, what: str) -> Path:
+def find_parameter_file(folder: Path, name: str, what: str) -> Path:
     path = folder / f"{name}.yaml"
-    if name not in names(folder):
+    if name not in parameter_file_names(folder):
         raise UserError(f"there is no {what} '{name}' in {folder.relative_to(PARAMS.parent)}/; "
-                        f"{nearest(name, names(folder))}")  # fmt: skip
+                        f"{nearest(name, parameter_file_names(folder))}")  # fmt: skip
     return path
 
 
@@ -427,7 +428,7 @@ def pinned(spec: Kind) -> Kind:
 
 def load_model(name: str) -> Model:
     """`params/models/<name>.yaml`."""
-    return pinned(read(named(PARAMS / "models", name, "model"), Model))
+    return pinned(read_parameter_file(find_parameter_file(PARAMS / "models", name, "model"), Model))
 
 
 def at_hand(models: Sequence[str]) -> list[str]:
@@ -437,7 +438,7 @@ def at_hand(models: Sequence[str]) -> list[str]:
 
 def load_dataset(name: str) -> Dataset:
     """`params/datasets/<name>.yaml`."""
-    return pinned(read(named(PARAMS / "datasets", name, "dataset"), Dataset))
+    return pinned(read_parameter_file(find_parameter_file(PARAMS / "datasets", name, "dataset"), Dataset))
 
 
 LOADERS: dict[str, Callable[[str], Model | Dataset]] = {"model": load_model, "dataset": load_dataset}
@@ -453,32 +454,32 @@ def some_of(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list[str]
     """Those models or datasets (`kind`) of the run that are `wanted`; all of them, where none is. Raises UserError as
     `one_of` does."""
     for name in [*there, *wanted]:
-        named(PARAMS / f"{kind}s", name, kind)
+        find_parameter_file(PARAMS / f"{kind}s", name, kind)
     if not there:
-        raise UserError(f"parameters: '{kind}s' names none; {nearest('', names(PARAMS / f'{kind}s'))}")
+        raise UserError(f"parameters: '{kind}s' names none; {nearest('', parameter_file_names(PARAMS / f'{kind}s'))}")
     return [name for name in there if name in wanted] or list(there)
 
 
 def labels(kind: str, chosen: Sequence[str]) -> dict[str, str]:
     """The label of each of a run's models or datasets (`kind`). Raises UserError for what is no list of names, each
     once, each with a file."""
-    checked({f"{kind}s": chosen})
+    check_declared({f"{kind}s": chosen})
     return {name: LOADERS[kind](name).label for name in chosen}
 
 
-def checked(declared: Mapping[str, Any]) -> None:
+def check_declared(declared: Mapping[str, Any]) -> None:
     """Raises UserError for a value that no profile could hold, among what a notebook declares."""
     given = {name: declared[name] for name in Profile.model_fields
              if name in declared and not isinstance(declared[name], ModuleType)}  # fmt: skip
     try:
         Profile.model_validate({"models": ["any"], "datasets": ["any"]} | given)
     except ValidationError as error:
-        raise UserError(explain(error, Profile, "parameters")) from None
+        raise UserError(explain_validation_error(error, Profile, "parameters")) from None
 
 
 def load_profile(name: str) -> Profile:
     """`params/<name>.yaml`, with every model and dataset that it names."""
-    profile = read(named(PARAMS, name, "profile"), Profile)
+    profile = read_parameter_file(find_parameter_file(PARAMS, name, "profile"), Profile)
     for model in [*profile.models, *profile.bin_models, *profile.transfer_models,
                   *filter(None, [profile.trajectory_model, profile.calibration_model])]:  # fmt: skip
         load_model(model)

@@ -57,7 +57,7 @@ class RowCache:
     def __init__(self, run: str, job: str, facts: Mapping[str, Any], shard_rows: int = 100, more: Sequence[Any] = (),
                  known_by: Sequence[str] = ("example_id",), earlier: pd.DataFrame | None = None):  # fmt: skip
         key = store.digest([shard_facts(part) for part in (facts, *more)], self.code)[:16]
-        self.folder = ARTIFACTS / store.proper(run) / "shards" / f"{job}-{key}"
+        self.folder = ARTIFACTS / store.check_run_name(run) / "shards" / f"{job}-{key}"
         self.folders = [self.folder, self.folder.with_name(f"{job}-{earlier_key((facts, *more), self.record)}")]
         self.shard_rows, self.known_by = shard_rows, list(known_by)
         self.earlier = pd.DataFrame() if earlier is None else earlier
@@ -116,7 +116,7 @@ class RowCache:
         (self.folder / WRITTEN).unlink(missing_ok=True)
         path = self.folder / f"{start:05d}.parquet"
         write = partial(rows.to_parquet, index=False)
-        return pd.read_parquet(store.atomically(path, write, lambda scratch: shard_name(scratch, start)))
+        return pd.read_parquet(store.write_atomically(path, write, lambda scratch: shard_name(scratch, start)))
 
     def clear(self) -> None:
         """Forget the shards, once their rows are in a frame; not those of a larger run, of whose rows some are not.
@@ -127,7 +127,7 @@ class RowCache:
             if not self.record:
                 shutil.rmtree(folder, ignore_errors=True)
             elif folder.exists():
-                store.atomically(folder / WRITTEN, lambda path: path.write_text(self.record, encoding="utf-8"))
+                store.write_atomically(folder / WRITTEN, lambda path: path.write_text(self.record, encoding="utf-8"))
 
     def facts(self) -> dict[str, Any]:
         """For the manifest: what `map` cost, what code ran, and from which frame rows were kept."""
@@ -183,9 +183,9 @@ def earlier_frames(run: str, kind: str, pair: str) -> Iterator[tuple[Path, dict[
     whose models really run, on every machine and after every change."""
     below = f"{kind}/{pair}.parquet"
     aside = sorted((ARTIFACTS / run / "stale").glob(f"*/artifacts/{run}/{below}"))
-    for path in [store.shipped(run) / below, *aside] if store.shipped(run) != store.SHIPPED else ():
+    for path in [store.shipped_folder(run) / below, *aside] if store.shipped_folder(run) != store.SHIPPED else ():
         with suppress(UserError, OSError):
-            yield path, store.manifest(path)
+            yield path, store.read_manifest(path)
 
 
 def made_alike(manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
@@ -207,8 +207,8 @@ def find_earlier_responses(run: str, pair: str, facts: Mapping[str, Any]) -> pd.
     for path, manifest in earlier_frames(run, "generations", pair):
         verdicts = path.parent.parent / "in_situ" / path.name
         with suppress(UserError, OSError):
-            if made_alike(manifest, facts) and store.manifest(verdicts)["generations"] == manifest["sha256"]:
-                rows = store.read(path).merge(store.read(verdicts), on=store.KEYS, validate="one_to_one")
+            if made_alike(manifest, facts) and store.read_manifest(verdicts)["generations"] == manifest["sha256"]:
+                rows = store.read_frame(path).merge(store.read_frame(verdicts), on=store.KEYS, validate="one_to_one")
                 found.append(with_source(rows, manifest))
     return max(found, key=len)
 
@@ -224,7 +224,7 @@ def find_earlier_rows(run: str, kind: str, pair: str, facts: Mapping[str, Any], 
         (made_from,) = manifest["inputs"].values()
         if made_from in responses and made_alike(manifest, facts):
             with suppress(UserError, OSError):
-                old, rows = store.read(responses[made_from]), store.read(path)
+                old, rows = store.read_frame(responses[made_from]), store.read_frame(path)
                 same = [
                     row.example_id for row in old.itertuples() if tokens.get(row.example_id) == tuple(row.token_ids)
                 ]

@@ -41,7 +41,7 @@ def digest(*facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def atomically(path: Path, write: Callable[[Path], Any], name: Callable[[Path], str] | None = None) -> Path:
+def write_atomically(path: Path, write: Callable[[Path], Any], name: Callable[[Path], str] | None = None) -> Path:
     """Write under a temporary name, flush to disk, rename: a reader never meets half a file. `name` tells that of the
     file from what was written."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def atomically(path: Path, write: Callable[[Path], Any], name: Callable[[Path], 
     return path
 
 
-def write(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
+def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
     """The frame at `path` (.parquet) and its manifest beside it (.json).
 
     `facts` go into the manifest as they are (parameters, inputs, seconds...); a NaN among them raises ValueError,
@@ -65,55 +65,56 @@ def write(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
     timed = [name for name in frame if name.endswith(schemas.SECONDS)]
     means = {name: float(f"{frame[name].mean():.3g}") for name in timed if frame[name].notna().any()}
     frame, facts = frame.drop(columns=timed), facts | ({"row_seconds": means} if means else {})
-    table = schemas.to_table(kind_of(path), frame, relative(path))
-    atomically(path, partial(pq.write_table, table, compression="zstd"))
+    table = schemas.to_table(kind_of_frame(path), frame, relative_path(path))
+    write_atomically(path, partial(pq.write_table, table, compression="zstd"))
     manifest = {"file": path.name, "sha256": sha256(path), "rows": len(frame), "columns": list(frame.columns),
                 "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
                 "python": platform.python_version(), **facts}  # fmt: skip
     text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
     if re.search(rf"(?<![\w.-]){re.escape(str(ROOT))}(?![\w.-])", text):
         raise ValueError(f"manifest of {path.name} holds a path of this machine")
-    atomically(path.with_suffix(".json"), lambda scratch: scratch.write_text(text + "\n", encoding="utf-8"))
+    write_atomically(path.with_suffix(".json"), lambda scratch: scratch.write_text(text + "\n", encoding="utf-8"))
     return path
 
 
-def manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest beside a parquet file. Raises UserError where that is none."""
     try:
         facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
         facts = None
     if not isinstance(facts, dict) or not {"sha256", "rows"} <= facts.keys():
-        raise UserError(f"{relative(path.with_suffix('.json'))} is not a manifest (damaged or edited); {cure(path)}")
+        where = relative_path(path.with_suffix(".json"))
+        raise UserError(f"{where} is not a manifest (damaged or edited); {way_to_mend(path)}")
     return facts
 
 
-def cure(path: Path) -> str:
+def way_to_mend(path: Path) -> str:
     """What mends a damaged file: git, where it is part of the project."""
     if path.is_relative_to(SHIPPED.parent):
-        return f"`git checkout -- {relative(path.parent)}` brings it back"
+        return f"`git checkout -- {relative_path(path.parent)}` brings it back"
     return "remove it and run again"
 
 
-def relative(path: Path) -> str:
+def relative_path(path: Path) -> str:
     """A path as messages name it: from the project's root, where it lies below."""
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
-def read(path: Path) -> pd.DataFrame:
+def read_frame(path: Path) -> pd.DataFrame:
     """The frame at `path`, with the mean seconds of a row as a column. Raises UserError where it is missing, not the
     file that its manifest describes, or without the columns that `lib.schemas` describes."""
-    where = relative(path)
+    where = relative_path(path)
     if not path.exists() or not path.with_suffix(".json").exists():
         raise UserError(f"{where} or its manifest is missing; ./run_all.sh makes it")
-    facts = manifest(path)
+    facts = read_manifest(path)
     if sha256(path) != facts["sha256"] or pq.read_metadata(path).num_rows != facts["rows"]:
-        raise UserError(f"{where} is not the file its manifest describes (damaged or edited); {cure(path)}")
-    schemas.check_stored(kind_of(path), pq.read_schema(path), where)
+        raise UserError(f"{where} is not the file its manifest describes (damaged or edited); {way_to_mend(path)}")
+    schemas.check_stored(kind_of_frame(path), pq.read_schema(path), where)
     return pd.read_parquet(path).assign(**facts.get("row_seconds", {}))
 
 
-def proper(run: Any) -> str:
+def check_run_name(run: Any) -> str:
     """The name of a run, which is its folder's in artifacts/. Raises UserError for what would lead elsewhere."""
     if not isinstance(run, str) or run == "shipped" or not re.fullmatch(r"\w[\w.-]*", run):
         raise UserError(f"run {run!r} can't be a folder in artifacts/: a name needs letters, digits, '.', '-' and '_', "
@@ -121,100 +122,100 @@ def proper(run: Any) -> str:
     return run
 
 
-def place(run: str, kind: str, name: str) -> Path:
-    """Where a run keeps a frame. Raises UserError as `proper` does."""
-    return ARTIFACTS / proper(run) / kind / f"{name}.parquet"
+def frame_path(run: str, kind: str, name: str) -> Path:
+    """Where a run keeps a frame. Raises UserError as `check_run_name` does."""
+    return ARTIFACTS / check_run_name(run) / kind / f"{name}.parquet"
 
 
-def shipped(run: str) -> Path:
+def shipped_folder(run: str) -> Path:
     """Where the signals of a run lie that are part of the project (`replay-small` replays those of `small`)."""
     return SHIPPED.parent / run.removeprefix("replay-")
 
 
-def borrowed(run: str) -> Path | None:
+def borrowed_folder(run: str) -> Path | None:
     """Where the shipped signals lie that serve a run for what it lacks; none serve the run of a model. The run
-    `shipped` has nothing else."""
+    `shipped_folder` has nothing else."""
     verb, _, profile = run.partition("-")
     if verb == "replay":
         return SHIPPED.parent / (profile or SHIPPED.name)
     return SHIPPED if verb == "lab" or run == "shipped" else None
 
 
-def places(run: str, kind: str, name: str) -> list[Path]:
-    """Where a frame may lie, the run's own place first. Raises UserError as `proper` does."""
-    own, other = [] if run == "shipped" else [place(run, kind, name)], borrowed(run)
+def frame_paths(run: str, kind: str, name: str) -> list[Path]:
+    """Where a frame may lie, the run's own place first. Raises UserError as `check_run_name` does."""
+    own, other = [] if run == "shipped" else [frame_path(run, kind, name)], borrowed_folder(run)
     return own + ([other / kind / f"{name}.parquet"] if other else [])
 
 
-def locate(run: str, kind: str, name: str) -> Path:
+def find_frame(run: str, kind: str, name: str) -> Path:
     """The run's own frame where it has one, else the shipped one that serves it. Raises UserError where none exists."""
-    paths = places(run, kind, name)
+    paths = frame_paths(run, kind, name)
     for path in paths:
         if path.exists():
             return path
     there = {other.stem for path in paths for other in path.parent.glob("*.parquet")}
-    why = "nor are they shipped" if borrowed(run) else "and what is shipped serves 'lab' and replays alone"
+    why = "nor are they shipped" if borrowed_folder(run) else "and what is shipped serves 'lab' and replays alone"
     raise UserError(f"run '{run}' has no {kind} '{name}', {why}; {nearest(name, there)}")
 
 
-def pairs(models: Sequence[str], datasets: Sequence[str]) -> list[str]:
+def pair_names(models: Sequence[str], datasets: Sequence[str]) -> list[str]:
     return [f"{model}__{dataset}" for model in models for dataset in datasets]
 
 
-def kind_of(path: Path) -> str:
+def kind_of_frame(path: Path) -> str:
     """The kind under which `schemas.SCHEMAS` describes the frame at `path`: its folder's name."""
     return path.parent.name
 
 
-def others(path: Path, run: str, wanted: Iterable[str]) -> list[Path]:
+def other_responses(path: Path, run: str, wanted: Iterable[str]) -> list[Path]:
     """The responses that the run reads, of those pairs among `wanted` of which the frame at `path` was made from
     others: the manifest holds their checksums."""
-    inputs = {Path(name).stem: checksum for name, checksum in manifest(path).get("inputs", {}).items()}
-    responses = [locate(run, "generations", pair) for pair in sorted(inputs.keys() & set(wanted))]
-    return [read for read in responses if not manifest(read)["sha256"].startswith(inputs[read.stem][:12])]
+    inputs = {Path(name).stem: checksum for name, checksum in read_manifest(path).get("inputs", {}).items()}
+    responses = [find_frame(run, "generations", pair) for pair in sorted(inputs.keys() & set(wanted))]
+    return [read for read in responses if not read_manifest(read)["sha256"].startswith(inputs[read.stem][:12])]
 
 
-def check_source(path: Path, run: str, wanted: Iterable[str]) -> None:
+def check_made_from(path: Path, run: str, wanted: Iterable[str]) -> None:
     """Raises UserError where the frame at `path` was made from other responses, of one of the pairs `wanted`, than
     those that the run reads, with the way back."""
-    for generations in others(path, run, wanted):
-        writer = schemas.WRITERS.get(f"{kind_of(path)}/{path.stem}") or schemas.WRITERS[kind_of(path)]
-        back = f", or delete artifacts/{run}/*/{generations.stem}.*" if borrowed(run) else ""
-        raise UserError(f"{relative(path)} was made from other responses than {relative(generations)}: "
+    for generations in other_responses(path, run, wanted):
+        writer = schemas.WRITERS.get(f"{kind_of_frame(path)}/{path.stem}") or schemas.WRITERS[kind_of_frame(path)]
+        back = f", or delete artifacts/{run}/*/{generations.stem}.*" if borrowed_folder(run) else ""
+        raise UserError(f"{relative_path(path)} was made from other responses than {relative_path(generations)}: "
                         f"run {writer} for run '{run}' first{back}")  # fmt: skip
 
 
-def kept(run: str, kind: str, name: str, models: Sequence[str], datasets: Sequence[str]) -> pd.DataFrame:
+def read_pairs(run: str, kind: str, name: str, models: Sequence[str], datasets: Sequence[str]) -> pd.DataFrame:
     """A frame over several pairs. Raises UserError where it was made from other responses than the run's."""
-    path = locate(run, kind, name)
-    check_source(path, run, pairs(models, datasets))
-    return read(path)
+    path = find_frame(run, kind, name)
+    check_made_from(path, run, pair_names(models, datasets))
+    return read_frame(path)
 
 
-def found(run: str, kind: str, names: Iterable[str]) -> list[str]:
+def find_pairs(run: str, kind: str, names: Iterable[str]) -> list[str]:
     """Those pairs of which a frame of this kind is there; no shipped one that was made from other responses."""
-    there = {name: next((path for path in places(run, kind, name) if path.exists()), None) for name in names}
+    there = {name: next((path for path in frame_paths(run, kind, name) if path.exists()), None) for name in names}
     return [name for name, path in there.items()
-            if path and (path.is_relative_to(ARTIFACTS / run) or not others(path, run, [name]))]  # fmt: skip
+            if path and (path.is_relative_to(ARTIFACTS / run) or not other_responses(path, run, [name]))]  # fmt: skip
 
 
-def gather(run: str, kind: str, models: Sequence[str], datasets: Sequence[str], may_lack: bool = False
+def load_frames(run: str, kind: str, models: Sequence[str], datasets: Sequence[str], may_lack: bool = False
            ) -> tuple[pd.DataFrame, pd.DataFrame]:  # fmt: skip
     """The frames of all pairs as one, and a small table that says where each came from. Pairs without one are left out
     where a run may lack them. Raises UserError where one is not there, or was made from other responses than the run's.
     """
-    wanted = pairs(models, datasets)
-    paths = [locate(run, kind, name) for name in (found(run, kind, wanted) if may_lack else wanted)]
+    wanted = pair_names(models, datasets)
+    paths = [find_frame(run, kind, name) for name in (find_pairs(run, kind, wanted) if may_lack else wanted)]
     if not paths:
         return schemas.empty_frame(kind), pd.DataFrame(columns=["pair", "read from", "rows", "sha256"])
     if kind != "generations":
         for path in paths:
-            check_source(path, run, [path.stem])
-    source = [{"pair": p.stem, "read from": str(p.parent.relative_to(ARTIFACTS)), "rows": manifest(p)["rows"],
-               "sha256": manifest(p)["sha256"][:12]} for p in paths]  # fmt: skip
-    return pd.concat([read(path) for path in paths], ignore_index=True), pd.DataFrame(source)
+            check_made_from(path, run, [path.stem])
+    source = [{"pair": p.stem, "read from": str(p.parent.relative_to(ARTIFACTS)), "rows": read_manifest(p)["rows"],
+               "sha256": read_manifest(p)["sha256"][:12]} for p in paths]  # fmt: skip
+    return pd.concat([read_frame(path) for path in paths], ignore_index=True), pd.DataFrame(source)
 
 
-def checksums(paths: Iterable[Path]) -> dict[str, str]:
+def file_checksums(paths: Iterable[Path]) -> dict[str, str]:
     """Checksums of input files, by name relative to the project."""
     return {str(p.relative_to(ROOT) if p.is_relative_to(ROOT) else p.name): sha256(p) for p in sorted(paths)}

@@ -67,7 +67,7 @@ def test_a_model_that_can_be_asked_in_one_way_has_no_demonstration_to_compare():
 
 
 def test_the_same_evaluation_questions_are_asked_again():
-    frame = store.read(store.locate("shipped", "generations", "tiny-llama__demo-easy"))
+    frame = store.read_frame(store.find_frame("shipped", "generations", "tiny-llama__demo-easy"))
     rows = ablation.choose_ablation_rows(frame, 5)
     assert len(rows) == 5 and set(rows.split) == {"evaluation"}
     assert [e.example_id for e in ablation.examples_of_rows(rows)] == rows.example_id.tolist()
@@ -75,23 +75,23 @@ def test_the_same_evaluation_questions_are_asked_again():
 
 
 def test_operations_are_counted_and_grow_with_the_passes(lm):
-    frame = store.read(store.locate("shipped", "generations", f"{lm.name}__demo-easy")).head(1)
+    frame = store.read_frame(store.find_frame("shipped", "generations", f"{lm.name}__demo-easy")).head(1)
     found = mc_dropout.count_operations(lm, frame, Dropout(), 0.1, passes=(1, 3))
     assert found["3"] == 3 * found["1"] > 1e6
     costs = ablation.pass_costs([{"pair": ["m", "d"], "operations": found}])
     assert costs.passes.tolist() == [1, 3] and costs.operations.tolist() == list(found.values())
 
 
-@pytest.mark.parametrize("pair", store.pairs(DEMO.models, DEMO.datasets))
+@pytest.mark.parametrize("pair", store.pair_names(DEMO.models, DEMO.datasets))
 def test_the_shipped_ablations(pair):
     path = SHIPPED / "ablation" / f"{pair}.parquet"
-    frame = store.read(path)
+    frame = store.read_frame(path)
     assert frame.groupby(["demonstration", "profile"]).size().to_dict() == {
         ("none", True): DEMO.ablation_rows,
         ("one", False): DEMO.ablation_rows,
         ("few", False): DEMO.ablation_rows,
     }
-    generated = store.read(SHIPPED / "generations" / f"{pair}.parquet").set_index("example_id").answer
+    generated = store.read_frame(SHIPPED / "generations" / f"{pair}.parquet").set_index("example_id").answer
     ours = frame[frame.profile]
     assert ours.answer.tolist() == generated[ours.example_id].tolist()
-    assert set(store.manifest(path)["operations"]) == {"1", "2", "4", "8"}
+    assert set(store.read_manifest(path)["operations"]) == {"1", "2", "4", "8"}

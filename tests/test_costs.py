@@ -65,8 +65,8 @@ def test_seconds_are_told_of_the_rows_that_a_run_made_itself(monkeypatch, facts,
 @pytest.mark.parametrize("model, pairs", [("tiny-qwen", 3), ("", 0)])
 def test_hours_are_told_where_they_are_known_of_all_rows(frames, monkeypatch, model, pairs):
     """And not those of the last run alone, which kept some; nor a sum of which a part is not known."""
-    manifest = store.manifest
-    monkeypatch.setattr(store, "manifest", lambda path: manifest(path) | (
+    manifest = store.read_manifest
+    monkeypatch.setattr(store, "read_manifest", lambda path: manifest(path) | (
         {"kept_from": {"rows": 9}} if model in path.name else {}))  # fmt: skip
     verified = pd.DataFrame(columns=["model", "dataset"])
     made = costs.seconds_of(RUN, DEMO.models, DEMO.datasets, verified)
@@ -86,7 +86,7 @@ def test_hours_add_up_to_what_the_manifests_say(frames):
             facts = json.loads(path.read_text())
             whole += facts.get("seconds", 0) + facts.get("grid_seconds", 0)
     assert whole > 0 and hours == pytest.approx(whole / 3600)
-    facts = store.manifest(SHIPPED / "generations" / f"{'__'.join(PAIR)}.parquet")
+    facts = store.read_manifest(SHIPPED / "generations" / f"{'__'.join(PAIR)}.parquet")
     assert value(found, "response", "seconds") == pytest.approx(facts["seconds"] / facts["rows"])
 
 

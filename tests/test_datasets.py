@@ -499,7 +499,7 @@ def odd(tmp_path, monkeypatch):
 
 def demo_easy():
     """The demo's questions, where PARAMS and ROOT may lie elsewhere."""
-    found = params.read(ROOT / "params" / "datasets" / "demo-easy.yaml", params.Dataset)
+    found = params.read_parameter_file(ROOT / "params" / "datasets" / "demo-easy.yaml", params.Dataset)
     return found.model_copy(update={"source": {"all": str(ROOT / found.source["all"])}})
 
 

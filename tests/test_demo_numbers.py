@@ -36,7 +36,7 @@ KNOWN = Path(__file__).with_name("demo_numbers.json")
 
 
 def check_as_shipped(frame: pd.DataFrame, kind: str, name: str) -> None:
-    shipped = store.read(store.locate(RUN, kind, name))
+    shipped = store.read_frame(store.find_frame(RUN, kind, name))
     assert list(frame) == list(shipped) and len(frame) == len(shipped)
     for column in frame:
         ours, theirs = frame[column].reset_index(drop=True), shipped[column].reset_index(drop=True)
@@ -57,7 +57,7 @@ def fitted():
 
 
 def passes_at_the_answer() -> pd.DataFrame:
-    return store.gather(RUN, "dropout_answer", MODELS, DATASETS)[0]
+    return store.load_frames(RUN, "dropout_answer", MODELS, DATASETS)[0]
 
 
 def every_score() -> pd.DataFrame:
@@ -121,7 +121,7 @@ def other_frames() -> dict[str, pd.DataFrame]:
         getattr(signals(), what) for what in ("generations", "responses", "confidence", "sets")
     )
     verified, whole, answer = signals().verification, signals().dropout, passes_at_the_answer()
-    asked_again = store.gather(RUN, "ablation", MODELS, DATASETS)[0]
+    asked_again = store.load_frames(RUN, "ablation", MODELS, DATASETS)[0]
     results, one = (
         metrics.evaluate(scores),
         running_example.choose_example(responses, "medium-0355", MODELS[0], DATASETS[1]),
@@ -131,7 +131,7 @@ def other_frames() -> dict[str, pd.DataFrame]:
     of_pair = asked_again[(asked_again.model == one.model) & (asked_again.dataset == one.dataset)]
     of_model = {pair: part for pair, part in sets.items() if pair[0] == MODELS[0]}
     calibrated, learned = fitting.calibrate(scores, sets, fitted(), CHOICES)
-    bands = sample_efficiency.curve_bands(store.read(store.locate(RUN, "calibration", "curves")))
+    bands = sample_efficiency.curve_bands(store.read_frame(store.find_frame(RUN, "calibration", "curves")))
     place = running_example.find_position(sets[running_example.pair_of_example(one)].evaluation.keys, one)
     extras = every_score()
     raw, constants = proper_scoring.add_base_rate(extras, extras[extras.split == "evaluation"].assign(method=""))

@@ -21,7 +21,7 @@ QUICK = {"resamples": 100, "draws": 2, "run": "lab-edits"}
 
 def play(name, monkeypatch, tmp_path, **edits):
     """The code cells of a notebook in one process, its parameters edited; what cells show is drawn and kept."""
-    monkeypatch.setattr("lib.store.place", lambda run, kind, part: tmp_path / kind / f"{part}.parquet")
+    monkeypatch.setattr("lib.store.frame_path", lambda run, kind, part: tmp_path / kind / f"{part}.parquet")
     monkeypatch.chdir(ROOT / "notebooks")
     (path,) = (ROOT / "notebooks").glob(f"{name}_*.ipynb")
     shown: list = []

@@ -53,7 +53,7 @@ def tokens(row: dict, ids) -> dict:
 
 def thinned(dataset: str) -> tuple[pd.DataFrame, dict[str, list[str]]]:
     """The shipped responses of a pair with two rows of each kind in each split, and their ids by kind."""
-    frame = store.read(store.SHIPPED / "generations" / f"{MODEL}__{dataset}.parquet")
+    frame = store.read_frame(store.SHIPPED / "generations" / f"{MODEL}__{dataset}.parquet")
     names: dict[str, list[str]] = {kind: [] for kind in KINDS}
     rows = frame.to_dict("records")
     for split in ("calibration", "evaluation"):
@@ -68,16 +68,16 @@ def keep(frame: pd.DataFrame, folder) -> None:
     """A generations frame in `folder`, and the shipped signals of its pair as if they were of these responses."""
     pair = f"{MODEL}__{frame.dataset.iloc[0]}"
     parameters = {"keep_texts": True, "demonstration": "none"}
-    source = store.write(frame, folder / "generations" / f"{pair}.parquet", parameters=parameters)
+    source = store.write_frame(frame, folder / "generations" / f"{pair}.parquet", parameters=parameters)
     lengths = {row.example_id: np.subtract(*answers.answer_span(row)[::-1]) for row in frame.itertuples()}
     for kind in ("verification", "dropout", "dropout_answer"):
         path = store.SHIPPED / kind / f"{pair}.parquet"
-        part, facts = store.read(path), store.manifest(path)
+        part, facts = store.read_frame(path), store.read_manifest(path)
         for column in [name for name in part if name in ("predictive", "conditional") or name.startswith("top_")]:
             cut = zip(part[column], part.example_id.map(lengths), strict=True)
             part[column] = [x[:m] if column == "top_changed" else [of_pass[:m] for of_pass in x] for x, m in cut]
         told = {name: facts[name] for name in ("parameters", "seconds", "grid_seconds", "rate") if name in facts}
-        store.write(part, folder / kind / f"{pair}.parquet", inputs=store.checksums([source]), **told)
+        store.write_frame(part, folder / kind / f"{pair}.parquet", inputs=store.file_checksums([source]), **told)
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_a_model_that_says_nothing_is_asked_and_measured(missing, notebooks, fol
 
     monkeypatch.setattr("lib.generate.models.load", hasty)
     walk(notebooks, monkeypatch, folder, **FEW, missing=missing)
-    frame = store.read(folder / "generations" / f"{MODEL}__{DATASETS[0]}.parquet")
+    frame = store.read_frame(folder / "generations" / f"{MODEL}__{DATASETS[0]}.parquet")
     assert (frame.token_ids.map(len) == 1).all() and frame.answer.isna().all() and len(frame) == 6
 
 

@@ -62,7 +62,7 @@ def test_rows_are_those_of_the_confidence_frame(frame, sets):
 @pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
 def test_the_shipped_logits_give_the_shipped_probabilities_back():
     demo = params.load_profile("demo")
-    frame, _ = store.gather("shipped", "generations", demo.models, demo.datasets)
+    frame, _ = store.load_frames("shipped", "generations", demo.models, demo.datasets)
     for parts in fitting.calibration_data(frame, responses(frame)).values():
         for rows in parts:
             assert rows.answers.confidence(1.0)[0] == pytest.approx(rows.confidence, abs=2e-5)

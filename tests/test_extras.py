@@ -36,9 +36,9 @@ def without(monkeypatch):
     """A run that has no passes at the answer of the pairs named, or of any."""
 
     def lacks(*pairs):
-        places = store.places
+        places = store.frame_paths
         gone = {f"{model}__{dataset}" for model, dataset in pairs}
-        monkeypatch.setattr(store, "places", lambda run, kind, name: [] if kind == "dropout_answer" and (
+        monkeypatch.setattr(store, "frame_paths", lambda run, kind, name: [] if kind == "dropout_answer" and (
             not gone or name in gone) else places(run, kind, name))  # fmt: skip
 
     return lacks
@@ -59,7 +59,7 @@ def test_it_is_declared_an_extra():
 
 
 def test_its_scores_come_only_where_they_are_asked_for(signals):
-    answer = rows_at_selected_rate(store.gather("shipped", "dropout_answer", *ONE)[0])
+    answer = rows_at_selected_rate(store.load_frames("shipped", "dropout_answer", *ONE)[0])
     both = confidence_frame(
         signals.responses, None, rows_at_selected_rate(signals.dropout), READING, dropout_answer=answer
     )
@@ -74,7 +74,7 @@ def test_its_scores_come_only_where_they_are_asked_for(signals):
 
 def test_an_interval_is_the_same_in_every_table(frames):
     """Both tables draw the evaluation rows as often as 05, from the same seed."""
-    kept = store.kept("shipped", "calibration", "results", *ONE)
+    kept = store.read_pairs("shipped", "calibration", "results", *ONE)
     kept = kept[(kept.estimator == "c_bald") & (kept.method == "") & (kept.metric == "ece")]
     for pair, part in kept.groupby(store.PAIR):
         assert (values(frames["dropout_in_situ"], pair).loc[("c_bald", "ece"), ["low", "high"]]
@@ -82,7 +82,7 @@ def test_an_interval_is_the_same_in_every_table(frames):
 
 
 def test_paired_differences_are_those_of_05(signals):
-    calibrated = store.kept("shipped", "calibration", "confidence", ["tiny-llama"], ["demo-hard"])
+    calibrated = store.read_pairs("shipped", "calibration", "confidence", ["tiny-llama"], ["demo-hard"])
     every = bootstrap(calibrated, READING.bins, READING.closed, 5000, 3).differences(run_results.CONTRASTS)
     pd.testing.assert_frame_equal(run_results.paired(calibrated, READING, 5000, 3), every)
 
@@ -112,7 +112,7 @@ def test_nothing_of_the_paper_changes_by_it(signals, without):
 
 def test_its_numbers_by_hand(signals, frames):
     found = values(frames["dropout_in_situ"])
-    answer = store.gather("shipped", "dropout_answer", PAIR[:1], PAIR[1:])[0]
+    answer = store.load_frames("shipped", "dropout_answer", PAIR[:1], PAIR[1:])[0]
     rows = answer[answer.selected & (answer.split == "evaluation")]
     read = signals.responses.set_index(store.KEYS).loc[pd.MultiIndex.from_frame(rows[store.KEYS])]
     scores = np.array([np.clip(1 - compute_bald(row), 0, 1).mean() for row in rows.itertuples()])
@@ -170,12 +170,12 @@ def test_a_run_without_any_passes_says_why(signals, without):
 
 
 def test_passes_about_other_responses_are_refused(tmp_path, monkeypatch):
-    frame = store.read(SHIPPED / "dropout_answer" / "tiny-llama__demo-easy.parquet")
+    frame = store.read_frame(SHIPPED / "dropout_answer" / "tiny-llama__demo-easy.parquet")
     path = tmp_path / "lab" / "dropout_answer" / "tiny-llama__demo-easy.parquet"
     monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
-    store.write(frame, path, inputs={"generations/tiny-llama__demo-easy.parquet": "0" * 64})
+    store.write_frame(frame, path, inputs={"generations/tiny-llama__demo-easy.parquet": "0" * 64})
     with pytest.raises(UserError, match="was made from other responses"):
-        store.gather("lab", "dropout_answer", ["tiny-llama"], ["demo-easy"], may_lack=True)
+        store.load_frames("lab", "dropout_answer", ["tiny-llama"], ["demo-easy"], may_lack=True)
 
 
 def test_a_small_frame_by_hand():

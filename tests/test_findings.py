@@ -548,7 +548,7 @@ def test_listings_hold_records_and_show_a_table(paper, on_paper):
 def test_a_run_that_is_not_the_papers_says_its_name(signals, demo, monkeypatch):
     assert demo.notes[0] == "demo models."
     assert demo.notes[1].startswith("Made on cpu, float32: Tiny-Llama (demo/models/tiny-llama), Tiny-Qwen")
-    monkeypatch.setattr(store, "borrowed", lambda run: store.SHIPPED)  # as if these runs had made what is shipped
+    monkeypatch.setattr(store, "borrowed_folder", lambda run: store.SHIPPED)  # as if they had made what is shipped
     chosen = (signals, "", DEMO.models, DEMO.datasets)
     assert run_results.results_of_run("mine", *chosen).notes[0] == "Run mine."
     assert run_results.results_of_run("paper", *chosen).notes[0].startswith("Made on cpu"), "and which models they were"
@@ -721,7 +721,7 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(signals, models, tmp_path
     monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
     monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
     for model in models:
-        store.write(schemas.empty_frame("dropout"), tmp_path / "mine" / "dropout" / f"{model}__d.parquet")
+        store.write_frame(schemas.empty_frame("dropout"), tmp_path / "mine" / "dropout" / f"{model}__d.parquet")
     labels = {"tiny-llama": "L", "tiny-qwen": "Q"}
     assert run_results.missing_signals("mine", labels, {"d": "D"}) == [
         f"No dropout passes over the whole response yet: {'' if models else 'L on D, '}Q on D."

@@ -60,7 +60,7 @@ def test_any_parameter_file(place, content):
     path = place / "mine.yaml"
     path.write_bytes(content)
     for kind in (params.Profile, params.Model, params.Dataset):
-        value_or_line(lambda kind=kind: params.read(path, kind))
+        value_or_line(lambda kind=kind: params.read_parameter_file(path, kind))
 
 
 @FUZZ
@@ -69,10 +69,10 @@ def test_any_keys_of_a_profile(place, values):
     """Beside what a profile needs; what is read reads the same again."""
     path = place / "mine.yaml"
     path.write_text(yaml.safe_dump({"models": ["a"], "datasets": ["b"]} | values))
-    read = value_or_line(lambda: params.read(path, params.Profile))
+    read = value_or_line(lambda: params.read_parameter_file(path, params.Profile))
     if read:
         path.write_text(json.dumps(read.model_dump(mode="json")))
-        assert params.read(path, params.Profile) == read
+        assert params.read_parameter_file(path, params.Profile) == read
 
 
 @FUZZ

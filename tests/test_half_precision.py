@@ -41,7 +41,7 @@ def rounding(lm):
 
 
 def shipped(name):
-    return store.read(SHIPPED / "generations" / f"{name}__demo-medium.parquet").head(ROWS)
+    return store.read_frame(SHIPPED / "generations" / f"{name}__demo-medium.parquet").head(ROWS)
 
 
 def bare_margins(lm):

@@ -150,7 +150,7 @@ def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line
     lost = frame.iloc[1]
     assert (lost.text, lost.finish_reason, lost.eos, len(lost.token_logprobs)) == ("", "stop", 1, 1)
     assert pd.isna(lost[["answer", "boxed", "last_number"]]).all()
-    kept = store.read(store.write(frame, tmp_path / "generations" / "m__demo-easy.parquet"))
+    kept = store.read_frame(store.write_frame(frame, tmp_path / "generations" / "m__demo-easy.parquet"))
     scores = confidence_frame(interpret_responses(kept))
     assert not scores[scores.example_id == "b"].correct.any() and scores[scores.example_id == "a"].correct.all()
     assert (scores[scores.example_id == "b"].confidence < 1e-9).all() and len(scores) == 2 * len(SINGLE)
@@ -183,7 +183,7 @@ def test_a_model_needs_a_source_or_responses():
 @pytest.fixture(scope="module")
 def shipped():
     """Responses of a demo model, and the same from the file that they make, as of a model that is not at hand."""
-    return store.read(SHIPPED / "generations" / "tiny-llama__demo-medium.parquet")
+    return store.read_frame(SHIPPED / "generations" / "tiny-llama__demo-medium.parquet")
 
 
 @pytest.fixture(scope="module")
@@ -208,8 +208,8 @@ def test_single_pass_columns_are_those_of_the_model_itself(shipped, imported, ch
 
 @SHIPPED_ONLY
 def test_what_is_kept_has_the_columns_of_a_generations_frame(imported, tmp_path, monkeypatch):
-    path = store.write(imported, tmp_path / "generations" / "a__b.parquet")
-    assert len(store.read(path)) == 500
+    path = store.write_frame(imported, tmp_path / "generations" / "a__b.parquet")
+    assert len(store.read_frame(path)) == 500
     assert imported.text.str.contains("####").all() and (imported.eos == 1).all()
 
 
@@ -373,11 +373,11 @@ def test_what_one_run_exports_another_imports(alone, tmp_path):
     first, second = alone[0], copy_of_project(tmp_path / "second")
     edit(second / "params" / "demo.yaml", **SMALL)
     place = "artifacts/demo/generations/tiny-llama__demo-easy.parquet"
-    drawn.write(store.read(first / place), second / "logs" / "demo-easy.jsonl")
+    drawn.write(store.read_frame(first / place), second / "logs" / "demo-easy.jsonl")
     edit(second / "params" / "models" / "tiny-llama.yaml", responses="logs/{dataset}.jsonl")
     run(second)
-    assert store.manifest(second / place)["drawn"]["engine"] == "file"
-    assert store.manifest(second / place)["logprobs_off"]["largest"] < 5e-5
+    assert store.read_manifest(second / place)["drawn"]["engine"] == "file"
+    assert store.read_manifest(second / place)["logprobs_off"]["largest"] < 5e-5
     made, again = tables(first), tables(second)
     assert made.keys() == again.keys() and len(made) > 15
     number = r"-?\d*\.\d+"

@@ -127,7 +127,7 @@ def test_a_wrong_value(tmp_path, key, value):
     path = tmp_path / "mine.yaml"
     rest = "".join(line for line in GOOD.splitlines(True) if not line.startswith(f"{key}:"))
     path.write_text(f"{rest}{key}: {value.replace(':1', ': 1').replace(':b', ': b')}\n")
-    refused(lambda: params.read(path, params.Profile), f"mine.yaml: '{key}")
+    refused(lambda: params.read_parameter_file(path, params.Profile), f"mine.yaml: '{key}")
 
 
 TEXTS = [
@@ -174,7 +174,7 @@ TEXTS = [
 def test_a_wrong_text(tmp_path, text, said):
     path = tmp_path / "mine.yaml"
     path.write_bytes(GOOD.encode() + text)
-    refused(lambda: params.read(path, params.Profile), said)
+    refused(lambda: params.read_parameter_file(path, params.Profile), said)
 
 
 MODEL = {
@@ -218,13 +218,13 @@ def test_a_wrong_value_of_a_model_or_dataset(tmp_path, kind, key, value):
     path = tmp_path / "mine.yaml"
     lines = KINDS[kind][1] | {key: value.replace(":", ": ")}
     path.write_text("".join(f"{name}: {text}\n" for name, text in lines.items()))
-    refused(lambda: params.read(path, kind), f"mine.yaml: '{key}")
+    refused(lambda: params.read_parameter_file(path, kind), f"mine.yaml: '{key}")
 
 
 @pytest.mark.parametrize(("make", "said"), ODD)
 def test_an_odd_parameter_file(tmp_path, make, said):
     make(tmp_path / "mine.yaml")
-    refused(lambda: params.read(tmp_path / "mine.yaml", params.Profile), said)
+    refused(lambda: params.read_parameter_file(tmp_path / "mine.yaml", params.Profile), said)
 
 
 # ---- questions

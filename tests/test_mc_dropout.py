@@ -375,7 +375,7 @@ def test_runs_repeat_and_resume_to_the_same_bytes(any_lm, frame, tmp_path, monke
         return cache.map(once, work, lambda line: None, lambda item: (frame.example_id.iloc[item[0]], item[1]))
 
     def written(frame, name):
-        return store.write(frame, tmp_path / f"{name}.parquet").read_bytes()
+        return store.write_frame(frame, tmp_path / f"{name}.parquet").read_bytes()
 
     whole = written(run("a"), "a")
     with pytest.raises(KeyboardInterrupt):
@@ -613,13 +613,13 @@ from lib.project import SHIPPED
 
 store.ARTIFACTS = row_cache.ARTIFACTS = Path(sys.argv[1])
 lm = models.load("tiny-llama", params.load_model("tiny-llama"))
-frame = store.read(SHIPPED / "generations" / "tiny-llama__demo-easy.parquet")
+frame = store.read_frame(SHIPPED / "generations" / "tiny-llama__demo-easy.parquet")
 work = [(row, rate) for rate in (0.1, 0.2) for row in range(8)]
 passes = row_cache.RowCache("mine", "passes", {}, 2, known_by=("example_id", "rate"))
 settings = params.Dropout(dropout_passes=4)
 make = lambda some: mc_dropout.mc_dropout_entropies(lm, frame, some, settings, "SCOPE")
 found = passes.map(make, work, print, lambda item: (frame.example_id.iloc[item[0]], item[1]))
-store.write(found.assign(tuning=False, selected=True), store.place("mine", "dropout", "all"))
+store.write_frame(found.assign(tuning=False, selected=True), store.frame_path("mine", "dropout", "all"))
 """
 
 

@@ -27,7 +27,7 @@ LOUD = " ".join(STRINGS)
 
 @pytest.fixture(scope="module")
 def generations():
-    return store.gather("shipped", "generations", MODELS, DATASETS)[0]
+    return store.load_frames("shipped", "generations", MODELS, DATASETS)[0]
 
 
 @pytest.fixture(scope="module")
@@ -212,5 +212,5 @@ def test_the_report_chooses_among_them(generations, responses, spellings, tmp_pa
 def test_no_text_of_others_is_part_of_the_project():
     """Of the real model's run only numbers are shipped: what the microscope shows of it are ids."""
     for path in sorted((SHIPPED.parent / "small" / "generations").glob("*.parquet")):
-        frame = store.read(path)
+        frame = store.read_frame(path)
         assert frame.text.isna().all() and frame.question.isna().all(), path.relative_to(ROOT)

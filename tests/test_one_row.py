@@ -98,7 +98,7 @@ def shipped():
     if not SHIPPED.exists():
         pytest.skip("the shipped demo signals are not in this copy")
     kinds = ("generations", "verification", "dropout")
-    return {kind: store.gather("shipped", kind, ["tiny-llama"], ["demo-medium"])[0] for kind in kinds}
+    return {kind: store.load_frames("shipped", kind, ["tiny-llama"], ["demo-medium"])[0] for kind in kinds}
 
 
 def test_every_notebook_tells_the_same_row_the_same(shipped):

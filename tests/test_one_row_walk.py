@@ -21,7 +21,7 @@ def test_the_walk_of_the_followed_row_is_what_the_signals_say():
     rows = dict(lines)
     kinds = ("generations", "verification", "dropout")
     datasets = ["demo-medium", "demo-hard"]
-    signals = {kind: store.gather("shipped", kind, ["tiny-llama"], datasets)[0] for kind in kinds}
+    signals = {kind: store.load_frames("shipped", kind, ["tiny-llama"], datasets)[0] for kind in kinds}
     responses = interpret_responses(signals["generations"])
     one = running_example.choose_example(responses, "medium-0355", "tiny-llama", "demo-medium")
     scores = confidence_frame(responses, signals["verification"], rows_at_selected_rate(signals["dropout"]))

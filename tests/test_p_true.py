@@ -406,7 +406,7 @@ def test_kept_verdicts_are_used_for_their_own_generations_only(tmp_path, monkeyp
     assert p_true.kept("lab", "m__d", "abc")[0] is None
     row = {key: ["x"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(4)], "in_situ_logz": [0.5],
                                                 "in_situ_seconds": [0.1]}  # fmt: skip
-    store.write(pd.DataFrame(row), store.place("lab", "in_situ", "m__d"), generations=sha, query=query)
+    store.write_frame(pd.DataFrame(row), store.frame_path("lab", "in_situ", "m__d"), generations=sha, query=query)
     frame, note = p_true.kept("lab", "m__d", "abc")
     assert (frame is not None) == used and ("live cache" in note) == used
 

@@ -13,11 +13,11 @@ def write(tmp_path, text):
 
 
 def test_every_file_of_the_repository_is_valid():
-    for name in params.names(PARAMS):
+    for name in params.parameter_file_names(PARAMS):
         params.load_profile(name)
-    for name in params.names(PARAMS / "models"):
+    for name in params.parameter_file_names(PARAMS / "models"):
         params.load_model(name)
-    for name in params.names(PARAMS / "datasets"):
+    for name in params.parameter_file_names(PARAMS / "datasets"):
         params.load_dataset(name)
 
 
@@ -43,7 +43,7 @@ GOOD = "models: [tiny-llama]\ndatasets: [demo-easy]\n"
 )
 def test_a_wrong_profile_is_explained_in_one_line(tmp_path, text, said):
     with pytest.raises(UserError) as error:
-        params.read(write(tmp_path, text), params.Profile)
+        params.read_parameter_file(write(tmp_path, text), params.Profile)
     assert said in str(error.value) and "mine.yaml" in str(error.value) and "\n" not in str(error.value)
 
 
@@ -66,7 +66,7 @@ MODEL = f"label: Mine\nsource: me/mine-GGUF\ngguf: mine.gguf\nsha256: {SUM}\n"
 )  # fmt: skip
 def test_a_wrong_gguf_file_is_explained_in_one_line(tmp_path, text, said):
     with pytest.raises(UserError) as error:
-        params.read(write(tmp_path, text), params.Model)
+        params.read_parameter_file(write(tmp_path, text), params.Model)
     assert said in str(error.value) and "mine.yaml" in str(error.value) and "\n" not in str(error.value)
 
 
@@ -74,14 +74,14 @@ def test_half_a_character_is_refused(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(r'{"models": ["\ude00\ud83d"], "datasets": ["b"]}')
     with pytest.raises(UserError, match="'models.0' is .* valid string"):
-        params.read(path, params.Profile)
+        params.read_parameter_file(path, params.Profile)
 
 
 def test_text_that_is_not_utf8(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_bytes(b"title: caf\xe9\n")
     with pytest.raises(UserError, match="UTF-8"):
-        params.read(path, params.Profile)
+        params.read_parameter_file(path, params.Profile)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_profile_with_an_unknown_model_is_refused(tmp_path, monkeypatch):
 
 def test_where_dropout_acts_is_a_word_or_a_list(tmp_path):
     def scope(said):
-        return params.read(write(tmp_path, GOOD + said), params.Profile).dropout_scope
+        return params.read_parameter_file(write(tmp_path, GOOD + said), params.Profile).dropout_scope
 
     assert scope("") == ["trajectory"] and scope("dropout_scope: answer\n") == ["answer"]
     assert scope("dropout_scope: [answer, trajectory]\n") == ["answer", "trajectory"]

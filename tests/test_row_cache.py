@@ -53,10 +53,10 @@ def generate(lm, limit, asked=None, **changed):
 
 def keep(frame, lm, folder, code=None, **changed):
     """The frames of a generations frame with verdicts, with their manifests, as 01 writes them."""
-    path = store.write(frame.drop(columns=p_true.KEPT), folder / "generations" / f"{PAIR}.parquet",
+    path = store.write_frame(frame.drop(columns=p_true.KEPT), folder / "generations" / f"{PAIR}.parquet",
                        **facts(lm, **changed), **({"code": code} if code else {}))  # fmt: skip
-    store.write(frame[[*store.KEYS, *p_true.KEPT]], folder / "in_situ" / f"{PAIR}.parquet",
-                generations=store.manifest(path)["sha256"], query="?")  # fmt: skip
+    store.write_frame(frame[[*store.KEYS, *p_true.KEPT]], folder / "in_situ" / f"{PAIR}.parquet",
+                generations=store.read_manifest(path)["sha256"], query="?")  # fmt: skip
     return path
 
 
@@ -107,14 +107,14 @@ def test_rows_are_of_the_machine_that_made_them(rows, kept, made_on):
 def test_what_a_manifest_says_of_kept_rows_goes_from_run_to_run(lm, places, earlier):
     small, _ = generate(lm, 2)
     other = facts(lm) | {"loaded": lm.facts | {"dtype": "bfloat16"}}
-    store.write(small.drop(columns=p_true.KEPT), earlier / "generations" / f"{PAIR}.parquet", seconds=8.0, **other)
-    manifest = store.manifest(earlier / "generations" / f"{PAIR}.parquet")
-    store.write(small[[*store.KEYS, *p_true.KEPT]], earlier / "in_situ" / f"{PAIR}.parquet",
+    path = earlier / "generations" / f"{PAIR}.parquet"
+    manifest = store.read_manifest(store.write_frame(small.drop(columns=p_true.KEPT), path, seconds=8.0, **other))
+    store.write_frame(small[[*store.KEYS, *p_true.KEPT]], earlier / "in_situ" / f"{PAIR}.parquet",
                 generations=manifest["sha256"])  # fmt: skip
     large, kept = generate(lm, 5)
     assert kept.attrs["kept_from"] == {"rows": 4, "sha256": manifest["sha256"], "made_on": [THERE]}
-    path = store.write(large.drop(columns=p_true.KEPT), places / "now.parquet", **facts(lm), **kept.attrs)
-    assert row_cache.devices_of(store.manifest(path)) == [THERE, HERE]
+    path = store.write_frame(large.drop(columns=p_true.KEPT), places / "now.parquet", **facts(lm), **kept.attrs)
+    assert row_cache.devices_of(store.read_manifest(path)) == [THERE, HERE]
 
 
 @pytest.mark.parametrize("change", ["parameters", "damaged", "verdicts"])
@@ -124,7 +124,8 @@ def test_rows_of_another_kind_are_not_kept(lm, earlier, change):
     if change == "damaged":
         path.write_bytes(path.read_bytes()[:-1])
     if change == "verdicts":
-        store.write(small[[*store.KEYS, *p_true.KEPT]], earlier / "in_situ" / f"{PAIR}.parquet", generations="other")
+        verdicts = small[[*store.KEYS, *p_true.KEPT]]
+        store.write_frame(verdicts, earlier / "in_situ" / f"{PAIR}.parquet", generations="other")
     assert len(row_cache.find_earlier_responses("mine", PAIR, facts(lm))) == 0
 
 
@@ -133,7 +134,7 @@ def test_imported_responses_are_not_kept(lm, earlier):
     small, _ = generate(lm, 2)
     path = keep(small, lm, earlier)
     imported = {name: value for name, value in facts(lm).items() if name != "loaded"}
-    store.write(small.drop(columns=p_true.KEPT), path, **imported)
+    store.write_frame(small.drop(columns=p_true.KEPT), path, **imported)
     assert len(row_cache.find_earlier_responses("mine", PAIR, facts(lm))) == 0
 
 
@@ -144,8 +145,8 @@ def test_rows_of_other_code_are_not_kept_where_that_counts(lm, earlier, monkeypa
     path = keep(small, lm, earlier, code=made_by)
     about = {**facts(lm), "parameters": Verification().model_dump()}
     verified = p_true.verify(lm, small, Verification())
-    store.write(verified, earlier / "verification" / f"{PAIR}.parquet", inputs=store.checksums([path]), **about,
-                **({"code": made_by} if made_by else {}))  # fmt: skip
+    place, code = earlier / "verification" / f"{PAIR}.parquet", {"code": made_by} if made_by else {}
+    store.write_frame(verified, place, inputs=store.file_checksums([path]), **about, **code)
     assert len(row_cache.find_earlier_responses("mine", PAIR, facts(lm))) == 4, "whatever the code, where none is named"
     monkeypatch.setattr(RowCache, "code", "0123")
     found = row_cache.find_earlier_responses("mine", PAIR, facts(lm))
@@ -159,7 +160,8 @@ def test_what_is_about_responses_is_kept_with_their_tokens(lm, earlier):
     path = keep(small, lm, earlier)
     about = {**facts(lm), "parameters": Verification().model_dump()}
     verified = p_true.verify(lm, small, Verification())
-    store.write(verified, earlier / "verification" / f"{PAIR}.parquet", inputs=store.checksums([path]), **about)
+    place = earlier / "verification" / f"{PAIR}.parquet"
+    store.write_frame(verified, place, inputs=store.file_checksums([path]), **about)
     found = row_cache.find_earlier_rows("mine", "verification", PAIR, about, small)
     pd.testing.assert_frame_equal(untimed(found), untimed(verified))
     other = small.assign(token_ids=[small.token_ids[0][:3], *small.token_ids[1:]])
@@ -175,8 +177,8 @@ def test_questions_that_were_asked_again_stay(lm, earlier):
     path = keep(small, lm, earlier)
     about = {**facts(lm), "parameters": params.Generation(demonstration="none").model_dump()}
     rows, arm = ablation.choose_ablation_rows(small, 2), small.assign(answer="7")
-    store.write(ablation.combine_arms(rows, "none", {"one": arm[arm.example_id.isin(rows.example_id)]}),
-                earlier / "ablation" / f"{PAIR}.parquet", inputs=store.checksums([path]), **about)  # fmt: skip
+    store.write_frame(ablation.combine_arms(rows, "none", {"one": arm[arm.example_id.isin(rows.example_id)]}),
+                earlier / "ablation" / f"{PAIR}.parquet", inputs=store.file_checksums([path]), **about)  # fmt: skip
     larger, _ = generate(lm, 30)
     before = row_cache.find_earlier_rows("mine", "ablation", PAIR, about, larger)
     assert set(before.example_id) == set(rows.example_id) and "kept_from" in before.attrs
@@ -199,12 +201,12 @@ def test_questions_that_were_asked_again_stay(lm, earlier):
 def test_parameters_of_no_row_do_not_matter(lm, places):
     """More memory, or another grid, change no row."""
     more = facts(lm, batch_tokens=1000)
-    path = store.write(pd.DataFrame({"a": [1]}), places / "x" / "y.parquet", **more)
-    was = store.manifest(path)
+    path = store.write_frame(pd.DataFrame({"a": [1]}), places / "x" / "y.parquet", **more)
+    was = store.read_manifest(path)
     assert row_cache.made_alike(was, facts(lm)) and not row_cache.made_alike(was, facts(lm, top_logits=9))
     dropout = Dropout().model_dump() | {"dropout_rates": [0.1], "dropout_tuning": 10}
-    path = store.write(pd.DataFrame({"a": [1]}), places / "x" / "z.parquet", **more | {"parameters": dropout})
-    was, grid = store.manifest(path), {"dropout_tuning": 40, "dropout_rates": [0.1, 0.2]}
+    path = store.write_frame(pd.DataFrame({"a": [1]}), places / "x" / "z.parquet", **more | {"parameters": dropout})
+    was, grid = store.read_manifest(path), {"dropout_tuning": 40, "dropout_rates": [0.1, 0.2]}
     assert row_cache.made_alike(was, more | {"parameters": dropout | grid})
     assert not row_cache.made_alike(was, more | {"parameters": dropout | {"dropout_passes": 5}})
 
@@ -238,6 +240,6 @@ def test_a_larger_number_of_rows_begins_with_the_smaller():
 
 def test_the_demos_models_really_run():
     """Its shipped signals are there, of the same models and parameters, and no row is taken from them."""
-    assert store.locate("replay", "generations", "tiny-llama__demo-easy").exists()
+    assert store.find_frame("replay", "generations", "tiny-llama__demo-easy").exists()
     assert list(row_cache.earlier_frames("demo", "generations", "tiny-llama__demo-easy")) == []
     assert list(row_cache.earlier_frames("small", "generations", "qwen2.5-coder-1.5b__svamp"))

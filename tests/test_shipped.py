@@ -16,7 +16,7 @@ ACCURACY = {"demo-easy": (0.80, 0.95), "demo-medium": (0.55, 0.85), "demo-hard":
 
 @pytest.fixture(scope="module")
 def frame():
-    return store.gather("shipped", "generations", DEMO.models, DEMO.datasets)[0]
+    return store.load_frames("shipped", "generations", DEMO.models, DEMO.datasets)[0]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_the_sequence_tells_right_from_wrong_better_than_the_answer(results):
 
 
 def test_the_shipped_confidence_is_that_of_the_shipped_generations(responses):
-    kept = store.read(store.locate("shipped", "confidence", "single_pass"))
+    kept = store.read_frame(store.find_frame("shipped", "confidence", "single_pass"))
     again = confidence_frame(responses)
     assert kept.drop(columns="confidence").equals(again.drop(columns="confidence"))
     np.testing.assert_allclose(kept.confidence, again.confidence, atol=1e-12)
@@ -78,12 +78,12 @@ def test_the_shipped_confidence_is_that_of_the_shipped_generations(responses):
 
 @pytest.fixture(scope="module")
 def verified():
-    return store.gather("shipped", "verification", DEMO.models, DEMO.datasets)[0]
+    return store.load_frames("shipped", "verification", DEMO.models, DEMO.datasets)[0]
 
 
 @pytest.fixture(scope="module")
 def passes():
-    return store.gather("shipped", "dropout", DEMO.models, DEMO.datasets)[0]
+    return store.load_frames("shipped", "dropout", DEMO.models, DEMO.datasets)[0]
 
 
 def test_the_models_answer_a_or_b_and_know_something(responses, verified):
@@ -99,8 +99,8 @@ def test_in_situ_was_taken_live_and_saves_tokens_and_time(verified):
     assert verified.live.all() and (confidence.token_reduction(verified).value >= 65).all()
     seconds = verified.groupby(["model", "dataset"])[["in_situ_seconds", "standard_seconds"]].sum()
     assert (seconds.in_situ_seconds <= seconds.standard_seconds / 2).all()
-    for pair in store.pairs(DEMO.models, DEMO.datasets):
-        sha = store.manifest(store.locate("shipped", "generations", pair))["sha256"]
+    for pair in store.pair_names(DEMO.models, DEMO.datasets):
+        sha = store.read_manifest(store.find_frame("shipped", "generations", pair))["sha256"]
         assert p_true.kept("shipped", pair, sha)[0] is not None
 
 

@@ -17,7 +17,7 @@ READING = params.Reading()
 
 @pytest.fixture(scope="module")
 def stored():
-    return [store.gather("shipped", kind, ["tiny-qwen"], ["demo-hard"])[0] for kind in SIGNAL_KINDS]
+    return [store.load_frames("shipped", kind, ["tiny-qwen"], ["demo-hard"])[0] for kind in SIGNAL_KINDS]
 
 
 def rows(logprobs, correct):

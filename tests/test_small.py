@@ -38,7 +38,7 @@ ECE = {"ans_avg": "Ans Avg", "seq_avg": "Seq Avg", "p_true": "P(True)", "p_true_
        "c_bald_insitu": "c_BALD, dropout at the answer"}  # fmt: skip
 SCOPES = {"trajectory": "over the whole", "answer": "at the answer"}
 
-if __name__ != "__main__" and not store.found(RUN, "generations", [f"{MODEL}__svamp"]):
+if __name__ != "__main__" and not store.find_pairs(RUN, "generations", [f"{MODEL}__svamp"]):
     pytest.skip("the signals of the small run are not in this copy", allow_module_level=True)
 
 
@@ -56,7 +56,7 @@ def results() -> dict[str, dict[str, str]]:
     """What is measured: dataset: value, as the page writes it."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     responses, generations = signals().responses, signals().generations
-    passes = rows_at_selected_rate(store.gather(RUN, "dropout_answer", SMALL.models, SMALL.datasets)[0], READING)
+    passes = rows_at_selected_rate(store.load_frames(RUN, "dropout_answer", SMALL.models, SMALL.datasets)[0], READING)
     scores = confidence_frame(responses, signals().verification, None, READING, ECE, passes)
     evaluated = scores[scores.split == "evaluation"]
     for (dataset, split), part in responses.groupby(["dataset", "split"]):
@@ -87,7 +87,7 @@ def results() -> dict[str, dict[str, str]]:
 
 def passed() -> pd.DataFrame:
     """c_BALD in both scopes on the evaluation questions that have passes over the whole, by dataset."""
-    made = {scope: store.gather(RUN, DROPOUT[scope], SMALL.models, SMALL.datasets, may_lack=True)[0]
+    made = {scope: store.load_frames(RUN, DROPOUT[scope], SMALL.models, SMALL.datasets, may_lack=True)[0]
             for scope in SCOPES}  # fmt: skip
     whole = made["trajectory"][KEYS].drop_duplicates()
     made["answer"] = made["answer"].merge(whole, on=KEYS)
@@ -106,7 +106,7 @@ def calibrated() -> dict[str, tuple[np.ndarray, np.ndarray, float]]:
 @cache
 def prompts() -> dict[str, dict[str, str]]:
     """The same of the beginnings of the prompt."""
-    frame = store.gather(RUN, "ablation", SMALL.models, SMALL.datasets)[0]
+    frame = store.load_frames(RUN, "ablation", SMALL.models, SMALL.datasets)[0]
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for row in ablation.summarize_ablation(frame).sort_values("demonstration").itertuples():
         assert row.rows == SMALL.ablation_rows

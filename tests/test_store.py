@@ -36,54 +36,54 @@ def row_of(kind, **values):
 
 
 def test_a_frame_comes_back_with_its_manifest(artifacts):
-    path = store.write(FRAME, artifacts / "x" / "one.parquet", parameters={"seed": 0}, seconds=1.5)
-    back = store.read(path)
+    path = store.write_frame(FRAME, artifacts / "x" / "one.parquet", parameters={"seed": 0}, seconds=1.5)
+    back = store.read_frame(path)
     assert back.a.tolist() == [1, 2] and back.b[0].tolist() == [0, 1, 2]
-    facts = store.manifest(path)
+    facts = store.read_manifest(path)
     assert facts["rows"] == 2 and facts["parameters"] == {"seed": 0} and facts["sha256"] == store.sha256(path)
     assert sorted(p.name for p in path.parent.iterdir()) == ["one.json", "one.parquet"]
 
 
 def test_the_same_frame_is_the_same_bytes(artifacts):
-    one, two = (store.write(FRAME, artifacts / f"{name}.parquet") for name in "ab")
+    one, two = (store.write_frame(FRAME, artifacts / f"{name}.parquet") for name in "ab")
     assert one.read_bytes() == two.read_bytes()
 
 
 def test_a_flipped_byte_is_caught(artifacts):
-    path = store.write(FRAME, artifacts / "one.parquet")
+    path = store.write_frame(FRAME, artifacts / "one.parquet")
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     with pytest.raises(UserError, match="not the file its manifest describes"):
-        store.read(path)
+        store.read_frame(path)
 
 
 def test_a_missing_frame_is_one_line(artifacts):
     with pytest.raises(UserError, match="is missing; ./run_all.sh makes it"):
-        store.read(artifacts / "none.parquet")
+        store.read_frame(artifacts / "none.parquet")
 
 
 @pytest.mark.parametrize("fact", [float("nan"), float("inf"), {"deep": [float("nan")]}])
 def test_nan_never_enters_a_manifest(artifacts, fact):
     with pytest.raises(ValueError, match="Out of range float"):
-        store.write(FRAME, artifacts / "one.parquet", fact=fact)
+        store.write_frame(FRAME, artifacts / "one.parquet", fact=fact)
 
 
 def test_no_path_of_this_machine_enters_a_manifest(artifacts):
     with pytest.raises(ValueError, match="path of this machine"):
-        store.write(FRAME, artifacts / "one.parquet", source=str(store.ROOT / "demo"))
+        store.write_frame(FRAME, artifacts / "one.parquet", source=str(store.ROOT / "demo"))
 
 
 def test_an_interrupted_write_leaves_the_old_file(artifacts):
-    path = store.write(FRAME, artifacts / "one.parquet")
+    path = store.write_frame(FRAME, artifacts / "one.parquet")
 
     def fail(partial):
         partial.write_text("half")
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store.atomically(path, fail)
-    assert store.read(path).a.tolist() == [1, 2] and len(list(artifacts.iterdir())) == 2
+        store.write_atomically(path, fail)
+    assert store.read_frame(path).a.tolist() == [1, 2] and len(list(artifacts.iterdir())) == 2
 
 
 def committed(monkeypatch) -> list[list]:
@@ -105,7 +105,7 @@ def committed(monkeypatch) -> list[list]:
 def test_what_is_committed_outlives_a_loss_of_power(artifacts, monkeypatch):
     """Frames, manifests and shards: the bytes are on the disk before the name, and then the name is."""
     names, steps = committed(monkeypatch)
-    store.write(FRAME, artifacts / "one.parquet")
+    store.write_frame(FRAME, artifacts / "one.parquet")
     shards("job").map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3], print)
     assert [Path(name).name[:6] for name in names] == ["one.pa", "one.js", "00000-", "00002-"]
     assert steps == [Path(names[-1]).parent.stat().st_ino]
@@ -115,49 +115,49 @@ def test_what_is_committed_outlives_a_loss_of_power(artifacts, monkeypatch):
 def test_a_manifest_that_does_not_describe_its_frame(artifacts, manifest):
     """What was shipped is brought back by git, and what a run made by a run."""
     for place, cure in (("mine", "remove it and run again"), ("shipped/demo", "`git ")):  # of a long line
-        path = store.write(FRAME, artifacts / place / "things" / "m__d.parquet")
+        path = store.write_frame(FRAME, artifacts / place / "things" / "m__d.parquet")
         path.with_suffix(".json").write_text(manifest.replace("%s", store.sha256(path)))
         with pytest.raises(UserError, match=f"m__d.(json|parquet) is not .*; {cure}"):
-            store.read(path)
+            store.read_frame(path)
 
 
 def test_the_run_comes_before_the_shipped(artifacts):
-    shipped = store.write(FRAME, artifacts / "shipped" / "demo" / "things" / "m__d.parquet")
-    assert store.locate("lab", "things", "m__d") == shipped
-    own = store.write(FRAME, artifacts / "lab" / "things" / "m__d.parquet")
-    assert store.locate("lab", "things", "m__d") == own
+    shipped = store.write_frame(FRAME, artifacts / "shipped" / "demo" / "things" / "m__d.parquet")
+    assert store.find_frame("lab", "things", "m__d") == shipped
+    own = store.write_frame(FRAME, artifacts / "lab" / "things" / "m__d.parquet")
+    assert store.find_frame("lab", "things", "m__d") == own
     with pytest.raises(UserError, match="nor are they shipped; did you mean 'm__d'"):
-        store.locate("lab", "things", "m__e")
-    frame, source = store.gather("lab", "things", ["m"], ["d"])
+        store.find_frame("lab", "things", "m__e")
+    frame, source = store.load_frames("lab", "things", ["m"], ["d"])
     assert len(frame) == 2 and source["read from"].tolist() == ["lab/things"]
 
 
 def test_what_is_shipped_serves_replays_and_the_lab_alone(artifacts):
     """The run of a model that makes no passes at the answer has none, though the demo ships some of the same pair."""
     row = row_of("dropout_answer")
-    demo, small = (store.write(row, artifacts / "shipped" / name / "dropout_answer" / f"{pair}.parquet")
+    demo, small = (store.write_frame(row, artifacts / "shipped" / name / "dropout_answer" / f"{pair}.parquet")
                    for name, pair in (("demo", "m__d"), ("small", "n__d")))  # fmt: skip
     for run in ("traj", "demo", "small", "laboratory"):
-        assert store.found(run, "dropout_answer", ["m__d", "n__d"]) == []
-        assert store.gather(run, "dropout_answer", ["m", "n"], ["d"], may_lack=True)[0].empty
+        assert store.find_pairs(run, "dropout_answer", ["m__d", "n__d"]) == []
+        assert store.load_frames(run, "dropout_answer", ["m", "n"], ["d"], may_lack=True)[0].empty
         with pytest.raises(UserError, match=f"run '{run}' has no .*what is shipped serves 'lab' and replays alone"):
-            store.locate(run, "dropout_answer", "m__d")
+            store.find_frame(run, "dropout_answer", "m__d")
     for run in ("lab", "lab-2", "replay", "replay-demo"):
-        assert store.locate(run, "dropout_answer", "m__d") == demo
-        assert store.found(run, "dropout_answer", ["m__d", "n__d"]) == ["m__d"]
-    assert store.locate("replay-small", "dropout_answer", "n__d") == small
-    assert store.found("replay-small", "dropout_answer", ["m__d", "n__d"]) == ["n__d"], "nothing of the demo"
+        assert store.find_frame(run, "dropout_answer", "m__d") == demo
+        assert store.find_pairs(run, "dropout_answer", ["m__d", "n__d"]) == ["m__d"]
+    assert store.find_frame("replay-small", "dropout_answer", "n__d") == small
+    assert store.find_pairs("replay-small", "dropout_answer", ["m__d", "n__d"]) == ["n__d"], "nothing of the demo"
 
 
 @pytest.mark.parametrize("run", ["../../x", "..", "", "/tmp/x", "shipped/demo", "shipped", "a/b", ".models", None, 7])
 def test_a_run_has_a_folder_of_its_own(artifacts, run):
     """Said before any work: where frames are looked for, where they are kept, and where shards are."""
-    for ask in (lambda: store.place(run, "things", "m__d"), lambda: RowCache(run, "job", {})):
+    for ask in (lambda: store.frame_path(run, "things", "m__d"), lambda: RowCache(run, "job", {})):
         with pytest.raises(UserError, match=r"^run .* can't be a folder in artifacts/"):
             ask()
     if run != "shipped":  # whose frames are read by that name, and never written
         with pytest.raises(UserError, match=r"^run .* can't be a folder in artifacts/"):
-            store.gather(run, "things", ["m"], ["d"])
+            store.load_frames(run, "things", ["m"], ["d"])
 
 
 def test_shards_resume_after_the_last_whole_one(artifacts):
@@ -334,30 +334,31 @@ def test_signals_of_other_responses_are_refused(artifacts, monkeypatch):
     rows = {key: ["x"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(6)], "in_situ_logz": [0.5]}
     frame, shipped = pd.DataFrame(rows | {"in_situ_seconds": [0.1]}), artifacts / "shipped" / "demo"
     for pair in ("m__d", "m__e"):
-        old = store.write(row_of("generations"), shipped / "generations" / f"{pair}.parquet")
+        old = store.write_frame(row_of("generations"), shipped / "generations" / f"{pair}.parquet")
         inputs = {f"artifacts/demo/generations/{old.name}": store.sha256(old)}
-        store.write(frame, shipped / "in_situ" / f"{pair}.parquet", inputs=inputs)
-    store.write(CURVES, shipped / "calibration" / "curves.parquet", inputs={"m__d": store.sha256(old)[:12]})
-    assert len(store.gather("lab", "in_situ", ["m"], ["d", "e"])[0]) == 2
-    assert len(store.kept("lab", "calibration", "curves", ["m"], ["d"])) == 1
-    store.write(row_of("generations", seed=[9]), artifacts / "lab" / "generations" / "m__d.parquet")
+        store.write_frame(frame, shipped / "in_situ" / f"{pair}.parquet", inputs=inputs)
+    store.write_frame(CURVES, shipped / "calibration" / "curves.parquet", inputs={"m__d": store.sha256(old)[:12]})
+    assert len(store.load_frames("lab", "in_situ", ["m"], ["d", "e"])[0]) == 2
+    assert len(store.read_pairs("lab", "calibration", "curves", ["m"], ["d"])) == 1
+    store.write_frame(row_of("generations", seed=[9]), artifacts / "lab" / "generations" / "m__d.parquet")
     message = (
         "^shipped/demo/in_situ/m__d.parquet was made from other responses than lab/generations/m__d.parquet: "
         r"run 01_generate for run 'lab' first, or delete artifacts/lab/\*/m__d\.\*$"
     )
     with pytest.raises(UserError, match=message):
-        store.gather("lab", "in_situ", ["m"], ["d", "e"])
-    assert len(store.gather("lab", "in_situ", ["m"], ["e"])[0]) == 1
-    assert store.found("lab", "in_situ", ["m__d", "m__e"]) == ["m__e"]
-    assert len(store.gather("lab", "in_situ", ["m"], ["d", "e"], may_lack=True)[0]) == 1
+        store.load_frames("lab", "in_situ", ["m"], ["d", "e"])
+    assert len(store.load_frames("lab", "in_situ", ["m"], ["e"])[0]) == 1
+    assert store.find_pairs("lab", "in_situ", ["m__d", "m__e"]) == ["m__e"]
+    assert len(store.load_frames("lab", "in_situ", ["m"], ["d", "e"], may_lack=True)[0]) == 1
     with pytest.raises(UserError, match="run 06_sample_efficiency for run 'lab' first, or delete"):
-        store.kept("lab", "calibration", "curves", ["m"], ["d"])
+        store.read_pairs("lab", "calibration", "curves", ["m"], ["d"])
     new = artifacts / "lab" / "generations" / "m__d.parquet"
-    store.write(frame, artifacts / "lab" / "in_situ" / "m__d.parquet", inputs={"x/m__d.parquet": store.sha256(new)})
-    assert len(store.gather("lab", "in_situ", ["m"], ["d", "e"])[0]) == 2
+    inputs = {"x/m__d.parquet": store.sha256(new)}
+    store.write_frame(frame, artifacts / "lab" / "in_situ" / "m__d.parquet", inputs=inputs)
+    assert len(store.load_frames("lab", "in_situ", ["m"], ["d", "e"])[0]) == 2
     for path in artifacts.glob("lab/*/m__d.*"):
         path.unlink()
-    assert len(store.gather("lab", "in_situ", ["m"], ["d", "e"])[0]) == 2, "the way back"
+    assert len(store.load_frames("lab", "in_situ", ["m"], ["d", "e"])[0]) == 2, "the way back"
 
 
 def test_seconds_stand_in_the_manifest_and_make_no_two_files_differ(artifacts):
@@ -366,25 +367,25 @@ def test_seconds_stand_in_the_manifest_and_make_no_two_files_differ(artifacts):
     frame, place = pd.DataFrame(rows), artifacts / "in_situ" / "m__d.parquet"
     sums = set()
     for seconds in ([0.1, 0.3], [0.5, 0.6]):
-        store.write(frame.assign(in_situ_seconds=seconds), place)
+        store.write_frame(frame.assign(in_situ_seconds=seconds), place)
         sums.add(store.sha256(place))
-        means = store.manifest(place)["row_seconds"]
+        means = store.read_manifest(place)["row_seconds"]
         assert means == {"in_situ_seconds": pytest.approx(np.mean(seconds))}
-        assert store.read(place).in_situ_seconds.tolist() == [means["in_situ_seconds"]] * 2
-    store.write(frame.assign(in_situ_seconds=np.nan), place)
-    assert len(sums | {store.sha256(place)}) == 1 and "row_seconds" not in store.manifest(place)
-    assert "in_situ_seconds" not in store.read(place)
+        assert store.read_frame(place).in_situ_seconds.tolist() == [means["in_situ_seconds"]] * 2
+    store.write_frame(frame.assign(in_situ_seconds=np.nan), place)
+    assert len(sums | {store.sha256(place)}) == 1 and "row_seconds" not in store.read_manifest(place)
+    assert "in_situ_seconds" not in store.read_frame(place)
 
 
 def test_frames_that_hold_seconds_themselves_are_read(artifacts):
     """As they were written before."""
     rows = {key: ["x"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(6)], "in_situ_logz": [0.5]}
     frame = pd.DataFrame(rows | {"in_situ_seconds": [0.25]})
-    place = store.write(frame, artifacts / "in_situ" / "m__d.parquet")
+    place = store.write_frame(frame, artifacts / "in_situ" / "m__d.parquet")
     frame.to_parquet(place, index=False)
-    facts = {name: fact for name, fact in store.manifest(place).items() if name != "row_seconds"}
+    facts = {name: fact for name, fact in store.read_manifest(place).items() if name != "row_seconds"}
     place.with_suffix(".json").write_text(json.dumps(facts | {"sha256": store.sha256(place)}))
-    assert store.read(place).in_situ_seconds.tolist() == [0.25]
+    assert store.read_frame(place).in_situ_seconds.tolist() == [0.25]
 
 
 # ---- the columns, described once
@@ -425,13 +426,13 @@ VERDICTS = pd.DataFrame(
 def test_a_frame_is_held_against_its_schema_when_it_is_written(artifacts, change, message):
     place = artifacts / "in_situ" / "m__d.parquet"
     assert (
-        store.read(store.write(VERDICTS, place))
+        store.read_frame(store.write_frame(VERDICTS, place))
         .drop(columns="in_situ_logits")
         .equals(VERDICTS.drop(columns="in_situ_logits"))
     )
     before = place.read_bytes()
     with pytest.raises(UserError, match=message):
-        store.write(change(VERDICTS), place)
+        store.write_frame(change(VERDICTS), place)
     assert place.read_bytes() == before
 
 
@@ -447,16 +448,16 @@ def test_a_frame_is_held_against_its_schema_when_it_is_written(artifacts, change
 )
 def test_a_frame_is_held_against_its_schema_when_it_is_read(artifacts, change, message):
     """As an earlier version, or another hand, may have written it."""
-    place = store.write(VERDICTS, artifacts / "in_situ" / "m__d.parquet")
+    place = store.write_frame(VERDICTS, artifacts / "in_situ" / "m__d.parquet")
     change(VERDICTS).to_parquet(place, index=False)
-    facts = store.manifest(place) | {"sha256": store.sha256(place)}
+    facts = store.read_manifest(place) | {"sha256": store.sha256(place)}
     place.with_suffix(".json").write_text(json.dumps(facts))
     with pytest.raises(UserError, match=message):
-        store.read(place)
+        store.read_frame(place)
 
 
 def test_columns_say_what_they_mean_in_the_file(artifacts):
-    place = store.write(VERDICTS, artifacts / "in_situ" / "m__d.parquet")
+    place = store.write_frame(VERDICTS, artifacts / "in_situ" / "m__d.parquet")
     assert b"after the query" in pq.read_schema(place).field("in_situ_logits").metadata[b"meaning"]
 
 
@@ -464,8 +465,9 @@ def test_an_optional_column_may_lack_and_texts_that_are_not_kept_are_of_their_ty
     more = [*schemas.SCHEMAS["in_situ"], schemas.column("spread_*", schemas.NUMBER, "nats", optional=True)]
     monkeypatch.setitem(schemas.SCHEMAS, "in_situ", pa.schema(more))
     place = artifacts / "in_situ" / "m__d.parquet"
-    assert "spread_1" not in store.read(store.write(VERDICTS, place))
-    assert store.read(store.write(VERDICTS.assign(spread_1=1.0, dataset=None), place)).spread_1.tolist() == [1.0, 1.0]
+    assert "spread_1" not in store.read_frame(store.write_frame(VERDICTS, place))
+    store.write_frame(VERDICTS.assign(spread_1=1.0, dataset=None), place)
+    assert store.read_frame(place).spread_1.tolist() == [1.0, 1.0]
     assert pq.read_schema(place).field("dataset").type == pa.large_string()
 
 
@@ -473,7 +475,7 @@ def test_an_optional_column_may_lack_and_texts_that_are_not_kept_are_of_their_ty
 def test_every_shipped_frame_is_as_described():
     kinds = set()
     for path in SHIPPED.glob("*/*.parquet"):
-        store.read(path)
+        store.read_frame(path)
         kinds |= {path.parent.name} & set(schemas.SCHEMAS)
     assert kinds == set(schemas.SCHEMAS) and kinds <= set(schemas.WRITERS)
 

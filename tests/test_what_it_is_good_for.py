@@ -147,7 +147,7 @@ def test_shipped_frames_are_what_the_notebook_makes(monkeypatch, tmp_path):
     """The numbers of `artifacts/shipped/demo/selective`, which 08 shows in a fresh clone; a calibrator for each fit."""
     play("10", monkeypatch, tmp_path, resamples=5000)
     for kind in selective.SELECTIVE_KINDS:
-        here, there = (store.read(folder / "selective" / f"{kind}.parquet") for folder in (tmp_path, SHIPPED))
+        here, there = (store.read_frame(folder / "selective" / f"{kind}.parquet") for folder in (tmp_path, SHIPPED))
         pd.testing.assert_frame_equal(here, there, rtol=1e-9)
     demo = params.load_profile("demo")
     files = {path.name for path in (tmp_path / "calibrators").glob("*.json")}
@@ -157,7 +157,7 @@ def test_shipped_frames_are_what_the_notebook_makes(monkeypatch, tmp_path):
 @SHIPPED_ONLY
 def test_a_run_without_passes_of_one_model_and_few_rows(monkeypatch, tmp_path):
     """As a first look has it: ten rows, one model, no passes anywhere. Dashes, and no failure."""
-    gather = store.gather
+    gather = store.load_frames
 
     def few(run, kind, models, datasets, may_lack=False):
         frame, source = gather(run, kind, models, datasets, may_lack)
@@ -166,7 +166,7 @@ def test_a_run_without_passes_of_one_model_and_few_rows(monkeypatch, tmp_path):
         kept = frame.groupby(["model", "dataset", "split"], sort=False).head(5)
         return kept.reset_index(drop=True), source
 
-    monkeypatch.setattr(store, "gather", few)
+    monkeypatch.setattr(store, "load_frames", few)
     space, shown = play("10", monkeypatch, tmp_path, models=["tiny-qwen"], datasets=["demo-easy"], seed=1)
     assert space["thresholds"].threshold.isna().all()
     assert set(space["thresholds"].reason) == {when.TOO_FEW_ROWS}

@@ -233,9 +233,9 @@ def written(run: Run, name: str) -> float | None:
     from lib import store
 
     means = []
-    for pair in store.pairs([name], run.values["datasets"]):
+    for pair in store.pair_names([name], run.values["datasets"]):
         paths = [path for who in (run.name, f"replay-{run.name}", "replay")
-                 for path in store.places(who, "generations", pair) if path.exists()]  # fmt: skip
+                 for path in store.frame_paths(who, "generations", pair) if path.exists()]  # fmt: skip
         with suppress(Exception):  # a damaged file is said by the run
             frame = pd.read_parquet(paths[0], columns=["token_logprobs"])
             means.append(float(frame.token_logprobs.map(len).mean()))

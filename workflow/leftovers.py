@@ -11,8 +11,8 @@ from workflow.guard import alive
 from workflow.jobs import Run
 from workflow.records import forget_shards, read_record
 
-# files of store.atomically and jobs.write_json, folders of forget_shards, export, typeset and book: each with the id
-# of the process that writes it
+# files of store.write_atomically and jobs.write_json, folders of forget_shards, export, typeset and book: each with the
+# id of the process that writes it
 SCRATCH = re.compile(r"\..+\.(\d{1,7})(?:\.partial)?|\.(?:export|typeset|book)-(\d{1,7})-\w+")
 YOUNG = 600  # seconds: what is younger, a process of another machine may be writing
 

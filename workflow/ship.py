@@ -45,21 +45,22 @@ def ship(run: str, pair: str) -> None:
     questions, and for more bytes than the repository should hold."""
     frames = [ARTIFACTS / run / kind / f"{pair}.parquet" for kind in FIRST + LATER]
     frames = [path for path in frames if path.parent.name in FIRST or path.exists()]
-    generations = store.read(frames[0])
+    generations = store.read_frame(frames[0])
     if generations.text.notna().any() and not (ROOT / "demo" / "questions" / f"{pair.split('__')[1]}.jsonl").exists():
-        raise UserError(f"{store.relative(frames[0])} holds questions that are not ours: write `keep_texts: false`")
-    target = store.shipped(run)
+        where = store.relative_path(frames[0])
+        raise UserError(f"{where} holds questions that are not ours: write `keep_texts: false`")
+    target = store.shipped_folder(run)
     for path in frames:
-        store.read(path)  # whole, and as described
+        store.read_frame(path)  # whole, and as described
         if path.parent.name not in ("generations", "in_situ"):
-            store.check_source(path, run, [pair])
+            store.check_made_from(path, run, [pair])
         (target / path.parent.name).mkdir(parents=True, exist_ok=True)
         for file in (path, path.with_suffix(".json")):
             shutil.copyfile(file, target / path.parent.name / file.name)
     write_list(target)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     if size > MOST:
-        raise UserError(f"{store.relative(target)} would hold {size / 1e6:.0f} MB, more than {MOST / 1e6:.0f}")
+        raise UserError(f"{store.relative_path(target)} would hold {size / 1e6:.0f} MB, more than {MOST / 1e6:.0f}")
     kinds = ", ".join(path.parent.name for path in frames)
     print(f"{pair}: {len(generations)} rows ({kinds}); {size / 1e6:.1f} MB of {run} in all")
     commit(target, f"Ship the signals of {pair.replace('__', ' on ')}: {len(generations)} questions ({kinds})")

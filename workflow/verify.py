@@ -60,12 +60,12 @@ def both(run: Run) -> tuple[list[str], list[str]]:
     """Models, and the datasets that are shipped for all of them. Raises UserError where that is none: another run's
     would be no twin."""
     models, datasets = run.values["models"], run.values["datasets"]
-    folder = store.shipped(shipped(run)) / "generations"
+    folder = store.shipped_folder(shipped(run)) / "generations"
     there = [name for name in datasets
-             if all((folder / f"{pair}.parquet").exists() for pair in store.pairs(models, [name]))]  # fmt: skip
+             if all((folder / f"{pair}.parquet").exists() for pair in store.pair_names(models, [name]))]  # fmt: skip
     if not there:
         raise UserError(f"run '{run.name}' has no shipped twin: no signals of {', '.join(models)} on "
-                        f"{', '.join(datasets)} in {store.relative(folder)}/")  # fmt: skip
+                        f"{', '.join(datasets)} in {store.relative_path(folder)}/")  # fmt: skip
     return models, there
 
 

@@ -101,10 +101,10 @@ def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
     rows = []
     for fit in fits:
         name = type(fit.calibrator).__name__.lower()
-        path = store.place(run, "calibrators", "__".join([*fit.pair, fit.estimator, name])).with_suffix(".json")
+        path = store.frame_path(run, "calibrators", "__".join([*fit.pair, fit.estimator, name])).with_suffix(".json")
         try:
             text = json.dumps(calibrator_record(fit), indent=1, sort_keys=True) + "\n"
-            store.atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
+            store.write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
             said = path.name
         except UserError as error:
             said = str(error)
@@ -115,7 +115,7 @@ def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
 def read_calibrator_record(path: Path | str) -> dict[str, Any]:
     """What a file says. Raises UserError where it is not there, no calibrator, or not as it was written."""
     path = Path(path)
-    where = store.relative(path)
+    where = store.relative_path(path)
     if not path.exists():
         there = {other.name for other in path.parent.glob("*.json")}
         raise UserError(f"there is no calibrator {where}; {nearest(path.name, there)}")
@@ -150,7 +150,7 @@ def load_calibrator(path: Path | str) -> Calibrator:
     UserError
         Where the file is missing, damaged or edited, or no declared method can be made of it.
     """
-    known, where = read_calibrator_record(path), store.relative(Path(path))
+    known, where = read_calibrator_record(path), store.relative_path(Path(path))
     try:
         return calibrator_from_record(known)
     except UserError as error:

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Validat
 from lib import store
 from lib.generate import models
 from lib.generate.models import LanguageModel
-from lib.params import Strict, explain
+from lib.params import Strict, explain_validation_error
 from lib.project import UserError, nearest, parse_json, read_bytes
 from lib.tasks.answers import token_texts
 
@@ -141,7 +141,7 @@ def read(path: Path, dataset: str) -> dict[str, Response]:
 
 def lines(path: Path) -> Iterator[tuple[str, Response]]:
     """Each response of a file, with its place for messages."""
-    where = store.relative(path)
+    where = store.relative_path(path)
     for number, line in enumerate(read_bytes(path, where).split(b"\n"), 1):
         if line.strip():
             yield f"{where}, line {number}", parsed(line, where, number)
@@ -154,7 +154,7 @@ def parsed(line: bytes, where: str, number: int) -> Response:
     try:
         return Response.model_validate(raw)
     except ValidationError as error:
-        raise UserError(explain(error, Response, f"{where}, line {number}")) from None
+        raise UserError(explain_validation_error(error, Response, f"{where}, line {number}")) from None
 
 
 def token_ids(lm: LanguageModel, response: Response) -> list[int]:
@@ -176,7 +176,7 @@ def lacking(responses: Mapping[str, Response], wanted: list[str], path: Path) ->
     absent = [name for name in wanted if name not in responses]
     if absent:
         count, first = f"{len(absent)} of {len(wanted)}", absent[0]
-        where = store.relative(path)
+        where = store.relative_path(path)
         hint = nearest(first, responses)
         raise UserError(f"{where} has no response to {count} questions, the first '{first}'; {hint}")
 
@@ -209,7 +209,7 @@ def write(generations: pd.DataFrame, path: Path, tokenizer: Any = None) -> Path:
     rows = ({"example_id": row.example_id, "dataset": row.dataset, **tokens_of(row, tokenizer),
              "finish_reason": row.finish_reason} for row in generations.itertuples())  # fmt: skip
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    store.atomically(path, lambda scratch: scratch.write_text(text, encoding="utf-8"))
+    store.write_atomically(path, lambda scratch: scratch.write_text(text, encoding="utf-8"))
     return path
 
 

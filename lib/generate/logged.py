@@ -37,8 +37,9 @@ def read(spec: Model, dataset: str, examples: Sequence[Example]) -> dict[str, Re
     if len(without) == len(names):
         silent = without
     if silent:
-        raise UserError(f"{store.relative(path)}: {len(silent)} of {len(names)} responses, the first to '{silent[0]}', "
-                        "have no `logprobs`, and the model's file names no `source` that could say them")  # fmt: skip
+        raise UserError(f"{store.relative_path(path)}: {len(silent)} of {len(names)} responses, the first to "
+                        f"'{silent[0]}', have no `logprobs`, and the model's file names no `source` that could say "
+                        "them")  # fmt: skip
     return found
 
 

@@ -370,8 +370,8 @@ class PairPasses:
         frame = pd.concat([self.tuned, frame.assign(tuning=False)], ignore_index=True)
         frame["selected"] = frame.rate == rate
         cost = cache.facts() | {"grid_seconds": self.grid_cache.meter.seconds}
-        place = store.place(self.run, DROPOUT[self.scope], self.pair)
-        store.write(frame, place, **self.facts, scope=self.scope, rate=rate, **cost, **facts)
+        place = store.frame_path(self.run, DROPOUT[self.scope], self.pair)
+        store.write_frame(frame, place, **self.facts, scope=self.scope, rate=rate, **cost, **facts)
         return frame
 
     def clear(self) -> None:

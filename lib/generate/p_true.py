@@ -165,13 +165,13 @@ def kept(run: str, pair: str, generations: str) -> tuple[pd.DataFrame | None, st
     """The in-situ verdicts that 01 took, if they are of these generations (their sha256) and of this query; and a line
     that says which."""
     try:
-        path = store.locate(run, "in_situ", pair)
+        path = store.find_frame(run, "in_situ", pair)
     except UserError:
         return None, "the trajectories are encoded again: no verdicts were taken while the cache was alive"
-    facts = store.manifest(path)
+    facts = store.read_manifest(path)
     if (facts["generations"], facts["query"]) != (generations, prompts.QUERY):
         return None, "the trajectories are encoded again: the verdicts kept are of other generations or another query"
-    return store.read(path), "taken on the live cache by 01_generate"
+    return store.read_frame(path), "taken on the live cache by 01_generate"
 
 
 def verify(lm: LanguageModel, frame: pd.DataFrame, settings: Verification, batch_tokens: int = 32768,

@@ -53,7 +53,7 @@ def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verific
     of a pair only where it is known of all its rows."""
     records: list[tuple] = []
     estimators = {"generations": RESPONSE, "dropout": "c_bald", "dropout_answer": "c_bald_insitu"}
-    for pair in store.pairs(models, datasets):
+    for pair in store.pair_names(models, datasets):
         where, hours = pair.split("__"), 0.0
         for kind in WORK:
             for facts in manifests(run, kind, pair):
@@ -77,8 +77,8 @@ def rows_made(facts: Mapping[str, Any]) -> int:
 
 def manifests(run: str, kind: str, pair: str) -> Iterator[dict[str, Any]]:
     """Of a frame of a run, where it is there."""
-    for name in store.found(run, kind, [pair]):
-        yield store.manifest(store.locate(run, kind, name))
+    for name in store.find_pairs(run, kind, [pair]):
+        yield store.read_manifest(store.find_frame(run, kind, name))
 
 
 @table_target("tab_costs", "What a confidence costs (not in the paper)",

@@ -27,7 +27,7 @@ def in_situ(run: str, models: Sequence[str], datasets: Sequence[str], generation
             dropout: Frame, reading: Reading, resamples: int = 5000, seed: int = 0) -> dict[str, Frame]:  # fmt: skip
     """Frames of both tables below, from the passes over whole trajectories (`dropout`) and from those at the answer
     only that a run left, which may lack any pair."""
-    answer = store.gather(run, "dropout_answer", models, datasets, may_lack=True)[0]
+    answer = store.load_frames(run, "dropout_answer", models, datasets, may_lack=True)[0]
     frames = {"trajectory": dropout, "answer": answer}
     chosen = {scope: rows_at_selected_rate(frame, reading) for scope, frame in frames.items()}
     measured = by_scope(generations, responses, chosen, reading).rename(columns={"scope": "estimator"})

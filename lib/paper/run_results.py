@@ -71,7 +71,9 @@ class RunSignals:
         where neither has them."""
         asked = {"generations": models}
         generations, verification, dropout = (
-            store.gather(run, kind, asked.get(kind, params.at_hand(models)), datasets, may_lack=kind == "dropout")[0]
+            store.load_frames(run, kind, asked.get(kind, params.at_hand(models)), datasets, may_lack=kind == "dropout")[
+                0
+            ]
             for kind in SIGNAL_KINDS
         )
         return cls.from_frames(generations, verification, dropout, reading)
@@ -298,7 +300,7 @@ def of_calibration(run: str, models: Sequence[str], datasets: Sequence[str],
                    names: Collection[str] = ("results", "confidence", "transfer", "curves")) -> Frames:  # fmt: skip
     """What 05 (results, confidence), 06 (curves) and 07 (transfer) keep. Raises UserError where they have not left
     it."""
-    kept = {name: store.kept(run, "calibration", name, models, datasets) for name in names}
+    kept = {name: store.read_pairs(run, "calibration", name, models, datasets) for name in names}
     frames: Frames = {}
     if "results" in kept:
         frames |= dict.fromkeys(CALIBRATED, kept["results"])
@@ -321,7 +323,7 @@ def so_far(run: str, models: Sequence[str], datasets: Sequence[str], reading: Re
     """What some of a run's notebooks show, for findings that need no more: those that leave these `kinds` of frames
     (`lib.schemas`), of which any but `generations` may lack."""
     generations, verification, dropout = (
-        store.gather(run, kind, models, datasets, kind != "generations")[0] if kind in kinds else empty_frame(kind)
+        store.load_frames(run, kind, models, datasets, kind != "generations")[0] if kind in kinds else empty_frame(kind)
         for kind in SIGNAL_KINDS
     )
     shown = of_signals(RunSignals.from_frames(generations, verification, dropout, reading))
@@ -353,10 +355,10 @@ def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], readin
     """What 04b left: `ablation`, `demonstration` and `cost`. A run without it has none, and the claims that rest on
     them say so."""
     with suppress(UserError):
-        there = store.found(run, "ablation", store.pairs(models, datasets))
-        paths = [store.locate(run, "ablation", name) for name in there]
-        frame = store.gather(run, "ablation", models, datasets, may_lack=True)[0]
-        costs = ablation.pass_costs([store.manifest(path) for path in paths])
+        there = store.find_pairs(run, "ablation", store.pair_names(models, datasets))
+        paths = [store.find_frame(run, "ablation", name) for name in there]
+        frame = store.load_frames(run, "ablation", models, datasets, may_lack=True)[0]
+        costs = ablation.pass_costs([store.read_manifest(path) for path in paths])
         return {"ablation": ablation.summarize_ablation(frame, reading.grader), "cost": costs,
                 "demonstration": ablation.compare_demonstrations(frame, reading.grader)}  # fmt: skip
     return {}
@@ -386,12 +388,12 @@ def load_exchange(run: str, signals: RunSignals, model: str, dataset: str) -> Ex
         return Exchange(question, text, "")
     if isinstance(one.text, str):
         return Exchange(one.prompt, one.text, asked.standard_prompt.iloc[0])
-    return Exchange(**store.manifest(store.locate(run, "verification", f"{model}__{dataset}"))["exchange"])
+    return Exchange(**store.read_manifest(store.find_frame(run, "verification", f"{model}__{dataset}"))["exchange"])
 
 
 def missing_signals(run: str, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
     """The line that says for which pairs dropout passes are still to come, by their labels; none where none are."""
-    there = set(store.found(run, "dropout", store.pairs(list(models), list(datasets))))
+    there = set(store.find_pairs(run, "dropout", store.pair_names(list(models), list(datasets))))
     asked = {model: models[model] for model in params.at_hand(list(models))}
     absent = [f"{label} on {name}" for model, label in asked.items() for dataset, name in datasets.items()
               if f"{model}__{dataset}" not in there]  # fmt: skip
@@ -400,6 +402,6 @@ def missing_signals(run: str, models: Mapping[str, str], datasets: Mapping[str, 
 
 def how_made(run: str, labels: Mapping[str, str], datasets: Sequence[str]) -> list[str]:
     """How the signals of a run's models ({name: label}) were made, from their manifests."""
-    pairs = store.pairs(list(labels), datasets)
-    return tables.made((labels[pair.split("__")[0]], store.manifest(store.locate(run, kind, pair)))
-                       for kind in SIGNAL_KINDS for pair in store.found(run, kind, pairs))  # fmt: skip
+    pairs = store.pair_names(list(labels), datasets)
+    return tables.made((labels[pair.split("__")[0]], store.read_manifest(store.find_frame(run, kind, pair)))
+                       for kind in SIGNAL_KINDS for pair in store.find_pairs(run, kind, pairs))  # fmt: skip

@@ -28,7 +28,9 @@ AFTER = {"ece": "ECE", "skill": "Skill"}
 
 def load_selective(run: str, models: Sequence[str], datasets: Sequence[str]) -> dict[str, Frame]:
     """What 10 left of these pairs, by `selective_` and KINDS."""
-    frames = {f"selective_{kind}": store.kept(run, "selective", kind, models, datasets) for kind in SELECTIVE_KINDS}
+    frames = {
+        f"selective_{kind}": store.read_pairs(run, "selective", kind, models, datasets) for kind in SELECTIVE_KINDS
+    }
     return {name: frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
             for name, frame in frames.items()}  # fmt: skip
 

@@ -68,8 +68,8 @@ def main(run: str) -> None:
         for dataset in DEMO.datasets:
             parts = [frame[(frame.model == name) & (frame.dataset == dataset) & (frame.split == "evaluation")]
                      for frame in (signals.responses, signals.confidence, signals.verification)]  # fmt: skip
-            place = store.locate(run, "generations", f"{name}__{dataset}")
-            whole = responses.with_texts(lm, store.read(place), dataset, store.manifest(place)["parameters"])
+            place = store.find_frame(run, "generations", f"{name}__{dataset}")
+            whole = responses.with_texts(lm, store.read_frame(place), dataset, store.read_manifest(place)["parameters"])
             rate = signals.dropout.query("model == @name and dataset == @dataset and selected").rate.iloc[0]
             shown = of_passes(lm, whole[whole.split == "evaluation"], parts[0].correct.to_numpy(bool), rate)
             columns[(name, dataset)] = of_scores(*parts) | shown

@@ -375,7 +375,7 @@ def test_seconds_and_memory_say_nothing_that_matters(inside, monkeypatch, old):
 
     def said(cost, value=0.5, **facts) -> str:
         frame = pd.DataFrame({"in_situ_seconds": [cost], "z": [value]})
-        store.write(frame, path, peak_memory_mb=cost, **facts)
+        store.write_frame(frame, path, peak_memory_mb=cost, **facts)
         if old:  # a frame that holds them itself, as they were written before
             frame.to_parquet(path, index=False)
             record = json.loads(path.with_suffix(".json").read_text()) | {"columns": list(frame)}
