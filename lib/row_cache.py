@@ -23,6 +23,7 @@ from lib.params import BUDGETS
 from lib.project import ARTIFACTS, UserError
 
 WRITTEN = "written"  # in a folder of shards whose rows are in their frame, and which waits for the record of that
+RESPONSE = "response"  # column of shards: names the tokens of the response that a row is about
 SAME_MODEL = ("architecture", "parameters", "chat_template", "tokenizer")  # of what a manifest says was loaded
 # facts of model and parameters on which no row depends, but for its last digits
 NOT_OF_ROWS = {*BUDGETS, "dropout_tuning", "dropout_rates", "dtype", "attention", "label", "mirror", "size"}
@@ -49,18 +50,24 @@ class RowCache:
     more : facts that the rows depend on and the manifest does not hold
     known_by : columns by which a row is known
     earlier : rows of an earlier run (`find_earlier_responses`, `find_earlier_rows`), none by default
+    generations : the responses that the rows are about, if any: a row is kept with the very tokens of its response,
+        whatever else the file of responses holds
     """
 
     code = ""  # names the code that runs, where rows that other code made are not kept
     record = ""  # names the record of whoever runs the notebook, and forgets the shards after writing it
 
     def __init__(self, run: str, job: str, facts: Mapping[str, Any], shard_rows: int = 100, more: Sequence[Any] = (),
-                 known_by: Sequence[str] = ("example_id",), earlier: pd.DataFrame | None = None):  # fmt: skip
-        key = store.digest([shard_facts(part) for part in (facts, *more)], self.code)[:16]
+                 known_by: Sequence[str] = ("example_id",), earlier: pd.DataFrame | None = None,
+                 generations: pd.DataFrame | None = None):  # fmt: skip
+        spared = () if generations is None else ("inputs",)
+        told = {name: value for name, value in facts.items() if name not in spared}
+        key = store.digest([shard_facts(part) for part in (told, *more)], self.code)[:16]
         self.folder = ARTIFACTS / store.check_run_name(run) / "shards" / f"{job}-{key}"
         self.folders = [self.folder, self.folder.with_name(f"{job}-{earlier_key((facts, *more), self.record)}")]
         self.shard_rows, self.known_by = shard_rows, list(known_by)
         self.earlier = pd.DataFrame() if earlier is None else earlier
+        self.responses = None if generations is None else tokens_by_example(generations)
         self.all_asked = True  # whether every row of the shards was asked for
         self.meter = Meter()
 
@@ -100,11 +107,17 @@ class RowCache:
         ):
             start = int(path.name.split("-")[0])
             if path.is_file() and path.name == shard_name(path, start):
-                parts.append(pd.read_parquet(path))
+                parts.append(self.about_same_responses(pd.read_parquet(path)))
             else:
                 path.replace(path.with_name(f"{path.name}.damaged"))
                 note(f"shard from {start}: shards/{path.parent.name}/{path.name} is damaged: set aside, made again")
         return parts, {name for part in parts for name in self.names_of(part)}
+
+    def about_same_responses(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Those rows of a shard that are about the very tokens of their responses."""
+        if self.responses is None or RESPONSE not in rows:
+            return rows
+        return rows[rows[RESPONSE] == rows.example_id.map(self.responses)].drop(columns=RESPONSE)
 
     def names_of(self, rows: pd.DataFrame) -> list:
         """What each row is known by."""
@@ -115,8 +128,12 @@ class RowCache:
         """The rows as they are read back, once they are a shard."""
         (self.folder / WRITTEN).unlink(missing_ok=True)
         path = self.folder / f"{start:05d}.parquet"
+        if self.responses is not None:
+            rows = rows.assign(**{RESPONSE: rows.example_id.map(self.responses)})
         write = partial(rows.to_parquet, index=False)
-        return pd.read_parquet(store.write_atomically(path, write, lambda scratch: shard_name(scratch, start)))
+        return self.about_same_responses(
+            pd.read_parquet(store.write_atomically(path, write, lambda scratch: shard_name(scratch, start)))
+        )
 
     def clear(self) -> None:
         """Forget the shards, once their rows are in a frame; not those of a larger run, of whose rows some are not.
@@ -133,6 +150,12 @@ class RowCache:
         """For the manifest: what `map` cost, what code ran, and from which frame rows were kept."""
         code = {"code": self.code} if self.code else {}
         return code | self.earlier.attrs | self.meter.facts()
+
+
+def tokens_by_example(generations: pd.DataFrame) -> dict[str, str]:
+    """What names the tokens of each response, by example_id."""
+    rows = zip(generations.example_id, generations.token_ids, strict=True)
+    return {name: store.digest([int(token) for token in tokens])[:16] for name, tokens in rows}
 
 
 def shard_name(path: Path, start: int) -> str:
@@ -217,7 +240,7 @@ def find_earlier_rows(run: str, kind: str, pair: str, facts: Mapping[str, Any], 
                       ) -> pd.DataFrame:  # fmt: skip
     """The most rows of a kind (verification, dropout) that an earlier run left under the same facts about the very
     tokens of `generations`; `attrs` as `find_earlier_responses`."""
-    tokens = {row.example_id: tuple(row.token_ids) for row in generations.itertuples()}
+    tokens = tokens_by_example(generations)
     responses = {manifest["sha256"]: path for path, manifest in earlier_frames(run, "generations", pair)}
     found = [schemas.empty_frame(kind)]
     for path, manifest in earlier_frames(run, kind, pair):
@@ -225,9 +248,7 @@ def find_earlier_rows(run: str, kind: str, pair: str, facts: Mapping[str, Any], 
         if made_from in responses and made_alike(manifest, facts):
             with suppress(UserError, OSError):
                 old, rows = store.read_frame(responses[made_from]), store.read_frame(path)
-                same = [
-                    row.example_id for row in old.itertuples() if tokens.get(row.example_id) == tuple(row.token_ids)
-                ]
+                same = [name for name, ids in tokens_by_example(old).items() if tokens.get(name) == ids]
                 found.append(with_source(rows[rows.example_id.isin(same)], manifest))
     return max(found, key=len)
 

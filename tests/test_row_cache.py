@@ -171,6 +171,24 @@ def test_what_is_about_responses_is_kept_with_their_tokens(lm, earlier):
     assert row_cache.find_earlier_rows("mine", "verification", PAIR, asked, small).empty
 
 
+def test_rows_about_responses_are_found_by_a_larger_run_after_a_kill(places):
+    """Though its file of responses is another; not where a response is another."""
+    old = pd.DataFrame({"example_id": ["a", "b"], "token_ids": [[1, 2], [3]]})
+    new = pd.DataFrame({"example_id": ["a", "b", "c"], "token_ids": [[1, 2], [4], [5]]})
+    made: list = []
+
+    def work(some):
+        made.append(some)
+        return pd.DataFrame({"example_id": some, "made": len(made)})
+
+    for generations, sha in ((old, "0"), (new, "1")):
+        cache = RowCache("mine", "03", {"inputs": {"x": sha}}, generations=generations)
+        rows = cache.map(work, generations.example_id.tolist(), lambda line: None)
+    assert made == [["a", "b"], ["b", "c"]] and rows.made.tolist() == [1, 2, 2]
+    assert list(rows) == ["example_id", "made"]
+    assert cache.map(work, ["a", "b", "c"], lambda line: None).equals(rows) and len(made) == 2
+
+
 def test_questions_that_were_asked_again_stay(lm, earlier):
     """The sample of more rows is another one; those that a smaller run asked come first, and are not asked anew."""
     small, _ = generate(lm, 4)

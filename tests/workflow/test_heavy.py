@@ -3,7 +3,8 @@
 The key of a heavy notebook leaves them out (workflow/fresh.py), but for what its row says it is decided by. That is
 sound only under two rules. A name from lib.paper is nothing but the head of the call with which a cell ends,
 `tables.x(...)`, whose value nobody takes up. No value that lib.score had a hand in reaches what makes rows and writes
-frames."""
+frames.
+"""
 
 import ast
 
@@ -138,7 +139,7 @@ IMPORT = "from lib.paper import tables, figures as f"
     "cell",
     [
         "x = tables.rows(1)",
-        "store.write_frame(tables.rows(1), path)",
+        "store.write(tables.rows(1), path)",
         "print(tables.rows(1))",
         "tables.rows(1)\nx = 1",
         "tables.rows(f.width(1))",
@@ -146,8 +147,8 @@ IMPORT = "from lib.paper import tables, figures as f"
         "x.append(f.WIDTH)",
         "f.WIDTH",
         "make = f.style",
-        "store.write_frame(_, path)",
-        "store.write_frame(Out[3], path)",
+        "store.write(_, path)",
+        "store.write(Out[3], path)",
     ],
 )
 def test_the_rule_is_strict(cell):
