@@ -348,7 +348,7 @@ class PairPasses:
 
     def _made(self, part: str, work: list[tuple[int, float]], *facts: Any) -> tuple[pd.DataFrame, RowCache]:
         job, known_by = f"04_mc_dropout_grid__{self.pair}__{self.scope}{part}", ("example_id", "rate")
-        cache = RowCache(self.run, job, self.facts, self.shard_rows, facts, known_by, self.earlier)
+        cache = RowCache(self.run, job, self.facts, self.shard_rows, facts, known_by, self.earlier, self.generations)
         self.caches.append(cache)
         ids = self.generations.example_id
         make = partial(mc_dropout_entropies, self.lm, self.generations, settings=self.settings, scope=self.scope)
