@@ -5,6 +5,7 @@ facts of the manifest, and the code where whoever runs a notebook names it. How 
 among it. Rows of frames that an earlier run left, shipped or set aside, are kept under the same facts.
 """
 
+import hashlib
 import json
 import resource
 import shutil
@@ -16,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from lib import schemas, store
@@ -64,7 +66,8 @@ class RowCache:
         told = {name: value for name, value in facts.items() if name not in spared}
         key = store.digest([shard_facts(part) for part in (told, *more)], self.code)[:16]
         self.folder = ARTIFACTS / store.check_run_name(run) / "shards" / f"{job}-{key}"
-        self.folders = [self.folder, self.folder.with_name(f"{job}-{earlier_key((facts, *more), self.record)}")]
+        before = self.folder.with_name(f"{job}-{earlier_key((facts, *more), self.record)}")
+        self.folders = list(dict.fromkeys([self.folder, before]))
         self.shard_rows, self.known_by = shard_rows, list(known_by)
         self.earlier = pd.DataFrame() if earlier is None else earlier
         self.responses = None if generations is None else tokens_by_example(generations)
@@ -83,9 +86,11 @@ class RowCache:
         """
         names = [key(item) for item in items]
         with self.meter:
-            parts, known = self.finished_rows(note)
+            parts = self.intact_shards(note)
+            known = {name for part in parts for name in self.names_of(part)}
             self.all_asked = known <= set(names)
             if kept := len(set(names) & set(self.names_of(self.earlier))):
+                parts, known = [self.earlier, *parts], known.union(self.names_of(self.earlier))
                 note(f"{kept} of {len(names)} rows kept from a smaller run")
             starts = range(0, len(items), self.shard_rows)
             for number, start in enumerate(starts, 1):
@@ -99,19 +104,17 @@ class RowCache:
             places = {name: place for place, name in enumerate(self.names_of(rows))}
             return rows.iloc[[places[name] for name in names]].reset_index(drop=True)
 
-    def finished_rows(self, note: Callable[[str], None]) -> tuple[list[pd.DataFrame], set]:
-        """The rows of an earlier run and of all undamaged shards, and what they are known by."""
-        parts = [self.earlier] if len(self.earlier) else []
-        for path in (
-            path for folder in dict.fromkeys(self.folders) for path in sorted(folder.glob("[0-9]*-*.parquet"))
-        ):
+    def intact_shards(self, note: Callable[[str], None]) -> list[pd.DataFrame]:
+        """The undamaged shards."""
+        parts = []
+        for path in [path for folder in self.folders for path in sorted(folder.glob("[0-9]*-*.parquet"))]:
             start = int(path.name.split("-")[0])
             if path.is_file() and path.name == shard_name(path, start):
                 parts.append(self.about_same_responses(pd.read_parquet(path)))
             else:
                 path.replace(path.with_name(f"{path.name}.damaged"))
                 note(f"shard from {start}: shards/{path.parent.name}/{path.name} is damaged: set aside, made again")
-        return parts, {name for part in parts for name in self.names_of(part)}
+        return parts
 
     def about_same_responses(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Those rows of a shard that are about the very tokens of their responses."""
@@ -153,9 +156,12 @@ class RowCache:
 
 
 def tokens_by_example(generations: pd.DataFrame) -> dict[str, str]:
-    """What names the tokens of each response, by example_id."""
-    rows = zip(generations.example_id, generations.token_ids, strict=True)
-    return {name: store.digest([int(token) for token in tokens])[:16] for name, tokens in rows}
+    """What names the tokens of each response, and the length of its prompt, by example_id."""
+    rows = zip(generations.example_id, generations.prompt_tokens, generations.token_ids, strict=True)
+    return {
+        name: hashlib.sha256(np.array([prompt, *tokens], dtype="<i8").tobytes()).hexdigest()[:16]
+        for name, prompt, tokens in rows
+    }
 
 
 def shard_name(path: Path, start: int) -> str:

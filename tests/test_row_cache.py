@@ -173,8 +173,8 @@ def test_what_is_about_responses_is_kept_with_their_tokens(lm, earlier):
 
 def test_rows_about_responses_are_found_by_a_larger_run_after_a_kill(places):
     """Though its file of responses is another; not where a response is another."""
-    old = pd.DataFrame({"example_id": ["a", "b"], "token_ids": [[1, 2], [3]]})
-    new = pd.DataFrame({"example_id": ["a", "b", "c"], "token_ids": [[1, 2], [4], [5]]})
+    old = pd.DataFrame({"example_id": ["a", "b"], "prompt_tokens": 5, "token_ids": [[1, 2], [3]]})
+    new = pd.DataFrame({"example_id": ["a", "b", "c"], "prompt_tokens": 5, "token_ids": [[1, 2], [4], [5]]})
     made: list = []
 
     def work(some):

@@ -294,6 +294,15 @@ def test_a_larger_run_that_is_killed_takes_its_shards_back_from_those_to_be_forg
     assert not (cache.folder / "written").exists()
 
 
+def test_shards_are_forgotten_though_an_earlier_run_left_more(artifacts):
+    earlier = pd.DataFrame({"x": [7, 8, 9]})
+    cache = RowCache("mine", "job", {}, 2, known_by=("x",), earlier=earlier)
+    assert cache.map(lambda part: pd.DataFrame({"x": part}), [1, 8, 2], print).x.tolist() == [1, 8, 2]
+    assert cache.folder.exists()
+    cache.clear()
+    assert not cache.folder.exists()
+
+
 def test_rows_may_be_known_by_several_columns(artifacts):
     cache = RowCache("mine", "job", {}, 3, known_by=("x", "rate"))
     items = [(x, rate) for rate in (0.1, 0.2) for x in "abc"]
