@@ -431,7 +431,7 @@ def load_model(name: str) -> Model:
     return pinned(read_parameter_file(find_parameter_file(PARAMS / "models", name, "model"), Model))
 
 
-def at_hand(models: Sequence[str]) -> list[str]:
+def models_at_hand(models: Sequence[str]) -> list[str]:
     """Those of these models that can be asked: the others' responses come from a file, and nothing else does."""
     return [name for name in models if load_model(name).at_hand]
 
@@ -444,15 +444,15 @@ def load_dataset(name: str) -> Dataset:
 LOADERS: dict[str, Callable[[str], Model | Dataset]] = {"model": load_model, "dataset": load_dataset}
 
 
-def one_of(kind: str, wanted: str, there: Sequence[str]) -> str:
+def choose_one(kind: str, wanted: str, there: Sequence[str]) -> str:
     """The model or dataset (`kind`) that is shown: the one `wanted`, or, where that is empty or not among those of the
     run, the first of them. Raises UserError for a name without a file, and where the run has none."""
-    return some_of(kind, [wanted] if wanted else [], there)[0]
+    return choose_some(kind, [wanted] if wanted else [], there)[0]
 
 
-def some_of(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list[str]:
+def choose_some(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list[str]:
     """Those models or datasets (`kind`) of the run that are `wanted`; all of them, where none is. Raises UserError as
-    `one_of` does."""
+    `choose_one` does."""
     for name in [*there, *wanted]:
         find_parameter_file(PARAMS / f"{kind}s", name, kind)
     if not there:
@@ -460,7 +460,7 @@ def some_of(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list[str]
     return [name for name in there if name in wanted] or list(there)
 
 
-def labels(kind: str, chosen: Sequence[str]) -> dict[str, str]:
+def labels_by_name(kind: str, chosen: Sequence[str]) -> dict[str, str]:
     """The label of each of a run's models or datasets (`kind`). Raises UserError for what is no list of names, each
     once, each with a file."""
     check_declared({f"{kind}s": chosen})

@@ -14,13 +14,13 @@ def stream_seed(seed: int, *who: str) -> int:
     return int.from_bytes(hashlib.sha256("|".join([str(seed), *who]).encode()).digest()[:8], "big") >> 1
 
 
-def rank(seed: int, dataset: str, example_id: str) -> int:
+def random_rank(seed: int, dataset: str, example_id: str) -> int:
     """Place of an example in the one random order of its dataset. Whatever takes part of the rows takes the first of
     this order, so that a larger part holds every smaller one."""
     return stream_seed(seed, "tuning", dataset, example_id)
 
 
-def first(keys: Sequence[tuple[str, str, str]], count: int, seed: int, followed: str = "") -> list[int]:
+def first_places(keys: Sequence[tuple[str, str, str]], count: int, seed: int, followed: str = "") -> list[int]:
     """Places of the first `count` rows (0: all) of each split in the one random order of their dataset, of rows known
     by (dataset, split, example_id). The splits take turns, so that a larger count begins with the same places. The
     example `followed` comes first, so that no part is without it. Raises UserError for a negative count or seed."""
@@ -28,17 +28,20 @@ def first(keys: Sequence[tuple[str, str, str]], count: int, seed: int, followed:
         if value < 0:
             raise UserError(f"parameters: '{name}' is {value}; 0 or more is meant")
     by_split: dict[str, list[int]] = {split: [] for split in sorted({split for _, split, _ in keys})}
-    for place in sorted(range(len(keys)), key=lambda i: (keys[i][2] != followed, rank(seed, keys[i][0], keys[i][2]))):
+    order = [(name != followed, random_rank(seed, where, name), place) for place, (where, _, name) in enumerate(keys)]
+    for *_, place in sorted(order):
         by_split[keys[place][1]].append(place)
     turns = zip_longest(*(part[: count or None] for part in by_split.values()))
     return [place for turn in turns for place in turn if place is not None]
 
 
-def of_frame(frame: pd.DataFrame, count: int, seed: int, followed: str = "") -> list[int]:
-    """`first` of a frame's rows (dataset, split, example_id and more)."""
-    return first(list(zip(frame.dataset, frame.split, frame.example_id, strict=True)), count, seed, followed)
+def first_places_of_frame(frame: pd.DataFrame, count: int, seed: int, followed: str = "") -> list[int]:
+    """`first_places` of a frame's rows (dataset, split, example_id and more)."""
+    return first_places(list(zip(frame.dataset, frame.split, frame.example_id, strict=True)), count, seed, followed)
 
 
 def first_rows(frame: pd.DataFrame, count: int, seed: int, followed: str = "") -> pd.DataFrame:
     """These rows of a frame, where they stand in it."""
-    return frame.iloc[sorted(of_frame(frame, count, seed, followed))].reset_index(drop=True) if count else frame
+    if not count:
+        return frame
+    return frame.iloc[sorted(first_places_of_frame(frame, count, seed, followed))].reset_index(drop=True)

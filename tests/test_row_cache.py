@@ -233,8 +233,10 @@ def test_passes_over_more_rows_begin_with_those_over_fewer():
     """Else a killed run's shards, cut by place, would be gone on with for other rows."""
     names = [(split, f"{split[0]}{i}") for split in ("calibration", "evaluation") for i in range(20)]
     frame = pd.DataFrame(names, columns=["split", "example_id"]).assign(dataset="d")
-    more = streams.of_frame(frame, 9, 3)
-    assert streams.of_frame(frame, 4, 3) == more[:8] and sorted(streams.of_frame(frame, 0, 3)) == list(range(40))
+    more = streams.first_places_of_frame(frame, 9, 3)
+    assert streams.first_places_of_frame(frame, 4, 3) == more[:8] and sorted(
+        streams.first_places_of_frame(frame, 0, 3)
+    ) == list(range(40))
     examples = [datasets.Example(name, split, "q", "1") for split, name in names]
     assert frame.example_id[more].tolist() == [e.example_id for e in datasets.select_examples(examples, 9, 3, "d")]
 

@@ -306,7 +306,7 @@ def count_operations(
 
 def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[int]:
     """Row numbers of `count` calibration examples, the first in the dataset's one random order."""
-    return sorted(i for i in streams.of_frame(frame, count, seed) if frame.split.iloc[i] == "calibration")
+    return sorted(i for i in streams.first_places_of_frame(frame, count, seed) if frame.split.iloc[i] == "calibration")
 
 
 # ---- a pair's passes, kept

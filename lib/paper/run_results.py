@@ -71,17 +71,14 @@ class RunSignals:
         where neither has them."""
         asked = {"generations": models}
         generations, verification, dropout = (
-            store.load_frames(run, kind, asked.get(kind, params.at_hand(models)), datasets, may_lack=kind == "dropout")[
-                0
-            ]
+            store.load_frames(run, kind, asked.get(kind, params.models_at_hand(models)), datasets, kind == "dropout")[0]
             for kind in SIGNAL_KINDS
         )
         return cls.from_frames(generations, verification, dropout, reading)
 
     @classmethod
-    def from_frames(
-        cls, generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, reading: Reading
-    ) -> "RunSignals":
+    def from_frames(cls, generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame,
+                    reading: Reading) -> "RunSignals":  # fmt: skip
         """What the choices read in these frames."""
         responses = interpret_responses(generations, reading)
         confidence = scores(responses, verification, dropout, reading)
@@ -116,9 +113,8 @@ class RunSignals:
     def sets(self) -> DataByPair:
         return calibration_data(self.generations, self.responses) if len(self.responses) else {}
 
-    def estimation(
-        self, bin_counts: Sequence[int], metrics: Sequence[str] = tuple(METRICS), names: Collection[str] | None = None
-    ) -> Frames:
+    def estimation(self, bin_counts: Sequence[int], metrics: Sequence[str] = tuple(METRICS),
+                   names: Collection[str] | None = None) -> Frames:  # fmt: skip
         """Frames of the tables of raw confidence, but for the intervals, of every estimator (or those of `names`)."""
         names = ESTIMATORS if names is None else names
         n_bins, closed, chosen = self.reading.bins, self.reading.closed, self.confidence.estimator.isin(names)
@@ -183,27 +179,19 @@ class RunSignals:
         selected = kept[kept.selected]
         if selected.empty:  # no answer was read anywhere: nothing to say of any pass
             return dict.fromkeys(("entropies", "passes", "by_passes", "by_rate"), selected)
-        entropies = [
-            entropy_curves(part).assign(**dict(zip(PAIR, pair, strict=True)))
-            for pair, part in selected.groupby(PAIR, sort=False)
-        ]
-        return {
-            "entropies": pd.concat(entropies, ignore_index=True),
-            "passes": passes.summary(selected),
-            "by_passes": passes.by_passes(self.responses, self.dropout, self.reading, counts),
-            "by_rate": passes.by_rate(kept),
-        }
+        entropies = [entropy_curves(part).assign(**dict(zip(PAIR, pair, strict=True)))
+                     for pair, part in selected.groupby(PAIR, sort=False)]  # fmt: skip
+        return {"entropies": pd.concat(entropies, ignore_index=True), "passes": passes.summary(selected),
+                "by_passes": passes.by_passes(self.responses, self.dropout, self.reading, counts),
+                "by_rate": passes.by_rate(kept)}  # fmt: skip
 
     def set_up(self) -> Frames:
         """Evaluation questions and tokens of verification, which no choice of reading changes, and what the calibration
         rows show."""
         evaluation = self.generations[self.generations.split == "evaluation"]
         rows = evaluation.groupby("dataset", sort=False).example_id.nunique().rename("rows").reset_index()
-        return {
-            "rows": rows,
-            "verification": tokens.verification_costs(self.verification, self.generations),
-            "calibration_rows": summarize_calibration_rows(self.sets),
-        }
+        return {"rows": rows, "verification": tokens.verification_costs(self.verification, self.generations),
+                "calibration_rows": summarize_calibration_rows(self.sets)}  # fmt: skip
 
     def of_phi(self) -> Frames:
         """c_BALD on the tuning examples under each phi."""
@@ -315,7 +303,7 @@ def of_calibration(run: str, models: Sequence[str], datasets: Sequence[str],
 
 def labels_of(labels: Mapping[str, str], kind: str, names: Sequence[str]) -> dict[str, str]:
     """The {name: label} of those models (or datasets) that a table shows; of all where none is named."""
-    return {name: labels[name] for name in params.some_of(kind, names, list(labels))}
+    return {name: labels[name] for name in params.choose_some(kind, names, list(labels))}
 
 
 def so_far(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading, kinds: Collection[str],
@@ -394,7 +382,7 @@ def load_exchange(run: str, signals: RunSignals, model: str, dataset: str) -> Ex
 def missing_signals(run: str, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
     """The line that says for which pairs dropout passes are still to come, by their labels; none where none are."""
     there = set(store.find_pairs(run, "dropout", store.pair_names(list(models), list(datasets))))
-    asked = {model: models[model] for model in params.at_hand(list(models))}
+    asked = {model: models[model] for model in params.models_at_hand(list(models))}
     absent = [f"{label} on {name}" for model, label in asked.items() for dataset, name in datasets.items()
               if f"{model}__{dataset}" not in there]  # fmt: skip
     return [f"No dropout passes over the whole response yet: {', '.join(absent)}."] if absent else []

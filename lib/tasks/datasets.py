@@ -67,7 +67,7 @@ def select_examples(
     """Of each split the first `count` examples (0: all) in the dataset's one random order, led by the one that is
     `followed`, the splits taking turns: a larger count begins with the same examples, and adds others."""
     keys = [(dataset, example.split, example.example_id) for example in examples]
-    return [examples[place] for place in streams.first(keys, count, seed, followed)]
+    return [examples[place] for place in streams.first_places(keys, count, seed, followed)]
 
 
 def find_example(examples: Sequence[Example], example_id: str) -> Example:
