@@ -11,7 +11,7 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,10 @@ from lib.project import ARTIFACTS, UserError
 WRITTEN = "written"  # in a folder of shards whose rows are in their frame, and which waits for the record of that
 RESPONSE = "response"  # column of shards: names the tokens of the response that a row is about
 SAME_MODEL = ("architecture", "parameters", "chat_template", "tokenizer")  # of what a manifest says was loaded
+PARTS = ("model", "parameters")  # of facts
 # facts of model and parameters on which no row depends, but for its last digits
-NOT_OF_ROWS = {*BUDGETS, "dropout_tuning", "dropout_rates", "dtype", "attention", "label", "mirror", "size"}
+NOT_OF_ROWS = {*BUDGETS, "dropout_tuning", "dropout_rates", "label", "mirror", "size"}
+OF_MACHINES = {"dtype", "attention"}  # and those by which rows of another machine differ in their last digits
 
 
 def name_of(item: Any) -> Any:
@@ -169,9 +171,9 @@ def shard_name(path: Path, start: int) -> str:
     return f"{start:05d}-{store.digest(path.parent.name, start, store.sha256(path))[:16]}.parquet"
 
 
-def row_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+def row_facts(facts: Mapping[str, Any], spared: Set[str] = NOT_OF_ROWS) -> dict[str, Any]:
     """Facts of a model or of parameters on which a row depends. What is off counts like what is not there."""
-    return {name: value for name, value in facts.items() if name not in NOT_OF_ROWS and value is not None}
+    return {name: value for name, value in facts.items() if name not in spared and value is not None}
 
 
 def shard_facts(facts: Any) -> Any:
@@ -180,11 +182,8 @@ def shard_facts(facts: Any) -> Any:
     if not isinstance(facts, Mapping):
         return facts
     told = dict(facts)
-    for name in {"model", "parameters"} & told.keys():
-        told[name] = row_facts(told[name]) | {
-            "dtype": told[name].get("dtype"),
-            "attention": told[name].get("attention"),
-        }
+    for name in told.keys() & set(PARTS):
+        told[name] = row_facts(told[name])
     if "loaded" in told:
         told["loaded"] = told["loaded"] | {"device": "cpu" if told["loaded"].get("device") == "cpu" else "GPU"}
     return told
@@ -224,7 +223,8 @@ def made_alike(manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
     if RowCache.code and manifest.get("code") != RowCache.code:
         return False
     same = all(manifest.get("loaded", {}).get(name) == now["loaded"][name] for name in SAME_MODEL)
-    return same and all(row_facts(manifest[name]) == row_facts(now[name]) for name in ("model", "parameters"))
+    spared = NOT_OF_ROWS | OF_MACHINES
+    return same and all(row_facts(manifest[name], spared) == row_facts(now[name], spared) for name in PARTS)
 
 
 def find_earlier_responses(run: str, pair: str, facts: Mapping[str, Any]) -> pd.DataFrame:
