@@ -136,7 +136,7 @@ def whole(lm, row, rate, settings, scope):
         seed = stream_seed(1, lm.name, row.dataset, row.example_id, f"{rate:g}", str(t))
         segments = [(0, len(ids), seed)] if scope == "trajectory" else [(query, len(ids), seed)]
         if settings is SHARED:
-            prefix = len(mc_dropout.shared_prefix(lm, row))
+            prefix = len(mc_dropout.shared_prefix(lm, row, ids))
             first = stream_seed(1, lm.name, "opening", f"{rate:g}", str(t))
             segments = [(0, prefix, first), (prefix, len(ids), seed)]
         masks = RecordedMasks(*segments, window=window_of(lm))
@@ -303,7 +303,7 @@ def test_what_rows_begin_with_is_encoded_once(any_lm, frame, monkeypatch, scope,
     by_row = [(i, rate) for i in rows for rate in rates]
     work = by_row if scope == "answer" else [(i, rate) for rate in rates for i in rows]
     mc_dropout_entropies(any_lm, frame, work, settings, scope)
-    prefix = len(mc_dropout.shared_prefix(any_lm, frame.iloc[0]))
+    prefix = len(mc_dropout.shared_prefix(any_lm, frame.iloc[0], parts_of(any_lm, frame.iloc[0])[0]))
     every = [(len(ids), m) for ids, _, m in (parts_of(any_lm, frame.iloc[i]) for i, _ in work)]
     expected = [(3, length) for length, _ in every]
     if settings is SHARED:
@@ -317,7 +317,8 @@ def test_a_prompt_without_the_question_shares_nothing(llama):
     """It is passed over as a whole, with masks of its own."""
     frame = generations(llama, 2)
     for question in ("", "never asked"):
-        assert mc_dropout.shared_prefix(llama, frame.assign(question=question).iloc[0]) == ()
+        row = frame.assign(question=question).iloc[0]
+        assert mc_dropout.shared_prefix(llama, row, models.encode(llama, row.prompt)) == ()
     other = frame.assign(question="")
     own, shared = (mc_dropout_entropies(llama, other, [(0, 0.1)], one).iloc[0] for one in (PASSES, SHARED))
     assert np.array_equal(np.stack(own.predictive), np.stack(shared.predictive))
@@ -329,7 +330,7 @@ def test_a_token_that_reaches_into_the_question_is_not_shared(llama, monkeypatch
     whole, head = encode(llama, row.prompt), row.prompt.rpartition(row.question)[0]
     monkeypatch.setattr(models, "encode",
                         lambda lm, text: [*encode(lm, head)[:-1], 7] if text == head else encode(lm, text))  # fmt: skip
-    found = mc_dropout.shared_prefix(llama, row)
+    found = mc_dropout.shared_prefix(llama, row, whole)
     assert found == tuple(whole[: len(found)]) and len(found) == len(encode(llama, head)) - 1
 
 

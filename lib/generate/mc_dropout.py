@@ -158,15 +158,16 @@ def pass_seeds(settings: Dropout, rate: float, *names: str) -> list[int]:
     return [stream_seed(settings.seed, *names, f"{rate:g}", str(number)) for number in range(settings.dropout_passes)]
 
 
-def shared_prefix(lm: LanguageModel, row: pd.Series) -> tuple[int, ...]:
-    """Token ids of a generations row's prompt before its question, as worked examples are: all rows begin with them.
+def shared_prefix(lm: LanguageModel, row: pd.Series, ids: Sequence[int]) -> tuple[int, ...]:
+    """Token ids of a generations row before its question, as worked examples are: all rows begin with them. `ids` are
+    those of its prompt, and what follows.
 
     None where the question is not found in the prompt. A token that reaches into the question is not among them.
     """
     before, question, _ = row.prompt.rpartition(row.question or row.prompt)
     if not question:
         return ()
-    return tuple(os.path.commonprefix([models.encode(lm, before), models.encode(lm, row.prompt)]))
+    return tuple(os.path.commonprefix([models.encode(lm, before), list(ids)]))
 
 
 def select_rows(cache: Cache, rows: Sequence[int]) -> Cache:
@@ -222,12 +223,14 @@ def pass_logits(
     encode = encode or partial(prefill, lm)
     start, end = answers.answer_span(row)
     ids, answer = tuple(models.encode(lm, row.prompt) + row.token_ids[: end - 1].tolist()), end - start
-    seeds, shared = pass_seeds(settings, rate, lm.name, row.dataset, row.example_id), shared_prefix(lm, row)
+    seeds = pass_seeds(settings, rate, lm.name, row.dataset, row.example_id)
+    together = scope == "answer" or settings.dropout_opening == "shared"
+    shared = shared_prefix(lm, row, ids) if together else ()
     cache, of_pass = None, list(range(len(seeds)))  # the row of the cache that each pass goes on from
     if scope == "answer":
         cache = encode(ids[len(shared) : -answer], encode(shared) if shared else None)
         of_pass = [0] * len(seeds)
-    elif settings.dropout_opening == "shared" and shared:
+    elif shared:
         cache = encode(shared, None, rate, tuple(pass_seeds(settings, rate, lm.name, "opening")))
     new = torch.tensor(ids[cache.get_seq_length() if cache else 0 :], device=lm.device)
 

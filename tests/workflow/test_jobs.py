@@ -75,3 +75,14 @@ def test_jobs_run_upstream_first():
     for at, job in enumerate(jobs):
         assert set(job.upstream) <= set(jobs[:at])
     assert [job.notebook.number for job in jobs][-4:] == ["06", "07", "10", "08"]
+
+
+def test_a_parameter_that_a_cell_leaves_out_is_given_where_the_notebook_takes_it():
+    """And others are not: what P(True) compares makes no pass anew."""
+    from lib import params
+
+    values = params.load_profile("demo").model_dump()
+    job = Run("demo", values).job("04_mc_dropout_grid__tiny-llama__demo-easy")
+    assert {"grader", "dropout_tokens", "shard_rows", "bins"} <= set(job.parameters)
+    assert not {"options", "token_source", "batch_tokens"} & set(job.parameters)
+    assert Run("demo", values | {"missing": "drop"}).job(job.name).parameters["missing"] == "drop"
