@@ -36,7 +36,7 @@ SERVED = 256  # rows that vLLM has at once, if their caches fit beside the weigh
 SLOWER = 2  # says, at most
 OF_PAIR = 4  # notebooks that run a model on a dataset: 01, 03, 04, 04b
 STARTED = {True: 20, False: 3}  # seconds before each has its model, what it works live, and its figures
-KEYED = 1.5  # times a plain pass that one with dropout takes, masks drawn and all
+WITH_DROPOUT = 1.5  # times a plain pass that one with dropout takes, masks drawn and all
 Range = tuple[float, float]
 
 
@@ -110,12 +110,11 @@ def seconds(work: Callable[[], object]) -> float:
 
 @dataclass(frozen=True)
 class Size:
-    """A network: parameters, layers, bytes of cache for one token, heads that share one key and value, vocabulary."""
+    """A network: parameters, layers, bytes of cache for one token, vocabulary."""
 
     weights: int
     layers: int
     cell: int
-    shared: int = 1
     vocabulary: int = 0
 
     @staticmethod
@@ -123,12 +122,10 @@ class Size:
         from lib.generate import placement
 
         config = network.config.get_text_config()
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         return Size(
             weights=sum(parameter.numel() for parameter in network.parameters()),
             layers=config.num_hidden_layers,
             cell=placement.cache_numbers(network) * number_bytes,
-            shared=config.num_attention_heads // heads,
             vocabulary=config.vocab_size,
         )
 
@@ -147,6 +144,7 @@ class Work:
     passes: int = 0  # of dropout, over a row each
     once: int = 0  # of the tokens that all prompts begin with, those that passes read once for all rows
     at_answer: int = 0  # tokens that the passes at the answer only read, and those before them
+    left_out: int = 0  # tokens of a mean response that its own prompt of P(True) does not show: the thinking
     served: bool = False  # drawn by vLLM: rows come and go, and are encoded once more
     jobs: int = 0  # notebooks that run it
 
@@ -177,6 +175,7 @@ class Work:
             passes=values["dropout_passes"] * (whole + grid) * ("trajectory" in values["dropout_scope"]),
             once=shared * (values["dropout_opening"] == "shared"),
             at_answer=at_answer * ("answer" in values["dropout_scope"]),
+            left_out=(mean - min(mean, TOKENS[False])) * (spec.thinking and not values["verify_thinking"]),
             served=values["engine"] == "vllm" and not spec.responses,
             jobs=OF_PAIR * len(values["datasets"]),
         )
@@ -189,9 +188,8 @@ def sizes(dataset: params.Dataset) -> tuple[int, int]:
 
 def token_bytes(size: Size, work: Work) -> float:
     """Bytes that decoding holds for each token of its budget: its cell of the one cache that is alive; of the layer at
-    work also the copy by which it grows, repeated for the heads that share it; its part in drawing a row's token."""
-    at_work = (1 + size.shared) / size.layers
-    return size.cell * (1 + at_work) + DRAWING * size.vocabulary / work.longest
+    work also the copy by which it grows; its part in drawing a row's token."""
+    return size.cell * (1 + 1 / size.layers) + DRAWING * size.vocabulary / work.longest
 
 
 def needed(size: Size, work: Work, number_bytes: int) -> float:
@@ -203,14 +201,13 @@ def step_seconds(size: Size, batch: int, length: float, device: Device) -> Range
     """Least and most seconds of a step of `batch` rows with `length` tokens each in their caches.
 
     At least: weights and caches are read once, or multiplied, or the layers are launched, whichever is slowest. At
-    most: the caches are also copied as they grow (read and written) and repeated for the heads that share them, and
-    slow launches hide behind nothing.
+    most: the caches are also copied as they grow (read and written), and slow launches hide behind nothing.
     """
     weights, caches = size.weights * device.bytes, batch * length * size.cell
     arithmetic = 2 * size.weights * batch / device.operations
     quick, slow = (size.layers * launch for launch in LAUNCH[device.cuda])
     low = max((weights + caches) / device.bandwidth, arithmetic, quick)
-    high = max((weights + (3 + 2 * size.shared) * caches) / device.bandwidth, arithmetic) + slow
+    high = max((weights + 3 * caches) / device.bandwidth, arithmetic) + slow
     return low, high
 
 
@@ -263,8 +260,8 @@ def shares(size: Size, work: Work, step: Range, device: Device, passed: float = 
     token = (passed or 2 * size.weights / (device.operations * UTILISED[device.cuda])) / 3600
     encoded = work.rows * (work.prompt - work.shared) * token
     encoded += work.served * work.rows * (work.prompt + work.tokens) * token  # one pass over what was drawn elsewhere
-    verified = work.rows * (QUERY + VERIFY + work.tokens) * token
-    dropout = (work.passes * (work.prompt - work.once + work.tokens) * KEYED + work.at_answer) * token
+    verified = work.rows * (QUERY + VERIFY + work.tokens - work.left_out) * token
+    dropout = (work.passes * (work.prompt - work.once + work.tokens) * WITH_DROPOUT + work.at_answer) * token
     batches = work.rows / work.batch / 3600
     longest = LONGEST[device.cuda] if device.cuda or size.weights <= SMALL else WRITING_ON
     longest = (1, 1) if work.served else longest
