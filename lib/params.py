@@ -241,9 +241,8 @@ class Model(Strict):
     revision: Name | None = None
     gguf: str | None = Field(None, pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*\.gguf$")  # file there, converted once
     sha256: Sha256 | None = None  # of that file
-    # auto: bfloat16 on CUDA, float32 elsewhere; fastest: there bfloat16 where a measured product is clearly faster
-    dtype: Literal["auto", "fastest", "float32", "bfloat16", "float16"] = "auto"
-    attention: Literal["auto", "sdpa", "cudnn", "eager", "flash_attention_2"] = "auto"  # cudnn: sdpa with its kernels
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: bfloat16 on CUDA, float32 elsewhere
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
     temperature: float = Field(1.0, ge=0.001, le=1000)
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = Field(-1, ge=-1, le=10**6)  # -1 (or 0): off

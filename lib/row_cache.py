@@ -288,7 +288,7 @@ class Meter:
 
     def __enter__(self) -> "Meter":
         self.started = time.time()
-        self.halved = len(getattr(sys.modules.get("lib.generate.room"), "HALVED", ()))
+        self.halved = len(getattr(sys.modules.get("lib.generate.batching"), "oom_splits", ()))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -298,11 +298,11 @@ class Meter:
         """Seconds, peak memory, and the sizes of batches that were halved for want of it."""
         unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes there, kilobytes elsewhere
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-        facts = {"seconds": self.seconds, "peak_memory_mb": round(peak / 1e6)}
+        facts: dict[str, Any] = {"seconds": self.seconds, "peak_memory_mb": round(peak / 1e6)}
         torch = sys.modules.get("torch")  # not imported for its own sake: reading frames needs none of it
         if torch is not None and torch.cuda.is_available():
             facts["peak_gpu_memory_mb"] = round(torch.cuda.max_memory_allocated() / 1e6)
-        room = sys.modules.get("lib.generate.room")
-        if room is not None and room.HALVED[self.halved :]:
-            facts["halved_for_memory"] = room.HALVED[self.halved :]
+        splits: list[int] = getattr(sys.modules.get("lib.generate.batching"), "oom_splits", [])[self.halved :]
+        if splits:
+            facts["halved_for_memory"] = splits
         return facts

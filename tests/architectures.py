@@ -1,7 +1,21 @@
 """The models that verification and dropout are tried on: both demo models, and random ones of other architectures."""
 
 import torch
-from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
+from transformers import (
+    AutoTokenizer,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from lib import params
 from lib.generate import models
@@ -9,6 +23,13 @@ from lib.generate.models import LanguageModel
 from lib.project import ROOT
 
 NAMES = ["tiny-llama", "tiny-qwen", "mistral", "gpt2"]
+FAMILIES = {
+    "mistral": (MistralForCausalLM, MistralConfig, {"sliding_window": None}),
+    "llama": (LlamaForCausalLM, LlamaConfig, {}),
+    "qwen2": (Qwen2ForCausalLM, Qwen2Config, {}),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config, {"head_dim": 16}),
+    "gemma2": (Gemma2ForCausalLM, Gemma2Config, {"head_dim": 16, "sliding_window": 16}),  # in every second layer
+}
 SETTINGS = params.Generation(seed=3, demonstration=False, max_new_tokens=120, top_logits=8, curve_nodes=4)
 
 
@@ -23,15 +44,16 @@ def random(name: str, **more: object) -> LanguageModel:
             GPT2Config(vocab_size=size, n_embd=64, n_layer=2, n_head=4, **{"n_positions": 1024} | more)
         )
     else:
-        model = MistralForCausalLM(
-            MistralConfig(
+        network, config, own = FAMILIES[name]
+        model = network(
+            config(
                 vocab_size=size,
                 hidden_size=64,
                 intermediate_size=128,
                 num_hidden_layers=2,
                 num_attention_heads=4,
                 num_key_value_heads=2,
-                **{"sliding_window": None} | more,
+                **own | more,
             )
         )
     for parameter in model.parameters():  # the usual initialisation is so flat that every error would look small
@@ -42,4 +64,4 @@ def random(name: str, **more: object) -> LanguageModel:
 
 def load(name: str) -> LanguageModel:
     torch.set_num_threads(1)
-    return models.load(name, params.load_model(name)) if name.startswith("tiny") else random(name)
+    return models.load_language_model(name, params.load_model(name)) if name.startswith("tiny") else random(name)

@@ -54,7 +54,7 @@ def lm(request):
     import torch
 
     torch.set_num_threads(1)
-    return models.load(request.param, params.load_model(request.param))
+    return models.load_language_model(request.param, params.load_model(request.param))
 
 
 @pytest.fixture(scope="session")

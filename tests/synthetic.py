@@ -5,7 +5,7 @@ import pandas as pd
 import torch
 
 from lib.calibrate.answer_logits import AnswerLogits
-from lib.generate import token_logits
+from lib.generate import scoring
 from lib.params import Reading
 from lib.score.confidence import confidence_frame
 from lib.score.interpretation import interpret_responses
@@ -29,7 +29,7 @@ def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabular
         right, m = rng.random() < accuracy, int(rng.integers(1, 4))
         parsed = i % rows != rows - 1
         logits = logits_of(rng, m, 5 + 2 * right, vocabulary)
-        values, ids, curve = (x.numpy() for x in token_logits.compress(torch.from_numpy(logits), TOP, NODES))
+        values, ids, curve = (x.numpy() for x in scoring.compress_logits(torch.from_numpy(logits), TOP, NODES))
         answer = logits[:, 0] - np.logaddexp.reduce(logits.astype(float), axis=1)
         body = np.append(np.log(rng.beta(9, 1 + (not right), 10)), answer).astype("float32")
         place = {"answer_start": 10, "answer_end": 10 + m} if parsed else {"answer_start": -1, "answer_end": -1}

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, causal_mask_function, sdpa_mask
 
 from lib import params
-from lib.generate import decoding, mc_dropout, models, p_true, padding, responses, room
+from lib.generate import batching, generation, mc_dropout, models, p_true, sampling
 from lib.project import UserError
 from lib.row_cache import Meter
 from lib.tasks import datasets
@@ -25,7 +24,7 @@ def examples(count):
 
 def load(name, **changed):
     torch.set_num_threads(1)
-    return models.load(name, params.load_model(name).model_copy(update=changed))
+    return models.load_language_model(name, params.load_model(name).model_copy(update=changed))
 
 
 @pytest.fixture(scope="module", params=["tiny-llama", "tiny-qwen"])
@@ -36,7 +35,7 @@ def name(request):
 @pytest.fixture(scope="module")
 def near(name):
     """What the CPU makes: responses with their verdicts."""
-    return responses.respond(load(name), "demo-medium", examples(4), SETTINGS, alive=p_true.live)
+    return generation.generate_responses(load(name), "demo-medium", examples(4), SETTINGS)
 
 
 def same(found, expected):
@@ -53,17 +52,17 @@ def same(found, expected):
 def test_responses_and_their_verdicts(name, near, monkeypatch):
     lm = load(name)
     with accelerator.pretended(monkeypatch, lm.model) as work:
-        found = responses.respond(lm, "demo-medium", examples(4), SETTINGS, alive=p_true.live)
+        found = generation.generate_responses(lm, "demo-medium", examples(4), SETTINGS)
     assert work.waits and work.loads
     same(found, near)
 
 
 def test_verification(name, near, monkeypatch):
-    lm, frame = load(name), near.drop(columns=p_true.KEPT)
-    expected = p_true.verify(lm, frame, params.Verification())
+    lm, frame = load(name), near.drop(columns=p_true.IN_SITU_COLUMNS)
+    expected = p_true.verify_responses(lm, frame, params.Verification())
     with accelerator.pretended(monkeypatch, lm.model) as work:
         assert lm.device == accelerator.DEVICE
-        found = p_true.verify(lm, frame, params.Verification())
+        found = p_true.verify_responses(lm, frame, params.Verification())
     assert work.loads
     same(found, expected)
 
@@ -73,14 +72,14 @@ def test_all_of_it_in_half_precision(name, monkeypatch):
     work, settings = [(0, 0.1), (1, 0.1)], params.Dropout(dropout_passes=2)
 
     def made(lm):
-        frame = responses.respond(lm, "demo-medium", examples(3), SETTINGS, alive=p_true.live)
-        verified = p_true.verify(lm, frame.drop(columns=p_true.KEPT), params.Verification())
+        frame = generation.generate_responses(lm, "demo-medium", examples(3), SETTINGS)
+        verified = p_true.verify_responses(lm, frame.drop(columns=p_true.IN_SITU_COLUMNS), params.Verification())
         return frame, verified, mc_dropout.mc_dropout_entropies(lm, frame, work, settings)
 
     expected, lm = made(load(name, dtype="bfloat16")), load(name, dtype="bfloat16")
     with accelerator.pretended(monkeypatch, lm.model):
         found = made(lm)
-    assert lm.head is not None
+    assert lm.facts["logits"] == "float32"
     for one, other in zip(found, expected, strict=True):
         same(one, other)
 
@@ -110,21 +109,18 @@ def test_what_a_device_would_refuse_is_refused_here(monkeypatch):
         assert len(far[far > 0]) == 3 and sum(work.waits.values()) == 5
 
 
-@pytest.mark.parametrize("attention, allowed", [("auto", False), ("sdpa", False), ("cudnn", True)])
-def test_cudnn_attention_is_off_unless_the_file_asks_for_it(monkeypatch, attention, allowed):
-    """What `load` does on CUDA, and says in every manifest; nothing is said where there is none."""
-    asked = torch.backends.cuda.cudnn_sdp_enabled()
-    spec = params.load_model("tiny-llama").model_copy(update={"attention": attention})
+def test_cudnn_attention_is_off(monkeypatch):
+    """What loading does on CUDA, and says in every manifest; nothing is said where there is none."""
+    asked, spec = torch.backends.cuda.cudnn_sdp_enabled(), params.load_model("tiny-llama")
     try:
-        assert "cudnn_attention" not in models.load("tiny", spec).facts
+        assert "cudnn_attention" not in models.load_language_model("tiny", spec).facts
         with monkeypatch.context() as on_cuda:
             on_cuda.setattr(torch.cuda, "is_available", lambda: True)
             on_cuda.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
             places = straight(on_cuda)
-            lm = models.load("tiny", spec)
-        assert places == ["cuda"] and lm.facts["logits"] == "float32"
-        assert lm.facts["cudnn_attention"] is allowed is torch.backends.cuda.cudnn_sdp_enabled()
-        assert lm.facts["attention"] == "sdpa"
+            lm = models.load_language_model("tiny", spec)
+        assert places == ["cuda"] and lm.facts["logits"] == "float32" and lm.facts["attention"] == "sdpa"
+        assert lm.facts["cudnn_attention"] is False is torch.backends.cuda.cudnn_sdp_enabled()
     finally:
         torch.backends.cuda.enable_cudnn_sdp(asked)
 
@@ -145,45 +141,21 @@ def straight(monkeypatch):
     return places
 
 
-@pytest.mark.parametrize("lengths", [(5, 5), (3, 5)], ids=["not padded", "padded"])
-@pytest.mark.parametrize("local_size", [None, 4])
-def test_masks_are_the_same_whether_padding_is_told_or_asked(lengths, local_size):
-    """At the prefill, at a step, and behind a beginning that was encoded before; sliding windows, too."""
-    prompt, padded = max(lengths), min(lengths) < max(lengths)
-    for new, held in ((prompt, 0), (1, prompt), (1, prompt + 3), (4, prompt)):
-        seen = torch.ones(len(lengths), held + new, dtype=torch.bool)
-        for row, length in enumerate(lengths):
-            seen[row, : prompt - length] = False
-        asked = {"batch_size": len(lengths), "q_length": new, "kv_length": held + new, "q_offset": held,
-                 "attention_mask": seen, "mask_function": causal_mask_function, "local_size": local_size}  # fmt: skip
-        expected = sdpa_mask(**asked)
-        with padding.known(padded):
-            found = ALL_MASK_ATTENTION_FUNCTIONS["sdpa"](**asked)
-        assert (found is None) is (expected is None)
-        assert found is None or torch.equal(found, expected)
-    assert ALL_MASK_ATTENTION_FUNCTIONS["sdpa"] is sdpa_mask
+def test_a_step_of_drawing_waits_for_the_device_once(name, monkeypatch):
+    """As `generate` asks whether any row goes on; the sampler itself waits for nothing."""
+    lm, draw, before, own = load(name), sampling.SeededSampler.__call__, [], []
 
-
-def test_a_step_waits_for_the_device_twice(name, monkeypatch):
-    """Once of ours, for what the sampler has to know; once as `generate` asks whether any row goes on."""
-    lm, draw, before, own = load(name), decoding.Sample.__call__, [], []
-
-    def drawn(sample, *more):
+    def drawn(sampler, *more):
         before.append(sum(work.waits.values()))
-        scores = draw(sample, *more)
+        scores = draw(sampler, *more)
         own.append(sum(work.waits.values()) - before[-1])
         return scores
 
-    monkeypatch.setattr(decoding.Sample, "__call__", drawn)
-    monkeypatch.setattr(decoding, "FEW", 2)
+    monkeypatch.setattr(sampling.SeededSampler, "__call__", drawn)
     with accelerator.pretended(monkeypatch, lm.model) as work:
-        ids = [models.encode(lm, responses.prompt_text(lm, e.question, "none")) for e in examples(3)]
-        for _, batch in decoding.rounds(lm, ids, [1, 2, 3], SETTINGS):
-            numbers = sum(map(len, batch.kept))
-    assert numbers, "some tokens were kept"
-    assert len(own) > 20 and set(own) == {1}
-    steps = np.diff(before)  # some lead from one round of rows to the next
-    assert np.median(steps) == 2 and (steps == 2).mean() > 0.8, sorted(steps)
+        sampling.sample_batch(lm, generation.build_requests(lm, "demo-medium", examples(3), SETTINGS))
+    assert len(own) > 20 and set(own) == {0}
+    assert np.median(np.diff(before)) <= 2  # a mask of a padded batch is looked at, too
 
 
 # ---- where memory ends
@@ -207,7 +179,7 @@ def narrow(monkeypatch):
         monkeypatch.setattr(lm.model, "forward", limited)
         return tried
 
-    monkeypatch.setattr(room, "HALVED", [])
+    monkeypatch.setattr(batching, "oom_splits", [])
     return narrowed
 
 
@@ -216,17 +188,17 @@ def test_responses_where_memory_ends(name, near, narrow, after):
     lm = load(name)
     narrow(lm, 2, after)
     with Meter() as meter:
-        found = responses.respond(lm, "demo-medium", examples(4), SETTINGS, alive=p_true.live)
+        found = generation.generate_responses(lm, "demo-medium", examples(4), SETTINGS)
     same(found, near)
-    assert meter.facts()["halved_for_memory"] == room.HALVED == [4]
+    assert meter.facts()["halved_for_memory"] == batching.oom_splits and batching.oom_splits[0] == 4
 
 
 def test_verification_where_memory_ends(name, near, narrow):
-    lm, frame = load(name), near.drop(columns=p_true.KEPT)
-    expected = p_true.verify(lm, frame, params.Verification())
+    lm, frame = load(name), near.drop(columns=p_true.IN_SITU_COLUMNS)
+    expected = p_true.verify_responses(lm, frame, params.Verification())
     narrow(lm, 1)
-    same(p_true.verify(lm, frame, params.Verification()), expected)
-    assert room.HALVED == [4, 2, 2, 4, 2, 2]  # the standard prompts, then the trajectories
+    same(p_true.verify_responses(lm, frame, params.Verification()), expected)
+    assert batching.oom_splits == [4, 2, 2, 4, 2, 2]  # the standard prompts, then the trajectories
 
 
 def test_dropout_where_memory_ends(name, near, narrow):
@@ -236,36 +208,39 @@ def test_dropout_where_memory_ends(name, near, narrow):
     expected = mc_dropout.mc_dropout_entropies(lm, near, work, settings)
     narrow(lm, 2)
     found = mc_dropout.mc_dropout_entropies(lm, near, work, settings)
-    assert [5, 3] * len(work) == room.HALVED
+    assert [5, 3] * len(work) == batching.oom_splits
     same(found, expected)
-
-
-def test_a_half_that_was_done_is_not_done_again(name, near, monkeypatch):
-    """Memory ends with the last row of a batch, whose first half is there."""
-    lm, made, write = load(name), [], responses.row
-
-    def ends(lm, asked, *more):
-        made.append(asked.example.example_id)
-        if len(made) == 4:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return write(lm, asked, *more)
-
-    monkeypatch.setattr(responses, "row", ends)
-    monkeypatch.setattr(room, "HALVED", [])
-    same(responses.respond(lm, "demo-medium", examples(4), SETTINGS, alive=p_true.live), near)
-    assert room.HALVED == [4] and len(made) == 5
 
 
 def test_a_row_that_is_too_large_by_itself_is_said(name, near, narrow):
     lm = load(name)
     narrow(lm, 0)
     with pytest.raises(UserError, match=f"model '{name}': the device's memory ends at a single row"):
-        responses.respond(lm, "demo-medium", examples(2), SETTINGS)
-    assert Meter().__enter__().halved == len(room.HALVED) == 1
+        generation.generate_responses(lm, "demo-medium", examples(2), SETTINGS)
+    assert Meter().__enter__().halved == len(batching.oom_splits) == 1
 
 
-def test_nothing_is_said_where_memory_was_enough(name, monkeypatch):
-    monkeypatch.setattr(room, "HALVED", [7])  # of work before
+def test_nothing_is_said_where_memory_was_enough(monkeypatch):
+    monkeypatch.setattr(batching, "oom_splits", [7])  # of work before
     with Meter() as meter:
-        room.by_halves([1, 2], lambda part: None, "x")
+        assert batching.retry_in_halves_on_oom(lambda part: part, [1, 2], "x") == [1, 2]
     assert "halved_for_memory" not in meter.facts()
+
+
+@pytest.mark.parametrize("error", [
+    torch.OutOfMemoryError("CUDA out of memory."), MemoryError(),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+])  # fmt: skip
+def test_every_kind_of_error_that_says_that_memory_ended_is_halved(monkeypatch, error):
+    monkeypatch.setattr(batching, "oom_splits", [])
+
+    def work(part):
+        if len(part) > 2:
+            raise error
+        return [2 * item for item in part]
+
+    assert batching.retry_in_halves_on_oom(work, [1, 2, 3, 4, 5], "x") == [2, 4, 6, 8, 10]
+    assert batching.oom_splits == [5, 3]
+    with pytest.raises(RuntimeError, match="of another kind"):
+        batching.retry_in_halves_on_oom(lambda part: (_ for _ in ()).throw(RuntimeError("of another kind")), [1], "x")

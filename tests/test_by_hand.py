@@ -12,7 +12,7 @@ from scipy.stats import chi2
 from lib.calibrate import diagnostics, fitting, sample_efficiency
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import Platt, Temperature
-from lib.generate import mc_dropout, token_logits
+from lib.generate import mc_dropout, scoring
 from lib.generate.temperatures import temperatures
 from lib.paper import calibration_counting, counting, judging
 from lib.paper.results import Results
@@ -412,12 +412,13 @@ def test_what_is_drawn_of_calibrators():
 
 def test_what_is_kept_is_relative_to_the_largest():
     """Logits 3, 1, 0 of which one is kept: of the rest log(e^-2/t + e^-3/t), below 0, at every temperature."""
-    values, ids, curve = token_logits.compress(torch.tensor([[1.0, 3.0, 0.0]]), 1, 5)
+    values, ids, curve = scoring.compress_logits(torch.tensor([[1.0, 3.0, 0.0]]), 1, 5)
     assert values.tolist() == [[3.0]] and ids.tolist() == [[1]]
     t = temperatures(5)
     assert (t[0], t[-1]) == pytest.approx((0.1, 20)) and curve.shape == (1, 5)
     assert curve[0].numpy() == pytest.approx(LOG(np.exp(-2 / t) + np.exp(-3 / t)), rel=1e-5)
-    assert token_logits.compress(torch.tensor([[1.0, 3.0, 0.0]]), 9, 5)[0].tolist() == [[3.0, 1.0]], "one is left over"
+    top, *_ = scoring.compress_logits(torch.tensor([[1.0, 3.0, 0.0]]), 9, 5)
+    assert top.tolist() == [[3.0, 1.0]], "one is left over"
 
 
 @pytest.mark.parametrize("answer, start, end, found", [

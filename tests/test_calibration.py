@@ -14,7 +14,7 @@ from synthetic import generations, logits_of, responses
 
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import Isotonic, Platt, Temperature, parabolic_argmin
-from lib.generate import token_logits
+from lib.generate import scoring
 from lib.project import UserError
 from lib.score.estimators import ans_avg, ans_joint
 
@@ -191,7 +191,7 @@ def test_temperature_through_what_is_stored_is_that_of_all_logits(joint):
 def test_temperature_through_what_is_stored_at_a_real_vocabulary(scale):
     logits = logits_of(np.random.default_rng(0), 4, 0, 128256) * scale
     logits[:, 0] = scale * np.array([0.0, 4.0, 9.0, 20.0])
-    values, _, curve = (x.numpy() for x in token_logits.compress(torch.from_numpy(logits), 64, 33))
+    values, _, curve = (x.numpy() for x in scoring.compress_logits(torch.from_numpy(logits), 64, 33))
     largest = values[:, :1].astype(float)
     answers = AnswerLogits(4, np.arange(4), logits[:, 0] - largest[:, 0], values - largest, curve.astype(float))
     for t in np.exp(np.linspace(np.log(0.1), np.log(20), 40)):

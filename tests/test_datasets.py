@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib import params
-from lib.generate import responses
+from lib.generate import generation
 from lib.project import ROOT, UserError
 from lib.tasks import answers, datasets, sources
 
@@ -509,7 +509,8 @@ def test_one_file_makes_a_dataset_that_is_asked_and_graded(odd, lm):
     assert [e.split for e in examples] == ["calibration"] * 2 + ["evaluation"] * 2
     assert sorted(e.example_id for e in examples) == ["0", "1", "2", "3"]
     assert {(e.question, e.reference) for e in examples} == {(e.question, e.reference) for e in published}
-    frame = responses.respond(lm, "odd", examples, params.Generation(demonstration=False, max_new_tokens=200))
+    settings = params.Generation(demonstration="none", max_new_tokens=200)
+    frame = generation.generate_responses(lm, "odd", examples, settings)
     assert frame.example_id.tolist() == [e.example_id for e in examples]
     right = [answers.grade(*pair) for pair in zip(frame.answer, frame.reference, strict=True)]
     assert any(right), "the demo models solve most of these"

@@ -148,13 +148,13 @@ def test_where_the_reading_leaves_no_row_it_is_said_in_one_line(name, folder, mo
 @pytest.mark.parametrize("missing, notebooks", [("last_number", ["01", "03", "04", "04b"]), ("zero", ["01", "04"])])
 def test_a_model_that_says_nothing_is_asked_and_measured(missing, notebooks, folder, monkeypatch):
     """Every response ends at once."""
-    load = models.load
+    load = models.load_language_model
 
     def hasty(name, spec):
         lm = load(name, spec)
         return dataclasses.replace(lm, eos=list(range(len(lm.tokenizer))))
 
-    monkeypatch.setattr("lib.generate.models.load", hasty)
+    monkeypatch.setattr("lib.generate.models.load_language_model", hasty)
     walk(notebooks, monkeypatch, folder, **FEW, missing=missing)
     frame = store.read_frame(folder / "generations" / f"{MODEL}__{DATASETS[0]}.parquet")
     assert (frame.token_ids.map(len) == 1).all() and frame.answer.isna().all() and len(frame) == 6

@@ -7,13 +7,14 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lib import params
-from lib.generate import drawn, engines, models, rescoring, responses
+from lib.generate import generation, imported, models, vllm_engine
 from lib.params import Generation
 from lib.project import ROOT, UserError
 from lib.score.confidence import confidence_frame
@@ -34,18 +35,33 @@ def lm():
     import torch
 
     torch.set_num_threads(1)
-    return models.load("tiny-llama", params.load_model("tiny-llama"))
+    return models.load_language_model("tiny-llama", params.load_model("tiny-llama"))
 
 
 @pytest.fixture(scope="module")
 def here(lm):
-    return engines.of(lm, DATASET, SETTINGS, "transformers", examples(6), Path).respond(examples(6))
+    return Source(lm, "transformers", examples(6)).respond(examples(6))
+
+
+class Source:
+    """An engine with its model, as 01 has them."""
+
+    def __init__(self, lm, engine, asked, folder=Path):
+        self.lm = lm
+        self.engine = generation.choose_engine(lm, DATASET, SETTINGS, engine, asked, folder)
+        self.facts = self.engine.facts
+
+    def respond(self, asked):
+        return generation.generate_responses(self.lm, DATASET, asked, SETTINGS, self.engine)
+
+    def compared(self, frame):
+        return generation.compare_logprobs(frame, self.engine)
 
 
 def from_file(lm, path, count=6):
     spec = lm.spec.model_copy(update={"responses": str(path)})
     lm = models.LanguageModel(lm.name, spec, lm.model, lm.tokenizer, lm.eos, lm.facts)
-    return engines.of(lm, DATASET, SETTINGS, "transformers", examples(count), Path)
+    return Source(lm, "transformers", examples(count))
 
 
 def same(found, expected, atol=5e-5):
@@ -66,17 +82,17 @@ def put(folder, *lines):
 
 
 def test_what_one_run_wrote_is_another_runs_file(lm, here, tmp_path):
-    source = from_file(lm, drawn.write(here, tmp_path / "responses.jsonl"))
+    source = from_file(lm, imported.write_responses(here, tmp_path / "responses.jsonl"))
     found = source.respond(examples(6))
     same(found, here)
     assert source.facts == {"engine": "file", "responses": 6}
     off = source.compared(found)["logprobs_off"]
-    assert off["rows"] == 6 and 0 < off["largest"] < 5e-5
+    assert off["rows"] == 6 and 0 <= off["largest"] < 5e-5
 
 
 def test_the_tables_come_out_the_same(lm, here, tmp_path):
     """Confidence by each single-pass estimator, of the frame drawn here and of that from its file."""
-    found = from_file(lm, drawn.write(here, tmp_path / "responses.jsonl")).respond(examples(6))
+    found = from_file(lm, imported.write_responses(here, tmp_path / "responses.jsonl")).respond(examples(6))
     reading = params.Reading()
     a, b = (confidence_frame(interpret_responses(frame, reading), reading=reading) for frame in (here, found))
     assert len(a) == 4 * 6 and a.estimator.tolist() == b.estimator.tolist() and a.correct.tolist() == b.correct.tolist()
@@ -90,13 +106,13 @@ def test_texts_are_tokenised_and_ended(lm, here, tmp_path):
     wanted = [example for example in examples(6) if example.example_id in set(whole.example_id)]
     spec = lm.spec.model_copy(update={"responses": str(path)})
     other = models.LanguageModel(lm.name, spec, lm.model, lm.tokenizer, lm.eos, lm.facts)
-    source = engines.of(other, DATASET, SETTINGS, "transformers", wanted, Path)
+    source = Source(other, "transformers", wanted)
     same(source.respond(wanted), whole.reset_index(drop=True))
     assert source.compared(whole) == {}
 
 
 def test_lines_of_other_datasets_are_passed_over(lm, here, tmp_path):
-    path = drawn.write(here, tmp_path / "responses.jsonl")
+    path = imported.write_responses(here, tmp_path / "responses.jsonl")
     with path.open("a") as file:
         print(json.dumps({"example_id": here.example_id[0], "dataset": "demo-hard", "text": "7"}), file=file)
     same(from_file(lm, path).respond(examples(6)), here)
@@ -127,7 +143,7 @@ def test_a_malformed_line_is_named(lm, tmp_path, line, said):
 
 
 def test_questions_without_a_response_and_answered_twice(lm, here, tmp_path):
-    path = drawn.write(here.head(4), tmp_path / "responses.jsonl")
+    path = imported.write_responses(here.head(4), tmp_path / "responses.jsonl")
     source = from_file(lm, path)
     lost = source.respond(examples(6)).tail(2)
     assert source.facts == {"engine": "file", "responses": 4, "unanswered": 2}
@@ -135,7 +151,7 @@ def test_questions_without_a_response_and_answered_twice(lm, here, tmp_path):
     path.write_text(json.dumps({"example_id": "z", "text": "7"}) + "\n")
     with pytest.raises(UserError, match=f"no response to 6 of 6 questions, the first '{here.example_id[0]}'"):
         from_file(lm, path)
-    drawn.write(here.head(4), path)
+    imported.write_responses(here.head(4), path)
     path.write_text(path.read_text() * 2)
     with pytest.raises(UserError, match=f"line 5: '{here.example_id[0]}' has been answered before"):
         from_file(lm, path)
@@ -158,9 +174,10 @@ def test_what_vllm_wrote_is_rescored(lm):
     settings = Generation.of(RECORDED["settings"])
     by_id = {line["example_id"]: line for line in RECORDED["answers"]}
     asked = [example for example in datasets.load_examples(params.load_dataset(DATASET)) if example.example_id in by_id]
-    requests = [responses.request(lm, DATASET, example, settings) for example in asked]
-    ids = [by_id[example.example_id]["token_ids"] for example in asked]
-    frame = rescoring.respond(lm, DATASET, requests, ids, settings)
+    engine = types.SimpleNamespace(
+        sample=lambda requests: [by_id[one.example.example_id]["token_ids"] for one in requests]
+    )
+    frame = generation.generate_responses(lm, DATASET, asked, settings, engine)
     assert len(frame) == len(by_id) > 10 and frame.answer.notna().mean() > 0.9
     for row in frame.itertuples():
         np.testing.assert_allclose(row.token_logprobs, by_id[row.example_id]["token_logprobs"], atol=1e-4)
@@ -186,15 +203,15 @@ def worker(tmp_path, monkeypatch):
 
     def write(stop):
         (tmp_path / "worker.py").write_text(textwrap.dedent(FAKE).format(stop=stop))
-        monkeypatch.setattr(engines, "WORKER", tmp_path / "worker.py")
+        monkeypatch.setattr(vllm_engine, "WORKER", tmp_path / "worker.py")
 
     monkeypatch.setenv("VLLM_PYTHON", sys.executable)
-    monkeypatch.setattr(engines, "version", lambda python: "0")
+    monkeypatch.setattr(vllm_engine, "find_vllm_version", lambda python: "0")
     return write
 
 
 def vllm(lm, folder, count=6):
-    return engines.of(lm, DATASET, SETTINGS, "vllm", examples(count), lambda: folder)
+    return Source(lm, "vllm", examples(count), lambda: folder)
 
 
 def test_all_are_drawn_at_once_and_rescored_in_shards(lm, worker, tmp_path):
@@ -250,14 +267,14 @@ def orders(tmp_path):
     requests = [{"example_id": f"e{i}", "prompt": [i, 5], "seed": i, "max_tokens": 3} for i in range(40)]
     path = tmp_path / "requests.json"
     path.write_text(json.dumps({"engine": {}, "sampling": {}, "requests": requests}))
-    return [sys.executable, str(engines.WORKER), str(path), str(tmp_path / "drawn.jsonl")]
+    return [sys.executable, str(vllm_engine.WORKER), str(path), str(tmp_path / "drawn.jsonl")]
 
 
 def test_the_worker_writes_a_line_as_soon_as_a_response_has_ended(orders, tmp_path):
     asked = json.loads(Path(orders[2]).read_text())
     Path(orders[2]).write_text(json.dumps(asked | {"requests": asked["requests"][:2]}))
     subprocess.run(orders, check=True, env=os.environ | {"PYTHONPATH": str(tmp_path)})
-    found = drawn.read(tmp_path / "drawn.jsonl", DATASET)
+    found = imported.read_response_file(tmp_path / "drawn.jsonl", DATASET)
     assert {name: one.token_ids for name, one in found.items()} == {"e0": [5, 0], "e1": [5, 1]}
     assert found["e1"].token_logprobs == [-5, -1]
 
@@ -285,17 +302,64 @@ def until(found, seconds=30):
 
 def test_why_an_engine_failed_is_its_first_error():
     log = "INFO ok\n(Worker) ERROR [x.py:9] ValueError: too little memory\n  File x\nRuntimeError: See above."
-    assert engines.root_cause(log) == "ValueError: too little memory"
-    assert engines.root_cause("loading\nout of memory\n") == "out of memory" and engines.root_cause("") == "no word"
+    assert vllm_engine.find_root_cause(log) == "ValueError: too little memory"
+    assert (
+        vllm_engine.find_root_cause("loading\nout of memory\n") == "out of memory"
+        and vllm_engine.find_root_cause("") == "no word"
+    )
 
 
 def test_on_a_processor_the_cache_is_as_large_as_the_rows_need(lm, worker, tmp_path):
     """Else vLLM reserves nearly all memory of the machine, and refuses where it is not free."""
     source = vllm(lm, tmp_path)
-    engine = source.orders(list(source.asked.values()))["engine"]
+    engine = source.engine.build_orders(source.engine.requests)["engine"]
     token = 2 * 4 * sum(layer.self_attn.k_proj.weight.shape[0] for layer in lm.model.model.layers)
     row = token * engine["max_model_len"]
     assert 6 * row <= engine["kv_cache_memory_bytes"] <= 9 * row + 64 * token * 6
+
+
+@pytest.mark.parametrize("free, total, share", [(80e9, 80e9, 0.6), (24e9, 40e9, 0.562), (28e9, 48e9, 0.552)])
+def test_on_a_gpu_vllm_takes_its_share_of_what_is_free(monkeypatch, free, total, share):
+    """It refuses to start where less is free than its share of the whole: a loaded model lies there, too."""
+    emptied = []
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (free, total))
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: emptied.append(True))
+    assert vllm_engine.gpu_budget() == {"gpu_memory_utilization": pytest.approx(share, abs=1e-3)} and emptied
+    assert share * total <= free - 1.5e9 + 1e-3 * total
+
+
+LEAVES = """
+    import json, pathlib, subprocess, sys
+    core = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    place = pathlib.Path(sys.argv[2]).parent
+    (place / "core").write_text(str(core.pid))
+    (place / "path").write_text(json.dumps(sys.path))
+    import os, signal
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_worker_has_started_ends_with_it(lm, worker, tmp_path, monkeypatch):
+    """Its engine would keep the GPU's memory; and no module of this project stands where it imports from."""
+    worker(stop=-1)
+    (tmp_path / "worker.py").write_text(textwrap.dedent(LEAVES))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with pytest.raises(UserError, match="vLLM ended with -9"):
+        vllm(lm, tmp_path / "shards").respond(examples(6))
+    core = Path("/proc") / (tmp_path / "shards" / "core").read_text()
+    until(lambda: not core.exists() or "Z" in (core / "stat").read_text().split()[2])
+    path = json.loads((tmp_path / "shards" / "path").read_text())
+    assert str(ROOT) not in path and str(tmp_path) not in path
+
+
+def test_the_file_of_draws_is_parsed_once(lm, worker, tmp_path, monkeypatch):
+    worker(stop=-1)
+    source, read = vllm(lm, tmp_path / "shards"), []
+    parse = source.engine.read_drawn
+    monkeypatch.setattr(source.engine, "read_drawn", lambda path: read.append(path) or parse(path))
+    for i in range(3):
+        source.respond(examples(6)[2 * i : 2 * i + 2])
+    assert len(read) == 2  # before and after it was written
 
 
 def test_no_environment_is_one_line(lm, monkeypatch, tmp_path):
@@ -314,7 +378,7 @@ def test_the_real_engine(lm, here, tmp_path):
         pytest.skip("VLLM_PYTHON names no Python that has vLLM")
     spec = lm.spec.model_copy(update={"top_k": 1})
     greedy = models.LanguageModel(lm.name, spec, lm.model, lm.tokenizer, lm.eos, lm.facts)
-    expected = engines.of(greedy, DATASET, SETTINGS, "transformers", examples(6), Path).respond(examples(6))
+    expected = Source(greedy, "transformers", examples(6)).respond(examples(6))
     source = vllm(greedy, tmp_path / "greedy")
     found = source.respond(examples(6))
     same(found, expected)
@@ -331,8 +395,8 @@ def killed(lm, folder, count):
     """Leaves what a worker had drawn of so many responses when it was killed."""
     folder.mkdir()
     source, orders, answers = vllm(lm, folder, count), folder / "requests.json", folder / "drawn.jsonl"
-    orders.write_text(json.dumps(source.orders(list(source.asked.values()))))
-    command = [source.python, str(engines.WORKER), str(orders), str(answers)]
+    orders.write_text(json.dumps(source.engine.build_orders(source.engine.requests)))
+    command = [source.python, str(vllm_engine.WORKER), str(orders), str(answers)]
     job = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
     until(lambda: answers.exists() and answers.read_text().count("\n") > 1, 600)
     os.killpg(job.pid, signal.SIGKILL)

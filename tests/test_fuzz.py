@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lib import params
-from lib.generate import checkpoint, drawn
+from lib.generate import imported, models
 from lib.project import UserError, one_line, parse_json
 from lib.tasks import answers, datasets
 
@@ -101,7 +101,7 @@ def test_any_rows(place, rows):
 def test_any_file_of_responses(place, content):
     path = place / "drawn.jsonl"
     path.write_bytes(content)
-    for name, response in (value_or_line(lambda: drawn.read(path, "mine")) or {}).items():
+    for name, response in (value_or_line(lambda: imported.read_response_file(path, "mine")) or {}).items():
         assert response.example_id == name and None in (response.text, response.token_ids)
 
 
@@ -112,7 +112,7 @@ def test_any_file_of_a_checkpoint(place, content):
     folder.mkdir(exist_ok=True)
     for name in ("config.json", "model.safetensors.index.json", "model.safetensors"):
         (folder / name).write_bytes(content)
-        value_or_line(lambda: checkpoint.check_files(folder))
+        value_or_line(lambda: models.check_files(folder))
         (folder / name).unlink()
 
 

@@ -17,7 +17,7 @@ from lib.project import ROOT, UserError
 
 
 def converted(tmp_path, weights, kind):
-    gguf_file.convert(tiny_gguf.write(tmp_path / "tiny.gguf", weights, kind), tmp_path / "checkpoint")
+    gguf_file.convert_gguf(tiny_gguf.write(tmp_path / "tiny.gguf", weights, kind), tmp_path / "checkpoint")
     return tmp_path / "checkpoint"
 
 
@@ -60,10 +60,10 @@ def test_it_is_a_model_like_any_other(tmp_path, monkeypatch):
     spec = params.Model(label="Tiny", source="someone/tiny", revision="abc", gguf="tiny.gguf", sha256=sha256)
     monkeypatch.setattr(params, "MODELS", tmp_path / "models")
     with pytest.raises(UserError, match="^tiny.gguf of someone/tiny is not converted yet: `./run_all.sh PROFILE`"):
-        models.load("tiny", spec)
+        models.load_language_model("tiny", spec)
     (tmp_path / "models").mkdir()
-    gguf_file.convert(file, spec.place)
-    lm = models.load("tiny", spec)
+    gguf_file.convert_gguf(file, spec.place)
+    lm = models.load_language_model("tiny", spec)
     facts = {"source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": sha256}
     assert {name: lm.facts[name] for name in facts} == facts
 
@@ -73,7 +73,7 @@ def test_it_is_a_model_like_any_other(tmp_path, monkeypatch):
                          max_position_embeddings=tiny_gguf.CONTEXT, tie_word_embeddings=False)  # fmt: skip
     reference = LlamaForCausalLM(config).eval()
     reference.load_state_dict({name: torch.tensor(weight) for name, weight in weights.items()})
-    text = models.render(lm, [{"role": "user", "content": "Is it 12?\n#### 12"}])
+    text = models.apply_chat_template(lm, [{"role": "user", "content": "Is it 12?\n#### 12"}])
     ids = models.encode(lm, text)
     assert ids == [tiny_gguf.VOCABULARY.index(piece) for piece in
                    ["<|start|>", *"Is\u0120it\u012012?\u010a", "####", *"\u012012", "<|end|>"]]  # fmt: skip
@@ -99,5 +99,5 @@ def test_what_cannot_be_converted_is_said_in_one_line_and_nothing_is_left(tmp_pa
     for file, said in ((tmp_path / "not.gguf", "not.gguf can't be read as GGUF"),
                        (other, "other.gguf can't be converted: .*nothing-known")):  # fmt: skip
         with pytest.raises(UserError, match=f"^{said}[^\n]*$"):
-            gguf_file.convert(file, tmp_path / "checkpoint")
+            gguf_file.convert_gguf(file, tmp_path / "checkpoint")
         assert {path.name for path in tmp_path.iterdir()} == {"not.gguf", "other.gguf"}

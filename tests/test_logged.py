@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 from lib import params, store
 from lib.calibrate import fitting, sample_efficiency, transfer
-from lib.generate import drawn, logged
+from lib.generate import imported
 from lib.paper import calibration_counting, calibration_figures, calibration_tables, run_results, signal_counting
 from lib.paper.judging import Undecided
 from lib.paper.results import Results
@@ -37,12 +37,12 @@ def entries(tokens, **more):
 
 
 def response(logprobs, **more):
-    return drawn.Response.model_validate({"example_id": "a", "logprobs": logprobs} | more)
+    return imported.ImportedResponse.model_validate({"example_id": "a", "logprobs": logprobs} | more)
 
 
 def row(found, thinking=False):
     spec = Model(label="x", responses="x.jsonl", thinking=thinking)
-    return logged.row(spec, datasets.Example("a", "evaluation", "How many?", "17"), found)
+    return imported.imported_row(spec, datasets.Example("a", "evaluation", "How many?", "17"), found)
 
 
 def spec_with(path, *lines):
@@ -110,7 +110,7 @@ def test_a_malformed_line_is_named(tmp_path, line, said):
     right = {"example_id": "b", "logprobs": entries(ANSWERED)}
     spec = spec_with(tmp_path / "r.jsonl", right, {"example_id": "a"} | line)
     with pytest.raises(UserError, match=f"r.jsonl, line 2.*{said}"):
-        logged.read(spec, "demo-easy", [])
+        imported.read_imported(spec, "demo-easy", [])
 
 
 def test_responses_without_log_probabilities_need_the_model(tmp_path):
@@ -118,9 +118,9 @@ def test_responses_without_log_probabilities_need_the_model(tmp_path):
     lines = [{"example_id": "a", "logprobs": entries(ANSWERED)}, {"example_id": "b", "text": "#### 17"}]
     spec = spec_with(tmp_path / "r.jsonl", *lines)
     with pytest.raises(UserError, match="1 of 2 responses, the first to 'b', have no `logprobs`, and .* no `source`"):
-        logged.read(spec, "demo-easy", examples)
+        imported.read_imported(spec, "demo-easy", examples)
     here = spec.model_copy(update={"source": "demo/models/tiny-llama"})
-    assert len(logged.read(here, "demo-easy", examples)) == 2
+    assert len(imported.read_imported(here, "demo-easy", examples)) == 2
 
 
 EMPTY = {
@@ -143,10 +143,11 @@ def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line
     examples = [datasets.Example(name, "evaluation", "How many?", "17") for name in "ab"]
     lines = [] if line is None else [{"example_id": "b"} | line]
     spec = spec_with(tmp_path / "r.jsonl", {"example_id": "a", "logprobs": entries(ANSWERED)}, *lines)
-    found = logged.read(spec, "demo-easy", examples)
+    found = imported.read_imported(spec, "demo-easy", examples)
     said = ["1 of the 2 questions of demo-easy", "1 without a response, the first 'b': rows without an answer"]
-    assert all(part in text for part, text in zip(said, logged.told(spec, "demo-easy", examples, found), strict=True))
-    frame = logged.frame("m", spec, "demo-easy", examples, found)
+    told = imported.describe_coverage(spec, "demo-easy", examples, found)
+    assert all(part in text for part, text in zip(said, told, strict=True))
+    frame = imported.import_responses("m", spec, "demo-easy", examples, found)
     lost = frame.iloc[1]
     assert (lost.text, lost.finish_reason, lost.eos, len(lost.token_logprobs)) == ("", "stop", 1, 1)
     assert pd.isna(lost[["answer", "boxed", "last_number"]]).all()
@@ -154,7 +155,8 @@ def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line
     scores = confidence_frame(interpret_responses(kept))
     assert not scores[scores.example_id == "b"].correct.any() and scores[scores.example_id == "a"].correct.all()
     assert (scores[scores.example_id == "b"].confidence < 1e-9).all() and len(scores) == 2 * len(SINGLE)
-    assert logged.facts(spec, found) == {"engine": "file", "responses": 1, "model at hand": False, "unanswered": 1}
+    facts = {"engine": "file", "responses": 1, "model at hand": False, "unanswered": 1}
+    assert imported.describe_import(spec, found) == facts
 
 
 @pytest.mark.parametrize("lines, said", [
@@ -165,7 +167,7 @@ def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line
 def test_a_file_that_answers_nothing_is_refused(tmp_path, lines, said):
     examples = [datasets.Example(name, "evaluation", "How many?", "17") for name in "ab"]
     with pytest.raises(UserError, match=said):
-        logged.read(spec_with(tmp_path / "r.jsonl", *lines), "demo-easy", examples)
+        imported.read_imported(spec_with(tmp_path / "r.jsonl", *lines), "demo-easy", examples)
 
 
 def test_a_model_needs_a_source_or_responses():
@@ -187,18 +189,19 @@ def shipped():
 
 
 @pytest.fixture(scope="module")
-def imported(shipped, tmp_path_factory):
+def served(shipped, tmp_path_factory):
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "models" / "tiny-llama")
-    path = drawn.write(shipped, tmp_path_factory.mktemp("served") / "demo-medium.jsonl", tokenizer)
+    path = imported.write_responses(shipped, tmp_path_factory.mktemp("served") / "demo-medium.jsonl", tokenizer)
     spec, examples = Model(label="x", responses=str(path)), datasets.load_examples(params.load_dataset("demo-medium"))
-    return logged.frame("tiny-llama", spec, "demo-medium", examples, logged.read(spec, "demo-medium", examples))
+    found = imported.read_imported(spec, "demo-medium", examples)
+    return imported.import_responses("tiny-llama", spec, "demo-medium", examples, found)
 
 
 @SHIPPED_ONLY
 @pytest.mark.parametrize("choice", [{}, {"include_eos": True}, {"grader": "exact"}, {"missing": "drop"}], ids=str)
-def test_single_pass_columns_are_those_of_the_model_itself(shipped, imported, choice):
+def test_single_pass_columns_are_those_of_the_model_itself(shipped, served, choice):
     reading = Reading(**choice)
-    a, b = (confidence_frame(interpret_responses(frame, reading), reading=reading) for frame in (shipped, imported))
+    a, b = (confidence_frame(interpret_responses(frame, reading), reading=reading) for frame in (shipped, served))
     keys = [*store.KEYS, "estimator"]
     a, b = (frame.sort_values(keys, ignore_index=True) for frame in (a, b))
     assert sorted(set(b.estimator)) == sorted(SINGLE) and len(b) == 4 * 500
@@ -207,16 +210,16 @@ def test_single_pass_columns_are_those_of_the_model_itself(shipped, imported, ch
 
 
 @SHIPPED_ONLY
-def test_what_is_kept_has_the_columns_of_a_generations_frame(imported, tmp_path, monkeypatch):
-    path = store.write_frame(imported, tmp_path / "generations" / "a__b.parquet")
+def test_what_is_kept_has_the_columns_of_a_generations_frame(served, tmp_path, monkeypatch):
+    path = store.write_frame(served, tmp_path / "generations" / "a__b.parquet")
     assert len(store.read_frame(path)) == 500
-    assert imported.text.str.contains("####").all() and (imported.eos == 1).all()
+    assert served.text.str.contains("####").all() and (served.eos == 1).all()
 
 
 @SHIPPED_ONLY
-def test_isotonic_regression_is_had_and_temperature_is_not(imported):
-    responses = interpret_responses(imported)
-    sets = fitting.calibration_data(imported, responses)
+def test_isotonic_regression_is_had_and_temperature_is_not(served):
+    responses = interpret_responses(served)
+    sets = fitting.calibration_data(served, responses)
     fitted = fitting.fit_answers(sets)
     assert [list(methods) for methods in fitted.values()] == [["isotonic"]]
     calibrated, learned = fitting.calibrate(confidence_frame(responses), sets, fitted)
@@ -330,7 +333,7 @@ COMMANDS = re.search("^```\n(mkdir.*?)^```", PAGE, flags=re.M | re.S).group(1)
 
 
 def test_every_line_of_the_page_is_a_response():
-    found = [drawn.parsed(line.encode(), "page", 1) for line in (LINES + SERVED).splitlines()]
+    found = [imported.parse_response(line.encode(), "page", 1) for line in (LINES + SERVED).splitlines()]
     assert [bool(one.token_ids) for one in found[:3]] == [False, True, True]
     rows = [row(one) for one in found[3:]]
     assert [one["answer"] for one in rows] == ["9", "4", "5", "6"] and [one["eos"] for one in rows] == [0, 0, 1, 0]
@@ -373,7 +376,7 @@ def test_what_one_run_exports_another_imports(alone, tmp_path):
     first, second = alone[0], copy_of_project(tmp_path / "second")
     edit(second / "params" / "demo.yaml", **SMALL)
     place = "artifacts/demo/generations/tiny-llama__demo-easy.parquet"
-    drawn.write(store.read_frame(first / place), second / "logs" / "demo-easy.jsonl")
+    imported.write_responses(store.read_frame(first / place), second / "logs" / "demo-easy.jsonl")
     edit(second / "params" / "models" / "tiny-llama.yaml", responses="logs/{dataset}.jsonl")
     run(second)
     assert store.read_manifest(second / place)["drawn"]["engine"] == "file"

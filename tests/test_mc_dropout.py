@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, Qwen2Config
 
 from lib import params, store
-from lib.generate import bald, mc_dropout, models, responses, room
+from lib.generate import bald, batching, generation, mc_dropout, models
 from lib.generate.bald import bald_terms, dropout_columns
 from lib.generate.mc_dropout import mc_dropout_entropies
 from lib.generate.models import LanguageModel
@@ -75,7 +75,7 @@ def llama():
 def generations(lm, count=4):
     settings = SETTINGS.model_copy(update={"max_new_tokens": 40})
     examples = datasets.load_examples(params.load_dataset("demo-easy"))[:count]
-    return responses.respond(lm, "demo-easy", examples, settings)
+    return generation.generate_responses(lm, "demo-easy", examples, settings)
 
 
 class RecordedMasks(TorchFunctionMode):
@@ -270,9 +270,9 @@ def test_where_memory_ends_passes_run_in_halves_to_the_same_numbers(any_lm, fram
         return forward(ids, **more)
 
     monkeypatch.setattr(any_lm.model, "forward", narrow)
-    monkeypatch.setattr(room, "HALVED", [])
+    monkeypatch.setattr(batching, "oom_splits", [])
     found = mc_dropout_entropies(any_lm, frame, [(0, 0.2)], settings, scope)
-    assert room.HALVED == [3, 2]
+    assert batching.oom_splits == [3, 2]
     for name in TERMS:
         np.testing.assert_allclose(np.stack(found[name][0]), np.stack(expected[name][0]), atol=2e-5)
     ends = {"side_effect": torch.OutOfMemoryError("CUDA out of memory.")}
@@ -613,7 +613,7 @@ from lib.generate import mc_dropout, models
 from lib.project import SHIPPED
 
 store.ARTIFACTS = row_cache.ARTIFACTS = Path(sys.argv[1])
-lm = models.load("tiny-llama", params.load_model("tiny-llama"))
+lm = models.load_language_model("tiny-llama", params.load_model("tiny-llama"))
 frame = store.read_frame(SHIPPED / "generations" / "tiny-llama__demo-easy.parquet")
 work = [(row, rate) for rate in (0.1, 0.2) for row in range(8)]
 passes = row_cache.RowCache("mine", "passes", {}, 2, known_by=("example_id", "rate"))

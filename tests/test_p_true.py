@@ -1,4 +1,4 @@
-"""P(True): in situ on the live cache against a plain re-encode, prompts against the paper's figure, tokens saved."""
+"""P(True): in situ against a plain re-encode and a continued cache, prompts as in the figure, tokens saved."""
 
 import dataclasses
 import re
@@ -14,7 +14,7 @@ from tokenizers import models as tokenizer_models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from lib import params, store
-from lib.generate import decoding, models, p_true, responses
+from lib.generate import generation, models, p_true
 from lib.generate.models import LanguageModel
 from lib.params import Generation, Verification
 from lib.project import UserError
@@ -50,36 +50,42 @@ def examples(dataset, count):
 def prompt_ids(lm):
     """Six prompts of unequal lengths, of two difficulties."""
     asked = [*examples("demo-easy", 3), *examples("demo-hard", 3)]
-    texts = [responses.prompt_text(lm, e.question, "one" if i == 1 else "none") for i, e in enumerate(asked)]
+    texts = [generation.solving_prompt(lm, e.question, "one" if i == 1 else "none") for i, e in enumerate(asked)]
     return [models.encode(lm, text) for text in texts]
 
 
-def decoded(lm, most):
-    ids = prompt_ids(lm)
+def drawn(lm, most):
+    """A generations frame of unequal prompts and of responses of at most so many tokens."""
     settings = SETTINGS.model_copy(update={"max_new_tokens": most})
-    return ids, decoding.decode(lm, ids, list(range(len(ids))), settings)
+    asked = [*examples("demo-easy", 3), *examples("demo-hard", 3)]
+    return generation.generate_responses(lm, "demo-mixed", asked, settings)
 
 
 @torch.inference_mode()
 def plain(lm, ids):
     """Option logits and log-partition after unpadded token ids, by one forward pass without a cache."""
     logits = lm.model(torch.tensor([ids])).logits[0, -1]
-    return logits[list(p_true.spellings(lm).values())].numpy(), float(logits.double().logsumexp(-1))
+    return logits[list(p_true.option_tokens(lm).values())].numpy(), float(logits.double().logsumexp(-1))
 
 
-def assert_plain(lm, prompt, batch, verdicts):
+def assert_plain(lm, frame):
+    """In-situ verdicts of 01, and those on a cache that is continued, are those of a plain forward pass."""
     query = models.encode(lm, prompts.QUERY)
-    for ids, response, verdict in zip(prompt, batch.responses, verdicts, strict=True):
-        logits, logz = plain(lm, ids + [t for t in response if t not in lm.eos] + query)
-        np.testing.assert_allclose(verdict["in_situ_logits"], logits, atol=1e-4)
-        assert abs(verdict["in_situ_logz"] - logz) < 1e-4
+    for row in frame.itertuples():
+        body = [t for t in row.token_ids if t not in lm.eos]
+        logits, logz = plain(lm, models.encode(lm, row.prompt) + body + query)
+        np.testing.assert_allclose(row.in_situ_logits, logits, atol=1e-4)
+        assert abs(row.in_situ_logz - logz) < 1e-4
+        verdict, before = p_true.ask_in_situ_on_cache(lm, row)
+        np.testing.assert_allclose(verdict["logits"], logits, atol=1e-4)
+        assert abs(verdict["logz"] - logz) < 1e-4 and verdict["seconds"] > 0 < before
 
 
 def test_encoded_rows_are_plain_forward_passes(any_lm):
     """Side by side, of unequal lengths, within float32's rounding; and no row has a query that sees nothing."""
     ids = prompt_ids(any_lm)
     assert len({len(row) for row in ids}) > 3
-    for row, verdict in zip(ids, p_true.encoded(any_lm, ids), strict=True):
+    for row, verdict in zip(ids, p_true.encode_and_ask(any_lm, ids, list(map(str, ids))), strict=True):
         logits, logz = plain(any_lm, row)
         np.testing.assert_allclose(verdict["logits"], logits, atol=1e-5)
         assert abs(verdict["logz"] - logz) < 1e-5
@@ -96,7 +102,7 @@ def test_no_row_is_blind_where_tokens_are_fixed(any_lm, monkeypatch):
         return attention(*states, attn_mask=attn_mask, **more)
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spied)
-    p_true.encoded(any_lm, prompt_ids(any_lm))
+    p_true.encode_and_ask(any_lm, prompt_ids(any_lm), list("abcdef"))
     assert not sum(blind)
 
 
@@ -113,57 +119,57 @@ def poisoned(lm, place):
 
 
 def test_logits_that_are_not_finite_are_refused_with_the_row(any_lm):
-    """After the prefill, in the verdict on the live cache, and in both verdicts of 03: never a token V, never a NaN."""
+    """In 01, and in both verdicts of 03: never a token V, never a NaN."""
     asked = examples("demo-easy", 3)
-    frame = responses.respond(any_lm, "demo-easy", asked, SETTINGS)
-    ids = prompt_ids(any_lm)
-    batch = decoding.decode(any_lm, ids, range(len(ids)), SETTINGS)
+    frame = generation.generate_responses(any_lm, "demo-easy", asked, SETTINGS)
     refused = r"model '.*': the logits of row \S+ are not finite \(1 of . rows in its batch; float32, sdpa attention\)"
     with poisoned(any_lm, 0):
         with pytest.raises(UserError, match=refused) as problem:
-            responses.respond(any_lm, "demo-easy", asked, SETTINGS)
+            generation.generate_responses(any_lm, "demo-easy", asked, SETTINGS)
         assert any(f"row {e.example_id} are" in str(problem.value) for e in asked)
-        with pytest.raises(UserError, match=refused.replace(r"\S+", "0")):
-            p_true.live(any_lm, batch)
         with pytest.raises(UserError, match=refused) as problem:
-            p_true.verify(any_lm, frame, Verification())
+            p_true.verify_responses(any_lm, frame, Verification())
         assert any(f"row {e.example_id} are" in str(problem.value) for e in asked)
 
 
-def test_in_situ_on_the_live_cache_is_a_full_encode(any_lm):
+def test_in_situ_is_a_full_encode_and_a_continued_cache(any_lm):
     """Unequal prompts, rows that finish early, a row that ends with the batch, rows cut by length."""
-    lengths = sorted(len(r) for r in decoded(any_lm, 100)[1].responses)
+    lengths = sorted(map(len, drawn(any_lm, 100).token_ids))
     assert lengths[0] < lengths[-1], "some row must finish early"
     for most in (100, lengths[len(lengths) // 2], 1):
-        prompt, batch = decoded(any_lm, most)
+        frame = drawn(any_lm, most)
         if most == lengths[len(lengths) // 2]:
-            assert len({response[-1] in any_lm.eos for response in batch.responses}) == 2, "some ended, some cut"
-        held = batch.cache.get_seq_length()
-        assert_plain(any_lm, prompt, batch, p_true.live(any_lm, batch))
-        assert batch.cache.get_seq_length() == held  # left as it was, so that it can be asked again
-        assert_plain(any_lm, prompt, batch, p_true.live(any_lm, batch))
+            assert set(frame.eos) == {0, 1}, "some ended, some cut"
+        assert_plain(any_lm, frame)
 
 
 def test_a_thinking_block_is_part_of_the_trajectory():
     lm = architectures.load("tiny-qwen")
-    prompt, batch = decoded(lm, 200)
-    assert any("</think>" in lm.tokenizer.decode(response) for response in batch.responses)
-    assert_plain(lm, prompt, batch, p_true.live(lm, batch))
+    frame = drawn(lm, 200)
+    assert frame.text.str.contains("</think>").any()
+    assert_plain(lm, frame)
 
 
-def test_a_cache_that_forgets_is_not_continued():
-    lm = architectures.random("mistral", sliding_window=24)
-    prompt, batch = decoded(lm, 20)
-    assert_plain(lm, prompt, batch, p_true.live(lm, batch))
+def test_a_cache_that_forgets_is_filled_with_nothing_but_tokens():
+    assert_plain(
+        architectures.random("mistral", sliding_window=24),
+        drawn(architectures.random("mistral", sliding_window=24), 20),
+    )
+
+
+def test_seconds_are_shares_of_what_was_encoded(lm):
+    """In situ takes the query's share of a pass, so that it is batched as the fresh prompts are."""
+    frame = drawn(lm, 30)
+    assert (frame.in_situ_seconds > 0).all() and frame.in_situ_seconds.nunique() <= 2
 
 
 def test_encoding_again_gives_the_same_numbers(any_lm):
     """`verify` without live columns re-encodes; the standard half does not depend on which."""
     settings = SETTINGS.model_copy(update={"max_new_tokens": 30})
-    frame = responses.respond(any_lm, "demo-easy", examples("demo-easy", 5), settings, alive=p_true.live)
+    frame = generation.generate_responses(any_lm, "demo-easy", examples("demo-easy", 5), settings)
     live, again = (
-        p_true.verify(any_lm, part, Verification(), batch_tokens=500)
-        for part in (frame, frame.drop(columns=p_true.KEPT))
+        p_true.verify_responses(any_lm, part, Verification(), batch_tokens=500)
+        for part in (frame, frame.drop(columns=p_true.IN_SITU_COLUMNS))
     )
     assert live.live.all() and not again.live.any()
     np.testing.assert_allclose(np.stack(live.in_situ_logits), np.stack(again.in_situ_logits), atol=1e-4)
@@ -180,8 +186,8 @@ def test_tokens_saved_are_counted_right(lm):
         name: [e._replace(split="evaluation") for e in examples(name, 6)]
         for name in ("demo-easy", "demo-medium", "demo-hard")
     }
-    frames = [responses.respond(lm, name, part, settings, alive=p_true.live) for name, part in asked.items()]
-    verified = p_true.verify(lm, pd.concat(frames, ignore_index=True), Verification())
+    frames = [generation.generate_responses(lm, name, part, settings) for name, part in asked.items()]
+    verified = p_true.verify_responses(lm, pd.concat(frames, ignore_index=True), Verification())
     query = len(lm.tokenizer(prompts.QUERY, add_special_tokens=False).input_ids)
     by_hand = [
         1 - query / len(lm.tokenizer(text, add_special_tokens=False).input_ids)
@@ -242,17 +248,20 @@ def test_prompts_are_the_figures(real, shared):
 
 def test_one_beginning_of_sequence_and_options_of_one_token(real):
     bos = real.tokenizer.bos_token_id if "Qwen" not in real.name else None
-    for text in (responses.prompt_text(real, CAKE, "one"), p_true.standard_prompt(real, CAKE, SOLVED, Verification())):
+    for text in (
+        generation.solving_prompt(real, CAKE, "one"),
+        p_true.standard_prompt(real, CAKE, SOLVED, Verification()),
+    ):
         ids = models.encode(real, text)
         assert ids.count(bos) == (bos is not None)
-    found = p_true.spellings(real)
-    assert set(found) == {space + word for word in p_true.WORDS for space in ("", " ")}
+    found = p_true.option_tokens(real)
+    assert set(found) == {space + word for word in p_true.OPTION_WORDS for space in ("", " ")}
     assert len(set(found.values())) == 8
     for spelling, index in found.items():
         assert real.tokenizer.decode([index]) == spelling
-    for word in p_true.WORDS:  # in these vocabularies, encoding the word alone finds the same tokens
+    for word in p_true.OPTION_WORDS:  # in these vocabularies, encoding the word alone finds the same tokens
         assert models.encode(real, word) == [found[word]] and models.encode(real, " " + word) == [found[" " + word]]
-    assert p_true.counted(real) == {"A/B": "'A', ' A' against 'B', ' B'",
+    assert p_true.balanced_spellings(real) == {"A/B": "'A', ' A' against 'B', ' B'",
                                     "True/False": "'True', ' True' against 'False', ' False'"}  # fmt: skip
     assert 30 <= len(models.encode(real, prompts.QUERY)) <= 40
 
@@ -267,9 +276,9 @@ def test_thinking_is_left_out_of_the_standard_prompt(real):
 
 def test_an_option_that_is_no_token_is_refused(monkeypatch):
     lm = architectures.random("mistral")
-    monkeypatch.setattr(p_true, "WORDS", ("A", "unlikelyword"))
+    monkeypatch.setattr(p_true, "OPTION_WORDS", ("A", "unlikelyword"))
     with pytest.raises(UserError, match="'unlikelyword' is no single token"):
-        p_true.spellings(lm)
+        p_true.option_tokens(lm)
 
 
 LLAMA2 = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *":\u2581"]
@@ -308,8 +317,8 @@ def made(kind, *pieces):
 def test_spellings_are_the_vocabularys_own(kind, pieces, written, counts):
     """By what a token writes in place, whatever encoding the bare word gives; only forms of both options count."""
     lm, vocabulary = made(kind, *pieces)
-    assert p_true.spellings(lm) == {spelling: vocabulary[spelling.replace(" ", MARK[kind])] for spelling in written}
-    assert p_true.counted(lm) == {"A/B": counts}  # True and False are no tokens here
+    assert p_true.option_tokens(lm) == {spelling: vocabulary[spelling.replace(" ", MARK[kind])] for spelling in written}
+    assert p_true.balanced_spellings(lm) == {"A/B": counts}  # True and False are no tokens here
 
 
 def test_encoding_a_bare_word_would_not_find_it():
@@ -328,15 +337,15 @@ def test_encoding_a_bare_word_would_not_find_it():
 def test_options_that_cannot_be_compared_are_refused(pieces, said):
     lm, _ = made("metaspace", *pieces)
     with pytest.raises(UserError, match=f"model 'made': {said}"):
-        p_true.spellings(lm)
+        p_true.option_tokens(lm)
 
 
 def test_verdicts_on_other_spellings_are_not_taken_over(lm):
     settings = SETTINGS.model_copy(update={"max_new_tokens": 20})
-    frame = responses.respond(lm, "demo-easy", examples("demo-easy", 2), settings, alive=p_true.live)
-    assert p_true.verify(lm, frame, Verification()).live.all()
+    frame = generation.generate_responses(lm, "demo-easy", examples("demo-easy", 2), settings)
+    assert p_true.verify_responses(lm, frame, Verification()).live.all()
     older = frame.assign(in_situ_logits=frame.in_situ_logits.map(lambda logits: logits[:2]))
-    again = p_true.verify(lm, older, Verification())
+    again = p_true.verify_responses(lm, older, Verification())
     assert not again.live.any()
     np.testing.assert_allclose(np.stack(again.in_situ_logits), np.stack(frame.in_situ_logits), atol=1e-4)
 
@@ -403,12 +412,12 @@ def test_p_true_does_not_underflow():
 def test_kept_verdicts_are_used_for_their_own_generations_only(tmp_path, monkeypatch, sha, query, used):
     monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
     monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
-    assert p_true.kept("lab", "m__d", "abc")[0] is None
+    assert p_true.read_in_situ("lab", "m__d", "abc")[0] is None
     row = {key: ["x"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(4)], "in_situ_logz": [0.5],
                                                 "in_situ_seconds": [0.1]}  # fmt: skip
     store.write_frame(pd.DataFrame(row), store.frame_path("lab", "in_situ", "m__d"), generations=sha, query=query)
-    frame, note = p_true.kept("lab", "m__d", "abc")
-    assert (frame is not None) == used and ("live cache" in note) == used
+    frame, note = p_true.read_in_situ("lab", "m__d", "abc")
+    assert (frame is not None) == used and ("taken by 01_generate" in note) == used
 
 
 def test_no_space_comes_between_response_and_query(lm):
@@ -418,31 +427,31 @@ def test_no_space_comes_between_response_and_query(lm):
     words = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="?")
     assert words("\n", add_special_tokens=False).input_ids[0] == 0
     opened = LanguageModel("mine", lm.spec, None, words, [], {})
-    assert p_true.query(opened) == words(prompts.QUERY, add_special_tokens=False).input_ids[1:]
-    assert p_true.query(opened)[0] == 1
-    assert p_true.query(lm) == models.encode(lm, prompts.QUERY)
+    assert p_true.query_ids(opened) == words(prompts.QUERY, add_special_tokens=False).input_ids[1:]
+    assert p_true.query_ids(opened)[0] == 1
+    assert p_true.query_ids(lm) == models.encode(lm, prompts.QUERY)
 
 
 def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):
     """Questions are found again in the dataset and texts in the ids; nothing of either is written."""
     settings = Generation(demonstration="none", max_new_tokens=60, top_logits=8, curve_nodes=4)
     asked = examples("demo-easy", 3)
-    frames = [responses.respond(lm, "demo-easy", asked, settings.model_copy(update={"keep_texts": keep}))
+    frames = [generation.generate_responses(lm, "demo-easy", asked, settings.model_copy(update={"keep_texts": keep}))
               for keep in (True, False)]  # fmt: skip
     assert frames[1][["text", "prompt", "question"]].isna().all(axis=None)
-    told = responses.with_texts(lm, frames[1], "demo-easy", {"keep_texts": False, "demonstration": "none"})
+    told = generation.restore_texts(lm, frames[1], "demo-easy", {"keep_texts": False, "demonstration": "none"})
     pd.testing.assert_frame_equal(told, frames[0], check_like=True, check_dtype=False)
-    whole = p_true.verify(lm, frames[0], Verification())
-    bare = p_true.verify(lm, told, Verification(), keep_texts=False)
+    whole = p_true.verify_responses(lm, frames[0], Verification())
+    bare = p_true.verify_responses(lm, told, Verification(), keep_texts=False)
     assert bare.standard_prompt.isna().all()
     pd.testing.assert_frame_equal(
         *(frame.drop(columns=["standard_prompt", "standard_seconds", "in_situ_seconds"]) for frame in (whole, bare))
     )
-    shown = responses.exchange(lm, settings.model_dump() | {"keep_texts": False}, Verification())
+    shown = generation.example_dialogue(lm, settings.model_dump() | {"keep_texts": False}, Verification())
     assert prompts.EXAMPLE in shown["prompt"] and prompts.EXAMPLE in shown["standard_prompt"] and shown["text"]
     with pytest.raises(UserError, match="has no row 'gone' to ask again"):
-        responses.with_texts(lm, frames[1].assign(example_id="gone"), "demo-easy",
+        generation.restore_texts(lm, frames[1].assign(example_id="gone"), "demo-easy",
                              {"keep_texts": False, "demonstration": "none"})  # fmt: skip
     for keep in (True, False):  # as 01b writes it
         with pytest.raises(UserError, match="were imported, .* run 01_generate for model 'tiny-"):
-            responses.with_texts(lm, frames[1], "demo-easy", {"keep_texts": keep})
+            generation.restore_texts(lm, frames[1], "demo-easy", {"keep_texts": keep})

@@ -9,7 +9,7 @@ import yaml
 from realmodels import FOLDERS
 
 from lib import params
-from lib.generate.decoding import batches
+from lib.generate.batching import batch_by_length
 from lib.paper import comparison, reference
 
 PAPER = params.load_profile("paper")
@@ -74,5 +74,5 @@ def test_shards_are_whole_batches():
     steps as a full one."""
     profile = params.load_profile("paper")
     lengths = np.random.default_rng(0).integers(330, 480, profile.shard_rows).tolist()
-    sizes = [len(group) for group in batches(lengths, profile.batch_tokens, profile.max_new_tokens)]
+    sizes = [len(group) for group in batch_by_length(lengths, profile.batch_tokens, profile.max_new_tokens)]
     assert len(sizes) == 3 and min(sizes) > 0.8 * max(sizes)

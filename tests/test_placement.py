@@ -3,11 +3,14 @@
 import accelerator
 import pytest
 import torch
+from accelerate import infer_auto_device_map
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module
+from accelerate.utils import get_balanced_memory
 from test_accelerator import SETTINGS, examples, load, name, near, same  # noqa: F401  (fixtures)
 
 from lib import params
-from lib.generate import head, mc_dropout, models, p_true, placement, responses
+from lib.generate import generation, mc_dropout, models, p_true
+from lib.generate.float32_logits import give_float32_logits
 
 
 @pytest.mark.parametrize("weights, memory, count", [
@@ -15,47 +18,51 @@ from lib.generate import head, mc_dropout, models, p_true, placement, responses
     (140e9, [80e9] * 4, 3), (200e9, [80e9] * 4, 0), (1e9, [], 0),
 ])  # fmt: skip
 def test_a_model_takes_the_fewest_that_hold_it(weights, memory, count):
-    assert placement.cards(weights, memory) == count
+    assert models.gpus_needed(weights, memory) == count
 
 
 def test_numbers_that_a_token_takes_in_the_cache(name):  # noqa: F811
     """Against the cache that a pass over three tokens leaves."""
     network = load(name).model
     layers = network(torch.tensor([[5, 6, 7]]), use_cache=True).past_key_values.layers
-    assert sum(layer.keys.numel() + layer.values.numel() for layer in layers) == 3 * placement.cache_numbers(network)
+    held = sum(layer.keys.numel() + layer.values.numel() for layer in layers)
+    assert held == 3 * models.cache_numbers_per_token(network)
 
 
-def test_layers_are_spread_in_order_and_the_rest_stays_on_the_first(name):  # noqa: F811
+def test_layers_are_spread_in_order_and_evenly(name):  # noqa: F811
+    """By accelerate, within what `choose_devices` lets each GPU hold; nothing is left for the host or a disk."""
     network = load(name).model
-    depth = network.config.num_hidden_layers
-    placed = placement.spread(network, 2)
-    layers = [placed[f"model.layers.{i}"] for i in range(depth)]
-    assert layers == sorted(layers) and set(layers) == {0, 1}
-    assert {key for key in placed if ".layers." not in key} == {
-        "model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head"}  # fmt: skip
-    missed = [key for key, _ in network.named_parameters() if not any(key.startswith(f"{each}.") for each in placed)]
-    assert missed == []
+    size = sum(parameter.numel() * parameter.element_size() for parameter in network.parameters())
+    whole = {"no_split_module_classes": network._no_split_modules}
+    room = get_balanced_memory(network, max_memory={0: size, 1: size}, **whole)
+    placed = infer_auto_device_map(network, max_memory=room, **whole)
+    layers = [placed[key] for key in placed if ".layers." in key]
+    assert layers == sorted(layers) and set(placed.values()) == {0, 1}
 
 
 def test_small_and_large_models_on_several_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    source = str(models.folder(params.load_model("tiny-llama")))
+    source = str(models.local_folder(params.load_model("tiny-llama")))
     for count, free, spread in ((1, 1e3, False), (2, 1e9, False), (2, 4e6, True)):
         monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda i, free=free: (free, free))
-        found = placement.device_map(source, None, torch.float32)["device_map"]
-        assert (found != "cuda") == spread, (count, free)
+        found = models.choose_devices(source, None, torch.float32)
+        expected = {"device_map": "balanced", "max_memory": {0: int(0.6 * free), 1: int(0.6 * free)}}
+        assert found == (expected if spread else {"device_map": "cuda"}), (count, free)
 
 
 def part(lm):
     """Half of the layers on the CPU, all else on the pretended device, as accelerate has them talk."""
     accelerator.move(lm.model)
-    for key, device in placement.spread(lm.model, 2).items():
-        module, place = lm.model.get_submodule(key), "cpu" if device else accelerator.DEVICE
-        if device:
-            back(module)
-        if ".layers." in key or key in ("model.norm", "lm_head"):
-            add_hook_to_module(module, AlignDevicesHook(place, skip_keys="past_key_values"))
+    layers = lm.model.model.layers
+    for i, layer in enumerate(layers):
+        there = i < len(layers) // 2
+        if not there:
+            back(layer)
+        place = accelerator.DEVICE if there else "cpu"
+        add_hook_to_module(layer, AlignDevicesHook(place, skip_keys="past_key_values"))
+    for module in (lm.model.model.norm, lm.model.lm_head):
+        add_hook_to_module(module, AlignDevicesHook(accelerator.DEVICE, io_same_device=module is lm.model.lm_head))
 
 
 def back(module):
@@ -67,13 +74,15 @@ def back(module):
 
 def test_logits_of_a_spread_model_are_not_rounded(name, monkeypatch):  # noqa: F811
     """Accelerate has hooked the last layer by the time it is asked for float32 logits."""
-    expected = responses.respond(load(name, dtype="bfloat16"), "demo-medium", examples(2), SETTINGS, alive=p_true.live)
+    expected = generation.generate_responses(load(name, dtype="bfloat16"), "demo-medium", examples(2), SETTINGS)
     lm = load(name, dtype="bfloat16")
-    lm.head.__class__ = torch.nn.Linear  # as it is loaded
+    lm.model.lm_head._forward_hooks.clear()  # as it is loaded
     with accelerator.pretended(monkeypatch):
         part(lm)
-        assert head.exact(lm.model) and lm.head is not None
-        found = responses.respond(lm, "demo-medium", examples(2), SETTINGS, alive=p_true.live)
+        assert give_float32_logits(lm.model)
+        ids = torch.tensor([[5, 6, 7]], device=accelerator.DEVICE)
+        assert lm.model(ids).logits.dtype == torch.float32
+        found = generation.generate_responses(lm, "demo-medium", examples(2), SETTINGS)
     same(found, expected)
 
 
@@ -83,14 +92,14 @@ def passes(lm, frame, settings):
 
 
 def test_a_spread_model_says_the_same(name, near, monkeypatch):  # noqa: F811
-    lm, frame = load(name), near.drop(columns=p_true.KEPT)
+    lm, frame = load(name), near.drop(columns=p_true.IN_SITU_COLUMNS)
     settings = params.Dropout(seed=3, dropout_passes=2)
-    expected = [p_true.verify(lm, frame, params.Verification()), passes(lm, frame, settings)]
+    expected = [p_true.verify_responses(lm, frame, params.Verification()), passes(lm, frame, settings)]
     with accelerator.pretended(monkeypatch):
         part(lm)
         assert len({parameter.device for parameter in lm.model.parameters()}) == 2
-        found = responses.respond(lm, "demo-medium", examples(4), SETTINGS, alive=p_true.live)
-        others = [p_true.verify(lm, frame, params.Verification()), passes(lm, frame, settings)]
+        found = generation.generate_responses(lm, "demo-medium", examples(4), SETTINGS)
+        others = [p_true.verify_responses(lm, frame, params.Verification()), passes(lm, frame, settings)]
     same(found, near)
     for one, other in zip(others, expected, strict=True):
         same(one, other)

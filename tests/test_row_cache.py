@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from lib import params, row_cache, store, streams
-from lib.generate import decoding, models, p_true, responses
+from lib.generate import generation, models, p_true
 from lib.paper import tables
 from lib.params import Dropout, Generation, Verification
 from lib.row_cache import RowCache
@@ -19,7 +19,7 @@ PAIR = "tiny-llama__demo-easy"
 
 @pytest.fixture(scope="module")
 def lm():
-    return models.load("tiny-llama", params.load_model("tiny-llama"))
+    return models.load_language_model("tiny-llama", params.load_model("tiny-llama"))
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def places(tmp_path, monkeypatch):
 
 
 def facts(lm, **changed):
-    settings = decoding.settings_for(lm.spec, SETTINGS.model_copy(update=changed))
+    settings = generation.with_model_limits(lm.spec, SETTINGS.model_copy(update=changed))
     return {"model": lm.spec.model_dump(), "loaded": lm.facts, "parameters": settings.model_dump()}
 
 
@@ -42,20 +42,20 @@ def generate(lm, limit, asked=None, **changed):
     def work(part):
         if asked is not None:
             asked.extend(part)
-        return responses.respond(lm, "demo-easy", part, SETTINGS.model_copy(update=changed), alive=p_true.live)
+        return generation.generate_responses(lm, "demo-easy", part, SETTINGS.model_copy(update=changed))
 
     kept = row_cache.find_earlier_responses("mine", PAIR, facts(lm, **changed))
     made = RowCache("mine", "01", facts(lm, **changed), 4, earlier=kept).map(
         work, datasets.select_examples(examples, limit, 0, "demo-easy"), lambda line: None
     )
-    return responses.in_order(made, examples), kept
+    return generation.in_dataset_order(made, examples), kept
 
 
 def keep(frame, lm, folder, code=None, **changed):
     """The frames of a generations frame with verdicts, with their manifests, as 01 writes them."""
-    path = store.write_frame(frame.drop(columns=p_true.KEPT), folder / "generations" / f"{PAIR}.parquet",
+    path = store.write_frame(frame.drop(columns=p_true.IN_SITU_COLUMNS), folder / "generations" / f"{PAIR}.parquet",
                        **facts(lm, **changed), **({"code": code} if code else {}))  # fmt: skip
-    store.write_frame(frame[[*store.KEYS, *p_true.KEPT]], folder / "in_situ" / f"{PAIR}.parquet",
+    store.write_frame(frame[[*store.KEYS, *p_true.IN_SITU_COLUMNS]], folder / "in_situ" / f"{PAIR}.parquet",
                 generations=store.read_manifest(path)["sha256"], query="?")  # fmt: skip
     return path
 
@@ -108,12 +108,16 @@ def test_what_a_manifest_says_of_kept_rows_goes_from_run_to_run(lm, places, earl
     small, _ = generate(lm, 2)
     other = facts(lm) | {"loaded": lm.facts | {"dtype": "bfloat16"}}
     path = earlier / "generations" / f"{PAIR}.parquet"
-    manifest = store.read_manifest(store.write_frame(small.drop(columns=p_true.KEPT), path, seconds=8.0, **other))
-    store.write_frame(small[[*store.KEYS, *p_true.KEPT]], earlier / "in_situ" / f"{PAIR}.parquet",
+    manifest = store.read_manifest(
+        store.write_frame(small.drop(columns=p_true.IN_SITU_COLUMNS), path, seconds=8.0, **other)
+    )
+    store.write_frame(small[[*store.KEYS, *p_true.IN_SITU_COLUMNS]], earlier / "in_situ" / f"{PAIR}.parquet",
                 generations=manifest["sha256"])  # fmt: skip
     large, kept = generate(lm, 5)
     assert kept.attrs["kept_from"] == {"rows": 4, "sha256": manifest["sha256"], "made_on": [THERE]}
-    path = store.write_frame(large.drop(columns=p_true.KEPT), places / "now.parquet", **facts(lm), **kept.attrs)
+    path = store.write_frame(
+        large.drop(columns=p_true.IN_SITU_COLUMNS), places / "now.parquet", **facts(lm), **kept.attrs
+    )
     assert row_cache.devices_of(store.read_manifest(path)) == [THERE, HERE]
 
 
@@ -124,7 +128,7 @@ def test_rows_of_another_kind_are_not_kept(lm, earlier, change):
     if change == "damaged":
         path.write_bytes(path.read_bytes()[:-1])
     if change == "verdicts":
-        verdicts = small[[*store.KEYS, *p_true.KEPT]]
+        verdicts = small[[*store.KEYS, *p_true.IN_SITU_COLUMNS]]
         store.write_frame(verdicts, earlier / "in_situ" / f"{PAIR}.parquet", generations="other")
     assert len(row_cache.find_earlier_responses("mine", PAIR, facts(lm))) == 0
 
@@ -134,7 +138,7 @@ def test_imported_responses_are_not_kept(lm, earlier):
     small, _ = generate(lm, 2)
     path = keep(small, lm, earlier)
     imported = {name: value for name, value in facts(lm).items() if name != "loaded"}
-    store.write_frame(small.drop(columns=p_true.KEPT), path, **imported)
+    store.write_frame(small.drop(columns=p_true.IN_SITU_COLUMNS), path, **imported)
     assert len(row_cache.find_earlier_responses("mine", PAIR, facts(lm))) == 0
 
 
@@ -144,7 +148,7 @@ def test_rows_of_other_code_are_not_kept_where_that_counts(lm, earlier, monkeypa
     small, _ = generate(lm, 2)
     path = keep(small, lm, earlier, code=made_by)
     about = {**facts(lm), "parameters": Verification().model_dump()}
-    verified = p_true.verify(lm, small, Verification())
+    verified = p_true.verify_responses(lm, small, Verification())
     place, code = earlier / "verification" / f"{PAIR}.parquet", {"code": made_by} if made_by else {}
     store.write_frame(verified, place, inputs=store.file_checksums([path]), **about, **code)
     assert len(row_cache.find_earlier_responses("mine", PAIR, facts(lm))) == 4, "whatever the code, where none is named"
@@ -159,7 +163,7 @@ def test_what_is_about_responses_is_kept_with_their_tokens(lm, earlier):
     small, _ = generate(lm, 2)
     path = keep(small, lm, earlier)
     about = {**facts(lm), "parameters": Verification().model_dump()}
-    verified = p_true.verify(lm, small, Verification())
+    verified = p_true.verify_responses(lm, small, Verification())
     place = earlier / "verification" / f"{PAIR}.parquet"
     store.write_frame(verified, place, inputs=store.file_checksums([path]), **about)
     found = row_cache.find_earlier_rows("mine", "verification", PAIR, about, small)

@@ -101,7 +101,7 @@ def test_in_situ_was_taken_live_and_saves_tokens_and_time(verified):
     assert (seconds.in_situ_seconds <= seconds.standard_seconds / 2).all()
     for pair in store.pair_names(DEMO.models, DEMO.datasets):
         sha = store.read_manifest(store.find_frame("shipped", "generations", pair))["sha256"]
-        assert p_true.kept("shipped", pair, sha)[0] is not None
+        assert p_true.read_in_situ("shipped", pair, sha)[0] is not None
 
 
 def test_every_row_has_its_passes_at_the_selected_rate(responses, passes):

@@ -19,8 +19,8 @@ from workflow.sources import cells
 
 def walk(profile: str) -> None:
     plan = run.plan(words.check([profile]))
-    load = models.load
-    models.load = functools.lru_cache(1)(lambda name, spec: load(name, spec))
+    load = models.load_language_model
+    models.load_language_model = functools.lru_cache(1)(lambda name, spec: load(name, spec))
     os.chdir(ROOT / "notebooks")
     heavy = [job for job in plan.jobs if job.notebook.heavy]
     for job in sorted(heavy, key=lambda job: (job.model, job.dataset, job.notebook.number)):

@@ -98,13 +98,13 @@ def looked_at(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[Line
 
 def about_responses(run: Run, spec: params.Model) -> Iterator[Line]:
     """How many questions of the run a model's file answers, with what will be read of it."""
-    from lib.generate import logged
+    from lib.generate import imported
 
     for name in run.values["datasets"]:
         examples = chosen(run, name)
-        found = logged.read(spec, name, examples)
+        found = imported.read_imported(spec, name, examples)
         told = sum(bool(found[example.example_id].stated) for example in examples)
-        said, *missed = logged.told(spec, name, examples, found)
+        said, *missed = imported.describe_coverage(spec, name, examples, found)
         yield "ok", f"{said}, {told} with log-probabilities"
         yield from (("note", text) for text in missed)
 
@@ -138,7 +138,7 @@ def about_prompt(run: Run, lm: Any) -> Iterator[Line]:
         yield "note", f"{answers.CLOSING_TAG} is no token of its own; thinking is told from the answer by that text"
     if not lm.spec.thinking and "<think>" in text[-20:] and answers.CLOSING_TAG not in text[-40:]:
         yield "wrong", "its template opens a thinking block: write `thinking: true`"
-    yield from about_options(run, p_true.spellings(lm))
+    yield from about_options(run, p_true.option_tokens(lm))
     pieces = answers.token_texts(lm.tokenizer, models.encode(lm, "\n#### 1234"))
     yield "ok", "the answer is written as " + " ".join(map(repr, pieces))
 
@@ -187,7 +187,7 @@ def about_context(run: Run, lm: Any, texts: dict[str, list[str]]) -> Iterator[Li
         yield "note", "its configuration names no context length: whether prompt and response fit is not known"
         return
     prompt, where = longest_prompt(run, lm, texts)
-    new, query = lm.spec.max_new_tokens or run.values["max_new_tokens"], len(p_true.query(lm))
+    new, query = lm.spec.max_new_tokens or run.values["max_new_tokens"], len(p_true.query_ids(lm))
     left = lm.context - prompt - query
     text = f"the longest prompt ({where}: {prompt} tokens), {new} new tokens and the query ({query})"
     if new <= left:
@@ -212,13 +212,13 @@ def longest_prompt(run: Run, lm: Any, texts: dict[str, list[str]]) -> tuple[int,
 def rendered(run: Run, lm: Any, question: str = "") -> str:
     """The prompt of a question (by default ours). Raises UserError where the tokenizer has no chat template that can
     write it."""
-    from lib.generate import responses
+    from lib.generate import generation
     from lib.tasks import prompts
 
     if not lm.tokenizer.chat_template:
         raise UserError("its tokenizer has no chat template: models that were not taught to chat can't be asked")
     try:
-        return responses.prompt_text(lm, question or prompts.EXAMPLE, run.values["demonstration"])
+        return generation.solving_prompt(lm, question or prompts.EXAMPLE, run.values["demonstration"])
     except Exception as error:  # a template raises what it likes
         hint = "; if it knows no system role, write `system_prompt: false`" if lm.spec.system_prompt else ""
         raise UserError(f"its chat template fails: {first_line(error):.150}{hint}") from error

@@ -176,11 +176,15 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
 
 def about_weights(folder: str) -> Iterator[Line]:
     """Whether every weight in a folder is a finite number, where they are not too many to look at."""
-    from lib.generate import checkpoint
+    from safetensors import safe_open
+
+    from lib.generate.models import check_finite_weights
 
     size = sum(path.stat().st_size for path in Path(folder).glob("*.safetensors"))
     if 0 < size <= READ:
-        checkpoint.check_finite(checkpoint.stored(Path(folder)))
+        for path in sorted(Path(folder).glob("*.safetensors")):
+            with safe_open(path, framework="pt") as file:
+                check_finite_weights((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118
         yield "ok", f"its weights ({size / 1e9:.2g} GB) are whole, and finite numbers"
 
 
@@ -215,14 +219,14 @@ def about_cost(run: Run, lm: Any, network: Any, device: Device, texts: dict[str,
 def work_of(run: Run, lm: Any, texts: dict[str, list[str]] | None = None) -> cost.Work:
     """What the run asks of a model: prompts as long as those of questions at hand, responses as long as those that it
     wrote before."""
-    from lib.generate import models, responses
+    from lib.generate import generation, models
 
     some = [question for asked in (texts or {}).values() for question in asked[:SOME]]
     lengths = [len(models.encode(lm, asking.rendered(run, lm, question))) for question in some]
     bare = len(models.encode(lm, asking.rendered(run, lm))) + cost.QUESTION
     prompt = sum(lengths) // len(lengths) if lengths else bare
     few = run.values["demonstration"] == "few"
-    shared = len(responses.prompt_beginning(lm, "few")) if few else 0
+    shared = len(generation.shared_prompt_ids(lm, "few")) if few else 0
     return cost.Work.of(run.values, lm.spec, prompt, shared, written(run, lm.name))
 
 
@@ -244,14 +248,14 @@ def written(run: Run, name: str) -> float | None:
 
 def memory(size: cost.Size, work: cost.Work, device: Device, gpus: int = 1) -> Line:
     """What weights and decoding need, beside what is free on a device, or on some of several alike."""
-    from lib.generate import placement
+    from lib.generate import models
 
     weights = 1.1 * size.weights * device.bytes
     each = cost.token_bytes(size, work)
     need = cost.needed(size, work, device.bytes)
     text = f"{size.weights / 1e9:.2g} billion parameters, up to {need / 1e9:.2g} GB with {work.batch} rows at once"
     free = f"{device.name} has {device.memory / 1e9:.0f} GB free"
-    count = placement.cards(size.weights * device.bytes, [device.memory] * max(1, gpus))
+    count = models.gpus_needed(size.weights * device.bytes, [device.memory] * max(1, gpus))
     if device.cuda and count > 1:
         return "note", f"{text}: more than one {device.name} holds; its layers are spread over {count} of the {gpus}"
     if weights > device.memory:
@@ -266,13 +270,13 @@ def cards(run: Run, names: list[str]) -> dict[str, int]:
     memory = guard.gpu_memory(guard.gpus()) if run.gpus > 1 and not run.cluster else []
     if not memory:
         return {}
-    from lib.generate import models, placement
+    from lib.generate import models
 
     found = {}
     for name in names:
         spec = params.load_model(name)
         network = outline.parts(name, spec, outline.local_copy(spec))[1]
-        weights = sum(parameter.numel() for parameter in network.parameters()) * models.dtype_of(spec).itemsize
-        if (count := placement.cards(weights, memory)) > 1:
+        weights = sum(parameter.numel() for parameter in network.parameters()) * models.loading_dtype(spec).itemsize
+        if (count := models.gpus_needed(weights, memory)) > 1:
             found[name] = count
     return found

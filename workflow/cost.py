@@ -35,6 +35,7 @@ UTILISED = {True: 1 / 3, False: 0.9}
 SERVED = 256  # rows that vLLM has at once, if their caches fit beside the weights; what it takes more than arithmetic
 SLOWER = 2  # says, at most
 OF_PAIR = 4  # notebooks that run a model on a dataset: 01, 03, 04, 04b
+OTHER_WAYS = 2  # demonstrations other than the run's, in which 04b asks
 STARTED = {True: 20, False: 3}  # seconds before each has its model, what it works live, and its figures
 WITH_DROPOUT = 1.5  # times a plain pass that one with dropout takes, masks drawn and all
 Range = tuple[float, float]
@@ -75,12 +76,15 @@ def measure_device(threads: int) -> Device:
 
 
 def bfloat16_seconds() -> float:
-    """Seconds of a product in bfloat16 on this processor, in those of one in float32."""
+    """Seconds of a product in bfloat16 on this processor, in those of one in float32: of one as in a layer of some
+    billion parameters. With matrix units (AMX) they are a third to a fifth, without them twice as many."""
     import torch
 
-    from lib.generate import models
-
-    return models.product_seconds(torch.bfloat16) / models.product_seconds(torch.float32)
+    times = []
+    for dtype in (torch.bfloat16, torch.float32):
+        rows, weights = torch.ones(64, 1536, dtype=dtype), torch.ones(8960, 1536, dtype=dtype)
+        times.append(seconds(lambda rows=rows, weights=weights: torch.nn.functional.linear(rows, weights)))
+    return times[0] / times[1]
 
 
 def in_precision(device: Device, spec: params.Model) -> Device:
@@ -89,7 +93,7 @@ def in_precision(device: Device, spec: params.Model) -> Device:
 
     from lib.generate import models
 
-    if device.cuda or models.dtype_of(spec) == torch.float32:
+    if device.cuda or models.loading_dtype(spec) == torch.float32:
         return device
     return replace(device, operations=device.operations / bfloat16_seconds(), bytes=2)
 
@@ -119,13 +123,13 @@ class Size:
 
     @staticmethod
     def of(network: Any, number_bytes: int) -> "Size":
-        from lib.generate import placement
+        from lib.generate import models
 
         config = network.config.get_text_config()
         return Size(
             weights=sum(parameter.numel() for parameter in network.parameters()),
             layers=config.num_hidden_layers,
-            cell=placement.cache_numbers(network) * number_bytes,
+            cell=models.cache_numbers_per_token(network) * number_bytes,
             vocabulary=config.vocab_size,
         )
 
@@ -145,8 +149,9 @@ class Work:
     once: int = 0  # of the tokens that all prompts begin with, those that passes read once for all rows
     at_answer: int = 0  # tokens that the passes at the answer only read, and those before them
     left_out: int = 0  # tokens of a mean response that its own prompt of P(True) does not show: the thinking
-    served: bool = False  # drawn by vLLM: rows come and go, and are encoded once more
+    served: bool = False  # drawn by vLLM: rows come and go
     jobs: int = 0  # notebooks that run it
+    again: float = 0  # share of the rows that 04b asks again, in other ways
 
     @property
     def half(self) -> float:
@@ -178,6 +183,7 @@ class Work:
             left_out=(mean - min(mean, TOKENS[False])) * (spec.thinking and not values["verify_thinking"]),
             served=values["engine"] == "vllm" and not spec.responses,
             jobs=OF_PAIR * len(values["datasets"]),
+            again=OTHER_WAYS * values["ablation_rows"] * len(values["datasets"]) / sum(rows),
         )
 
 
@@ -214,10 +220,10 @@ def step_seconds(size: Size, batch: int, length: float, device: Device) -> Range
 def served(size: Size, work: Work, device: Device) -> tuple[Work, Range]:
     """The work with as many rows at once as vLLM has, and least and most seconds of its step: rows of all lengths are
     in it, none waits for the longest, and recorded graphs spare the launches."""
-    from lib.generate.engines import SHARE
+    from lib.generate.vllm_engine import GPU_SHARE
 
     row = size.cell * (work.prompt + work.tokens / 2)
-    room = (SHARE if device.cuda else 1) * device.memory - size.weights * device.bytes
+    room = (GPU_SHARE if device.cuda else 1) * device.memory - size.weights * device.bytes
     batch = max(1, min(SERVED, work.rows, int(room / row)))
     arithmetic = 2 * size.weights * batch / device.operations
     step = max((size.weights * device.bytes + batch * row) / device.bandwidth, arithmetic)
@@ -249,17 +255,18 @@ def timed(folder: str, size: Size, work: Work, device: Device) -> tuple[Range, f
 def hours(size: Size, work: Work, step: Range, device: Device, passed: float = 0) -> tuple[Range, float]:
     """Hours in all, and of them those of dropout: drawing at these seconds a step, the rest at `passed` seconds a token
     of a pass, or by arithmetic."""
-    drawn, verified, dropout = shares(size, work, step, device, passed).values()
+    parts = shares(size, work, step, device, passed)
     started = work.jobs * STARTED[device.cuda] / 3600
-    low, high = (drawn[end] + verified[end] + dropout[end] + started for end in (0, 1))
-    return (low, high), dropout[0]
+    low, high = (sum(part[end] for part in parts.values()) + started for end in (0, 1))
+    return (low, high), parts["04"][0]
 
 
 def shares(size: Size, work: Work, step: Range, device: Device, passed: float = 0) -> dict[str, Range]:
-    """The same hours by the notebook that takes them, but for its start: 01 draws, 03 verifies, 04 has dropout."""
+    """The same hours by the notebook that takes them, but for its start: 01 draws, 03 verifies, 04 has dropout, and 04b
+    draws again."""
     token = (passed or 2 * size.weights / (device.operations * UTILISED[device.cuda])) / 3600
     encoded = work.rows * (work.prompt - work.shared) * token
-    encoded += work.served * work.rows * (work.prompt + work.tokens) * token  # one pass over what was drawn elsewhere
+    encoded += work.rows * (work.prompt - work.shared + work.tokens) * token  # one pass over what was drawn
     verified = work.rows * (QUERY + VERIFY + work.tokens - work.left_out) * token
     dropout = (work.passes * (work.prompt - work.once + work.tokens) * WITH_DROPOUT + work.at_answer) * token
     batches = work.rows / work.batch / 3600
@@ -267,4 +274,5 @@ def shares(size: Size, work: Work, step: Range, device: Device, passed: float = 
     longest = (1, 1) if work.served else longest
     steps = [min(factor * work.tokens, work.longest - work.prompt) for factor in longest]
     low, high = (batches * count * each + encoded for count, each in zip(steps, step, strict=True))
-    return {"01": (low, high), "03": (verified, verified), "04": (dropout, dropout)}
+    again = work.again * low, work.again * high
+    return {"01": (low, high), "03": (verified, verified), "04": (dropout, dropout), "04b": again}

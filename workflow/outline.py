@@ -15,7 +15,7 @@ def local_copy(spec: params.Model) -> str:
 
     if hub.remote(spec):
         return hub.texts(spec)
-    folder = models.check_source(spec)
+    folder = models.find_source(spec)
     if not list(Path(folder).glob("*.safetensors")):
         raise UserError(f"{spec.source} holds no *.safetensors, the only weights that are loaded")
     return folder
@@ -25,18 +25,18 @@ def parts(name: str, spec: params.Model, folder: str) -> tuple[Any, Any, dict]:
     """A language model without weights, the network without memory, and the model's own decoding settings."""
     from transformers import AutoTokenizer, GenerationConfig, logging
 
-    from lib.generate import checkpoint, models
+    from lib.generate import models
 
     logging.set_verbosity_error()
     try:
         local = not hub.remote(spec)  # of the hub's weights, some or none may have been fetched
-        checkpoint.check_files(Path(folder), whole=local)
+        models.check_files(Path(folder))
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         network = without_memory(folder, local)
         own = network.generation_config
         if (Path(folder) / "generation_config.json").exists():
             own = GenerationConfig.from_pretrained(folder)
-        ends = models.end_tokens(network, tokenizer, own)
+        ends = models.find_end_tokens(network, tokenizer, own)
     except UserError:
         raise
     except Exception as error:  # transformers and what it reads the files with raise what they like
@@ -50,14 +50,14 @@ def without_memory(folder: str, whole: bool) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, logging
 
-    from lib.generate import checkpoint
+    from lib.generate import models
 
     logging.disable_progress_bar()
     if whole and any(Path(folder).glob("*.safetensors")):
         network, info = AutoModelForCausalLM.from_pretrained(
             folder, device_map="meta", trust_remote_code=False, use_safetensors=True, output_loading_info=True
         )
-        checkpoint.check_loaded(info)
+        models.check_loaded(info)
         return network
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     with torch.device("meta"):

@@ -16,6 +16,7 @@ from workflow.jobs import Job, Run
 
 VENV, LOCK = ROOT / ".venv-vllm", ROOT / "requirements-vllm.lock"
 MARK = "lock.sha256"  # in the environment, written last: what it was made of
+DRAWING = ("01", "04b")  # notebooks that draw
 DISK = 25e9  # bytes: packages and pip's downloads
 Say = Callable[[str], None]
 
@@ -28,7 +29,7 @@ def asked(run: Run) -> bool:
 
 def prepare(run: Run, todo: list[Job], say: Say) -> None:
     """Have the environment there before the first job that draws. Raises UserError where it can't be."""
-    if not asked(run) or os.environ.get("VLLM_PYTHON") or not any(job.notebook.number == "01" for job in todo):
+    if not asked(run) or os.environ.get("VLLM_PYTHON") or not any(job.notebook.number in DRAWING for job in todo):
         return
     if reason := refusal(run):
         raise UserError(reason)

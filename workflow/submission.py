@@ -16,7 +16,6 @@ from workflow.cluster import Profile, tag
 from workflow.jobs import Job, Run
 
 Say = Callable[[str], None]
-AGAIN = 2  # other demonstrations in which 04b asks
 CARD = cost.Device(True, "GPU of 80 GB", 80e9, 2.0e12, 312e12, 2)  # an A100: bytes/s and operations/s of its data sheet
 
 
@@ -129,6 +128,4 @@ def estimate(job: Job, size: cost.Size, prompt: int, shared: int, device: cost.D
     step = cost.step_seconds(size, work.batch, work.half, device)
     if work.served:
         work, step = cost.served(size, work, device)
-    parts = cost.shares(size, work, step, device)
-    again = AGAIN * values["ablation_rows"] / work.rows  # of the rows, asked in other ways
-    return {**parts, "04b": (again * parts["01"][0], again * parts["01"][1])}[job.notebook.number]
+    return cost.shares(size, work, step, device)[job.notebook.number]

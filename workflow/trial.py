@@ -9,17 +9,17 @@ were fetched.
 import gc
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 import psutil
 import torch
-from transformers import DynamicCache, LogitsProcessorList
+from transformers import DynamicCache
 
 from lib import params
-from lib.generate import decoding, mc_dropout, models, p_true, padding, responses, token_logits
+from lib.generate import generation, mc_dropout, models, p_true, sampling
+from lib.generate.float32_logits import rounded_logits_on_cpu
 from lib.generate.models import LanguageModel
 from lib.project import UserError, first_line
 from lib.score import confidence, estimators
@@ -69,7 +69,7 @@ def tried(run: Run, name: str) -> Iterator[Line]:
     if not spec.at_hand:
         yield "note", "it is not at hand (its file names no `source`): there is nothing to try"
         return
-    lm = models.load(name, spec)
+    lm = models.load_language_model(name, spec)
     wait()
     said = f"{lm.facts['dtype']}, {lm.facts['attention']} attention"
     yield "ok", f"loaded in {time.perf_counter() - started:.0f} s: {said}, {peak() / 1e9:.1f} GB"
@@ -88,10 +88,10 @@ def tried(run: Run, name: str) -> Iterator[Line]:
 
 
 def asked(run: Run, lm: LanguageModel) -> pd.DataFrame:
-    """Responses to questions of the run's first dataset, cut early, with their verdicts on the live cache."""
+    """Responses to questions of the run's first dataset, cut early, with their verdicts in situ."""
     dataset = run.values["datasets"][0]
     settings = params.Generation.of(run.values).model_copy(update={"max_new_tokens": NEW})
-    return responses.respond(lm, dataset, asking.chosen(run, dataset)[:ROWS], settings, alive=p_true.live)
+    return generation.generate_responses(lm, dataset, asking.chosen(run, dataset)[:ROWS], settings)
 
 
 def finite(run: Run, lm: LanguageModel, frame: pd.DataFrame) -> Line:
@@ -113,24 +113,49 @@ class Reading:
 
     @staticmethod
     def decoded(lm: LanguageModel, frame: pd.DataFrame) -> "Reading":
-        """As found while a padded batch was decoded, and right after it."""
-        return Reading(np.concatenate(list(frame.token_logprobs)), believed(lm, frame))
+        """As they are drawn: step by step, in a padded batch; verdicts of batches, too."""
+        return Reading(decoded_logprobs(lm, frame), believed(lm, frame))
 
     @staticmethod
     def alone(lm: LanguageModel, frame: pd.DataFrame) -> "Reading":
         """Of the same tokens, each row read by itself."""
         logprobs = []
         for row in frame.itertuples():
-            ids = list(row.token_ids)
-            logits = token_logits.logits_at(lm, models.encode(lm, row.prompt), ids, range(len(ids)))
-            logprobs += decoding.entry(logits.log_softmax(-1), torch.tensor(ids, device=logits.device)).tolist()
-        bare = frame.drop(columns=p_true.KEPT)
+            logprobs += plain_logprobs(lm, models.encode(lm, row.prompt), list(row.token_ids))
+        bare = frame.drop(columns=p_true.IN_SITU_COLUMNS)
         return Reading(np.array(logprobs), np.concatenate([believed(lm, bare.iloc[[i]]) for i in range(len(bare))], 1))
+
+
+@torch.inference_mode()
+def decoded_logprobs(lm: LanguageModel, frame: pd.DataFrame) -> np.ndarray:
+    """Log-probabilities of responses' tokens, read one by one behind the cache of a batch padded on the left."""
+    asked = [models.encode(lm, prompt) for prompt in frame.prompt]
+    padded = lm.tokenizer.pad({"input_ids": asked}, return_tensors="pt").to(lm.device)
+    rows = [torch.tensor(list(ids)) for ids in frame.token_ids]
+    tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(lm.device)
+    ids, mask, cache, steps = padded.input_ids, padded.attention_mask, DynamicCache(config=lm.model.config), []
+    for written in tokens.T[:, :, None]:
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        logits = lm.model(
+            ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
+        ).logits[:, -1].float()  # fmt: skip
+        steps.append(logits.log_softmax(-1).gather(-1, written)[:, 0])
+        ids, mask = written, torch.cat([mask, torch.ones_like(written)], 1)
+    read = torch.stack(steps, 1).cpu()
+    return np.concatenate([of_row[: len(ids)] for of_row, ids in zip(read, rows, strict=True)])
+
+
+@torch.inference_mode()
+def plain_logprobs(lm: LanguageModel, prompt: list[int], response: list[int]) -> list[float]:
+    """Log-probabilities of a response's tokens by one plain pass over this row alone."""
+    ids = torch.tensor([prompt + response], device=lm.device)
+    logits = lm.model(ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+    return logits.log_softmax(-1).gather(-1, ids[0, len(prompt) :, None])[:, 0].tolist()
 
 
 def believed(lm: LanguageModel, frame: pd.DataFrame) -> np.ndarray:
     """P(True) (2, rows), in situ and by the fresh prompt."""
-    margins = confidence.option_log_odds(p_true.verify(lm, frame, params.Verification()))
+    margins = confidence.option_log_odds(p_true.verify_responses(lm, frame, params.Verification()))
     return np.vectorize(estimators.p_true)(margins[["in_situ_margin", "standard_margin"]].to_numpy().T)
 
 
@@ -145,13 +170,13 @@ def agreement(what: str, one: Reading, other: Reading) -> Line:
 
 def in_float32(name: str, spec: params.Model, frame: pd.DataFrame, here: Reading, size: Size) -> Line:
     """The same tokens read in float32, with PyTorch's own choice among its kernels."""
-    dtype = str(models.dtype_of(spec)).removeprefix("torch.")
+    dtype = str(models.loading_dtype(spec)).removeprefix("torch.")
     if dtype == "float32":
         return "ok", "it runs in float32 itself"
     need, free = 1.1 * size.weights * 4, room()
     if need > free:
         return "note", f"not compared with float32, whose weights take {need / 1e9:.0f} GB of {free / 1e9:.0f} free"
-    lm = models.load(name, spec.model_copy(update={"dtype": "float32", "attention": "auto"}))
+    lm = models.load_language_model(name, spec.model_copy(update={"dtype": "float32", "attention": "auto"}))
     return agreement(f"{dtype} and float32", here, Reading.alone(lm, frame))
 
 
@@ -163,9 +188,6 @@ def speed(lm: LanguageModel, size: Size, work: Work) -> Iterator[Line]:
     held = int(work.half)
     step = step_seconds(lm, work.batch, held)
     text = f"{1e3 * step:.3g} ms a step of {work.batch} rows with {held} tokens each"
-    if lm.device.type == "cuda" and lm.facts["attention"] == "sdpa":
-        with other_kernels() as which:
-            text += f", {1e3 * step_seconds(lm, work.batch, held):.3g} ms {which} cuDNN's attention"
     yield "note", text
     yield at_most(lm, size, work)
     device, steps, how = measured(lm, size), (step, step), "at this step"
@@ -179,22 +201,20 @@ def speed(lm: LanguageModel, size: Size, work: Work) -> Iterator[Line]:
 
 @torch.inference_mode()
 def step_seconds(lm: LanguageModel, rows: int, held: int) -> float:
-    """Seconds of a step of decoding, drawing and keeping included, whose caches hold so many tokens and grow."""
+    """Seconds of a step of decoding, sampling included, whose caches hold so many tokens and grow."""
     cache = filled(lm, rows, held)
-    settings, note = params.Generation(max_new_tokens=UNTIMED + STEPS), decoding.Note()
-    sample = decoding.Sample(note, range(rows), lm.number_like, settings, lm.eos, lm.head)
-    chain = LogitsProcessorList([note, *decoding.warpers(lm.spec), sample])
+    sampler = sampling.SeededSampler(lm.spec, range(rows), UNTIMED + STEPS)
     ids = torch.zeros(rows, 1, dtype=torch.long, device=lm.device)
     mask = torch.ones(rows, held, dtype=torch.long, device=lm.device)
     mask[0, 0] = 0  # nearly every batch is padded
-    with padding.known(True), lm.head.rounding() if lm.head else nullcontext():
+    with rounded_logits_on_cpu(lm.model):
         for number in range(UNTIMED + STEPS):
             if number == UNTIMED:
                 wait()
                 started = time.perf_counter()
             mask = torch.cat([mask, torch.ones_like(ids)], 1)
             logits = lm.model(ids, attention_mask=mask, past_key_values=cache, logits_to_keep=1).logits[:, -1]
-            ids = chain(ids, logits.float()).argmax(-1, keepdim=True)
+            ids = sampler(ids, logits.float()).argmax(-1, keepdim=True)
     wait()
     return (time.perf_counter() - started) / STEPS
 
@@ -203,21 +223,10 @@ def step_seconds(lm: LanguageModel, rows: int, held: int) -> float:
 def filled(lm: LanguageModel, rows: int, held: int) -> DynamicCache:
     """A cache of so many random tokens in each row."""
     cache, stream = DynamicCache(config=lm.model.config), torch.Generator().manual_seed(0)
-    ids = torch.randint(len(lm.number_like), (rows, held), generator=stream).to(lm.device)
+    ids = torch.randint(lm.vocab_size, (rows, held), generator=stream).to(lm.device)
     for piece in ids.split(PIECE, 1):
         lm.model(piece, past_key_values=cache, use_cache=True, logits_to_keep=1)
     return cache
-
-
-@contextmanager
-def other_kernels() -> Iterator[str]:
-    """cuDNN's attention as it is not used otherwise: `with` or `without`."""
-    used = torch.backends.cuda.cudnn_sdp_enabled()
-    torch.backends.cuda.enable_cudnn_sdp(not used)
-    try:
-        yield "without" if used else "with"
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(used)
 
 
 def at_most(lm: LanguageModel, size: Size, work: Work) -> Line:

@@ -134,8 +134,8 @@ def convert(name: str, spec: Model, file: Path, lock: IO, say: Say) -> None:
     that began it is killed, the next one waits for it."""
     from lib.generate import gguf_file  # here: nothing else of a run needs the package that reads such files
 
-    count, each = gguf_file.count(file), 4 if gguf_file.dtype_for(file) == "float32" else 2
-    shutil.rmtree(gguf_file.unfinished(spec.place), ignore_errors=True)
+    count, each = gguf_file.count_gguf_weights(file), 4 if gguf_file.choose_gguf_dtype(file) == "float32" else 2
+    shutil.rmtree(gguf_file.unfinished_folder(spec.place), ignore_errors=True)
     look_for_room(spec, each * count)
     say(f"converting {name} ({count / 1e9:.2g} billion weights) into {where(spec)}, once ...")
     command = [sys.executable, "-m", "lib.generate.gguf_file", str(file), str(spec.place)]

@@ -1,7 +1,7 @@
 """The answer tokens of stored responses at any temperature, without the vocabulary.
 
 At every answer token the top logits are kept as they are and the rest of the vocabulary as its log-partition function
-at a few temperatures (`lib.generate.token_logits`): that is all that re-softmaxing the chosen token needs.
+at a few temperatures (`lib.generate.scoring`): that is all that re-softmaxing the chosen token needs.
 """
 
 from dataclasses import dataclass

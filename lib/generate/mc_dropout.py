@@ -30,8 +30,8 @@ from transformers.masking_utils import AttentionMaskInterface, eager_mask
 from lib import store, streams
 from lib.generate import models
 from lib.generate.bald import dropout_columns
+from lib.generate.batching import retry_in_halves_on_oom
 from lib.generate.models import LanguageModel
-from lib.generate.room import by_halves
 from lib.params import Dropout, Scope
 from lib.project import UserError
 from lib.row_cache import RowCache, find_earlier_rows
@@ -234,21 +234,19 @@ def pass_logits(
         cache = encode(shared, None, rate, tuple(pass_seeds(settings, rate, lm.name, "opening")))
     new = torch.tensor(ids[cache.get_seq_length() if cache else 0 :], device=lm.device)
 
-    def run(numbers: Sequence[int], places: torch.Tensor, parts: list[torch.Tensor]) -> None:
+    def run(places: torch.Tensor, numbers: Sequence[int]) -> list[torch.Tensor]:
         before = cache and select_rows(cache, [of_pass[number] for number in numbers])
         rows, mine = new.expand(len(numbers), -1), [seeds[number] for number in numbers]
         with dropout_enabled(lm.model, rate), SeededDropout(mine):
             read = lm.model(rows, past_key_values=before, use_cache=before is not None, logits_to_keep=places)
-        parts.append(read.logits.float())
+        return list(read.logits.float())
 
     at_once = max(1, settings.dropout_tokens // len(ids))
     size = max(1, MAX_LOGITS // (len(seeds) * lm.model.config.get_text_config().vocab_size))
     for places in torch.arange(len(new) - answer, len(new), device=lm.device).split(size):
-        parts: list[torch.Tensor] = []
-        add = partial(run, places=places, parts=parts)
-        for first in range(0, len(seeds), at_once):
-            by_halves(range(first, min(first + at_once, len(seeds))), add, f"model '{lm.name}'")
-        yield torch.cat(parts) if len(parts) > 1 else parts[0]
+        batches = [range(len(seeds))[first : first + at_once] for first in range(0, len(seeds), at_once)]
+        found = [retry_in_halves_on_oom(partial(run, places), batch, f"model '{lm.name}'") for batch in batches]
+        yield torch.stack([logits for batch in found for logits in batch])
 
 
 def pass_probabilities(

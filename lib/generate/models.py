@@ -7,27 +7,27 @@ Only safetensors weights and code that ships with transformers are loaded.
 import json
 import math
 import os
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from safetensors import SafetensorError, safe_open
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from lib.generate import checkpoint, head, placement
-from lib.generate.head import Head
+from lib.generate.float32_logits import give_float32_logits
 from lib.params import Model, is_path
 from lib.project import ROOT, UserError, first_line, nearest, public_path
 from lib.store import digest
 from lib.tasks.prompts import Messages
 
-CLEARLY = 0.6  # of float32's seconds: below, bfloat16's lost digits are worth it
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 LLAMA_PAD = "<|finetune_right_pad_id|>"
+ALONE_SHARE = 0.9  # of the free bytes of a GPU, those that weights may take where it is the only one
+SPREAD_SHARE = 0.6  # of those of several, for caches lie beside the weights
 
 
 @dataclass
@@ -46,41 +46,75 @@ class LanguageModel:
         return self.model.device
 
     @property
-    def head(self) -> Head | None:
-        """Its last layer, where that gives float32 logits, and the model's own, of a model in half precision."""
-        layer = self.model.get_output_embeddings()
-        return layer if isinstance(layer, Head) and layer.last else None
-
-    @property
     def context(self) -> int | None:
         """Positions that the model was made for, of prompt and response; None where its configuration names none."""
         return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
 
-    @cached_property
-    def number_like(self) -> torch.Tensor:
-        """(V,) which tokens can overlap a number: those that write a digit, a sign, a comma, a point or a slash, and
-        those of bytes beyond ASCII (but for the marks that tokenizers write for a space and a newline)."""
-        blanks = str.maketrans("", "", "\u0120\u010a\u0109\u2581")
-        mask = torch.zeros(self.model.get_input_embeddings().weight.shape[0], dtype=torch.bool)
-        for token, index in self.tokenizer.get_vocab().items():
-            text = token.translate(blanks)
-            if index < len(mask):  # tokenizers may add some that the network was not made for
-                mask[index] = not text.isascii() or any(c.isdigit() or c in "+-,./" for c in text)
-        return mask.to(self.device)
+    @property
+    def vocab_size(self) -> int:
+        """Tokens of the network; a tokenizer may have fewer, or some more that no text is written with."""
+        return self.model.get_input_embeddings().weight.shape[0]
 
 
-def folder(spec: Model) -> Path | None:
+# ---- loading
+
+
+def load_language_model(name: str, spec: Model) -> LanguageModel:
+    """Model and tokenizer in evaluation mode: bfloat16 on CUDA, float32 on the CPU, unless the file says otherwise.
+
+    Raises
+    ------
+    UserError
+        Source, revision or files are not to be had, in the hub's own words. Or the checkpoint is not whole: tensors too
+        few, too many or not finite, no end token, tokens without a row.
+    """
+    transformers.utils.logging.disable_progress_bar()
+    source, dtype = find_source(spec), loading_dtype(spec)
+    with explain_loading(name, spec):
+        if folder := local_folder(spec):
+            check_files(folder)
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
+        found: Any = AutoModelForCausalLM.from_pretrained(
+            source,
+            revision=spec.revision,
+            dtype=dtype,
+            attn_implementation=None if spec.attention == "auto" else spec.attention,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+            **choose_devices(source, spec.revision, dtype),
+        )
+        model, info = found
+        check_loaded(info)
+        model.eval()
+        check_finite_weights(model.state_dict().items())
+        eos = find_end_tokens(model, tokenizer, model.generation_config)
+    facts = describe_model(model, tokenizer, spec, dtype)
+    if torch.cuda.is_available():
+        # PyTorch takes cuDNN's kernels first on Hopper; they plan anew for every length of the cache, at every step
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        facts["cudnn_attention"] = False
+    if give_float32_logits(model):
+        facts["logits"] = "float32"
+    # Hidden processors (penalties, forced tokens) of a shipped generation_config would change the distribution.
+    model.generation_config = GenerationConfig(eos_token_id=eos, pad_token_id=tokenizer.pad_token_id)
+    return LanguageModel(name, spec, model, tokenizer, eos, facts)
+
+
+def local_folder(spec: Model) -> Path | None:
     """The local directory that a model's source names, or its converted GGUF file, if it is there."""
     return spec.place if os.path.isdir(spec.place) else None  # pathlib raises for a name too long
 
 
-def check_source(spec: Model) -> str:
+def find_source(spec: Model) -> str:
     """What transformers loads from. Raises UserError where a folder was meant and is not there, and where a GGUF file
     is not converted yet."""
-    path = folder(spec)
+    path = local_folder(spec)
     if path is None and spec.gguf:
-        raise UserError(f"{spec.gguf} of {spec.source} is not converted yet: `./run_all.sh PROFILE` with a profile (or "
-                        "`--models`) that names this model fetches and converts it, once")  # fmt: skip
+        raise UserError(
+            f"{spec.gguf} of {spec.source} is not converted yet: `./run_all.sh PROFILE` with a profile (or "
+            "`--models`) that names this model fetches and converts it, once"
+        )
     if path is None and (is_path(spec.source) or "/" not in spec.source):
         parent = (ROOT / spec.source).parent
         there = [p.name for p in parent.glob("*") if p.is_dir()] if os.path.isdir(parent) else []
@@ -88,64 +122,15 @@ def check_source(spec: Model) -> str:
     return str(path or spec.source)
 
 
-def dtype_of(spec: Model) -> torch.dtype:
+def loading_dtype(spec: Model) -> torch.dtype:
     """The precision in which a model is loaded here."""
-    if spec.dtype not in ("auto", "fastest"):
+    if spec.dtype != "auto":
         return getattr(torch, spec.dtype)
-    if torch.cuda.is_available():
-        return torch.bfloat16
-    halved = spec.dtype == "fastest" and product_seconds(torch.bfloat16) < CLEARLY * product_seconds(torch.float32)
-    return torch.bfloat16 if halved else torch.float32
-
-
-def product_seconds(dtype: torch.dtype) -> float:
-    """Seconds of a product as in a layer of some billion parameters, the fastest of three, the first thrown away.
-
-    Processors differ in kind: with matrix units (AMX) bfloat16 is three to five times as fast as float32, without them
-    half as fast.
-    """
-    rows, weights = torch.ones(64, 1536, dtype=dtype), torch.ones(8960, 1536, dtype=dtype)
-    times = []
-    for _ in range(4):
-        started = time.perf_counter()
-        torch.nn.functional.linear(rows, weights)
-        times.append(time.perf_counter() - started)
-    return min(times[1:])
-
-
-def load(name: str, spec: Model) -> LanguageModel:
-    """Model and tokenizer in evaluation mode: bfloat16 on CUDA, float32 on the CPU, unless the file says otherwise.
-
-    Raises UserError where source, revision or files are not to be had, in the hub's own words, and for a checkpoint
-    that is not whole: tensors too few, too many or not finite, no end token, tokens without a row.
-    """
-    transformers.utils.logging.disable_progress_bar()
-    source = check_source(spec)
-    cuda = torch.cuda.is_available()
-    dtype = dtype_of(spec)
-    attention = {"auto": None, "cudnn": "sdpa"}.get(spec.attention, spec.attention)  # None: sdpa where there is one
-    model: Any
-    with explained(name, spec):
-        if local := folder(spec):
-            checkpoint.check_files(local)
-        tokenizer = AutoTokenizer.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
-        straight = placement.device_map(source, spec.revision, dtype)
-        found: Any = AutoModelForCausalLM.from_pretrained(
-            source, revision=spec.revision, dtype=dtype, attn_implementation=attention,
-            trust_remote_code=False, use_safetensors=True, output_loading_info=True, **straight)  # fmt: skip
-        model, info = found
-        checkpoint.check_loaded(info)
-        model.eval()
-        checkpoint.check_finite(model.state_dict().items())
-        eos = end_tokens(model, tokenizer, model.generation_config)
-    kernels = (attention_kernels(spec) if cuda else {}) | ({"logits": "float32"} if head.exact(model) else {})
-    # Hidden processors (penalties, forced tokens) of a shipped generation_config would change the distribution.
-    model.generation_config = GenerationConfig(eos_token_id=eos, pad_token_id=tokenizer.pad_token_id)
-    return LanguageModel(name, spec, model, tokenizer, eos, describe(model, tokenizer, spec, dtype) | kernels)
+    return torch.bfloat16 if torch.cuda.is_available() else torch.float32
 
 
 @contextmanager
-def explained(name: str, spec: Model) -> Iterator[None]:
+def explain_loading(name: str, spec: Model) -> Iterator[None]:
     """What is wrong with a checkpoint, as a UserError that names the model."""
     try:
         yield
@@ -155,22 +140,140 @@ def explained(name: str, spec: Model) -> Iterator[None]:
         raise UserError(f"model '{name}' ({spec.source}) can't be loaded: {first_line(error)}") from error
 
 
-def end_tokens(network: Any, tokenizer: Any, generation: GenerationConfig) -> list[int]:
-    """Every id that ends a response, with padding set. Raises UserError where there is none, and where the network has
-    no row for a token that the tokenizer writes."""
+def describe_model(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) -> dict[str, Any]:
+    converted = {"gguf": spec.gguf, "sha256": spec.sha256} if spec.gguf else {}
+    device = torch.cuda.get_device_name() if model.device.type == "cuda" else "cpu"
+    if (count := len({parameter.device for parameter in model.parameters()})) > 1:
+        device = f"{count} x {device}"
+    return {
+        "source": public_path(spec.source),
+        "revision": getattr(model.config, "_commit_hash", None) or spec.revision,
+        **converted,
+        "architecture": type(model).__name__,
+        "parameters": model.num_parameters(),
+        "device": device,
+        "dtype": str(dtype).removeprefix("torch."),
+        "attention": model.config._attn_implementation,
+        "chat_template": digest(tokenizer.chat_template)[:16],
+        "tokenizer": digest(json.loads(tokenizer.backend_tokenizer.to_str())["model"])[:16],
+    }
+
+
+# ---- on which GPUs
+
+
+def choose_devices(source: str, revision: str | None, dtype: torch.dtype) -> dict[str, Any]:
+    """What `from_pretrained` is told of the GPUs that this process sees; nothing where it sees none.
+
+    A model that is too large for one is spread evenly over the fewest that hold it. One that is too small by itself is
+    tried all the same: loading says what it lacks.
+    """
+    if not torch.cuda.is_available():
+        return {}
+    if torch.cuda.device_count() > 1:
+        with torch.device("meta"):
+            config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
+            network = AutoModelForCausalLM.from_config(config, dtype=dtype)
+        free = [torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())]
+        count = gpus_needed(sum(tensor.numel() * tensor.element_size() for tensor in network.parameters()), free)
+        if count > 1:
+            return {"device_map": "balanced", "max_memory": {i: int(SPREAD_SHARE * free[i]) for i in range(count)}}
+    return {"device_map": "cuda"}  # not by way of a copy in the host's memory
+
+
+def gpus_needed(weights: float, memory: Sequence[float]) -> int:
+    """How many GPUs, with so many free bytes each, a model takes whose weights are so many bytes: 1 where they fit,
+    else the fewest that leave room for caches; 0 where all are too small."""
+    if memory and weights <= ALONE_SHARE * memory[0]:
+        return 1
+    enough = (count for count in range(2, len(memory) + 1) if weights <= SPREAD_SHARE * sum(memory[:count]))
+    return next(enough, 0)
+
+
+def cache_numbers_per_token(network: Any) -> int:
+    """Numbers that one token takes in a network's cache: a key and a value in every layer, for each head that has its
+    own."""
+    config = network.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * config.num_hidden_layers * heads * width
+
+
+# ---- checks
+
+
+def check_files(folder: Path) -> None:
+    """Raises UserError, with its name, for a file that could not be read to its end: a pointer of git-lfs,
+    safetensors cut short."""
+    for path in sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors")):
+        if not path.is_file():
+            raise UserError(f"{path.name} is no ordinary file")
+        try:
+            with path.open("rb") as file:
+                if file.read(len(LFS_POINTER)) == LFS_POINTER:
+                    raise UserError(f"{path.name} is a pointer of git-lfs: `git lfs pull` fetches the file itself")
+            if path.suffix == ".safetensors":
+                with safe_open(path, framework="pt"):
+                    pass
+        except OSError as error:
+            raise UserError(f"{path.name} can't be read: {error.strerror}") from error
+        except (SafetensorError, ValueError) as error:
+            raise UserError(f"{path.name} is no whole safetensors file: {first_line(error)}") from error
+
+
+def check_loaded(info: Mapping[str, Collection[Any]]) -> None:
+    """Raises UserError where the files lack a tensor of the network, or hold one that it has not, by the loading info
+    of transformers (`output_loading_info`), which fills what is missing with random numbers and only logs it."""
+    mismatched = [str(part[0]) for part in info.get("mismatched_keys", ())]
+    faults = {
+        "lack": info.get("missing_keys", ()),
+        "hold in another shape": mismatched,
+        "hold more than the network has:": info.get("unexpected_keys", ()),
+    }
+    for fault, names in faults.items():
+        if names:
+            named = name_two(names)
+            raise UserError(f"its files {fault} {named} ({len(names)} in all): they are not of this config.json")
+    if info.get("error_msgs"):
+        raise UserError(f"its files do not fit: {name_two(info['error_msgs'])}")
+
+
+def name_two(names: Iterable[Any]) -> str:
+    """The first of some names, two at most."""
+    return ", ".join(sorted(map(str, names))[:2])
+
+
+def check_finite_weights(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """Raises UserError for a weight that is NaN or infinite."""
+    for name, tensor in tensors:
+        if not tensor.is_floating_point() or not tensor.numel() or tensor.element_size() < 2:
+            continue  # numbers of eight bits have no least and greatest in torch
+        if not all(torch.isfinite(end) for end in tensor.aminmax()):  # NaN passes through both
+            raise UserError(f"its tensor {name} holds NaN or infinite weights")
+
+
+def find_end_tokens(network: Any, tokenizer: Any, generation: GenerationConfig) -> list[int]:
+    """Every id that ends a response, of the generation settings, else of the tokenizer; padding is set on the way.
+
+    Raises
+    ------
+    UserError
+        There is none, or one beyond the network's tokens; or the network has no row for a token of the tokenizer.
+    """
     size = network.get_input_embeddings().weight.shape[0]
-    ends = checkpoint.end_tokens(generation, tokenizer, size)
+    named = generation.eos_token_id
+    named = tokenizer.eos_token_id if named is None or named == [] else named
+    ends = named if isinstance(named, (list, tuple)) else [] if named is None else [named]
+    if not ends:
+        raise UserError(
+            "it has no end token: its responses would never end; name `eos_token_id` in its generation_config.json"
+        )
+    for end in ends:
+        if type(end) is not int or not 0 <= end < size:
+            raise UserError(f"its end token {end!r} is none of the network's {size} tokens")
     set_padding(tokenizer)
-    checkpoint.check_vocabulary(tokenizer, size)
-    return ends
-
-
-def attention_kernels(spec: Model) -> dict[str, Any]:
-    """Which of sdpa's kernels a GPU may take, and what a manifest says of it. Not cuDNN's, unless the file asks for
-    them: PyTorch takes them first on Hopper, and they plan anew for every length of the cache, which decoding changes
-    at every step."""
-    torch.backends.cuda.enable_cudnn_sdp(spec.attention == "cudnn")
-    return {"cudnn_attention": torch.backends.cuda.cudnn_sdp_enabled()}
+    check_vocabulary(tokenizer, size)
+    return list(ends)
 
 
 def set_padding(tokenizer: Any) -> None:
@@ -180,31 +283,39 @@ def set_padding(tokenizer: Any) -> None:
         tokenizer.pad_token = LLAMA_PAD if LLAMA_PAD in tokenizer.get_vocab() else tokenizer.eos_token
 
 
-def describe(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) -> dict[str, Any]:
-    converted = {"gguf": spec.gguf, "sha256": spec.sha256} if spec.gguf else {}
-    device = torch.cuda.get_device_name() if model.device.type == "cuda" else "cpu"
-    if (count := len({parameter.device for parameter in model.parameters()})) > 1:
-        device = f"{count} x {device}"
-    commit = getattr(model.config, "_commit_hash", None) or spec.revision
-    return {"source": public_path(spec.source), "revision": commit,
-            **converted, "architecture": type(model).__name__, "parameters": model.num_parameters(), "device": device,
-            "dtype": str(dtype).removeprefix("torch."), "attention": model.config._attn_implementation,
-            "chat_template": digest(tokenizer.chat_template)[:16],
-            "tokenizer": digest(json.loads(tokenizer.backend_tokenizer.to_str())["model"])[:16]}  # fmt: skip
+def check_vocabulary(tokenizer: Any, size: int) -> None:
+    """Raises UserError where the network, of `size` tokens, has no row for the padding token or for one that any text
+    may be written with. Tokens that were added to the tokenizer and stand in no prompt may lack one."""
+    own = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
+    token, index = max(own.items(), key=lambda pair: pair[1], default=("", -1))
+    if index < 0:
+        raise UserError("its tokenizer knows no token")
+    if index >= size:
+        raise UserError(f"its tokenizer writes {token!r} as {index}, but the network has {size} tokens")
+    pad = tokenizer.pad_token_id
+    if pad is None:
+        raise UserError("its tokenizer names neither a padding token nor an end token, with which to pad")
+    if not 0 <= pad < size:
+        raise UserError(f"its padding token {tokenizer.pad_token!r} ({pad}) is none of the network's {size} tokens")
 
 
-def check_finite(lm: LanguageModel, partitions: Sequence[float], names: Sequence[str]) -> None:
-    """Raises UserError where a log-partition of logits is no finite number: a NaN drawn from is token V, and one that
-    is kept comes out in the metrics, hours later. `names` (rows,) say whose it is."""
+def check_finite_logits(lm: LanguageModel, partitions: Sequence[float], names: Sequence[str]) -> None:
+    """Raises UserError where a number made of a row's logits is not finite: a NaN that is kept comes out in the
+    metrics, hours later. `names` (rows,) say whose it is."""
     wrong = [name for name, value in zip(names, partitions, strict=True) if not math.isfinite(value)]
     if wrong:
         dtype, attention = str(lm.model.dtype).removeprefix("torch."), lm.model.config._attn_implementation
-        raise UserError(f"model '{lm.name}': the logits of row {wrong[0]} are not finite ({len(wrong)} of {len(names)} "
-                        f"rows in its batch; {dtype}, {attention} attention); try `dtype: float32` or "
-                        "`attention: eager` in its file")  # fmt: skip
+        raise UserError(
+            f"model '{lm.name}': the logits of row {wrong[0]} are not finite ({len(wrong)} of {len(names)} "
+            f"rows in its batch; {dtype}, {attention} attention); try `dtype: float32` or "
+            "`attention: eager` in its file"
+        )
 
 
-def render(lm: LanguageModel, messages: Messages, thinking: bool | None = None) -> str:
+# ---- texts
+
+
+def apply_chat_template(lm: LanguageModel, messages: Messages, thinking: bool | None = None) -> str:
     """The conversation as the model's template writes it, up to where the assistant starts.
 
     `thinking` overrides the model file's. A fixed date keeps templates that insert today's from changing daily.

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from lib import params, store
-from lib.generate import mc_dropout, models, responses
+from lib.generate import generation, mc_dropout, models
 from lib.paper import rounding, run_results
 from lib.score import confidence, estimators, metrics
 
@@ -64,12 +64,14 @@ def main(run: str) -> None:
     signals = run_results.RunSignals.of(run, DEMO.models, DEMO.datasets, READING)
     columns = {}
     for name in DEMO.models:
-        lm = models.load(name, params.load_model(name))
+        lm = models.load_language_model(name, params.load_model(name))
         for dataset in DEMO.datasets:
             parts = [frame[(frame.model == name) & (frame.dataset == dataset) & (frame.split == "evaluation")]
                      for frame in (signals.responses, signals.confidence, signals.verification)]  # fmt: skip
             place = store.find_frame(run, "generations", f"{name}__{dataset}")
-            whole = responses.with_texts(lm, store.read_frame(place), dataset, store.read_manifest(place)["parameters"])
+            whole = generation.restore_texts(
+                lm, store.read_frame(place), dataset, store.read_manifest(place)["parameters"]
+            )
             rate = signals.dropout.query("model == @name and dataset == @dataset and selected").rate.iloc[0]
             shown = of_passes(lm, whole[whole.split == "evaluation"], parts[0].correct.to_numpy(bool), rate)
             columns[(name, dataset)] = of_scores(*parts) | shown

@@ -1,4 +1,4 @@
-"""Peak extra memory of keeping log-probabilities, against response length. Run by hand:
+"""Peak extra memory of sampling, against response length. Run by hand:
 
     python tests/benchmarks/memory.py
 
@@ -11,12 +11,10 @@ import subprocess
 import sys
 
 import torch
-from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM, LogitsProcessorList
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, LogitsProcessorList
 
 from lib import params
-from lib.generate import decoding
-from lib.generate.models import LanguageModel
-from lib.project import ROOT
+from lib.generate.sampling import SeededSampler
 
 BATCH, VOCABULARY = 32, 32_000
 
@@ -47,11 +45,7 @@ def peak(way: str, length: int) -> float:
     )
     chain = LogitsProcessorList()
     if way == "ours":
-        tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "models" / "tiny-llama")
-        lm = LanguageModel("random", params.load_model("tiny-llama"), model, tokenizer, [], {})
-        note = decoding.Note()
-        settings = params.Generation(max_new_tokens=length)
-        chain = LogitsProcessorList([note, decoding.Sample(note, range(BATCH), lm.number_like, settings)])
+        chain = LogitsProcessorList([SeededSampler(params.load_model("tiny-llama"), range(BATCH), length)])
     with torch.inference_mode():
         model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, logits_processor=chain)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -48,13 +48,12 @@ TESTS = {  # module of lib: its own tests
     "calibrate/sample_efficiency": ("test_by_hand", "test_experiments"),
     "calibrate/transfer": ("test_experiments",),
     "generate/bald": ("test_mc_dropout",),
-    "generate/decoding": ("test_generation",),
+    "generate/sampling": ("test_generation",),
     "generate/mc_dropout": ("test_by_hand", "test_mc_dropout"),
     "generate/p_true": ("test_p_true",),
-    "generate/rescoring": ("test_rescoring",),
-    "generate/responses": ("test_generation",),
+    "generate/scoring": ("test_by_hand", "test_calibration", "test_scoring"),
+    "generate/generation": ("test_generation",),
     "generate/temperatures": ("test_by_hand", "test_generation", "test_calibration"),
-    "generate/token_logits": ("test_by_hand", "test_generation", "test_calibration"),
     "tasks/answers": ("test_by_hand", "test_answers"),
     "tasks/options": ("test_p_true",),
     "paper/calibration_counting": ("test_findings",),
@@ -78,16 +77,9 @@ ALIKE = {  # (module, changed line): why no test can tell
     ("generate/bald", "MAX_PROBABILITIES = 3 ** 22"): MEMORY,
     ("generate/mc_dropout", "MAX_LOGITS = 2 * 26"): MEMORY,
     ("generate/mc_dropout", "MAX_LOGITS = 3 ** 26"): MEMORY,
-    ("generate/decoding", "self.sampling[self.places, self.step] = entry(scores.float().log_softmax(+1), token)"):
-        "scores have two axes: the last is axis 1",
-    ("generate/decoding", "return torch.full_like(scores, -torch.inf).scatter_(-1, token[:, None], 1.0)"):
+    ("generate/sampling", "return torch.full_like(scores, -torch.inf).scatter_(-1, token[:, None], 1.0)"):
         "one finite logit is certain, whatever it is",
-    ("generate/token_logits", "return lm.model(ids, logits_to_keep=predicting, use_cache=True).logits[0].float()"):
-        "a cache that nobody reads",
-    ("generate/p_true", "MARKS = 5"): "what a longer token is in place is none of the options",
-    ("generate/rescoring",
-     "wanted = set(answer_positions(located, max(len(body), 1))) | set(range(len(ids)))"):
-        "of the logits of other tokens none is stored",
+    ("generate/p_true", "MARK_CHARACTERS = 5"): "what a longer token is in place is none of the options",
     ("paper/comparison", "expected, *sizes = QUESTIONS.get(here.datasets[name], (None, 0, 1))"):
         "questions of no known source are other questions, however many",
     ("paper/sensitivity", "gone = old.estimator.isin([*names, '']) if {'estimator', 'metric'} < set(old) "

@@ -1,4 +1,4 @@
-"""Seconds of P(True), in situ on the live cache against the standard prompt, in one process. Run by hand:
+"""Seconds of P(True), in situ on a live cache against the standard prompt, in one process. Run by hand:
 
     python tests/benchmarks/p_true.py
 
@@ -8,17 +8,17 @@ has some 400 tokens and a trajectory, full prompt before it, 600.
 
 import dataclasses
 import time
+from types import SimpleNamespace
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from lib import params
-from lib.generate import decoding, models, p_true, responses
-from lib.generate.decoding import Batch
+from lib.generate import generation, models, p_true
 from lib.generate.models import LanguageModel
-from lib.tasks import datasets, prompts
+from lib.tasks import datasets
 
-SETTINGS = params.Generation(demonstration=False, max_new_tokens=200)
+SETTINGS = params.Generation(demonstration="none", max_new_tokens=200)
 REPEATS = 5
 
 
@@ -39,26 +39,25 @@ def report(name: str, in_situ: float, standard: float, query: int, tokens: float
     )
 
 
+def timed(name: str, lm: LanguageModel, rows: list, asked: list[list[int]]) -> None:
+    """In situ row by row, each behind a cache that holds its trajectory; the fresh prompts row by row, too."""
+    in_situ = sum(min(p_true.ask_in_situ_on_cache(lm, row)[0]["seconds"] for _ in range(REPEATS)) for row in rows)
+    standard = best(lambda: [p_true.encode_and_ask(lm, [ids], [""]) for ids in asked])
+    report(name, in_situ, standard, len(p_true.query_ids(lm)), sum(map(len, asked)) / len(asked))
+
+
 def demo(name: str, dataset: str, rows: int = 32) -> None:
-    lm = models.load(name, params.load_model(name))
+    lm = models.load_language_model(name, params.load_model(name))
     examples = datasets.load_examples(params.load_dataset(dataset))[:rows]
-    ids = [models.encode(lm, responses.prompt_text(lm, e.question, demonstration="none")) for e in examples]
-    batch = decoding.decode(lm, ids, range(rows), SETTINGS)
-    texts = [lm.tokenizer.decode([t for t in response if t not in lm.eos]) for response in batch.responses]
-    asked = [
-        models.encode(lm, p_true.standard_prompt(lm, e.question, text, params.Verification()))
-        for e, text in zip(examples, texts, strict=True)
-    ]
-    in_situ, standard = best(lambda: p_true.live(lm, batch)), best(lambda: p_true.encoded(lm, asked))
-    query = len(models.encode(lm, prompts.QUERY))
-    report(f"{name} {dataset}", in_situ, standard, query, sum(map(len, asked)) / rows)
+    answered = list(generation.generate_responses(lm, dataset, examples, SETTINGS).itertuples())
+    texts = [p_true.standard_prompt(lm, row.question, row.text, params.Verification()) for row in answered]
+    timed(f"{name} {dataset}", lm, answered, [models.encode(lm, text) for text in texts])
 
 
-@torch.inference_mode()
-def paper(rows: int = 8, prompt: int = 380, response: int = 220, standard: int = 400) -> None:
-    """Random weights of a larger Llama; the cache is filled by one forward pass in place of generation."""
+def paper(rows: int = 8, trajectory: int = 600, standard: int = 400) -> None:
+    """Random weights of a larger Llama, and random tokens."""
     torch.manual_seed(0)
-    tiny = models.load("tiny-llama", params.load_model("tiny-llama"))
+    tiny = models.load_language_model("tiny-llama", params.load_model("tiny-llama"))
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tiny.tokenizer),
@@ -70,18 +69,8 @@ def paper(rows: int = 8, prompt: int = 380, response: int = 220, standard: int =
         )
     ).eval()
     lm: LanguageModel = dataclasses.replace(tiny, model=model)
-    ids = torch.randint(300, (rows, prompt + response))
-    cache = model(ids[:, :-1], logits_to_keep=1).past_key_values
-    mask, unused = torch.ones(rows, prompt, dtype=torch.long), torch.empty(0)
-    batch = Batch(ids[:, :prompt], mask, ids[:, prompt:].tolist(), unused, unused, [], cache)
-    asked = torch.randint(300, (rows, standard)).tolist()
-    report(
-        "lengths of the paper",
-        best(lambda: p_true.live(lm, batch)),
-        best(lambda: p_true.encoded(lm, asked)),
-        len(models.encode(lm, prompts.QUERY)),
-        standard,
-    )
+    answered = [SimpleNamespace(prompt="", token_ids=torch.randint(300, (trajectory,)).tolist(), eos=0)] * rows
+    timed("lengths of the paper", lm, answered, torch.randint(300, (rows, standard)).tolist())
 
 
 if __name__ == "__main__":

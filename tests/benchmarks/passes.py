@@ -45,7 +45,7 @@ def plain(lm: LanguageModel, frame: pd.DataFrame) -> None:
 
 
 def speed(name: str, rows: int = 60) -> None:
-    lm = models.load(name, params.load_model(name))
+    lm = models.load_language_model(name, params.load_model(name))
     frame = store.read_frame(SHIPPED / "generations" / f"{name}__demo-medium.parquet").head(rows)
     took = {"plain forwards": 100 / rows * seconds(lambda: plain(lm, frame))}
     for scope, rates in ("trajectory", (RATE,)), ("answer", (RATE,)), ("answer, at three rates", (0.1, 0.15, 0.2)):

@@ -3,7 +3,7 @@
     python tests/benchmarks/precision.py [rows]
 
 The demo models answer questions in float32; the same tokens are then read in bfloat16, with logits that the last layer
-rounds and with logits in float32 (lib/generate/head.py). Beside it, how many responses come out the same when they are
+rounds and in float32 (lib/generate/float32_logits.py). Beside it, how many responses come out the same when they are
 drawn in bfloat16, or in batches of another size. Where there is no GPU, drawing rounds in either case, and what is said
 of the tokens does not. Two processor minutes for 200 rows, where the processor knows bfloat16.
 """
@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from lib import params
-from lib.generate import mc_dropout, models, p_true, responses, token_logits
+from lib.generate import generation, mc_dropout, models, p_true
 from lib.generate.models import LanguageModel
 from lib.score import confidence, estimators
 from lib.tasks import datasets
@@ -26,23 +26,25 @@ SETTINGS = params.Generation(seed=0, demonstration="none", max_new_tokens=256, t
 
 def load(name: str, dtype: str, rounds: bool = False) -> LanguageModel:
     """A demo model in a precision; `rounds`: its last layer as PyTorch has it."""
-    lm = models.load(name, params.load_model(name).model_copy(update={"dtype": dtype}))
+    lm = models.load_language_model(name, params.load_model(name).model_copy(update={"dtype": dtype}))
     if rounds:
-        lm.model.get_output_embeddings().__class__ = torch.nn.Linear
+        lm.model.get_output_embeddings()._forward_hooks.clear()
     return lm
 
 
 def respond(lm: LanguageModel, rows: int, tokens: int = SETTINGS.batch_tokens) -> pd.DataFrame:
     examples = datasets.load_examples(params.load_dataset(DATASET))[:rows]
-    return responses.respond(lm, DATASET, examples, SETTINGS.model_copy(update={"batch_tokens": tokens}))
+    return generation.generate_responses(lm, DATASET, examples, SETTINGS.model_copy(update={"batch_tokens": tokens}))
 
 
 def logits(lm: LanguageModel, frame: pd.DataFrame) -> list[torch.Tensor]:
     """Of every token of every response (n, V), by plain passes."""
-    return [
-        token_logits.logits_at(lm, models.encode(lm, row.prompt), list(row.token_ids), range(len(row.token_ids)))
-        for row in frame.itertuples()
-    ]
+    found = []
+    for row in frame.itertuples():
+        prompt = models.encode(lm, row.prompt)
+        with torch.inference_mode():
+            found.append(lm.model(torch.tensor([prompt + list(row.token_ids)])).logits[0, len(prompt) - 1 : -1].float())
+    return found
 
 
 def logprobs(found: list[torch.Tensor], frame: pd.DataFrame) -> np.ndarray:
@@ -83,7 +85,7 @@ def compared(lm: LanguageModel, exact: dict, frame: pd.DataFrame) -> dict[str, s
 
 
 def read(lm: LanguageModel, frame: pd.DataFrame) -> dict:
-    found, verdicts = logits(lm, frame), p_true.verify(lm, frame, params.Verification())
+    found, verdicts = logits(lm, frame), p_true.verify_responses(lm, frame, params.Verification())
     options = pd.DataFrame(verdicts.standard_logits.tolist(), columns=verdicts.spellings[0])
     margin = confidence.option_log_odds(verdicts).standard_margin.to_numpy()
     return {

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BloomConfig, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from lib import params
-from lib.generate import mc_dropout, responses
+from lib.generate import generation, mc_dropout
 from lib.generate.models import LanguageModel
 from lib.project import ROOT, UserError
 from lib.tasks import prompts
@@ -215,7 +215,7 @@ def test_the_context():
 
 
 def lm_ids(lm, question):
-    return lm.tokenizer(responses.prompt_text(lm, question, "none"), add_special_tokens=False).input_ids
+    return lm.tokenizer(generation.solving_prompt(lm, question, "none"), add_special_tokens=False).input_ids
 
 
 def test_the_papers_models_hold_their_longest_responses(shared):

@@ -39,12 +39,13 @@ def test_a_slow_processor_is_bound_by_arithmetic():
 
 
 def test_hours_by_hand():
-    """10 rows, 5 at once, 100 tokens: 2 batches of 150 to 200 steps of 1 to 2 s; 30 tokens of a prompt, the query, the
+    """10 rows, 5 at once, 100 tokens: 2 batches of 150 to 200 steps of 1 to 2 s; 30 tokens of a prompt, these and the
+    response once more, the query, the
     standard prompt with the response; and 100 passes over all of 150 tokens, each as long as 1.5."""
     size = Size(1000, 1, 1)
     work = Work(rows=10, batch=5, budget=1000, prompt=50, tokens=100, longest=250, shared=20, passes=100)
     device = replace(H200, operations=6000)
-    encoding, dropout = (n * 2 * 1000 / 2000 for n in (10 * (30 + 35 + 250), 100 * 150 * 1.5))
+    encoding, dropout = (n * 2 * 1000 / 2000 for n in (10 * (30 + 130 + 35 + 250), 100 * 150 * 1.5))
     total, of_dropout = cost.hours(size, work, (1, 2), device)
     assert of_dropout == pytest.approx(dropout / 3600)
     assert total == pytest.approx(((300 + encoding + dropout) / 3600, (800 + encoding + dropout) / 3600))
@@ -105,7 +106,7 @@ def test_memory_of_an_8b_model():
 def test_work_of_the_paper_profile():
     values = params.load_profile("paper").model_dump()
     thinks = cost.Work.of(values, params.load_model("qwen3-8b-thinking"), 400)
-    assert thinks == replace(PAPER, served=True, jobs=12, left_out=4000 - 300)
+    assert thinks == replace(PAPER, served=True, jobs=12, left_out=4000 - 300, again=2 * 3 * 100 / PAPER.rows)
     plain = cost.Work.of(values, params.load_model("llama-3.1-8b"), 400)
     assert (plain.batch, plain.tokens, plain.longest, plain.half) == (92, 300, 1424, 700)
 
@@ -177,7 +178,7 @@ def test_a_pass_of_a_small_model_is_timed_where_it_is(monkeypatch):
     assert high == 2 * low and 0 < low < 5
     from lib.generate import models
 
-    network = models.load("tiny-llama", spec).model
+    network = models.load_language_model("tiny-llama", spec).model
     ids = torch.ones((40, 100), dtype=torch.long)
     with torch.inference_mode():
         seconds = cost.seconds(lambda: network(ids, use_cache=False, logits_to_keep=1)) / ids.numel()
@@ -202,19 +203,17 @@ def test_work_of_part_of_the_rows():
 
 
 def test_a_processor_with_matrix_units(monkeypatch):
-    """Half the bytes and as many times the operations as were measured, for a model that takes the fastest."""
-    from lib.generate import models
-
-    monkeypatch.setattr(models, "product_seconds", lambda dtype: 1.0 if "bfloat" in str(dtype) else 4.0)
+    """Half the bytes and as many times the operations as were measured, for a model in half precision."""
+    monkeypatch.setattr(cost, "bfloat16_seconds", lambda: 0.25)
     device = replace(H200, cuda=False, bytes=4, operations=1e11)
     spec = params.load_model("tiny-llama")
     assert cost.in_precision(device, spec) == device
-    fast = cost.in_precision(device, spec.model_copy(update={"dtype": "fastest"}))
+    fast = cost.in_precision(device, spec.model_copy(update={"dtype": "bfloat16"}))
     assert (fast.bytes, fast.operations) == (2, pytest.approx(4e11))
-    assert str(models.dtype_of(spec.model_copy(update={"dtype": "fastest"}))) == "torch.bfloat16"
-    monkeypatch.setattr(models, "product_seconds", lambda dtype: 3.0 if "bfloat" in str(dtype) else 4.0)
-    assert str(models.dtype_of(spec.model_copy(update={"dtype": "fastest"}))) == "torch.float32"
-    assert str(models.dtype_of(spec)) == "torch.float32"
+
+
+def test_seconds_of_a_product_in_half_precision():
+    assert 0.01 < cost.bfloat16_seconds() < 100
 
 
 def test_a_small_local_model_is_timed(tmp_path, capsys):

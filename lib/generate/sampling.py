@@ -1,0 +1,169 @@
+"""Sampling: from prompts to token ids.
+
+transformers' `generate` runs greedily over one processor of ours. It warps a step's logits (temperature, top-k, top-p,
+min-p) and samples by inverting the cumulative distribution at a uniform number of (example, step). So in float32 an
+example's tokens do not depend on the batch it is in. In bfloat16, where kernels sum in another order for another batch,
+near ties may fall otherwise (3 of 200 demo responses).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from transformers import DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
+
+from lib.generate.batching import batch_by_length, retry_in_halves_on_oom
+from lib.generate.float32_logits import rounded_logits_on_cpu
+from lib.generate.models import LanguageModel
+from lib.params import Model
+from lib.tasks.datasets import Example
+
+CANDIDATES = 2048  # most probable tokens that are sorted for top-p
+
+
+@dataclass(frozen=True)
+class Request:
+    """An example as the model is asked it."""
+
+    example: Example
+    prompt: str
+    prompt_ids: list[int]
+    seed: int  # of the response's random stream
+    max_new_tokens: int
+    shared_tokens: int = 0  # with which all prompts begin, and which are encoded once
+
+
+class TransformersEngine:
+    """Draws responses here, a batch of similar prompts at a time."""
+
+    def __init__(self, lm: LanguageModel, batch_tokens: int):
+        self.lm, self.batch_tokens = lm, batch_tokens  # prompt and response tokens held at once
+        self.facts: dict[str, Any] = {"engine": "transformers"}
+        self.stated_logprobs: dict[str, Any] = {}  # another engine's own log-probabilities, by example
+
+    def sample(self, requests: Sequence[Request]) -> list[list[int]]:
+        """Token ids of a response to each request, its end token included."""
+        sampled: dict[int, list[int]] = {}
+        # prompts of one limit share a batch, so that what is cut does not depend on the other rows
+        for limit in sorted({request.max_new_tokens for request in requests}, reverse=True):
+            places = [i for i, request in enumerate(requests) if request.max_new_tokens == limit]
+            for group in batch_by_length([len(requests[i].prompt_ids) for i in places], self.batch_tokens, limit):
+                rows = [places[i] for i in group]
+                found = retry_in_halves_on_oom(
+                    lambda part: sample_batch(self.lm, part), [requests[i] for i in rows], f"model '{self.lm.name}'"
+                )
+                sampled |= zip(rows, found, strict=True)
+        return [sampled[i] for i in range(len(requests))]
+
+
+@torch.inference_mode()
+def sample_batch(lm: LanguageModel, requests: Sequence[Request]) -> list[list[int]]:
+    """Token ids of a response to each request of a batch, all of one `max_new_tokens`.
+
+    `generate` needs padding on the left. It stands after the shared beginning, where no sliding window would count it.
+    """
+    shared = 0 if has_sliding_window(lm) else requests[0].shared_tokens
+    rest = lm.tokenizer.pad({"input_ids": [one.prompt_ids[shared:] for one in requests]}, return_tensors="pt")
+    first = torch.tensor([requests[0].prompt_ids[:shared]] * len(requests), dtype=torch.long)
+    ids = torch.cat([first, rest.input_ids], 1).to(lm.device)
+    mask = torch.cat([torch.ones_like(first), rest.attention_mask], 1).to(lm.device)
+    steps = requests[0].max_new_tokens
+    with rounded_logits_on_cpu(lm.model):
+        tokens = lm.model.generate(
+            input_ids=ids,
+            attention_mask=mask,
+            past_key_values=encode_shared_prefix(lm, requests[0].prompt_ids[:shared], len(requests)),
+            # greedy: with do_sample, warpers of transformers' own would follow the sampler
+            logits_processor=LogitsProcessorList([SeededSampler(lm.spec, [one.seed for one in requests], steps)]),
+            generation_config=GenerationConfig(
+                do_sample=False, max_new_tokens=steps, eos_token_id=lm.eos, pad_token_id=lm.tokenizer.pad_token_id
+            ),
+        )
+    return [truncate_at_eos(row, lm.eos) for row in tokens[:, ids.shape[1] :].tolist()]
+
+
+class SeededSampler(LogitsProcessor):
+    """Draws each row's token from the row's own Philox stream, and leaves it the only choice."""
+
+    def __init__(self, spec: Model, seeds: Sequence[int], steps: int):
+        self.spec, self.uniforms, self.step = spec, uniform_numbers(seeds, steps), 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self.uniforms = self.uniforms.to(scores.device)  # once
+        token = sample_inverse_cdf(warp_logits(scores, self.spec), self.uniforms[:, self.step])
+        self.step += 1
+        return torch.full_like(scores, -torch.inf).scatter_(-1, token[:, None], 0.0)
+
+
+def uniform_numbers(seeds: Sequence[int], steps: int) -> torch.Tensor:
+    """(batch, steps) numbers in [0, 1), a row per seed. Philox counts, so a longer row begins with the shorter one."""
+    return torch.from_numpy(np.stack([np.random.Generator(np.random.Philox(s)).random(steps) for s in seeds]))
+
+
+def sample_inverse_cdf(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """Tokens (batch,) where the cumulative distribution of logits (batch, V) passes u (batch,).
+
+    The first index whose cumulative mass exceeds u has mass of its own, so a truncated token is never drawn. Logits
+    that are not finite give the last token; scoring refuses them by the row's name.
+    """
+    cumulative = logits.double().softmax(-1).cumsum(-1)
+    token = torch.searchsorted(cumulative, u[:, None] * cumulative[:, -1:], right=True)[:, 0]
+    return token.clamp_(max=logits.shape[-1] - 1)
+
+
+def warp_logits(logits: torch.Tensor, spec: Model) -> torch.Tensor:
+    """Logits (n, V) under a model file's temperature, top-k, top-p and min-p: -inf for what is never drawn.
+
+    Equal to transformers' own warpers in their order, which sort the whole vocabulary for top-p. Here the most probable
+    tokens alone are sorted, unless they hold too little.
+    """
+    size = logits.shape[-1]
+    if size <= CANDIDATES or (spec.top_k < 1 and spec.top_p == 1.0):
+        return apply_warpers(logits, spec)
+    values, ids = logits.topk(min(size, max(CANDIDATES, 2 * spec.top_k)), dim=-1)  # largest first
+    if spec.top_k < 1 and values.shape[-1] < size:
+        mass = ((values - logits.max(-1, True).values) / spec.temperature).exp()
+        shares = mass / ((logits - logits.max(-1, True).values) / spec.temperature).exp().sum(-1, True)
+        before = shares.cumsum(-1) - shares
+        if bool((before[:, -1] < spec.top_p).any()):
+            return apply_warpers(logits, spec)
+        values = values.masked_fill(before >= spec.top_p, -torch.inf)
+        spec = spec.model_copy(update={"top_p": 1.0})
+    return torch.full_like(logits, -torch.inf).scatter(-1, ids, apply_warpers(values, spec))
+
+
+def apply_warpers(logits: torch.Tensor, spec: Model) -> torch.Tensor:
+    """The same by transformers' own warpers; a setting that is off adds none."""
+    ids: Any = None  # which these warpers do not look at
+    if spec.temperature != 1.0:
+        logits = transformers.TemperatureLogitsWarper(spec.temperature)(ids, logits)
+    if spec.top_k > 0:
+        logits = transformers.TopKLogitsWarper(spec.top_k)(ids, logits)
+    if spec.top_p < 1.0:
+        logits = transformers.TopPLogitsWarper(spec.top_p)(ids, logits)
+    if spec.min_p > 0.0:
+        logits = transformers.MinPLogitsWarper(spec.min_p)(ids, logits)
+    return logits
+
+
+def encode_shared_prefix(lm: LanguageModel, prefix_ids: list[int], rows: int) -> DynamicCache:
+    """A cache of the tokens with which all `rows` begin, encoded once; an empty one where there are none."""
+    cache = DynamicCache(config=lm.model.config)
+    if prefix_ids:
+        lm.model(torch.tensor([prefix_ids], device=lm.device), past_key_values=cache, logits_to_keep=1)
+        cache.batch_repeat_interleave(rows)
+    return cache
+
+
+def has_sliding_window(lm: LanguageModel) -> bool:
+    """Whether the model's cache forgets, so that padding inside a row would push out what the row needs."""
+    return any(getattr(layer, "is_sliding", False) for layer in DynamicCache(config=lm.model.config).layers)
+
+
+def truncate_at_eos(row: list[int], eos: Sequence[int]) -> list[int]:
+    """A row up to its first end token, that token included."""
+    end = next((i for i, token in enumerate(row) if token in eos), len(row))
+    return row[: end + 1]
