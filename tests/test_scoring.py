@@ -115,6 +115,20 @@ def test_a_beginning_that_is_encoded_once_changes_nothing(lm):
          score(lm, requests, responses))  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_shared_beginning_is_encoded_once(monkeypatch, dtype):
+    """Whatever the batches: of rows that are scored alone, too."""
+    lm = models.load_language_model("tiny-llama", params.load_model("tiny-llama").model_copy(update={"dtype": dtype}))
+    requests, responses = drawn(lm, 4, SETTINGS.model_copy(update={"demonstration": "few"}))
+    monkeypatch.setattr(scoring, "PASS_TOKENS", 1)
+    encoded, forward = [], lm.model.forward
+    monkeypatch.setattr(lm.model, "forward", lambda ids, **more: encoded.append(ids.numel()) or forward(ids, **more))
+    score(lm, requests, responses)
+    shared, query = requests[0].shared_tokens, len(p_true.query_ids(lm))
+    rest = sum(len(one.prompt_ids) - shared + len(ids) + query for one, ids in zip(requests, responses, strict=True))
+    assert sum(encoded) == shared + rest - sum(ids[-1] in lm.eos for ids in responses)
+
+
 def test_under_every_warper(lm):
     """Sampling log-probabilities are those of the warped logits of one plain pass."""
     warped = {"temperature": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.05}

@@ -6,6 +6,7 @@ Rows are padded on the right, where causal attention never looks: no mask, no po
 that padding could fill.
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
+from transformers import DynamicCache
 
 from lib.generate import p_true
 from lib.generate.batching import batch_by_length, retry_in_halves_on_oom
@@ -73,7 +75,8 @@ def score_responses(
 ) -> list[Scores]:
     """Scores of responses (token ids, the end token too), in their order.
 
-    In half precision a row's last digits hang on what it is batched with, so each is scored by itself.
+    In half precision a row's last digits hang on what it is batched with, so each is scored by itself. What all prompts
+    begin with is encoded once.
 
     Raises
     ------
@@ -82,13 +85,13 @@ def score_responses(
     """
     query = p_true.query_ids(lm)
     rows = [ScoredRow.locate(lm, *pair, query) for pair in zip(requests, responses, strict=True)]
-    alone = lm.model.dtype != torch.float32
+    with torch.inference_mode():
+        prefix = encode_shared_prefix(lm, rows[0].ids[: requests[0].shared_tokens], 1)
+    at_once = 1 if lm.model.dtype != torch.float32 else min(settings.batch_tokens, PASS_TOKENS)
     scores: dict[int, Scores] = {}
-    for group in batch_by_length(
-        [len(row.ids) for row in rows], 1 if alone else min(settings.batch_tokens, PASS_TOKENS)
-    ):
+    for group in batch_by_length([len(row.ids) for row in rows], at_once):
         found = retry_in_halves_on_oom(
-            lambda part: score_batch(lm, part, settings), [rows[i] for i in group], f"model '{lm.name}'"
+            lambda part: score_batch(lm, part, prefix, settings), [rows[i] for i in group], f"model '{lm.name}'"
         )
         scores |= zip(group, found, strict=True)
     return [scores[i] for i in range(len(rows))]
@@ -117,26 +120,28 @@ class ScoredRow:
 
 
 @torch.inference_mode()
-def score_batch(lm: LanguageModel, rows: Sequence[ScoredRow], settings: Generation) -> list[Scores]:
-    """The same of one batch, whose shared beginning is encoded once.
+def score_batch(
+    lm: LanguageModel, rows: Sequence[ScoredRow], prefix: DynamicCache, settings: Generation
+) -> list[Scores]:
+    """The same of one batch, behind the cache of its shared beginning, which is left as it is.
 
     Logits are there for a chunk of columns at a time. In situ takes the query's share of the pass's seconds.
     """
-    started, shared = p_true.seconds_when_idle(lm), rows[0].request.shared_tokens
+    started, shared, cache = p_true.seconds_when_idle(lm), prefix.get_seq_length(), copy.deepcopy(prefix)
+    if shared:
+        cache.batch_repeat_interleave(len(rows))
     ids, targets, at_answer, at_end = lay_out(rows)
     own, sampling = torch.zeros(2, *ids.shape)
     kept: list[TokenLogits] = []
     kept_rows: list[torch.Tensor] = []  # by chunk, and within it by row and column
     verdicts: dict[int, p_true.OptionLogits] = {}
-    cache = encode_shared_prefix(lm, rows[0].ids[:shared], len(rows))
     at_once = LOGITS_AT_ONCE * (4 if lm.device.type == "cuda" else 1) // lm.vocab_size
     for part in split_columns((targets >= 0) | at_end, shared, at_once):
         wanted = (targets[:, part] >= 0) | at_end[:, part]
         tokens = targets[:, part][wanted].clamp(min=0).to(lm.device)  # (n,)
         keep = wanted.to(lm.device)
-        logits = lm.model(
-            ids[:, part].to(lm.device), past_key_values=cache, logits_to_keep=keep
-        ).logits.float()  # (n, V)
+        encoded = ids[:, part].to(lm.device)
+        logits = lm.model(encoded, past_key_values=cache, logits_to_keep=keep).logits.float()  # (n, V)
         own[:, part][wanted] = gather_token(logits.log_softmax(-1), tokens).cpu()
         kept.append(keep_answer(logits, tokens, at_answer[:, part][wanted], settings))
         kept_rows.append(at_answer[:, part].nonzero()[:, 0])
