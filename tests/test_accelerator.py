@@ -141,8 +141,9 @@ def straight(monkeypatch):
     return places
 
 
-def test_a_step_of_drawing_waits_for_the_device_once(name, monkeypatch):
-    """As `generate` asks whether any row goes on; the sampler itself waits for nothing."""
+def test_a_step_of_drawing_waits_for_the_device_little(name, monkeypatch):
+    """As `generate` asks whether any row goes on; the sampler itself waits only to see whether what it sorted for top-p
+    without top-k holds enough."""
     lm, draw, before, own = load(name), sampling.SeededSampler.__call__, [], []
 
     def drawn(sampler, *more):
@@ -154,8 +155,8 @@ def test_a_step_of_drawing_waits_for_the_device_once(name, monkeypatch):
     monkeypatch.setattr(sampling.SeededSampler, "__call__", drawn)
     with accelerator.pretended(monkeypatch, lm.model) as work:
         sampling.sample_batch(lm, generation.build_requests(lm, "demo-medium", examples(3), SETTINGS))
-    assert len(own) > 20 and set(own) == {0}
-    assert np.median(np.diff(before)) <= 2  # a mask of a padded batch is looked at, too
+    assert len(own) > 20 and set(own) == {int(lm.spec.top_k < 1)}
+    assert np.median(np.diff(before)) <= 3  # a mask of a padded batch is looked at, too
 
 
 # ---- where memory ends

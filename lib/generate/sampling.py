@@ -22,6 +22,7 @@ from lib.params import Model
 from lib.tasks.datasets import Example
 
 CANDIDATES = 2048  # most probable tokens that are sorted for top-p
+TIED = 64  # logits that may equal the last of the top k, all of which transformers keeps
 
 
 @dataclass(frozen=True)
@@ -120,11 +121,11 @@ def warp_logits(logits: torch.Tensor, spec: Model) -> torch.Tensor:
     Equal to transformers' own warpers in their order, which sort the whole vocabulary for top-p. Here the most probable
     tokens alone are sorted, unless they hold too little.
     """
-    size = logits.shape[-1]
-    if size <= CANDIDATES or (spec.top_k < 1 and spec.top_p == 1.0):
+    count = 2 * spec.top_k + TIED if spec.top_k > 0 else min(CANDIDATES, logits.shape[-1] // 4)
+    if count >= logits.shape[-1] or (spec.top_k < 1 and spec.top_p == 1.0):
         return apply_warpers(logits, spec)
-    values, ids = logits.topk(min(size, max(CANDIDATES, 2 * spec.top_k)), dim=-1)  # largest first
-    if spec.top_k < 1 and values.shape[-1] < size:
+    values, ids = logits.topk(count, dim=-1)  # largest first
+    if spec.top_k < 1:
         mass = ((values - logits.max(-1, True).values) / spec.temperature).exp()
         shares = mass / ((logits - logits.max(-1, True).values) / spec.temperature).exp().sum(-1, True)
         before = shares.cumsum(-1) - shares
