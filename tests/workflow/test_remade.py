@@ -40,12 +40,12 @@ def test_a_job_holds_only_the_parameters_that_its_notebook_uses():
 
 REMADE = {  # notebooks whose own keys hold a parameter; those that read what they write follow
     "": "batch_tokens code_changes cpu dropout_tokens shard_rows",
-    "01": "curve_nodes engine keep_texts top_logits",
+    "01": "curve_nodes keep_texts top_logits",
     "01 02 03 04 04b 05 06 07 08 10": "datasets models",
     "01 02 03 04 05 06 07": "example",
     "01 03 04": "limit",
     "01 03 04 04b 05 06 08 10": "seed",
-    "01 04b": "demonstration max_new_tokens",
+    "01 04b": "demonstration engine max_new_tokens",
     "02 04 04b 05 06 07 08 10": "grader",
     "02 04 05 06 07 08 10": "answer_form bins closed missing",
     "02 05 06 07 08 10": "include_eos include_thinking token_source",
@@ -128,7 +128,7 @@ def test_an_estimator_a_calibrator_a_claim_or_a_table_remakes_no_job_that_runs_a
         ("lib/score/estimators.py", "np.clip(1 - np.asarray(bald", "np.clip(2 - np.asarray(bald", "04"),
         ("lib/score/metrics.py", "def ece(", "def ece(*, more=0, ", "04"),
         ("lib/score/ablation.py", "def choose_ablation_rows(", "def choose_ablation_rows(more, ", "04b"),
-        ("lib/generate/models.py", "def load(", "def load(more, ", "01 03 04 04b"),
+        ("lib/generate/models.py", "def load_language_model(", "def load_language_model(more, ", "01 03 04 04b"),
         ("lib/row_cache.py", "def map(", "def map(more, ", "01 03 04 04b"),
     ],
 )
