@@ -202,6 +202,17 @@ def grown(by_rate: pd.DataFrame) -> str:
     return f"From rate {first.rate:.2f} to {last.rate:.2f}: " + ", ".join(parts)
 
 
+@sentence
+def describe_halves(halves: pd.DataFrame) -> str:
+    """How far c_BALD of one half of the passes agrees with that of the other (as `split_half_reliability` returns it,
+    by scope)."""
+    if halves.empty:
+        return "These passes were kept without their halves: there is nothing to compare"
+    parts = [f"{scope} {row.correlation:.2f} (two draws of all passes: {row.expected:.2f} expected)"
+             for scope, row in halves.iterrows()]  # fmt: skip
+    return "c_BALD of either half correlates by: " + ", ".join(parts)
+
+
 # ---- of other prompts, and of what a pass costs
 
 
