@@ -27,7 +27,7 @@ from lib.project import ARTIFACTS, UserError
 WRITTEN = "written"  # in a folder of shards whose rows are in their frame, and which waits for the record of that
 RESPONSE = "response"  # column of shards: names the tokens of the response that a row is about
 SAME_MODEL = ("architecture", "parameters", "chat_template", "tokenizer")  # of what a manifest says was loaded
-PARTS = ("model", "parameters")  # of facts
+CACHE_PARTS = ("model", "parameters")  # of facts
 # facts of model and parameters on which no row depends, but for its last digits
 NOT_OF_ROWS = {*BUDGETS, "dropout_tuning", "dropout_rates", "label", "mirror", "size"}
 OF_MACHINES = {"dtype", "attention"}  # and those by which rows of another machine differ in their last digits
@@ -182,7 +182,7 @@ def shard_facts(facts: Any) -> Any:
     if not isinstance(facts, Mapping):
         return facts
     told = dict(facts)
-    for name in told.keys() & set(PARTS):
+    for name in told.keys() & set(CACHE_PARTS):
         told[name] = row_facts(told[name])
     if "loaded" in told:
         told["loaded"] = told["loaded"] | {"device": "cpu" if told["loaded"].get("device") == "cpu" else "GPU"}
@@ -224,7 +224,7 @@ def made_alike(manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
         return False
     same = all(manifest.get("loaded", {}).get(name) == now["loaded"][name] for name in SAME_MODEL)
     spared = NOT_OF_ROWS | OF_MACHINES
-    return same and all(row_facts(manifest[name], spared) == row_facts(now[name], spared) for name in PARTS)
+    return same and all(row_facts(manifest[name], spared) == row_facts(now[name], spared) for name in CACHE_PARTS)
 
 
 def find_earlier_responses(run: str, pair: str, facts: Mapping[str, Any]) -> pd.DataFrame:

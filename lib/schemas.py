@@ -24,7 +24,7 @@ def column(name: str, type_: pa.DataType, meaning: str, optional: bool = False) 
     return pa.field(name, type_, metadata={"meaning": meaning} | ({"optional": "yes"} if optional else {}))
 
 
-KEYS = [
+KEY_COLUMNS = [
     column("model", TEXT, "file in params/models/"),
     column("dataset", TEXT, "file in params/datasets/"),
     column("split", TEXT, "calibration or evaluation"),
@@ -42,7 +42,7 @@ IN_SITU = [
     column("in_situ_seconds", NUMBER, "the row's share of its batch; read back, the mean of all rows", optional=True),
 ]
 PASSES = [
-    *KEYS,
+    *KEY_COLUMNS,
     column("rate", NUMBER, "dropout rate"),
     column("predictive", pa.list_(pa.list_(NUMBER)), "(T, m) entropy of the mean over the first t passes, nats"),
     column("conditional", pa.list_(pa.list_(NUMBER)), "(T, m) mean entropy of the first t passes, nats"),
@@ -60,7 +60,7 @@ PASSES = [
 ]
 SCHEMAS = {  # by folder below artifacts/<run>/
     "generations": pa.schema([
-        *KEYS, *ANSWER,
+        *KEY_COLUMNS, *ANSWER,
         column("text", TEXT, "the response, decoded; missing where a run keeps no texts, as are the next two"),
         column("prompt", TEXT, "as the model's template writes it"),
         column("question", TEXT, "as published"),
@@ -85,9 +85,9 @@ SCHEMAS = {  # by folder below artifacts/<run>/
         column("top_ids", pa.list_(INTEGERS), "(p, k) their token ids"),
         column("tail_curve", pa.list_(NUMBERS), "(p, c) log sum exp((z - z_max) / t) of the rest at c temperatures t"),
     ]),
-    "in_situ": pa.schema([*KEYS, *IN_SITU]),
+    "in_situ": pa.schema([*KEY_COLUMNS, *IN_SITU]),
     "verification": pa.schema([
-        *KEYS, *IN_SITU,
+        *KEY_COLUMNS, *IN_SITU,
         column("spellings", pa.list_(pa.string()), "(s) those of the options that are single tokens"),
         column("standard_prompt", TEXT, "as the model's template writes it"),
         column("standard_tokens", INTEGER, "tokens encoded for the standard prompt"),
@@ -100,12 +100,12 @@ SCHEMAS = {  # by folder below artifacts/<run>/
     "dropout": pa.schema(PASSES),
     "dropout_answer": pa.schema(PASSES),
     "ablation": pa.schema([
-        *KEYS, *ANSWER,
+        *KEY_COLUMNS, *ANSWER,
         column("demonstration", TEXT, "what the prompt showed first: one, few, none"),
         column("profile", FLAG, "whether that is as the profile asks"),
     ]),
     "confidence": pa.schema([
-        *KEYS,
+        *KEY_COLUMNS,
         column("estimator", TEXT, "row of tab:estimators"),
         column("confidence", NUMBER, "probability of being right, in [0, 1]"),
         column("correct", FLAG, "under the run's grader"),

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from lib import schemas
 from lib.project import ARTIFACTS, ROOT, SHIPPED, UserError, commit, nearest
 
-KEYS = [column.name for column in schemas.KEYS]  # what a row of every per-example frame is known by
+KEYS = [column.name for column in schemas.KEY_COLUMNS]  # what a row of every per-example frame is known by
 PAIR = KEYS[:2]  # a model and a dataset
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "scikit-learn")
 
