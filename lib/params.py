@@ -29,7 +29,38 @@ from pydantic import (
 from lib.project import MODELS, PARAMS, ROOT, UserError, first_line, nearest, public_path, read_bytes
 
 # parameters that change no row but for the last digits, so that unfinished work goes on under another value
-BUDGETS = ("batch_tokens", "dropout_tokens", "shard_rows")
+BUDGETS = ("max_batch_tokens", "max_dropout_tokens", "rows_per_shard")
+# keys of the version before: what they are called now, or why they are gone
+RENAMED = {
+    "ablation_rows": "ablation_limit",
+    "answer_form": "answer_format",
+    "batch_tokens": "max_batch_tokens",
+    "bin_counts": "n_bins_ablation",
+    "calibration_dataset": "figure_dataset",
+    "calibration_model": "figure_model",
+    "code_changes": "on_code_change",
+    "curve_nodes": "n_temperature_nodes",
+    "dropout_opening": "dropout_prefix",
+    "dropout_rows": "dropout_limit",
+    "dropout_tokens": "max_dropout_tokens",
+    "dropout_tuning": "n_tuning_examples",
+    "keep_texts": "save_texts",
+    "precision_certainty": "precision_confidence",
+    "precision_targets": "target_precisions",
+    "shard_rows": "rows_per_shard",
+    "temperature_target": "temperature_objective",
+    "token_source": "logprobs_from",
+    "trajectory_dataset": "main_figure_dataset",
+    "trajectory_model": "main_figure_model",
+    "tuning_in_fit": "fit_on_tuning_rows",
+    "verify_thinking": "ptrue_includes_thinking",
+    "wrong_share": "incorrect_fraction",
+}
+REMOVED = {
+    "dropout_kernel": "there is one way to draw masks",
+    "mirror": "weights come from a folder or the hub",
+    "size": "weights come from a folder or the hub",
+}
 Kind = TypeVar("Kind", bound="Strict")
 Item = TypeVar("Item")
 
@@ -134,25 +165,25 @@ class Generation(Seeded):
 
     demonstration: Demonstration = "one"  # what the prompt shows first: the paper's example, few worked ones, none
     max_new_tokens: Tokens = 1024
-    batch_tokens: Count = 32768  # prompt and response tokens held at once
+    max_batch_tokens: Count = 32768  # prompt and response tokens held at once
     top_logits: Tokens = 64  # kept exactly per answer token
-    curve_nodes: int = Field(33, ge=4, le=1000)  # temperatures at which the rest is summed
-    keep_texts: bool = True  # questions, prompts and responses as texts; ids, numbers and what they hold always are
+    n_temperature_nodes: int = Field(33, ge=4, le=1000)  # temperatures at which the rest is summed
+    save_texts: bool = True  # questions, prompts and responses as texts; ids, numbers and what they hold always are
 
 
 class Reading(Part):
     """How stored responses are read. None of it needs a new generation, but 04 chooses its rate under `grader`,
-    `answer_form`, `missing`, `phi`, `bins` and `closed`: changing one of these runs 04 again."""
+    `answer_format`, `missing`, `phi`, `bins` and `closed`: changing one of these runs 04 again."""
 
     grader: Literal["numeric", "relative", "pal", "exact", "integer"] = "numeric"
-    answer_form: Literal["any", "plain"] = "any"  # plain: `#### number` alone on its line is an answer
+    answer_format: Literal["any", "plain"] = "any"  # plain: `#### number` alone on its line is an answer
     missing: Literal["last_number", "drop", "zero"] = "last_number"
-    token_source: Literal["model", "sampling"] = "model"
+    logprobs_from: Literal["model", "sampling"] = "model"
     include_eos: bool = False
     include_thinking: bool = True
     options: Literal["A/B", "True/False"] = "A/B"  # words whose mass P(True) compares
     phi: Literal["clip", "top_k", "top_p"] = "clip"  # from BALD to confidence
-    tuning_in_fit: bool = True  # c_BALD's calibrators see the rows on which its rate was chosen
+    fit_on_tuning_rows: bool = True  # c_BALD's calibrators see the rows on which its rate was chosen
     bins: Bins = 10
     closed: Literal["right", "left"] = "right"
 
@@ -161,7 +192,7 @@ class Verification(Part):
     """How P(True) asks."""
 
     standard_prompt: Literal["template", "as_drawn"] = "template"  # as_drawn: no assistant header, as in the figure
-    verify_thinking: bool = False  # thinking text in the standard prompt's proposed answer
+    ptrue_includes_thinking: bool = False  # thinking text in the standard prompt's proposed answer
 
 
 class Dropout(Seeded):
@@ -169,8 +200,8 @@ class Dropout(Seeded):
 
     dropout_passes: int = Field(10, ge=1, le=10_000)
     # whose masks stand over what every prompt begins with: the row's own; or one pass's for all rows, read once a rate
-    dropout_opening: Literal["own", "shared"] = "own"
-    dropout_tokens: Count = 4096  # of all passes in one forward
+    dropout_prefix: Literal["own", "shared"] = "own"
+    max_dropout_tokens: Count = 4096  # of all passes in one forward
     dropout_top_k: Annotated[list[Tokens], Once] = [10]  # effective supports, of which phi takes the first
     dropout_top_p: Annotated[list[Share], Once] = [0.95]
 
@@ -178,7 +209,7 @@ class Dropout(Seeded):
 class Calibration(Part):
     """How calibrators are fitted."""
 
-    temperature_target: Literal["ans_avg", "ans_joint"] = "ans_avg"  # whose log-loss the temperature minimises
+    temperature_objective: Literal["ans_avg", "ans_joint"] = "ans_avg"  # whose log-loss the temperature minimises
     one_class: Literal["fit", "constant"] = "fit"  # of rows all right or all wrong: what the method gives
     isotonic_decimals: Decimals | None = None  # that isotonic regression sees of a score; null: all of them
 
@@ -186,7 +217,7 @@ class Calibration(Part):
 class Saving(Part):
     """How often unfinished work is saved."""
 
-    shard_rows: Count = 100  # examples between two savings
+    rows_per_shard: Count = 100  # examples between two savings
 
 
 class Profile(Generation, Reading, Verification, Dropout, Calibration, Saving):
@@ -196,33 +227,33 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration, Saving):
     models: Names = Field(min_length=1)
     datasets: Names = Field(min_length=1)
     limit: Rows = 0  # rows per split, the first of a random order; 0: all
-    dropout_rows: Rows = 0  # rows per split whose whole trajectory 04 passes over, likewise; 0: all
+    dropout_limit: Rows = 0  # rows per split whose whole trajectory 04 passes over, likewise; 0: all
     cpu: bool = False  # large models are run where there is no GPU, too; else such a run is refused
-    code_changes: Literal["remake", "keep"] = "remake"  # what a code-only change does to generations
+    on_code_change: Literal["remake", "keep"] = "remake"  # what a code-only change does to generations
     engine: Engine = "transformers"  # what draws responses; vllm: in an environment of its own, many rows at once
     # where dropout acts: on the whole trajectory, as in the paper; only where the answer's tokens are read
     dropout_scope: Annotated[list[Scope], BeforeValidator(as_list), Field(min_length=1), Once] = ["trajectory"]
     dropout_rates: Annotated[list[Share], Field(min_length=1), Once] = [0.10, 0.15, 0.20]
-    dropout_tuning: Count = 100  # calibration examples on which the rate is chosen
-    ablation_rows: Count = 100  # evaluation questions asked again with the demonstration the other way
+    n_tuning_examples: Count = 100  # calibration examples on which the rate is chosen
+    ablation_limit: Count = 100  # evaluation questions asked again with the demonstration the other way
     # tables and figures
-    bin_counts: Annotated[list[Bins], Field(min_length=1), Once] = [10, 20, 30]
+    n_bins_ablation: Annotated[list[Bins], Field(min_length=1), Once] = [10, 20, 30]
     bin_models: Names = []  # models of tab:bin_ablation; none: all
     example: Text = ""  # the evaluation row that 01 to 07 follow; empty or not there: a confident wrong answer
-    trajectory_model: Text = ""  # model and dataset of fig:main_analysis (a); empty: the first
-    trajectory_dataset: Text = ""
+    main_figure_model: Text = ""  # model and dataset of fig:main_analysis (a); empty: the first
+    main_figure_dataset: Text = ""
     # calibration
     resamples: int = Field(5000, ge=1, le=10**6)  # of the evaluation rows, for intervals
-    calibration_model: Text = ""  # model of fig:calibration_analysis; empty: the first
-    calibration_dataset: Text = ""  # dataset of its (a) and (b); empty: the first
+    figure_model: Text = ""  # model of fig:calibration_analysis; empty: the first
+    figure_dataset: Text = ""  # dataset of its (a) and (b); empty: the first
     calibration_sizes: Sizes = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]  # and all rows
     draws: int = Field(50, ge=1, le=10_000)  # random calibration sets of each size
-    wrong_share: float = Field(0.5, ge=0, le=1)  # of a set in which wrong answers are over-sampled
+    incorrect_fraction: float = Field(0.5, ge=0, le=1)  # of a set in which wrong answers are over-sampled
     transfer_models: Names = []  # pairs of tab:calibration_transfer_full; none: all
     transfer_datasets: Names = []
     # when to answer
-    precision_targets: Annotated[list[Share], Field(min_length=1), Once] = [0.80, 0.90, 0.95]  # of the answers given
-    precision_certainty: Share = 0.90  # in how many draws of calibration rows a threshold keeps its promise
+    target_precisions: Annotated[list[Share], Field(min_length=1), Once] = [0.80, 0.90, 0.95]  # of the answers given
+    precision_confidence: Share = 0.90  # in how many draws of calibration rows a threshold keeps its promise
 
     @model_validator(mode="after")
     def _supported(self) -> Self:
@@ -378,6 +409,10 @@ def explain_validation_error(error: ValidationError, kind: type[Strict], where: 
     loc = list(first["loc"][:1])  # without the ways to read a key that has two, as pydantic calls them
     loc += [part for part in first["loc"][1:] if not str(part).startswith(("function-", "dict["))]
     key = ".".join(map(str, loc))
+    if first["type"] == "extra_forbidden" and loc[-1] in RENAMED:
+        return f"{where}: '{key}' is called '{RENAMED[str(loc[-1])]}' now"
+    if first["type"] == "extra_forbidden" and loc[-1] in REMOVED:
+        return f"{where}: there is no parameter '{key}' any more: {REMOVED[str(loc[-1])]}"
     if first["type"] == "extra_forbidden":
         names = model_at(kind, loc).model_fields
         return f"{where}: there is no parameter '{key}'; {nearest(str(loc[-1]), names)}"
@@ -480,9 +515,9 @@ def load_profile(name: str) -> Profile:
     """`params/<name>.yaml`, with every model and dataset that it names."""
     profile = read_parameter_file(find_parameter_file(PARAMS, name, "profile"), Profile)
     for model in [*profile.models, *profile.bin_models, *profile.transfer_models,
-                  *filter(None, [profile.trajectory_model, profile.calibration_model])]:  # fmt: skip
+                  *filter(None, [profile.main_figure_model, profile.figure_model])]:  # fmt: skip
         load_model(model)
     for dataset in [*profile.datasets, *profile.transfer_datasets,
-                    *filter(None, [profile.trajectory_dataset, profile.calibration_dataset])]:  # fmt: skip
+                    *filter(None, [profile.main_figure_dataset, profile.figure_dataset])]:  # fmt: skip
         load_dataset(dataset)
     return profile

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from lib import schemas, store
-from lib.params import BUDGETS
+from lib.params import BUDGETS, RENAMED
 from lib.project import ARTIFACTS, UserError
 
 WRITTEN = "written"  # in a folder of shards whose rows are in their frame, and which waits for the record of that
@@ -29,7 +29,7 @@ RESPONSE = "response"  # column of shards: names the tokens of the response that
 SAME_MODEL = ("architecture", "parameters", "chat_template", "tokenizer")  # of what a manifest says was loaded
 CACHE_PARTS = ("model", "parameters")  # of facts
 # facts of model and parameters on which no row depends, but for its last digits
-NOT_OF_ROWS = {*BUDGETS, "dropout_tuning", "dropout_rates", "label", "mirror", "size"}
+NOT_OF_ROWS = {*BUDGETS, "n_tuning_examples", "dropout_rates", "label", "mirror", "size"}
 OF_MACHINES = {"dtype", "attention"}  # and those by which rows of another machine differ in their last digits
 
 
@@ -50,7 +50,7 @@ class RowCache:
     ----------
     run, job : names of the run and of the job, which name the folder of shards
     facts : what the rows depend on, as the manifest says it
-    shard_rows : items between two savings
+    rows_per_shard : items between two savings
     more : facts that the rows depend on and the manifest does not hold
     known_by : columns by which a row is known
     earlier : rows of an earlier run (`find_earlier_responses`, `find_earlier_rows`), none by default
@@ -61,16 +61,24 @@ class RowCache:
     code = ""  # names the code that runs, where rows that other code made are not kept
     record = ""  # names the record of whoever runs the notebook, and forgets the shards after writing it
 
-    def __init__(self, run: str, job: str, facts: Mapping[str, Any], shard_rows: int = 100, more: Sequence[Any] = (),
-                 known_by: Sequence[str] = ("example_id",), earlier: pd.DataFrame | None = None,
-                 generations: pd.DataFrame | None = None):  # fmt: skip
+    def __init__(
+        self,
+        run: str,
+        job: str,
+        facts: Mapping[str, Any],
+        rows_per_shard: int = 100,
+        more: Sequence[Any] = (),
+        known_by: Sequence[str] = ("example_id",),
+        earlier: pd.DataFrame | None = None,
+        generations: pd.DataFrame | None = None,
+    ):
         spared = () if generations is None else ("inputs",)
         told = {name: value for name, value in facts.items() if name not in spared}
         key = store.digest([shard_facts(part) for part in (told, *more)], self.code)[:16]
         self.folder = ARTIFACTS / store.check_run_name(run) / "shards" / f"{job}-{key}"
         before = self.folder.with_name(f"{job}-{earlier_key((facts, *more), self.record)}")
         self.folders = list(dict.fromkeys([self.folder, before]))
-        self.shard_rows, self.known_by = shard_rows, list(known_by)
+        self.rows_per_shard, self.known_by = rows_per_shard, list(known_by)
         self.earlier = pd.DataFrame() if earlier is None else earlier
         self.responses = None if generations is None else tokens_by_example(generations)
         self.all_asked = True  # whether every row of the shards was asked for
@@ -94,9 +102,9 @@ class RowCache:
             if kept := len(set(names) & set(self.names_of(self.earlier))):
                 parts, known = [self.earlier, *parts], known.union(self.names_of(self.earlier))
                 note(f"{kept} of {len(names)} rows kept from a smaller run")
-            starts = range(0, len(items), self.shard_rows)
+            starts = range(0, len(items), self.rows_per_shard)
             for number, start in enumerate(starts, 1):
-                part = range(len(items))[start : start + self.shard_rows]
+                part = range(len(items))[start : start + self.rows_per_shard]
                 lacking, began = [items[i] for i in part if names[i] not in known], time.time()
                 if lacking:
                     parts.append(self.save_shard(start, work(lacking)))
@@ -198,7 +206,9 @@ def earlier_key(parts: Sequence[Any], record: str) -> str:
             if "model" in part:
                 part["model"] = {"mirror": [], "size": None} | part["model"]
             if "parameters" in part:
-                part["parameters"] = {name: value for name, value in part["parameters"].items() if name not in BUDGETS}
+                old = {new: name for name, new in RENAMED.items()}
+                kept = {name: value for name, value in part["parameters"].items() if name not in BUDGETS}
+                part["parameters"] = {old.get(name, name): value for name, value in kept.items()}
         told.append(part)
     return store.digest(told, record)[:16]
 

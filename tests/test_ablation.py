@@ -87,9 +87,9 @@ def test_the_shipped_ablations(pair):
     path = SHIPPED / "ablation" / f"{pair}.parquet"
     frame = store.read_frame(path)
     assert frame.groupby(["demonstration", "profile"]).size().to_dict() == {
-        ("none", True): DEMO.ablation_rows,
-        ("one", False): DEMO.ablation_rows,
-        ("few", False): DEMO.ablation_rows,
+        ("none", True): DEMO.ablation_limit,
+        ("one", False): DEMO.ablation_limit,
+        ("few", False): DEMO.ablation_limit,
     }
     generated = store.read_frame(SHIPPED / "generations" / f"{pair}.parquet").set_index("example_id").answer
     ours = frame[frame.profile]

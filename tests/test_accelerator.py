@@ -14,7 +14,7 @@ from lib.project import UserError
 from lib.row_cache import Meter
 from lib.tasks import datasets
 
-SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=60, top_logits=8, curve_nodes=4)
+SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=60, top_logits=8, n_temperature_nodes=4)
 NESTED = {"top_logits", "tail_curve", "predictive", "conditional"}
 
 
@@ -86,7 +86,7 @@ def test_all_of_it_in_half_precision(name, monkeypatch):
 
 @pytest.mark.parametrize("scope, opening", [("trajectory", "own"), ("trajectory", "shared"), ("answer", "own")])
 def test_dropout(name, near, monkeypatch, scope, opening):
-    lm, settings = load(name), params.Dropout(dropout_passes=3, dropout_opening=opening)
+    lm, settings = load(name), params.Dropout(dropout_passes=3, dropout_prefix=opening)
     work = [(0, 0.1), (1, 0.1), (0, 0.2)]
     expected = mc_dropout.mc_dropout_entropies(lm, near, work, settings, scope)
     with accelerator.pretended(monkeypatch, lm.model):

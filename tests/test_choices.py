@@ -10,8 +10,8 @@ from lib.params import PARAMS, Profile
 from lib.project import ROOT
 
 # What says where and how much is run, not what comes out: no choices.
-PLUMBING = {"title", "models", "datasets", "limit", "code_changes", "cpu", "shard_rows", "batch_tokens",
-            "dropout_tokens", "dropout_rows", "keep_texts", "example"}  # fmt: skip
+PLUMBING = {"title", "models", "datasets", "limit", "on_code_change", "cpu", "rows_per_shard", "max_batch_tokens",
+            "max_dropout_tokens", "dropout_limit", "save_texts", "example"}  # fmt: skip
 TEXT = (ROOT / "docs" / "choices.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `(\w+)` \| ([^|]*) \| ([^|]+) \| ([^|]+) \|$", TEXT, flags=re.M)
 
@@ -46,7 +46,7 @@ def test_its_default_is_the_one_that_stands_there(name, default, why, effect):
     assert shown == words(value)
     if of_demo:
         assert of_demo.rstrip(")").replace(", ", " ") == words(getattr(demo, name))
-    assert len(why) > 20 or why == "likewise" or name in ("draws", "bin_counts"), "a reason"
+    assert len(why) > 20 or why == "likewise" or name in ("draws", "n_bins_ablation"), "a reason"
     assert effect == "-" or len(effect) > 5
 
 

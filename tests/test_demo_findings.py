@@ -32,7 +32,7 @@ TABLES = {name: module for module, names in {
     extras: ["dropout_in_situ", "dropout_in_situ_grid"], costs: ["costs_table"], selective: ["selective"],
 }.items() for name in names}  # fmt: skip
 READING = params.Reading.of(DEMO.model_dump())
-CHOICES = [("phi", "top_k"), ("include_eos", True), ("temperature_target", "ans_joint")]
+CHOICES = [("phi", "top_k"), ("include_eos", True), ("temperature_objective", "ans_joint")]
 
 
 def of_table(table) -> dict[str, list]:

@@ -86,10 +86,10 @@ def test_calibrated_confidence_and_its_intervals():
 
 
 def test_sample_efficiency():
-    of_model = {pair: one for pair, one in signals().sets.items() if pair[0] == VALUES["calibration_model"]}
+    of_model = {pair: one for pair, one in signals().sets.items() if pair[0] == VALUES["figure_model"]}
     curves = sample_efficiency.learning_curves(
         of_model, VALUES["calibration_sizes"], VALUES["draws"], VALUES["seed"], list(sample_efficiency.SAMPLING),
-        VALUES["wrong_share"], VALUES["bins"], VALUES["closed"], CHOICES)  # fmt: skip
+        VALUES["incorrect_fraction"], VALUES["bins"], VALUES["closed"], CHOICES)  # fmt: skip
     check_as_shipped(curves, "calibration", "curves")
 
 
@@ -110,7 +110,7 @@ def test_what_the_confidence_is_good_for():
     check_as_shipped(selective.risk_coverage_curves(scores), "selective", "curves")
     tuned = {"c_bald": whole[whole.tuning.astype(bool)], "c_bald_insitu": answer[answer.tuning.astype(bool)]}
     thresholds = selective.selective_thresholds(
-        raw, VALUES["precision_targets"], VALUES["precision_certainty"], VALUES["seed"], tuned
+        raw, VALUES["target_precisions"], VALUES["precision_confidence"], VALUES["seed"], tuned
     )
     check_as_shipped(thresholds, "selective", "thresholds")
 
@@ -139,7 +139,7 @@ def other_frames() -> dict[str, pd.DataFrame]:
         "coverage": reading_.answer_coverage(frame, READING),
         "coverage, relative": reading_.answer_coverage(frame, READING.model_copy(update={"grader": "relative"})),
         "estimators": results,
-        "bins": metrics.ablate_bins(scores, VALUES["bin_counts"]),
+        "bins": metrics.ablate_bins(scores, VALUES["n_bins_ablation"]),
         "positions": tokens.position_curves(responses),
         "tokens": tokens.summarize_tokens(responses),
         "unread": tokens.count_missed_answers(frame, READING),

@@ -54,7 +54,7 @@ def play(name, monkeypatch, tmp_path, **edits):
     ("07", {"models": ["tiny-llama"], "datasets": ["demo-easy"]}),
     ("02", {"grader": "exact", "bins": 5}),
     ("05", {"phi": "top_k", "grader": "relative"}),
-    ("05", {"models": ["tiny-llama"], "datasets": ["demo-easy"], "calibration_dataset": "demo-easy"}),
+    ("05", {"models": ["tiny-llama"], "datasets": ["demo-easy"], "figure_dataset": "demo-easy"}),
     ("06", {"seed": 1, "datasets": ["demo-medium"]}),
     ("07", {"closed": "left", "transfer_models": []}),
     ("10", {"models": ["tiny-llama"], "datasets": ["demo-easy"]}),
@@ -76,7 +76,7 @@ def test_tables_are_set_of_a_model_without_learning_curves(monkeypatch, tmp_path
 @pytest.mark.filterwarnings("error::FutureWarning", "error::pandas.errors.Pandas4Warning")
 def test_no_warning_stands_among_the_tables(monkeypatch, tmp_path):
     """A column may be empty: no promise can be made, or a method is not for an estimator."""
-    play("10", monkeypatch, tmp_path, precision_targets=[0.99], datasets=["demo-hard"])
+    play("10", monkeypatch, tmp_path, target_precisions=[0.99], datasets=["demo-hard"])
     play("05", monkeypatch, tmp_path, models=["tiny-qwen"], datasets=["demo-hard"])
 
 
@@ -84,7 +84,7 @@ def test_no_warning_stands_among_the_tables(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name, edits, said", [
     ("02", {"bins": 0}, "'bins' is 0"),
     ("02", {"closed": "both"}, "'closed' can't be 'both'; there is: left, right"),
-    ("02", {"trajectory_dataset": "demo-eazy"}, "no dataset 'demo-eazy' in params/datasets/; did you mean 'demo-easy'"),
+    ("02", {"main_figure_dataset": "demo-eazy"}, "no dataset 'demo-eazy' in params/datasets/; did you mean 'demo"),
     ("05", {"options": "yes/no"}, "'options' can't be 'yes/no'; there is: A/B, True/False"),
     ("07", {"transfer_models": ["llama"]}, "there is no model 'llama'"),
     ("07", {"datasets": []}, "'datasets' is []"),
@@ -101,10 +101,10 @@ def test_no_warning_stands_among_the_tables(monkeypatch, tmp_path):
     ("01b", {"limit": -1}, "'limit' is -1"),
     ("06", {"calibration_sizes": [-5]}, "'calibration_sizes.0' is -5"),
     ("06", {"draws": 0}, "'draws' is 0"),
-    ("06", {"wrong_share": 2}, "'wrong_share' is 2"),
-    ("06", {"wrong_share": float("nan")}, "'wrong_share' is nan"),
-    ("10", {"precision_targets": [2.0]}, "'precision_targets.0' is 2.0"),
-    ("10", {"precision_certainty": 0}, "'precision_certainty' is 0"),
+    ("06", {"incorrect_fraction": 2}, "'incorrect_fraction' is 2"),
+    ("06", {"incorrect_fraction": float("nan")}, "'incorrect_fraction' is nan"),
+    ("10", {"target_precisions": [2.0]}, "'target_precisions.0' is 2.0"),
+    ("10", {"precision_confidence": 0}, "'precision_confidence' is 0"),
 ], ids=str)  # fmt: skip
 def test_a_mistake_is_one_line(name, edits, said, monkeypatch, tmp_path):
     with pytest.raises(UserError) as error:

@@ -23,10 +23,10 @@ NOWHERE = {f"{name}_{end}": -1 for name in ("answer", "last_number") for end in 
 NO_ANSWER = {"answer": None, "plain": False, "answer_start": -1, "answer_end": -1}
 NOTHING = NOWHERE | NO_ANSWER | {"last_number": None, "text": "", "boxed": None}
 KINDS = ("empty", "thinking", "alone", "short", "unmarked")
-WALK = {"models": [MODEL], "datasets": list(DATASETS), "calibration_sizes": [5, 20], "trajectory_dataset": DATASETS[0],
-        "calibration_dataset": DATASETS[0], "transfer_models": [], "transfer_datasets": []}  # fmt: skip
-FEW = {"model": MODEL, "dataset": DATASETS[0], "limit": 3, "dropout_passes": 2, "dropout_tuning": 2,
-       "dropout_rates": [0.1, 0.2], "example": "", "ablation_rows": 2}  # fmt: skip
+WALK = {"models": [MODEL], "datasets": list(DATASETS), "calibration_sizes": [5, 20], "main_figure_dataset": DATASETS[0],
+        "figure_dataset": DATASETS[0], "transfer_models": [], "transfer_datasets": []}  # fmt: skip
+FEW = {"model": MODEL, "dataset": DATASETS[0], "limit": 3, "dropout_passes": 2, "n_tuning_examples": 2,
+       "dropout_rates": [0.1, 0.2], "example": "", "ablation_limit": 2}  # fmt: skip
 
 
 def of_kind(kind: str, row: dict) -> dict:
@@ -67,7 +67,7 @@ def thinned(dataset: str) -> tuple[pd.DataFrame, dict[str, list[str]]]:
 def keep(frame: pd.DataFrame, folder) -> None:
     """A generations frame in `folder`, and the shipped signals of its pair as if they were of these responses."""
     pair = f"{MODEL}__{frame.dataset.iloc[0]}"
-    parameters = {"keep_texts": True, "demonstration": "none"}
+    parameters = {"save_texts": True, "demonstration": "none"}
     source = store.write_frame(frame, folder / "generations" / f"{pair}.parquet", parameters=parameters)
     lengths = {row.example_id: np.subtract(*answers.answer_span(row)[::-1]) for row in frame.itertuples()}
     for kind in ("verification", "dropout", "dropout_answer"):

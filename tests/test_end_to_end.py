@@ -15,8 +15,8 @@ from clone import copy_of_project, counts, edit, refusal, run, start, tables
 from lib.project import ROOT
 from workflow.export import TARGETS
 
-SMALL = {"datasets": ["demo-hard"], "limit": 20, "shard_rows": 10, "dropout_tuning": 6, "dropout_passes": 3,
-         "resamples": 200, "draws": 4, "calibration_sizes": [5, 10], "ablation_rows": 2}  # fmt: skip
+SMALL = {"datasets": ["demo-hard"], "limit": 20, "rows_per_shard": 10, "n_tuning_examples": 6, "dropout_passes": 3,
+         "resamples": 200, "draws": 4, "calibration_sizes": [5, 10], "ablation_limit": 2}  # fmt: skip
 PAIRS = ["tiny-llama__demo-hard", "tiny-qwen__demo-hard"]
 JOBS = 4 * len(PAIRS) + 6  # 01, 03, 04 and 04b for each pair; 02, 05 to 08 and 10
 NUMBER = "tab_result_estimation--tiny-llama_demo-hard_seq_avg_ece"  # a cell's row in the report
@@ -93,7 +93,7 @@ def test_a_change_remakes_exactly_what_hangs_on_it(project):
     before = tables(project)
     profile = project / "params" / "demo.yaml"
     text = profile.read_text()
-    edit(profile, token_source="sampling")
+    edit(profile, logprobs_from="sampling")
     assert counts(run(project)) == (6, JOBS - 6), "02, 05 to 08 and 10, no model runs"
     assert tables(project) != before
     profile.write_text(text)

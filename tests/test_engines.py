@@ -21,7 +21,7 @@ from lib.score.confidence import confidence_frame
 from lib.score.interpretation import interpret_responses
 from lib.tasks import datasets
 
-SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=60, top_logits=16, curve_nodes=9)
+SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=60, top_logits=16, n_temperature_nodes=9)
 RECORDED = json.loads((ROOT / "tests" / "vllm_demo.json").read_text(encoding="utf-8"))
 DATASET = "demo-medium"
 

@@ -109,7 +109,7 @@ def test_end_token_and_source():
     assert with_end["seq_avg"] == pytest.approx(0.65, abs=1e-6)
     assert with_end["ans_avg"] == pytest.approx(0.9, abs=1e-6)
     assert confidence([row(eos=0)])["a", "seq_avg"] == pytest.approx(0.65, abs=1e-6)
-    sampling = confidence([row()], token_source="sampling")["a"]
+    sampling = confidence([row()], logprobs_from="sampling")["a"]
     assert sampling["ans_avg"] == pytest.approx(0.9**0.5, abs=1e-6)
 
 
@@ -156,7 +156,7 @@ def test_grader_is_the_one_asked_for():
         single_pass(pd.DataFrame(rows), grader="numerc")
 
 
-@pytest.mark.parametrize("wrong", [{"missing": "dorp"}, {"token_source": "modle"}])
+@pytest.mark.parametrize("wrong", [{"missing": "dorp"}, {"logprobs_from": "modle"}])
 def test_unknown_choice_names_the_nearest(wrong):
     with pytest.raises(UserError, match="did you mean '(drop|model)'"):
         single_pass(pd.DataFrame([row()]), **wrong)
@@ -166,10 +166,10 @@ def test_only_plain_answers_where_that_is_asked():
     """What is written otherwise is no answer: wrong, and its tokens are those of the last number."""
     words = row("a", plain=False, last_number_start=0, last_number_end=1)
     alone = row("b", plain=True)
-    read = responses(pd.DataFrame([words, alone]), answer_form="plain")
+    read = responses(pd.DataFrame([words, alone]), answer_format="plain")
     assert read.parsed.tolist() == read.correct.tolist() == [False, True] and read.span.tolist() == [(0, 1), (2, 3)]
     assert responses(pd.DataFrame([words, alone])).correct.all()
-    assert responses(pd.DataFrame([words, alone]), answer_form="plain", missing="drop").example_id.tolist() == ["b"]
+    assert responses(pd.DataFrame([words, alone]), answer_format="plain", missing="drop").example_id.tolist() == ["b"]
 
 
 def test_coverage():

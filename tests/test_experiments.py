@@ -210,8 +210,10 @@ def test_every_calibrator_is_fitted_as_it_says(sets, monkeypatch):
 
 
 def test_the_target_of_the_temperature_reaches_the_curves(sets):
-    avg, joint = (sample_efficiency.learning_curves(sets, [30], draws=2, choices=Calibration(temperature_target=target))
-                  for target in ("ans_avg", "ans_joint"))  # fmt: skip
+    avg, joint = (
+        sample_efficiency.learning_curves(sets, [30], draws=2, choices=Calibration(temperature_objective=target))
+        for target in ("ans_avg", "ans_joint")
+    )
     same = (avg.ece == joint.ece).groupby(avg.method).all()
     assert same[""] and same["isotonic"] and not same["platt"]
     for pair, (old, new) in sets.items():

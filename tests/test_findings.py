@@ -464,8 +464,17 @@ def unanswered(signals):
                                               signals.dropout, signals.reading)  # fmt: skip
 
 
-@pytest.mark.parametrize("choice", [("missing", "zero"), ("include_thinking", False), ("token_source", "sampling"),
-                                    ("options", "True/False"), ("phi", "top_k"), ("tuning_in_fit", False)])  # fmt: skip
+@pytest.mark.parametrize(
+    "choice",
+    [
+        ("missing", "zero"),
+        ("include_thinking", False),
+        ("logprobs_from", "sampling"),
+        ("options", "True/False"),
+        ("phi", "top_k"),
+        ("fit_on_tuning_rows", False),
+    ],
+)
 def test_what_is_made_anew_is_what_the_whole_would_be(demo, signals, choice):
     """Frames of the pairs and estimators that a choice changes, put among the others, against all of them made."""
     if choice[0] == "missing":
@@ -602,7 +611,7 @@ def test_what_sensitivity_judges_again_is_what_a_run_under_the_choice_would_show
     """Only what a choice changes is made again; here all of it is, for the choices that change most."""
     signals = unanswered(signals)
     chosen = [("missing", "drop"), ("include_thinking", False), ("options", "True/False"), ("phi", "top_k"),
-              ("closed", "left"), ("token_source", "sampling"), ("temperature_target", "ans_joint")]  # fmt: skip
+              ("closed", "left"), ("logprobs_from", "sampling"), ("temperature_objective", "ans_joint")]  # fmt: skip
     records = sensitivity.sensitivity(demo, signals, chosen=chosen).records
     for name, value in chosen:
         reading, choices = signals.reading, params.Calibration()

@@ -25,7 +25,7 @@ from lib.project import UserError
 from lib.streams import stream_seed
 from lib.tasks import datasets, prompts
 
-SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=120, top_logits=16, curve_nodes=33)
+SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=120, top_logits=16, n_temperature_nodes=33)
 
 
 def examples(count, dataset="demo-hard"):

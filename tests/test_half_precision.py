@@ -16,7 +16,7 @@ from lib.generate.float32_logits import give_float32_logits
 from lib.project import SHIPPED
 from lib.tasks import datasets
 
-SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=80, top_logits=64, curve_nodes=4)
+SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=80, top_logits=64, n_temperature_nodes=4)
 ROWS = 60
 
 

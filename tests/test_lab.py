@@ -19,7 +19,7 @@ from lib.project import ROOT, SHIPPED
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 RUN = "lab-test"  # and the notebook's number: runs of their own, whose responses no other notebook must refuse
-SMALL = {"limit": 4, "dropout_passes": 2, "dropout_tuning": 10, "resamples": 200, "draws": 4}
+SMALL = {"limit": 4, "dropout_passes": 2, "n_tuning_examples": 10, "resamples": 200, "draws": 4}
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy"),

@@ -30,7 +30,7 @@ from lib.streams import stream_seed
 from lib.tasks import answers, datasets
 
 PASSES = Dropout(seed=1, dropout_passes=3)
-SHARED = PASSES.model_copy(update={"dropout_opening": "shared"})
+SHARED = PASSES.model_copy(update={"dropout_prefix": "shared"})
 MODES = [("trajectory", PASSES), ("trajectory", SHARED), ("answer", PASSES)]
 TERMS = ("predictive", "conditional", "half_predictive", "half_conditional")
 SHAPE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -251,7 +251,7 @@ def test_a_row_depends_on_nothing_else(any_lm, frame, scope, settings):
     """Neither on other rows and their order, on other rates, on how many passes run at once, nor on their number."""
     work = [(i, rate) for rate in (0.1, 0.2) for i in range(len(frame))]
     together = mc_dropout_entropies(any_lm, frame, work, settings, scope)
-    alone, longer = (settings.model_copy(update=more) for more in ({"dropout_tokens": 1}, {"dropout_passes": 4}))
+    alone, longer = (settings.model_copy(update=more) for more in ({"max_dropout_tokens": 1}, {"dropout_passes": 4}))
     backwards = mc_dropout_entropies(any_lm, frame, work[::-1], alone, scope)[::-1].reset_index(drop=True)
     for name in TERMS:
         for one, other in zip(together[name], backwards[name], strict=True):
@@ -288,7 +288,7 @@ def test_longer_responses_are_read_some_queries_at_a_time(any_lm, frame, monkeyp
     monkeypatch.setattr(mc_dropout.SeededDropout, "drop", lambda self, x, *a, **k: shapes.add(x.shape) or
                         eager(self, x, *a, **k))  # fmt: skip
     few, one = (mc_dropout_entropies(any_lm, frame, [(0, 0.2)], settings) for settings in
-                (PASSES, PASSES.model_copy(update={"dropout_tokens": 1})))  # fmt: skip
+                (PASSES, PASSES.model_copy(update={"max_dropout_tokens": 1})))  # fmt: skip
     assert all(heads * queries * keys <= 4 * 100 * 16 for _, heads, queries, keys in
                (shape for shape in shapes if len(shape) == 4))  # fmt: skip
     np.testing.assert_allclose(np.stack(few.predictive[0]), np.stack(one.predictive[0]), atol=2e-5)
@@ -336,12 +336,12 @@ def test_a_token_that_reaches_into_the_question_is_not_shared(llama, monkeypatch
 
 def test_only_rows_of_the_trajectory_depend_on_what_is_shared():
     """Rows at the answer are kept, whatever is said of it, and so are those of before it could be said."""
-    facts = {kind: {"sites": 1, "parameters": {"dropout_opening": kind, "dropout_passes": 10}}
+    facts = {kind: {"sites": 1, "parameters": {"dropout_prefix": kind, "dropout_passes": 10}}
              for kind in ("own", "shared")}  # fmt: skip
     before, of = {"sites": 1, "parameters": {"dropout_passes": 10}}, mc_dropout.facts_in_scope
     assert of("answer", facts["own"]) == of("answer", facts["shared"]) == of("trajectory", facts["own"]) == before
     assert of("trajectory", facts["shared"]) == facts["shared"]
-    assert facts["own"]["parameters"]["dropout_opening"] == "own", "what is given stays as it is"
+    assert facts["own"]["parameters"]["dropout_prefix"] == "own", "what is given stays as it is"
 
 
 @pytest.mark.parametrize("scope, settings", MODES)

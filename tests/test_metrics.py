@@ -13,7 +13,7 @@ from lib.score.metrics import METRICS, accuracy, auroc, bin_index, brier, ece, e
 from lib.score.metrics import ablate_bins as ablate
 
 scored = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=80)
-bin_counts, sides = st.integers(1, 40), st.sampled_from(["right", "left"])
+n_bins_ablation, sides = st.integers(1, 40), st.sampled_from(["right", "left"])
 
 
 def random(n=400, seed=0):
@@ -143,7 +143,7 @@ def test_brier_and_auroc_against_scikit_learn():
 # ---- properties
 
 
-@given(scored, bin_counts, sides)
+@given(scored, n_bins_ablation, sides)
 def test_bounds(rows, bins, closed):
     c, y = map(list, zip(*rows, strict=True))
     expected, maximum = ece(c, y, bins, closed), mce(c, y, bins, closed)
@@ -154,7 +154,7 @@ def test_bounds(rows, bins, closed):
     assert np.isnan(auroc(c, y)) or 0 <= auroc(c, y) <= 1
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=50), bin_counts, sides)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=50), n_bins_ablation, sides)
 def test_a_score_lies_in_its_bin(c, bins, closed):
     index, c = bin_index(c, bins, closed), np.array(c)
     assert (index / bins - 1e-12 <= c).all() and (c <= (index + 1) / bins + 1e-12).all()
@@ -162,7 +162,7 @@ def test_a_score_lies_in_its_bin(c, bins, closed):
     assert (np.diff(index[order]) >= 0).all()
 
 
-@given(scored, bin_counts, st.integers(0, 2**32 - 1))
+@given(scored, n_bins_ablation, st.integers(0, 2**32 - 1))
 def test_weights_are_resampled_rows(rows, bins, seed):
     c, y = (np.array(column) for column in zip(*rows, strict=True))
     drawn = np.random.default_rng(seed).integers(0, len(c), (3, len(c)))

@@ -98,8 +98,8 @@ def project(tmp_path_factory):
         folder / "params/datasets/mine.yaml",
         {"label": "Mine", "source": {"all": "mine.jsonl"}, "calibration": 8, "evaluation": 6},
     )
-    small = {"max_new_tokens": 40, "dropout_tuning": 4, "dropout_passes": 3, "resamples": 20, "draws": 2,
-             "calibration_sizes": [4], "ablation_rows": 2, "title": "my own models"}  # fmt: skip
+    small = {"max_new_tokens": 40, "n_tuning_examples": 4, "dropout_passes": 3, "resamples": 20, "draws": 2,
+             "calibration_sizes": [4], "ablation_limit": 2, "title": "my own models"}  # fmt: skip
     write(folder / "params/small.yaml", yaml.safe_load((folder / "params/demo.yaml").read_text()) | small)
     return folder
 

@@ -168,7 +168,7 @@ def test_encoding_again_gives_the_same_numbers(any_lm):
     settings = SETTINGS.model_copy(update={"max_new_tokens": 30})
     frame = generation.generate_responses(any_lm, "demo-easy", examples("demo-easy", 5), settings)
     live, again = (
-        p_true.verify_responses(any_lm, part, Verification(), batch_tokens=500)
+        p_true.verify_responses(any_lm, part, Verification(), max_batch_tokens=500)
         for part in (frame, frame.drop(columns=p_true.IN_SITU_COLUMNS))
     )
     assert live.live.all() and not again.live.any()
@@ -271,7 +271,7 @@ def test_thinking_is_left_out_of_the_standard_prompt(real):
     thinks = dataclasses.replace(real, spec=real.spec.model_copy(update={"thinking": True}))
     assert "Let me think" not in p_true.standard_prompt(thinks, CAKE, text, Verification())
     assert "It is 1.\n#### 1" + prompts.QUERY in p_true.standard_prompt(thinks, CAKE, text, Verification())
-    assert "Let me think" in p_true.standard_prompt(thinks, CAKE, text, Verification(verify_thinking=True))
+    assert "Let me think" in p_true.standard_prompt(thinks, CAKE, text, Verification(ptrue_includes_thinking=True))
 
 
 def test_an_option_that_is_no_token_is_refused(monkeypatch):
@@ -434,25 +434,25 @@ def test_no_space_comes_between_response_and_query(lm):
 
 def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):
     """Questions are found again in the dataset and texts in the ids; nothing of either is written."""
-    settings = Generation(demonstration="none", max_new_tokens=60, top_logits=8, curve_nodes=4)
+    settings = Generation(demonstration="none", max_new_tokens=60, top_logits=8, n_temperature_nodes=4)
     asked = examples("demo-easy", 3)
-    frames = [generation.generate_responses(lm, "demo-easy", asked, settings.model_copy(update={"keep_texts": keep}))
+    frames = [generation.generate_responses(lm, "demo-easy", asked, settings.model_copy(update={"save_texts": keep}))
               for keep in (True, False)]  # fmt: skip
     assert frames[1][["text", "prompt", "question"]].isna().all(axis=None)
-    told = generation.restore_texts(lm, frames[1], "demo-easy", {"keep_texts": False, "demonstration": "none"})
+    told = generation.restore_texts(lm, frames[1], "demo-easy", {"save_texts": False, "demonstration": "none"})
     one, other = (frame.drop(columns="in_situ_seconds") for frame in (told, frames[0]))
     pd.testing.assert_frame_equal(one, other, check_like=True, check_dtype=False)
     whole = p_true.verify_responses(lm, frames[0], Verification())
-    bare = p_true.verify_responses(lm, told, Verification(), keep_texts=False)
+    bare = p_true.verify_responses(lm, told, Verification(), save_texts=False)
     assert bare.standard_prompt.isna().all()
     pd.testing.assert_frame_equal(
         *(frame.drop(columns=["standard_prompt", "standard_seconds", "in_situ_seconds"]) for frame in (whole, bare))
     )
-    shown = generation.example_dialogue(lm, settings.model_dump() | {"keep_texts": False}, Verification())
+    shown = generation.example_dialogue(lm, settings.model_dump() | {"save_texts": False}, Verification())
     assert prompts.EXAMPLE in shown["prompt"] and prompts.EXAMPLE in shown["standard_prompt"] and shown["text"]
     with pytest.raises(UserError, match="has no row 'gone' to ask again"):
         generation.restore_texts(lm, frames[1].assign(example_id="gone"), "demo-easy",
-                             {"keep_texts": False, "demonstration": "none"})  # fmt: skip
+                             {"save_texts": False, "demonstration": "none"})  # fmt: skip
     for keep in (True, False):  # as 01b writes it
         with pytest.raises(UserError, match="were imported, .* run 01_generate for model 'tiny-"):
-            generation.restore_texts(lm, frames[1], "demo-easy", {"keep_texts": keep})
+            generation.restore_texts(lm, frames[1], "demo-easy", {"save_texts": keep})

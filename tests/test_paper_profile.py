@@ -33,11 +33,25 @@ def test_decoding_settings_are_the_papers():
 def test_the_profile_names_every_choice():
     """For by hand, through papermill, the notebooks' own defaults would stand in: those of the demo."""
     given = yaml.safe_load((params.PARAMS / "paper.yaml").read_text())
-    assert set(params.Profile.model_fields) - set(given) == {"limit", "dropout_rows", "keep_texts", "cpu"}
+    assert set(params.Profile.model_fields) - set(given) == {"limit", "dropout_limit", "save_texts", "cpu"}
     defaults = params.Profile(models=["x"], datasets=["x"])
-    own = {"models", "datasets", "code_changes", "shard_rows", "batch_tokens", "dropout_scope", "dropout_tokens",
-           "engine", "bin_models", "trajectory_model", "trajectory_dataset", "calibration_model",
-           "calibration_dataset", "transfer_models", "transfer_datasets"}  # fmt: skip
+    own = {
+        "models",
+        "datasets",
+        "on_code_change",
+        "rows_per_shard",
+        "max_batch_tokens",
+        "dropout_scope",
+        "max_dropout_tokens",
+        "engine",
+        "bin_models",
+        "main_figure_model",
+        "main_figure_dataset",
+        "figure_model",
+        "figure_dataset",
+        "transfer_models",
+        "transfer_datasets",
+    }
     assert {name for name in given if getattr(PAPER, name) != getattr(defaults, name)} == own
 
 
@@ -50,9 +64,9 @@ def test_the_profile_covers_what_the_paper_shows():
     assert [sets[label] for label in main.dataset.unique()] == PAPER.datasets
     bins = printed[printed.table == "bin_ablation"]
     assert [labels[label] for label in bins.model.unique()] == PAPER.bin_models
-    assert sorted(bins.bins.unique()) == PAPER.bin_counts
+    assert sorted(bins.bins.unique()) == PAPER.n_bins_ablation
     assert sorted(printed.rate.dropna().unique()) == PAPER.dropout_rates
-    assert (PAPER.trajectory_model, PAPER.calibration_dataset) == ("llama-3.1-8b", "gsmhard")
+    assert (PAPER.main_figure_model, PAPER.figure_dataset) == ("llama-3.1-8b", "gsmhard")
     assert PAPER.transfer_models == ["llama-3.1-8b", "qwen3-4b-instruct"] and PAPER.demonstration == "one"
     loaded = {name: params.load_dataset(name) for name in sets.values()}
     sizes = {name: (one.calibration, one.evaluation) for name, one in loaded.items()}
@@ -73,6 +87,6 @@ def test_shards_are_whole_batches():
     """A shard of the models that do not think falls into batches of about one size: a short last one would take as many
     steps as a full one."""
     profile = params.load_profile("paper")
-    lengths = np.random.default_rng(0).integers(330, 480, profile.shard_rows).tolist()
-    sizes = [len(group) for group in batch_by_length(lengths, profile.batch_tokens, profile.max_new_tokens)]
+    lengths = np.random.default_rng(0).integers(330, 480, profile.rows_per_shard).tolist()
+    sizes = [len(group) for group in batch_by_length(lengths, profile.max_batch_tokens, profile.max_new_tokens)]
     assert len(sizes) == 3 and min(sizes) > 0.8 * max(sizes)

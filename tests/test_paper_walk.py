@@ -16,9 +16,20 @@ from lib import params
 from workflow.export import TARGETS
 
 pytestmark = pytest.mark.slow
-SMALLER = {"engine": "transformers", "limit": 6, "max_new_tokens": 12, "batch_tokens": 16384, "dropout_tuning": 3,
-           "dropout_passes": 2, "resamples": 20, "draws": 2, "calibration_sizes": [5], "ablation_rows": 1,
-           "top_logits": 16, "curve_nodes": 8}  # fmt: skip
+SMALLER = {
+    "engine": "transformers",
+    "limit": 6,
+    "max_new_tokens": 12,
+    "max_batch_tokens": 16384,
+    "n_tuning_examples": 3,
+    "dropout_passes": 2,
+    "resamples": 20,
+    "draws": 2,
+    "calibration_sizes": [5],
+    "ablation_limit": 1,
+    "top_logits": 16,
+    "n_temperature_nodes": 8,
+}
 LOCAL = {
     "gsm8k": {"calibration": "data/gsm8k/train.jsonl", "evaluation": "data/gsm8k/test.jsonl"},
     "gsmhard": {"all": "data/gsmhard/gsmhardv2.jsonl"},

@@ -108,7 +108,7 @@ def test_a_response_without_answer_stays_so():
 
 
 def of_run(signals):
-    frames = rounding.frames_of(signals, signals.sets, CHOICES, DEMO.bin_counts)
+    frames = rounding.frames_of(signals, signals.sets, CHOICES, DEMO.n_bins_ablation)
     names, sets = {name: name for name in MODEL}, {name: name for name in DATASETS}
     specs = [params.load_model(name) for name in MODEL]
     return results.Results(names, sets, names, (names, sets), specs, frames)
@@ -121,7 +121,7 @@ def here(signals):
 
 @pytest.fixture(scope="module")
 def moved(signals, here):
-    return rounding.moves(here, signals, CHOICES, DEMO.bin_counts, draws=3)
+    return rounding.moves(here, signals, CHOICES, DEMO.n_bins_ablation, draws=3)
 
 
 def test_every_printed_number_is_judged(here, moved):
@@ -134,7 +134,7 @@ def test_every_printed_number_is_judged(here, moved):
 def test_nothing_moves_without_noise(signals, here, monkeypatch):
     for name in ("LOGPROB", "DOUBT", "LOGIT", "BALD"):
         monkeypatch.setattr(rounding, name, 0.0)
-    still = rounding.moves(here, signals, CHOICES, DEMO.bin_counts, draws=1)
+    still = rounding.moves(here, signals, CHOICES, DEMO.n_bins_ablation, draws=1)
     assert still.moves.max() < 1e-12 and not still.moved.any()
 
 

@@ -13,7 +13,7 @@ from lib.row_cache import RowCache
 from lib.score import ablation
 from lib.tasks import datasets
 
-SETTINGS = Generation(demonstration="none", max_new_tokens=60, top_logits=8, curve_nodes=4)
+SETTINGS = Generation(demonstration="none", max_new_tokens=60, top_logits=8, n_temperature_nodes=4)
 PAIR = "tiny-llama__demo-easy"
 
 
@@ -222,13 +222,13 @@ def test_questions_that_were_asked_again_stay(lm, earlier):
 
 def test_parameters_of_no_row_do_not_matter(lm, places):
     """More memory, or another grid, change no row."""
-    more = facts(lm, batch_tokens=1000)
+    more = facts(lm, max_batch_tokens=1000)
     path = store.write_frame(pd.DataFrame({"a": [1]}), places / "x" / "y.parquet", **more)
     was = store.read_manifest(path)
     assert row_cache.made_alike(was, facts(lm)) and not row_cache.made_alike(was, facts(lm, top_logits=9))
-    dropout = Dropout().model_dump() | {"dropout_rates": [0.1], "dropout_tuning": 10}
+    dropout = Dropout().model_dump() | {"dropout_rates": [0.1], "n_tuning_examples": 10}
     path = store.write_frame(pd.DataFrame({"a": [1]}), places / "x" / "z.parquet", **more | {"parameters": dropout})
-    was, grid = store.read_manifest(path), {"dropout_tuning": 40, "dropout_rates": [0.1, 0.2]}
+    was, grid = store.read_manifest(path), {"n_tuning_examples": 40, "dropout_rates": [0.1, 0.2]}
     assert row_cache.made_alike(was, more | {"parameters": dropout | grid})
     assert not row_cache.made_alike(was, more | {"parameters": dropout | {"dropout_passes": 5}})
 

@@ -11,7 +11,7 @@ from PIL import Image
 pytestmark = pytest.mark.slow
 
 PAIR = "tiny-llama__demo-easy"
-OTHERWISE = {"shard_rows": 100, "batch_tokens": 2500, "dropout_tokens": 700}
+OTHERWISE = {"rows_per_shard": 100, "max_batch_tokens": 2500, "max_dropout_tokens": 700}
 ELSEWHERE = {"TZ": "Asia/Kathmandu", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "COLUMNS": "40"}
 PICTURE = r"base64,[A-Za-z0-9+/=]+"
 SECONDS = r'(?s)<h2 id="rep_costs">.*?</table>'  # what no two runs share

@@ -15,7 +15,7 @@ from lib.params import Generation
 from lib.project import SHIPPED, UserError
 from lib.tasks import datasets
 
-SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=60, top_logits=16, curve_nodes=9)
+SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=60, top_logits=16, n_temperature_nodes=9)
 FAMILIES = ["llama", "qwen2", "qwen3", "gemma2", "gpt2", "sliding"]
 NEAR = {"token_logprobs": 5e-5, "token_logprobs_sampling": 5e-5, "chosen_logit": 5e-5, "top_logits": 5e-5,
         "tail_curve": 5e-4, "in_situ_logits": 5e-5}  # fmt: skip
@@ -45,7 +45,7 @@ def score(lm, requests, responses, settings=SETTINGS):
 
 def drawn(lm, count=6, settings=SETTINGS):
     requests = build(lm, count, settings)
-    return requests, sampling.TransformersEngine(lm, settings.batch_tokens).sample(requests)
+    return requests, sampling.TransformersEngine(lm, settings.max_batch_tokens).sample(requests)
 
 
 @pytest.mark.parametrize("dataset", ["demo-easy", "demo-medium", "demo-hard"])

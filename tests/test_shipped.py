@@ -107,7 +107,7 @@ def test_in_situ_was_taken_live_and_saves_tokens_and_time(verified):
 def test_every_row_has_its_passes_at_the_selected_rate(responses, passes):
     chosen = passes[passes.selected]
     assert len(chosen) == len(responses) and not chosen.duplicated(store.KEYS).any()
-    assert (passes[passes.tuning].groupby(["model", "dataset", "rate"]).size() == DEMO.dropout_tuning).all()
+    assert (passes[passes.tuning].groupby(["model", "dataset", "rate"]).size() == DEMO.n_tuning_examples).all()
     assert (chosen.predictive.map(len) == DEMO.dropout_passes).all()
     grid = confidence.evaluate_rate_grid(responses, passes, Reading.of(DEMO.model_dump()))
     for pair, part in grid.groupby(["model", "dataset"]):

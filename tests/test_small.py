@@ -109,7 +109,7 @@ def prompts() -> dict[str, dict[str, str]]:
     frame = store.load_frames(RUN, "ablation", SMALL.models, SMALL.datasets)[0]
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for row in ablation.summarize_ablation(frame).sort_values("demonstration").itertuples():
-        assert row.rows == SMALL.ablation_rows
+        assert row.rows == SMALL.ablation_limit
         shares = {"`####`": row.extracted, "right": row.accuracy, "`\\boxed{}` too": row.accuracy_boxed}
         for what, value in shares.items():
             found[f"{row.demonstration}: {what}"][row.dataset] = three(value)
@@ -166,7 +166,7 @@ def test_what_readme_concludes_from_them():
         assert ece["P(True)"] < ece["Seq Avg"] < ece["Ans Avg"] and ece["P(True)"] < ece["P(True) in situ"]
         assert ece["Ans Avg, isotonic"] < ece["Ans Avg"] / 2
         assert ece["P(True)"] < numbers["of these, ECE c_BALD, over the whole"][name]
-        assert results()["questions with passes over the whole"][name] == str(SMALL.dropout_rows)
+        assert results()["questions with passes over the whole"][name] == str(SMALL.dropout_limit)
         assert (numbers[CONSTANT][name] < ece["Ans Avg, isotonic"]) == (name != "svamp")
         assert numbers[ISOTONIC["skill"]][name] > 0.05
         assert 0 < numbers["AUROC Ans Avg"][name] - numbers[ISOTONIC["auroc"]][name] < 0.03

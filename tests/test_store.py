@@ -315,7 +315,7 @@ def test_rows_may_be_known_by_several_columns(artifacts):
 def test_shards_of_the_version_before_are_gone_on_with(artifacts, monkeypatch):
     """Their key held the whole of the parameters, and of the record that the run waits for."""
     monkeypatch.setattr(RowCache, "record", "0123")
-    facts = {"model": {"label": "A", "source": "x"}, "parameters": {"seed": 0, "batch_tokens": 5}}
+    facts = {"model": {"label": "A", "source": "x"}, "parameters": {"seed": 0, "max_batch_tokens": 5}}
     old = [{"model": facts["model"] | {"mirror": [], "size": None}, "parameters": {"seed": 0}}, {"more": 1}]
     folder = artifacts / "mine" / "shards" / f"job-{store.digest(old, '0123')[:16]}"
     folder.mkdir(parents=True)
@@ -495,12 +495,13 @@ def test_unfinished_work_goes_on_under_another_budget_and_on_another_card(artifa
     def folder(device="NVIDIA H100", dtype="bfloat16", attention="sdpa", **parameters):
         facts = {
             "loaded": {"device": device, "dtype": dtype, "attention": attention},
-            "parameters": {"batch_tokens": 100, "dropout_tokens": 100, "shard_rows": 9, "top_k": 5} | parameters,
+            "parameters": {"max_batch_tokens": 100, "max_dropout_tokens": 100, "rows_per_shard": 9, "top_k": 5}
+            | parameters,
         }
         return RowCache("run", "job", facts, more=[{"other": 1}]).folder
 
     first = folder()
-    assert first == folder(device="NVIDIA H200") == folder(batch_tokens=50) == folder(dropout_tokens=7)
-    assert first == folder(shard_rows=4)
+    assert first == folder(device="NVIDIA H200") == folder(max_batch_tokens=50) == folder(max_dropout_tokens=7)
+    assert first == folder(rows_per_shard=4)
     others = [folder(device="cpu"), folder(dtype="float32"), folder(attention="eager"), folder(top_k=6)]
     assert len({first, *others}) == 5

@@ -182,7 +182,7 @@ def test_the_small_real_run(monkeypatch, tmp_path):
     folder = SHIPPED.parent / "small" / "verification"
     there = [name for name in small.datasets if (folder / f"{small.models[0]}__{name}.parquet").exists()]
     space, _ = play("10", monkeypatch, tmp_path, run="replay-small", models=small.models, datasets=there,
-                    calibration_model=small.models[0])  # fmt: skip
+                    figure_model=small.models[0])  # fmt: skip
     compared = space["compared"].set_index(["dataset", "estimator", "method", "metric"]).value
     assert compared["svamp", proper_scoring.BASE, "", "skill"] == 0
     assert compared["svamp", "ans_avg", "", "skill"] < 0, "what README says of its ECE"

@@ -261,7 +261,7 @@ def memory(size: cost.Size, work: cost.Work, device: Device, gpus: int = 1) -> L
     if weights > device.memory:
         return "wrong", f"{text}: {free}, too little for the weights alone"
     if need > device.memory:
-        return "wrong", f"{text}: {free}; batch_tokens {int((device.memory - weights) / each)} would fit"
+        return "wrong", f"{text}: {free}; max_batch_tokens {int((device.memory - weights) / each)} would fit"
     return "ok", text
 
 

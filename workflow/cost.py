@@ -163,27 +163,27 @@ class Work:
         """`written`: mean tokens of responses that are there already; else by experience."""
         splits = [size for name in values["datasets"] for size in sizes(params.load_dataset(name))]
         rows = [min(size, values["limit"] or size) for size in splits]
-        whole = sum(min(count, values["dropout_rows"] or count) for count in rows)  # trajectories passed over
-        grid = values["dropout_tuning"] * (len(values["dropout_rates"]) - 1) * len(values["datasets"])
+        whole = sum(min(count, values["dropout_limit"] or count) for count in rows)  # trajectories passed over
+        grid = values["n_tuning_examples"] * (len(values["dropout_rates"]) - 1) * len(values["datasets"])
         new_tokens = spec.max_new_tokens or values["max_new_tokens"]
         usual = AFTER_EXAMPLES if values["demonstration"] == "few" else TOKENS[spec.thinking]
         mean = min(round(written or usual), new_tokens)
         at_answer = sum(rows) * (prompt - shared + mean) + values["dropout_passes"] * (sum(rows) + grid) * ANSWER
         return Work(
             rows=sum(rows),
-            batch=max(1, values["batch_tokens"] // (prompt + new_tokens)),
-            budget=values["batch_tokens"],
+            batch=max(1, values["max_batch_tokens"] // (prompt + new_tokens)),
+            budget=values["max_batch_tokens"],
             prompt=prompt,
             tokens=mean,
             longest=prompt + new_tokens,
             shared=shared,
             passes=values["dropout_passes"] * (whole + grid) * ("trajectory" in values["dropout_scope"]),
-            once=shared * (values["dropout_opening"] == "shared"),
+            once=shared * (values["dropout_prefix"] == "shared"),
             at_answer=at_answer * ("answer" in values["dropout_scope"]),
-            left_out=(mean - min(mean, TOKENS[False])) * (spec.thinking and not values["verify_thinking"]),
+            left_out=(mean - min(mean, TOKENS[False])) * (spec.thinking and not values["ptrue_includes_thinking"]),
             served=values["engine"] == "vllm" and not spec.responses,
             jobs=OF_PAIR * len(values["datasets"]),
-            again=OTHER_WAYS * values["ablation_rows"] * len(values["datasets"]) / sum(rows),
+            again=OTHER_WAYS * values["ablation_limit"] * len(values["datasets"]) / sum(rows),
         )
 
 

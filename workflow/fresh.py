@@ -19,6 +19,7 @@ from types import MappingProxyType
 from lib import params
 from lib.project import ROOT, UserError, public_path
 from workflow import hub, records
+from workflow.carry_over import check_carried_over
 from workflow.checksums import checksum, digest, meaning
 from workflow.jobs import Job, Run, write_json
 from workflow.moving import go_on, move, prune
@@ -109,7 +110,7 @@ def text(path: str) -> str:
 
 def resume_key(run: Run, content: Parts) -> str:
     """Names unfinished shards: where outputs survive a change of code, so do these."""
-    if run.values.get("code_changes") == "keep":
+    if run.values.get("on_code_change") == "keep":
         content = {name: value for name, value in content.items() if not name.startswith("code ")}
     return key(content)[:16]
 
@@ -127,7 +128,7 @@ def kind_of(parameter: str) -> str:
 
 
 def mentioned(values: dict, kind: str) -> list[str]:
-    """Names of models (or datasets) among the parameters: model, models, bin_models, trajectory_model, ..."""
+    """Names of models (or datasets) among the parameters: model, models, bin_models, main_figure_model, ..."""
     names: list[str] = []
     for parameter, value in values.items():
         if kind_of(parameter) == kind:
@@ -192,6 +193,7 @@ def walk(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
 
 
 def judge_all(run: Run, wishes: dict[str, str]) -> list[Verdict]:
+    check_carried_over(run)
     verdicts: dict[Job, Verdict] = {}
     for job in run.jobs:
         anew = job.name in wishes and unfulfilled(job, parts(job), wishes)
@@ -257,7 +259,7 @@ def carry_out(verdict: Verdict) -> None:
 
 def keeps(job: Job) -> bool:
     """Whether what a job left survives a change of code."""
-    return job.notebook.heavy and job.run.values.get("code_changes") == "keep"
+    return job.notebook.heavy and job.run.values.get("on_code_change") == "keep"
 
 
 def undecided(job: Job, record: dict, content: Parts) -> bool:

@@ -192,7 +192,7 @@ def dead_kernel(job: Job) -> Failure:
     times = [cell for cell in executed_cells(job) if cell["metadata"].get("papermill", {}).get("start_time")]
     place = f" in the cell `{first_line(''.join(times[-1]['source']))}`" if times else ""
     return Failure(
-        f"{job.executed}: the kernel died{place}, most likely for want of memory: make batch_tokens in the "
+        f"{job.executed}: the kernel died{place}, most likely for want of memory: make max_batch_tokens in the "
         "profile smaller, or use --cores 1, so that one notebook runs at a time"
     )
 

@@ -48,7 +48,7 @@ def ship(run: str, pair: str) -> None:
     generations = store.read_frame(frames[0])
     if generations.text.notna().any() and not (ROOT / "demo" / "questions" / f"{pair.split('__')[1]}.jsonl").exists():
         where = store.relative_path(frames[0])
-        raise UserError(f"{where} holds questions that are not ours: write `keep_texts: false`")
+        raise UserError(f"{where} holds questions that are not ours: write `save_texts: false`")
     target = store.shipped_folder(run)
     for path in frames:
         store.read_frame(path)  # whole, and as described

@@ -235,7 +235,10 @@ def at_most(lm: LanguageModel, size: Size, work: Work) -> Line:
     try:
         step_seconds(lm, work.batch, work.longest - UNTIMED - STEPS)
     except torch.OutOfMemoryError:
-        return "note", f"memory ends before {asked} (batch_tokens): such batches will be halved, as manifests will say"
+        return (
+            "note",
+            f"memory ends before {asked} (max_batch_tokens): such batches will be halved, as manifests will say",
+        )
     reckoned = cost.needed(size, work, lm.model.dtype.itemsize)
     return "note", f"{peak() / 1e9:.2g} GB at most, with {asked}; {reckoned / 1e9:.2g} were reckoned"
 

@@ -40,7 +40,7 @@ def verify(run: Run, say: Callable[[str], None]) -> int:
     ours, theirs = (RunSignals.of(name, models, datasets, reading) for name in (run.name, shipped(run)))
     here = results_of(run, ours, models, datasets)
     alike = Alike.of(ours, theirs)
-    table = compare(here, alike, choices, run.values["bin_counts"])
+    table = compare(here, alike, choices, run.values["n_bins_ablation"])
     (ROOT / run.figures).mkdir(parents=True, exist_ok=True)
     table.to_csv(ROOT / run.figures / FILE, index=False, float_format="%.9g")
     wrong = forged(run, choices)
@@ -71,7 +71,7 @@ def both(run: Run) -> tuple[list[str], list[str]]:
 
 def results_of(run: Run, signals: RunSignals, models: Sequence[str], datasets: Sequence[str]) -> Results:
     """What 08 makes of a run's signals and of what 05 to 07 and 10 keep."""
-    names = ("bin_counts", "bin_models", "transfer_models", "transfer_datasets", "resamples", "seed")
+    names = ("n_bins_ablation", "bin_models", "transfer_models", "transfer_datasets", "resamples", "seed")
     return run_results.results_of_run(run.name, signals, run.values["title"], models, datasets,
                               **{name: run.values[name] for name in names})  # fmt: skip
 
@@ -84,7 +84,7 @@ def forged(run: Run, choices: params.Calibration) -> list[str]:
     models, datasets = run.values["models"], run.values["datasets"]
     signals = RunSignals.of(run.name, models, datasets, params.Reading.of(run.values))
     here = results_of(run, signals, models, datasets)
-    made = rounding.frames_of(signals, signals.sets, choices, run.values["bin_counts"])
+    made = rounding.frames_of(signals, signals.sets, choices, run.values["n_bins_ablation"])
     return [*misprinted(here, run.figures), *miskept(here, replace(here, frames={**here.frames, **made}))]
 
 
@@ -174,12 +174,12 @@ def other_rates(ours: RunSignals, theirs: RunSignals) -> list[str]:
 # ---- the numbers
 
 
-def compare(here: Results, alike: Alike, choices: params.Calibration, bin_counts: Sequence[int]) -> pd.DataFrame:
+def compare(here: Results, alike: Alike, choices: params.Calibration, n_bins_ablation: Sequence[int]) -> pd.DataFrame:
     """A row per number of the tables: table, key, here, shipped, difference, tolerance, moves (under noise), within,
     and `reads`, whether its cell reads otherwise. `here` gives the labels."""
-    frames = rounding.frames_of(alike.ours, alike.ours.sets, choices, bin_counts)
+    frames = rounding.frames_of(alike.ours, alike.ours.sets, choices, n_bins_ablation)
     ours = rounding.cells(replace(here, frames={**here.frames, **frames}))
-    theirs = rounding.moves(here, alike.theirs, choices, bin_counts)[["table", "key", "value", "text", "moves"]]
+    theirs = rounding.moves(here, alike.theirs, choices, n_bins_ablation)[["table", "key", "value", "text", "moves"]]
     table = ours.merge(theirs, on=["table", "key"], how="outer", suffixes=("_here", "_shipped"))
     table = table.fillna({"moves": 0.0})
     table = table.rename(columns={"value_here": "here", "value_shipped": "shipped"})

@@ -272,7 +272,7 @@ class Method:
     def make(self, kind: str, choices: Calibration = Calibration()) -> Calibrator:  # noqa: B008  frozen
         """An unfitted calibrator of that kind, under a run's choices."""
         calibrator = self.takes[kind]()
-        settings = {"target": choices.temperature_target, "one_class": choices.one_class,
+        settings = {"target": choices.temperature_objective, "one_class": choices.one_class,
                     "decimals": choices.isotonic_decimals}  # fmt: skip
         return calibrator.set_params(**{name: settings[name] for name in calibrator.get_params() if name in settings})
 

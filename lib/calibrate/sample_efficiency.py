@@ -14,15 +14,15 @@ from lib.score.metrics import ece
 WeightedRows = tuple[np.ndarray, np.ndarray]  # row numbers (n,) and their weights (n,)
 
 
-def _uniform(correct: np.ndarray, n: int, rng: np.random.Generator, wrong_share: float) -> WeightedRows:
+def _uniform(correct: np.ndarray, n: int, rng: np.random.Generator, incorrect_fraction: float) -> WeightedRows:
     return rng.choice(len(correct), n, replace=False), np.ones(n)
 
 
-def _more_wrong(correct: np.ndarray, n: int, rng: np.random.Generator, wrong_share: float) -> WeightedRows:
-    """n rows of which `wrong_share` is wrong, or what is wrong of all where that is more (as far as there are enough of
-    both kinds); each kind weighs what it weighs in the whole set, so that the calibrator stays unbiased."""
+def _more_wrong(correct: np.ndarray, n: int, rng: np.random.Generator, incorrect_fraction: float) -> WeightedRows:
+    """n rows of which `incorrect_fraction` is wrong, or what is wrong of all where that is more (as far as there are
+    enough of both kinds); each kind weighs what it weighs in the whole set, so that the calibrator stays unbiased."""
     wrong, right = np.flatnonzero(~correct), np.flatnonzero(correct)
-    n_wrong = round(n * max(wrong_share, 1 - correct.mean()))
+    n_wrong = round(n * max(incorrect_fraction, 1 - correct.mean()))
     n_wrong = max(min(n_wrong, len(wrong)), n - len(right))
     n_right = n - n_wrong
     rows = np.append(rng.choice(wrong, n_wrong, replace=False), rng.choice(right, n_right, replace=False))
@@ -30,8 +30,10 @@ def _more_wrong(correct: np.ndarray, n: int, rng: np.random.Generator, wrong_sha
     return rows, np.repeat((weight_of_wrong, weight_of_right), (n_wrong, n_right)) * n / len(correct)
 
 
-def _more_wrong_unweighted(correct: np.ndarray, n: int, rng: np.random.Generator, wrong_share: float) -> WeightedRows:
-    return _more_wrong(correct, n, rng, wrong_share)[0], np.ones(n)
+def _more_wrong_unweighted(
+    correct: np.ndarray, n: int, rng: np.random.Generator, incorrect_fraction: float
+) -> WeightedRows:
+    return _more_wrong(correct, n, rng, incorrect_fraction)[0], np.ones(n)
 
 
 SAMPLING: dict[str, Callable[..., WeightedRows]] = {
@@ -47,7 +49,7 @@ def learning_curves(
     draws: int = 50,
     seed: int = 0,
     sampling: Sequence[str] = ("uniform",),
-    wrong_share: float = 0.5,
+    incorrect_fraction: float = 0.5,
     n_bins: int = 10,
     closed: str = "right",
     choices: Calibration = Calibration(),  # noqa: B008  frozen
@@ -66,7 +68,7 @@ def learning_curves(
         Draws depend on (seed, dataset, size), so models and methods share them.
     sampling : sequence of str
         Of SAMPLING: uniform, or with more of the wrong rows.
-    wrong_share : float
+    incorrect_fraction : float
         Of a set in which wrong rows are over-sampled.
     n_bins, closed
         As for `ece`.
@@ -87,7 +89,7 @@ def learning_curves(
         for way in sampling:
             rows.append((model, dataset, way, "", len(y), 0, raw, False))
             for n, draw, drawn, sample_weight in _draw_calibration_sets(
-                dataset, y, sizes, draws, seed, way, wrong_share
+                dataset, y, sizes, draws, seed, way, incorrect_fraction
             ):
                 one_class = len(set(y[drawn])) < 2
                 for name, predict in fits.items():
@@ -110,14 +112,14 @@ def _fits(pair: CalibrationData, choices: Calibration) -> dict[str, Callable]:
 
 
 def _draw_calibration_sets(
-    dataset: str, correct: np.ndarray, sizes: Iterable[int], draws: int, seed: int, way: str, wrong_share: float
+    dataset: str, correct: np.ndarray, sizes: Iterable[int], draws: int, seed: int, way: str, incorrect_fraction: float
 ) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
     """(n, number of the draw, rows, weights) of every draw of every size below all rows, then of all rows."""
     total = len(correct)
     for n in [*(n for n in sizes if n < total), total]:
         rng = np.random.default_rng([seed, n, *dataset.encode()])
         for draw in range(draws if n < total else 1):
-            yield n, draw, *SAMPLING[way](correct, n, rng, wrong_share)
+            yield n, draw, *SAMPLING[way](correct, n, rng, incorrect_fraction)
 
 
 def predict_example_by_size(

@@ -129,7 +129,7 @@ def choose_sampling_engine(
     """The same where no file will do: the model is asked in another way than whoever wrote that file."""
     if engine == "vllm":
         return VLLMEngine(lm, build_requests(lm, dataset, examples, settings), scratch)
-    return TransformersEngine(lm, settings.batch_tokens)
+    return TransformersEngine(lm, settings.max_batch_tokens)
 
 
 def generate_responses(
@@ -147,16 +147,16 @@ def generate_responses(
     engine : what gives the token ids; transformers where none is given
     """
     requests = build_requests(lm, dataset, examples, settings)
-    responses = (engine or TransformersEngine(lm, settings.batch_tokens)).sample(requests)
+    responses = (engine or TransformersEngine(lm, settings.max_batch_tokens)).sample(requests)
     scores = score_responses(lm, requests, responses, settings)
     rows = [
-        to_row(lm, dataset, *of_row, settings.keep_texts) for of_row in zip(requests, responses, scores, strict=True)
+        to_row(lm, dataset, *of_row, settings.save_texts) for of_row in zip(requests, responses, scores, strict=True)
     ]
     return pd.DataFrame(rows)
 
 
 def to_row(
-    lm: LanguageModel, dataset: str, request: Request, response: list[int], scores: Scores, keep_texts: bool
+    lm: LanguageModel, dataset: str, request: Request, response: list[int], scores: Scores, save_texts: bool
 ) -> dict[str, Any]:
     """One line of the generations frame, columns in their order."""
     example, located = request.example, dict(scores["located"])
@@ -165,7 +165,7 @@ def to_row(
     return {
         "model": lm.name,
         "dataset": dataset,
-        **(texts if keep_texts else dict.fromkeys(texts)),
+        **(texts if save_texts else dict.fromkeys(texts)),
         **answers.find_alternative_answers(texts["text"], lm.spec.thinking),
         "words": hash_words(example.question),
         "split": example.split,
@@ -230,7 +230,7 @@ def token_table(lm: LanguageModel, response: Any) -> pd.DataFrame:
 def example_dialogue(lm: LanguageModel, parameters: dict[str, Any], settings: Verification) -> dict[str, str]:
     """Prompt, text and standard prompt of one exchange on a question of ours, for the figures of a run that keeps no
     texts of others' questions; `parameters` are those under which its responses were drawn."""
-    asked = Generation.of(parameters | {"keep_texts": True})
+    asked = Generation.of(parameters | {"save_texts": True})
     row = generate_responses(lm, "ours", [Example("ours", "evaluation", prompts.EXAMPLE, "7")], asked).iloc[0]
     standard = p_true.standard_prompt(lm, row.question, row.text, settings)
     return {"prompt": row.prompt, "text": row.text, "standard_prompt": standard}
@@ -241,7 +241,7 @@ def restore_texts(
 ) -> pd.DataFrame:
     """A generations frame with its questions, prompts and texts.
 
-    A run that kept none (`keep_texts`, among the `parameters` of its manifest) has them found again: questions in the
+    A run that kept none (`save_texts`, among the `parameters` of its manifest) has them found again: questions in the
     dataset, texts in the token ids.
 
     Raises
@@ -254,7 +254,7 @@ def restore_texts(
             f"the responses to '{dataset}' were imported, without the prompt that led to them: run "
             f"01_generate for model '{lm.name}' first"
         )
-    if parameters.get("keep_texts", True):
+    if parameters.get("save_texts", True):
         return generations
     questions = {example.example_id: example.question for example in datasets.load_examples(load_dataset(dataset))}
     absent = [name for name in generations.example_id if name not in questions]

@@ -289,18 +289,18 @@ def import_responses(
     dataset: str,
     examples: Sequence[Example],
     responses: Mapping[str, ImportedResponse],
-    keep_texts: bool = True,
+    save_texts: bool = True,
 ) -> pd.DataFrame:
     """A generations frame in the order of `examples`, without logits. The one log-probability that a log holds of a
     token stands as the model's own and as that when sampling: it does not say which it is."""
-    rows = [imported_row(spec, example, responses[example.example_id], keep_texts) for example in examples]
+    rows = [imported_row(spec, example, responses[example.example_id], save_texts) for example in examples]
     table = pd.DataFrame(rows)
     table.insert(0, "model", name)
     table.insert(1, "dataset", dataset)
     return table
 
 
-def imported_row(spec: Model, example: Example, response: ImportedResponse, keep_texts: bool = True) -> dict[str, Any]:
+def imported_row(spec: Model, example: Example, response: ImportedResponse, save_texts: bool = True) -> dict[str, Any]:
     """One line of the frame (columns: lib.schemas)."""
     there = bool(response.logprobs)
     logprobs = np.array([entry.logprob for entry in response.logprobs or ()] or [IMPOSSIBLE], np.float32)
@@ -309,7 +309,7 @@ def imported_row(spec: Model, example: Example, response: ImportedResponse, keep
     located = answers.locate_answer_in_texts(body, spec.thinking)
     text = located.pop("text")
     return {
-        "text": text if keep_texts else None, "prompt": None, "question": example.question if keep_texts else None,
+        "text": text if save_texts else None, "prompt": None, "question": example.question if save_texts else None,
         **answers.find_alternative_answers(text, spec.thinking), "words": hash_words(example.question),
         "split": example.split, "example_id": example.example_id, "reference": example.reference,
         "prompt_tokens": 0, "token_ids": np.full(len(logprobs), UNKNOWN_TOKEN, np.int32),

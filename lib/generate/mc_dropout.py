@@ -224,7 +224,7 @@ def pass_logits(
     start, end = answers.answer_span(row)
     ids, answer = tuple(models.encode(lm, row.prompt) + row.token_ids[: end - 1].tolist()), end - start
     seeds = pass_seeds(settings, rate, lm.name, row.dataset, row.example_id)
-    together = scope == "answer" or settings.dropout_opening == "shared"
+    together = scope == "answer" or settings.dropout_prefix == "shared"
     shared = shared_prefix(lm, row, ids) if together else ()
     cache, of_pass = None, list(range(len(seeds)))  # the row of the cache that each pass goes on from
     if scope == "answer":
@@ -241,7 +241,7 @@ def pass_logits(
             read = lm.model(rows, past_key_values=before, use_cache=before is not None, logits_to_keep=places)
         return list(read.logits.float())
 
-    at_once = max(1, settings.dropout_tokens // len(ids))
+    at_once = max(1, settings.max_dropout_tokens // len(ids))
     size = max(1, MAX_LOGITS // (len(seeds) * lm.model.config.get_text_config().vocab_size))
     for places in torch.arange(len(new) - answer, len(new), device=lm.device).split(size):
         batches = [range(len(seeds))[first : first + at_once] for first in range(0, len(seeds), at_once)]
@@ -313,17 +313,17 @@ def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[int]:
 # ---- a pair's passes, kept
 
 
-def rows_per_split(scope: Scope, dropout_rows: int) -> int:
-    """Rows per split (0: all) that are passed over in a scope: `dropout_rows` spares whole trajectories; at the answer
+def rows_per_split(scope: Scope, dropout_limit: int) -> int:
+    """Rows per split (0: all) that are passed over in a scope: `dropout_limit` spares whole trajectories; at the answer
     a pass costs a few tokens, so that every row is read."""
-    return dropout_rows if scope == "trajectory" else 0
+    return dropout_limit if scope == "trajectory" else 0
 
 
 def facts_in_scope(scope: Scope, facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts that rows of a scope depend on: not on `dropout_opening` but where it is shared, in `trajectory`."""
+    """The facts that rows of a scope depend on: not on `dropout_prefix` but where it is shared, in `trajectory`."""
     parameters = dict(facts["parameters"])
-    if scope == "answer" or parameters.get("dropout_opening") == "own":
-        parameters.pop("dropout_opening", None)
+    if scope == "answer" or parameters.get("dropout_prefix") == "own":
+        parameters.pop("dropout_prefix", None)
     return facts | {"parameters": parameters}
 
 
@@ -339,17 +339,19 @@ class PairPasses:
         lm: LanguageModel,
         generations: pd.DataFrame,
         settings: Dropout,
-        shard_rows: int,
+        rows_per_shard: int,
         facts: dict[str, Any],
     ):
         self.scope, self.lm, self.generations, self.settings = scope, lm, generations, settings
-        self.run, self.pair, self.shard_rows, self.facts = run, pair, shard_rows, facts_in_scope(scope, facts)
+        self.run, self.pair, self.rows_per_shard, self.facts = run, pair, rows_per_shard, facts_in_scope(scope, facts)
         self.earlier = find_earlier_rows(run, DROPOUT[scope], pair, self.facts, generations)
         self.caches: list[RowCache] = []
 
     def _made(self, part: str, work: list[tuple[int, float]], *facts: Any) -> tuple[pd.DataFrame, RowCache]:
         job, known_by = f"04_mc_dropout_grid__{self.pair}__{self.scope}{part}", ("example_id", "rate")
-        cache = RowCache(self.run, job, self.facts, self.shard_rows, facts, known_by, self.earlier, self.generations)
+        cache = RowCache(
+            self.run, job, self.facts, self.rows_per_shard, facts, known_by, self.earlier, self.generations
+        )
         self.caches.append(cache)
         ids = self.generations.example_id
         make = partial(mc_dropout_entropies, self.lm, self.generations, settings=self.settings, scope=self.scope)

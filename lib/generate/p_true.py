@@ -68,12 +68,12 @@ def balanced_spellings(lm: LanguageModel) -> dict[str, str]:
 
 
 def standard_prompt(lm: LanguageModel, question: str, text: str, settings: Verification) -> str:
-    """The fresh prompt about a response's `text`, of which the thinking is left out unless `verify_thinking`.
+    """The fresh prompt about a response's `text`, of which the thinking is left out unless `ptrue_includes_thinking`.
 
     `standard_prompt` template: up to where the assistant starts, a thinking block that the template opens closed empty
     (A or B in the middle of a thought means nothing). `as_drawn`: up to the query's last character, as in the figure.
     """
-    proposed = text if settings.verify_thinking else text[answers.answer_start_char(text, lm.spec.thinking) :]
+    proposed = text if settings.ptrue_includes_thinking else text[answers.answer_start_char(text, lm.spec.thinking) :]
     messages = prompts.verification_messages(question, proposed.strip(), lm.spec.system_prompt)
     prompt = apply_chat_template(lm, messages, thinking=False)
     if settings.standard_prompt == "as_drawn":
@@ -114,7 +114,7 @@ def in_situ_columns(verdict: OptionLogits) -> dict[str, Any]:
 
 
 def encode_and_ask(
-    lm: LanguageModel, sequences: Sequence[list[int]], names: Sequence[str], batch_tokens: int = 32768
+    lm: LanguageModel, sequences: Sequence[list[int]], names: Sequence[str], max_batch_tokens: int = 32768
 ) -> list[OptionLogits]:
     """Option logits after each sequence of token ids, every token of it encoded.
 
@@ -125,7 +125,7 @@ def encode_and_ask(
     ----------
     sequences : token ids by row
     names : of the rows, for messages
-    batch_tokens : encoded at once
+    max_batch_tokens : encoded at once
 
     Raises
     ------
@@ -137,7 +137,7 @@ def encode_and_ask(
     def ask(part: list[int]) -> list[OptionLogits]:
         return ask_batch(lm, [sequences[i] for i in part], [names[i] for i in part])
 
-    for group in batch_by_length([len(ids) for ids in sequences], batch_tokens):
+    for group in batch_by_length([len(ids) for ids in sequences], max_batch_tokens):
         verdicts |= zip(group, retry_in_halves_on_oom(ask, group, f"model '{lm.name}'"), strict=True)
     return [verdicts[i] for i in range(len(sequences))]
 
@@ -181,25 +181,29 @@ def read_in_situ(run: str, pair: str, generations: str) -> tuple[pd.DataFrame | 
 
 
 def verify_responses(
-    lm: LanguageModel, frame: pd.DataFrame, settings: Verification, batch_tokens: int = 32768, keep_texts: bool = True
+    lm: LanguageModel,
+    frame: pd.DataFrame,
+    settings: Verification,
+    max_batch_tokens: int = 32768,
+    save_texts: bool = True,
 ) -> pd.DataFrame:
     """Both verifications of a generations frame, a row each (columns: lib.schemas).
 
     In-situ verdicts that the frame holds (IN_SITU_COLUMNS, of as many spellings) are taken over, else the trajectories
-    are encoded again; `live` says which. The fresh prompts are left out unless `keep_texts`.
+    are encoded again; `live` says which. The fresh prompts are left out unless `save_texts`.
     """
     rows, spellings, query = list(frame.itertuples(index=False)), list(option_tokens(lm)), query_ids(lm)
     texts = [standard_prompt(lm, row.question, row.text, settings) for row in rows]
     ids, names = [encode(lm, text) for text in texts], frame.example_id.tolist()
     asked = frame[store.KEYS].assign(
         spellings=[spellings] * len(frame),
-        standard_prompt=texts if keep_texts else None,
+        standard_prompt=texts if save_texts else None,
         standard_tokens=[len(i) for i in ids],
         in_situ_tokens=len(query),
     )
-    standard = pd.DataFrame(encode_and_ask(lm, ids, names, batch_tokens), index=frame.index).add_prefix("standard_")
+    standard = pd.DataFrame(encode_and_ask(lm, ids, names, max_batch_tokens), index=frame.index).add_prefix("standard_")
     if set(IN_SITU_COLUMNS) <= set(frame) and frame.in_situ_logits.map(len).eq(len(spellings)).all():
         return pd.concat([asked, standard.assign(live=True), frame[IN_SITU_COLUMNS]], axis=1)
-    verdicts = encode_and_ask(lm, [trajectory_ids(lm, row) + query for row in rows], names, batch_tokens)
+    verdicts = encode_and_ask(lm, [trajectory_ids(lm, row) + query for row in rows], names, max_batch_tokens)
     in_situ = pd.DataFrame(verdicts, index=frame.index).add_prefix("in_situ_")
     return pd.concat([asked, standard, in_situ], axis=1).assign(live=False)

@@ -40,8 +40,8 @@ class Request:
 class TransformersEngine:
     """Draws responses here, a batch of similar prompts at a time."""
 
-    def __init__(self, lm: LanguageModel, batch_tokens: int):
-        self.lm, self.batch_tokens = lm, batch_tokens  # prompt and response tokens held at once
+    def __init__(self, lm: LanguageModel, max_batch_tokens: int):
+        self.lm, self.max_batch_tokens = lm, max_batch_tokens  # prompt and response tokens held at once
         self.facts: dict[str, Any] = {"engine": "transformers"}
         self.stated_logprobs: dict[str, Any] = {}  # another engine's own log-probabilities, by example
 
@@ -51,7 +51,7 @@ class TransformersEngine:
         # prompts of one limit share a batch, so that what is cut does not depend on the other rows
         for limit in sorted({request.max_new_tokens for request in requests}, reverse=True):
             places = [i for i, request in enumerate(requests) if request.max_new_tokens == limit]
-            for group in batch_by_length([len(requests[i].prompt_ids) for i in places], self.batch_tokens, limit):
+            for group in batch_by_length([len(requests[i].prompt_ids) for i in places], self.max_batch_tokens, limit):
                 rows = [places[i] for i in group]
                 found = retry_in_halves_on_oom(
                     lambda part: sample_batch(self.lm, part), [requests[i] for i in rows], f"model '{self.lm.name}'"

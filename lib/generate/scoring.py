@@ -87,7 +87,7 @@ def score_responses(
     rows = [ScoredRow.locate(lm, *pair, query) for pair in zip(requests, responses, strict=True)]
     with torch.inference_mode():
         prefix = encode_shared_prefix(lm, rows[0].ids[: requests[0].shared_tokens], 1)
-    at_once = 1 if lm.model.dtype != torch.float32 else min(settings.batch_tokens, PASS_TOKENS)
+    at_once = 1 if lm.model.dtype != torch.float32 else min(settings.max_batch_tokens, PASS_TOKENS)
     scores: dict[int, Scores] = {}
     for group in batch_by_length([len(row.ids) for row in rows], at_once):
         found = retry_in_halves_on_oom(
@@ -166,7 +166,7 @@ def keep_answer(
     """What is kept of those of logits (n, V), and of `tokens` (n,), that are `at_answer` (n,); on the host."""
     here = at_answer.to(logits.device)
     logits, tokens = logits[here], tokens[here]
-    kept = gather_token(logits, tokens), *compress_logits(logits, settings.top_logits, settings.curve_nodes)
+    kept = gather_token(logits, tokens), *compress_logits(logits, settings.top_logits, settings.n_temperature_nodes)
     return TokenLogits(*(values.cpu() for values in kept))
 
 

@@ -99,12 +99,12 @@ def _add_noise_to_answers(answers: AnswerLogits, rng: np.random.Generator) -> An
 # ---- what it moves
 
 
-def frames_of(signals: RunSignals, sets: DataByPair, choices: Calibration, bin_counts: Sequence[int]) -> Frames:
+def frames_of(signals: RunSignals, sets: DataByPair, choices: Calibration, n_bins_ablation: Sequence[int]) -> Frames:
     """The frames of every table that hangs on log-probabilities, without intervals."""
     fitted, n_bins, closed = fit_answers(sets, choices), signals.reading.bins, signals.reading.closed
     calibrated, learned = calibrate(signals.confidence, sets, fitted, choices)
     results = pd.concat([estimate_metrics(calibrated, n_bins, closed), learned], ignore_index=True)
-    frames = signals.estimation(bin_counts, [name for name in METRICS if name in RESAMPLED])
+    frames = signals.estimation(n_bins_ablation, [name for name in METRICS if name in RESAMPLED])
     frames |= signals.in_situ(frames["result_estimation"]) | signals.moved(sets, fitted)
     return frames | dict.fromkeys(CALIBRATED, results)
 
@@ -116,23 +116,30 @@ def cells(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["table", "key", "value", "text"]).drop_duplicates(["table", "key"])
 
 
-def draw_with_noise(here: Results, signals: RunSignals, choices: Calibration, bin_counts: Sequence[int], draws: int,
-          seed: int) -> Iterator[pd.DataFrame]:  # fmt: skip
+def draw_with_noise(
+    here: Results, signals: RunSignals, choices: Calibration, n_bins_ablation: Sequence[int], draws: int, seed: int
+) -> Iterator[pd.DataFrame]:
     """`cells` as they are, then of every draw of noise."""
 
     def again(some: RunSignals, sets: DataByPair) -> pd.DataFrame:
-        return cells(replace(here, frames={**here.frames, **frames_of(some, sets, choices, bin_counts)}))
+        return cells(replace(here, frames={**here.frames, **frames_of(some, sets, choices, n_bins_ablation)}))
 
     yield again(signals, signals.sets)
     for draw in range(draws):
         yield again(*shaken(signals, np.random.default_rng([seed, draw])))
 
 
-def moves(here: Results, signals: RunSignals, choices: Calibration = Calibration(),  # noqa: B008  frozen
-          bin_counts: Sequence[int] = (10, 20, 30), draws: int = DRAWS, seed: int = 0) -> pd.DataFrame:  # fmt: skip
+def moves(
+    here: Results,
+    signals: RunSignals,
+    choices: Calibration = Calibration(),  # noqa: B008  frozen
+    n_bins_ablation: Sequence[int] = (10, 20, 30),
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> pd.DataFrame:
     """A row per printed number (COLUMNS): its value and its cell's text without noise, the largest change over the
     draws (`moves`), and in how many of the `draws` its cell reads otherwise (`moved`)."""
-    before, *others = draw_with_noise(here, signals, choices, bin_counts, draws, seed)
+    before, *others = draw_with_noise(here, signals, choices, n_bins_ablation, draws, seed)
     before = before.set_index(["table", "key"])
     changes = pd.Series(0.0, before.index)
     moved = pd.Series(0, before.index)

@@ -39,7 +39,11 @@ from lib.store import KEYS, PAIR
 OWN_NAME = {"paper": ""}  # every other run says its name under its tables, if its title does not
 SIGNAL_KINDS = ("generations", "verification", "dropout")  # what models leave on disk
 METRIC_CHOICES = ("bins", "closed")  # choices that change how scores are measured, and no score
-OF_SIGNALS = {"options": set(MARGINS.values()), "phi": {"bald"}, "tuning_in_fit": {"bald"}}  # choices of no response
+OF_SIGNALS = {
+    "options": set(MARGINS.values()),
+    "phi": {"bald"},
+    "fit_on_tuning_rows": {"bald"},
+}  # choices of no response
 CONTRASTS = (  # what the paper says is lower, and than what: (estimator, method)
     (("seq_avg", ""), ("ans_avg", "")), (("c_bald", ""), ("p_true", "")),
     (("ans_avg", "isotonic"), ("ans_avg", "")), (("ans_avg", "platt"), ("ans_avg", "")),
@@ -113,7 +117,7 @@ class RunSignals:
     def sets(self) -> DataByPair:
         return calibration_data(self.generations, self.responses) if len(self.responses) else {}
 
-    def estimation(self, bin_counts: Sequence[int], metrics: Sequence[str] = tuple(METRICS),
+    def estimation(self, n_bins_ablation: Sequence[int], metrics: Sequence[str] = tuple(METRICS),
                    names: Collection[str] | None = None) -> Frames:  # fmt: skip
         """Frames of the tables of raw confidence, but for the intervals, of every estimator (or those of `names`)."""
         names = ESTIMATORS if names is None else names
@@ -124,7 +128,9 @@ class RunSignals:
         frames = {"result_estimation": pd.concat(raw if len(raw[1]) else raw[:1], ignore_index=True)}
         if (chosen & single_pass).any():
             measured = ("ece", "mce", "brier")
-            frames["bin_ablation"] = ablate_bins(self.confidence[chosen & single_pass], bin_counts, closed, measured)
+            frames["bin_ablation"] = ablate_bins(
+                self.confidence[chosen & single_pass], n_bins_ablation, closed, measured
+            )
         if "c_bald" in names:
             frames["dropout_grid_search"] = evaluate_rate_grid(self.responses, self.dropout, self.reading, metrics)
         return frames
@@ -247,7 +253,7 @@ def estimators_of(signals: Collection[str]) -> set[str]:
 
 
 def results_of_run(run: str, signals: RunSignals, title: str, models: Sequence[str], datasets: Sequence[str], *,
-           bin_counts: Sequence[int] = (10, 20, 30), bin_models: Sequence[str] = (),
+           n_bins_ablation: Sequence[int] = (10, 20, 30), bin_models: Sequence[str] = (),
            transfer_models: Sequence[str] = (), transfer_datasets: Sequence[str] = (),
            resamples: int = 5000, seed: int = 0) -> Results:  # fmt: skip
     """All that a run has to show, with intervals over as many `resamples` as in 05. Raises UserError where 05 to 07 or
@@ -256,7 +262,7 @@ def results_of_run(run: str, signals: RunSignals, title: str, models: Sequence[s
     labels = {name: spec.label for name, spec in zip(models, specs, strict=True)}
     dataset_specs = {name: params.load_dataset(name) for name in datasets}
     sets = {name: spec.label for name, spec in dataset_specs.items()}
-    frames = of_calibration(run, models, datasets) | of_signals(signals, bin_counts)
+    frames = of_calibration(run, models, datasets) | of_signals(signals, n_bins_ablation)
     frames |= signals.in_situ(frames["result_estimation"])  # without a verdict, where no model is at hand
     frames |= asked_again(run, models, datasets, signals.reading)
     frames |= extras.in_situ(run, models, datasets, signals.generations, signals.responses, signals.dropout,
@@ -276,9 +282,9 @@ def results_of_run(run: str, signals: RunSignals, title: str, models: Sequence[s
     return Results(labels, sets, binned, moved, specs, frames, notes, questions)
 
 
-def of_signals(signals: RunSignals, bin_counts: Sequence[int] = (10, 20, 30)) -> Frames:
+def of_signals(signals: RunSignals, n_bins_ablation: Sequence[int] = (10, 20, 30)) -> Frames:
     """What the models' signals show without any calibrator; of a kind that is not there, no frame, or an empty one."""
-    frames = signals.estimation(bin_counts) | signals.of_responses() | signals.of_passes() | signals.of_phi()
+    frames = signals.estimation(n_bins_ablation) | signals.of_responses() | signals.of_passes() | signals.of_phi()
     if len(signals.verification):
         frames |= signals.in_situ(frames["result_estimation"])
     return frames | signals.set_up()

@@ -28,16 +28,16 @@ from lib.score.passes import by_passes
 SENSITIVITY_COLUMNS = ["choice", "words", "finding", "name", "here", "then", "flips"]
 NAMED = {  # the choices in words
     "grader": "what counts as right",
-    "answer_form": "what counts as an answer",
+    "answer_format": "what counts as an answer",
     "missing": "a response without an answer",
-    "token_source": "whose probabilities are read",
+    "logprobs_from": "whose probabilities are read",
     "include_eos": "the end-of-sequence token is part of the response",
     "include_thinking": "the thinking block is part of the response",
     "options": "the words whose mass P(True) compares",
     "phi": "from BALD to confidence",
-    "tuning_in_fit": "c_BALD's calibrators see the rows that chose its rate",
+    "fit_on_tuning_rows": "c_BALD's calibrators see the rows that chose its rate",
     "closed": "the side on which a bin is closed",
-    "temperature_target": "the score that chooses the temperature",
+    "temperature_objective": "the score that chooses the temperature",
     "one_class": "a calibrator of rows all right or all wrong",
     "isotonic_decimals": "the decimals that isotonic regression sees of a score",
 }
@@ -65,7 +65,7 @@ def describe_choice(name: str, value: Any, now: Any) -> str:
 
 @target("rep_sensitivity")
 def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calibration(),  # noqa: B008  frozen
-                bin_counts: Sequence[int] = (10, 20, 30), chosen: Collection[tuple[str, Any]] | None = None,
+                n_bins_ablation: Sequence[int] = (10, 20, 30), chosen: Collection[tuple[str, Any]] | None = None,
                 seed: int = 0) -> Listing:  # fmt: skip
     """The findings judged again under other choices (`chosen`, by default all `variants`), each alone in place of the
     run's, whose `seed` draws the rows of learning curves."""
@@ -77,7 +77,7 @@ def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calib
             if name in Calibration.model_fields:
                 frames = fitted_anew(here, signals, choices, choices.model_copy(update={name: value}), seed)
             else:
-                frames = read_anew(here, signals, signals.under(**{name: value}), fitted, choices, bin_counts)
+                frames = read_anew(here, signals, signals.under(**{name: value}), fitted, choices, n_bins_ablation)
         except UserError as error:  # such as options that are no single tokens of the model
             records.append((*label, str(error), "", "", "", False))
             continue
@@ -112,19 +112,19 @@ def fitted_anew(here: Results, signals: RunSignals, before: Calibration, choices
 
 
 def read_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fits, choices: Calibration,
-              bin_counts: Sequence[int]) -> Frames:  # fmt: skip
+              n_bins_ablation: Sequence[int]) -> Frames:  # fmt: skip
     """The frames that another reading changes: rows of the pairs and estimators whose scores it changes."""
     if other.responses.empty and other.changed:
         raise UserError("(leaves no response to judge)")
     if other.confidence is signals.confidence:  # measured otherwise
-        return measured_anew(here, signals, other, fitted, bin_counts)
+        return measured_anew(here, signals, other, fitted, n_bins_ablation)
     names = estimators_of(other.changed) & set(signals.confidence.estimator)  # of a model not at hand not all are there
     if not names:
         return {}
-    if other.reading.tuning_in_fit != signals.reading.tuning_in_fit:
+    if other.reading.fit_on_tuning_rows != signals.reading.fit_on_tuning_rows:
         return without_intervals(merged(here, other.calibration({}, choices, names), names))
     new_fits = fit_answers(other.sets, choices) if "answer" in other.changed else {}
-    anew = other.estimation(bin_counts, SENSITIVITY_METRICS, names) | other.calibration(new_fits, choices, names)
+    anew = other.estimation(n_bins_ablation, SENSITIVITY_METRICS, names) | other.calibration(new_fits, choices, names)
     if not other.changed.isdisjoint(("response", "answer")):
         anew |= other.of_responses()
     if other.reading.phi != signals.reading.phi:
@@ -137,10 +137,10 @@ def read_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fit
     return without_intervals(frames | signals.in_situ(frames["result_estimation"]))
 
 
-def measured_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fits, bin_counts: Sequence[int]
+def measured_anew(here: Results, signals: RunSignals, other: RunSignals, fitted: Fits, n_bins_ablation: Sequence[int]
                   ) -> Frames:  # fmt: skip
     """All frames of errors, from the same scores."""
-    frames = other.estimation(bin_counts, SENSITIVITY_METRICS) | other.moved(signals.sets, fitted)
+    frames = other.estimation(n_bins_ablation, SENSITIVITY_METRICS) | other.moved(signals.sets, fitted)
     calibrated = estimate_metrics(here.frames["calibrated"], other.reading.bins, other.reading.closed, ["ece"])
     frames |= dict.fromkeys(("result_calibration", "result_calibration_full", "result_isotonic"), calibrated)
     return frames | other.of_passes(EARLY) | other.of_phi() | other.in_situ(frames["result_estimation"])

@@ -187,7 +187,7 @@ def compute_bald(row: Any, passes: int | None = None) -> np.ndarray:
 def rows_at_selected_rate(dropout: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFrame:  # noqa: B008  frozen
     """The rows at the selected rate, one per example; without the tuning ones where these are not to be fitted on."""
     rows = dropout[dropout.selected]
-    return rows if reading.tuning_in_fit else rows[~rows.tuning]
+    return rows if reading.fit_on_tuning_rows else rows[~rows.tuning]
 
 
 def effective_support_column(dropout: pd.DataFrame, phi: str) -> str | None:

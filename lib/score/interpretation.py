@@ -36,7 +36,7 @@ def interpret_responses(generations: pd.DataFrame, reading: Reading = Reading())
     """
     columns: dict[str, list] = {"parsed": [], "correct": [], "response": [], "answer": [], "span": []}
     for row in generations.itertuples(index=False):
-        logprobs = np.asarray(getattr(row, LOGPROBS[reading.token_source]), dtype=np.float64)
+        logprobs = np.asarray(getattr(row, LOGPROBS[reading.logprobs_from]), dtype=np.float64)
         has_answer = has_accepted_answer(row, reading)
         span = None if reading.missing == "zero" and not has_answer else answer_span(row, has_answer)
         columns["parsed"].append(has_answer)
@@ -54,7 +54,7 @@ def interpret_responses(generations: pd.DataFrame, reading: Reading = Reading())
 
 def has_accepted_answer(row: Any, reading: Reading) -> bool:
     """Whether a generations row holds an answer, in the form that the run accepts."""
-    return has_answer(row) and (reading.answer_form == "any" or bool(row.plain))
+    return has_answer(row) and (reading.answer_format == "any" or bool(row.plain))
 
 
 def select_sequence_tokens(row: Any, logprobs: np.ndarray, reading: Reading) -> np.ndarray:

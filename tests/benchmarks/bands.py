@@ -56,7 +56,7 @@ def moved_cells(run: str, signals: run_results.RunSignals) -> pd.DataFrame:
     """Every printed number, and in how many of ten draws of rounding noise its cell reads otherwise."""
     moved = dict(transfer_models=DEMO.transfer_models, transfer_datasets=DEMO.transfer_datasets)
     here = run_results.results_of_run(run, signals, "demo models", DEMO.models, DEMO.datasets, **moved)
-    return rounding.moves(here, signals, params.Calibration.of(DEMO.model_dump()), DEMO.bin_counts)
+    return rounding.moves(here, signals, params.Calibration.of(DEMO.model_dump()), DEMO.n_bins_ablation)
 
 
 def main(run: str) -> None:

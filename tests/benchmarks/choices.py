@@ -17,7 +17,7 @@ DEMO = params.load_profile("demo")
 
 def errors(signals: RunSignals, choices: Calibration) -> pd.Series:
     """Accuracy and ECE by cell: model, dataset, estimator, method."""
-    raw = signals.estimation(DEMO.bin_counts, ("acc", "ece"))["result_estimation"].assign(method="")
+    raw = signals.estimation(DEMO.n_bins_ablation, ("acc", "ece"))["result_estimation"].assign(method="")
     after = signals.calibration(fit_answers(signals.sets, choices), choices)["result_calibration"]
     rows = pd.concat([raw, after[(after["method"] != "") & (after.metric == "ece")]])
     return rows.set_index(["model", "dataset", "estimator", "method", "metric"]).value.astype(float)

@@ -70,7 +70,7 @@ def main(rows: int = 96) -> None:
     lm, wanted = models.load_language_model("tiny-llama", params.load_model("tiny-llama")), lengths(rows)
     lm.eos, lm.model.generation_config.eos_token_id = [], None
     lm.model.config.max_position_embeddings = 4096
-    settings = Generation(demonstration="none", max_new_tokens=LONGEST, batch_tokens=32 * 1200)
+    settings = Generation(demonstration="none", max_new_tokens=LONGEST, max_batch_tokens=32 * 1200)
     examples = datasets.load_examples(params.load_dataset(DATASET))[:rows]
     requests = generation.build_requests(lm, DATASET, examples, settings)
     print(f"{rows} rows, {wanted.sum()} tokens, mean {wanted.mean():.0f}, longest {wanted.max()}")

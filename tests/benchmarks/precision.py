@@ -21,7 +21,7 @@ from lib.score import confidence, estimators
 from lib.tasks import datasets
 
 DATASET, RATE, PASSES = "demo-medium", 0.1, 10
-SETTINGS = params.Generation(seed=0, demonstration="none", max_new_tokens=256, top_logits=32, batch_tokens=32768)
+SETTINGS = params.Generation(seed=0, demonstration="none", max_new_tokens=256, top_logits=32, max_batch_tokens=32768)
 
 
 def load(name: str, dtype: str, rounds: bool = False) -> LanguageModel:
@@ -32,9 +32,11 @@ def load(name: str, dtype: str, rounds: bool = False) -> LanguageModel:
     return lm
 
 
-def respond(lm: LanguageModel, rows: int, tokens: int = SETTINGS.batch_tokens) -> pd.DataFrame:
+def respond(lm: LanguageModel, rows: int, tokens: int = SETTINGS.max_batch_tokens) -> pd.DataFrame:
     examples = datasets.load_examples(params.load_dataset(DATASET))[:rows]
-    return generation.generate_responses(lm, DATASET, examples, SETTINGS.model_copy(update={"batch_tokens": tokens}))
+    return generation.generate_responses(
+        lm, DATASET, examples, SETTINGS.model_copy(update={"max_batch_tokens": tokens})
+    )
 
 
 def logits(lm: LanguageModel, frame: pd.DataFrame) -> list[torch.Tensor]:
@@ -107,7 +109,7 @@ def main(rows: int) -> None:
     for name in ("tiny-llama", "tiny-qwen"):
         plain, half, rounding = load(name, "float32"), load(name, "bfloat16"), load(name, "bfloat16", rounds=True)
         frame = respond(plain, rows)
-        exact, small = read(plain, frame), SETTINGS.batch_tokens // 8
+        exact, small = read(plain, frame), SETTINGS.max_batch_tokens // 8
         table = pd.DataFrame(
             {"logits rounded": compared(rounding, exact, frame), "logits in float32": compared(half, exact, frame)}
         )

@@ -44,7 +44,7 @@ def write_profiles(project: Path) -> None:
     """Both profiles: small, and with results that outlive a change of the code."""
     demo = yaml.safe_load((project / "params" / "demo.yaml").read_text())
     for name, values in PROFILES.items():
-        text = yaml.safe_dump(demo | SMALL | {"code_changes": "keep"} | values)
+        text = yaml.safe_dump(demo | SMALL | {"on_code_change": "keep"} | values)
         (project / "params" / f"{name}.yaml").write_text(text)
 
 

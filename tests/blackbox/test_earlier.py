@@ -2,11 +2,13 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import earlier
 import pandas as pd
 import pytest
-from clone import copy_of_project, run, tables
+from clone import copy_of_project, refusal, run, tables
 
 pytestmark = pytest.mark.slow
 COSTLY = ("generations", "in_situ", "verification", "dropout", "dropout_answer", "ablation")  # what needs the model
@@ -16,6 +18,10 @@ COSTLY = ("generations", "in_situ", "verification", "dropout", "dropout_answer",
 def project(tmp_path_factory):
     folder = copy_of_project(tmp_path_factory.mktemp("earlier") / "a project")
     earlier.unpack(folder)
+    said = refusal(folder, "earlier")
+    assert "was made by an earlier version: `.venv/bin/python -m workflow.carry_over earlier` brings it over" in said
+    names = ["earlier", "half", "shipped/earlier"]
+    subprocess.run([sys.executable, "-m", "workflow.carry_over", *names], cwd=folder, check=True)
     return folder
 
 

@@ -114,8 +114,8 @@ def test_memory():
     assert any("too little for the weights alone" in line for line in lines)
     middle = replace(DEVICE, memory=4.4 * weights + 8e6)
     (line,) = [line for line in said(check.about_cost(run_of(), lm, network, middle)) if line.startswith("wrong")]
-    room = int(line.split("batch_tokens ")[1].split()[0])
-    fits = said(check.about_cost(run_of(batch_tokens=room), lm, network, middle))
+    room = int(line.split("max_batch_tokens ")[1].split()[0])
+    fits = said(check.about_cost(run_of(max_batch_tokens=room), lm, network, middle))
     assert any(line.startswith("ok") for line in fits), "what it proposes does fit"
 
 

@@ -144,7 +144,7 @@ def test_the_small_run_takes_what_is_reckoned_for_it():
     fifty = {"svamp": (90, 40, 50), "gsm8k": (165, 48, 51), "gsmhard": (153, 61, 82)}
     whole = {"svamp": 170, "gsm8k": 301, "gsmhard": 354}
     values, spec = params.load_profile("small").model_dump(), params.load_model("qwen2.5-coder-1.5b")
-    passed = 2 * (values["dropout_rows"] + values["dropout_tuning"]) / 50 * sum(whole.values())
+    passed = 2 * (values["dropout_limit"] + values["n_tuning_examples"]) / 50 * sum(whole.values())
     at_answer = 12 * sum(seconds[2] for seconds in fifty.values())
     measured = 12 * sum(map(sum, fifty.values())) + passed
     work = Work.of(values, spec, 448, shared=411, written=75)
@@ -187,12 +187,15 @@ def test_a_pass_of_a_small_model_is_timed_where_it_is(monkeypatch):
 
 def test_work_of_part_of_the_rows():
     """Of each split at most so many, and passes over fewer; answers are short after worked examples."""
-    values = params.load_profile("small").model_dump() | {"dropout_rows": 80, "dropout_scope": ["answer", "trajectory"]}
+    values = params.load_profile("small").model_dump() | {
+        "dropout_limit": 80,
+        "dropout_scope": ["answer", "trajectory"],
+    }
     work = cost.Work.of(values, params.load_model("qwen2.5-coder-1.5b"), 470, shared=411)
     assert (work.rows, work.tokens, work.shared) == (3 * 2 * 300, 100, 411)
     assert work.passes == 10 * 3 * (2 * 80 + 40 * 2)
     assert work.once == 411
-    own = cost.Work.of(values | {"dropout_opening": "own"}, params.load_model("qwen2.5-coder-1.5b"), 470, shared=411)
+    own = cost.Work.of(values | {"dropout_prefix": "own"}, params.load_model("qwen2.5-coder-1.5b"), 470, shared=411)
     size, device = cost.Size(1e9, 28, 1e4, 150_000), replace(H200, cuda=False)
     ratio = [cost.shares(size, replace(one, at_answer=0), (1, 1), device)["04"][0] for one in (work, own)]
     assert ratio[0] / ratio[1] == pytest.approx((59 + 100) / (470 + 100))

@@ -454,7 +454,7 @@ def test_remake_of_what_the_run_does_not_run(made):
 
 
 def test_code_changes_keep(made):
-    keep = {"code_changes": "keep"}
+    keep = {"on_code_change": "keep"}
     made.replace("lib/alpha.py", "str(seed)", "str(seed + 1)")
     first, *others = fresh.walk(run_of(**keep))
     assert (first.state, first.why) == ("kept", "code lib/alpha.py")
@@ -466,17 +466,17 @@ def test_code_changes_keep(made):
 
 def test_code_changes_keep_is_for_heavy_notebooks_only(made):
     made.replace("lib/gamma.py", "len(text)", "len(text) + 1")
-    assert numbers(run_of(code_changes="keep")) == "02 08"
+    assert numbers(run_of(on_code_change="keep")) == "02 08"
 
 
 def test_budgets_of_memory_in_old_records_change_nothing():
-    record = {"parts": {"parameter bins": 10, "parameter shard_rows": 100, "parameter batch_tokens": 5}}
+    record = {"parts": {"parameter bins": 10, "parameter rows_per_shard": 100, "parameter max_batch_tokens": 5}}
     assert fresh.differences(record, {"parameter bins": 10}) == []
-    assert fresh.differences(record, {"parameter bins": 20, "parameter shard_rows": 7}) == ["parameter bins"]
+    assert fresh.differences(record, {"parameter bins": 20, "parameter rows_per_shard": 7}) == ["parameter bins"]
 
 
 def test_shards_are_named_by_content(inside):
-    first = run_of().jobs[0], run_of(code_changes="keep").jobs[0]
+    first = run_of().jobs[0], run_of(on_code_change="keep").jobs[0]
     before = [fresh.resume_key(job.run, fresh.parts(job)) for job in first]
     inside.replace("lib/alpha.py", "str(seed)", "str(seed + 1)")
     after = [fresh.resume_key(job.run, fresh.parts(job)) for job in first]
@@ -489,7 +489,7 @@ def test_rows_are_named_by_code_alone_where_other_code_makes_others(inside):
         return fresh.code_key(job, fresh.parts(job))
 
     first = named("01")
-    assert first and first == named("01", seed=1) and not named("02") and not named("01", code_changes="keep")
+    assert first and first == named("01", seed=1) and not named("02") and not named("01", on_code_change="keep")
     inside.replace("lib/alpha.py", "# a comment", "# another")
     assert named("01") == first
     inside.replace("lib/alpha.py", "str(seed)", "str(seed + 1)")
@@ -596,9 +596,9 @@ def test_budgets_of_memory_are_in_no_key(inside, monkeypatch):
     from workflow.jobs import Job
 
     job = run_of().jobs[0]
-    monkeypatch.setattr(Job, "parameters", {"seed": 0, "batch_tokens": 10, "dropout_tokens": 10})
+    monkeypatch.setattr(Job, "parameters", {"seed": 0, "max_batch_tokens": 10, "max_dropout_tokens": 10})
     before = records.key(fresh.parts(job))
-    monkeypatch.setattr(Job, "parameters", {"seed": 0, "batch_tokens": 20, "dropout_tokens": 5})
+    monkeypatch.setattr(Job, "parameters", {"seed": 0, "max_batch_tokens": 20, "max_dropout_tokens": 5})
     assert records.key(fresh.parts(job)) == before
-    monkeypatch.setattr(Job, "parameters", {"seed": 1, "batch_tokens": 10, "dropout_tokens": 10})
+    monkeypatch.setattr(Job, "parameters", {"seed": 1, "max_batch_tokens": 10, "max_dropout_tokens": 10})
     assert records.key(fresh.parts(job)) != before

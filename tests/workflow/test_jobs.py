@@ -83,6 +83,6 @@ def test_a_parameter_that_a_cell_leaves_out_is_given_where_the_notebook_takes_it
 
     values = params.load_profile("demo").model_dump()
     job = Run("demo", values).job("04_mc_dropout_grid__tiny-llama__demo-easy")
-    assert {"grader", "dropout_tokens", "shard_rows", "bins"} <= set(job.parameters)
-    assert not {"options", "token_source", "batch_tokens"} & set(job.parameters)
+    assert {"grader", "max_dropout_tokens", "rows_per_shard", "bins"} <= set(job.parameters)
+    assert not {"options", "logprobs_from", "max_batch_tokens"} & set(job.parameters)
     assert Run("demo", values | {"missing": "drop"}).job(job.name).parameters["missing"] == "drop"

@@ -28,7 +28,9 @@ def small(monkeypatch):
     monkeypatch.setattr(cost, "measure_device", lambda threads: FAST)
     for name, value in {"ROWS": 3, "NEW": 30, "STEPS": 2, "UNTIMED": 1, "ENCODED": (2, 32), "PIECE": 256}.items():
         monkeypatch.setattr(trial, name, value)
-    return Run("demo", params.load_profile("demo").model_dump() | {"batch_tokens": 800, "models": ["tiny-llama"]}, 2, 0)
+    return Run(
+        "demo", params.load_profile("demo").model_dump() | {"max_batch_tokens": 800, "models": ["tiny-llama"]}, 2, 0
+    )
 
 
 @pytest.fixture

@@ -200,7 +200,7 @@ def test_a_forged_table_is_noticed(whole, theirs, monkeypatch, tmp_path):
 
 
 def test_a_forged_result_of_05_is_noticed(whole, theirs):
-    made = rounding.frames_of(theirs, theirs.sets, CHOICES, params.load_profile("demo").bin_counts)
+    made = rounding.frames_of(theirs, theirs.sets, CHOICES, params.load_profile("demo").n_bins_ablation)
     anew = replace(whole, frames={**whole.frames, **made})
     assert verify.miskept(whole, anew) == []
     kept = whole.frames["result_isotonic"]
@@ -218,8 +218,16 @@ def test_a_run_of_other_kernels_gives_what_is_shipped(tmp_path):
     """Twenty questions of each split, on another path through the processor, against those rows of the shipped run; the
     others are shipped alone."""
     folder = copy_of_project(tmp_path / "a folder")
-    small = {"models": [MODEL], "datasets": [DATASET], "limit": 20, "dropout_tuning": 6, "resamples": 200, "draws": 4,
-             "calibration_sizes": [5, 10], "ablation_rows": 2}  # fmt: skip
+    small = {
+        "models": [MODEL],
+        "datasets": [DATASET],
+        "limit": 20,
+        "n_tuning_examples": 6,
+        "resamples": 200,
+        "draws": 4,
+        "calibration_sizes": [5, 10],
+        "ablation_limit": 2,
+    }
     edit(folder / "params" / "demo.yaml", **small)
     process = start(folder, "verify", **OTHER_KERNELS)
     said = process.communicate()[0].splitlines()

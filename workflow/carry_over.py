@@ -1,0 +1,126 @@
+"""Bring what the version before left over to the names of this one: `python -m workflow.carry_over RUN...`.
+
+Manifests and the records of finished jobs get the new names of parameters (`params.RENAMED`), so that no job that runs
+a model is done again. No frame changes. `shipped/RUN` names signals that are part of the project. Kept for one release.
+"""
+
+import sys
+from pathlib import Path
+
+from lib import params
+from lib.project import ARTIFACTS, ROOT, UserError, nearest
+from workflow import shipped
+from workflow.checksums import checksum, meaning
+from workflow.jobs import NOTEBOOKS, Run, declared_parameters, read_json, write_json
+from workflow.records import in_order, key
+
+OPEN_CHOICES = {"dtype": "fastest", "attention": "cudnn"}  # words of model files that are gone
+
+
+def main(names: list[str]) -> int:
+    try:
+        for name in names:
+            if not (ARTIFACTS / name).is_dir():
+                there = [path.name for path in ARTIFACTS.iterdir() if path.is_dir()]
+                raise UserError(f"there is no run '{name}' in artifacts/; {nearest(name, there)}")
+            manifests, records = carry_over(ARTIFACTS / name)
+            print(f"{name}: {manifests} manifests and {records} records carried over")
+    except UserError as problem:
+        print(f"carry_over: {problem}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def check_carried_over(run: Run) -> None:
+    """Raises UserError for a run whose records name parameters as the version before did."""
+    for path in (ROOT / run.folder / "jobs").glob("*.json"):
+        record = read_json(path)
+        parts = record.get("parts") if isinstance(record, dict) else None
+        if isinstance(parts, dict) and any(f"parameter {name}" in parts for name in (*params.RENAMED, *params.REMOVED)):
+            raise UserError(f"{run.folder} was made by an earlier version: "
+                            f"`.venv/bin/python -m workflow.carry_over {run.name}` brings it over, and nothing is made "
+                            "again")  # fmt: skip
+
+
+def carry_over(folder: Path) -> tuple[int, int]:
+    """How many manifests and records of a run's folder were written anew."""
+    frames = [path.relative_to(ROOT).as_posix() for path in folder.rglob("*.parquet") if "shards" not in path.parts]
+    before = {path: (meaning(path), checksum(path.removesuffix(".parquet") + ".json")) for path in frames}
+    manifests = sum(carry_over_manifest(ROOT / path) for path in frames)
+    known = read_json(folder / "run.json")
+    values = rename_keys(known["values"]) if isinstance(known, dict) and "values" in known else {}
+    records = sum(carry_over_record(path, before, values) for path in sorted(folder.rglob("jobs/*.json")))
+    if (folder / shipped.LIST).is_file():
+        shipped.write_list(folder)
+    return manifests, records
+
+
+def rename_keys(value: object) -> object:
+    """JSON whose mappings have the new names of parameters."""
+    if isinstance(value, list):
+        return [rename_keys(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    return {params.RENAMED.get(name, name): rename_keys(part) for name, part in value.items()}
+
+
+def carry_over_manifest(frame: Path) -> bool:
+    """Whether the manifest of a frame was written anew."""
+    path = frame.with_suffix(".json")
+    facts = read_json(path)
+    renamed = rename_keys(facts)
+    if not isinstance(facts, dict) or renamed == facts:
+        return False
+    write_json(path, renamed)
+    return True
+
+
+def carry_over_record(path: Path, before: dict, values: dict) -> bool:
+    """Whether a job's record was written anew: the names of its parameters, and what its inputs and manifests say."""
+    record = read_json(path)
+    if not in_order(record):
+        return False
+    parts = {}
+    for name, value in record["parts"].items():
+        kind, _, what = name.partition(" ")
+        if kind == "parameter" and what not in params.REMOVED:
+            parts[f"parameter {params.RENAMED.get(what, what)}"] = value
+        elif kind == "model":
+            parts[name] = carry_over_model(what, value)
+        elif kind != "parameter":
+            same = kind == "input" and before.get(what, (None,))[0] == value
+            parts[name] = meaning(what) if same else value
+    for notebook in NOTEBOOKS:
+        if f"code {notebook.path}" in parts:  # parameters that it did not take then, as the run had them
+            for name in (*declared_parameters(notebook.path), *notebook.takes):
+                if name in values and name not in params.BUDGETS:
+                    parts.setdefault(f"parameter {name}", values[name])
+    outputs = {name: carried_sum(name, value, before) for name, value in record["outputs"].items()}
+    if parts == record["parts"] and outputs == record["outputs"]:
+        return False
+    write_json(path, record | {"key": key(parts), "parts": parts, "outputs": outputs})
+    stale = path.parents[3] if path.parents[2].name == "artifacts" and path.parents[3].parent.name == "stale" else None
+    if stale and stale.name.startswith(record["key"]):
+        stale.rename(stale.with_name(stale.name.replace(record["key"], key(parts))))
+    return True
+
+
+def carry_over_model(name: str, spec: dict) -> dict:
+    """What a record says of a model file: a word that is gone becomes what the file says now."""
+    now = (
+        params.load_model(name).model_dump(mode="json")
+        if name in params.parameter_file_names(params.PARAMS / "models")
+        else {}
+    )
+    gone = {word: now[word] for word, old in OPEN_CHOICES.items() if spec.get(word) == old and word in now}
+    return {word: value for word, value in spec.items() if word not in params.REMOVED} | gone
+
+
+def carried_sum(path: str, value: str, before: dict) -> str:
+    """The checksum of an output: of a manifest that was as the record says, that of now."""
+    frame = path.removesuffix(".json") + ".parquet"
+    return checksum(path) if path.endswith(".json") and before.get(frame, (None, None))[1] == value else value
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
