@@ -41,7 +41,7 @@ ROW_CACHE = """
 REPORTED = {  # what the report takes of the modules of claims
     "claims": "HEADLINES, TWICE = {}, ()",
     "comparison": "FOREIGN, INSIDE_EXPECTED, STANDS = 'not comparable: ', 0.834, 'stands'\n"
-    "WORDS = {True: 'holds', False: 'does not hold', None: 'cannot be judged here'}",
+    "VERDICT_WORDS = {True: 'holds', False: 'does not hold', None: 'cannot be judged here'}",
     "judging": "QUORUMS = {}",
     "microscope": "class Microscope: ...",
 }
@@ -132,7 +132,7 @@ def build(root: Path) -> Path:
         write(root / "lib" / f"{name}.py", text)
     for name, (parameters, *code) in NOTEBOOKS.items():
         write_notebook(root / "notebooks" / f"{name}.ipynb", parameters, *code)
-    write(root / "params/demo.yaml", "models: [tiny]\ndatasets: [easy]\ntrajectory_model: tiny\n")
+    write(root / "params/demo.yaml", "models: [tiny]\ndatasets: [easy]\nmain_figure_model: tiny\n")
     write(root / "params/models/tiny.yaml", "label: Tiny\nsource: weights/tiny\n")
     write(root / "params/models/other.yaml", "label: Other\nsource: weights/tiny\n")
     easy = "label: Easy\nsource: {all: questions.jsonl}\ncalibration: 1\nevaluation: 1\n"
