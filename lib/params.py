@@ -220,7 +220,14 @@ class Saving(Part):
     rows_per_shard: Count = 100  # examples between two savings
 
 
-class Profile(Generation, Reading, Verification, Dropout, Calibration, Saving):
+class BinAblation(Part):
+    """How ECE and MCE are shown under other numbers of bins (`tab:bin_ablation`)."""
+
+    n_bins_ablation: Annotated[list[Bins], Field(min_length=1), Once] = [10, 20, 30]
+    bin_models: Names = []  # models of the table; none: all
+
+
+class Profile(Generation, Reading, Verification, Dropout, Calibration, Saving, BinAblation):
     """What a run does. Every choice that the paper leaves open is a key here, or of a part."""
 
     title: Text = ""  # said under every table
@@ -237,8 +244,6 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration, Saving):
     n_tuning_examples: Count = 100  # calibration examples on which the rate is chosen
     ablation_limit: Count = 100  # evaluation questions asked again with the demonstration the other way
     # tables and figures
-    n_bins_ablation: Annotated[list[Bins], Field(min_length=1), Once] = [10, 20, 30]
-    bin_models: Names = []  # models of tab:bin_ablation; none: all
     example: Text = ""  # the evaluation row that 01 to 07 follow; empty or not there: a confident wrong answer
     main_figure_model: Text = ""  # model and dataset of fig:main_analysis (a); empty: the first
     main_figure_dataset: Text = ""

@@ -77,10 +77,16 @@ NOTEBOOKS = (
         "01_generate",
         heavy=True,
         minutes=0.3,
+        takes=("max_batch_tokens", "n_temperature_nodes"),
         writes=("generations/{model}__{dataset}.parquet", "in_situ/{model}__{dataset}.parquet"),
     ),
     Notebook("01b_import", given=True, writes=("generations/{model}__{dataset}.parquet",)),
-    Notebook("02_single_pass", reads=RESPONSES, writes=("confidence/single_pass.parquet",)),
+    Notebook(
+        "02_single_pass",
+        reads=RESPONSES,
+        takes=("include_eos", "include_thinking", "closed", "n_bins_ablation", "bin_models"),
+        writes=("confidence/single_pass.parquet",),
+    ),
     Notebook(
         "03_ptrue_insitu",
         heavy=True,
