@@ -7,6 +7,7 @@ that was killed between two shards, and the shipped signals of a run.
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,16 +16,12 @@ import tempfile
 import time
 from pathlib import Path
 
-import yaml
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+from clone import ENV, SMALL, copy_of_project, edit, run  # noqa: E402
 
-from clone import ENV, SMALL, copy_of_project, run  # noqa: E402
-
-FILE = HERE / "earlier.tar.xz"
+FILE = Path(__file__).with_name("earlier.tar.xz")
 PAIR = "tiny-llama__demo-easy"
-PROFILES = {"earlier": {"limit": 12}, "half": {"limit": 12}}
 WHAT = [  # the model's work, and what is read of it; what is light is made again
     *(f"artifacts/earlier/{kind}" for kind in ("jobs/0[134]*", "notebooks/0[134]*", "[giva]*/*__*", "dropout*/*")),
     "artifacts/earlier/*.json", "artifacts/earlier/calibrators/*", "artifacts/half/*.json", "artifacts/half/shards/*/*",
@@ -42,10 +39,9 @@ GIT = ("git", "-c", "user.name=someone", "-c", "user.email=someone@example.org")
 
 def write_profiles(project: Path) -> None:
     """Both profiles: small, and with results that outlive a change of the code."""
-    demo = yaml.safe_load((project / "params" / "demo.yaml").read_text())
-    for name, values in PROFILES.items():
-        text = yaml.safe_dump(demo | SMALL | {"on_code_change": "keep"} | values)
-        (project / "params" / f"{name}.yaml").write_text(text)
+    for name in ("earlier", "half"):
+        path = shutil.copy(project / "params" / "demo.yaml", project / "params" / f"{name}.yaml")
+        edit(path, **SMALL, on_code_change="keep")
 
 
 def kill_between_shards(project: Path, name: str) -> None:

@@ -22,17 +22,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from clone import ENV, SMALL, copy_of_project, edit, run  # noqa: E402
 
-KEPT = HERE / "goldens"
+KEPT = Path(__file__).with_name("goldens")
 RUNS = {"published": ["published"], "replay": ["replay"], "replay-small": ["replay", "small"]}  # run: its command
 PICTURES, STYLE = r"data:image/[a-z+]+;base64,[A-Za-z0-9+/=]+", r"(?s)<(style|script)\b.*?</\1>"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 # Of a manifest or a notebook: what no two runs, or no two machines, share.
 OWN = re.compile(r"/(code|\w*seconds\w*|peak_memory_mb|libraries|sha256|inputs|made_on|loaded|machine|python)\b")
+NAMES = ("table", "choice", "key", "name", "model", "dataset")  # by which an entry of a list is called
 MOST = 25  # lines of a difference that are shown of each text
 
 Texts = dict[str, str]
@@ -111,8 +111,8 @@ def flat(value: Any, path: str = "") -> Iterator[str]:
             yield from flat(value[key], f"{path}/{key}")
     elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
         for number, one in enumerate(value):
-            named = isinstance(one, dict) and "name" in one
-            yield from flat(one, f"{path}/{one['name'] if named else number}")
+            names = [str(one[part]) for part in NAMES if one.get(part)] if isinstance(one, dict) else []
+            yield from flat(one, f"{path}/{' '.join(names) or number}")
     else:
         rounded = json.loads(json.dumps(value), parse_float=lambda digits: float(f"{float(digits):.6g}"))
         yield f"{path}: {json.dumps(rounded, ensure_ascii=False)}"
@@ -147,6 +147,12 @@ def differences(kept: Texts, found: Texts, near: float = 0) -> list[str]:
     return lines
 
 
+def same(changed: list[str], maker: str) -> None:
+    """Fails where something changed, and says what, and which script of this folder keeps it."""
+    head = f"this is not as it was; if it should be so, `python tests/blackbox/{maker}` keeps it:"
+    assert not changed, "\n".join([head, *changed])
+
+
 # ---- kept
 
 
@@ -158,7 +164,6 @@ def renew(name: str, texts: Texts) -> None:
     """Keep these, and say what changed."""
     path = KEPT / f"{name}.json.xz"
     print(f"--- {name}", *differences(read(name) if path.exists() else {}, texts) or ["the same"], sep="\n")
-    KEPT.mkdir(exist_ok=True)
     path.write_bytes(lzma.compress(json.dumps(texts, ensure_ascii=False).encode(), preset=9))
 
 
@@ -174,17 +179,21 @@ def small_demo(folder: Path) -> Texts:
     return tables(folder, "demo") | frames(folder, "demo")
 
 
+def played(folder: Path, name: str, *options: str) -> Path:
+    """A notebook of a project, executed by papermill as a reader would."""
+    to, command = folder / "played.ipynb", [sys.executable, "-m", "papermill", "--cwd", "notebooks"]
+    command += [*options, "-k", "python3", "--no-progress-bar", f"notebooks/{name}.ipynb", str(to)]
+    done = subprocess.run(command, cwd=folder, env=ENV | {"PYTHONPATH": str(folder)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return to
+
+
 def notebooks(folder: Path) -> Texts:
     """Every notebook, each in a fresh clone, played from top to bottom with the parameters it holds."""
     found = {}
     for path in sorted((folder / "notebooks").glob("*.ipynb")):
         shutil.rmtree(folder / "artifacts" / "lab", ignore_errors=True)
-        played = folder / "played.ipynb"
-        command = [sys.executable, "-m", "papermill", "--cwd", "notebooks", path, played, "-k", "python3"]
-        env = ENV | {"PYTHONPATH": str(folder)}
-        done = subprocess.run([*command, "--no-progress-bar"], cwd=folder, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-2000:]
-        found[path.stem] = shown(played)
+        found[path.stem] = shown(played(folder, path.stem))
     return found
 
 

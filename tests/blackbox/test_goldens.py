@@ -3,36 +3,29 @@
 import goldens
 import pytest
 
-slow = pytest.mark.slow
 NEAR = {"demo": 2e-3, "notebooks": 2e-3}  # a model was run: its last digits are the processor's
 
 
 def same(name, found):
-    changed = goldens.differences(goldens.read(name), found, NEAR.get(name, 0))
-    head = f"{name} is not as it was; if it should be so, `python tests/blackbox/goldens.py {name}` keeps it:"
-    assert not changed, "\n".join([head, *changed])
+    goldens.same(goldens.differences(goldens.read(name), found, NEAR.get(name, 0)), f"goldens.py {name}")
 
 
-@pytest.mark.parametrize("name", ["published", pytest.param("replay", marks=slow),
-                                  pytest.param("replay-small", marks=slow)])  # fmt: skip
+@pytest.mark.parametrize("name", ["published", pytest.param("replay", marks=pytest.mark.slow),
+                                  pytest.param("replay-small", marks=pytest.mark.slow)])  # fmt: skip
 def test_a_run_without_a_model(name, tmp_path):
     """Every byte of its tables and macros; its records, its report, each claim with verdict, count and reason."""
     same(name, goldens.make(name, tmp_path))
 
 
-@slow
+@pytest.mark.slow
 def test_a_small_demo(alone):
     """Every frame, cell by cell, with its manifest; and the tables that come of them."""
     same("demo", goldens.small_demo(alone[0]))
 
 
-@slow
+@pytest.mark.slow
 def test_every_notebook_as_it_stands(tmp_path):
     same("notebooks", goldens.make("notebooks", tmp_path))
-
-
-def test_goldens_take_little_room():
-    assert sum(path.stat().st_size for path in goldens.KEPT.iterdir()) < 2e6
 
 
 @pytest.mark.parametrize("name, one, other", [

@@ -1,5 +1,6 @@
 """The command says what it said, to the word, and ends as it ended: transcript.txt, typed again."""
 
+import goldens
 import pytest
 import transcript
 
@@ -9,9 +10,7 @@ WORDS = [case for case in CASES if case not in WRONG_FILE]
 
 
 def same(cases, tmp_path):
-    changed = transcript.differences(cases, transcript.all_typed(cases, tmp_path))
-    head = "the command answers otherwise; if it should, `python tests/blackbox/transcript.py` keeps it:"
-    assert not changed, "\n".join([head, *changed])
+    goldens.same(transcript.differences(cases, transcript.all_typed(cases, tmp_path)), "transcript.py")
 
 
 def test_wrong_words(tmp_path):

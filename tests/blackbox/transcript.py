@@ -16,12 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from clone import ENV, copy_of_project  # noqa: E402
 
-FILE = HERE / "transcript.txt"
+FILE = Path(__file__).with_name("transcript.txt")
 MEASURED = re.compile(r"\d+(\.\d+)?")  # numbers that `check` says are a machine's own, and so are its notes
 
 
