@@ -141,8 +141,11 @@ def schema_of(kind: str, names: Sequence[str], where: str) -> pa.Schema | None:
 
 
 def to_table(kind: str, frame: pd.DataFrame, where: str) -> pa.Table:
-    """A frame as it is stored. Raises UserError as `check_stored`."""
+    """A frame as it is stored; a column without any value has no type yet. Raises UserError as `check_stored`."""
     table = pa.Table.from_pandas(frame, preserve_index=False)
+    for place, name in enumerate(table.column_names):
+        if table[name].null_count == len(table):
+            table = table.set_column(place, name, pa.nulls(len(table)))
     schema = check_stored(kind, table.schema, where)
     return table.cast(schema.with_metadata(table.schema.metadata)) if schema else table
 

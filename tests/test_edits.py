@@ -14,6 +14,7 @@ from lib import streams
 from lib.project import ROOT, SHIPPED, UserError
 from lib.tasks import datasets
 from lib.tasks.datasets import Example
+from workflow.jobs import NOTEBOOKS
 
 SHIPPED_ONLY = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
 QUICK = {"resamples": 100, "draws": 2, "run": "lab-edits"}
@@ -33,8 +34,9 @@ def play(name, monkeypatch, tmp_path, **edits):
         last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
         exec(compile(ast.Module(body, []), path.stem, "exec"), space)
         if "parameters" in cell["metadata"].get("tags", []):
-            assert edits.keys() <= space.keys(), "parameters of this notebook"
-            space |= {key: value for key, value in (QUICK | edits).items() if key in space}
+            (takes,) = [row.takes for row in NOTEBOOKS if row.name == path.stem]
+            assert edits.keys() <= {*space, *takes}, "parameters of this notebook"
+            space |= {key: value for key, value in (QUICK | edits).items() if key in space or key in takes}
         if last is not None:
             shown.append(eval(compile(ast.Expression(last.value), path.stem, "eval"), space))
     for thing in shown:

@@ -20,10 +20,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 
 from lib.generate.float32_logits import give_float32_logits
 from lib.params import Model, is_path
-from lib.project import ROOT, UserError, first_line, nearest, public_path
+from lib.project import ROOT, UserError, first_line, nearest, parse_json, public_path, read_bytes
 from lib.store import digest
 from lib.tasks.prompts import Messages
 
+CONFIGURATIONS = ("config.json", "generation_config.json", "tokenizer_config.json")
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 LLAMA_PAD = "<|finetune_right_pad_id|>"
 ALONE_SHARE = 0.9  # of the free bytes of a GPU, those that weights may take where it is the only one
@@ -204,7 +205,7 @@ def cache_numbers_per_token(network: Any) -> int:
 
 def check_files(folder: Path) -> None:
     """Raises UserError, with its name, for a file that could not be read to its end: a pointer of git-lfs,
-    safetensors cut short."""
+    safetensors cut short, a configuration that is not JSON: transformers would go on without some of these."""
     for path in sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors")):
         if not path.is_file():
             raise UserError(f"{path.name} is no ordinary file")
@@ -212,6 +213,8 @@ def check_files(folder: Path) -> None:
             with path.open("rb") as file:
                 if file.read(len(LFS_POINTER)) == LFS_POINTER:
                     raise UserError(f"{path.name} is a pointer of git-lfs: `git lfs pull` fetches the file itself")
+            if path.name in CONFIGURATIONS:
+                parse_json(read_bytes(path, path.name), path.name)
             if path.suffix == ".safetensors":
                 with safe_open(path, framework="pt"):
                     pass

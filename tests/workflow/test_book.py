@@ -90,7 +90,7 @@ def test_a_table_leads_to_its_cell_and_its_function_and_back(made):
     module, line = code.split("#L")
     shown = (made / module).read_text()
     at = html.unescape(re.sub("<[^>]+>", "", shown.split(f'id="L{line}">')[1].split('<span class="l"')[0]))
-    following = (ROOT / "lib/paper/tables.py").read_text().splitlines()[int(line) - 1 : int(line) + 3]
+    following = (ROOT / "lib/paper/tables.py").read_text().splitlines()[int(line) - 1 : int(line) + 8]
     assert at.strip() == following[0].strip() and any("def estimators(" in one for one in following)
     assert '<a href="../report.html#tab_estimators">' in (made / "notebooks/08_tables.html").read_text()
     assert 'href="../../report.html#tab_estimators"' in shown, "and the module to what it makes"
