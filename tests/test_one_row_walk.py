@@ -55,6 +55,6 @@ def test_the_walk_of_the_followed_row_is_what_the_signals_say():
         "isotonic from 20 rows, a mean": few[20, "isotonic"],
         "isotonic of Demo-Hard": carried["demo-hard", "isotonic"],
     }  # fmt: skip
-    shown = {name: ", ".join(f"{x:.5f}" if x > 0.999 else f"{x:.3f}" for x in np.atleast_1d(value))
+    shown = {name: ", ".join(f"{x:.5f}" if 0.999 < x < 1 else f"{x:.3f}" for x in np.atleast_1d(value))
              for name, value in found.items()}  # fmt: skip
     assert {name: rows.get(name) for name in shown} == shown
