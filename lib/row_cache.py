@@ -59,6 +59,7 @@ class RowCache:
     """
 
     code = ""  # names the code that runs, where rows that other code made are not kept
+    earlier_record = ""  # the same, as the version before named it
     record = ""  # names the record of whoever runs the notebook, and forgets the shards after writing it
 
     def __init__(
@@ -76,7 +77,7 @@ class RowCache:
         told = {name: value for name, value in facts.items() if name not in spared}
         key = store.digest([shard_facts(part) for part in (told, *more)], self.code)[:16]
         self.folder = ARTIFACTS / store.check_run_name(run) / "shards" / f"{job}-{key}"
-        before = self.folder.with_name(f"{job}-{earlier_key((facts, *more), self.record)}")
+        before = self.folder.with_name(f"{job}-{earlier_key((facts, *more), self.earlier_record)}")
         self.folders = list(dict.fromkeys([self.folder, before]))
         self.rows_per_shard, self.known_by = rows_per_shard, list(known_by)
         self.earlier = pd.DataFrame() if earlier is None else earlier

@@ -115,6 +115,12 @@ def resume_key(run: Run, content: Parts) -> str:
     return key(content)[:16]
 
 
+def earlier_resume_key(run: Run, content: Parts) -> str:
+    """The same under the names that parameters had in the version before."""
+    old = {f"parameter {new}": f"parameter {name}" for name, new in params.RENAMED.items()}
+    return resume_key(run, {old.get(name, name): value for name, value in content.items()})
+
+
 def code_key(job: Job, content: Parts) -> str:
     """Names the code that makes a job's rows, where rows of other code are not kept; else nothing."""
     if not job.notebook.heavy or keeps(job):

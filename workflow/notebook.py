@@ -90,12 +90,13 @@ def ready(kernel: Kernel | None, job: Job) -> Kernel | None:
     return kernel if alike and not job.on_gpu else None
 
 
-def start_up(record: str, scratch: Path, code: str = "") -> None:
+def start_up(record: str, scratch: Path, code: str = "", earlier: str = "") -> None:
     """What the kernel does before the first cell: lib is told the pinned revisions, which record its shards wait for,
     and what `code` makes the rows, where rows of other code are not kept."""
     folder = scratch / "ipython" / "profile_default" / "startup"
     folder.mkdir(parents=True)
     lines = ["import lib.row_cache", f"lib.row_cache.RowCache.record = {record!r}"]
+    lines += [f"lib.row_cache.RowCache.earlier_record = {earlier!r}"]
     if code:
         lines += [f"lib.row_cache.RowCache.code = {code!r}"]
     if params.REVISIONS:
@@ -220,7 +221,7 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
         # figures are shown inline, no file of the user's is run, and no kernel of the site's stands for ours
         for name in ("MPLBACKEND", "PYTHONSTARTUP", "JUPYTER_PATH"):
             os.environ.pop(name, None)
-        start_up(code, scratch, fresh.code_key(job, parts))
+        start_up(code, scratch, fresh.code_key(job, parts), fresh.earlier_resume_key(job.run, parts))
         (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
         execute(job, scratch)
     outputs = job.outputs + job.loose
