@@ -1,0 +1,263 @@
+"""Do the tests notice when the program computes otherwise? One operator, comparison, constant, `and`, `or` or `not` of
+a module is changed at a time; a test that runs the changed function must then fail (covering.py knows which do).
+
+    python tests/mutants.py                     # draws three mutants of each module, tries them, stores how they end
+    python tests/mutants.py lib/score/metrics   # tries those of some modules, shows which survive, and stores nothing
+    python tests/mutants.py compare [ROOM...]   # tries the stored ones again, wherever their lines stand now
+
+mutants.json holds a mutant to a line: its module, the line before and after as `ast.unparse` sets it, and how it ended.
+It is written after every module, so a run that was stopped goes on; without its list all are drawn anew. `compare`
+finds a line in any module of its room, which is the folder, and exits with 1 where a room's tests kill fewer of the
+same mutants. Lines that no test can tell from those before stand in the file as "alike", each with the reason.
+"""
+
+import ast
+import itertools
+import json
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import asdict, astuple, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import covering
+
+ROOT, STORE = covering.ROOT, Path(__file__).with_suffix(".json")
+COUNT, LONGEST = 3, 300  # mutants that are drawn of a module; characters of their lines
+VISITED = {  # by room; of `lib` without what sets tables, figures and pages, or opens files of models
+    "lib": "params row_cache schemas store streams",
+    "lib/calibrate": "*",
+    "lib/generate": "bald batching generation mc_dropout p_true sampling scoring temperatures",
+    "lib/paper": "calibration_counting comparison counting judging rounding sensitivity signal_counting table values",
+    "lib/score": "*",
+    "lib/tasks": "answers datasets options prompts",
+    "workflow": "*",
+}
+# keywords that change no number, but how rows are named and ordered, and what is checked
+QUIET = ("ignore_index", "drop", "index", "sort", "strict", "assume_finite", "skip_parameter_validation")
+UNTOUCHED = ("annotation", "returns", "decorator_list")  # fields of nodes
+OTHER = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div, ast.Pow: ast.Mult,
+    ast.Mod: ast.Mult, ast.MatMult: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.And: ast.Or,
+    ast.Or: ast.And, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.UAdd: ast.USub,
+    ast.USub: ast.UAdd,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mutant:
+    module: str  # "lib/score/metrics"
+    before: str
+    after: str
+    end: str = ""  # "killed", "survived" or "alike"
+
+    @property
+    def room(self) -> str:
+        return self.module.rpartition("/")[0]
+
+
+class Change(NamedTuple):
+    """A mutant, the function it lies in, and what is to be written in the place of which bytes of the file."""
+
+    mutant: Mutant
+    function: str
+    begin: int
+    end: int
+    new: bytes
+
+
+# ---- mutants of a module
+
+
+def changes_of(module: str) -> Iterator[Change]:
+    """Every change of a module."""
+    text = (ROOT / f"{module}.py").read_bytes()
+    starts = [0, *itertools.accumulate(map(len, text.splitlines(keepends=True)))]
+    for statement, function in statements(ast.parse(text)):
+        before = line(statement)
+        for node in parts(statement):
+            for name, value in otherwise(node):
+                kept = getattr(node, name)
+                setattr(node, name, value)
+                after, new = line(statement), ast.unparse(node)
+                setattr(node, name, kept)
+                new = new if isinstance(node, ast.Constant | ast.stmt) else f"({new})"
+                begin = starts[node.lineno - 1] + node.col_offset
+                end = starts[node.end_lineno - 1] + node.end_col_offset
+                yield Change(Mutant(module, before, after), function, begin, end, new.encode())
+
+
+def statements(node: ast.AST, inside: str = "") -> Iterator[tuple[ast.stmt, str]]:
+    """The statements below a node, each with the name that Python gives its function; "" where it is in none."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "__name__" in ast.unparse(child.test):
+            continue
+        if isinstance(child, ast.stmt):
+            yield child, inside.removesuffix(".<locals>.") if inside.endswith(".<locals>.") else ""
+        below = {ast.FunctionDef: ".<locals>.", ast.ClassDef: "."}.get(type(child))
+        yield from statements(child, f"{inside}{child.name}{below}" if below else inside)
+
+
+def line(statement: ast.stmt) -> str:
+    """A statement as `ast.unparse` sets it; of one that holds others the first line."""
+    return next(line for line in ast.unparse(statement).splitlines() if not line.startswith("@"))
+
+
+def parts(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The nodes of a statement but those of statements below it. Annotations, and what only raises or names, stay."""
+    waiting: list[ast.AST] = [] if isinstance(statement, ast.Raise | ast.Assert) else [statement]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        fields = {name: value for name, value in ast.iter_fields(node) if name not in UNTOUCHED}
+        waiting += [child for child in ast.iter_child_nodes(type(node)(**fields))
+                    if not isinstance(child, ast.stmt | ast.excepthandler | ast.JoinedStr)
+                    and not (isinstance(child, ast.keyword) and child.arg in QUIET)]  # fmt: skip
+
+
+def otherwise(node: ast.AST) -> Iterator[tuple[str, Any]]:
+    """What can be changed at a node: the name of a field, and its other value."""
+    if type(getattr(node, "op", None)) in OTHER and not of_path(node):
+        yield "op", OTHER[type(node.op)]()
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.Invert):
+        yield "operand", ast.UnaryOp(node.op, node.operand)
+    if isinstance(node, ast.Compare):
+        yield "ops", [OTHER[type(node.ops[0])](), *node.ops[1:]]
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
+        yield "value", not node.value if isinstance(node.value, bool) else node.value + 1
+
+
+def of_path(node: ast.AST) -> bool:
+    """Whether this is a division that leads to a file."""
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)):
+        return False
+    word = isinstance(node.right, ast.JoinedStr) or isinstance(getattr(node.right, "value", None), str)
+    return word or getattr(node.left, "id", "") == "ROOT"
+
+
+def modules_of(room: str) -> list[str]:
+    return sorted(f"{room}/{path.stem}" for path in (ROOT / room).glob("*.py"))
+
+
+@cache
+def changes_in(room: str) -> dict[tuple[str, str], list[Change]]:
+    """All changes in a room, by the lines before and after."""
+    found: dict[tuple[str, str], list[Change]] = {}
+    for change in (change for module in modules_of(room) for change in changes_of(module)):
+        found.setdefault((change.mutant.before, change.mutant.after), []).append(change)
+    return found
+
+
+def drawn(module: str) -> list[Change]:
+    """Some changes of a module, among those whose lines stand once in its room."""
+    room = module.rpartition("/")[0]
+    here = [change for change, *others in changes_in(room).values()
+            if change.mutant.module == module and not others and len(change.mutant.before) <= LONGEST]  # fmt: skip
+    return random.Random(f"0 {module}").sample(here, min(COUNT, len(here)))
+
+
+# ---- tried
+
+
+def trial(folder: Path, alike: Container[str]) -> Callable[[Change], str]:
+    """How a mutant ends, tried in this copy of the project. A test counts if it passes without the mutant."""
+    found, sound = covering.tests_of_functions(folder), {"?"}
+
+    def end(change: Change) -> str:
+        if change.mutant.after in alike:
+            return "alike"
+        path = folder / f"{change.mutant.module}.py"
+        tests, seconds = covering.chosen(found, change.mutant.module, change.function)
+        text = path.read_bytes()
+        while tests:
+            covering.write(path, text[: change.begin] + change.new + text[change.end :])
+            test = covering.failing(folder, tests, seconds)
+            covering.write(path, text)
+            if not test:
+                break
+            if test in sound or not covering.failing(folder, [test], seconds):
+                sound.add(test)
+                return "killed"
+            tests.remove(test)
+        return "survived"
+
+    return end
+
+
+def tried(changes: Iterable[Change], end: Callable[[Change], str]) -> Iterator[Mutant]:
+    """The mutants of some changes, each with its end."""
+    for change in changes:
+        mutant = replace(change.mutant, end=end(change))
+        if mutant.end == "survived":
+            print(f"  survives: {mutant.module}: {mutant.before} -> {mutant.after}", flush=True)
+        yield mutant
+
+
+def rate(mutants: Iterable[Mutant]) -> tuple[int, int]:
+    """How many were killed, of how many that are not alike."""
+    ends = [mutant.end for mutant in mutants if mutant.end != "alike"]
+    return ends.count("killed"), len(ends)
+
+
+def share(mutants: Iterable[Mutant]) -> str:
+    count, total = rate(mutants)
+    return f"{count} of {total}, {count / max(total, 1):.0%}"
+
+
+# ---- stored
+
+
+def stored() -> tuple[dict[str, str], list[Mutant]]:
+    """The lines that are alike, with the reasons, and the mutants."""
+    text = json.loads(STORE.read_text("utf-8"))
+    alike, mutants = text["alike"], [Mutant(**one) for one in text["mutants"]]
+    return alike, [replace(one, end="alike") if one.after in alike else one for one in mutants]
+
+
+def store(alike: dict[str, str], mutants: list[Mutant]) -> None:
+    """Writes the rate of each room, and a line for each mutant."""
+    rates = {room: share([one for one in mutants if one.room == room]) for room in VISITED}
+    lines = [json.dumps(asdict(one), ensure_ascii=False) for one in sorted(mutants, key=astuple)]
+    text = json.dumps({"killed": rates, "alike": alike}, indent=1, sort_keys=True, ensure_ascii=False)
+    STORE.write_text(text[:-2] + ',\n "mutants": [\n' + ",\n".join(lines) + "\n]}\n", "utf-8")
+
+
+def compare(old: list[Mutant], end: Callable[[Change], str], rooms: list[str]) -> int:
+    """Tries the stored mutants again, and prints a row of how many were killed for each room; the exit code."""
+    worse = False
+    print(f"{'room':14}{'stored':>16}{'gone':>6}{'others then':>16}{'now':>16}")
+    for room in rooms or VISITED:
+        before = [one for one in old if one.room == room and one.end != "alike"]
+        there = {one: max(some, key=lambda change: change.mutant.module == one.module) for one in before
+                 if (some := changes_in(room).get((one.before, one.after)))}  # fmt: skip
+        now = list(tried(there.values(), end))
+        gone = len(before) - len(there)
+        print(f"{room:14}{share(before):>16}{gone:>6}{share(there):>16}{share(now):>16}", flush=True)
+        worse |= rate(now)[0] < rate(there)[0]
+    return int(worse)
+
+
+def main(words: list[str]) -> int:
+    alike, mutants = stored()
+    with tempfile.TemporaryDirectory() as scratch:
+        end = trial(covering.copied(Path(scratch) / "a project"), alike)
+        if words[:1] == ["compare"]:
+            return compare(mutants, end, words[1:])
+        known = {one.module for one in mutants}
+        every = [module for room, names in VISITED.items() for module in modules_of(room)
+                 if module not in known and (names == "*" or module.rpartition("/")[2] in names.split())]  # fmt: skip
+        for module in words or every:
+            new = list(tried(drawn(module), end))
+            print(f"{module}: {share(new)} killed", flush=True)
+            mutants += new
+            if not words:
+                store(alike, mutants)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
