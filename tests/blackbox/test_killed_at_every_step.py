@@ -44,7 +44,7 @@ if "CRASH_STEPS" in os.environ:
     shutil.rmtree = counted("rmtree", shutil.rmtree)
 """
 # leaves shards that wait for the record of their job, as a notebook that asks a model does
-SHARDS = "os.makedirs(at := folder.parent / 'shards/1', exist_ok=True); (at / 'written').write_text(shards.Shards.code)"
+SHARDS = "os.makedirs(at := folder.parent / 'shards/1', exist_ok=True); (at / 'written').write_text(RowCache.record)"
 
 
 def killed_at(project: Project, scratch: Path, number: int) -> str:
