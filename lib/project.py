@@ -98,7 +98,7 @@ def commit(scratch: Path, path: Path) -> None:
 def read_bytes(path: Path, where: object = None) -> bytes:
     """The bytes of a file. Raises UserError, which names it by `where`, where it can't be read."""
     if path.exists() and not (path.is_file() or path.is_dir()):  # of a pipe nobody might ever write the end
-        raise UserError(f"{where or path} is no ordinary file")
+        raise UserError(f"{where or path} can't be read: it is no ordinary file")
     try:
         return path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have

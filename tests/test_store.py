@@ -215,6 +215,7 @@ def test_shards_are_forgotten_once_written(artifacts):
 def test_shards_of_a_run_wait_for_its_record(artifacts, monkeypatch):
     """Else a run killed after the last cell would do all of it again."""
     monkeypatch.setattr(RowCache, "record", "0123")
+    monkeypatch.setattr(RowCache, "earlier_record", "0123")
     cache = shards("job")
     shards("nothing").clear()
     cache.map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3], print)
@@ -287,6 +288,7 @@ def test_a_shorter_and_a_larger_run_find_the_same_rows(artifacts):
 
 def test_a_larger_run_that_is_killed_takes_its_shards_back_from_those_to_be_forgotten(artifacts, monkeypatch):
     monkeypatch.setattr(RowCache, "record", "0123")
+    monkeypatch.setattr(RowCache, "earlier_record", "0123")
     cache = shards("job")
     cache.map(lambda part: pd.DataFrame({"x": part}), [1], print)
     cache.clear()
@@ -315,6 +317,7 @@ def test_rows_may_be_known_by_several_columns(artifacts):
 def test_shards_of_the_version_before_are_gone_on_with(artifacts, monkeypatch):
     """Their key held the whole of the parameters, and of the record that the run waits for."""
     monkeypatch.setattr(RowCache, "record", "0123")
+    monkeypatch.setattr(RowCache, "earlier_record", "0123")
     facts = {"model": {"label": "A", "source": "x"}, "parameters": {"seed": 0, "max_batch_tokens": 5}}
     old = [{"model": facts["model"] | {"mirror": [], "size": None}, "parameters": {"seed": 0}}, {"more": 1}]
     folder = artifacts / "mine" / "shards" / f"job-{store.digest(old, '0123')[:16]}"
