@@ -16,7 +16,7 @@ from lib.project import ROOT, SHIPPED
 
 BUILDER = '''
 
-@table("tab_ranking", "Ranking", "AUROC of every estimator.", published=False,
+@table_target("tab_ranking", "Ranking", "AUROC of every estimator.", published=False,
        arguments=lambda run: (run.frames["result_estimation"], run.models, run.datasets, run.notes))
 def ranking(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """AUROC of every estimator."""
