@@ -19,7 +19,7 @@ from lib.generate.models import LanguageModel
 from lib.params import Generation, Verification
 from lib.project import UserError
 from lib.score import confidence, estimators
-from lib.tasks import datasets, options, prompts
+from lib.tasks import datasets, prompts
 
 REAL = [
     "Llama-3.1-8B-Instruct",
@@ -383,7 +383,7 @@ def test_only_forms_that_both_options_have_are_counted():
     assert spaced.standard_margin == pytest.approx(-3.0, abs=1e-6)
     with pytest.raises(UserError, match="A/B have no spelling of the same form .* only 'A' and ' B'"):
         confidence.option_log_odds(verified([0.0, 1.0], ("A", " B")))
-    assert options.balance_spellings(["True", " True", " False"], "True/False") == ([" True"], [" False"])
+    assert prompts.balance_spellings(["True", " True", " False"], "True/False") == ([" True"], [" False"])
 
 
 def test_how_much_the_options_hold():

@@ -166,12 +166,12 @@ def about_rows(run: Run, lm: Any, network: Any) -> Iterator[Line]:
 
 def about_options(run: Run, spellings: dict[str, int]) -> Iterator[Line]:
     """The tokens of the options, and which of them count: a form that one of the two lacks does not."""
-    from lib.tasks import options
+    from lib.tasks import prompts
 
     yield "ok", "option tokens: " + ", ".join(f"{spelling!r} {index}" for spelling, index in spellings.items())
     asked = run.values["options"]
-    true, false = options.balance_spellings(spellings, asked)
-    text = f"P(True) counts {len(true)} spelling(s) of each option, {options.describe_spellings(spellings, asked)}"
+    true, false = prompts.balance_spellings(spellings, asked)
+    text = f"P(True) counts {len(true)} spelling(s) of each option, {prompts.describe_spellings(spellings, asked)}"
     single = [repr(s) for s in spellings if s.strip() in asked.split("/") and s not in true + false]
     if single:
         yield "note", f"{text}; {', '.join(single)} has no counterpart and does not count"

@@ -20,7 +20,7 @@ from lib.generate.batching import batch_by_length, retry_in_halves_on_oom
 from lib.generate.models import LanguageModel, apply_chat_template, check_finite_logits, encode
 from lib.params import Verification
 from lib.project import UserError
-from lib.tasks import answers, options, prompts
+from lib.tasks import answers, prompts
 
 OPTION_WORDS = ("A", "B", "True", "False")  # what the options may be called; the prompt asks for A or B
 MARK_CHARACTERS = 4  # characters by which a vocabulary marks a space, the inside or the end of a word
@@ -38,7 +38,7 @@ def option_tokens(lm: LanguageModel) -> dict[str, int]:
     """
     found = option_token_ids(lm.tokenizer, query_ids(lm)[-1], OPTION_WORDS)
     try:
-        options.balance_spellings(found, "/".join(OPTION_WORDS[:2]))
+        prompts.balance_spellings(found, "/".join(OPTION_WORDS[:2]))
     except UserError as problem:
         raise UserError(f"model '{lm.name}': {problem}") from None
     return found
@@ -54,7 +54,7 @@ def option_token_ids(tokenizer: Any, before: int, words: tuple[str, ...]) -> dic
     for token, index in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]):
         if any(word in token and len(token) <= len(word) + MARK_CHARACTERS for word in words):
             by_text.setdefault(answers.token_texts(tokenizer, [before, index])[-1], index)
-    wanted = [form + word for word in words for form in options.FORMS]
+    wanted = [form + word for word in words for form in prompts.FORMS]
     return {spelling: by_text[spelling] for spelling in wanted if spelling in by_text}
 
 
@@ -63,7 +63,7 @@ def balanced_spellings(lm: LanguageModel) -> dict[str, str]:
     found, said = option_tokens(lm), {}
     for pair in ("/".join(OPTION_WORDS[:2]), "/".join(OPTION_WORDS[2:])):
         with suppress(UserError):
-            said[pair] = options.describe_spellings(found, pair)
+            said[pair] = prompts.describe_spellings(found, pair)
     return said
 
 

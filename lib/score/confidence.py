@@ -16,7 +16,7 @@ from lib.project import UserError, nearest
 from lib.score.estimators import ESTIMATORS, EXTRAS, in_declared_order, normalize_bald
 from lib.score.metrics import METRICS, RESULT, evaluate
 from lib.store import KEYS
-from lib.tasks.options import balance_spellings
+from lib.tasks.prompts import balance_spellings
 
 MARGINS = {"standard": "standard_margin", "in_situ": "in_situ_margin"}  # signal by the way in which P(True) asked
 

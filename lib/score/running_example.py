@@ -11,7 +11,7 @@ from lib.project import UserError
 from lib.score.confidence import compute_bald, logsumexp_of_options, scale_bald
 from lib.score.estimators import ans_avg, c_bald
 from lib.store import KEYS, PAIR
-from lib.tasks.options import balance_spellings
+from lib.tasks.prompts import balance_spellings
 
 
 def choose_example(responses: pd.DataFrame, example: str, model: str, dataset: str) -> pd.Series:

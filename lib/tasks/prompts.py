@@ -1,11 +1,13 @@
-"""The paper's prompts: one-shot question (`fig:prompt_example`), two verifications (`fig:prompt_comparison`).
+"""The paper's prompts: one-shot question (`fig:prompt_example`), two verifications (`fig:prompt_comparison`), and
+which spellings count of the two options that P(True) compares.
 
 Line wraps inside the figures' question are typesetting and not part of the prompt.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from lib.params import Demonstration
+from lib.project import UserError, nearest
 
 SYSTEM = (
     "You are a helpful, respectful, and honest assistant. Always answer as helpfully as possible, while being safe. "
@@ -36,6 +38,7 @@ QUERY = (
     "\n\nIs the proposed answer:\nA: True\nB: False\n"
     "You must answer with exactly one character: either `A` or `B`.\n\nThe proposed answer is:"
 )
+FORMS = ("", " ")  # of a word in a text: bare, and after a space
 
 Messages = list[dict[str, str]]
 
@@ -60,3 +63,27 @@ def question_messages(question: str, system: bool = True, demonstration: Demonst
 def verification_messages(question: str, response: str, system: bool = True) -> Messages:
     """Messages of standard P(True): question, proposed answer, the query; no demonstration, no instruction."""
     return chat_messages(f"Question:\n{question}\n\nProposed answer:\n\n{response}{QUERY}", system)
+
+
+def balance_spellings(spellings: Iterable[str], options: str = "A/B") -> tuple[list[str], list[str]]:
+    """The spellings that count for each of two `options`: of the given ones (single tokens of a vocabulary, `A`, ` A`),
+    those in a form that both options have. Two tokens against one would favour an option by its spelling alone.
+
+    Raises UserError where an option has no spelling at all, or the two have none of the same form.
+    """
+    there, words = set(spellings), options.split("/")
+    for word in words:
+        if not there & {form + word for form in FORMS}:
+            raise UserError(f"the option '{word}' is no single token of the vocabulary; "
+                            f"{nearest(word, map(str.strip, there))}")  # fmt: skip
+    shared = [form for form in FORMS if all(form + word in there for word in words)]
+    if not shared:
+        held = " and ".join(repr(form + word) for word in words for form in FORMS if form + word in there)
+        raise UserError(f"the options {options} have no spelling of the same form as single tokens, only {held}")
+    true, false = ([form + word for form in shared] for word in words)
+    return true, false
+
+
+def describe_spellings(spellings: Iterable[str], options: str = "A/B") -> str:
+    """Which spellings count, in words: `'A', ' A' against 'B', ' B'`."""
+    return " against ".join(", ".join(map(repr, side)) for side in balance_spellings(spellings, options))
