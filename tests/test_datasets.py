@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lib import params
 from lib.generate import generation
 from lib.project import ROOT, UserError
-from lib.tasks import answers, datasets, sources
+from lib.tasks import answers, datasets
 
 DATA = ROOT.parent / "shared" / "data"
 SIZES = {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}
@@ -161,7 +161,7 @@ def test_hub_gsm8k(hub):
         ("evaluation-1", "evaluation", "C?", "5"),
     ]
     assert hub == [("openai/gsm8k", "main", "740312add88f781978c0658806c59bc2815b9866")]
-    assert sources.describe_source(mine) == {"source": "openai/gsm8k", "revision": "ab" * 20}
+    assert datasets.describe_source(mine) == {"source": "openai/gsm8k", "revision": "ab" * 20}
 
 
 def test_hub_gsmhard(hub):
@@ -200,7 +200,7 @@ def test_the_real_library_gives_what_the_pretended_one_does(tmp_path, monkeypatc
     lines(tmp_path / "mine" / "test.jsonl", row("B?", "#### 2"), row("C?", "#### -3"))
     mine = dataset(str(tmp_path / "mine"), evaluation=2)
     assert [example.reference for example in datasets.load_examples(mine)] == ["1000", "2", "-3"]
-    assert sources.describe_source(mine) == {"source": str(tmp_path / "mine"), "revision": "unknown"}
+    assert datasets.describe_source(mine) == {"source": str(tmp_path / "mine"), "revision": "unknown"}
 
 
 def test_hub_rows_are_named(hub, monkeypatch):
@@ -225,7 +225,7 @@ def test_jsonl_one_file(tmp_path):
         ("evaluation-1", "evaluation", "B?", "1000"),
         ("evaluation-2", "evaluation", "C?", "2.5"),
     ]
-    assert sources.describe_source(mine) == {f".../{path.name}": hashlib.sha256(path.read_bytes()).hexdigest()}
+    assert datasets.describe_source(mine) == {f".../{path.name}": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def test_jsonl_file_per_split(tmp_path):
@@ -240,7 +240,7 @@ def test_jsonl_file_per_split(tmp_path):
 
 def test_relative_paths_start_at_the_root(tmp_path, monkeypatch):
     lines(tmp_path / "q.jsonl", row(split="train"), row("B?", split="test"))
-    monkeypatch.setattr(sources, "ROOT", tmp_path)
+    monkeypatch.setattr(datasets, "ROOT", tmp_path)
     assert len(datasets.load_examples(dataset(source={"all": "q.jsonl"}))) == 2
 
 
@@ -323,7 +323,7 @@ def test_svamp_split_ids(tmp_path):
         datasets.load_examples(mine)
     ids.write_text(json.dumps({"train": ["chal-2"], "test": ["chal-1"]}, indent=1))
     assert [example.example_id for example in datasets.load_examples(mine)] == ["chal-2", "chal-1"]
-    assert set(sources.describe_source(mine)) == {f".../{path.name}", f".../{ids.name}"}
+    assert set(datasets.describe_source(mine)) == {f".../{path.name}", f".../{ids.name}"}
     for content, message in [
         ({"train": ["chal-2"], "test": []}, "s.json, line 1: the id 'chal-1' is in no list of .*ids.json"),
         ({"train": ["chal-2"], "tst": ["chal-1"]}, "no split is called 'tst'; did you mean 'test'"),
@@ -378,7 +378,7 @@ def test_published_files_give_what_the_hub_gives(name, hub, monkeypatch):
     mine = params.load_dataset(name)
     monkeypatch.setenv("DATA_FOLDER", str(DATA))
     examples = datasets.load_examples(mine)
-    facts = sources.describe_source(mine)
+    facts = datasets.describe_source(mine)
     assert not hub, "it was not asked"
     assert facts == {file: hashlib.sha256((DATA / file).read_bytes()).hexdigest() for file in facts}
     assert len(facts) == len(mine.files) and str(DATA) not in json.dumps([facts, mine.model_dump()])
@@ -410,12 +410,12 @@ def test_a_named_folder_stands_in_for_the_hub(folder, hub, monkeypatch):
     place, mine = folder
     examples = datasets.load_examples(mine)
     assert [example.example_id for example in examples] == ["chal-3", "chal-1", "chal-2"], "in the hub's order"
-    assert sources.describe_source(mine) == {f"mine/{name}.json": sha256_of(place / f"mine/{name}.json")
+    assert datasets.describe_source(mine) == {f"mine/{name}.json": sha256_of(place / f"mine/{name}.json")
                                         for name in ("all", "ids")}  # fmt: skip
     assert not hub
     monkeypatch.setenv("DATA_FOLDER", "")
     assert datasets.load_examples(mine) == examples and len(hub) == 1
-    assert sources.describe_source(mine) == {"source": "me/mine", "revision": "ab" * 20}
+    assert datasets.describe_source(mine) == {"source": "me/mine", "revision": "ab" * 20}
 
 
 def test_a_dataset_without_files_does_not_hang_on_the_folder(folder, hub):
@@ -473,7 +473,7 @@ evaluation: 2
 @pytest.fixture
 def odd(tmp_path, monkeypatch):
     """Rows of odd field names, and a function that loads them as the file's text says."""
-    monkeypatch.setattr(sources, "ROOT", tmp_path)
+    monkeypatch.setattr(datasets, "ROOT", tmp_path)
     monkeypatch.setattr(params, "PARAMS", tmp_path / "params")
     (tmp_path / "params" / "datasets").mkdir(parents=True)
     published = datasets.load_examples(demo_easy())[:4]

@@ -189,9 +189,9 @@ def check_files(run: Run) -> None:
     """Raises UserError where the folder that is named for published questions lacks a file, or holds another."""
     for spec in map(params.load_dataset, run.values["datasets"]):
         if spec.folder:
-            from lib.tasks import sources
+            from lib.tasks import datasets
 
-            sources.use_local_files(spec)
+            datasets.use_local_files(spec)
 
 
 def fetch(run: Run, names: list[str], say: Callable[[str], None]) -> None:

@@ -1,6 +1,8 @@
 """A dataset as a list of examples: which fields of a row are read, and which rows calibrate and which evaluate.
 
-Both are said by the dataset's file in `params/datasets/`. There are three ways to split:
+The dataset's file in `params/datasets/` says both. Rows come from the hub, or from local files of JSON lines or one
+JSON list. Where DATA_FOLDER names a folder, the published files in it (`files`) are read in place of the hub, and give
+the same examples. There are three ways to split:
 - by part: the published ones, a file each, or what a row's own field `split` names where one file holds `all`;
 - by lists of ids, in a file `split_ids` {train: [ids], test: [ids]};
 - by a shuffle, where a `seed` is given: in the order of sha256("seed|row"), alike on every machine and library
@@ -8,20 +10,24 @@ Both are said by the dataset's file in `params/datasets/`. There are three ways 
 """
 
 import hashlib
+import os
 import re
 import zlib
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from lib import streams
-from lib.params import Dataset
-from lib.project import UserError, nearest, parse_json
+from lib.params import Dataset, is_path
+from lib.project import ROOT, UserError, first_line, nearest, parse_json, public_path, read_bytes
 from lib.tasks import answers
-from lib.tasks.sources import SourceRow, read_source_file, read_source_rows, use_local_files
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"
 _WORD = re.compile(r"[^\W\d_]+")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Example(NamedTuple):
@@ -29,6 +35,29 @@ class Example(NamedTuple):
     split: str
     question: str
     reference: str  # the right answer, spelt canonically: `-9867630`, `0.0000005`
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """A row as published; a field that it lacks, or a text that is none, is the user's error."""
+
+    part: str  # train, test, all, ...
+    index: int  # place there, from 0
+    where: str  # how a message names it
+    fields: dict[str, Any]
+
+    def field(self, name: str, why: str = "") -> Any:
+        if name not in self.fields:
+            raise UserError(f"{self.where}: no field '{name}'{why}; {nearest(name, self.fields)}")
+        return self.fields[name]
+
+    def text(self, name: str) -> str:
+        value = self.field(name)
+        if not isinstance(value, str):
+            raise UserError(f"{self.where}: '{name}' is {value!r:.40}, not a text")
+        if broken := _SURROGATE.search(value):  # JSON can spell it, but no tokenizer and no file takes it
+            raise UserError(f"{self.where}: '{name}' holds {broken.group()!a}, half of a character")
+        return value.strip()
 
 
 def load_examples(dataset: Dataset) -> list[Example]:
@@ -52,13 +81,12 @@ def load_examples(dataset: Dataset) -> list[Example]:
         if other.split != split:
             raise UserError(f"{row.where}: the question of '{example.example_id}' ({split}) is that of "
                             f"'{other.example_id}' ({other.split}), too: leave one of them out")  # fmt: skip
-    calibration = [example for example in examples.values() if example.split == CALIBRATION]
-    evaluation = [example for example in examples.values() if example.split == EVALUATION]
+    sizes = Counter(example.split for example in examples.values())
     expected = f"{dataset.calibration} calibration and {dataset.evaluation} evaluation questions"
-    there = f"{len(calibration)} calibration and {len(evaluation)} evaluation questions"
+    there = f"{sizes[CALIBRATION]} calibration and {sizes[EVALUATION]} evaluation questions"
     if there != expected:
         raise UserError(f"dataset '{dataset.label}': expected {expected}, found {there}")
-    return calibration + evaluation
+    return sorted(examples.values(), key=lambda example: example.split)
 
 
 def select_examples(
@@ -81,14 +109,16 @@ def hash_words(question: str) -> list[int]:
     return sorted({zlib.crc32(word.lower().encode()) for word in _WORD.findall(question)})
 
 
+# ---- what a row holds
+
+
 def read_example(dataset: Dataset, row: SourceRow, split: str) -> Example:
     """What a row holds under the fields that the dataset's file names."""
     question = " ".join(row.text(name) for name in dataset.question).strip()
     if not question:
         raise UserError(f"{row.where}: an empty question")
-    name = read_id(dataset, row)
-    if not name:  # an id must not hang on a drawn split: another seed would rename the example
-        name = f"{split}-{row.index}" if dataset.seed is None else f"row-{row.index}"
+    # an id that is made up must not hang on a drawn split: another seed would rename the example
+    name = read_id(dataset, row) or f"{split if dataset.seed is None else 'row'}-{row.index}"
     return Example(name, split, question, parse_reference(row.field(dataset.answer), row.where))
 
 
@@ -112,6 +142,9 @@ def parse_reference(answer: Any, where: str) -> str:
     if number is None:
         raise UserError(f"{where}: no number in the answer {str(answer)[-40:]!r}")
     return answers.format_number(number)
+
+
+# ---- splits
 
 
 def assign_splits(dataset: Dataset, rows: list[SourceRow]) -> list[tuple[SourceRow, str]]:
@@ -139,18 +172,19 @@ def order_by_split_ids(dataset: Dataset, rows: list[SourceRow]) -> list[SourceRo
     lists = parse_json(data, path)
     if not isinstance(lists, dict) or not all(isinstance(ids, list) for ids in lists.values()):
         raise UserError(f"{path}: not of the form {{train: [ids], test: [ids]}}")
-    order = [(str(name), part) for part, ids in lists.items() for name in ids]
-    parts, places = dict(order), {name: place for place, (name, _) in enumerate(order)}
-    if len(parts) < len(order):  # in both splits, say
-        twice = next(name for place, (name, _) in enumerate(order) if places[name] != place)
-        raise UserError(f"{path}: the id '{twice}' is listed again, for {parts[twice]}")
+    listed = [(str(name), part) for part, ids in lists.items() for name in ids]
+    places = {name: (place, part) for place, (name, part) in enumerate(listed)}
+    for twice, count in Counter(name for name, _ in listed).items():
+        if count > 1:  # in both splits, say
+            raise UserError(f"{path}: the id '{twice}' is listed again, for {places[twice][1]}")
     placed = []
     for row in rows:
         row.field(dataset.id or "id")
         name = read_id(dataset, row)
-        if name not in parts:
+        if name not in places:
             raise UserError(f"{row.where}: the id '{name}' is in no list of {path}")
-        placed.append((places[name], replace(row, part=parts[name])))
+        place, part = places[name]
+        placed.append((place, replace(row, part=part)))
     return [row for _, row in sorted(placed, key=lambda pair: pair[0])]
 
 
@@ -160,3 +194,94 @@ def shuffle_into_splits(dataset: Dataset, rows: list[SourceRow]) -> list[tuple[S
         raise UserError(f"dataset '{dataset.label}': a `seed` splits one file itself; give one, and no `split_ids`")
     order = sorted(rows, key=lambda row: hashlib.sha256(f"{dataset.seed}|{row.index}".encode()).digest())
     return [(row, CALIBRATION if place < dataset.calibration else EVALUATION) for place, row in enumerate(order)]
+
+
+# ---- where rows come from
+
+
+def read_source_rows(dataset: Dataset) -> Iterator[SourceRow]:
+    """Every row of every part. Raises UserError for a file that is not there or is not JSON."""
+    if isinstance(dataset.source, str):
+        for part, records in load_hub_parts(dataset)[0].items():
+            if part in dataset.parts or dataset.seed is not None:  # others, such as `validation`, are left alone
+                for index, record in enumerate(records):
+                    yield SourceRow(part, index, f"{dataset.source}, {part}, row {index}", dict(record))
+    else:
+        for part, name in dataset.source.items():
+            for index, (where, record) in enumerate(read_records(name)):
+                yield SourceRow(part, index, where, record)
+
+
+def use_local_files(dataset: Dataset) -> Dataset:
+    """The dataset, its source being the published files where their folder is named.
+
+    Raises UserError where one of them is missing, or is another file.
+    """
+    if not dataset.folder:
+        return dataset
+    paths = {}
+    for part, file in dataset.files.items():
+        path, data = read_source_file(str(dataset.folder / file.path))
+        found = hashlib.sha256(data).hexdigest()
+        if found != file.sha256:
+            raise UserError(f"{path} is not the file of dataset '{dataset.label}': its sha256 is {found}, "
+                            f"expected {file.sha256}")  # fmt: skip
+        paths[part] = str(path)
+    lists = paths.pop("split_ids", None)
+    return dataset.model_copy(update={"source": paths, "split_ids": lists, "files": {}})
+
+
+def describe_source(dataset: Dataset) -> dict[str, str]:
+    """What is read, for the manifest: the hub's name and resolved revision, or the sha256 of every file; of published
+    ones by their names in their folder, wherever that is."""
+    if dataset.folder:
+        return {file.path: file.sha256 for file in dataset.files.values()}
+    if isinstance(dataset.source, str):
+        return {"source": dataset.source, "revision": load_hub_parts(dataset)[1]}
+    files = filter(None, [*dataset.source.values(), dataset.split_ids])
+    return {public_path(name): hashlib.sha256(read_source_file(name)[1]).hexdigest() for name in files}
+
+
+def load_hub_parts(dataset: Dataset) -> tuple[dict[str, Any], str]:
+    """The hub's parts, and the commit they came from, which the addresses of the downloaded files name. Raises
+    UserError for a path, which is no name on the hub."""
+    if is_path(str(dataset.source)) and not os.path.isdir(str(dataset.source)):
+        raise UserError(f"dataset '{dataset.label}': files are named by part, as `source: {{all: {dataset.source}}}`; "
+                        "a text alone is a name on the hub")  # fmt: skip
+    try:
+        import datasets  # here, since it is slow to import and local files do without it
+
+        parts = datasets.load_dataset(dataset.source, dataset.config, revision=dataset.revision)
+    except Exception as error:
+        raise UserError(f"hub dataset '{dataset.source}' did not load: {first_line(error)}") from error
+    urls = [url for records in parts.values() for url in records.info.download_checksums or {}]
+    commits = {url.partition("@")[2].partition("/")[0] for url in urls if url.startswith("hf:")}
+    return dict(parts), ", ".join(sorted(commits)) or dataset.revision or "unknown"
+
+
+def read_records(name: str) -> list[tuple[str, Any]]:
+    """(where, record) of a file that holds one JSON list, or one JSON object per line."""
+    path, data = read_source_file(name)
+    if data.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+        records = [(f"{path}, item {n}", record) for n, record in enumerate(parse_json(data, path), 1)]
+    else:
+        lines = enumerate(data.split(b"\n"), 1)
+        records = [(f"{path}, line {n}", parse_json(line, path, n)) for n, line in lines if line.strip()]
+    for where, record in records:
+        if not isinstance(record, dict):
+            raise UserError(f"{where}: {record!r:.40} is not an object with fields")
+    return records
+
+
+def read_source_file(name: str) -> tuple[Path, bytes]:
+    """A file's path and bytes; a relative name starts from the project's root. Raises UserError where there is no such
+    file, with the nearest one, and for one that can't be read."""
+    path = ROOT / os.path.expanduser(name)
+    if not os.path.lexists(path):
+        folder = next(parent for parent in path.parents if os.path.isdir(parent))
+        missing = path.relative_to(folder).parts[0]
+        alike = []
+        with suppress(OSError):  # a folder that may not be listed
+            alike = [other.name for other in folder.iterdir() if other.suffix == Path(missing).suffix]
+        raise UserError(f"no file {path}: in {folder}, {nearest(missing, alike)}")
+    return path, read_bytes(path)

@@ -13,7 +13,7 @@ from small_project import write
 
 from lib import params
 from lib.project import UserError
-from lib.tasks import sources
+from lib.tasks import datasets
 from workflow import fresh, hub, outline
 from workflow.jobs import Run
 
@@ -103,7 +103,7 @@ def test_a_file_of_questions_that_is_named_as_a_repository_is_refused(inside, mo
     text = "label: Easy\nsource: weights/questions.jsonl\ncalibration: 1\nevaluation: 1\n"
     write(inside.root / "params/datasets/easy.yaml", text)
     with pytest.raises(UserError, match="files are named by part, as `source: {all: weights/questions.jsonl}`"):
-        list(sources.read_source_rows(params.load_dataset("easy")))
+        list(datasets.read_source_rows(params.load_dataset("easy")))
 
 
 def test_a_folder_with_published_files_is_asked_in_place_of_the_hub(inside, monkeypatch, tmp_path):
