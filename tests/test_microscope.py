@@ -18,7 +18,6 @@ from lib.paper.microscope_template import PAGE_STYLE
 from lib.project import ROOT, SHIPPED
 from lib.score import running_example
 from lib.score.interpretation import interpret_responses
-from lib.tasks.spelling import load_token_speller
 
 MODELS, DATASETS = ("tiny-llama", "tiny-qwen"), ("demo-easy", "demo-medium")
 LABELS = {"tiny-llama": "Tiny", "tiny-qwen": "Other"}, {"demo-easy": "Easy", "demo-medium": "Medium"}
@@ -37,7 +36,7 @@ def responses(generations):
 
 @pytest.fixture(scope="module")
 def spellings():
-    return {name: load_token_speller(params.load_model(name)) for name in MODELS}
+    return {name: microscope.load_token_speller(params.load_model(name)) for name in MODELS}
 
 
 def luminance(colour: str) -> float:
@@ -53,11 +52,11 @@ def test_tokens_spell_the_response(generations, spellings):
 
 def test_a_tokenizer_that_is_not_here_or_is_none(tmp_path):
     spec = params.load_model("tiny-llama")
-    assert load_token_speller(spec.model_copy(update={"source": "nobody/nothing"})) is None
-    assert load_token_speller(spec.model_copy(update={"source": str(tmp_path / "nowhere")})) is None
+    assert microscope.load_token_speller(spec.model_copy(update={"source": "nobody/nothing"})) is None
+    assert microscope.load_token_speller(spec.model_copy(update={"source": str(tmp_path / "nowhere")})) is None
     for text in ("{}", "[", "\x00"):
         (tmp_path / "tokenizer.json").write_text(text)
-        assert load_token_speller(spec.model_copy(update={"source": str(tmp_path)})) is None
+        assert microscope.load_token_speller(spec.model_copy(update={"source": str(tmp_path)})) is None
 
 
 def test_probabilities_are_those_of_the_frame(generations, responses, spellings):

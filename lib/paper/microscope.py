@@ -12,9 +12,12 @@ from typing import Any
 import jinja2
 import numpy as np
 import pandas as pd
+from huggingface_hub import try_to_load_from_cache
+from tokenizers import Tokenizer
 
 from lib.paper.microscope_template import PAGE_STYLE, TEMPLATE
 from lib.paper.targets import target
+from lib.params import Model
 from lib.score import running_example
 from lib.store import PAIR
 
@@ -22,7 +25,8 @@ SHADES = (0.999, 0.99, 0.9, 0.5)  # at least so probable: no shade, and ever dar
 MAX_TOKENS_SHOWN = 12_000  # tokens on a page, at some 200 bytes each; of a longer response the middle is left out
 OTHERS = 5  # most probable tokens that are told
 POINTS = 160  # of the running mean's curve
-Spellings = Mapping[str, Callable[[int], str] | None]  # by model, from a token's id to what it spells
+Speller = Callable[[int], str]  # from a token's id to what it spells
+Spellings = Mapping[str, Speller | None]  # by model
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,18 @@ class Microscope:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         titles = [one["title"] for one in self.views]
         return {"text/html": self.html(), "text/plain": "\n".join(titles), "application/json": self.views}
+
+
+def load_token_speller(spec: Model) -> Speller | None:
+    """What a model's tokens spell (part of a letter as a question mark), from its tokenizer's file in its folder or in
+    the hub's cache. None where that is not on this machine, or can't be read."""
+    own = spec.place / "tokenizer.json"
+    try:
+        path = own if own.is_file() else try_to_load_from_cache(spec.source, own.name, revision=spec.revision)
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception:  # what tokenizers raises has no type of its own
+        return None
+    return lambda token: tokenizer.decode([token], skip_special_tokens=False)
 
 
 def token_page(
@@ -129,7 +145,7 @@ def shade(p: float) -> int:
     return sum(bool(p < bound) for bound in SHADES)
 
 
-def alternatives(row: Any, spell: Callable[[int], str]) -> dict[int, list[str]]:
+def alternatives(row: Any, spell: Speller) -> dict[int, list[str]]:
     """The most probable tokens at each position whose logits were kept, with their probabilities: softmax by the
     log-partition that the chosen token's logit and log-probability imply."""
     found = {}
