@@ -29,6 +29,7 @@ ROOT, STORE = covering.ROOT, Path(__file__).with_suffix(".json")
 COUNT, LONGEST = 3, 300  # mutants that are drawn of a module; characters of their lines
 VISITED = {  # by room; of `lib` without what sets tables, figures and pages, or opens files of models
     "lib": "params row_cache schemas store streams",
+    "lib/analysis": "*",
     "lib/calibrate": "*",
     "lib/generate": "bald batching generation mc_dropout p_true sampling scoring temperatures",
     "lib/paper": "calibration_counting comparison counting judging rounding sensitivity signal_counting table values",

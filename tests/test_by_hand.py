@@ -9,7 +9,8 @@ import torch
 from scipy.optimize import minimize
 from scipy.stats import chi2
 
-from lib.calibrate import diagnostics, fitting, sample_efficiency
+from lib.analysis import diagnostics, dropout_statistics, token_statistics
+from lib.calibrate import fitting, sample_efficiency
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import Platt, Temperature
 from lib.generate import mc_dropout, scoring
@@ -17,7 +18,7 @@ from lib.generate.temperatures import temperatures
 from lib.paper import calibration_counting, counting, judging
 from lib.paper.results import Results
 from lib.params import Reading
-from lib.score import ablation, confidence, curves, estimators, passes, running_example, selective
+from lib.score import ablation, confidence, estimators, running_example, selective
 from lib.store import KEYS
 from lib.tasks import answers
 
@@ -121,11 +122,11 @@ def test_one_row_is_shown_after_all_passes():
 
 def test_what_the_passes_of_a_pair_come_to():
     """Of the supports the range, of the others a mean by hand: BALD .2 and .6, of predictive entropies .5 and .7."""
-    facts = passes.summary(passed()).iloc[0]
+    facts = dropout_statistics.summary(passed()).iloc[0]
     assert (facts.top_k, facts.top_p, facts.unchanged) == (8, 1, 1)
     assert facts.share == pytest.approx(0.4 / 0.6) and facts.largest == pytest.approx(0.6)
     assert facts.bald == pytest.approx(0.4) and np.isnan(facts.auroc)
-    bare = passes.summary(passed().drop(columns=["top_k_10", "top_p_0.95"])).iloc[0]
+    bare = dropout_statistics.summary(passed().drop(columns=["top_k_10", "top_p_0.95"])).iloc[0]
     assert np.isnan(bare.top_k) and np.isnan(bare.top_p)
 
 
@@ -137,13 +138,13 @@ def test_halves_of_the_passes_are_held_against_each_other():
                   selected=[True] * 4, tuning=[False] * 4, rate=[0.1] * 4)  # fmt: skip
     responses = keyed(4, correct=[True, False, False, True], response=[LOG([0.5])] * 4,
                       answer=[LOG([0.5])] * 3 + [None])  # fmt: skip
-    found = passes.split_half_reliability(responses, frame, Reading()).iloc[0]
+    found = dropout_statistics.split_half_reliability(responses, frame, Reading()).iloc[0]
     r = np.corrcoef(1 - bald[:3].T)[0, 1]
     assert (found.rows, found.correlation, found.expected) == pytest.approx((3, r, 2 * r / (1 + r)))
     assert (found.auroc_1, found.auroc_2) == (1, 0.5)
     assert (found.ece_1, found.ece_2) == pytest.approx(((0.1 + 0.8 + 0.4) / 3, (0.2 + 0.9 + 0.4) / 3))
     for older in (frame.drop(columns="half_predictive"), frame.assign(half_predictive=None, half_conditional=None)):
-        assert passes.split_half_reliability(responses, older, Reading()).empty
+        assert dropout_statistics.split_half_reliability(responses, older, Reading()).empty
 
 
 def test_numbers_of_passes_are_asked_once():
@@ -151,7 +152,7 @@ def test_numbers_of_passes_are_asked_once():
     frame = passed().assign(selected=True, rate=0.1).drop(columns="correct")
     responses = keyed(1, correct=[True], response=[LOG([0.5])], answer=[LOG([0.5, 0.5])])
     for asked, made in (((1, 3), [1, 3]), ((2, 9), [2, 3]), ((), [1, 2, 3])):
-        found = passes.by_passes(responses, frame, Reading(), asked)
+        found = dropout_statistics.by_passes(responses, frame, Reading(), asked)
         assert found.passes.tolist() == made
     assert found.ece.tolist() == pytest.approx([0, 0.15, 0.4])
 
@@ -180,16 +181,16 @@ def test_masks_are_drawn_from_the_stream_of_pass_and_site():
 
 
 def test_a_running_mean_between_its_tokens():
-    assert curves.running_mean(LOG([0.5, 1.0]), 5).tolist() == pytest.approx([0.5, 0.5, 0.5, 0.625, 0.75])
+    assert token_statistics.running_mean(LOG([0.5, 1.0]), 5).tolist() == pytest.approx([0.5, 0.5, 0.5, 0.625, 0.75])
 
 
 def test_a_band_is_the_mean_with_its_interval():
-    found = curves.mean_with_interval(np.array([[0.0, 1.0], [1.0, 1.0], [0.5, 1.0]]))
+    found = token_statistics.mean_with_interval(np.array([[0.0, 1.0], [1.0, 1.0], [0.5, 1.0]]))
     half = 1.96 * 0.5 / np.sqrt(3)
     assert found["mean"].tolist() == [0.5, 1] and found.n.tolist() == [3, 3]
     assert found.high.tolist() == pytest.approx([0.5 + half, 1]) and found.low.tolist() == pytest.approx([0, 1])
-    assert curves.mean_with_interval(np.array([[0.0, 1.0], [1.0, 1.0]]), 0, 1).high.tolist() == [1, 1]
-    one = curves.mean_with_interval(np.array([[0.25, 1.0]]))
+    assert token_statistics.mean_with_interval(np.array([[0.0, 1.0], [1.0, 1.0]]), 0, 1).high.tolist() == [1, 1]
+    one = token_statistics.mean_with_interval(np.array([[0.25, 1.0]]))
     assert one.low.tolist() == one.high.tolist() == [0.25, 1]
 
 
@@ -201,9 +202,9 @@ def told(probabilities, correct, **more):
 def test_right_less_wrong_with_the_interval_of_a_difference():
     """Means .8 and .3; halves as of means of two rows each, the larger of the side that was cut and the other."""
     responses = told([[0.6], [1.0], [0.2], [0.4]], [True, True, False, False])
-    each = curves.running_mean_curves(responses, 2)
+    each = token_statistics.running_mean_curves(responses, 2)
     assert each.position.tolist() == [0, 1] * 2 and set(each.correct) == {True, False}
-    found = curves.right_minus_wrong(each)
+    found = token_statistics.right_minus_wrong(each)
     assert each.high.max() == 1 and each.low.tolist() == pytest.approx([0.104] * 2 + [0.408] * 2)
     half = np.hypot(1.96 * 0.2, 1.96 * 0.1)
     assert found["mean"].tolist() == pytest.approx([0.5] * 2)
@@ -213,13 +214,14 @@ def test_right_less_wrong_with_the_interval_of_a_difference():
 
 def test_running_means_are_of_each_pair():
     frame = pd.concat([told([[0.7], [0.2]], [True, False]).assign(dataset=name) for name in ("e", "d")])
-    found = curves.running_mean_curves_by_pair(frame)
+    found = token_statistics.running_mean_curves_by_pair(frame)
     assert found.groupby(["model", "dataset", "correct"], sort=False).size().to_dict() == {
         ("m", name, kind): 101 for name in ("e", "d") for kind in (False, True)}  # fmt: skip
 
 
 def test_entropies_by_number_of_passes():
-    found = curves.entropy_curves(pd.concat([passed(), passed(predictive=[[[0.3, 0.4], [0.5, 0.6], [0.7, 0.9]]])]))
+    both = pd.concat([passed(), passed(predictive=[[[0.3, 0.4], [0.5, 0.6], [0.7, 0.9]]])])
+    found = dropout_statistics.entropy_curves(both)
     means = found.set_index(["term", "passes"])["mean"]
     assert means["predictive"].tolist() == pytest.approx([0.25, 0.45, 0.7])
     assert means["conditional"].tolist() == pytest.approx([0.15, 0.2, 0.2]) and (found.n == 2).all()

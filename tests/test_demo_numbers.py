@@ -10,19 +10,17 @@ import pandas as pd
 from digests import check, digest, write
 
 from lib import params, store
-from lib.calibrate import diagnostics, fitting, sample_efficiency, transfer
+from lib.analysis import diagnostics, dropout_statistics, token_statistics
+from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.paper.run_results import RunSignals
 from lib.score import (
     ablation,
     bootstrap,
     confidence,
-    curves,
     metrics,
-    passes,
     proper_scoring,
     running_example,
     selective,
-    tokens,
 )
 from lib.score import interpretation as reading_
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
@@ -126,7 +124,9 @@ def other_frames() -> dict[str, pd.DataFrame]:
         metrics.evaluate(scores),
         running_example.choose_example(responses, "medium-0355", MODELS[0], DATASETS[1]),
     )
-    tuned, chosen = (passes.answered(part, responses) for part in (whole[whole.tuning], whole[whole.selected]))
+    tuned, chosen = (
+        dropout_statistics.answered(part, responses) for part in (whole[whole.tuning], whole[whole.selected])
+    )
     of_one = running_example.rows_of_example(whole[whole.selected], one)
     of_pair = asked_again[(asked_again.model == one.model) & (asked_again.dataset == one.dataset)]
     of_model = {pair: part for pair, part in sets.items() if pair[0] == MODELS[0]}
@@ -140,24 +140,24 @@ def other_frames() -> dict[str, pd.DataFrame]:
         "coverage, relative": reading_.answer_coverage(frame, READING.model_copy(update={"grader": "relative"})),
         "estimators": results,
         "bins": metrics.ablate_bins(scores, VALUES["n_bins_ablation"]),
-        "positions": tokens.position_curves(responses),
-        "tokens": tokens.summarize_tokens(responses),
-        "unread": tokens.count_missed_answers(frame, READING),
-        "verification costs": tokens.verification_costs(verified, frame),
-        "running means": curves.running_mean_curves_by_pair(responses),
-        "running mean curves": curves.running_mean_curves(responses),
-        "answer tokens": curves.answer_token_logprobs(responses),
-        "entropy curves": curves.entropy_curves(chosen),
+        "positions": token_statistics.position_curves(responses),
+        "tokens": token_statistics.summarize_tokens(responses),
+        "unread": token_statistics.count_missed_answers(frame, READING),
+        "verification costs": token_statistics.verification_costs(verified, frame),
+        "running means": token_statistics.running_mean_curves_by_pair(responses),
+        "running mean curves": token_statistics.running_mean_curves(responses),
+        "answer tokens": token_statistics.answer_token_logprobs(responses),
+        "entropy curves": dropout_statistics.entropy_curves(chosen),
         "reduction": confidence.token_reduction(verified),
         "option mass": confidence.option_mass(verified),
         "in situ errors": confidence.in_situ_errors(results, MODELS[0], {name: name for name in DATASETS}),
         "grid": confidence.evaluate_rate_grid(responses, whole, READING),
-        "passes": passes.summary(chosen),
-        "tokens of passes": passes.answer_tokens(chosen),
-        "by passes": passes.by_passes(responses, whole[whole.selected], READING),
-        "by scope": passes.by_scope(frame, responses, {"trajectory": whole, "answer": answer}, READING),
-        "by phi": passes.by_phi(responses, whole[whole.tuning], READING),
-        "by rate": passes.by_rate(tuned),
+        "passes": dropout_statistics.summary(chosen),
+        "tokens of passes": dropout_statistics.answer_tokens(chosen),
+        "by passes": dropout_statistics.by_passes(responses, whole[whole.selected], READING),
+        "by scope": dropout_statistics.by_scope(frame, responses, {"trajectory": whole, "answer": answer}, READING),
+        "by phi": dropout_statistics.by_phi(responses, whole[whole.tuning], READING),
+        "by rate": dropout_statistics.by_rate(tuned),
         "options of one row": running_example.option_probabilities(
             running_example.rows_of_example(verified, one).iloc[0]
         ),

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import responses, single_pass
 
+from lib.analysis.token_statistics import answer_token_logprobs, running_mean, running_mean_curves
 from lib.params import Reading
 from lib.project import UserError
 from lib.score import estimators
-from lib.score.curves import answer_token_logprobs, running_mean, running_mean_curves
 from lib.score.estimators import ESTIMATORS
 from lib.score.interpretation import answer_coverage
 

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, Qwen2Config
 
 from lib import params, store
+from lib.analysis.dropout_statistics import entropy_curves
 from lib.generate import bald, batching, generation, mc_dropout, models
 from lib.generate.bald import bald_terms, dropout_columns
 from lib.generate.mc_dropout import mc_dropout_entropies
@@ -25,7 +26,6 @@ from lib.project import ROOT, UserError
 from lib.row_cache import RowCache
 from lib.score import confidence, estimators
 from lib.score.confidence import confidence_frame
-from lib.score.curves import entropy_curves
 from lib.streams import stream_seed
 from lib.tasks import answers, datasets
 

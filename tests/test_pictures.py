@@ -9,6 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PathCollection
 
 from lib import streams
+from lib.analysis import dropout_statistics, token_statistics
 from lib.calibrate import fitting
 from lib.paper import (
     calibration_figures,
@@ -23,7 +24,7 @@ from lib.paper import (
 )
 from lib.paper.table import Cell, Table
 from lib.params import Reading
-from lib.score import ablation, bootstrap, confidence, curves, passes, running_example
+from lib.score import ablation, bootstrap, confidence, running_example
 
 
 def bins(count=(4, 96), mean=(0.15, 0.95), accuracy=(0.5, 0.75)):
@@ -100,10 +101,10 @@ def running(kind, mean, half):
 
 
 def test_the_difference_has_the_interval_of_two_means():
-    gap = curves.right_minus_wrong(pd.concat([running(True, 0.9, 0.03), running(False, 0.8, 0.04)]))
+    gap = token_statistics.right_minus_wrong(pd.concat([running(True, 0.9, 0.03), running(False, 0.8, 0.04)]))
     np.testing.assert_allclose(gap[["mean", "low", "high"]].iloc[0], [0.1, 0.05, 0.15])
     cut = running(True, 0.99, 0.03).assign(high=1.0)  # at what is possible
-    gap = curves.right_minus_wrong(pd.concat([cut, running(False, 0.8, 0.04)]))
+    gap = token_statistics.right_minus_wrong(pd.concat([cut, running(False, 0.8, 0.04)]))
     np.testing.assert_allclose(gap[["low", "high"]].iloc[0], [0.14, 0.24])
 
 
@@ -183,7 +184,7 @@ def passed():
 
 
 def test_bald_is_drawn_and_written_out_as_phi_reads_it():
-    tokens = passes.answer_tokens(passed())
+    tokens = dropout_statistics.answer_tokens(passed())
     assert tokens.bald.tolist() == [0.25, 2.0] and histograms.clipped_in_words(tokens) == "50.0% clipped to 0"
     canvas = histograms.bald_histogram(tokens).canvas
     (line,) = canvas.axes[1].lines

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from lib import params, store
+from lib.analysis import dropout_statistics
 from lib.generate import p_true
 from lib.params import Reading
 from lib.project import SHIPPED
-from lib.score import confidence, curves, interpretation, metrics
+from lib.score import confidence, interpretation, metrics
 from lib.score.confidence import confidence_frame
 
 DEMO = params.load_profile("demo")
@@ -117,7 +118,7 @@ def test_every_row_has_its_passes_at_the_selected_rate(responses, passes):
 
 def test_passes_disagree_more_the_more_there_are(passes):
     for _, part in passes[passes.selected].groupby(["model", "dataset"]):
-        mean = curves.entropy_curves(part).pivot(index="passes", columns="term", values="mean")
+        mean = dropout_statistics.entropy_curves(part).pivot(index="passes", columns="term", values="mean")
         assert (mean.predictive.diff().dropna() > -0.01).all()
         assert mean.predictive.iloc[-1] > 1.8 * mean.predictive.iloc[0]
         assert mean.conditional.iloc[-1] < mean.predictive.iloc[-1] / 2

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from lib import store  # noqa: E402
+from lib.analysis.dropout_statistics import by_scope  # noqa: E402
 from lib.calibrate import fitting  # noqa: E402
 from lib.paper.extras import rows_at_selected_rate  # noqa: E402
 from lib.paper.run_results import RunSignals  # noqa: E402
@@ -24,7 +25,6 @@ from lib.schemas import DROPOUT  # noqa: E402
 from lib.score import ablation, metrics, proper_scoring  # noqa: E402
 from lib.score.confidence import confidence_frame  # noqa: E402
 from lib.score.interpretation import answer_coverage  # noqa: E402
-from lib.score.passes import by_scope  # noqa: E402
 from lib.store import KEYS  # noqa: E402
 
 PAGE, RUN = ROOT / "docs" / "small.md", "replay-small"

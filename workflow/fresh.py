@@ -30,7 +30,7 @@ NEW, ASKED = "not made yet", "asked for"
 EXPORT = ("workflow/export.py", "workflow/marked.py", "workflow/report.py", "workflow/report.html.jinja")
 GGUF = ("gguf", "sha256")  # empty in the files of other models
 # scores, sets and judges what others made: what a heavy notebook writes does not hang on it, but for `decided_by`
-SHOWING = ("lib/score/", "lib/calibrate/", "lib/paper/")
+SHOWING = ("lib/score/", "lib/calibrate/", "lib/analysis/", "lib/paper/")
 Parts = dict[str, object]
 
 # ---- keys --------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from lib import store
+from lib.analysis.dropout_statistics import by_scope
 from lib.paper.table import Cell, Table, TableRow
 from lib.paper.tables import dropout_grid_search
 from lib.paper.targets import table_target
@@ -14,7 +15,6 @@ from lib.params import Reading
 from lib.score.bootstrap import bootstrap
 from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS, EXTRAS
-from lib.score.passes import by_scope
 from lib.store import PAIR
 
 SCOPES = {"trajectory": "c_bald", "answer": "c_bald_insitu"}  # estimator by where dropout acts

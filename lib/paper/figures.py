@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from lib.analysis.token_statistics import right_minus_wrong
 from lib.paper.figure_style import BLUE, GREY, ORANGE, RESPONSE_STYLES, WIDTH, Canvas, Figure, style
 from lib.paper.targets import target
-from lib.score.curves import right_minus_wrong
 
 SETTLED = 0.2  # from this position on curves are shown whole; what lies lower before it is cut
 STABLE = 5  # passes after which the paper finds the predictive entropy stable

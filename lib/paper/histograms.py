@@ -80,7 +80,8 @@ def option_mass_bars(table: pd.DataFrame) -> Figure:
 
 def bald_histogram(tokens: pd.DataFrame, phi: str = "clip", title: str = "") -> Figure:
     """Share of answer tokens by BALD (nats), right and wrong apart, and over it phi, the confidence that it becomes.
-    `tokens` as `passes.answer_tokens` returns them: correct, bald (divided already under `top_k` and `top_p`)."""
+    `tokens` as `dropout_statistics.answer_tokens` returns them: correct, bald (divided already under `top_k` and
+    `top_p`)."""
     values = tokens["bald"].astype(float)
     most = max(1.05, float(values.max()) * 1.02)
     with style():

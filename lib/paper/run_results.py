@@ -10,8 +10,11 @@ import numpy as np
 import pandas as pd
 
 from lib import params, store
+from lib.analysis import dropout_statistics, token_statistics
+from lib.analysis.diagnostics import summarize_calibration_rows
+from lib.analysis.dropout_statistics import entropy_curves
+from lib.analysis.token_statistics import running_mean_curves_by_pair
 from lib.calibrate.calibrators import Calibrator
-from lib.calibrate.diagnostics import summarize_calibration_rows
 from lib.calibrate.fitting import DataByPair, Pair, calibrate, calibration_data
 from lib.calibrate.sample_efficiency import curve_bands, learning_curves
 from lib.calibrate.transfer import transfer
@@ -20,7 +23,7 @@ from lib.paper.results import Results
 from lib.params import Calibration, Reading
 from lib.project import UserError
 from lib.schemas import empty_frame
-from lib.score import ablation, passes, tokens
+from lib.score import ablation
 from lib.score.bootstrap import bootstrap, estimate_metrics
 from lib.score.confidence import (
     MARGINS,
@@ -30,7 +33,6 @@ from lib.score.confidence import (
     rows_at_selected_rate,
     token_reduction,
 )
-from lib.score.curves import entropy_curves, running_mean_curves_by_pair
 from lib.score.estimators import ESTIMATORS, SIGNALS
 from lib.score.interpretation import answer_coverage, interpret_responses
 from lib.score.metrics import METRICS, ablate_bins, evaluate
@@ -172,36 +174,37 @@ class RunSignals:
         gaps = (evaluation.confidence - evaluation.correct).groupby([evaluation[key] for key in (*PAIR, "estimator")])
         return {
             "running_mean": running_mean_curves_by_pair(self.responses),
-            "tokens": tokens.summarize_tokens(self.responses),
-            "positions": tokens.position_curves(self.responses),
-            "unread": tokens.count_missed_answers(self.generations, self.reading),
+            "tokens": token_statistics.summarize_tokens(self.responses),
+            "positions": token_statistics.position_curves(self.responses),
+            "unread": token_statistics.count_missed_answers(self.generations, self.reading),
             "answered": split_answered(self.responses),
             "overconfidence": gaps.mean().rename("gap").reset_index(),
         }
 
     def of_passes(self, counts: Sequence[int] = ()) -> Frames:
-        """What it shows or says of the passes, on the rows whose answer was read; `counts`: as `passes.by_passes`."""
-        kept = passes.answered(self.dropout, self.responses)
+        """What it shows or says of the passes, on the rows whose answer was read; `counts`: as
+        `dropout_statistics.by_passes`."""
+        kept = dropout_statistics.answered(self.dropout, self.responses)
         selected = kept[kept.selected]
         if selected.empty:  # no answer was read anywhere: nothing to say of any pass
             return dict.fromkeys(("entropies", "passes", "by_passes", "by_rate"), selected)
         entropies = [entropy_curves(part).assign(**dict(zip(PAIR, pair, strict=True)))
                      for pair, part in selected.groupby(PAIR, sort=False)]  # fmt: skip
-        return {"entropies": pd.concat(entropies, ignore_index=True), "passes": passes.summary(selected),
-                "by_passes": passes.by_passes(self.responses, self.dropout, self.reading, counts),
-                "by_rate": passes.by_rate(kept)}  # fmt: skip
+        return {"entropies": pd.concat(entropies, ignore_index=True), "passes": dropout_statistics.summary(selected),
+                "by_passes": dropout_statistics.by_passes(self.responses, self.dropout, self.reading, counts),
+                "by_rate": dropout_statistics.by_rate(kept)}  # fmt: skip
 
     def set_up(self) -> Frames:
         """Evaluation questions and tokens of verification, which no choice of reading changes, and what the calibration
         rows show."""
         evaluation = self.generations[self.generations.split == "evaluation"]
         rows = evaluation.groupby("dataset", sort=False).example_id.nunique().rename("rows").reset_index()
-        return {"rows": rows, "verification": tokens.verification_costs(self.verification, self.generations),
+        return {"rows": rows, "verification": token_statistics.verification_costs(self.verification, self.generations),
                 "calibration_rows": summarize_calibration_rows(self.sets)}  # fmt: skip
 
     def of_phi(self) -> Frames:
         """c_BALD on the tuning examples under each phi."""
-        return {"by_phi": passes.by_phi(self.responses, self.dropout, self.reading)}
+        return {"by_phi": dropout_statistics.by_phi(self.responses, self.dropout, self.reading)}
 
 
 def scores(responses: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, reading: Reading,

@@ -8,11 +8,11 @@ from typing import ParamSpec
 import numpy as np
 import pandas as pd
 
+from lib.analysis.token_statistics import right_minus_wrong
 from lib.calibrate.calibrators import METHODS
 from lib.paper.histograms import clipped_in_words
 from lib.paper.reliability import SMALL_BIN, error
 from lib.paper.values import short
-from lib.score.curves import right_minus_wrong
 from lib.score.estimators import ESTIMATORS, in_declared_order
 from lib.store import PAIR
 
@@ -184,7 +184,7 @@ def settled(entropies: pd.DataFrame, after: int = 5) -> str:
 
 @sentence
 def disagreed(tokens: pd.DataFrame) -> str:
-    """Of `passes.answer_tokens`: the share that phi clips, and the mean BALD of right and of wrong answers."""
+    """Of `answer_tokens` of passes: the share that phi clips, and the mean BALD of right and of wrong answers."""
     means = tokens.groupby("correct").bald.mean()
     parts = [f"{'right' if kind else 'wrong'} {value:.3f}" for kind, value in means.items()]
     return f"{clipped_in_words(tokens)}; mean BALD of answers: {', '.join(parts[::-1])}"

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 
+from lib.analysis.dropout_statistics import by_passes
 from lib.calibrate.fitting import fit_answers
 from lib.paper.claims import FINDINGS
 from lib.paper.comparison import Listing
@@ -23,7 +24,6 @@ from lib.params import Calibration, Reading
 from lib.project import UserError
 from lib.score.bootstrap import estimate_metrics
 from lib.score.estimators import ESTIMATORS
-from lib.score.passes import by_passes
 
 SENSITIVITY_COLUMNS = ["choice", "words", "finding", "name", "here", "then", "flips"]
 NAMED = {  # the choices in words

@@ -1,4 +1,4 @@
-"""Heavy notebooks use lib.paper, lib.calibrate and lib.score to show, so that what they write cannot hang on these.
+"""Heavy notebooks use lib.score and the rooms above it to show, so that what they write cannot hang on these.
 
 The key of a heavy notebook leaves them out (workflow/fresh.py), but for what its row says it is decided by. That is
 sound only under two rules. A name from lib.paper is nothing but the head of the call with which a cell ends,
@@ -65,7 +65,7 @@ def misused(cells: list[str]) -> list[str]:
 
 
 def test_there_are_heavy_notebooks_and_they_show():
-    assert len(HEAVY) == 4 and SHOWING == ("lib/score/", "lib/calibrate/", "lib/paper/")
+    assert len(HEAVY) == 4 and SHOWING == ("lib/score/", "lib/calibrate/", "lib/analysis/", "lib/paper/")
     assert any(names_of_paper([parse(path, source) for source in code_cells(path)]) for path in HEAVY)
 
 
@@ -82,13 +82,14 @@ def test_nothing_else_that_it_imports_reaches_lib_paper(path):
 
 
 def scoring_names(trees: list[ast.Module], decided_by: tuple[str, ...]) -> set[str]:
-    """Names that cells import from lib.score and lib.calibrate, but for modules that are known to decide."""
+    """Names that cells import from lib.score, calibrate and analysis, but for modules that are known to decide."""
     deciding = {path.partition(":")[0].removesuffix(".py").replace("/", ".") for path in decided_by}
     names = set()
     for node in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)):
         for alias in node.names:
             module = str(node.module)
-            if module.startswith(("lib.score", "lib.calibrate")) and not deciding & {module, f"{module}.{alias.name}"}:
+            scores = module.startswith(("lib.score", "lib.calibrate", "lib.analysis"))
+            if scores and not deciding & {module, f"{module}.{alias.name}"}:
                 names.add(alias.asname or alias.name)
     return names
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lib.analysis.token_statistics import mean_with_interval
 from lib.params import Reading
 from lib.score.confidence import (
     compute_bald,
@@ -16,11 +17,24 @@ from lib.score.confidence import (
     evaluate_rate_grid,
     scale_bald,
 )
-from lib.score.curves import BALD_TERMS
 from lib.score.estimators import c_bald
 from lib.score.metrics import auroc, evaluate
 from lib.store import KEYS, PAIR
 from lib.tasks.answers import answer_span
+
+BALD_TERMS = ("predictive", "conditional")  # of `eq:bald`: the entropy of the mean, the mean of the entropies
+
+
+def entropy_curves(dropout: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
+    """Both terms of `eq:bald` against the number of passes: an example's mean over its answer tokens, then mean and 95%
+    interval over examples. Columns: term, passes, mean, low, high, n; no rows of no passes."""
+    part, parts = dropout[dropout.split == split], []
+    if part.empty:
+        return pd.DataFrame(columns=["mean", "low", "high", "n", "term", "passes"])
+    for term in BALD_TERMS:
+        curves = np.array([[np.mean(tokens) for tokens in passes] for passes in part[term]])  # (examples, T)
+        parts.append(mean_with_interval(curves).assign(term=term, passes=np.arange(1, curves.shape[1] + 1)))
+    return pd.concat(parts, ignore_index=True)
 
 
 def answered(dropout: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
