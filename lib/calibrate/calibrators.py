@@ -5,11 +5,15 @@ trailing underscore. Each takes a weight per row. Rows of one class only (so any
 `one_class` says what then: `fit`, what the method itself gives (isotonic the class, temperature its bound, Platt, whose
 likelihood has no maximum, the class), or `constant`, (n_right + 1) / (n + 2).
 
-To add a calibrator, write its class and one row of METHODS: tables, curves, transfer and figures follow.
+To add a calibrator, write its class and one row of METHODS: tables, curves, transfer and figures follow. What it learns
+are numbers and arrays in attributes that end in an underscore; so it can be kept as a file, which needs no data.
 """
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +27,8 @@ from sklearn.linear_model import LogisticRegression
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.generate.temperatures import COLDEST, HOTTEST, temperatures
 from lib.params import Calibration
+from lib.project import UserError, first_line, nearest, parse_json, read_bytes
+from lib.store import relative_path
 
 Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights -> scores of the evaluation rows
 
@@ -89,16 +95,6 @@ class Calibrator(BaseEstimator):
             return (right + 1) / (len(y) + 2)
         return None if self.fits_one_class else float(y[0])
 
-    def state(self) -> dict[str, Any]:
-        """All that was learned, from which `restore` makes the same calibrator: numbers, and arrays of them."""
-        return {name: value for name, value in vars(self).items() if name.endswith("_")}
-
-    def restore(self, state: Mapping[str, Any]) -> Self:
-        """As it was when fitted, from its `state`; lists become arrays again."""
-        for name, value in state.items():
-            setattr(self, name, np.asarray(value) if isinstance(value, list) else value)
-        return self
-
     @property
     def learned(self) -> dict[str, float | None]:
         """What was learned, by its symbol in the tables: t, or a and b."""
@@ -123,28 +119,15 @@ class Isotonic(Calibrator):
 
     def _fit(self, score: Any, y: np.ndarray, w: np.ndarray) -> None:
         fitted = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
-        self.isotonic_ = fitted.fit(self._rounded(score), y, sample_weight=w)
+        fitted.fit(self._rounded(score), y, sample_weight=w)
+        self.x_, self.y_ = fitted.X_thresholds_, fitted.y_thresholds_
 
     def _predict(self, score: Any, joint: bool) -> np.ndarray:
-        return self.isotonic_.predict(self._rounded(score))
+        return np.interp(self._rounded(score), self.x_, self.y_)
 
     def _rounded(self, score: Any) -> np.ndarray:
         scores = np.asarray(score, dtype=float)
         return scores if self.decimals is None else np.round(scores, self.decimals)
-
-    def state(self) -> dict[str, Any]:
-        """The corners of the staircase stand for scikit-learn's object."""
-        state = super().state()
-        fitted = state.pop("isotonic_", None)
-        return state if fitted is None else state | {"x_": fitted.X_thresholds_, "y_": fitted.y_thresholds_}
-
-    def restore(self, state: Mapping[str, Any]) -> Self:
-        """scikit-learn's object is fitted on its own corners, which rise already and so stay what they are."""
-        corners = {name: np.asarray(state[name], dtype=float) for name in ("x_", "y_") if name in state}
-        super().restore({name: value for name, value in state.items() if name not in corners})
-        if corners:
-            self._fit(corners["x_"], corners["y_"], np.ones(len(corners["x_"])))
-        return self
 
 
 class Temperature(Calibrator):
@@ -286,3 +269,78 @@ METHODS = {
     "isotonic": Method("isotonic", "Isotonic", {"confidence": Isotonic}),
     "platt": Method("platt", "Platt", {"answers": Temperature, "margin": Platt}),  # the paper prints both under Platt
 }
+
+
+# ---- a fitted calibrator as a file: JSON, whose numbers are the shortest that read back as the same float64
+
+
+def calibrator_record(calibrator: Calibrator, method: Method, kind: str, rows: Any, **about: Any) -> dict[str, Any]:
+    """Say all of a fitted calibrator that a file holds.
+
+    Parameters
+    ----------
+    calibrator, method
+    kind : str
+        What it takes, of `method.takes`.
+    rows
+        What it was fitted on.
+    **about
+        What else the file says.
+
+    Raises
+    ------
+    UserError
+        Where what the file holds would not predict the same bits on `rows`.
+    """
+    learned = {name: value for name, value in vars(calibrator).items() if name.endswith("_")}
+    record = about | {"method": method.name, "takes": kind, "settings": calibrator.get_params(), "learned": learned}
+    try:
+        record = json.loads(json.dumps(record, allow_nan=False, default=lambda value: value.tolist()))
+        again = calibrator_from_record(record)
+        for joint in (False, True):
+            if not np.array_equal(again.predict(rows, joint), calibrator.predict(rows, joint)):
+                raise ValueError("what was read from it would predict otherwise")
+    except Exception as error:  # of a class of anybody's
+        raise UserError(f"a calibrator can't be kept as a file: {first_line(error)}") from None
+    return record | {"sha256": record_checksum(record)}
+
+
+def calibrator_from_record(record: Mapping[str, Any]) -> Calibrator:
+    if record["method"] not in METHODS:
+        raise UserError(f"there is no method '{record['method']}'; {nearest(record['method'], METHODS)}")
+    calibrator = METHODS[record["method"]].takes[record["takes"]](**record["settings"])
+    for name, value in record["learned"].items():
+        setattr(calibrator, name, np.asarray(value) if isinstance(value, list) else value)
+    return calibrator
+
+
+def record_checksum(record: Mapping[str, Any]) -> str:
+    """Of all that a file says but its checksum."""
+    said = {name: value for name, value in record.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def load_calibrator(path: Path | str) -> Calibrator:
+    """Load a calibrator from its JSON file.
+
+    Returns
+    -------
+    Calibrator
+        Ready to `predict` from what the file names: scores, margins or answer tokens.
+
+    Raises
+    ------
+    UserError
+        Where the file is missing, not what was written, or of a method that is not declared.
+    """
+    path, where = Path(path), relative_path(Path(path))
+    if not path.exists():
+        beside = [other.name for other in path.parent.glob("*.json")]
+        raise UserError(f"there is no calibrator {where}; {nearest(path.name, beside)}")
+    record = parse_json(read_bytes(path, where), where)
+    if not isinstance(record, dict) or record.get("sha256") != record_checksum(record):
+        raise UserError(f"{where} is no calibrator, or is not what was written: remove it and run 10 again")
+    try:
+        return calibrator_from_record(record)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{where}: no calibrator can be made of it ({first_line(error)})") from None

@@ -1,15 +1,19 @@
 """Calibrators on a run's frames: rows by pair and split, every calibrator on its own pair, reliability diagrams."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.special import expit, logit
 
+from lib import store
 from lib.calibrate.answer_logits import AnswerLogits
-from lib.calibrate.calibrators import METHODS, Calibrator, Method
+from lib.calibrate.calibrators import METHODS, Calibrator, Method, calibrator_record
 from lib.params import Calibration
 from lib.project import UserError
 from lib.score.estimators import ans_avg
@@ -103,19 +107,15 @@ def fit_answers(sets: DataByPair, choices: Calibration = Calibration()) -> dict[
 @dataclass(frozen=True)
 class Fit:
     """A calibrator of a pair, what it was fitted on, and what it makes of the evaluation rows. `estimator` is "ans" for
-    one of the answer's tokens, which serves both answer estimators; `kind` what it takes (`Method.takes`), `scores`
-    the calibration rows' (n,), in their order; `fitted_on` their tokens, where it takes these and no scores."""
+    one of the answer's tokens, which serves both answer estimators; `kind` what it takes (`Method.takes`)."""
 
     pair: Pair
     estimator: str
     method: Method
     kind: str
     calibrator: Calibrator
-    ids: Sequence[str]
-    scores: np.ndarray
-    correct: np.ndarray
+    fitted_on: Any  # scores (n,), or the answer's tokens
     evaluated: pd.DataFrame  # KEYS, estimator, confidence, correct, method
-    fitted_on: AnswerLogits | None = None
 
 
 def calibrate(
@@ -212,13 +212,12 @@ def _on_scores(pair: Pair, calibration: pd.DataFrame, evaluation: pd.DataFrame, 
             scores = calibration[kind].to_numpy()
             calibrator = method.make(kind, choices).fit(scores, calibration.correct)
             made = evaluation.assign(method=method.name, confidence=calibrator.predict(evaluation[kind].to_numpy()))
-            ids, correct = list(calibration.example_id), calibration.correct.to_numpy(bool)
-            yield Fit(pair, evaluation.estimator.iloc[0], method, kind, calibrator, ids, scores, correct, made)
+            yield Fit(pair, evaluation.estimator.iloc[0], method, kind, calibrator, scores, made)
 
 
 def _on_answers(pair: Pair, sets: CalibrationData, fitted: Mapping[str, Calibrator]) -> Iterator[Fit]:
     """The methods that take the answer's tokens: fitted once, applied to both answer estimators."""
-    new, old = sets.evaluation, sets.calibration
+    new = sets.evaluation
     for method in METHODS.values():
         if "answers" in method.takes and new.answers is not None:
             calibrator, parts = fitted[method.name], []
@@ -226,8 +225,27 @@ def _on_answers(pair: Pair, sets: CalibrationData, fitted: Mapping[str, Calibrat
                 scores = calibrator.predict(new.answers, joint=name == "ans_joint")
                 columns: dict[str, Any] = {"estimator": name, "confidence": scores, "correct": new.correct}
                 parts.append(new.keys.assign(**columns, method=method.name))
-            made, ids = pd.concat(parts, ignore_index=True), list(old.keys.example_id)
-            yield Fit(pair, "ans", method, "answers", calibrator, ids, old.confidence, old.correct, made, old.answers)
+            made = pd.concat(parts, ignore_index=True)
+            yield Fit(pair, "ans", method, "answers", calibrator, sets.calibration.answers, made)
+
+
+def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
+    """Every calibrator as artifacts/<run>/calibrators/<model>__<dataset>__<estimator>__<calibrator>.json; what was
+    written: model, dataset, estimator, calibrator, rows, file (or why there is none)."""
+    written = []
+    for fit in fits:
+        name = type(fit.calibrator).__name__.lower()
+        path = store.frame_path(run, "calibrators", "__".join([*fit.pair, fit.estimator, name])).with_suffix(".json")
+        about = {"model": fit.pair[0], "dataset": fit.pair[1], "estimator": fit.estimator}
+        try:
+            record = calibrator_record(fit.calibrator, fit.method, fit.kind, fit.fitted_on, **about)
+            text = json.dumps(record, indent=1, sort_keys=True) + "\n"
+            store.write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
+            said = path.name
+        except UserError as error:
+            said = str(error)
+        written.append((*about.values(), name, fit.calibrator.n_rows_, said))
+    return pd.DataFrame(written, columns=["model", "dataset", "estimator", "calibrator", "rows", "file"])
 
 
 def calibration_maps(

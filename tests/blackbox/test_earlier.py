@@ -54,6 +54,6 @@ def test_shipped_signals_replay(project):
     assert len(same) >= 10, sorted(ours.keys() - set(same))
 
 
-def test_calibrator_files_predict_the_same_bits(project):
+def test_kept_calibrators_predict_the_same_bits(project):
     written = json.loads((project / "artifacts" / "earlier" / "predictions.json").read_text())
     assert len(written) > 5 and earlier.predictions(project) == written
