@@ -9,8 +9,8 @@ import torch
 from scipy.optimize import minimize
 from scipy.stats import chi2
 
-from lib.analysis import diagnostics, dropout_statistics, token_statistics
-from lib.calibrate import fitting, sample_efficiency
+from lib.analysis import calibration_statistics, dropout_statistics, token_statistics
+from lib.calibrate import fitting
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import Platt, Temperature
 from lib.generate import mc_dropout, scoring
@@ -284,7 +284,7 @@ def pair_of(scores, correct):
 
 def test_confident_errors_per_fifty_rows():
     sets = {("m", "d"): pair_of([0.95, 0.9, 0.99, 0.2], [0, 0, 1, 0]), ("m", "e"): pair_of([], [])}
-    found = diagnostics.summarize_calibration_rows(sets)
+    found = calibration_statistics.summarize_calibration_rows(sets)
     assert found.confident_errors[0] == 12.5, "one of four: .9 itself is not above"
     assert np.isnan(found.confident_errors[1])
 
@@ -299,10 +299,12 @@ def test_the_quadratic_term_by_maximum_likelihood():
         return np.logaddexp(0, np.where(y, -z, z)).sum()
 
     least = [minimize(loss, np.zeros(len(powers)), (powers,), tol=1e-12).fun for powers in ((0, 1), (0, 1, 2))]
-    assert diagnostics.test_curvature(c, y) == pytest.approx(chi2.sf(2 * (least[0] - least[1]), 1), rel=1e-4)
+    assert calibration_statistics.test_curvature(c, y) == pytest.approx(chi2.sf(2 * (least[0] - least[1]), 1), rel=1e-4)
     assert (
         0
-        <= diagnostics.test_curvature(np.array([0.2, 0.5, 0.9] * 4), np.array([0, 1, 1, 0, 0, 1, 1, 0, 1, 0, 1, 0]))
+        <= calibration_statistics.test_curvature(
+            np.array([0.2, 0.5, 0.9] * 4), np.array([0, 1, 1, 0, 0, 1, 1, 0, 1, 0, 1, 0])
+        )
         <= 1
     )
 
@@ -313,17 +315,17 @@ def test_enough_rows_are_those_from_which_on_the_error_stays(means, first):
     """Within a tenth, which itself is within."""
     fixed = {"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic"}
     bands = pd.DataFrame(fixed | {"n": [5, 20, 50, 80], "mean": means})
-    (found,) = sample_efficiency.rows_needed(bands).itertuples()
+    (found,) = calibration_statistics.rows_needed(bands).itertuples()
     assert (found.enough, found.all) == (first, 80)
-    half = sample_efficiency.rows_needed(bands.assign(mean=[0.5, 0.375, 0.25, 0.25]), within=0.5)
+    half = calibration_statistics.rows_needed(bands.assign(mean=[0.5, 0.375, 0.25, 0.25]), within=0.5)
     assert half.enough.tolist() == [20], "1.5 times .25 is within"
-    assert sample_efficiency.rows_needed(bands.assign(method="")).empty
+    assert calibration_statistics.rows_needed(bands.assign(method="")).empty
 
 
 def test_the_middle_eighty_percent_of_the_draws():
     fixed = {"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic", "n": 5}
     draws = pd.DataFrame(fixed | {"ece": np.linspace(0, 1, 11), "one_class": [True] + [False] * 10})
-    (found,) = sample_efficiency.curve_bands(draws).itertuples()
+    (found,) = calibration_statistics.curve_bands(draws).itertuples()
     assert (found.mean, found.low, found.high, found.one_class) == pytest.approx((0.5, 0.1, 0.9, 1))
 
 
@@ -397,7 +399,7 @@ def test_what_is_drawn_of_calibrators():
     scores["margin"] = LOG(scores.confidence / (1 - scores.confidence))
     others = ({"dataset": "e"}, {"split": "evaluation"}, {"estimator": "seq_avg"})
     frame = pd.concat([scores, *(scores.assign(**other, confidence=0.01) for other in others)])
-    found = fitting.calibration_maps(frame, {}, {}, ("m", "d"))
+    found = calibration_statistics.calibration_maps(frame, {}, {}, ("m", "d"))
     assert set(found.estimator) == {"p_true"} and found[found.method == ""].score.tolist() == scores.confidence.tolist()
     even = found[found.method == "platt"]
     assert len(even) == 201 and (even.score.min(), even.score.max()) == pytest.approx((0.1, 0.9))
@@ -405,7 +407,9 @@ def test_what_is_drawn_of_calibrators():
     assert np.diff(odds) == pytest.approx(np.full(200, 2 * LOG(9) / 200))
     known = found[found.method == ""]
     assert known.correct.tolist() == scores.correct.tolist() and even.correct.isna().all()
-    sure = fitting.calibration_maps(scores.assign(confidence=[0.2, 0.5, 1.0, 0.8, 0.0, 0.7]), {}, {}, ("m", "d"))
+    sure = calibration_statistics.calibration_maps(
+        scores.assign(confidence=[0.2, 0.5, 1.0, 0.8, 0.0, 0.7]), {}, {}, ("m", "d")
+    )
     assert np.isfinite(sure[sure.method == "isotonic"].score).all()
 
 

@@ -327,6 +327,7 @@ def test_platt_never_fails(rows):
 def test_another_method_is_one_class_and_one_line(monkeypatch):
     """It is fitted everywhere, and brings its rows, columns and curves."""
     from lib import params
+    from lib.analysis import calibration_statistics
     from lib.calibrate import fitting, sample_efficiency
     from lib.calibrate.calibrators import METHODS, Calibrator, Method
     from lib.paper import calibration_figures, figure_style, run_results, transfer_tables
@@ -350,7 +351,7 @@ def test_another_method_is_one_class_and_one_line(monkeypatch):
     full = transfer_tables.calibration_transfer_full(frames["calibration_transfer_full"])
     assert r"\multirow{3}{*}{Mean}" in full.latex
     sets = fitting.calibration_data(signals.generations, signals.responses)
-    bands = sample_efficiency.curve_bands(sample_efficiency.learning_curves(sets, [10], draws=2))
+    bands = calibration_statistics.curve_bands(sample_efficiency.learning_curves(sets, [10], draws=2))
     assert set(bands.method) == {"", "isotonic", "platt", "mean"}
     assert [name for name, *_ in figure_style.looks().values()] == ["raw", "isotonic", "temperature", "mean"]
     assert calibration_figures.sample_efficiency(bands, {name: name for name in demo.datasets})._repr_mimebundle_()

@@ -10,7 +10,7 @@ import pandas as pd
 from digests import check, digest, write
 
 from lib import params, store
-from lib.analysis import diagnostics, dropout_statistics, token_statistics
+from lib.analysis import calibration_statistics, dropout_statistics, token_statistics
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.paper.run_results import RunSignals
 from lib.score import (
@@ -131,7 +131,7 @@ def other_frames() -> dict[str, pd.DataFrame]:
     of_pair = asked_again[(asked_again.model == one.model) & (asked_again.dataset == one.dataset)]
     of_model = {pair: part for pair, part in sets.items() if pair[0] == MODELS[0]}
     calibrated, learned = fitting.calibrate(scores, sets, fitted(), CHOICES)
-    bands = sample_efficiency.curve_bands(store.read_frame(store.find_frame(RUN, "calibration", "curves")))
+    bands = calibration_statistics.curve_bands(store.read_frame(store.find_frame(RUN, "calibration", "curves")))
     place = running_example.find_position(sets[running_example.pair_of_example(one)].evaluation.keys, one)
     extras = every_score()
     raw, constants = proper_scoring.add_base_rate(extras, extras[extras.split == "evaluation"].assign(method=""))
@@ -167,13 +167,17 @@ def other_frames() -> dict[str, pd.DataFrame]:
         "arms by question": ablation.graded_by_arm(of_pair).astype(float),
         "compared": proper_scoring.compare_with_base_rate(raw, constants, resamples=50),
         "thinned curves": selective.risk_coverage_curves(raw),
-        "calibration rows": diagnostics.summarize_calibration_rows(sets),
+        "calibration rows": calibration_statistics.summarize_calibration_rows(sets),
         "learned": learned,
-        "maps": fitting.calibration_maps(scores, sets, fitted(), running_example.pair_of_example(one), CHOICES),
-        "reliability": pd.concat(fitting.reliability_by_method(calibrated, *running_example.pair_of_example(one))),
+        "maps": calibration_statistics.calibration_maps(
+            scores, sets, fitted(), running_example.pair_of_example(one), CHOICES
+        ),
+        "reliability": pd.concat(
+            calibration_statistics.reliability_by_method(calibrated, *running_example.pair_of_example(one))
+        ),
         "signals of tokens": fitting.token_signals(sets),
         "bands": bands,
-        "enough": sample_efficiency.rows_needed(bands),
+        "enough": calibration_statistics.rows_needed(bands),
         "sizes of one row": sample_efficiency.predict_example_by_size(
             of_model[running_example.pair_of_example(one)], place, one.dataset, [5, 50], 20, 0, CHOICES
         ),

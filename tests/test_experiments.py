@@ -11,6 +11,7 @@ from matplotlib.collections import PathCollection
 from synthetic import generations, responses, run, single_pass
 
 from lib import params, store
+from lib.analysis import calibration_statistics
 from lib.calibrate import fitting, sample_efficiency
 from lib.calibrate.calibrators import METHODS, Calibrator, Isotonic, Method, Temperature
 from lib.calibrate.transfer import rows_without_near_duplicates, transfer
@@ -124,7 +125,7 @@ def test_a_calibrated_run_becomes_tables(calibrated):
 
 
 def test_reliability_has_every_method(calibrated):
-    bins = fitting.reliability_by_method(calibrated[0], "m", "e")
+    bins = calibration_statistics.reliability_by_method(calibrated[0], "m", "e")
     assert list(bins) == ["", "isotonic", "platt"] and all(part["count"].sum() == 60 for part in bins.values())
 
 
@@ -252,21 +253,21 @@ def test_weights_take_the_bias_away():
 def test_enough():
     bands = pd.DataFrame({"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic",
                           "n": [5, 10, 20, 50], "mean": [0.10, 0.30, 0.109, 0.10]})  # fmt: skip
-    found = sample_efficiency.rows_needed(bands)
+    found = calibration_statistics.rows_needed(bands)
     assert found.enough.tolist() == [20] and found["all"].tolist() == [50]  # 5 was luck
-    assert sample_efficiency.rows_needed(bands.assign(mean=0.1)).enough.tolist() == [5]
-    assert sample_efficiency.rows_needed(bands.assign(mean=[1, 1, 1, 0.1])).enough.tolist() == [50]
+    assert calibration_statistics.rows_needed(bands.assign(mean=0.1)).enough.tolist() == [5]
+    assert calibration_statistics.rows_needed(bands.assign(mean=[1, 1, 1, 0.1])).enough.tolist() == [50]
 
 
 def test_enough_holds_its_edge():
     bands = pd.DataFrame({"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic",
                           "n": [5, 10, 20], "mean": [0.625, 0.5, 0.5]})  # fmt: skip
-    assert sample_efficiency.rows_needed(bands, within=0.25).enough.tolist() == [5]
-    assert sample_efficiency.rows_needed(bands, within=0.24).enough.tolist() == [10]
-    assert sample_efficiency.rows_needed(bands.assign(mean=[0.56, 0.5, 0.5])).enough.tolist() == [10], (
+    assert calibration_statistics.rows_needed(bands, within=0.25).enough.tolist() == [5]
+    assert calibration_statistics.rows_needed(bands, within=0.24).enough.tolist() == [10]
+    assert calibration_statistics.rows_needed(bands.assign(mean=[0.56, 0.5, 0.5])).enough.tolist() == [10], (
         "a tenth, by default"
     )
-    assert sample_efficiency.rows_needed(bands.assign(mean=[0.54, 0.5, 0.5])).enough.tolist() == [5]
+    assert calibration_statistics.rows_needed(bands.assign(mean=[0.54, 0.5, 0.5])).enough.tolist() == [5]
 
 
 # ---- other pairs' rows
@@ -361,7 +362,7 @@ def test_hardest():
 
 
 def test_reliability_shows_how_many_rows_are_in_each_bin(calibrated):
-    bins = fitting.reliability_by_method(calibrated[0], "m", "e")
+    bins = calibration_statistics.reliability_by_method(calibrated[0], "m", "e")
     figure = calibration_figures.calibration_analysis(bins, title="a_$b$", where="c_$d$")
     upper, counts = figure.canvas.axes[:2]
     assert sum(bar.get_height() for bar in counts.patches) == 2 * 60
@@ -372,7 +373,7 @@ def test_reliability_shows_how_many_rows_are_in_each_bin(calibrated):
 
 def test_sizes_have_a_line_per_dataset_and_method(sets):
     curves = sample_efficiency.learning_curves(sets, [10, 30], draws=2)
-    bands = sample_efficiency.curve_bands(curves).query("model == 'm'")
+    bands = calibration_statistics.curve_bands(curves).query("model == 'm'")
     figure = calibration_figures.sample_efficiency(bands, {"d": "D", "e": "E"})
     assert [ax.get_title(loc="left") for ax in figure.canvas.axes] == ["(c) D", "E"]
     for ax, dataset in zip(figure.canvas.axes, "de", strict=True):

@@ -11,8 +11,9 @@ import pytest
 from latex import paper as paper_text
 
 from lib import params, schemas, store
+from lib.analysis.calibration_statistics import curve_bands
 from lib.calibrate import fitting
-from lib.calibrate.sample_efficiency import curve_bands, learning_curves
+from lib.calibrate.sample_efficiency import learning_curves
 from lib.paper import (
     claims,
     comparison,

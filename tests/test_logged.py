@@ -13,6 +13,7 @@ from test_edits import SHIPPED_ONLY, play
 from transformers import AutoTokenizer
 
 from lib import params, store
+from lib.analysis import calibration_statistics
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.generate import imported
 from lib.paper import calibration_counting, calibration_figures, calibration_tables, run_results, signal_counting
@@ -228,13 +229,15 @@ def test_isotonic_regression_is_had_and_temperature_is_not(served):
     assert set(curves["method"]) == {"", "isotonic"}
     assert set(transfer.transfer(sets, fitted)["method"]) == {"", "isotonic"}
     assert fitting.token_signals(sets).empty
-    maps = fitting.calibration_maps(confidence_frame(responses), sets, fitted, ("tiny-llama", "demo-medium"))
+    maps = calibration_statistics.calibration_maps(
+        confidence_frame(responses), sets, fitted, ("tiny-llama", "demo-medium")
+    )
     assert set(maps["method"]) == {"", "isotonic"}
     results = pd.concat([bootstrap(calibrated, resamples=20).results, learned])
     heads = calibration_tables.result_calibration(results).latex
     assert "Ans Avg" in heads and "Seq Avg" in heads, "all, where no method takes more than confidence"
-    bins = fitting.reliability_by_method(calibrated, "tiny-llama", "demo-medium")
-    figure = calibration_figures.calibration_analysis(bins, sample_efficiency.curve_bands(curves))
+    bins = calibration_statistics.reliability_by_method(calibrated, "tiny-llama", "demo-medium")
+    figure = calibration_figures.calibration_analysis(bins, calibration_statistics.curve_bands(curves))
     assert [text.get_text() for text in figure.canvas.legends[0].get_texts()] == ["raw", "isotonic"]
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from lib import store
+from lib.analysis import calibration_statistics
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.paper import calibration_figures, closing
 from lib.params import Reading, load_profile
@@ -141,7 +142,7 @@ def test_calibrators_are_drawn_as_they_are(shipped):
         confidence_frame(graded, shipped["verification"]),
         fitting.calibration_data(shipped["generations"], graded),
     )
-    maps = fitting.calibration_maps(scores, sets, fitting.fit_answers(sets), WHO[1:])
+    maps = calibration_statistics.calibration_maps(scores, sets, fitting.fit_answers(sets), WHO[1:])
     for (estimator, method), part in maps.groupby(["estimator", "method"]):
         monotonic = part.sort_values("score").calibrated.is_monotonic_increasing
         assert monotonic == ((estimator, method) != ("ans_avg", "platt")), "only temperature lets answers change places"

@@ -9,8 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PathCollection
 
 from lib import streams
-from lib.analysis import dropout_statistics, token_statistics
-from lib.calibrate import fitting
+from lib.analysis import calibration_statistics, dropout_statistics, token_statistics
 from lib.paper import (
     calibration_figures,
     figures,
@@ -86,7 +85,7 @@ def test_reliability_of_another_estimator():
     rows = [("m", "d", name, "", 0.95, True) for name in ("ans_avg", "p_true")] + [("m", "d", "p_true", "", 0.2, False)]
     frame = pd.DataFrame(rows, columns=["model", "dataset", "estimator", "method", "confidence", "correct"])
     found = [
-        fitting.reliability_by_method(frame, "m", "d", **how)[""]["count"].sum()
+        calibration_statistics.reliability_by_method(frame, "m", "d", **how)[""]["count"].sum()
         for how in ({}, {"estimator": "p_true"})
     ]
     assert found == [1, 2]

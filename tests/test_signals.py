@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from lib import params, store
-from lib.analysis import diagnostics, dropout_statistics, token_statistics
+from lib.analysis import calibration_statistics, dropout_statistics, token_statistics
 from lib.paper.run_results import SIGNAL_KINDS
 from lib.score import ablation
 from lib.score.confidence import confidence_frame
@@ -124,9 +124,13 @@ def test_a_curve_that_is_no_sigmoid():
     confidence = 1 / (1 + np.exp(-x))
     straight = rng.random(2000) < 1 / (1 + np.exp(-(0.5 * x + 0.3)))
     bent = rng.random(2000) < np.where(np.abs(x) < 1.5, 0.9, 0.2)
-    assert diagnostics.test_curvature(confidence, straight) > 0.05 > diagnostics.test_curvature(confidence, bent)
-    assert np.isnan(diagnostics.test_curvature(confidence, np.ones(2000, bool)))
-    assert np.isnan(diagnostics.test_curvature(np.full(2000, 0.9), bent))
+    assert (
+        calibration_statistics.test_curvature(confidence, straight)
+        > 0.05
+        > calibration_statistics.test_curvature(confidence, bent)
+    )
+    assert np.isnan(calibration_statistics.test_curvature(confidence, np.ones(2000, bool)))
+    assert np.isnan(calibration_statistics.test_curvature(np.full(2000, 0.9), bent))
 
 
 def test_mcnemar():

@@ -1,4 +1,4 @@
-"""Calibrators on a run's frames: rows by pair and split, every calibrator on its own pair, reliability diagrams."""
+"""Calibrators on a run's frames: rows by pair and split, every calibrator on its own pair."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit, logit
 
 from lib import store
 from lib.calibrate.answer_logits import AnswerLogits
@@ -17,7 +16,6 @@ from lib.calibrate.calibrators import METHODS, Calibrator, Method, calibrator_re
 from lib.params import Calibration
 from lib.project import UserError
 from lib.score.estimators import ans_avg
-from lib.score.metrics import reliability_bins
 from lib.store import KEYS
 
 SPLITS = ("calibration", "evaluation")
@@ -246,52 +244,6 @@ def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
             said = str(error)
         written.append((*about.values(), name, fit.calibrator.n_rows_, said))
     return pd.DataFrame(written, columns=["model", "dataset", "estimator", "calibrator", "rows", "file"])
-
-
-def calibration_maps(
-    confidence: pd.DataFrame,
-    sets: DataByPair,
-    fitted: Mapping[Pair, Mapping[str, Calibrator]],
-    pair: Pair,
-    choices: Calibration = Calibration(),  # noqa: B008  frozen
-) -> pd.DataFrame:
-    """What is drawn of the calibrators of one pair, for Ans Avg and P(True): estimator, method, score, calibrated, and
-    correct (of calibration rows, else missing). Of a method that maps scores, calibrated ones on 201 scores, even in
-    the log-odds, from the least to the largest; of one that takes the answer's tokens, those of the calibration rows.
-    Method "" are these rows themselves. No rows of a pair of which a split has none."""
-    parts = [pd.DataFrame(columns=["estimator", "method", "score", "calibrated", "correct"])]
-    own = confidence[(confidence.model == pair[0]) & (confidence.dataset == pair[1])]
-    for estimator in ("ans_avg", "p_true"):
-        rows = own[(own.estimator == estimator) & (own.split == "calibration")]
-        if rows.empty or (estimator == "ans_avg" and pair not in sets):
-            continue
-        score, correct = rows.confidence.to_numpy(), rows.correct.to_numpy(bool)
-        odds = logit(np.clip(score, 1e-9, 1 - 1e-9))
-        even = np.linspace(odds.min(), odds.max(), 201)
-        isotonic = METHODS["isotonic"].make("confidence", choices).fit(score, correct).predict(expit(even))
-        drawn = {"": (score, score, correct), "isotonic": (expit(even), isotonic, None)}
-        if estimator == "ans_avg":
-            tokens = sets[pair].calibration
-            if tokens.answers is not None:
-                drawn["platt"] = (tokens.confidence, fitted[pair]["platt"].predict(tokens.answers), tokens.correct)
-        else:
-            platt = METHODS["platt"].make("margin", choices).fit(rows.margin.to_numpy(float), correct)
-            drawn["platt"] = (expit(even), platt.predict(even), None)
-        for method, (x, y, right) in drawn.items():
-            known = pd.array([pd.NA] * len(x) if right is None else right, dtype="boolean")
-            columns = {"estimator": estimator, "method": method, "score": x, "calibrated": y, "correct": known}
-            parts.append(pd.DataFrame(columns))
-    return pd.concat(parts[1:] or parts, ignore_index=True)
-
-
-def reliability_by_method(
-    calibrated: pd.DataFrame, model: str, dataset: str, n_bins: int = 10, closed: str = "right",
-    estimator: str = "ans_avg",
-) -> dict[str, pd.DataFrame]:  # fmt: skip
-    """Reliability diagram of an estimator on one pair, by method."""
-    here = calibrated[(calibrated[["model", "dataset", "estimator"]] == [model, dataset, estimator]).all(axis=1)]
-    groups = here.groupby("method", sort=False)
-    return {how: reliability_bins(part.confidence, part.correct, n_bins, closed).frame() for how, part in groups}
 
 
 def token_signals(sets: DataByPair) -> pd.DataFrame:

@@ -141,22 +141,3 @@ def predict_example_by_size(
     groups = pd.DataFrame(rows, columns=["method", "n", "score"]).groupby(["method", "n"], sort=False).score
     low, high = groups.quantile(0.1), groups.quantile(0.9)
     return pd.DataFrame({"mean": groups.mean(), "low": low, "high": high}).reset_index()
-
-
-def curve_bands(curves: pd.DataFrame) -> pd.DataFrame:
-    """Mean over draws, the band that holds the middle 80% of them, number of draws of one class."""
-    curves = curves.astype({"ece": float})  # an empty frame may hold objects
-    groups = curves.groupby(["model", "dataset", "sampling", "method", "n"], sort=False)
-    bands = groups.agg(mean=("ece", "mean"), one_class=("one_class", "sum"))
-    return bands.assign(low=groups.ece.quantile(0.1), high=groups.ece.quantile(0.9)).reset_index()
-
-
-def rows_needed(bands: pd.DataFrame, within: float = 0.1) -> pd.DataFrame:
-    """Smallest n from which on the mean ECE stays within a share of its value on all rows."""
-    rows = []
-    for key, part in bands[bands.method != ""].groupby(["model", "dataset", "sampling", "method"], sort=False):
-        of_all = part["mean"].iloc[-1]
-        too_high = np.flatnonzero(part["mean"].to_numpy() > (1 + within) * of_all)
-        first = too_high[-1] + 1 if too_high.size else 0
-        rows.append((*key, part.n.iloc[first], part.n.iloc[-1], of_all))
-    return pd.DataFrame(rows, columns=["model", "dataset", "sampling", "method", "enough", "all", "ece of all"])

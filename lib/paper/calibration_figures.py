@@ -85,7 +85,7 @@ def calibration_analysis(
 ) -> Figure:
     """`fig:calibration_analysis`: (a, b) reliability of raw ("") and calibrated scores, a panel for each method, `bins`
     by method as `reliability_by_method` returns them; (c) if given, `bands` of the ECE against the number of
-    calibration rows, as `sample_efficiency.curve_bands` returns them, of `datasets` {name: label}, a panel for each
+    calibration rows, as `curve_bands` returns them, of `datasets` {name: label}, a panel for each
     that they hold. `where` names the dataset of (a) and (b)."""
     methods = [method for method in METHODS if method in bins]
     letters, last = string.ascii_lowercase[: len(methods)], string.ascii_lowercase[len(methods)]

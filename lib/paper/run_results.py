@@ -11,12 +11,12 @@ import pandas as pd
 
 from lib import params, store
 from lib.analysis import dropout_statistics, token_statistics
-from lib.analysis.diagnostics import summarize_calibration_rows
+from lib.analysis.calibration_statistics import curve_bands, summarize_calibration_rows
 from lib.analysis.dropout_statistics import entropy_curves
 from lib.analysis.token_statistics import running_mean_curves_by_pair
 from lib.calibrate.calibrators import Calibrator
 from lib.calibrate.fitting import DataByPair, Pair, calibrate, calibration_data
-from lib.calibrate.sample_efficiency import curve_bands, learning_curves
+from lib.calibrate.sample_efficiency import learning_curves
 from lib.calibrate.transfer import transfer
 from lib.paper import costs, extras, selective, tables
 from lib.paper.results import Results

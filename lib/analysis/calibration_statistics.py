@@ -1,0 +1,108 @@
+"""What is shown of calibration: the rows before anything is fitted on them, the maps that were learned, reliability
+diagrams, and bands of learning curves."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from scipy.special import expit, logit
+from scipy.stats import chi2
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+
+from lib.calibrate.calibrators import METHODS, Calibrator
+from lib.calibrate.fitting import DataByPair, Pair
+from lib.params import Calibration
+from lib.score.metrics import reliability_bins
+
+CONFIDENT = 0.9
+NEAREST = 1e-7  # to 0 and 1; float32 tells no more
+
+
+def summarize_calibration_rows(sets: DataByPair) -> pd.DataFrame:
+    """By pair: `confident_errors`, wrong rows above CONFIDENT per 50 rows; `curved`, the p-value of a quadratic term in
+    the logit of the confidence (likelihood ratio), NaN where it cannot be fitted."""
+    records = []
+    for (model, dataset), (rows, _) in sets.items():
+        errors = 50 * float(np.mean((rows.confidence > CONFIDENT) & ~rows.correct)) if len(rows.correct) else np.nan
+        records.append((model, dataset, errors, test_curvature(rows.confidence, rows.correct)))
+    return pd.DataFrame(records, columns=["model", "dataset", "confident_errors", "curved"])
+
+
+def test_curvature(confidence: np.ndarray, correct: np.ndarray) -> float:
+    """p-value of the quadratic term of a logistic regression on the logit of n scores; NaN for one class, or fewer
+    than three different scores."""
+    x = logit(np.clip(np.asarray(confidence, dtype=float), NEAREST, 1 - NEAREST))
+    if len(set(correct)) < 2 or len(np.unique(x)) < 3:
+        return np.nan
+    x = (x - x.mean()) / x.std()
+    losses = []
+    for columns in (x[:, None], np.column_stack([x, x**2])):
+        model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-8, max_iter=200)
+        losses.append(log_loss(correct, model.fit(columns, correct).predict_proba(columns), normalize=False))
+    return float(chi2.sf(max(2 * (losses[0] - losses[1]), 0), 1))
+
+
+def calibration_maps(
+    confidence: pd.DataFrame,
+    sets: DataByPair,
+    fitted: Mapping[Pair, Mapping[str, Calibrator]],
+    pair: Pair,
+    choices: Calibration = Calibration(),  # noqa: B008  frozen
+) -> pd.DataFrame:
+    """What is drawn of the calibrators of one pair, for Ans Avg and P(True): estimator, method, score, calibrated, and
+    correct (of calibration rows, else missing). Of a method that maps scores, calibrated ones on 201 scores, even in
+    the log-odds, from the least to the largest; of one that takes the answer's tokens, those of the calibration rows.
+    Method "" are these rows themselves. No rows of a pair of which a split has none."""
+    parts = [pd.DataFrame(columns=["estimator", "method", "score", "calibrated", "correct"])]
+    own = confidence[(confidence.model == pair[0]) & (confidence.dataset == pair[1])]
+    for estimator in ("ans_avg", "p_true"):
+        rows = own[(own.estimator == estimator) & (own.split == "calibration")]
+        if rows.empty or (estimator == "ans_avg" and pair not in sets):
+            continue
+        score, correct = rows.confidence.to_numpy(), rows.correct.to_numpy(bool)
+        odds = logit(np.clip(score, 1e-9, 1 - 1e-9))
+        even = np.linspace(odds.min(), odds.max(), 201)
+        isotonic = METHODS["isotonic"].make("confidence", choices).fit(score, correct).predict(expit(even))
+        drawn = {"": (score, score, correct), "isotonic": (expit(even), isotonic, None)}
+        if estimator == "ans_avg":
+            tokens = sets[pair].calibration
+            if tokens.answers is not None:
+                drawn["platt"] = (tokens.confidence, fitted[pair]["platt"].predict(tokens.answers), tokens.correct)
+        else:
+            platt = METHODS["platt"].make("margin", choices).fit(rows.margin.to_numpy(float), correct)
+            drawn["platt"] = (expit(even), platt.predict(even), None)
+        for method, (x, y, right) in drawn.items():
+            known = pd.array([pd.NA] * len(x) if right is None else right, dtype="boolean")
+            columns = {"estimator": estimator, "method": method, "score": x, "calibrated": y, "correct": known}
+            parts.append(pd.DataFrame(columns))
+    return pd.concat(parts[1:] or parts, ignore_index=True)
+
+
+def reliability_by_method(
+    calibrated: pd.DataFrame, model: str, dataset: str, n_bins: int = 10, closed: str = "right",
+    estimator: str = "ans_avg",
+) -> dict[str, pd.DataFrame]:  # fmt: skip
+    """Reliability diagram of an estimator on one pair, by method."""
+    here = calibrated[(calibrated[["model", "dataset", "estimator"]] == [model, dataset, estimator]).all(axis=1)]
+    groups = here.groupby("method", sort=False)
+    return {how: reliability_bins(part.confidence, part.correct, n_bins, closed).frame() for how, part in groups}
+
+
+def curve_bands(curves: pd.DataFrame) -> pd.DataFrame:
+    """Mean over draws, the band that holds the middle 80% of them, number of draws of one class."""
+    curves = curves.astype({"ece": float})  # an empty frame may hold objects
+    groups = curves.groupby(["model", "dataset", "sampling", "method", "n"], sort=False)
+    bands = groups.agg(mean=("ece", "mean"), one_class=("one_class", "sum"))
+    return bands.assign(low=groups.ece.quantile(0.1), high=groups.ece.quantile(0.9)).reset_index()
+
+
+def rows_needed(bands: pd.DataFrame, within: float = 0.1) -> pd.DataFrame:
+    """Smallest n from which on the mean ECE stays within a share of its value on all rows."""
+    rows = []
+    for key, part in bands[bands.method != ""].groupby(["model", "dataset", "sampling", "method"], sort=False):
+        of_all = part["mean"].iloc[-1]
+        too_high = np.flatnonzero(part["mean"].to_numpy() > (1 + within) * of_all)
+        first = too_high[-1] + 1 if too_high.size else 0
+        rows.append((*key, part.n.iloc[first], part.n.iloc[-1], of_all))
+    return pd.DataFrame(rows, columns=["model", "dataset", "sampling", "method", "enough", "all", "ece of all"])
