@@ -7,12 +7,13 @@ unknown parameter in silence, hence the strictness here.
 """
 
 import os
+import re
 import reprlib
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
 from pydantic import (
@@ -78,9 +79,8 @@ def check_printable(value: str) -> str:
 
 def check_distinct(values: list[Item]) -> list[Item]:
     """Raises ValueError for a list that holds something twice."""
-    for place, value in enumerate(values):
-        if value in values[:place]:
-            raise ValueError(f"holds {value!r} twice")
+    if twice := [value for value in values if values.count(value) > 1]:
+        raise ValueError(f"holds {twice[0]!r} twice")
     return values
 
 
@@ -111,16 +111,6 @@ Names = Annotated[list[Name], Once]
 Sizes = Annotated[list[Count], Field(min_length=1), Once]
 
 
-def demonstration_word(demonstration: Any) -> Any:
-    """`true` and `false` are read, too: the paper's example, or none."""
-    if isinstance(demonstration, bool):
-        return "one" if demonstration else "none"
-    return demonstration
-
-
-Demonstration = Annotated[Literal["one", "few", "none"], BeforeValidator(demonstration_word)]
-
-
 def as_list(value: Any) -> Any:
     """A single word stands for a list of it."""
     return [value] if isinstance(value, str) else value
@@ -134,6 +124,7 @@ def place_or_files(value: Any) -> Any:
     return value
 
 
+Demonstration = Literal["one", "few", "none"]
 Scope = Literal["trajectory", "answer"]
 Engine = Literal["transformers", "vllm"]
 
@@ -294,10 +285,6 @@ class Model(Strict):
     def _somewhere(self) -> Self:
         if not self.source and (self.gguf or self.revision or not self.responses):
             raise ValueError("'source' is missing")
-        return self
-
-    @model_validator(mode="after")
-    def _known_by_its_sum(self) -> Self:
         if self.gguf and not self.sha256:
             raise ValueError(f"'gguf' needs the 'sha256' of {self.gguf}, since it may come from several places")
         if self.sha256 and not self.gguf:
@@ -411,41 +398,30 @@ def explain_validation_error(error: ValidationError, kind: type[Strict], where: 
     missing, since that may be the same one misspelt."""
     errors = error.errors(include_url=False)
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
-    loc = list(first["loc"][:1])  # without the ways to read a key that has two, as pydantic calls them
-    loc += [part for part in first["loc"][1:] if not str(part).startswith(("function-", "dict["))]
-    key = ".".join(map(str, loc))
-    if first["type"] == "extra_forbidden" and loc[-1] in RENAMED:
-        return f"{where}: '{key}' is called '{RENAMED[str(loc[-1])]}' now"
-    if first["type"] == "extra_forbidden" and loc[-1] in REMOVED:
-        return f"{where}: there is no parameter '{key}' any more: {REMOVED[str(loc[-1])]}"
-    if first["type"] == "extra_forbidden":
-        names = model_at(kind, loc).model_fields
-        return f"{where}: there is no parameter '{key}'; {nearest(str(loc[-1]), names)}"
-    if first["type"] == "value_error":  # one of the rules here, which speaks for itself
-        return f"{where}: {f'{key!r} ' if loc else ''}{first['ctx']['error']}"
-    if first["type"] == "missing":
-        lacking = [".".join(map(str, one["loc"])) for one in errors if one["type"] == "missing"]
-        listed = ", ".join(f"'{name}'" for name in lacking)
-        return f"{where}: {listed} {'is' if len(lacking) == 1 else 'are'} missing"
-    if first["type"] == "literal_error" and isinstance(first["input"], str):
-        options = literal_words(kind.model_fields[str(loc[0])].annotation)
-        return f"{where}: '{key}' can't be '{first['input']:.60}'; {nearest(first['input'], options)}"
-    hint = "true or false is meant" if first["type"] == "bool_type" else f"{first['msg'][0].lower()}{first['msg'][1:]}"
-    return f"{where}: '{key}' is {reprlib.repr(first['input'])}; {hint}"
-
-
-def literal_words(annotation: Any) -> list[str]:
-    """The words that a Literal allows, also one inside a list."""
-    parts = get_args(annotation)
-    return [word for part in parts for word in ([part] if isinstance(part, str) else literal_words(part))]
-
-
-def model_at(kind: type[Strict], keys: Sequence[int | str]) -> type[Strict]:
-    """What stands where the keys of a mistake lead to: a file's own kind, or that of the entries of one of its keys."""
-    for key in keys:
-        inside = get_args(kind.model_fields[key].annotation) if key in kind.model_fields else ()
-        kind = next((part for part in inside if isinstance(part, type) and issubclass(part, Strict)), kind)
-    return kind
+    # without the ways to read a key that has two, as pydantic calls them
+    loc = [str(part) for part in first["loc"] if not str(part).startswith(("function-", "dict["))]
+    key, last, given = ".".join(loc), loc[-1] if loc else "", first["input"]
+    match first["type"]:
+        case "extra_forbidden" if last in RENAMED:
+            said = f"'{key}' is called '{RENAMED[last]}' now"
+        case "extra_forbidden" if last in REMOVED:
+            said = f"there is no parameter '{key}' any more: {REMOVED[last]}"
+        case "extra_forbidden":
+            names = (Published if len(loc) > 1 else kind).model_fields
+            said = f"there is no parameter '{key}'; {nearest(last, names)}"
+        case "value_error":  # one of the rules here, which speaks for itself
+            said = f"{f'{key!r} ' if loc else ''}{first['ctx']['error']}"
+        case "missing":
+            lacking = [".".join(map(str, one["loc"])) for one in errors if one["type"] == "missing"]
+            said = f"{', '.join(map(repr, lacking))} {'is' if len(lacking) == 1 else 'are'} missing"
+        case "literal_error" if isinstance(given, str):
+            words = re.findall("'(.*?)'", first["ctx"]["expected"])
+            said = f"'{key}' can't be '{given:.60}'; {nearest(given, words)}"
+        case "bool_type":
+            said = f"'{key}' is {reprlib.repr(given)}; true or false is meant"
+        case _:
+            said = f"'{key}' is {reprlib.repr(given)}; {first['msg'][0].lower()}{first['msg'][1:]}"
+    return f"{where}: {said}"
 
 
 def find_parameter_file(folder: Path, name: str, what: str) -> Path:
@@ -459,15 +435,16 @@ def find_parameter_file(folder: Path, name: str, what: str) -> Path:
 REVISIONS: dict[str, str] = {}  # commits, by source on the hub, where a file leaves the revision open: a run sets them
 
 
-def pinned(spec: Kind) -> Kind:
-    """With the commit that the run resolved, where the file leaves the revision open."""
-    commit = REVISIONS.get(str(getattr(spec, "source", ""))) if not getattr(spec, "revision", None) else None
+def load_file(what: str, name: str, kind: type[Kind]) -> Kind:
+    """A model's or a dataset's file, with the commit that the run resolved where it leaves the revision open."""
+    spec = read_parameter_file(find_parameter_file(PARAMS / f"{what}s", name, what), kind)
+    commit = None if getattr(spec, "revision", None) else REVISIONS.get(str(getattr(spec, "source", "")))
     return spec.model_copy(update={"revision": commit}) if commit else spec
 
 
 def load_model(name: str) -> Model:
     """`params/models/<name>.yaml`."""
-    return pinned(read_parameter_file(find_parameter_file(PARAMS / "models", name, "model"), Model))
+    return load_file("model", name, Model)
 
 
 def models_at_hand(models: Sequence[str]) -> list[str]:
@@ -477,7 +454,7 @@ def models_at_hand(models: Sequence[str]) -> list[str]:
 
 def load_dataset(name: str) -> Dataset:
     """`params/datasets/<name>.yaml`."""
-    return pinned(read_parameter_file(find_parameter_file(PARAMS / "datasets", name, "dataset"), Dataset))
+    return load_file("dataset", name, Dataset)
 
 
 LOADERS: dict[str, Callable[[str], Model | Dataset]] = {"model": load_model, "dataset": load_dataset}
@@ -519,10 +496,8 @@ def check_declared(declared: Mapping[str, Any]) -> None:
 def load_profile(name: str) -> Profile:
     """`params/<name>.yaml`, with every model and dataset that it names."""
     profile = read_parameter_file(find_parameter_file(PARAMS, name, "profile"), Profile)
-    for model in [*profile.models, *profile.bin_models, *profile.transfer_models,
-                  *filter(None, [profile.main_figure_model, profile.figure_model])]:  # fmt: skip
-        load_model(model)
-    for dataset in [*profile.datasets, *profile.transfer_datasets,
-                    *filter(None, [profile.main_figure_dataset, profile.figure_dataset])]:  # fmt: skip
-        load_dataset(dataset)
+    for field, value in profile:
+        kind = field.split("_")[-1].removesuffix("s")  # of `models`, `figure_model`, ...
+        for named in filter(None, as_list(value)) if kind in LOADERS else ():
+            LOADERS[kind](named)
     return profile
