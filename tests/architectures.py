@@ -30,7 +30,7 @@ FAMILIES = {
     "qwen3": (Qwen3ForCausalLM, Qwen3Config, {"head_dim": 16}),
     "gemma2": (Gemma2ForCausalLM, Gemma2Config, {"head_dim": 16, "sliding_window": 16}),  # in every second layer
 }
-SETTINGS = params.Generation(seed=3, demonstration=False, max_new_tokens=120, top_logits=8, n_temperature_nodes=4)
+SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=120, top_logits=8, n_temperature_nodes=4)
 
 
 def random(name: str, **more: object) -> LanguageModel:
