@@ -96,11 +96,9 @@ def test_tokens_and_their_beginning_are_those_of_one_batch(lm, beginning):
 
 def test_a_cache_that_forgets_is_begun_with_by_no_one(lm, monkeypatch):
     (one, other) = generation.build_requests(lm, "d", examples(2), SETTINGS.model_copy(update={"demonstration": "few"}))
-    prefixes, encode = [], sampling.encode_shared_prefix
+    prefixes, encode = [], sampling.encode_prefix
     monkeypatch.setattr(sampling, "has_sliding_window", lambda lm: True)
-    monkeypatch.setattr(
-        sampling, "encode_shared_prefix", lambda lm, ids, rows: prefixes.append(ids) or encode(lm, ids, rows)
-    )
+    monkeypatch.setattr(sampling, "encode_prefix", lambda lm, ids: prefixes.append(ids) or encode(lm, ids))
     sampling.sample_batch(lm, [one, other])
     assert prefixes == [[]]
 

@@ -9,20 +9,18 @@ In the scope `trajectory`, which is the paper's, dropout acts on all tokens. In 
 where the answer's tokens are read: a scope is where the cache ends that was filled without dropout.
 """
 
-import copy
 import inspect
 import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AttentionInterface, Cache
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
@@ -32,6 +30,7 @@ from lib.generate import models
 from lib.generate.bald import dropout_columns
 from lib.generate.batching import retry_in_halves_on_oom
 from lib.generate.models import LanguageModel
+from lib.generate.sampling import encode_prefix, select_rows
 from lib.params import Dropout, Scope
 from lib.project import UserError
 from lib.row_cache import RowCache, find_earlier_rows
@@ -67,15 +66,23 @@ def bernoulli_masks(seeds: Sequence[int], site: int, shape: Sequence[int], rate:
     return torch.from_numpy(keep).view(len(seeds), *shape).to(device)
 
 
-class SeededDropout(TorchFunctionMode):
-    """While active, torch's dropout draws the masks of row t of a batch from the stream of pass t."""
+class SeededDropout:
+    """While active, torch's dropout draws the masks of row t of a batch from the stream of pass t.
+
+    It stands in the place of the function that modules call; a TorchFunctionMode would be asked at each operation.
+    """
+
+    functional: Any = torch.nn.functional
 
     def __init__(self, seeds: Sequence[int]):
-        super().__init__()
-        self.seeds, self.site = seeds, 0
+        self.seeds, self.site, self.replaced = seeds, 0, self.functional.dropout
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return (self.drop if func is torch.nn.functional.dropout else func)(*args, **(kwargs or {}))
+    def __enter__(self) -> "SeededDropout":
+        self.functional.dropout = self.drop
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.functional.dropout = self.replaced
 
     def drop(self, x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
         if not training or p == 0:
@@ -170,15 +177,6 @@ def shared_prefix(lm: LanguageModel, row: pd.Series, ids: Sequence[int]) -> tupl
     return tuple(os.path.commonprefix([models.encode(lm, before), list(ids)]))
 
 
-def select_rows(cache: Cache, rows: Sequence[int]) -> Cache:
-    """These rows of a cache, as one that may grow; `cache` stays as it is."""
-    selected = copy.copy(cache)
-    selected.layers = [copy.copy(layer) for layer in cache.layers]
-    selected.batch_select_indices(torch.tensor(rows))
-    return selected
-
-
-@torch.inference_mode()
 def prefill(
     lm: LanguageModel,
     ids: tuple[int, ...],
@@ -186,14 +184,11 @@ def prefill(
     rate: float = 0,
     seeds: tuple[int, ...] = (),
 ) -> Cache:
-    """The cache of tokens, behind the row of `before`: one row without dropout, or as many as there are `seeds`."""
-    rows = torch.tensor(ids, device=lm.device).expand(max(1, len(seeds)), -1)
-    with ExitStack() as dropout:
-        if seeds:
-            dropout.enter_context(dropout_enabled(lm.model, rate))
-            dropout.enter_context(SeededDropout(seeds))
-        before = before and select_rows(before, [0])
-        return lm.model(rows, past_key_values=before, use_cache=True, logits_to_keep=1).past_key_values
+    """The cache of tokens: without dropout behind the row of `before`, or as many rows as there are `seeds`."""
+    if not seeds:
+        return encode_prefix(lm, ids, before)
+    with dropout_enabled(lm.model, rate), SeededDropout(seeds):
+        return encode_prefix(lm, ids, rows=len(seeds))
 
 
 @torch.inference_mode()
@@ -239,14 +234,15 @@ def pass_logits(
         rows, mine = new.expand(len(numbers), -1), [seeds[number] for number in numbers]
         with dropout_enabled(lm.model, rate), SeededDropout(mine):
             read = lm.model(rows, past_key_values=before, use_cache=before is not None, logits_to_keep=places)
-        return list(read.logits.float())
+        return [read.logits.float()]
 
     at_once = max(1, settings.max_dropout_tokens // len(ids))
     size = max(1, MAX_LOGITS // (len(seeds) * lm.model.config.get_text_config().vocab_size))
     for places in torch.arange(len(new) - answer, len(new), device=lm.device).split(size):
         batches = [range(len(seeds))[first : first + at_once] for first in range(0, len(seeds), at_once)]
         found = [retry_in_halves_on_oom(partial(run, places), batch, f"model '{lm.name}'") for batch in batches]
-        yield torch.stack([logits for batch in found for logits in batch])
+        parts = [logits for batch in found for logits in batch]
+        yield torch.cat(parts) if len(parts) > 1 else parts[0]  # of a single one it would be a copy
 
 
 def pass_probabilities(

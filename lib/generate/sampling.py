@@ -6,6 +6,7 @@ example's tokens do not depend on the batch it is in. In bfloat16, where kernels
 near ties may fall otherwise (3 of 200 demo responses).
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from transformers import DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import Cache, DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from lib.generate.batching import batch_by_length, retry_in_halves_on_oom
 from lib.generate.float32_logits import rounded_logits_on_cpu
@@ -76,7 +77,7 @@ def sample_batch(lm: LanguageModel, requests: Sequence[Request]) -> list[list[in
         tokens = lm.model.generate(
             input_ids=ids,
             attention_mask=mask,
-            past_key_values=encode_shared_prefix(lm, requests[0].prompt_ids[:shared], len(requests)),
+            past_key_values=select_rows(encode_prefix(lm, requests[0].prompt_ids[:shared]), [0] * len(requests)),
             # greedy: with do_sample, warpers of transformers' own would follow the sampler
             logits_processor=LogitsProcessorList([SeededSampler(lm.spec, [one.seed for one in requests], steps)]),
             generation_config=GenerationConfig(
@@ -150,13 +151,22 @@ def apply_warpers(logits: torch.Tensor, spec: Model) -> torch.Tensor:
     return logits
 
 
-def encode_shared_prefix(lm: LanguageModel, prefix_ids: list[int], rows: int) -> DynamicCache:
-    """A cache of the tokens with which all `rows` begin, encoded once; an empty one where there are none."""
-    cache = DynamicCache(config=lm.model.config)
-    if prefix_ids:
-        lm.model(torch.tensor([prefix_ids], device=lm.device), past_key_values=cache, logits_to_keep=1)
-        cache.batch_repeat_interleave(rows)
+@torch.inference_mode()
+def encode_prefix(lm: LanguageModel, ids: Sequence[int], before: Cache | None = None, rows: int = 1) -> Cache:
+    """The cache of tokens with which so many rows begin, behind the first row of `before`; an empty one where there are
+    none."""
+    cache = DynamicCache(config=lm.model.config) if before is None else select_rows(before, [0])
+    if ids:
+        lm.model(torch.tensor([ids] * rows, device=lm.device), past_key_values=cache, logits_to_keep=1)
     return cache
+
+
+def select_rows(cache: Cache, rows: Sequence[int]) -> Cache:
+    """These rows of a cache, each as often as it is named, as one that may grow; `cache` stays as it is."""
+    selected = copy.copy(cache)
+    selected.layers = [copy.copy(layer) for layer in cache.layers]
+    selected.batch_select_indices(torch.tensor(rows))
+    return selected
 
 
 def has_sliding_window(lm: LanguageModel) -> bool:

@@ -6,7 +6,6 @@ Rows are padded on the right, where causal attention never looks: no mask, no po
 that padding could fill.
 """
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import DynamicCache
+from transformers import Cache
 
 from lib.generate import p_true
 from lib.generate.batching import batch_by_length, retry_in_halves_on_oom
 from lib.generate.models import LanguageModel, check_finite_logits
-from lib.generate.sampling import Request, encode_shared_prefix, warp_logits
+from lib.generate.sampling import Request, encode_prefix, select_rows, warp_logits
 from lib.generate.temperatures import temperatures
 from lib.params import Generation
 from lib.tasks import answers
@@ -85,8 +84,7 @@ def score_responses(
     """
     query = p_true.query_ids(lm)
     rows = [ScoredRow.locate(lm, *pair, query) for pair in zip(requests, responses, strict=True)]
-    with torch.inference_mode():
-        prefix = encode_shared_prefix(lm, rows[0].ids[: requests[0].shared_tokens], 1)
+    prefix = encode_prefix(lm, rows[0].ids[: requests[0].shared_tokens])
     at_once = 1 if lm.model.dtype != torch.float32 else min(settings.max_batch_tokens, PASS_TOKENS)
     scores: dict[int, Scores] = {}
     for group in batch_by_length([len(row.ids) for row in rows], at_once):
@@ -120,16 +118,13 @@ class ScoredRow:
 
 
 @torch.inference_mode()
-def score_batch(
-    lm: LanguageModel, rows: Sequence[ScoredRow], prefix: DynamicCache, settings: Generation
-) -> list[Scores]:
+def score_batch(lm: LanguageModel, rows: Sequence[ScoredRow], prefix: Cache, settings: Generation) -> list[Scores]:
     """The same of one batch, behind the cache of its shared beginning, which is left as it is.
 
     Logits are there for a chunk of columns at a time. In situ takes the query's share of the pass's seconds.
     """
-    started, shared, cache = p_true.seconds_when_idle(lm), prefix.get_seq_length(), copy.deepcopy(prefix)
-    if shared:
-        cache.batch_repeat_interleave(len(rows))
+    started, shared = p_true.seconds_when_idle(lm), prefix.get_seq_length()
+    cache = select_rows(prefix, [0] * len(rows))
     ids, targets, at_answer, at_end = lay_out(rows)
     own, sampling = torch.zeros(2, *ids.shape)
     kept: list[TokenLogits] = []
