@@ -933,3 +933,26 @@ def test_estimators_are_compared_on_the_same_rows(signals):
     assert gaps.difference["seq_avg"] == pytest.approx(on_all.seq_avg - on_all.ans_avg)
     whole = run_results.RunSignals.from_frames(*kept, signals.reading)
     assert "ece_shared" not in set(whole.estimation((10,))["result_estimation"].metric)
+
+
+def test_one_frame_holds_every_number_of_the_tables(paper, demo):
+    """Each once, under a key that tells it from all others, of a run in the columns of the paper."""
+    for results_ in (paper, demo):
+        found = results_.numbers
+        assert list(found) == results.NUMBER_COLUMNS and not found[results.NUMBER_KEY].duplicated().any()
+        assert found.table.value_counts().to_dict() == {name: len(results_.frames[name])
+                                                        for name in results.TABLES_OF_NUMBERS}  # fmt: skip
+        of_table = found[found.table == "bin_ablation"]
+        assert of_table.value.tolist() == pytest.approx(results_.frames["bin_ablation"].value.astype(float).tolist())
+        assert set(of_table.bins) == {10, 20, 30} and of_table.rate.isna().all() and set(of_table["method"]) == {""}
+
+
+def test_one_frame_holds_every_point_of_the_curves(paper, demo):
+    found = demo.curves
+    assert paper.curves.empty and list(found) == list(paper.curves) == results.CURVE_COLUMNS
+    assert not found[["curve", "model", "dataset", "group", "x"]].duplicated().any()
+    assert set(found.curve) == set(results.CURVES)
+    means = demo.frames["running_mean"].sort_values(["model", "dataset", "correct", "position"])["mean"]
+    assert found[found.curve == "running_mean"].sort_values(["model", "dataset", "group", "x"])["mean"].tolist() == (
+        pytest.approx(means.tolist())
+    )

@@ -13,6 +13,7 @@ import pandas as pd
 
 from lib.paper import tables
 from lib.paper.reference import printed_numbers
+from lib.store import PAIR
 
 DECODING_SETTINGS = {"Temperature": "temperature", "Top-$p$": "top_p", "Top-$k$": "top_k", "Min-$p$": "min_p"}
 QUESTIONS = {  # source (our reading: the paper names none), calibration and evaluation rows, as its appendix says
@@ -22,6 +23,23 @@ QUESTIONS = {  # source (our reading: the paper names none), calibration and eva
 }
 # Frames that say something of a model without a parsed answer, too.
 ANYWAY = ("answered", "unread", "ablation", "demonstration", "verification", "cost")
+TABLES_OF_NUMBERS = (
+    "result_estimation", "result_estimation_full", "result_calibration", "result_calibration_full", "result_isotonic",
+    "dropout_grid_search", "calibration_transfer_summary", "calibration_transfer_full", "insitu_ptrue", "bin_ablation",
+)  # fmt: skip
+NUMBER_KEY = ["table", *PAIR, "estimator", "method", "source_model", "source_dataset", "rate", "bins", "metric"]
+NUMBER_COLUMNS = [*NUMBER_KEY, "value", "low", "high", "relative", "n", "reason"]
+CURVES = {  # frame: what its curves run over, and the column that tells those of a pair apart, or their columns
+    "running_mean": ("position", "correct"),
+    "positions": ("position", ["single", "running"]),
+    "entropies": ("passes", "term"),
+    "by_passes": ("passes", ["ece"]),
+    "cost": ("passes", ["operations"]),
+    "by_rate": ("rate", ["predictive", "conditional"]),
+    "by_phi": ("rate", "phi"),
+    "learning": ("n", "method"),
+}
+CURVE_COLUMNS = ["curve", *PAIR, "group", "x", "mean", "low", "high", "n"]
 
 
 class NotThere(KeyError):
@@ -60,6 +78,17 @@ class Results:
         return frame
 
     @property
+    def numbers(self) -> pd.DataFrame:
+        """Every number of the paper's tables, a row each, in NUMBER_COLUMNS: words are "" and numbers NaN where they do
+        not apply (`method` of a raw score), `relative` is a share, `n` the rows that count."""
+        return self.once(("numbers",), lambda: tidy_numbers(self.frames))
+
+    @property
+    def curves(self) -> pd.DataFrame:
+        """Every point of the CURVES, a row each, in CURVE_COLUMNS; empty for the paper, which prints pictures."""
+        return self.once(("curves",), lambda: tidy_curves(self.frames))
+
+    @property
     def silent(self) -> set[str]:
         """The models of which no response holds an answer that could be read."""
         if "answered" not in self.frames:
@@ -83,6 +112,36 @@ class Results:
     def hard(self) -> str:
         """The dataset of least accuracy."""
         return hardest(self.frame("result_estimation"))
+
+
+def tidy_numbers(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """The rows of all tables that are there as one frame, in NUMBER_COLUMNS."""
+    words = [name for name in (*NUMBER_KEY, "reason") if name not in ("rate", "bins")]
+    types = {name: object if name in words else float for name in NUMBER_COLUMNS}
+    parts = [frames[name].reindex(columns=NUMBER_COLUMNS).assign(table=name).astype(types)
+             for name in TABLES_OF_NUMBERS if name in frames and len(frames[name])]  # fmt: skip
+    tidy = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=NUMBER_COLUMNS).astype(types)
+    return tidy.fillna(dict.fromkeys(words, ""))
+
+
+def tidy_curves(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """The points of all CURVES that are there as one frame, in CURVE_COLUMNS: `learning` of rows drawn by chance,
+    `by_phi` of ECE."""
+    types = dict.fromkeys(("x", "mean", "low", "high", "n"), float)
+    parts = [pd.DataFrame(columns=CURVE_COLUMNS).astype(types)]
+    for name, (x, group) in CURVES.items():
+        frame = frames.get(name, pd.DataFrame())
+        if frame.empty:
+            continue
+        if isinstance(group, list):
+            frame, group = frame.melt([*PAIR, x], group, var_name="group", value_name="mean"), "group"
+        if name == "learning":
+            frame = frame[frame.sampling == "uniform"]
+        if name == "by_phi":
+            frame = frame[frame.metric == "ece"].rename(columns={"value": "mean"})
+        frame = frame.assign(curve=name, group=frame[group].astype(str), x=frame[x].astype(float))
+        parts.append(frame.reindex(columns=CURVE_COLUMNS).astype(types))
+    return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
 def hardest(frame: pd.DataFrame) -> str:
