@@ -33,11 +33,10 @@ NOT_OF_ROWS = {*BUDGETS, "n_tuning_examples", "dropout_rates", "label", "mirror"
 OF_MACHINES = {"dtype", "attention"}  # and those by which rows of another machine differ in their last digits
 
 
-def name_of(item: Any) -> Any:
-    """What the row of an item is known by: its `example_id`, or the item itself; of a tuple, that of each part."""
-    if isinstance(item, tuple) and not hasattr(item, "example_id"):
-        return tuple(map(name_of, item))
-    return getattr(item, "example_id", item)
+def name_of(item: Any) -> tuple:
+    """What the row of an item is known by, a value for each column: the item's `example_id`, or the item itself; of a
+    plain tuple, that of each part."""
+    return tuple(getattr(part, "example_id", part) for part in (item if type(item) is tuple else (item,)))
 
 
 class RowCache:
@@ -59,8 +58,8 @@ class RowCache:
     """
 
     code = ""  # names the code that runs, where rows that other code made are not kept
-    earlier_record = ""  # the same, as the version before named it
     record = ""  # names the record of whoever runs the notebook, and forgets the shards after writing it
+    earlier_record = ""  # the same, as the version before named it
 
     def __init__(
         self,
@@ -73,11 +72,11 @@ class RowCache:
         earlier: pd.DataFrame | None = None,
         generations: pd.DataFrame | None = None,
     ):
-        spared = () if generations is None else ("inputs",)
-        told = {name: value for name, value in facts.items() if name not in spared}
-        key = store.digest([shard_facts(part) for part in (told, *more)], self.code)[:16]
-        self.folder = ARTIFACTS / store.check_run_name(run) / "shards" / f"{job}-{key}"
-        before = self.folder.with_name(f"{job}-{earlier_key((facts, *more), self.earlier_record)}")
+        told = {name: value for name, value in facts.items() if generations is None or name != "inputs"}
+        key = store.digest([shard_facts(part) for part in (told, *more)], self.code)
+        earlier_key = store.digest([earlier_shard_facts(part) for part in (facts, *more)], self.earlier_record)
+        shards = ARTIFACTS / store.check_run_name(run) / "shards"
+        self.folder, before = shards / f"{job}-{key[:16]}", shards / f"{job}-{earlier_key[:16]}"
         self.folders = list(dict.fromkeys([self.folder, before]))
         self.rows_per_shard, self.known_by = rows_per_shard, list(known_by)
         self.earlier = pd.DataFrame() if earlier is None else earlier
@@ -86,7 +85,7 @@ class RowCache:
         self.meter = Meter()
 
     def map(self, work: Callable[[list], pd.DataFrame], items: Sequence[Any], note: Callable[[str], None] = print,
-            key: Callable[[Any], Any] = name_of) -> pd.DataFrame:  # fmt: skip
+            key: Callable[[Any], tuple] = name_of) -> pd.DataFrame:  # fmt: skip
         """The rows of all items, in their order; those that are finished are not made again.
 
         Parameters
@@ -97,22 +96,22 @@ class RowCache:
         """
         names = [key(item) for item in items]
         with self.meter:
-            parts = self.intact_shards(note)
-            known = {name for part in parts for name in self.names_of(part)}
-            self.all_asked = known <= set(names)
-            if kept := len(set(names) & set(self.names_of(self.earlier))):
-                parts, known = [self.earlier, *parts], known.union(self.names_of(self.earlier))
+            shards = self.intact_shards(note)
+            self.all_asked = self.names_of(shards) <= set(names)
+            if kept := len(self.names_of([self.earlier]) & set(names)):
                 note(f"{kept} of {len(names)} rows kept from a smaller run")
+            parts = [part for part in (self.earlier, *shards) if len(part)]
+            known = self.names_of(parts)
             starts = range(0, len(items), self.rows_per_shard)
             for number, start in enumerate(starts, 1):
-                part = range(len(items))[start : start + self.rows_per_shard]
-                lacking, began = [items[i] for i in part if names[i] not in known], time.time()
+                part, began = range(start, min(start + self.rows_per_shard, len(items))), time.time()
+                lacking = [items[place] for place in part if names[place] not in known]
                 if lacking:
                     parts.append(self.save_shard(start, work(lacking)))
                 said = f"{len(lacking)} rows in {time.time() - began:.1f} s" if lacking else "kept from before"
                 note(f"shard {number}/{len(starts)}: {said}")
             rows = pd.concat(parts, ignore_index=True) if parts else self.earlier
-            places = {name: place for place, name in enumerate(self.names_of(rows))}
+            places = {name: place for place, name in enumerate(self.row_names(rows))}
             return rows.iloc[[places[name] for name in names]].reset_index(drop=True)
 
     def intact_shards(self, note: Callable[[str], None]) -> list[pd.DataFrame]:
@@ -133,10 +132,13 @@ class RowCache:
             return rows
         return rows[rows[RESPONSE] == rows.example_id.map(self.responses)].drop(columns=RESPONSE)
 
-    def names_of(self, rows: pd.DataFrame) -> list:
+    def row_names(self, rows: pd.DataFrame) -> list[tuple]:
         """What each row is known by."""
-        columns = [rows[name].tolist() for name in self.known_by if name in rows]
-        return columns[0] if len(self.known_by) == len(columns) == 1 else list(zip(*columns, strict=True))
+        return list(zip(*(rows[name].tolist() for name in self.known_by), strict=True)) if len(rows) else []
+
+    def names_of(self, parts: Sequence[pd.DataFrame]) -> set:
+        """What the rows of all parts are known by."""
+        return {name for part in parts for name in self.row_names(part)}
 
     def save_shard(self, start: int, rows: pd.DataFrame) -> pd.DataFrame:
         """The rows as they are read back, once they are a shard."""
@@ -190,28 +192,24 @@ def shard_facts(facts: Any) -> Any:
     stand side by side; whether an H100 or an H200 made them does not."""
     if not isinstance(facts, Mapping):
         return facts
-    told = dict(facts)
-    for name in told.keys() & set(CACHE_PARTS):
-        told[name] = row_facts(told[name])
+    told = dict(facts) | {name: row_facts(facts[name]) for name in facts.keys() & set(CACHE_PARTS)}
     if "loaded" in told:
         told["loaded"] = told["loaded"] | {"device": "cpu" if told["loaded"].get("device") == "cpu" else "GPU"}
     return told
 
 
-def earlier_key(parts: Sequence[Any], record: str) -> str:
-    """The key of the same shards as the version before made it, so that they are gone on with."""
-    told = []
-    for part in parts:
-        if isinstance(part, Mapping):
-            part = dict(part) | {name: shard_facts(part)[name] for name in {"loaded"} & part.keys()}
-            if "model" in part:
-                part["model"] = {"mirror": [], "size": None} | part["model"]
-            if "parameters" in part:
-                old = {new: name for name, new in RENAMED.items()}
-                kept = {name: value for name, value in part["parameters"].items() if name not in BUDGETS}
-                part["parameters"] = {old.get(name, name): value for name, value in kept.items()}
-        told.append(part)
-    return store.digest(told, record)[:16]
+def earlier_shard_facts(facts: Any) -> Any:
+    """The facts that named the same folder in the version before, so that its shards are gone on with."""
+    if not isinstance(facts, Mapping):
+        return facts
+    told = dict(facts) | {name: shard_facts(facts)[name] for name in {"loaded"} & facts.keys()}
+    if "model" in told:
+        told["model"] = {"mirror": [], "size": None} | told["model"]
+    if "parameters" in told:
+        old = {new: name for name, new in RENAMED.items()}
+        told["parameters"] = {old.get(name, name): value for name, value in told["parameters"].items()
+                              if name not in BUDGETS}  # fmt: skip
+    return told
 
 
 # ---- rows of frames that an earlier run left
@@ -299,7 +297,7 @@ class Meter:
 
     def __enter__(self) -> "Meter":
         self.started = time.time()
-        self.halved = len(getattr(sys.modules.get("lib.generate.batching"), "oom_splits", ()))
+        self.halved = len(halved_batches())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -313,7 +311,11 @@ class Meter:
         torch = sys.modules.get("torch")  # not imported for its own sake: reading frames needs none of it
         if torch is not None and torch.cuda.is_available():
             facts["peak_gpu_memory_mb"] = round(torch.cuda.max_memory_allocated() / 1e6)
-        splits: list[int] = getattr(sys.modules.get("lib.generate.batching"), "oom_splits", [])[self.halved :]
-        if splits:
+        if splits := halved_batches()[self.halved :]:
             facts["halved_for_memory"] = splits
         return facts
+
+
+def halved_batches() -> list[int]:
+    """Sizes of the batches of this process that were halved for want of memory, if any ran."""
+    return list(getattr(sys.modules.get("lib.generate.batching"), "oom_splits", ()))

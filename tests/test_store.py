@@ -215,7 +215,6 @@ def test_shards_are_forgotten_once_written(artifacts):
 def test_shards_of_a_run_wait_for_its_record(artifacts, monkeypatch):
     """Else a run killed after the last cell would do all of it again."""
     monkeypatch.setattr(RowCache, "record", "0123")
-    monkeypatch.setattr(RowCache, "earlier_record", "0123")
     cache = shards("job")
     shards("nothing").clear()
     cache.map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3], print)
@@ -288,7 +287,6 @@ def test_a_shorter_and_a_larger_run_find_the_same_rows(artifacts):
 
 def test_a_larger_run_that_is_killed_takes_its_shards_back_from_those_to_be_forgotten(artifacts, monkeypatch):
     monkeypatch.setattr(RowCache, "record", "0123")
-    monkeypatch.setattr(RowCache, "earlier_record", "0123")
     cache = shards("job")
     cache.map(lambda part: pd.DataFrame({"x": part}), [1], print)
     cache.clear()
