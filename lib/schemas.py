@@ -5,7 +5,6 @@ Axes: n tokens of a response (its end token too), m answer tokens, p positions w
 nodes of the tail curve, s spellings of the options, T passes, h halves of them, w words. Log-probabilities and
 entropies are in nats."""
 
-from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 import pandas as pd
@@ -49,15 +48,11 @@ PASSES = [
     column("top_k_*", pa.list_(INTEGERS), "(T, m) tokens in the union of the passes' top-k sets", optional=True),
     column("top_p_*", pa.list_(INTEGERS), "(T, m) tokens in the union of the passes' top-p sets", optional=True),
     column("top_changed", pa.list_(FLAG), "(m) whether the most probable token differs between passes"),
-    column(
-        "half_*",
-        pa.list_(pa.list_(NUMBER)),
-        "(h, m) predictive, conditional: of each half of the passes, nats",
-        optional=True,
-    ),
+    column("half_*", pa.list_(pa.list_(NUMBER)), "(h, m) predictive, conditional: of each half of the passes, nats",
+           optional=True),
     column("tuning", FLAG, "whether the example served to choose the rate"),
     column("selected", FLAG, "whether its rate is the chosen one"),
-]
+]  # fmt: skip
 SCHEMAS = {  # by folder below artifacts/<run>/
     "generations": pa.schema([
         *KEY_COLUMNS, *ANSWER,
@@ -119,27 +114,6 @@ WRITERS = {  # notebooks by the folder that they fill, or the frame that they wr
 }  # fmt: skip
 
 
-def schema_of(kind: str, names: Sequence[str], where: str) -> pa.Schema | None:
-    """The schema of a frame of a kind with columns of these names, in their order; None where none is described.
-
-    Raises UserError, which names the frame by `where`, for a column that is not described, and for one that lacks.
-    """
-    if kind not in SCHEMAS:
-        return None
-    described = {field.name: field for field in SCHEMAS[kind]}
-    for name, field in described.items():
-        if b"optional" not in field.metadata and name not in names:
-            raise UserError(f"{where} has no column '{name}'; it is not what {WRITERS[kind]} writes: run that again")
-    fields = []
-    for name in names:
-        found = [field for pattern, field in described.items() if fnmatchcase(name, pattern)]
-        if not found:
-            hint = nearest(name, described)
-            raise UserError(f"{where} has a column '{name}' that lib/schemas.py does not describe; {hint}")
-        fields.append(found[0].with_name(name))
-    return pa.schema(fields)
-
-
 def to_table(kind: str, frame: pd.DataFrame, where: str) -> pa.Table:
     """A frame as it is stored; a column without any value has no type yet. Raises UserError as `check_stored`."""
     table = pa.Table.from_pandas(frame, preserve_index=False)
@@ -151,13 +125,27 @@ def to_table(kind: str, frame: pd.DataFrame, where: str) -> pa.Table:
 
 
 def check_stored(kind: str, stored: pa.Schema, where: str) -> pa.Schema | None:
-    """The schema of a frame of a kind. Raises UserError for one that lacks a column, has one that is not described, or
-    one of another type."""
-    schema = schema_of(kind, stored.names, where)
-    for field in schema or ():
-        if not same_type(stored.field(field.name).type, field.type):
-            raise UserError(f"{where}: column '{field.name}' is {stored.field(field.name).type}, not {field.type}")
-    return schema
+    """The schema of a frame of a kind with the columns of `stored`, in their order; None where none is described.
+
+    Raises UserError, which names the frame by `where`, for one that lacks a column, has one that is not described, or
+    one of another type.
+    """
+    if kind not in SCHEMAS:
+        return None
+    described = {field.name: field for field in SCHEMAS[kind]}
+    for name, field in described.items():
+        if b"optional" not in field.metadata and name not in stored.names:
+            raise UserError(f"{where} has no column '{name}'; it is not what {WRITERS[kind]} writes: run that again")
+    fields = []
+    for name, type_ in zip(stored.names, stored.types, strict=True):
+        found = next((field for pattern, field in described.items() if fnmatchcase(name, pattern)), None)
+        if found is None:
+            hint = nearest(name, described)
+            raise UserError(f"{where} has a column '{name}' that lib/schemas.py does not describe; {hint}")
+        if not same_type(type_, found.type):
+            raise UserError(f"{where}: column '{name}' is {type_}, not {found.type}")
+        fields.append(found.with_name(name))
+    return pa.schema(fields)
 
 
 def same_type(stored: pa.DataType, described: pa.DataType) -> bool:
