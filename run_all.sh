@@ -26,7 +26,23 @@ if [ -z "$boot" ]; then
 fi
 
 verb="$("$boot" -I "$here/workflow/words.py" "$@")" || exit $?
-case "$verb" in ./run_all.sh*) printf '%s\n' "$verb"; exit 0 ;; archive) exec "$boot" -I "$here/workflow/archive.py" ;; esac
+case "$verb" in ./run_all.sh*) printf '%s\n' "$verb"; exit 0 ;; esac
+
+if [ "$verb" = archive ]; then  # the last commit: the same bytes whenever the same git and gzip make it
+  cd -- "$here" || exit 1
+  changed="$(git ls-files --error-unmatch run_all.sh >/dev/null 2>&1 && git status --porcelain)" ||
+    { echo "run_all.sh: an archive is made of the last commit: it needs git, and a clone of the project" >&2; exit 2; }
+  [ -z "$changed" ] ||
+    { echo "run_all.sh: an archive is made of the last commit: commit what 'git status' lists, or set it aside" >&2; exit 2; }
+  name="$(sed -n 's/^name = "\(.*\)"$/\1/p; s/^version = "\(.*\)"$/\1/p' pyproject.toml | paste -s -d - -)"
+  set -o pipefail; mkdir -p artifacts
+  file="artifacts/$name.tar.gz"
+  git -c tar.umask=0022 archive --format=tar --prefix="$name/" HEAD | gzip -n >"$file.partial" || exit 1
+  mv -- "$file.partial" "$file" || exit 1
+  digest="import hashlib; print(hashlib.sha256(open('$file', 'rb').read()).hexdigest())"
+  echo "$file: sha256 $("$boot" -I -c "$digest"); unpacked, ./run_all.sh replay makes its tables and figures"
+  exit 0
+fi
 python="$("$boot" -I "$here/workflow/environment.py" "$verb")" || exit $?
 export PYTHONPATH="$here"
 
