@@ -309,12 +309,6 @@ def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[int]:
 # ---- a pair's passes, kept
 
 
-def rows_per_split(scope: Scope, dropout_limit: int) -> int:
-    """Rows per split (0: all) that are passed over in a scope: `dropout_limit` spares whole trajectories; at the answer
-    a pass costs a few tokens, so that every row is read."""
-    return dropout_limit if scope == "trajectory" else 0
-
-
 def facts_in_scope(scope: Scope, facts: dict[str, Any]) -> dict[str, Any]:
     """The facts that rows of a scope depend on: not on `dropout_prefix` but where it is shared, in `trajectory`."""
     parameters = dict(facts["parameters"])
@@ -323,57 +317,52 @@ def facts_in_scope(scope: Scope, facts: dict[str, Any]) -> dict[str, Any]:
     return facts | {"parameters": parameters}
 
 
-class PairPasses:
-    """T passes over each response of a generations frame, at whatever rate, in one scope. `facts` are all that the
-    passes depend on, and go into the manifest."""
+def grid_work(scope: Scope, rates: Sequence[float], tuning: Sequence[int]) -> list[tuple[int, float]]:
+    """The tuning rows at every rate, what is encoded once in a row of its own: in `answer` a row for all its rates."""
+    if scope == "answer":
+        return [(row, rate) for row in tuning for rate in rates]
+    return [(row, rate) for rate in rates for row in tuning]
 
-    def __init__(
-        self,
-        scope: Scope,
-        run: str,
-        pair: str,
-        lm: LanguageModel,
-        generations: pd.DataFrame,
-        settings: Dropout,
-        rows_per_shard: int,
-        facts: dict[str, Any],
-    ):
-        self.scope, self.lm, self.generations, self.settings = scope, lm, generations, settings
-        self.run, self.pair, self.rows_per_shard, self.facts = run, pair, rows_per_shard, facts_in_scope(scope, facts)
-        self.earlier = find_earlier_rows(run, DROPOUT[scope], pair, self.facts, generations)
-        self.caches: list[RowCache] = []
 
-    def _made(self, part: str, work: list[tuple[int, float]], *facts: Any) -> tuple[pd.DataFrame, RowCache]:
-        job, known_by = f"04_mc_dropout_grid__{self.pair}__{self.scope}{part}", ("example_id", "rate")
-        cache = RowCache(
-            self.run, job, self.facts, self.rows_per_shard, facts, known_by, self.earlier, self.generations
-        )
-        self.caches.append(cache)
-        ids = self.generations.example_id
-        make = partial(mc_dropout_entropies, self.lm, self.generations, settings=self.settings, scope=self.scope)
-        return cache.map(make, work, key=lambda item: (ids.iloc[item[0]], item[1])), cache
+def rest_work(
+    frame: pd.DataFrame, scope: Scope, rate: float, dropout_limit: int, tuning: Sequence[int], seed: int
+) -> list[tuple[int, float]]:
+    """The other rows at the selected rate. `dropout_limit` (rows per split; 0: all) spares whole trajectories; at the
+    answer a pass costs a few tokens, so that every row is read."""
+    rows = streams.first_places_of_frame(frame, dropout_limit if scope == "trajectory" else 0, seed)
+    return [(row, rate) for row in rows if row not in tuning]
 
-    def evaluate_grid(self, rates: Sequence[float], tuning: Sequence[int]) -> pd.DataFrame:
-        """The tuning rows at every rate."""
-        work = [(row, rate) for rate in rates for row in tuning]
-        if self.scope == "answer":  # a row is encoded once for all its rates
-            work = [(row, rate) for row in tuning for rate in rates]
-        frame, self.grid_cache = self._made("__tuning", work)
-        self.tuning, self.tuned = set(tuning), frame.assign(tuning=True)
-        return self.tuned
 
-    def run_selected_rate(self, rate: float, rows: Sequence[int], **facts: Any) -> pd.DataFrame:
-        """The tuning rows, and the others of `rows` at the selected rate: the whole frame, which is written (`facts`:
-        more for its manifest)."""
-        frame, cache = self._made("", [(row, rate) for row in rows if row not in self.tuning], rate)
-        frame = pd.concat([self.tuned, frame.assign(tuning=False)], ignore_index=True)
-        frame["selected"] = frame.rate == rate
-        cost = cache.facts() | {"grid_seconds": self.grid_cache.meter.seconds}
-        place = store.frame_path(self.run, DROPOUT[self.scope], self.pair)
-        store.write_frame(frame, place, **self.facts, scope=self.scope, rate=rate, **cost, **facts)
-        return frame
+def run_passes(
+    run: str, pair: str, lm: LanguageModel, generations: pd.DataFrame, settings: Dropout, rows_per_shard: int,
+    facts: dict[str, Any], scope: Scope, work: Sequence[tuple[int, float]], rate: float | None = None,
+) -> tuple[pd.DataFrame, RowCache]:  # fmt: skip
+    """Passes of a pair as `mc_dropout_entropies` has them, with the cache of their finished rows.
 
-    def clear(self) -> None:
-        """Forget the shards, once nothing that needs them can fail."""
-        for cache in self.caches:
-            cache.clear()
+    Parameters
+    ----------
+    facts : all that the passes depend on
+    rate : the selected one; None while the tuning rows are passed over, on which it will be selected
+    """
+    facts, ids, known_by = facts_in_scope(scope, facts), generations.example_id, ("example_id", "rate")
+    stage, more = ("__tuning", []) if rate is None else ("", [rate])
+    earlier = find_earlier_rows(run, DROPOUT[scope], pair, facts, generations)
+    job = f"04_mc_dropout_grid__{pair}__{scope}{stage}"
+    cache = RowCache(run, job, facts, rows_per_shard, more, known_by, earlier, generations)
+    make = partial(mc_dropout_entropies, lm, generations, settings=settings, scope=scope)
+    frame = cache.map(make, work, key=lambda item: (ids.iloc[item[0]], item[1]))
+    return frame.assign(tuning=rate is None), cache
+
+
+def write_passes(
+    run: str, pair: str, scope: Scope, rate: float, grid: tuple[pd.DataFrame, RowCache],
+    rest: tuple[pd.DataFrame, RowCache], **facts: Any,
+) -> pd.DataFrame:  # fmt: skip
+    """The tuning rows at all rates, and the others at the selected `rate`: a dropout frame, which is written. `facts`
+    are for its manifest."""
+    frame = pd.concat([grid[0], rest[0]], ignore_index=True)
+    frame["selected"] = frame.rate == rate
+    cost = rest[1].facts() | {"grid_seconds": grid[1].meter.seconds}
+    place = store.frame_path(run, DROPOUT[scope], pair)
+    store.write_frame(frame, place, **facts_in_scope(scope, facts), scope=scope, rate=rate, **cost)
+    return frame

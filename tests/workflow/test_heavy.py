@@ -16,14 +16,7 @@ from workflow.sources import ROOT, closure, code_cells, imported, parse
 
 ROWS = [row for row in NOTEBOOKS if row.heavy]
 HEAVY = [row.path for row in ROWS]
-MAKING = {
-    "map",
-    "write_frame",
-    "RowCache",
-    "PairPasses",
-    "evaluate_grid",
-    "run_selected_rate",
-}  # what makes rows and writes frames
+MAKING = {"map", "write_frame", "RowCache", "run_passes", "write_passes"}  # what makes rows and writes frames
 
 
 def names_of_paper(trees: list[ast.Module]) -> set[str]:
