@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+BATCH = 8  # files of tests after which is stored what they ran
 SHARE, FILES = 0.01, 5  # of the tests that are chosen for a function: of the seconds of all, and files at most
 HOOK = """
 def _watched():
@@ -153,8 +154,9 @@ def tests_of_functions(folder: Path) -> Found:
     sums = {str(path.relative_to(folder)): digest([path]) for path in tests}
     if new := sorted(name for name, value in sums.items() if kept["files"].get(name, [""])[0] != value):
         print(f"noting what {len(new)} files of tests run: this takes minutes", flush=True)
-        found, modules = noted(folder, new)
-        for name in new:
+    for begin in range(0, len(new), BATCH):
+        found, modules = noted(folder, some := new[begin : begin + BATCH])
+        for name in some:
             of_file = {test: facts for test, facts in found.items() if file_of(test) == name}
             kept["files"][name] = [sums[name], of_file]
         kept["modules"] = sorted({*kept["modules"], *modules})

@@ -7,8 +7,9 @@ a module is changed at a time; a test that runs the changed function must then f
 
 mutants.json holds a mutant to a line: its module, the line before and after as `ast.unparse` sets it, and how it ended.
 It is written after every module, so a run that was stopped goes on; without its list all are drawn anew. `compare`
-finds a line in any module of its room, which is the folder, and exits with 1 where a room's tests kill fewer of the
-same mutants. Lines that no test can tell from those before stand in the file as "alike", each with the reason.
+finds a line in its module, else in its room, which is the folder, else wherever it was moved, and exits with 1 where a
+room's tests kill fewer of the same mutants. Lines that no test can tell from those before stand in the file as "alike",
+each with the reason.
 """
 
 import ast
@@ -153,6 +154,13 @@ def changes_in(room: str) -> dict[tuple[str, str], list[Change]]:
     return found
 
 
+def standing(mutant: Mutant) -> Change | None:
+    """Where a mutant's line stands now: in its module, else in its room, else in any room."""
+    key = mutant.before, mutant.after
+    some = next(filter(None, (changes_in(room).get(key) for room in [mutant.room, *VISITED])), [])
+    return max(some, key=lambda change: change.mutant.module == mutant.module, default=None)
+
+
 def drawn(module: str) -> list[Change]:
     """Some changes of a module, among those whose lines stand once in its room."""
     room = module.rpartition("/")[0]
@@ -233,8 +241,7 @@ def compare(old: list[Mutant], end: Callable[[Change], str], rooms: list[str]) -
     print(f"{'room':14}{'stored':>16}{'gone':>6}{'others then':>16}{'now':>16}")
     for room in rooms or VISITED:
         before = [one for one in old if one.room == room and one.end != "alike"]
-        there = {one: max(some, key=lambda change: change.mutant.module == one.module) for one in before
-                 if (some := changes_in(room).get((one.before, one.after)))}  # fmt: skip
+        there = {one: change for one in before if (change := standing(one))}
         now = list(tried(there.values(), end))
         gone = len(before) - len(there)
         print(f"{room:14}{share(before):>16}{gone:>6}{share(there):>16}{share(now):>16}", flush=True)

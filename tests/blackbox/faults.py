@@ -1,0 +1,95 @@
+"""Ten faults that a reorganization may make: does the net see each, and does it say what changed?
+
+    python tests/blackbox/faults.py [WORD...]      # all, some minutes; or those whose name holds one of the words
+
+Each is made in a copy of the project, one at a time. The test that is to fail then runs there, and its message must
+hold a word. By hand, never in CI: a text that the code holds no more, or twice, is to be looked up anew.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from clone import ENV  # noqa: E402
+from covering import copied  # noqa: E402
+
+CRASHES = "test_killed_at_every_step.py::test_a_sample_of_crash_points"
+PUBLISHED, REPLAY = (f"test_goldens.py::test_a_run_without_a_model[{name}]" for name in ("published", "replay"))
+DEMO = "test_goldens.py::test_a_small_demo"
+UNTIMELY = (
+    'records.write_json(ROOT / job.record, {"key": records.key(parts), "parts": parts, "outputs": {}, "seconds": 0})'
+)
+
+
+class Fault(NamedTuple):
+    name: str
+    file: str
+    old: str
+    new: str
+    test: str
+    word: str
+
+
+FAULTS = (
+    Fault("two methods' labels are swapped", "lib/calibrate/calibrators.py",
+          'Method("isotonic", "Isotonic", {"confidence": Isotonic}),\n    "platt": Method("platt", "Platt"',
+          'Method("isotonic", "Platt", {"confidence": Isotonic}),\n    "platt": Method("platt", "Isotonic"',
+          PUBLISHED, ".tex: "),
+    Fault("all of a claim's cases become any", "lib/paper/judging.py",
+          '"all": ("every case", lambda count, total: count == total)',
+          '"all": ("every case", lambda count, total: count > 0)',
+          PUBLISHED, "rep_"),
+    Fault("a cell is cut, not rounded", "lib/paper/values.py",
+          'return f"{value:.3f}"', 'return f"{int(1000 * value) / 1000:.3f}"', REPLAY, ".tex: "),
+    Fault("a note under a table is forgotten", "lib/paper/calibration_tables.py",
+          "values.notes([*notes, *_remarks(frame)])", "values.notes(_remarks(frame))",
+          PUBLISHED, "tab_result_calibration"),
+    Fault("a record is written before its outputs", "workflow/notebook.py",
+          "        execute(job, scratch)\n", f"        {UNTIMELY}, execute(job, scratch)\n", CRASHES, "killed at step"),
+    Fault("a partial file is left behind", "workflow/leftovers.py",
+          "path.unlink(missing_ok=True)", "None", CRASHES, ": left "),
+    Fault("a manifest's key is renamed", "lib/store.py",
+          '"columns": list(frame.columns)', '"names": list(frame.columns)', DEMO, "manifest"),
+    Fault("an exit code changes", "workflow/words.py",
+          "        return 2\n", "        return 3\n", "test_transcript.py::test_wrong_words", "= 3"),
+    Fault("the last shard is lost", "lib/row_cache.py",
+          'sorted(folder.glob("[0-9]*-*.parquet"))', 'sorted(folder.glob("[0-9]*-*.parquet"))[:-1]',
+          "test_earlier.py::test_finished_shards_of_a_killed_run_are_kept", "made again"),
+    Fault("bins are closed on the other side", "lib/score/metrics.py",
+          '(closed == "right")', '(closed == "left")', REPLAY, ".tex: "),
+)  # fmt: skip
+
+
+def failure(project: Path, fault: Fault) -> str:
+    """The first line of a test's message, with the fault, that holds its word; or what came instead."""
+    path = project / fault.file
+    text = path.read_text("utf-8") if path.exists() else ""
+    if (count := text.count(fault.old)) != 1:
+        return f"NOT TRIED: {fault.file} holds the text {count} times"
+    path.write_text(text.replace(fault.old, fault.new), "utf-8")
+    words = ["-q", "-x", "-n", "0", "--all", "-p", "no:cacheprovider", f"tests/blackbox/{fault.test}"]
+    done = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=project, capture_output=True, text=True,
+                          env=ENV | {"PYTHONPATH": str(project)})  # fmt: skip
+    path.write_text(text, "utf-8")
+    said = [line[1:].strip() for line in done.stdout.splitlines() if line.startswith("E ")]
+    if done.returncode != 1 or not said:
+        return f"NOT SEEN: pytest ended with {done.returncode}"
+    return next((line[:160] for line in said if fault.word in line), f"NOT SAID: {said[0][:160]}")
+
+
+if __name__ == "__main__":
+    chosen = [fault for fault in FAULTS if not sys.argv[1:] or any(word in fault.name for word in sys.argv[1:])]
+    unseen = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        project_ = copied(Path(scratch) / "a project")
+        for one in chosen:
+            began = time.monotonic()
+            line_ = failure(project_, one)
+            unseen += line_.startswith("NOT ")
+            print(f"{one.name:40} {one.test:70} {time.monotonic() - began:4.0f} s  {line_}", flush=True)
+    sys.exit(f"{unseen} of {len(chosen)} are not seen" if unseen else 0)
