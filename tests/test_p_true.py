@@ -229,6 +229,11 @@ def words(text):
     return " ".join(text.split())
 
 
+def test_a_few_demonstrations_are_a_conversation():
+    roles = [message["role"] for message in prompts.question_messages(CAKE, demonstration="few")]
+    assert roles == ["system", *["user", "assistant"] * len(prompts.WORKED), "user"]
+
+
 def test_prompts_are_the_figures(real, shared):
     drawn = figures(shared)
     solve, verify = prompts.question_messages(CAKE), prompts.verification_messages(CAKE, SOLVED)

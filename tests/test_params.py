@@ -30,6 +30,7 @@ GOOD = "models: [tiny-llama]\ndatasets: [demo-easy]\n"
         (GOOD + "dropout_scope: answr\n", "'dropout_scope.0' can't be 'answr'; did you mean 'answer'"),
         (GOOD + "dropout_scope: []\n", "'dropout_scope' is []"),
         (GOOD + "sed: 1\n", "there is no parameter 'sed'; did you mean 'seed'?"),
+        ("model: [tiny-llama]\n", "there is no parameter 'model'; did you mean 'models'?"),
         (GOOD + "bins: ten\n", "'bins' is 'ten'; input should be a valid integer"),
         (GOOD + "bins: 0\n", "'bins' is 0"),
         (GOOD + "grader: numerik\n", "'grader' can't be 'numerik'; did you mean 'numeric'?"),

@@ -76,6 +76,7 @@ def test_costs_of_verification(stored):
 def test_a_constant_has_no_rank_correlation(one, other):
     assert np.isnan(token_statistics.rank_correlation(one, other))
     assert token_statistics.rank_correlation([1, 2, 3], [1, 3, 5]) == pytest.approx(1)
+    assert token_statistics.rank_correlation([1, 2], [5, 3]) == pytest.approx(-1), "two are enough"
 
 
 def test_after_all_passes_c_bald_is_itself(stored):

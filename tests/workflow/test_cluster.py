@@ -39,9 +39,9 @@ def test_the_shipped_files_name_every_notebook_that_runs_a_model_and_explain_eve
 
 
 def test_a_notebook_asks_for_its_own_before_what_all_ask_for(tmp_path):
-    text = "default-resources: [runtime=10, mem_mb=500]\nset-resources: {01_generate: {runtime: 20}}\n"
+    text = "default-resources: [runtime=10, slurm_extra=--qos=low]\nset-resources: {01_generate: {runtime: 20}}\n"
     profile = cluster.load("slurm", write(tmp_path, text + "set-threads: {01_generate: 4}\n"))
-    assert profile.resources(GENERATE) == {"runtime": 20, "mem_mb": "500"} and profile.threads(GENERATE) == 4
+    assert profile.resources(GENERATE) == {"runtime": 20, "slurm_extra": "--qos=low"} and profile.threads(GENERATE) == 4
     other = next(row for row in NOTEBOOKS if row.number == "02")
     assert profile.resources(other)["runtime"] == "10" and profile.threads(other) == 1
     assert profile.options()[-2:] == ["--jobs", "100"]

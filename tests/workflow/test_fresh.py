@@ -323,6 +323,7 @@ def test_stale_outputs_are_moved_and_come_back(made):
     assert len(list(made.root.glob("artifacts/demo/stale/*/figures/demo/tab_x.tex"))) == 1
     assert set(states(run_of()).values()) == {"restored"}
     assert path.read_text() == before
+    assert not (made.root / "artifacts/demo/stale" / before).exists(), "nothing is left where it lay"
     assert set(states(run_of()).values()) == {"fresh"}
 
 

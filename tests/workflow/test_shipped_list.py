@@ -7,7 +7,7 @@ import pytest
 from small_project import write
 
 from lib.project import ROOT, UserError
-from workflow import shipped
+from workflow import ship, shipped
 
 DEMO = "artifacts/shipped/demo"
 
@@ -55,6 +55,18 @@ def test_every_run_asks_first(folder, inside):
         code, text = inside.run(*words)
         assert code == 2 and text.startswith(f"run_all.sh: {DEMO}/ablation/tiny__easy.parquet is not the file")
         assert len(text.strip().splitlines()) == 1
+
+
+def test_a_pair_that_is_not_finished_is_not_shipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(ship, "ARTIFACTS", tmp_path)
+    with pytest.raises(UserError, match="run '' has no finished pair"):
+        ship.pairs()
+    write(tmp_path / f"mine/{ship.FIRST[-1]}/tiny__easy.parquet", "")
+    assert ship.pairs("mine") == ship.pairs("mine", "tiny__easy") == ["tiny__easy"]
+    with pytest.raises(UserError, match="run 'other' has no finished pair"):
+        ship.pairs("other")
+    with pytest.raises(UserError, match="no finished pair 'tiny__esy'; did you mean 'tiny__easy'"):
+        ship.pairs("mine", "tiny__esy")
 
 
 @pytest.mark.skipif(not (ROOT / DEMO).exists(), reason="the shipped demo signals are not in this copy")
