@@ -157,12 +157,12 @@ def file_size(spec: params.Model) -> int:
     return int(found[0].size)
 
 
-def download_file(spec: params.Model, folder: Path) -> Path:
-    """The GGUF file of a model, fetched into a folder."""
+def download_file(spec: params.Model) -> Path:
+    """The GGUF file of a model, fetched into the hub's cache."""
     from huggingface_hub import hf_hub_download
 
     try:
-        return Path(hf_hub_download(spec.source, str(spec.gguf), revision=spec.revision, local_dir=folder))
+        return Path(hf_hub_download(spec.source, str(spec.gguf), revision=spec.revision))
     except Exception as error:
         raise UserError(explain(error, "model", spec.source, spec.revision)) from error
 

@@ -1,9 +1,8 @@
 """GGUF files as weights: had from a folder or the hub, known by their sha256, converted once.
 
 A model's file may name a GGUF file. The first place that has it serves: the folder that `source` names, the folder
-models/, the repository of that name on the hub. It is accepted if its sha256 is right; else nothing of it is kept.
-Converted into artifacts/.models/<sha256>/ (lib/generate/gguf_file.py), it
-is a checkpoint like any other, for every run.
+models/, the repository of that name on the hub, into whose cache it is fetched. It is used if its sha256 is right.
+Converted into artifacts/.models/<sha256>/ (lib/generate/gguf_file.py), it serves every run like any other checkpoint.
 """
 
 import fcntl
@@ -32,20 +31,13 @@ def pending(spec: Model) -> bool:
     return bool(spec.gguf) and not spec.place.is_dir()
 
 
-def scratch(spec: Model) -> Path:
-    """Where the file lies until it is converted."""
-    return spec.place.with_name(f".{spec.sha256}.partial")
-
-
 def fetch(names: list[str], say: Say) -> None:
-    """Have and convert what these models still lack, and remove what that needed on the way, also of a killed run.
-    Raises UserError that says why one can't be had."""
+    """Have and convert what these models still lack. Raises UserError that says why one can't be had."""
     for name, spec in ((name, params.load_model(name)) for name in names):
-        if pending(spec) or spec.gguf and scratch(spec).exists():
+        if pending(spec):
             with locked(spec, say) as lock:
                 if pending(spec):  # whoever had the lock may have done it
                     convert(name, spec, obtain(name, spec, say), lock, say)
-                shutil.rmtree(scratch(spec), ignore_errors=True)
 
 
 @contextmanager
@@ -65,35 +57,22 @@ def locked(spec: Model, say: Say) -> Iterator[IO]:
 
 
 def obtain(name: str, spec: Model, say: Say) -> Path:
-    """The GGUF file, of the right sha256: where it lies, or fetched."""
-    local, place = local_file(spec), scratch(spec)
-    if local:
-        accept(spec, local)
-        return local
-    fetched = place / Path(str(spec.gguf)).name
-    if fetched.exists() and of_bytes(fetched) == spec.sha256:  # of a run that was killed while it converted
-        return fetched
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    try:
-        arrived = download(name, spec, place, say)
-        accept(spec, arrived)
-    except BaseException:
-        shutil.rmtree(place)
-        raise
-    return arrived.rename(fetched)
-
-
-def download(name: str, spec: Model, place: Path, say: Say) -> Path:
-    """The file from the hub. Raises UserError that says which file, of which sha256, would serve in which folder."""
-    size = size_on_hub(spec)
-    look_for_room(spec, ROOM * size)
-    say(f"fetching {name}: {gigabytes(size)} from {spec.source}")
-    return hub.download_file(spec, place / "hub")
+    """The GGUF file, where it lies or in the hub's cache. Raises UserError for another file than the model's."""
+    file = local_file(spec)
+    if not file:
+        size = size_on_hub(spec)
+        look_for_room(spec, ROOM * size)
+        say(f"fetching {name}: {gigabytes(size)} from {spec.source}")
+        file = hub.download_file(spec)
+    found = of_bytes(file)
+    if found != spec.sha256:
+        raise UserError(f"{spec.gguf} came with sha256 {found}, expected {spec.sha256}: it is not used")
+    return file
 
 
 def size_on_hub(spec: Model) -> int:
-    """Bytes of the file on the hub. Raises UserError as `download` does."""
+    """Bytes of the file on the hub. Raises UserError that says which file, of which sha256, would serve in which
+    folder."""
     try:
         return hub.file_size(spec)
     except hub.OutOfReach as problem:
@@ -117,13 +96,6 @@ def local_file(spec: Model) -> Path | None:
 
 def gigabytes(size: int) -> str:
     return f"{size / 1e9:.2g} GB"
-
-
-def accept(spec: Model, file: Path) -> None:
-    """Raises UserError for a file that is another than the model's."""
-    found = of_bytes(file)
-    if found != spec.sha256:
-        raise UserError(f"{spec.gguf} came with sha256 {found}, expected {spec.sha256}: it is not used, nor kept here")
 
 
 # ---- converting it -----------------------------------------------------------------------------------------
