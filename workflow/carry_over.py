@@ -14,6 +14,7 @@ from workflow.checksums import checksum, meaning
 from workflow.jobs import NOTEBOOKS, Run, declared_parameters, read_json, write_json
 from workflow.records import in_order, key
 
+BEFORE = ".before.json"  # in a run's folder: what its frames and manifests were, until all records are carried over
 OPEN_CHOICES = {"dtype": "fastest", "attention": "cudnn"}  # words of model files that are gone
 
 
@@ -43,13 +44,18 @@ def check_carried_over(run: Run) -> None:
 
 
 def carry_over(folder: Path) -> tuple[int, int]:
-    """How many manifests and records of a run's folder were written anew."""
+    """How many manifests and records of a run's folder were written anew. What a kill left undone, the next call does:
+    records are told by what the frames were before."""
     frames = [path.relative_to(ROOT).as_posix() for path in folder.rglob("*.parquet") if "shards" not in path.parts]
-    before = {path: (meaning(path), checksum(path.removesuffix(".parquet") + ".json")) for path in frames}
+    before = read_json(folder / BEFORE)
+    if not isinstance(before, dict):
+        before = {path: [meaning(path), checksum(path.removesuffix(".parquet") + ".json")] for path in frames}
+        write_json(folder / BEFORE, before)
     manifests = sum(carry_over_manifest(ROOT / path) for path in frames)
     known = read_json(folder / "run.json")
     values = rename_keys(known["values"]) if isinstance(known, dict) and "values" in known else {}
     records = sum(carry_over_record(path, before, values) for path in sorted(folder.rglob("jobs/*.json")))
+    (folder / BEFORE).unlink()  # before the list, which names every file
     if (folder / shipped.LIST).is_file():
         shipped.write_list(folder)
     return manifests, records
@@ -98,20 +104,23 @@ def carry_over_record(path: Path, before: dict, values: dict) -> bool:
     outputs = {name: carried_sum(name, value, before) for name, value in record["outputs"].items()}
     if parts == record["parts"] and outputs == record["outputs"]:
         return False
-    write_json(path, record | {"key": key(parts), "parts": parts, "outputs": outputs})
-    stale = path.parents[3] if path.parents[2].name == "artifacts" and path.parents[3].parent.name == "stale" else None
-    if stale and stale.name.startswith(record["key"]):
-        stale.rename(stale.with_name(stale.name.replace(record["key"], key(parts))))
+    renewed = record | {"key": key(parts), "parts": parts, "outputs": outputs}
+    write_json(move_stale(path, record["key"], renewed["key"]), renewed)
     return True
+
+
+def move_stale(path: Path, old: str, new: str) -> Path:
+    """Where a record is, once the folder of what was set aside with it is named by the record's new key."""
+    folder = path.parents[3]
+    if folder.parent.name != "stale" or not folder.name.startswith(old):
+        return path
+    return folder.rename(folder.with_name(folder.name.replace(old, new))) / path.relative_to(folder)
 
 
 def carry_over_model(name: str, spec: dict) -> dict:
     """What a record says of a model file: a word that is gone becomes what the file says now."""
-    now = (
-        params.load_model(name).model_dump(mode="json")
-        if name in params.parameter_file_names(params.PARAMS / "models")
-        else {}
-    )
+    known = params.parameter_file_names(params.PARAMS / "models")
+    now = params.load_model(name).model_dump(mode="json") if name in known else {}
     gone = {word: now[word] for word, old in OPEN_CHOICES.items() if spec.get(word) == old and word in now}
     return {word: value for word, value in spec.items() if word not in params.REMOVED} | gone
 

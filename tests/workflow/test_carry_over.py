@@ -1,0 +1,67 @@
+"""A run of the version before is carried over whole, though the command is killed on the way."""
+
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+from small_project import ROOT
+
+from lib import params
+from workflow import carry_over, checksums, shipped
+
+ARCHIVE = Path(__file__).resolve().parents[1] / "blackbox" / "earlier.tar.xz"
+RUN = "earlier"
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """A project with the files of the version before, one of whose frames was set aside."""
+    with tarfile.open(ARCHIVE) as packed:
+        packed.extractall(tmp_path, filter="data")
+    run = tmp_path / "artifacts" / RUN
+    record = run / "jobs/01_generate__tiny-llama__demo-easy.json"
+    aside = run / "stale" / carry_over.read_json(record)["key"] / "artifacts" / RUN / "jobs"
+    aside.mkdir(parents=True)
+    shutil.copy(record, aside)
+    for module in (carry_over, checksums, shipped):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(carry_over, "ARTIFACTS", tmp_path / "artifacts")
+    monkeypatch.setattr(params, "PARAMS", ROOT / "params")
+    return tmp_path
+
+
+def texts(root):
+    """Every file of the run but its frames, by its path."""
+    found = {path.relative_to(root).as_posix(): path for path in (root / "artifacts" / RUN).rglob("*.json")}
+    return {name: path.read_text() for name, path in found.items()}
+
+
+def test_a_killed_command_is_gone_on_with_at_every_step(root, monkeypatch):
+    before, steps = texts(root), []
+    copy = root.with_name("copy")
+    shutil.copytree(root, copy)
+    write, at = carry_over.write_json, [0]
+
+    def written(path, content):
+        steps.append(path)
+        if len(steps) == at[0]:
+            raise KeyboardInterrupt
+        write(path, content)
+
+    monkeypatch.setattr(carry_over, "write_json", written)
+    assert carry_over.main([RUN]) == 0
+    whole, number = texts(root), len(steps)
+    assert number > 10 and {name for name in before.keys() - whole.keys() if "/stale/" in name}
+    for texts_, there in ((before, True), (whole, False)):
+        assert any('"parameter keep_texts"' in text for text in texts_.values()) is there
+    for step in range(1, number + 1):
+        shutil.rmtree(root)
+        shutil.copytree(copy, root)
+        steps.clear()
+        at[0] = step
+        with pytest.raises(KeyboardInterrupt):
+            carry_over.main([RUN])
+        at[0] = 0
+        assert carry_over.main([RUN]) == 0
+        assert texts(root) == whole, step
