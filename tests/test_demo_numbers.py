@@ -77,7 +77,7 @@ def test_confidence():
 
 
 def test_calibrated_confidence_and_its_intervals():
-    calibrated, learned = fitting.calibrate(signals().confidence, signals().sets, fitted(), CHOICES)
+    calibrated, learned, _ = fitting.calibrate(signals().confidence, signals().sets, fitted(), CHOICES)
     check_as_shipped(calibrated, "calibration", "confidence")
     resampled = bootstrap.bootstrap(calibrated, VALUES["bins"], VALUES["closed"], VALUES["resamples"], VALUES["seed"])
     check_as_shipped(pd.concat([resampled.results, learned], ignore_index=True), "calibration", "results")
@@ -98,8 +98,8 @@ def test_transfer():
 
 def test_what_the_confidence_is_good_for():
     whole, answer, raw = signals().dropout, passes_at_the_answer(), every_score()
-    fits = fitting.fit_all(raw, signals().sets, fitted(), CHOICES)
-    scores, constants = proper_scoring.add_base_rate(raw, fitting.apply_fits(raw, fits))
+    calibrated, *_ = fitting.calibrate(raw, signals().sets, fitted(), CHOICES)
+    scores, constants = proper_scoring.add_base_rate(raw, calibrated)
     check_as_shipped(
         proper_scoring.compare_with_base_rate(scores, constants, VALUES["bins"], VALUES["closed"], seed=VALUES["seed"]),
         "selective",
@@ -130,9 +130,11 @@ def other_frames() -> dict[str, pd.DataFrame]:
     of_one = running_example.rows_of_example(whole[whole.selected], one)
     of_pair = asked_again[(asked_again.model == one.model) & (asked_again.dataset == one.dataset)]
     of_model = {pair: part for pair, part in sets.items() if pair[0] == MODELS[0]}
-    calibrated, learned = fitting.calibrate(scores, sets, fitted(), CHOICES)
+    calibrated, learned, _ = fitting.calibrate(scores, sets, fitted(), CHOICES)
     bands = calibration_statistics.curve_bands(store.read_frame(store.find_frame(RUN, "calibration", "curves")))
-    place = running_example.find_position(sets[running_example.pair_of_example(one)].evaluation.keys, one)
+    pair = sets[running_example.pair_of_example(one)]
+    drawn = sample_efficiency.scores_by_draw(pair, one.dataset, [5, 50], 20, 0, choices=CHOICES).loc[one.example_id]
+    of_draws = drawn[drawn.index.get_level_values("method") != ""].groupby(level=["method", "n"], sort=False)
     extras = every_score()
     raw, constants = proper_scoring.add_base_rate(extras, extras[extras.split == "evaluation"].assign(method=""))
     return {
@@ -178,16 +180,17 @@ def other_frames() -> dict[str, pd.DataFrame]:
         "signals of tokens": fitting.token_signals(sets),
         "bands": bands,
         "enough": calibration_statistics.rows_needed(bands),
-        "sizes of one row": sample_efficiency.predict_example_by_size(
-            of_model[running_example.pair_of_example(one)], place, one.dataset, [5, 50], 20, 0, CHOICES
-        ),
+        "sizes of one row": pd.DataFrame(
+            {"mean": of_draws.mean(), "low": of_draws.quantile(0.1), "high": of_draws.quantile(0.9)}
+        ).reset_index(),
         "oversampled": sample_efficiency.learning_curves(
             of_model, [10], 20, 1, list(sample_efficiency.SAMPLING), 0.7, 10, "right", CHOICES
         ),
         "unseen": transfer.transfer(sets, fitted(), keep=transfer.rows_without_near_duplicates(frame)),
-        "transfer of one row": transfer.predict_example_by_source(
-            sets, fitted(), running_example.pair_of_example(one), place
-        ),
+        "transfer of one row": transfer.scores_by_source(pair.evaluation, fitted())
+        .loc[one.example_id]
+        .rename("confidence")
+        .reset_index(),
     }
 
 

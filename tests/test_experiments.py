@@ -70,7 +70,7 @@ def test_the_shipped_logits_give_the_shipped_probabilities_back():
 
 
 def test_every_method_where_it_belongs(calibrated):
-    rows, learned = calibrated
+    rows, learned, _ = calibrated
     assert set(rows.split) == {"evaluation"} and not rows.confidence.isna().any()
     methods = rows.groupby("estimator").method.unique().map(set).to_dict()
     both, one = {"", "isotonic", "platt"}, {"", "isotonic"}
@@ -87,7 +87,7 @@ def test_calibrators_see_calibration_rows_only(frame, sets):
 
 
 def test_without_margins_nothing_is_missing_but_platt(frame, sets):
-    rows, learned = fitting.calibrate(single_pass(frame), sets, fitting.fit_answers(sets))
+    rows, learned, _ = fitting.calibrate(single_pass(frame), sets, fitting.fit_answers(sets))
     assert set(learned.metric) == {"t"} and "platt" in set(rows.method)
     table = calibration_tables.result_calibration(pd.concat([bootstrap(rows, resamples=20).results, learned]))
     assert table.columns == "ll | cc | ccc" and "True" not in table.latex and "--" not in table.latex
@@ -100,7 +100,7 @@ def test_one_class_is_reported_and_no_cell_is_nan(frame, one_class):
     sets = fitting.calibration_data(easy, responses(easy))
     choices = Calibration(one_class=one_class)
     fitted = fitting.fit_answers(sets, choices)
-    rows, learned = fitting.calibrate(with_margins(single_pass(easy)), sets, fitted, choices)
+    rows, learned, _ = fitting.calibrate(with_margins(single_pass(easy)), sets, fitted, choices)
     assert set(learned.reason) == {"one class only"}
     if one_class == "constant":
         assert rows[rows.method != ""].confidence.unique() == pytest.approx([61 / 62])
@@ -114,7 +114,7 @@ def test_one_class_is_reported_and_no_cell_is_nan(frame, one_class):
 
 
 def test_a_calibrated_run_becomes_tables(calibrated):
-    rows, learned = calibrated
+    rows, learned, _ = calibrated
     results = pd.concat([bootstrap(rows, resamples=50).results, learned], ignore_index=True)
     for full in (False, True):
         latex = calibration_tables.result_calibration(results, full=full).latex
@@ -130,7 +130,7 @@ def test_reliability_has_every_method(calibrated):
 
 
 def test_what_is_fitted_on_the_answers_serves_both_means_under_their_names(sets, calibrated):
-    rows, learned = calibrated
+    rows, learned, _ = calibrated
     for pair, (old, new) in sets.items():
         fitted = Temperature().fit(old.answers, old.correct)
         own = rows[(rows.model == pair[0]) & (rows.dataset == pair[1]) & (rows.method == "platt")].groupby("estimator")
@@ -167,10 +167,8 @@ def test_logits_of_one_split_alone_fit_nothing(sets, lacking):
 
 
 def test_one_row_is_followed_through_the_draws_of_the_curves():
-    told, followed = map(
-        inspect.signature, (sample_efficiency.learning_curves, sample_efficiency.predict_example_by_size)
-    )
-    for name in ("draws", "seed"):
+    told, followed = map(inspect.signature, (sample_efficiency.learning_curves, sample_efficiency.scores_by_draw))
+    for name in followed.parameters.keys() & told.parameters.keys():
         assert told.parameters[name].default == followed.parameters[name].default
 
 
@@ -229,10 +227,10 @@ CASES = [(30, 20, 0.5, 10), (3, 20, 0.5, 3), (50, 20, 0.2, 17), (0, 9, 0.5, 0)]
 @pytest.mark.parametrize("wrong, n, share, expected", CASES)
 def test_more_wrong_ones_weigh_what_they_weigh_in_all(wrong, n, share, expected):
     correct = np.arange(60) >= wrong
-    rows, weights = sample_efficiency._more_wrong(correct, n, np.random.default_rng(0), share)
+    rows, weights = sample_efficiency.draw_rows("more wrong, weighted", correct, n, np.random.default_rng(0), share)
     assert len(set(rows)) == n and (~correct[rows]).sum() == expected
     assert weights @ correct[rows] / weights.sum() == pytest.approx(correct.mean())
-    plain = sample_efficiency.SAMPLING["more wrong, unweighted"](correct, n, np.random.default_rng(0), share)
+    plain = sample_efficiency.draw_rows("more wrong, unweighted", correct, n, np.random.default_rng(0), share)
     assert plain[0].tolist() == rows.tolist() and plain[1].tolist() == [1] * n
 
 
@@ -244,7 +242,7 @@ def test_weights_take_the_bias_away():
     means = {}
     for way in ("more wrong, weighted", "more wrong, unweighted"):
         rng = np.random.default_rng(0)
-        drawn = [sample_efficiency.SAMPLING[way](old.correct, 60, rng, 0.5) for _ in range(20)]
+        drawn = [sample_efficiency.draw_rows(way, old.correct, 60, rng, 0.5) for _ in range(20)]
         fits = [Isotonic().fit(old.confidence[r], old.correct[r], w).predict(old.confidence) for r, w in drawn]
         means[way] = abs(np.mean(fits) - old.correct.mean())
     assert means["more wrong, weighted"] < 0.03 < 0.06 < means["more wrong, unweighted"]

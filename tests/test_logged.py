@@ -223,7 +223,7 @@ def test_isotonic_regression_is_had_and_temperature_is_not(served):
     sets = fitting.calibration_data(served, responses)
     fitted = fitting.fit_answers(sets)
     assert [list(methods) for methods in fitted.values()] == [["isotonic"]]
-    calibrated, learned = fitting.calibrate(confidence_frame(responses), sets, fitted)
+    calibrated, learned, _ = fitting.calibrate(confidence_frame(responses), sets, fitted)
     assert set(calibrated["method"]) == {"", "isotonic"} and not (learned["metric"] == "t").any()
     curves = sample_efficiency.learning_curves(sets, [10], draws=2)
     assert set(curves["method"]) == {"", "isotonic"}

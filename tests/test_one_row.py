@@ -115,25 +115,16 @@ def test_every_notebook_tells_the_same_row_the_same(shipped):
     assert running_example.bald_by_token(passes, Reading()).phi.mean() == pytest.approx(raw.c_bald)
     sets = fitting.calibration_data(shipped["generations"], graded)
     fitted = fitting.fit_answers(sets)
-    calibrated, _ = fitting.calibrate(scores, sets, fitted)
+    calibrated, *_ = fitting.calibrate(scores, sets, fitted)
     after = (
         running_example.rows_of_example(calibrated, one).query("estimator == 'ans_avg'").set_index("method").confidence
     )
-    place, pair = (
-        running_example.find_position(sets[WHO[1:]].evaluation.keys, one),
-        sets[running_example.pair_of_example(one)],
-    )
-    carried = (
-        transfer.predict_example_by_source(sets, fitted, running_example.pair_of_example(one), place)
-        .set_index("method")
-        .confidence
-    )
-    assert dict(carried) == pytest.approx(dict(after))
-    fewer = sample_efficiency.predict_example_by_size(pair, place, one.dataset, [20], draws=3).set_index(
-        ["n", "method"]
-    )["mean"]
-    same = {name: after[name] for name in ("isotonic", "platt")}
-    assert dict(fewer[300]) == pytest.approx(same, abs=1e-3)  # between temperatures of a grid
+    pair = sets[running_example.pair_of_example(one)]
+    carried = transfer.scores_by_source(pair.evaluation, fitted).loc[one.example_id]
+    assert carried["tiny-llama", "demo-medium"].to_dict() == pytest.approx(dict(after.drop("")))
+    fewer = sample_efficiency.scores_by_draw(pair, one.dataset, [20], draws=3).loc[one.example_id]
+    of_all = fewer.xs(300, level="n").droplevel(["sampling", "draw", "one_class"])
+    assert of_all.to_dict() == pytest.approx(dict(after), abs=1e-3)  # between temperatures of a grid
 
 
 def test_calibrators_are_drawn_as_they_are(shipped):

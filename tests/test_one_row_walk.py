@@ -32,17 +32,12 @@ def test_the_walk_of_the_followed_row_is_what_the_signals_say():
     )
     sets = fitting.calibration_data(signals["generations"], responses)
     fitted = fitting.fit_answers(sets)
-    calibrated, _ = fitting.calibrate(scores, sets, fitted)
+    calibrated, *_ = fitting.calibrate(scores, sets, fitted)
     after = running_example.rows_of_example(calibrated, one).set_index(["estimator", "method"]).confidence
-    place = running_example.find_position(sets[running_example.pair_of_example(one)].evaluation.keys, one)
-    carried = (
-        transfer.predict_example_by_source(sets, fitted, running_example.pair_of_example(one), place)
-        .set_index(["source_dataset", "method"])
-        .confidence
-    )
-    few = sample_efficiency.predict_example_by_size(
-        sets[running_example.pair_of_example(one)], place, one.dataset, [20]
-    ).set_index(["n", "method"])["mean"]
+    pair = sets[running_example.pair_of_example(one)]
+    carried = transfer.scores_by_source(pair.evaluation, fitted).loc[one.example_id].droplevel("source_model")
+    drawn = sample_efficiency.scores_by_draw(pair, one.dataset, [20]).loc[one.example_id]
+    few = drawn.groupby(level=["n", "method"]).mean()
     of_response = np.exp(running_example.rows_of_example(responses, one).iloc[0].response)
     found = {
         "least sure token, the wrong digit": of_response[31], "least sure word": np.sort(of_response)[1],

@@ -34,7 +34,7 @@ for joint in (False, True):
 def fits():
     frame = synthetic.generations(rows=80)
     sets = fitting.calibration_data(frame, synthetic.responses(frame))
-    return fitting.fit_all(with_margins(synthetic.single_pass(frame)), sets, fitting.fit_answers(sets))
+    return fitting.calibrate(with_margins(synthetic.single_pass(frame)), sets, fitting.fit_answers(sets))[-1]
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ class Odd(Mean):
 def test_a_calibrator_of_ones_own_is_kept_or_says_why_not(monkeypatch, folder):
     confidence = with_margins(synthetic.single_pass(synthetic.generations()))
     monkeypatch.setitem(METHODS, "mean", Method("mean", "Mean", {"confidence": Mean}))
-    fits = fitting.fit_all(confidence.query("estimator == 'seq_avg'"), {}, {})
+    *_, fits = fitting.calibrate(confidence.query("estimator == 'seq_avg'"), {}, {})
     written = fitting.save_calibrators(fits, "mine").set_index("calibrator").file
     again = calibrators.load_calibrator(folder / written["mean"])
     (fit,) = [fit for fit in fits if fit.method.name == "mean"]
@@ -195,7 +195,7 @@ class Drifting(Mean):
 def test_what_would_predict_otherwise_is_not_written(monkeypatch, folder, kind, why):
     confidence = with_margins(synthetic.single_pass(synthetic.generations()))
     monkeypatch.setitem(METHODS, "own", Method("own", "Own", {"confidence": kind}))
-    fits = fitting.fit_all(confidence.query("estimator == 'seq_avg'"), {}, {})
+    *_, fits = fitting.calibrate(confidence.query("estimator == 'seq_avg'"), {}, {})
     (fit,) = [fit for fit in fits if fit.method.name == "own"]
     assert fitting.save_calibrators([fit], "mine").file.tolist() == [f"a calibrator can't be kept as a file: {why}"]
     assert not folder.exists()

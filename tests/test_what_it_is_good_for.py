@@ -73,8 +73,8 @@ def made():
     sets = fitting.calibration_data(frame, responses)
     raw = with_margins(confidence_frame(responses, names=["seq_avg", "ans_avg", *PLUG_INS],
                                         further=fitting.token_signals(sets)))  # fmt: skip
-    fits = fitting.fit_all(raw, sets, fitting.fit_answers(sets))
-    scores, constants = proper_scoring.add_base_rate(raw, fitting.apply_fits(raw, fits))
+    calibrated, *_ = fitting.calibrate(raw, sets, fitting.fit_answers(sets))
+    scores, constants = proper_scoring.add_base_rate(raw, calibrated)
     compared = proper_scoring.compare_with_base_rate(scores, constants, resamples=50)
     return compared, when.selective_thresholds(raw, [0.5, 0.8, 0.99]), when.risk_coverage_curves(scores)
 

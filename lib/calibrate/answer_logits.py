@@ -34,7 +34,7 @@ class AnswerLogits:
     def of(cls, generations: pd.DataFrame, spans: pd.Series) -> "AnswerLogits":
         """From rows of a generations frame and the answer's positions in each (half-open, or None). Raises UserError
         where no logits were kept at one of them."""
-        rows, chosen, top, tail = [], [], [], []
+        tokens = []
         for i, (row, span) in enumerate(zip(generations.itertuples(index=False), spans, strict=True)):
             kept = {int(position): k for k, position in enumerate(row.kept_positions)}
             for position in range(*(span or (0, 0))):
@@ -42,14 +42,12 @@ class AnswerLogits:
                     where = f"{row.model}/{row.dataset}/{row.example_id}"
                     raise UserError(f"{where}: no logits were kept at answer token {position}; generate it again")
                 k = kept[position]
-                largest = row.top_logits[k][0]
-                rows.append(i)
-                chosen.append(np.float64(row.chosen_logit[k]) - largest)
-                top.append(np.float64(row.top_logits[k]) - largest)
-                tail.append(np.float64(row.tail_curve[k]))
-        if not rows:
+                tokens.append((i, row.chosen_logit[k], row.top_logits[k], row.tail_curve[k]))
+        if not tokens:
             return cls(len(generations), np.zeros(0, int), np.zeros(0), np.zeros((0, 1)), np.zeros((0, 4)))
-        return cls(len(generations), np.array(rows), np.array(chosen), np.stack(top), np.maximum(tail, -1e6))
+        rows, chosen, top, tail = (np.array(column) for column in zip(*tokens, strict=True))
+        largest = top[:, 0].astype(float)
+        return cls(len(generations), rows, chosen - largest, top - largest[:, None], np.maximum(tail, -1e6))
 
     def __len__(self) -> int:
         return self.n_rows

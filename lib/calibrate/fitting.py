@@ -16,11 +16,11 @@ from lib.calibrate.calibrators import METHODS, Calibrator, Method, calibrator_re
 from lib.params import Calibration
 from lib.project import UserError
 from lib.score.estimators import ans_avg
-from lib.store import KEYS
+from lib.store import KEYS, PAIR
 
 SPLITS = ("calibration", "evaluation")
-ANSWER_ESTIMATORS = ("ans_avg", "ans_joint")  # served by what is fitted on the answer's tokens
-LEARNED = ["model", "dataset", "estimator", "method", "metric", "value", "n", "reason"]
+ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # what is fitted on the answer's tokens serves both: joint?
+LEARNED = [*PAIR, "estimator", "method", "metric", "value", "n", "reason"]
 Pair = tuple[str, str]
 
 
@@ -68,20 +68,18 @@ def calibration_data(generations: pd.DataFrame, responses: pd.DataFrame) -> Data
                         "choose last_number or zero")  # fmt: skip
     kept = ["kept_positions", "chosen_logit", "top_logits", "tail_curve"]
     joined = generations[[*KEYS, *kept]].merge(responses, on=KEYS)
-    rows = {pair: score_splits(part) for pair, part in joined.groupby(KEYS[:2], sort=False)}
-    return {pair: CalibrationData(**parts) for pair, parts in rows.items() if len(parts) == len(SPLITS)}
+    data = {}
+    for pair, rows in joined.groupby(PAIR, sort=False):
+        by_split = dict(list(rows.groupby("split")))
+        if len(by_split) == len(SPLITS):
+            data[pair] = CalibrationData(*(_scored_split(by_split[split]) for split in SPLITS))
+    return data
 
 
-def score_splits(joined: pd.DataFrame) -> dict[str, ScoredSplit]:
-    """The rows of one pair by split."""
-    rows = {}
-    for split, part in joined.groupby("split", sort=False):
-        confidence = np.array([0.0 if logprobs is None else ans_avg(logprobs) for logprobs in part.answer])
-        answers = AnswerLogits.of(part, part.span) if part.kept_positions.map(len).any() else None
-        rows[str(split)] = ScoredSplit(
-            part[KEYS].reset_index(drop=True), confidence, answers, part.correct.to_numpy(bool)
-        )
-    return rows
+def _scored_split(part: pd.DataFrame) -> ScoredSplit:
+    confidence = np.array([0.0 if logprobs is None else ans_avg(logprobs) for logprobs in part.answer])
+    answers = AnswerLogits.of(part, part.span) if part.kept_positions.map(len).any() else None
+    return ScoredSplit(part[KEYS].reset_index(drop=True), confidence, answers, part.correct.to_numpy(bool))
 
 
 def fit_answers(sets: DataByPair, choices: Calibration = Calibration()) -> dict[Pair, dict[str, Calibrator]]:  # noqa: B008
@@ -92,14 +90,9 @@ def fit_answers(sets: DataByPair, choices: Calibration = Calibration()) -> dict[
     dict of (model, dataset) to dict of method to Calibrator
         Fitted on the answer's tokens where the method takes these, else on Ans Avg.
     """
-    fitted: dict[Pair, dict[str, Calibrator]] = {}
-    for pair, (calibration, _) in sets.items():
-        fitted[pair] = {}
-        for name, method in METHODS.items():
-            if (scores := getattr(calibration, method.of_answers)) is not None:
-                calibrator = method.make(method.of_answers, choices)
-                fitted[pair][name] = calibrator.fit(scores, calibration.correct)
-    return fitted
+    return {pair: {name: method.make(method.of_answers, choices).fit(scores, rows.correct)
+                   for name, method in METHODS.items() if (scores := getattr(rows, method.of_answers)) is not None}
+            for pair, (rows, _) in sets.items()}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -121,32 +114,8 @@ def calibrate(
     sets: DataByPair,
     fitted: Mapping[Pair, Mapping[str, Calibrator]],
     choices: Calibration = Calibration(),  # noqa: B008  frozen
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+) -> tuple[pd.DataFrame, pd.DataFrame, list[Fit]]:
     """Calibrate every estimator by every method.
-
-    Parameters
-    ----------
-    confidence, sets, fitted, choices
-        As for `fit_all`.
-
-    Returns
-    -------
-    calibrated : DataFrame
-        Evaluation rows with a column `method`; raw scores first (method "").
-    learned : DataFrame
-        What each calibrator learned, as `learned_parameters` returns it.
-    """
-    fits = fit_all(confidence, sets, fitted, choices)
-    return apply_fits(confidence, fits), learned_parameters(fits)
-
-
-def fit_all(
-    confidence: pd.DataFrame,
-    sets: DataByPair,
-    fitted: Mapping[Pair, Mapping[str, Calibrator]],
-    choices: Calibration = Calibration(),  # noqa: B008  frozen
-) -> list[Fit]:
-    """Fit every method to every estimator, and apply it to the evaluation rows.
 
     Parameters
     ----------
@@ -160,71 +129,62 @@ def fit_all(
 
     Returns
     -------
-    list of Fit
+    calibrated : DataFrame
+        Evaluation rows with a column `method`; raw scores first (method "").
+    learned : DataFrame
+        Metric t, a or b of every calibrator, from n calibration rows; of one that learned no number its note, if any,
+        as the `reason` of a metric "".
+    fits : list of Fit
     """
     fits: list[Fit] = []
-    for pair, part in confidence.groupby(["model", "dataset"], sort=False):
-        calibration, evaluation = (dict(list(part[part.split == split].groupby("estimator", sort=False)))
-                                   for split in SPLITS)  # fmt: skip
+    for pair, part in confidence.groupby(PAIR, sort=False):
+        by_split = dict(list(part.groupby(["estimator", "split"], sort=False)))
         for name in part.estimator.unique():
-            if name in calibration and name in evaluation:
-                fits += _on_scores(pair, calibration[name], evaluation[name], choices)
+            calibration, evaluation = (by_split.get((name, split)) for split in SPLITS)
+            if calibration is not None and evaluation is not None:
+                fits += _on_scores(pair, calibration, evaluation, choices)
         if pair in sets:
-            fits += _on_answers(pair, sets[pair], fitted.get(pair, {}))
-    return fits
+            fits += _on_answers(pair, *sets[pair], fitted.get(pair, {}))
+    raw = confidence[confidence.split == "evaluation"].assign(method="")
+    calibrated = pd.concat([raw, *(fit.evaluated for fit in fits)], ignore_index=True)
+    learned = pd.DataFrame([row for fit in fits for row in _learned(fit)], columns=LEARNED)
+    return calibrated.drop(columns="margin", errors="ignore"), learned.astype({"value": "Float64"}), fits
 
 
-def apply_fits(confidence: pd.DataFrame, fits: Iterable[Fit]) -> pd.DataFrame:
-    """The evaluation rows, raw ones (method "") first."""
-    frames = [confidence[confidence.split == "evaluation"].assign(method=""), *(fit.evaluated for fit in fits)]
-    return pd.concat(frames, ignore_index=True).drop(columns="margin", errors="ignore")
+def _learned(fit: Fit) -> Iterator[tuple]:
+    """Rows of LEARNED."""
+    calibrator = fit.calibrator
+    for metric, value in (calibrator.learned or ({"": None} if calibrator.note else {})).items():
+        yield *fit.pair, fit.estimator, fit.method.name, metric, value, calibrator.n_rows_, calibrator.note
 
 
-def learned_parameters(fits: Iterable[Fit]) -> pd.DataFrame:
-    """What was learned, tidy: LEARNED, metric t, a or b, of n calibration rows."""
-    rows: dict[tuple, tuple[float | None, int, str]] = {}
-    for fit in fits:
-        for metric, value in _reported(fit.calibrator).items():
-            rows[*fit.pair, fit.estimator, fit.method.name, metric] = (
-                value, fit.calibrator.n_rows_, fit.calibrator.note)  # fmt: skip
-    table = pd.DataFrame([(*key, *values) for key, values in rows.items()], columns=LEARNED)
-    return table.astype({"value": "Float64"})
-
-
-def _reported(calibrator: Calibrator) -> dict[str, float | None]:
-    """What a calibrator learned by its symbol; of one that learns no number its note, if any, under the symbol ""."""
-    if not calibrator.learned and calibrator.note:
-        return {"": None}
-    return calibrator.learned
-
-
-def _on_scores(pair: Pair, calibration: pd.DataFrame, evaluation: pd.DataFrame, choices: Calibration
-               ) -> Iterator[Fit]:  # fmt: skip
+def _on_scores(pair: Pair, calibration: pd.DataFrame, evaluation: pd.DataFrame, choices: Calibration) -> Iterator[Fit]:
     """The methods that take an estimator's confidence, or its margin where every row has one."""
     for method in METHODS.values():
-        for kind in ("confidence", "margin"):
-            if kind not in method.takes or kind not in calibration:
-                continue
-            if calibration[kind].isna().any() or evaluation[kind].isna().any():
-                continue
-            scores = calibration[kind].to_numpy()
-            calibrator = method.make(kind, choices).fit(scores, calibration.correct)
-            made = evaluation.assign(method=method.name, confidence=calibrator.predict(evaluation[kind].to_numpy()))
-            yield Fit(pair, evaluation.estimator.iloc[0], method, kind, calibrator, scores, made)
+        for kind in [kind for kind in ("confidence", "margin") if kind in method.takes and kind in calibration]:
+            scores, new = calibration[kind], evaluation[kind]
+            if not (scores.isna().any() or new.isna().any()):
+                calibrator = method.make(kind, choices).fit(scores.to_numpy(), calibration.correct)
+                made = evaluation.assign(method=method.name, confidence=calibrator.predict(new.to_numpy()))
+                yield Fit(pair, evaluation.estimator.iloc[0], method, kind, calibrator, scores.to_numpy(), made)
 
 
-def _on_answers(pair: Pair, sets: CalibrationData, fitted: Mapping[str, Calibrator]) -> Iterator[Fit]:
+def _on_answers(
+    pair: Pair, calibration: ScoredSplit, evaluation: ScoredSplit, fitted: Mapping[str, Calibrator]
+) -> Iterator[Fit]:
     """The methods that take the answer's tokens: fitted once, applied to both answer estimators."""
-    new = sets.evaluation
-    for method in METHODS.values():
-        if "answers" in method.takes and new.answers is not None:
-            calibrator, parts = fitted[method.name], []
-            for name in ANSWER_ESTIMATORS:
-                scores = calibrator.predict(new.answers, joint=name == "ans_joint")
-                columns: dict[str, Any] = {"estimator": name, "confidence": scores, "correct": new.correct}
-                parts.append(new.keys.assign(**columns, method=method.name))
-            made = pd.concat(parts, ignore_index=True)
-            yield Fit(pair, "ans", method, "answers", calibrator, sets.calibration.answers, made)
+    for name, method in METHODS.items():
+        if "answers" in method.takes and evaluation.answers is not None:
+            made = [
+                evaluation.keys.assign(
+                    correct=evaluation.correct,
+                    method=name,
+                    estimator=estimator,
+                    confidence=fitted[name].predict(evaluation.answers, joint),
+                )
+                for estimator, joint in ANSWER_ESTIMATORS.items()
+            ]
+            yield Fit(pair, "ans", method, "answers", fitted[name], calibration.answers, pd.concat(made))
 
 
 def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
@@ -249,12 +209,10 @@ def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
 def token_signals(sets: DataByPair) -> pd.DataFrame:
     """What was kept at the answer's tokens, as signals of estimators: KEYS, `answer_margin`, `answer_entropy`, each
     (m,) or None."""
-    parts = []
+    parts = [pd.DataFrame(columns=[*KEYS, "answer_margin", "answer_entropy"])]
     for rows in (rows for pair in sets.values() for rows in pair):
-        if (answers := rows.answers) is None:
-            continue
-        signals = {"answer_margin": answers.margins(), "answer_entropy": answers.entropies()}
-        columns = {name: pd.Series(answers.by_row(values), dtype=object) for name, values in signals.items()}
-        parts.append(rows.keys.assign(**columns))
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*KEYS, "answer_margin",
-                                                                                   "answer_entropy"])  # fmt: skip
+        if (answers := rows.answers) is not None:
+            margins, entropies = (pd.Series(answers.by_row(values), dtype=object)
+                                  for values in (answers.margins(), answers.entropies()))  # fmt: skip
+            parts.append(rows.keys.assign(answer_margin=margins, answer_entropy=entropies))
+    return pd.concat(parts[1:] or parts, ignore_index=True)

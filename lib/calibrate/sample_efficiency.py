@@ -1,7 +1,7 @@
 """Finding 4 on Ans Avg: calibrators fitted on fewer rows, and on more of the wrong ones
 (`fig:calibration_analysis` (c))."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,36 +11,29 @@ from lib.calibrate.fitting import CalibrationData, DataByPair
 from lib.params import Calibration
 from lib.score.metrics import ece
 
-WeightedRows = tuple[np.ndarray, np.ndarray]  # row numbers (n,) and their weights (n,)
+SAMPLING = ("uniform", "more wrong, weighted", "more wrong, unweighted")
 
 
-def _uniform(correct: np.ndarray, n: int, rng: np.random.Generator, incorrect_fraction: float) -> WeightedRows:
-    return rng.choice(len(correct), n, replace=False), np.ones(n)
+def draw_rows(
+    way: str, correct: np.ndarray, n: int, rng: np.random.Generator, incorrect_fraction: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw n calibration rows in one way of SAMPLING: their numbers (n,) and their weights (n,).
 
-
-def _more_wrong(correct: np.ndarray, n: int, rng: np.random.Generator, incorrect_fraction: float) -> WeightedRows:
-    """n rows of which `incorrect_fraction` is wrong, or what is wrong of all where that is more (as far as there are
-    enough of both kinds); each kind weighs what it weighs in the whole set, so that the calibrator stays unbiased."""
+    With more wrong rows `incorrect_fraction` of them is wrong, or what is wrong of all where that is more, as far as
+    there are enough of both kinds. Weighted, each kind weighs what it weighs in the whole set, so that the calibrator
+    stays unbiased.
+    """
+    if way == "uniform":
+        return rng.choice(len(correct), n, replace=False), np.ones(n)
     wrong, right = np.flatnonzero(~correct), np.flatnonzero(correct)
     n_wrong = round(n * max(incorrect_fraction, 1 - correct.mean()))
     n_wrong = max(min(n_wrong, len(wrong)), n - len(right))
     n_right = n - n_wrong
     rows = np.append(rng.choice(wrong, n_wrong, replace=False), rng.choice(right, n_right, replace=False))
-    weight_of_wrong, weight_of_right = len(wrong) / max(n_wrong, 1), len(right) / max(n_right, 1)
-    return rows, np.repeat((weight_of_wrong, weight_of_right), (n_wrong, n_right)) * n / len(correct)
-
-
-def _more_wrong_unweighted(
-    correct: np.ndarray, n: int, rng: np.random.Generator, incorrect_fraction: float
-) -> WeightedRows:
-    return _more_wrong(correct, n, rng, incorrect_fraction)[0], np.ones(n)
-
-
-SAMPLING: dict[str, Callable[..., WeightedRows]] = {
-    "uniform": _uniform,
-    "more wrong, weighted": _more_wrong,
-    "more wrong, unweighted": _more_wrong_unweighted,
-}
+    if way == "more wrong, unweighted":
+        return rows, np.ones(n)
+    weights = len(wrong) / max(n_wrong, 1), len(right) / max(n_right, 1)
+    return rows, np.repeat(weights, (n_wrong, n_right)) * n / len(correct)
 
 
 def learning_curves(
@@ -78,66 +71,58 @@ def learning_curves(
     -------
     DataFrame
         A row per draw: model, dataset, sampling, method ("" for the raw score), n, draw, ece, and `one_class`, whether
-        the
-        draw held right or wrong rows only.
+        the draw held right or wrong rows only.
     """
     rows: list[tuple] = []
     for (model, dataset), pair in sets.items():
-        y, evaluation = pair.calibration.correct, pair.evaluation
-        raw = ece(evaluation.confidence, evaluation.correct, n_bins, closed)
-        fits = _fits(pair, choices)
-        for way in sampling:
-            rows.append((model, dataset, way, "", len(y), 0, raw, False))
-            for n, draw, drawn, sample_weight in _draw_calibration_sets(
-                dataset, y, sizes, draws, seed, way, incorrect_fraction
-            ):
-                one_class = len(set(y[drawn])) < 2
-                for name, predict in fits.items():
-                    error = ece(predict(drawn, sample_weight), evaluation.correct, n_bins, closed)
-                    rows.append((model, dataset, way, name, n, draw, error, one_class))
+        drawn = scores_by_draw(pair, dataset, sizes, draws, seed, sampling, incorrect_fraction, choices)
+        for (*key, one_class), scores in drawn.items():
+            rows.append((model, dataset, *key, ece(scores, pair.evaluation.correct, n_bins, closed), one_class))
     columns = ["model", "dataset", "sampling", "method", "n", "draw", "ece", "one_class"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def _fits(pair: CalibrationData, choices: Calibration) -> dict[str, Callable]:
-    """By method: the function that fits it on some calibration rows and scores the evaluation rows."""
-    fits = {}
-    for name, method in METHODS.items():
-        kind = method.of_answers
-        score, new = getattr(pair.calibration, kind), getattr(pair.evaluation, kind)
-        if score is None or new is None:  # no logits of the answer's tokens
-            continue
-        fits[name] = method.make(kind, choices).on_subsets(score, pair.calibration.correct, new)
-    return fits
-
-
-def _draw_calibration_sets(
-    dataset: str, correct: np.ndarray, sizes: Iterable[int], draws: int, seed: int, way: str, incorrect_fraction: float
-) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
-    """(n, number of the draw, rows, weights) of every draw of every size below all rows, then of all rows."""
-    total = len(correct)
-    for n in [*(n for n in sizes if n < total), total]:
-        rng = np.random.default_rng([seed, n, *dataset.encode()])
-        for draw in range(draws if n < total else 1):
-            yield n, draw, *SAMPLING[way](correct, n, rng, incorrect_fraction)
-
-
-def predict_example_by_size(
+def scores_by_draw(
     pair: CalibrationData,
-    place: int,
     dataset: str,
     sizes: Iterable[int],
     draws: int = 50,
     seed: int = 0,
+    sampling: Sequence[str] = ("uniform",),
+    incorrect_fraction: float = 0.5,
     choices: Calibration = Calibration(),  # noqa: B008  frozen
 ) -> pd.DataFrame:
-    """What calibrators fitted on the same draws as those of `learning_curves` (uniform) make of one evaluation row, Ans
-    Avg at `place`: method, n, and over draws the mean, and low and high, which hold the middle 80%."""
-    rows, fits = [], _fits(pair, choices)
-    for n, _, drawn, weight in _draw_calibration_sets(
-        dataset, pair.calibration.correct, sizes, draws, seed, "uniform", 0.5
-    ):
-        rows += [(name, n, float(predict(drawn, weight)[place])) for name, predict in fits.items()]
-    groups = pd.DataFrame(rows, columns=["method", "n", "score"]).groupby(["method", "n"], sort=False).score
-    low, high = groups.quantile(0.1), groups.quantile(0.9)
-    return pd.DataFrame({"mean": groups.mean(), "low": low, "high": high}).reset_index()
+    """Ans Avg of a pair's evaluation rows, raw and as every method, fitted on fewer calibration rows, makes it.
+
+    Parameters
+    ----------
+    pair, dataset
+        One item of what `calibration_data` returns.
+    sizes, draws, seed, sampling, incorrect_fraction, choices
+        As for `learning_curves`.
+
+    Returns
+    -------
+    DataFrame
+        A row per example_id; a column per (sampling, method, n, draw, one_class): in each way the raw score, then every
+        draw of every size below all rows, then all rows.
+    """
+    old, new = pair
+    total, predictors = len(old.correct), {}
+    for name, method in METHODS.items():
+        fitted_on, asked = getattr(old, method.of_answers), getattr(new, method.of_answers)
+        if fitted_on is not None and asked is not None:  # logits of the answer's tokens were kept
+            calibrator = method.make(method.of_answers, choices)
+            predictors[name] = calibrator.on_subsets(fitted_on, old.correct, asked)
+    scores = {}
+    for way in sampling:
+        scores[way, "", total, 0, False] = new.confidence
+        for n in [*(n for n in sizes if n < total), total]:
+            rng = np.random.default_rng([seed, n, *dataset.encode()])
+            for draw in range(draws if n < total else 1):
+                rows, weights = draw_rows(way, old.correct, n, rng, incorrect_fraction)
+                one_class = len(set(old.correct[rows])) < 2
+                for name, predict in predictors.items():
+                    scores[way, name, n, draw, one_class] = predict(rows, weights)
+    columns = ["sampling", "method", "n", "draw", "one_class"]
+    return pd.DataFrame(scores, index=new.keys.example_id).rename_axis(columns=columns)

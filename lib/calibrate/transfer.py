@@ -12,8 +12,7 @@ from lib.calibrate.fitting import DataByPair, Pair, ScoredSplit
 from lib.score.metrics import METRICS
 
 TRANSFER_METRICS = ("ece", "mce", "brier")
-TRANSFER_COLUMNS = ["model", "dataset", "source_model", "source_dataset", "method", "metric", "value", "n"]
-RAW_SOURCE: Pair = ("", "")  # the source of the raw score
+SOURCE = ["source_model", "source_dataset"]
 
 
 def transfer(
@@ -43,31 +42,30 @@ def transfer(
         (TRANSFER_METRICS, and `delta_ece` against the raw score), value, n.
     """
     rows: list[tuple] = []
-    for target, pair in sets.items():
-        new = pair.evaluation
-        everything = np.full(len(new.correct), True)
-        rows += _measured(target, RAW_SOURCE, "", new, new.confidence, everything, n_bins, closed)
-        for source, calibrators in fitted.items():
-            mask = everything
-            if keep is not None:
-                mask = new.keys.example_id.isin(keep[source[1], target[1]]).to_numpy()
+    for target, (_, new) in sets.items():
+        for (*source, method), scores in scores_by_source(new, fitted).items():
+            mask = np.full(len(new.correct), True)
+            if keep is not None and method:
+                mask = scores.index.isin(keep[source[1], target[1]])
             if not mask.any():
                 continue
-            for method, calibrator in calibrators.items():
-                if (taken := getattr(new, METHODS[method].of_answers)) is None:
-                    continue
-                scores = calibrator.predict(taken)
-                rows += _measured(target, source, method, new, scores, mask, n_bins, closed)
-    return pd.DataFrame(rows, columns=TRANSFER_COLUMNS)
+            y = new.correct[mask]
+            values = {name: METRICS[name](scores[mask], y, n_bins, closed) for name in TRANSFER_METRICS}
+            values["delta_ece"] = values["ece"] - METRICS["ece"](new.confidence[mask], y, n_bins, closed)
+            rows += [(*target, *source, method, metric, value, len(y)) for metric, value in values.items()]
+    columns = ["model", "dataset", *SOURCE, "method", "metric", "value", "n"]
+    return pd.DataFrame(rows, columns=columns)
 
 
-def _measured(target: Pair, source: Pair, method: str, new: ScoredSplit, scores: np.ndarray, mask: np.ndarray,
-              n_bins: int, closed: str) -> list[tuple]:  # fmt: skip
-    """Rows of TRANSFERRED for the target's rows of `mask`."""
-    y = new.correct[mask]
-    values = {name: METRICS[name](scores[mask], y, n_bins, closed) for name in TRANSFER_METRICS}
-    values["delta_ece"] = values["ece"] - METRICS["ece"](new.confidence[mask], y, n_bins, closed)
-    return [(*target, *source, method, metric, value, len(y)) for metric, value in values.items()]
+def scores_by_source(new: ScoredSplit, fitted: Mapping[Pair, Mapping[str, Calibrator]]) -> pd.DataFrame:
+    """Ans Avg of evaluation rows, raw and as the calibrators of every pair make it: a row per example_id, a column per
+    (source_model, source_dataset, method), first the raw score, of no source and no method."""
+    scores = {("", "", ""): new.confidence}
+    for source, calibrators in fitted.items():
+        for method, calibrator in calibrators.items():
+            if (taken := getattr(new, METHODS[method].of_answers)) is not None:
+                scores[*source, method] = calibrator.predict(taken)
+    return pd.DataFrame(scores, index=new.keys.example_id).rename_axis(columns=[*SOURCE, "method"])
 
 
 def rows_without_near_duplicates(generations: pd.DataFrame, likeness: float = 0.9) -> dict[Pair, set[str]]:
@@ -97,19 +95,3 @@ def rows_without_near_duplicates(generations: pd.DataFrame, likeness: float = 0.
             has_twin = (np.asarray(shared / np.maximum(either, 1)) >= likeness).any(axis=1)
             rows[source, target] = set(parts[target, "evaluation"].example_id[~has_twin])
     return rows
-
-
-def predict_example_by_source(
-    sets: DataByPair, fitted: Mapping[Pair, Mapping[str, Calibrator]], target: Pair, place: int
-) -> pd.DataFrame:
-    """What the calibrators of every pair make of one evaluation row of the `target`, Ans Avg at `place`: source_model,
-    source_dataset ("" for the raw score), method, confidence."""
-    new = sets[target].evaluation
-    rows: list[tuple] = [(*RAW_SOURCE, "", float(new.confidence[place]))]
-    for source, calibrators in fitted.items():
-        for method, calibrator in calibrators.items():
-            if (taken := getattr(new, METHODS[method].of_answers)) is None:
-                continue
-            scores = calibrator.predict(taken)
-            rows.append((*source, method, float(scores[place])))
-    return pd.DataFrame(rows, columns=["source_model", "source_dataset", "method", "confidence"])

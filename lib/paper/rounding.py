@@ -102,7 +102,7 @@ def _add_noise_to_answers(answers: AnswerLogits, rng: np.random.Generator) -> An
 def frames_of(signals: RunSignals, sets: DataByPair, choices: Calibration, n_bins_ablation: Sequence[int]) -> Frames:
     """The frames of every table that hangs on log-probabilities, without intervals."""
     fitted, n_bins, closed = fit_answers(sets, choices), signals.reading.bins, signals.reading.closed
-    calibrated, learned = calibrate(signals.confidence, sets, fitted, choices)
+    calibrated, learned, _ = calibrate(signals.confidence, sets, fitted, choices)
     results = pd.concat([estimate_metrics(calibrated, n_bins, closed), learned], ignore_index=True)
     frames = signals.estimation(n_bins_ablation, [name for name in METRICS if name in RESAMPLED])
     frames |= signals.in_situ(frames["result_estimation"]) | signals.moved(sets, fitted)

@@ -147,7 +147,7 @@ class RunSignals:
         05 keeps a run's. `fitted` as `fit_answers` returns it."""
         names = ESTIMATORS if names is None else names
         chosen, of_answers = self.confidence.estimator.isin(names), {"ans_avg", "ans_joint"} & set(names)
-        calibrated, learned = calibrate(self.confidence[chosen], self.sets if of_answers else {}, fitted, choices)
+        calibrated, learned, _ = calibrate(self.confidence[chosen], self.sets if of_answers else {}, fitted, choices)
         results = estimate_metrics(calibrated, self.reading.bins, self.reading.closed, ["ece"])
         frames = dict.fromkeys(CALIBRATED, pd.concat([results, learned], ignore_index=True))
         return frames | ({"calibration_rows": summarize_calibration_rows(self.sets)} if of_answers else {})
