@@ -4,6 +4,7 @@
 
 Jobs are begun as the run begins them, those that most hangs on first, each on a GPU of its own; light ones need none.
 Then the same with every job of more than some hours cut into equal parts, as its shards would allow.
+Last the hours of one GPU of either kind, by the mean length of a thinking model's responses (docs/paper-run.md).
 """
 
 import heapq
@@ -19,6 +20,8 @@ from workflow.jobs import Job, Run
 
 PROMPT = 400  # tokens
 CARDS = (1, 4, 15)
+H200 = cost.Device(True, "H200", 141e9, 4.8e12, 989e12, 2)  # by its data sheet, as submission.CARD is an A100
+THINKING = (2000, 4000)  # tokens
 Costs = dict[str, float]  # hours
 Graph = dict[str, list[str]]  # what each job waits for
 
@@ -40,6 +43,22 @@ def costs_of(run: Run, folder: Path) -> Costs:
         return sum(submission.estimate(job, sizes[job.model], PROMPT, 0, submission.CARD)) / 2
 
     return {job.name: hours(job) for job in run.jobs}
+
+
+def hours_of_one_gpu(run: Run, folder: Path) -> dict[str, tuple[tuple[float, float], ...]]:
+    """Hours of all GPU jobs, and of those with dropout, by card, for each mean length in THINKING."""
+    found, kept = {}, (submission.CARD, cost.TOKENS)
+    for card in (submission.CARD, H200):
+        rows = []
+        for tokens in THINKING:
+            submission.CARD, cost.TOKENS = card, {False: cost.TOKENS[False], True: tokens}
+            costs = costs_of(run, folder)
+            dropout = [job for job in run.jobs if job.notebook.number == "04"]
+            heavy = [job for job in run.jobs if job.notebook.heavy]
+            rows.append((sum(costs[job.name] for job in heavy), sum(costs[job.name] for job in dropout)))
+        found[card.name] = tuple(rows)
+    submission.CARD, cost.TOKENS = kept
+    return found
 
 
 def chains(graph: Graph, costs: Costs) -> Costs:
@@ -92,6 +111,9 @@ def main(folder: str) -> None:
         for cards in CARDS:
             hours, idle = simulate(*work, cards)
             print(f"{label:10}  {cards:2} GPUs  {hours:6.1f} h  idle {idle:.0%}  ({len(work[2])} jobs on GPUs)")
+    for card, rows in hours_of_one_gpu(run, Path(folder)).items():
+        for tokens, (every, dropout) in zip(THINKING, rows, strict=True):
+            print(f"{card}, {tokens} tokens: {every:.0f} h, {dropout:.0f} of them for dropout")
 
 
 if __name__ == "__main__":
