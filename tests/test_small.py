@@ -1,6 +1,7 @@
 """What docs/small.md and README say of the real model, from its shipped signals. `python tests/test_small.py` renews
-the tables of docs/small.md."""
+the tables of both, and README's picture."""
 
+import io
 import re
 import sys
 from collections import defaultdict
@@ -15,27 +16,35 @@ from sklearn.isotonic import IsotonicRegression
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import matplotlib.image  # noqa: E402
+
 from lib import store  # noqa: E402
 from lib.analysis.dropout_statistics import by_scope  # noqa: E402
 from lib.calibrate import fitting  # noqa: E402
 from lib.paper.extras import rows_at_selected_rate  # noqa: E402
+from lib.paper.reliability import reliability_panels  # noqa: E402
 from lib.paper.run_results import RunSignals  # noqa: E402
-from lib.params import Reading, load_dataset, load_profile  # noqa: E402
+from lib.params import Reading, load_dataset, load_model, load_profile  # noqa: E402
 from lib.schemas import DROPOUT  # noqa: E402
 from lib.score import ablation, metrics, proper_scoring  # noqa: E402
 from lib.score.confidence import confidence_frame  # noqa: E402
 from lib.score.interpretation import answer_coverage  # noqa: E402
 from lib.store import KEYS  # noqa: E402
 
-PAGE, RUN = ROOT / "docs" / "small.md", "replay-small"
+PAGE, README, RUN = ROOT / "docs" / "small.md", ROOT / "README.md", "replay-small"
+PICTURE, PICTURED = ROOT / "figures" / "small.png", "gsmhard"
 SMALL = load_profile("small")
 MODEL, READING = SMALL.models[0], Reading.of(SMALL.model_dump())
-BEGIN, END = "<!-- {}: python tests/test_small.py renews this table -->\n", "<!-- end -->"
+BEGIN, END, IN_README_END = "<!-- {}: python tests/test_small.py renews this table -->\n", "<!-- end -->", "\n\n"
 CONSTANT = "ECE of a constant, (right + 1) / (n + 2) of the calibration questions"
 ISOTONIC = {"ece": "ECE Ans Avg, isotonic", "auroc": "AUROC Ans Avg, isotonic",
             "skill": "Brier skill of Ans Avg, isotonic, over this constant"}  # fmt: skip
 ECE = {"ans_avg": "Ans Avg", "seq_avg": "Seq Avg", "p_true": "P(True)", "p_true_insitu": "P(True) in situ",
        "c_bald_insitu": "c_BALD, dropout at the answer"}  # fmt: skip
+IN_README = {  # a column each: its head, and the row of docs/small.md
+    "accuracy": "of these right, evaluation", "ECE: Ans Avg": "ECE Ans Avg", "Seq Avg": "ECE Seq Avg",
+    "P(True)": "ECE P(True)", "P(True) in situ": "ECE P(True) in situ", "Ans Avg, isotonic": ISOTONIC["ece"],
+    "a constant": CONSTANT, "AUROC: Ans Avg": "AUROC Ans Avg", "Seq Avg ": "AUROC Seq Avg",}  # fmt: skip
 SCOPES = {"trajectory": "over the whole", "answer": "at the answer"}
 
 if __name__ != "__main__" and not store.find_pairs(RUN, "generations", [f"{MODEL}__svamp"]):
@@ -145,19 +154,44 @@ def test_no_words_of_others_are_shipped():
     assert kept[["text", "prompt", "question"]].isna().all(axis=None) and verified.standard_prompt.isna().all()
 
 
-def readme() -> str:
-    return (ROOT / "README.md").read_text(encoding="utf-8").partition("## A real model")[2].partition("\n## ")[0]
+def table_of_readme() -> str:
+    """The most telling rows of docs/small.md, as columns."""
+    lines = ["| | " + " | ".join(head.strip() for head in IN_README) + " |", "|---|" + "---:|" * len(IN_README)]
+    lines += [f"| {load_dataset(name).label} | " + " | ".join(results()[row][name] for row in IN_README.values()) + " |"
+              for name in SMALL.datasets]  # fmt: skip
+    return "\n".join(lines)
 
 
-def test_every_number_of_readme_stands_in_the_tables():
-    numbers = re.findall(r"(?<![\w.])\.\d{3}|\d+\.\d%", readme())
-    values = {value for rows in TABLES.values() for row in rows().values() for value in row.values()}
-    assert numbers and not [number for number in numbers if number not in values]
+def picture() -> bytes:
+    """Reliability of Ans Avg, raw and after isotonic regression, as a PNG."""
+    pair = MODEL, PICTURED
+    raw, (calibrated_, correct, _) = signals().sets[pair][1].confidence, calibrated()[PICTURED]
+    bins = {method: metrics.reliability_bins(confidence, correct, READING.bins, READING.closed).frame()
+            for method, confidence in (("", raw), ("isotonic", calibrated_))}  # fmt: skip
+    return reliability_panels(bins, f"Ans Avg, {load_model(MODEL).label}, {load_dataset(PICTURED).label}").png
+
+
+def test_readmes_table_and_caption_are_those_of_the_shipped_signals():
+    text = README.read_text(encoding="utf-8")
+    begin = BEGIN.format("readme")
+    assert text.partition(begin)[2].partition(IN_README_END)[0] == table_of_readme(), (
+        "python tests/test_small.py renews it"
+    )
+    caption = re.search(r"\n\*.*?\*\n", text.partition(f"({PICTURE.relative_to(ROOT)})")[2], flags=re.S)[0]
+    shown = [results()[row][PICTURED] for row in ("ECE Ans Avg", ISOTONIC["ece"])]
+    assert re.findall(r"(?<!\w)\.\d+", caption) == shown
+
+
+def test_readmes_picture_is_drawn_from_the_shipped_signals():
+    """But for letters and edges, which other processors may smooth otherwise."""
+    drawn, stored = (matplotlib.image.imread(io.BytesIO(data)) for data in (picture(), PICTURE.read_bytes()))
+    assert drawn.shape == stored.shape and np.abs(drawn - stored).mean() < 0.01, "python tests/test_small.py draws it"
 
 
 def test_what_readme_concludes_from_them():
-    """Sure of wrong answers; Seq Avg and P(True) err less; in situ errs more than fresh; isotonic regression leaves a
-    higher ECE than a constant on two of three, but a lower Brier score, and most of the AUROC."""
+    """Sure of wrong answers; Seq Avg and P(True) err less; in situ errs more than fresh; Ans Avg ranks better than Seq
+    Avg; isotonic regression leaves a higher ECE than a constant on two of three, but a lower Brier score, and most of
+    the AUROC. Few responses after the paper's example have an answer."""
     numbers = {what: {name: float(value) for name, value in row.items()}
                for what, row in results().items() if not what.startswith("no answer")}  # fmt: skip
     for name in SMALL.datasets:
@@ -169,6 +203,8 @@ def test_what_readme_concludes_from_them():
         assert results()["questions with passes over the whole"][name] == str(SMALL.dropout_limit)
         assert (numbers[CONSTANT][name] < ece["Ans Avg, isotonic"]) == (name != "svamp")
         assert numbers[ISOTONIC["skill"]][name] > 0.05
+        assert numbers["AUROC Seq Avg"][name] < numbers["AUROC Ans Avg"][name]
+        assert float(prompts()["one: `####`"][name]) < 0.25 and float(prompts()["few: `####`"][name]) > 0.9
         assert 0 < numbers["AUROC Ans Avg"][name] - numbers[ISOTONIC["auroc"]][name] < 0.03
 
 
@@ -181,3 +217,7 @@ def test_isotonic_regression_is_that_of_scikit_learn():
 
 if __name__ == "__main__":
     PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    before, mark, rest = README.read_text(encoding="utf-8").partition(BEGIN.format("readme"))
+    after = rest.partition(IN_README_END)[2] if rest.startswith("|") else rest.lstrip("\n")
+    README.write_text(before + mark + table_of_readme() + IN_README_END + after, encoding="utf-8")
+    PICTURE.write_bytes(picture())

@@ -185,6 +185,6 @@ def test_the_small_real_run(monkeypatch, tmp_path):
                     figure_model=small.models[0])  # fmt: skip
     compared = space["compared"].set_index(["dataset", "estimator", "method", "metric"]).value
     assert compared["svamp", proper_scoring.BASE, "", "skill"] == 0
-    assert compared["svamp", "ans_avg", "", "skill"] < 0, "what README says of its ECE"
+    assert compared["svamp", "ans_avg", "", "skill"] < 0, "a raw score worse than a constant"
     assert {"ans_margin", "ans_entropy", "seq_window"} <= set(space["compared"].estimator)
     assert list((tmp_path / "calibrators").glob(f"{small.models[0]}__svamp__p_true__platt.json"))
