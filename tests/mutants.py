@@ -251,6 +251,8 @@ def compare(old: list[Mutant], end: Callable[[Change], str], rooms: list[str]) -
 
 def main(words: list[str]) -> int:
     alike, mutants = stored()
+    if unknown := [word for word in words[1:] if words[0] == "compare" and word not in VISITED]:
+        sys.exit(f"no room {', '.join(unknown)}; there are {', '.join(VISITED)}")
     with tempfile.TemporaryDirectory() as scratch:
         end = trial(covering.copied(Path(scratch) / "a project"), alike)
         if words[:1] == ["compare"]:

@@ -3,6 +3,7 @@
 import csv
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -57,6 +58,29 @@ def test_the_shipped_run_is_the_same_as_itself(here, theirs):
     assert held and (table.difference == 0).all() and alike.noise == (0, 0) and not table.reads.any()
     assert line == f"the same: {len(table)} numbers, all read alike; 500 of 500 responses alike"
     assert verify.listed(table, "x.csv") == ["every number: x.csv"]
+
+
+def numbers(count, **columns):
+    """So many numbers of a comparison, each like the other."""
+    row = {"table": "tab_x", "key": "k", "here": 1.0, "shipped": 0.5, "difference": 0.5, "tolerance": 0.1}
+    return pd.DataFrame(row | {"within": True, "reads": False} | columns, index=range(count))
+
+
+@pytest.mark.parametrize("columns, held, line", [
+    ({}, True, "the same: 2 numbers, all read alike; 99 of 100 responses alike"),
+    ({"reads": True}, True,
+     "the same: 2 numbers, 2 read otherwise, by no more than rounding moves them; 99 of 100 responses alike"),
+    ({"within": False}, False, "NOT the same: 2 of 2 numbers differ by more than rounding moves them"),
+])  # fmt: skip
+def test_the_verdict_is_one_line(columns, held, line):
+    alike = SimpleNamespace(rows=100, other=1, alone=(0, 0))
+    assert verify.verdict(numbers(2, **columns), alike) == (held, line)
+
+
+@pytest.mark.parametrize("count, last", [(20, "every number: x.csv"), (21, "and 1 more, all in x.csv")])
+def test_twenty_numbers_are_listed(count, last):
+    lines = verify.listed(numbers(count, reads=True), "x.csv")
+    assert len(lines) == 21 and lines[-1] == last
 
 
 def test_what_is_shipped_is_made_once(here, theirs, monkeypatch):
