@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from lib.calibrate.calibrators import METHODS
-from lib.paper import calibration_figures, calibration_tables, results, transfer_figures, transfer_tables
-from lib.paper.table import Rule
+from lib.paper import calibration_figures, calibration_tables, exhibits, results, transfer_figures
+from lib.paper.booktabs import Cell
 
 MEAN = SimpleNamespace(name="mean", label="Mean", plain="mean", takes={"confidence": object}, of_answers="confidence")
 CALIBRATED = ("result_calibration", "result_calibration_full", "result_isotonic")
@@ -33,36 +33,32 @@ def third(paper, monkeypatch):
     return replace(paper, frames={**paper.frames, **frames})
 
 
-def texts(row):
-    return [cell.text for cell in row if cell]
-
-
-def rows(table):
-    return [row for row in table.body if not isinstance(row, Rule)]
+def heads(table, level):
+    """Labels of the columns at a level, each group's once."""
+    labels = table.cells.columns.get_level_values(level)
+    return [
+        label.text if isinstance(label, Cell) else label for label in (dict.fromkeys(labels) if level == 0 else labels)
+    ]
 
 
 @pytest.mark.parametrize("name", CALIBRATED[:2])
 def test_columns_of_its_own(paper, third, name):
-    build = getattr(calibration_tables, name)
-    before, after = build.of(paper), build.of(third)
+    before, after = (exhibits.build(f"tab_{name}", side) for side in (paper, third))
     assert before.columns == "ll | ccc | ccccc" and after.columns == "ll | ccc | ccccc | ccc"
-    assert texts(after.head[0])[2:] == ["Isotonic Regression", "Platt Scaling", "Mean"]
-    assert texts(after.head[2])[-3:] == texts(after.head[2])[:3] == ["Ans Avg", "Ans Joint", "P(True)"]
-    assert after.head[1] == Rule(((3, 5), (6, 10), (11, 13)))
-    mean = [number for number in after.numbers if number.key["method"] == "mean"]
+    assert heads(after, 0) == ["Isotonic Regression", "Platt Scaling", "Mean"]
+    assert heads(after, 1)[-3:] == heads(after, 1)[:3] == ["Ans Avg", "Ans Joint", "P(True)"]
+    mean = after.numbers[after.numbers["method"] == "mean"]
     assert len(mean) == 15 * 3 and len(after.numbers) == len(before.numbers) + len(mean)
-    assert all(len(row) == after.width for row in rows(after))
+    assert r"\cmidrule(lr){3-5} \cmidrule(lr){6-10}" in after.latex
     assert r"\multicolumn{3}{c}{Mean}" in after.latex and r"\cmidrule(lr){11-13}" in after.latex
 
 
 def test_the_best_of_three_is_bold(third):
-    for row in rows(calibration_tables.result_calibration.of(third)):
-        errors = {"isotonic": row[2:5], "platt": [row[6], row[7], row[9]], "mean": row[10:13]}
-        for at in range(3):
-            values = {method: cells[at].numbers[0].value for method, cells in errors.items()}
-            bold = {method for method, cells in errors.items() if cells[at].bold}
-            assert len(bold) == 1 and values[bold.pop()] == min(values.values()), "isotonic is never the lowest now"
-            assert not errors["isotonic"][at].bold
+    errors = exhibits.build("tab_result_calibration", third).numbers.query("metric == 'ece'")
+    assert len(errors) == 15 * 3 * 3
+    for _, part in errors.groupby(["row", "estimator"]):
+        assert part["method"][part.bold].tolist() == part["method"][part.value == part.value.min()].tolist()
+        assert part.bold.sum() == 1 and "isotonic" not in set(part["method"][part.bold]), "never the lowest now"
 
 
 def test_what_it_learned_stands_before_its_errors(third):
@@ -70,21 +66,21 @@ def test_what_it_learned_stands_before_its_errors(third):
     share = frame[(frame["method"] == "mean") & (frame.estimator == "p_true")].assign(metric="c", value=0.25)
     table = calibration_tables.result_calibration(pd.concat([frame, share], ignore_index=True))
     assert table.columns == "ll | ccc | ccccc | cccc"
-    assert texts(table.head[2])[-4:] == ["Ans Avg", "Ans Joint", "c", "P(True)"]
-    assert [row[-2].text for row in rows(table)] == ["0.25"] * 15
+    assert heads(table, 1)[-4:] == ["Ans Avg", "Ans Joint", "c", "P(True)"]
+    assert [cell.text for cell in table.cells.iloc[:, -2]] == ["0.25"] * 15
 
 
 def test_rows_and_columns_of_transfer(third):
-    full = transfer_tables.calibration_transfer_full.of(third)
+    full = exhibits.build("tab_calibration_transfer_full", third)
     assert r"\multirow{4}{*}{Mean}" in full.latex
-    assert len(rows(full)) == 1 + 3 * 4 and len({number.name for number in full.numbers}) == 12 + 3 * 4 * 12
-    summary = transfer_tables.calibration_transfer_summary.of(third)
-    assert summary.columns == "lrrr" and texts(summary.head[0])[1:] == ["Isotonic", "Platt", "Mean"]
-    assert all("--" not in row[-1].text for row in rows(summary))
+    assert len(full.cells) == 1 + 3 * 4 and full.numbers.key.nunique() == 12 + 3 * 4 * 12
+    summary = exhibits.build("tab_calibration_transfer_summary", third)
+    assert summary.columns == "lrrr" and heads(summary, 0) == ["Isotonic", "Platt", "Mean"]
+    assert all("--" not in cell.text for cell in summary.cells.iloc[:, -1])
 
 
 def test_the_table_of_one_method_is_still_its_own(paper, third):
-    tables = [calibration_tables.result_isotonic.of(side).latex for side in (paper, third)]
+    tables = [exhibits.build("tab_result_isotonic", side).latex for side in (paper, third)]
     assert tables[0] == tables[1]
 
 

@@ -1,4 +1,4 @@
-"""A table of one's own is a builder in lib/paper/tables.py and a cell in 08: everything else follows."""
+"""A table of one's own is a builder in tables.py, a line in exhibits.py and a cell in 08: everything else follows."""
 
 import json
 import os
@@ -14,18 +14,16 @@ import yaml
 
 from lib.project import ROOT, SHIPPED
 
-BUILDER = '''
+BUILDER = """
 
-@table_target("tab_ranking", "Ranking", "AUROC of every estimator.", published=False,
-       arguments=lambda run: (run.frames["result_estimation"], run.models, run.datasets, run.notes))
 def ranking(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
-    """AUROC of every estimator."""
-    values = Values(frame, models, datasets)
-    body = values.by_pair(lambda *pair: [values.cell(*pair, e.name, "auroc") for e in values.estimators])
-    head = [[MODEL, DATASET, *(Cell(e.plain, latex=e.label) for e in values.estimators)]]
-    return Table("ll" + "c" * len(values.estimators), head, body, values.notes(notes))
-'''
-CELL = 'display(tables.ranking.of(here), metadata={"paper": "tab_ranking"})'
+    layout = Layout.of(frame, models, datasets, notes)
+    return layout.by_pair([Line((heading(e),), {"estimator": e.name, "metric": "auroc"}) for e in layout.estimators])
+"""
+EXHIBIT = (
+    '    Exhibit("tab_ranking", "tables.ranking", "Ranking", "AUROC of every estimator.", frame="result_estimation"),\n'
+)
+CELL = 'display(exhibits.build("tab_ranking", here), metadata={"paper": "tab_ranking"})'
 FEWER = {"models": ["tiny-llama"], "datasets": ["demo-medium", "demo-hard"], "transfer_models": ["tiny-llama"]}
 pytestmark = [
     pytest.mark.slow,
@@ -42,6 +40,9 @@ def project(tmp_path_factory):
     shutil.copy2(ROOT / "artifacts" / "reference.csv", folder / "artifacts")
     with open(folder / "lib/paper/tables.py", "a", encoding="utf-8") as file:
         file.write(BUILDER)
+    exhibits = folder / "lib/paper/exhibits.py"
+    text = exhibits.read_text()
+    exhibits.write_text(text.replace('    Exhibit("numbers"', f'{EXHIBIT}    Exhibit("numbers"'))
     notebook = nbformat.read(folder / "notebooks/08_tables.ipynb", as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(CELL, metadata={"tags": ["run"]}))
     nbformat.write(notebook, folder / "notebooks/08_tables.ipynb")

@@ -330,7 +330,7 @@ def test_another_method_is_one_class_and_one_line(monkeypatch):
     from lib.analysis import calibration_statistics
     from lib.calibrate import fitting, sample_efficiency
     from lib.calibrate.calibrators import METHODS, Calibrator, Method
-    from lib.paper import calibration_figures, figure_style, run_results, transfer_tables
+    from lib.paper import calibration_figures, calibration_tables, figure_style, run_results
 
     class Mean(Calibrator):
         def _fit(self, score, y, w):
@@ -346,9 +346,9 @@ def test_another_method_is_one_class_and_one_line(monkeypatch):
     frames = signals.calibration(fitted, choices) | signals.moved(signals.sets, fitted)
     results = frames["result_calibration"]
     assert set(results[results.method == "mean"].estimator) == {*signals.confidence.estimator}
-    moved = transfer_tables.calibration_transfer_summary(frames["calibration_transfer_summary"], hard="demo-hard")
-    assert moved.columns == "lrrr" and [cell.text for cell in moved.head[0]][1:] == ["Isotonic", "Platt", "Mean"]
-    full = transfer_tables.calibration_transfer_full(frames["calibration_transfer_full"])
+    moved = calibration_tables.calibration_transfer_summary(frames["calibration_transfer_summary"], hard="demo-hard")
+    assert moved.columns == "lrrr" and [*moved.cells.columns.get_level_values(0)] == ["Isotonic", "Platt", "Mean"]
+    full = calibration_tables.calibration_transfer_full(frames["calibration_transfer_full"])
     assert r"\multirow{3}{*}{Mean}" in full.latex
     sets = fitting.calibration_data(signals.generations, signals.responses)
     bands = calibration_statistics.curve_bands(sample_efficiency.learning_curves(sets, [10], draws=2))

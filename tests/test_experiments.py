@@ -15,7 +15,7 @@ from lib.analysis import calibration_statistics
 from lib.calibrate import fitting, sample_efficiency
 from lib.calibrate.calibrators import METHODS, Calibrator, Isotonic, Method, Temperature
 from lib.calibrate.transfer import rows_without_near_duplicates, transfer
-from lib.paper import calibration_figures, calibration_tables, results, transfer_figures, transfer_tables
+from lib.paper import calibration_figures, calibration_tables, results, transfer_figures
 from lib.params import Calibration
 from lib.project import SHIPPED
 from lib.score.bootstrap import bootstrap
@@ -331,9 +331,9 @@ def test_twins_of_gsmhard_are_the_published_ones(shared):
 def test_transfer_becomes_tables(sets):
     moved = transfer(sets, fitting.fit_answers(sets))
     labels = {"m": "Llama-3.1-8B", "n": "Qwen3-4B"}, {"d": "D", "e": "E"}
-    full = transfer_tables.calibration_transfer_full(moved, *labels)
+    full = calibration_tables.calibration_transfer_full(moved, *labels)
     assert full.latex.count("Llama / D") == 3 and full.latex.count(r"\textbf") == 2 * 4 * 3
-    summary = transfer_tables.calibration_transfer_summary(moved, hard="e")
+    summary = calibration_tables.calibration_transfer_summary(moved, hard="e")
     arrows = moved[(moved.source_model != moved.model) != (moved.source_dataset != moved.dataset)]
     better = arrows.query("metric == 'delta_ece' and method != '' and dataset == 'e' and value < -5e-4")
     assert summary.latex.count(r"\bm{") == len(better) > 0 and "nan" not in summary.latex
@@ -348,7 +348,7 @@ def test_transfer_becomes_tables(sets):
     ],
 )
 def test_families(labels, expected):
-    assert list(transfer_tables.families(labels).values()) == expected
+    assert list(calibration_tables.families(labels).values()) == expected
 
 
 def test_hardest():

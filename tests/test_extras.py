@@ -6,7 +6,7 @@ import pytest
 import synthetic
 
 from lib import params, store
-from lib.paper import comparison, extras, findings, results, run_results
+from lib.paper import comparison, exhibits, extras, findings, results, run_results
 from lib.params import Reading
 from lib.project import SHIPPED, UserError
 from lib.score import metrics
@@ -144,8 +144,8 @@ def test_the_tables_show_both_forms_and_say_whose_they_are(frames):
     best = rates.value.astype(float).min()
     assert f"<b>{best:.3f}</b>" in grid._repr_html_()
     for name in ("tab_dropout_in_situ", "tab_dropout_in_situ_grid"):
-        (target,) = [target for target in comparison.all_targets() if target.name == name]
-        assert "not in the paper" in target.short and target.extra and not target.published
+        exhibit = exhibits.BY_NAME[name]
+        assert "not in the paper" in exhibit.short and exhibit.extra and not exhibit.published
 
 
 def test_a_pair_without_passes_says_why(signals, without):
@@ -164,7 +164,7 @@ def test_a_run_without_any_passes_says_why(signals, without):
     nothing = signals.dropout.head(0)
     made = extras.in_situ("shipped", *ONE, signals.generations, signals.responses, nothing, READING)
     table = extras.dropout_in_situ(made["dropout_in_situ"], *({name: name for name in names} for names in ONE))
-    assert not table.numbers
+    assert table.numbers.empty
     assert "--: no passes over the whole response, no passes at the answer only." in table._repr_html_()
     assert "tabular" in extras.dropout_in_situ_grid(made["dropout_in_situ_grid"]).latex
 

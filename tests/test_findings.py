@@ -18,14 +18,13 @@ from lib.paper import (
     claims,
     comparison,
     counting,
+    exhibits,
     findings,
     judging,
     results,
     run_results,
     sensitivity,
     signal_counting,
-    tables,
-    transfer_tables,
 )
 from lib.paper.claims import FINDINGS
 from lib.paper.signal_counting import ENOUGH as judging_rows
@@ -191,7 +190,7 @@ def test_transfer_counts_the_arrows_that_the_table_shows(paper, on_paper, demo, 
     for results_ in (paper, demo):
         verdict = findings.verdicts(results_)["HardToEasy"]
         assert set(verdict.rows.source_dataset) == {results_.hard} and results_.hard not in set(verdict.rows.dataset)
-        shown = transfer_tables.calibration_transfer_summary.of(results_).numbers
+        shown = exhibits.build("tab_calibration_transfer_summary", results_).numbers
         assert len(shown) == len(here["SummaryIsFull"].rows) == 16 and len(verdict.rows) == 4
     shown = comparison.beside(demo, paper).records
     assert shown.table.str.contains("transfer").sum() == 124
@@ -719,7 +718,7 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(signals, models, tmp_path
     scores = run_results.scores(responses, verification, dropout, reading)
     part = run_results.RunSignals(first, verification, dropout, reading, responses, scores)
     results = run_results.results_of_run("shipped", part, "part", DEMO.models, ["demo-hard"])
-    shown = str(tables.result_estimation.of(results))
+    shown = str(exhibits.build("tab_result_estimation", results))
     assert ("c_BALD" in shown) == bool(models) and "P(True)" in shown
     rows = [line for line in shown.splitlines() if "Demo-Hard" in line]
     assert len(rows) == 2 and [("--" in row) for row in rows] == [False, bool(models)]
@@ -927,7 +926,7 @@ def test_estimators_are_compared_on_the_same_rows(signals):
     assert row.seq_avg == pytest.approx(on_these.seq_avg)
     row = counting.below("p_true", "ans_avg")(here)[0].iloc[0]
     assert (row.p_true, row.ans_avg) == pytest.approx((on_all.p_true, on_all.ans_avg)), "both have all"
-    assert str(round(float(on_all.p_true), 3))[1:] in str(tables.result_estimation.of(here))
+    assert str(round(float(on_all.p_true), 3))[1:] in str(exhibits.build("tab_result_estimation", here))
     gaps = run_results.paired(scores.assign(method=""), signals.reading, 200).set_index("estimator")
     assert gaps.difference["c_bald"] == pytest.approx(on_these.c_bald - on_these.p_true)
     assert gaps.difference["seq_avg"] == pytest.approx(on_all.seq_avg - on_all.ans_avg)

@@ -17,9 +17,9 @@ from lib.analysis import calibration_statistics
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.generate import imported
 from lib.paper import calibration_counting, calibration_figures, calibration_tables, run_results, signal_counting
+from lib.paper.footnotes import made
 from lib.paper.judging import Undecided
 from lib.paper.results import Results
-from lib.paper.tables import made
 from lib.params import Model, Reading
 from lib.project import ROOT, SHIPPED, UserError
 from lib.score.bootstrap import bootstrap

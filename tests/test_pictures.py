@@ -21,7 +21,7 @@ from lib.paper import (
     said,
     transfer_figures,  # fmt: skip
 )
-from lib.paper.table import Cell, Table
+from lib.paper.booktabs import Cell, Table
 from lib.params import Reading
 from lib.score import ablation, bootstrap, confidence, running_example
 
@@ -280,9 +280,10 @@ def test_macros_are_folded_for_the_reader_and_whole_for_the_paper():
 
 
 def test_notes_are_one_paragraph_on_screen():
-    page = Table("l", [], [[Cell("a")]], ["One < two.", "Three."])._repr_html_()
+    one = pd.DataFrame([[Cell("a")]], columns=["x"])
+    page = Table("l", one, ["One < two.", "Three."])._repr_html_()
     assert page.count("<p") == 1 and "<i>One &lt; two. Three.</i>" in page
-    assert "<p" not in Table("l", [], [[Cell("a")]])._repr_html_()
+    assert "<p" not in Table("l", one)._repr_html_()
 
 
 # ---- sentences

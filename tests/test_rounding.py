@@ -8,7 +8,7 @@ import pytest
 
 from lib import params
 from lib.calibrate.calibrators import Isotonic
-from lib.paper import comparison, results, rounding, run_results, tables, values
+from lib.paper import comparison, results, rounding, run_results
 from lib.paper.results import published
 
 DEMO = params.load_profile("demo")
@@ -138,19 +138,8 @@ def test_nothing_moves_without_noise(signals, here, monkeypatch):
     assert still.moves.max() < 1e-12 and not still.moved.any()
 
 
-def test_notes_are_not_put_together_for_numbers_alone(here, monkeypatch):
-    def counted(self, rows):
-        raise AssertionError("not asked for")
-
-    monkeypatch.setattr(values.Values, "counted", counted)
-    table = tables.result_estimation.of(here)
-    assert table.numbers
-    with pytest.raises(AssertionError, match="not asked for"):
-        list(table.notes)
-
-
 def test_what_moves_is_told_with_how_often_and_by_how_much(signals, here, monkeypatch):
-    before = rounding.cells(here)
+    before = rounding.shown_numbers(here)
     first, second = before.copy(), before.copy()
     first.loc[0, ["value", "text"]] = [before.value[0] + 0.25, "otherwise"]
     second.loc[1, "value"] += 1e-7
@@ -171,7 +160,7 @@ def test_other_noise_comes_of_another_seed(signals):
 
 
 def test_a_number_that_is_gone_in_a_draw_moves(here, signals, monkeypatch):
-    before = rounding.cells(here)
+    before = rounding.shown_numbers(here)
     monkeypatch.setattr(rounding, "draw_with_noise", lambda *_: iter([before, before.iloc[1:]]))
     moved = rounding.moves(replace(here), signals, CHOICES, draws=1)
     assert moved.moves[0] == np.inf and moved.moved[0] == 1 and not moved.moved[1:].any()

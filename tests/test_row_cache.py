@@ -7,7 +7,7 @@ import pytest
 
 from lib import params, row_cache, store, streams
 from lib.generate import generation, models, p_true
-from lib.paper import tables
+from lib.paper import footnotes
 from lib.params import Dropout, Generation, Verification
 from lib.row_cache import RowCache
 from lib.score import ablation
@@ -101,7 +101,7 @@ def test_rows_are_of_the_machine_that_made_them(rows, kept, made_on):
     facts = {"rows": rows, "loaded": {"device": "cpu", "dtype": "float32", "source": "x/a", "revision": None},
              **({"kept_from": kept} if kept else {})}  # fmt: skip
     assert row_cache.devices_of(facts) == made_on
-    assert tables.made([("A", facts)]) == [f"Made on {' and '.join(made_on)}: A (x/a)."]
+    assert footnotes.made([("A", facts)]) == [f"Made on {' and '.join(made_on)}: A (x/a)."]
 
 
 def test_what_a_manifest_says_of_kept_rows_goes_from_run_to_run(lm, places, earlier):

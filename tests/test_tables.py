@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from latex import PAPER, paper, parse, printed, specification
 
-from lib.paper import reference, run_results, tables
+from lib.paper import footnotes, reference, run_results, tables
+from lib.paper.booktabs import Cell, Table
 from lib.paper.latex import COMMANDS, MACROS, escape
-from lib.paper.table import Cell, Rule, Table
 from lib.score import metrics
 from lib.score.estimators import ESTIMATORS
 
@@ -55,8 +55,7 @@ def test_the_selected_rate_is_one_row():
         for metric, value in (("ece", ece), ("mce", mce), ("brier", 0.3))
     ]
     results = pd.DataFrame(rows, columns=["model", "dataset", "estimator", "metric", "value", "rate"])
-    body = [row for row in tables.dropout_grid_search(results).body if not isinstance(row, Rule)]
-    assert [[cell.bold for cell in row[2:]] for row in body] == [[False] * 4, [True] * 4, [False] * 4]
+    assert bold(tables.dropout_grid_search(results)) == [[False] * 4, [True] * 4, [False] * 4]
 
 
 @paper
@@ -81,14 +80,17 @@ def results(models=("m",), datasets=("d",), names=("seq_avg", "seq_joint"), star
 
 
 def bold(table):
-    return [[bool(cell and cell.bold) for cell in row] for row in table.body if not isinstance(row, Rule)]
+    """Of the last label and the cells of each row."""
+    labels = [key[-1] for key in table.cells.index]
+    return [[isinstance(label, Cell) and label.bold, *(cell.bold for cell in row)]
+            for label, row in zip(labels, table.cells.to_numpy(), strict=True)]  # fmt: skip
 
 
 def test_bold_goes_by_the_unrounded_value():
     frame = results(names=("seq_avg", "seq_joint", "ans_avg"))
     frame.loc[frame.metric == "ece", "value"] = [0.0530004, 0.0530001, 0.0530002]
     table = tables.result_estimation(frame)
-    assert bold(table) == [[False] * 5 + [True] + [False] * 3]
+    assert bold(table) == [[False] * 4 + [True] + [False] * 3]
     assert table.latex.count("0.053") == 3 and table.latex.count(r"\textbf{0.053}") == 1
     frame.loc[frame.metric == "ece", "value"] = 0.05  # equal to the last bit: all of them
     assert sum(bold(tables.result_estimation(frame))[0]) == 3
@@ -97,8 +99,9 @@ def test_bold_goes_by_the_unrounded_value():
 def test_order_and_labels_are_those_given():
     frame = results(models=("x", "y"), datasets=("d", "e"))
     table = tables.result_estimation(frame, {"y": "Y!", "x": "X!"}, {"e": "E!", "d": "D!"})
-    column = [[cell.text if cell else None for cell in row[:2]] for row in table.body if not isinstance(row, Rule)]
-    assert column == [["Y!", "E!"], [None, "D!"], ["X!", "E!"], [None, "D!"]]
+    assert list(table.cells.index) == [("Y!", "E!"), ("Y!", "D!"), ("X!", "E!"), ("X!", "D!")]
+    shown = [line.split("  ")[:2] for line in str(table).splitlines()[2:]]
+    assert shown == [["Y!", "E!"], ["", "D!"], ["X!", "E!"], ["", "D!"]]
     assert table.latex.count(r"\midrule") == 2
 
 
@@ -153,12 +156,12 @@ def test_notes():
         "unparsed": [0.1, 0.02],
         "cut": [0, 0],
     }
-    assert tables.notes("Demo models", pd.DataFrame(shares)) == [
+    assert footnotes.notes("Demo models", pd.DataFrame(shares)) == [
         "Demo models.",
         "No parsable answer: 4.0% of 400 responses (at most 10.0%, x on d).",
         "Cut by length: 0.0% of 400 responses.",
     ]
-    assert tables.notes() == []
+    assert footnotes.notes() == []
 
 
 def test_notes_stand_below_and_do_not_widen():
@@ -202,13 +205,11 @@ def test_html_holds_the_same_cells():
     frame = results(models=("x", HOSTILE), datasets=("d", "e"))
     table = tables.result_estimation(frame, notes=["a < b & c"])
     grid = Grid(table._repr_html_().split("</table>")[0])
-    expected = [
-        [[c.text, c.columns, c.rows] for c in row if c] for row in (*table.head, *table.body) if isinstance(row, list)
-    ]
+    expected = [[[one.cell.text, one.columns, one.rows] for one in row.cells] for row in (*table.head(), *table.body())]
     assert grid.rows == expected
     assert grid.bold == table.latex.count(r"\textbf")
     covered = sum(columns * rows for row in grid.rows for _, columns, rows in row)
-    assert covered == table.width * len(grid.rows)
+    assert covered == len(table.alignment) * len(grid.rows)
     assert "<c>" not in table._repr_html_() and "a &lt; b &amp; c" in table._repr_html_()
     assert r"a\_b \& \textless{}c\textgreater{}" in table.latex
 
@@ -221,10 +222,11 @@ def test_mime_bundle():
 
 
 def test_rules_in_html():
-    table = Table("l|c", [[Cell("h"), Cell("h")]], [[Cell("a"), Cell("b")], Rule(((2, 2),)), [Cell("c"), Cell("d")]])
+    index = pd.MultiIndex.from_tuples([("a", "b", "c"), ("a", "d", "e")], names=["x", "y", "z"])
+    table = Table("l|llc", pd.DataFrame([[Cell("b")], [Cell("d")]], index, ["h"]))
     rows = table._repr_html_().split("<tbody>")[1].split("</tr>")
     assert "border-top:1px solid;" in rows[0].split("<td")[0]
-    assert "border-top" not in rows[1].split("<td")[1] and "border-top" in rows[1].split("<td")[2]
+    assert "border-top" not in rows[1].split("<td")[0] and rows[1].count("border-top:1px solid #8888") == 3
     assert "border-right" in rows[0].split("<td")[1]
 
 
@@ -245,7 +247,7 @@ def everything():
     ablated = pd.concat([frame.assign(bins=n) for n in (10, 20)])
     rated = pd.concat([frame.assign(rate=rate) for rate in (0.1, 0.2)])
     settings = {"temperature": 0.6, "top_p": 1.0, "top_k": 20, "min_p": 0, "system_prompt": True}
-    notes = tables.notes(f"Demo models {HOSTILE}")
+    notes = footnotes.notes(f"Demo models {HOSTILE}")
     return {
         "estimators": tables.estimators(),
         "result_estimation": tables.result_estimation(frame, models, {"d": "D", "e": HOSTILE}, notes),
@@ -277,9 +279,9 @@ def test_notes_say_how_rows_were_made():
         return label, {"loaded": loaded, "model": {"label": "as it was called then"}, "rows": 4}
 
     b, fast = facts("B", revision="0123456789abcdef"), facts("A", "H200", "bfloat16")
-    lines = tables.made([facts("A"), facts("A"), b, fast])
+    lines = footnotes.made([facts("A"), facts("A"), b, fast])
     assert lines == ["Made on cpu, float32: A (x/A), B (x/B@0123456789ab).", "Made on H200, bfloat16: A (x/A)."]
-    assert tables.notes("mine", how=lines) == ["mine.", *lines]
+    assert footnotes.notes("mine", how=lines) == ["mine.", *lines]
 
 
 def masses(*pairs):
@@ -327,8 +329,12 @@ def test_an_mce_of_next_to_no_rows_is_marked_on_screen_and_counted():
     assert "fewer than 5" not in " ".join(more.notes) and "<sup>" not in more._repr_html_()
 
 
+def narrow(notes):
+    return Table("l", pd.DataFrame([[Cell("b")]], columns=["a"]), notes)
+
+
 def test_notes_are_not_broken_at_hyphens():
-    table = tables.Table("l", [[tables.Cell("a")]], [[tables.Cell("b")]], ["word " * 7 + "Tiny-Qwen-Thinking"])
+    table = narrow(["word " * 7 + "Tiny-Qwen-Thinking"])
     assert "Tiny-Qwen-Thinking" in table.tabular
 
 
@@ -353,14 +359,14 @@ def test_a_new_label_stands_under_the_tables_too():
 
 @pytest.mark.parametrize("second, lines", [(20, 1), (21, 2)])
 def test_a_note_under_a_narrow_table_has_forty_characters(second, lines):
-    narrow = Table("l", [[Cell("a")]], [[Cell("1")]], notes=["x" * 19 + " " + "y" * second])
-    assert narrow.latex.count("textit") == lines
+    table = narrow(["x" * 19 + " " + "y" * second])
+    assert table.latex.count("textit") == lines
 
 
 def test_a_name_longer_than_a_line_breaks_at_its_hyphens():
     note = "Made on cpu: Small (someone/A-Name-That-Is-Longer-Than-A-Line-Can-Be@0123456789ab), in-situ"
-    narrow = Table("l", [[Cell("a")]], [[Cell("1")]], notes=[note])
-    lines = [line.split(r"\textit{")[1].split("}}")[0] for line in narrow.latex.splitlines() if "textit" in line]
+    table = narrow([note])
+    lines = [line.split(r"\textit{")[1].split("}}")[0] for line in table.latex.splitlines() if "textit" in line]
     assert all(line.endswith("-") for line in lines[:-1]) and "".join(lines).replace(" ", "") == note.replace(" ", "")
-    other = Table("l", [[Cell("a")]], [[Cell("1")]], notes=["x" * 37 + " in-situ"])
+    other = narrow(["x" * 37 + " in-situ"])
     assert other.latex.count("in-situ") == 1, "a word that fits is left whole"

@@ -9,8 +9,7 @@ from test_experiments import with_margins
 
 from lib import params, store
 from lib.calibrate import fitting
-from lib.paper import extras, selective, targets
-from lib.paper.table import without_rules
+from lib.paper import exhibits, extras, selective
 from lib.project import SHIPPED
 from lib.score import estimators, proper_scoring
 from lib.score import selective as when
@@ -90,11 +89,10 @@ def test_the_table_begins_each_pair_with_the_base_rate(made):
     names = ["Base rate", "Seq Avg", "Ans Avg", "P(True)", "Seq Window", "Ans Margin", "Ans Entropy"]
     assert shown == names * 4
     values = compared.set_index(["model", "dataset", "estimator", "method", "metric"]).value
-    for number in table.numbers:
-        key = number.key
-        if not key["metric"].startswith("answered"):
-            assert number.value == values[tuple(key[k] for k in ("model", "dataset", "estimator", "method", "metric"))]
-    answered = [n for n in table.numbers if n.key["metric"].startswith("answered")]
+    answered = table.numbers[table.numbers.metric.str.startswith("answered")]
+    scores = table.numbers.drop(answered.index)
+    keys = scores[["model", "dataset", "estimator", "method", "metric"]].itertuples(index=False, name=None)
+    assert scores.value.tolist() == [values[key] for key in keys]
     assert len(answered) == thresholds.answered.notna().sum() > 0
     assert "&ndash;" in table._repr_html_() and f"--: {when.TOO_FEW_ROWS}" in table._repr_html_(), "and why"
     assert "tabular" in table.latex and "nan" not in table.latex.lower()
@@ -105,16 +103,8 @@ def test_bold_is_the_best_of_a_pair(made):
     table = selective.selective(compared, thresholds)
     raw = compared[(compared.method == "") & (compared.metric == "skill") & (compared.dataset == "d")]
     best = raw[raw.model == "m"].astype({"value": float}).set_index("estimator").value.idxmax()
-    row = next(
-        row
-        for row in without_rules(table.body)
-        if any(
-            cell and any(n.key["estimator"] == best and n.key["metric"] == "skill" for n in cell.numbers)
-            for cell in row
-        )
-    )
-    (cell,) = [cell for cell in row if cell and cell.numbers
-               and (cell.numbers[0].key["metric"], cell.numbers[0].key["method"]) == ("skill", "")]  # fmt: skip
+    skills = table.numbers[table.numbers.estimator == best].query("metric == 'skill' and method == ''")
+    cell = table.cells.iat[skills.row.iloc[0], skills.column.iloc[0]]
     assert "<b>" in cell.html and r"\best" in cell.latex
 
 
@@ -133,10 +123,8 @@ def test_the_figure_has_a_column_per_dataset(made):
 
 def test_both_are_declared_not_in_the_paper():
     for name in ("tab_selective", "fig_selective"):
-        (target,) = [one for one in targets.all_targets() if one.name == name]
-        assert "not in the paper" in target.short and not target.published
-    (table,) = [one for one in targets.all_targets() if one.name == "tab_selective"]
-    assert table.extra and set(extras.ALL_ESTIMATORS) >= set(PLUG_INS)
+        assert "not in the paper" in exhibits.BY_NAME[name].short and not exhibits.BY_NAME[name].published
+    assert exhibits.BY_NAME["tab_selective"].extra and set(extras.ALL_ESTIMATORS) >= set(PLUG_INS)
 
 
 # ---- whole notebooks

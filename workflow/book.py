@@ -29,7 +29,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
-from lib.paper.targets import TARGETS, captions
+from lib.paper.exhibits import BY_NAME, captions
 from lib.project import ROOT, UserError, visible
 from workflow.jobs import Run
 from workflow.marked import marked
@@ -111,7 +111,7 @@ class Book:
         return [self.place(target, short, cells[target]) for target, short in self.shorts.items()]
 
     def place(self, target: str, short: str, cell: str) -> Place:
-        function = TARGETS[target].by
+        function = BY_NAME[target].function
         source = PurePosixPath(Path(inspect.getfile(function)).relative_to(ROOT).as_posix())
         line, latex = inspect.getsourcelines(function)[1], ROOT / self.run.figures / f"{target}.tex"
         name = f"{'.'.join(source.with_suffix('').parts)}.{function.__name__}"
@@ -207,7 +207,7 @@ class Book:
     def makes(self, file: Path) -> str:
         """Links from a module to the tables and figures of the report that it makes."""
         up = "../" * len(file.relative_to(ROOT).parts[1:])
-        made = [name for name in self.shorts if Path(inspect.getfile(TARGETS[name].by)) == file]
+        made = [name for name in self.shorts if Path(inspect.getfile(BY_NAME[name].function)) == file]
         links = ", ".join(f'<a href="{up}report.html#{name}"><code>{name}</code></a>' for name in made)
         return f'<p class="soft">Makes, of the report: {links}</p>' if made else ""
 

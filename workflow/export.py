@@ -16,16 +16,16 @@ from pathlib import Path
 from nbconvert.exporters import Exporter
 from traitlets import List, Unicode
 
+from lib.paper.exhibits import EXHIBITS, captions
 from lib.paper.latex import escape
-from lib.paper.targets import all_targets, captions
 from lib.project import UserError, nearest
 from workflow.jobs import PUBLISHED
 from workflow.marked import SUFFIXES, contents, marked
 from workflow.report import page
 
-TARGETS = tuple(target.name for target in all_targets())
+TARGETS = tuple(exhibit.name for exhibit in EXHIBITS)
 # The paper's own numbers have no rows behind them: no figures, and nothing to be held against the paper.
-OF_PUBLISHED = tuple(target.name for target in all_targets() if target.published)
+OF_PUBLISHED = tuple(exhibit.name for exhibit in EXHIBITS if exhibit.published)
 NAME = re.compile(r"(?:tab|fig|rep)_[a-z0-9_]+|numbers")
 
 

@@ -19,9 +19,9 @@ from markupsafe import Markup
 
 from lib.paper.claims import HEADLINES, TWICE
 from lib.paper.comparison import FOREIGN, INSIDE_EXPECTED, STANDS, VERDICT_WORDS
+from lib.paper.exhibits import captions
 from lib.paper.judging import QUORUMS
 from lib.paper.microscope import Microscope
-from lib.paper.targets import captions
 from lib.project import visible
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
@@ -128,7 +128,7 @@ def section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
         part["rows"] = [row | {"id": anchor(name, row["key"])} for row in numbers if row["table"] == name]
         part["beside"] = any(not row["verdict"].startswith(FOREIGN) for row in part["rows"])
         table = linked(name, "".join(data.get("text/html", "")), {row["id"] for row in part["rows"]})
-        part["table"] = Markup(table)  # noqa: S704  escaped in lib.paper.table
+        part["table"] = Markup(table)  # noqa: S704  escaped in lib.paper.booktabs
     return part
 
 

@@ -15,9 +15,9 @@ import pandas as pd
 
 from lib import params, store
 from lib.paper import rounding, run_results
+from lib.paper.exhibits import TABLES
 from lib.paper.results import Results
 from lib.paper.run_results import RunSignals
-from lib.paper.targets import all_targets
 from lib.project import ROOT, UserError
 from lib.store import KEYS, PAIR
 from workflow.jobs import Run
@@ -91,18 +91,18 @@ def forged(run: Run, choices: params.Calibration) -> list[str]:
 def misprinted(here: Results, folder: str) -> list[str]:
     """The printed tables in a folder that are not those of the results, a line each."""
     lines = []
-    for target in all_targets():
-        name = f"{folder}/{target.name}.tex"
-        if target.of and not (ROOT / name).is_file():
+    for exhibit in TABLES:
+        name = f"{folder}/{exhibit.name}.tex"
+        if not (ROOT / name).is_file():
             lines.append(f"{name} is not there")
-        elif target.of and (ROOT / name).read_bytes() != target.of(here).latex.encode():
+        elif (ROOT / name).read_bytes() != exhibit.build(here).latex.encode():
             lines.append(f"{name} is NOT what the run's results give")
     return lines
 
 
 def miskept(here: Results, made: Results) -> list[str]:
     """A line for each table of which results that are kept are not those made anew from the signals."""
-    kept, anew = (rounding.cells(results).set_index(["table", "key"]).value for results in (here, made))
+    kept, anew = (rounding.shown_numbers(results).set_index(["table", "key"]).value for results in (here, made))
     gap = (kept - anew).abs()
     wrong = gap[~(gap <= FLOOR)].groupby("table", sort=False).size()
     return [f"{table}: {count} numbers that are kept are NOT what the run's signals give"
@@ -178,7 +178,7 @@ def compare(here: Results, alike: Alike, choices: params.Calibration, n_bins_abl
     """A row per number of the tables: table, key, here, shipped, difference, tolerance, moves (under noise), within,
     and `reads`, whether its cell reads otherwise. `here` gives the labels."""
     frames = rounding.frames_of(alike.ours, alike.ours.sets, choices, n_bins_ablation)
-    ours = rounding.cells(replace(here, frames={**here.frames, **frames}))
+    ours = rounding.shown_numbers(replace(here, frames={**here.frames, **frames}))[["table", "key", "value", "text"]]
     theirs = rounding.moves(here, alike.theirs, choices, n_bins_ablation)[["table", "key", "value", "text", "moves"]]
     table = ours.merge(theirs, on=["table", "key"], how="outer", suffixes=("_here", "_shipped"))
     table = table.fillna({"moves": 0.0})

@@ -12,7 +12,6 @@ from matplotlib.lines import Line2D
 from lib.calibrate.calibrators import METHODS
 from lib.paper.figure_style import BLUE, ORANGE, STYLES, WIDTH, Canvas, Figure, looks, style
 from lib.paper.reliability import panel
-from lib.paper.targets import target
 
 PANELS = string.ascii_lowercase[: len(METHODS) + 1]  # reliability by method, then the sizes
 DATASETS_PER_ROW = 3  # datasets side by side
@@ -71,11 +70,6 @@ def _legend(canvas: Canvas, title: str, shown: Collection[str], points: bool = T
     canvas.suptitle(title, x=0.02, ha="left", size=7.5, parse_math=False)
 
 
-@target("fig_calibration_analysis", "Calibration",
-        f"({', '.join(PANELS[:-1])}) Reliability before and after, with the ECE of either, 95% binomial intervals, the "
-        "gap to the diagonal, and the number of rows in each bin; hollow where these are fewer than five. "
-        f"({PANELS[-1]}) ECE against the number of calibration rows, with the middle 80% of the draws; dotted the raw "
-        "score's. Below how many draws are of one class.", place=6)  # fmt: skip
 def calibration_analysis(
     bins: Mapping[str, pd.DataFrame],
     bands: pd.DataFrame | None = None,

@@ -1,57 +1,93 @@
-"""The paper's tables of calibration, built from frames. Formatting only; bold is computed.
+"""The paper's tables of calibration and transfer, built from tidy frames. Bold is computed.
 
-`frame` is what `bootstrap.bootstrap` returns. Each method of `calibrators.METHODS` brings a group of columns;
-temperature scaling is printed under the heading Platt, as in the paper.
+Each method of `calibrators.METHODS` brings a group of columns, a block of rows, or a column; temperature scaling is
+printed under the heading Platt, as in the paper. Builders take what those of `tables` do.
 """
 
+import itertools
 import math
+import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
 
 from lib.calibrate.calibrators import METHODS
-from lib.paper.table import Cell, Stack, Table, TableRow
-from lib.paper.targets import table_target
-from lib.paper.values import DASH, DATASET, MODEL, Frame, Labels, Notes, Values, grouped_head, stack
-from lib.score.estimators import Estimator
+from lib.paper.booktabs import Cell, Stack, Table
+from lib.paper.latex import escape
+from lib.paper.layout import (
+    DASH,
+    Frame,
+    Labels,
+    Layout,
+    Line,
+    Notes,
+    heading,
+    improved,
+    interval,
+    is_lowest,
+    plain,
+    short,
+)
+from lib.paper.tables import ERRORS, by_group
 from lib.score.metrics import METRICS
 
 HEADINGS = {"isotonic": "Isotonic Regression", "platt": "Platt Scaling"}  # of any other method: its label
 
-
-class MethodColumn(NamedTuple):
-    """What a column shows: `ece` of an estimator, or the metrics that say what a method learned for it (for `ans`: for
-    both estimators that rest on the answer's tokens)."""
-
-    head: Cell
-    method: str
-    estimator: str
-    metrics: tuple[str, ...] = ("ece",)
+# ---- calibration
 
 
-def _groups(frame: Frame, estimators: list[Estimator]) -> dict[str, list[MethodColumn]]:
-    """The columns of each method. Shown are the estimators for which some method takes more than their confidence
-    (answer tokens, a margin), or all, where none does: their ECE, and before it, once, what was learned for them."""
-    errors, learned = frame[frame["metric"] == "ece"], frame[~frame["metric"].isin([*METRICS, ""])]
-    fitted = set(zip(errors["method"], errors["estimator"], strict=True))
-    special = {name for method, name in fitted if method in METHODS and "confidence" not in METHODS[method].takes}
-    special = special or {name for _, name in fitted}
-    parameters = learned.groupby(["method", "estimator"])["metric"].agg(lambda names: tuple(names.unique())).to_dict()
-    groups: dict[str, list[MethodColumn]] = {}
-    for method in METHODS:
-        columns: list[MethodColumn] = []
-        chosen = [e for e in estimators if e.name in special and (method, e.name) in fitted]
+def result_calibration(
+    frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (), full: bool = False
+) -> Table:
+    """`tab:result_calibration`: ECE after each method, and what it learned. `frame` as `bootstrap` and `calibrate`
+    return them, below one another. Bold is the lowest ECE of an estimator, of equal ones the one of the largest
+    improvement. `full`: with intervals."""
+    layout = Layout.of(frame, models, datasets, [*notes, *calibrator_notes(frame)], ("method",))
+    columns = calibrated_columns(layout)
+
+    def cell(*numbers: Any) -> Cell:
+        if numbers[0].metric != "ece":
+            return parameters_cell(numbers, full)
+        return interval(numbers[0], (r"\calci", r"\bestcalci")) if full else improved(numbers[0])
+
+    groups = itertools.groupby(columns, lambda column: column.key["method"])
+    specification = " | ".join(["ll", *("c" * len(list(group)) for _, group in groups)])
+    return layout.by_pair(columns, specification, cell=cell, bold=best_method)
+
+
+def result_calibration_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
+    """`tab:result_calibration_full`: `result_calibration` with intervals."""
+    return result_calibration(frame, models, datasets, notes, full=True)
+
+
+def calibrated_columns(layout: Layout) -> list[Line]:
+    """By method the ECE of those estimators of which some method takes more than their confidence (answer tokens, a
+    margin), or of all, where none does; before it, once, what was learned for them (for `ans`: for both estimators that
+    rest on the answer's tokens)."""
+    errors = layout.frame[layout.frame["metric"] == "ece"]
+    methods = errors.groupby("estimator")["method"].agg(set).to_dict()
+    learned = layout.frame[~layout.frame["metric"].isin([*METRICS, ""])]
+    parameters = learned.groupby(["method", "estimator"])["metric"].agg(lambda s: tuple(s.unique())).to_dict()
+    beyond = {name for name, method in METHODS.items() if "confidence" not in method.takes}
+    chosen = [e for e in layout.estimators if methods.get(e.name, set()) & beyond] or layout.estimators
+    columns = []
+    for method, how in METHODS.items():
+        group, seen = Cell(HEADINGS.get(method, how.label)), set()
         for e in chosen:
+            if method not in methods.get(e.name, ()):
+                continue
             learner = "ans" if e.needs == "answer" and (method, "ans") in parameters else e.name
-            if (method, learner) in parameters and learner not in {column.estimator for column in columns}:
+            if (method, learner) in parameters and learner not in seen:
                 names = parameters[method, learner]
-                columns.append(MethodColumn(_symbols(names), method, learner, names))
-            columns.append(MethodColumn(Cell(e.plain, latex=e.label), method, e.name))
-        if columns:
-            groups[method] = columns
-    return groups
+                columns.append(Line((group, symbols(names)), {"method": method, "estimator": learner, "metric": names}))
+            seen.add(learner)
+            columns.append(Line((group, heading(e)), {"method": method, "estimator": e.name, "metric": "ece"}))
+    return columns
 
 
-def _symbols(names: Sequence[str]) -> Cell:
+def symbols(names: Sequence[str]) -> Cell:
     """t, or (a, b)."""
     text, latex, html = ", ".join(names), ",".join(names), ", ".join(f"<i>{name}</i>" for name in names)
     if len(names) > 1:
@@ -59,59 +95,34 @@ def _symbols(names: Sequence[str]) -> Cell:
     return Cell(text, latex=f"${latex}$", html=html)
 
 
-def _two_digits(value: float) -> str:
+def two_digits(value: float) -> str:
     """Two decimals, more where needed for two significant digits: 0.53, 0.054."""
     places = 2 if value == 0 else max(2, min(6, 1 - math.floor(math.log10(abs(value)))))
     return f"{value:.{places}f}"
 
 
-def _learned(values: Values, pair: tuple, column: MethodColumn, full: bool) -> Cell:
-    cells = [values.cell(*pair, column.estimator, metric, column.method, show=_two_digits) for metric in column.metrics]
+def parameters_cell(numbers: Sequence[Any], full: bool) -> Cell:
+    """What a calibrator learned: 0.53, or (0.61, -1.20), as a formula where intervals are formulas, too (`full`)."""
+    cells = [plain(one, two_digits) for one in numbers]
     if DASH in cells or len(cells) == 1:
         return DASH if DASH in cells else cells[0]
     text = f"({', '.join(cell.text for cell in cells)})"
-    numbers = tuple(number for cell in cells for number in cell.numbers)
-    return Cell(text, latex=f"${text.replace(' ', '')}$" if full else None, numbers=numbers)
+    return Cell(text, latex=f"${text.replace(' ', '')}$" if full else None, key=cells[0].key)
 
 
-def _error(values: Values, pair: tuple, column: MethodColumn, full: bool) -> Cell:
-    def rank(method: str) -> tuple[float, float]:
-        key = (*pair, column.estimator, "ece", method)
-        value = values.known(key)
-        return (math.inf if value is None else value, -(values.relative(key) or 0))
-
-    key = (*pair, column.estimator, "ece", column.method)
-    bold = values.known(key) is not None and rank(column.method) == min(map(rank, METHODS))
-    return values.interval((r"\calci", r"\bestcalci"), *key, bold=bold) if full else values.improved(*key, bold=bold)
+def percent(shown: Frame) -> pd.Series:
+    """Relative improvement as it is printed."""
+    return (100 * shown["relative"]).round()
 
 
-@table_target("tab_result_calibration", "After calibration",
-       "ECE after isotonic regression and after temperature (answer estimators) or Platt scaling (P(True)), change "
-       "against the raw score in parentheses, and the learned parameters.", place=5)  # fmt: skip
-def result_calibration(
-    frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (), full: bool = False
-) -> Table:
-    """`tab:result_calibration`: ECE after each method, and what it learned. `frame` as `bootstrap` and `calibrate`
-    return them, below one another. Bold is the lowest ECE of an estimator, of equal ones the one of the largest
-    improvement. `full`: with intervals."""
-    values = Values(frame, models, datasets, "method")
-    groups = _groups(frame, values.estimators)
-    columns = [column for group in groups.values() for column in group]
-
-    def cell(pair: tuple, column: MethodColumn) -> Cell:
-        if column.metrics == ("ece",):
-            return _error(values, pair, column, full)
-        return _learned(values, pair, column, full)
-
-    body = values.by_pair(lambda *pair: [cell(pair, column) for column in columns])
-    head = grouped_head([MODEL, DATASET], [
-        (Cell(HEADINGS.get(method, METHODS[method].label)), [column.head for column in group])
-        for method, group in groups.items()])  # fmt: skip
-    specification = " | ".join(["ll", *("c" * len(group) for group in groups.values())])
-    return Table(specification, head, body, values.notes([*notes, *_remarks(frame)]))
+def best_method(shown: Frame) -> pd.Series:
+    """The lowest ECE of each estimator of a row, of equal ones that of the largest improvement as printed."""
+    lowest = is_lowest(shown, shown["metric"] == "ece", "row", "estimator")
+    gains = percent(shown).fillna(0).where(lowest)
+    return gains == gains.groupby([shown["row"], shown["estimator"]]).transform("max")
 
 
-def _remarks(frame: Frame) -> list[str]:
+def calibrator_notes(frame: Frame) -> list[str]:
     """A line for each pair and reason that calibrators gave, with the estimators."""
     odd = frame[~frame["metric"].isin(METRICS) & (frame["reason"] != "")]
     groups = odd.groupby(["model", "dataset", "reason"], sort=False)["estimator"]
@@ -119,31 +130,93 @@ def _remarks(frame: Frame) -> list[str]:
             for (model, dataset, reason), names in groups]  # fmt: skip
 
 
-@table_target("tab_result_calibration_full", "After calibration, with intervals",
-       "ECE after calibration with its 95% interval; the lower of the two methods is bold.", place=12)  # fmt: skip
-def result_calibration_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
-    """`tab:result_calibration_full`: `result_calibration` with intervals."""
-    return result_calibration(frame, models, datasets, notes, full=True)
-
-
-@table_target("tab_result_isotonic", "Isotonic regression on every estimator",
-       "ECE after isotonic regression, 95% interval, and change against the raw score.", place=13)  # fmt: skip
 def result_isotonic(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Stack:
     """`tab:result_isotonic`: ECE after isotonic regression, interval and relative improvement; bold is the largest
     improvement of a pair as printed, over both parts."""
-    values = Values(frame[frame["method"] == "isotonic"], models, datasets, "method")
-    chosen, commands = values.estimators, (r"\isoCI", r"\isoBestCI")
+    layout = Layout.of(frame[frame["method"] == "isotonic"], models, datasets, notes, ("method",))
+    columns = {group: [Line((heading(e),), {"estimator": e.name, "metric": "ece", "method": "isotonic"}) for e in some]
+               for group, some in by_group(layout).items()}  # fmt: skip
 
-    def part(some: list[Estimator], group: str) -> Table:
-        def row(*pair: str) -> TableRow:
-            gains = {e.name: values.relative((*pair, e.name, "ece", "isotonic")) for e in chosen}
-            largest = max((gain for gain in gains.values() if gain is not None), default=math.inf)
-            return [values.interval(commands, *pair, e.name, "ece", "isotonic", bold=gains[e.name] == largest)
-                    for e in some]  # fmt: skip
+    def largest(shown: Frame) -> pd.Series:
+        return percent(shown) == percent(shown).groupby(shown["row"]).transform("max")
 
-        body = values.by_pair(row)
-        head: TableRow = [Cell("Model"), Cell("Dataset"), *(Cell(e.plain, latex=e.label) for e in some)]
-        last = values.notes(notes) if some[-1] is chosen[-1] else ()
-        return Table("ll" + "c" * len(some), [head], body, last)
+    specifications = {group: "ll" + "c" * len(some) for group, some in columns.items()}
+    return layout.stack(columns, specifications, lambda one: interval(one, (r"\isoCI", r"\isoBestCI")), largest)
 
-    return stack(chosen, part)
+
+# ---- transfer
+
+
+def families(models: Labels) -> dict[str, str]:
+    """Model labels cut to their first letters (Llama-3.1-8B: Llama), where these tell the models apart."""
+    labels = dict(models or {})
+    cut = {name: (re.match("[^\\W\\d_]+", label) or [label])[0] for name, label in labels.items()}
+    return cut if len(set(cut.values())) == len(cut) > 1 else labels
+
+
+def transfer_layout(frame: Frame, models: Labels, datasets: Labels, notes: Notes) -> Layout:
+    """The numbers of transfer, all of one estimator, with models called by their families."""
+    source = ("method", "source_model", "source_dataset")
+    layout = Layout.of(frame.assign(estimator=""), models, datasets, notes, source)
+    return replace(layout, models=families(layout.models))
+
+
+def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
+    """`tab:calibration_transfer_full` from what `transfer` returns: sources in rows, targets in columns; bold where
+    they are the same."""
+    layout = transfer_layout(frame, models, datasets, notes)
+    raw = frame[(frame["method"] == "") & (frame["metric"] == "ece") & frame["value"].notna()]
+    there = set(zip(raw["model"], raw["dataset"], strict=True))
+    pairs = {" / ".join(map(str, pair.labels)): pair.key for pair in layout.pairs
+             if (pair.key["model"], pair.key["dataset"]) in there}  # fmt: skip
+    rows = [Line(("Uncalibrated", DASH), {"method": "", "source_model": "", "source_dataset": ""})]
+    rows += [Line((how.label, label), {"method": method, **{f"source_{name}": key[name] for name in key}})
+             for method, how in METHODS.items() for label, key in pairs.items()]  # fmt: skip
+    columns = [Line((label, METRICS[metric].label), {**key, "estimator": "", "metric": metric})
+               for label, key in pairs.items() for metric in ERRORS]  # fmt: skip
+
+    def own(shown: Frame) -> pd.Series:
+        return (shown["model"] == shown["source_model"]) & (shown["dataset"] == shown["source_dataset"])
+
+    corner = ("Calibration", Cell("Source \\ Target", latex=r"Source $\backslash$ Target"))
+    return layout.build(rows, columns, corner, " ".join(["ll", *("ccc" for _ in pairs)]), bold=own)
+
+
+def calibration_transfer_summary(
+    frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (), hard: str = ""
+) -> Table:
+    """`tab:calibration_transfer_summary`: change of ECE for the arrows that change the dataset, then for those that
+    change the model; bold is an improvement on the dataset `hard` (`results.hardest`: the least accurate one)."""
+    layout = transfer_layout(frame, models, datasets, notes)
+    across = [((model, source), (model, target)) for model in layout.models
+              for source, target in itertools.permutations(layout.datasets, 2)]  # fmt: skip
+    between = [((source, dataset), (target, dataset)) for dataset in layout.datasets
+               for source, target in itertools.permutations(layout.models, 2)]  # fmt: skip
+    rows = [Line((kind, arrow_label(layout, source, target)),
+                 {"source_model": source[0], "source_dataset": source[1], "model": target[0], "dataset": target[1]})
+            for kind, arrows in (("across", across), ("between", between)) for source, target in arrows]  # fmt: skip
+    change = {"estimator": "", "metric": "delta_ece"}
+    columns = [Line((how.label,), {"method": method, **change}) for method, how in METHODS.items()]
+
+    def cell(one: Any) -> Cell:
+        cell = plain(one, signed_change)
+        if cell is DASH:
+            return cell
+        if cell.text[0] == "-" and one.dataset == hard:
+            return replace(cell, latex=rf"$\bm{{{cell.text}}}$", html=f"<b>{cell.text}</b>")
+        return replace(cell, latex=f"${cell.text}$")
+
+    arrow = r"Calibration Source $\rightarrow$ Evaluation Target"
+    title = Cell(arrow.replace(r"$\rightarrow$", "\u2192"), latex=arrow)
+    return layout.build(rows, columns, (None, title), "l" + "r" * len(METHODS), cell)
+
+
+def arrow_label(layout: Layout, *ends: tuple[str, str]) -> Cell:
+    """Llama: GSM8K -> Llama: GSMHard."""
+    words = [f"{layout.models[model]}: {layout.datasets[dataset]}" for model, dataset in ends]
+    return Cell(" \u2192 ".join(words), latex=r" $\rightarrow$ ".join(map(escape, words)))
+
+
+def signed_change(value: float) -> str:
+    """Three decimals and a sign: +.012, -.209."""
+    return f"{'+' if round(value, 3) >= 0 else '-'}{short(abs(value))}"

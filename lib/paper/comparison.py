@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
+from lib.paper.exhibits import SHOWN_KEY, shown_numbers
 from lib.paper.findings import ClaimVerdict
 from lib.paper.folded import in_sentences
 from lib.paper.results import QUESTIONS, Results
-from lib.paper.table import Number
-from lib.paper.targets import all_targets, target
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 
@@ -53,7 +53,6 @@ UNSAID = {"paper": "no number printed", "here": "not made by this run"}  # what 
 FACTS = ("name", "group", "kind", "statement", "quote", "word", "place")  # of a finding, for the report
 
 
-@target("rep_findings", published=True)
 def findings(paper: Mapping[str, ClaimVerdict], here: Mapping[str, ClaimVerdict] | None = None) -> Listing:
     """Every finding with its verdict on the paper's numbers and, beside it, on a run's, and the rows that decide."""
     records = []
@@ -76,42 +75,46 @@ def findings(paper: Mapping[str, ClaimVerdict], here: Mapping[str, ClaimVerdict]
 
 MOVES, STANDS = "moves under rounding", "stands"
 FOREIGN = "not comparable: "  # the beginning of such a verdict
-CELL_KEY = [*PAIR, "estimator", "metric"]
-NUMBERS = ["value", "low", "high", "value_paper", "low_paper", "high_paper", "difference"]
-COMPARED_COLUMNS = ["table", "key", *CELL_KEY, "variant", *NUMBERS, "verdict", "moves"]
+BOUNDED = ["value", "low", "high"]
+PAPERS = [f"{name}_paper" for name in BOUNDED]
+NUMBERS = [*BOUNDED, *PAPERS, "difference"]
+COMPARED_COLUMNS = ["table", "key", *PAIR, "estimator", "metric", "variant", *NUMBERS, "verdict", "moves"]
+VARIANT = ["method", "source_model_label", "source_dataset_label", "rate", "bins"]
+HALF = 0.0005  # of the last decimal that the paper prints
 
 
-@target("rep_numbers")
 def beside(here: Results, paper: Results, moved: pd.DataFrame | None = None) -> Listing:
     """Every number that a run's tables show beside the paper's in the same table: difference, the paper's interval
     where it prints one (for the same quantity in any of its tables), and whether the run's number lies in it; and
     whether rounding moves it, where that was tried (`moved`, as `rounding.moves` returns it)."""
-    shown = {table.name: table.of(here).numbers for table in all_targets() if table.of and not table.extra}
-    printed = {table.name: {_quantity(number): number for number in table.of(paper).numbers}
-               for table in all_targets() if table.of and table.published}  # fmt: skip
-    bounded = {quantity: number for numbers in printed.values() for quantity, number in numbers.items()
-               if number.low is not None}  # fmt: skip
-    foreign = foreign_models(here, paper) | foreign_questions(here)
-    records = []
-    for name, numbers in shown.items():
-        for number in numbers:
-            record, quantity = {"table": name} | _record(number), _quantity(number)
-            names = [number.key.get(column) for column in (*PAIR, "source_model", "source_dataset")]
-            reasons = [foreign[name] for name in names if name in foreign]
-            if reasons:
-                record["verdict"] = FOREIGN + reasons[0]
-            elif quantity not in printed.get(name, {}):
-                record["verdict"] = "not in the paper"
-            else:
-                there = printed[name][quantity]
-                record |= _against(number, there, bounded.get(quantity, there) if there.low is None else there)
-            records.append(record)
-    frame = pd.DataFrame(records, columns=COMPARED_COLUMNS).astype(dict.fromkeys(NUMBERS, float))
+    ours, printed = shown_numbers(here), shown_numbers(paper).drop_duplicates(["table", *SHOWN_KEY], keep="last")
+    intervals = printed.dropna(subset="low").drop_duplicates(SHOWN_KEY, keep="last")
+    both = ours.merge(printed[["table", *SHOWN_KEY, *BOUNDED]], "left", ["table", *SHOWN_KEY], suffixes=("", "_paper"))
+    elsewhere = ours[SHOWN_KEY].merge(intervals, "left", SHOWN_KEY)
+    for end in ("low", "high"):
+        both[f"{end}_paper"] = both[f"{end}_paper"].fillna(elsewhere[end]).where(both["value_paper"].notna())
+    both["difference"] = both["value"] - both["value_paper"]
+    inside = both["value"].between(both["low_paper"] - HALF, both["high_paper"] + HALF)
+    verdicts = [both["value_paper"].isna(), both["low_paper"].isna(), inside]
+    both["verdict"] = np.select(verdicts, ["not in the paper", "no interval printed", "inside"], "outside")
+    reasons = foreign_models(here, paper) | foreign_questions(here)
+    foreign = both[["model", "dataset", "source_model", "source_dataset"]].map(reasons.get).bfill(axis=1).iloc[:, 0]
+    both.loc[foreign.notna(), "verdict"] = FOREIGN + foreign
+    both.loc[foreign.notna(), [*PAPERS, "difference"]] = np.nan
+    frame = both.assign(**_in_words(both)).reindex(columns=COMPARED_COLUMNS).astype(dict.fromkeys(NUMBERS, float))
     counts = frame.groupby(["table", "verdict"], sort=False).size().unstack(fill_value=0)
     if moved is not None:
         frame["moves"] = pd.MultiIndex.from_frame(frame[["table", "key"]]).map(describe_changes(moved)).fillna(STANDS)
         counts[MOVES] = (frame["moves"] != STANDS).groupby(frame.table).sum()
     return Listing(frame.astype({"moves": object}), counts.rename_axis(columns=None).reset_index())
+
+
+def _in_words(numbers: pd.DataFrame) -> dict[str, Any]:
+    """What each number is of, as a reader meets it."""
+    plain = {name: e.plain for name, e in ESTIMATORS.items()}
+    variants = [" ".join(filter(None, words)) for words in numbers[VARIANT].itertuples(index=False)]
+    return {"model": numbers["model_label"], "dataset": numbers["dataset_label"], "variant": variants,
+            "estimator": numbers["estimator"].map(lambda name: plain.get(name, name))}  # fmt: skip
 
 
 def describe_changes(moved: pd.DataFrame) -> pd.Series:
@@ -145,35 +148,9 @@ def foreign_questions(here: Results) -> dict[str, str]:
     return reasons
 
 
-def _quantity(number: Number) -> tuple:
-    """What is measured, in the words of the tables: the same in every table that shows it."""
-    return tuple(number.labels.items())
-
-
-def _record(number: Number) -> dict[str, Any]:
-    labels = number.labels
-    plain = {name: e.plain for name, e in ESTIMATORS.items()}
-    variant = " ".join(str(label) for name, label in labels.items() if name not in CELL_KEY and label != "")
-    return {"key": number.name, **{name: labels[name] for name in CELL_KEY}, "variant": variant,
-            "estimator": plain.get(labels["estimator"], labels["estimator"]),
-            "value": number.value, "low": number.low, "high": number.high}  # fmt: skip
-
-
-def _against(number: Number, there: Number, bounds: Number) -> dict[str, Any]:
-    """A number against the paper's, and within `bounds`, the same quantity where the paper prints its interval."""
-    record = {"value_paper": there.value, "low_paper": bounds.low, "high_paper": bounds.high,
-              "difference": number.value - there.value}  # fmt: skip
-    if bounds.low is None or bounds.high is None:
-        return record | {"verdict": "no interval printed"}
-    half = 0.0005  # printed with three decimals
-    inside = bounds.low - half <= number.value <= bounds.high + half
-    return record | {"verdict": "inside" if inside else "outside"}
-
-
 # ---- ablations
 
 
-@target("rep_ablation")
 def ablation(here: Results) -> Listing:
     """What 04b found, by pair and arm, with the labels of the run; empty where it was not run."""
     frame = here.frames.get("ablation", pd.DataFrame(columns=[*PAIR, "rows"]))

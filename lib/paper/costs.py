@@ -2,6 +2,7 @@
 verification alone. Single-pass estimators come with the response; every other reads on."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from lib import store
+from lib.paper.booktabs import Table
 from lib.paper.comparison import Listing
+from lib.paper.extras import ALL_ESTIMATORS
 from lib.paper.figure_style import STYLES, WIDTH, Canvas, Figure, style
+from lib.paper.layout import Frame, Labels, Layout, Line, Notes, heading, plain
 from lib.paper.reference import printed_numbers
 from lib.paper.results import Results
-from lib.paper.table import Cell, Rule, Table, TableRow
-from lib.paper.targets import table_target, target
-from lib.paper.values import DATASET, MODEL, Frame, Labels, Notes, Values
-from lib.score.estimators import ESTIMATORS, EXTRAS
 from lib.store import KEYS, PAIR
 
 RESPONSE, TOTAL = "response", "total"  # in the place of an estimator: what comes with the response; all jobs of a pair
@@ -81,26 +81,13 @@ def manifests(run: str, kind: str, pair: str) -> Iterator[dict[str, Any]]:
         yield store.read_manifest(store.find_frame(run, kind, name))
 
 
-@table_target("tab_costs", "What a confidence costs (not in the paper)",
-       "Tokens read for a question: for the response with its prompt, which every single-pass estimator has for "
-       "nothing, and for what the others read beyond it.", published=False, extra=True)  # fmt: skip
 def costs_table(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """A row for each pair: tokens of the response, and of every estimator beyond it. Seconds, which no two runs share,
     stand in the report."""
-    values = Values(frame, models, datasets)
-    columns = {RESPONSE: Cell("Response")} | {name: cost_label(name) for name in FURTHER}
-
-    def row(*pair: str) -> TableRow:
-        return [values.cell(*pair, who, "tokens", show="{:,.0f}".format) for who in columns]
-
-    body = values.by_pair(row)
-    head: list[TableRow | Rule] = [[MODEL, DATASET, *columns.values()]]
-    return Table("ll" + "c" * len(columns), head, body, [*values.notes(notes), *cost_saved(frame)])
-
-
-def cost_label(name: str) -> Cell:
-    estimator = (ESTIMATORS | EXTRAS)[name]
-    return Cell(estimator.plain, latex=estimator.label)
+    columns = [Line(("Response",), {"estimator": RESPONSE, "metric": "tokens"})]
+    columns += [Line((heading(ALL_ESTIMATORS[name]),), {"estimator": name, "metric": "tokens"}) for name in FURTHER]
+    table = Layout.of(frame, models, datasets, notes).by_pair(columns, cell=lambda one: plain(one, "{:,.0f}".format))
+    return replace(table, notes=[*table.notes, *cost_saved(frame)])
 
 
 def cost_saved(frame: Frame) -> list[str]:
@@ -113,7 +100,6 @@ def cost_saved(frame: Frame) -> list[str]:
     return [f"In situ saves {ours:.0f}% of the tokens of P(True) here, {paper:.0f}% in the paper."]
 
 
-@target("rep_costs")
 def seconds(here: Results) -> Listing:
     """What the report says of time: by pair, seconds a question of the response and of each estimator beyond it, and
     the hours of all its jobs; at the end those of all pairs together."""
@@ -124,7 +110,7 @@ def seconds(here: Results) -> Listing:
     wide["model"], wide["dataset"] = wide["model"].map(dict(here.models)), wide["dataset"].map(dict(here.datasets))
     hours = wide.get(TOTAL, pd.Series([np.nan]))
     last = pd.DataFrame([{"model": "all", "dataset": "", TOTAL: hours.sum()}] if hours.notna().all() else [])
-    heads = {name: f"{cost_label(name).text}, s" for name in FURTHER} | {
+    heads = {name: f"{ALL_ESTIMATORS[name].plain}, s" for name in FURTHER} | {
         RESPONSE: "response, s",
         TOTAL: "all jobs, hours",
     }
@@ -149,10 +135,6 @@ def cost_and_worth(frame: Frame, results: Frame, in_situ: Frame) -> Frame:
     return table.assign(tokens=[response.get(key[:2], np.nan) + further.get(key, 0.0) for key in keys])
 
 
-@target("fig_costs", "What the tokens buy (not in the paper)",
-        "ECE (the lower the better) and AUROC (the higher) of raw scores against the tokens that a question takes, "
-        "response and prompt included: a small mark for each pair, a large one for the mean, and a line along the "
-        "means that no cheaper estimator betters.")  # fmt: skip
 def pareto(frame: Frame, title: str = "") -> Figure:
     """`frame` as `cost_and_worth` returns it."""
     with style():
@@ -182,7 +164,7 @@ def _draw_points(ax: Axes, frame: Frame, metric: str, sign: int) -> None:
         colour = look[0] if len(means) <= len(STYLES) else "white"
         more: dict[str, Any] = {"color": colour, "markeredgecolor": "black", "linestyle": "none", "marker": mark}
         ax.plot(rows["tokens"], rows[metric], markersize=2.5, alpha=0.5, **{**more, "markeredgecolor": "0.4"})
-        ax.plot(*at, markersize=7, markeredgewidth=0.7, label=(ESTIMATORS | EXTRAS)[name].plain, **more)
+        ax.plot(*at, markersize=7, markeredgewidth=0.7, label=ALL_ESTIMATORS[name].plain, **more)
     front = bettered(means.values(), sign)
     if front:
         ax.step(*zip(*front, strict=True), where="post", color="0.5", linewidth=0.8, zorder=0)

@@ -2,15 +2,15 @@
 a number of the paper."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
 from lib import store
 from lib.analysis.dropout_statistics import by_scope
-from lib.paper.table import Cell, Table, TableRow
-from lib.paper.tables import dropout_grid_search
-from lib.paper.targets import table_target
-from lib.paper.values import DATASET, MODEL, Frame, Labels, Notes, Values, grouped_head, short
+from lib.paper.booktabs import Table
+from lib.paper.layout import Frame, Labels, Layout, Line, Notes, heading, short
+from lib.paper.tables import dropout_grid_search, lowest_ece, score_interval
 from lib.params import Reading
 from lib.score.bootstrap import bootstrap
 from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
@@ -62,33 +62,22 @@ def missing_extras(frames: Mapping[str, Frame], models: Sequence[str], datasets:
     return pd.DataFrame(rows, columns=[*PAIR, "estimator", "metric", "value", "reason"])
 
 
-@table_target("tab_dropout_in_situ", "Dropout at the answer only (not in the paper)",
-       "c_BALD with dropout along the whole trajectory, and in situ: only where the answer's tokens are read, behind a "
-       "trajectory that was encoded once; each at its own rate. The lower ECE of a row is bold.",
-       published=False, extra=True)  # fmt: skip
 def dropout_in_situ(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """Both forms of c_BALD side by side: selected rate, ECE with its interval, AUROC, mean tokens that the passes over
     a response read; and the paired difference of ECE."""
-    values, commands = Values(frame, models, datasets), (r"\scoreci", r"\bestscoreci")
+    layout = Layout.of(frame, models, datasets, notes)
+    columns = [Line((heading(ALL_ESTIMATORS[name]), head), {"estimator": name, "metric": metric})
+               for name in SCOPES.values() for metric, head in SHOWN.items()]  # fmt: skip
+    columns.append(Line(("Difference", "ECE"), {"estimator": "", "metric": "difference"}))
     shows = {"rate": "{:.2f}".format, "tokens": "{:.0f}".format}
-
-    def row(*pair: str) -> TableRow:
-        best = values.lowest((*pair, who, "ece") for who in SCOPES.values())
-        keys = [(*pair, who, metric) for who in SCOPES.values() for metric in SHOWN] + [(*pair, "", "difference")]
-        return [values.interval(commands, *key, bold=key in best, show=shows.get(key[-1], short)) for key in keys]
-
-    body = values.by_pair(row)
-    groups = [
-        (Cell(ALL_ESTIMATORS[who].plain, latex=ALL_ESTIMATORS[who].label), [Cell(head) for head in SHOWN.values()])
-        for who in SCOPES.values()
-    ]
-    head = grouped_head([MODEL, DATASET], [*groups, (Cell("Difference"), [Cell("ECE")])])
-    return Table("ll cccc cccc c", head, body, [*values.notes(notes), *read_once(values)])
+    table = layout.by_pair(columns, "ll cccc cccc c", bold=lowest_ece,
+                           cell=lambda one: score_interval(one, shows.get(one.metric, short)))  # fmt: skip
+    return replace(table, notes=[*table.notes, *read_once(frame)])
 
 
-def read_once(values: Values) -> list[str]:
+def read_once(frame: Frame) -> list[str]:
     """What the tokens of the table leave out."""
-    rows = values.frame[(values.frame["metric"] == "once") & (values.frame["estimator"] == "c_bald_insitu")]
+    rows = frame[(frame["metric"] == "once") & (frame["estimator"] == "c_bald_insitu")]
     if rows.empty:
         return []
     least, most = rows["value"].min(), rows["value"].max()
@@ -96,9 +85,6 @@ def read_once(values: Values) -> list[str]:
             f"({least:.0f} to {most:.0f} tokens), unless its cache is still at hand."]  # fmt: skip
 
 
-@table_target("tab_dropout_in_situ_grid", "Dropout rates at the answer only (not in the paper)",
-       "c_BALD in situ on the tuning examples for each rate of the grid; the rate of lowest ECE is bold.",
-       published=False, extra=True)  # fmt: skip
 def dropout_in_situ_grid(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """As `dropout_grid_search`, of c_BALD in situ."""
     return dropout_grid_search(frame, models, datasets, notes, "c_bald_insitu")

@@ -8,7 +8,6 @@ from matplotlib.axes import Axes
 
 from lib.analysis.token_statistics import right_minus_wrong
 from lib.paper.figure_style import BLUE, GREY, ORANGE, RESPONSE_STYLES, WIDTH, Canvas, Figure, style
-from lib.paper.targets import target
 
 SETTLED = 0.2  # from this position on curves are shown whole; what lies lower before it is cut
 STABLE = 5  # passes after which the paper finds the predictive entropy stable
@@ -73,11 +72,6 @@ def _in_situ(ax: Axes, frame: pd.DataFrame) -> None:
     ax.legend(loc="upper left", handlelength=1.6)
 
 
-@target("fig_main_analysis", "What the signals look like",
-        "(a) Running mean of token probabilities against position, right and wrong responses apart, and the "
-        "difference with its interval. (b) Predictive and conditional entropy against the number of dropout passes; "
-        "the gap is BALD. (c) ECE of verification in situ and by a prompt, with 95% intervals.",
-        place=3)  # fmt: skip
 def main_analysis(
     curves: pd.DataFrame | None = None,
     entropies: pd.DataFrame | None = None,

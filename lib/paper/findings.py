@@ -7,7 +7,6 @@ from lib.paper.claims import FINDINGS
 from lib.paper.judging import ClaimVerdict, Finding, judge
 from lib.paper.latex import escape
 from lib.paper.results import Results
-from lib.paper.targets import target
 
 UNHEARD = "no answer of any model could be read"
 
@@ -22,7 +21,6 @@ def verdicts(results: Results, findings: Iterable[Finding] = FINDINGS) -> dict[s
             for name, verdict in found.items()}  # fmt: skip
 
 
-@target("numbers", published=True)
 def macros(verdicts: dict[str, ClaimVerdict]) -> str:
     """`numbers.tex`: a LaTeX macro for each figure that the text quotes (\\BaldBelowPTrue: 10 of 15)."""
     lines = []

@@ -16,7 +16,6 @@ from huggingface_hub import try_to_load_from_cache
 from tokenizers import Tokenizer
 
 from lib.paper.microscope_template import PAGE_STYLE, TEMPLATE
-from lib.paper.targets import target
 from lib.params import Model
 from lib.score import running_example
 from lib.store import PAIR
@@ -68,7 +67,6 @@ def token_page(
     return Microscope([view(running_example.rows_of_example(generations, one).iloc[0], one, labels, spellings)])
 
 
-@target("rep_microscope")
 def token_pages(
     generations: pd.DataFrame, responses: pd.DataFrame, labels: tuple[Mapping, Mapping], spellings: Spellings
 ) -> Microscope:

@@ -10,7 +10,6 @@ from matplotlib.font_manager import findfont, get_font
 from matplotlib.patches import Rectangle
 
 from lib.paper.figure_style import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, style
-from lib.paper.targets import target
 
 MARK = r"<\|[^|<>\n]*\|>|</?think>|</?s>"  # special tokens as tokenizers spell them
 LEADING, MONO = 8.6, "DejaVu Sans Mono"  # of prompts: points from line to line, and the font
@@ -66,17 +65,12 @@ def _box(ax: Axes, name: str, colour: Any, lines: Lines, high: float, new: int =
             ax.text(12 + step * match.start(), s=match.group(), parse_math=False, weight=weight, **write)
 
 
-@target("fig_prompt_example", "One exchange",
-        "A prompt as the model reads it, special tokens and all, and its response.", place=15)  # fmt: skip
 def prompt_example(prompt_text: str, response_text: str, width: int = 52, most: int = 60) -> Figure:
     """`fig:prompt_example`: a prompt and its response as the model saw and wrote them, every character:
     special tokens bold, an arrow where a line was broken to fit `width`, at most `most` lines of each."""
     return _boxes((("prompt", GREY, prompt_text), ("response", BLUE, response_text)), width, most, across=False)
 
 
-@target("fig_prompt_comparison", "Two ways to ask",
-        "The same response verified by a prompt of its own, and in situ, where the query follows the trajectory.",
-        place=16)  # fmt: skip
 def prompt_comparison(standard: str, in_situ: str, new: str = "", width: int = 52, most: int = 60) -> Figure:
     """`fig:prompt_comparison`: the verification prompt, standard and in situ, side by side, as `prompt_example` sets
     its parts. Shaded is what has to be encoded: all of the first, of the second its last part `new` (by default none is

@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 
 from lib.calibrate.calibrators import METHODS
 from lib.paper.figure_style import WIDTH, Canvas, Figure, looks, style
-from lib.paper.values import short
+from lib.paper.layout import short
 
 SMALL_BIN = 5
 

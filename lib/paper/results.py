@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from lib.paper import tables
+from lib.paper import footnotes
 from lib.paper.reference import printed_numbers
 from lib.store import PAIR
 
@@ -163,7 +163,7 @@ def published(title: str = "") -> Results:
     return Results(
         models=_labels(main.model), datasets=_labels(main.dataset), binned=_labels(frames["bin_ablation"].model),
         moved=(_labels(moved.model), _labels(moved.dataset)), settings=settings, frames=frames,
-        notes=tables.notes(title))  # fmt: skip
+        notes=footnotes.notes(title))  # fmt: skip
 
 
 def _labels(names: Iterable[str]) -> dict[str, str]:

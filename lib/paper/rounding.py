@@ -14,10 +14,10 @@ import pandas as pd
 
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.fitting import CalibrationData, DataByPair, ScoredSplit, calibrate, fit_answers
+from lib.paper.exhibits import shown_numbers
 from lib.paper.results import Results
 from lib.paper.run_results import CALIBRATED, Frames, RunSignals
 from lib.paper.run_results import scores as confidence_of
-from lib.paper.targets import all_targets
 from lib.params import Calibration
 from lib.score.bootstrap import RESAMPLED, estimate_metrics
 from lib.score.metrics import METRICS
@@ -109,20 +109,13 @@ def frames_of(signals: RunSignals, sets: DataByPair, choices: Calibration, n_bin
     return frames | dict.fromkeys(CALIBRATED, results)
 
 
-def cells(results: Results) -> pd.DataFrame:
-    """Every number of the paper's tables: table, key, value, text (of its cell)."""
-    rows = [(one.name, number.name, number.value, cell.text) for one in all_targets() if one.of and not one.extra
-            for cell in one.of(results).cells for number in cell.numbers]  # fmt: skip
-    return pd.DataFrame(rows, columns=["table", "key", "value", "text"]).drop_duplicates(["table", "key"])
-
-
 def draw_with_noise(
     here: Results, signals: RunSignals, choices: Calibration, n_bins_ablation: Sequence[int], draws: int, seed: int
 ) -> Iterator[pd.DataFrame]:
-    """`cells` as they are, then of every draw of noise."""
+    """`shown_numbers` as they are, then of every draw of noise."""
 
     def again(some: RunSignals, sets: DataByPair) -> pd.DataFrame:
-        return cells(replace(here, frames={**here.frames, **frames_of(some, sets, choices, n_bins_ablation)}))
+        return shown_numbers(replace(here, frames={**here.frames, **frames_of(some, sets, choices, n_bins_ablation)}))
 
     yield again(signals, signals.sets)
     for draw in range(draws):

@@ -18,7 +18,7 @@ from lib.calibrate.calibrators import Calibrator
 from lib.calibrate.fitting import DataByPair, Pair, calibrate, calibration_data
 from lib.calibrate.sample_efficiency import learning_curves
 from lib.calibrate.transfer import transfer
-from lib.paper import costs, extras, selective, tables
+from lib.paper import costs, extras, footnotes, selective
 from lib.paper.results import Results
 from lib.params import Calibration, Reading
 from lib.project import UserError
@@ -277,7 +277,7 @@ def results_of_run(run: str, signals: RunSignals, title: str, models: Sequence[s
     covered = answer_coverage(signals.generations, signals.reading)
     covered = covered.assign(model=covered.model.map(labels), dataset=covered.dataset.map(sets))
     how = [*how_made(run, labels, datasets), *missing_signals(run, labels, sets)]
-    notes = tables.notes(title or OWN_NAME.get(run, f"Run {run}"), covered, how)
+    notes = footnotes.notes(title or OWN_NAME.get(run, f"Run {run}"), covered, how)
     binned = labels_of(labels, "model", bin_models)
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
     questions = {name: (spec.source, int(rows[name, "calibration"]), int(rows[name, "evaluation"]))
@@ -400,5 +400,5 @@ def missing_signals(run: str, models: Mapping[str, str], datasets: Mapping[str, 
 def how_made(run: str, labels: Mapping[str, str], datasets: Sequence[str]) -> list[str]:
     """How the signals of a run's models ({name: label}) were made, from their manifests."""
     pairs = store.pair_names(list(labels), datasets)
-    return tables.made((labels[pair.split("__")[0]], store.read_manifest(store.find_frame(run, kind, pair)))
+    return footnotes.made((labels[pair.split("__")[0]], store.read_manifest(store.find_frame(run, kind, pair)))
                        for kind in SIGNAL_KINDS for pair in store.find_pairs(run, kind, pairs))  # fmt: skip

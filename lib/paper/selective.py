@@ -2,6 +2,7 @@
 Formatting only."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from lib import store
+from lib.paper.booktabs import Cell, Table
 from lib.paper.figure_style import STYLES, WIDTH, Canvas, Figure, style
-from lib.paper.table import Cell, Rule, Table, TableRow
-from lib.paper.targets import table_target, target
-from lib.paper.values import DATASET, MODEL, Frame, Labels, Notes, Values, grouped_head, short
+from lib.paper.layout import Frame, Labels, Layout, Line, Notes, heading, is_lowest, plain, short
+from lib.paper.tables import score_interval
 from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
 from lib.score.proper_scoring import BASE
+from lib.store import PAIR
 
 SELECTIVE_KINDS = ("scores", "thresholds", "curves")
 DRAWN = ("seq_avg", "ans_avg", "p_true", "c_bald")  # of the paper's estimators, one of each kind
@@ -44,42 +46,28 @@ def show_selective(frame: Frame) -> list[Estimator]:
 # ---- the table
 
 
-@table_target("tab_selective", "What the confidence is good for (not in the paper)",
-       "Each estimator beside a constant at the base rate of the calibration rows, which knows nothing and is nearly "
-       "calibrated: Skill is the share of its Brier score that an estimator saves. Then the same after isotonic "
-       "regression, and the share of questions answered where a precision is guaranteed. Bold is the best of a pair.",
-       arguments=lambda run: (run.frames["selective_scores"], run.frames["selective_thresholds"], run.models,
-                              run.datasets, run.notes),
-       published=False, extra=True)  # fmt: skip
 def selective(scores: Frame, thresholds: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()
               ) -> Table:  # fmt: skip
     """A row for the base rate and for each estimator of a pair: `scores` as `compare_with_base_rate` returns them,
     `thresholds` as `selective_thresholds` does."""
     targets = sorted(thresholds["target"].unique())
     wanted = thresholds.assign(metric=[at(t) for t in thresholds["target"]], value=thresholds["answered"], method="")
-    values = Values(pd.concat([scores, wanted], ignore_index=True), models, datasets, "method")
-    commands, chosen = (r"\scoreci", r"\bestscoreci"), [BASE, *(e.name for e in show_selective(scores))]
-
-    def rows(*pair: str) -> list[TableRow]:
-        best = best_of(values, pair, chosen, [at(t) for t in targets])
-        lines: list[TableRow] = []
-        for name in (name for name in chosen if (*pair, name, "ece", "") in values.rows):
-            keys = [(*pair, name, metric, "") for metric in RAW_LABELS]
-            cells = [values.interval(commands, *key, bold=key in best, show=short) if key[3] in SPREAD else
-                     values.cell(*key, show=short) for key in keys]  # fmt: skip
-            after = [(*pair, name, metric, "isotonic") for metric in AFTER]
-            after += [(*pair, name, at(t), "") for t in targets]
-            cells += [Cell() if name == BASE else values.cell(*key, bold=key in best, show=short) for key in after]
-            lines.append([label(name), *cells])
-        return lines
-
-    groups = [(Cell("Raw"), [Cell(head) for head in RAW_LABELS.values()]),
-              (Cell("Isotonic"), [Cell(head) for head in AFTER.values()]),
-              (Cell("Answered at"), [Cell(short(t).rstrip("0")) for t in targets])]  # fmt: skip
-    head = grouped_head([MODEL, DATASET, Cell("Estimator")], groups)
-    columns = f"lll {'c' * len(RAW_LABELS)} {'c' * len(AFTER)} {'c' * len(targets)}"
-    between = Rule(((2, 3 + len(RAW_LABELS) + len(AFTER) + len(targets)),))
-    return Table(columns, head, values.blocks(rows, between), [*values.notes(notes), *promise(thresholds)])
+    layout = Layout.of(pd.concat([scores, wanted], ignore_index=True), models, datasets, notes, ("method",))
+    there = set(scores.loc[(scores["metric"] == "ece") & (scores["method"] == ""), [*PAIR, "estimator"]]
+                .itertuples(index=False, name=None))  # fmt: skip
+    rows = [Line((*pair.labels, label), {**pair.key, "estimator": name}) for pair in layout.pairs
+            for name, label in row_labels(scores).items() if (*pair.key.values(), name) in there]  # fmt: skip
+    groups = {("Raw", ""): RAW_LABELS, ("Isotonic", "isotonic"): AFTER,
+              ("Answered at", ""): {at(t): short(t).rstrip("0") for t in targets}}  # fmt: skip
+    columns = [Line((group, head), {"method": method, "metric": metric})
+               for (group, method), heads in groups.items() for metric, head in heads.items()]  # fmt: skip
+    shown = layout.place(rows, columns)
+    shown = shown[(shown["estimator"] != BASE) | (shown["column"] < len(RAW_LABELS))]
+    shown = shown.assign(bold=best_of_pair(shown))
+    names, widths = ("Model", "Dataset", "Estimator"), (len(heads) for heads in groups.values())
+    specification = " ".join(["lll", *("c" * width for width in widths)])
+    table = layout.set_cells(shown, rows, columns, names, specification, cell, layout.footnotes(shown))
+    return replace(table, notes=[*table.notes, *promise(thresholds)])
 
 
 def at(precision: float) -> str:
@@ -87,22 +75,21 @@ def at(precision: float) -> str:
     return f"answered_{precision:g}"
 
 
-def label(name: str) -> Cell:
-    if name == BASE:
-        return Cell("Base rate")
-    estimator = (ESTIMATORS | EXTRAS)[name]
-    return Cell(estimator.plain, latex=estimator.label)
+def row_labels(scores: Frame) -> dict[str, str | Cell]:
+    return {BASE: "Base rate"} | {e.name: heading(e) for e in show_selective(scores)}
 
 
-def best_of(values: Values, pair: Sequence[str], names: Sequence[str], answered: Sequence[str]) -> set[tuple]:
-    """The keys of the largest skill, raw and isotonic, of the largest share answered at each precision, and of the
-    smallest AUGRC of a pair."""
-    best = values.lowest((*pair, name, "augrc", "") for name in names)
-    for metric, method in [("skill", ""), ("skill", "isotonic"), *((metric, "") for metric in answered)]:
-        known = {key: value for name in names
-                 if (value := values.known(key := (*pair, name, metric, method))) is not None}  # fmt: skip
-        best |= {key for key, value in known.items() if value == max(known.values())}
-    return best
+def cell(one: Any) -> Cell:
+    return score_interval(one) if one.metric in SPREAD and not one.method else plain(one, short)
+
+
+def best_of_pair(shown: Frame) -> pd.Series:
+    """The largest skill of a pair, raw and isotonic, its largest share answered at each precision, its smallest
+    AUGRC."""
+    lower = shown["metric"] == "augrc"
+    higher = (shown["metric"] == "skill") | shown["metric"].str.startswith("answered_")
+    signed = shown.assign(value=shown["value"].where(lower, -shown["value"]))
+    return is_lowest(signed, lower | higher, *PAIR, "column")
 
 
 def promise(thresholds: Frame) -> list[str]:
@@ -121,12 +108,6 @@ def promise(thresholds: Frame) -> list[str]:
 # ---- the figure
 
 
-@target(
-    "fig_selective",
-    "When to answer (not in the paper)",
-    "Accuracy of the answers given against the share of questions answered, the surest first: raw scores above, "
-    "after isotonic regression below. A ring is a threshold that guarantees the precision of the grey line.",
-)
 def when_to_answer(curves: Frame, thresholds: Frame, model: str, datasets: Mapping[str, str], title: str = ""
                    ) -> Figure:  # fmt: skip
     """Risk-coverage curves of one model, a column for each of the `datasets` {name: label}; `curves` and `thresholds`

@@ -19,7 +19,6 @@ from lib.paper.comparison import Listing
 from lib.paper.findings import verdicts
 from lib.paper.results import Results
 from lib.paper.run_results import Fits, Frames, RunSignals, estimators_of
-from lib.paper.targets import target
 from lib.params import Calibration, Reading
 from lib.project import UserError
 from lib.score.bootstrap import estimate_metrics
@@ -63,7 +62,6 @@ def describe_choice(name: str, value: Any, now: Any) -> str:
     return f"{NAMED[name]} ({name}): {said.get(value, value)}, not {said.get(now, now)}"
 
 
-@target("rep_sensitivity")
 def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calibration(),  # noqa: B008  frozen
                 n_bins_ablation: Sequence[int] = (10, 20, 30), chosen: Collection[tuple[str, Any]] | None = None,
                 seed: int = 0) -> Listing:  # fmt: skip

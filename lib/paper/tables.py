@@ -1,87 +1,41 @@
-"""The paper's tables, built from frames. Formatting only; bold is computed, never listed.
+"""The paper's tables of what was measured before any calibration, built from tidy frames. Bold is computed.
 
-`frame` is what `metrics.evaluate` returns, if a builder says no other. Rows and column groups follow `models` and
-`datasets` in the order given ({name: label}; by default the names that the frame holds), so another model adds a block.
+A builder takes a frame, {name: label} of models and datasets in the order shown (by default the names that the frame
+holds), and notes. A number that is missing is shown as --, and its reason below.
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from lib.calibrate.calibrators import METHODS
+from lib.paper.booktabs import Cell, Stack, Table
+from lib.paper.footnotes import pair_in_words
 from lib.paper.latex import mathjax
-from lib.paper.table import Cell, Rule, Stack, Table, TableRow
-from lib.paper.targets import table_target
-from lib.paper.values import (
-    DATASET,
-    MODEL,
+from lib.paper.layout import (
+    GROUPS,
     Frame,
     Labels,
+    Layout,
+    Line,
     Notes,
-    Values,
-    grouped_head,
-    over_estimators,
-    ruled,
+    by_metric,
+    heading,
+    interval,
+    is_lowest,
+    plain,
     short,
-    stack,
+    three_decimals,
 )
-from lib.row_cache import devices_of
 from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
 from lib.score.metrics import METRICS
+from lib.store import PAIR
 
-# ---- notes
-
-
-NOT_AT_HAND = ("Responses and log-probabilities from a file, the model not at hand, so that nothing is known of "
-               "P(True), passes with dropout and temperature")  # fmt: skip
-
-
-def made(manifests: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
-    """How rows were made, from the manifests of generations, verification and dropout, each with the label that its
-    model has now: a line per device and precision, with the models, their sources and revisions; and one of those that
-    are not at hand, which says what stays empty."""
-    models: dict[str, dict[str, None]] = {}
-    absent: dict[str, None] = {}
-    for label, facts in manifests:
-        if (loaded := facts.get("loaded")) is None:
-            absent[label] = None
-            continue
-        revision = f"@{loaded['revision'][:12]}" if loaded["revision"] else ""
-        how = " and ".join(devices_of(facts))
-        models.setdefault(how, {})[f"{label} ({loaded['source']}{revision})"] = None
-    lines = [f"Made on {how}: {', '.join(names)}." for how, names in models.items()]
-    return lines + ([f"{NOT_AT_HAND}: {', '.join(absent)}."] if absent else [])
-
-
-SHARES = {"unparsed": "No parsable answer", "cut": "Cut by length", "unclosed": "Thinking never closed"}
-
-
-def notes(title: str = "", coverage: Frame | None = None, how: Sequence[str] = ()) -> list[str]:
-    """What is printed under a result table: the run's `title` (say "Demo models"), `how` it was made, and the shares
-    of responses without a parsable answer, cut by length, of thinking never closed, and graded otherwise by the other
-    graders (`coverage` as `answer_coverage` returns it, with the labels of models and datasets)."""
-    lines = [title.strip().rstrip(".") + ".", *how] if title.strip() else list(how)
-    if coverage is None or not len(coverage):
-        return lines
-    total = coverage["rows"].sum()
-    for column, what in SHARES.items():
-        if column not in coverage or (column == "unclosed" and not coverage[column].any()):
-            continue
-        share = (coverage[column] * coverage["rows"]).sum() / total
-        worst = coverage.loc[coverage[column].idxmax()]
-        most = f" (at most {worst[column]:.1%}, {worst['model']} on {worst['dataset']})" if share else ""
-        lines.append(f"{what}: {share:.1%} of {total} responses{most}.")
-    least = coverage.groupby("model", sort=False)["unparsed"].min()
-    if silent := list(least.index[least == 1]):
-        lines.append(f"No answer of {' and '.join(silent)} could be read: the findings leave that out.")
-    others = [column for column in coverage if column not in ("model", "dataset", "rows", *SHARES)]
-    if others:
-        shares = {grader: (coverage[grader] * coverage["rows"]).sum() / total for grader in others}
-        lines.append("Graded otherwise: " + ", ".join(f"{share:.1%} by {name}" for name, share in shares.items()) + ".")
-    return lines
-
+ACCURACY = {"estimator": "", "metric": "acc"}
+ERRORS = ("ece", "mce", "brier")
 
 # ---- frames for reading
 
@@ -116,23 +70,13 @@ def label_rows(frame: Frame, models: Labels, datasets: Labels) -> Frame:
 # ---- what is measured, and how
 
 
-@table_target(
-    "tab_estimators",
-    "Estimators",
-    "How each estimator turns probabilities into one confidence for a response.",
-    place=1,
-    arguments=lambda run: (),
-)
 def estimators() -> Table:
     """`tab:estimators`, from the declarations."""
-    groups: dict[str, list[TableRow | Rule]] = {}
-    for e in ESTIMATORS.values():
-        if e.definition:
-            formula = f'<div style="min-width:28em">{mathjax(e.definition)}</div>'  # else MathJax may break its lines
-            row: TableRow = [Cell(e.plain, latex=e.label), Cell(latex=e.definition, html=formula)]
-            groups.setdefault(e.group, []).append(row)
-    head: TableRow = [Cell("Method", bold=True), Cell("Definition", bold=True)]
-    return Table("ll", [head], ruled(groups.values(), Rule()))
+    defined = [e for e in ESTIMATORS.values() if e.definition]
+    formulas = [f'<div style="min-width:28em">{mathjax(e.definition)}</div>' for e in defined]  # else lines may break
+    cells = [[Cell(latex=e.definition, html=formula)] for e, formula in zip(defined, formulas, strict=True)]
+    index = pd.MultiIndex.from_tuples([(e.group, heading(e)) for e in defined], names=[None, Cell("Method", bold=True)])
+    return Table("ll", pd.DataFrame(cells, index, [Cell("Definition", bold=True)]))
 
 
 def _math(name: str, symbol: str) -> Cell:
@@ -148,140 +92,120 @@ RESULT_SETTINGS: list[tuple[Cell, Any]] = [
 ]
 
 
-@table_target("tab_inference_settings", "Decoding settings", "How each model was sampled.", place=8,
-       arguments=lambda run: (run.settings, run.notes[:1]))  # fmt: skip
 def inference_settings(models: Iterable[Any], notes: Notes = ()) -> Table:
     """`tab:inference_settings`: settings in rows, models (label, temperature, top_p, top_k, min_p, system_prompt) in
     columns; below it a run's title alone, for no response is read."""
     models = list(models)
-    head: TableRow = [Cell("Setting", bold=True), *(Cell(model.label) for model in models)]
-    body: list[TableRow | Rule] = [[name, *(Cell(show(model)) for model in models)] for name, show in RESULT_SETTINGS]
-    return Table("l" + "c" * len(models), [head], body, notes)
+    index = pd.Index([name for name, _ in RESULT_SETTINGS], name=Cell("Setting", bold=True))
+    cells = [[Cell(show(model)) for model in models] for _, show in RESULT_SETTINGS]
+    return Table("l" + "c" * len(models), pd.DataFrame(cells, index, [model.label for model in models]), notes)
 
 
 # ---- raw confidence
 
 
-@table_target("tab_result_estimation", "Raw confidence",
-       "Accuracy, and ECE and MCE of each estimator before any calibration; the lowest ECE of a row is bold.",
-       place=2)  # fmt: skip
+def lowest_ece(shown: Frame) -> pd.Series:
+    """The lowest ECE of each row."""
+    return is_lowest(shown, shown["metric"] == "ece")
+
+
 def result_estimation(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """`tab:result_estimation`: accuracy, then ECE and MCE of every estimator that the frame holds, a bar between
     single-pass and multi-pass; bold is the lowest ECE of a row."""
-    values, metrics = Values(frame, models, datasets), ("ece", "mce")
-    chosen = values.estimators
-
-    def row(*pair: str) -> TableRow:
-        best = values.lowest((*pair, e.name, "ece") for e in chosen)
-        keys = [(*pair, e.name, metric) for e in chosen for metric in metrics]
-        return [values.cell(*pair, "", "acc"), *(values.cell(*key, bold=key in best) for key in keys)]
-
-    body = values.by_pair(row)
-    head = grouped_head([MODEL, DATASET, Cell("Acc.")], over_estimators(chosen, metrics))
-    groups = [" ".join("cc" for _ in group) for _, group in itertools.groupby(chosen, key=lambda e: e.group)]
-    return Table(" | ".join(["llc", *groups]), head, body, values.notes(notes))
+    layout = Layout.of(frame, models, datasets, notes)
+    columns = [Line(("Acc.", ""), ACCURACY), *by_metric(layout.estimators, ("ece", "mce"))]
+    groups = [" ".join("cc" for _ in group) for _, group in itertools.groupby(layout.estimators, lambda e: e.group)]
+    return layout.by_pair(columns, " | ".join(["llc", *groups]), bold=lowest_ece)
 
 
-@table_target("tab_result_estimation_full", "Raw confidence with intervals",
-       "Every metric with its 95% bootstrap percentile interval over evaluation rows.", place=11)  # fmt: skip
+def by_group(layout: Layout) -> dict[str, list[Estimator]]:
+    """The estimators of each of GROUPS that there are."""
+    groups = {group: [e for e in layout.estimators if e.group == group] for group in GROUPS}
+    return {group: some for group, some in groups.items() if some}
+
+
+def score_interval(one: Any, show: Any = short) -> Cell:
+    """A number with its interval, bold by a command of its own."""
+    return interval(one, (r"\scoreci", r"\bestscoreci"), show)
+
+
 def result_estimation_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Stack:
     """`tab:result_estimation_full`: every metric with its interval, `frame` as `bootstrap` returns it; bold is the
     lowest ECE of a pair over both parts."""
-    values = Values(frame[frame["method"] == ""], models, datasets)
-    chosen, metrics, commands = values.estimators, ("ece", "mce", "brier"), (r"\scoreci", r"\bestscoreci")
-
-    def part(some: list[Estimator], group: str) -> Table:
-        accuracy = [("", "acc")] if group == "single_pass" else []
-        shown = accuracy + [(e.name, metric) for e in some for metric in metrics]
-
-        def row(*pair: str) -> TableRow:
-            best = values.lowest((*pair, e.name, "ece") for e in chosen)
-            keys = [(*pair, *key) for key in shown]
-            return [values.interval(commands, *key, bold=key in best, show=short) for key in keys]
-
-        body = values.by_pair(row)
-        head = grouped_head([MODEL, DATASET, *(Cell("Acc.") for _ in accuracy)], over_estimators(some, metrics))
-        columns = " ".join(["ll" + "c" * len(accuracy), *("ccc" for _ in some)])
-        return Table(columns, head, body, values.notes(notes) if some[-1] is chosen[-1] else ())
-
-    return stack(chosen, part)
+    layout = Layout.of(frame[frame["method"] == ""], models, datasets, notes)
+    first = {"single_pass": [Line(("Acc.", ""), ACCURACY)]}
+    columns = {group: first.get(group, []) + by_metric(some, ERRORS) for group, some in by_group(layout).items()}
+    specifications = {group: " ".join(["ll" + "c" * (group in first), *("ccc" for _ in some)])
+                      for group, some in by_group(layout).items()}  # fmt: skip
+    return layout.stack(columns, specifications, score_interval, lowest_ece)
 
 
-@table_target("tab_insitu_ptrue", "In-situ verification",
-       "ECE of P(True) on the live trajectory and by a prompt of its own, beside Ans Avg, and the tokens saved.",
-       place=4)  # fmt: skip
 def insitu_ptrue(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """`tab:insitu_ptrue`: ECE of Ans Avg and of both forms of P(True), and the tokens saved in percent (rows of metric
     `token_reduction_pct`, as `token_reduction` returns them); no bold. Below, how much probability the options
     hold (rows as `confidence.option_mass` returns them)."""
-    values = Values(frame, models, datasets)
+    layout = Layout.of(frame, models, datasets, notes)
     chosen = [ESTIMATORS[name] for name in ("ans_avg", "p_true_insitu", "p_true")]
-
-    def row(*pair: str) -> TableRow:
-        errors = [values.cell(*pair, e.name, "ece") for e in chosen]
-        return [*errors, values.cell(*pair, "p_true_insitu", "token_reduction_pct", show="{:.2f}".format)]
-
-    body = values.by_pair(row)
     labels = [Cell(e.plain, latex=e.label.removeprefix(r"\textsc{").rstrip("}"), bold=True) for e in chosen]
-    head: TableRow = [Cell("Model", bold=True), Cell("Dataset", bold=True), *labels, Cell("Reduction (%)", bold=True)]
-    return Table("llcccc", [head], body, [*values.notes(notes), *option_mass_note(values)])
+    columns = [Line((label,), {"estimator": e.name, "metric": "ece"}) for label, e in zip(labels, chosen, strict=True)]
+    saved = {"estimator": "p_true_insitu", "metric": "token_reduction_pct"}
+    columns.append(Line((Cell("Reduction (%)", bold=True),), saved))
+
+    def cell(one: Any) -> Cell:
+        return plain(one, three_decimals if one.metric == "ece" else "{:.2f}".format)
+
+    corner = (Cell("Model", bold=True), Cell("Dataset", bold=True))
+    table = layout.build(layout.pairs, columns, corner, "llcccc", cell)
+    return replace(table, notes=[*table.notes, *option_mass_note(layout)])
 
 
-def option_mass_note(values: Values) -> list[str]:
+def option_mass_note(layout: Layout) -> list[str]:
     """A line for each form of P(True): the probability that both options hold together, median and share below .5."""
     lines = []
     for e in (ESTIMATORS["p_true_insitu"], ESTIMATORS["p_true"]):
-        rows = values.frame[values.frame["estimator"] == e.name]
+        rows = layout.frame[layout.frame["estimator"] == e.name]
         medians, low = (rows[rows["metric"] == name] for name in ("option_mass", "option_mass_low"))
         if medians.empty:
             continue
         least, most = medians.loc[medians["value"].idxmin()], low.loc[low["value"].idxmax()]
-        spread = f" to {medians['value'].max():.3f}" if len(medians) > 1 else ""
+        there, worst = (pair_in_words(row, layout.models, layout.datasets) for row in (least, most))
+        spread = f" ({there}) to {medians['value'].max():.3f}" if len(medians) > 1 else ""
         share = f"{(low['value'] * low['n']).sum() / low['n'].sum():.1%} of {low['n'].sum():.0f} responses"
-        worst = f" (at most {most['value']:.1%}, {values.where(most)})" if most["value"] and len(low) > 1 else ""
-        where = f" ({values.where(least)})" if spread else ""
-        lines.append(f"Probability of both options, {e.plain}: median {least['value']:.3f}{where}{spread}; "
-                     f"below .5 in {share}{worst}.")  # fmt: skip
+        at_most = f" (at most {most['value']:.1%}, {worst})" if most["value"] and len(low) > 1 else ""
+        lines.append(f"Probability of both options, {e.plain}: median {least['value']:.3f}{spread}; "
+                     f"below .5 in {share}{at_most}.")  # fmt: skip
     return lines
 
 
 # ---- one choice in several values
 
 
-@table_target("tab_dropout_grid_search", "Dropout rates",
-       "c_BALD on the tuning examples for each rate of the grid; the rate of lowest ECE is bold.", place=9)  # fmt: skip
 def dropout_grid_search(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (),
                         estimator: str = "c_bald") -> Table:  # fmt: skip
     """`tab:dropout_grid_search`: ECE, MCE and Brier of c_BALD (or another `estimator` of the frame) on the tuning
     examples for each dropout rate (column `rate`, as `evaluate_rate_grid` returns it); bold is the row of lowest ECE,
     the one selected."""
-    values, metrics = Values(frame, models, datasets, "rate"), ("ece", "mce", "brier")
-    rates = sorted(frame["rate"].unique())
+    counted = "tuning examples of the calibration split"
+    layout = Layout.of(frame, models, datasets, notes, ("rate",), counted)
+    rows = [Line((*pair.labels, f"{rate:.2f}"), {**pair.key, "rate": rate})
+            for pair in layout.pairs for rate in sorted(frame["rate"].unique())]  # fmt: skip
+    columns = [Line((METRICS[metric].label,), {"estimator": estimator, "metric": metric}) for metric in ERRORS]
+    shown = layout.place(rows, columns)
+    lowest = shown[is_lowest(shown, shown["metric"] == "ece", *PAIR)]
+    selected = set(lowest.drop_duplicates(PAIR)["row"])  # of equal ones the lower rate
+    shown["bold"] = shown["row"].isin(selected)
+    rows = [line._replace(labels=(*line.labels[:2], Cell(str(line.labels[2]), bold=place in selected)))
+            for place, line in enumerate(rows)]  # fmt: skip
+    names = ("Model", "Dataset", "Dropout rate")
+    return layout.set_cells(shown, rows, columns, names, "llcccc", plain, layout.footnotes(shown))
 
-    def rows(*pair: str) -> list[TableRow]:
-        lowest = values.lowest((*pair, estimator, "ece", rate) for rate in rates)
-        selected = min((key[-1] for key in lowest), default=None)
-        return [[Cell(f"{rate:.2f}", bold=rate == selected),
-                 *(values.cell(*pair, estimator, metric, rate, bold=rate == selected) for metric in metrics)]
-                for rate in rates]  # fmt: skip
 
-    body = values.blocks(rows, Rule(((2, 6),)))
-    head: TableRow = [Cell("Model"), Cell("Dataset"), Cell("Dropout rate"), *(Cell(METRICS[m].label) for m in metrics)]
-    return Table("llcccc", [head], body, values.notes(notes, "tuning examples of the calibration split"))
-
-
-@table_target("tab_bin_ablation", "Number of bins", "The single-pass estimators measured with other numbers of bins.",
-       place=10, arguments=lambda run: (run.frames["bin_ablation"], run.binned, run.datasets, run.notes))  # fmt: skip
 def bin_ablation(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """`tab:bin_ablation`: ECE, MCE and Brier of the single-pass estimators for each number of bins (column
     `bins`, as `metrics.ablate_bins` returns it); no bold."""
-    values, metrics = Values(frame, models, datasets, "bins"), ("ece", "mce", "brier")
-    chosen = [e for e in values.estimators if e.group == "single_pass"]
-
-    def rows(*pair: str) -> list[TableRow]:
-        return [[Cell(str(bins)), *(values.cell(*pair, e.name, metric, bins) for e in chosen for metric in metrics)]
-                for bins in frame["bins"].unique()]  # fmt: skip
-
-    body = values.blocks(rows, Rule(((2, 3 + 3 * len(chosen)),)))
-    head = grouped_head([MODEL, DATASET, Cell("Bins")], over_estimators(chosen, metrics))
-    return Table(" ".join(["lll", *("ccc" for _ in chosen)]), head, body, values.notes(notes))
+    layout = Layout.of(frame, models, datasets, notes, ("bins",))
+    chosen = [e for e in layout.estimators if e.group == "single_pass"]
+    rows = [Line((*pair.labels, str(bins)), {**pair.key, "bins": bins})
+            for pair in layout.pairs for bins in frame["bins"].unique()]  # fmt: skip
+    specification = " ".join(["lll", *("ccc" for _ in chosen)])
+    return layout.build(rows, by_metric(chosen, ERRORS), ("Model", "Dataset", "Bins"), specification)

@@ -9,8 +9,6 @@ import sys
 import textwrap
 from pathlib import Path
 
-from lib.paper.targets import all_targets
-
 ROOT = Path(__file__).resolve().parents[2]
 PAIR = "tiny__easy"
 
@@ -108,7 +106,7 @@ def write(path: Path, text: str) -> None:
 def build(root: Path) -> Path:
     """The small project: real runner and plumbing, real lib.params, three trivial notebooks and modules."""
     names = ("__init__", "project", "params", "streams", "generate/__init__", "generate/gguf_file", "tasks/__init__",
-             "tasks/answers", "tasks/datasets", "paper/__init__", "paper/latex", "paper/targets")  # fmt: skip
+             "tasks/answers", "tasks/datasets", "paper/__init__", "paper/latex", "paper/exhibits")  # fmt: skip
     library = [f"lib/{name}.py" for name in names]
     for name, text in REPORTED.items():
         write(root / "lib" / "paper" / f"{name}.py", text)
@@ -122,11 +120,6 @@ def build(root: Path) -> Path:
     (root / "workflow/jobs.py").write_text(text)
     with (root / "workflow/asking.py").open("a") as file:
         file.write("\n\ndef unfit(run, names, door=''):  # its models are none\n    return []\n")
-    declarations = []
-    for given in all_targets():
-        facts = f"place=float('{given.place}'), published={given.published}"
-        declarations.append(f"target({given.name!r}, {given.short!r}, {given.long!r}, {facts})(None)")
-    write(root / "lib/paper/tables.py", "\n".join(["from lib.paper.targets import target", *declarations]))
     for name, text in (("alpha", ALPHA), ("beta", BETA), ("gamma", GAMMA), ("paper/show", SHOW),
                        ("row_cache", ROW_CACHE)):  # fmt: skip
         write(root / "lib" / f"{name}.py", text)

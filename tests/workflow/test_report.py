@@ -9,10 +9,10 @@ import pytest
 from browser import DESK, check_in_browser, check_keyboard, check_links, chromium, measured
 
 from lib.paper import comparison, findings
+from lib.paper.booktabs import Cell, Table
 from lib.paper.comparison import Listing
 from lib.paper.judging import ClaimVerdict
 from lib.paper.latex import mathjax
-from lib.paper.table import Cell, Table
 from workflow.report import anchor, linked, number, page
 
 HEAD_OF_SCRIPT = 'addEventListener("hashchange", unfold)'
@@ -168,8 +168,8 @@ def test_a_phone_shows_every_verdict_and_a_table_scrolls_inside_itself(tmp_path)
 @pytest.mark.skipif(chromium is None, reason="no chromium on this machine")
 def test_notes_are_as_wide_as_their_table_in_light_and_dark(tmp_path):
     long = "A note that says much more than its table is wide, again and again. " * 4
-    cells = [Cell(f"column {i}") for i in range(12)]
-    table = Table("c" * 12, [cells], [cells], notes=[long])
+    heads = [f"column {i}" for i in range(12)]
+    table = Table("c" * 12, pd.DataFrame([list(map(Cell, heads))], columns=heads), notes=[long])
     path = tmp_path / "report.html"
     path.write_text(made(rep_findings=[finding()], tab_result_estimation=table._repr_mimebundle_()))
     wide = "[...document.querySelectorAll('article table, article .wide p')].map((x) => Math.round(x.offsetWidth))"

@@ -12,8 +12,8 @@ from clone import copy_of_project, edit, refusal, start
 
 from lib import params
 from lib.paper import results, rounding
+from lib.paper.exhibits import TABLES
 from lib.paper.run_results import RunSignals
-from lib.paper.targets import all_targets
 from lib.project import ROOT, UserError
 from workflow import verify
 from workflow.jobs import Run
@@ -85,8 +85,8 @@ def test_twenty_numbers_are_listed(count, last):
 
 def test_what_is_shipped_is_made_once(here, theirs, monkeypatch):
     """With and without noise: twice by ourselves, and so often as noise is drawn."""
-    made, cells = [], rounding.cells
-    monkeypatch.setattr(rounding, "cells", lambda results: made.append(results) or cells(results))
+    made, cells = [], rounding.shown_numbers
+    monkeypatch.setattr(rounding, "shown_numbers", lambda results: made.append(results) or cells(results))
     compared(here, theirs, theirs)
     assert len(made) == 2 + 2
 
@@ -158,13 +158,13 @@ def test_another_dropout_rate_is_said_and_its_numbers_left_out(here, theirs):
 
 
 def test_a_number_of_one_side_alone_is_no_agreement(here, theirs, monkeypatch):
-    cells, calls = rounding.cells, []
+    cells, calls = rounding.shown_numbers, []
 
     def once_without(side):
         calls.append(side)
         return cells(side).iloc[1:] if len(calls) == 1 else cells(side)
 
-    monkeypatch.setattr(rounding, "cells", once_without)
+    monkeypatch.setattr(rounding, "shown_numbers", once_without)
     monkeypatch.setattr(rounding, "moves", lambda *_: cells(here).assign(moves=0.0))
     alike = Alike.of(theirs, replace(theirs))
     assert (~verify.compare(here, alike, CHOICES, BINS).within).sum() == 1
@@ -173,14 +173,14 @@ def test_a_number_of_one_side_alone_is_no_agreement(here, theirs, monkeypatch):
 @pytest.mark.parametrize("size", [0.0019, 0.004])
 def test_a_step_that_few_draws_show_is_allowed_for_by_those_that_do(here, theirs, monkeypatch, size):
     """Isotonic cells that draws of noise left alone move as far as another of their table did, and no further."""
-    cells, made = rounding.cells, rounding.cells(here)
+    cells, made = rounding.shown_numbers, rounding.shown_numbers(here)
     steps = made.index[(made.table == "tab_result_calibration") & made.key.str.contains("isotonic")][:2]
     moved = made.assign(moves=0.0)
     moved.loc[steps[0], "moves"] = 0.002
     monkeypatch.setattr(rounding, "moves", lambda *_: moved)
     shift = pd.Series(0.0, made.index)
     shift[steps[1]] = size
-    monkeypatch.setattr(rounding, "cells", lambda results: made.assign(value=cells(results).value + shift))
+    monkeypatch.setattr(rounding, "shown_numbers", lambda results: made.assign(value=cells(results).value + shift))
     table = verify.compare(here, Alike.of(theirs, theirs), CHOICES, BINS)
     assert table.within.sum() == len(table) - (size > 0.002)
 
@@ -202,9 +202,8 @@ def lab(values):
 
 def print_tables(results, folder):
     folder.mkdir(parents=True)
-    for target in all_targets():
-        if target.of:
-            (folder / f"{target.name}.tex").write_bytes(target.of(results).latex.encode())
+    for exhibit in TABLES:
+        (folder / f"{exhibit.name}.tex").write_bytes(exhibit.build(results).latex.encode())
 
 
 def test_a_forged_table_is_noticed(whole, theirs, monkeypatch, tmp_path):

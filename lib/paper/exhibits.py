@@ -1,0 +1,151 @@
+"""What 08 and 09 hand to the paper and to the report: name, builder and captions, in the order of the paper.
+
+An output that bears one of these names is exported: `tab_...`, `fig_...`, `numbers`; `rep_...` goes into the report
+alone. Builders are named, not imported, so that who needs the list alone loads nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import pandas as pd
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """`builder` is a function of this package (`module.function`); `short` and `long` make the caption. A table is
+    built from its `frame` of all results (`results.Results`; by default that of its name), or from what `arguments`
+    takes of them. `published`: the paper's own numbers suffice for it; if not, its cell has the tag `run`. `extra`: no
+    table of the paper, so its numbers are held against none."""
+
+    name: str
+    builder: str
+    short: str = ""
+    long: str = ""
+    published: bool = False
+    extra: bool = False
+    frame: str = ""
+    arguments: Callable[[Any], tuple] | None = None
+
+    @property
+    def function(self) -> Callable:
+        """What builds it."""
+        module, name = self.builder.split(".")
+        return getattr(import_module(f"lib.paper.{module}"), name)
+
+    def build(self, run: Any) -> Any:
+        """A table from all results of a run, or of the paper."""
+        if self.arguments is not None:
+            return self.function(*self.arguments(run))
+        frame = run.frames[self.frame or self.name.removeprefix("tab_")]
+        return self.function(frame, run.models, run.datasets, run.notes)
+
+
+EXHIBITS = (
+    Exhibit("tab_estimators", "tables.estimators", "Estimators",
+            "How each estimator turns probabilities into one confidence for a response.",
+            published=True, arguments=lambda run: ()),
+    Exhibit("tab_result_estimation", "tables.result_estimation", "Raw confidence",
+            "Accuracy, and ECE and MCE of each estimator before any calibration; the lowest ECE of a row is bold.",
+            published=True),
+    Exhibit("fig_main_analysis", "figures.main_analysis", "What the signals look like",
+            "(a) Running mean of token probabilities against position, right and wrong responses apart, and the "
+            "difference with its interval. (b) Predictive and conditional entropy against the number of dropout "
+            "passes; the gap is BALD. (c) ECE of verification in situ and by a prompt, with 95% intervals."),
+    Exhibit("tab_insitu_ptrue", "tables.insitu_ptrue", "In-situ verification",
+            "ECE of P(True) on the live trajectory and by a prompt of its own, beside Ans Avg, and the tokens saved.",
+            published=True),
+    Exhibit("tab_result_calibration", "calibration_tables.result_calibration", "After calibration",
+            "ECE after isotonic regression and after temperature (answer estimators) or Platt scaling (P(True)), "
+            "change against the raw score in parentheses, and the learned parameters.", published=True),
+    Exhibit("fig_calibration_analysis", "calibration_figures.calibration_analysis", "Calibration",
+            "(a, b) Reliability before and after, with the ECE of either, 95% binomial intervals, the gap to the "
+            "diagonal, and the number of rows in each bin; hollow where these are fewer than five. (c) ECE against the "
+            "number of calibration rows, with the middle 80% of the draws; dotted the raw score's. Below how many "
+            "draws are of one class."),
+    Exhibit("tab_calibration_transfer_summary", "calibration_tables.calibration_transfer_summary", "Transfer in short",
+            "Change of ECE on the target when the calibrator was learned on the source; improvements on the hard "
+            "dataset are bold.", published=True,
+            arguments=lambda run: (run.frames["calibration_transfer_summary"], *run.moved, run.notes, run.hard)),
+    Exhibit("tab_inference_settings", "tables.inference_settings", "Decoding settings", "How each model was sampled.",
+            published=True, arguments=lambda run: (run.settings, run.notes[:1])),
+    Exhibit("tab_dropout_grid_search", "tables.dropout_grid_search", "Dropout rates",
+            "c_BALD on the tuning examples for each rate of the grid; the rate of lowest ECE is bold.", published=True),
+    Exhibit("tab_bin_ablation", "tables.bin_ablation", "Number of bins",
+            "The single-pass estimators measured with other numbers of bins.", published=True,
+            arguments=lambda run: (run.frames["bin_ablation"], run.binned, run.datasets, run.notes)),
+    Exhibit("tab_result_estimation_full", "tables.result_estimation_full", "Raw confidence with intervals",
+            "Every metric with its 95% bootstrap percentile interval over evaluation rows.", published=True),
+    Exhibit("tab_result_calibration_full", "calibration_tables.result_calibration_full",
+            "After calibration, with intervals",
+            "ECE after calibration with its 95% interval; the lower of the two methods is bold.", published=True),
+    Exhibit("tab_result_isotonic", "calibration_tables.result_isotonic", "Isotonic regression on every estimator",
+            "ECE after isotonic regression, 95% interval, and change against the raw score.", published=True),
+    Exhibit("tab_calibration_transfer_full", "calibration_tables.calibration_transfer_full", "Transfer in full",
+            "Every calibrator on every target; bold where it was learned on the target itself.", published=True,
+            arguments=lambda run: (run.frames["calibration_transfer_full"], *run.moved, run.notes)),
+    Exhibit("fig_prompt_example", "prompt_figures.prompt_example", "One exchange",
+            "A prompt as the model reads it, special tokens and all, and its response."),
+    Exhibit("fig_prompt_comparison", "prompt_figures.prompt_comparison", "Two ways to ask",
+            "The same response verified by a prompt of its own, and in situ, where the query follows the trajectory."),
+    # What follows is not in the paper.
+    Exhibit("fig_costs", "costs.pareto", "What the tokens buy (not in the paper)",
+            "ECE (the lower the better) and AUROC (the higher) of raw scores against the tokens that a question takes, "
+            "response and prompt included: a small mark for each pair, a large one for the mean, and a line along the "
+            "means that no cheaper estimator betters."),
+    Exhibit("fig_selective", "selective.when_to_answer", "When to answer (not in the paper)",
+            "Accuracy of the answers given against the share of questions answered, the surest first: raw scores "
+            "above, after isotonic regression below. A ring is a threshold that guarantees the precision of the grey "
+            "line."),
+    Exhibit("tab_costs", "costs.costs_table", "What a confidence costs (not in the paper)",
+            "Tokens read for a question: for the response with its prompt, which every single-pass estimator has for "
+            "nothing, and for what the others read beyond it.", extra=True),
+    Exhibit("tab_dropout_in_situ", "extras.dropout_in_situ", "Dropout at the answer only (not in the paper)",
+            "c_BALD with dropout along the whole trajectory, and in situ: only where the answer's tokens are read, "
+            "behind a trajectory that was encoded once; each at its own rate. The lower ECE of a row is bold.",
+            extra=True),
+    Exhibit("tab_dropout_in_situ_grid", "extras.dropout_in_situ_grid",
+            "Dropout rates at the answer only (not in the paper)",
+            "c_BALD in situ on the tuning examples for each rate of the grid; the rate of lowest ECE is bold.",
+            extra=True),
+    Exhibit("tab_selective", "selective.selective", "What the confidence is good for (not in the paper)",
+            "Each estimator beside a constant at the base rate of the calibration rows, which knows nothing and is "
+            "nearly calibrated: Skill is the share of its Brier score that an estimator saves. Then the same after "
+            "isotonic regression, and the share of questions answered where a precision is guaranteed. Bold is the "
+            "best of a pair.", extra=True,
+            arguments=lambda run: (run.frames["selective_scores"], run.frames["selective_thresholds"], run.models,
+                                   run.datasets, run.notes)),
+    Exhibit("numbers", "findings.macros", published=True),
+    Exhibit("rep_ablation", "comparison.ablation"),
+    Exhibit("rep_costs", "costs.seconds"),
+    Exhibit("rep_findings", "comparison.findings", published=True),
+    Exhibit("rep_microscope", "microscope.token_pages"),
+    Exhibit("rep_numbers", "comparison.beside"),
+    Exhibit("rep_sensitivity", "sensitivity.sensitivity"),
+)  # fmt: skip
+# In the words of the tables, what a number is of, the same in every table that shows it.
+SHOWN_KEY = ["model_label", "dataset_label", "estimator", "metric", "method", "source_model_label",
+              "source_dataset_label", "rate", "bins"]  # fmt: skip
+SHOWN_COLUMNS = ["table", "key", "model", "dataset", "source_model", "source_dataset", *SHOWN_KEY,
+                  "value", "low", "high", "text"]  # fmt: skip
+TABLES = [exhibit for exhibit in EXHIBITS if exhibit.name.startswith("tab_")]
+BY_NAME = {exhibit.name: exhibit for exhibit in EXHIBITS}
+
+
+def build(name: str, run: Any) -> Any:
+    """The table of a name from all results (`results.Results`) of a run, or of the paper."""
+    return BY_NAME[name].build(run)
+
+
+def shown_numbers(run: Any) -> pd.DataFrame:
+    """The numbers that the tables of the paper show of a run, or of the paper, as `Layout.numbers` returns them, with
+    their `table`; "" where a part of the key says nothing."""
+    parts = [table.build(run).numbers.assign(table=table.name) for table in TABLES if not table.extra]
+    numbers = pd.concat(parts, ignore_index=True)
+    return numbers.reindex(columns=SHOWN_COLUMNS).fillna(dict.fromkeys(SHOWN_KEY, ""))
+
+
+def captions() -> dict[str, tuple[str, str]]:
+    """The two parts of each caption by name, in the order of the paper."""
+    return {exhibit.name: (exhibit.short, exhibit.long) for exhibit in EXHIBITS if exhibit.short}

@@ -1,0 +1,119 @@
+"""What is printed below a table: how rows were made, of how many they are, and why a cell is empty."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from lib.row_cache import devices_of
+from lib.score.estimators import in_columns
+
+MIN_BIN_COUNT = 5  # rows of a bin from which on its gap is shown without a mark
+NOT_AT_HAND = ("Responses and log-probabilities from a file, the model not at hand, so that nothing is known of "
+               "P(True), passes with dropout and temperature")  # fmt: skip
+SHARES = {"unparsed": "No parsable answer", "cut": "Cut by length", "unclosed": "Thinking never closed"}
+
+# ---- of a run
+
+
+def made(manifests: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
+    """How rows were made, from the manifests of generations, verification and dropout, each with the label that its
+    model has now: a line per device and precision, with the models, their sources and revisions; and one of those that
+    are not at hand, which says what stays empty."""
+    models: dict[str, dict[str, None]] = {}
+    absent: dict[str, None] = {}
+    for label, facts in manifests:
+        if (loaded := facts.get("loaded")) is None:
+            absent[label] = None
+            continue
+        revision = f"@{loaded['revision'][:12]}" if loaded["revision"] else ""
+        how = " and ".join(devices_of(facts))
+        models.setdefault(how, {})[f"{label} ({loaded['source']}{revision})"] = None
+    lines = [f"Made on {how}: {', '.join(names)}." for how, names in models.items()]
+    return lines + ([f"{NOT_AT_HAND}: {', '.join(absent)}."] if absent else [])
+
+
+def notes(title: str = "", coverage: pd.DataFrame | None = None, how: Sequence[str] = ()) -> list[str]:
+    """What is printed under a result table: the run's `title` (say "Demo models"), `how` it was made, and the shares
+    of responses without a parsable answer, cut by length, of thinking never closed, and graded otherwise by the other
+    graders (`coverage` as `answer_coverage` returns it, with the labels of models and datasets)."""
+    lines = [title.strip().rstrip(".") + ".", *how] if title.strip() else list(how)
+    if coverage is None or not len(coverage):
+        return lines
+    total = coverage["rows"].sum()
+    for column, what in SHARES.items():
+        if column not in coverage or (column == "unclosed" and not coverage[column].any()):
+            continue
+        share = (coverage[column] * coverage["rows"]).sum() / total
+        worst = coverage.loc[coverage[column].idxmax()]
+        most = f" (at most {worst[column]:.1%}, {worst['model']} on {worst['dataset']})" if share else ""
+        lines.append(f"{what}: {share:.1%} of {total} responses{most}.")
+    least = coverage.groupby("model", sort=False)["unparsed"].min()
+    if silent := list(least.index[least == 1]):
+        lines.append(f"No answer of {' and '.join(silent)} could be read: the findings leave that out.")
+    others = [column for column in coverage if column not in ("model", "dataset", "rows", *SHARES)]
+    if others:
+        shares = {grader: (coverage[grader] * coverage["rows"]).sum() / total for grader in others}
+        lines.append("Graded otherwise: " + ", ".join(f"{share:.1%} by {name}" for name, share in shares.items()) + ".")
+    return lines
+
+
+# ---- of a table
+
+
+def footnotes(frame: pd.DataFrame, shown: pd.DataFrame, models: Mapping[str, str], datasets: Mapping[str, str],
+              counted: str = "evaluation rows") -> list[str]:  # fmt: skip
+    """The lines below the numbers `shown` (as `Layout.place` returns them) of a tidy frame: how many rows they rest on
+    (`counted` says of what), of which estimators on fewer, which MCEs on next to none, and why cells are empty."""
+    estimators = in_columns(frame["estimator"].unique())
+    of_estimators = frame[frame["estimator"].isin([e.name for e in estimators])]
+    lines = [*row_counts(frame, datasets, counted), *fewer_rows(of_estimators, models, datasets)]
+    return [*lines, *thin_bins(of_estimators), *why_empty(shown)]
+
+
+def row_counts(frame: pd.DataFrame, datasets: Mapping[str, str], counted: str) -> list[str]:
+    """How many rows each dataset has, where the frame tells."""
+    if "n" not in frame:
+        return []
+    raw = frame[(frame["metric"] == "ece") & frame["dataset"].isin(list(datasets))]
+    most = raw.groupby("dataset", sort=False)["n"].max().dropna().astype(int)
+    if most.nunique() == 1:
+        return [f"n = {most.iloc[0]} {counted} of each model and dataset."]
+    counts = ", ".join(f"{most[name]} on {label}" for name, label in datasets.items() if name in most)
+    return [f"n, {counted}: {counts}."] if counts else []
+
+
+def fewer_rows(frame: pd.DataFrame, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
+    """A line for each pair in which raw scores of some estimators are of fewer rows."""
+    if "n" not in frame or "source_model" in frame:
+        return []
+    lines = []
+    for _, part in frame[frame["metric"] == "ece"].groupby(["model", "dataset"], sort=False):
+        counts = {count: in_columns(rows["estimator"].unique()) for count, rows in part.groupby("n")}
+        for count in sorted(counts)[:-1]:
+            names = ", ".join(e.plain for e in counts[count])
+            pair = pair_in_words(part.iloc[0], models, datasets)
+            lines.append(f"{names} on {pair}: {int(count)} of {int(max(counts))} rows.")
+    return lines
+
+
+def pair_in_words(row: Any, models: Mapping[str, str], datasets: Mapping[str, str]) -> str:
+    """The pair of a row, as a table calls it: "Llama-3.1-8B on GSM8K"."""
+    model, dataset = row["model"], row["dataset"]
+    return f"{models.get(model, model)} on {datasets.get(dataset, dataset)}"
+
+
+def thin_bins(frame: pd.DataFrame) -> list[str]:
+    """How many MCEs come from a bin of fewer than MIN_BIN_COUNT rows, where the frame tells."""
+    if "of_bin" not in frame:
+        return []
+    rows = frame.loc[frame["metric"] == "mce", "of_bin"].dropna()
+    thin = int((rows < MIN_BIN_COUNT).sum())
+    return [f"MCE from a bin of fewer than {MIN_BIN_COUNT} rows: {thin} of {len(rows)} (* on screen)."] if thin else []
+
+
+def why_empty(shown: pd.DataFrame) -> list[str]:
+    """The reasons of the numbers that are missing, each once."""
+    reasons = shown.loc[shown["value"].isna(), "reason"]
+    reasons = reasons.where(reasons.notna() & (reasons != ""), "not computed")
+    return [f"--: {', '.join(dict.fromkeys(reasons))}."] if len(reasons) else []
