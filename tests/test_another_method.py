@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from lib.calibrate.calibrators import METHODS
-from lib.paper import calibration_figures, calibration_tables, exhibits, results, transfer_figures
+from lib.paper import calibration_figures, calibration_tables, exhibits, exploratory_plots, results
 from lib.paper.booktabs import Cell
 
 MEAN = SimpleNamespace(name="mean", label="Mean", plain="mean", takes={"confidence": object}, of_answers="confidence")
@@ -125,6 +125,6 @@ def test_a_panel_and_a_curve_of_its_own(monkeypatch):
 def test_a_map_of_its_own(third):
     pairs = {("Llama", "GSM8K"): "A", ("Qwen", "GSM8K"): "B"}
     frame = third.frames["calibration_transfer_summary"].query("method != ''")
-    figure = transfer_figures.transfer_map(frame, pairs)
+    figure = exploratory_plots.transfer_map(frame, pairs)
     assert [title for title in titles(figure) if title] == ["isotonic", "temperature", "mean"]
     assert [len(ax.texts) for ax in figure.canvas.axes[:3]] == [2, 2, 2]

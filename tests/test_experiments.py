@@ -15,7 +15,7 @@ from lib.analysis import calibration_statistics
 from lib.calibrate import fitting, sample_efficiency
 from lib.calibrate.calibrators import METHODS, Calibrator, Isotonic, Method, Temperature
 from lib.calibrate.transfer import rows_without_near_duplicates, transfer
-from lib.paper import calibration_figures, calibration_tables, results, transfer_figures
+from lib.paper import calibration_figures, calibration_tables, exploratory_plots, results
 from lib.params import Calibration
 from lib.project import SHIPPED
 from lib.score.bootstrap import bootstrap
@@ -383,6 +383,6 @@ def test_sizes_have_a_line_per_dataset_and_method(sets):
 
 def test_the_map_says_every_change(sets):
     moved = transfer(sets, fitting.fit_answers(sets))
-    figure = transfer_figures.transfer_map(moved, {pair: "/".join(pair) for pair in sets})
+    figure = exploratory_plots.transfer_map(moved, {pair: "/".join(pair) for pair in sets})
     texts = [t.get_text() for ax in figure.canvas.axes[:2] for t in ax.texts]
     assert len(texts) == 2 * 16 and all(t[0] in "+\u2212" for t in texts)

@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from nbformat import v4, validate
 
-from lib.paper import calibration_figures, figure_style, figures, histograms, prompt_figures, transfer_figures
+from lib.paper import calibration_figures, exploratory_plots, figure_style, figures, prompt_figures
 from lib.project import ROOT
 
 PROMPT = "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind to $x$ & <y>.<|eot_id|>"
@@ -54,7 +54,7 @@ def all_figures():
         "bars": figures.main_analysis(in_situ=in_situ, title="m"),
         "phi": figures.phi_sensitivity(shapes),
         "both": prompt_figures.prompt_comparison(PROMPT, PROMPT + "\none\n#### 1\n\nIs it?"),
-        "density": histograms.answer_density(tokens()),
+        "density": exploratory_plots.answer_density(tokens()),
         "prompt": prompt_figures.prompt_example(PROMPT, "one\n#### 1<|eot_id|>"),
     }
 
@@ -133,15 +133,16 @@ def test_kinds_differ_in_line_style_and_lightness(drawn):
 
 def test_one_kind_only_is_drawn():
     figures.main_analysis(curves().query("correct"))
-    histograms.answer_density(tokens().query("correct"))
+    exploratory_plots.answer_density(tokens().query("correct"))
 
 
 def test_density_counts_every_token(drawn):
     ax = drawn["density"].canvas.axes[0]
-    shares = [patch.get_data().values.sum() for patch in ax.patches]
-    assert shares == pytest.approx([1] * 4)
-    last = [patch.get_data().values[-1] for patch in ax.patches]
-    assert min(last) > 0  # a probability of exactly 1
+    (wrong,), (right,) = ax.lines, ax.collections
+    x, y = right.get_paths()[0].vertices.T
+    area = abs(x @ np.roll(y, 1) - y @ np.roll(x, 1)) / 2
+    assert [wrong.get_ydata()[:-1].sum(), area / 0.5] == pytest.approx([1, 1])
+    assert wrong.get_ydata()[-1] > 0 and y[x == x.max()].max() > 0, "a probability of exactly 1"
 
 
 # ---- prompts
@@ -230,13 +231,13 @@ def test_no_legend_lies_on_curves(drawn):
 
 def test_the_transfer_map_is_read_without_colour():
     minus = "\N{MINUS SIGN}"
-    said = [transfer_figures.signed(value) for value in (-0.0049, 0.002, -0.006, 0.12)]
+    said = [exploratory_plots.signed(value) for value in (-0.0049, 0.002, -0.006, 0.12)]
     assert said == [".00", ".00", f"{minus}.01", "+.12"]
     pairs = {(f"m{i}", "d"): f"model {i}" for i in range(9)}
     cells = [(method, *source, *target, "delta_ece", 0.1 if source < target else -0.1)
              for method in ("isotonic", "platt") for source in pairs for target in pairs]  # fmt: skip
     columns = ["method", "source_model", "source_dataset", "model", "dataset", "metric", "value"]
-    figure = transfer_figures.transfer_map(pd.DataFrame(cells, columns=columns), pairs)
+    figure = exploratory_plots.transfer_map(pd.DataFrame(cells, columns=columns), pairs)
     texts = [text for ax in figure.canvas.axes for text in ax.texts]
     assert len(texts) == 2 * 81
     assert {(text.get_text(), text.get_weight()) for text in texts} == {("+.10", "normal"), (f"{minus}.10", "bold")}

@@ -12,14 +12,12 @@ from lib import streams
 from lib.analysis import calibration_statistics, dropout_statistics, token_statistics
 from lib.paper import (
     calibration_figures,
+    exploratory_plots,
     figures,
     folded,
-    forest,
-    histograms,
     prompt_figures,
     reliability,
     said,
-    transfer_figures,  # fmt: skip
 )
 from lib.paper.booktabs import Cell, Table
 from lib.params import Reading
@@ -158,15 +156,16 @@ def test_histograms_count_every_response_of_the_evaluation_split():
             "correct": np.array([1, 0, 0, 1, 1, 1], dtype=bool),
         }
     )
-    canvas = histograms.confidence(scores, {"p_true": "standard"}).canvas
-    assert [patch.get_data().values.sum() for patch in canvas.axes[0].patches] == pytest.approx([1] * 4)
+    canvas = exploratory_plots.confidence_histograms(scores, {"p_true": "standard"}).canvas
+    (wrong,), (right,) = canvas.axes[0].lines, canvas.axes[0].collections
+    assert wrong.get_ydata().max() == 1 and right.get_paths()[0].vertices[:, 1].max() == pytest.approx(1 / 3)
     assert [text.get_text() for text in canvas.legends[0].get_texts()] == ["right (n = 3)", "wrong (n = 2)"]
 
 
 def test_option_masses_fill_the_whole():
     columns = {"A": [0.2, 0.1], "B": [0.6, 0.9], "P(True)": 0.25, "tokens": 3}
     table = pd.DataFrame(columns, index=["standard", "in situ"])
-    (ax,) = histograms.option_mass_bars(table).canvas.axes
+    (ax,) = exploratory_plots.option_mass_bars(table).canvas.axes
     widths = np.array([bar.get_width() for bar in ax.patches]).reshape(3, 2)
     np.testing.assert_allclose(widths, [[0.2, 0.1], [0.6, 0.9], [0.2, 0.0]], atol=1e-12)
 
@@ -184,8 +183,8 @@ def passed():
 
 def test_bald_is_drawn_and_written_out_as_phi_reads_it():
     tokens = dropout_statistics.answer_tokens(passed())
-    assert tokens.bald.tolist() == [0.25, 2.0] and histograms.clipped_in_words(tokens) == "50.0% clipped to 0"
-    canvas = histograms.bald_histogram(tokens).canvas
+    assert tokens.bald.tolist() == [0.25, 2.0] and exploratory_plots.clipped_in_words(tokens) == "50.0% clipped to 0"
+    canvas = exploratory_plots.bald_histogram(tokens).canvas
     (line,) = canvas.axes[1].lines
     assert np.interp([0.25, 2.0], *line.get_data()).tolist() == [0.75, 0.0] and "50.0% clipped to 0" in words(canvas)
     written = running_example.write_out_c_bald(running_example.bald_by_token(passed(), Reading()))
@@ -235,28 +234,29 @@ def resampled():
 def test_a_forest_has_a_line_for_each_pair_and_is_hollow_where_undecided():
     contrasts = [(("ans_avg", "isotonic"), ("ans_avg", "")), (("seq_avg", ""), ("seq_avg", ""))]
     differences = resampled().differences(contrasts)
-    canvas = forest.forest(differences, {("m", "d"): "a_$b$"}).canvas
+    canvas = exploratory_plots.forest_plot(differences, {("m", "d"): "a_$b$"}).canvas
     assert [ax.get_title() for ax in canvas.axes] == ["", ""]
     assert canvas.axes[0].get_title(loc="left") == "Ans Avg, isotonic\n\u2212 Ans Avg, raw"
     fills = [points(ax)[0].get_facecolor()[0][:3].tolist() for ax in canvas.axes]
     assert fills == [[0, 0, 0], [1, 1, 1]]
-    assert forest.in_short(differences)[0].endswith("lower on 1, higher on 0 of 1 pairs, undecided on 0")
+    said = exploratory_plots.contrasts_in_words(differences)
+    assert said[0].endswith("lower on 1, higher on 0 of 1 pairs, undecided on 0")
 
 
 def test_the_map_begins_with_the_most_accurate_pair():
     accuracy = pd.DataFrame([("m", "d", "acc", 0.2), ("m", "e", "acc", 0.9), ("m", "e", "ece", 1.0)],
                             columns=["model", "dataset", "metric", "value"])  # fmt: skip
-    pairs = transfer_figures.by_accuracy(accuracy, {"m": "M"}, {"d": "D", "e": "E"})
+    pairs = exploratory_plots.order_by_accuracy(accuracy, {"m": "M"}, {"d": "D", "e": "E"})
     assert pairs == {("m", "e"): "M / E (90%)", ("m", "d"): "M / D (20%)"}
 
 
 def test_where_no_row_is_left_nothing_is_drawn():
     both = pd.DataFrame({"method": ["isotonic"] * 2, "model": "M", "source_dataset": ["D", "E"], "dataset": ["E", "D"],
                          "value": [0.1, -0.2], "value_unseen": [0.12, np.nan]})  # fmt: skip
-    unseen, every = points(transfer_figures.seen_and_unseen(both).canvas.axes[0])
+    unseen, every = points(exploratory_plots.deduplicated_transfer_plot(both).canvas.axes[0])
     drawn = np.isfinite(np.ma.filled(unseen.get_offsets(), np.nan)).all(axis=1)
     assert (len(every.get_offsets()), drawn.sum()) == (2, 1)
-    (text,) = transfer_figures.seen_and_unseen(both.iloc[:0]).canvas.texts
+    (text,) = exploratory_plots.deduplicated_transfer_plot(both.iloc[:0]).canvas.texts
     assert "one dataset" in text.get_text()
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from lib.analysis.token_statistics import right_minus_wrong
 from lib.calibrate.calibrators import METHODS
-from lib.paper.histograms import clipped_in_words
+from lib.paper.exploratory_plots import clipped_in_words
 from lib.paper.layout import short
 from lib.paper.reliability import SMALL_BIN, error
 from lib.score.estimators import ESTIMATORS, in_declared_order
