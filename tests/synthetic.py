@@ -1,5 +1,7 @@
 """Generations frames made of random logits, with the columns that reading, calibration and transfer use."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import torch
@@ -9,6 +11,7 @@ from lib.generate import scoring
 from lib.params import Reading
 from lib.score.confidence import confidence_frame
 from lib.score.interpretation import interpret_responses
+from lib.tasks import answers
 from lib.tasks.datasets import hash_words
 
 TOP, NODES = 16, 33
@@ -71,3 +74,18 @@ def fitting_input(takes):
         return AnswerLogits.of(frame, responses(frame).span)
     scores = np.array([0.0, 1e-9, 0.2, 0.5, 0.71, 1 - 1e-9, 1.0])
     return scores if takes == "confidence" else 40 * scores - 20
+
+
+def write_responses(generations, path, tokenizer=None):
+    """The responses of a generations frame as JSON lines: token ids, or, with the model's tokenizer, tokens as text."""
+    path.parent.mkdir(exist_ok=True, parents=True)
+    with path.open("w", encoding="utf-8") as file:
+        for row in generations.itertuples():
+            tokens = {"token_ids": row.token_ids.tolist()}
+            if tokenizer is not None:
+                texts = answers.token_texts(tokenizer, row.token_ids)
+                pairs = zip(texts, row.token_logprobs.tolist(), strict=True)
+                tokens = {"logprobs": [{"token": text, "logprob": value} for text, value in pairs]}
+            line = {"example_id": row.example_id, "dataset": row.dataset, "finish_reason": row.finish_reason}
+            print(json.dumps(line | tokens, ensure_ascii=False), file=file)
+    return path

@@ -101,8 +101,8 @@ WRONG = {
     "no probability": ({"logprobs": entries([("a", 0.7)])}, "logprobs.0.logprob"),
     "not a number": ({"logprobs": entries([("a", None)])}, "logprobs.0.logprob"),
     "a misspelt entry": ({"logprobs": [{"text": "a", "logprob": 0}]}, "'logprobs.0.token' is missing"),
-    "half a character": ({"logprobs": entries([("a\ud800", -1)])}, r"'logprobs.0' holds '.ud800', half of a character"),
-    "half in its text": ({"text": "\udfff"}, "'text' holds '.udfff', half of a character"),
+    "half a character": ({"logprobs": entries([("a\ud800", -1)])}, "its text holds half of a character"),
+    "half in its text": ({"text": "\udfff"}, "its text holds half of a character"),
 }
 
 
@@ -192,7 +192,7 @@ def shipped():
 @pytest.fixture(scope="module")
 def served(shipped, tmp_path_factory):
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "models" / "tiny-llama")
-    path = imported.write_responses(shipped, tmp_path_factory.mktemp("served") / "demo-medium.jsonl", tokenizer)
+    path = synthetic.write_responses(shipped, tmp_path_factory.mktemp("served") / "demo-medium.jsonl", tokenizer)
     spec, examples = Model(label="x", responses=str(path)), datasets.load_examples(params.load_dataset("demo-medium"))
     found = imported.read_imported(spec, "demo-medium", examples)
     return imported.import_responses("tiny-llama", spec, "demo-medium", examples, found)
@@ -379,11 +379,10 @@ def test_what_one_run_exports_another_imports(alone, tmp_path):
     first, second = alone[0], copy_of_project(tmp_path / "second")
     edit(second / "params" / "demo.yaml", **SMALL)
     place = "artifacts/demo/generations/tiny-llama__demo-easy.parquet"
-    imported.write_responses(store.read_frame(first / place), second / "logs" / "demo-easy.jsonl")
+    synthetic.write_responses(store.read_frame(first / place), second / "logs" / "demo-easy.jsonl")
     edit(second / "params" / "models" / "tiny-llama.yaml", responses="logs/{dataset}.jsonl")
     run(second)
     assert store.read_manifest(second / place)["drawn"]["engine"] == "file"
-    assert store.read_manifest(second / place)["logprobs_off"]["largest"] < 5e-5
     made, again = tables(first), tables(second)
     assert made.keys() == again.keys() and len(made) > 15
     number = r"-?\d*\.\d+"

@@ -15,7 +15,7 @@ import pandas as pd
 from jinja2 import TemplateError
 
 from lib.generate import p_true
-from lib.generate.imported import FileEngine, logprob_discrepancy
+from lib.generate.imported import FileEngine
 from lib.generate.models import LanguageModel, apply_chat_template, encode
 from lib.generate.sampling import Request, TransformersEngine
 from lib.generate.scoring import Scores, score_responses
@@ -96,10 +96,9 @@ def supported_demonstrations(
 
 
 class ResponseEngine(Protocol):
-    """Something that answers requests. `facts` are what a manifest says of it; `stated_logprobs` its own numbers."""
+    """Something that answers requests. `facts` are what a manifest says of it."""
 
     facts: dict[str, Any]
-    stated_logprobs: dict[str, Any]
 
     def sample(self, requests: Sequence[Request]) -> list[list[int]]:
         """Token ids of a response to each request, its end token included."""
@@ -116,9 +115,8 @@ def choose_engine(
     examples : all that will be asked, for vLLM draws them at once
     scratch : names the folder where unfinished work lies
     """
-    path = lm.spec.responses_to(dataset)
-    if path is not None:
-        return FileEngine(lm, dataset, [example.example_id for example in examples], path)
+    if lm.spec.responses:
+        return FileEngine(lm, dataset, examples)
     return choose_sampling_engine(lm, dataset, settings, engine, examples, scratch)
 
 
@@ -187,11 +185,6 @@ def to_row(
         "tail_curve": scores["tail_curve"],
         **{name: scores[name] for name in p_true.IN_SITU_COLUMNS},
     }
-
-
-def compare_logprobs(frame: pd.DataFrame, engine: ResponseEngine) -> dict[str, Any]:
-    """How far what an engine said of its tokens is from what stands in the frame, for the manifest."""
-    return logprob_discrepancy(frame, engine.stated_logprobs)
 
 
 def count_cut_by_context(frame: pd.DataFrame, settings: Generation) -> int:

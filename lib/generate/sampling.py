@@ -44,7 +44,6 @@ class TransformersEngine:
     def __init__(self, lm: LanguageModel, max_batch_tokens: int):
         self.lm, self.max_batch_tokens = lm, max_batch_tokens  # prompt and response tokens held at once
         self.facts: dict[str, Any] = {"engine": "transformers"}
-        self.stated_logprobs: dict[str, Any] = {}  # another engine's own log-probabilities, by example
 
     def sample(self, requests: Sequence[Request]) -> list[list[int]]:
         """Token ids of a response to each request, its end token included."""

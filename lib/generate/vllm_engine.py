@@ -37,7 +37,6 @@ class VLLMEngine:
         self.lm, self.requests, self.scratch = lm, requests, scratch
         self.python = find_vllm_python()
         self.drawn: dict[str, np.ndarray] = {}  # token ids by example
-        self.stated_logprobs: dict[str, np.ndarray] = {}
         self.facts: dict[str, Any] = {
             "engine": "vllm",
             "version": find_vllm_version(self.python),
@@ -70,8 +69,6 @@ class VLLMEngine:
                 whole += len(line)
                 one = json.loads(line)
                 self.drawn[one["example_id"]] = np.array(one["token_ids"] or self.lm.eos[:1], np.int32)
-                if one.get("token_logprobs"):
-                    self.stated_logprobs[one["example_id"]] = np.array(one["token_logprobs"], np.float32)
             file.truncate(whole)
 
     def run_worker(self, requests: Sequence[Request], path: Path) -> None:
@@ -117,7 +114,6 @@ class VLLMEngine:
                 "top_k": max(spec.top_k, 0),
                 "min_p": spec.min_p,
                 "stop_token_ids": self.lm.eos,
-                "logprobs": 0,
                 "detokenize": False,
             },
             "requests": [
