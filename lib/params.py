@@ -218,7 +218,13 @@ class BinAblation(Part):
     bin_models: Names = []  # models of the table; none: all
 
 
-class Profile(Generation, Reading, Verification, Dropout, Calibration, Saving, BinAblation):
+class Resampling(Seeded):
+    """How intervals are drawn."""
+
+    resamples: int = Field(5000, ge=1, le=10**6)  # of the evaluation rows
+
+
+class Profile(Generation, Reading, Verification, Dropout, Calibration, Saving, BinAblation, Resampling):
     """What a run does. Every choice that the paper leaves open is a key here, or of a part."""
 
     title: Text = ""  # said under every table
@@ -239,7 +245,6 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration, Saving, B
     main_figure_model: Text = ""  # model and dataset of fig:main_analysis (a); empty: the first
     main_figure_dataset: Text = ""
     # calibration
-    resamples: int = Field(5000, ge=1, le=10**6)  # of the evaluation rows, for intervals
     figure_model: Text = ""  # model of fig:calibration_analysis; empty: the first
     figure_dataset: Text = ""  # dataset of its (a) and (b); empty: the first
     calibration_sizes: Sizes = [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000]  # and all rows

@@ -72,6 +72,8 @@ class Notebook:
 SELECTION = ("lib/score/interpretation.py", "lib/score/confidence.py", "lib/score/metrics.py",  # of the dropout rate
              "lib/score/estimators.py:c_bald", "lib/score/estimators.py:normalize_bald")  # fmt: skip
 RESPONSES = ("01_generate/generations", "01b_import/generations")
+SELDOM_READ = ("answer_format", "include_eos", "include_thinking", "closed")  # choices that few change, of all readers
+SELDOM_ASKED = ("options", "phi", "fit_on_tuning_rows")  # and of those who read P(True) and c_BALD
 NOTEBOOKS = (
     Notebook(
         "01_generate",
@@ -126,19 +128,44 @@ NOTEBOOKS = (
     ),
     Notebook(
         "05_calibration",
+        takes=(*SELDOM_READ, *SELDOM_ASKED, "logprobs_from", "one_class", "seed", "resamples"),
         reads=(*RESPONSES, "03_ptrue_insitu", "04_mc_dropout_grid"),
         writes=("calibration/confidence.parquet", "calibration/results.parquet"),
     ),
-    Notebook("06_sample_efficiency", reads=RESPONSES, writes=("calibration/curves.parquet",)),
-    Notebook("07_transfer", reads=RESPONSES, writes=("calibration/transfer.parquet",)),
+    Notebook(
+        "06_sample_efficiency",
+        takes=(*SELDOM_READ, "logprobs_from", "one_class", "isotonic_decimals"),
+        reads=RESPONSES,
+        writes=("calibration/curves.parquet",),
+    ),
+    Notebook(
+        "07_transfer",
+        takes=(*SELDOM_READ, "one_class", "isotonic_decimals"),
+        reads=RESPONSES,
+        writes=("calibration/transfer.parquet",),
+    ),
     Notebook(
         "10_selective",
+        takes=(*SELDOM_READ, *SELDOM_ASKED, "logprobs_from", "one_class", "isotonic_decimals", "seed"),
         reads=(*RESPONSES, "03_ptrue_insitu", "04_mc_dropout_grid"),
         writes=("selective/scores.parquet", "selective/thresholds.parquet", "selective/curves.parquet"),
         folders=("calibrators",),
     ),
     Notebook(
         "08_tables",
+        takes=(
+            *SELDOM_READ,
+            *SELDOM_ASKED,
+            "logprobs_from",
+            "bins",
+            "n_bins_ablation",
+            "bin_models",
+            "seed",
+            "resamples",
+            "temperature_objective",
+            "one_class",
+            "isotonic_decimals",
+        ),
         reads=(
             *RESPONSES,
             "03_ptrue_insitu",
