@@ -12,7 +12,7 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -27,7 +27,6 @@ from workflow import (
     guard,
     hub,
     leftovers,
-    notebook,
     serving,
     submission,
     weights,
@@ -66,8 +65,6 @@ def main(argv: list[str]) -> int:
         signal.signal(number, handle)
     try:
         asked = words.check(argv)
-        if asked.gpu:
-            return try_gpu(asked)
         if asked.check:
             return check.main(plan(asked), say)
         if asked.finding:
@@ -92,18 +89,6 @@ def main(argv: list[str]) -> int:
     except Stopped as stopped:
         print("run_all.sh: stopped; the same command goes on from here", file=sys.stderr)
         return stopped.code
-
-
-def try_gpu(asked: Namespace) -> int:
-    """What `check --gpu` says of the first free card; its exit code. What PyTorch reads at import is set before."""
-    run = plan(asked)
-    with ExitStack() as stack:
-        if names := guard.gpus():
-            os.environ["CUDA_VISIBLE_DEVICES"] = guard.take_gpu(stack, names, say)
-        os.environ.update(notebook.allocation())
-        from workflow import trial
-
-        return trial.main(run, say)
 
 
 def complain(text: object) -> None:

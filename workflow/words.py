@@ -27,20 +27,20 @@ OPTIONS = (
     "--remake",
     "--cores",
     "--cpu",
-    "--gpu",
     "--slurm",
     "--kubernetes",
     "--dry-run",
     "--help",
 )
+REMOVED = {"--gpu": "./run_all.sh pilot runs a few questions through everything, on the GPU that is there"}
 HELP = """\
 ./run_all.sh [PROFILE] [OPTIONS]   makes what is missing or out of date
 
   demo            the default: small shipped models, on any laptop, in minutes
-  PROFILE         the same with another file of params/: {profiles}
+  PROFILE         another file of params/: {profiles}
   replay [small]  tables and figures again from shipped signals, without a model
   published       the paper's own numbers, set by the same code
-  check PROFILE   can this machine do it, at what cost; --gpu tries it on a GPU
+  check PROFILE   can this machine do it, at what cost; pilot: paper in little
   verify [demo]   runs it, then holds each number against the shipped run's
   finding 3 [..]  what the paper's Finding 3 needs of a PROFILE, or of replay
   lab             JupyterLab on the notebooks; its own options after --
@@ -107,6 +107,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """Namespace of the raw words; WordError for an unknown option or a second verb."""
     words, rest = split(argv)
     for word in words:
+        if word in REMOVED:
+            raise WordError(f"there is no option '{word}' any more: {REMOVED[word]}")
         if word.startswith("-") and word != "-h":
             choose("option", word.split("=")[0], list(OPTIONS))
     parser = Parser(add_help=False, allow_abbrev=False)
@@ -119,7 +121,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--kubernetes")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--cpu", action="store_true")
-    parser.add_argument("--gpu", action="store_true")
     parser.add_argument("-h", "--help", action="store_true")
     asked = parser.parse_args(words)
     asked.rest = rest
@@ -215,10 +216,6 @@ def combine(asked: argparse.Namespace) -> None:
         raise WordError(f"{asked.verb} asks no questions: it takes no --data")
     if asked.verb in ("replay", "published") and asked.cpu:
         raise WordError(f"{asked.verb} runs no model: it takes no --cpu")
-    if asked.gpu and not asked.check:
-        raise WordError("--gpu is a word of check: ./run_all.sh check PROFILE --gpu; runs take the GPUs that are there")
-    if asked.gpu and asked.cpu:
-        raise WordError("check tries a GPU (--gpu) or allows the processor (--cpu), not both")
     if asked.finding and (asked.check or asked.verb in set(VERBS) - {"replay"}):
         what = "check" if asked.check else asked.verb
         raise WordError(f"finding {asked.finding} is followed by a profile, or by replay, not by {what}")
@@ -258,7 +255,7 @@ def shown(text: str, most: int = 280) -> str:
 
 def help_text(root: Path = ROOT) -> str:
     """The help, at most 24 lines of 80 columns."""
-    profiles = textwrap.shorten(", ".join(names(root)), 20, placeholder=" ...")
+    profiles = textwrap.shorten(", ".join(names(root)), 30, placeholder=" ...")
     return HELP.format(profiles=profiles)
 
 
