@@ -31,8 +31,8 @@ FORMULA = re.compile(r"\$([^$]+)\$")
 SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
-def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, Any] | None = None) -> str:
-    """The page as HTML. `places`: where each target is made, in a book that the page is part of (`book.Place`)."""
+def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, str] | None = None) -> str:
+    """The page as HTML. `places`: the page and cell where each target is made, in a book that the page is part of."""
     given = nb.metadata.get("papermill", {}).get("parameters", {})
     findings, numbers, ablation, choices = (
         records(outputs, name) for name in ("rep_findings", "rep_numbers", "rep_ablation", "rep_sensitivity")
