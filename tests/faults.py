@@ -1,6 +1,6 @@
 """Ten faults that a reorganization may make: does the net see each, and does it say what changed?
 
-    python tests/blackbox/faults.py [WORD...]      # all, some minutes; or those whose name holds one of the words
+    python tests/faults.py [WORD...]      # all, some minutes; or those whose name holds one of the words
 
 Each is made in a copy of the project, one at a time. The test that is to fail then runs there, and its message must
 hold a word. By hand, never in CI: a text that the code holds no more, or twice, is to be looked up anew.
@@ -13,10 +13,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from clone import ENV  # noqa: E402
-from covering import copied  # noqa: E402
+from clone import ENV
+from covering import copied
 
 CRASHES = "test_killed_at_every_step.py::test_a_sample_of_crash_points"
 PUBLISHED, REPLAY = (f"test_goldens.py::test_a_run_without_a_model[{name}]" for name in ("published", "replay"))
