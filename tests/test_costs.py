@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib import params, store
-from lib.paper import costs, extras, run_results
+from lib.analysis import answer_dropout, costs
+from lib.paper import beyond_figures, beyond_paper, run_results
 from lib.paper.results import Results
 from lib.params import Reading
 from lib.project import SHIPPED
@@ -24,7 +25,7 @@ PAIR = ("tiny-qwen", "demo-hard")
 def frames():
     """Of the shipped signals."""
     signals = run_results.RunSignals.of(RUN, DEMO.models, DEMO.datasets, Reading())
-    made = signals.estimation([10]) | extras.in_situ(
+    made = signals.estimation([10]) | answer_dropout.in_situ(
         RUN, DEMO.models, DEMO.datasets, signals.generations, signals.responses, signals.dropout, Reading()
     )
     return made | costs.costs_of_run(RUN, DEMO.models, DEMO.datasets, signals.generations, signals.verification, made)
@@ -72,7 +73,7 @@ def test_hours_are_told_where_they_are_known_of_all_rows(frames, monkeypatch, mo
     made = costs.seconds_of(RUN, DEMO.models, DEMO.datasets, verified)
     assert made[made.metric == "hours"].groupby("model").size().sum() == pairs
     labels = (dict(zip(DEMO.models, DEMO.models, strict=True)), {name: name for name in DEMO.datasets})
-    shown = costs.seconds(Results(*labels, labels[0], labels, (), {"costs": made})).records
+    shown = beyond_paper.seconds(Results(*labels, labels[0], labels, (), {"costs": made})).records
     assert shown["response, s"].notna().all() and "all" not in set(shown.model)
     facts = manifest(SHIPPED / "generations" / f"{'__'.join(PAIR)}.parquet")
     assert value(made, "response", "seconds") == pytest.approx(facts["seconds"] / (facts["rows"] - 9))
@@ -91,7 +92,9 @@ def test_hours_add_up_to_what_the_manifests_say(frames):
 
 
 def test_the_table_has_a_row_a_pair_and_says_what_was_saved(frames):
-    table = costs.costs_table(frames["costs"], dict.fromkeys(DEMO.models, "M"), dict.fromkeys(DEMO.datasets, "D"))
+    table = beyond_paper.costs_table(
+        frames["costs"], dict.fromkeys(DEMO.models, "M"), dict.fromkeys(DEMO.datasets, "D")
+    )
     assert len(table.numbers) == 6 * 5
     (note,) = [note for note in table.notes if note.startswith("In situ")]
     by_hand = [1 - value(frames["costs"], "p_true_insitu", "tokens", (model, dataset))
@@ -102,7 +105,9 @@ def test_the_table_has_a_row_a_pair_and_says_what_was_saved(frames):
 
 def test_the_report_says_seconds_and_the_hours_of_all_jobs(frames):
     labels = ({name: name.title() for name in DEMO.models}, {name: name for name in DEMO.datasets})
-    shown = costs.seconds(Results(*labels, labels[0], labels, (), frames)).records.set_index(["model", "dataset"])
+    shown = beyond_paper.seconds(Results(*labels, labels[0], labels, (), frames)).records.set_index(
+        ["model", "dataset"]
+    )
     assert len(shown) == 7
     assert shown.loc["Tiny-Qwen", "demo-hard"]["P(True), s"] == value(frames["costs"], "p_true", "seconds")
     hours = shown["all jobs, hours"]
@@ -112,13 +117,13 @@ def test_the_report_says_seconds_and_the_hours_of_all_jobs(frames):
 def test_what_is_not_there_costs_nothing(frames):
     """As a run whose passes are to come."""
     kept = frames["costs"][~frames["costs"].estimator.isin(["c_bald", "c_bald_insitu"])]
-    table = costs.costs_table(kept)
+    table = beyond_paper.costs_table(kept)
     assert len(table.numbers) == 6 * 3 and any("not computed" in note for note in table.notes)
     empty = frames["dropout_in_situ"].head(0)
     results = frames["result_estimation"][frames["result_estimation"].estimator != "c_bald"]
     assert not costs.cost_and_worth(kept, results, empty).estimator.str.startswith("c_bald").any()
-    assert costs.pareto(costs.cost_and_worth(kept, results, empty)).png.startswith(b"\x89PNG")
-    assert costs.pareto(frames["worth"].head(0)).png.startswith(b"\x89PNG")
+    assert beyond_figures.pareto(costs.cost_and_worth(kept, results, empty)).png.startswith(b"\x89PNG")
+    assert beyond_figures.pareto(frames["worth"].head(0)).png.startswith(b"\x89PNG")
 
 
 def test_tokens_of_a_question_are_those_of_its_response_and_of_what_is_read_beyond(frames):
@@ -139,4 +144,4 @@ def test_who_is_bettered_by_a_loop(points, sign):
     """A point is on the line if no other of at most as many tokens is at least as good, itself aside."""
     line = [p for p in dict.fromkeys(points)
             if not any(q != p and q[0] <= p[0] and sign * q[1] <= sign * p[1] for q in points)]  # fmt: skip
-    assert costs.bettered(points, sign) == sorted(line)
+    assert beyond_figures.bettered(points, sign) == sorted(line)

@@ -6,7 +6,8 @@ import pytest
 import synthetic
 
 from lib import params, store
-from lib.paper import comparison, exhibits, extras, findings, results, run_results
+from lib.analysis import answer_dropout, dropout_statistics
+from lib.paper import beyond_paper, comparison, exhibits, findings, results, run_results
 from lib.params import Reading
 from lib.project import SHIPPED, UserError
 from lib.score import metrics
@@ -28,7 +29,7 @@ def signals():
 
 @pytest.fixture(scope="module")
 def frames(signals):
-    return extras.in_situ("shipped", *ONE, signals.generations, signals.responses, signals.dropout, READING)
+    return answer_dropout.in_situ("shipped", *ONE, signals.generations, signals.responses, signals.dropout, READING)
 
 
 @pytest.fixture
@@ -134,13 +135,13 @@ def test_its_numbers_by_hand(signals, frames):
 
 
 def test_the_tables_show_both_forms_and_say_whose_they_are(frames):
-    table = extras.dropout_in_situ(frames["dropout_in_situ"])
+    table = beyond_paper.dropout_in_situ(frames["dropout_in_situ"])
     text = table._repr_html_()
     line = values(frames["dropout_in_situ"]).loc["c_bald_insitu", "ece"]
     assert f"<b>{line.value:.3f}".replace("0.", ".") in text and "c_BALD in situ" in text and "encoded once" in text
     rates = values(frames["dropout_in_situ_grid"]).xs("ece", level="metric")
     assert rates.index.unique().tolist() == ["c_bald_insitu"] and rates.rate.tolist() == [0.1, 0.15, 0.2]
-    grid = extras.dropout_in_situ_grid(frames["dropout_in_situ_grid"])
+    grid = beyond_paper.dropout_in_situ_grid(frames["dropout_in_situ_grid"])
     best = rates.value.astype(float).min()
     assert f"<b>{best:.3f}</b>" in grid._repr_html_()
     for name in ("tab_dropout_in_situ", "tab_dropout_in_situ_grid"):
@@ -150,10 +151,10 @@ def test_the_tables_show_both_forms_and_say_whose_they_are(frames):
 
 def test_a_pair_without_passes_says_why(signals, without):
     without(PAIR)
-    made = extras.in_situ("shipped", *ONE, signals.generations, signals.responses, signals.dropout, READING)
+    made = answer_dropout.in_situ("shipped", *ONE, signals.generations, signals.responses, signals.dropout, READING)
     lines = values(made["dropout_in_situ"])
     assert pd.isna(lines.value["c_bald_insitu", "ece"]) and lines.value["c_bald", "ece"] > 0
-    text = extras.dropout_in_situ(made["dropout_in_situ"])._repr_html_()
+    text = beyond_paper.dropout_in_situ(made["dropout_in_situ"])._repr_html_()
     assert "&ndash;" in text and "--: no passes at the answer only." in text
     other = values(made["dropout_in_situ"], ("tiny-qwen", "demo-medium"))
     assert other.value["c_bald_insitu", "ece"] > 0
@@ -162,11 +163,11 @@ def test_a_pair_without_passes_says_why(signals, without):
 def test_a_run_without_any_passes_says_why(signals, without):
     without()
     nothing = signals.dropout.head(0)
-    made = extras.in_situ("shipped", *ONE, signals.generations, signals.responses, nothing, READING)
-    table = extras.dropout_in_situ(made["dropout_in_situ"], *({name: name for name in names} for names in ONE))
+    made = answer_dropout.in_situ("shipped", *ONE, signals.generations, signals.responses, nothing, READING)
+    table = beyond_paper.dropout_in_situ(made["dropout_in_situ"], *({name: name for name in names} for names in ONE))
     assert table.numbers.empty
     assert "--: no passes over the whole response, no passes at the answer only." in table._repr_html_()
-    assert "tabular" in extras.dropout_in_situ_grid(made["dropout_in_situ_grid"]).latex
+    assert "tabular" in beyond_paper.dropout_in_situ_grid(made["dropout_in_situ_grid"]).latex
 
 
 def test_passes_about_other_responses_are_refused(tmp_path, monkeypatch):
@@ -187,6 +188,6 @@ def test_a_small_frame_by_hand():
     made = pd.DataFrame([{**row, "rate": 0.1, "tuning": False, "selected": True, "predictive": [np.zeros(3)] * 2,
                           "conditional": [np.zeros(3)] * 2} for row in keys.to_dict("records")])  # fmt: skip
     passes, responses = {"trajectory": made, "answer": made}, synthetic.responses(generations)
-    found = extras.by_scope(generations, responses, passes, Reading())
-    assert extras.by_scope(generations, responses.head(0), passes, Reading()).empty
+    found = dropout_statistics.by_scope(generations, responses, passes, Reading())
+    assert dropout_statistics.by_scope(generations, responses.head(0), passes, Reading()).empty
     assert found.tokens.tolist() == [38, 6] and found.once.tolist() == [0, 16] and found.rows.tolist() == [2, 2]

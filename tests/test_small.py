@@ -21,13 +21,12 @@ import matplotlib.image  # noqa: E402
 from lib import store  # noqa: E402
 from lib.analysis.dropout_statistics import by_scope  # noqa: E402
 from lib.calibrate import fitting  # noqa: E402
-from lib.paper.extras import rows_at_selected_rate  # noqa: E402
 from lib.paper.reliability import reliability_panels  # noqa: E402
 from lib.paper.run_results import RunSignals  # noqa: E402
 from lib.params import Reading, load_dataset, load_model, load_profile  # noqa: E402
 from lib.schemas import DROPOUT  # noqa: E402
 from lib.score import ablation, metrics, proper_scoring  # noqa: E402
-from lib.score.confidence import confidence_frame  # noqa: E402
+from lib.score.confidence import confidence_frame, rows_at_selected_rate  # noqa: E402
 from lib.score.interpretation import answer_coverage  # noqa: E402
 from lib.store import KEYS  # noqa: E402
 

@@ -9,7 +9,7 @@ from test_experiments import with_margins
 
 from lib import params, store
 from lib.calibrate import fitting
-from lib.paper import exhibits, extras, selective
+from lib.paper import beyond_figures, beyond_paper, exhibits, run_results
 from lib.project import SHIPPED
 from lib.score import estimators, proper_scoring
 from lib.score import selective as when
@@ -84,7 +84,7 @@ def lines(table):
 
 def test_the_table_begins_each_pair_with_the_base_rate(made):
     compared, thresholds, _ = made
-    table = selective.selective(compared, thresholds, {"m": "M", "n": "N"}, {"d": "D", "e": "E"})
+    table = beyond_paper.selective(compared, thresholds, {"m": "M", "n": "N"}, {"d": "D", "e": "E"})
     shown = [line[2] for line in lines(table)[2:]]
     names = ["Base rate", "Seq Avg", "Ans Avg", "P(True)", "Seq Window", "Ans Margin", "Ans Entropy"]
     assert shown == names * 4
@@ -100,7 +100,7 @@ def test_the_table_begins_each_pair_with_the_base_rate(made):
 
 def test_bold_is_the_best_of_a_pair(made):
     compared, thresholds, _ = made
-    table = selective.selective(compared, thresholds)
+    table = beyond_paper.selective(compared, thresholds)
     raw = compared[(compared.method == "") & (compared.metric == "skill") & (compared.dataset == "d")]
     best = raw[raw.model == "m"].astype({"value": float}).set_index("estimator").value.idxmax()
     skills = table.numbers[table.numbers.estimator == best].query("metric == 'skill' and method == ''")
@@ -110,21 +110,21 @@ def test_bold_is_the_best_of_a_pair(made):
 
 def test_the_figure_has_a_column_per_dataset(made):
     _, thresholds, curves = made
-    figure = selective.when_to_answer(curves, thresholds, "m", {"d": "D", "e": "E"}, "M")
+    figure = beyond_figures.when_to_answer(curves, thresholds, "m", {"d": "D", "e": "E"}, "M")
     axes = figure.canvas.axes
     assert len(axes) == 4 and [ax.get_title(loc="left") for ax in axes[:2]] == ["D", "E"]
     dashes = {line.get_linestyle() for line in axes[0].lines if len(line.get_xdata()) > 2}
     assert len(dashes) == 3, "estimators differ without colour, too"
     rings = [line for ax in axes[:2] for line in ax.lines if line.get_markerfacecolor() == "none"]
     drawn = thresholds[(thresholds.model == "m") & (thresholds.target == 0.8) & thresholds.answered.notna()]
-    assert len(rings) == drawn.estimator.isin(selective.DRAWN).sum()
-    assert selective.when_to_answer(curves.head(0), thresholds.head(0), "m", {"d": "D"}).png
+    assert len(rings) == drawn.estimator.isin(beyond_figures.DRAWN).sum()
+    assert beyond_figures.when_to_answer(curves.head(0), thresholds.head(0), "m", {"d": "D"}).png
 
 
 def test_both_are_declared_not_in_the_paper():
     for name in ("tab_selective", "fig_selective"):
         assert "not in the paper" in exhibits.BY_NAME[name].short and not exhibits.BY_NAME[name].published
-    assert exhibits.BY_NAME["tab_selective"].extra and set(extras.ALL_ESTIMATORS) >= set(PLUG_INS)
+    assert exhibits.BY_NAME["tab_selective"].extra and set(beyond_paper.ALL_ESTIMATORS) >= set(PLUG_INS)
 
 
 # ---- whole notebooks
@@ -134,7 +134,7 @@ def test_both_are_declared_not_in_the_paper():
 def test_shipped_frames_are_what_the_notebook_makes(monkeypatch, tmp_path):
     """The numbers of `artifacts/shipped/demo/selective`, which 08 shows in a fresh clone; a calibrator for each fit."""
     play("10", monkeypatch, tmp_path, resamples=5000)
-    for kind in selective.SELECTIVE_KINDS:
+    for kind in run_results.SELECTIVE_KINDS:
         here, there = (store.read_frame(folder / "selective" / f"{kind}.parquet") for folder in (tmp_path, SHIPPED))
         pd.testing.assert_frame_equal(here, there, rtol=1e-9)
     demo = params.load_profile("demo")

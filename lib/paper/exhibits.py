@@ -90,26 +90,26 @@ EXHIBITS = (
     Exhibit("fig_prompt_comparison", "prompt_figures.prompt_comparison", "Two ways to ask",
             "The same response verified by a prompt of its own, and in situ, where the query follows the trajectory."),
     # What follows is not in the paper.
-    Exhibit("fig_costs", "costs.pareto", "What the tokens buy (not in the paper)",
+    Exhibit("fig_costs", "beyond_figures.pareto", "What the tokens buy (not in the paper)",
             "ECE (the lower the better) and AUROC (the higher) of raw scores against the tokens that a question takes, "
             "response and prompt included: a small mark for each pair, a large one for the mean, and a line along the "
             "means that no cheaper estimator betters."),
-    Exhibit("fig_selective", "selective.when_to_answer", "When to answer (not in the paper)",
+    Exhibit("fig_selective", "beyond_figures.when_to_answer", "When to answer (not in the paper)",
             "Accuracy of the answers given against the share of questions answered, the surest first: raw scores "
             "above, after isotonic regression below. A ring is a threshold that guarantees the precision of the grey "
             "line."),
-    Exhibit("tab_costs", "costs.costs_table", "What a confidence costs (not in the paper)",
+    Exhibit("tab_costs", "beyond_paper.costs_table", "What a confidence costs (not in the paper)",
             "Tokens read for a question: for the response with its prompt, which every single-pass estimator has for "
             "nothing, and for what the others read beyond it.", extra=True),
-    Exhibit("tab_dropout_in_situ", "extras.dropout_in_situ", "Dropout at the answer only (not in the paper)",
+    Exhibit("tab_dropout_in_situ", "beyond_paper.dropout_in_situ", "Dropout at the answer only (not in the paper)",
             "c_BALD with dropout along the whole trajectory, and in situ: only where the answer's tokens are read, "
             "behind a trajectory that was encoded once; each at its own rate. The lower ECE of a row is bold.",
             extra=True),
-    Exhibit("tab_dropout_in_situ_grid", "extras.dropout_in_situ_grid",
+    Exhibit("tab_dropout_in_situ_grid", "beyond_paper.dropout_in_situ_grid",
             "Dropout rates at the answer only (not in the paper)",
             "c_BALD in situ on the tuning examples for each rate of the grid; the rate of lowest ECE is bold.",
             extra=True),
-    Exhibit("tab_selective", "selective.selective", "What the confidence is good for (not in the paper)",
+    Exhibit("tab_selective", "beyond_paper.selective", "What the confidence is good for (not in the paper)",
             "Each estimator beside a constant at the base rate of the calibration rows, which knows nothing and is "
             "nearly calibrated: Skill is the share of its Brier score that an estimator saves. Then the same after "
             "isotonic regression, and the share of questions answered where a precision is guaranteed. Bold is the "
@@ -118,7 +118,7 @@ EXHIBITS = (
                                    run.datasets, run.notes)),
     Exhibit("numbers", "findings.macros", published=True),
     Exhibit("rep_ablation", "comparison.ablation"),
-    Exhibit("rep_costs", "costs.seconds"),
+    Exhibit("rep_costs", "beyond_paper.seconds"),
     Exhibit("rep_findings", "comparison.findings", published=True),
     Exhibit("rep_microscope", "microscope.token_pages"),
     Exhibit("rep_numbers", "comparison.beside"),

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from lib import params, store
-from lib.analysis import dropout_statistics, token_statistics
+from lib.analysis import answer_dropout, costs, dropout_statistics, token_statistics
 from lib.analysis.calibration_statistics import curve_bands, summarize_calibration_rows
 from lib.analysis.dropout_statistics import entropy_curves
 from lib.analysis.token_statistics import running_mean_curves_by_pair
@@ -18,7 +18,7 @@ from lib.calibrate.calibrators import Calibrator
 from lib.calibrate.fitting import DataByPair, Pair, calibrate, calibration_data
 from lib.calibrate.sample_efficiency import learning_curves
 from lib.calibrate.transfer import transfer
-from lib.paper import costs, extras, footnotes, selective
+from lib.paper import footnotes
 from lib.paper.results import Results
 from lib.params import Calibration, Reading
 from lib.project import UserError
@@ -53,6 +53,7 @@ CONTRASTS = (  # what the paper says is lower, and than what: (estimator, method
 CALIBRATED = ("result_estimation_full", "result_calibration", "result_calibration_full", "result_isotonic")
 TRANSFER_TABLES = ("calibration_transfer_full", "calibration_transfer_summary")
 NOT_ASKED = "(not asked: the model is not at hand)"
+SELECTIVE_KINDS = ("scores", "thresholds", "curves")
 Frames = dict[str, pd.DataFrame]
 Fits = Mapping[Pair, Mapping[str, Calibrator]]  # as `fit_answers` returns them
 
@@ -268,10 +269,10 @@ def results_of_run(run: str, signals: RunSignals, title: str, models: Sequence[s
     frames = of_calibration(run, models, datasets) | of_signals(signals, n_bins_ablation)
     frames |= signals.in_situ(frames["result_estimation"])  # without a verdict, where no model is at hand
     frames |= asked_again(run, models, datasets, signals.reading)
-    frames |= extras.in_situ(run, models, datasets, signals.generations, signals.responses, signals.dropout,
+    frames |= answer_dropout.in_situ(run, models, datasets, signals.generations, signals.responses, signals.dropout,
                              signals.reading, resamples, seed)  # fmt: skip
     frames |= costs.costs_of_run(run, models, datasets, signals.generations, signals.verification, frames)
-    frames |= selective.load_selective(run, models, datasets)
+    frames |= load_selective(run, models, datasets)
     frames["paired"] = paired(frames["calibrated"], signals.reading, resamples, seed)
     moved = labels_of(labels, "model", transfer_models), labels_of(sets, "dataset", transfer_datasets)
     covered = answer_coverage(signals.generations, signals.reading)
@@ -283,6 +284,15 @@ def results_of_run(run: str, signals: RunSignals, title: str, models: Sequence[s
     questions = {name: (spec.source, int(rows[name, "calibration"]), int(rows[name, "evaluation"]))
                  for name, spec in dataset_specs.items()}  # fmt: skip
     return Results(labels, sets, binned, moved, specs, frames, notes, questions)
+
+
+def load_selective(run: str, models: Sequence[str], datasets: Sequence[str]) -> Frames:
+    """What 10 left of these pairs, by `selective_` and SELECTIVE_KINDS."""
+    frames = {
+        f"selective_{kind}": store.read_pairs(run, "selective", kind, models, datasets) for kind in SELECTIVE_KINDS
+    }
+    return {name: frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
+            for name, frame in frames.items()}  # fmt: skip
 
 
 def of_signals(signals: RunSignals, n_bins_ablation: Sequence[int] = (10, 20, 30)) -> Frames:

@@ -1,0 +1,64 @@
+"""Dropout at the answer's tokens only, beside dropout along the whole trajectory: what the paper does not have."""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from lib import store
+from lib.analysis.dropout_statistics import by_scope
+from lib.params import Reading
+from lib.score.bootstrap import bootstrap
+from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
+from lib.store import PAIR
+
+SCOPES = {"trajectory": "c_bald", "answer": "c_bald_insitu"}  # estimator by where dropout acts
+LACKING = {"trajectory": "no passes over the whole response", "answer": "no passes at the answer only"}
+COMPARED_METRICS = ("rate", "ece", "auroc", "tokens")
+
+
+def in_situ(
+    run: str,
+    models: Sequence[str],
+    datasets: Sequence[str],
+    generations: pd.DataFrame,
+    responses: pd.DataFrame,
+    dropout: pd.DataFrame,
+    reading: Reading,
+    resamples: int = 5000,
+    seed: int = 0,
+) -> dict[str, pd.DataFrame]:
+    """Frames of `tab_dropout_in_situ` and of its grid, from the passes over whole trajectories (`dropout`) and from
+    those at the answer only that a run left, which may lack any pair."""
+    answer = store.load_frames(run, "dropout_answer", models, datasets, may_lack=True)[0]
+    frames = {"trajectory": dropout, "answer": answer}
+    chosen = {scope: rows_at_selected_rate(frame, reading) for scope, frame in frames.items()}
+    measured = by_scope(generations, responses, chosen, reading).rename(columns={"scope": "estimator"})
+    measured = measured.melt([*PAIR, "estimator"], ["rate", "auroc", "tokens", "once"], "metric")
+    measured["estimator"] = measured.estimator.map(SCOPES)
+    scores = confidence_frame(responses, None, chosen["trajectory"], reading, SCOPES.values(), chosen["answer"])
+    parts = [measured, *resampled(scores, reading, resamples, seed), missing_extras(frames, models, datasets)]
+    rates = evaluate_rate_grid(responses, answer, reading, estimator="c_bald_insitu")
+    return {"dropout_in_situ": pd.concat(parts, ignore_index=True), "dropout_in_situ_grid": rates}
+
+
+def resampled(scores: pd.DataFrame, reading: Reading, resamples: int = 5000, seed: int = 0) -> list[pd.DataFrame]:
+    """ECE of both with intervals, and the paired difference (estimator "", metric `difference`)."""
+    evaluation = scores[scores.split == "evaluation"].assign(method="")
+    if evaluation.empty:
+        return []
+    drawn = bootstrap(evaluation, reading.bins, reading.closed, resamples, seed)
+    gap = drawn.differences([(("c_bald_insitu", ""), ("c_bald", ""))])
+    gap = gap.assign(value=gap.difference, metric="difference", estimator="")
+    results = drawn.results[drawn.results.metric == "ece"]
+    return [frame[[*PAIR, "estimator", "metric", "value", "low", "high"]] for frame in (results, gap)]
+
+
+def missing_extras(frames: Mapping[str, pd.DataFrame], models: Sequence[str], datasets: Sequence[str]) -> pd.DataFrame:
+    """Rows without a value, with the reason, for the pairs in which a scope has no passes."""
+    rows = []
+    for scope, frame in frames.items():
+        there = set(zip(frame.model, frame.dataset, strict=True))
+        absent = [(model, dataset) for model in models for dataset in datasets if (model, dataset) not in there]
+        lacking = [*((SCOPES[scope], metric) for metric in COMPARED_METRICS), ("", "difference")]
+        rows += [(*pair, *number, pd.NA, LACKING[scope]) for pair in absent for number in lacking]
+    return pd.DataFrame(rows, columns=[*PAIR, "estimator", "metric", "value", "reason"])

@@ -1,0 +1,105 @@
+"""What a confidence costs, tokens and seconds a question by estimator, and what they buy: the paper says it of
+verification alone. Single-pass estimators come with the response; every other reads on."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lib import store
+from lib.store import KEYS, PAIR
+
+RESPONSE, TOTAL = "response", "total"  # in the place of an estimator: what comes with the response; all jobs of a pair
+FURTHER = ("p_true", "p_true_insitu", "c_bald", "c_bald_insitu")  # estimators that read beyond it
+WORK = ("generations", "verification", "dropout", "dropout_answer", "ablation")  # kinds whose manifests hold seconds
+
+
+def estimator_costs(
+    run: str,
+    models: Sequence[str],
+    datasets: Sequence[str],
+    generations: pd.DataFrame,
+    verification: pd.DataFrame,
+    in_situ: pd.DataFrame,
+) -> pd.DataFrame:
+    """By pair and estimator: mean `tokens` of an evaluation question that are read beyond the response (of the response
+    itself, with its prompt), `seconds` a question, and over all jobs of a pair its `hours`. `in_situ` as
+    `answer_dropout.in_situ` returns the frame of `tab_dropout_in_situ`."""
+    passes = in_situ[in_situ["metric"].isin(["tokens", "once"]) & in_situ["value"].notna()]
+    parts = [count_tokens(generations, verification), passes.groupby([*PAIR, "estimator"], sort=False)["value"].sum()
+             .reset_index().assign(metric="tokens"), seconds_of(run, models, datasets, verification)]  # fmt: skip
+    return pd.concat([part[[*PAIR, "estimator", "metric", "value"]] for part in parts], ignore_index=True)
+
+
+def count_tokens(generations: pd.DataFrame, verification: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
+    """Mean tokens of the response with its prompt, and of both ways to verify it."""
+    read = generations[generations["split"] == split]
+    counts = {RESPONSE: read.assign(n=read["prompt_tokens"] + read["token_ids"].map(len))[[*KEYS, "n"]]}
+    asked = verification[verification["split"] == split]
+    for name, column in (("p_true", "standard_tokens"), ("p_true_insitu", "in_situ_tokens")):
+        counts[name] = asked.assign(n=asked[column])[[*KEYS, "n"]]
+    parts = [rows.groupby(PAIR, sort=False)["n"].mean().rename("value").reset_index().assign(estimator=name)
+             for name, rows in counts.items()]  # fmt: skip
+    return pd.concat(parts, ignore_index=True).assign(metric="tokens")
+
+
+def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verification: pd.DataFrame) -> pd.DataFrame:
+    """Seconds a question from what the manifests say of the work as a whole, and from the rows of verification. Hours
+    of a pair only where it is known of all its rows."""
+    records: list[tuple] = []
+    estimators = {"generations": RESPONSE, "dropout": "c_bald", "dropout_answer": "c_bald_insitu"}
+    for pair in store.pair_names(models, datasets):
+        where, hours = pair.split("__"), 0.0
+        for kind in WORK:
+            for facts in manifests(run, kind, pair):
+                seconds, made = facts.get("seconds", 0.0) + facts.get("grid_seconds", 0.0), rows_made(facts)
+                hours += seconds / 3600 if made == facts["rows"] else np.nan
+                if kind in estimators and made > 0:
+                    records.append((*where, estimators[kind], "seconds", seconds / made))
+        if not np.isnan(hours):
+            records.append((*where, TOTAL, "hours", hours))
+    columns = {"standard_seconds": "p_true", "in_situ_seconds": "p_true_insitu"}
+    for name in columns.keys() & set(verification):
+        means = verification.groupby(PAIR, sort=False)[name].mean().dropna()
+        records += [(*where, columns[name], "seconds", value) for where, value in means.items()]
+    return pd.DataFrame(records, columns=[*PAIR, "estimator", "metric", "value"])
+
+
+def rows_made(facts: Mapping[str, Any]) -> int:
+    """Rows of a frame that the run itself made, by its manifest: those whose seconds are known."""
+    return facts["rows"] - facts["kept_from"]["rows"] if "kept_from" in facts else facts["rows"]
+
+
+def manifests(run: str, kind: str, pair: str) -> Iterator[dict[str, Any]]:
+    """Of a frame of a run, where it is there."""
+    for name in store.find_pairs(run, kind, [pair]):
+        yield store.read_manifest(store.find_frame(run, kind, name))
+
+
+def cost_and_worth(frame: pd.DataFrame, results: pd.DataFrame, in_situ: pd.DataFrame) -> pd.DataFrame:
+    """By pair and estimator: all tokens of a question with its response, ECE and AUROC of the raw score."""
+    measured = pd.concat([results, in_situ[in_situ["estimator"] == "c_bald_insitu"]], ignore_index=True)
+    known = measured["metric"].isin(["ece", "auroc"]) & measured["value"].notna()  # of sure answers AUROC may not be
+    measured = measured[known].astype({"value": float})
+    table = measured.pivot_table(index=[*PAIR, "estimator"], columns="metric", values="value").reset_index()
+    table = table.reindex(columns=[*PAIR, "estimator", "ece", "auroc"])
+    tokens = frame[frame["metric"] == "tokens"]
+    response = tokens[tokens["estimator"] == RESPONSE].set_index(PAIR)["value"]
+    further = tokens.set_index([*PAIR, "estimator"])["value"]
+    keys = list(table[[*PAIR, "estimator"]].itertuples(index=False, name=None))
+    return table.assign(tokens=[response.get(key[:2], np.nan) + further.get(key, 0.0) for key in keys])
+
+
+def costs_of_run(
+    run: str,
+    models: Sequence[str],
+    datasets: Sequence[str],
+    generations: pd.DataFrame,
+    verification: pd.DataFrame,
+    frames: Mapping[str, pd.DataFrame],
+) -> dict[str, pd.DataFrame]:
+    """The frames of both, from the other frames of a run."""
+    in_situ = frames["dropout_in_situ"]
+    found = estimator_costs(run, models, datasets, generations, verification, in_situ)
+    return {"costs": found, "worth": cost_and_worth(found, frames["result_estimation"], in_situ)}

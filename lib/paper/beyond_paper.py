@@ -1,0 +1,165 @@
+"""Tables that are not in the paper: dropout at the answer only, what a confidence costs, and what it is good for. None
+of it counts in a table, a finding or a number of the paper."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lib.analysis.answer_dropout import SCOPES
+from lib.analysis.costs import FURTHER, RESPONSE, TOTAL
+from lib.paper.booktabs import Cell, Table
+from lib.paper.comparison import Listing
+from lib.paper.layout import Frame, Labels, Layout, Line, Notes, heading, is_lowest, plain, short
+from lib.paper.reference import printed_numbers
+from lib.paper.results import Results
+from lib.paper.tables import dropout_grid_search, lowest_ece, score_interval
+from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
+from lib.score.proper_scoring import BASE
+from lib.store import PAIR
+
+ALL_ESTIMATORS = ESTIMATORS | EXTRAS
+SHOWN = {"rate": "Rate", "ece": "ECE", "auroc": "AUROC", "tokens": "Tokens"}
+RAW_LABELS = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "skill": "Skill", "log_loss": "Log-loss",
+       "auroc": "AUROC", "augrc": "AUGRC"}  # fmt: skip
+SPREAD = ("skill", "auroc", "augrc")  # shown with their intervals
+AFTER = {"ece": "ECE", "skill": "Skill"}
+
+# ---- dropout at the answer only
+
+
+def dropout_in_situ(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
+    """Both forms of c_BALD side by side: selected rate, ECE with its interval, AUROC, mean tokens that the passes over
+    a response read; and the paired difference of ECE."""
+    layout = Layout.of(frame, models, datasets, notes)
+    columns = [Line((heading(ALL_ESTIMATORS[name]), head), {"estimator": name, "metric": metric})
+               for name in SCOPES.values() for metric, head in SHOWN.items()]  # fmt: skip
+    columns.append(Line(("Difference", "ECE"), {"estimator": "", "metric": "difference"}))
+    shows = {"rate": "{:.2f}".format, "tokens": "{:.0f}".format}
+    table = layout.by_pair(columns, "ll cccc cccc c", bold=lowest_ece,
+                           cell=lambda one: score_interval(one, shows.get(one.metric, short)))  # fmt: skip
+    return replace(table, notes=[*table.notes, *read_once(frame)])
+
+
+def read_once(frame: Frame) -> list[str]:
+    """What the tokens of the table leave out."""
+    rows = frame[(frame["metric"] == "once") & (frame["estimator"] == "c_bald_insitu")]
+    if rows.empty:
+        return []
+    least, most = rows["value"].min(), rows["value"].max()
+    return ["Tokens: what all passes over a response read, a mean. In situ its trajectory is encoded once before them "
+            f"({least:.0f} to {most:.0f} tokens), unless its cache is still at hand."]  # fmt: skip
+
+
+def dropout_in_situ_grid(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
+    """As `dropout_grid_search`, of c_BALD in situ."""
+    return dropout_grid_search(frame, models, datasets, notes, "c_bald_insitu")
+
+
+# ---- costs
+
+
+def costs_table(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
+    """A row for each pair: tokens of the response, and of every estimator beyond it. Seconds, which no two runs share,
+    stand in the report."""
+    columns = [Line(("Response",), {"estimator": RESPONSE, "metric": "tokens"})]
+    columns += [Line((heading(ALL_ESTIMATORS[name]),), {"estimator": name, "metric": "tokens"}) for name in FURTHER]
+    table = Layout.of(frame, models, datasets, notes).by_pair(columns, cell=lambda one: plain(one, "{:,.0f}".format))
+    return replace(table, notes=[*table.notes, *cost_saved(frame)])
+
+
+def cost_saved(frame: Frame) -> list[str]:
+    """What verification in situ saves, here and in the paper."""
+    tokens = frame[frame["metric"] == "tokens"].pivot_table(index=PAIR, columns="estimator", values="value")
+    if not {"p_true", "p_true_insitu"} <= set(tokens):
+        return []
+    paper = printed_numbers().query("metric == 'token_reduction_pct'")["value"].astype(float).mean()
+    ours = 100 * (1 - tokens["p_true_insitu"] / tokens["p_true"]).mean()
+    return [f"In situ saves {ours:.0f}% of the tokens of P(True) here, {paper:.0f}% in the paper."]
+
+
+def seconds(here: Results) -> Listing:
+    """What the report says of time: by pair, seconds a question of the response and of each estimator beyond it, and
+    the hours of all its jobs; at the end those of all pairs together."""
+    frame = here.frames["costs"]
+    timed = frame[frame["metric"] != "tokens"]
+    wide = timed.pivot_table(index=PAIR, columns="estimator", values="value", sort=False)
+    wide = wide.reindex(columns=[name for name in (RESPONSE, *FURTHER, TOTAL) if name in wide]).reset_index()
+    wide["model"], wide["dataset"] = wide["model"].map(dict(here.models)), wide["dataset"].map(dict(here.datasets))
+    hours = wide.get(TOTAL, pd.Series([np.nan]))
+    last = pd.DataFrame([{"model": "all", "dataset": "", TOTAL: hours.sum()}] if hours.notna().all() else [])
+    heads = {name: f"{ALL_ESTIMATORS[name].plain}, s" for name in FURTHER} | {
+        RESPONSE: "response, s",
+        TOTAL: "all jobs, hours",
+    }
+    records = pd.concat([wide, last], ignore_index=True).rename(columns=heads)
+    return Listing(records, records.round(3))
+
+
+# ---- beside a constant at the base rate
+
+
+def show_selective(frame: Frame) -> list[Estimator]:
+    """The estimators of a frame, the paper's first."""
+    there = set(frame["estimator"])
+    return [e for declared in (ESTIMATORS, EXTRAS) for e in in_declared_order(declared.values()) if e.name in there]
+
+
+def selective(scores: Frame, thresholds: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()
+              ) -> Table:  # fmt: skip
+    """A row for the base rate and for each estimator of a pair: `scores` as `compare_with_base_rate` returns them,
+    `thresholds` as `selective_thresholds` does."""
+    targets = sorted(thresholds["target"].unique())
+    wanted = thresholds.assign(metric=[at(t) for t in thresholds["target"]], value=thresholds["answered"], method="")
+    layout = Layout.of(pd.concat([scores, wanted], ignore_index=True), models, datasets, notes, ("method",))
+    there = set(scores.loc[(scores["metric"] == "ece") & (scores["method"] == ""), [*PAIR, "estimator"]]
+                .itertuples(index=False, name=None))  # fmt: skip
+    rows = [Line((*pair.labels, label), {**pair.key, "estimator": name}) for pair in layout.pairs
+            for name, label in row_labels(scores).items() if (*pair.key.values(), name) in there]  # fmt: skip
+    groups = {("Raw", ""): RAW_LABELS, ("Isotonic", "isotonic"): AFTER,
+              ("Answered at", ""): {at(t): short(t).rstrip("0") for t in targets}}  # fmt: skip
+    columns = [Line((group, head), {"method": method, "metric": metric})
+               for (group, method), heads in groups.items() for metric, head in heads.items()]  # fmt: skip
+    shown = layout.place(rows, columns)
+    shown = shown[(shown["estimator"] != BASE) | (shown["column"] < len(RAW_LABELS))]
+    shown = shown.assign(bold=best_of_pair(shown))
+    names, widths = ("Model", "Dataset", "Estimator"), (len(heads) for heads in groups.values())
+    specification = " ".join(["lll", *("c" * width for width in widths)])
+    table = layout.set_cells(shown, rows, columns, names, specification, cell, layout.footnotes(shown))
+    return replace(table, notes=[*table.notes, *promise(thresholds)])
+
+
+def at(precision: float) -> str:
+    """The metric under which the share answered at a guaranteed precision stands."""
+    return f"answered_{precision:g}"
+
+
+def row_labels(scores: Frame) -> dict[str, str | Cell]:
+    return {BASE: "Base rate"} | {e.name: heading(e) for e in show_selective(scores)}
+
+
+def cell(one: Any) -> Cell:
+    return score_interval(one) if one.metric in SPREAD and not one.method else plain(one, short)
+
+
+def best_of_pair(shown: Frame) -> pd.Series:
+    """The largest skill of a pair, raw and isotonic, its largest share answered at each precision, its smallest
+    AUGRC."""
+    lower = shown["metric"] == "augrc"
+    higher = (shown["metric"] == "skill") | shown["metric"].str.startswith("answered_")
+    signed = shown.assign(value=shown["value"].where(lower, -shown["value"]))
+    return is_lowest(signed, lower | higher, *PAIR, "column")
+
+
+def promise(thresholds: Frame) -> list[str]:
+    """Lines that say what was promised, and how often the evaluation rows speak against it."""
+    found = thresholds[thresholds["threshold"].notna()]
+    held = found["held"].dropna()
+    said = "None could be guaranteed."
+    if len(held):
+        broken = int((~held.astype(bool)).sum())
+        said = f"On the evaluation rows {broken} of {len(held)} come out below by more than chance (5%)."
+    return ["Intervals: 95% bootstrap percentile, over draws of the other tables. Equal mass: ECE of bins with equally "
+            "many rows. Log-loss: a score of exactly 0 or 1 that is wrong costs 36.",
+            f"Answered at: by a threshold on the raw score, fitted on calibration rows. {said}"]  # fmt: skip
