@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from lib import params, store
+from lib.analysis import ablation_statistics
 from lib.generate import mc_dropout
 from lib.params import Dropout
 from lib.project import SHIPPED
@@ -46,14 +47,16 @@ def test_mcnemars_exact_test_by_hand():
     right, wrong = ["7", "8", "8", "8", "8", "7"], ["8", "7", "7", "7", "7", "7"]
     ours, other = (responses(answer=answer, text=[""] * 6) for answer in (right, wrong))
     frame = ablation.combine_arms(ours, "one", {"none": other})
-    found = ablation.compare_demonstrations(frame).set_index("outcome").loc["accuracy"]
+    found = ablation_statistics.compare_demonstrations(frame).set_index("outcome").loc["accuracy"]
     assert found[["rows", "with", "without"]].tolist() == [6, 1, 4] and found.p == pytest.approx(12 / 32)
 
 
 def test_summary_by_hand():
     ours = responses(answer=["7", None, None, "8"], text=["#### 7", r"\boxed{7}", r"\boxed{6}", r"#### 8 \boxed{7}"])
     other = responses(answer=["7", "7", None, "7"], text=["#### 7"] * 4)
-    found = ablation.summarize_ablation(ablation.combine_arms(ours, "one", {"none": other})).set_index("demonstration")
+    found = ablation_statistics.summarize_ablation(ablation.combine_arms(ours, "one", {"none": other})).set_index(
+        "demonstration"
+    )
     assert found.profile.to_dict() == {"one": True, "none": False} and (found["rows"] == 4).all()
     assert found.loc["one", ["accuracy", "extracted", "accuracy_boxed"]].tolist() == [0.25, 0.5, 0.5]
     assert found.loc["none", ["accuracy", "extracted"]].tolist() == [0.75, 0.75]
@@ -61,9 +64,11 @@ def test_summary_by_hand():
 
 def test_a_model_that_can_be_asked_in_one_way_has_no_demonstration_to_compare():
     ours = responses(answer=["7", None], text=["#### 7", ""])
-    assert ablation.summarize_ablation(ablation.combine_arms(ours, "none", {})).demonstration.tolist() == ["none"]
-    assert ablation.compare_demonstrations(ablation.combine_arms(ours, "none", {"few": ours})).empty
-    assert len(ablation.compare_demonstrations(ablation.combine_arms(ours, "none", {"one": ours}))) == 2
+    assert ablation_statistics.summarize_ablation(ablation.combine_arms(ours, "none", {})).demonstration.tolist() == [
+        "none"
+    ]
+    assert ablation_statistics.compare_demonstrations(ablation.combine_arms(ours, "none", {"few": ours})).empty
+    assert len(ablation_statistics.compare_demonstrations(ablation.combine_arms(ours, "none", {"one": ours}))) == 2
 
 
 def test_the_same_evaluation_questions_are_asked_again():
@@ -78,7 +83,7 @@ def test_operations_are_counted_and_grow_with_the_passes(lm):
     frame = store.read_frame(store.find_frame("shipped", "generations", f"{lm.name}__demo-easy")).head(1)
     found = mc_dropout.count_operations(lm, frame, Dropout(), 0.1, passes=(1, 3))
     assert found["3"] == 3 * found["1"] > 1e6
-    costs = ablation.pass_costs([{"pair": ["m", "d"], "operations": found}])
+    costs = ablation_statistics.pass_costs([{"pair": ["m", "d"], "operations": found}])
     assert costs.passes.tolist() == [1, 3] and costs.operations.tolist() == list(found.values())
 
 

@@ -9,7 +9,13 @@ import torch
 from scipy.optimize import minimize
 from scipy.stats import chi2
 
-from lib.analysis import calibration_statistics, dropout_statistics, token_statistics
+from lib.analysis import (
+    ablation_statistics,
+    calibration_statistics,
+    dropout_statistics,
+    token_statistics,
+    verification_statistics,
+)
 from lib.calibrate import fitting
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import Platt, Temperature
@@ -18,7 +24,7 @@ from lib.generate.temperatures import temperatures
 from lib.paper import calibration_counting, counting, judging
 from lib.paper.results import Results
 from lib.params import Reading
-from lib.score import ablation, confidence, estimators, running_example, selective
+from lib.score import confidence, estimators, running_example, selective
 from lib.store import KEYS
 from lib.tasks import answers
 
@@ -45,7 +51,7 @@ def test_tokens_that_are_saved_in_percent():
     frame = pd.concat([keyed(2, "n", in_situ_tokens=[30, 30], standard_tokens=[120, 60]),
                        keyed(1, "n", split="calibration", in_situ_tokens=[30], standard_tokens=[31]),
                        keyed(1, "m", in_situ_tokens=[30], standard_tokens=[40])])  # fmt: skip
-    found = confidence.token_reduction(frame)
+    found = verification_statistics.token_reduction(frame)
     assert found.model.tolist() == ["n", "m"] and found.value.tolist() == [62.5, 25.0]
 
 
@@ -61,13 +67,13 @@ def test_mass_of_the_options():
     margins = confidence.option_log_odds(verified())
     assert margins.standard_margin.tolist() == pytest.approx([LOG(3), 0])
     assert margins.standard_mass.tolist() == pytest.approx([0.8, 0.2]) and margins.in_situ_mass[1] == pytest.approx(0.6)
-    found = confidence.option_mass(verified()).set_index(["estimator", "metric"])
+    found = verification_statistics.option_mass(verified()).set_index(["estimator", "metric"])
     assert found.value.to_dict() == pytest.approx({
         ("p_true", "option_mass"): 0.5, ("p_true", "option_mass_low"): 0.5,
         ("p_true_insitu", "option_mass"): 0.6, ("p_true_insitu", "option_mass_low"): 0.0})  # fmt: skip
     assert (found.n == 2).all()
     half = verified().assign(standard_logits=[np.zeros(2)] * 2, standard_logz=LOG(4))
-    found = confidence.option_mass(half).set_index(["estimator", "metric"]).value["p_true"]
+    found = verification_statistics.option_mass(half).set_index(["estimator", "metric"]).value["p_true"]
     assert found.to_dict() == {"option_mass": 0.5, "option_mass_low": 0.0}, "half is not below half"
 
 
@@ -84,11 +90,11 @@ def test_errors_of_both_ways_of_asking_with_their_intervals():
     names = ["model", "dataset", "estimator", "method", "metric", "value", "low", "high"]
     frame = pd.DataFrame(rows, columns=names)
     frame.loc[frame.method != "", "value"] = 0.9
-    found = confidence.in_situ_errors(frame, "m", {"d": "D", "e": "E"})
+    found = verification_statistics.in_situ_errors(frame, "m", {"d": "D", "e": "E"})
     assert found.dataset.tolist() == ["D", "E"] and found.standard.tolist() == pytest.approx([0.2, 0.3])
     assert found["standard low"].tolist() == pytest.approx([0.19, 0.29])
     assert found["in situ high"].tolist() == pytest.approx([0.32, 0.32])
-    bare = confidence.in_situ_errors(frame.drop(columns=["low", "high"]), "m", {"d": "D"})
+    bare = verification_statistics.in_situ_errors(frame.drop(columns=["low", "high"]), "m", {"d": "D"})
     assert list(bare) == ["dataset", "standard", "in situ"]
 
 
@@ -445,16 +451,23 @@ def arms(**right):
 
 
 def test_the_question_that_another_beginning_turns():
-    assert ablation.find_changed_answer(arms(one=[1, 1, 0], few=[1, 1, 0], none=[1, 0, 0]), "one") == ("e1", "none")
-    assert ablation.find_changed_answer(arms(one=[1, 1], none=[1, 1]), "one") == ("e0", "none")
-    assert ablation.find_changed_answer(arms(one=[1, 1], few=[1, 1], none=[1, 1]), "few") == ("e0", "one")
-    assert ablation.find_changed_answer(arms(one=[1, 1]), "one") == ("e0", "one")
+    assert ablation_statistics.find_changed_answer(arms(one=[1, 1, 0], few=[1, 1, 0], none=[1, 0, 0]), "one") == (
+        "e1",
+        "none",
+    )
+    assert ablation_statistics.find_changed_answer(arms(one=[1, 1], none=[1, 1]), "one") == ("e0", "none")
+    assert ablation_statistics.find_changed_answer(arms(one=[1, 1], few=[1, 1], none=[1, 1]), "few") == ("e0", "one")
+    assert ablation_statistics.find_changed_answer(arms(one=[1, 1]), "one") == ("e0", "one")
 
 
 def test_no_question_turned_is_no_evidence():
-    found = ablation.compare_demonstrations(arms(one=[1, 0], none=[1, 0])).set_index("outcome")
+    found = ablation_statistics.compare_demonstrations(arms(one=[1, 0], none=[1, 0])).set_index("outcome")
     assert found.p.to_dict() == {"accuracy": 1.0, "extracted": 1.0} and (found["rows"] == 2).all()
-    one = ablation.compare_demonstrations(arms(one=[1, 1, 1], none=[0, 0, 0])).set_index("outcome").loc["accuracy"]
+    one = (
+        ablation_statistics.compare_demonstrations(arms(one=[1, 1, 1], none=[0, 0, 0]))
+        .set_index("outcome")
+        .loc["accuracy"]
+    )
     assert (one["with"], one.without, one.p) == (3, 0, 0.25)
 
 

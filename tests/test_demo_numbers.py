@@ -10,15 +10,19 @@ import pandas as pd
 from digests import check, digest, write
 
 from lib import params, store
-from lib.analysis import calibration_statistics, dropout_statistics, token_statistics
+from lib.analysis import (
+    ablation_statistics,
+    calibration_statistics,
+    dropout_statistics,
+    token_statistics,
+    verification_statistics,
+)
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.paper.run_results import RunSignals
 from lib.score import (
-    ablation,
     bootstrap,
     confidence,
     metrics,
-    proper_scoring,
     running_example,
     selective,
 )
@@ -99,9 +103,9 @@ def test_transfer():
 def test_what_the_confidence_is_good_for():
     whole, answer, raw = signals().dropout, passes_at_the_answer(), every_score()
     calibrated, *_ = fitting.calibrate(raw, signals().sets, fitted(), CHOICES)
-    scores, constants = proper_scoring.add_base_rate(raw, calibrated)
+    scores, constants = selective.add_base_rate(raw, calibrated)
     check_as_shipped(
-        proper_scoring.compare_with_base_rate(scores, constants, VALUES["bins"], VALUES["closed"], seed=VALUES["seed"]),
+        selective.compare_with_base_rate(scores, constants, VALUES["bins"], VALUES["closed"], seed=VALUES["seed"]),
         "selective",
         "scores",
     )
@@ -136,7 +140,7 @@ def other_frames() -> dict[str, pd.DataFrame]:
     drawn = sample_efficiency.scores_by_draw(pair, one.dataset, [5, 50], 20, 0, choices=CHOICES).loc[one.example_id]
     of_draws = drawn[drawn.index.get_level_values("method") != ""].groupby(level=["method", "n"], sort=False)
     extras = every_score()
-    raw, constants = proper_scoring.add_base_rate(extras, extras[extras.split == "evaluation"].assign(method=""))
+    raw, constants = selective.add_base_rate(extras, extras[extras.split == "evaluation"].assign(method=""))
     return {
         "coverage": reading_.answer_coverage(frame, READING),
         "coverage, relative": reading_.answer_coverage(frame, READING.model_copy(update={"grader": "relative"})),
@@ -145,14 +149,14 @@ def other_frames() -> dict[str, pd.DataFrame]:
         "positions": token_statistics.position_curves(responses),
         "tokens": token_statistics.summarize_tokens(responses),
         "unread": token_statistics.count_missed_answers(frame, READING),
-        "verification costs": token_statistics.verification_costs(verified, frame),
+        "verification costs": verification_statistics.verification_costs(verified, frame),
         "running means": token_statistics.running_mean_curves_by_pair(responses),
         "running mean curves": token_statistics.running_mean_curves(responses),
         "answer tokens": token_statistics.answer_token_logprobs(responses),
         "entropy curves": dropout_statistics.entropy_curves(chosen),
-        "reduction": confidence.token_reduction(verified),
-        "option mass": confidence.option_mass(verified),
-        "in situ errors": confidence.in_situ_errors(results, MODELS[0], {name: name for name in DATASETS}),
+        "reduction": verification_statistics.token_reduction(verified),
+        "option mass": verification_statistics.option_mass(verified),
+        "in situ errors": verification_statistics.in_situ_errors(results, MODELS[0], {name: name for name in DATASETS}),
         "grid": confidence.evaluate_rate_grid(responses, whole, READING),
         "passes": dropout_statistics.summary(chosen),
         "tokens of passes": dropout_statistics.answer_tokens(chosen),
@@ -164,10 +168,10 @@ def other_frames() -> dict[str, pd.DataFrame]:
             running_example.rows_of_example(verified, one).iloc[0]
         ),
         "passes over one row": running_example.bald_by_token(of_one, READING),
-        "arms": ablation.summarize_ablation(asked_again),
-        "demonstration": ablation.compare_demonstrations(asked_again),
-        "arms by question": ablation.graded_by_arm(of_pair).astype(float),
-        "compared": proper_scoring.compare_with_base_rate(raw, constants, resamples=50),
+        "arms": ablation_statistics.summarize_ablation(asked_again),
+        "demonstration": ablation_statistics.compare_demonstrations(asked_again),
+        "arms by question": ablation_statistics.graded_by_arm(of_pair).astype(float),
+        "compared": selective.compare_with_base_rate(raw, constants, resamples=50),
         "thinned curves": selective.risk_coverage_curves(raw),
         "calibration rows": calibration_statistics.summarize_calibration_rows(sets),
         "learned": learned,

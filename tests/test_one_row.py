@@ -74,13 +74,15 @@ def test_disagreement_by_hand():
 
 def test_ece_by_hand():
     c, y = [0.9, 0.95, 0.32, 0.33], [1, 0, 1, 1]
-    table = metrics.ece_terms(c, y)
+    table = calibration_statistics.ece_terms(c, y)
     assert list(table["count"]) == [2, 1, 1] or table["count"].sum() == 4
     assert table["product"].sum() == pytest.approx(metrics.ece(c, y))
     assert table.gap.max() == pytest.approx(metrics.mce(c, y))
-    assert metrics.describe_ece_terms(table).startswith(f"The products sum to an ECE of {metrics.ece(c, y):.3f};")
-    one = metrics.ece_terms([0.95, 0.97], [1, 0])
-    assert metrics.describe_ece_terms(one).endswith("the same, because all 2 rows lie in one bin.")
+    assert calibration_statistics.describe_ece_terms(table).startswith(
+        f"The products sum to an ECE of {metrics.ece(c, y):.3f};"
+    )
+    one = calibration_statistics.ece_terms([0.95, 0.97], [1, 0])
+    assert calibration_statistics.describe_ece_terms(one).endswith("the same, because all 2 rows lie in one bin.")
 
 
 def test_claims_beside_the_papers():

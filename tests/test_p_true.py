@@ -14,6 +14,7 @@ from tokenizers import models as tokenizer_models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from lib import params, store
+from lib.analysis import verification_statistics
 from lib.generate import generation, models, p_true
 from lib.generate.models import LanguageModel
 from lib.params import Generation, Verification
@@ -193,7 +194,7 @@ def test_tokens_saved_are_counted_right(lm):
         1 - query / len(lm.tokenizer(text, add_special_tokens=False).input_ids)
         for text in verified.standard_prompt[verified.dataset == "demo-medium"]
     ]
-    saved = confidence.token_reduction(verified).set_index("dataset").value
+    saved = verification_statistics.token_reduction(verified).set_index("dataset").value
     assert saved["demo-medium"] == pytest.approx(100 * np.mean(by_hand), abs=1e-9)
     assert (saved >= 60).all(), saved.to_dict()
 
@@ -398,7 +399,7 @@ def test_how_much_the_options_hold():
         row = verified([np.log(mass / 2)] * 2, ("A", "B")).iloc[0].to_dict()
         rows.append(row | {"example_id": str(i), "in_situ_logz": 0.0, "standard_logz": float(np.log(2)),
                            "split": "evaluation" if i < 3 else "calibration"})  # fmt: skip
-    found = confidence.option_mass(pd.DataFrame(rows)).set_index(["estimator", "metric"])
+    found = verification_statistics.option_mass(pd.DataFrame(rows)).set_index(["estimator", "metric"])
     assert found.value["p_true_insitu", "option_mass"] == pytest.approx(0.6)
     assert found.value["p_true_insitu", "option_mass_low"] == pytest.approx(1 / 3)
     assert found.value["p_true", "option_mass"] == pytest.approx(0.3)

@@ -9,7 +9,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PathCollection
 
 from lib import streams
-from lib.analysis import calibration_statistics, dropout_statistics, token_statistics
+from lib.analysis import (
+    ablation_statistics,
+    calibration_statistics,
+    dropout_statistics,
+    token_statistics,
+    verification_statistics,
+)
 from lib.paper import (
     calibration_figures,
     exploratory_plots,
@@ -21,7 +27,7 @@ from lib.paper import (
 )
 from lib.paper.booktabs import Cell, Table
 from lib.params import Reading
-from lib.score import ablation, bootstrap, confidence, running_example
+from lib.score import ablation, bootstrap, running_example
 
 
 def bins(count=(4, 96), mean=(0.15, 0.95), accuracy=(0.5, 0.75)):
@@ -118,7 +124,7 @@ def test_whiskers_are_the_bootstraps():
         for name, method, value in (("p_true", "", 0.1), ("p_true", "platt", 0.9), ("p_true_insitu", "", 0.2))
     ]
     columns = ["model", "dataset", "estimator", "method", "metric", "value", "low", "high"]
-    errors = confidence.in_situ_errors(pd.DataFrame(rows, columns=columns), "m", {"d": "D"})
+    errors = verification_statistics.in_situ_errors(pd.DataFrame(rows, columns=columns), "m", {"d": "D"})
     assert errors.iloc[0].to_dict() == pytest.approx({"dataset": "D", "standard": 0.1, "standard low": 0.08,
             "standard high": 0.13, "in situ": 0.2, "in situ low": 0.18, "in situ high": 0.23})  # fmt: skip
     (ax,) = figures.main_analysis(in_situ=errors).canvas.axes
@@ -204,15 +210,15 @@ def test_responses_of_one_question_beside_each_other():
     answers = ("a", "none", "5"), ("a", "one", "5"), ("b", "none", "5"), ("b", "one", "7")
     rows = [("m", "d", "evaluation", name, "5", answer, None, "stop", arm, False) for name, arm, answer in answers]
     frame = pd.DataFrame(rows, columns=[*ablation.ABLATION_COLUMNS, "demonstration", "profile"])
-    assert ablation.find_changed_answer(frame, "none") == ("b", "one")
-    assert ablation.describe_arms(frame, "b") == "b: none right, one wrong"
+    assert ablation_statistics.find_changed_answer(frame, "none") == ("b", "one")
+    assert ablation_statistics.describe_arms(frame, "b") == "b: none right, one wrong"
     alone = frame[frame.demonstration == "none"]
-    assert ablation.find_changed_answer(alone, "none") == ("a", "none")
+    assert ablation_statistics.find_changed_answer(alone, "none") == ("a", "none")
     kept = {
         "none": pd.DataFrame({"example_id": ["b"], "text": ["#### 5"]}),
         "one": pd.DataFrame({"example_id": ["b"], "text": [None]}),
     }
-    assert ablation.responses_to("b", kept, ["none", "one"]) == {"none": "#### 5", "one": "(not kept)"}
+    assert ablation_statistics.responses_to("b", kept, ["none", "one"]) == {"none": "#### 5", "one": "(not kept)"}
     assert len(prompt_figures.responses_beside({"none": "#### 5"}).canvas.axes) == 1
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import d2_brier_score, log_loss, roc_auc_score
 
-from lib.score import metrics, proper_scoring
+from lib.score import metrics, selective
 from lib.score.bootstrap import bootstrap, draw_resample_counts
 
 scores_and_outcomes = st.lists(st.tuples(st.sampled_from([0.0, 0.2, 0.5, 0.5000001, 0.9, 1.0]), st.booleans()),
@@ -45,12 +45,12 @@ def frame(**models):
 
 
 def compared(raw, **more):
-    scores, constants = proper_scoring.add_base_rate(raw, raw[raw.split == "evaluation"])
-    return proper_scoring.compare_with_base_rate(scores, constants, **more), constants
+    scores, constants = selective.add_base_rate(raw, raw[raw.split == "evaluation"])
+    return selective.compare_with_base_rate(scores, constants, **more), constants
 
 
 def test_the_constant_by_hand():
-    assert proper_scoring.base_rate([True, True, False]) == 3 / 5 and proper_scoring.base_rate([]) == 0.5
+    assert selective.base_rate([True, True, False]) == 3 / 5 and selective.base_rate([]) == 0.5
 
 
 def test_skill_is_that_of_scikit_learn_against_the_constant():
@@ -58,7 +58,7 @@ def test_skill_is_that_of_scikit_learn_against_the_constant():
     evaluation rows' own accuracy."""
     c, y = rows()
     for base in (0.3, float(y.mean())):
-        found = proper_scoring.proper_measures(c, y, base)
+        found = selective.proper_measures(c, y, base)
         own, constant = (1 - d2_brier_score(y, values) for values in (c, np.full_like(c, base)))
         assert 1 - found["skill"] == pytest.approx(own / constant, abs=1e-12)
     assert found["skill"] == pytest.approx(d2_brier_score(y, c), abs=1e-12)
@@ -67,15 +67,15 @@ def test_skill_is_that_of_scikit_learn_against_the_constant():
 def test_ten_bins_unless_others_are_asked_for():
     c, y = np.linspace(0, 1, 50), np.arange(50) % 3 > 0
     assert (
-        proper_scoring.proper_measures(c, y, 0.5)
-        == proper_scoring.proper_measures(c, y, 0.5, 10, "right")
-        != proper_scoring.proper_measures(c, y, 0.5, 11)
+        selective.proper_measures(c, y, 0.5)
+        == selective.proper_measures(c, y, 0.5, 10, "right")
+        != selective.proper_measures(c, y, 0.5, 11)
     )
 
 
 def test_log_loss_is_that_of_scikit_learn():
     for c, y in (rows(), (np.array([0.0, 1.0, 1.0]), np.array([1, 1, 0]))):
-        assert proper_scoring.proper_measures(c, y, 0.5)["log_loss"] == pytest.approx(
+        assert selective.proper_measures(c, y, 0.5)["log_loss"] == pytest.approx(
             log_loss(y, c, labels=[0, 1]), rel=1e-12
         )
 
@@ -101,7 +101,7 @@ def test_augrc_is_the_area_that_a_loop_walks(pairs):
         added = (group & ~y).sum() / len(c)
         area += group.sum() / len(c) * (risk + added / 2)
         risk += added
-    assert proper_scoring.augrc(metrics.auroc(c, y), y.mean()) == pytest.approx(area, abs=1e-12)
+    assert selective.augrc(metrics.auroc(c, y), y.mean()) == pytest.approx(area, abs=1e-12)
 
 
 def test_bins_of_equally_many_rows_by_a_loop():
@@ -109,7 +109,7 @@ def test_bins_of_equally_many_rows_by_a_loop():
     order, total = np.argsort(c), 0.0
     for part in np.split(order, 10):
         total += abs(y[part].sum() - c[part].sum()) / 100
-    assert proper_scoring.equal_mass_ece(c, y) == pytest.approx(total, abs=1e-12)
+    assert selective.equal_mass_ece(c, y) == pytest.approx(total, abs=1e-12)
 
 
 def test_bins_of_equally_many_rows_are_mapies_where_no_scores_are_equal():
@@ -120,16 +120,16 @@ def test_bins_of_equally_many_rows_are_mapies_where_no_scores_are_equal():
     order = np.argsort(c)
     c, y = c[order], y[order]
     theirs = calibration.expected_calibration_error(y.astype(int), c, num_bins=10, split_strategy="array split")
-    assert proper_scoring.equal_mass_ece(c, y) == pytest.approx(theirs, abs=1e-9)
+    assert selective.equal_mass_ece(c, y) == pytest.approx(theirs, abs=1e-9)
 
 
 @given(scores_and_outcomes, st.randoms())
 def test_the_order_of_rows_does_not_count(pairs, random):
     """Of the same rows in another order every measure is the same, equal scores or not."""
     mixed = random.sample(pairs, len(pairs))
-    one, other = (proper_scoring.proper_measures(np.array([c for c, _ in some]), np.array([y for _, y in some]), 0.4)
+    one, other = (selective.proper_measures(np.array([c for c, _ in some]), np.array([y for _, y in some]), 0.4)
                   for some in (pairs, mixed))  # fmt: skip
-    for name in proper_scoring.PROPER_MEASURES:
+    for name in selective.PROPER_MEASURES:
         assert one[name] == pytest.approx(other[name], abs=1e-12, nan_ok=True)
 
 
@@ -149,7 +149,7 @@ def test_intervals_are_of_the_same_draws_as_the_other_tables():
 def test_a_base_rate_stands_in_every_comparison():
     raw = frame(m=rows(), n=rows(seed=1))
     table, constants = compared(raw, resamples=50)
-    base = table[table.estimator == proper_scoring.BASE].set_index(["model", "metric"]).value
+    base = table[table.estimator == selective.BASE].set_index(["model", "metric"]).value
     for model, part in raw.groupby("model"):
         right = part.correct[part.split == "calibration"]
         constant, y = (right.sum() + 1) / (len(right) + 2), part.correct[part.split == "evaluation"]

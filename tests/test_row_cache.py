@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from lib import params, row_cache, store, streams
+from lib.analysis import ablation_statistics
 from lib.generate import generation, models, p_true
 from lib.paper import footnotes
 from lib.params import Dropout, Generation, Verification
@@ -217,7 +218,7 @@ def test_questions_that_were_asked_again_stay(lm, earlier):
     kept = cache.map(partial(ablation.ask_again, ask), items, lambda line: None)
     assert asked == [example for _, example in items if example.example_id not in set(rows.example_id)]
     assert kept[kept.example_id.isin(rows.example_id)].answer.tolist() == ["7", "7"]
-    assert ablation.responses_to(rows.example_id.iloc[0], {"one": kept}, ["one"]) == {"one": "(not kept)"}
+    assert ablation_statistics.responses_to(rows.example_id.iloc[0], {"one": kept}, ["one"]) == {"one": "(not kept)"}
 
 
 def test_parameters_of_no_row_do_not_matter(lm, places):

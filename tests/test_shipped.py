@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lib import params, store
-from lib.analysis import dropout_statistics
+from lib.analysis import dropout_statistics, verification_statistics
 from lib.generate import p_true
 from lib.params import Reading
 from lib.project import SHIPPED
@@ -97,7 +97,7 @@ def test_the_models_answer_a_or_b_and_know_something(responses, verified):
 
 
 def test_in_situ_was_taken_live_and_saves_tokens_and_time(verified):
-    assert verified.live.all() and (confidence.token_reduction(verified).value >= 65).all()
+    assert verified.live.all() and (verification_statistics.token_reduction(verified).value >= 65).all()
     seconds = verified.groupby(["model", "dataset"])[["in_situ_seconds", "standard_seconds"]].sum()
     assert (seconds.in_situ_seconds <= seconds.standard_seconds / 2).all()
     for pair in store.pair_names(DEMO.models, DEMO.datasets):

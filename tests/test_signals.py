@@ -5,9 +5,14 @@ import pandas as pd
 import pytest
 
 from lib import params, store
-from lib.analysis import calibration_statistics, dropout_statistics, token_statistics
+from lib.analysis import (
+    ablation_statistics,
+    calibration_statistics,
+    dropout_statistics,
+    token_statistics,
+    verification_statistics,
+)
 from lib.paper.run_results import SIGNAL_KINDS
-from lib.score import ablation
 from lib.score.confidence import confidence_frame
 from lib.score.interpretation import interpret_responses
 from lib.score.metrics import evaluate
@@ -60,15 +65,17 @@ def test_costs_of_verification(stored):
     generations["thinking_end"] = np.random.default_rng(2).integers(0, 60, len(length))
     again = generations.prompt_tokens + length - generations.thinking_end
     straight = verification.assign(standard_tokens=again + 30, in_situ_tokens=30)
-    facts = token_statistics.verification_costs(straight, generations).iloc[0]
+    facts = verification_statistics.verification_costs(straight, generations).iloc[0]
     assert facts.r2 == pytest.approx(1), "question and answer together"
     straight = verification.assign(standard_tokens=2 * length + 30, in_situ_tokens=30)
-    facts = token_statistics.verification_costs(straight, generations).iloc[0]
+    facts = verification_statistics.verification_costs(straight, generations).iloc[0]
     assert facts.r2 < 0.5 and facts.saving == pytest.approx(1), "what is saved is held against the response alone"
     noise = verification.assign(standard_tokens=np.random.default_rng(0).permutation(length) + 30, in_situ_tokens=30)
-    assert token_statistics.verification_costs(noise, generations).iloc[0].r2 < 0.1
+    assert verification_statistics.verification_costs(noise, generations).iloc[0].r2 < 0.1
     alike = generations.assign(token_ids=[[1, 2]] * len(generations), prompt_tokens=7, thinking_end=0)
-    assert np.isnan(token_statistics.verification_costs(noise, alike).iloc[0][["r2", "saving"]].astype(float)).all()
+    assert np.isnan(
+        verification_statistics.verification_costs(noise, alike).iloc[0][["r2", "saving"]].astype(float)
+    ).all()
 
 
 @pytest.mark.filterwarnings("error")  # scipy's, for a constant
@@ -138,9 +145,9 @@ def test_mcnemar():
     frame = pd.DataFrame([(str(i), arm, "1" if right else "2") for i in range(20)
                           for arm, right in (("one", i < 15), ("none", i < 5 or i == 19), ("few", True))],
                          columns=["example_id", "demonstration", "answer"])  # fmt: skip
-    facts = ablation.compare_demonstrations(frame.assign(model="m", dataset="d", reference="1", boxed=None)).set_index(
-        "outcome"
-    )
+    facts = ablation_statistics.compare_demonstrations(
+        frame.assign(model="m", dataset="d", reference="1", boxed=None)
+    ).set_index("outcome")
     found = facts.loc["accuracy"]
     assert (found.rows, found["with"], found.without) == (20, 10, 1) and found.p == pytest.approx(24 / 2048)
     assert facts.loc["extracted", "p"] == 1

@@ -19,13 +19,14 @@ sys.path.insert(0, str(ROOT))
 import matplotlib.image  # noqa: E402
 
 from lib import store  # noqa: E402
+from lib.analysis import ablation_statistics  # noqa: E402
 from lib.analysis.dropout_statistics import by_scope  # noqa: E402
 from lib.calibrate import fitting  # noqa: E402
 from lib.paper.reliability import reliability_panels  # noqa: E402
 from lib.paper.run_results import RunSignals  # noqa: E402
 from lib.params import Reading, load_dataset, load_model, load_profile  # noqa: E402
 from lib.schemas import DROPOUT  # noqa: E402
-from lib.score import ablation, metrics, proper_scoring  # noqa: E402
+from lib.score import metrics, selective  # noqa: E402
 from lib.score.confidence import confidence_frame, rows_at_selected_rate  # noqa: E402
 from lib.score.interpretation import answer_coverage  # noqa: E402
 from lib.store import KEYS  # noqa: E402
@@ -86,7 +87,7 @@ def results() -> dict[str, dict[str, str]]:
         for metric in ("ece", "auroc"):
             found[f"of these, {metric.upper()} c_BALD, {SCOPES[row.scope]}"][row.dataset] = three(getattr(row, metric))
     for dataset, (confidence, correct, constant) in calibrated().items():
-        after = proper_scoring.proper_measures(confidence, correct, constant)
+        after = selective.proper_measures(confidence, correct, constant)
         found[CONSTANT][dataset] = three(metrics.ece(np.full(len(correct), constant), correct))
         for measure, label in ISOTONIC.items():
             found[label][dataset] = three(after[measure])
@@ -107,7 +108,7 @@ def calibrated() -> dict[str, tuple[np.ndarray, np.ndarray, float]]:
     the calibration rows teach."""
     fitted = fitting.fit_answers(signals().sets)
     return {pair[1]: (fitted[pair]["isotonic"].predict(evaluation.confidence), evaluation.correct,
-                      proper_scoring.base_rate(calibration.correct))
+                      selective.base_rate(calibration.correct))
             for pair, (calibration, evaluation) in signals().sets.items()}  # fmt: skip
 
 
@@ -116,7 +117,7 @@ def prompts() -> dict[str, dict[str, str]]:
     """The same of the beginnings of the prompt."""
     frame = store.load_frames(RUN, "ablation", SMALL.models, SMALL.datasets)[0]
     found: dict[str, dict[str, str]] = defaultdict(dict)
-    for row in ablation.summarize_ablation(frame).sort_values("demonstration").itertuples():
+    for row in ablation_statistics.summarize_ablation(frame).sort_values("demonstration").itertuples():
         assert row.rows == SMALL.ablation_limit
         shares = {"`####`": row.extracted, "right": row.accuracy, "`\\boxed{}` too": row.accuracy_boxed}
         for what, value in shares.items():

@@ -285,7 +285,7 @@ def test_notes_say_how_rows_were_made():
 
 
 def masses(*pairs):
-    """Rows of `confidence.option_mass`: (model, dataset, estimator, median, share below .5, rows)."""
+    """Rows of `verification_statistics.option_mass`: (model, dataset, estimator, median, share below .5, rows)."""
     records = [(model, dataset, name, metric, value, n) for model, dataset, name, median, low, n in pairs
                for metric, value in (("option_mass", median), ("option_mass_low", low))]  # fmt: skip
     return pd.DataFrame(records, columns=["model", "dataset", "estimator", "metric", "value", "n"]).assign(reason="")

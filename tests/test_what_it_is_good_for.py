@@ -11,7 +11,7 @@ from lib import params, store
 from lib.calibrate import fitting
 from lib.paper import beyond_figures, beyond_paper, exhibits, run_results
 from lib.project import SHIPPED
-from lib.score import estimators, proper_scoring
+from lib.score import estimators
 from lib.score import selective as when
 from lib.score.confidence import confidence_frame
 from lib.score.estimators import EXTRAS
@@ -73,8 +73,8 @@ def made():
     raw = with_margins(confidence_frame(responses, names=["seq_avg", "ans_avg", *PLUG_INS],
                                         further=fitting.token_signals(sets)))  # fmt: skip
     calibrated, *_ = fitting.calibrate(raw, sets, fitting.fit_answers(sets))
-    scores, constants = proper_scoring.add_base_rate(raw, calibrated)
-    compared = proper_scoring.compare_with_base_rate(scores, constants, resamples=50)
+    scores, constants = when.add_base_rate(raw, calibrated)
+    compared = when.compare_with_base_rate(scores, constants, resamples=50)
     return compared, when.selective_thresholds(raw, [0.5, 0.8, 0.99]), when.risk_coverage_curves(scores)
 
 
@@ -172,7 +172,7 @@ def test_the_small_real_run(monkeypatch, tmp_path):
     space, _ = play("10", monkeypatch, tmp_path, run="replay-small", models=small.models, datasets=there,
                     figure_model=small.models[0])  # fmt: skip
     compared = space["compared"].set_index(["dataset", "estimator", "method", "metric"]).value
-    assert compared["svamp", proper_scoring.BASE, "", "skill"] == 0
+    assert compared["svamp", when.BASE, "", "skill"] == 0
     assert compared["svamp", "ans_avg", "", "skill"] < 0, "a raw score worse than a constant"
     assert {"ans_margin", "ans_entropy", "seq_window"} <= set(space["compared"].estimator)
     assert list((tmp_path / "calibrators").glob(f"{small.models[0]}__svamp__p_true__platt.json"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import linregress, spearmanr
+from scipy.stats import spearmanr
 
 from lib.params import Reading
 from lib.score.estimators import seq_joint, validate_logprobs
@@ -125,20 +125,3 @@ def count_missed_answers(generations: pd.DataFrame, reading: Reading, split: str
         records.append((row.model, row.dataset, 1, missed, right))
     frame = pd.DataFrame(records, columns=[*PAIR, "rows", "unparsed", "lost"])
     return frame.groupby(PAIR, sort=False).sum().reset_index()
-
-
-def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame, split: str = "evaluation"
-                       ) -> pd.DataFrame:  # fmt: skip
-    """By pair: R squared of the tokens of P(True)'s own prompt on those of what it encodes again, the question (in its
-    prompt) and the answer without its thinking (`r2`), and rank correlation of the share that is saved in situ with
-    those of the response (`saving`)."""
-    keys, parts = [*PAIR, "split", "example_id"], []
-    length = generations[keys].assign(length=generations.token_ids.map(len))
-    length["again"] = generations.prompt_tokens + length["length"] - generations.thinking_end
-    rows = verification[verification.split == split].merge(length, on=keys)
-    for pair, part in rows.groupby(PAIR, sort=False):
-        saved = 1 - part.in_situ_tokens / part.standard_tokens
-        varied = part.again.nunique() > 1
-        r2 = float(linregress(part.again, part.standard_tokens).rvalue ** 2) if varied else np.nan
-        parts.append((*pair, r2, rank_correlation(list(saved), list(part.length))))
-    return pd.DataFrame(parts, columns=[*PAIR, "r2", "saving"])

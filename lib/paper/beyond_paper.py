@@ -16,7 +16,7 @@ from lib.paper.reference import printed_numbers
 from lib.paper.results import Results
 from lib.paper.tables import dropout_grid_search, lowest_ece, score_interval
 from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
-from lib.score.proper_scoring import BASE
+from lib.score.selective import BASE
 from lib.store import PAIR
 
 ALL_ESTIMATORS = ESTIMATORS | EXTRAS

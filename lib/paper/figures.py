@@ -81,7 +81,7 @@ def main_analysis(
 ) -> Figure:
     """`fig:main_analysis`, with the panels whose data is given and has rows: (a) `curves`, as `running_mean_curves`
     returns them, and below their `difference` where there are both; (b) `entropies`, as `curves.entropy_curves` does;
-    (c) `in_situ`, as `confidence.in_situ_errors` does. `title` (model and dataset) stands over the first, the dropout
+    (c) `in_situ`, as `in_situ_errors` does. `title` (model and dataset) stands over the first, the dropout
     `rate` over the second."""
     panels = {"a": (_running_mean, curves), "b": (_entropies, entropies), "c": (_in_situ, in_situ)}
     given = {letter: (draw, data) for letter, (draw, data) in panels.items() if data is not None and len(data)}

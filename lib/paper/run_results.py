@@ -10,7 +10,14 @@ import numpy as np
 import pandas as pd
 
 from lib import params, store
-from lib.analysis import answer_dropout, costs, dropout_statistics, token_statistics
+from lib.analysis import (
+    ablation_statistics,
+    answer_dropout,
+    costs,
+    dropout_statistics,
+    token_statistics,
+    verification_statistics,
+)
 from lib.analysis.calibration_statistics import curve_bands, summarize_calibration_rows
 from lib.analysis.dropout_statistics import entropy_curves
 from lib.analysis.token_statistics import running_mean_curves_by_pair
@@ -23,15 +30,12 @@ from lib.paper.results import Results
 from lib.params import Calibration, Reading
 from lib.project import UserError
 from lib.schemas import empty_frame
-from lib.score import ablation
 from lib.score.bootstrap import bootstrap, estimate_metrics
 from lib.score.confidence import (
     MARGINS,
     confidence_frame,
     evaluate_rate_grid,
-    option_mass,
     rows_at_selected_rate,
-    token_reduction,
 )
 from lib.score.estimators import ESTIMATORS, SIGNALS
 from lib.score.interpretation import answer_coverage, interpret_responses
@@ -140,7 +144,11 @@ class RunSignals:
 
     def in_situ(self, results: pd.DataFrame) -> Frames:
         """The frame of `tab:insitu_ptrue`, from that of raw confidence."""
-        parts = [results, token_reduction(self.verification), option_mass(self.verification, self.reading.options)]
+        parts = [
+            results,
+            verification_statistics.token_reduction(self.verification),
+            verification_statistics.option_mass(self.verification, self.reading.options),
+        ]
         return {"insitu_ptrue": pd.concat(parts, ignore_index=True)}
 
     def calibration(self, fitted: Fits, choices: Calibration, names: Collection[str] | None = None) -> Frames:
@@ -200,8 +208,8 @@ class RunSignals:
         rows show."""
         evaluation = self.generations[self.generations.split == "evaluation"]
         rows = evaluation.groupby("dataset", sort=False).example_id.nunique().rename("rows").reset_index()
-        return {"rows": rows, "verification": token_statistics.verification_costs(self.verification, self.generations),
-                "calibration_rows": summarize_calibration_rows(self.sets)}  # fmt: skip
+        costs_of_pairs = verification_statistics.verification_costs(self.verification, self.generations)
+        return {"rows": rows, "verification": costs_of_pairs, "calibration_rows": summarize_calibration_rows(self.sets)}
 
     def of_phi(self) -> Frames:
         """c_BALD on the tuning examples under each phi."""
@@ -365,9 +373,9 @@ def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], readin
         there = store.find_pairs(run, "ablation", store.pair_names(models, datasets))
         paths = [store.find_frame(run, "ablation", name) for name in there]
         frame = store.load_frames(run, "ablation", models, datasets, may_lack=True)[0]
-        costs = ablation.pass_costs([store.read_manifest(path) for path in paths])
-        return {"ablation": ablation.summarize_ablation(frame, reading.grader), "cost": costs,
-                "demonstration": ablation.compare_demonstrations(frame, reading.grader)}  # fmt: skip
+        costs = ablation_statistics.pass_costs([store.read_manifest(path) for path in paths])
+        return {"ablation": ablation_statistics.summarize_ablation(frame, reading.grader), "cost": costs,
+                "demonstration": ablation_statistics.compare_demonstrations(frame, reading.grader)}  # fmt: skip
     return {}
 
 

@@ -143,7 +143,7 @@ def result_estimation_full(frame: Frame, models: Labels = None, datasets: Labels
 def insitu_ptrue(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """`tab:insitu_ptrue`: ECE of Ans Avg and of both forms of P(True), and the tokens saved in percent (rows of metric
     `token_reduction_pct`, as `token_reduction` returns them); no bold. Below, how much probability the options
-    hold (rows as `confidence.option_mass` returns them)."""
+    hold (rows as `verification_statistics.option_mass` returns them)."""
     layout = Layout.of(frame, models, datasets, notes)
     chosen = [ESTIMATORS[name] for name in ("ans_avg", "p_true_insitu", "p_true")]
     labels = [Cell(e.plain, latex=e.label.removeprefix(r"\textsc{").rstrip("}"), bold=True) for e in chosen]

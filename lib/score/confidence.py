@@ -136,45 +136,6 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
     return pd.concat(parts).loc[verification.index]
 
 
-def token_reduction(verification: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
-    """Tokens saved in situ, rows beside those of `metrics.evaluate`: mean of 1 - query / standard prompt, percent."""
-    part = verification[verification.split == split]
-    saved = 100 * (1 - part.in_situ_tokens / part.standard_tokens)
-    saved = saved.groupby([part.model, part.dataset], sort=False).mean()
-    rows = saved.rename("value").reset_index()
-    return rows.assign(estimator="p_true_insitu", metric="token_reduction_pct", reason="")
-
-
-def option_mass(verification: pd.DataFrame, options: str = "A/B", split: str = "evaluation") -> pd.DataFrame:
-    """How much of the next-token distribution both options hold together, rows beside those of `metrics.evaluate`:
-    `option_mass`, its median over responses, and `option_mass_low`, the share of responses in which it is below .5.
-    Where the options hold little, the model says something else, and P(True) compares what it does not mean to say."""
-    part, rows = option_log_odds(verification[verification.split == split], options), []
-    for estimator, variant in (("p_true", "standard"), ("p_true_insitu", "in_situ")):
-        masses = part[f"{variant}_mass"].groupby([part.model, part.dataset], sort=False)
-        for metric, value in (("option_mass", np.median), ("option_mass_low", lambda mass: np.mean(mass < 0.5))):
-            found = masses.agg(value).rename("value").reset_index().assign(n=masses.size().to_numpy())
-            rows.append(found.assign(estimator=estimator, metric=metric, reason=""))
-    return pd.concat(rows, ignore_index=True)
-
-
-def in_situ_errors(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
-    """What `fig:main_analysis` (c) is drawn from: dataset (its label), standard, in situ (both raw ECE) of one model;
-    where `results` have intervals, their ends too (standard low, standard high, and so on). No row of a model that was
-    not asked, or of a dataset without a value."""
-    part = results[(results.metric == "ece") & (results.model == model)]
-    part = part[part["method"] == ""] if "method" in part else part
-    part, columns = part.set_index(["estimator", "dataset"]), {}
-    if part.empty or "p_true" not in part.index:
-        return pd.DataFrame(columns=["dataset", "standard", "in situ"])
-    datasets = {name: label for name, label in datasets.items() if ("p_true", name) in part.index}
-    for bar, name in (("standard", "p_true"), ("in situ", "p_true_insitu")):
-        for end in [column for column in ("value", "low", "high") if column in part]:
-            title = bar if end == "value" else f"{bar} {end}"
-            columns[title] = [float(part[end][name, dataset]) for dataset in datasets]
-    return pd.DataFrame({"dataset": list(datasets.values()), **columns})
-
-
 # ---- MC dropout
 
 
