@@ -14,6 +14,7 @@ from transformers import AutoTokenizer
 
 from lib import params, store
 from lib.analysis import calibration_statistics
+from lib.analysis.verification_statistics import in_situ_errors
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.generate import imported
 from lib.paper import calibration_counting, calibration_figures, calibration_tables, run_results, signal_counting
@@ -23,7 +24,7 @@ from lib.paper.results import Results
 from lib.params import Model, Reading
 from lib.project import ROOT, SHIPPED, UserError
 from lib.score.bootstrap import bootstrap
-from lib.score.confidence import confidence_frame, in_situ_errors, option_log_odds
+from lib.score.confidence import confidence_frame, option_log_odds
 from lib.score.interpretation import interpret_responses
 from lib.tasks import datasets
 from workflow import asking, check, jobs, words
