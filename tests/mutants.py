@@ -33,7 +33,7 @@ VISITED = {  # by room; of `lib` without what sets tables, figures and pages, or
     "lib/analysis": "*",
     "lib/calibrate": "*",
     "lib/generate": "bald batching generation mc_dropout p_true sampling scoring temperatures",
-    "lib/paper": "calibration_counting comparison counting judging rounding sensitivity signal_counting table values",
+    "lib/paper": "calibration_views claim_views comparison rounding sensitivity signal_views table values verdicts",
     "lib/score": "*",
     "lib/tasks": "answers datasets options prompts",
     "workflow": "*",

@@ -37,7 +37,8 @@ def project(tmp_path_factory):
     folder = tmp_path_factory.mktemp("table")
     for name in ("lib", "workflow", "params", "notebooks", "artifacts/shipped"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy2(ROOT / "artifacts" / "reference.csv", folder / "artifacts")
+    for name in ("reference.csv", "paper.yaml"):
+        shutil.copy2(ROOT / "artifacts" / name, folder / "artifacts")
     with open(folder / "lib/paper/tables.py", "a", encoding="utf-8") as file:
         file.write(BUILDER)
     exhibits = folder / "lib/paper/exhibits.py"

@@ -1,5 +1,6 @@
 """Numbers worked out by hand: edges, signs, percents and places that a wrong operator would move."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,8 +22,9 @@ from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import Platt, Temperature
 from lib.generate import mc_dropout, scoring
 from lib.generate.temperatures import temperatures
-from lib.paper import calibration_counting, counting, judging
+from lib.paper.claims import CLAIMS
 from lib.paper.results import Results
+from lib.paper.verdicts import QUANTIFIERS, judge
 from lib.params import Reading
 from lib.score import confidence, estimators, running_example, selective
 from lib.store import KEYS
@@ -481,35 +483,34 @@ def test_no_question_turned_is_no_evidence():
     ("some", 4, 4, True), ("can", 1, 9, True), ("can", 0, 9, False),
     ("figure", 1, 1, True), ("figure", 0, 1, False)])  # fmt: skip
 def test_words_for_how_many(word, count, total, held):
-    assert judging.QUORUMS[word][1](count, total) is held
+    assert QUANTIFIERS[word][1](count, total) is held
 
 
-def test_edges_of_what_is_counted():
+@pytest.mark.parametrize("name, one, other, held", [
+    ("SeqAvgBelowAnswer", 0.125, 0.125, False), ("SeqAvgBelowAnswer", 0.125, 0.126, True),
+    ("SubstantiallyBetter", 0.12, 0.15, True), ("SubstantiallyBetter", 0.121, 0.15, False),
+    ("InSituMatches", 0.125, 0.125, True), ("InSituMatches", 0.126, 0.125, False),
+    ("InSituComparable", 0.25, 0.2, True), ("InSituComparable", 0.15, 0.2, True),
+    ("InSituComparable", 0.251, 0.2, False),
+    ("BaldBelowPTrue", 0.2, 0.2, False), ("BaldBelowPTrue", 0.199, 0.2, True)])  # fmt: skip
+def test_edges_of_what_is_counted(name, one, other, held):
     """Equal errors are not below one another, but near; a distance of just so much is within."""
-    rows = [("m", dataset, name, "ece", value) for dataset, one, other in (("d", 0.125, 0.125), ("h", 0.25, 0.5))
-            for name, value in (("seq_avg", one), ("ans_avg", other))]  # fmt: skip
-    rows += [("m", "d", "", "acc", 0.9), ("m", "h", "", "acc", 0.5)]
-    names = ["model", "dataset", "estimator", "metric", "value"]
-    results = holding(result_estimation=pd.DataFrame(rows, columns=names))
-
-    def agree(judge):
-        return judge(results)[1].tolist()
-
-    assert agree(counting.below("seq_avg", "ans_avg")) == [False, True]
-    assert agree(counting.below("seq_avg", "ans_avg", equal=True)) == [True, True]
-    assert agree(counting.below("seq_avg", "ans_avg", times=0.5)) == [False, True]
-    assert agree(counting.below("ans_avg", "seq_avg", times=1.9)) == [True, False]
-    assert agree(counting.below("ans_avg|seq_avg", "ans_avg")) == [False, True], "of a choice the lower"
-    for within, expected in ((0, [True, False]), (0.24, [True, False]), (0.25, [True, True])):
-        assert agree(counting.near("seq_avg", "ans_avg", "result_estimation", within)) == expected
-    assert agree(counting.more_on_hard("seq_avg", "ans_avg")) == [True]
-    assert agree(counting.more_on_hard("ans_avg", "seq_avg")) == [False]
+    left = dict.fromkeys(("seq_avg", "seq_joint", "p_true_insitu", "c_bald"), one)
+    right = dict.fromkeys(("ans_avg", "ans_joint", "p_true"), other)
+    rows = [("m", "d", estimator, "ece", value) for estimator, value in (left | right).items()]
+    frame = pd.DataFrame(rows, columns=["model", "dataset", "estimator", "metric", "value"])
+    results = holding(result_estimation=frame, insitu_ptrue=frame)
+    claim = next(claim for claim in CLAIMS if claim.name == name)
+    assert judge(claim, results).held is held
 
 
 @pytest.mark.parametrize("largest, held", [(0.2, False), (0.201, True)])
-def test_a_transfer_is_severe_above_a_fifth(monkeypatch, largest, held):
-    between = pd.DataFrame({"dataset": "d", "changed": ["model", "model", "dataset"], "value": [-0.5, largest, 0.9]})
-    monkeypatch.setattr(calibration_counting, "arrows", lambda results: between)
-    monkeypatch.setattr(calibration_counting, "hard", lambda results: "h")
-    rows, agrees = calibration_counting.severe(holding())
-    assert list(agrees) == [held] and rows.largest.tolist() == [largest]
+def test_a_transfer_is_severe_above_a_fifth(largest, held):
+    ends = [("a", "d", "b", "d", -0.5), ("b", "d", "a", "d", largest), ("a", "h", "a", "d", 0.9)]
+    keys = ["source_model", "source_dataset", "model", "dataset"]
+    moved = pd.DataFrame(ends, columns=[*keys, "value"]).assign(metric="delta_ece", method="isotonic")
+    accuracy = pd.DataFrame([("a", "d", 0.9), ("a", "h", 0.5)], columns=["model", "dataset", "value"])
+    results = holding(calibration_transfer_summary=moved, result_estimation=accuracy.assign(metric="acc", estimator=""))
+    results = replace(results, moved=(dict.fromkeys("ab", ""), dict.fromkeys("dh", "")))
+    verdict = judge(next(claim for claim in CLAIMS if claim.name == "TransferSevere"), results)
+    assert verdict.held is held and verdict.rows.largest.tolist() == [largest]

@@ -11,10 +11,10 @@ from lib import params
 from lib.paper import (
     comparison,
     exhibits,
-    findings,
     results,
     run_results,
     sensitivity,
+    verdicts,
 )
 from lib.paper.booktabs import Stack
 
@@ -47,7 +47,7 @@ def found() -> dict[str, dict[str, list]]:
     demo = run_results.results_of_run(
         "replay-demo", signals, "demo models", DEMO.models, DEMO.datasets, transfer_models=DEMO.transfer_models,
         transfer_datasets=DEMO.transfer_datasets)  # fmt: skip
-    judged = findings.verdicts(demo)
+    judged = verdicts.judge_all(demo)
     anew = sensitivity.sensitivity(demo, signals, chosen=CHOICES).records
     beside = comparison.beside(demo, results.published()).records
     return (

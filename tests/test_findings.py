@@ -1,5 +1,6 @@
 """The findings: exact counts on the paper's own numbers, and that each turns when its rows do."""
 
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -14,20 +15,11 @@ from lib import params, schemas, store
 from lib.analysis.calibration_statistics import curve_bands
 from lib.calibrate import fitting
 from lib.calibrate.sample_efficiency import learning_curves
-from lib.paper import (
-    claims,
-    comparison,
-    counting,
-    exhibits,
-    findings,
-    judging,
-    results,
-    run_results,
-    sensitivity,
-    signal_counting,
-)
-from lib.paper.claims import FINDINGS
-from lib.paper.signal_counting import ENOUGH as judging_rows
+from lib.paper import claims, comparison, exhibits, results, run_results, sensitivity
+from lib.paper.claim_views import ENOUGH, VIEWS
+from lib.paper.claims import CLAIMS
+from lib.paper.reference import paper_facts
+from lib.paper.verdicts import QUANTIFIERS, UNHEARD, judge, judge_all, macros, names_in
 from lib.score.interpretation import interpret_responses
 from lib.score.metrics import evaluate
 
@@ -92,7 +84,7 @@ def paper():
 
 @pytest.fixture(scope="module")
 def on_paper(paper):
-    return findings.verdicts(paper)
+    return judge_all(paper)
 
 
 @pytest.fixture(scope="module")
@@ -120,15 +112,14 @@ def test_every_finding_on_the_papers_numbers(on_paper):
 
 def test_the_table_is_the_papers_claims():
     """71 claims, of which two are two rows each; what is no claim, or true by construction, is said to be."""
-    kinds = {kind: {f.name for f in FINDINGS if f.kind == kind} for kind in ("claim", "ours", "consistency")}
+    kinds = {kind: {f.name for f in CLAIMS if f.kind == kind} for kind in ("claim", "ours", "consistency")}
     assert kinds["ours"] == NO_CLAIM["ours"] and kinds["consistency"] == NO_CLAIM["consistency"]
     of_text = kinds["claim"] | {"CostLinear", "BrierStays"}
     assert len(of_text) == 71 + len({"InSituComparable"})
-    assert {name for name, group in claims.FINDINGS_DECLARED.items() for f in group if f.group} == set()
-    assert set(claims.HEADLINES) < set(claims.FINDINGS_DECLARED)
-    assert all(f.quote for f in FINDINGS if f.kind == "claim"), "each in the paper's own words"
-    with pytest.raises(ValueError, match="'mostly' is none of all, most"):
-        replace(FINDINGS[0], word="mostly")
+    assert {name for name, group in claims.DECLARED.items() for f in group.values() if f.group} == set()
+    assert set(claims.FINDINGS) < set(claims.DECLARED)
+    assert all(f.quote for f in CLAIMS if f.kind == "claim"), "each in the paper's own words"
+    assert {claim.quantifier for claim in CLAIMS} == set(QUANTIFIERS)
 
 
 @paper_text
@@ -137,7 +128,7 @@ def test_the_quotes_are_the_papers(shared):
     text = (shared / "paper" / "paper.tex").read_text(encoding="utf-8")
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("%"))
     said = words(text)
-    for finding in FINDINGS:
+    for finding in CLAIMS:
         assert not finding.quote or in_order(words(finding.quote), said), (finding.name, finding.quote)
 
 
@@ -156,39 +147,76 @@ def in_order(quote, said, most=60):
     return False
 
 
-def test_a_finding_reads_what_it_says_it_needs(demo):
-    bent = demo.frames["calibration_rows"].assign(curved=0.0)  # so that the claim about these has a case
-    for finding in FINDINGS:
-        read = Watched({**demo.frames, "calibration_rows": bent})
-        judging.judge(finding, replace(demo, frames=read))
-        assert read.names == set(finding.needs.split()), finding.name
+BY_NAME = {claim.name: claim for claim in CLAIMS}
 
 
-class Watched(dict):
-    """Frames that remember which of them were read."""
+def judged(name, results_, **frames):
+    """The verdict on one claim, on results with these frames in place of theirs."""
+    return judge(BY_NAME[name], replace(results_, frames={**results_.frames, **frames}))
 
-    def __init__(self, frames):
-        super().__init__(frames)
-        self.names = set()
 
-    def __getitem__(self, name):
-        self.names.add(name)
-        return super().__getitem__(name)
+def same_verdict(one, other):
+    return (one.held, one.said, one.reason) == (other.held, other.said, other.reason)
+
+
+def test_a_claim_reads_what_its_view_says_it_needs(demo):
+    """With those frames alone it comes out the same; without one of them it lacks that one."""
+    for claim in CLAIMS:
+        alone = {name: demo.frames[name] for name in claim.seen.needs}
+        assert same_verdict(judge(claim, replace(demo, frames=alone)), judge(claim, demo)), claim.name
+        for name in alone:
+            rest = {other: frame for other, frame in demo.frames.items() if other != name}
+            assert judge(claim, replace(demo, frames=rest)).lacks == name, claim.name
+
+
+def test_what_is_printed_is_what_is_evaluated(demo, paper):
+    """Every column that a predicate names is one of its view; on the rows that are shown it gives the verdict that
+    stands beside it."""
+    for claim in CLAIMS:
+        for results_ in (paper, demo):
+            verdict = judge(claim, results_)
+            if verdict.held is None:
+                continue
+            assert {*names_in(claim.predicate), *names_in(claim.where)} <= set(claim.seen.cases(results_)), claim.name
+            again = verdict.rows.eval(claim.predicate, engine="python")
+            assert again.tolist() == verdict.rows.agrees.tolist(), claim.name
+            assert verdict.held is QUANTIFIERS[claim.quantifier][1](int(again.sum()), len(again))
+            assert not claim.unit or verdict.said.endswith(f"{again.sum()} of {len(again)} {claim.unit}")
+            assert claim.predicate in claim.statement and claim.seen.about in claim.statement
+    assert {claim.view for claim in CLAIMS} == set(VIEWS), "each view is one of a claim"
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_claim_turns_when_its_rows_do(paper, monkeypatch, name):
+    """Four cases that agree with the predicate, four that do not, and four without a figure."""
+    claim, names = replace(BY_NAME[name], where="", summary=None), names_in(BY_NAME[name].predicate)
+    tried = pd.DataFrame(itertools.product((-0.3, 0.0, 0.004, 0.3, 1.0, 90.0, 1e6), repeat=min(len(names), 4)))
+    tried = tried.reindex(columns=range(len(names))).set_axis(names, axis=1).fillna(1.0)
+    agrees = tried.eval(claim.predicate, engine="python").astype(bool)
+    nothing = tried.assign(**dict.fromkeys(names, np.nan))
+    for rows, held in ((tried[agrees], True), (tried[~agrees], False), (nothing, None)):
+        four = rows.iloc[[0] * 4].assign(model=list("abcd"))
+        monkeypatch.setitem(VIEWS, claim.view, replace(claim.seen, needs=(), make=lambda results, four=four: four))
+        verdict = judge(claim, replace(paper))
+        assert verdict.held is held and (held is not None or verdict.reason == claim.otherwise)
+        assert not claim.unit or verdict.said == {True: f"4 of 4 {claim.unit}", False: f"0 of 4 {claim.unit}"}.get(
+            held, ""
+        )
 
 
 def test_words_are_defined_once():
-    met = {word: [count for count in range(13) if meets(count, 12)] for word, (_, meets) in judging.QUORUMS.items()}
+    met = {word: [count for count in range(13) if meets(count, 12)] for word, (_, meets) in QUANTIFIERS.items()}
     assert met["all"] == met["figure"] == [12] and met["most"] == [9, 10, 11, 12]
     assert met["often"] == met["generally"] == list(range(7, 13)) and met["several"] == list(range(3, 13))
     assert met["some"] == met["can"] == list(range(1, 13))
 
 
 def test_transfer_counts_the_arrows_that_the_table_shows(paper, on_paper, demo, signals):
-    here = findings.verdicts(demo)
+    here = judge_all(demo)
     assert {name: (here[name].held, here[name].said) for name in ARROWS} == ARROWS
-    assert sorted(here["HardToEasy"].rows.value.round(3)) == [-0.048, -0.037, -0.032, -0.021]
+    assert sorted(here["HardToEasy"].rows.delta_ece.round(3)) == [-0.048, -0.037, -0.032, -0.021]
     for results_ in (paper, demo):
-        verdict = findings.verdicts(results_)["HardToEasy"]
+        verdict = judge_all(results_)["HardToEasy"]
         assert set(verdict.rows.source_dataset) == {results_.hard} and results_.hard not in set(verdict.rows.dataset)
         shown = exhibits.build("tab_calibration_transfer_summary", results_).numbers
         assert len(shown) == len(here["SummaryIsFull"].rows) == 16 and len(verdict.rows) == 4
@@ -199,13 +227,13 @@ def test_transfer_counts_the_arrows_that_the_table_shows(paper, on_paper, demo, 
 
 
 def test_what_cannot_be_judged_says_why(demo):
-    few = changed(demo, "passes", lambda f: f.assign(unchanged=judging_rows - 1))
+    few = changed(demo, "passes", lambda f: f.assign(unchanged=ENOUGH - 1))
     assert few["TopTokenUnchanged"].held is None and "no pair has 20 such" in few["TopTokenUnchanged"].reason
     alone = replace(demo, datasets={"demo-hard": "Demo-Hard"})
-    assert findings.verdicts(alone)["HardToEasy"].reason == "one dataset"
+    assert judge_all(alone)["HardToEasy"].reason == "one dataset"
     same = changed(demo, "demonstration", lambda f: f.assign(**{"with": 0, "without": 0}))
     assert same["DemonstrationAccuracy"].reason.startswith("saturated")
-    assert findings.verdicts(demo)["BoxedFormat"].reason == "no model of this run was taught \\boxed{}"
+    assert judge_all(demo)["BoxedFormat"].reason == "no model of this run was taught \\boxed{}"
 
 
 def cases(verdict, agree):
@@ -223,15 +251,15 @@ def test_the_exceptions_come_out_by_themselves(paper, on_paper):
     off = on_paper["SummaryIsFull"].rows.query("not agrees")
     assert set(zip(off.source_model, off.model, off.dataset, strict=True)) == {("Llama", "Qwen", "GSM8K")}
     off = on_paper["ShortIsFull"].rows.query("not agrees").iloc[0]
-    assert (off.model, off.dataset, off.value_short, off.value_full) == ("Llama-3.1-8B", "GSM8K", 0.08, 0.081)
+    assert (off.model, off.dataset, off.short, off.full) == ("Llama-3.1-8B", "GSM8K", 0.08, 0.081)
     apart = on_paper["InSituMatches"].rows.query("model == 'Llama-3.2-3B' and dataset == 'GSMHard'").iloc[0]
     assert (apart.p_true_insitu, apart.p_true, apart.agrees) == (0.481, 0.251, False)
-    assert on_paper["TokenReduction"].rows.value.mean() == pytest.approx(88.08, abs=0.005)
+    assert on_paper["TokenReduction"].rows.mean_reduction.item() == pytest.approx(88.08, abs=0.005)
     assert paper.hard == "GSMHard"
 
 
 def test_every_finding_is_judged_on_a_run(demo):
-    found = findings.verdicts(demo)
+    found = judge_all(demo)
     silent = {"BoxedFormat", "RecommendedSettings", "TopTokenUnchanged", "IsotonicMendsCurves"}
     assert {name for name, v in found.items() if v.held is None} == silent
     assert demo.hard == "demo-hard" and set(demo.frames) >= set(results.published().frames) - {"inference_settings"}
@@ -257,12 +285,12 @@ def swapped(e, table, one, other):
 ])  # fmt: skip
 def test_a_comparison_turns_with_its_sides(paper, on_paper, name, table, one, other):
     assert on_paper[name].held
-    turned = judging.judge(next(c for c in FINDINGS if c.name == name), swapped(paper, table, one, other))
+    turned = judge(BY_NAME[name], swapped(paper, table, one, other))
     assert turned.held is False and turned.rows.agrees.sum() < len(turned.rows)
 
 
 def changed(e, table, change):
-    return findings.verdicts(replace(e, frames={**e.frames, table: change(e.frames[table].copy())}))
+    return judge_all(replace(e, frames={**e.frames, table: change(e.frames[table].copy())}))
 
 
 def negated(frame):
@@ -298,11 +326,11 @@ def test_the_others_turn_too(paper, demo):
     assert not mild["TransferSevere"].held and mild["TransferSevere"].said == "largest 0.066"
     apart = changed(paper, "insitu_ptrue", lambda f: f.assign(value=f.value + 0.06 * (f.estimator == "p_true_insitu")))
     assert not apart["InSituComparable"].held
-    assert not findings.verdicts(replace(paper, frames={**paper.frames, "rows": paper.frames["rows"].head(1)}))[
+    assert not judge_all(replace(paper, frames={**paper.frames, "rows": paper.frames["rows"].head(1)}))[
         "OverTwoThousand"].held  # fmt: skip
     llama = [type(s)(**vars(s) | ({"temperature": 0.6, "top_p": 0.9} if s.label == "Llama-3.1-8B" else {}))
              for s in paper.settings]  # fmt: skip
-    assert findings.verdicts(replace(paper, settings=llama))["RecommendedSettings"].held
+    assert judge_all(replace(paper, settings=llama))["RecommendedSettings"].held
     wide = changed(paper, "result_estimation_full", lambda f: f.assign(low=0.0, high=1.0))
     assert wide["SeqAnsOverlap"].held and wide["SeqAnsOverlap"].said == "15 of 15 pairs", "in all is in some"
     narrow = changed(paper, "result_estimation_full", lambda f: f.assign(low=f.value, high=f.value))
@@ -311,7 +339,7 @@ def test_the_others_turn_too(paper, demo):
 
 def test_the_pictures_are_judged_by_their_curves(demo):
     swapped_sides = changed(demo, "running_mean", lambda f: f.assign(correct=~f.correct.astype(bool)))
-    assert findings.verdicts(demo)["MeansPartLater"].held and swapped_sides["MeansPartLater"].held is False
+    assert judge_all(demo)["MeansPartLater"].held and swapped_sides["MeansPartLater"].held is False
     apart = changed(demo, "running_mean", lambda f: f.assign(**{"mean": f["mean"] + f.correct * 0.5}))
     assert apart["MeansOverlapFirst"].held is False
     settled = changed(demo, "entropies", lambda f: f.assign(**{"mean": 0.5}))
@@ -330,7 +358,7 @@ def test_the_pictures_are_judged_by_their_curves(demo):
     sharp = changed(demo, "passes", lambda f: f.assign(sharp=0.1, auroc=0.7, unchanged=20))
     assert sharp["PassesSharp"].held and sharp["TopTokenUnchanged"].said == "6 of 6 pairs"
     quick = changed(demo, "by_passes", lambda f: f.assign(ece=0.1))
-    assert quick["FiveReliable"].held and not findings.verdicts(demo)["FiveReliable"].held
+    assert quick["FiveReliable"].held and not judge_all(demo)["FiveReliable"].held
     moved = changed(demo, "by_rate", lambda f: f.assign(conditional=1.0))
     assert moved["RateMovesPredictive"].held and not changed(demo, "by_phi", lambda f: f.assign(value=0.1))[
         "RateMattersEachPhi"].held  # fmt: skip
@@ -341,32 +369,32 @@ def test_the_pictures_are_judged_by_their_curves(demo):
     crossing, apart = (changed(demo, "paired", lambda f, end=end: f.assign(high=end)) for end in (0.1, -0.1))
     assert apart["IntervalsAgree"].held and not crossing["IntervalsAgree"].held
     lost = changed(demo, "unread", lambda f: f.assign(lost=1))
-    assert lost["MalformedLost"].held and not findings.verdicts(demo)["MalformedLost"].held
+    assert lost["MalformedLost"].held and not judge_all(demo)["MalformedLost"].held
     easy = changed(demo, "calibration_rows", lambda f: f.assign(confident_errors=1.0, curved=1.0))
     assert not easy["ErrorsOnHard"].held and easy["IsotonicMendsCurves"].reason
     taught = replace(demo, models={name: f"DeepSeek {label}" for name, label in demo.models.items()})
-    assert findings.verdicts(taught)["BoxedFormat"].held is False
+    assert judge_all(taught)["BoxedFormat"].held is False
     recovered = {"accuracy": 0.4, "accuracy_boxed": 0.8}
     assert changed(taught, "ablation", lambda f: f.assign(**recovered))["BoxedFormat"].held
     square = changed(demo, "cost", lambda f: f.assign(operations=f.operations * f.passes))
-    assert findings.verdicts(demo)["CostLinear"].held and not square["CostLinear"].held
+    assert judge_all(demo)["CostLinear"].held and not square["CostLinear"].held
     slow = changed(demo, "learning", lambda f: f.assign(**{"mean": f["mean"].where(f.n.isna() | (f.n > 100), 0.9)}))
     assert not slow["FiftySuffice"].held
 
 
 def test_what_needs_rows_that_are_not_there_says_nothing(demo):
     poorer = replace(demo, frames={name: frame for name, frame in demo.frames.items() if name != "demonstration"})
-    assert findings.verdicts(poorer)["DemonstrationAccuracy"].lacks == "demonstration"
+    assert judge_all(poorer)["DemonstrationAccuracy"].lacks == "demonstration"
     empty = replace(demo, frames={**demo.frames, "ablation": demo.frames["ablation"].head(0)})
-    assert findings.verdicts(empty)["BoxedFormat"].held is None
+    assert judge_all(empty)["BoxedFormat"].held is None
 
 
 def test_macros(on_paper):
-    text = findings.macros(on_paper)
+    text = macros(on_paper)
     found = dict(re.findall(r"\\newcommand\{\\([A-Za-z]+)\}\{(.*)\}", text))
     assert set(found) == set(ON_PAPER)
     assert found["TokenReduction"] == r"88\%" and found["PlattBelowIsotonic"] == "9 of 15"
-    assert len({finding.name for finding in FINDINGS}) == len(FINDINGS)
+    assert len({finding.name for finding in CLAIMS}) == len(CLAIMS)
 
 
 @pytest.mark.parametrize("few, agrees", [(0.25, True), (0.2, True), (0.26, False), (0.5, False), (0.6, False)])
@@ -374,8 +402,9 @@ def test_fifty_rows_suffice_from_half_of_what_all_remove(paper, few, agrees):
     bands = [("", 50, 0.5), ("", 400, 0.5), ("isotonic", 10, 0.0), ("isotonic", 50, few), ("isotonic", 400, 0.0)]
     frame = pd.DataFrame(bands, columns=["method", "n", "mean"])
     frame = frame.assign(model="m", dataset="d", sampling="uniform")
-    rows, held = signal_counting.fifty(replace(paper, frames={"learning": frame}))
-    assert held.tolist() == [agrees] and rows.n.tolist() == [50] and rows["all"].tolist() == [0.0]
+    found = judged("FiftySuffice", paper, learning=frame)
+    assert found.rows.agrees.tolist() == [agrees] and found.rows.every.tolist() == [0.0]
+    assert VIEWS["learning_at_fifty"].make(replace(paper, frames={"learning": frame})).rows.tolist() == [50]
 
 
 # ---- numbers beside the paper's
@@ -383,7 +412,7 @@ def test_fifty_rows_suffice_from_half_of_what_all_remove(paper, few, agrees):
 
 def as_the_papers(paper, **values):
     """The paper's evidence as a run of its own models would have it."""
-    settings = [type(spec)(**vars(spec) | {"source": comparison.SOURCES[spec.label]}) for spec in paper.settings]
+    settings = [type(spec)(**vars(spec) | {"source": paper_facts()["models"][spec.label]}) for spec in paper.settings]
     return replace(paper, settings=settings, **values)
 
 
@@ -547,7 +576,7 @@ def test_missing_answers_change_what_is_shown_of_the_passes(signals):
 
 def test_listings_hold_records_and_show_a_table(paper, on_paper):
     bundle = comparison.findings(on_paper)._repr_mimebundle_()
-    assert "<table" in bundle["text/html"] and len(bundle["application/json"]) == len(FINDINGS)
+    assert "<table" in bundle["text/html"] and len(bundle["application/json"]) == len(CLAIMS)
     first = next(row for row in bundle["application/json"] if row["name"] == "SeqAvgBelowAnswer")
     assert first["paper"] == "holds" and len(first["paper_rows"]["data"]) == 15 and "here" not in first
     bundle = comparison.beside(as_the_papers(paper), paper)._repr_mimebundle_()
@@ -572,7 +601,7 @@ def test_another_decoding_or_other_questions_are_compared_with_nothing(paper):
     verdicts = comparison.beside(replace(run, settings=hotter), paper).records
     shown = verdicts[~verdicts.table.str.contains("transfer")]  # whose models the paper calls by their family
     assert set(shown.verdict) == {"not comparable: other decoding settings"}
-    own = {name: results.QUESTIONS[name] for name in paper.datasets}
+    own = {name: tuple(paper_facts()["questions"][name].values()) for name in paper.datasets}
     assert comparison.foreign_questions(replace(run, questions=own)) == {}
     limited = own | {"SVAMP": ("ChilleD/SVAMP", 20, 20), "GSM8K": ({"all": "mine.jsonl"}, 7473, 1319)}
     verdicts = comparison.beside(replace(run, questions=limited), paper).records
@@ -603,7 +632,8 @@ def test_the_published_settings_are_those_of_the_models_files(shared):
     for name, folder in FOLDERS.items():
         own = json.loads((shared / "tokenizers" / folder / "generation_config.json").read_text())
         label = params.load_model(name).label
-        assert counting.PUBLISHED_SETTINGS[label] == tuple(own.get(key) for key in ("temperature", "top_p", "top_k"))
+        keys = ("temperature", "top_p", "top_k")
+        assert paper_facts()["published_settings"][label] == {key: own[key] for key in keys if key in own}
 
 
 @pytest.mark.slow
@@ -626,7 +656,7 @@ def test_what_sensitivity_judges_again_is_what_a_run_under_the_choice_would_show
         frames = whole.estimation((10, 20, 30)) | whole.calibration(fitted, choices) | whole.moved(whole.sets, fitted)
         frames |= whole.of_responses() | whole.of_passes() | whole.of_phi() | whole.set_up()
         frames |= whole.in_situ(frames["result_estimation"])
-        verdicts = findings.verdicts(replace(demo, frames=demo.frames | sensitivity.without_intervals(frames)))
+        verdicts = judge_all(replace(demo, frames=demo.frames | sensitivity.without_intervals(frames)))
         mine = records[(records.choice == f"{name}: {value}") & (records.name != "")]
         assert len(mine) > 3, name
         for row in mine.itertuples(index=False):
@@ -649,21 +679,21 @@ def beside_a_silent_one(paper, table="result_estimation"):
 
 
 def test_a_model_without_an_answer_agrees_with_nothing(paper):
-    alone = findings.verdicts(paper)
+    alone = judge_all(paper)
     with_it, answered = beside_a_silent_one(paper)
-    counted = findings.verdicts(with_it)
+    counted = judge_all(with_it)
     assert {name for name in alone if counted[name].said != alone[name].said} >= {"SeqAvgBelowAnswer", "InSituMatches"}
-    heard = findings.verdicts(replace(with_it, frames=with_it.frames | {"answered": answered}))
+    heard = judge_all(replace(with_it, frames=with_it.frames | {"answered": answered}))
     assert {name: verdict.said for name, verdict in heard.items()} == {name: v.said for name, v in alone.items()}
     one = answered.assign(parsed=answered.parsed.mask(answered.index == len(answered) - 1, 1))
-    again = findings.verdicts(replace(with_it, frames=with_it.frames | {"answered": one}))
+    again = judge_all(replace(with_it, frames=with_it.frames | {"answered": one}))
     assert again["SeqAvgBelowAnswer"].said == counted["SeqAvgBelowAnswer"].said, "one answer is enough to be heard"
 
 
 def test_where_no_model_answers_that_is_the_reason(paper):
     with_it, answered = beside_a_silent_one(paper)
-    mute = findings.verdicts(replace(with_it, frames=with_it.frames | {"answered": answered.assign(parsed=0)}))
-    assert mute["SeqAvgBelowAnswer"].held is None and mute["SeqAvgBelowAnswer"].reason == findings.UNHEARD
+    mute = judge_all(replace(with_it, frames=with_it.frames | {"answered": answered.assign(parsed=0)}))
+    assert mute["SeqAvgBelowAnswer"].held is None and mute["SeqAvgBelowAnswer"].reason == UNHEARD
     assert mute["OverTwoThousand"].held, "what rests on no answer is judged"
     assert mute["CostLinear"].lacks == "cost", "what was not made is not said to be for want of answers"
 
@@ -680,7 +710,7 @@ def test_a_silent_model_of_a_run_is_said_by_its_label_and_left_out(signals):
     one = run_results.RunSignals(first, verification, dropout, params.Reading(), responses, scores)
     results = run_results.results_of_run("shipped", one, "half", DEMO.models, ["demo-hard"])
     assert results.silent == {"tiny-qwen"}
-    verdicts = findings.verdicts(results)
+    verdicts = judge_all(results)
     for name in ("SeqAvgBelowAnswer", "InSituMatches", "IsotonicReduces", "LowTokensSignal"):
         rows = verdicts[name].rows
         assert "tiny-qwen" not in set(rows.get("model", [])) and not {"tiny-qwen"} & set(rows.get("source_model", []))
@@ -702,7 +732,7 @@ def test_a_run_whose_models_never_answer_is_judged_without_failing(signals):
     scores = run_results.scores(responses, verification, dropout, reading)
     none = run_results.RunSignals(first, verification, dropout, reading, responses, scores)
     results = run_results.results_of_run("shipped", none, "silent", DEMO.models, ["demo-hard"])
-    assert findings.verdicts(results)["LowTokensSignal"].held is None
+    assert judge_all(results)["LowTokensSignal"].held is None
     assert len(sensitivity.sensitivity(results, none).records)
 
 
@@ -722,7 +752,7 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(signals, models, tmp_path
     assert ("c_BALD" in shown) == bool(models) and "P(True)" in shown
     rows = [line for line in shown.splitlines() if "Demo-Hard" in line]
     assert len(rows) == 2 and [("--" in row) for row in rows] == [False, bool(models)]
-    verdicts = findings.verdicts(results)
+    verdicts = judge_all(results)
     assert verdicts["SeqAvgBelowAnswer"].held is not None
     assert (verdicts["PredictiveSettles"].held is None) == (not models)
     assert len(sensitivity.sensitivity(results, part).records)
@@ -747,34 +777,27 @@ def test_passes_that_the_hard_dataset_lacks_decide_nothing_on_it(signals, lackin
                              for frame in (signals.verification, signals.dropout[~gone]))  # fmt: skip
     part = run_results.RunSignals.from_frames(heads, verification, dropout, params.Reading())
     results = run_results.results_of_run("shipped", part, "part", DEMO.models, ["demo-easy", "demo-hard"])
-    rows, agrees = counting.hard_rate(results)
-    assert rows.model.tolist() == [model for model in DEMO.models if model not in lacking]
-    assert len(agrees) == len(rows) and rows.notna().all(axis=None)
-    verdicts = findings.verdicts(results)
-    judged = [verdict for verdict in verdicts.values() if verdict.finding.judge is counting.hard_rate]
-    assert judged and all((verdict.reason == "no case") == (lacking == DEMO.models) for verdict in judged)
-    margin = counting.more_on_hard("c_bald", "p_true")
+    rate, margin = judged("HardRateHigher", results), judged("BaldBelowPTrueHard", results)
     if lacking == DEMO.models:
-        with pytest.raises(judging.Undecided, match="no case on the hard dataset"):
-            margin(results)
+        assert (rate.reason, margin.reason) == ("no case", "no case on the hard dataset")
     else:
-        assert margin(results)[0].hard.notna().all()
+        assert rate.rows.model.tolist() == [model for model in DEMO.models if model not in lacking]
+        assert rate.rows.notna().all(axis=None) and margin.rows.hard.notna().all()
 
 
 @pytest.mark.parametrize("end, gains", [(0.7, False), (0.71, True)])
-def test_a_running_mean_that_gains_nothing_does_not_accumulate(end, gains):
+def test_a_running_mean_that_gains_nothing_does_not_accumulate(paper, end, gains):
     curve = pd.DataFrame({"model": "m", "dataset": "d", "position": [0.1, 1.0], "single": 0.6, "running": [0.7, end]})
-    rows, held = signal_counting.accumulates(SimpleNamespace(frame=lambda name: curve))
-    assert held.tolist() == [gains] and rows.whole.tolist() == [end]
+    rows = judged("SignalAccumulates", paper, positions=curve).rows
+    assert rows.agrees.tolist() == [gains] and rows.at_the_end.tolist() == [end]
 
 
 @pytest.mark.parametrize("few, held", [(0.2, False), (0.19, True)])
-def test_fifty_rows_that_remove_nothing_are_not_enough(few, held):
+def test_fifty_rows_that_remove_nothing_are_not_enough(paper, few, held):
     """Where all rows make it worse, half of nothing is no less than what they remove."""
     bands = pd.DataFrame({"model": "m", "dataset": "d", "method": ["", "isotonic", "isotonic"], "n": [0, 50, 300],
                           "mean": [0.2, few, 0.3]})  # fmt: skip
-    found = signal_counting.fifty(SimpleNamespace(frame=lambda name, **chosen: bands))[1]
-    assert found.tolist() == [held]
+    assert judged("FiftySuffice", paper, learning=bands.assign(sampling="uniform")).held is held
 
 
 @pytest.mark.parametrize("correct", [[True, False], [True, True]])
@@ -795,7 +818,7 @@ def test_how_one_class_is_met_changes_whole_fits_where_a_pair_is_of_one(monkeypa
 
 def test_each_subset_of_tokens_counts(paper):
     """ "Within each token subset": of the answer's tokens, too."""
-    turned = findings.verdicts(swapped(paper, "result_estimation", "ans_joint", "ans_avg"))["JointBelowAvg"]
+    turned = judge_all(swapped(paper, "result_estimation", "ans_joint", "ans_avg"))["JointBelowAvg"]
     assert turned.said == "Seq 11 of 15, Ans 1 of 15 (8 equal), 12 of 30 cases" and turned.held is False
     nearly = changed(paper, "result_estimation", lambda f: f.assign(
         value=f.value.where(f.metric == "acc", 0.0621 + 1e-4 * (f.estimator == "ans_avg"))))  # fmt: skip
@@ -824,12 +847,8 @@ def test_a_tie_at_the_fewest_rows_tells_nothing(paper, hard, others, counted):
             for n in (5, 10, 50)] + [(dataset, "", 50, 0.3) for dataset in enough]  # fmt: skip
     bands = pd.DataFrame(rows, columns=["dataset", "method", "n", "high"])
     bands = bands.assign(model="Llama-3.1-8B", sampling="uniform", mean=bands.high)
-    results_ = replace(paper, frames={**paper.frames, "learning": bands})
-    if isinstance(counted, str):
-        with pytest.raises(judging.Undecided, match=counted):
-            signal_counting.hard_needs_fewer(results_)
-    else:
-        assert signal_counting.hard_needs_fewer(results_)[1].tolist() == counted
+    found = judged("HardNeedsFewer", paper, learning=bands)
+    assert found.reason == counted if isinstance(counted, str) else found.rows.agrees.tolist() == counted
 
 
 @pytest.mark.parametrize("predictive, grows, settles", [
@@ -840,7 +859,7 @@ def test_a_tie_at_the_fewest_rows_tells_nothing(paper, hard, others, counted):
 def test_entropy_grows_up_to_five_passes_and_is_stable_after(paper, predictive, grows, settles):
     curve = pd.DataFrame({"model": "m", "dataset": "d", "term": "predictive", "mean": predictive})
     curve["passes"] = curve.index + 1
-    found = findings.verdicts(replace(paper, frames={**paper.frames, "entropies": curve}))
+    found = judge_all(replace(paper, frames={**paper.frames, "entropies": curve}))
     assert found["EntropyGrows"].held is grows and found["PredictiveSettles"].held is settles
     assert found["PredictiveSettles"].reason == ("no more than five passes" if settles is None else "")
 
@@ -866,7 +885,7 @@ def test_errors_that_differ_by_rounding_are_equal(paper):
 def test_what_can_be_is_there_once(demo):
     one = changed(demo, "tokens", lambda f: f.assign(smallest=[0.6] + [0.4] * (len(f) - 1)))["LowTokensSignal"]
     assert one.held and one.said == "1 of 6 pairs"
-    words = {finding.name: finding.word for finding in FINDINGS}
+    words = {claim.name: claim.quantifier for claim in CLAIMS}
     assert {words[name] for name in ("LowTokensSignal", "NoSingleToken", "MceGrows", "MceIntervalsWider")} == {"can"}
 
 
@@ -902,8 +921,8 @@ def test_between_models_the_directions_are_told_apart(paper):
     datasets = between(paper, 0.0, 0.0, elsewhere=0.9)
     assert datasets["TransferSevere"].said == "largest 0.000", "and about models"
     alone = replace(paper, moved=({"Qwen": "Qwen"}, paper.moved[1]))
-    assert findings.verdicts(alone)["TransferSevere"].reason == "no arrow between models"
-    assert findings.verdicts(alone)["LittleChange"].reason == "no arrow from a Llama model to a Qwen model"
+    assert judge_all(alone)["TransferSevere"].reason == "no arrow between models"
+    assert judge_all(alone)["LittleChange"].reason == "no arrow from a Llama model to a Qwen model"
 
 
 def test_estimators_are_compared_on_the_same_rows(signals):
@@ -919,12 +938,12 @@ def test_estimators_are_compared_on_the_same_rows(signals):
     scores = fewer.confidence
     on_all, on_these = (evaluate(part, names=["ece"]).set_index("estimator").value
                         for part in (scores, scores[scores.example_id.isin(passed)]))  # fmt: skip
-    row = counting.below("c_bald", "p_true")(here)[0].iloc[0]
+    row = judged("BaldBelowPTrue", here).rows.iloc[0]
     assert (row.c_bald, row.p_true) == pytest.approx((on_these.c_bald, on_these.p_true))
     assert abs(on_all.p_true - on_these.p_true) > 1e-3
-    row = counting.below("seq_avg|seq_joint", "p_true|c_bald")(here)[0].iloc[0]
+    row = judged("SeqBelowMultiPass", here).rows.iloc[0]
     assert row.seq_avg == pytest.approx(on_these.seq_avg)
-    row = counting.below("p_true", "ans_avg")(here)[0].iloc[0]
+    row = judged("PTrueBelowAnsAvg", here).rows.iloc[0]
     assert (row.p_true, row.ans_avg) == pytest.approx((on_all.p_true, on_all.ans_avg)), "both have all"
     assert str(round(float(on_all.p_true), 3))[1:] in str(exhibits.build("tab_result_estimation", here))
     gaps = run_results.paired(scores.assign(method=""), signals.reading, 200).set_index("estimator")

@@ -17,10 +17,11 @@ from lib.analysis import calibration_statistics
 from lib.analysis.verification_statistics import in_situ_errors
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.generate import imported
-from lib.paper import calibration_counting, calibration_figures, calibration_tables, run_results, signal_counting
+from lib.paper import calibration_figures, calibration_tables, run_results
+from lib.paper.claims import CLAIMS
 from lib.paper.footnotes import made
-from lib.paper.judging import Undecided
 from lib.paper.results import Results
+from lib.paper.verdicts import judge
 from lib.params import Model, Reading
 from lib.project import ROOT, SHIPPED, UserError
 from lib.score.bootstrap import bootstrap
@@ -242,16 +243,17 @@ def test_isotonic_regression_is_had_and_temperature_is_not(served):
     assert [text.get_text() for text in figure.canvas.legends[0].get_texts()] == ["raw", "isotonic"]
 
 
-@pytest.mark.parametrize("judge, said", [(signal_counting.mends_curves, "temperature was not fitted"),
-                                         (calibration_counting.median_gains, "was not fitted")])  # fmt: skip
-def test_claims_on_temperature_are_not_judged_without_it(judge, said):
+@pytest.mark.parametrize("name, said", [
+    ("IsotonicMendsCurves", "temperature was not fitted: no logits are there"),
+    ("CalibrationSubstantial", "one of both methods was not fitted")])  # fmt: skip
+def test_claims_on_temperature_are_not_judged_without_it(name, said):
     """Of one pair, whose reliability is no sigmoid: isotonic regression alone."""
     known = {"model": "a", "dataset": "b"}
     one = known | {"method": "isotonic", "estimator": "ans_avg", "metric": "ece", "value": 0.1, "relative": 0.5}
     frames = {"calibration_rows": pd.DataFrame([known | {"confident_errors": 1, "curved": 0.01}]),
               "result_calibration": pd.DataFrame([one])}  # fmt: skip
-    with pytest.raises(Undecided, match=said):
-        judge(Results({"a": "A"}, {"b": "B"}, {}, ({}, {}), [], frames, [], {}))
+    claim = next(claim for claim in CLAIMS if claim.name == name)
+    assert judge(claim, Results({"a": "A"}, {"b": "B"}, {}, ({}, {}), [], frames, [], {})).reason == said
 
 
 def test_beside_a_model_that_is_at_hand():

@@ -15,10 +15,10 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import makespan  # noqa: E402
 
 from lib.paper import run_results  # noqa: E402
-from lib.paper.claims import FINDINGS, HEADLINES, TWICE  # noqa: E402
-from lib.paper.findings import verdicts  # noqa: E402
-from lib.paper.judging import QUORUMS, ClaimVerdict  # noqa: E402
+from lib.paper.claims import CLAIMS, FINDINGS  # noqa: E402
+from lib.paper.reference import paper_facts  # noqa: E402
 from lib.paper.results import published  # noqa: E402
+from lib.paper.verdicts import QUANTIFIERS, Verdict, judge_all  # noqa: E402
 from lib.params import Reading, load_profile  # noqa: E402
 from lib.tasks.prompts import WORKED  # noqa: E402
 from workflow import finding, words  # noqa: E402
@@ -31,7 +31,7 @@ WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "
 MINUTES = {"1": 5, "2": 4, "3": 2, "4": 5}
 
 
-def counted(verdicts_of: dict[str, ClaimVerdict]) -> str:
+def counted(verdicts_of: dict[str, Verdict]) -> str:
     return "{} of {}".format(*finding.tally(verdicts_of))
 
 
@@ -42,11 +42,11 @@ def table() -> str:
     head = ("finding", "command", "minutes", "notebooks", "on the paper's numbers", "on the demo")
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for number, notebooks in finding.NEEDS.items():
-        some = [claim for claim in FINDINGS if claim.group == f"Finding {number}"]
+        some = [claim for claim in CLAIMS if claim.group == f"Finding {number}"]
         here = run_results.so_far("replay", demo.models, demo.datasets, Reading(), finding.kinds(number), *moved)
-        counts = f"{counted(verdicts(published(), some))} | {counted(verdicts(here, some))}"
+        counts = f"{counted(judge_all(published(), some))} | {counted(judge_all(here, some))}"
         names = ", ".join(name.split("_")[0] for name in notebooks)
-        said, command = HEADLINES[f"Finding {number}"], f"`./run_all.sh finding {number}`"
+        said, command = FINDINGS[f"Finding {number}"], f"`./run_all.sh finding {number}`"
         lines.append(f"| {number}. {said} | {command} | {MINUTES[number]} | {names} | {counts} |")
     return "\n".join(lines)
 
@@ -74,21 +74,21 @@ def test_the_findings_are_counted():
 
 def test_the_claims_are_counted():
     """All of the paper, in figures; and one of them, as an example."""
-    claims = [claim for claim in FINDINGS if claim.kind == "claim"]
+    claims = [claim for claim in CLAIMS if claim.kind == "claim"]
     asked = load_profile("demo")
     where, reading = (asked.models, asked.datasets), Reading.of(asked.model_dump())
     signals = run_results.RunSignals.of("replay", *where, reading)
     moved = {"transfer_models": asked.transfer_models, "transfer_datasets": asked.transfer_datasets}
-    demo = verdicts(run_results.results_of_run("replay", signals, asked.title, *where, **moved), claims)
-    paper = verdicts(published(), claims)
+    demo = judge_all(run_results.results_of_run("replay", signals, asked.title, *where, **moved), claims)
+    paper = judge_all(published(), claims)
     text = section("Findings").partition(END)[2]
     figures = {str(len(claims)), *(str(n) for side in (paper, demo) for n in finding.tally(side))}
     example = [side["SeqAvgBelowAnswer"] for side in (paper, demo)]
     assert [one.held for one in example] == [True, False]
     figures |= {figure for one in example for figure in re.findall(r"\d+", one.said)}
     assert numbers(text) == figures | {"three"}  # three quarters
-    assert QUORUMS["most"][1](3, 4) and not QUORUMS["most"][1](29, 40)
-    assert QUORUMS["often"][1](51, 100) and not QUORUMS["often"][1](50, 100)
+    assert QUANTIFIERS["most"][1](3, 4) and not QUANTIFIERS["most"][1](29, 40)
+    assert QUANTIFIERS["often"][1](51, 100) and not QUANTIFIERS["often"][1](50, 100)
 
 
 def test_what_has_run():
@@ -120,7 +120,7 @@ def test_what_to_run_takes_the_time_of_the_appendix():
 def test_numbers_elsewhere():
     """Of datasets and Finding 3; of worked examples and errata; none but in code in other sections."""
     assert numbers(section("A real model").partition(END)[2]) == {"3", "two", "three"}
-    assert numbers(section("Limitations")) == {WORDS[len(WORKED)], WORDS[len(TWICE)]}
+    assert numbers(section("Limitations")) == {WORDS[len(WORKED)], WORDS[len(paper_facts()["twice"])]}
     for name in ("Customize", "Repository layout", "Documentation", "Use it as a library"):
         assert not numbers(section(name))
     stems = {row.number for row in NOTEBOOKS}

@@ -12,7 +12,7 @@ from workflow.jobs import NOTEBOOKS, Run, needed
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lib.paper.judging import ClaimVerdict
+    from lib.paper.verdicts import Verdict
 
 NEEDS = {  # the notebooks whose frames its claims count in, each with those above it
     "1": ("02_single_pass", "05_calibration"),
@@ -32,34 +32,34 @@ def kinds(number: str) -> set[str]:
 def told(run: Run, number: str) -> Iterator[str]:
     """Lines for a terminal: each claim of a finding with its verdict here and on the paper's numbers, the rows that
     decide it here, and where to look further."""
-    from lib.paper import closing, run_results  # slow to load, and of no use to other verbs
-    from lib.paper.claims import FINDINGS, HEADLINES
-    from lib.paper.findings import verdicts
+    from lib.paper import run_results  # slow to load, and of no use to other verbs
+    from lib.paper.claims import CLAIMS, FINDINGS
     from lib.paper.results import published
+    from lib.paper.verdicts import judge_all
 
     group, values = f"Finding {number}", run.values
-    some = [finding for finding in FINDINGS if finding.group == group]
+    some = [claim for claim in CLAIMS if claim.group == group]
     reading = Reading.of(values)
     moved = values["transfer_models"], values["transfer_datasets"]
     results = run_results.so_far(run.name, values["models"], values["datasets"], reading, kinds(number), *moved)
-    here = verdicts(results, some)
-    paper = verdicts(published(), some)
-    yield f"{group}: {HEADLINES[group]}"
-    for place, finding in enumerate(some, 1):
-        yield f"{place}. {finding.quote or '(ours)'}: {finding.statement} ({finding.place})"
-        yield f"   paper  {closing.said(paper[finding.name], 'no number printed')}"
-        yield f"   here   {closing.said(here[finding.name], 'cannot be judged from this run')}"
-        yield from rows(here[finding.name].rows)
-    claims = [finding for finding in some if finding.kind == "claim"]
+    here, paper = judge_all(results, some), judge_all(published(), some)
+    yield f"{group}: {FINDINGS[group]}"
+    for place, claim in enumerate(some, 1):
+        yield f"{place}. {claim.quote or '(ours)'} ({claim.place})"
+        yield f"   counted  {claim.statement} ({claim.quantifier})"
+        yield f"   paper  {paper[claim.name].in_words('no number printed')}"
+        yield f"   here   {here[claim.name].in_words('cannot be judged from this run')}"
+        yield from rows(here[claim.name].rows)
+    claims = [claim for claim in some if claim.kind == "claim"]
     for side, verdicts_of in (("the paper's numbers", paper), ("this run", here)):
         held, judged = tally(verdicts_of)
         yield f"{group} on {side}: of {len(claims)} claims {judged} can be judged, {held} of them hold"
     yield f"to be read: {where(run, number)}"
 
 
-def tally(verdicts: Mapping[str, ClaimVerdict]) -> tuple[int, int]:
+def tally(verdicts: Mapping[str, Verdict]) -> tuple[int, int]:
     """How many of the paper's own claims among them hold, of how many that can be judged; as the report counts."""
-    held = [one.held for one in verdicts.values() if one.finding.kind == "claim" and one.held is not None]
+    held = [one.held for one in verdicts.values() if one.claim.kind == "claim" and one.held is not None]
     return sum(held), len(held)
 
 

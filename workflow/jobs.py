@@ -176,7 +176,7 @@ NOTEBOOKS = (
             "07_transfer",
             "10_selective",
         ),
-        data=("artifacts/reference.csv",),
+        data=("artifacts/reference.csv", "artifacts/paper.yaml"),
         exports=True,
     ),
 )

@@ -17,11 +17,12 @@ import jinja2
 from latex2mathml.converter import convert
 from markupsafe import Markup
 
-from lib.paper.claims import HEADLINES, TWICE
-from lib.paper.comparison import FOREIGN, INSIDE_EXPECTED, STANDS, VERDICT_WORDS
+from lib.paper.claims import FINDINGS
+from lib.paper.comparison import FOREIGN, INSIDE_EXPECTED, STANDS
 from lib.paper.exhibits import captions
-from lib.paper.judging import QUORUMS
 from lib.paper.microscope import Microscope
+from lib.paper.reference import paper_facts
+from lib.paper.verdicts import QUANTIFIERS, VERDICT_WORDS
 from lib.project import visible
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
@@ -52,8 +53,8 @@ def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, str] | None = N
         groups=grouped(findings, sides),
         consistency=[finding for finding in findings if finding["kind"] == "consistency"],
         ours=[finding for finding in findings if finding["kind"] == "ours"],
-        quorums={word: meaning for word, (meaning, _) in QUORUMS.items()},
-        twice=TWICE if findings else (),
+        quantifiers={word: meaning for word, (meaning, _) in QUANTIFIERS.items()},
+        twice=paper_facts()["twice"] if findings else (),
         sides=sides,
         counts=tally(claims(findings), sides),
         sections=sections,
@@ -94,13 +95,13 @@ def tally(findings: list[dict], sides: list[str]) -> dict[str, Counter]:
 
 def grouped(findings: list[dict], sides: list[str]) -> list[dict[str, Any]]:
     """The claims by group, those that the paper sets in a box first, with how many of them hold."""
-    names = [*HEADLINES, *dict.fromkeys(finding["group"] for finding in findings)]
+    names = [*FINDINGS, *dict.fromkeys(finding["group"] for finding in findings)]
     groups = []
     for name in dict.fromkeys(names):
         rows = [finding for finding in claims(findings) if finding["group"] == name]
         if rows:
             id_ = re.sub(r"\W", "_", name.lower())
-            groups.append({"name": name, "id": id_, "headline": HEADLINES.get(name, ""), "rows": rows,
+            groups.append({"name": name, "id": id_, "headline": FINDINGS.get(name, ""), "rows": rows,
                            "counts": tally(rows, sides)})  # fmt: skip
     return groups
 

@@ -1,28 +1,62 @@
 r"""The paper's claims, all of them, in the order in which it makes them: reading this table is reading the paper.
 
-    Finding(name, place, "the paper's sentence in a few words", word of quorum, what is counted, predicate,
-            "the predicate in words", the frames that it needs)
+    "the paper's sentence in a few words": Claim(name, what shows it, quantifier, what is counted, view, predicate)
 
-Words of quorum: `judging.QUORUMS`. Thresholds that the paper leaves to the eye ("stable", "roughly") stand in the
-predicate's words. The hard dataset is the least accurate one.
+The predicate is text about the columns of a view of `claim_views`, a case a row, and `verdicts` counts the cases that
+agree: what is computed is what is printed. Quantifiers: `verdicts.QUANTIFIERS`. Thresholds that the paper leaves to the
+eye ("stable", "roughly") stand in the predicate; differences below 1e-9 are those of floats. What stands in parentheses
+in place of a quotation is no sentence of the paper.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from lib.paper import calibration_counting as k
-from lib.paper import counting as c
-from lib.paper import signal_counting as s
-from lib.paper.judging import Finding
+import pandas as pd
+
+from lib.paper import signal_views  # noqa: F401  declares views
+from lib.paper.calibration_views import count_directions
+from lib.paper.claim_views import VIEWS, View, count_by, fill_in
 
 MAIN, FULL, PICTURE = "tab_result_estimation", "tab_result_estimation_full", "fig_main_analysis"
 RATES, IN_SITU, BINS = "tab_dropout_grid_search", "tab_insitu_ptrue", "tab_bin_ablation"
 CALIBRATED, ISOTONIC, SIZES = "tab_result_calibration", "tab_result_isotonic", "fig_calibration_analysis"
 SUMMARY, ASKED = "tab_calibration_transfer_summary", "rep_ablation"
-TRANSFER = "calibration_transfer_summary result_estimation"
-PTRUE, SEQ, ANS = "p_true", "seq_avg|seq_joint", "ans_avg|ans_joint"
+SATURATED = "saturated: it cannot be computed on any pair"
+FEW_PASSES = "no more than five passes"
+BOTH = fill_in("hard {hard:.3f}, elsewhere {elsewhere:.3f}")
 
-HEADLINES = {  # what the paper sets in a box; the claims of each group stand under it
+
+@dataclass(frozen=True)
+class Claim:
+    """`place` is the target that shows it. `where` chooses among the cases of the view; `otherwise` says why none is
+    left. `summary` says more than a count, of the cases. `kind`: a claim of the paper, a check of consistency (true by
+    construction of the program), or a reading of ours (that the paper does not claim)."""
+
+    name: str
+    place: str
+    quantifier: str
+    unit: str
+    view: str
+    predicate: str
+    where: str = ""
+    otherwise: str = "no case"
+    summary: Callable[[pd.DataFrame], Any] | None = None
+    kind: str = "claim"
+    quote: str = ""
+    group: str = ""
+
+    @property
+    def seen(self) -> View:
+        return VIEWS[self.view]
+
+    @property
+    def statement(self) -> str:
+        """What is counted, as it is evaluated: the cases, and the predicate."""
+        return f"{self.seen.about}: {self.predicate}" + (f", where {self.where}" if self.where else "")
+
+
+FINDINGS = {  # what the paper sets in a box; the claims of each group stand under it
     "Finding 1": "Calibrated confidence arises from aggregating weak but consistent probability differences across the "
     "reasoning trajectory",
     "Finding 2": "MC Dropout captures uncertainty from variation in predictive distributions, but requires "
@@ -32,809 +66,291 @@ HEADLINES = {  # what the paper sets in a box; the claims of each group stand un
     "Finding 4": "Calibration can be more data-efficient on harder datasets under random sampling, but learned "
     "mappings transfer asymmetrically",
 }
-TWICE = (  # what the paper says twice, differently
-    'The dropout rate is selected "separately for each model" (setup) and "for each model--dataset pair" (Finding 2).',
-    'The appendix reports "mean estimates" with intervals, the captions "point estimates"; only these fit the numbers.',
-    "GSMHard is split 70% to 30%, which would be 923 and 396 rows, and into 919 and 400.",
-    "The example of the prompt figure, captioned GSM8K, is a question of SVAMP's test split (chal-363).",
-    "Llama to Qwen on GSM8K changes ECE by -.003 and -.002 in the summary, by .000 and .000 in the full table; "
-    "temperature on Llama-3.1-8B, GSM8K leaves .080 in one table and .081 in the other.",
-    'Sequence estimators are lower than answer ones "across all pairs"; Seq Joint is not on two, both of SVAMP.',
-    '"Recommended" settings were used; Llama-3.1-8B was published with temperature .6 and top-p .9, not 1.0 and 1.0.',
+DECLARED: Mapping[str, Mapping[str, Claim]] = {
+    "Introduction": {
+        "raw token probabilities often provide unreliable and saturated signals": Claim(
+            "AnswersSaturate", PICTURE, "often", "pairs", "token_statistics", "median_answer_token > 0.99",
+            otherwise=SATURATED,
+        ),
+        "highly likely when conditioned on an incorrect reasoning trajectory": Claim(
+            "WrongAnswersSure", PICTURE, "can", "pairs", "token_statistics", "median_wrong_answer_token > 0.99",
+            otherwise=SATURATED,
+        ),
+        "low-probability tokens along the trajectory may signal potential errors": Claim(
+            "LowTokensSignal", PICTURE, "can", "pairs", "token_statistics", "auroc_of_smallest > 0.5",
+            otherwise=SATURATED,
+        ),
+        "particularly pronounced for answer-token estimators": Claim(
+            "OverconfidenceOfAnswers", MAIN, "generally", "pairs", "overconfidence",
+            "ans_avg > seq_avg and ans_avg > seq_joint and ans_joint > seq_avg and ans_joint > seq_joint",
+        ),
+        "aggregating over the full reasoning trajectory yields discriminative confidence estimates": Claim(
+            "SeqDiscriminates", MAIN, "generally", "pairs", "raw_auroc", "seq_avg > ans_avg",
+            otherwise="one class only",
+        ),
+        "multi-pass methods can yield calibrated confidence estimates": Claim(
+            "MultiPassCalibrated", MAIN, "can", "pairs", "raw_ece", "best_multi_pass <= 0.05"
+        ),
+        "uncertainty not reflected in the decoded output, even when the generated answer remains unchanged": Claim(
+            "TopTokenUnchanged", PICTURE, "generally", "pairs", "pass_statistics", "auroc_where_unchanged > 0.5",
+            where="unchanged >= 20", otherwise="no pair has 20 such responses, right ones and wrong ones",
+        ),
+        "both of which substantially reduce in-domain calibration error": Claim(
+            "CalibrationSubstantial", CALIBRATED, "all", "methods", "median_gains", "median_gain >= 0.5",
+            summary=fill_in("{method} {median_gain:.0%}"),
+        ),
+        "length normalization reduces the joint probability's inherent preference for shorter sequences": Claim(
+            "JointNormalised", "tab_estimators", "generally", "pairs", "token_statistics",
+            "abs(joint_with_length) < abs(product_with_length)", otherwise=SATURATED,
+        ),
+        "over two thousand evaluation examples in total": Claim(
+            "OverTwoThousand", MAIN, "figure", "", "evaluation_questions", "questions > 2000",
+            summary=fill_in("{questions:,} questions"),
+        ),
+    },
+    "Finding 1": {
+        "across all model-dataset pairs, sequence-based estimators achieve lower ECE": Claim(
+            "SeqAvgBelowAnswer", MAIN, "all", "pairs", "raw_ece", "seq_avg < ans_avg and seq_avg < ans_joint"
+        ),
+        "across all model-dataset pairs, sequence-based estimators achieve lower ECE than answer-only": Claim(
+            "SeqJointBelowAnswer", MAIN, "all", "pairs", "raw_ece", "seq_joint < ans_avg and seq_joint < ans_joint"
+        ),
+        "although the confidence intervals overlap in some settings": Claim(
+            "SeqAnsOverlap", FULL, "some", "pairs", "interval_ends",
+            "seq_avg_low <= ans_avg_high and ans_avg_low <= seq_avg_high",
+        ),
+        "the full generated sequence substantially improves calibration": Claim(
+            "SubstantiallyBetter", MAIN, "generally", "pairs", "raw_ece", "seq_avg <= 0.8 * ans_avg + 1e-9"
+        ),
+        "in several settings, sequence-based estimators also achieve lower ECE than multi-pass estimators": Claim(
+            "SeqBelowMultiPass", MAIN, "several", "pairs", "ece_beside_passes",
+            "(seq_avg < p_true and seq_avg < c_bald) or (seq_joint < p_true and seq_joint < c_bald)",
+        ),
+        "the curves initially overlap": Claim(
+            "MeansOverlapFirst", PICTURE, "generally", "pairs", "running_means", "abs(gap_first_tenth) < 0.02"
+        ),
+        "as generation progresses, the curves separate": Claim(
+            "MeansPartLater", PICTURE, "generally", "pairs", "running_means", "gap_last_tenth > 0"
+        ),
+        "tend to increase for correct final answers and decrease for incorrect": Claim(
+            "MeansDiverge", PICTURE, "generally", "pairs", "running_means", "slope_right > 0 and slope_wrong < 0"
+        ),
+        "the useful signal does not necessarily arise from any single token": Claim(
+            "NoSingleToken", PICTURE, "can", "pairs", "position_aurocs", "best_position < mean_of_all"
+        ),
+        "small probability differences accumulate across the reasoning trajectory": Claim(
+            "SignalAccumulates", PICTURE, "generally", "pairs", "position_aurocs", "at_the_end > after_a_tenth"
+        ),
+        "within each token subset, length-normalized joint probability often outperforms arithmetic averaging": Claim(
+            "JointBelowAvg", MAIN, "often", "cases", "ece_by_subset", "joint < avg",
+            summary=count_by("subset", "joint == avg"),
+        ),
+        "particularly on GSMHard": Claim(
+            "JointBelowAvgHard", MAIN, "figure", "", "joint_margin", "hard > elsewhere and hard > 0", summary=BOTH
+        ),
+    },
+    "Finding 2": {
+        "c_BALD often achieves lower calibration error than P(True)": Claim(
+            "BaldBelowPTrue", MAIN, "often", "pairs", "ece_beside_passes", "c_bald < p_true"
+        ),
+        "its advantage being particularly pronounced on GSMHard": Claim(
+            "BaldBelowPTrueHard", MAIN, "figure", "", "bald_margin", "hard > elsewhere and hard > 0", summary=BOTH
+        ),
+        "the extra cost is roughly proportional to the length of the re-encoded pair": Claim(
+            "PTrueCostGrows", IN_SITU, "generally", "pairs", "verification_tokens", "r2 > 0.9", otherwise=SATURATED
+        ),
+        "inference cost grows approximately linearly with the number of stochastic passes": Claim(
+            "CostLinear", ASKED, "all", "pairs", "operations_per_pass", "0.9 <= ratio <= 1.1", kind="consistency"
+        ),
+        "its performance is sensitive to the dropout rate": Claim(
+            "RateMatters", RATES, "generally", "pairs", "dropout_rates", "ece_range > 0.02"
+        ),
+        "the expected conditional entropy remains relatively stable": Claim(
+            "ConditionalStays", PICTURE, "generally", "pairs", "entropy_curves_by_pair",
+            "conditional_drift <= 0.2 * conditional", otherwise="one pass",
+        ),
+        "individual forward passes produce similarly sharp distributions": Claim(
+            "PassesSharp", PICTURE, "generally", "pairs", "pass_statistics", "entropy_variation <= 0.2",
+            otherwise=SATURATED,
+        ),
+        "the predictive entropy increases with T": Claim(
+            "EntropyGrows", PICTURE, "generally", "pairs", "entropy_curves_by_pair", "predictive_least_growth > 0",
+            otherwise="one pass",
+        ),
+        "stabilizes after roughly five samples": Claim(
+            "PredictiveSettles", PICTURE, "generally", "pairs", "entropy_curves_by_pair",
+            "predictive_drift <= 0.1 * predictive", otherwise=FEW_PASSES,
+        ),
+        "a five-fold overhead for a reliable estimation": Claim(
+            "FiveReliable", PICTURE, "generally", "pairs", "ece_by_passes", "abs(after_five - after_all) <= 0.02",
+            otherwise=FEW_PASSES,
+        ),
+        "MC Dropout primarily captures distributional uncertainty": Claim(
+            "MostlyDistributional", PICTURE, "generally", "pairs", "pass_statistics", "bald_share > 0.5",
+            otherwise=SATURATED,
+        ),
+    },
+    "Finding 3": {
+        "why is it often better calibrated than Ans Avg": Claim(
+            "PTrueBelowAnsAvg", MAIN, "often", "pairs", "ece_beside_p_true", "p_true < ans_avg"
+        ),
+        "in-situ verification achieves ECE comparable to standard P(True)": Claim(
+            "InSituComparable", IN_SITU, "most", "pairs", "ece_in_situ", "abs(p_true_insitu - p_true) <= 0.05 + 1e-9"
+        ),
+        "it matches or improves ECE in 10 of the 15 settings": Claim(
+            "InSituMatches", IN_SITU, "generally", "pairs", "ece_in_situ", "p_true_insitu.round(3) <= p_true.round(3)"
+        ),
+        "(in situ beside Ans Avg)": Claim(
+            "InSituBelowAnsAvg", IN_SITU, "generally", "pairs", "ece_in_situ", "p_true_insitu < ans_avg", kind="ours"
+        ),
+        "reduces token-processing overhead by 88% on average across all settings": Claim(
+            "TokenReduction", IN_SITU, "figure", "", "mean_token_reduction", "mean_reduction >= 85",
+            summary=fill_in("{mean_reduction:.0f}%"),
+        ),
+        "particularly relevant for long outputs": Claim(
+            "SavingGrows", IN_SITU, "generally", "pairs", "verification_tokens", "saving_with_length > 0",
+            otherwise=SATURATED,
+        ),
+    },
+    "Finding 4": {
+        "both methods generally reduce calibration error": Claim(
+            "IsotonicReduces", ISOTONIC, "generally", "cells", "isotonic_gains", "relative > 0"
+        ),
+        "both methods generally reduce calibration error, including the strongly overconfident": Claim(
+            "PlattReduces", CALIBRATED, "generally", "cells", "platt_gains", "relative > 0"
+        ),
+        "isotonic regression often produces the largest reductions": Claim(
+            "IsotonicBelowTemperature", CALIBRATED, "often", "cells", "calibrated_ece",
+            "isotonic < platt or (isotonic == platt and isotonic_gain > platt_gain)",
+        ),
+        "(Platt scaling of P(True))": Claim(
+            "PlattBelowIsotonic", CALIBRATED, "generally", "pairs", "calibrated_ece",
+            "platt < isotonic or (platt == isotonic and platt_gain > isotonic_gain)",
+            where="estimator == 'p_true'", kind="ours",
+        ),
+        "can correct nonlinear curves that cannot be captured by global logit rescaling": Claim(
+            "IsotonicMendsCurves", SIZES, "can", "pairs", "curved_reliability", "isotonic < platt",
+            where="p_quadratic < 0.05", otherwise="no reliability curve departs from a sigmoid",
+        ),
+        "high raw ECE does not necessarily preclude effective post-hoc correction": Claim(
+            "HighRawMends", CALIBRATED, "can", "cells", "raw_and_calibrated", "calibrated < 0.15",
+            where="raw > 0.3", otherwise="no raw ECE above .3",
+        ),
+        "50 examples already yielding substantial improvements across datasets": Claim(
+            "FiftySuffice", SIZES, "all", "curves", "learning_at_fifty",
+            "few < raw and raw - few >= (raw - every) / 2",
+        ),
+        "GSM8K and SVAMP require larger calibration sets for stable improvement": Claim(
+            "HardNeedsFewer", SIZES, "all", "curves", "rows_needed", "needed_on_hardest < needed"
+        ),
+        "harder datasets expose high-confidence errors more frequently": Claim(
+            "ErrorsOnHard", SIZES, "generally", "models", "errors_by_model", "hard > elsewhere"
+        ),
+        "mappings learned on GSM8K consistently improve calibration on GSMHard": Claim(
+            "EasyToHard", SUMMARY, "all", "arrows", "transfers", "delta_ece < 0",
+            where="changed == 'dataset' and onto_hardest",
+        ),
+        "whereas the reverse direction generally worsens it": Claim(
+            "HardToEasy", SUMMARY, "generally", "arrows", "transfers", "delta_ece > 0",
+            where="changed == 'dataset' and from_hardest",
+        ),
+        "both directions improve calibration on GSMHard": Claim(
+            "ModelsOnHard", SUMMARY, "all", "arrows", "transfers", "delta_ece < 0",
+            where="changed == 'model' and onto_hardest",
+        ),
+        "transfer on GSM8K is asymmetric": Claim(
+            "ModelsOnEasy", SUMMARY, "generally", "cases", "transfers_both_ways",
+            "(delta_ece > 0.005) != (back > 0.005)",
+        ),
+        "can severely degrade calibration": Claim(
+            "TransferSevere", SUMMARY, "figure", "", "largest_transfer", "largest > 0.2",
+            summary=fill_in("largest {largest:.3f}"),
+        ),
+        "transfer from Llama to Qwen produces little change": Claim(
+            "LittleChange", SUMMARY, "generally", "arrows", "transfers", "abs(delta_ece) <= 0.005",
+            where="changed == 'model' and not onto_hardest and llama_to_qwen",
+            otherwise="no arrow from a Llama model to a Qwen model",
+        ),
+    },
+    "Appendix": {
+        "across them, we found the scores to be sensitive to the dropout rate": Claim(
+            "RateMattersEachPhi", RATES, "generally", "cells", "ece_range_by_phi", "ece_range > 0.02",
+            where="phi != 'clip'", otherwise="one rate",
+        ),
+        "changing the dropout rate primarily changes the averaged predictive distribution": Claim(
+            "RateMovesPredictive", RATES, "generally", "pairs", "entropies_by_rate",
+            "predictive_growth > conditional_growth", otherwise="one rate",
+        ),
+        "a wider range of effective support sizes than the top-k approach": Claim(
+            "TopPWider", RATES, "can", "pairs", "pass_statistics", "top_p_range > top_k_range", otherwise=SATURATED
+        ),
+        "BALD is not naturally bounded in [0,1]": Claim(
+            "BaldUnbounded", RATES, "can", "pairs", "pass_statistics", "largest_bald > 1", otherwise=SATURATED
+        ),
+        "the selected rates generally transfer well to the evaluation split": Claim(
+            "RatesHold", RATES, "generally", "pairs", "selected_rate_ece", "abs(lowest_ece - evaluation_ece) <= 0.05"
+        ),
+        "but vary across models and datasets": Claim(
+            "RatesVary", RATES, "figure", "", "distinct_rates", "different_rates > 1", summary=fill_in("{rates}")
+        ),
+        "GSMHard favors a higher dropout rate for four of the five models": Claim(
+            "HardRateHigher", RATES, "most", "models", "rate_by_model", "hard > elsewhere"
+        ),
+        "three benchmarks with varying difficulty": Claim(
+            "HardestForAll", MAIN, "all", "models", "accuracy_by_model", "least_accurate == hardest"
+        ),
+        "malformed or nonconforming outputs may introduce extraction errors": Claim(
+            "MalformedLost", ASKED, "can", "pairs", "unparsed_answers", "right_but_unparsed > 0", otherwise=SATURATED
+        ),
+        "this format mismatch is the main reason for its degraded performance": Claim(
+            "BoxedFormat", ASKED, "generally", "pairs", "boxed_answers", "recovered >= 0.5"
+        ),
+        "essential for improving model accuracy": Claim(
+            "DemonstrationAccuracy", ASKED, "generally", "pairs", "right_with_demonstration",
+            "only_with > only_without and p < 0.05", summary=count_directions,
+        ),
+        "significantly increased the success rate of our answer extraction": Claim(
+            "DemonstrationExtraction", ASKED, "generally", "pairs", "read_with_demonstration",
+            "only_with > only_without and p < 0.05", summary=count_directions,
+        ),
+        "ECE remains relatively stable as the number of bins increases": Claim(
+            "EceStable", BINS, "generally", "cells", "metrics_by_bins", "ece_range < 0.0205"
+        ),
+        "Brier score is unchanged because it does not depend on binning": Claim(
+            "BrierStays", BINS, "all", "cells", "metrics_by_bins", "brier_range < 1e-9", kind="consistency"
+        ),
+        "MCE is more sensitive to the binning choice": Claim(
+            "MceMoreSensitive", BINS, "generally", "cells", "metrics_by_bins", "mce_range > ece_range + 1e-9"
+        ),
+        "as bins become smaller, errors can produce larger maximum deviations": Claim(
+            "MceGrows", BINS, "can", "cells", "metrics_by_bins", "mce_most_bins > mce_fewest_bins + 1e-9"
+        ),
+        "using each model's recommended configuration": Claim(
+            "RecommendedSettings", "tab_inference_settings", "all", "models", "decoding_settings",
+            "temperature == published_temperature and top_p == published_top_p and top_k == published_top_k",
+        ),
+        "their bootstrap distributions may be asymmetric": Claim(
+            "IntervalsAsymmetric", FULL, "can", "intervals", "intervals", "longer_side > 1.5 * shorter_side + 1e-9",
+            summary=count_by("metric"),
+        ),
+        "MCE intervals can be comparatively wide": Claim(
+            "MceIntervalsWider", FULL, "can", "cells", "interval_widths", "mce > ece + 1e-9"
+        ),
+        "broadly consistent with the qualitative conclusions": Claim(
+            "IntervalsAgree", FULL, "most", "cases", "paired_differences", "high < 0", where="difference < 0"
+        ),
+        "(the transfer summary beside the full table)": Claim(
+            "SummaryIsFull", SUMMARY, "all", "cells", "transfers_twice", "abs(summary - full) < 0.0015",
+            kind="consistency",
+        ),
+        "(calibration in short beside the full table)": Claim(
+            "ShortIsFull", "tab_result_calibration_full", "all", "cells", "calibrated_twice", "short == full",
+            kind="consistency",
+        ),
+    },
+}  # fmt: skip
+CLAIMS = tuple(
+    replace(claim, group=group, quote="" if quote.startswith("(") else quote)
+    for group, quoted in DECLARED.items()
+    for quote, claim in quoted.items()
 )
-
-FINDINGS_DECLARED: Mapping[str, tuple[Finding, ...]] = {
-    "Introduction": (
-        Finding(
-            "AnswersSaturate",
-            PICTURE,
-            "raw token probabilities often provide unreliable and saturated signals",
-            "often",
-            "pairs",
-            s.count_pairs("tokens", "median", lambda rows: rows["median"] > 0.99),
-            "the median probability of answer tokens is above .99",
-            "tokens",
-        ),
-        Finding(
-            "WrongAnswersSure",
-            PICTURE,
-            "highly likely when conditioned on an incorrect reasoning trajectory",
-            "can",
-            "pairs",
-            s.count_pairs("tokens", "wrong", lambda rows: rows.wrong > 0.99),
-            "so it is for the answer tokens of wrong responses",
-            "tokens",
-        ),
-        Finding(
-            "LowTokensSignal",
-            PICTURE,
-            "low-probability tokens along the trajectory may signal potential errors",
-            "can",
-            "pairs",
-            s.count_pairs("tokens", "smallest", lambda rows: rows.smallest > 0.5),
-            "the smallest token probability tells right from wrong (AUROC above .5)",
-            "tokens",
-        ),
-        Finding(
-            "OverconfidenceOfAnswers",
-            MAIN,
-            "particularly pronounced for answer-token estimators",
-            "generally",
-            "pairs",
-            s.overconfident,
-            "mean confidence exceeds accuracy by more for answer than for sequence estimators",
-            "overconfidence",
-        ),
-        Finding(
-            "SeqDiscriminates",
-            MAIN,
-            "aggregating over the full reasoning trajectory yields discriminative confidence estimates",
-            "generally",
-            "pairs",
-            c.higher("auroc", "seq_avg", "ans_avg"),
-            "the AUROC of Seq Avg is above that of Ans Avg",
-            "result_estimation",
-        ),
-        Finding(
-            "MultiPassCalibrated",
-            MAIN,
-            "multi-pass methods can yield calibrated confidence estimates",
-            "can",
-            "pairs",
-            c.least,
-            "the best multi-pass estimator has an ECE of at most .05",
-            "result_estimation",
-        ),
-        Finding(
-            "TopTokenUnchanged",
-            PICTURE,
-            "uncertainty not reflected in the decoded output, even when the generated answer remains unchanged",
-            "generally",
-            "pairs",
-            s.unchanged,
-            "c_BALD tells right from wrong (AUROC above .5) where all passes agree on the most probable answer "
-            "tokens; whether these are the written ones was not kept",
-            "passes",
-        ),
-        Finding(
-            "CalibrationSubstantial",
-            CALIBRATED,
-            "both of which substantially reduce in-domain calibration error",
-            "all",
-            "methods",
-            k.median_gains,
-            "the median relative improvement of ECE is at least 50%",
-            "result_calibration",
-            lambda rows: ", ".join(f"{method} {gain:.0%}" for method, gain, _ in rows.itertuples(index=False)),
-        ),
-        Finding(
-            "JointNormalised",
-            "tab_estimators",
-            "length normalization reduces the joint probability's inherent preference for shorter sequences",
-            "generally",
-            "pairs",
-            s.count_pairs("tokens", "joint product", lambda rows: rows.joint.abs() < rows["product"].abs()),
-            "Seq Joint's rank correlation with length is nearer to 0 than the plain product's",
-            "tokens",
-        ),
-        Finding(
-            "OverTwoThousand",
-            MAIN,
-            "over two thousand evaluation examples in total",
-            "figure",
-            "",
-            c.over_two_thousand,
-            "more than 2000 evaluation questions",
-            "rows",
-            lambda rows: f"{rows.rows.sum():,} questions",
-        ),
-    ),
-    "Finding 1": (
-        Finding(
-            "SeqAvgBelowAnswer",
-            MAIN,
-            "across all model-dataset pairs, sequence-based estimators achieve lower ECE",
-            "all",
-            "pairs",
-            c.below("seq_avg", ANS),
-            "Seq Avg has a lower ECE than both answer estimators",
-            "result_estimation",
-        ),
-        Finding(
-            "SeqJointBelowAnswer",
-            MAIN,
-            "across all model-dataset pairs, sequence-based estimators achieve lower ECE",
-            "all",
-            "pairs",
-            c.below("seq_joint", ANS),
-            "so has Seq Joint",
-            "result_estimation",
-        ),
-        Finding(
-            "SeqAnsOverlap",
-            FULL,
-            "although the confidence intervals overlap in some settings",
-            "some",
-            "pairs",
-            c.overlap,
-            "the intervals of Seq Avg and Ans Avg overlap",
-            "result_estimation_full",
-        ),
-        Finding(
-            "SubstantiallyBetter",
-            MAIN,
-            "the full generated sequence substantially improves calibration",
-            "generally",
-            "pairs",
-            c.below("seq_avg", "ans_avg", times=0.8),
-            "the ECE of Seq Avg is at most .8 of Ans Avg's",
-            "result_estimation",
-        ),
-        Finding(
-            "SeqBelowMultiPass",
-            MAIN,
-            "in several settings, sequence-based estimators also achieve lower ECE than multi-pass estimators",
-            "several",
-            "pairs",
-            c.below(SEQ, "p_true|c_bald"),
-            "the best sequence estimator beats the best multi-pass one",
-            "result_estimation",
-        ),
-        Finding(
-            "MeansOverlapFirst",
-            PICTURE,
-            "the curves initially overlap",
-            "generally",
-            "pairs",
-            s.running(0, 0.1, lambda gap: gap.abs() < 0.02),
-            "running means of right and wrong responses are less than .02 apart in the first tenth",
-            "running_mean",
-        ),
-        Finding(
-            "MeansPartLater",
-            PICTURE,
-            "as generation progresses, the curves separate",
-            "generally",
-            "pairs",
-            s.running(0.9, 1, lambda gap: gap > 0),
-            "right responses stand above wrong ones in the last tenth",
-            "running_mean",
-        ),
-        Finding(
-            "MeansDiverge",
-            PICTURE,
-            "tend to increase for correct final answers and decrease for incorrect",
-            "generally",
-            "pairs",
-            s.diverge,
-            "after the first tenth the mean of right responses rises, that of wrong ones falls",
-            "running_mean",
-        ),
-        Finding(
-            "NoSingleToken",
-            PICTURE,
-            "the useful signal does not necessarily arise from any single token",
-            "can",
-            "pairs",
-            s.no_single_position,
-            "the best single position has a lower AUROC than Seq Avg",
-            "positions",
-        ),
-        Finding(
-            "SignalAccumulates",
-            PICTURE,
-            "small probability differences accumulate across the reasoning trajectory",
-            "generally",
-            "pairs",
-            s.accumulates,
-            "the AUROC of the running mean is higher at the end than at a tenth",
-            "positions",
-        ),
-        Finding(
-            "JointBelowAvg",
-            MAIN,
-            "within each token subset, length-normalized joint probability often outperforms arithmetic averaging",
-            "often",
-            "cases",
-            c.joint_below,
-            "Seq Joint has a lower ECE than Seq Avg, and Ans Joint than Ans Avg; the same as printed is not lower",
-            "result_estimation",
-            c.by_subset,
-        ),
-        Finding(
-            "JointBelowAvgHard",
-            MAIN,
-            "particularly on GSMHard",
-            "figure",
-            "",
-            c.joint_more_on_hard,
-            "their median margin is larger on the hard dataset",
-            "result_estimation",
-            c.figures,
-        ),
-    ),
-    "Finding 2": (
-        Finding(
-            "BaldBelowPTrue",
-            MAIN,
-            "c_BALD often achieves lower calibration error than P(True)",
-            "often",
-            "pairs",
-            c.below("c_bald", PTRUE),
-            "c_BALD has a lower ECE than P(True), on the same rows",
-            "result_estimation",
-        ),
-        Finding(
-            "BaldBelowPTrueHard",
-            MAIN,
-            "its advantage being particularly pronounced on GSMHard",
-            "figure",
-            "",
-            c.more_on_hard("c_bald", PTRUE),
-            "its median margin is larger on the hard dataset",
-            "result_estimation",
-            c.figures,
-        ),
-        Finding(
-            "PTrueCostGrows",
-            IN_SITU,
-            "the extra cost is roughly proportional to the length of the re-encoded pair",
-            "generally",
-            "pairs",
-            s.count_pairs("verification", "r2", lambda rows: rows.r2 > 0.9),
-            "the length of question and answer, without thinking, explains the tokens of P(True) (R squared above .9)",
-            "verification",
-        ),
-        Finding(
-            "CostLinear",
-            ASKED,
-            "inference cost grows approximately linearly with the number of stochastic passes",
-            "all",
-            "pairs",
-            s.linear,
-            "operations per pass change by at most 10%",
-            "cost",
-            kind="consistency",
-        ),
-        Finding(
-            "RateMatters",
-            RATES,
-            "its performance is sensitive to the dropout rate",
-            "generally",
-            "pairs",
-            c.rate_matters,
-            "the ECE of c_BALD moves by more than .02 over the rates",
-            "dropout_grid_search",
-        ),
-        Finding(
-            "ConditionalStays",
-            PICTURE,
-            "the expected conditional entropy remains relatively stable",
-            "generally",
-            "pairs",
-            s.settles("conditional", lambda row: s.stays(row, 0.2)),
-            "it stays within 20% of its last value",
-            "entropies",
-        ),
-        Finding(
-            "PassesSharp",
-            PICTURE,
-            "individual forward passes produce similarly sharp distributions",
-            "generally",
-            "pairs",
-            s.count_pairs("passes", "sharp", lambda rows: rows.sharp <= 0.2),
-            "the entropy of a response's passes varies by at most 20% (SD over mean)",
-            "passes",
-        ),
-        Finding(
-            "EntropyGrows",
-            PICTURE,
-            "the predictive entropy increases with T",
-            "generally",
-            "pairs",
-            s.settles("predictive", s.grows),
-            "it grows with every pass up to the fifth",
-            "entropies",
-        ),
-        Finding(
-            "PredictiveSettles",
-            PICTURE,
-            "stabilizes after roughly five samples",
-            "generally",
-            "pairs",
-            s.settles("predictive", lambda row: s.stays(row, 0.1, after=5), after=5),
-            "after five passes it stays within 10% of its last value",
-            "entropies",
-        ),
-        Finding(
-            "FiveReliable",
-            PICTURE,
-            "a five-fold overhead for a reliable estimation",
-            "generally",
-            "pairs",
-            s.five_are_reliable,
-            "the ECE of c_BALD after five passes is within .02 of that after all",
-            "by_passes",
-        ),
-        Finding(
-            "MostlyDistributional",
-            PICTURE,
-            "MC Dropout primarily captures distributional uncertainty",
-            "generally",
-            "pairs",
-            s.count_pairs("passes", "share", lambda rows: rows.share > 0.5),
-            "BALD is more than half of the predictive entropy",
-            "passes",
-        ),
-    ),
-    "Finding 3": (
-        Finding(
-            "PTrueBelowAnsAvg",
-            MAIN,
-            "why is it often better calibrated than Ans Avg",
-            "often",
-            "pairs",
-            c.below(PTRUE, "ans_avg"),
-            "P(True) has a lower ECE than Ans Avg",
-            "result_estimation",
-        ),
-        Finding(
-            "InSituComparable",
-            IN_SITU,
-            "in-situ verification achieves ECE comparable to standard P(True)",
-            "most",
-            "pairs",
-            c.near("p_true_insitu", PTRUE, "insitu_ptrue", 0.05),
-            "both ECEs are at most .05 apart",
-            "insitu_ptrue",
-        ),
-        Finding(
-            "InSituMatches",
-            IN_SITU,
-            "it matches or improves ECE in 10 of the 15 settings",
-            "generally",
-            "pairs",
-            c.below("p_true_insitu", PTRUE, "insitu_ptrue", equal=True),
-            "in situ has a lower ECE than the standard prompt, or the same as printed",
-            "insitu_ptrue",
-        ),
-        Finding(
-            "InSituBelowAnsAvg",
-            IN_SITU,
-            "",
-            "generally",
-            "pairs",
-            c.below("p_true_insitu", "ans_avg", "insitu_ptrue"),
-            "in situ has a lower ECE than Ans Avg",
-            "insitu_ptrue",
-            kind="ours",
-        ),
-        Finding(
-            "TokenReduction",
-            IN_SITU,
-            "reduces token-processing overhead by 88% on average across all settings",
-            "figure",
-            "",
-            c.tokens_saved,
-            "the mean reduction is at least 85%",
-            "insitu_ptrue",
-            c.mean_saving,
-        ),
-        Finding(
-            "SavingGrows",
-            IN_SITU,
-            "particularly relevant for long outputs",
-            "generally",
-            "pairs",
-            s.count_pairs("verification", "saving", lambda rows: rows.saving > 0),
-            "the share saved grows with the response (rank correlation)",
-            "verification",
-        ),
-    ),
-    "Finding 4": (
-        Finding(
-            "IsotonicReduces",
-            ISOTONIC,
-            "both methods generally reduce calibration error",
-            "generally",
-            "cells",
-            k.gains("result_isotonic", "isotonic"),
-            "isotonic regression lowers the ECE",
-            "result_isotonic",
-        ),
-        Finding(
-            "PlattReduces",
-            CALIBRATED,
-            "both methods generally reduce calibration error",
-            "generally",
-            "cells",
-            k.gains("result_calibration", "platt"),
-            "temperature or Platt scaling lowers the ECE",
-            "result_calibration",
-        ),
-        Finding(
-            "IsotonicBelowTemperature",
-            CALIBRATED,
-            "isotonic regression often produces the largest reductions",
-            "often",
-            "cells",
-            k.lower,
-            "isotonic regression ends below temperature or Platt scaling",
-            "result_calibration",
-        ),
-        Finding(
-            "PlattBelowIsotonic",
-            CALIBRATED,
-            "",
-            "generally",
-            "pairs",
-            k.platt_below,
-            "for P(True), Platt scaling ends below isotonic regression",
-            "result_calibration",
-            kind="ours",
-        ),
-        Finding(
-            "IsotonicMendsCurves",
-            SIZES,
-            "can correct nonlinear curves that cannot be captured by global logit rescaling",
-            "can",
-            "pairs",
-            s.mends_curves,
-            "isotonic ends below temperature where a quadratic term in the logit improves the fit (p below .05)",
-            "calibration_rows result_calibration",
-        ),
-        Finding(
-            "HighRawMends",
-            CALIBRATED,
-            "high raw ECE does not necessarily preclude effective post-hoc correction",
-            "can",
-            "cells",
-            k.mended,
-            "a raw ECE above .3 ends below .15",
-            "result_estimation result_calibration",
-        ),
-        Finding(
-            "FiftySuffice",
-            SIZES,
-            "50 examples already yielding substantial improvements across datasets",
-            "all",
-            "curves",
-            s.fifty,
-            "with 50 rows at least half of what all rows remove is removed (Ans Avg)",
-            "learning",
-        ),
-        Finding(
-            "HardNeedsFewer",
-            SIZES,
-            "GSM8K and SVAMP require larger calibration sets for stable improvement",
-            "all",
-            "curves",
-            s.hard_needs_fewer,
-            "nine draws in ten improve with fewer rows on the hard dataset than on another; where the fewest tried "
-            "are enough on both, there is no case",
-            "learning result_estimation",
-        ),
-        Finding(
-            "ErrorsOnHard",
-            SIZES,
-            "harder datasets expose high-confidence errors more frequently",
-            "generally",
-            "models",
-            s.errors_on_hard,
-            "most confident errors (above .9) in 50 rows are on the hard dataset",
-            "calibration_rows result_estimation",
-        ),
-        Finding(
-            "EasyToHard",
-            SUMMARY,
-            "mappings learned on GSM8K consistently improve calibration on GSMHard",
-            "all",
-            "arrows",
-            k.moved("dataset", k.better, onto_hard=True),
-            "from another dataset to the hard one ECE falls",
-            TRANSFER,
-        ),
-        Finding(
-            "HardToEasy",
-            SUMMARY,
-            "whereas the reverse direction generally worsens it",
-            "generally",
-            "arrows",
-            k.moved("dataset", k.worse, onto_hard=False),
-            "from the hard dataset to another one it grows",
-            TRANSFER,
-        ),
-        Finding(
-            "ModelsOnHard",
-            SUMMARY,
-            "both directions improve calibration on GSMHard",
-            "all",
-            "arrows",
-            k.moved("model", k.better, onto_hard=True),
-            "between models it falls on the hard dataset",
-            TRANSFER,
-        ),
-        Finding(
-            "ModelsOnEasy",
-            SUMMARY,
-            "transfer on GSM8K is asymmetric",
-            "generally",
-            "cases",
-            k.asymmetric_errors,
-            "between models, off the hard dataset, it grows one way by more than .005, and not the other way",
-            TRANSFER,
-        ),
-        Finding(
-            "TransferSevere",
-            SUMMARY,
-            "can severely degrade calibration",
-            "figure",
-            "",
-            k.severe,
-            "its largest growth between models, off the hard dataset, is above .2",
-            TRANSFER,
-            c.figures,
-        ),
-        Finding(
-            "LittleChange",
-            SUMMARY,
-            "transfer from Llama to Qwen produces little change",
-            "generally",
-            "arrows",
-            k.little_change,
-            "from Llama to Qwen, off the hard dataset, it changes by at most .005",
-            TRANSFER,
-        ),
-    ),
-    "Appendix": (
-        Finding(
-            "RateMattersEachPhi",
-            RATES,
-            "across them, we found the scores to be sensitive to the dropout rate",
-            "generally",
-            "cells",
-            s.rate_matters_under_each,
-            "the ECE moves by more than .02 under top-k and top-p, too",
-            "by_phi",
-        ),
-        Finding(
-            "RateMovesPredictive",
-            RATES,
-            "changing the dropout rate primarily changes the averaged predictive distribution",
-            "generally",
-            "pairs",
-            s.rate_moves_predictive,
-            "predictive entropy grows by a larger share than conditional entropy from the lowest rate to the highest",
-            "by_rate",
-        ),
-        Finding(
-            "TopPWider",
-            RATES,
-            "a wider range of effective support sizes than the top-k approach",
-            "can",
-            "pairs",
-            s.count_pairs("passes", "top_k top_p", lambda rows: rows.top_p > rows.top_k),
-            "sizes of the support range wider under top-p",
-            "passes",
-        ),
-        Finding(
-            "BaldUnbounded",
-            RATES,
-            "BALD is not naturally bounded in [0,1]",
-            "can",
-            "pairs",
-            s.count_pairs("passes", "largest", lambda rows: rows.largest > 1),
-            "the BALD of some token exceeds 1",
-            "passes",
-        ),
-        Finding(
-            "RatesHold",
-            RATES,
-            "the selected rates generally transfer well to the evaluation split",
-            "generally",
-            "pairs",
-            c.rates_hold,
-            "the ECE there is within .05",
-            "dropout_grid_search result_estimation",
-        ),
-        Finding(
-            "RatesVary",
-            RATES,
-            "but vary across models and datasets",
-            "figure",
-            "",
-            c.rates_vary,
-            "more than one rate is selected",
-            "dropout_grid_search",
-            lambda rows: ", ".join(f"{rate:.2f}" for rate in sorted(rows.selected.unique())),
-        ),
-        Finding(
-            "HardRateHigher",
-            RATES,
-            "GSMHard favors a higher dropout rate for four of the five models",
-            "most",
-            "models",
-            c.hard_rate,
-            "the hard dataset selects a higher rate than each other one",
-            "dropout_grid_search result_estimation",
-        ),
-        Finding(
-            "HardestForAll",
-            MAIN,
-            "three benchmarks with varying difficulty",
-            "all",
-            "models",
-            c.hardest_for_all,
-            "the hard dataset is the hardest for each model",
-            "result_estimation",
-        ),
-        Finding(
-            "MalformedLost",
-            ASKED,
-            "malformed or nonconforming outputs may introduce extraction errors",
-            "can",
-            "pairs",
-            s.count_pairs("unread", "unparsed lost", lambda rows: rows.lost > 0),
-            "a response without a parsed answer ends in the right number",
-            "unread",
-        ),
-        Finding(
-            "BoxedFormat",
-            ASKED,
-            "this format mismatch is the main reason for its degraded performance",
-            "generally",
-            "pairs",
-            s.count_boxed,
-            "at least half of DeepSeek's wrong answers are right once \\boxed{} counts",
-            "ablation",
-        ),
-        Finding(
-            "DemonstrationAccuracy",
-            ASKED,
-            "essential for improving model accuracy",
-            "generally",
-            "pairs",
-            s.count_demonstrated("accuracy"),
-            "accuracy is higher with the demonstration (McNemar, p below .05)",
-            "demonstration",
-            s.directions,
-        ),
-        Finding(
-            "DemonstrationExtraction",
-            ASKED,
-            "significantly increased the success rate of our answer extraction",
-            "generally",
-            "pairs",
-            s.count_demonstrated("extracted"),
-            "so is the share of answers found (McNemar, p below .05)",
-            "demonstration",
-            s.directions,
-        ),
-        Finding(
-            "EceStable",
-            BINS,
-            "ECE remains relatively stable as the number of bins increases",
-            "generally",
-            "cells",
-            c.bins("ece", lambda table: c.value_range(table) < 0.0205),
-            "it moves by at most .02",
-            "bin_ablation",
-        ),
-        Finding(
-            "BrierStays",
-            BINS,
-            "Brier score is unchanged because it does not depend on binning",
-            "all",
-            "cells",
-            c.bins("brier", lambda table: c.value_range(table) < 1e-9),
-            "it is the same for every number of bins",
-            "bin_ablation",
-            kind="consistency",
-        ),
-        Finding(
-            "MceMoreSensitive",
-            BINS,
-            "MCE is more sensitive to the binning choice",
-            "generally",
-            "cells",
-            c.mce_more_sensitive,
-            "it moves more than ECE",
-            "bin_ablation",
-        ),
-        Finding(
-            "MceGrows",
-            BINS,
-            "as bins become smaller, errors can produce larger maximum deviations",
-            "can",
-            "cells",
-            c.bins("mce", lambda table: table.iloc[:, -1] > table.iloc[:, 0] + c.NOISE),
-            "MCE is larger with the most bins than with the fewest",
-            "bin_ablation",
-        ),
-        Finding(
-            "RecommendedSettings",
-            "tab_inference_settings",
-            "using each model's recommended configuration",
-            "all",
-            "models",
-            c.recommended,
-            "temperature, top-p and top-k are those that the model was published with",
-            "",
-        ),
-        Finding(
-            "IntervalsAsymmetric",
-            FULL,
-            "their bootstrap distributions may be asymmetric",
-            "can",
-            "intervals",
-            c.asymmetric_intervals,
-            "one side is more than 1.5 times the other",
-            "result_estimation_full",
-            c.by_metric,
-        ),
-        Finding(
-            "MceIntervalsWider",
-            FULL,
-            "MCE intervals can be comparatively wide",
-            "can",
-            "cells",
-            c.wider,
-            "the interval of MCE is wider than that of ECE",
-            "result_estimation_full",
-        ),
-        Finding(
-            "IntervalsAgree",
-            FULL,
-            "broadly consistent with the qualitative conclusions",
-            "most",
-            "cases",
-            s.intervals_agree,
-            "where Seq Avg is below Ans Avg, c_BALD below P(True), or calibration below the raw score, so is the "
-            "paired 95% interval",
-            "paired",
-        ),
-        Finding(
-            "SummaryIsFull",
-            SUMMARY,
-            "",
-            "all",
-            "cells",
-            k.summary_is_full,
-            "the changes of the transfer summary are those of the full table",
-            "calibration_transfer_summary calibration_transfer_full",
-            kind="consistency",
-        ),
-        Finding(
-            "ShortIsFull",
-            "tab_result_calibration_full",
-            "",
-            "all",
-            "cells",
-            k.short_is_full,
-            "calibration prints the same in short and in full",
-            "result_calibration result_calibration_full",
-            kind="consistency",
-        ),
-    ),
-}
-FINDINGS = tuple(replace(finding, group=group) for group, some in FINDINGS_DECLARED.items() for finding in some)

@@ -14,20 +14,12 @@ import pandas as pd
 from scipy.stats import norm
 
 from lib.paper.exhibits import SHOWN_KEY, shown_numbers
-from lib.paper.findings import ClaimVerdict
-from lib.paper.folded import in_sentences
-from lib.paper.results import QUESTIONS, Results
+from lib.paper.reference import paper_facts
+from lib.paper.results import Results
+from lib.paper.verdicts import VERDICT_WORDS, Verdict, in_sentences
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 
-# Our reading of the models and datasets that the paper names by these labels; it gives no repository and no revision.
-SOURCES = {
-    "Llama-3.1-8B": "meta-llama/Llama-3.1-8B-Instruct",
-    "Llama-3.2-3B": "meta-llama/Llama-3.2-3B-Instruct",
-    "DeepSeek-R1-8B": "deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
-    "Qwen3-8B-Thinking": "Qwen/Qwen3-8B",
-    "Qwen3-4B-Instruct": "Qwen/Qwen3-4B-Instruct-2507",
-}
 DECODING = ("temperature", "top_p", "top_k", "min_p", "system_prompt")
 # Of a faithful rerun's numbers: both they and the paper's vary, so a 95% interval around one holds fewer of the other.
 INSIDE_EXPECTED = 2 * float(norm.cdf(norm.ppf(0.975) / 2**0.5)) - 1
@@ -46,18 +38,18 @@ class Listing:
                 "application/json": records}  # fmt: skip
 
 
-# ---- findings
+# ---- claims
 
-VERDICT_WORDS: dict[bool | None, str] = {True: "holds", False: "does not hold", None: "cannot be judged here"}
-UNSAID = {"paper": "no number printed", "here": "not made by this run"}  # what a finding needs is not there
-FACTS = ("name", "group", "kind", "statement", "quote", "word", "place")  # of a finding, for the report
+UNSAID = {"paper": "no number printed", "here": "not made by this run"}  # what a claim needs is not there
+FACTS = ("name", "group", "kind", "quote", "quantifier", "place", "predicate", "where")  # of a claim, for the report
 
 
-def findings(paper: Mapping[str, ClaimVerdict], here: Mapping[str, ClaimVerdict] | None = None) -> Listing:
-    """Every finding with its verdict on the paper's numbers and, beside it, on a run's, and the rows that decide."""
+def findings(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = None) -> Listing:
+    """Every claim with its verdict on the paper's numbers and, beside it, on a run's, and the rows that decide."""
     records = []
     for name, on_paper in paper.items():
-        record: dict[str, Any] = {fact: getattr(on_paper.finding, fact) for fact in FACTS}
+        record: dict[str, Any] = {fact: getattr(on_paper.claim, fact) for fact in FACTS}
+        record["cases"] = on_paper.claim.seen.about
         sides = {"paper": on_paper}
         if here is not None:
             sides["here"] = here[name]
@@ -67,7 +59,7 @@ def findings(paper: Mapping[str, ClaimVerdict], here: Mapping[str, ClaimVerdict]
             record[f"{side}_rows"] = json.loads(verdict.rows.to_json(orient="split", index=False, double_precision=15))
         records.append(record)
     frame = pd.DataFrame(records)
-    unshown = ("name", "kind", "place", "word")
+    unshown = ("name", "kind", "place")
     return Listing(frame, frame[[c for c in frame if c not in unshown and not c.endswith("_rows")]])
 
 
@@ -129,7 +121,7 @@ def foreign_models(here: Results, paper: Results) -> dict[str, str]:
     printed = {spec.label: spec for spec in paper.settings}
     reasons = {}
     for name, spec in zip(here.models, here.settings, strict=True):
-        if spec.source != SOURCES.get(spec.label):
+        if spec.source != paper_facts()["models"].get(spec.label):
             reasons[name] = "another model"
         elif any(getattr(spec, setting) != getattr(printed[spec.label], setting) for setting in DECODING):
             reasons[name] = "other decoding settings"
@@ -140,10 +132,10 @@ def foreign_questions(here: Results) -> dict[str, str]:
     """Datasets of a run that are not the paper's, or not as many rows of them, and why."""
     reasons = {}
     for name, (source, *rows) in here.questions.items():
-        expected, *sizes = QUESTIONS.get(here.datasets[name], (None, 0, 0))
-        if source != expected:
+        printed = paper_facts()["questions"].get(here.datasets[name], {})
+        if not printed or source != printed["source"]:
             reasons[name] = "other questions"
-        elif rows != sizes:
+        elif rows != [printed["calibration"], printed["evaluation"]]:
             reasons[name] = "other numbers of questions"
     return reasons
 

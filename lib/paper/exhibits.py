@@ -116,7 +116,7 @@ EXHIBITS = (
             "best of a pair.", extra=True,
             arguments=lambda run: (run.frames["selective_scores"], run.frames["selective_thresholds"], run.models,
                                    run.datasets, run.notes)),
-    Exhibit("numbers", "findings.macros", published=True),
+    Exhibit("numbers", "verdicts.macros", published=True),
     Exhibit("rep_ablation", "comparison.ablation"),
     Exhibit("rep_costs", "beyond_paper.seconds"),
     Exhibit("rep_findings", "comparison.findings", published=True),

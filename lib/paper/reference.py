@@ -1,10 +1,15 @@
-"""The paper's own numbers, as it prints them: `artifacts/reference.csv`, a printed number a row."""
+"""The paper's own numbers, as it prints them: `artifacts/reference.csv`, a printed number a row; and what it says in
+words: `artifacts/paper.yaml`."""
+
+from functools import cache
+from typing import Any
 
 import pandas as pd
+import yaml
 
 from lib.project import ARTIFACTS
 
-PRINTED = ARTIFACTS / "reference.csv"
+PRINTED, SAID = ARTIFACTS / "reference.csv", ARTIFACTS / "paper.yaml"
 NAMES = {"lo": "low", "hi": "high", "relative_pct": "relative"}
 REFERENCE_COLUMNS = [
     "table",
@@ -24,6 +29,13 @@ REFERENCE_COLUMNS = [
     "text",
     "bold",
 ]
+
+
+@cache
+def paper_facts() -> dict[str, Any]:
+    """What the paper says: what it says `twice`, its `models`, their `published_settings`, the `decoding_settings` and
+    `questions` that it names."""
+    return yaml.safe_load(SAID.read_text(encoding="utf-8"))
 
 
 def printed_numbers(table: str = "") -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""What tables and findings are made of: a tidy frame per table, of a run or, in the same columns, of the paper.
+"""What tables and claims are made of: a tidy frame per table, of a run or, in the same columns, of the paper.
 
 A run also has frames of which the paper shows pictures only (`running_mean`, `entropies`, `learning`) or words
 (`tokens`, `passes`, `ablation`, `cost`...); the paper's results lack them. `lib.paper.run_results` makes a run's.
@@ -12,15 +12,9 @@ from typing import Any
 import pandas as pd
 
 from lib.paper import footnotes
-from lib.paper.reference import printed_numbers
+from lib.paper.reference import paper_facts, printed_numbers
 from lib.store import PAIR
 
-DECODING_SETTINGS = {"Temperature": "temperature", "Top-$p$": "top_p", "Top-$k$": "top_k", "Min-$p$": "min_p"}
-QUESTIONS = {  # source (our reading: the paper names none), calibration and evaluation rows, as its appendix says
-    "GSM8K": ("openai/gsm8k", 7473, 1319),
-    "GSMHard": ("reasoning-machines/gsm-hard", 919, 400),
-    "SVAMP": ("ChilleD/SVAMP", 700, 300),
-}
 # Frames that say something of a model without a parsed answer, too.
 ANYWAY = ("answered", "unread", "ablation", "demonstration", "verification", "cost")
 TABLES_OF_NUMBERS = (
@@ -62,7 +56,7 @@ class Results:
     known: dict[tuple, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see `once`
 
     def once(self, what: tuple, make: Callable[[], Any]) -> Any:
-        """What several findings make of the same frames, made once."""
+        """What several claims are counted on, made once."""
         if what not in self.known:
             self.known[what] = make()
         return self.known[what]
@@ -153,11 +147,13 @@ def hardest(frame: pd.DataFrame) -> str:
 def published(title: str = "") -> Results:
     """The paper's own numbers."""
     frames = {str(name): part.assign(reason="") for name, part in printed_numbers().groupby("table", sort=False)}
-    frames["rows"] = pd.DataFrame([(name, rows[2]) for name, rows in QUESTIONS.items()], columns=["dataset", "rows"])
+    facts = paper_facts()
+    rows = [(name, asked["evaluation"]) for name, asked in facts["questions"].items()]
+    frames["rows"] = pd.DataFrame(rows, columns=["dataset", "rows"])
     settings = []
     for label, part in frames["inference_settings"].groupby("model", sort=False):
         text = part.set_index("metric").text
-        numbers = {name: float(text[heading]) for heading, name in DECODING_SETTINGS.items()}
+        numbers = {name: float(text[heading]) for heading, name in facts["decoding_settings"].items()}
         settings.append(SimpleNamespace(label=label, system_prompt=text["System prompt"] == "Yes", **numbers))
     main, moved = frames["result_estimation"], frames["calibration_transfer_full"]
     return Results(

@@ -1,4 +1,4 @@
-"""What would turn a finding: the findings judged again under every other choice that needs no new run of a model.
+"""What would turn a claim: the claims judged again under every other choice that needs no new run of a model.
 
 The dropout rate stays the one that the run selected. Findings that rest on intervals or the ablation are not judged
 again, for their frames are not made anew; learning curves are under another `one_class` or `isotonic_decimals` only,
@@ -14,11 +14,11 @@ import pandas as pd
 
 from lib.analysis.dropout_statistics import by_passes
 from lib.calibrate.fitting import fit_answers
-from lib.paper.claims import FINDINGS
+from lib.paper.claims import CLAIMS
 from lib.paper.comparison import Listing
-from lib.paper.findings import verdicts
 from lib.paper.results import Results
 from lib.paper.run_results import Fits, Frames, RunSignals, estimators_of
+from lib.paper.verdicts import judge_all
 from lib.params import Calibration, Reading
 from lib.project import UserError
 from lib.score.bootstrap import estimate_metrics
@@ -67,7 +67,7 @@ def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calib
                 seed: int = 0) -> Listing:  # fmt: skip
     """The findings judged again under other choices (`chosen`, by default all `variants`), each alone in place of the
     run's, whose `seed` draws the rows of learning curves."""
-    before, records, fitted = verdicts(here), [], fit_answers(signals.sets, choices)
+    before, records, fitted = judge_all(here), [], fit_answers(signals.sets, choices)
     for name, value in variants(signals.reading, choices) if chosen is None else chosen:
         part = choices if name in Calibration.model_fields else signals.reading
         label = f"{name}: {value}", describe_choice(name, value, getattr(part, name))
@@ -79,8 +79,8 @@ def sensitivity(here: Results, signals: RunSignals, choices: Calibration = Calib
         except UserError as error:  # such as options that are no single tokens of the model
             records.append((*label, str(error), "", "", "", False))
             continue
-        again = [one for one in FINDINGS if one.kind == "claim" and not frames.keys().isdisjoint(one.needs.split())]
-        then = verdicts(replace(here, frames={**here.frames, **frames}), again)
+        again = [one for one in CLAIMS if one.kind == "claim" and not frames.keys().isdisjoint(one.seen.needs)]
+        then = judge_all(replace(here, frames={**here.frames, **frames}), again)
         judged = [(before[one.name], then[one.name], one) for one in again if before[one.name].held is not None]
         records += [(*label, finding.statement, finding.name, old.said, new.said or new.reason,
                      new.held is not None and new.held != old.held)

@@ -37,11 +37,12 @@ ROW_CACHE = """
         record = code = ""
 """
 REPORTED = {  # what the report takes of the modules of claims
-    "claims": "HEADLINES, TWICE = {}, ()",
-    "comparison": "FOREIGN, INSIDE_EXPECTED, STANDS = 'not comparable: ', 0.834, 'stands'\n"
-    "VERDICT_WORDS = {True: 'holds', False: 'does not hold', None: 'cannot be judged here'}",
-    "judging": "QUORUMS = {}",
+    "claims": "FINDINGS = {}",
+    "comparison": "FOREIGN, INSIDE_EXPECTED, STANDS = 'not comparable: ', 0.834, 'stands'",
     "microscope": "class Microscope: ...",
+    "reference": "def paper_facts(): return {'twice': []}",
+    "verdicts": "VERDICT_WORDS = {True: 'holds', False: 'does not hold', None: 'cannot be judged here'}\n"
+    "QUANTIFIERS = {}",
 }
 LOCKS = ("requirements.lock", "requirements-slurm.lock", "requirements-kubernetes.lock")
 ROWS = [  # of workflow.jobs.NOTEBOOKS, in place of the project's own

@@ -3,8 +3,8 @@
 import pytest
 
 from lib.paper import run_results
-from lib.paper.claims import FINDINGS
-from lib.paper.findings import verdicts
+from lib.paper.claims import CLAIMS
+from lib.paper.verdicts import judge_all
 from lib.params import Reading
 from workflow import finding, words
 from workflow.jobs import NOTEBOOKS, Run, needed
@@ -14,8 +14,8 @@ MODELS, DATASETS = ["tiny-llama", "tiny-qwen"], ["demo-easy", "demo-medium", "de
 
 def lacking(number: str, kinds: set[str]) -> list[str]:
     """The claims of a finding that lack a frame where only these kinds of the shipped signals are read."""
-    some = [claim for claim in FINDINGS if claim.group == f"Finding {number}"]
-    judged = verdicts(run_results.so_far("replay", MODELS, DATASETS, Reading(), kinds), some)
+    some = [claim for claim in CLAIMS if claim.group == f"Finding {number}"]
+    judged = judge_all(run_results.so_far("replay", MODELS, DATASETS, Reading(), kinds), some)
     return [name for name, verdict in judged.items() if verdict.lacks]
 
 
@@ -37,7 +37,9 @@ def test_and_none_of_it_is_too_much(number):
 
 def test_every_finding_has_its_notebooks():
     assert tuple(finding.NEEDS) == words.FINDINGS
-    assert {f"Finding {number}" for number in finding.NEEDS} == {f.group for f in FINDINGS if "Finding" in f.group}
+    assert {f"Finding {number}" for number in finding.NEEDS} == {
+        claim.group for claim in CLAIMS if "Finding" in claim.group
+    }
     assert {name for names in finding.NEEDS.values() for name in names} <= {row.name for row in NOTEBOOKS}
 
 
@@ -53,7 +55,7 @@ def test_a_finding_from_shipped_signals(project_command):
     lines = text.splitlines()
     assert lines[0].startswith("replay: 0 made")
     assert "   paper  holds: 12 of 15 pairs" in lines and "   here   holds: 5 of 6 pairs" in lines
-    assert any(line.split() == ["tiny-llama", "demo-easy", "0.246", "0.177", "0.069", "no"] for line in lines)
+    assert any(line.split() == ["tiny-llama", "demo-easy", "0.246", "0.177", "no"] for line in lines)
     assert "Finding 3 on the paper's numbers: of 5 claims 4 can be judged, 4 of them hold" in lines
     assert lines[-1] == "to be read: notebooks/03_ptrue_insitu.ipynb"
     assert "report.html" not in text

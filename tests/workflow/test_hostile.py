@@ -38,7 +38,7 @@ def notebook():
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     rows = [row(f"{text}/d/x/ece", model=text, dataset=text, table="tab_inference_settings") for text in STRINGS]
-    outputs = {"rep_findings": {"application/json": [finding(statement=text, name=f"f{i}", paper_said=text)
+    outputs = {"rep_findings": {"application/json": [finding(cases=text, predicate=text, name=f"f{i}", paper_said=text)
                                                      for i, text in enumerate(STRINGS)]},
                "rep_numbers": {"application/json": rows},
                "tab_inference_settings": settings()._repr_mimebundle_(),

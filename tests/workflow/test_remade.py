@@ -110,7 +110,7 @@ LIGHT = {"02", "05", "06", "07", "08", "10"}
     [
         ("lib/score/estimators.py", "_DECLARED = (", '_DECLARED = (\n    Estimator("mine", "", "", "", "", "", len),'),
         ("lib/calibrate/calibrators.py", "METHODS", "METHODS_AND_MINE"),
-        ("lib/paper/claims.py", "HEADLINES", "HEADLINES_AND_MINE"),
+        ("lib/paper/claims.py", "FINDINGS", "FINDINGS_AND_MINE"),
         ("lib/paper/footnotes.py", "def notes(", "def mine():\n    pass\n\n\ndef notes("),
         ("lib/score/bootstrap.py", "def ", "def more_"),
     ],

@@ -8,11 +8,12 @@ import pandas as pd
 import pytest
 from browser import DESK, check_in_browser, check_keyboard, check_links, chromium, measured
 
-from lib.paper import comparison, findings
+from lib.paper import comparison
 from lib.paper.booktabs import Cell, Table
+from lib.paper.claims import CLAIMS
 from lib.paper.comparison import Listing
-from lib.paper.judging import ClaimVerdict
 from lib.paper.latex import mathjax
+from lib.paper.verdicts import Verdict
 from workflow.report import anchor, linked, number, page
 
 HEAD_OF_SCRIPT = 'addEventListener("hashchange", unfold)'
@@ -21,8 +22,9 @@ HOSTILE = '<script>alert("x")</script> & more'
 
 def finding(**changed):
     rows = {"columns": ["model", "ece"], "data": [[HOSTILE, 0.12345], ["m", None]]}
-    return {"name": "One", "group": "Finding 1", "kind": "claim", "statement": f"A finding {HOSTILE}",
-            "quote": "as it says", "word": "all", "place": "tab_result_estimation", "paper": "holds",
+    return {"name": "One", "group": "Finding 1", "kind": "claim", "cases": f"Cases of {HOSTILE}",
+            "predicate": "ece < 1", "where": "",
+            "quote": "as it says", "quantifier": "all", "place": "tab_result_estimation", "paper": "holds",
             "paper_said": "1 of 2 pairs", "paper_rows": rows} | changed  # fmt: skip
 
 
@@ -107,8 +109,8 @@ def test_numbers():
 def test_a_number_is_rounded_once():
     """.13246 is .132 in every table, and would be .133 after a detour over four decimals."""
     shown = Listing(pd.DataFrame({"value": [0.13246]}), pd.DataFrame())._repr_mimebundle_()["application/json"]
-    claim = findings.FINDINGS[0]
-    verdict = ClaimVerdict(claim, True, rows=pd.DataFrame({"ece": [0.13246], "agrees": [True]}))
+    claim = CLAIMS[0]
+    verdict = Verdict(claim, True, rows=pd.DataFrame({"ece": [0.13246], "agrees": [True]}))
     (record,) = comparison.findings({claim.name: verdict}).records.paper_rows
     text = made(rep_findings=[finding(paper_rows=record)])
     assert number(shown[0]["value"]) == "0.132" and ">0.132<" in text and "0.133" not in text
