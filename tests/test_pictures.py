@@ -275,7 +275,7 @@ def test_a_folded_frame_is_behind_one_line():
 
 
 def test_words_stand_to_the_left():
-    page = folded.in_sentences(pd.DataFrame({"claim": ["a < b, " * 40 + "d", "c"]}))
+    page = verdicts.in_sentences(pd.DataFrame({"claim": ["a < b, " * 40 + "d", "c"]}))
     assert page.count('style="text-align: left"') == 3 and "a &lt; b, " * 40 + "d" in page and "<td>" not in page
 
 

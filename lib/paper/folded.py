@@ -6,15 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-LEFT = ' style="text-align: left"'  # a notebook sets cells to the right, where sentences are hard to read
-
-
-def in_sentences(frame: pd.DataFrame, **how: Any) -> str:
-    """The HTML of a frame whose cells are words, all of them."""
-    with pd.option_context("display.max_colwidth", None):
-        page = str(frame.to_html(index=False, **how))
-    return page.replace("<td>", f"<td{LEFT}>").replace("<th>", f"<th{LEFT}>")
-
 
 @dataclass(frozen=True)
 class Folded:
