@@ -27,7 +27,7 @@ from pydantic import (
     model_validator,
 )
 
-from lib.project import MODELS, PARAMS, ROOT, UserError, first_line, nearest, public_path, read_bytes
+from lib.paths import MODELS, PARAMS, ROOT, UserError, first_line, nearest, public_path, read_bytes
 
 # parameters that change no row but for the last digits, so that unfinished work goes on under another value
 BUDGETS = ("max_batch_tokens", "max_dropout_tokens", "rows_per_shard")
@@ -447,22 +447,22 @@ def load_file(what: str, name: str, kind: type[Kind]) -> Kind:
     return spec.model_copy(update={"revision": commit}) if commit else spec
 
 
-def load_model(name: str) -> Model:
+def load_model_config(name: str) -> Model:
     """`params/models/<name>.yaml`."""
     return load_file("model", name, Model)
 
 
 def models_at_hand(models: Sequence[str]) -> list[str]:
     """Those of these models that can be asked: the others' responses come from a file, and nothing else does."""
-    return [name for name in models if load_model(name).at_hand]
+    return [name for name in models if load_model_config(name).at_hand]
 
 
-def load_dataset(name: str) -> Dataset:
+def load_dataset_config(name: str) -> Dataset:
     """`params/datasets/<name>.yaml`."""
     return load_file("dataset", name, Dataset)
 
 
-LOADERS: dict[str, Callable[[str], Model | Dataset]] = {"model": load_model, "dataset": load_dataset}
+LOADERS: dict[str, Callable[[str], Model | Dataset]] = {"model": load_model_config, "dataset": load_dataset_config}
 
 
 def choose_one(kind: str, wanted: str, there: Sequence[str]) -> str:

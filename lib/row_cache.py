@@ -22,7 +22,7 @@ import pandas as pd
 
 from lib import schemas, store
 from lib.params import BUDGETS, RENAMED
-from lib.project import ARTIFACTS, UserError
+from lib.paths import ARTIFACTS, UserError
 
 WRITTEN = "written"  # in a folder of shards whose rows are in their frame, and which waits for the record of that
 RESPONSE = "response"  # column of shards: names the tokens of the response that a row is about

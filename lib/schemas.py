@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 import pandas as pd
 import pyarrow as pa
 
-from lib.project import UserError, nearest
+from lib.paths import UserError, nearest
 
 SECONDS = "_seconds"  # ends the names of columns of what a row took: files have their means in the manifest instead
 TEXT, INTEGER, NUMBER, FLAG = pa.large_string(), pa.int64(), pa.float64(), pa.bool_()

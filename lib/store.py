@@ -23,7 +23,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from lib import schemas
-from lib.project import ARTIFACTS, ROOT, SHIPPED, UserError, commit, nearest
+from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, commit, nearest
 
 KEYS = [column.name for column in schemas.KEY_COLUMNS]  # what a row of every per-example frame is known by
 PAIR = KEYS[:2]  # a model and a dataset

@@ -20,7 +20,7 @@ from transformers import (
 from lib import params
 from lib.generate import models
 from lib.generate.models import LanguageModel
-from lib.project import ROOT
+from lib.paths import ROOT
 
 NAMES = ["tiny-llama", "tiny-qwen", "mistral", "gpt2"]
 FAMILIES = {
@@ -59,9 +59,11 @@ def random(name: str, **more: object) -> LanguageModel:
     for parameter in model.parameters():  # the usual initialisation is so flat that every error would look small
         if parameter.dim() > 1:
             parameter.data.mul_(4)
-    return LanguageModel(name, params.load_model("tiny-llama"), model.eval(), tokenizer, list(range(300, 315)), {})
+    return LanguageModel(
+        name, params.load_model_config("tiny-llama"), model.eval(), tokenizer, list(range(300, 315)), {}
+    )
 
 
 def load(name: str) -> LanguageModel:
     torch.set_num_threads(1)
-    return models.load_language_model(name, params.load_model(name)) if name.startswith("tiny") else random(name)
+    return models.load_language_model(name, params.load_model_config(name)) if name.startswith("tiny") else random(name)

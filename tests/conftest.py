@@ -15,7 +15,7 @@ from hypothesis import settings
 
 from lib import params
 from lib.generate import models
-from lib.project import ROOT
+from lib.paths import ROOT
 
 FUZZ = 150, 2_000, 10_000  # examples of a test that reads anything at all; with `--all`; with `--anew`, too
 LONGEST_FIRST = (
@@ -54,7 +54,7 @@ def lm(request):
     import torch
 
     torch.set_num_threads(1)
-    return models.load_language_model(request.param, params.load_model(request.param))
+    return models.load_language_model(request.param, params.load_model_config(request.param))
 
 
 @pytest.fixture(scope="session")

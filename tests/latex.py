@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from lib.project import ROOT
+from lib.paths import ROOT
 
 PAPER = ROOT.parent / "shared" / "paper" / "paper.tex"
 paper = pytest.mark.skipif(not PAPER.exists(), reason="the paper's LaTeX is not beside the project")

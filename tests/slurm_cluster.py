@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lib.project import UserError
+from lib.paths import UserError
 from workflow import plugins
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "sinfo", "scontrol")

@@ -7,7 +7,7 @@ from lib import params, store
 from lib.analysis import ablation_statistics
 from lib.generate import mc_dropout
 from lib.params import Dropout
-from lib.project import SHIPPED
+from lib.paths import SHIPPED
 from lib.score import ablation
 from lib.tasks import answers
 

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from lib import params
 from lib.generate import batching, generation, mc_dropout, models, p_true, sampling
-from lib.project import UserError
+from lib.paths import UserError
 from lib.row_cache import Meter
 from lib.tasks import datasets
 
@@ -19,12 +19,12 @@ NESTED = {"top_logits", "tail_curve", "predictive", "conditional"}
 
 
 def examples(count):
-    return datasets.load_examples(params.load_dataset("demo-medium"))[:count]
+    return datasets.load_examples(params.load_dataset_config("demo-medium"))[:count]
 
 
 def load(name, **changed):
     torch.set_num_threads(1)
-    return models.load_language_model(name, params.load_model(name).model_copy(update=changed))
+    return models.load_language_model(name, params.load_model_config(name).model_copy(update=changed))
 
 
 @pytest.fixture(scope="module", params=["tiny-llama", "tiny-qwen"])
@@ -111,7 +111,7 @@ def test_what_a_device_would_refuse_is_refused_here(monkeypatch):
 
 def test_cudnn_attention_is_off(monkeypatch):
     """What loading does on CUDA, and says in every manifest; nothing is said where there is none."""
-    asked, spec = torch.backends.cuda.cudnn_sdp_enabled(), params.load_model("tiny-llama")
+    asked, spec = torch.backends.cuda.cudnn_sdp_enabled(), params.load_model_config("tiny-llama")
     try:
         assert "cudnn_attention" not in models.load_language_model("tiny", spec).facts
         with monkeypatch.context() as on_cuda:

@@ -7,7 +7,7 @@ from lib import params
 from lib.analysis.token_statistics import running_mean
 from lib.calibrate import fitting
 from lib.paper import calibration_tables, run_results, tables
-from lib.project import SHIPPED
+from lib.paths import SHIPPED
 from lib.score.bootstrap import bootstrap
 from lib.score.estimators import ESTIMATORS, Estimator, validate_logprobs
 

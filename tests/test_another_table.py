@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from lib.project import ROOT, SHIPPED
+from lib.paths import ROOT, SHIPPED
 
 BUILDER = """
 

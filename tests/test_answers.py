@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 from lib.tasks import answers
 
 SHARED = ROOT.parent / "shared"

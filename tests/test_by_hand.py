@@ -124,7 +124,7 @@ def test_one_row_is_shown_after_all_passes():
     table = running_example.bald_by_token(passed(), Reading())
     assert table.predictive.tolist() == [0.5, 0.7] and table.conditional.tolist() == [0.3, 0.1]
     assert table.BALD.tolist() == pytest.approx([0.2, 0.6]) and table.phi.tolist() == pytest.approx([0.8, 0.4])
-    said = running_example.write_out_c_bald(table)
+    said = running_example.describe_c_bald(table)
     assert "clip(1 - 0.200, 0, 1) = 0.800" in said and said.endswith("c_BALD = (0.800 + 0.400) / 2 = 0.600")
 
 
@@ -292,7 +292,7 @@ def pair_of(scores, correct):
 
 def test_confident_errors_per_fifty_rows():
     sets = {("m", "d"): pair_of([0.95, 0.9, 0.99, 0.2], [0, 0, 1, 0]), ("m", "e"): pair_of([], [])}
-    found = calibration_statistics.summarize_calibration_rows(sets)
+    found = calibration_statistics.describe_calibration_split(sets)
     assert found.confident_errors[0] == 12.5, "one of four: .9 itself is not above"
     assert np.isnan(found.confident_errors[1])
 
@@ -323,11 +323,11 @@ def test_enough_rows_are_those_from_which_on_the_error_stays(means, first):
     """Within a tenth, which itself is within."""
     fixed = {"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic"}
     bands = pd.DataFrame(fixed | {"n": [5, 20, 50, 80], "mean": means})
-    (found,) = calibration_statistics.rows_needed(bands).itertuples()
+    (found,) = calibration_statistics.find_rows_needed(bands).itertuples()
     assert (found.enough, found.all) == (first, 80)
-    half = calibration_statistics.rows_needed(bands.assign(mean=[0.5, 0.375, 0.25, 0.25]), within=0.5)
+    half = calibration_statistics.find_rows_needed(bands.assign(mean=[0.5, 0.375, 0.25, 0.25]), within=0.5)
     assert half.enough.tolist() == [20], "1.5 times .25 is within"
-    assert calibration_statistics.rows_needed(bands.assign(method="")).empty
+    assert calibration_statistics.find_rows_needed(bands.assign(method="")).empty
 
 
 def test_the_middle_eighty_percent_of_the_draws():

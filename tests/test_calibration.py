@@ -15,7 +15,7 @@ from synthetic import generations, logits_of, responses
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import Isotonic, Platt, Temperature, parabolic_argmin
 from lib.generate import scoring
-from lib.project import UserError
+from lib.paths import UserError
 from lib.score.estimators import ans_avg, ans_joint
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")

@@ -7,7 +7,7 @@ from benchmarks import choices
 
 from lib import params
 from lib.params import PARAMS, Profile
-from lib.project import ROOT
+from lib.paths import ROOT
 
 # What says where and how much is run, not what comes out: no choices.
 PLUMBING = {"title", "models", "datasets", "limit", "on_code_change", "cpu", "rows_per_shard", "max_batch_tokens",

@@ -13,7 +13,7 @@ from lib.analysis import answer_dropout, costs
 from lib.paper import beyond_figures, beyond_paper, run_results
 from lib.paper.results import Results
 from lib.params import Reading
-from lib.project import SHIPPED
+from lib.paths import SHIPPED
 from lib.tasks import answers
 
 DEMO = params.load_profile("demo")

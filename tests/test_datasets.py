@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lib import params
 from lib.generate import generation
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 from lib.tasks import answers, datasets
 
 DATA = ROOT.parent / "shared" / "data"
@@ -47,7 +47,7 @@ def published(name):
         pytest.skip(f"the published datasets are not here ({DATA / missing[0]})")
     ids = str(DATA / "svamp/split_ids.json") if name == "svamp" else None
     source = {part: str(DATA / file) for part, file in files.items()}
-    return params.load_dataset(name).model_copy(update={"source": source, "split_ids": ids})
+    return params.load_dataset_config(name).model_copy(update={"source": source, "split_ids": ids})
 
 
 # --- the published files ----------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def hub(monkeypatch):
 
 
 def test_hub_gsm8k(hub):
-    mine = params.load_dataset("gsm8k").model_copy(update={"calibration": 1, "evaluation": 2})
+    mine = params.load_dataset_config("gsm8k").model_copy(update={"calibration": 1, "evaluation": 2})
     assert datasets.load_examples(mine) == [
         ("calibration-0", "calibration", "A?", "1000"),
         ("evaluation-0", "evaluation", "B?", "-3"),
@@ -165,7 +165,7 @@ def test_hub_gsm8k(hub):
 
 
 def test_hub_gsmhard(hub):
-    mine = params.load_dataset("gsmhard").model_copy(update={"calibration": 3, "evaluation": 1})
+    mine = params.load_dataset_config("gsmhard").model_copy(update={"calibration": 3, "evaluation": 1})
     examples = datasets.load_examples(mine)
     order = sorted(range(4), key=lambda index: hashlib.sha256(f"0|{index}".encode()).hexdigest())
     references = ["-9867630", "3244047.0999999996", "0.0000005", "0"]
@@ -174,7 +174,7 @@ def test_hub_gsmhard(hub):
 
 
 def test_hub_svamp(hub):
-    mine = params.load_dataset("svamp").model_copy(update={"calibration": 1, "evaluation": 1})
+    mine = params.load_dataset_config("svamp").model_copy(update={"calibration": 1, "evaluation": 1})
     assert datasets.load_examples(mine) == [
         ("chal-2", "calibration", "Dan had $ 3 left How much?", "1"),
         ("chal-1", "evaluation", "Packs cost 76. How much?", "51"),
@@ -349,7 +349,7 @@ def test_a_shuffle_needs_a_seed_and_one_part(tmp_path):
 
 @pytest.mark.parametrize("name", SIZES)
 def test_parameter_files_have_the_papers_sizes(name):
-    mine = params.load_dataset(name)
+    mine = params.load_dataset_config(name)
     assert (mine.calibration, mine.evaluation) == SIZES[name]
 
 
@@ -375,7 +375,7 @@ def as_the_hub_has_it(name):
 @pytest.mark.parametrize("name", SIZES)
 def test_published_files_give_what_the_hub_gives(name, hub, monkeypatch):
     published(name)  # skips where they are not there
-    mine = params.load_dataset(name)
+    mine = params.load_dataset_config(name)
     monkeypatch.setenv("DATA_FOLDER", str(DATA))
     examples = datasets.load_examples(mine)
     facts = datasets.describe_source(mine)
@@ -492,7 +492,7 @@ def odd(tmp_path, monkeypatch):
 
     def load(text):
         (tmp_path / "params" / "datasets" / "odd.yaml").write_text(text)
-        return datasets.load_examples(params.load_dataset("odd"))
+        return datasets.load_examples(params.load_dataset_config("odd"))
 
     return load, published
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from demo import chat, corpus, tokenizer
 from lib import params
-from lib.project import ROOT
+from lib.paths import ROOT
 from lib.tasks import datasets, prompts
 
 LEVELS = list(corpus.LEVELS)
@@ -98,7 +98,7 @@ def test_the_shipped_questions_are_reserved_and_written_by_the_corpus(level, tmp
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_shipped_questions_load(level):
-    examples = datasets.load_examples(params.load_dataset(f"demo-{level}"))
+    examples = datasets.load_examples(params.load_dataset_config(f"demo-{level}"))
     assert [e.split for e in examples].count("calibration") == 300 and len(examples) == 500
 
 
@@ -113,7 +113,7 @@ def test_checkpoints_are_small_and_hold_safetensors_only(name):
 def test_model_files_say_the_decoding_settings_that_were_trained_with(name):
     from demo import train
 
-    spec = params.load_model(name)
+    spec = params.load_model_config(name)
     settings = train.DECODING[name]
     assert (spec.temperature, spec.top_p, max(spec.top_k, 0)) == (
         settings["temperature"], settings["top_p"], settings["top_k"])  # fmt: skip

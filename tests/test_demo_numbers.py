@@ -173,7 +173,7 @@ def other_frames() -> dict[str, pd.DataFrame]:
         "arms by question": ablation_statistics.graded_by_arm(of_pair).astype(float),
         "compared": selective.compare_with_base_rate(raw, constants, resamples=50),
         "thinned curves": selective.risk_coverage_curves(raw),
-        "calibration rows": calibration_statistics.summarize_calibration_rows(sets),
+        "calibration rows": calibration_statistics.describe_calibration_split(sets),
         "learned": learned,
         "maps": calibration_statistics.calibration_maps(
             scores, sets, fitted(), running_example.pair_of_example(one), CHOICES
@@ -183,7 +183,7 @@ def other_frames() -> dict[str, pd.DataFrame]:
         ),
         "signals of tokens": fitting.token_signals(sets),
         "bands": bands,
-        "enough": calibration_statistics.rows_needed(bands),
+        "enough": calibration_statistics.find_rows_needed(bands),
         "sizes of one row": pd.DataFrame(
             {"mean": of_draws.mean(), "low": of_draws.quantile(0.1), "high": of_draws.quantile(0.9)}
         ).reset_index(),

@@ -10,8 +10,8 @@ import time
 import pandas as pd
 import pytest
 
-from lib import streams
-from lib.project import ROOT, SHIPPED, UserError
+from lib import random_streams
+from lib.paths import ROOT, SHIPPED, UserError
 from lib.tasks import datasets
 from lib.tasks.datasets import Example
 from workflow.jobs import NOTEBOOKS
@@ -118,13 +118,15 @@ def test_limit_takes_the_first_of_one_random_order():
     """As 01 does with questions, so that a limit repeated in 03 or 04 takes nothing away."""
     splits = {f"{split[0]}{i}": split for split in ("calibration", "evaluation") for i in range(20)}
     frame = pd.DataFrame({"dataset": "d", "split": splits.values(), "example_id": splits.keys()})
-    few, more = (streams.first_rows(frame, count, seed=3) for count in (4, 9))
+    few, more = (random_streams.first_rows(frame, count, seed=3) for count in (4, 9))
     assert few.groupby("split").size().tolist() == [4, 4] and set(few.example_id) < set(more.example_id)
     examples = [Example(name, split, "q", "1") for name, split in splits.items()]
     assert set(few.example_id) == {example.example_id for example in datasets.select_examples(examples, 4, 3, "d")}
     assert list(more.example_id) == [name for name in frame.example_id if name in set(more.example_id)]
-    assert streams.first_rows(few, 4, seed=3).equals(few) and streams.first_rows(frame, 0, seed=3).equals(frame)
-    assert set(streams.first_rows(frame, 4, seed=4).example_id) != set(few.example_id)
+    assert random_streams.first_rows(few, 4, seed=3).equals(few) and random_streams.first_rows(frame, 0, seed=3).equals(
+        frame
+    )
+    assert set(random_streams.first_rows(frame, 4, seed=4).example_id) != set(few.example_id)
 
 
 def test_a_notebook_does_not_begin_with_a_warning_in_red():

@@ -12,7 +12,7 @@ from test_edits import QUICK, SHIPPED_ONLY, play
 from lib import store
 from lib.generate import models
 from lib.paper import microscope
-from lib.project import UserError
+from lib.paths import UserError
 from lib.score import running_example
 from lib.tasks import answers
 

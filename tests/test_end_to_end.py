@@ -12,7 +12,7 @@ import pytest
 from browser import check_in_browser, check_keyboard, check_links, chromium
 from clone import copy_of_project, counts, edit, refusal, run, start, tables
 
-from lib.project import ROOT
+from lib.paths import ROOT
 from workflow.export import TARGETS
 
 SMALL = {"datasets": ["demo-hard"], "limit": 20, "rows_per_shard": 10, "n_tuning_examples": 6, "dropout_passes": 3,

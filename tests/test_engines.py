@@ -15,9 +15,9 @@ import pytest
 import synthetic
 
 from lib import params
-from lib.generate import generation, imported, models, vllm_engine
+from lib.generate import generation, imported_responses, models, vllm_engine
 from lib.params import Generation
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 from lib.score.confidence import confidence_frame
 from lib.score.interpretation import interpret_responses
 from lib.tasks import datasets
@@ -28,7 +28,7 @@ DATASET = "demo-medium"
 
 
 def examples(count):
-    return datasets.load_examples(params.load_dataset(DATASET))[:count]
+    return datasets.load_examples(params.load_dataset_config(DATASET))[:count]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def lm():
     import torch
 
     torch.set_num_threads(1)
-    return models.load_language_model("tiny-llama", params.load_model("tiny-llama"))
+    return models.load_language_model("tiny-llama", params.load_model_config("tiny-llama"))
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,11 @@ def test_what_vllm_wrote_is_rescored(lm):
     """Ids and log-probabilities that vLLM (float32) gave for demo prompts, recorded in tests/vllm_demo.json."""
     settings = Generation.of(RECORDED["settings"])
     by_id = {line["example_id"]: line for line in RECORDED["answers"]}
-    asked = [example for example in datasets.load_examples(params.load_dataset(DATASET)) if example.example_id in by_id]
+    asked = [
+        example
+        for example in datasets.load_examples(params.load_dataset_config(DATASET))
+        if example.example_id in by_id
+    ]
     engine = types.SimpleNamespace(
         sample=lambda requests: [by_id[one.example.example_id]["token_ids"] for one in requests]
     )
@@ -267,7 +271,7 @@ def test_the_worker_writes_a_line_as_soon_as_a_response_has_ended(orders, tmp_pa
     asked = json.loads(Path(orders[2]).read_text())
     Path(orders[2]).write_text(json.dumps(asked | {"requests": asked["requests"][:2]}))
     subprocess.run(orders, check=True, env=os.environ | {"PYTHONPATH": str(tmp_path)})
-    found = imported.read_response_file(tmp_path / "drawn.jsonl", DATASET)
+    found = imported_responses.read_response_file(tmp_path / "drawn.jsonl", DATASET)
     assert {name: one.token_ids for name, one in found.items()} == {"e0": [5, 0], "e1": [5, 1]}
 
 

@@ -9,7 +9,7 @@ from synthetic import responses, single_pass
 
 from lib.analysis.token_statistics import answer_token_logprobs, running_mean, running_mean_curves
 from lib.params import Reading
-from lib.project import UserError
+from lib.paths import UserError
 from lib.score import estimators
 from lib.score.estimators import ESTIMATORS
 from lib.score.interpretation import answer_coverage

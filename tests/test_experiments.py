@@ -17,7 +17,7 @@ from lib.calibrate.calibrators import METHODS, Calibrator, Isotonic, Method, Tem
 from lib.calibrate.transfer import rows_without_near_duplicates, transfer
 from lib.paper import calibration_figures, calibration_tables, exploratory_plots, results
 from lib.params import Calibration
-from lib.project import SHIPPED
+from lib.paths import SHIPPED
 from lib.score.bootstrap import bootstrap
 from lib.score.metrics import ece
 from lib.store import KEYS
@@ -251,21 +251,21 @@ def test_weights_take_the_bias_away():
 def test_enough():
     bands = pd.DataFrame({"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic",
                           "n": [5, 10, 20, 50], "mean": [0.10, 0.30, 0.109, 0.10]})  # fmt: skip
-    found = calibration_statistics.rows_needed(bands)
+    found = calibration_statistics.find_rows_needed(bands)
     assert found.enough.tolist() == [20] and found["all"].tolist() == [50]  # 5 was luck
-    assert calibration_statistics.rows_needed(bands.assign(mean=0.1)).enough.tolist() == [5]
-    assert calibration_statistics.rows_needed(bands.assign(mean=[1, 1, 1, 0.1])).enough.tolist() == [50]
+    assert calibration_statistics.find_rows_needed(bands.assign(mean=0.1)).enough.tolist() == [5]
+    assert calibration_statistics.find_rows_needed(bands.assign(mean=[1, 1, 1, 0.1])).enough.tolist() == [50]
 
 
 def test_enough_holds_its_edge():
     bands = pd.DataFrame({"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic",
                           "n": [5, 10, 20], "mean": [0.625, 0.5, 0.5]})  # fmt: skip
-    assert calibration_statistics.rows_needed(bands, within=0.25).enough.tolist() == [5]
-    assert calibration_statistics.rows_needed(bands, within=0.24).enough.tolist() == [10]
-    assert calibration_statistics.rows_needed(bands.assign(mean=[0.56, 0.5, 0.5])).enough.tolist() == [10], (
+    assert calibration_statistics.find_rows_needed(bands, within=0.25).enough.tolist() == [5]
+    assert calibration_statistics.find_rows_needed(bands, within=0.24).enough.tolist() == [10]
+    assert calibration_statistics.find_rows_needed(bands.assign(mean=[0.56, 0.5, 0.5])).enough.tolist() == [10], (
         "a tenth, by default"
     )
-    assert calibration_statistics.rows_needed(bands.assign(mean=[0.54, 0.5, 0.5])).enough.tolist() == [5]
+    assert calibration_statistics.find_rows_needed(bands.assign(mean=[0.54, 0.5, 0.5])).enough.tolist() == [5]
 
 
 # ---- other pairs' rows

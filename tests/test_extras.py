@@ -9,7 +9,7 @@ from lib import params, store
 from lib.analysis import answer_dropout, dropout_statistics
 from lib.paper import beyond_paper, comparison, exhibits, findings, results, run_results
 from lib.params import Reading
-from lib.project import SHIPPED, UserError
+from lib.paths import SHIPPED, UserError
 from lib.score import metrics
 from lib.score.bootstrap import bootstrap
 from lib.score.confidence import compute_bald, confidence_frame, rows_at_selected_rate

@@ -18,7 +18,7 @@ from matplotlib.text import Text
 from nbformat import v4, validate
 
 from lib.paper import calibration_figures, exploratory_plots, figure_style, figures, prompt_figures
-from lib.project import ROOT
+from lib.paths import ROOT
 
 PROMPT = "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind to $x$ & <y>.<|eot_id|>"
 

@@ -631,7 +631,7 @@ def test_the_published_settings_are_those_of_the_models_files(shared):
 
     for name, folder in FOLDERS.items():
         own = json.loads((shared / "tokenizers" / folder / "generation_config.json").read_text())
-        label = params.load_model(name).label
+        label = params.load_model_config(name).label
         keys = ("temperature", "top_p", "top_k")
         assert paper_facts()["published_settings"][label] == {key: own[key] for key in keys if key in own}
 
@@ -715,7 +715,7 @@ def test_a_silent_model_of_a_run_is_said_by_its_label_and_left_out(signals):
         rows = verdicts[name].rows
         assert "tiny-qwen" not in set(rows.get("model", [])) and not {"tiny-qwen"} & set(rows.get("source_model", []))
     assert verdicts["SeqAvgBelowAnswer"].said.endswith("of 1 pairs")
-    label, dataset = (params.load_model("tiny-qwen").label, params.load_dataset("demo-hard").label)
+    label, dataset = (params.load_model_config("tiny-qwen").label, params.load_dataset_config("demo-hard").label)
     assert f"No answer of {label} could be read: the findings leave that out." in results.notes
     assert f"No parsable answer: 50.0% of 12 responses (at most 100.0%, {label} on {dataset})." in results.notes
     assert not any("tiny-qwen on" in note for note in results.notes)

@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 from lib.paper import latex, tables
-from lib.project import ROOT
+from lib.paths import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 JUPYTERLAB = Path(sys.prefix) / "share" / "jupyter" / "lab" / "static"

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lib import params
-from lib.generate import imported, models
-from lib.project import UserError, one_line, parse_json
+from lib.generate import imported_responses, models
+from lib.paths import UserError, one_line, parse_json
 from lib.tasks import answers, datasets
 
 FUZZ = settings(settings.get_profile("fuzz"), suppress_health_check=list(HealthCheck))
@@ -101,7 +101,7 @@ def test_any_rows(place, rows):
 def test_any_file_of_responses(place, content):
     path = place / "drawn.jsonl"
     path.write_bytes(content)
-    for name, response in (value_or_line(lambda: imported.read_response_file(path, "mine")) or {}).items():
+    for name, response in (value_or_line(lambda: imported_responses.read_response_file(path, "mine")) or {}).items():
         assert response.example_id == name and None in (response.text, response.token_ids)
 
 

@@ -21,15 +21,15 @@ from lib.generate import batching, generation, models, p_true, sampling, scoring
 from lib.generate.sampling import Request
 from lib.generate.temperatures import temperatures
 from lib.params import Generation
-from lib.project import UserError
-from lib.streams import stream_seed
+from lib.paths import UserError
+from lib.random_streams import stream_seed
 from lib.tasks import datasets, prompts
 
 SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=120, top_logits=16, n_temperature_nodes=33)
 
 
 def examples(count, dataset="demo-hard"):
-    return datasets.load_examples(params.load_dataset(dataset))[:count]
+    return datasets.load_examples(params.load_dataset_config(dataset))[:count]
 
 
 def prompt_ids(lm, count=6):
@@ -123,7 +123,7 @@ WARPED = [{"temperature": 0.6, "top_p": 0.9}, {"temperature": 0.7, "top_k": 20, 
 @pytest.mark.parametrize("settings", WARPED)
 def test_warped_logits_are_those_of_transformers_warpers(settings, size):
     """Where the most probable tokens alone are sorted, where these hold too little, and where a step has ties."""
-    spec = params.load_model("tiny-llama").model_copy(update=OFF | settings)
+    spec = params.load_model_config("tiny-llama").model_copy(update=OFF | settings)
     logits = torch.randn(6, size, generator=torch.Generator().manual_seed(0))
     logits[0] *= 8
     logits[1] *= 3
@@ -285,9 +285,9 @@ def test_no_second_beginning_of_sequence(lm):
 
 
 def test_a_template_that_doubles_the_beginning_is_refused():
-    from lib.project import UserError
+    from lib.paths import UserError
 
-    lm = models.load_language_model("tiny-llama", params.load_model("tiny-llama"))
+    lm = models.load_language_model("tiny-llama", params.load_model_config("tiny-llama"))
     with pytest.raises(UserError, match="beginning-of-sequence token twice"):
         models.encode(lm, lm.tokenizer.bos_token + lm.tokenizer.bos_token + "x")
 

@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from lib import params
 from lib.generate import gguf_file, models
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 
 
 def converted(tmp_path, weights, kind):

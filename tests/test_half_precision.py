@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM, 
 from lib import params, store
 from lib.generate import float32_logits, generation, models, p_true
 from lib.generate.float32_logits import give_float32_logits
-from lib.project import SHIPPED
+from lib.paths import SHIPPED
 from lib.tasks import datasets
 
 SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=80, top_logits=64, n_temperature_nodes=4)
@@ -22,7 +22,7 @@ ROWS = 60
 
 def load(name, dtype="bfloat16"):
     torch.set_num_threads(1)
-    return models.load_language_model(name, params.load_model(name).model_copy(update={"dtype": dtype}))
+    return models.load_language_model(name, params.load_model_config(name).model_copy(update={"dtype": dtype}))
 
 
 @pytest.fixture(scope="module", params=["tiny-llama", "tiny-qwen"])
@@ -74,7 +74,7 @@ def test_half_precision_says_so(half):
 
 def test_a_hook_of_accelerate_does_not_keep_it_from_float32():
     """As on a model spread over GPUs, whose modules are hooked while they are loaded."""
-    source = models.local_folder(params.load_model("tiny-llama"))
+    source = models.local_folder(params.load_model_config("tiny-llama"))
     network = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16)
     add_hook_to_module(network.lm_head, AlignDevicesHook("cpu", io_same_device=True))
     assert give_float32_logits(network) and network(torch.tensor([[5, 6]])).logits.dtype == torch.float32
@@ -125,7 +125,7 @@ def test_tokens_are_nearer_to_float32(half):
 
 def respond(lm):
     return generation.generate_responses(
-        lm, "demo-medium", datasets.load_examples(params.load_dataset("demo-medium"))[:4], SETTINGS
+        lm, "demo-medium", datasets.load_examples(params.load_dataset_config("demo-medium"))[:4], SETTINGS
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lib.project import ROOT
+from lib.paths import ROOT
 
 FLOORS = ["lib", "tasks", "generate", "score", "calibrate", "analysis", "paper"]  # from the ground up
 

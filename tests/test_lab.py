@@ -15,7 +15,7 @@ import pytest
 import websocket
 import yaml
 
-from lib.project import ROOT, SHIPPED
+from lib.paths import ROOT, SHIPPED
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 RUN = "lab-test"  # and the notebook's number: runs of their own, whose responses no other notebook must refuse

@@ -16,14 +16,14 @@ from lib import params, store
 from lib.analysis import calibration_statistics
 from lib.analysis.verification_statistics import in_situ_errors
 from lib.calibrate import fitting, sample_efficiency, transfer
-from lib.generate import imported
+from lib.generate import imported_responses
 from lib.paper import calibration_figures, calibration_tables, run_results
 from lib.paper.claims import CLAIMS
 from lib.paper.footnotes import made
 from lib.paper.results import Results
 from lib.paper.verdicts import judge
 from lib.params import Model, Reading
-from lib.project import ROOT, SHIPPED, UserError
+from lib.paths import ROOT, SHIPPED, UserError
 from lib.score.bootstrap import bootstrap
 from lib.score.confidence import confidence_frame, option_log_odds
 from lib.score.interpretation import interpret_responses
@@ -40,12 +40,12 @@ def entries(tokens, **more):
 
 
 def response(logprobs, **more):
-    return imported.ImportedResponse.model_validate({"example_id": "a", "logprobs": logprobs} | more)
+    return imported_responses.ImportedResponse.model_validate({"example_id": "a", "logprobs": logprobs} | more)
 
 
 def row(found, thinking=False):
     spec = Model(label="x", responses="x.jsonl", thinking=thinking)
-    return imported.imported_row(spec, datasets.Example("a", "evaluation", "How many?", "17"), found)
+    return imported_responses.imported_row(spec, datasets.Example("a", "evaluation", "How many?", "17"), found)
 
 
 def spec_with(path, *lines):
@@ -113,7 +113,7 @@ def test_a_malformed_line_is_named(tmp_path, line, said):
     right = {"example_id": "b", "logprobs": entries(ANSWERED)}
     spec = spec_with(tmp_path / "r.jsonl", right, {"example_id": "a"} | line)
     with pytest.raises(UserError, match=f"r.jsonl, line 2.*{said}"):
-        imported.read_imported(spec, "demo-easy", [])
+        imported_responses.read_imported(spec, "demo-easy", [])
 
 
 def test_responses_without_log_probabilities_need_the_model(tmp_path):
@@ -121,9 +121,9 @@ def test_responses_without_log_probabilities_need_the_model(tmp_path):
     lines = [{"example_id": "a", "logprobs": entries(ANSWERED)}, {"example_id": "b", "text": "#### 17"}]
     spec = spec_with(tmp_path / "r.jsonl", *lines)
     with pytest.raises(UserError, match="1 of 2 responses, the first to 'b', have no `logprobs`, and .* no `source`"):
-        imported.read_imported(spec, "demo-easy", examples)
+        imported_responses.read_imported(spec, "demo-easy", examples)
     here = spec.model_copy(update={"source": "demo/models/tiny-llama"})
-    assert len(imported.read_imported(here, "demo-easy", examples)) == 2
+    assert len(imported_responses.read_imported(here, "demo-easy", examples)) == 2
 
 
 EMPTY = {
@@ -146,11 +146,11 @@ def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line
     examples = [datasets.Example(name, "evaluation", "How many?", "17") for name in "ab"]
     lines = [] if line is None else [{"example_id": "b"} | line]
     spec = spec_with(tmp_path / "r.jsonl", {"example_id": "a", "logprobs": entries(ANSWERED)}, *lines)
-    found = imported.read_imported(spec, "demo-easy", examples)
+    found = imported_responses.read_imported(spec, "demo-easy", examples)
     said = ["1 of the 2 questions of demo-easy", "1 without a response, the first 'b': rows without an answer"]
-    told = imported.describe_coverage(spec, "demo-easy", examples, found)
+    told = imported_responses.describe_coverage(spec, "demo-easy", examples, found)
     assert all(part in text for part, text in zip(said, told, strict=True))
-    frame = imported.import_responses("m", spec, "demo-easy", examples, found)
+    frame = imported_responses.import_responses("m", spec, "demo-easy", examples, found)
     lost = frame.iloc[1]
     assert (lost.text, lost.finish_reason, lost.eos, len(lost.token_logprobs)) == ("", "stop", 1, 1)
     assert pd.isna(lost[["answer", "boxed", "last_number"]]).all()
@@ -159,7 +159,7 @@ def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line
     assert not scores[scores.example_id == "b"].correct.any() and scores[scores.example_id == "a"].correct.all()
     assert (scores[scores.example_id == "b"].confidence < 1e-9).all() and len(scores) == 2 * len(SINGLE)
     facts = {"engine": "file", "responses": 1, "model at hand": False, "unanswered": 1}
-    assert imported.describe_import(spec, found) == facts
+    assert imported_responses.describe_import(spec, found) == facts
 
 
 @pytest.mark.parametrize("lines, said", [
@@ -170,7 +170,7 @@ def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line
 def test_a_file_that_answers_nothing_is_refused(tmp_path, lines, said):
     examples = [datasets.Example(name, "evaluation", "How many?", "17") for name in "ab"]
     with pytest.raises(UserError, match=said):
-        imported.read_imported(spec_with(tmp_path / "r.jsonl", *lines), "demo-easy", examples)
+        imported_responses.read_imported(spec_with(tmp_path / "r.jsonl", *lines), "demo-easy", examples)
 
 
 def test_a_model_needs_a_source_or_responses():
@@ -195,9 +195,12 @@ def shipped():
 def served(shipped, tmp_path_factory):
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "models" / "tiny-llama")
     path = synthetic.write_responses(shipped, tmp_path_factory.mktemp("served") / "demo-medium.jsonl", tokenizer)
-    spec, examples = Model(label="x", responses=str(path)), datasets.load_examples(params.load_dataset("demo-medium"))
-    found = imported.read_imported(spec, "demo-medium", examples)
-    return imported.import_responses("tiny-llama", spec, "demo-medium", examples, found)
+    spec, examples = (
+        Model(label="x", responses=str(path)),
+        datasets.load_examples(params.load_dataset_config("demo-medium")),
+    )
+    found = imported_responses.read_imported(spec, "demo-medium", examples)
+    return imported_responses.import_responses("tiny-llama", spec, "demo-medium", examples, found)
 
 
 @SHIPPED_ONLY
@@ -339,7 +342,7 @@ COMMANDS = re.search("^```\n(mkdir.*?)^```", PAGE, flags=re.M | re.S).group(1)
 
 
 def test_every_line_of_the_page_is_a_response():
-    found = [imported.parse_response(line.encode(), "page", 1) for line in (LINES + SERVED).splitlines()]
+    found = [imported_responses.parse_response(line.encode(), "page", 1) for line in (LINES + SERVED).splitlines()]
     assert [bool(one.token_ids) for one in found[:3]] == [False, True, True]
     rows = [row(one) for one in found[3:]]
     assert [one["answer"] for one in rows] == ["9", "4", "5", "6"] and [one["eos"] for one in rows] == [0, 0, 1, 0]

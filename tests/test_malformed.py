@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from lib import params
 from lib.generate import models
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 from lib.tasks import datasets
 from workflow import asking, check, outline
 from workflow.jobs import Run
@@ -600,7 +600,7 @@ def changed(tmp_path):
         for path in TINY.iterdir():
             (tmp_path / path.name).symlink_to(path)
         change(tmp_path)
-        return params.load_model("tiny-llama").model_copy(update={"source": str(tmp_path)})
+        return params.load_model_config("tiny-llama").model_copy(update={"source": str(tmp_path)})
 
     return make
 

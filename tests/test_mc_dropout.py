@@ -22,11 +22,11 @@ from lib.generate.bald import bald_terms, dropout_columns
 from lib.generate.mc_dropout import mc_dropout_entropies
 from lib.generate.models import LanguageModel
 from lib.params import Dropout, Reading
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
+from lib.random_streams import stream_seed
 from lib.row_cache import RowCache
 from lib.score import confidence, estimators
 from lib.score.confidence import confidence_frame
-from lib.streams import stream_seed
 from lib.tasks import answers, datasets
 
 PASSES = Dropout(seed=1, dropout_passes=3)
@@ -74,7 +74,7 @@ def llama():
 
 def generations(lm, count=4):
     settings = SETTINGS.model_copy(update={"max_new_tokens": 40})
-    examples = datasets.load_examples(params.load_dataset("demo-easy"))[:count]
+    examples = datasets.load_examples(params.load_dataset_config("demo-easy"))[:count]
     return generation.generate_responses(lm, "demo-easy", examples, settings)
 
 
@@ -610,10 +610,10 @@ import sys
 from pathlib import Path
 from lib import params, row_cache, store
 from lib.generate import mc_dropout, models
-from lib.project import SHIPPED
+from lib.paths import SHIPPED
 
 store.ARTIFACTS = row_cache.ARTIFACTS = Path(sys.argv[1])
-lm = models.load_language_model("tiny-llama", params.load_model("tiny-llama"))
+lm = models.load_language_model("tiny-llama", params.load_model_config("tiny-llama"))
 frame = store.read_frame(SHIPPED / "generations" / "tiny-llama__demo-easy.parquet")
 work = [(row, rate) for rate in (0.1, 0.2) for row in range(8)]
 passes = row_cache.RowCache("mine", "passes", {}, 2, known_by=("example_id", "rate"))

@@ -15,7 +15,7 @@ from hostile import STRINGS
 from lib import params, store
 from lib.paper import microscope
 from lib.paper.microscope_template import PAGE_STYLE
-from lib.project import ROOT, SHIPPED
+from lib.paths import ROOT, SHIPPED
 from lib.score import running_example
 from lib.score.interpretation import interpret_responses
 
@@ -36,7 +36,7 @@ def responses(generations):
 
 @pytest.fixture(scope="module")
 def spellings():
-    return {name: microscope.load_token_speller(params.load_model(name)) for name in MODELS}
+    return {name: microscope.load_token_speller(params.load_model_config(name)) for name in MODELS}
 
 
 def luminance(colour: str) -> float:
@@ -51,7 +51,7 @@ def test_tokens_spell_the_response(generations, spellings):
 
 
 def test_a_tokenizer_that_is_not_here_or_is_none(tmp_path):
-    spec = params.load_model("tiny-llama")
+    spec = params.load_model_config("tiny-llama")
     assert microscope.load_token_speller(spec.model_copy(update={"source": "nobody/nothing"})) is None
     assert microscope.load_token_speller(spec.model_copy(update={"source": str(tmp_path / "nowhere")})) is None
     for text in ("{}", "[", "\x00"):

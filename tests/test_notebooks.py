@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from lib import params
-from lib.project import ROOT
+from lib.paths import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 OWN = {"run", "model", "dataset"}  # parameters that a profile does not hold: the runner gives them

@@ -13,7 +13,7 @@ from lib.analysis import calibration_statistics
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.paper import calibration_figures, verdicts
 from lib.params import Reading, load_profile
-from lib.project import ROOT, SHIPPED, UserError
+from lib.paths import ROOT, SHIPPED, UserError
 from lib.score import metrics, running_example
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.interpretation import interpret_responses

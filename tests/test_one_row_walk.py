@@ -8,7 +8,7 @@ import pytest
 from lib import store
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.params import Reading
-from lib.project import ROOT, SHIPPED
+from lib.paths import ROOT, SHIPPED
 from lib.score import running_example
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.interpretation import interpret_responses

@@ -18,7 +18,7 @@ from lib.analysis import verification_statistics
 from lib.generate import generation, models, p_true
 from lib.generate.models import LanguageModel
 from lib.params import Generation, Verification
-from lib.project import UserError
+from lib.paths import UserError
 from lib.score import confidence, estimators
 from lib.tasks import datasets, prompts
 
@@ -45,7 +45,7 @@ def any_lm(request):
 
 
 def examples(dataset, count):
-    return datasets.load_examples(params.load_dataset(dataset))[:count]
+    return datasets.load_examples(params.load_dataset_config(dataset))[:count]
 
 
 def prompt_ids(lm):
@@ -208,7 +208,7 @@ def real(request, shared):
     tokenizer = AutoTokenizer.from_pretrained(shared / "tokenizers" / request.param)
     models.set_padding(tokenizer)
     thinking = request.param in ("Qwen3-8B", "DeepSeek-R1-Distill-Llama-8B")
-    spec = params.load_model("tiny-llama").model_copy(
+    spec = params.load_model_config("tiny-llama").model_copy(
         update={"thinking": thinking, "system_prompt": True, "date_string": "26 Jul 2024"}
     )
     return LanguageModel(request.param, spec, None, tokenizer, [], {})
@@ -306,7 +306,7 @@ def made(kind, *pieces):
         tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(),
                                                decoders.Fuse(), decoders.Strip(" ", 1, 0)])  # fmt: skip
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-    return LanguageModel("made", params.load_model("tiny-llama"), None, fast, [], {}), vocabulary
+    return LanguageModel("made", params.load_model_config("tiny-llama"), None, fast, [], {}), vocabulary
 
 
 @pytest.mark.parametrize(("kind", "pieces", "written", "counts"), [

@@ -19,14 +19,14 @@ def test_decoding_settings_are_the_papers():
     printed = reference.printed_numbers("inference_settings").pivot(index="model", columns="metric", values="text")
     assert len(printed) == len(PAPER.models) == 5
     for name in PAPER.models:
-        spec = params.load_model(name)
+        spec = params.load_model_config(name)
         row = printed.loc[spec.label]
         assert [spec.temperature, spec.top_p, spec.top_k, spec.min_p] == [
             float(row[c]) for c in ("Temperature", "Top-$p$", "Top-$k$", "Min-$p$")]  # fmt: skip
         assert spec.system_prompt == (row["System prompt"] == "Yes")
         assert re.fullmatch("[0-9a-f]{40}", spec.revision)
-    assert {params.load_model(name).source for name in PAPER.models} == set(comparison.SOURCES.values())
-    thinking = [name for name in PAPER.models if params.load_model(name).thinking]
+    assert {params.load_model_config(name).source for name in PAPER.models} == set(comparison.SOURCES.values())
+    thinking = [name for name in PAPER.models if params.load_model_config(name).thinking]
     assert thinking == ["deepseek-r1-8b", "qwen3-8b-thinking"]
 
 
@@ -57,8 +57,8 @@ def test_the_profile_names_every_choice():
 
 def test_the_profile_covers_what_the_paper_shows():
     printed = reference.printed_numbers()
-    labels = {params.load_model(name).label: name for name in PAPER.models}
-    sets = {params.load_dataset(name).label: name for name in PAPER.datasets}
+    labels = {params.load_model_config(name).label: name for name in PAPER.models}
+    sets = {params.load_dataset_config(name).label: name for name in PAPER.datasets}
     main = printed[printed.table == "result_estimation"]
     assert [labels[label] for label in main.model.unique()] == PAPER.models
     assert [sets[label] for label in main.dataset.unique()] == PAPER.datasets
@@ -68,7 +68,7 @@ def test_the_profile_covers_what_the_paper_shows():
     assert sorted(printed.rate.dropna().unique()) == PAPER.dropout_rates
     assert (PAPER.main_figure_model, PAPER.figure_dataset) == ("llama-3.1-8b", "gsmhard")
     assert PAPER.transfer_models == ["llama-3.1-8b", "qwen3-4b-instruct"] and PAPER.demonstration == "one"
-    loaded = {name: params.load_dataset(name) for name in sets.values()}
+    loaded = {name: params.load_dataset_config(name) for name in sets.values()}
     sizes = {name: (one.calibration, one.evaluation) for name, one in loaded.items()}
     assert sizes == {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}
 
@@ -76,7 +76,7 @@ def test_the_profile_covers_what_the_paper_shows():
 @pytest.mark.parametrize("name", FOLDERS)
 def test_generation_configs_that_differ_are_said_in_the_file(name, shared):
     own = json.loads((shared / "tokenizers" / FOLDERS[name] / "generation_config.json").read_text())
-    spec = params.load_model(name)
+    spec = params.load_model_config(name)
     same = (own["temperature"], own["top_p"], own.get("top_k", -1)) == (spec.temperature, spec.top_p, spec.top_k)
     text = (params.PARAMS / "models" / f"{name}.yaml").read_text()
     assert ("as in the model's own generation_config" in text) == same

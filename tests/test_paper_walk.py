@@ -45,7 +45,7 @@ def project(tmp_path_factory, shared):
     for number, (name, published) in enumerate(FOLDERS.items()):
         build(shared / "tokenizers" / published, folder / "weights" / name, seed=number)
         own = {"source": f"weights/{name}", "revision": None}
-        thinks = params.load_model(name).thinking
+        thinks = params.load_model_config(name).thinking
         edit(folder / f"params/models/{name}.yaml", **own | ({"max_new_tokens": 18} if thinks else {}))
     for name, source in LOCAL.items():
         more = {"split_ids": "data/svamp/split_ids.json"} if name == "svamp" else {}
@@ -81,7 +81,7 @@ def test_prompts_are_each_models_own(made):
     rows = frames(made, "generations")
     assert len(rows) == 15 * 2 * SMALLER["limit"]
     for name, part in rows.groupby("model"):
-        prompt, spec = part.prompt.iloc[0], params.load_model(name)
+        prompt, spec = part.prompt.iloc[0], params.load_model_config(name)
         assert ("You are a helpful, respectful" in prompt) == spec.system_prompt
         assert "Sarah has 10 marbles" in prompt and "'#### '" in prompt
         for bos in ("<|begin_of_text|>", "<｜begin▁of▁sentence｜>"):

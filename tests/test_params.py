@@ -3,7 +3,7 @@
 import pytest
 
 from lib import params
-from lib.project import PARAMS, UserError
+from lib.paths import PARAMS, UserError
 
 
 def write(tmp_path, text):
@@ -16,9 +16,9 @@ def test_every_file_of_the_repository_is_valid():
     for name in params.parameter_file_names(PARAMS):
         params.load_profile(name)
     for name in params.parameter_file_names(PARAMS / "models"):
-        params.load_model(name)
+        params.load_model_config(name)
     for name in params.parameter_file_names(PARAMS / "datasets"):
-        params.load_dataset(name)
+        params.load_dataset_config(name)
 
 
 GOOD = "models: [tiny-llama]\ndatasets: [demo-easy]\n"
@@ -88,8 +88,8 @@ def test_text_that_is_not_utf8(tmp_path):
 @pytest.mark.parametrize(
     ("load", "name", "said"),
     [
-        (params.load_model, "tiny-lama", "did you mean 'tiny-llama'?"),
-        (params.load_dataset, "demo-esy", "did you mean 'demo-easy'?"),
+        (params.load_model_config, "tiny-lama", "did you mean 'tiny-llama'?"),
+        (params.load_dataset_config, "demo-esy", "did you mean 'demo-easy'?"),
         (params.load_profile, "demmo", "did you mean 'demo'?"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PathCollection
 
-from lib import streams
+from lib import random_streams
 from lib.analysis import (
     ablation_statistics,
     calibration_statistics,
@@ -24,6 +24,7 @@ from lib.paper import (
     prompt_figures,
     reliability,
     said,
+    verdicts,
 )
 from lib.paper.booktabs import Cell, Table
 from lib.params import Reading
@@ -64,7 +65,7 @@ def test_intervals_are_wilsons():
     """Two of four, z = 1.96: centre .5, half z sqrt(n / 4 + z^2 / 4) / (n + z^2)."""
     z = 1.959964
     half = z * np.sqrt(4 * 0.25 + z**2 / 4) / (4 + z**2)
-    ends = reliability.intervals(bins()).iloc[0]
+    ends = reliability.wilson_intervals(bins()).iloc[0]
     np.testing.assert_allclose(ends, [0.5 - half, 0.5 + half], atol=1e-6)
 
 
@@ -193,7 +194,7 @@ def test_bald_is_drawn_and_written_out_as_phi_reads_it():
     canvas = exploratory_plots.bald_histogram(tokens).canvas
     (line,) = canvas.axes[1].lines
     assert np.interp([0.25, 2.0], *line.get_data()).tolist() == [0.75, 0.0] and "50.0% clipped to 0" in words(canvas)
-    written = running_example.write_out_c_bald(running_example.bald_by_token(passed(), Reading()))
+    written = running_example.describe_c_bald(running_example.bald_by_token(passed(), Reading()))
     assert written.endswith("clip(1 - 2.000, 0, 1) = 0.000; c_BALD = (0.750 + 0.000) / 2 = 0.375")
 
 
@@ -364,9 +365,9 @@ def test_the_followed_row_is_in_every_part():
     """So that a notebook with a limit follows the same row as one without."""
     frame = pd.DataFrame({"dataset": "d", "split": ["calibration"] * 9 + ["evaluation"] * 9,
                           "example_id": [f"{i}" for i in range(18)]})  # fmt: skip
-    last = streams.first_rows(frame, 9, 0).example_id[9:].tolist()
+    last = random_streams.first_rows(frame, 9, 0).example_id[9:].tolist()
     for followed in last:
-        few, more = (streams.first_rows(frame, count, 0, followed) for count in (2, 5))
+        few, more = (random_streams.first_rows(frame, count, 0, followed) for count in (2, 5))
         assert followed in set(few.example_id) < set(more.example_id)
         assert few.groupby("split").size().tolist() == [2, 2]
-    assert streams.first_rows(frame, 2, 0, "").equals(streams.first_rows(frame, 2, 0))
+    assert random_streams.first_rows(frame, 2, 0, "").equals(random_streams.first_rows(frame, 2, 0))

@@ -42,7 +42,7 @@ def test_layers_are_spread_in_order_and_evenly(name):  # noqa: F811
 
 def test_small_and_large_models_on_several_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    source = str(models.local_folder(params.load_model("tiny-llama")))
+    source = str(models.local_folder(params.load_model_config("tiny-llama")))
     for count, free, spread in ((1, 1e3, False), (2, 1e9, False), (2, 4e6, True)):
         monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda i, free=free: (free, free))

@@ -16,7 +16,7 @@ from test_experiments import with_margins
 
 from lib.calibrate import calibrators, fitting
 from lib.calibrate.calibrators import METHODS, Calibrator, Isotonic, Method
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 
 NEW = [0.0, 1e-9, 0.2, 0.5, 0.71, 1 - 1e-9, 1.0]
 ELSEWHERE = """

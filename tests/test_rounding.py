@@ -110,7 +110,7 @@ def test_a_response_without_answer_stays_so():
 def of_run(signals):
     frames = rounding.frames_of(signals, signals.sets, CHOICES, DEMO.n_bins_ablation)
     names, sets = {name: name for name in MODEL}, {name: name for name in DATASETS}
-    specs = [params.load_model(name) for name in MODEL]
+    specs = [params.load_model_config(name) for name in MODEL]
     return results.Results(names, sets, names, (names, sets), specs, frames)
 
 

@@ -5,7 +5,7 @@ from functools import partial
 import pandas as pd
 import pytest
 
-from lib import params, row_cache, store, streams
+from lib import params, random_streams, row_cache, store
 from lib.analysis import ablation_statistics
 from lib.generate import generation, models, p_true
 from lib.paper import footnotes
@@ -20,7 +20,7 @@ PAIR = "tiny-llama__demo-easy"
 
 @pytest.fixture(scope="module")
 def lm():
-    return models.load_language_model("tiny-llama", params.load_model("tiny-llama"))
+    return models.load_language_model("tiny-llama", params.load_model_config("tiny-llama"))
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def facts(lm, **changed):
 
 def generate(lm, limit, asked=None, **changed):
     """As 01 does it; what was really asked goes to the list `asked`."""
-    examples = datasets.load_examples(params.load_dataset("demo-easy"))
+    examples = datasets.load_examples(params.load_dataset_config("demo-easy"))
 
     def work(part):
         if asked is not None:
@@ -238,16 +238,16 @@ def test_passes_over_more_rows_begin_with_those_over_fewer():
     """Else a killed run's shards, cut by place, would be gone on with for other rows."""
     names = [(split, f"{split[0]}{i}") for split in ("calibration", "evaluation") for i in range(20)]
     frame = pd.DataFrame(names, columns=["split", "example_id"]).assign(dataset="d")
-    more = streams.first_places_of_frame(frame, 9, 3)
-    assert streams.first_places_of_frame(frame, 4, 3) == more[:8] and sorted(
-        streams.first_places_of_frame(frame, 0, 3)
+    more = random_streams.first_places_of_frame(frame, 9, 3)
+    assert random_streams.first_places_of_frame(frame, 4, 3) == more[:8] and sorted(
+        random_streams.first_places_of_frame(frame, 0, 3)
     ) == list(range(40))
     examples = [datasets.Example(name, split, "q", "1") for split, name in names]
     assert frame.example_id[more].tolist() == [e.example_id for e in datasets.select_examples(examples, 9, 3, "d")]
 
 
 def test_a_larger_number_of_rows_begins_with_the_smaller():
-    examples = datasets.load_examples(params.load_dataset("demo-easy"))
+    examples = datasets.load_examples(params.load_dataset_config("demo-easy"))
     whole = datasets.select_examples(examples, 0, 0, "demo-easy")
     assert sorted(whole) == sorted(examples)
     for count in (1, 3, 50, 250):

@@ -12,7 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from lib import params, store
 from lib.generate import generation, models, p_true, sampling, scoring
 from lib.params import Generation
-from lib.project import SHIPPED, UserError
+from lib.paths import SHIPPED, UserError
 from lib.tasks import datasets
 
 SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=60, top_logits=16, n_temperature_nodes=9)
@@ -22,7 +22,7 @@ NEAR = {"token_logprobs": 5e-5, "token_logprobs_sampling": 5e-5, "chosen_logit":
 
 
 def examples(count, dataset="demo-hard"):
-    return datasets.load_examples(params.load_dataset(dataset))[:count]
+    return datasets.load_examples(params.load_dataset_config(dataset))[:count]
 
 
 def build(lm, count=6, settings=SETTINGS):
@@ -53,7 +53,7 @@ def test_seeded_draws_are_the_shipped_ones(lm, dataset):
     """Every token, and log-probabilities, kept logits and verdicts within float32's rounding."""
     place = SHIPPED / "generations" / f"{lm.name}__{dataset}.parquet"
     shipped = store.read_frame(place).merge(store.read_frame(SHIPPED / "in_situ" / place.name), on=store.KEYS).head(60)
-    by_id = {example.example_id: example for example in datasets.load_examples(params.load_dataset(dataset))}
+    by_id = {example.example_id: example for example in datasets.load_examples(params.load_dataset_config(dataset))}
     settings = Generation.of(store.read_manifest(place)["parameters"])
     frame = generation.generate_responses(lm, dataset, [by_id[name] for name in shipped.example_id], settings)
     assert list(map(list, frame.token_ids)) == list(map(list, shipped.token_ids))
@@ -118,7 +118,9 @@ def test_a_beginning_that_is_encoded_once_changes_nothing(lm):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_shared_beginning_is_encoded_once(monkeypatch, dtype):
     """Whatever the batches: of rows that are scored alone, too."""
-    lm = models.load_language_model("tiny-llama", params.load_model("tiny-llama").model_copy(update={"dtype": dtype}))
+    lm = models.load_language_model(
+        "tiny-llama", params.load_model_config("tiny-llama").model_copy(update={"dtype": dtype})
+    )
     requests, responses = drawn(lm, 4, SETTINGS.model_copy(update={"demonstration": "few"}))
     monkeypatch.setattr(scoring, "PASS_TOKENS", 1)
     encoded, forward = [], lm.model.forward
@@ -200,7 +202,7 @@ def test_columns_are_cut_where_enough_is_wanted(wanted, most, cuts):
 
 
 def test_in_half_precision_a_row_has_the_bytes_that_it_has_alone():
-    spec = params.load_model("tiny-llama").model_copy(update={"dtype": "bfloat16"})
+    spec = params.load_model_config("tiny-llama").model_copy(update={"dtype": "bfloat16"})
     lm = models.load_language_model("tiny-llama", spec)
     requests, responses = drawn(lm, 3)
     together, alone = score(lm, requests, responses), score(lm, requests[2:], responses[2:])

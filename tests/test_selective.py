@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.stats import binomtest
 
+from lib.random_streams import first_rows
 from lib.score import selective
 from lib.store import KEYS
-from lib.streams import first_rows
 
 pairs_of = st.lists(st.tuples(st.sampled_from([0.1, 0.5, 0.9, 0.99, 1.0]), st.booleans()), min_size=1, max_size=40)
 

@@ -7,7 +7,7 @@ from lib import params, store
 from lib.analysis import dropout_statistics, verification_statistics
 from lib.generate import p_true
 from lib.params import Reading
-from lib.project import SHIPPED
+from lib.paths import SHIPPED
 from lib.score import confidence, interpretation, metrics
 from lib.score.confidence import confidence_frame
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from lib.project import ROOT
+from lib.paths import ROOT
 
 LINE = "slow tests were left out: ./run_all.sh test -- --all runs them, too"
 

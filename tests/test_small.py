@@ -24,7 +24,7 @@ from lib.analysis.dropout_statistics import by_scope  # noqa: E402
 from lib.calibrate import fitting  # noqa: E402
 from lib.paper.reliability import reliability_panels  # noqa: E402
 from lib.paper.run_results import RunSignals  # noqa: E402
-from lib.params import Reading, load_dataset, load_model, load_profile  # noqa: E402
+from lib.params import Reading, load_dataset_config, load_model_config, load_profile  # noqa: E402
 from lib.schemas import DROPOUT  # noqa: E402
 from lib.score import metrics, selective  # noqa: E402
 from lib.score.confidence import confidence_frame, rows_at_selected_rate  # noqa: E402
@@ -126,7 +126,7 @@ def prompts() -> dict[str, dict[str, str]]:
 
 
 def table(rows: dict[str, dict[str, str]]) -> str:
-    labels = {name: load_dataset(name).label for name in SMALL.datasets}
+    labels = {name: load_dataset_config(name).label for name in SMALL.datasets}
     lines = ["| | " + " | ".join(labels.values()) + " |", "|---|" + "---:|" * len(labels)]
     lines += [f"| {what} | " + " | ".join(values.get(name, "-") for name in labels) + " |"
               for what, values in rows.items()]  # fmt: skip
@@ -157,8 +157,9 @@ def test_no_words_of_others_are_shipped():
 def table_of_readme() -> str:
     """The most telling rows of docs/small.md, as columns."""
     lines = ["| | " + " | ".join(head.strip() for head in IN_README) + " |", "|---|" + "---:|" * len(IN_README)]
-    lines += [f"| {load_dataset(name).label} | " + " | ".join(results()[row][name] for row in IN_README.values()) + " |"
-              for name in SMALL.datasets]  # fmt: skip
+    for name in SMALL.datasets:
+        cells = " | ".join(results()[row][name] for row in IN_README.values())
+        lines.append(f"| {load_dataset_config(name).label} | {cells} |")
     return "\n".join(lines)
 
 
@@ -168,7 +169,9 @@ def picture() -> bytes:
     raw, (calibrated_, correct, _) = signals().sets[pair][1].confidence, calibrated()[PICTURED]
     bins = {method: metrics.reliability_bins(confidence, correct, READING.bins, READING.closed).frame()
             for method, confidence in (("", raw), ("isotonic", calibrated_))}  # fmt: skip
-    return reliability_panels(bins, f"Ans Avg, {load_model(MODEL).label}, {load_dataset(PICTURED).label}").png
+    return reliability_panels(
+        bins, f"Ans Avg, {load_model_config(MODEL).label}, {load_dataset_config(PICTURED).label}"
+    ).png
 
 
 def test_readmes_table_and_caption_are_those_of_the_shipped_signals():

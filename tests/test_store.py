@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lib import schemas, store
-from lib.project import SHIPPED, UserError
+from lib.paths import SHIPPED, UserError
 from lib.row_cache import Meter, RowCache
 
 

@@ -10,7 +10,7 @@ from test_experiments import with_margins
 from lib import params, store
 from lib.calibrate import fitting
 from lib.paper import beyond_figures, beyond_paper, exhibits, run_results
-from lib.project import SHIPPED
+from lib.paths import SHIPPED
 from lib.score import estimators
 from lib.score import selective as when
 from lib.score.confidence import confidence_frame

@@ -13,7 +13,7 @@ from test_end_to_end import (  # noqa: F401  the same tests, here on this projec
 )
 
 from lib import params, store
-from lib.project import SHIPPED
+from lib.paths import SHIPPED
 
 DEMO = params.load_profile("demo")
 pytestmark = pytest.mark.slow

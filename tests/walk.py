@@ -11,7 +11,7 @@ import sys
 from papermill import execute_notebook
 
 from lib.generate import models
-from lib.project import ROOT
+from lib.paths import ROOT
 from workflow import run, words
 from workflow.export import export
 from workflow.sources import cells

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lib import params
-from lib.project import UserError, first_line
+from lib.paths import UserError, first_line
 from workflow import ask, cost, hub, outline
 from workflow.jobs import Run
 
@@ -36,7 +36,7 @@ def chosen(run: Run, name: str) -> list[Any]:
     """The examples of a dataset that the run takes."""
     from lib.tasks import datasets
 
-    examples = datasets.load_examples(params.load_dataset(name))
+    examples = datasets.load_examples(params.load_dataset_config(name))
     return datasets.select_examples(examples, run.values["limit"], run.values["seed"], name, run.values["example"])
 
 
@@ -87,7 +87,7 @@ def main(words: list[str], kernel: Any = None) -> int:
 
 
 def looked_at(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[Line]:
-    spec = params.load_model(name)
+    spec = params.load_model_config(name)
     if spec.responses:
         yield from about_responses(run, spec)
     if not spec.at_hand:
@@ -98,13 +98,13 @@ def looked_at(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[Line
 
 def about_responses(run: Run, spec: params.Model) -> Iterator[Line]:
     """How many questions of the run a model's file answers, with what will be read of it."""
-    from lib.generate import imported
+    from lib.generate import imported_responses
 
     for name in run.values["datasets"]:
         examples = chosen(run, name)
-        found = imported.read_imported(spec, name, examples)
+        found = imported_responses.read_imported(spec, name, examples)
         told = sum(bool(found[example.example_id].stated) for example in examples)
-        said, *missed = imported.describe_coverage(spec, name, examples, found)
+        said, *missed = imported_responses.describe_coverage(spec, name, examples, found)
         yield "ok", f"{said}, {told} with log-probabilities"
         yield from (("note", text) for text in missed)
 

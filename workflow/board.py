@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from lib.project import ROOT, one_line, spelt
+from lib.paths import ROOT, escape_unprintable, one_line
 from workflow.jobs import MARK
 
 
 def say(text: str, end: str = "\n") -> None:
     clear = "\r\033[K" if sys.stdout.isatty() else ""
-    print(clear + "".join(map(spelt, text)), end=end, flush=True)
+    print(clear + "".join(map(escape_unprintable, text)), end=end, flush=True)
 
 
 def parse(line: str) -> dict | None:
@@ -37,7 +37,7 @@ def private(line: str) -> str:
     for place, name in PLACES.items():
         if len(place) > 1:
             line = re.sub(rf"{re.escape(place)}(?![\w.-])", name, line)
-    return "".join(map(spelt, line.rstrip("\r\n"))) + "\n"
+    return "".join(map(escape_unprintable, line.rstrip("\r\n"))) + "\n"
 
 
 class Board:

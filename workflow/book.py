@@ -21,7 +21,7 @@ from nbconvert.exporters import HTMLExporter
 from pygments.formatters import HtmlFormatter
 
 from lib.paper.exhibits import captions
-from lib.project import ROOT, UserError, visible
+from lib.paths import ROOT, UserError, visible
 from workflow.jobs import Run
 from workflow.marked import marked
 from workflow.report import linked, page

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from lib import params
-from lib.project import ARTIFACTS, ROOT, UserError, nearest
+from lib.paths import ARTIFACTS, ROOT, UserError, nearest
 from workflow import shipped
 from workflow.checksums import checksum, meaning
 from workflow.jobs import NOTEBOOKS, Run, declared_parameters, read_json, write_json
@@ -120,7 +120,7 @@ def move_stale(path: Path, old: str, new: str) -> Path:
 def carry_over_model(name: str, spec: dict) -> dict:
     """What a record says of a model file: a word that is gone becomes what the file says now."""
     known = params.parameter_file_names(params.PARAMS / "models")
-    now = params.load_model(name).model_dump(mode="json") if name in known else {}
+    now = params.load_model_config(name).model_dump(mode="json") if name in known else {}
     gone = {word: now[word] for word, old in OPEN_CHOICES.items() if spec.get(word) == old and word in now}
     return {word: value for word, value in spec.items() if word not in params.REMOVED} | gone
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lib import params
-from lib.project import UserError, one_line
+from lib.paths import UserError, one_line
 from workflow import asking, cost, guard, hub, outline, serving, weights
 from workflow.asking import Line
 from workflow.cost import Device
@@ -63,11 +63,11 @@ def within_reach(run: Run, say: Callable[[str], None]) -> tuple[Run, int]:
 def at_hand(kind: str, name: str) -> bool:
     """Whether what a run reads of the hub was fetched before."""
     if kind == "model":
-        return hub.cached(params.load_model(name))
+        return hub.cached(params.load_model_config(name))
     from lib.tasks import datasets
 
     with suppress(UserError):
-        return bool(datasets.load_examples(params.load_dataset(name)))
+        return bool(datasets.load_examples(params.load_dataset_config(name)))
     return False
 
 
@@ -105,7 +105,7 @@ def about_machine(run: Run, device: Device) -> Iterator[Line]:
 
 
 def about_disk(run: Run) -> Iterator[Line]:
-    models = [params.load_model(name) for name in run.values["models"]]
+    models = [params.load_model_config(name) for name in run.values["models"]]
     specs = [spec for spec in models if hub.remote(spec)]
     if models and not specs:
         files = ", or is a GGUF file" if any(spec.gguf for spec in models) else ""
@@ -138,7 +138,7 @@ def about_engine(run: Run) -> Iterator[Line]:
 def about_dataset(run: Run, name: str) -> Iterator[Line]:
     from lib.tasks import datasets
 
-    spec, examples = params.load_dataset(name), asking.chosen(run, name)
+    spec, examples = params.load_dataset_config(name), asking.chosen(run, name)
     rows = Counter(example.split for example in examples)
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
     if spec.folder:
@@ -153,7 +153,7 @@ def about_dataset(run: Run, name: str) -> Iterator[Line]:
 
 
 def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]) -> Iterator[Line]:
-    spec = params.load_model(name)
+    spec = params.load_model_config(name)
     if spec.responses:
         yield from asking.about_responses(run, spec)
     if not spec.at_hand:
@@ -274,7 +274,7 @@ def cards(run: Run, names: list[str]) -> dict[str, int]:
 
     found = {}
     for name in names:
-        spec = params.load_model(name)
+        spec = params.load_model_config(name)
         network = outline.parts(name, spec, outline.local_copy(spec))[1]
         weights = sum(parameter.numel() for parameter in network.parameters()) * models.loading_dtype(spec).itemsize
         if (count := models.gpus_needed(weights, memory)) > 1:

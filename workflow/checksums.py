@@ -5,7 +5,7 @@ import json
 import time
 from pathlib import Path
 
-from lib.project import ROOT
+from lib.paths import ROOT
 from workflow.jobs import read_json, write_json
 
 BIG = 64e6  # bytes: checksums of larger files are remembered

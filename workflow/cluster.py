@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lib import params
-from lib.project import ROOT, UserError, nearest
+from lib.paths import ROOT, UserError, nearest
 from workflow import kubernetes, records
 from workflow.jobs import NOTEBOOKS, Job, Notebook, Run
 

@@ -161,7 +161,7 @@ class Work:
     @staticmethod
     def of(values: dict, spec: params.Model, prompt: int, shared: int = 0, written: float | None = None) -> "Work":
         """`written`: mean tokens of responses that are there already; else by experience."""
-        splits = [size for name in values["datasets"] for size in sizes(params.load_dataset(name))]
+        splits = [size for name in values["datasets"] for size in sizes(params.load_dataset_config(name))]
         rows = [min(size, values["limit"] or size) for size in splits]
         whole = sum(min(count, values["dropout_limit"] or count) for count in rows)  # trajectories passed over
         grid = values["n_tuning_examples"] * (len(values["dropout_rates"]) - 1) * len(values["datasets"])

@@ -18,7 +18,7 @@ from traitlets import List, Unicode
 
 from lib.paper.exhibits import EXHIBITS, captions
 from lib.paper.latex import escape
-from lib.project import UserError, nearest
+from lib.paths import UserError, nearest
 from workflow.jobs import PUBLISHED
 from workflow.marked import SUFFIXES, contents, marked
 from workflow.report import page

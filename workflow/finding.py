@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from lib.params import Reading
-from lib.project import ROOT
+from lib.paths import ROOT
 from workflow.jobs import NOTEBOOKS, Run, needed
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from secrets import token_hex
 from types import MappingProxyType
 
 from lib import params
-from lib.project import ROOT, UserError, public_path
+from lib.paths import ROOT, UserError, public_path
 from workflow import hub, records
 from workflow.carry_over import check_carried_over
 from workflow.checksums import checksum, digest, meaning

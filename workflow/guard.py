@@ -21,7 +21,7 @@ from typing import IO
 
 import psutil
 
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 from workflow.jobs import Job, Run
 
 POLL = 0.5  # seconds

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lib import params
-from lib.project import ROOT, UserError, first_line
+from lib.paths import ROOT, UserError, first_line
 from workflow.jobs import Run, write_json
 
 # Weights as safetensors, configuration, tokenizer and template: nothing that would have to be unpickled or executed.
@@ -187,7 +187,7 @@ def room() -> tuple[Path, int]:
 
 def check_files(run: Run) -> None:
     """Raises UserError where the folder that is named for published questions lacks a file, or holds another."""
-    for spec in map(params.load_dataset, run.values["datasets"]):
+    for spec in map(params.load_dataset_config, run.values["datasets"]):
         if spec.folder:
             from lib.tasks import datasets
 
@@ -196,7 +196,7 @@ def check_files(run: Run) -> None:
 
 def fetch(run: Run, names: list[str], say: Callable[[str], None]) -> None:
     """Fetch the weights that jobs will need, all checked before the first byte: access, revision, room on the disk."""
-    specs = {name: params.load_model(name) for name in names}
+    specs = {name: params.load_model_config(name) for name in names}
     sizes = {name: missing(spec) for name, spec in specs.items() if remote(spec)}
     wanted = sum(sizes.values())
     if not wanted:

@@ -14,7 +14,7 @@ import uuid
 from pathlib import Path
 
 from lib import params
-from lib.project import ROOT, UserError, nearest
+from lib.paths import ROOT, UserError, nearest
 
 KEYS = {"image": "", "claim": "", "folder": str(ROOT), "namespace": "default", "gpu": "nvidia.com/gpu",
         "node-selector": {}}  # fmt: skip

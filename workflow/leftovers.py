@@ -5,7 +5,7 @@ import shutil
 import time
 from pathlib import Path
 
-from lib.project import ROOT
+from lib.paths import ROOT
 from workflow import fresh, moving
 from workflow.guard import alive
 from workflow.jobs import Run

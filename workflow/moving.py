@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from lib.project import ROOT, sync
+from lib.paths import ROOT, sync
 from workflow.jobs import Job, read_json, write_json
 
 

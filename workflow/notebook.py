@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from lib import params
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 from workflow import cluster, fresh, hub, records
 from workflow.guard import gpus, job_lock, scratch_folder, take_gpu, watch
 from workflow.jobs import MARK, PUBLISHED, Job, Run

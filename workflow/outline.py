@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lib import params
-from lib.project import UserError, first_line
+from lib.paths import UserError, first_line
 from workflow import hub
 
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 
 MARK = "lock.sha256"  # in the folder, written last: what it was made of
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from lib import params
-from lib.project import ROOT, UserError, sync
+from lib.paths import ROOT, UserError, sync
 from workflow.checksums import checksum, digest
 from workflow.jobs import Job, Run, read_json, write_json
 from workflow.marked import contents, marked

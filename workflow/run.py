@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 
 from lib import params
-from lib.project import ROOT, UserError, one_line
+from lib.paths import ROOT, UserError, one_line
 from workflow import (
     asking,
     check,
@@ -122,7 +122,7 @@ def plan(asked: Namespace) -> Run:
     unlike(values)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = finding.NEEDS[asked.finding] if asked.finding else ()
-    absent = tuple(name for name in values["models"] if not params.load_model(name).at_hand)
+    absent = tuple(name for name in values["models"] if not params.load_model_config(name).at_hand)
     if profile := cluster.asked(asked):
         gpus = {row.name: profile.gpus(row) for row in NOTEBOOKS if row.heavy}
         run = Run(asked.run, values, 1, max(gpus.values()), wanted, absent, profile.executor, gpus_of=gpus)
@@ -272,7 +272,7 @@ def provide(run: Run, jobs: list[Job], door: str) -> bool:
     if not jobs:
         return True
     models = models_of(jobs)
-    waiting = [name for name in models if weights.pending(params.load_model(name))]
+    waiting = [name for name in models if weights.pending(params.load_model_config(name))]
     if refused(run, [name for name in models if name not in waiting], door):
         return False
     if models:

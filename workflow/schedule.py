@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from lib import params
-from lib.project import ROOT
+from lib.paths import ROOT
 from workflow import cluster, fresh, guard, notebook, submission
 from workflow.cluster import Profile
 from workflow.jobs import Job, Run
@@ -145,7 +145,7 @@ def imports(run: Run, jobs: list[Job]) -> list[str]:
 def architecture(model: str) -> str:
     """The statement that imports the network of a model in a local folder; empty for another."""
     with suppress(OSError, ValueError, KeyError):
-        config = params.load_model(model).place / "config.json"
+        config = params.load_model_config(model).place / "config.json"
         kind = json.loads(config.read_text(encoding="utf-8"))["model_type"]
         return f"import transformers.models.{kind}.modeling_{kind}"
     return ""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 
 from lib import params
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 from workflow.jobs import Job, Run
 
 VENV, LOCK = ROOT / ".venv-vllm", ROOT / "requirements-vllm.lock"
@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 def asked(run: Run) -> bool:
     """Whether a run has vLLM draw."""
-    specs = [params.load_model(name) for name in run.values["models"]]
+    specs = [params.load_model_config(name) for name in run.values["models"]]
     return run.values.get("engine") == "vllm" and any(not spec.responses for spec in specs)
 
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from lib import store
-from lib.project import ARTIFACTS, ROOT, UserError, nearest
+from lib.paths import ARTIFACTS, ROOT, UserError, nearest
 from workflow.jobs import shippable
 from workflow.shipped import write_list
 

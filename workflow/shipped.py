@@ -4,7 +4,7 @@ any is read. `cd artifacts/shipped/demo && sha256sum -c SHA256SUMS` says the sam
 
 from pathlib import Path
 
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 from workflow.checksums import of_bytes
 from workflow.jobs import SHIPPED
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import time
 
-from lib.project import UserError, nearest
+from lib.paths import UserError, nearest
 from workflow.cluster import Profile, tag
 from workflow.jobs import NOTEBOOKS, Run
 

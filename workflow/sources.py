@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from functools import cache
 
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 
 
 def cells(path: str) -> list[dict]:

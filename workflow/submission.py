@@ -10,7 +10,7 @@ from dataclasses import replace
 import yaml
 
 from lib import params
-from lib.project import ROOT
+from lib.paths import ROOT
 from workflow import cost, fresh, kubernetes, plugins, slurm
 from workflow.cluster import Profile, tag
 from workflow.jobs import Job, Run
@@ -113,7 +113,7 @@ def measured(run: Run, model: str, device: cost.Device) -> tuple[cost.Size, int,
     try:
         from workflow import check, outline
 
-        spec = params.load_model(model)
+        spec = params.load_model_config(model)
         lm, network, _ = outline.parts(model, spec, outline.local_copy(spec))
         work = check.work_of(run, lm)
     except Exception:  # of the hub's, or of files that check and the run itself name
@@ -123,7 +123,7 @@ def measured(run: Run, model: str, device: cost.Device) -> tuple[cost.Size, int,
 
 def estimate(job: Job, size: cost.Size, prompt: int, shared: int, device: cost.Device) -> tuple[float, float]:
     """Hours of a job that runs a model, at least and at most, by the arithmetic of cost.py."""
-    spec, values = params.load_model(job.model), {**job.run.values, "datasets": [job.dataset]}
+    spec, values = params.load_model_config(job.model), {**job.run.values, "datasets": [job.dataset]}
     work = cost.Work.of(values, spec, prompt, shared)
     step = cost.step_seconds(size, work.batch, work.half, device)
     if work.served:

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from lib.project import ROOT
+from lib.paths import ROOT
 
 PATIENCE = 180  # seconds
 PDFLATEX = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape")

@@ -18,7 +18,7 @@ from lib.paper import rounding, run_results
 from lib.paper.exhibits import TABLES
 from lib.paper.results import Results
 from lib.paper.run_results import RunSignals
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 from lib.store import KEYS, PAIR
 from workflow.jobs import Run
 

@@ -18,7 +18,7 @@ from typing import IO
 
 from lib import params
 from lib.params import Model
-from lib.project import ROOT, UserError, nearest
+from lib.paths import ROOT, UserError, nearest
 from workflow import hub
 from workflow.checksums import of_bytes
 
@@ -33,7 +33,7 @@ def pending(spec: Model) -> bool:
 
 def fetch(names: list[str], say: Say) -> None:
     """Have and convert what these models still lack. Raises UserError that says why one can't be had."""
-    for name, spec in ((name, params.load_model(name)) for name in names):
+    for name, spec in ((name, params.load_model_config(name)) for name in names):
         if pending(spec):
             with locked(spec, say) as lock:
                 if pending(spec):  # whoever had the lock may have done it
@@ -107,7 +107,7 @@ def convert(name: str, spec: Model, file: Path, lock: IO, say: Say) -> None:
     from lib.generate import gguf_file  # here: nothing else of a run needs the package that reads such files
 
     count, each = gguf_file.count_gguf_weights(file), 4 if gguf_file.choose_gguf_dtype(file) == "float32" else 2
-    shutil.rmtree(gguf_file.unfinished_folder(spec.place), ignore_errors=True)
+    shutil.rmtree(gguf_file.partial_folder_of(spec.place), ignore_errors=True)
     look_for_room(spec, each * count)
     say(f"converting {name} ({count / 1e9:.2g} billion weights) into {where(spec)}, once ...")
     command = [sys.executable, "-m", "lib.generate.gguf_file", str(file), str(spec.place)]

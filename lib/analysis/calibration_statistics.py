@@ -20,7 +20,7 @@ CONFIDENT = 0.9
 NEAREST = 1e-7  # to 0 and 1; float32 tells no more
 
 
-def summarize_calibration_rows(sets: DataByPair) -> pd.DataFrame:
+def describe_calibration_split(sets: DataByPair) -> pd.DataFrame:
     """By pair: `confident_errors`, wrong rows above CONFIDENT per 50 rows; `curved`, the p-value of a quadratic term in
     the logit of the confidence (likelihood ratio), NaN where it cannot be fitted."""
     records = []
@@ -98,7 +98,7 @@ def curve_bands(curves: pd.DataFrame) -> pd.DataFrame:
     return bands.assign(low=groups.ece.quantile(0.1), high=groups.ece.quantile(0.9)).reset_index()
 
 
-def rows_needed(bands: pd.DataFrame, within: float = 0.1) -> pd.DataFrame:
+def find_rows_needed(bands: pd.DataFrame, within: float = 0.1) -> pd.DataFrame:
     """Smallest n from which on the mean ECE stays within a share of its value on all rows."""
     rows = []
     for key, part in bands[bands.method != ""].groupby(["model", "dataset", "sampling", "method"], sort=False):

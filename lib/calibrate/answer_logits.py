@@ -13,7 +13,7 @@ from scipy.interpolate import CubicSpline
 from scipy.special import logsumexp
 
 from lib.generate.temperatures import temperatures
-from lib.project import UserError
+from lib.paths import UserError
 
 TINY = 1e-12  # a confidence of exactly 0 or 1 that is wrong would cost an infinite log-loss
 

@@ -27,7 +27,7 @@ from sklearn.linear_model import LogisticRegression
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.generate.temperatures import COLDEST, HOTTEST, temperatures
 from lib.params import Calibration
-from lib.project import UserError, first_line, nearest, parse_json, read_bytes
+from lib.paths import UserError, first_line, nearest, parse_json, read_bytes
 from lib.store import relative_path
 
 Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights -> scores of the evaluation rows

@@ -14,7 +14,7 @@ from lib import store
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import METHODS, Calibrator, Method, calibrator_record
 from lib.params import Calibration
-from lib.project import UserError
+from lib.paths import UserError
 from lib.score.estimators import ans_avg
 from lib.store import KEYS, PAIR
 

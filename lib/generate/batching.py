@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import torch
 
-from lib.project import UserError
+from lib.paths import UserError
 
 BatchItem = TypeVar("BatchItem")
 BatchResult = TypeVar("BatchResult")

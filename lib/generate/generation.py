@@ -15,14 +15,14 @@ import pandas as pd
 from jinja2 import TemplateError
 
 from lib.generate import p_true
-from lib.generate.imported import FileEngine
+from lib.generate.imported_responses import FileEngine
 from lib.generate.models import LanguageModel, apply_chat_template, encode
 from lib.generate.sampling import Request, TransformersEngine
 from lib.generate.scoring import Scores, score_responses
 from lib.generate.vllm_engine import VLLMEngine
-from lib.params import Demonstration, Engine, Generation, Model, Verification, load_dataset
-from lib.project import UserError, nearest
-from lib.streams import stream_seed
+from lib.params import Demonstration, Engine, Generation, Model, Verification, load_dataset_config
+from lib.paths import UserError, nearest
+from lib.random_streams import stream_seed
 from lib.tasks import answers, datasets, prompts
 from lib.tasks.datasets import Example, hash_words
 
@@ -249,7 +249,9 @@ def restore_texts(
         )
     if parameters.get("save_texts", True):
         return generations
-    questions = {example.example_id: example.question for example in datasets.load_examples(load_dataset(dataset))}
+    questions = {
+        example.example_id: example.question for example in datasets.load_examples(load_dataset_config(dataset))
+    }
     absent = [name for name in generations.example_id if name not in questions]
     if absent:
         raise UserError(f"dataset '{dataset}' has no row '{absent[0]}' to ask again; {nearest(absent[0], questions)}")

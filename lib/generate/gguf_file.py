@@ -13,7 +13,7 @@ from typing import Any
 
 from gguf import GGUFReader
 
-from lib.project import UserError, commit, first_line, sync
+from lib.paths import UserError, commit, first_line, sync
 
 EXACT_IN_FLOAT32 = {"F32", "F16"}  # types of numbers that float32 holds exactly
 
@@ -42,7 +42,7 @@ def convert_gguf(file: Path, folder: Path) -> None:
 
     Raises UserError where transformers cannot read the file.
     """
-    scratch = unfinished_folder(folder)
+    scratch = partial_folder_of(folder)
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         write_checkpoint(file, scratch)
@@ -53,7 +53,7 @@ def convert_gguf(file: Path, folder: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def unfinished_folder(folder: Path) -> Path:
+def partial_folder_of(folder: Path) -> Path:
     """Where a checkpoint lies until it is whole."""
     return folder.with_name(f".{folder.name}.unfinished")
 

@@ -25,18 +25,18 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AttentionInterface, Cache
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
-from lib import store, streams
+from lib import random_streams, store
 from lib.generate import models
 from lib.generate.bald import dropout_columns
 from lib.generate.batching import retry_in_halves_on_oom
 from lib.generate.models import LanguageModel
 from lib.generate.sampling import encode_prefix, select_rows
 from lib.params import Dropout, Scope
-from lib.project import UserError
+from lib.paths import UserError
+from lib.random_streams import stream_seed
 from lib.row_cache import RowCache, find_earlier_rows
 from lib.schemas import DROPOUT
 from lib.store import KEYS
-from lib.streams import stream_seed
 from lib.tasks import answers
 
 MAX_WEIGHTS = 2**24  # attention weights of a pass and layer at once; of longer responses some queries at a time
@@ -303,7 +303,9 @@ def count_operations(
 
 def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[int]:
     """Row numbers of `count` calibration examples, the first in the dataset's one random order."""
-    return sorted(i for i in streams.first_places_of_frame(frame, count, seed) if frame.split.iloc[i] == "calibration")
+    return sorted(
+        i for i in random_streams.first_places_of_frame(frame, count, seed) if frame.split.iloc[i] == "calibration"
+    )
 
 
 # ---- a pair's passes, kept
@@ -329,7 +331,7 @@ def rest_work(
 ) -> list[tuple[int, float]]:
     """The other rows at the selected rate. `dropout_limit` (rows per split; 0: all) spares whole trajectories; at the
     answer a pass costs a few tokens, so that every row is read."""
-    rows = streams.first_places_of_frame(frame, dropout_limit if scope == "trajectory" else 0, seed)
+    rows = random_streams.first_places_of_frame(frame, dropout_limit if scope == "trajectory" else 0, seed)
     return [(row, rate) for row in rows if row not in tuning]
 
 

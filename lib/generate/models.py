@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 
 from lib.generate.float32_logits import give_float32_logits
 from lib.params import Model, is_path
-from lib.project import ROOT, UserError, first_line, nearest, parse_json, public_path, read_bytes
+from lib.paths import ROOT, UserError, first_line, nearest, parse_json, public_path, read_bytes
 from lib.store import digest
 from lib.tasks.prompts import Messages
 

@@ -19,7 +19,7 @@ from lib import store
 from lib.generate.batching import batch_by_length, retry_in_halves_on_oom
 from lib.generate.models import LanguageModel, apply_chat_template, check_finite_logits, encode
 from lib.params import Verification
-from lib.project import UserError
+from lib.paths import UserError
 from lib.tasks import answers, prompts
 
 OPTION_WORDS = ("A", "B", "True", "False")  # what the options may be called; the prompt asks for A or B

@@ -20,7 +20,7 @@ import torch
 
 from lib.generate.models import LanguageModel, cache_numbers_per_token
 from lib.generate.sampling import Request
-from lib.project import ROOT, UserError, nearest
+from lib.paths import ROOT, UserError, nearest
 
 WORKER = Path(__file__).with_name("vllm_worker.py")
 GPU_SHARE = 0.6  # of a GPU's memory that vLLM takes at most: the model that scores lies beside it

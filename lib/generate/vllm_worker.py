@@ -37,12 +37,12 @@ def main(requests: Path, answers: Path) -> None:
         while engine.has_unfinished_requests():
             for output in engine.step():
                 if output.finished:
-                    line = answer(asked["requests"][int(output.request_id)]["example_id"], output.outputs[0])
+                    line = completion_record(asked["requests"][int(output.request_id)]["example_id"], output.outputs[0])
                     print(json.dumps(line), file=file, flush=True)
     print(f"{len(asked['requests'])} responses drawn in {time.perf_counter() - started:.1f} s")
 
 
-def answer(example_id: str, completion: vllm.CompletionOutput) -> dict:
+def completion_record(example_id: str, completion: vllm.CompletionOutput) -> dict:
     """A line: token ids with the end token, and why it ended."""
     return {
         "example_id": example_id,

@@ -8,7 +8,7 @@ from lib.paper.claim_views import (
     ENOUGH,
     NotApplicable,
     beside_hardest,
-    curve,
+    curve_points,
     hardest_of,
     pivoted,
     printed,
@@ -88,7 +88,7 @@ def errors_by_model(results: Results) -> pd.DataFrame:
 
 def learning_curves_with_raw(results: Results) -> pd.DataFrame:
     """ECE by the number of calibration rows, `x`, and that of the raw score."""
-    rows = curve(results, "learning").rename(columns={"group": "method"})
+    rows = curve_points(results, "learning").rename(columns={"group": "method"})
     before = rows[rows["method"] == ""].set_index(PAIR)["mean"].rename("raw")
     return rows[rows["method"] != ""].join(before, on=PAIR)
 

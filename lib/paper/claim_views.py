@@ -71,7 +71,7 @@ def raw(results: Results, table: str = "result_estimation", metric: str = "ece")
     return pivoted(printed(results, table, metric).query("method == ''"), "estimator")
 
 
-def curve(results: Results, name: str) -> pd.DataFrame:
+def curve_points(results: Results, name: str) -> pd.DataFrame:
     return results.curves[results.curves.curve == name]
 
 

@@ -3,7 +3,7 @@
 import html
 import re
 
-from lib.project import visible
+from lib.paths import visible
 
 # The paper's macros that labels and definitions use; a document that has its own keeps them.
 MACROS = {

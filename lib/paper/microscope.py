@@ -30,7 +30,7 @@ Spellings = Mapping[str, Speller | None]  # by model
 
 @dataclass(frozen=True)
 class Microscope:
-    """Responses as `view` describes them; several are folded."""
+    """Responses as `token_view` describes them; several are folded."""
 
     views: list[dict[str, Any]] = field(repr=False)
 
@@ -64,7 +64,7 @@ def token_page(
     generations: pd.DataFrame, one: pd.Series, labels: tuple[Mapping, Mapping], spellings: Spellings
 ) -> Microscope:
     """One response: a row of `interpret_responses`, and the generations frame that has its tokens."""
-    return Microscope([view(running_example.rows_of_example(generations, one).iloc[0], one, labels, spellings)])
+    return Microscope([token_view(running_example.rows_of_example(generations, one).iloc[0], one, labels, spellings)])
 
 
 def token_pages(
@@ -80,7 +80,7 @@ def token_pages(
     most = MAX_TOKENS_SHOWN // max(1, len(chosen))
     return Microscope(
         [
-            view(running_example.rows_of_example(generations, row).iloc[0], row, labels, spellings, most)
+            token_view(running_example.rows_of_example(generations, row).iloc[0], row, labels, spellings, most)
             | {"mean": mean}
             for row, mean in chosen
         ]
@@ -111,8 +111,9 @@ def ends(rows: pd.DataFrame) -> Iterable[tuple[pd.Series, str]]:
             yield part.iloc[int(means.argmin())], "unsure"
 
 
-def view(row: Any, one: pd.Series, labels: tuple[Mapping, Mapping], spellings: Spellings, most: int = MAX_TOKENS_SHOWN
-         ) -> dict[str, Any]:  # fmt: skip
+def token_view(
+    row: Any, one: pd.Series, labels: tuple[Mapping, Mapping], spellings: Spellings, most: int = MAX_TOKENS_SHOWN
+) -> dict[str, Any]:
     """What the template shows of a generations row, read as `one`; of one that ends at once, its end token."""
     spell, n = spellings.get(row.model), max(1, len(row.token_ids) - int(row.eos))
     p = np.exp(np.asarray(row.token_logprobs, dtype=float)[:n])
@@ -131,7 +132,7 @@ def view(row: Any, one: pd.Series, labels: tuple[Mapping, Mapping], spellings: S
     title = f"{', '.join(names.values())}, {row.example_id}: {verdict} ({found}), mean probability {means[-1]:.3f}"
     question = row.question if isinstance(row.question, str) else ""
     facts = {"verdict": verdict, "mean": "", "title": title, "question": question, "spelt": spell is not None}
-    return names | facts | parts | curve(means, start)
+    return names | facts | parts | running_mean_curve(means, start)
 
 
 def by_id(token: int) -> str:
@@ -165,7 +166,7 @@ def shortened(tokens: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     return parts
 
 
-def curve(means: np.ndarray, start: int) -> dict[str, Any]:
+def running_mean_curve(means: np.ndarray, start: int) -> dict[str, Any]:
     """The running mean as a line of at most POINTS points in a box of 160 by 70, and where the answer starts."""
     low = np.floor(20 * means.min()) / 20
     at = np.unique(np.linspace(0, len(means) - 1, POINTS).astype(int))

@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 
 from lib.paper.figure_style import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, style
 
-MARK = r"<\|[^|<>\n]*\|>|</?think>|</?s>"  # special tokens as tokenizers spell them
+SPECIAL_TOKEN = r"<\|[^|<>\n]*\|>|</?think>|</?s>"  # special tokens as tokenizers spell them
 LEADING, MONO = 8.6, "DejaVu Sans Mono"  # of prompts: points from line to line, and the font
 Lines = list[tuple[str, bool]]  # each with whether it continues the one before
 
@@ -32,7 +32,7 @@ def _wrapped(text: str, width: int, most: int) -> Lines:
     lines: Lines = []
     for line in text.strip("\n").expandtabs(4).split("\n"):
         start, current = len(lines), ""
-        pieces = re.findall(rf"{MARK}|\s+|(?:(?!{MARK})\S)+", line)
+        pieces = re.findall(rf"{SPECIAL_TOKEN}|\s+|(?:(?!{SPECIAL_TOKEN})\S)+", line)
         for piece in (p[i : i + width] for p in pieces for i in range(0, len(p), width)):
             if len(current) + len(piece) > width:
                 lines.append((current, len(lines) > start))
@@ -60,7 +60,7 @@ def _box(ax: Axes, name: str, colour: Any, lines: Lines, high: float, new: int =
         write: dict[str, Any] = {"y": LEADING * (number + 2.1), "size": 7, "family": MONO, "va": "center"}
         if continued:
             ax.text(3, s="\N{RIGHTWARDS ARROW WITH HOOK}", color="0.5", **write)
-        for match in re.finditer(rf"({MARK})|(?:(?!{MARK}).)+", line):
+        for match in re.finditer(rf"({SPECIAL_TOKEN})|(?:(?!{SPECIAL_TOKEN}).)+", line):
             weight = "bold" if match.group(1) else "normal"
             ax.text(12 + step * match.start(), s=match.group(), parse_math=False, weight=weight, **write)
 

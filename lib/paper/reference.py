@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from lib.project import ARTIFACTS
+from lib.paths import ARTIFACTS
 
 PRINTED, SAID = ARTIFACTS / "reference.csv", ARTIFACTS / "paper.yaml"
 NAMES = {"lo": "low", "hi": "high", "relative_pct": "relative"}

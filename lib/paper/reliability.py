@@ -18,7 +18,7 @@ from lib.paper.layout import short
 SMALL_BIN = 5
 
 
-def intervals(bins: pd.DataFrame) -> pd.DataFrame:
+def wilson_intervals(bins: pd.DataFrame) -> pd.DataFrame:
     """Of bins (count, accuracy) the 95% interval of their accuracy after Wilson: low, high."""
     right = (bins["count"] * bins["accuracy"]).round().astype(int)
     found = [binomtest(k, int(n)).proportion_ci(method="wilson") for k, n in zip(right, bins["count"], strict=True)]
@@ -46,7 +46,7 @@ def panel(ax: Axes, below: Axes, diagrams: Mapping[str, pd.DataFrame]) -> None:
 
 def _bin_points(ax: Axes, method: str, bins: pd.DataFrame) -> None:
     _, colour, _, marker, _ = looks()[method]
-    ends, x, y = intervals(bins), bins["confidence"], bins["accuracy"]
+    ends, x, y = wilson_intervals(bins), bins["confidence"], bins["accuracy"]
     ax.vlines(x, y, x, color=colour, alpha=0.25, linewidth=4)
     ax.vlines(x, ends["low"], ends["high"], color=colour, linewidth=0.7)
     for few, part in bins.groupby(bins["count"] < SMALL_BIN):

@@ -18,7 +18,7 @@ from lib.analysis import (
     token_statistics,
     verification_statistics,
 )
-from lib.analysis.calibration_statistics import curve_bands, summarize_calibration_rows
+from lib.analysis.calibration_statistics import curve_bands, describe_calibration_split
 from lib.analysis.dropout_statistics import entropy_curves
 from lib.analysis.token_statistics import running_mean_curves_by_pair
 from lib.calibrate.calibrators import Calibrator
@@ -28,7 +28,7 @@ from lib.calibrate.transfer import transfer
 from lib.paper import footnotes
 from lib.paper.results import Results
 from lib.params import Calibration, Reading
-from lib.project import UserError
+from lib.paths import UserError
 from lib.schemas import empty_frame
 from lib.score.bootstrap import bootstrap, estimate_metrics
 from lib.score.confidence import (
@@ -159,7 +159,7 @@ class RunSignals:
         calibrated, learned, _ = calibrate(self.confidence[chosen], self.sets if of_answers else {}, fitted, choices)
         results = estimate_metrics(calibrated, self.reading.bins, self.reading.closed, ["ece"])
         frames = dict.fromkeys(CALIBRATED, pd.concat([results, learned], ignore_index=True))
-        return frames | ({"calibration_rows": summarize_calibration_rows(self.sets)} if of_answers else {})
+        return frames | ({"calibration_rows": describe_calibration_split(self.sets)} if of_answers else {})
 
     def moved(self, sets: DataByPair, fitted: Fits) -> Frames:
         """Frames of the tables of transfer between all pairs, made anew; 07 keeps a run's."""
@@ -209,7 +209,7 @@ class RunSignals:
         evaluation = self.generations[self.generations.split == "evaluation"]
         rows = evaluation.groupby("dataset", sort=False).example_id.nunique().rename("rows").reset_index()
         costs_of_pairs = verification_statistics.verification_costs(self.verification, self.generations)
-        return {"rows": rows, "verification": costs_of_pairs, "calibration_rows": summarize_calibration_rows(self.sets)}
+        return {"rows": rows, "verification": costs_of_pairs, "calibration_rows": describe_calibration_split(self.sets)}
 
     def of_phi(self) -> Frames:
         """c_BALD on the tuning examples under each phi."""
@@ -270,9 +270,9 @@ def results_of_run(run: str, signals: RunSignals, title: str, models: Sequence[s
            resamples: int = 5000, seed: int = 0) -> Results:  # fmt: skip
     """All that a run has to show, with intervals over as many `resamples` as in 05. Raises UserError where 05 to 07 or
     10 have not left their frames."""
-    specs = [params.load_model(name) for name in models]
+    specs = [params.load_model_config(name) for name in models]
     labels = {name: spec.label for name, spec in zip(models, specs, strict=True)}
-    dataset_specs = {name: params.load_dataset(name) for name in datasets}
+    dataset_specs = {name: params.load_dataset_config(name) for name in datasets}
     sets = {name: spec.label for name, spec in dataset_specs.items()}
     frames = of_calibration(run, models, datasets) | of_signals(signals, n_bins_ablation)
     frames |= signals.in_situ(frames["result_estimation"])  # without a verdict, where no model is at hand
@@ -346,8 +346,8 @@ def so_far(run: str, models: Sequence[str], datasets: Sequence[str], reading: Re
         shown |= asked_again(run, models, datasets, reading)
     folder = "calibration/"
     shown |= of_calibration(run, models, datasets, [k.removeprefix(folder) for k in kinds if k.startswith(folder)])
-    labels = {name: params.load_model(name).label for name in models}
-    sets = {name: params.load_dataset(name).label for name in datasets}
+    labels = {name: params.load_model_config(name).label for name in models}
+    sets = {name: params.load_dataset_config(name).label for name in datasets}
     moved = labels_of(labels, "model", transfer_models), labels_of(sets, "dataset", transfer_datasets)
     return Results(labels, sets, labels, moved, (), shown)
 

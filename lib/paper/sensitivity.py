@@ -20,7 +20,7 @@ from lib.paper.results import Results
 from lib.paper.run_results import Fits, Frames, RunSignals, estimators_of
 from lib.paper.verdicts import judge_all
 from lib.params import Calibration, Reading
-from lib.project import UserError
+from lib.paths import UserError
 from lib.score.bootstrap import estimate_metrics
 from lib.score.estimators import ESTIMATORS
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from lib.paper.claim_views import curve, pivoted, spread_of, view
+from lib.paper.claim_views import curve_points, pivoted, spread_of, view
 from lib.paper.results import Results
 from lib.store import PAIR
 
@@ -21,7 +21,7 @@ def token_statistics(results: Results) -> pd.DataFrame:
 @view("running_mean")
 def running_means(results: Results) -> pd.DataFrame:
     """running means by pair: mean gap of right less wrong responses, and slopes after the first tenth"""
-    rows = curve(results, "running_mean")
+    rows = curve_points(results, "running_mean")
 
     def gap(first: float, last: float) -> pd.Series:
         part = rows[rows.x.between(first, last)].pivot_table(index=PAIR, columns="group", values="mean")
@@ -84,7 +84,7 @@ def pass_statistics(results: Results) -> pd.DataFrame:
 @view("entropies")
 def entropy_curves_by_pair(results: Results) -> pd.DataFrame:
     """entropies by pair after all passes, how far off they are before (predictive: from the fifth), and their growth"""
-    rows, columns = curve(results, "entropies"), {}
+    rows, columns = curve_points(results, "entropies"), {}
     for term, first in (("conditional", 1), ("predictive", 5)):
         table = pivoted(rows[rows.group == term], "x", "mean")
         columns[term] = last_column(table)
@@ -97,14 +97,14 @@ def entropy_curves_by_pair(results: Results) -> pd.DataFrame:
 @view("by_passes")
 def ece_by_passes(results: Results) -> pd.DataFrame:
     """ECE of c_BALD by pair, after five passes and after all"""
-    table = pivoted(curve(results, "by_passes"), "x", "mean")
+    table = pivoted(curve_points(results, "by_passes"), "x", "mean")
     return pd.DataFrame({"after_five": table.get(5), "after_all": last_column(table.loc[:, table.columns > 5])})
 
 
 @view("cost")
 def operations_per_pass(results: Results) -> pd.DataFrame:
     """operations per pass by pair, of the most passes over the fewest"""
-    table = pivoted(curve(results, "cost"), "x", "mean")
+    table = pivoted(curve_points(results, "cost"), "x", "mean")
     per_pass = table.div(table.columns.to_numpy(float))
     return pd.DataFrame({"ratio": per_pass.iloc[:, -1] / per_pass.iloc[:, 0]})
 
@@ -112,14 +112,14 @@ def operations_per_pass(results: Results) -> pd.DataFrame:
 @view("by_phi")
 def ece_range_by_phi(results: Results) -> pd.DataFrame:
     """by pair and phi: how far the ECE of c_BALD on the tuning examples moves over the dropout rates"""
-    table = pivoted(curve(results, "by_phi"), "x", "mean", [*PAIR, "group"]).rename_axis([*PAIR, "phi"])
+    table = pivoted(curve_points(results, "by_phi"), "x", "mean", [*PAIR, "group"]).rename_axis([*PAIR, "phi"])
     return pd.DataFrame({"ece_range": spread_of(table) if table.shape[1] > 1 else np.nan}, index=table.index)
 
 
 @view("by_rate")
 def entropies_by_rate(results: Results) -> pd.DataFrame:
     """growth of both entropies by pair, from the lowest dropout rate to the highest"""
-    rows, columns = curve(results, "by_rate"), {}
+    rows, columns = curve_points(results, "by_rate"), {}
     for term in ("predictive", "conditional"):
         table = pivoted(rows[rows.group == term], "x", "mean")
         columns[f"{term}_growth"] = (table.iloc[:, -1] / table.iloc[:, 0] - 1) if table.shape[1] > 1 else np.nan

@@ -12,7 +12,7 @@ import pandas as pd
 
 from lib import schemas
 from lib.params import Reading
-from lib.project import UserError, nearest
+from lib.paths import UserError, nearest
 from lib.score.estimators import ESTIMATORS, EXTRAS, in_declared_order, normalize_bald
 from lib.score.metrics import METRICS, RESULT, evaluate
 from lib.store import KEYS

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lib.project import nearest
+from lib.paths import nearest
 
 WINDOW = 16  # tokens, about the length of one step of a solution
 ROUNDING = 1e-5  # a float32 log-softmax may come out this much above 0

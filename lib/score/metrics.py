@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lib.project import nearest
+from lib.paths import nearest
 
 CLOSED = ("right", "left")
 RESULT = ["model", "dataset", "estimator", "metric", "value", "n", "reason", "of_bin"]

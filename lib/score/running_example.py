@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from lib.params import Reading
-from lib.project import UserError
+from lib.paths import UserError
 from lib.score.confidence import compute_bald, logsumexp_of_options, scale_bald
 from lib.score.estimators import ans_avg, c_bald
 from lib.store import KEYS, PAIR
@@ -72,7 +72,7 @@ def bald_by_token(passes: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     return pd.DataFrame(columns).rename_axis("answer token")
 
 
-def write_out_c_bald(table: pd.DataFrame, phi: str = "clip") -> str:
+def describe_c_bald(table: pd.DataFrame, phi: str = "clip") -> str:
     """What `bald_by_token` returns as sums: phi of every token, and c_BALD, their mean."""
     step = "clip(1 - {:.3f}, 0, 1)" if phi == "clip" else "phi({:.3f})"
     parts = [f"{step.format(row.BALD)} = {row.phi:.3f}" for row in table.itertuples()]

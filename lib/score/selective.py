@@ -18,10 +18,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binom, rankdata
 
+from lib.random_streams import first_rows
 from lib.score import metrics
 from lib.score.bootstrap import draw_resample_counts
 from lib.store import KEYS, PAIR
-from lib.streams import first_rows
 
 BASE = "base"  # the constant, in the column `estimator`
 PROPER_MEASURES = ("ece", "ece_mass", "brier", "skill", "log_loss", "auroc", "augrc")

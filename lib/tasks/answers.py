@@ -24,7 +24,7 @@ from typing import Any
 
 from tokenizers.decoders import DecodeStream
 
-from lib.project import UserError, nearest
+from lib.paths import UserError, nearest
 
 MARK, CLOSING_TAG = "####", "</think>"
 _MINUS = "\u2010\u2011\u2012\u2013\u2212\uff0d"  # hyphens, dashes, the minus sign: models write them for "-"

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lib import streams
+from lib import random_streams
 from lib.params import Dataset, is_path
-from lib.project import ROOT, UserError, first_line, nearest, parse_json, public_path, read_bytes
+from lib.paths import ROOT, UserError, first_line, nearest, parse_json, public_path, read_bytes
 from lib.tasks import answers
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"
@@ -95,7 +95,7 @@ def select_examples(
     """Of each split the first `count` examples (0: all) in the dataset's one random order, led by the one that is
     `followed`, the splits taking turns: a larger count begins with the same examples, and adds others."""
     keys = [(dataset, example.split, example.example_id) for example in examples]
-    return [examples[place] for place in streams.first_places(keys, count, seed, followed)]
+    return [examples[place] for place in random_streams.first_places(keys, count, seed, followed)]
 
 
 def find_example(examples: Sequence[Example], example_id: str) -> Example:

@@ -7,7 +7,7 @@ Line wraps inside the figures' question are typesetting and not part of the prom
 from collections.abc import Iterable, Sequence
 
 from lib.params import Demonstration
-from lib.project import UserError, nearest
+from lib.paths import UserError, nearest
 
 SYSTEM = (
     "You are a helpful, respectful, and honest assistant. Always answer as helpfully as possible, while being safe. "

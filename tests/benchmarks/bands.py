@@ -64,7 +64,7 @@ def main(run: str) -> None:
     signals = run_results.RunSignals.of(run, DEMO.models, DEMO.datasets, READING)
     columns = {}
     for name in DEMO.models:
-        lm = models.load_language_model(name, params.load_model(name))
+        lm = models.load_language_model(name, params.load_model_config(name))
         for dataset in DEMO.datasets:
             parts = [frame[(frame.model == name) & (frame.dataset == dataset) & (frame.split == "evaluation")]
                      for frame in (signals.responses, signals.confidence, signals.verification)]  # fmt: skip

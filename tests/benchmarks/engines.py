@@ -67,11 +67,11 @@ def told(orders: dict, wanted: np.ndarray) -> dict:
 def main(rows: int = 96) -> None:
     torch.set_num_threads(1)
     os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
-    lm, wanted = models.load_language_model("tiny-llama", params.load_model("tiny-llama")), lengths(rows)
+    lm, wanted = models.load_language_model("tiny-llama", params.load_model_config("tiny-llama")), lengths(rows)
     lm.eos, lm.model.generation_config.eos_token_id = [], None
     lm.model.config.max_position_embeddings = 4096
     settings = Generation(demonstration="none", max_new_tokens=LONGEST, max_batch_tokens=32 * 1200)
-    examples = datasets.load_examples(params.load_dataset(DATASET))[:rows]
+    examples = datasets.load_examples(params.load_dataset_config(DATASET))[:rows]
     requests = generation.build_requests(lm, DATASET, examples, settings)
     print(f"{rows} rows, {wanted.sum()} tokens, mean {wanted.mean():.0f}, longest {wanted.max()}")
     static, tokens = sampled(lm, requests, wanted, 32)

@@ -9,7 +9,7 @@ from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
 
 import pandas as pd
 
-from lib.project import ROOT
+from lib.paths import ROOT
 from lib.tasks.answers import GRADERS, format_number, grade
 
 

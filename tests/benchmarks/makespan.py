@@ -34,7 +34,7 @@ def size_of(folder: Path) -> cost.Size:
 
 def costs_of(run: Run, folder: Path) -> Costs:
     """Hours of each job, in the middle of its estimate."""
-    sources = {name: params.load_model(name).source for name in run.values["models"]}
+    sources = {name: params.load_model_config(name).source for name in run.values["models"]}
     sizes = {name: size_of(folder / source.split("/")[-1]) for name, source in sources.items()}
 
     def hours(job: Job) -> float:

@@ -45,7 +45,7 @@ def peak(way: str, length: int) -> float:
     )
     chain = LogitsProcessorList()
     if way == "ours":
-        chain = LogitsProcessorList([SeededSampler(params.load_model("tiny-llama"), range(BATCH), length)])
+        chain = LogitsProcessorList([SeededSampler(params.load_model_config("tiny-llama"), range(BATCH), length)])
     with torch.inference_mode():
         model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, logits_processor=chain)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -47,8 +47,8 @@ def timed(name: str, lm: LanguageModel, rows: list, asked: list[list[int]]) -> N
 
 
 def demo(name: str, dataset: str, rows: int = 32) -> None:
-    lm = models.load_language_model(name, params.load_model(name))
-    examples = datasets.load_examples(params.load_dataset(dataset))[:rows]
+    lm = models.load_language_model(name, params.load_model_config(name))
+    examples = datasets.load_examples(params.load_dataset_config(dataset))[:rows]
     answered = list(generation.generate_responses(lm, dataset, examples, SETTINGS).itertuples())
     texts = [p_true.standard_prompt(lm, row.question, row.text, params.Verification()) for row in answered]
     timed(f"{name} {dataset}", lm, answered, [models.encode(lm, text) for text in texts])
@@ -57,7 +57,7 @@ def demo(name: str, dataset: str, rows: int = 32) -> None:
 def paper(rows: int = 8, trajectory: int = 600, standard: int = 400) -> None:
     """Random weights of a larger Llama, and random tokens."""
     torch.manual_seed(0)
-    tiny = models.load_language_model("tiny-llama", params.load_model("tiny-llama"))
+    tiny = models.load_language_model("tiny-llama", params.load_model_config("tiny-llama"))
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tiny.tokenizer),

@@ -21,7 +21,7 @@ from lib import params, store
 from lib.generate import mc_dropout, models
 from lib.generate.models import LanguageModel
 from lib.params import Dropout
-from lib.project import ROOT, SHIPPED
+from lib.paths import ROOT, SHIPPED
 from lib.tasks.answers import answer_span
 
 RATE, PASSES = 0.1, 10
@@ -45,7 +45,7 @@ def plain(lm: LanguageModel, frame: pd.DataFrame) -> None:
 
 
 def speed(name: str, rows: int = 60) -> None:
-    lm = models.load_language_model(name, params.load_model(name))
+    lm = models.load_language_model(name, params.load_model_config(name))
     frame = store.read_frame(SHIPPED / "generations" / f"{name}__demo-medium.parquet").head(rows)
     took = {"plain forwards": 100 / rows * seconds(lambda: plain(lm, frame))}
     for scope, rates in ("trajectory", (RATE,)), ("answer", (RATE,)), ("answer, at three rates", (0.1, 0.15, 0.2)):
@@ -69,7 +69,7 @@ def peak(scope: str) -> float:
             num_key_value_heads=1,
         )
     ).eval()
-    lm = LanguageModel("random", params.load_model("tiny-llama"), model, tokenizer, [], {})
+    lm = LanguageModel("random", params.load_model_config("tiny-llama"), model, tokenizer, [], {})
     row = pd.Series(
         {
             "model": "m",

@@ -26,14 +26,14 @@ SETTINGS = params.Generation(seed=0, demonstration="none", max_new_tokens=256, t
 
 def load(name: str, dtype: str, rounds: bool = False) -> LanguageModel:
     """A demo model in a precision; `rounds`: its last layer as PyTorch has it."""
-    lm = models.load_language_model(name, params.load_model(name).model_copy(update={"dtype": dtype}))
+    lm = models.load_language_model(name, params.load_model_config(name).model_copy(update={"dtype": dtype}))
     if rounds:
         lm.model.get_output_embeddings()._forward_hooks.clear()
     return lm
 
 
 def respond(lm: LanguageModel, rows: int, tokens: int = SETTINGS.max_batch_tokens) -> pd.DataFrame:
-    examples = datasets.load_examples(params.load_dataset(DATASET))[:rows]
+    examples = datasets.load_examples(params.load_dataset_config(DATASET))[:rows]
     return generation.generate_responses(
         lm, DATASET, examples, SETTINGS.model_copy(update={"max_batch_tokens": tokens})
     )

@@ -2,7 +2,7 @@ import pytest
 from small_project import ROWS, Project, build
 
 from lib import params
-from lib import project as places
+from lib import paths as places
 from workflow import (
     asking,
     checksums,

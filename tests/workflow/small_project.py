@@ -55,7 +55,7 @@ NOTEBOOKS = {
         "run = 'demo'\nmodel: str = 'tiny'\ndataset = 'easy'\nseed = 0",
         "facts = {'names': [name for name in dir() if name in ('lib', 'params', 'row_cache')]}",
         "import json\nimport os\nfrom lib import alpha\nfrom lib.row_cache import RowCache\nfrom lib.paper import show",
-        "from lib.project import ARTIFACTS, UserError",
+        "from lib.paths import ARTIFACTS, UserError",
         "folder = ARTIFACTS / run / 'generations'\nfolder.mkdir(parents=True, exist_ok=True)",
         "print('shard 1/1: done')",
         "_ = (folder / f'{model}__{dataset}.parquet').write_text(alpha.words(model, dataset, seed))",
@@ -66,7 +66,7 @@ NOTEBOOKS = {
     "02_single_pass": (
         "run = 'demo'\nmodels = ['tiny']\ndatasets = ['easy']\nbins = 10",
         "import json\nfrom lib.gamma import count\nfrom lib.paper import show",
-        "from lib.project import ARTIFACTS, SHIPPED",
+        "from lib.paths import ARTIFACTS, SHIPPED",
         "own, profile = ARTIFACTS / run / 'generations', run.partition('-')[2] or 'demo'",
         "folder = own if own.exists() else SHIPPED.parent / profile / 'generations'",
         "texts = [(folder / f'{m}__{d}.parquet').read_text() for m in models for d in datasets]",
@@ -77,7 +77,7 @@ NOTEBOOKS = {
     ),
     "08_tables": (
         "run = 'demo'\ntitle = ''",
-        "from lib.project import ARTIFACTS\nfrom workflow.export import TARGETS",
+        "from lib.paths import ARTIFACTS\nfrom workflow.export import TARGETS",
         "text = (ARTIFACTS / run / 'confidence' / 'single_pass.parquet').read_text()",
         "data = {'text/latex': text, 'application/pdf': 'UERG', 'image/png': 'UE5H', 'application/json': []}",
         "for name in TARGETS:\n    display(data, raw=True, metadata={'paper': name})",

@@ -12,7 +12,7 @@ from browser import DESK, PHONE, _browse, check_keyboard, chromium, measured
 from hostile import STRINGS
 
 from lib.paper import tables
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 from workflow import book
 
 NAME = "test-book"

@@ -20,7 +20,7 @@ from transformers import BloomConfig, GPT2Config, GPT2LMHeadModel, PreTrainedTok
 from lib import params
 from lib.generate import generation, mc_dropout
 from lib.generate.models import LanguageModel
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 from lib.tasks import prompts
 from workflow import asking, check, cost, outline, run, words
 from workflow.asking import unfit
@@ -31,7 +31,7 @@ DEVICE = Device(cuda=False, name="CPU", memory=8e9, bandwidth=1e10, bytes=4, ope
 
 
 def spec_of(name="tiny-llama", **changed):
-    return params.load_model(name).model_copy(update=changed)
+    return params.load_model_config(name).model_copy(update=changed)
 
 
 def run_of(**values):
@@ -130,7 +130,7 @@ def test_a_gpu_that_torch_does_not_see(monkeypatch):
 
 def test_the_disk(monkeypatch):
     far = spec_of(source="someone/large")
-    monkeypatch.setattr(params, "load_model", lambda name: far)
+    monkeypatch.setattr(params, "load_model_config", lambda name: far)
     monkeypatch.setattr(check.hub, "missing", lambda spec: 31_000_000_000)
     for free, level in ((100e9, "ok"), (40e9, "wrong")):
         monkeypatch.setattr(check.hub, "room", lambda free=free: ("/cache", free))
@@ -223,7 +223,7 @@ def test_the_papers_models_hold_their_longest_responses(shared):
     paper = Run("paper", params.load_profile("paper").model_dump(), 2, 0)
     assert len(realmodels.FOLDERS) == len(paper.values["models"]) == 5
     for name, folder in realmodels.FOLDERS.items():
-        lm, _, _ = loaded(params.load_model(name), shared / "tokenizers" / folder)
+        lm, _, _ = loaded(params.load_model_config(name), shared / "tokenizers" / folder)
         (line,) = said(asking.about_context(paper, lm, QUESTIONS))
         assert line.startswith("ok ") and f"{lm.spec.max_new_tokens or 1024} new tokens" in line
 
@@ -231,8 +231,8 @@ def test_the_papers_models_hold_their_longest_responses(shared):
 def test_questions_of_a_dataset_that_cannot_be_read_are_not_known(monkeypatch):
     found = asking.questions(run_of(limit=3))
     assert {name: len(texts) for name, texts in found.items()} == dict.fromkeys(run_of().values["datasets"], 6)
-    lost = params.load_dataset("demo-easy").model_copy(update={"source": {"all": "nowhere.jsonl"}})
-    monkeypatch.setattr(params, "load_dataset", lambda name: lost)
+    lost = params.load_dataset_config("demo-easy").model_copy(update={"source": {"all": "nowhere.jsonl"}})
+    monkeypatch.setattr(params, "load_dataset_config", lambda name: lost)
     assert asking.questions(run_of()) == {}
 
 
@@ -275,8 +275,8 @@ def models_of(tmp_path, monkeypatch):
         if change:
             change(tmp_path / name)
 
-    others = params.load_model
-    monkeypatch.setattr(params, "load_model", lambda name: specs[name] if name in specs else others(name))
+    others = params.load_model_config
+    monkeypatch.setattr(params, "load_model_config", lambda name: specs[name] if name in specs else others(name))
     return add
 
 

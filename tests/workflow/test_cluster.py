@@ -9,7 +9,7 @@ from dataclasses import asdict
 import pytest
 from small_project import ROOT
 
-from lib.project import UserError
+from lib.paths import UserError
 from workflow import cluster, fresh, notebook, plugins, records, run, slurm, submission, words
 from workflow.cluster import Profile
 from workflow.jobs import NOTEBOOKS, Run

@@ -82,7 +82,7 @@ def test_the_papers_thinking_models_drawn_by_vllm():
 
 
 def test_who_is_served():
-    values, spec = params.load_profile("paper").model_dump(), params.load_model("llama-3.1-8b")
+    values, spec = params.load_profile("paper").model_dump(), params.load_model_config("llama-3.1-8b")
     assert Work.of(values, spec, 400).served and not Work.of(values | {"engine": "transformers"}, spec, 400).served
     assert not Work.of(values, spec.model_copy(update={"responses": "mine.jsonl"}), 400).served
 
@@ -105,9 +105,9 @@ def test_memory_of_an_8b_model():
 
 def test_work_of_the_paper_profile():
     values = params.load_profile("paper").model_dump()
-    thinks = cost.Work.of(values, params.load_model("qwen3-8b-thinking"), 400)
+    thinks = cost.Work.of(values, params.load_model_config("qwen3-8b-thinking"), 400)
     assert thinks == replace(PAPER, served=True, jobs=12, left_out=4000 - 300, again=2 * 3 * 100 / PAPER.rows)
-    plain = cost.Work.of(values, params.load_model("llama-3.1-8b"), 400)
+    plain = cost.Work.of(values, params.load_model_config("llama-3.1-8b"), 400)
     assert (plain.batch, plain.tokens, plain.longest, plain.half) == (92, 300, 1424, 700)
 
 
@@ -116,7 +116,7 @@ def test_starting_counts_for_every_notebook_that_runs_the_model():
     processor = replace(H200, cuda=False)
     without, more = (cost.hours(size, replace(work, jobs=jobs), (1, 2), processor)[0] for jobs in (0, 12))
     assert [b - a for a, b in zip(without, more, strict=True)] == pytest.approx([12 * 3 / 3600] * 2)
-    assert Work.of(params.load_profile("demo").model_dump(), params.load_model("tiny-llama"), 60).jobs == 12
+    assert Work.of(params.load_profile("demo").model_dump(), params.load_model_config("tiny-llama"), 60).jobs == 12
 
 
 # Of a whole demo run on an idle machine of two cores: seconds of the jobs of a model (01, 03, 04, 04b, three datasets),
@@ -129,7 +129,7 @@ DEMO = {"tiny-llama": (191.7, 69, 41, 0.024, 34.4e-6), "tiny-qwen": (243.1, 67, 
 def test_the_demo_takes_what_is_reckoned_for_it(name):
     """Within a factor of 1.5 either way."""
     measured, prompt, tokens, step, passed = DEMO[name]
-    values, spec = params.load_profile("demo").model_dump(), params.load_model(name)
+    values, spec = params.load_profile("demo").model_dump(), params.load_model_config(name)
     work = Work.of(values, spec, prompt, written=tokens)
     processor = replace(H200, cuda=False, bytes=4)
     (low, high), dropout = cost.hours(Size(950_000, 4, 1), work, (step, 2 * step), processor, passed)
@@ -143,7 +143,7 @@ def test_the_small_run_takes_what_is_reckoned_for_it():
     whole, which reads some, and the tuning rows at two more rates; a step and a token as `cost.timed` measures them."""
     fifty = {"svamp": (90, 40, 50), "gsm8k": (165, 48, 51), "gsmhard": (153, 61, 82)}
     whole = {"svamp": 170, "gsm8k": 301, "gsmhard": 354}
-    values, spec = params.load_profile("small").model_dump(), params.load_model("qwen2.5-coder-1.5b")
+    values, spec = params.load_profile("small").model_dump(), params.load_model_config("qwen2.5-coder-1.5b")
     passed = 2 * (values["dropout_limit"] + values["n_tuning_examples"]) / 50 * sum(whole.values())
     at_answer = 12 * sum(seconds[2] for seconds in fifty.values())
     measured = 12 * sum(map(sum, fifty.values())) + passed
@@ -159,7 +159,7 @@ def test_responses_that_are_there_say_how_long_they_are(monkeypatch):
     run = Run("demo", params.load_profile("demo").model_dump(), 2, 0)
     assert 38 < check.written(run, "tiny-llama") < 40 and 64 < check.written(run, "tiny-qwen") < 67
     assert check.written(run, "smollm2-135m") is None
-    spec = params.load_model("tiny-llama")
+    spec = params.load_model_config("tiny-llama")
     assert Work.of(run.values, spec, 60).tokens == 256 and Work.of(run.values, spec, 60, written=41.3).tokens == 41
     assert Work.of(run.values, spec, 60, written=900).tokens == 256
 
@@ -172,7 +172,7 @@ def test_a_pass_of_a_small_model_is_timed_where_it_is(monkeypatch):
 
     torch.set_num_threads(1)
     monkeypatch.setattr(cost, "time", type("T", (), {"perf_counter": staticmethod(time.thread_time)}))
-    values, spec = params.load_profile("demo").model_dump(), params.load_model("tiny-llama")
+    values, spec = params.load_profile("demo").model_dump(), params.load_model_config("tiny-llama")
     work = Work.of(values, spec, 60, written=40)
     (low, high), passed = cost.timed(str(spec.place), Size(950_000, 4, 1), work, replace(H200, cuda=False, bytes=4))
     assert high == 2 * low and 0 < low < 5
@@ -191,17 +191,21 @@ def test_work_of_part_of_the_rows():
         "dropout_limit": 80,
         "dropout_scope": ["answer", "trajectory"],
     }
-    work = cost.Work.of(values, params.load_model("qwen2.5-coder-1.5b"), 470, shared=411)
+    work = cost.Work.of(values, params.load_model_config("qwen2.5-coder-1.5b"), 470, shared=411)
     assert (work.rows, work.tokens, work.shared) == (3 * 2 * 300, 100, 411)
     assert work.passes == 10 * 3 * (2 * 80 + 40 * 2)
     assert work.once == 411
-    own = cost.Work.of(values | {"dropout_prefix": "own"}, params.load_model("qwen2.5-coder-1.5b"), 470, shared=411)
+    own = cost.Work.of(
+        values | {"dropout_prefix": "own"}, params.load_model_config("qwen2.5-coder-1.5b"), 470, shared=411
+    )
     size, device = cost.Size(1e9, 28, 1e4, 150_000), replace(H200, cuda=False)
     ratio = [cost.shares(size, replace(one, at_answer=0), (1, 1), device)["04"][0] for one in (work, own)]
     assert ratio[0] / ratio[1] == pytest.approx((59 + 100) / (470 + 100))
     # each of 3 x 600 rows is read once, after the beginning, and its 4 answer tokens by all passes
     assert work.at_answer == 3 * 600 * (59 + 100) + 10 * 3 * (600 + 40 * 2) * 4
-    work = cost.Work.of(values | {"dropout_scope": ["answer"]}, params.load_model("qwen2.5-coder-1.5b"), 470, 411)
+    work = cost.Work.of(
+        values | {"dropout_scope": ["answer"]}, params.load_model_config("qwen2.5-coder-1.5b"), 470, 411
+    )
     assert work.passes == 0
 
 
@@ -209,7 +213,7 @@ def test_a_processor_with_matrix_units(monkeypatch):
     """Half the bytes and as many times the operations as were measured, for a model in half precision."""
     monkeypatch.setattr(cost, "bfloat16_seconds", lambda: 0.25)
     device = replace(H200, cuda=False, bytes=4, operations=1e11)
-    spec = params.load_model("tiny-llama")
+    spec = params.load_model_config("tiny-llama")
     assert cost.in_precision(device, spec) == device
     fast = cost.in_precision(device, spec.model_copy(update={"dtype": "bfloat16"}))
     assert (fast.bytes, fast.operations) == (2, pytest.approx(4e11))

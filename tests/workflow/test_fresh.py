@@ -9,7 +9,7 @@ import pytest
 from small_project import PAIR, write, write_notebook
 
 from lib import params
-from lib.project import UserError
+from lib.paths import UserError
 from workflow import checksums, fresh, jobs, records, sources
 from workflow.jobs import Run
 
@@ -87,7 +87,7 @@ def test_copy_remakes_nothing(made, monkeypatch, tmp_path):
         ("lib/beta.py", '" ".join', '"-".join', "01 02 08"),  # imported by alpha only
         ("lib/gamma.py", "len(text)", "len(text) + 1", "02 08"),
         ("lib/paper/show.py", 'letters"', 'signs"', "02 08"),  # 01 shows by it, and writes nothing of it
-        ("lib/project.py", "UserError(ValueError)", "UserError(Exception)", "01 02 08"),
+        ("lib/paths.py", "UserError(ValueError)", "UserError(Exception)", "01 02 08"),
         ("notebooks/01_generate.ipynb", "shard 1/1", "shard 1/2", "01 02 08"),
         ("notebooks/02_single_pass.ipynb", "' '.join", "'-'.join", "02 08"),
         ("notebooks/08_tables.ipynb", "UERG", "UERGRg", "08"),
@@ -134,7 +134,7 @@ def test_questions_from_the_hub_and_from_a_folder_are_the_same(inside, monkeypat
     write(path, PUBLISHED % ("a" * 64))
     finish(run_of(), fresh.walk(run_of()))
     params.REVISIONS.update({"someone/easy": "abc"})  # as a run does that asks the hub
-    assert params.load_dataset("easy").revision == "abc" and numbers(run_of()) == ""
+    assert params.load_dataset_config("easy").revision == "abc" and numbers(run_of()) == ""
     params.REVISIONS.clear()
     monkeypatch.setenv("DATA_FOLDER", "/somewhere")
     assert numbers(run_of()) == ""
@@ -211,7 +211,7 @@ def test_the_record_of_another_job_counts_as_absent_and_moves_nothing_of_it(made
     assert (made.root / second.outputs[0]).read_text() == theirs and (made.root / second.record).exists()
     finish(run, fresh.walk(run))
     record = json.loads((made.root / third.record).read_text())
-    for foreign in ("artifacts/other/x", "lib/project.py", "artifacts/demo/../../lib/project.py"):
+    for foreign in ("artifacts/other/x", "lib/paths.py", "artifacts/demo/../../lib/paths.py"):
         outputs = {**record["outputs"], foreign: "0"}
         (made.root / third.record).write_text(json.dumps({**record, "outputs": outputs}))
         assert records.read_record(made.root / third.record, third) is None

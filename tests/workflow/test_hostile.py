@@ -13,7 +13,7 @@ from hostile import STRINGS
 from test_report import HEAD_OF_SCRIPT, finding, row
 
 from lib.paper import figure_style, latex, microscope, tables
-from lib.project import visible
+from lib.paths import visible
 from workflow.export import results
 from workflow.report import page
 

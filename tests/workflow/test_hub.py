@@ -12,7 +12,7 @@ from huggingface_hub import errors
 from small_project import write
 
 from lib import params
-from lib.project import UserError
+from lib.paths import UserError
 from lib.tasks import datasets
 from workflow import fresh, hub, outline
 from workflow.jobs import Run
@@ -96,14 +96,14 @@ def test_a_folder_that_is_missing_is_no_repository_of_the_hub(inside, monkeypatc
     hub.fetch(run_of(), ["tiny"], print)
     assert not asked.asked
     with pytest.raises(UserError, match="^model folder '.*' does not exist"):
-        outline.local_copy(params.load_model("tiny"))
+        outline.local_copy(params.load_model_config("tiny"))
 
 
 def test_a_file_of_questions_that_is_named_as_a_repository_is_refused(inside, monkeypatch):
     text = "label: Easy\nsource: weights/questions.jsonl\ncalibration: 1\nevaluation: 1\n"
     write(inside.root / "params/datasets/easy.yaml", text)
     with pytest.raises(UserError, match="files are named by part, as `source: {all: weights/questions.jsonl}`"):
-        list(datasets.read_source_rows(params.load_dataset("easy")))
+        list(datasets.read_source_rows(params.load_dataset_config("easy")))
 
 
 def test_a_folder_with_published_files_is_asked_in_place_of_the_hub(inside, monkeypatch, tmp_path):
@@ -127,10 +127,10 @@ def test_a_folder_with_published_files_is_asked_in_place_of_the_hub(inside, monk
 
 def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkeypatch):
     asked = Hub(monkeypatch)
-    assert params.load_model("tiny").revision is None
+    assert params.load_model_config("tiny").revision is None
     before = fresh.parts(run_of().jobs[0])["model tiny"]
     hub.pin(run_of())
-    assert params.load_model("tiny").revision == SHA
+    assert params.load_model_config("tiny").revision == SHA
     assert fresh.parts(run_of().jobs[0])["model tiny"] == before | {"revision": SHA}
     hub.pin(run_of())
     assert asked.asked == ["someone/tiny"], "the second time it is known"
@@ -142,7 +142,7 @@ def test_a_written_revision_stays(remote, monkeypatch):
     write(remote.root / "params/models/tiny.yaml", "label: Tiny\nsource: someone/tiny\nrevision: abc\n")
     asked = Hub(monkeypatch)
     hub.pin(run_of())
-    assert params.load_model("tiny").revision == "abc" and not asked.asked
+    assert params.load_model_config("tiny").revision == "abc" and not asked.asked
 
 
 def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch):
@@ -176,7 +176,7 @@ def test_without_a_network_what_was_fetched_before_will_do(remote, monkeypatch, 
 
 def test_texts_alone_are_fetched_before_weights(remote, monkeypatch):
     asked = Hub(monkeypatch)
-    assert hub.texts(params.load_model("tiny")) == "/cache"
+    assert hub.texts(params.load_model_config("tiny")) == "/cache"
     ((source, _, patterns),) = asked.fetched
     assert source == "someone/tiny" and "*.json" in patterns and not any("safetensors" in p for p in patterns)
 
@@ -184,11 +184,11 @@ def test_texts_alone_are_fetched_before_weights(remote, monkeypatch):
 def test_texts_that_are_here_need_no_network(remote, monkeypatch, tmp_path):
     asked = Hub(monkeypatch, httpx.ConnectError("no network"))
     with pytest.raises(UserError, match="can't be reached"):
-        hub.texts(params.load_model("tiny"))
+        hub.texts(params.load_model_config("tiny"))
     write(tmp_path / "snapshot/config.json", "{}")
     write(tmp_path / "snapshot/model.safetensors", "x")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **options: str(tmp_path / "snapshot"))
-    assert hub.texts(params.load_model("tiny")) == str(tmp_path / "snapshot") and len(asked.asked) == 1
+    assert hub.texts(params.load_model_config("tiny")) == str(tmp_path / "snapshot") and len(asked.asked) == 1
 
 
 def test_room_is_that_of_the_cache():

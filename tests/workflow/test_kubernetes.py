@@ -14,7 +14,7 @@ from small_project import ROOT, Project
 from test_runs import family, until, with_cell
 from test_slurm_endings import WAITING
 
-from lib.project import UserError
+from lib.paths import UserError
 from workflow import cluster, kubernetes, plugins
 
 FILE = {"executor": "kubernetes", "jobs": 2, "kubernetes": {"image": "python:3.11", "claim": "project"},

@@ -12,7 +12,7 @@ import pytest
 from small_project import ROOT, write
 
 from lib import params, row_cache
-from lib.project import UserError
+from lib.paths import UserError
 from workflow import board, guard, notebook
 from workflow.jobs import Run
 

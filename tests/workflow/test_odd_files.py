@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from lib import params
-from lib.project import ROOT
+from lib.paths import ROOT
 from workflow import check, hub, run, words
 from workflow.jobs import Run
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from small_project import NOTEBOOKS, PAIR, Project, build, write, write_notebook
 
-from lib.project import UserError
+from lib.paths import UserError
 from workflow import guard
 from workflow.export import TARGETS
 
@@ -195,7 +195,7 @@ def with_cell(project: Project, name: str, source: str) -> None:
             1,
             f"run_all.sh: artifacts/demo/notebooks/{JOB}.ipynb failed in cell [3] `x = 1`: KeyError: 'what'",
         ),
-        ("from lib.project import UserError\nraise UserError('mend this')", 2, "run_all.sh: mend this"),
+        ("from lib.paths import UserError\nraise UserError('mend this')", 2, "run_all.sh: mend this"),
         (
             "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
             1,

@@ -11,7 +11,7 @@ from small_project import ROOT
 
 from lib import params
 from lib.generate import models
-from lib.project import UserError
+from lib.paths import UserError
 from workflow import (
     asking,
     board,
@@ -38,7 +38,7 @@ def test_the_code_beside_a_tokenizer_does_not_run(tmp_path):
     told |= {"auto_map": {"AutoTokenizer": [None, "theirs.Theirs"]}, "tokenizer_class": "Theirs"}
     (folder / "tokenizer_config.json").write_text(json.dumps(told))
     with pytest.raises(UserError):
-        outline.parts("tiny-llama", params.load_model("tiny-llama"), str(folder))
+        outline.parts("tiny-llama", params.load_model_config("tiny-llama"), str(folder))
     assert not (tmp_path / "ran").exists()
 
 

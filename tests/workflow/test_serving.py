@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from lib import params
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 from workflow import check, serving
 from workflow.jobs import Run
 
@@ -67,8 +67,8 @@ def test_nothing_where_nobody_asks(place, asked):
 
 
 def test_responses_of_files_need_none(place, monkeypatch):
-    spec = params.load_model("tiny-llama").model_copy(update={"responses": "mine.jsonl"})
-    monkeypatch.setattr(params, "load_model", lambda name: spec)
+    spec = params.load_model_config("tiny-llama").model_copy(update={"responses": "mine.jsonl"})
+    monkeypatch.setattr(params, "load_model_config", lambda name: spec)
     assert not serving.asked(run())
 
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from small_project import write
 
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 from workflow import ship, shipped
 
 DEMO = "artifacts/shipped/demo"

@@ -14,7 +14,7 @@ from lib import params
 from lib.paper import results, rounding
 from lib.paper.exhibits import TABLES
 from lib.paper.run_results import RunSignals
-from lib.project import ROOT, UserError
+from lib.paths import ROOT, UserError
 from workflow import verify
 from workflow.jobs import Run
 from workflow.verify import Alike
@@ -33,7 +33,7 @@ def theirs():
 def here(theirs):
     names, sets = {MODEL: MODEL}, {DATASET: DATASET}
     frames = rounding.frames_of(theirs, theirs.sets, CHOICES, BINS)
-    return results.Results(names, sets, names, (names, sets), [params.load_model(MODEL)], frames)
+    return results.Results(names, sets, names, (names, sets), [params.load_model_config(MODEL)], frames)
 
 
 @pytest.fixture(autouse=True)

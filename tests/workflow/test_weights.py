@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 import tiny_gguf
 
 from lib import params
-from lib.project import UserError
+from lib.paths import UserError
 from workflow import check, hub, weights
 from workflow.jobs import Run
 
@@ -52,7 +52,7 @@ def here(files, inside, monkeypatch):
     for name, value in files.env.items():
         monkeypatch.setenv(name, value)
     files.said = []
-    files.spec = lambda **changed: params.load_model("small").model_copy(update=changed)
+    files.spec = lambda **changed: params.load_model_config("small").model_copy(update=changed)
     files.obtain = lambda spec: weights.obtain("small", spec, files.said.append)
     return files
 

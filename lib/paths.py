@@ -37,17 +37,17 @@ def one_line(text: str, most: int = MOST) -> str:
     def cut(part: str) -> str:
         return part if len(part) <= most else f"{part[: most - 105]} ... {part[-100:]}"
 
-    return cut("".join(map(spelt, cut(text))))
+    return cut("".join(map(escape_unprintable, cut(text))))
 
 
-def spelt(character: str) -> str:
+def escape_unprintable(character: str) -> str:
     """A character, or the escape that stands for it (`\\x1b`, `\\ud800`) where it would not print."""
     return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
 def visible(text: str) -> str:
     """A text as a page may hold it: control characters, and those that turn what follows, are spelt out."""
-    return HIDDEN.sub(lambda match: spelt(match[0]), text)
+    return HIDDEN.sub(lambda match: escape_unprintable(match[0]), text)
 
 
 def first_line(error: BaseException) -> str:

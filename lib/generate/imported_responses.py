@@ -20,7 +20,7 @@ from lib import store
 from lib.generate.models import LanguageModel, encode
 from lib.generate.sampling import Request
 from lib.params import Model, Strict, explain_validation_error
-from lib.project import UserError, nearest, parse_json, public_path, read_bytes
+from lib.paths import UserError, nearest, parse_json, public_path, read_bytes
 from lib.tasks import answers
 from lib.tasks.datasets import Example, hash_words
 

@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 import pandas as pd
 
-from lib.project import UserError
+from lib.paths import UserError
 
 
 def stream_seed(seed: int, *who: str) -> int:
