@@ -106,7 +106,7 @@ def write(path: Path, text: str) -> None:
 
 def build(root: Path) -> Path:
     """The small project: real runner and plumbing, real lib.params, three trivial notebooks and modules."""
-    names = ("__init__", "project", "params", "streams", "generate/__init__", "generate/gguf_file", "tasks/__init__",
+    names = ("__init__", "paths", "params", "random_streams", "generate/__init__", "generate/gguf_file", "tasks/__init__",
              "tasks/answers", "tasks/datasets", "paper/__init__", "paper/latex", "paper/exhibits")  # fmt: skip
     library = [f"lib/{name}.py" for name in names]
     for name, text in REPORTED.items():
