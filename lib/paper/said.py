@@ -54,7 +54,7 @@ def bullet_list(lines: Sequence[str]) -> Sentence:
 
 @sentence
 def least_sure(table: pd.DataFrame, one: pd.Series | None = None) -> str:
-    """Of a table of tokens (`responses.token_table`): the least probable one, and that of the answer's; after the
+    """Of a table of tokens (`generation.token_table`): the least probable one, and that of the answer's; after the
     verdict on the row `one` that they are of."""
     least, answer = table.loc[table.probability.idxmin()], table[table.part == "answer"]
     said = f"the least sure token is {least.token} with {least.probability:.2f}"

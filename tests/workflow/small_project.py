@@ -106,8 +106,20 @@ def write(path: Path, text: str) -> None:
 
 def build(root: Path) -> Path:
     """The small project: real runner and plumbing, real lib.params, three trivial notebooks and modules."""
-    names = ("__init__", "paths", "params", "random_streams", "generate/__init__", "generate/gguf_file", "tasks/__init__",
-             "tasks/answers", "tasks/datasets", "paper/__init__", "paper/latex", "paper/exhibits")  # fmt: skip
+    names = (
+        "__init__",
+        "paths",
+        "params",
+        "random_streams",
+        "generate/__init__",
+        "generate/gguf_file",
+        "tasks/__init__",
+        "tasks/answers",
+        "tasks/datasets",
+        "paper/__init__",
+        "paper/latex",
+        "paper/exhibits",
+    )
     library = [f"lib/{name}.py" for name in names]
     for name, text in REPORTED.items():
         write(root / "lib" / "paper" / f"{name}.py", text)
