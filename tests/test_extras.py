@@ -7,7 +7,7 @@ import synthetic
 
 from lib import params, store
 from lib.analysis import answer_dropout, dropout_statistics
-from lib.paper import beyond_paper, comparison, exhibits, findings, results, run_results
+from lib.paper import beyond_paper, comparison, exhibits, results, run_results, verdicts
 from lib.params import Reading
 from lib.paths import SHIPPED, UserError
 from lib.score import metrics
@@ -104,8 +104,8 @@ def test_nothing_of_the_paper_changes_by_it(signals, without):
     numbers, others = (comparison.beside(run, paper).records for run in (here, bare))
     pd.testing.assert_frame_equal(numbers, others)
     assert not numbers.table.str.contains("in_situ").any() and not numbers.estimator.str.contains("in situ").any()
-    verdicts = findings.verdicts(here)
-    assert findings.macros(verdicts) == findings.macros(findings.verdicts(bare))
+    found = verdicts.judge_all(here)
+    assert verdicts.macros(found) == verdicts.macros(verdicts.judge_all(bare))
 
 
 # ---- its own tables

@@ -10,7 +10,7 @@ from realmodels import FOLDERS
 
 from lib import params
 from lib.generate.batching import batch_by_length
-from lib.paper import comparison, reference
+from lib.paper import reference
 
 PAPER = params.load_profile("paper")
 
@@ -25,7 +25,9 @@ def test_decoding_settings_are_the_papers():
             float(row[c]) for c in ("Temperature", "Top-$p$", "Top-$k$", "Min-$p$")]  # fmt: skip
         assert spec.system_prompt == (row["System prompt"] == "Yes")
         assert re.fullmatch("[0-9a-f]{40}", spec.revision)
-    assert {params.load_model_config(name).source for name in PAPER.models} == set(comparison.SOURCES.values())
+    assert {params.load_model_config(name).source for name in PAPER.models} == set(
+        reference.paper_facts()["models"].values()
+    )
     thinking = [name for name in PAPER.models if params.load_model_config(name).thinking]
     assert thinking == ["deepseek-r1-8b", "qwen3-8b-thinking"]
 
