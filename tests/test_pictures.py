@@ -281,7 +281,7 @@ def test_words_stand_to_the_left():
 
 
 def test_macros_are_folded_for_the_reader_and_whole_for_the_paper():
-    page = folded.FoldedLatex("% a < b\n\\newcommand{\\X}{1}\n", "1 macro")._repr_mimebundle_()
+    page = verdicts.LatexOutput("% a < b\n\\newcommand{\\X}{1}\n", "1 macro")._repr_mimebundle_()
     assert page["text/html"].startswith("<details><summary>1 macro</summary><pre>% a &lt; b\n")
     assert page["text/latex"] == "% a < b\n\\newcommand{\\X}{1}\n"
 

@@ -1,4 +1,4 @@
-"""What is long behind one line, which a click opens: a frame that a picture was drawn from, or LaTeX for the paper."""
+"""What is long behind one line, which a click opens: a frame that a picture was drawn from."""
 
 from dataclasses import dataclass, field
 from html import escape
@@ -19,15 +19,3 @@ class Folded:
         with pd.option_context("display.max_colwidth", None, "display.max_rows", None):
             page = f"<details>{summary}{self.frame.to_html()}</details>"
         return {"text/html": page, "text/plain": self.frame.to_string()}
-
-
-@dataclass(frozen=True)
-class FoldedLatex:
-    """LaTeX that the exporter writes, and the words on its fold."""
-
-    latex: str = field(repr=False)
-    title: str
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        page = f"<details><summary>{escape(self.title)}</summary><pre>{escape(self.latex)}</pre></details>"
-        return {"text/html": page, "text/latex": self.latex, "text/plain": self.title}
