@@ -128,8 +128,7 @@ def rows_needed(results: Results) -> pd.DataFrame:
 def arrows(results: Results) -> pd.DataFrame:
     """The arrows that `tab:calibration_transfer_summary` shows: both ends among its models and datasets, exactly one of
     the two changed; `changed` says which."""
-    rows = results.numbers[results.numbers.table == "calibration_transfer_summary"]
-    rows = rows[(rows.metric == "delta_ece") & (rows["method"] != "")]
+    rows = printed(results, "calibration_transfer_summary", "delta_ece").query("method != ''")
     for labels, kind in zip(results.moved, PAIR, strict=True):
         rows = rows[rows[kind].isin(list(labels)) & rows[f"source_{kind}"].isin(list(labels))]
     other_model = rows.source_model != rows.model
@@ -170,7 +169,7 @@ def largest_transfer(results: Results) -> pd.DataFrame:
 @view("calibration_transfer_summary", "calibration_transfer_full")
 def transfers_twice(results: Results) -> pd.DataFrame:
     """change of ECE by transfer, in the summary and in the full table"""
-    errors = printed_errors(results, "calibration_transfer_full")
+    errors = printed(results, "calibration_transfer_full")
     before = errors[errors["method"] == ""].set_index(PAIR).value
     both = (
         arrows(results)
@@ -180,15 +179,11 @@ def transfers_twice(results: Results) -> pd.DataFrame:
     return both.assign(full=both.value - before.reindex(pd.MultiIndex.from_frame(both[PAIR])).to_numpy())
 
 
-def printed_errors(results: Results, table: str) -> pd.DataFrame:
-    return results.numbers[(results.numbers.table == table) & (results.numbers.metric == "ece")]
-
-
 @view("result_calibration", "result_calibration_full")
 def calibrated_twice(results: Results) -> pd.DataFrame:
     """ECE after calibration, in the short and in the full table"""
     keys = [*CELL, "method"]
-    both = [printed_errors(results, table).query("method != ''").set_index(keys).value
+    both = [printed(results, table).query("method != ''").set_index(keys).value
             for table in ("result_calibration", "result_calibration_full")]  # fmt: skip
     return pd.concat(both, axis=1, keys=["short", "full"], join="inner")
 

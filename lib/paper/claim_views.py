@@ -61,9 +61,9 @@ def pivoted(rows: pd.DataFrame, columns: str, values: str = "value", index: list
 
 
 def printed(results: Results, table: str, metric: str = "ece") -> pd.DataFrame:
-    """The rows of a table that hold a metric of estimators."""
+    """The rows of a table that hold a metric."""
     rows = results.numbers
-    return rows[(rows.table == table) & (rows.metric == metric) & (rows.estimator != "")]
+    return rows[(rows.table == table) & (rows.metric == metric)]
 
 
 def raw(results: Results, table: str = "result_estimation", metric: str = "ece") -> pd.DataFrame:
@@ -79,7 +79,7 @@ def hardest_of(results: Results) -> str:
     """The dataset of least accuracy. Raises NotApplicable where there is but one."""
     if len(results.datasets) < 2:
         raise NotApplicable("one dataset")
-    return results.once(("hardest",), lambda: results.hard)
+    return results.hard
 
 
 def spread_of(table: pd.DataFrame) -> pd.Series:
@@ -207,8 +207,7 @@ def overconfidence(results: Results) -> pd.DataFrame:
 @view("result_estimation")
 def accuracy_by_model(results: Results) -> pd.DataFrame:
     """dataset of least accuracy of a model, and of all models"""
-    rows = results.numbers[(results.numbers.table == "result_estimation") & (results.numbers.metric == "acc")]
-    table = pivoted(rows, "dataset", index=["model"])
+    table = pivoted(printed(results, "result_estimation", "acc"), "dataset", index=["model"])
     return pd.DataFrame({"least_accurate": table.idxmin(axis=1), "hardest": hardest_of(results)})
 
 

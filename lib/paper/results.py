@@ -105,7 +105,7 @@ class Results:
     @property
     def hard(self) -> str:
         """The dataset of least accuracy."""
-        return hardest(self.frame("result_estimation"))
+        return self.once(("hard",), lambda: hardest(self.frame("result_estimation")))
 
 
 def tidy_numbers(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

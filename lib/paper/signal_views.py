@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from lib.paper.claim_views import curve_points, pivoted, spread_of, view
+from lib.paper.claim_views import curve_points, pivoted, printed, spread_of, view
 from lib.paper.results import Results
 from lib.store import PAIR
 
@@ -55,8 +55,8 @@ def unparsed_answers(results: Results) -> pd.DataFrame:
 @view("insitu_ptrue")
 def mean_token_reduction(results: Results) -> pd.DataFrame:
     """mean share of tokens that in-situ verification saves, in percent"""
-    rows = results.numbers[results.numbers.table == "insitu_ptrue"]
-    return pd.DataFrame([{"mean_reduction": rows[rows.metric == "token_reduction_pct"].value.mean()}])
+    saved = printed(results, "insitu_ptrue", "token_reduction_pct")
+    return pd.DataFrame([{"mean_reduction": saved.value.mean()}])
 
 
 @view("verification")
