@@ -3,7 +3,7 @@
 The format is judged by a grader that also reads \\boxed{}.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,6 +11,11 @@ from scipy.stats import binomtest
 
 from lib.score.ablation import BEGINNINGS
 from lib.tasks.answers import grade
+
+
+def grade_all(answers: Iterable[Any], references: Iterable[str], grader: str) -> list[bool]:
+    """Whether each answer is right; a missing one is not."""
+    return [grade(answer, reference, grader) for answer, reference in zip(answers, references, strict=True)]
 
 
 def summarize_ablation(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
@@ -21,8 +26,8 @@ def summarize_ablation(ablation: pd.DataFrame, grader: str = "numeric") -> pd.Da
     graded = ablation.assign(
         rows=1,
         extracted=extracted,
-        accuracy=[grade(*pair, grader) for pair in zip(ablation.answer, ablation.reference, strict=True)],
-        accuracy_boxed=[grade(*pair, grader) for pair in zip(lenient, ablation.reference, strict=True)],
+        accuracy=grade_all(ablation.answer, ablation.reference, grader),
+        accuracy_boxed=grade_all(lenient, ablation.reference, grader),
     )
     by = graded.groupby(["model", "dataset", "demonstration", "profile"], sort=False)
     shares = {name: (name, "mean") for name in ("accuracy", "extracted", "accuracy_boxed")}
@@ -35,7 +40,7 @@ def compare_demonstrations(ablation: pd.DataFrame, grader: str = "numeric") -> p
     McNemar's exact test, two-sided."""
     graded = ablation.assign(
         extracted=[isinstance(answer, str) for answer in ablation.answer],
-        accuracy=[grade(*pair, grader) for pair in zip(ablation.answer, ablation.reference, strict=True)],
+        accuracy=grade_all(ablation.answer, ablation.reference, grader),
     )
     records = []
     for pair, rows in graded.groupby(["model", "dataset"], sort=False):
@@ -52,7 +57,7 @@ def compare_demonstrations(ablation: pd.DataFrame, grader: str = "numeric") -> p
 
 def graded_by_arm(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
     """Whether the answer to each question (rows, by id) is right in each arm (columns)."""
-    right = [grade(*pair, grader) for pair in zip(ablation.answer, ablation.reference, strict=True)]
+    right = grade_all(ablation.answer, ablation.reference, grader)
     return ablation.assign(right=right).pivot(index="example_id", columns="demonstration", values="right")
 
 
@@ -83,7 +88,7 @@ def describe_arms(ablation: pd.DataFrame, example_id: str, grader: str = "numeri
 
 
 def pass_costs(manifests: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """What `dropout.operations` left in manifests: model, dataset, passes, operations."""
+    """What `mc_dropout.count_operations` left in manifests: model, dataset, passes, operations."""
     rows = [(*facts["pair"], int(passes), operations)
             for facts in manifests for passes, operations in facts["operations"].items()]  # fmt: skip
     return pd.DataFrame(rows, columns=["model", "dataset", "passes", "operations"])
