@@ -1,4 +1,4 @@
-"""docs/choices.md against the parameters: every choice is listed, with its default."""
+"""docs/configuration.md against the parameters: every choice is listed, with its default."""
 
 import re
 
@@ -12,7 +12,7 @@ from lib.paths import ROOT
 # What says where and how much is run, not what comes out: no choices.
 PLUMBING = {"title", "models", "datasets", "limit", "on_code_change", "cpu", "rows_per_shard", "max_batch_tokens",
             "max_dropout_tokens", "dropout_limit", "save_texts", "example"}  # fmt: skip
-TEXT = (ROOT / "docs" / "choices.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `(\w+)` \| ([^|]*) \| ([^|]+) \| ([^|]+) \|$", TEXT, flags=re.M)
 
 
@@ -60,7 +60,7 @@ def test_every_alternative_of_a_word_is_named():
                 assert f"`{option}`" in why or option in why.split(), f"{name}: {option}"
 
 
-@pytest.mark.parametrize("page", ["choices.md", "gpu.md"])
+@pytest.mark.parametrize("page", ["configuration.md", "hardware.md"])
 def test_files_that_it_names_are_there(page):
     for name in re.findall(r"`([\w/-]+\.(?:yaml|py))`", (ROOT / "docs" / page).read_text(encoding="utf-8")):
         assert (ROOT / name).exists() or (PARAMS / "models" / name).exists() or (PARAMS / name).exists(), name

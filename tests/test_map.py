@@ -1,4 +1,4 @@
-"""docs/map.md leads from the paper to lines of code that are there. `python tests/test_map.py` renews the lines."""
+"""docs/code-map.md leads from the paper to lines of code that are there. `python tests/test_map.py` renews the lines."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-MAP = ROOT / "docs" / "map.md"
+MAP = ROOT / "docs" / "code-map.md"
 LINK = re.compile(r"\[`(?P<name>\w+)`\]\(\.\./(?P<path>[\w/.]+)#L(?P<line>\d+)\)")
 NOTEBOOK = re.compile(r"\[(?P<number>\w+)\]\(\.\./(?P<path>notebooks/[\w.]+)\): (?P<heading>[^|]+?) \|")
 

@@ -1,4 +1,4 @@
-"""Calibrators as files: another process predicts the same bits without the data, and the lines of docs/own.md run."""
+"""Calibrators as files: another process predicts the same bits without the data, and the lines of docs/extending.md run."""
 
 import json
 import re
@@ -203,7 +203,7 @@ def test_what_would_predict_otherwise_is_not_written(monkeypatch, folder, kind, 
 
 def test_the_lines_of_the_guide_run(tmp_path):
     """On a new question, in a folder that holds one calibrator's file and nothing else."""
-    text = (ROOT / "docs" / "own.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     (lines,) = [code for code in re.findall(r"```python\n(.*?)```", text, flags=re.S) if "load_calibrator" in code]
     assert len(lines.strip().splitlines()) <= 14
     (name,) = re.findall(r'load_calibrator\("([^"]+)"', lines)

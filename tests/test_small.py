@@ -1,4 +1,4 @@
-"""What docs/small.md and README say of the real model, from its shipped signals. `python tests/test_small.py` renews
+"""What docs/small-models.md and README say of the real model, from its shipped signals. `python tests/test_small.py` renews
 the tables of both, and README's picture."""
 
 import io
@@ -31,7 +31,7 @@ from lib.score.confidence import confidence_frame, rows_at_selected_rate  # noqa
 from lib.score.interpretation import answer_coverage  # noqa: E402
 from lib.store import KEYS  # noqa: E402
 
-PAGE, README, RUN = ROOT / "docs" / "small.md", ROOT / "README.md", "replay-small"
+PAGE, README, RUN = ROOT / "docs" / "small-models.md", ROOT / "README.md", "replay-small"
 PICTURE, PICTURED = ROOT / "figures" / "small.png", "gsmhard"
 SMALL = load_profile("small")
 MODEL, READING = SMALL.models[0], Reading.of(SMALL.model_dump())
@@ -41,7 +41,7 @@ ISOTONIC = {"ece": "ECE Ans Avg, isotonic", "auroc": "AUROC Ans Avg, isotonic",
             "skill": "Brier skill of Ans Avg, isotonic, over this constant"}  # fmt: skip
 ECE = {"ans_avg": "Ans Avg", "seq_avg": "Seq Avg", "p_true": "P(True)", "p_true_insitu": "P(True) in situ",
        "c_bald_insitu": "c_BALD, dropout at the answer"}  # fmt: skip
-IN_README = {  # a column each: its head, and the row of docs/small.md
+IN_README = {  # a column each: its head, and the row of docs/small-models.md
     "accuracy": "of these right, evaluation", "ECE: Ans Avg": "ECE Ans Avg", "Seq Avg": "ECE Seq Avg",
     "P(True)": "ECE P(True)", "P(True) in situ": "ECE P(True) in situ", "Ans Avg, isotonic": ISOTONIC["ece"],
     "a constant": CONSTANT, "AUROC: Ans Avg": "AUROC Ans Avg", "Seq Avg ": "AUROC Seq Avg",}  # fmt: skip
@@ -155,7 +155,7 @@ def test_no_words_of_others_are_shipped():
 
 
 def table_of_readme() -> str:
-    """The most telling rows of docs/small.md, as columns."""
+    """The most telling rows of docs/small-models.md, as columns."""
     lines = ["| | " + " | ".join(head.strip() for head in IN_README) + " |", "|---|" + "---:|" * len(IN_README)]
     for name in SMALL.datasets:
         cells = " | ".join(results()[row][name] for row in IN_README.values())

@@ -1,7 +1,7 @@
 """`python tests/benchmarks/choices.py`: what each choice that needs no model changes on the shipped demo signals.
 
 A choice a row: the largest change of accuracy, of any raw ECE and of any ECE after calibration over all pairs, each
-choice alone in place of the default. docs/choices.md quotes these figures.
+choice alone in place of the default. docs/configuration.md quotes these figures.
 """
 
 import pandas as pd
