@@ -336,7 +336,7 @@ def test_both_ways_to_ask_are_not_shown_of_a_model_that_was_not_asked():
 
 # ---- the page, and whole runs
 
-PAGE = (ROOT / "docs" / "responses.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 LINES, SERVED = re.findall("^```jsonl\n(.*?)^```", PAGE, flags=re.M | re.S)
 COMMANDS = re.search("^```\n(mkdir.*?)^```", PAGE, flags=re.M | re.S).group(1)
 

@@ -130,7 +130,7 @@ def test_numbers_elsewhere():
 @pytest.mark.slow
 def test_the_hours_of_the_papers_run(shared):
     """As `check` would reckon them for each card, everywhere where they stand."""
-    run, guide = Run("paper", load_profile("paper").model_dump(mode="json"), gpus=1), ROOT / "docs" / "paper-run.md"
+    run, guide = Run("paper", load_profile("paper").model_dump(mode="json"), gpus=1), ROOT / "docs" / "hardware.md"
     found = makespan.hours_of_one_gpu(run, shared / "tokenizers")
     rows = re.findall(
         r"^\| \w+.*?, with vLLM \| (.*?) \| (.*?) \| (.*?), (.*?) \|", guide.read_text("utf-8"), flags=re.M

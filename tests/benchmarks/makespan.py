@@ -4,7 +4,7 @@
 
 Jobs are begun as the run begins them, those that most hangs on first, each on a GPU of its own; light ones need none.
 Then the same with every job of more than some hours cut into equal parts, as its shards would allow.
-Last the hours of one GPU of either kind, by the mean length of a thinking model's responses (docs/paper-run.md).
+Last the hours of one GPU of either kind, by the mean length of a thinking model's responses (docs/hardware.md).
 """
 
 import heapq
