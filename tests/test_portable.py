@@ -1,4 +1,4 @@
-"""Calibrators as files: another process predicts the same bits without the data, and the lines of docs/extending.md run."""
+"""Calibrators as files: another process predicts the same bits without the data, and docs/extending.md's lines run."""
 
 import json
 import re

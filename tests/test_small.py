@@ -1,5 +1,5 @@
-"""What docs/small-models.md and README say of the real model, from its shipped signals. `python tests/test_small.py` renews
-the tables of both, and README's picture."""
+"""What docs/small-models.md and README say of the real model, from its shipped signals. `python tests/test_small.py`
+renews the tables of both, and README's picture."""
 
 import io
 import re
