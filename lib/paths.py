@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 ROOT = Path(__file__).resolve().parent.parent
 ARTIFACTS = ROOT / "artifacts"
 PARAMS = ROOT / "params"
@@ -73,6 +75,14 @@ def public_path(value: str) -> str:
     return value if not value or place.startswith(f"{ROOT}{os.sep}") else f".../{os.path.basename(place)}"
 
 
+def is_path(source: str) -> bool:
+    """Whether a source is a path, though nothing may be there, and no name on the hub: so is what begins in a folder of
+    the project (`demo/...`) or in `models/`."""
+    first, *rest = source.split("/")
+    inside = bool(rest) and (first in ("", ".", "..", "~", "models") or os.path.isdir(ROOT / first))
+    return inside or len(rest) > 1 or os.path.exists(ROOT / source)
+
+
 def sync(path: Path) -> None:
     """Have the disk hold what a file says, or a folder lists: that is what outlives a loss of power."""
     number = os.open(path, os.O_RDONLY)
@@ -97,8 +107,6 @@ def commit(scratch: Path, path: Path) -> None:
 
 def read_bytes(path: Path, where: object = None) -> bytes:
     """The bytes of a file. Raises UserError, which names it by `where`, where it can't be read."""
-    if path.exists() and not (path.is_file() or path.is_dir()):  # of a pipe nobody might ever write the end
-        raise UserError(f"{where or path} can't be read: it is no ordinary file")
     try:
         return path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
@@ -110,9 +118,7 @@ def parse_json(data: bytes, where: object, line: int = 1) -> Any:
     object holds twice."""
     try:
         return json.loads(data, object_pairs_hook=with_unique_keys)
-    except RecursionError:
-        raise UserError(f"{where}, line {line}: not JSON (too many levels)") from None
-    except ValueError as error:  # a wrong encoding is one, too
+    except (ValueError, RecursionError) as error:  # a wrong encoding is one, too
         line += getattr(error, "lineno", 1) - 1
         raise UserError(f"{where}, line {line}: not JSON ({getattr(error, 'msg', error)})") from error
 
@@ -125,3 +131,28 @@ def with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"the key '{name}' again")
         found[name] = value
     return found
+
+
+class UniqueKeyLoader(yaml.SafeLoader):
+    """YAML of plain values alone, whose mappings hold each key once: which of two would be meant?"""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """As PyYAML does. Raises ConstructorError for a key that comes twice."""
+        keys = [key.value for key, _ in node.value]
+        for place, (key, _) in enumerate(node.value):
+            if key.value in keys[:place]:
+                raise yaml.constructor.ConstructorError(None, None, f"the key '{key.value}' again", key.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path, where: object = None) -> Any:
+    """The value of a YAML file. Raises UserError naming the file, by `where`, and the line."""
+    data = read_bytes(path, where)
+    try:
+        return yaml.load(data.decode("utf-8"), UniqueKeyLoader)
+    except UnicodeDecodeError:
+        raise UserError(f"{where or path} is not text in UTF-8") from None
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        mark, problem = (getattr(error, name, None) for name in ("problem_mark", "problem"))
+        line = f", line {mark.line + 1}" if mark else ""
+        raise UserError(f"{where or path} is not YAML{line}: {problem or first_line(error)}") from None

@@ -21,8 +21,9 @@ import numpy as np
 import pandas as pd
 
 from lib import schemas, store
-from lib.params import BUDGETS, RENAMED
+from lib.params import BUDGETS
 from lib.paths import ARTIFACTS, UserError
+from lib.validation import RENAMED
 
 WRITTEN = "written"  # in a folder of shards whose rows are in their frame, and which waits for the record of that
 RESPONSE = "response"  # column of shards: names the tokens of the response that a row is about

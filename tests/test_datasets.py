@@ -5,10 +5,8 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from lib import params
+from lib import configs, params
 from lib.generate import generation
 from lib.paths import ROOT, UserError
 from lib.tasks import answers, datasets
@@ -23,7 +21,7 @@ GSMHARD = {"question": "input", "answer": "target"}
 
 def dataset(source, calibration=1, evaluation=1, **more):
     source = source if isinstance(source, str) else {part: str(path) for part, path in source.items()}
-    return params.Dataset(label="Mine", source=source, calibration=calibration, evaluation=evaluation, **more)
+    return configs.Dataset(label="Mine", source=source, calibration=calibration, evaluation=evaluation, **more)
 
 
 def lines(path, *records):
@@ -256,41 +254,42 @@ def test_byte_order_mark_line_ends_and_separators(tmp_path):
         ]
 
 
-MISTAKES = [  # lines of the file, what the message says after the file's name
-    (['{"question": "A?", "answer": 1}'], ", line 1: no field 'split', which one file for `all` needs"),
-    (['{"question": "A?", "answer": 1, "split": "tets"}'],
-     ", line 1: no split is called 'tets'; did you mean 'test'?"),
-    (['{"question": "A?", "answer": 1, "split": "train"}', "", '{"question": '],
-     ", line 3: not JSON (Expecting value)"),
-    (["\udcff"], ", line 1: not JSON ('utf-8' codec can't decode"),
-    (["3"], ", line 1: 3 is not an object with fields"),
-    (['[{"question": "A?"},', '{"question"}]'], ", line 2: not JSON (Expecting ':' delimiter)"),
-    (['[{"question": "A?", "answer": 1, "split": "train"}, null]'], ", item 2: None is not an object"),
-    (['{"Question": "A?", "answer": 1, "split": "train"}'],
-     ", line 1: no field 'question'; did you mean 'Question'?"),
-    (['{"question": "A?", "answr": 1, "split": "train"}'], ", line 1: no field 'answer'; did you mean 'answr'?"),
-    (['{"question": "  ", "answer": 1, "split": "train"}'], ", line 1: an empty question"),
-    (['{"question": 5, "answer": 1, "split": "train"}'], ", line 1: 'question' is 5, not a text"),
-    (['{"question": "A?", "answer": "five", "split": "train"}'], ", line 1: no number in the answer 'five'"),
-    (['{"question": "A?", "answer": "5 #### five", "split": "train"}'], ", line 1: no number in the answer"),
-    (['{"question": "A?", "answer": true, "split": "train"}'], ", line 1: no number in the answer 'True'"),
-    (['{"question": "A?", "answer": NaN, "split": "train"}'], ", line 1: no number in the answer 'nan'"),
-    (['{"question": "A?", "answer": null, "split": "train"}'], ", line 1: no number in the answer 'None'"),
-    (['{"question": "A?", "answer": 1, "split": "train", "id": 4}',
-      '{"question": "B?", "answer": 1, "split": "test", "id": "4"}'], ", line 2: the id '4' again"),
-    (['{"question": "A?", "answer": 1, "split": "train", "id": "a"}',
-      '{"question": " A?", "answer": 1, "split": "test", "id": "b"}'],
-     ", line 2: the question of 'b' (evaluation) is that of 'a' (calibration), too: leave one of them out"),
+ROW = '{"question": "A?", "answer": 1, "split": "train"}'
+MISTAKES = [  # the file, what the message says after the file's name
+    (ROW.replace("split", "part"), ", line 1: no field 'split', which one file for `all` needs"),
+    (ROW.replace("train", "tets"), ", line 1: no split is called 'tets'; did you mean 'test'?"),
+    (ROW.replace('"train"', "null"), ", line 1: no split is called 'None'"),
+    (ROW + '\n\n{"question": ', ", line 3: not JSON (Expecting value)"),
+    (ROW + "{}", ", line 1: not JSON (Extra data)"),
+    (ROW[:-1] + ', "answer": 2}', ", line 1: not JSON (the key 'answer' again)"),
+    (ROW.replace("1", "9" * 5000), ", line 1: not JSON (Exceeds the limit"),
+    ("[" * 100_000, ", line 1: not JSON (maximum recursion"),
+    ("\udcff", ", line 1: not JSON ('utf-8' codec can't decode"),
+    ("3", ", line 1: 3 is not an object with fields"),
+    ('[{"question": "A?"},\n{"question"}]', ", line 2: not JSON (Expecting ':' delimiter)"),
+    (f"[{ROW}, null]", ", item 2: None is not an object"),
+    (ROW.replace("question", "Question"), ", line 1: no field 'question'; did you mean 'Question'?"),
+    (ROW.replace("answer", "answr"), ", line 1: no field 'answer'; did you mean 'answr'?"),
+    (ROW.replace("A?", " "), ", line 1: an empty question"),
+    (ROW.replace('"A?"', "5"), ", line 1: 'question' is 5, not a text"),
+    (ROW.replace("A?", "\\ud800"), ", line 1: 'question' holds '\\ud800', half of a character"),
+    *((ROW.replace("1", wrong), ", line 1: no number in the answer") for wrong in
+      ('"five"', '"5 #### five"', '"1/0"', '""', "true", "NaN", "-1e999", "null", "[5]")),
+    *((ROW.replace("}", f', "id": {wrong}}}'), ", line 1: the id ") for wrong in
+      ("true", "1.5", "[1]", '""', '"a\\nb"', '"\\ud800"')),
+    (ROW.replace("}", ', "id": 4}\n') + ROW.replace("}", ', "id": "4"}'), ", line 2: the id '4' again"),
+    (ROW.replace("}", ', "id": "a"}\n') + ROW.replace("A?", " A?").replace("train", "test"),
+     ", line 2: the question of 'evaluation-1' (evaluation) is that of 'a' (calibration), too: leave one of them out"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("content", "message"), MISTAKES)
 def test_mistakes_are_one_line_that_names_the_place(tmp_path, content, message):
     path = tmp_path / "q.jsonl"
-    path.write_bytes("\n".join(content).encode("utf-8", "surrogateescape"))
+    path.write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(UserError) as caught:
         datasets.load_examples(dataset(source={"all": path}))
-    assert str(caught.value).startswith(str(path) + message) and "\n" not in str(caught.value)
+    assert str(caught.value).startswith(str(path) + message) and str(caught.value).isprintable()
 
 
 def test_sizes_are_checked(tmp_path):
@@ -308,8 +307,10 @@ def test_missing_files_name_the_nearest(tmp_path):
     (tmp_path / "questions").mkdir()
     with pytest.raises(UserError, match="did you mean 'questions'"):
         datasets.load_examples(dataset(source={"all": tmp_path / "question" / "deep" / "q.jsonl"}))
-    with pytest.raises(UserError, match="questions can't be read: Is a directory"):
-        datasets.load_examples(dataset(source={"all": tmp_path / "questions"}))
+    (tmp_path / "loop").symlink_to("loop")
+    for name, why in (("questions", "Is a directory"), ("loop", "Too many levels")):
+        with pytest.raises(UserError, match=f"{name} can't be read: {why}"):
+            datasets.load_examples(dataset(source={"all": tmp_path / name}))
 
 
 def svamp_row(n, **more):
@@ -329,6 +330,7 @@ def test_svamp_split_ids(tmp_path):
         ({"train": ["chal-2"], "tst": ["chal-1"]}, "no split is called 'tst'; did you mean 'test'"),
         (["chal-1"], "ids.json: not of the form"),
         ({"train": "chal-1"}, "ids.json: not of the form"),
+        ({"train": ["chal-2", "chal-1"], "test": ["chal-1"]}, "the id 'chal-1' is listed again, for test"),
     ]:
         ids.write_text(json.dumps(content))
         with pytest.raises(UserError, match=message):
@@ -345,12 +347,6 @@ def test_a_shuffle_needs_a_seed_and_one_part(tmp_path):
     for source, more in (({"calibration": path, "evaluation": path}, {}), ({"all": path}, {"split_ids": "ids.json"})):
         with pytest.raises(UserError, match="a `seed` splits one file itself"):
             datasets.load_examples(dataset(source, seed=3, **more, **GSMHARD))
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_parameter_files_have_the_papers_sizes(name):
-    mine = params.load_dataset_config(name)
-    assert (mine.calibration, mine.evaluation) == SIZES[name]
 
 
 # --- published files in place of the hub -------------------------------------------------------------------
@@ -418,15 +414,9 @@ def test_a_named_folder_stands_in_for_the_hub(folder, hub, monkeypatch):
     assert datasets.describe_source(mine) == {"source": "me/mine", "revision": "ab" * 20}
 
 
-def test_a_dataset_without_files_does_not_hang_on_the_folder(folder, hub):
-    assert (
-        datasets.load_examples(dataset("me/mine", calibration=2, **SVAMP))[0].example_id == "chal-3" and len(hub) == 1
-    )
-
-
 def test_a_relative_folder_starts_at_the_root(folder, monkeypatch):
     place, mine = folder
-    monkeypatch.setattr(params, "ROOT", place.parent)
+    monkeypatch.setattr(configs, "ROOT", place.parent)
     monkeypatch.setenv("DATA_FOLDER", place.name)
     assert len(datasets.load_examples(mine)) == 3
 
@@ -449,12 +439,6 @@ def test_a_missing_file_or_folder_is_said_in_one_line(folder, monkeypatch):
     monkeypatch.setenv("DATA_FOLDER", str(place / "nowhere"))
     with pytest.raises(UserError, match="^no file .*nowhere/mine/all.json: in [^\n]*$"):
         datasets.load_examples(mine)
-
-
-def test_row_counts_are_checked_there_too(folder):
-    _, mine = folder
-    with pytest.raises(UserError, match="expected 3 calibration and 1 evaluation questions, found 2 calibration"):
-        datasets.load_examples(mine.model_copy(update={"calibration": 3}))
 
 
 # --- a dataset of one's own: one file in params/datasets/ ---------------------------------------------------
@@ -499,7 +483,7 @@ def odd(tmp_path, monkeypatch):
 
 def demo_easy():
     """The demo's questions, where PARAMS and ROOT may lie elsewhere."""
-    found = params.read_parameter_file(ROOT / "params" / "datasets" / "demo-easy.yaml", params.Dataset)
+    found = params.read_parameter_file(ROOT / "params" / "datasets" / "demo-easy.yaml", configs.Dataset)
     return found.model_copy(update={"source": {"all": str(ROOT / found.source["all"])}})
 
 
@@ -522,11 +506,8 @@ def test_one_file_makes_a_dataset_that_is_asked_and_graded(odd, lm):
     ("Key", "Kye", "odd.jsonl, line [1-4]: no field 'Kye'; did you mean 'Key'?"),
     ("[Context, Ask]", "[]", "odd.yaml: 'question' is .*at least 1"),
     ("answer:", "anwser:", "odd.yaml: there is no parameter 'anwser'; did you mean 'answer'?"),
-    ("seed: 7", "parts: {train: calibrate}", "odd.yaml: 'parts.train' is 'calibrate'"),
-    ("seed: 7", f"files: {{trian: {{path: a, sha256: '{'0' * 64}'}}}}",
-     "odd.yaml: 'files' knows no part 'trian'; did you mean 'train'?"),
-    ("seed: 7", f"files: {{all: {{pth: a, sha256: '{'0' * 64}'}}}}",
-     "odd.yaml: (there is no parameter 'files.all.pth'; did you mean 'path'|'files.all.path' is missing)"),
+    ("seed: 7", "parts: {train: calibrate}", "odd.yaml: 'parts.train' can't be 'calibrate'; did you mean 'calibr"),
+    ("seed: 7", f"files: {{all: {{pth: a, sha256: '{'0' * 64}'}}}}", "odd.yaml: there is no parameter 'files.all.pth'"),
     ("seed: 7", f"files: {{all: {{path: ../a, sha256: '{'0' * 64}'}}}}", "odd.yaml: 'files.all.path' is '../a'"),
     ("seed: 7", "files: {all: {path: a, sha256: abc}}", "odd.yaml: 'files.all.sha256' is 'abc'"),
 ])  # fmt: skip
@@ -541,24 +522,3 @@ def test_the_parts_of_a_published_dataset_may_have_other_names(hub, monkeypatch)
     mine = dataset("me/mine", parts={"train": "calibration", "validation": "evaluation"})
     assert datasets.load_examples(mine) == [("calibration-0", "calibration", "How many?", "1"),
                                    ("evaluation-0", "evaluation", "V?", "2")]  # fmt: skip
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.text() | st.integers() | st.floats() | st.none() | st.booleans() | st.lists(st.integers()))
-def test_any_answer_is_a_number_or_a_mistake(answer):
-    try:
-        reference = datasets.parse_reference(answer, "here")
-    except UserError as error:
-        assert str(error).startswith("here: no number") and "\n" not in str(error)
-    else:
-        assert answers.format_number(answers.parse_number(reference)) == reference
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.binary(max_size=60) | st.text(st.sampled_from('[]{}":,\n 1aquestion')).map(str.encode))
-def test_any_bytes_are_questions_or_a_mistake(tmp_path_factory, content):
-    path = tmp_path_factory.getbasetemp() / "any.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(UserError) as caught:
-        datasets.load_examples(dataset(source={"all": path}))
-    assert "\n" not in str(caught.value)

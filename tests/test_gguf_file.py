@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from safetensors.torch import load_file as load_tensors
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from lib import params
+from lib import configs
 from lib.generate import gguf_file, models
 from lib.paths import ROOT, UserError
 
@@ -57,8 +57,8 @@ def test_it_is_a_model_like_any_other(tmp_path, monkeypatch):
     weights = tiny_gguf.random_weights(tied=False)
     file = tiny_gguf.write(tmp_path / "tiny.gguf", weights)
     sha256 = tiny_gguf.sha256(file)
-    spec = params.Model(label="Tiny", source="someone/tiny", revision="abc", gguf="tiny.gguf", sha256=sha256)
-    monkeypatch.setattr(params, "MODELS", tmp_path / "models")
+    spec = configs.Model(label="Tiny", source="someone/tiny", revision="abc", gguf="tiny.gguf", sha256=sha256)
+    monkeypatch.setattr(configs, "MODELS", tmp_path / "models")
     with pytest.raises(UserError, match="^tiny.gguf of someone/tiny is not converted yet: `./run_all.sh PROFILE`"):
         models.load_language_model("tiny", spec)
     (tmp_path / "models").mkdir()

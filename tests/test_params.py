@@ -3,13 +3,13 @@
 import pytest
 
 from lib import params
+from lib.configs import Dataset, Model
 from lib.paths import PARAMS, UserError
 
-
-def write(tmp_path, text):
-    path = tmp_path / "mine.yaml"
-    path.write_text(text)
-    return path
+GOOD = "models: [tiny-llama]\ndatasets: [demo-easy]\n"
+SUM = "a" * 64
+MODEL = f"label: Mine\nsource: me/mine-GGUF\ngguf: mine.gguf\nsha256: {SUM}\n"
+DATASET = "label: Mine\nsource: me/mine\ncalibration: 1\nevaluation: 1\n"
 
 
 def test_every_file_of_the_repository_is_valid():
@@ -21,67 +21,68 @@ def test_every_file_of_the_repository_is_valid():
         params.load_dataset_config(name)
 
 
-GOOD = "models: [tiny-llama]\ndatasets: [demo-easy]\n"
+WRONG = [  # kind of file, its text, and what is said of it after its name
+    (params.Profile, GOOD + "sed: 1\n", "there is no parameter 'sed'; did you mean 'seed'?"),
+    (params.Profile, "model: [tiny-llama]\n", "there is no parameter 'model'; did you mean 'models'?"),
+    (params.Profile, "datasets: [demo-easy]\n", "'models' is missing"),
+    (params.Profile, "limit: 5\n", "'models', 'datasets' are missing"),
+    (params.Profile, GOOD + "bins: ten\n", "'bins' is 'ten'; input should be a valid integer"),
+    (params.Profile, GOOD + "grader: numerik\n", "'grader' can't be 'numerik'; did you mean 'numeric'?"),
+    (params.Profile, GOOD + "dropout_scope: answr\n", "'dropout_scope.0' can't be 'answr'; did you mean 'answer'"),
+    (params.Profile, GOOD + "dropout_rates: [.1, .1]\n", "'dropout_rates' holds 0.1 twice"),
+    (params.Profile, GOOD + "batch_tokens: 5\n", "'batch_tokens' is called 'max_batch_tokens' now"),
+    (params.Profile, GOOD + "dropout_kernel: fused\n", "there is no parameter 'dropout_kernel' any more: there is one"),
+    (params.Profile, GOOD + "phi: top_k\ndropout_top_k: []\n", "'phi' is top_k, whose first value is used, and"),
+    (params.Profile, "- a\n- b\n", "must hold 'key: value' lines, not a list"),
+    (params.Profile, "models: [a\n", "is not YAML, line 2: "),
+    (params.Profile, "models: !!python/object/apply:os.system ['true']\n", "is not YAML, line 1: could not determine"),
+    (params.Profile, GOOD + "bins: 10\nbins: 5\n", "is not YAML, line 4: the key 'bins' again"),
+    (params.Profile, GOOD + "title: " + "[" * 3000, "is not YAML: maximum recursion depth"),
+    (params.Profile, GOOD + "seed: " + "9" * 5000, "is not YAML: Exceeds the limit"),
+    (params.Profile, GOOD + "title: caf\xe9", "is not text in UTF-8"),
+    (params.Profile, GOOD + '"\\e[31mkey": 1\n', r"there is no parameter '\x1b[31mkey'"),
+    (params.Profile, GOOD.replace("tiny-llama", '"\\ud800"'), "'models.0' is "),
+    (Model, MODEL.replace("gguf: ", "gguv: "), "there is no parameter 'gguv'; did you mean 'gguf'?"),
+    (Model, MODEL.replace(f"sha256: {SUM}", ""), "'gguf' needs the 'sha256' of mine.gguf"),
+    (Model, MODEL.replace("gguf: mine.gguf", ""), "'sha256' is said of a GGUF file, and none is named: 'gguf' is mis"),
+    (Model, MODEL.replace("mine.gguf", "../mine.gguf"), "'gguf' is '../mine.gguf'"),
+    (Model, "label: Mine\n", "'source' is missing"),
+    (Model, MODEL + "mirror: [{package: mine==1.0}]\n", "there is no parameter 'mirror' any more"),
+    (Dataset, DATASET.replace("me/mine", "{}"), "'source' is {}"),
+    (Dataset, DATASET + "question: []\n", "'question' is []"),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (GOOD + "dropout_scope: answr\n", "'dropout_scope.0' can't be 'answr'; did you mean 'answer'"),
-        (GOOD + "dropout_scope: []\n", "'dropout_scope' is []"),
-        (GOOD + "sed: 1\n", "there is no parameter 'sed'; did you mean 'seed'?"),
-        ("model: [tiny-llama]\n", "there is no parameter 'model'; did you mean 'models'?"),
-        (GOOD + "bins: ten\n", "'bins' is 'ten'; input should be a valid integer"),
-        (GOOD + "bins: 0\n", "'bins' is 0"),
-        (GOOD + "grader: numerik\n", "'grader' can't be 'numerik'; did you mean 'numeric'?"),
-        ("datasets: [demo-easy]\n", "'models' is missing"),
-        ("limit: 5\n", "'models', 'datasets' are missing"),
-        ("models: []\ndatasets: [a]\n", "'models' is []"),
-        ("- a\n- b\n", "must hold 'key: value' lines, not a list"),
-        ("models: [a\n", "is not YAML, line"),
-        ("models: !!python/object/apply:os.system ['true']\n", "is not YAML"),
-    ],
-)
-def test_a_wrong_profile_is_explained_in_one_line(tmp_path, text, said):
-    with pytest.raises(UserError) as error:
-        params.read_parameter_file(write(tmp_path, text), params.Profile)
-    assert said in str(error.value) and "mine.yaml" in str(error.value) and "\n" not in str(error.value)
-
-
-SUM = "a" * 64
-MODEL = f"label: Mine\nsource: me/mine-GGUF\ngguf: mine.gguf\nsha256: {SUM}\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (MODEL.replace("gguf: ", "gguv: "), "there is no parameter 'gguv'; did you mean 'gguf'?"),
-        (MODEL.replace("sha256", "sha265"), "there is no parameter 'sha265'; did you mean 'sha256'?"),
-        (MODEL.replace(f"sha256: {SUM}", ""), "'gguf' needs the 'sha256' of mine.gguf"),
-        (MODEL.replace(SUM, "abc"), "'sha256' is 'abc'"),
-        (MODEL.replace("mine.gguf", "mine.bin"), "'gguf' is 'mine.bin'"),
-        (MODEL.replace("mine.gguf", "../mine.gguf"), "'gguf' is '../mine.gguf'"),
-        (MODEL.replace("gguf: mine.gguf", ""), "'sha256' is said of a GGUF file, and none is named: 'gguf' is missing"),
-        (MODEL + "mirror: [{package: mine==1.0, member: x}]\n", "there is no parameter 'mirror'"),
-    ],
-)  # fmt: skip
-def test_a_wrong_gguf_file_is_explained_in_one_line(tmp_path, text, said):
-    with pytest.raises(UserError) as error:
-        params.read_parameter_file(write(tmp_path, text), params.Model)
-    assert said in str(error.value) and "mine.yaml" in str(error.value) and "\n" not in str(error.value)
-
-
-def test_half_a_character_is_refused(tmp_path):
+@pytest.mark.parametrize(("kind", "text", "said"), WRONG)
+def test_a_wrong_file_is_explained_in_one_line(tmp_path, kind, text, said):
     path = tmp_path / "mine.yaml"
-    path.write_text(r'{"models": ["\ude00\ud83d"], "datasets": ["b"]}')
-    with pytest.raises(UserError, match="'models.0' is .* valid string"):
-        params.read_parameter_file(path, params.Profile)
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(UserError) as error:
+        params.read_parameter_file(path, kind)
+    message = str(error.value)
+    assert said in message and message.startswith(str(path)) and len(message) <= 300 and message.isprintable()
 
 
-def test_text_that_is_not_utf8(tmp_path):
+VALUES = {
+    "seed": "-5 true 1.0 '1' 4294967296 null yes",
+    "limit": "-1 10000000000",
+    "calibration_sizes": "[] 5 [true] [5.5]",
+    "dropout_rates": "[] [0] [1] [.nan] .1 ['.1']",
+    "incorrect_fraction": "1.1 .inf half",
+    "save_texts": "1 'true'",
+    "closed": "both true",
+    "isotonic_decimals": "0 16 2.0",
+    "title": '5 "\\0" "\\e[31m" "a\\nb" "\\u2028"',
+    "models": "[] tiny-llama [5] [''] {a:b}",
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key in VALUES for value in VALUES[key].split(" ")])
+def test_a_wrong_value_is_named_by_its_key(tmp_path, key, value):
     path = tmp_path / "mine.yaml"
-    path.write_bytes(b"title: caf\xe9\n")
-    with pytest.raises(UserError, match="UTF-8"):
+    rest = "".join(line for line in GOOD.splitlines(True) if not line.startswith(f"{key}:"))
+    path.write_text(f"{rest}{key}: {value.replace(':b', ': b')}\n")
+    with pytest.raises(UserError, match=f"mine.yaml: '{key}"):
         params.read_parameter_file(path, params.Profile)
 
 
@@ -94,27 +95,26 @@ def test_text_that_is_not_utf8(tmp_path):
     ],
 )
 def test_a_misspelt_name_points_to_the_nearest(load, name, said):
-    with pytest.raises(UserError, match="did you mean") as error:
+    with pytest.raises(UserError, match="there is no .*did you mean") as error:
         load(name)
     assert said in str(error.value)
 
 
 def test_a_profile_with_an_unknown_model_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(params, "PARAMS", tmp_path / "params")
-    dataset = "label: Two\nsource: x\ncalibration: 1\nevaluation: 1\n"
-    files = (("models", "one", "label: One\nsource: a/b\n"), ("datasets", "two", dataset),
-             (".", "mine", "models: [onne]\ndatasets: [two]\n"))  # fmt: skip
-    for folder, name, text in files:
-        path = tmp_path / "params" / folder / f"{name}.yaml"
+    files = {"models/one": "label: One\nsource: a/b\n", "datasets/two": DATASET,
+             "mine": "models: [onne]\ndatasets: [two]\n"}  # fmt: skip
+    for name, text in files.items():
+        path = tmp_path / "params" / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     with pytest.raises(UserError, match="no model 'onne'.*did you mean 'one'"):
         params.load_profile("mine")
 
 
-def test_where_dropout_acts_is_a_word_or_a_list(tmp_path):
-    def scope(said):
-        return params.read_parameter_file(write(tmp_path, GOOD + said), params.Profile).dropout_scope
+def test_where_dropout_acts_is_a_word_or_a_list():
+    def scope(**said):
+        return params.validate(params.Profile, {"models": ["a"], "datasets": ["b"], **said}, "here").dropout_scope
 
-    assert scope("") == ["trajectory"] and scope("dropout_scope: answer\n") == ["answer"]
-    assert scope("dropout_scope: [answer, trajectory]\n") == ["answer", "trajectory"]
+    assert scope() == ["trajectory"] and scope(dropout_scope="answer") == ["answer"]
+    assert scope(dropout_scope=["answer", "trajectory"]) == ["answer", "trajectory"]

@@ -1,6 +1,6 @@
 """Bring what the version before left over to the names of this one: `python -m workflow.carry_over RUN...`.
 
-Manifests and the records of finished jobs get the new names of parameters (`params.RENAMED`), so that no job that runs
+Manifests and the records of finished jobs get the new names of parameters (`RENAMED`), so that no job that runs
 a model is done again. No frame changes. `shipped/RUN` names signals that are part of the project. Kept for one release.
 """
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lib import params
 from lib.paths import ARTIFACTS, ROOT, UserError, nearest
+from lib.validation import REMOVED, RENAMED
 from workflow import shipped
 from workflow.checksums import checksum, meaning
 from workflow.jobs import NOTEBOOKS, Run, declared_parameters, read_json, write_json
@@ -37,7 +38,7 @@ def check_carried_over(run: Run) -> None:
     for path in (ROOT / run.folder / "jobs").glob("*.json"):
         record = read_json(path)
         parts = record.get("parts") if isinstance(record, dict) else None
-        if isinstance(parts, dict) and any(f"parameter {name}" in parts for name in (*params.RENAMED, *params.REMOVED)):
+        if isinstance(parts, dict) and any(f"parameter {name}" in parts for name in (*RENAMED, *REMOVED)):
             raise UserError(f"{run.folder} was made by an earlier version: "
                             f"`.venv/bin/python -m workflow.carry_over {run.name}` brings it over, and nothing is made "
                             "again")  # fmt: skip
@@ -67,7 +68,7 @@ def rename_keys(value: object) -> object:
         return [rename_keys(part) for part in value]
     if not isinstance(value, dict):
         return value
-    return {params.RENAMED.get(name, name): rename_keys(part) for name, part in value.items()}
+    return {RENAMED.get(name, name): rename_keys(part) for name, part in value.items()}
 
 
 def carry_over_manifest(frame: Path) -> bool:
@@ -89,8 +90,8 @@ def carry_over_record(path: Path, before: dict, values: dict) -> bool:
     parts = {}
     for name, value in record["parts"].items():
         kind, _, what = name.partition(" ")
-        if kind == "parameter" and what not in params.REMOVED:
-            parts[f"parameter {params.RENAMED.get(what, what)}"] = value
+        if kind == "parameter" and what not in REMOVED:
+            parts[f"parameter {RENAMED.get(what, what)}"] = value
         elif kind == "model":
             parts[name] = carry_over_model(what, value)
         elif kind != "parameter":
@@ -122,7 +123,7 @@ def carry_over_model(name: str, spec: dict) -> dict:
     known = params.parameter_file_names(params.PARAMS / "models")
     now = params.load_model_config(name).model_dump(mode="json") if name in known else {}
     gone = {word: now[word] for word, old in OPEN_CHOICES.items() if spec.get(word) == old and word in now}
-    return {word: value for word, value in spec.items() if word not in params.REMOVED} | gone
+    return {word: value for word, value in spec.items() if word not in REMOVED} | gone
 
 
 def carried_sum(path: str, value: str, before: dict) -> str:

@@ -15,8 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lib import params
-from lib.paths import ROOT, UserError, nearest
+from lib.paths import ROOT, UserError, nearest, read_yaml
 from workflow import kubernetes, records
 from workflow.jobs import NOTEBOOKS, Job, Notebook, Run
 
@@ -81,7 +80,7 @@ def asked(words: Namespace) -> Profile | None:
 
 def load(executor: str, path: str) -> Profile:
     """Raises UserError for what is no such file: of another executor, or with rules that no notebook has."""
-    values = params.read_yaml(Path(path), Path(path).name)
+    values = read_yaml(Path(path), Path(path).name)
     name = Path(path).name
     if not isinstance(values, dict):
         raise UserError(f"{name} holds no keys with values; params/cluster/{executor}.yaml is one that does")

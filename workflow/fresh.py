@@ -18,6 +18,7 @@ from types import MappingProxyType
 
 from lib import params
 from lib.paths import ROOT, UserError, public_path
+from lib.validation import RENAMED
 from workflow import hub, records
 from workflow.carry_over import check_carried_over
 from workflow.checksums import checksum, digest, meaning
@@ -117,7 +118,7 @@ def resume_key(run: Run, content: Parts) -> str:
 
 def earlier_resume_key(run: Run, content: Parts) -> str:
     """The same under the names that parameters had in the version before."""
-    old = {f"parameter {new}": f"parameter {name}" for name, new in params.RENAMED.items()}
+    old = {f"parameter {new}": f"parameter {name}" for name, new in RENAMED.items()}
     return resume_key(run, {old.get(name, name): value for name, value in content.items()})
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lib import params
-from lib.paths import ROOT, UserError, first_line
+from lib.paths import ROOT, UserError, first_line, is_path
 from workflow.jobs import Run, write_json
 
 # Weights as safetensors, configuration, tokenizer and template: nothing that would have to be unpickled or executed.
@@ -33,7 +33,7 @@ def remote(spec: params.Model | params.Dataset) -> bool:
     source = spec.source
     if getattr(spec, "gguf", None) or getattr(spec, "folder", None):
         return False
-    return isinstance(source, str) and source.count("/") == 1 and not params.is_path(source)
+    return isinstance(source, str) and source.count("/") == 1 and not is_path(source)
 
 
 def answers() -> bool:

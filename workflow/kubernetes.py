@@ -13,8 +13,7 @@ import time
 import uuid
 from pathlib import Path
 
-from lib import params
-from lib.paths import ROOT, UserError, nearest
+from lib.paths import ROOT, UserError, nearest, read_yaml
 
 KEYS = {"image": "", "claim": "", "folder": str(ROOT), "namespace": "default", "gpu": "nvidia.com/gpu",
         "node-selector": {}}  # fmt: skip
@@ -136,7 +135,7 @@ def main(argv: list[str]) -> int:
     from os import environ
 
     what, run, file, word = argv
-    own = facts(params.read_yaml(Path(file)), Path(file).name)
+    own = facts(read_yaml(Path(file)), Path(file).name)
     try:
         env = {name: environ[name] for name in NAMED if name in environ}
         print(submit(own, run, word, env) if what == "submit" else status(own, word))

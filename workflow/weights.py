@@ -17,7 +17,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from lib import params
-from lib.params import Model
+from lib.configs import Model
 from lib.paths import ROOT, UserError, nearest
 from workflow import hub
 from workflow.checksums import of_bytes

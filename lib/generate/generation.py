@@ -14,13 +14,14 @@ import numpy as np
 import pandas as pd
 from jinja2 import TemplateError
 
+from lib.configs import Model
 from lib.generate import p_true
 from lib.generate.imported_responses import FileEngine
 from lib.generate.models import LanguageModel, apply_chat_template, encode
 from lib.generate.sampling import Request, TransformersEngine
 from lib.generate.scoring import Scores, score_responses
 from lib.generate.vllm_engine import VLLMEngine
-from lib.params import Demonstration, Engine, Generation, Model, Verification, load_dataset_config
+from lib.params import Demonstration, Engine, Generation, Verification, load_dataset_config
 from lib.paths import UserError, nearest
 from lib.random_streams import stream_seed
 from lib.tasks import answers, datasets, prompts

@@ -14,15 +14,16 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import pandas as pd
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from lib import store
+from lib.configs import Model
 from lib.generate.models import LanguageModel, encode
 from lib.generate.sampling import Request
-from lib.params import Model, Strict, explain_validation_error
 from lib.paths import UserError, nearest, parse_json, public_path, read_bytes
 from lib.tasks import answers
 from lib.tasks.datasets import Example, hash_words
+from lib.validation import Strict, validate
 
 END_MARK = re.compile(r"<[^<>\s]+>")  # an end token as text: </s>, <|im_end|>
 UNKNOWN_TOKEN = -1  # the id of a token that is known by its text alone
@@ -123,10 +124,7 @@ def parse_response(line: bytes, where: str, number: int) -> ImportedResponse:
         raise UserError(f'{where}, line {number} must be an object: {{"example_id": ..., "text": ...}}')
     if raw.get("finish_reason") == "content_filter":  # withheld, whatever is left of it
         raw = {name: raw[name] for name in ("example_id", "dataset") if name in raw}
-    try:
-        return ImportedResponse.model_validate(raw)
-    except ValidationError as error:
-        raise UserError(explain_validation_error(error, ImportedResponse, f"{where}, line {number}")) from None
+    return validate(ImportedResponse, raw, f"{where}, line {number}")
 
 
 def read_imported(spec: Model, dataset: str, examples: Sequence[Example]) -> dict[str, ImportedResponse]:

@@ -18,9 +18,9 @@ import transformers
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from lib.configs import Model
 from lib.generate.float32_logits import give_float32_logits
-from lib.params import Model, is_path
-from lib.paths import ROOT, UserError, first_line, nearest, parse_json, public_path, read_bytes
+from lib.paths import ROOT, UserError, first_line, is_path, nearest, parse_json, public_path, read_bytes
 from lib.store import digest
 from lib.tasks.prompts import Messages
 

@@ -16,10 +16,10 @@ import torch
 import transformers
 from transformers import Cache, DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
 
+from lib.configs import Model
 from lib.generate.batching import batch_by_length, retry_in_halves_on_oom
 from lib.generate.float32_logits import rounded_logits_on_cpu
 from lib.generate.models import LanguageModel
-from lib.params import Model
 from lib.tasks.datasets import Example
 
 CANDIDATES = 2048  # most probable tokens that are sorted for top-p

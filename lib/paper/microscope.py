@@ -15,8 +15,8 @@ import pandas as pd
 from huggingface_hub import try_to_load_from_cache
 from tokenizers import Tokenizer
 
+from lib.configs import Model
 from lib.paper.microscope_template import PAGE_STYLE, TEMPLATE
-from lib.params import Model
 from lib.score import running_example
 from lib.store import PAIR
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lib import random_streams
-from lib.params import Dataset, is_path
-from lib.paths import ROOT, UserError, first_line, nearest, parse_json, public_path, read_bytes
+from lib.configs import Dataset
+from lib.paths import ROOT, UserError, first_line, is_path, nearest, parse_json, public_path, read_bytes
 from lib.tasks import answers
 
 CALIBRATION, EVALUATION = "calibration", "evaluation"

@@ -1,7 +1,7 @@
 import pytest
 from small_project import ROWS, Project, build
 
-from lib import params
+from lib import configs, params
 from lib import paths as places
 from workflow import (
     asking,
@@ -33,10 +33,10 @@ def project(tmp_path) -> Project:
 def inside(project, monkeypatch) -> Project:
     """The small project, with the modules of this process looking at it."""
     monkeypatch.setattr(params, "REVISIONS", {})
-    for module in (places, params, checksums, environment, fresh, guard, hub, jobs, leftovers, moving, notebook,
+    for module in (places, configs, checksums, environment, fresh, guard, hub, jobs, leftovers, moving, notebook,
                    records, run, schedule, shipped, sources, weights):  # fmt: skip
         monkeypatch.setattr(module, "ROOT", project.root)
-    monkeypatch.setattr(params, "MODELS", project.root / "artifacts" / ".models")
+    monkeypatch.setattr(configs, "MODELS", project.root / "artifacts" / ".models")
     monkeypatch.setattr(jobs, "NOTEBOOKS", tuple(jobs.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
     monkeypatch.setattr(asking, "unfit", lambda run, names, door: [])

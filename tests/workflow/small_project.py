@@ -110,6 +110,8 @@ def build(root: Path) -> Path:
         "__init__",
         "paths",
         "params",
+        "configs",
+        "validation",
         "random_streams",
         "generate/__init__",
         "generate/gguf_file",

@@ -1,0 +1,109 @@
+"""What a value of a parameter file may be, and what is wrong with one, in a line that names the nearest right thing."""
+
+import re
+import reprlib
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError
+
+from lib.paths import UserError, nearest, public_path
+
+# keys of the version before: what they are called now, or why they are gone
+RENAMED = {
+    "ablation_rows": "ablation_limit",
+    "answer_form": "answer_format",
+    "batch_tokens": "max_batch_tokens",
+    "bin_counts": "n_bins_ablation",
+    "calibration_dataset": "figure_dataset",
+    "calibration_model": "figure_model",
+    "code_changes": "on_code_change",
+    "curve_nodes": "n_temperature_nodes",
+    "dropout_opening": "dropout_prefix",
+    "dropout_rows": "dropout_limit",
+    "dropout_tokens": "max_dropout_tokens",
+    "dropout_tuning": "n_tuning_examples",
+    "keep_texts": "save_texts",
+    "precision_certainty": "precision_confidence",
+    "precision_targets": "target_precisions",
+    "shard_rows": "rows_per_shard",
+    "temperature_target": "temperature_objective",
+    "token_source": "logprobs_from",
+    "trajectory_dataset": "main_figure_dataset",
+    "trajectory_model": "main_figure_model",
+    "tuning_in_fit": "fit_on_tuning_rows",
+    "verify_thinking": "ptrue_includes_thinking",
+    "wrong_share": "incorrect_fraction",
+}
+REMOVED = {
+    "dropout_kernel": "there is one way to draw masks",
+    "mirror": "weights come from a folder or the hub",
+    "size": "weights come from a folder or the hub",
+}
+Kind = TypeVar("Kind", bound="Strict")
+
+
+def check_distinct(values: list[Any]) -> list[Any]:
+    """Raises ValueError for a list that holds something twice."""
+    if twice := [value for value in values if values.count(value) > 1]:
+        raise ValueError(f"holds {twice[0]!r} twice")
+    return values
+
+
+def as_list(value: Any) -> Any:
+    """A single word stands for a list of it."""
+    return [value] if isinstance(value, str) else value
+
+
+PRINTABLE = r"^[^\p{Cc}\p{Zl}\p{Zp}]*$"  # no control characters, no line breaks
+Share = Annotated[float, Field(gt=0, lt=1)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Rows = Annotated[int, Field(ge=0, le=10**9)]  # 0: all
+Bins = Annotated[int, Field(ge=1, le=1000)]
+Tokens = Annotated[int, Field(ge=1, le=10**6)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what every generator takes
+Text = Annotated[str, Field(max_length=200, pattern=PRINTABLE)]
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)]
+# a path, or a name on the hub
+Place = Annotated[str, Field(min_length=1, max_length=1000, pattern=PRINTABLE), PlainSerializer(public_path)]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Once = AfterValidator(check_distinct)
+Names = Annotated[list[Name], Once]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, protected_namespaces=())
+
+
+def validate(kind: type[Kind], values: Mapping[str, Any], where: str) -> Kind:
+    """Raises UserError, which begins with `where`, for values that make no such settings."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise UserError(f"{where}: {explain_validation_error(error, kind)}") from None
+
+
+def explain_validation_error(error: ValidationError, kind: type[Strict]) -> str:
+    """The first thing that is wrong, but an unknown key before a missing one, which may be the same one misspelt."""
+    errors = error.errors(include_url=False)
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+    # without the ways to read a key that has two, as pydantic calls them
+    loc = [str(part) for part in first["loc"] if not re.match(r"(function|constrained)-|dict\[", str(part))]
+    key, last, given = ".".join(loc), loc[-1] if loc else "", first["input"]
+    match first["type"]:
+        case "extra_forbidden" if last in RENAMED:
+            return f"'{key}' is called '{RENAMED[last]}' now"
+        case "extra_forbidden" if last in REMOVED:
+            return f"there is no parameter '{key}' any more: {REMOVED[last]}"
+        case "extra_forbidden":
+            return f"there is no parameter '{key}'" + (f"; {nearest(key, kind.model_fields)}" if len(loc) == 1 else "")
+        case "value_error":  # one of the rules here, which speaks for itself
+            return f"{f'{key!r} ' if loc else ''}{first['ctx']['error']}"
+        case "missing":
+            lacking = [".".join(map(str, one["loc"])) for one in errors if one["type"] == "missing"]
+            return f"{', '.join(map(repr, lacking))} {'is' if len(lacking) == 1 else 'are'} missing"
+        case "literal_error" if isinstance(given, str):
+            words = re.findall("'(.*?)'", first["ctx"]["expected"])
+            return f"'{key}' can't be '{given:.60}'; {nearest(given, words)}"
+        case _:
+            return f"'{key}' is {reprlib.repr(given)}; {first['msg'][0].lower()}{first['msg'][1:]}"
