@@ -1,5 +1,6 @@
 """A copy of the project in a folder of its own, and `./run_all.sh` in it."""
 
+import difflib
 import fcntl
 import os
 import re
@@ -85,3 +86,12 @@ def left_alone(base: Path) -> tuple[Path, str, float]:
 
 def tables(folder: Path, name: str = "demo") -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in sorted((folder / "figures" / name).iterdir()) if p.suffix == ".tex"}
+
+
+def assert_same_tables(one: Path, other: Path, name: str = "demo") -> None:
+    """Fails with the lines that differ."""
+    left, right = (tables(folder, name) for folder in (one, other))
+    assert left.keys() == right.keys() and len(left) > 12
+    for file, data in left.items():
+        lines = difflib.unified_diff(data.decode().splitlines(), right[file].decode().splitlines(), file, n=0)
+        assert data == right[file], "\n".join(lines)

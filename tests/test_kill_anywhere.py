@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from clone import SMALL, copy_of_project, counts, edit, start, tables
+from clone import SMALL, assert_same_tables, copy_of_project, counts, edit, start
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +83,7 @@ def killed(folder: Path, rng: random.Random, longest: float) -> str:
 
 def test_killed_twenty_times(alone, tmp_path):
     left, told, seconds = alone
-    whole, once = tables(left), made(told)
+    once = made(told)
     assert sum(once.values()) > 10
     rng, kills, rounds = random.Random(SEED), 0, 0
     while kills < KILLS:
@@ -102,7 +102,7 @@ def test_killed_twenty_times(alone, tmp_path):
         said += last
         twice = made(said) - once
         assert not twice, twice
-        assert tables(folder) == whole
+        assert_same_tables(left, folder)
         again = start(folder).communicate()[0]
         assert counts(again)[0] == 0, again
         rounds += 1
