@@ -20,10 +20,8 @@ from lib.paper import (
     calibration_figures,
     exploratory_plots,
     figures,
-    folded,
     prompt_figures,
     reliability,
-    said,
     verdicts,
 )
 from lib.paper.booktabs import Cell, Table
@@ -212,7 +210,7 @@ def test_responses_of_one_question_beside_each_other():
     rows = [("m", "d", "evaluation", name, "5", answer, None, "stop", arm, False) for name, arm, answer in answers]
     frame = pd.DataFrame(rows, columns=[*ablation.ABLATION_COLUMNS, "demonstration", "profile"])
     assert ablation_statistics.find_changed_answer(frame, "none") == ("b", "one")
-    assert ablation_statistics.describe_arms(frame, "b") == "b: none right, one wrong"
+    assert ablation_statistics.graded_by_arm(frame).loc["b"].tolist() == [True, False]
     alone = frame[frame.demonstration == "none"]
     assert ablation_statistics.find_changed_answer(alone, "none") == ("a", "none")
     kept = {
@@ -246,8 +244,6 @@ def test_a_forest_has_a_line_for_each_pair_and_is_hollow_where_undecided():
     assert canvas.axes[0].get_title(loc="left") == "Ans Avg, isotonic\n\u2212 Ans Avg, raw"
     fills = [points(ax)[0].get_facecolor()[0][:3].tolist() for ax in canvas.axes]
     assert fills == [[0, 0, 0], [1, 1, 1]]
-    said = exploratory_plots.contrasts_in_words(differences)
-    assert said[0].endswith("lower on 1, higher on 0 of 1 pairs, undecided on 0")
 
 
 def test_the_map_begins_with_the_most_accurate_pair():
@@ -267,14 +263,6 @@ def test_where_no_row_is_left_nothing_is_drawn():
     assert "one dataset" in text.get_text()
 
 
-def test_a_folded_frame_is_behind_one_line():
-    long = folded.Folded(pd.DataFrame({"file": ["x" * 99] * 99}))._repr_mimebundle_()["text/html"]
-    assert long.count("x" * 99) == 99, "nothing is cut"
-    page = folded.Folded(pd.DataFrame({"a<b": [1.5, 2]}), "x < y")._repr_mimebundle_()
-    assert page["text/html"].startswith("<details><summary>x &lt; y (2 rows)</summary><table")
-    assert "1.5" in page["text/plain"]
-
-
 def test_words_stand_to_the_left():
     page = verdicts.in_sentences(pd.DataFrame({"claim": ["a < b, " * 40 + "d", "c"]}))
     assert page.count('style="text-align: left"') == 3 and "a &lt; b, " * 40 + "d" in page and "<td>" not in page
@@ -291,74 +279,6 @@ def test_notes_are_one_paragraph_on_screen():
     page = Table("l", one, ["One < two.", "Three."])._repr_html_()
     assert page.count("<p") == 1 and "<i>One &lt; two. Three.</i>" in page
     assert "<p" not in Table("l", one)._repr_html_()
-
-
-# ---- sentences
-
-
-def test_a_sentence_is_text_and_no_quoted_string():
-    """Nor a formula: a token may be a dollar."""
-    told = said.bullet_list(["a < b costs $1", "it's \\n"])
-    assert repr(told) == "a < b costs $1\nit's \\n"
-    assert told._repr_html_() == ('<p class="mathjax_ignore tex2jax_ignore">a &lt; b costs $1<br>'
-                                  "it&#x27;s \\n</p>")  # fmt: skip
-    assert isinstance(said.verdict(pd.Series({"example_id": "a", "correct": True})), said.Sentence)
-
-
-def test_sentences_say_what_the_frames_hold():
-    rows = [("m", "d", "seq_avg", "ece", 0.1), ("m", "e", "seq_avg", "ece", 0.4), ("m", "d", "ans_avg", "ece", 0.3),
-            ("m", "e", "ans_avg", "ece", 0.3), ("m", "d", "seq_avg", "mce", 0.9)]  # fmt: skip
-    results = pd.DataFrame(rows, columns=["model", "dataset", "estimator", "metric", "value"])
-    sentence = "ECE of Seq Avg is lower than that of Ans Avg on 1 of 2 pairs: a mean of .250 against .300"
-    assert said.compared(results, "ece", "seq_avg", "ans_avg") == sentence
-    assert said.compared(results.query("dataset == 'e'"), "ece", "seq_avg", "ans_avg") == (
-        "ECE of Seq Avg is lower than that of Ans Avg on 0 of 1 pair: .400 against .300")  # fmt: skip
-    assert "not both" in said.compared(results, "ece", "c_bald", "ans_avg")
-    calibrated = results.query("metric == 'ece' and estimator == 'ans_avg'")
-    both = pd.concat([calibrated.assign(method=""), calibrated.assign(method="platt", value=[0.2, 0.5])])
-    sentence = "ECE of Ans Avg (raw: a mean of .300) is lowered by temperature on 1 of 2 pairs (to .350)"
-    assert said.helped(both, "ans_avg") == sentence
-    assert said.helped(both, "c_bald").endswith("nothing to compare")
-    rows = [("m", "d", "m", "e", "platt", "delta_ece", -0.1), ("m", "d", "m", "d", "platt", "delta_ece", 0.5)]
-    columns = ["model", "dataset", "source_model", "source_dataset", "method", "metric", "value"]
-    moves = pd.DataFrame(rows, columns=columns)
-    assert said.carried(moves).endswith("temperature in 1 of 1 (from -0.100 to -0.100)")
-    assert said.carried(moves.iloc[1:]).startswith("There is no other pair")
-    tokens = pd.DataFrame({"correct": [True, True, False], "logprob": np.log([0.999, 0.5, 0.995])})
-    assert said.certain(tokens) == ("Of the tokens of answers 50% in right ones and 100% in wrong ones have a "
-                                    "probability of at least 0.99")  # fmt: skip
-    assert "nothing to tell apart" in said.told_apart(running(True, 0.9, 0.1))
-
-
-def test_sentences_on_passes_prompts_and_calibrators():
-    rates = pd.DataFrame({"rate": [0.2, 0.1], "predictive": [0.9, 0.6], "conditional": [0.2, 0.0]})
-    assert said.grown(rates) == "From rate 0.10 to 0.20: predictive +0.300 nats (1.50 times), conditional +0.200 nats"
-    arms = pd.DataFrame({"demonstration": ["none", "one"], "rows": 20, "accuracy": [0.75, 0], "extracted": [1, 0.95]})
-    assert said.describe_demonstration(arms).endswith("none 15 right, 20 read; one 0 right, 19 read")
-    assert said.priced({"1": 10, "2": 20, "8": 85}) == "8 passes take 8.50 times the operations of 1"
-    fits = pd.DataFrame({"metric": ["t", "t", "a", "b"], "value": [2.0, 0.5, -1.0, 3.0]})
-    assert said.describe_learned(fits) == ("t is above 1 on 1 of 2 pairs (from 0.50 to 2.00); "
-                                  "a is negative in 1 of 1 fits of P(True)")  # fmt: skip
-    assert said.describe_learned(fits.iloc[2:]) == "No temperature was fitted"
-    both = pd.DataFrame({"value": [0.1, -0.2, 0.3], "value_unseen": [0.12, -0.25, np.nan]})
-    assert said.twins(both) == "Without twins the change differs by at most .050"
-    assert said.twins(both.iloc[2:]) == "No pair has both"
-
-
-def test_sentences_on_skill_and_promises():
-    rows = [
-        ("d", "seq_avg", "", 0.1),
-        ("e", "seq_avg", "", -0.2),
-        ("d", "base", "", 0.0),
-        ("d", "seq_avg", "isotonic", 0.3),
-    ]
-    compared = pd.DataFrame(rows, columns=["dataset", "estimator", "method", "value"]).assign(metric="skill")
-    assert said.describe_worth(compared) == "Better than the constant (raw): Seq Avg on 1 of 2 pairs"
-    assert said.describe_worth(compared, "isotonic") == "Better than the constant (isotonic): Seq Avg on 1 of 1 pair"
-    thresholds = pd.DataFrame({"threshold": [0.5, None, 0.7], "held": [True, None, False]})
-    assert said.promised(thresholds).startswith("2 of 3 promises can be made")
-    assert said.promised(thresholds).endswith("the evaluation rows break 1 by more than chance")
-    assert said.promised(thresholds.iloc[1:2]) == "None of 1 promises can be made from these calibration rows"
 
 
 def test_the_followed_row_is_in_every_part():

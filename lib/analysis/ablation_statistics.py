@@ -81,12 +81,6 @@ def responses_to(example_id: str, frames: Mapping[str, pd.DataFrame], arms: Sequ
     return {arm: text if isinstance(text, str) else "(not kept)" for arm, text in texts.items()}
 
 
-def describe_arms(ablation: pd.DataFrame, example_id: str, grader: str = "numeric") -> str:
-    """Of one question in which arm the answer is right."""
-    right = graded_by_arm(ablation, grader).loc[example_id]
-    return f"{example_id}: " + ", ".join(f"{arm} {'right' if value else 'wrong'}" for arm, value in right.items())
-
-
 def pass_costs(manifests: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """What `mc_dropout.count_operations` left in manifests: model, dataset, passes, operations."""
     rows = [(*facts["pair"], int(passes), operations)

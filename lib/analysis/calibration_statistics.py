@@ -115,12 +115,3 @@ def ece_terms(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "ri
     table = reliability_bins(confidence, correct, n_bins, closed).frame().astype({"count": int})
     gap, share = (table.accuracy - table.confidence).abs(), table["count"] / table["count"].sum()
     return table.assign(gap=gap, share=share, product=gap * share)
-
-
-def describe_ece_terms(table: pd.DataFrame) -> str:
-    """What the table of `ece_terms` comes to."""
-    error, worst = table["product"].sum(), table.gap.max()
-    said = f"The products sum to an ECE of {error:.3f}; the largest gap, the MCE, is {worst:.3f}"
-    if len(table) == 1:
-        return f"{said}: the same, because all {table['count'].sum()} rows lie in one bin."
-    return f"{said}, of a bin with {table['count'][table.gap.idxmax()]} of {table['count'].sum()} rows."

@@ -145,17 +145,6 @@ def score_in_words(estimator: str, method: str) -> str:
     return f"{ESTIMATORS[estimator].plain}, {row.method}"
 
 
-def contrasts_in_words(differences: pd.DataFrame) -> list[str]:
-    """Each contrast in a sentence: on how many pairs the first is lower, the interval leaving out 0."""
-    lines = []
-    for contrast, part in differences.groupby(CONTRAST, sort=False):
-        lower, higher = int((part["high"] < 0).sum()), int((part["low"] > 0).sum())
-        first, second = (score_in_words(*contrast[i : i + 2]) for i in (0, 2))
-        lines.append(f"{first} against {second}: lower on {lower}, higher on {higher} of {len(part)} pairs, "
-                     f"undecided on {len(part) - lower - higher}")  # fmt: skip
-    return lines
-
-
 def signed(value: float) -> str:
     """Two decimals and a sign, .00 without one: +.12, \N{MINUS SIGN}.34; nothing for NaN."""
     if np.isnan(value):
