@@ -53,8 +53,8 @@ fi
 case "$verb" in
   lab)
     [ "$(id -u)" = 0 ] && set -- --allow-root "$@"
-    export JUPYTER_PREFER_ENV_PATH=1
-    cd -- "$here/notebooks" && exec "$python" -m jupyterlab "$@"
+    export JUPYTER_PREFER_ENV_PATH=1 JUPYTER_CONFIG_PATH="$here/notebooks/.jupyter"  # which asks about no news
+    cd -- "$here" && exec "$python" -m jupyterlab --LabApp.default_url=/lab/tree/notebooks "$@"
     ;;
   test)
     cd -- "$here" && "$python" -m ruff check . && "$python" -m mypy lib && exec "$python" -m pytest "$@"

@@ -5,6 +5,7 @@ What the other notebooks show by themselves is in test_edits and tests/blackbox.
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -87,8 +88,8 @@ def run_cell(socket_, code: str) -> list[dict]:
 
 @pytest.mark.parametrize("name", ["01_generate", "08_tables"])
 def test_a_notebook_runs_in_jupyterlab(server, name):
-    notebook = nbformat.from_dict(request(server, f"api/contents/{name}.ipynb")["content"])
-    session = {"path": f"{name}.ipynb", "type": "notebook", "name": name, "kernel": {"name": "python3"}}
+    notebook = nbformat.from_dict(request(server, f"api/contents/notebooks/{name}.ipynb")["content"])
+    session = {"path": f"notebooks/{name}.ipynb", "type": "notebook", "name": name, "kernel": {"name": "python3"}}
     kernel = request(server, "api/sessions", session)["kernel"]["id"]
     socket_ = websocket.create_connection(f"ws://{server}/api/kernels/{kernel}/channels?token=t", timeout=120)
     for cell in notebook.cells:
@@ -99,6 +100,14 @@ def test_a_notebook_runs_in_jupyterlab(server, name):
             for message in run_cell(socket_, "\n".join([cell.source, *small])):
                 assert message["msg_type"] != "error", "\n".join(message["content"]["traceback"])
     socket_.close()
+
+
+def test_links_to_code_lead_somewhere_and_no_news_are_asked_for(server):
+    assert "ESTIMATORS" in request(server, "api/contents/lib/score/estimators.py")["content"]
+    with urllib.request.urlopen(f"http://{server}/lab?token=t", timeout=30) as answer:
+        (page,) = re.findall(r'id="jupyter-config-data"[^>]*>(.*?)</script>', answer.read().decode(), flags=re.S)
+    disabled = json.loads(page)["disabledExtensions"]
+    assert "@jupyterlab/apputils-extension:announcements" in disabled
 
 
 def test_a_notebook_runs_by_plain_papermill(tmp_path):
