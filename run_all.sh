@@ -25,7 +25,7 @@ if [ -z "$boot" ]; then
   exit 1
 fi
 
-verb="$("$boot" -I "$here/workflow/words.py" "$@")" || exit $?
+verb="$("$boot" -I "$here/workflow/cli.py" "$@")" || exit $?
 case "$verb" in ./run_all.sh*) printf '%s\n' "$verb"; exit 0 ;; esac
 
 if [ "$verb" = archive ]; then  # the last commit: the same bytes whenever the same git and gzip make it

@@ -53,7 +53,7 @@ FAULTS = (
           "path.unlink(missing_ok=True)", "None", CRASHES, ": left "),
     Fault("a manifest's key is renamed", "lib/store.py",
           '"columns": list(frame.columns)', '"names": list(frame.columns)', DEMO, "manifest"),
-    Fault("an exit code changes", "workflow/words.py",
+    Fault("an exit code changes", "workflow/cli.py",
           "        return 2\n", "        return 3\n", "test_transcript.py::test_wrong_words", "= 3"),
     Fault("the last shard is lost", "lib/row_cache.py",
           'sorted(folder.glob("[0-9]*-*.parquet"))', 'sorted(folder.glob("[0-9]*-*.parquet"))[:-1]',

@@ -14,7 +14,7 @@ from lib import random_streams
 from lib.paths import ROOT, SHIPPED, UserError
 from lib.tasks import datasets
 from lib.tasks.datasets import Example
-from workflow.jobs import NOTEBOOKS
+from workflow.pipeline import NOTEBOOKS
 
 SHIPPED_ONLY = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
 QUICK = {"resamples": 100, "draws": 2, "run": "lab-edits"}

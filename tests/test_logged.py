@@ -28,7 +28,7 @@ from lib.score.bootstrap import bootstrap
 from lib.score.confidence import confidence_frame, option_log_odds
 from lib.score.interpretation import interpret_responses
 from lib.tasks import datasets
-from workflow import asking, check, jobs, words
+from workflow import asking, check, cli, pipeline
 from workflow.run import plan
 
 ANSWERED = [("The", -0.5), (" answer", -0.25), (".\n", 0.0), ("####", -0.1), (" ", -0.2), ("1", -0.3), ("7", -0.4)]
@@ -293,7 +293,7 @@ def test_a_line_says_what_stays_empty():
 
 
 def test_a_notebook_of_its_own_stands_for_the_four_that_ask_the_model():
-    run = jobs.Run("x", {"models": ["a", "b"], "datasets": ["c"]}, absent=("b",))
+    run = pipeline.Run("x", {"models": ["a", "b"], "datasets": ["c"]}, absent=("b",))
     numbers = {model: [job.notebook.number for job in run.jobs if job.model == model] for model in ("a", "b")}
     assert numbers == {"a": ["01", "03", "04", "04b"], "b": ["01b"]}
     read = run.job("08_tables").inputs
@@ -301,13 +301,13 @@ def test_a_notebook_of_its_own_stands_for_the_four_that_ask_the_model():
 
 
 def test_check_says_it_before_any_work(capsys):
-    planned = plan(words.check(["check", "demo", "--only", "logged", "--datasets", "demo-logged"]))
+    planned = plan(cli.check(["check", "demo", "--only", "logged", "--datasets", "demo-logged"]))
     assert planned.absent == ("logged",)
     assert check.main(planned, print) == 0
     said = capsys.readouterr().out
     assert "answers the 40 questions of demo-logged, 40 with log-probabilities" in said
     assert "it is not at hand (its file names no `source`)" in said and "hours" not in said
-    other = plan(words.check(["check", "demo", "--only", "logged", "--datasets", "demo-easy"]))
+    other = plan(cli.check(["check", "demo", "--only", "logged", "--datasets", "demo-easy"]))
     (reason,) = asking.unfit(other, ["logged"])
     assert "no response to 500 of 500 questions" in reason
 
@@ -315,7 +315,7 @@ def test_check_says_it_before_any_work(capsys):
 def test_check_counts_what_is_not_answered(tmp_path):
     lines = (ROOT / "demo/logged/responses.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "r.jsonl").write_text("".join(lines[:-2]))
-    planned = plan(words.check(["check", "demo", "--only", "logged", "--datasets", "demo-logged"]))
+    planned = plan(cli.check(["check", "demo", "--only", "logged", "--datasets", "demo-logged"]))
     spec = Model(label="x", responses=str(tmp_path / "r.jsonl"))
     (level, said), (note, missed) = asking.about_responses(planned, spec)
     assert (level, note) == ("ok", "note") and missed.startswith("2 without a response, the first 'medium-")

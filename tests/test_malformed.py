@@ -15,7 +15,7 @@ from lib import params
 from lib.generate import models
 from lib.paths import ROOT, UserError
 from workflow import asking, check, outline
-from workflow.jobs import Run
+from workflow.pipeline import Run
 
 LONGEST = 300  # characters of a message
 

@@ -21,8 +21,8 @@ from lib.paper.results import published  # noqa: E402
 from lib.paper.verdicts import QUANTIFIERS, Verdict, judge_all  # noqa: E402
 from lib.params import Reading, load_profile  # noqa: E402
 from lib.tasks.prompts import WORKED  # noqa: E402
-from workflow import finding, words  # noqa: E402
-from workflow.jobs import NOTEBOOKS, Run  # noqa: E402
+from workflow import cli, finding  # noqa: E402
+from workflow.pipeline import NOTEBOOKS, Run  # noqa: E402
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 README, APPENDIX = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "ARTIFACT-APPENDIX.md"))
@@ -180,8 +180,8 @@ def test_every_command_is_understood(page, tmp_path):
         argv = [{"PROFILE": "demo", "[PROFILE]": "demo", "NAME": "mine", "FOLDER": str(tmp_path)}.get(word, word)
                 for word in argv]  # fmt: skip
         try:
-            asked = words.check(argv, tmp_path)
-        except words.WordError as problem:
+            asked = cli.check(argv, tmp_path)
+        except cli.WordError as problem:
             pytest.fail(f"{page.name}: {command}: {problem}")
         assert asked.verb
 

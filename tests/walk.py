@@ -12,13 +12,13 @@ from papermill import execute_notebook
 
 from lib.generate import models
 from lib.paths import ROOT
-from workflow import run, words
+from workflow import cli, run
 from workflow.export import export
 from workflow.sources import cells
 
 
 def walk(profile: str) -> None:
-    plan = run.plan(words.check([profile]))
+    plan = run.plan(cli.check([profile]))
     load = models.load_language_model
     models.load_language_model = functools.lru_cache(1)(lambda name, spec: load(name, spec))
     os.chdir(ROOT / "notebooks")

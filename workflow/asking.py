@@ -16,7 +16,7 @@ from typing import Any
 from lib import params
 from lib.paths import UserError, first_line
 from workflow import ask, cost, hub, outline
-from workflow.jobs import Run
+from workflow.pipeline import Run
 
 Line = tuple[str, str]  # ok, note or wrong; what was seen
 LARGE = 2e9  # parameters above which a model is run on a processor only where that is said

@@ -22,8 +22,8 @@ from pygments.formatters import HtmlFormatter
 
 from lib.paper.exhibits import captions
 from lib.paths import ROOT, UserError, visible
-from workflow.jobs import Run
 from workflow.marked import marked
+from workflow.pipeline import Run
 from workflow.report import linked, page
 
 TEMPLATE = Path(__file__).with_name("book.html.jinja")

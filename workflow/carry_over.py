@@ -12,7 +12,7 @@ from lib.paths import ARTIFACTS, ROOT, UserError, nearest
 from lib.validation import REMOVED, RENAMED
 from workflow import shipped
 from workflow.checksums import checksum, meaning
-from workflow.jobs import NOTEBOOKS, Run, declared_parameters, read_json, write_json
+from workflow.pipeline import NOTEBOOKS, Run, declared_parameters, read_json, write_json
 from workflow.records import in_order, key
 
 BEFORE = ".before.json"  # in a run's folder: what its frames and manifests were, until all records are carried over

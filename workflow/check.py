@@ -17,7 +17,7 @@ from lib.paths import UserError, one_line
 from workflow import asking, cost, guard, hub, outline, serving, weights
 from workflow.asking import Line
 from workflow.cost import Device
-from workflow.jobs import Run
+from workflow.pipeline import Run
 
 MOST = {"ok": 1000, "note": 1000, "wrong": 300}  # characters of a line
 SOME = 50  # questions of a dataset whose prompts are measured

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from lib.paths import ROOT
-from workflow.jobs import read_json, write_json
+from workflow.pipeline import read_json, write_json
 
 BIG = 64e6  # bytes: checksums of larger files are remembered
 

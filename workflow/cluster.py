@@ -17,7 +17,7 @@ from pathlib import Path
 
 from lib.paths import ROOT, UserError, nearest, read_yaml
 from workflow import kubernetes, records
-from workflow.jobs import NOTEBOOKS, Job, Notebook, Run
+from workflow.pipeline import NOTEBOOKS, Job, Notebook, Run
 
 POLL = 1  # seconds between two looks at what jobs say
 PATIENCE = 120  # seconds in which files of one node appear on another

@@ -19,8 +19,8 @@ from traitlets import List, Unicode
 from lib.paper.exhibits import EXHIBITS, captions
 from lib.paper.latex import escape
 from lib.paths import UserError, nearest
-from workflow.jobs import PUBLISHED
 from workflow.marked import SUFFIXES, contents, marked
+from workflow.pipeline import PUBLISHED
 from workflow.report import page
 
 TARGETS = tuple(exhibit.name for exhibit in EXHIBITS)

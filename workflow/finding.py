@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lib.params import Reading
 from lib.paths import ROOT
-from workflow.jobs import NOTEBOOKS, Run, needed
+from workflow.pipeline import NOTEBOOKS, Run, needed
 
 if TYPE_CHECKING:
     import pandas as pd

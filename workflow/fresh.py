@@ -22,8 +22,8 @@ from lib.validation import RENAMED
 from workflow import hub, records
 from workflow.carry_over import check_carried_over
 from workflow.checksums import checksum, digest, meaning
-from workflow.jobs import Job, Run, write_json
 from workflow.moving import go_on, move, prune
+from workflow.pipeline import Job, Run, write_json
 from workflow.records import differences, key, latest, own_key, read_record, whole, wish_of, with_manifests
 from workflow.sources import closure, code_cells, stripped
 

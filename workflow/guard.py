@@ -22,7 +22,7 @@ from typing import IO
 import psutil
 
 from lib.paths import ROOT, UserError
-from workflow.jobs import Job, Run
+from workflow.pipeline import Job, Run
 
 POLL = 0.5  # seconds
 BEAT, SILENT = 20, 120  # seconds between two signs of life in a run's lock, and without one until it counts as dead

@@ -8,7 +8,7 @@ from pathlib import Path
 from lib.paths import ROOT
 from workflow import fresh, moving
 from workflow.guard import alive
-from workflow.jobs import Run
+from workflow.pipeline import Run
 from workflow.records import forget_shards, read_record
 
 # files of store.write_atomically and jobs.write_json, folders of forget_shards, export, typeset and book: each with the

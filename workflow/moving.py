@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lib.paths import ROOT, sync
-from workflow.jobs import Job, read_json, write_json
+from workflow.pipeline import Job, read_json, write_json
 
 
 def move(job: Job, pairs: Iterable[tuple[str, str]]) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 from lib import params
 from lib.paths import ROOT, UserError, sync
 from workflow.checksums import checksum, digest
-from workflow.jobs import Job, Run, read_json, write_json
 from workflow.marked import contents, marked
+from workflow.pipeline import Job, Run, read_json, write_json
 from workflow.sources import cells
 
 

@@ -21,6 +21,7 @@ from lib.paths import ROOT, UserError, one_line
 from workflow import (
     asking,
     check,
+    cli,
     cluster,
     finding,
     fresh,
@@ -30,10 +31,9 @@ from workflow import (
     serving,
     submission,
     weights,
-    words,
 )
-from workflow.board import Board, private, say
-from workflow.jobs import NOTEBOOKS, PUBLISHED, SHIPPED, Job, Run, shippable, write_json
+from workflow.pipeline import NOTEBOOKS, PUBLISHED, SHIPPED, Job, Run, shippable, write_json
+from workflow.progress import Board, private, say
 from workflow.schedule import schedule, warm
 from workflow.shipped import verify
 from workflow.typeset import typeset
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, handle)
     try:
-        asked = words.check(argv)
+        asked = cli.check(argv)
         if asked.check:
             return check.main(plan(asked), say)
         if asked.finding:
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
         if asked.book:
             return booked(asked)
         return verified(asked) if asked.verify else make(asked)
-    except (UserError, words.WordError) as problem:
+    except (UserError, cli.WordError) as problem:
         complain(problem)
         return 2
     except BrokenPipeError:  # who listened has gone: `| head`

@@ -19,7 +19,7 @@ from lib import params
 from lib.paths import ROOT
 from workflow import cluster, fresh, guard, notebook, submission
 from workflow.cluster import Profile
-from workflow.jobs import Job, Run
+from workflow.pipeline import Job, Run
 from workflow.sources import code_cells, libraries
 
 # Freshness, locks and incomplete files are our own business.

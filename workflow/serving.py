@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from lib import params
 from lib.paths import ROOT, UserError
-from workflow.jobs import Job, Run
+from workflow.pipeline import Job, Run
 
 VENV, LOCK = ROOT / ".venv-vllm", ROOT / "requirements-vllm.lock"
 MARK = "lock.sha256"  # in the environment, written last: what it was made of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lib import store
 from lib.paths import ARTIFACTS, ROOT, UserError, nearest
-from workflow.jobs import shippable
+from workflow.pipeline import shippable
 from workflow.shipped import write_list
 
 FIRST = [path.split("/")[0] for path in shippable(may_lack=False)]  # without these there is nothing to replay

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lib.paths import ROOT, UserError
 from workflow.checksums import of_bytes
-from workflow.jobs import SHIPPED
+from workflow.pipeline import SHIPPED
 
 LIST = "SHA256SUMS"
 

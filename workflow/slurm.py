@@ -8,7 +8,7 @@ import time
 
 from lib.paths import UserError, nearest
 from workflow.cluster import Profile, tag
-from workflow.jobs import NOTEBOOKS, Run
+from workflow.pipeline import NOTEBOOKS, Run
 
 PROGRAMS = ("sbatch", "squeue", "scancel", "sinfo")
 PATIENCE = 60  # seconds that cancelled jobs may take to end

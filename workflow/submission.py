@@ -13,7 +13,7 @@ from lib import params
 from lib.paths import ROOT
 from workflow import cost, fresh, kubernetes, plugins, slurm
 from workflow.cluster import Profile, tag
-from workflow.jobs import Job, Run
+from workflow.pipeline import Job, Run
 
 Say = Callable[[str], None]
 CARD = cost.Device(True, "GPU of 80 GB", 80e9, 2.0e12, 312e12, 2)  # an A100: bytes/s and operations/s of its data sheet

@@ -20,7 +20,7 @@ from lib.paper.results import Results
 from lib.paper.run_results import RunSignals
 from lib.paths import ROOT, UserError
 from lib.store import KEYS, PAIR
-from workflow.jobs import Run
+from workflow.pipeline import Run
 
 ALIKE = 0.97  # share of the responses that must be written alike
 TIMES = 3  # a number may differ by so much more than ten draws of noise moved it,

@@ -171,6 +171,6 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    from workflow import warm  # by its own name, for jobs import it too
+    from workflow import warm  # by its own name, for pipeline import it too
 
     sys.exit(warm.main(sys.argv[1:]))

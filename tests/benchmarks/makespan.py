@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from lib import params
 from workflow import cost, submission
-from workflow.jobs import Job, Run
+from workflow.pipeline import Job, Run
 
 PROMPT = 400  # tokens
 CARDS = (1, 4, 15)

@@ -10,10 +10,10 @@ from workflow import (
     fresh,
     guard,
     hub,
-    jobs,
     leftovers,
     moving,
     notebook,
+    pipeline,
     records,
     run,
     schedule,
@@ -33,11 +33,11 @@ def project(tmp_path) -> Project:
 def inside(project, monkeypatch) -> Project:
     """The small project, with the modules of this process looking at it."""
     monkeypatch.setattr(params, "REVISIONS", {})
-    for module in (places, configs, checksums, environment, fresh, guard, hub, jobs, leftovers, moving, notebook,
+    for module in (places, configs, checksums, environment, fresh, guard, hub, leftovers, moving, notebook, pipeline,
                    records, run, schedule, shipped, sources, weights):  # fmt: skip
         monkeypatch.setattr(module, "ROOT", project.root)
     monkeypatch.setattr(configs, "MODELS", project.root / "artifacts" / ".models")
-    monkeypatch.setattr(jobs, "NOTEBOOKS", tuple(jobs.Notebook(**row) for row in ROWS))
+    monkeypatch.setattr(pipeline, "NOTEBOOKS", tuple(pipeline.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
     monkeypatch.setattr(asking, "unfit", lambda run, names, door: [])
     return project

@@ -45,7 +45,7 @@ REPORTED = {  # what the report takes of the modules of claims
     "QUANTIFIERS = {}",
 }
 LOCKS = ("requirements.lock", "requirements-slurm.lock", "requirements-kubernetes.lock")
-ROWS = [  # of workflow.jobs.NOTEBOOKS, in place of the project's own
+ROWS = [  # of workflow.pipeline.NOTEBOOKS, in place of the project's own
     {"name": "01_generate", "heavy": True, "writes": ("generations/{model}__{dataset}.parquet",)},
     {"name": "02_single_pass", "reads": ("01_generate",), "writes": ("confidence/single_pass.parquet",)},
     {"name": "08_tables", "reads": ("01_generate", "02_single_pass"), "exports": True},
@@ -130,9 +130,9 @@ def build(root: Path) -> Path:
         shutil.copy2(ROOT / name, root / name)
     shutil.copytree(ROOT / "workflow", root / "workflow", ignore=shutil.ignore_patterns("__pycache__"))
     table = f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})\n"
-    text, found = re.subn(r"(?ms)^NOTEBOOKS = \(.*?^\)\n", lambda _: table, (root / "workflow/jobs.py").read_text())
+    text, found = re.subn(r"(?ms)^NOTEBOOKS = \(.*?^\)\n", lambda _: table, (root / "workflow/pipeline.py").read_text())
     assert found == 1
-    (root / "workflow/jobs.py").write_text(text)
+    (root / "workflow/pipeline.py").write_text(text)
     with (root / "workflow/asking.py").open("a") as file:
         file.write("\n\ndef unfit(run, names, door=''):  # its models are none\n    return []\n")
     for name, text in (("alpha", ALPHA), ("beta", BETA), ("gamma", GAMMA), ("paper/show", SHOW),

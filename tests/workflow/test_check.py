@@ -22,10 +22,10 @@ from lib.generate import generation, mc_dropout
 from lib.generate.models import LanguageModel
 from lib.paths import ROOT, UserError
 from lib.tasks import prompts
-from workflow import asking, check, cost, outline, run, words
+from workflow import asking, check, cli, cost, outline, run
 from workflow.asking import unfit
 from workflow.cost import Device
-from workflow.jobs import Run
+from workflow.pipeline import Run
 
 DEVICE = Device(cuda=False, name="CPU", memory=8e9, bandwidth=1e10, bytes=4, operations=1e11)
 
@@ -96,12 +96,12 @@ def test_whether_the_hub_answers(monkeypatch):
 
 
 def test_words():
-    assert words.check(["check", "paper", "--only", "tiny-llama"]).verb == "paper"
-    assert words.check(["check"]).verb == "demo" and words.check(["check"]).check and not words.check([]).check
+    assert cli.check(["check", "paper", "--only", "tiny-llama"]).verb == "paper"
+    assert cli.check(["check"]).verb == "demo" and cli.check(["check"]).check and not cli.check([]).check
     for line, hint in ((["check", "replay"], "check takes a profile"), (["check", "papr"], "'paper'"),
                        (["check", "demo", "--remake", "01"], "not --remake")):  # fmt: skip
-        with pytest.raises(words.WordError, match=hint):
-            words.check(line)
+        with pytest.raises(cli.WordError, match=hint):
+            cli.check(line)
 
 
 def test_memory():
@@ -335,8 +335,8 @@ def test_the_papers_models_are_large_and_the_small_run_says_that_it_means_it():
     for name in ("demo", "paper"):
         assert not params.load_profile(name).cpu
     assert params.load_profile("small").cpu
-    assert run.plan(words.check(["paper", "--cpu"])).values["cpu"]
-    assert not run.plan(words.check(["paper"])).values["cpu"] and asking.LARGE < 3e9
+    assert run.plan(cli.check(["paper", "--cpu"])).values["cpu"]
+    assert not run.plan(cli.check(["paper"])).values["cpu"] and asking.LARGE < 3e9
 
 
 def test_a_network_that_drops_nothing_out_is_refused(models_of, monkeypatch):

@@ -10,9 +10,9 @@ import pytest
 from small_project import ROOT
 
 from lib.paths import UserError
-from workflow import cluster, fresh, notebook, plugins, records, run, slurm, submission, words
+from workflow import cli, cluster, fresh, notebook, plugins, records, run, slurm, submission
 from workflow.cluster import Profile
-from workflow.jobs import NOTEBOOKS, Run
+from workflow.pipeline import NOTEBOOKS, Run
 
 GENERATE = next(row for row in NOTEBOOKS if row.number == "01")
 RUN = Run("demo", {"models": ["tiny"], "datasets": ["easy"], "seed": 0}, cluster="slurm")
@@ -82,18 +82,18 @@ def test_a_mistake_in_the_file_is_one_line(tmp_path, text, line):
     ("demo --slurm params/cluster/slurm.yaml --kubernetes params/cluster/slurm.yaml", "one cluster at a time"),
 ])  # fmt: skip
 def test_a_wrong_word_is_one_line(line, hint):
-    with pytest.raises(words.WordError) as caught:
-        words.check(line.split())
+    with pytest.raises(cli.WordError) as caught:
+        cli.check(line.split())
     assert hint in str(caught.value)
 
 
 def test_the_file_is_seen_from_where_the_user_is_and_from_the_project(tmp_path, monkeypatch):
     mine = write(tmp_path, "jobs: 3")
     monkeypatch.setenv("CALLED_FROM", str(tmp_path))
-    assert words.check(["demo", "--slurm", "mine.yaml"]).slurm == mine
-    found = words.check(["demo", "--slurm", "params/cluster/slurm.yaml", "--dry-run"])
+    assert cli.check(["demo", "--slurm", "mine.yaml"]).slurm == mine
+    found = cli.check(["demo", "--slurm", "params/cluster/slurm.yaml", "--dry-run"])
     assert found.slurm == str(ROOT / "params/cluster/slurm.yaml") and found.dry_run
-    assert cluster.asked(found).name == "SLURM" and cluster.asked(words.check(["demo"])) is None
+    assert cluster.asked(found).name == "SLURM" and cluster.asked(cli.check(["demo"])) is None
 
 
 # ---- what a node sees, and what the run hears
@@ -113,7 +113,7 @@ def test_cores_are_counted_where_a_job_runs(monkeypatch):
 
 def test_a_gpu_for_one_notebook_is_expected_by_its_jobs_alone(tmp_path):
     file = write(tmp_path, "set-resources: {01_generate: {gpu: 1}}")
-    found = run.plan(words.check(["demo", "--slurm", file]))
+    found = run.plan(cli.check(["demo", "--slurm", file]))
     assert {job.notebook.number for job in found.jobs if job.on_gpu} == {"01"}
     assert {job.notebook.number for job in Run.of(json.loads(json.dumps(asdict(found)))).jobs if job.on_gpu} == {"01"}
 

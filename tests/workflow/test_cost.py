@@ -8,7 +8,7 @@ import pytest
 from lib import params
 from workflow import check, cost
 from workflow.cost import Device, Size, Work
-from workflow.jobs import Run
+from workflow.pipeline import Run
 
 H200 = Device(cuda=True, name="H200", memory=139e9, bandwidth=4e12, operations=7.9e14, bytes=2)
 # A model of 8 billion parameters: 32 layers, 8 heads of keys and values of width 128, in bfloat16.

@@ -6,8 +6,8 @@ from lib.paper import run_results
 from lib.paper.claims import CLAIMS
 from lib.paper.verdicts import judge_all
 from lib.params import Reading
-from workflow import finding, words
-from workflow.jobs import NOTEBOOKS, Run, needed
+from workflow import cli, finding
+from workflow.pipeline import NOTEBOOKS, Run, needed
 
 MODELS, DATASETS = ["tiny-llama", "tiny-qwen"], ["demo-easy", "demo-medium", "demo-hard"]
 
@@ -36,7 +36,7 @@ def test_and_none_of_it_is_too_much(number):
 
 
 def test_every_finding_has_its_notebooks():
-    assert tuple(finding.NEEDS) == words.FINDINGS
+    assert tuple(finding.NEEDS) == cli.FINDINGS
     assert {f"Finding {number}" for number in finding.NEEDS} == {
         claim.group for claim in CLAIMS if "Finding" in claim.group
     }

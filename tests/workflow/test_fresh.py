@@ -10,8 +10,8 @@ from small_project import PAIR, write, write_notebook
 
 from lib import params
 from lib.paths import UserError
-from workflow import checksums, fresh, jobs, records, sources
-from workflow.jobs import Run
+from workflow import checksums, fresh, pipeline, records, sources
+from workflow.pipeline import Run
 
 VALUES = {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "bins": 10, "title": ""}
 
@@ -74,7 +74,7 @@ def test_touch_comment_spacing_and_markdown_remake_nothing(made):
 def test_copy_remakes_nothing(made, monkeypatch, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(made.root, copy)
-    for module in (checksums, fresh, jobs, records, sources):
+    for module in (checksums, fresh, pipeline, records, sources):
         monkeypatch.setattr(module, "ROOT", copy)
     monkeypatch.setattr(fresh.params, "PARAMS", copy / "params")
     assert numbers(run_of()) == ""
@@ -594,7 +594,7 @@ def test_code_reads_the_same_in_every_version_of_python():
 
 def test_budgets_of_memory_are_in_no_key(inside, monkeypatch):
     """What was made stays fresh under another; a choice beside it does not."""
-    from workflow.jobs import Job
+    from workflow.pipeline import Job
 
     job = run_of().jobs[0]
     monkeypatch.setattr(Job, "parameters", {"seed": 0, "max_batch_tokens": 10, "max_dropout_tokens": 10})

@@ -11,7 +11,7 @@ import ast
 import pytest
 
 from workflow.fresh import SHOWING
-from workflow.jobs import NOTEBOOKS
+from workflow.pipeline import NOTEBOOKS
 from workflow.sources import ROOT, closure, code_cells, imported, parse
 
 ROWS = [row for row in NOTEBOOKS if row.heavy]

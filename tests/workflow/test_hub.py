@@ -15,7 +15,7 @@ from lib import params
 from lib.paths import UserError
 from lib.tasks import datasets
 from workflow import fresh, hub, outline
-from workflow.jobs import Run
+from workflow.pipeline import Run
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
 

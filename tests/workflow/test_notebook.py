@@ -13,8 +13,8 @@ from small_project import ROOT, write
 
 from lib import params, row_cache
 from lib.paths import UserError
-from workflow import board, guard, notebook
-from workflow.jobs import Run
+from workflow import guard, notebook, progress
+from workflow.pipeline import Run
 
 
 def job_of(name="demo", gpus=0, cores=8, **values):
@@ -161,15 +161,15 @@ def test_events_of_jobs_at_once_stay_whole():
         assert [pipe.readline(), pipe.readline()] == ["\n", "\n"]  # both are ready
         os.write(go, b"\n\n")
         os.close(go)
-        events = [board.parse(line) for line in pipe if line.strip()]
+        events = [progress.parse(line) for line in pipe if line.strip()]
     assert [job.wait() for job in jobs] == [0, 0]
     assert len(events) == 6000 and all(event and event["job"] == "x" for event in events)
 
 
 def test_a_damaged_event_is_chatter():
-    assert board.parse('@@{"job": "x"}\n') == {"job": "x"}
-    assert board.parse('@@{"job": "x"}@@{"job": "y"}\n') is None
-    assert board.parse("Building DAG of jobs...\n") is None
+    assert progress.parse('@@{"job": "x"}\n') == {"job": "x"}
+    assert progress.parse('@@{"job": "x"}@@{"job": "y"}\n') is None
+    assert progress.parse("Building DAG of jobs...\n") is None
 
 
 LISTED = """GPU 0: NVIDIA A100 (UUID: GPU-aaaa-1)
@@ -319,11 +319,11 @@ def test_the_c_library_keeps_what_it_was_given_back_unless_the_user_says_otherwi
 def test_what_remains_is_said_where_every_job_has_been_timed(capsys):
     """As its like took in this run, or itself in the last one; on two cores half of it, or as long as the longest."""
     titles = {f"{name}__m__{data}": f"{name} m {data}" for name in ("01_generate", "04_mc") for data in "ab"}
-    seen = board.Board(titles, cores=2)
+    seen = progress.Board(titles, cores=2)
     seen.show({"event": "end", "job": "01_generate__m__a", "seconds": 240.0})
     assert capsys.readouterr().out.rstrip().endswith("240.0 s"), "04 was never timed"
     known = {"04_mc__m__a": 300.0, "04_mc__m__b": 480.0, "01_generate__m__a": 1.0}
-    seen = board.Board(titles, 2, known)
+    seen = progress.Board(titles, 2, known)
     seen.show({"event": "end", "job": "01_generate__m__a", "seconds": 240.0})
     assert capsys.readouterr().out.rstrip().endswith("240.0 s, about 8 min left")  # 240 + 300 + 480, halved: 8.5
     seen.show({"event": "end", "job": "04_mc__m__a", "seconds": 20.0})

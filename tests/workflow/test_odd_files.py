@@ -9,8 +9,8 @@ import pytest
 
 from lib import params
 from lib.paths import ROOT
-from workflow import check, hub, run, words
-from workflow.jobs import Run
+from workflow import check, cli, hub, run
+from workflow.pipeline import Run
 
 DEMO = "models: [tiny]\ndatasets: [easy]\n"
 
@@ -77,9 +77,9 @@ def test_revisions_that_cannot_be_read_are_resolved_again(inside, monkeypatch, t
 
 
 def test_words_are_shown_as_they_print(capsys):
-    assert words.main(["\x1b[31mdemo"]) == 2
+    assert cli.main(["\x1b[31mdemo"]) == 2
     assert r"unknown profile or verb '\x1b[31mdemo'" in complaint(capsys)
-    assert words.main(["x" * 5000]) == 2
+    assert cli.main(["x" * 5000]) == 2
     complaint(capsys)
 
 
@@ -89,7 +89,7 @@ def test_a_terminal_of_ascii():
     for code, said in (
         ("import sys; from workflow import run; sys.exit(run.main(['caf\\u00e9']))", rb"caf\xe9"),
         ("from workflow import run; run.main(['x']); run.say('caf\\u00e9 \\u2013')", rb"caf\xe9 \u2013"),
-        ("import sys; from workflow import words; words.main(['x']); print('\\u2013')", rb"\u2013"),
+        ("import sys; from workflow import cli; cli.main(['x']); print('\\u2013')", rb"\u2013"),
     ):
         done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True)
         assert said in done.stdout + done.stderr and b"UnicodeEncodeError" not in done.stderr

@@ -59,10 +59,10 @@ def test_nothing_private_is_written(project):
 
 def test_a_warning_of_pythons_own_files_tells_no_place(tmp_path):
     """Where the home is another one than that which Python lies in."""
-    code = "import sys; from workflow import board; print(board.private(sys.base_prefix + '/lib/subprocess.py:1127'))"
+    code = "import sys; from workflow.progress import private; print(private(sys.base_prefix + '/lib/x.py:1127'))"
     env = os.environ | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
-    assert said.strip() == "(Python)/lib/subprocess.py:1127"
+    assert said.strip() == "(Python)/lib/x.py:1127"
 
 
 def test_the_model_s_folder_is_known_by_its_files_and_told_by_its_name(project):

@@ -6,7 +6,7 @@ import pytest
 
 from lib import params
 from workflow import fresh
-from workflow.jobs import NOTEBOOKS, Run
+from workflow.pipeline import NOTEBOOKS, Run
 from workflow.sources import code_cells, declared_parameters
 
 VALUES = params.load_profile("demo").model_dump() | {"models": ["tiny-llama"], "datasets": ["demo-easy"]}

@@ -302,7 +302,7 @@ def test_a_second_run_at_the_same_time_is_refused(project):
 
 def test_a_run_on_another_machine_is_refused_where_locks_are_of_one_machine(inside):
     """And goes on where that one has shown no sign of life for a while, or has come to its end."""
-    from workflow.jobs import Run
+    from workflow.pipeline import Run
 
     run, lock = Run("demo", {}), inside.root / "artifacts/demo/.lock"
     with guard.run_lock(run):
@@ -321,7 +321,7 @@ def test_a_run_on_another_machine_is_refused_where_locks_are_of_one_machine(insi
 
 
 def test_a_live_run_touches_its_lock(inside, monkeypatch):
-    from workflow.jobs import Run
+    from workflow.pipeline import Run
 
     monkeypatch.setattr(guard, "BEAT", 0.05)
     lock = inside.root / "artifacts/demo/.lock"
@@ -331,7 +331,7 @@ def test_a_live_run_touches_its_lock(inside, monkeypatch):
 
 
 def test_a_file_system_without_locks_is_said(inside, monkeypatch):
-    from workflow.jobs import Run
+    from workflow.pipeline import Run
 
     def flock(file, how):
         raise OSError(errno.ENOSYS, "Function not implemented")
@@ -575,7 +575,7 @@ def test_a_stopped_run_ends_in_good_order(project, number, code):
 
 
 def test_a_job_by_hand_that_runs_already(inside):
-    from workflow.jobs import Run
+    from workflow.pipeline import Run
 
     job = Run("demo", {"models": ["tiny"], "datasets": ["easy"]}).jobs[0]
     with guard.job_lock(job), pytest.raises(UserError, match="is running already"), guard.job_lock(job, patience=0):
@@ -583,7 +583,7 @@ def test_a_job_by_hand_that_runs_already(inside):
 
 
 def test_a_kernel_left_behind_is_killed_before_its_job_starts_again(inside):
-    from workflow.jobs import Run
+    from workflow.pipeline import Run
 
     orphan = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])

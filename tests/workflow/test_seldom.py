@@ -14,19 +14,19 @@ from lib.generate import models
 from lib.paths import UserError
 from workflow import (
     asking,
-    board,
     check,
     cost,
     leftovers,
     moving,
     notebook,
     outline,
+    progress,
     records,
     schedule,
     slurm,
     submission,
 )
-from workflow.jobs import Run
+from workflow.pipeline import Run
 
 RUN = Run("demo", {"models": ["tiny"], "datasets": ["easy"], "seed": 0})
 
@@ -100,8 +100,8 @@ def test_what_most_hangs_on_comes_first(inside, monkeypatch):
 
 
 def test_a_home_at_the_root_hides_no_path(monkeypatch):
-    monkeypatch.setattr(board, "PLACES", {"/": "~", "/home/me": "(home)"})
-    assert board.private("shard 3 / 7 of /home/me/y") == "shard 3 / 7 of (home)/y\n"
+    monkeypatch.setattr(progress, "PLACES", {"/": "~", "/home/me": "(home)"})
+    assert progress.private("shard 3 / 7 of /home/me/y") == "shard 3 / 7 of (home)/y\n"
 
 
 def test_hours_without_a_gpu_are_those_of_this_machine(monkeypatch):

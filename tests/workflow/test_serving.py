@@ -11,7 +11,7 @@ import pytest
 from lib import params
 from lib.paths import ROOT, UserError
 from workflow import check, serving
-from workflow.jobs import Run
+from workflow.pipeline import Run
 
 GENERATE, TABLES, AGAIN = (SimpleNamespace(notebook=SimpleNamespace(number=number)) for number in ("01", "08", "04b"))
 

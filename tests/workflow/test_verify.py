@@ -16,7 +16,7 @@ from lib.paper.exhibits import TABLES
 from lib.paper.run_results import RunSignals
 from lib.paths import ROOT, UserError
 from workflow import verify
-from workflow.jobs import Run
+from workflow.pipeline import Run
 from workflow.verify import Alike
 
 MODEL, DATASET = "tiny-llama", "demo-medium"

@@ -23,7 +23,7 @@ import tiny_gguf
 from lib import params
 from lib.paths import UserError
 from workflow import check, hub, weights
-from workflow.jobs import Run
+from workflow.pipeline import Run
 
 SPEC = """
     label: Small

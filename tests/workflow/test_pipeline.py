@@ -1,9 +1,9 @@
 """The table of notebooks: their numbers tell the order in which they run, but for what exports, which comes last."""
 
-from workflow import fresh, jobs, records
-from workflow.jobs import NOTEBOOKS, Run, write_json
+from workflow import fresh, pipeline, records
+from workflow.cli import notebooks
+from workflow.pipeline import NOTEBOOKS, Run, write_json
 from workflow.sources import ROOT
-from workflow.words import notebooks
 
 NAMES = [row.name for row in NOTEBOOKS]
 
@@ -51,9 +51,9 @@ def test_frames_of_passes_come_as_the_scope_asks():
 
 def test_files_of_a_folder_of_its_own_are_recorded_and_retired(inside, monkeypatch):
     """As many as there are: they belong to the job's record, and go where its other outputs go."""
-    row = jobs.Notebook("01_alpha", writes=("x.parquet",), folders=("kept",))
-    monkeypatch.setattr(jobs, "NOTEBOOKS", (row,))
-    job = jobs.Run("demo", {"models": ["tiny"], "datasets": ["easy"]}).job("01_alpha")
+    row = pipeline.Notebook("01_alpha", writes=("x.parquet",), folders=("kept",))
+    monkeypatch.setattr(pipeline, "NOTEBOOKS", (row,))
+    job = pipeline.Run("demo", {"models": ["tiny"], "datasets": ["easy"]}).job("01_alpha")
     assert job.loose == []
     kept = ("kept/b.json", "kept/a.json", "kept/.c.json.1.partial")
     for name in (*kept, "x.parquet", "x.json", "notebooks/01_alpha.ipynb"):

@@ -7,7 +7,7 @@ import sys
 import pytest
 from small_project import ROOT
 
-from workflow import words
+from workflow import cli
 
 
 @pytest.mark.parametrize(
@@ -82,21 +82,21 @@ def test_a_wrong_word_installs_nothing(project):
     "line, verb", [("", "demo"), ("replay", "replay"), ("lab -- --no-browser", "lab"), ("test -- -k x", "test")]
 )
 def test_right_words(project, line, verb):
-    found = words.check(line.split(), project.root)
+    found = cli.check(line.split(), project.root)
     assert found.verb == verb
     assert found.rest == (line.split("-- ")[1].split() if "-- " in line else [])
 
 
 def test_verify_is_of_a_profile_and_takes_its_options(project):
     for line, profile in (("verify", "demo"), ("verify demo --only tiny", "demo")):
-        found = words.check(line.split(), project.root)
+        found = cli.check(line.split(), project.root)
         assert (found.verb, found.profile, found.run, found.verify) == ("verify", profile, profile, True)
-    assert not words.check(["demo"], project.root).verify
+    assert not cli.check(["demo"], project.root).verify
 
 
 def test_options(project):
     line = "demo --only tiny --models other --datasets easy --remake 1 02_single_pass --cores=3"
-    found = words.check(line.split(), project.root)
+    found = cli.check(line.split(), project.root)
     assert (found.only, found.models, found.datasets) == (["tiny"], ["other"], ["easy"])
     assert (found.remake, found.cores) == (["01", "02"], 3)
 
@@ -106,25 +106,25 @@ def test_the_folder_is_seen_from_where_the_user_is(project, monkeypatch):
     (project.root / "questions").mkdir()
     monkeypatch.delenv("CALLED_FROM", raising=False)  # as these tests' own run_all.sh left it
     monkeypatch.chdir(project.root)
-    assert words.check(["--data", "questions"], project.root).data == str(project.root / "questions")
+    assert cli.check(["--data", "questions"], project.root).data == str(project.root / "questions")
     monkeypatch.chdir("/")
     monkeypatch.setenv("CALLED_FROM", str(project.root))
-    assert words.check(["check", "demo", "--data=questions"], project.root).data == str(project.root / "questions")
-    assert words.check([], project.root).data is None
+    assert cli.check(["check", "demo", "--data=questions"], project.root).data == str(project.root / "questions")
+    assert cli.check([], project.root).data is None
 
 
 @pytest.mark.parametrize(
     "word, number", [("1", "01"), ("01", "01"), ("4b", "04b"), ("04b_ablation", "04b"), ("12", "12"), ("x", "x")]
 )
 def test_numbers_of_notebooks(word, number):
-    assert words.number(word) == number
+    assert cli.number(word) == number
 
 
 def test_a_profile_a_model_and_a_dataset_may_share_a_name(tmp_path):
     for folder in ("params", "params/models", "params/datasets", "notebooks"):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / "mine.yaml").touch()
-    asked = words.check(["mine", "--models", "mine", "--datasets", "mine"], tmp_path)
+    asked = cli.check(["mine", "--models", "mine", "--datasets", "mine"], tmp_path)
     assert (asked.profile, asked.models, asked.datasets) == ("mine", ["mine"], ["mine"])
 
 
@@ -133,20 +133,20 @@ def test_a_profile_with_the_name_of_a_verb_is_refused(project, line):
     """It would never be run, or as a replay of what is shipped."""
     for name in ("replay-x", "published", "check"):
         (project.root / f"params/{name}.yaml").write_text("models: [tiny]\ndatasets: [easy]\n")
-    with pytest.raises(words.WordError, match=r"^params/[\w-]+.yaml bears a name that is kept for a verb"):
-        words.check(line.split(), project.root)
-    assert words.check(["replay"], project.root).run == "replay"
+    with pytest.raises(cli.WordError, match=r"^params/[\w-]+.yaml bears a name that is kept for a verb"):
+        cli.check(line.split(), project.root)
+    assert cli.check(["replay"], project.root).run == "replay"
 
 
 def test_help_fits_a_screen():
     done = subprocess.run([str(ROOT / "run_all.sh"), "help"], capture_output=True, text=True)
     lines = done.stdout.rstrip("\n").split("\n")
     assert done.returncode == 0 and len(lines) <= 24 and max(map(len, lines)) <= 80
-    for word in (*words.VERBS, "demo", *words.OPTIONS[:-1]):
+    for word in (*cli.VERBS, "demo", *cli.OPTIONS[:-1]):
         assert word in done.stdout
 
 
-@pytest.mark.parametrize("name", ["words.py", "environment.py"])
+@pytest.mark.parametrize("name", ["cli.py", "environment.py"])
 def test_bootstrap_is_standard_library_and_old_syntax(name):
     source = (ROOT / "workflow" / name).read_text()
     tree = ast.parse(source, feature_version=(3, 8))
@@ -181,13 +181,13 @@ def test_the_first_python_runs_nothing_that_a_variable_names(project, tmp_path):
     for name in ("sitecustomize", "random", "json"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('ran')")
     given = {"PYTHONPATH": str(tmp_path), "PYTHONHASHSEED": "abc"}
-    assert project.shell("help", cwd=tmp_path, **given) == (0, f"{words.help_text(project.root)}\n")
+    assert project.shell("help", cwd=tmp_path, **given) == (0, f"{cli.help_text(project.root)}\n")
     said = "run_all.sh: no signals of tiny are shipped in artifacts/shipped/demo/: ./run_all.sh demo makes its own\n"
     assert project.shell("replay", cwd=tmp_path, **given) == (2, said)
 
 
 def test_modules_of_other_names_may_be_there():
-    assert words.intruder(ROOT) is None
+    assert cli.intruder(ROOT) is None
 
 
 def test_escape_bytes_are_spelt_out(project):

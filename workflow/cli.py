@@ -1,6 +1,6 @@
 """The words of the command line, checked with the standard library alone and before anything is installed.
 
-`python3 workflow/words.py WORDS...` prints the verb (a profile counts as one) or the help, and exits 0; a
+`python3 workflow/cli.py WORDS...` prints the verb (a profile counts as one) or the help, and exits 0; a
 wrong word is one line on stderr that names the nearest right one, and exit code 2. Python 3.8 is enough.
 """
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lib.paths import ROOT, escape_unprintable, one_line
-from workflow.jobs import MARK
+from workflow.pipeline import MARK
 
 
 def say(text: str, end: str = "\n") -> None:
