@@ -28,7 +28,7 @@ from lib.score.bootstrap import bootstrap
 from lib.score.confidence import confidence_frame, option_log_odds
 from lib.score.interpretation import interpret_responses
 from lib.tasks import datasets
-from workflow import asking, check, cli, pipeline
+from workflow import check, cli, pipeline
 from workflow.run import plan
 
 ANSWERED = [("The", -0.5), (" answer", -0.25), (".\n", 0.0), ("####", -0.1), (" ", -0.2), ("1", -0.3), ("7", -0.4)]
@@ -308,7 +308,7 @@ def test_check_says_it_before_any_work(capsys):
     assert "answers the 40 questions of demo-logged, 40 with log-probabilities" in said
     assert "it is not at hand (its file names no `source`)" in said and "hours" not in said
     other = plan(cli.check(["check", "demo", "--only", "logged", "--datasets", "demo-easy"]))
-    (reason,) = asking.unfit(other, ["logged"])
+    (reason,) = check.find_unusable(other, ["logged"])
     assert "no response to 500 of 500 questions" in reason
 
 
@@ -317,7 +317,7 @@ def test_check_counts_what_is_not_answered(tmp_path):
     (tmp_path / "r.jsonl").write_text("".join(lines[:-2]))
     planned = plan(cli.check(["check", "demo", "--only", "logged", "--datasets", "demo-logged"]))
     spec = Model(label="x", responses=str(tmp_path / "r.jsonl"))
-    (level, said), (note, missed) = asking.about_responses(planned, spec)
+    (level, said), (note, missed) = check.check_responses(planned, spec)
     assert (level, note) == ("ok", "note") and missed.startswith("2 without a response, the first 'medium-")
     assert said == ".../r.jsonl answers 38 of the 40 questions of demo-logged, 38 with log-probabilities"
 

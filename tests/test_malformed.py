@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from lib import params
-from lib.generate import models
+from lib.generate import models, preflight
 from lib.paths import ROOT, UserError
-from workflow import asking, check, outline
+from workflow import check
 from workflow.pipeline import Run
 
 LONGEST = 300  # characters of a message
@@ -285,11 +285,11 @@ def looked_at(spec):
     """What `check` finds wrong with a model."""
 
     def lines():
-        lm, network, _ = outline.parts("mine", spec, outline.local_copy(spec))
+        lm = preflight.load_outline("mine", spec, check.config_folder(spec), whole=True)
         yield from check.about_weights(spec.source)
-        yield from asking.about_asking(RUN, lm, network, {})
+        yield from preflight.Preflight(lm, RUN.values, {}).check()
 
-    return [text for level, text in asking.explained(lines()) if level == "wrong"]
+    return [text for level, text in check.explain_errors(lines()) if level == "wrong"]
 
 
 def test_the_unchanged_copy_is_a_model(changed):
@@ -305,8 +305,7 @@ def test_a_copy_in_two_files_is_a_model(changed):
 def test_weights_that_are_still_to_be_fetched_are_not_missed(changed):
     """From the hub, `check` has configuration, tokenizer and the index of the weights alone, or some of these."""
     spec = changed(sharded(lambda place, index: (place / PART).unlink()))
-    lm, _, _ = outline.parts("mine", spec.model_copy(update={"source": "someone/far"}), spec.source)
-    assert lm.eos == [816]
+    assert preflight.load_outline("mine", spec, spec.source, whole=False).eos == [816]
 
 
 @pytest.mark.parametrize(("change", "said"), NOT_WHOLE)

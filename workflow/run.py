@@ -19,7 +19,6 @@ from functools import partial
 from lib import params
 from lib.paths import ROOT, UserError, one_line
 from workflow import (
-    asking,
     check,
     cli,
     cluster,
@@ -196,7 +195,7 @@ def make(asked: Namespace) -> int:
         leftovers.clear(run)
         jobs = [verdict.job for verdict in fresh.outlook(run, asked.remake) if verdict.open]
         with warm(run, jobs, lock) as door:
-            if not provide(run, jobs, door):
+            if not provide(run, jobs):
                 return 2
             if jobs and profile:
                 profile = submission.prepared(profile, run, say)
@@ -266,21 +265,21 @@ def models_of(jobs: list[Job]) -> list[str]:
     return list(dict.fromkeys(job.model for job in jobs if job.model))
 
 
-def provide(run: Run, jobs: list[Job], door: str) -> bool:
-    """Fetch what jobs need, and whether they can be done: not where a model can't be asked. `door`: that of the warm
-    process. No result of the run is touched."""
+def provide(run: Run, jobs: list[Job]) -> bool:
+    """Fetch what jobs need, and whether they can be done: not where a model can't be asked. No result of the run is
+    touched."""
     if not jobs:
         return True
     models = models_of(jobs)
     waiting = [name for name in models if weights.pending(params.load_model_config(name))]
-    if refused(run, [name for name in models if name not in waiting], door):
+    if refused(run, [name for name in models if name not in waiting]):
         return False
     if models:
         hub.check_files(run)
     serving.prepare(run, jobs, say)
     hub.fetch(run, models, say)
     weights.fetch(models, say)
-    return not refused(run, waiting, door)  # what a GGUF file holds is known when it is converted
+    return not refused(run, waiting)  # what a GGUF file holds is known when it is converted
 
 
 def execute(run: Run, todo: list[fresh.Verdict], board: Board, total: int, lock, profile=None, door: str = "") -> int:
@@ -306,9 +305,9 @@ def execute(run: Run, todo: list[fresh.Verdict], board: Board, total: int, lock,
     return 2 if all(code == 2 for code, _ in failures) else 1
 
 
-def refused(run: Run, models: list[str], door: str) -> bool:
+def refused(run: Run, models: list[str]) -> bool:
     """Whether any of these models can't be asked; why, a line each. Found out here, it costs no other model's jobs."""
-    reasons = asking.unfit(run, models, door)
+    reasons = check.find_unusable(run, models)
     for text in reasons:
         complain(text)
     return bool(reasons)

@@ -111,14 +111,13 @@ def measured(run: Run, model: str, device: cost.Device) -> tuple[cost.Size, int,
     """Size of a model's network, tokens of its prompt, and those that all prompts share; None where its files are not
     to be had."""
     try:
-        from workflow import check, outline
+        from workflow import check
 
-        spec = params.load_model_config(model)
-        lm, network, _ = outline.parts(model, spec, outline.local_copy(spec))
-        work = check.work_of(run, lm)
+        preflight = check.load_preflight(run, model, {})
+        work = check.work_of(run, preflight)
     except Exception:  # of the hub's, or of files that check and the run itself name
         return None
-    return cost.Size.of(network, device.bytes), work.prompt, work.shared
+    return cost.Size.of(preflight.lm.model, device.bytes), work.prompt, work.shared
 
 
 def estimate(job: Job, size: cost.Size, prompt: int, shared: int, device: cost.Device) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from small_project import ROWS, Project, build
 from lib import configs, params
 from lib import paths as places
 from workflow import (
-    asking,
+    check,
     checksums,
     environment,
     fresh,
@@ -39,5 +39,5 @@ def inside(project, monkeypatch) -> Project:
     monkeypatch.setattr(configs, "MODELS", project.root / "artifacts" / ".models")
     monkeypatch.setattr(pipeline, "NOTEBOOKS", tuple(pipeline.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
-    monkeypatch.setattr(asking, "unfit", lambda run, names, door: [])
+    monkeypatch.setattr(check, "find_unusable", lambda run, names: [])
     return project

@@ -4,8 +4,6 @@ import http.server
 import json
 import os
 import shutil
-import socket
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -18,12 +16,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BloomConfig, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from lib import params
-from lib.generate import generation, mc_dropout
+from lib.generate import generation, mc_dropout, p_true, preflight
 from lib.generate.models import LanguageModel
 from lib.paths import ROOT, UserError
 from lib.tasks import prompts
-from workflow import asking, check, cli, cost, outline, run
-from workflow.asking import unfit
+from workflow import check, cli, cost, run
 from workflow.cost import Device
 from workflow.pipeline import Run
 
@@ -43,7 +40,11 @@ def said(lines):
 
 
 def loaded(spec, folder=None):
-    return outline.parts("mine", spec, str(folder or ROOT / spec.source))
+    return preflight.load_outline("mine", spec, str(folder or ROOT / spec.source), whole=True)
+
+
+def asked(lm, questions=(), **values):
+    return preflight.Preflight(lm, run_of(**values).values, dict(questions))
 
 
 def test_the_demo_is_ready_and_nothing_is_written(capsys, tmp_path, monkeypatch):
@@ -105,17 +106,17 @@ def test_words():
 
 
 def test_memory():
-    lm, network, _ = loaded(spec_of())
-    weights = sum(p.numel() for p in network.parameters())
-    lines = said(check.about_cost(run_of(), lm, network, DEVICE))
+    lm = loaded(spec_of())
+    weights = lm.model.num_parameters()
+    lines = said(check.about_cost(run_of(), asked(lm), DEVICE))
     assert any(line.startswith("ok 0.00096 billion") for line in lines) and any("hours" in line for line in lines)
     small = replace(DEVICE, memory=4 * weights)
-    lines = said(check.about_cost(run_of(), lm, network, small))
+    lines = said(check.about_cost(run_of(), asked(lm), small))
     assert any("too little for the weights alone" in line for line in lines)
     middle = replace(DEVICE, memory=4.4 * weights + 8e6)
-    (line,) = [line for line in said(check.about_cost(run_of(), lm, network, middle)) if line.startswith("wrong")]
+    (line,) = [line for line in said(check.about_cost(run_of(), asked(lm), middle)) if line.startswith("wrong")]
     room = int(line.split("max_batch_tokens ")[1].split()[0])
-    fits = said(check.about_cost(run_of(max_batch_tokens=room), lm, network, middle))
+    fits = said(check.about_cost(run_of(max_batch_tokens=room), asked(lm), middle))
     assert any(line.startswith("ok") for line in fits), "what it proposes does fit"
 
 
@@ -142,9 +143,9 @@ def test_the_disk(monkeypatch):
 
 
 def templated(template, **changed):
-    lm, _, _ = loaded(spec_of(**changed))
+    lm = loaded(spec_of(**changed))
     lm.tokenizer.chat_template = template
-    return asking.about_prompt(run_of(), lm)
+    return asked(lm).check()
 
 
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
@@ -170,21 +171,21 @@ def test_options_that_are_no_single_tokens(tmp_path):
     lm = LanguageModel("mine", spec_of(), None, PreTrainedTokenizerFast(tokenizer_object=words_only), [], {})
     lm.tokenizer.chat_template = CHAT
     with pytest.raises(UserError, match="option 'A' is no single token"):
-        list(asking.about_prompt(run_of(), lm))
+        list(asked(lm).check_options(p_true.option_tokens(lm)))
 
 
 def test_spellings_that_count():
     one = "P(True) counts 1 spelling(s) of each option, "
-    lines = said(asking.about_options(run_of(), {"A": 3, "B": 4, " B": 9}))
+    lines = said(asked(None).check_options({"A": 3, "B": 4, " B": 9}))
     assert lines == {"ok option tokens: 'A' 3, 'B' 4, ' B' 9",
                      f"note {one}'A' against 'B'; ' B' has no counterpart and does not count"}  # fmt: skip
     balanced = {"A": 3, "B": 4, " True": 5, " False": 6, "False": 7}
-    (line,) = {line for line in said(asking.about_options(run_of(), balanced)) if one in line}
+    (line,) = {line for line in said(asked(None).check_options(balanced)) if one in line}
     assert line == f"ok {one}'A' against 'B'; how much probability they hold stands under tab:insitu_ptrue"
-    asked = said(asking.about_options(run_of(options="True/False"), balanced))
-    assert f"note {one}' True' against ' False'; 'False' has no counterpart and does not count" in asked
+    lines = said(asked(None, options="True/False").check_options(balanced))
+    assert f"note {one}' True' against ' False'; 'False' has no counterpart and does not count" in lines
     with pytest.raises(UserError, match="the option 'True' is no single token"):
-        list(asking.about_options(run_of(options="True/False"), {"A": 3, "B": 4}))
+        list(asked(None, options="True/False").check_options({"A": 3, "B": 4}))
 
 
 QUESTIONS = {"short": ["What is 1?"], "long": ["What is 1?", "What is " + "1 plus " * 50 + "1?", "What?"]}
@@ -192,7 +193,7 @@ QUESTIONS = {"short": ["What is 1?"], "long": ["What is 1?", "What is " + "1 plu
 
 def test_the_context():
     """The longest prompt, rendered and counted; a response of the most tokens and the query after it."""
-    lm, network, _ = loaded(spec_of())
+    lm = loaded(spec_of())
     prompt = len(lm_ids(lm, QUESTIONS["long"][1]))
     query = len(lm.tokenizer(prompts.QUERY, add_special_tokens=False).input_ids)
     text = f"the longest prompt (of long: {prompt} tokens), {{}} new tokens and the query ({query})"
@@ -203,14 +204,13 @@ def test_the_context():
          "`max_new_tokens: 255` in its file"),
         (prompt, 256, f"wrong {{}} do not fit its context of {prompt}: it can't be asked these questions"),
     ]:  # fmt: skip
-        network.config.max_position_embeddings = context
-        run_here = run_of(max_new_tokens=new)
-        assert said(asking.about_context(run_here, lm, QUESTIONS)) == {said_so.format(text.format(new))}
+        lm.model.config.max_position_embeddings = context
+        assert said(asked(lm, QUESTIONS, max_new_tokens=new).check_context()) == {said_so.format(text.format(new))}
     own = replace(lm, spec=spec_of(max_new_tokens=10**6))
-    (line,) = said(asking.about_context(run_of(), own, {}))
+    (line,) = said(asked(own).check_context())
     assert line.startswith("wrong") and "(estimated: " in line and "1000000 new tokens" in line
     free = replace(lm, model=SimpleNamespace(config=BloomConfig()))  # distances instead of positions
-    (line,) = said(asking.about_context(run_of(), free, QUESTIONS))
+    (line,) = said(asked(free, QUESTIONS).check_context())
     assert line.startswith("note its configuration names no context length")
 
 
@@ -223,17 +223,19 @@ def test_the_papers_models_hold_their_longest_responses(shared):
     paper = Run("paper", params.load_profile("paper").model_dump(), 2, 0)
     assert len(realmodels.FOLDERS) == len(paper.values["models"]) == 5
     for name, folder in realmodels.FOLDERS.items():
-        lm, _, _ = loaded(params.load_model_config(name), shared / "tokenizers" / folder)
-        (line,) = said(asking.about_context(paper, lm, QUESTIONS))
+        lm = preflight.load_outline(
+            name, params.load_model_config(name), str(shared / "tokenizers" / folder), whole=False
+        )
+        (line,) = said(preflight.Preflight(lm, paper.values, QUESTIONS).check_context())
         assert line.startswith("ok ") and f"{lm.spec.max_new_tokens or 1024} new tokens" in line
 
 
 def test_questions_of_a_dataset_that_cannot_be_read_are_not_known(monkeypatch):
-    found = asking.questions(run_of(limit=3))
+    found = check.load_questions(run_of(limit=3))
     assert {name: len(texts) for name, texts in found.items()} == dict.fromkeys(run_of().values["datasets"], 6)
     lost = params.load_dataset_config("demo-easy").model_copy(update={"source": {"all": "nowhere.jsonl"}})
     monkeypatch.setattr(params, "load_dataset_config", lambda name: lost)
-    assert asking.questions(run_of()) == {}
+    assert check.load_questions(run_of()) == {}
 
 
 def test_decoding_settings_that_differ_are_noted():
@@ -243,19 +245,19 @@ def test_decoding_settings_that_differ_are_noted():
 
 
 def test_a_network_without_dropout():
-    assert said(asking.about_network(torch.nn.Linear(2, 2))) == {
-        "wrong a Linear has nowhere to drop anything out: c_BALD can't be had"}  # fmt: skip
-    found = said(asking.about_network(GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=9))))
-    assert found == {"ok dropout sites: 4 Dropout, 1 GPT2Attention"} or any("Dropout" in line for line in found)
+    assert preflight.check_dropout(torch.nn.Linear(2, 2)) == (
+        "wrong", "a Linear has nowhere to drop anything out: c_BALD can't be had")  # fmt: skip
+    level, text = preflight.check_dropout(GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=9)))
+    assert level == "ok" and "Dropout" in text
 
 
 def test_sources(tmp_path):
     with pytest.raises(UserError, match="did you mean 'tiny-llama'"):
-        outline.local_copy(spec_of(source="demo/models/tiny-lama"))
+        check.config_folder(spec_of(source="demo/models/tiny-lama"))
     shutil.copytree(ROOT / "demo/models/tiny-llama", tmp_path / "m")
     (tmp_path / "m/model.safetensors").rename(tmp_path / "m/pytorch_model.bin")
     with pytest.raises(UserError, match="no \\*.safetensors, the only weights"):
-        outline.local_copy(spec_of(source=str(tmp_path / "m")))
+        check.config_folder(spec_of(source=str(tmp_path / "m")))
     (tmp_path / "m/config.json").write_text('{"model_type": "nothing-known"}')
     with pytest.raises(UserError, match="can't be loaded"):
         loaded(spec_of(), tmp_path / "m")
@@ -309,7 +311,7 @@ def test_what_a_model_lacks_is_known_before_the_first_job(models_of):
     models_of("empty", lambda folder: (folder / "model.safetensors").unlink())
     models_of("dated", lambda folder: (folder / "chat_template.jinja").write_text("{{ strftime_now('date_string') }}"))
     started = time.perf_counter()
-    reasons = asking.unfit(run_of(), ["good", "mute", "short", "choosy", "empty", "dated"])
+    reasons = check.find_unusable(run_of(), ["good", "mute", "short", "choosy", "empty", "dated"])
     assert time.perf_counter() - started < 6 * 3
     assert [reason.split("'")[1] for reason in reasons] == ["mute", "short", "choosy", "empty", "dated"]
     expected = ["no chat template", "do not fit its context of 300: write `max_new_tokens: ",
@@ -317,18 +319,18 @@ def test_what_a_model_lacks_is_known_before_the_first_job(models_of):
                 "set `date_string`"]  # fmt: skip
     for reason, words_said in zip(reasons, expected, strict=True):
         assert words_said in reason and "\n" not in reason
-    assert asking.unfit(run_of(), ["good"]) == []
+    assert check.find_unusable(run_of(), ["good"]) == []
 
 
 def test_a_large_model_without_a_gpu_is_refused_before_the_first_job(models_of, monkeypatch):
     """Unless the command line or the profile says that it is meant, or PyTorch sees a GPU after all."""
-    assert asking.unfit(run_of(), ["good"]) == []
-    monkeypatch.setattr(asking, "LARGE", 100_000)
-    (reason,) = asking.unfit(run_of(), ["good"])
+    assert check.find_unusable(run_of(), ["good"]) == []
+    monkeypatch.setattr(check, "LARGE", 100_000)
+    (reason,) = check.find_unusable(run_of(), ["good"])
     assert "billion parameters, and PyTorch" in reason and "sees no GPU here: say --cpu (or `cpu: true`" in reason
-    assert asking.unfit(run_of(cpu=True), ["good"]) == []
+    assert check.find_unusable(run_of(cpu=True), ["good"]) == []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert asking.unfit(run_of(), ["good"]) == []
+    assert check.find_unusable(run_of(), ["good"]) == []
 
 
 def test_the_papers_models_are_large_and_the_small_run_says_that_it_means_it():
@@ -336,16 +338,16 @@ def test_the_papers_models_are_large_and_the_small_run_says_that_it_means_it():
         assert not params.load_profile(name).cpu
     assert params.load_profile("small").cpu
     assert run.plan(cli.check(["paper", "--cpu"])).values["cpu"]
-    assert not run.plan(cli.check(["paper"])).values["cpu"] and asking.LARGE < 3e9
+    assert not run.plan(cli.check(["paper"])).values["cpu"] and check.LARGE < 3e9
 
 
 def test_a_network_that_drops_nothing_out_is_refused(models_of, monkeypatch):
     monkeypatch.setattr(mc_dropout, "dropout_modules", lambda network: [])
-    assert ["nowhere to drop anything out" in reason for reason in asking.unfit(run_of(), ["good"])] == [True]
+    assert ["nowhere to drop anything out" in reason for reason in check.find_unusable(run_of(), ["good"])] == [True]
 
 
 def test_nothing_is_run_where_a_model_cannot_be_asked(inside, capsys, monkeypatch):
-    monkeypatch.setattr(asking, "unfit", lambda run, names, door: [f"model '{name}': no" for name in names])
+    monkeypatch.setattr(check, "find_unusable", lambda run, names: [f"model '{name}': no" for name in names])
     monkeypatch.setattr(run.hub, "fetch", None)
     assert run.main(["demo"]) == 2
     said = capsys.readouterr()
@@ -353,54 +355,12 @@ def test_nothing_is_run_where_a_model_cannot_be_asked(inside, capsys, monkeypatc
     assert not (inside.root / "artifacts/demo/generations").exists()
 
 
-def test_the_warm_process_is_asked(inside, capsys, monkeypatch):
-    """A fork of it says why, which here is another than this process would say."""
-    monkeypatch.setattr(asking, "unfit", unfit)
-    with (inside.root / "workflow/asking.py").open("a") as file:
-        file.write("\n\ndef unfit(run, names, door=''):\n    return [f'{name} of {run.name}: no' for name in names]\n")
-    assert run.main(["demo"]) == 2
-    assert capsys.readouterr().err == "run_all.sh: tiny of demo: no\n"
-    assert not list((inside.root / "artifacts/demo").glob("generations"))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="files are handed from process to process")
-@pytest.mark.parametrize("told, code, reasons", [
-    (b'["no"]', b"0", ["no"]),
-    (b"[]", b"0", []),
-    (b"[", b"0", ["looked at here"]),  # something else was said in between
-    (b'["no"]', b"1", ["looked at here"]),  # it did not come to its end
-    (b'["no"]', b"", ["looked at here"]),  # it was killed
-    (None, b"", ["looked at here"]),  # nobody is there
-])  # fmt: skip
-def test_what_the_warm_process_cannot_say_is_looked_at_here(inside, monkeypatch, tmp_path, told, code, reasons):
-    monkeypatch.setattr(asking, "looked_at", lambda run, name, texts: [("ok", "fine"), ("wrong", "looked at here")])
-    monkeypatch.setattr(asking, "questions", lambda run: {})
-    place = str(tmp_path / "door")
-
-    def answer(door):
-        wire, _ = door.accept()
-        message, (file, _), *_ = socket.recv_fds(wire, 65536, 2)
-        assert json.loads(message)[0] == "asking" and json.loads(message)[1][1:] == ["tiny"]
-        os.write(file, told)
-        wire.sendall(code)
-        wire.close()
-
-    with socket.socket(socket.AF_UNIX) as door:
-        if told is not None:
-            door.bind(place)
-            door.listen()
-            threading.Thread(target=answer, args=[door]).start()
-        found = unfit(Run("demo", {}), ["tiny"], place)
-    assert [reason.removeprefix("model 'tiny': ") for reason in found] == reasons
-    assert unfit(Run("demo", {}), [], place) == []
-
-
 def test_what_waits_for_its_conversion_is_looked_at_after_it(inside, monkeypatch):
     """A GGUF file says what it holds when it is converted; the other models are looked at before any fetching."""
     steps = []
     monkeypatch.setattr(run.weights, "pending", lambda spec: True)
     monkeypatch.setattr(run.weights, "fetch", lambda names, say: steps.append(("converted", names)))
-    monkeypatch.setattr(asking, "unfit", lambda run, names, door: steps.append(("asked", names)) or names)
+    monkeypatch.setattr(check, "find_unusable", lambda run, names: steps.append(("asked", names)) or names)
     assert run.main(["demo"]) == 2
     assert steps == [("asked", []), ("converted", ["tiny"]), ("asked", ["tiny"])]
     assert not (inside.root / "artifacts/demo/generations").exists()
@@ -408,7 +368,7 @@ def test_what_waits_for_its_conversion_is_looked_at_after_it(inside, monkeypatch
 
 def test_a_run_with_nothing_to_do_looks_at_no_model(inside, monkeypatch):
     asked = []
-    monkeypatch.setattr(asking, "unfit", lambda run, names, door: asked.append(names) or ["no"])
+    monkeypatch.setattr(check, "find_unusable", lambda run, names: asked.append(names) or ["no"])
     for name in ("outlook", "walk"):
         monkeypatch.setattr(run.fresh, name, lambda run, remake: [])
     assert run.main(["demo"]) == 0 and not asked

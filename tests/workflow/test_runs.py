@@ -269,8 +269,8 @@ def test_a_refused_command_changes_no_file(finished, tmp_path):
     """Whether results are to be made anew, or a model is added to a run: those that are there stay where they are."""
     project = Project(tmp_path / "copy")
     shutil.copytree(finished.root, project.root)
-    with (project.root / "workflow/asking.py").open("a") as file:
-        file.write("\n\ndef unfit(run, names, door=''):\n    return [f'{name}: no' for name in names]\n")
+    with (project.root / "workflow/check.py").open("a") as file:
+        file.write("\n\ndef find_unusable(run, names):\n    return [f'{name}: no' for name in names]\n")
     before = files(project)
     for words, model in ((["--remake", "01"], "tiny"), (["--models", "other"], "other")):
         code, text = project.run(*words)

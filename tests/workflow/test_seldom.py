@@ -10,16 +10,14 @@ import pytest
 from small_project import ROOT
 
 from lib import params
-from lib.generate import models
+from lib.generate import models, preflight
 from lib.paths import UserError
 from workflow import (
-    asking,
     check,
     cost,
     leftovers,
     moving,
     notebook,
-    outline,
     progress,
     records,
     schedule,
@@ -38,7 +36,7 @@ def test_the_code_beside_a_tokenizer_does_not_run(tmp_path):
     told |= {"auto_map": {"AutoTokenizer": [None, "theirs.Theirs"]}, "tokenizer_class": "Theirs"}
     (folder / "tokenizer_config.json").write_text(json.dumps(told))
     with pytest.raises(UserError):
-        outline.parts("tiny-llama", params.load_model_config("tiny-llama"), str(folder))
+        preflight.load_outline("tiny-llama", params.load_model_config("tiny-llama"), str(folder), whole=True)
     assert not (tmp_path / "ran").exists()
 
 
@@ -114,9 +112,10 @@ def test_hours_without_a_gpu_are_those_of_this_machine(monkeypatch):
 
 def test_a_prompt_has_whole_tokens(monkeypatch):
     monkeypatch.setattr(models, "encode", lambda lm, text: text)
-    monkeypatch.setattr(asking, "rendered", lambda run, lm, question="": "<s>" + question)
+    monkeypatch.setattr(preflight.Preflight, "render_prompt", lambda self, question="": "<s>" + question)
     monkeypatch.setattr(check, "written", lambda run, name: None)
     monkeypatch.setattr(cost.Work, "of", lambda values, spec, prompt, *rest: prompt)
     run = Run("demo", RUN.values | {"demonstration": "one"})
-    prompt = check.work_of(run, SimpleNamespace(name="tiny", spec=None), {"easy": ["ab", "c"]})
+    lm = SimpleNamespace(name="tiny", spec=None)
+    prompt = check.work_of(run, preflight.Preflight(lm, run.values, {"easy": ["ab", "c"]}))
     assert repr(prompt) == "4", "half a token more would make half a row of a batch"
