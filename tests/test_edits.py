@@ -145,7 +145,7 @@ def closing_edits() -> list[tuple[str, dict]]:
         if path.stem == "08_tables":  # sets what the others made
             continue
         last = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][-1]["source"])
-        assert last.startswith("## Two edits to try\n"), path.stem
+        assert last.startswith("## Exercises\n"), path.stem
         lines = re.findall(r"^- `([^`]+)`: \w", last, flags=re.M)
         assert len(lines) == 2, path.stem
         for line in lines:

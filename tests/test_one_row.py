@@ -179,11 +179,11 @@ def test_equations_row_claims_and_edits_stand_in_each(path):
     code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
     text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     assert text.count("$$") >= 2 and "running_example.choose_example(" in code and "verdicts.show_claims(" in code
-    assert cells[-1].source.startswith("## Two edits to try")
+    assert cells[-1].source.startswith("## Exercises")
 
 
 @pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path.stem[:2] != "08"], ids=lambda p: p.stem)
 def test_each_ends_with_the_paper_what_was_kept_and_edits(path):
     heads = [line for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown"
              for line in cell.source.splitlines() if line.startswith("## ")]  # fmt: skip
-    assert heads[-3:] == ["## Here and in the paper", "## What was kept", "## Two edits to try"]
+    assert heads[-3:] == ["## Comparison with the paper", "## Saved outputs", "## Exercises"]
