@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from lib import params
-from lib.generate import models
+from lib.generate import checkpoint, models
 from lib.generate.models import LanguageModel
 from lib.paths import ROOT
 
@@ -37,7 +37,7 @@ def random(name: str, **more: object) -> LanguageModel:
     """Random weights, tiny-llama's tokenizer; a few tokens end a response, so that lengths differ."""
     torch.manual_seed(1)
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "models" / "tiny-llama")
-    models.set_padding(tokenizer)
+    checkpoint.set_padding(tokenizer)
     size = len(tokenizer)
     if name == "gpt2":  # learned positions, and nn.Dropout modules beside the attention's own dropout
         model = GPT2LMHeadModel(

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lib import params
-from lib.generate import imported_responses, models
+from lib.generate import checkpoint, imported_responses
 from lib.paths import UserError, one_line, parse_json
 from lib.tasks import answers, datasets
 
@@ -112,7 +112,7 @@ def test_any_file_of_a_checkpoint(place, content):
     folder.mkdir(exist_ok=True)
     for name in ("config.json", "model.safetensors.index.json", "model.safetensors"):
         (folder / name).write_bytes(content)
-        value_or_line(lambda: models.check_files(folder))
+        value_or_line(lambda: checkpoint.check_lfs_pointers(folder))
         (folder / name).unlink()
 
 

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from lib import params, store
 from lib.analysis import verification_statistics
-from lib.generate import generation, models, p_true
+from lib.generate import checkpoint, generation, models, p_true
 from lib.generate.models import LanguageModel
 from lib.params import Generation, Verification
 from lib.paths import UserError
@@ -206,7 +206,7 @@ def test_tokens_saved_are_counted_right(lm):
 def real(request, shared):
     """A real tokenizer with its chat template, without a model."""
     tokenizer = AutoTokenizer.from_pretrained(shared / "tokenizers" / request.param)
-    models.set_padding(tokenizer)
+    checkpoint.set_padding(tokenizer)
     thinking = request.param in ("Qwen3-8B", "DeepSeek-R1-Distill-Llama-8B")
     spec = params.load_model_config("tiny-llama").model_copy(
         update={"thinking": thinking, "system_prompt": True, "date_string": "26 Jul 2024"}

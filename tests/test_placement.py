@@ -11,6 +11,7 @@ from test_accelerator import SETTINGS, examples, load, name, near, same  # noqa:
 from lib import params
 from lib.generate import generation, mc_dropout, models, p_true
 from lib.generate.float32_logits import give_float32_logits
+from workflow import cost
 
 
 @pytest.mark.parametrize("weights, memory, count", [
@@ -26,7 +27,7 @@ def test_numbers_that_a_token_takes_in_the_cache(name):  # noqa: F811
     network = load(name).model
     layers = network(torch.tensor([[5, 6, 7]]), use_cache=True).past_key_values.layers
     held = sum(layer.keys.numel() + layer.values.numel() for layer in layers)
-    assert held == 3 * models.cache_numbers_per_token(network)
+    assert held == 3 * cost.cache_numbers_per_token(network)
 
 
 def test_layers_are_spread_in_order_and_evenly(name):  # noqa: F811

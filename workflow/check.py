@@ -261,7 +261,7 @@ def about_weights(folder: str) -> Iterator[Line]:
     """Whether every weight in a folder is a finite number, where they are not too many to look at."""
     from safetensors import safe_open
 
-    from lib.generate.models import check_finite_weights
+    from lib.generate.checkpoint import check_finite_weights
 
     size = sum(path.stat().st_size for path in Path(folder).glob("*.safetensors"))
     if 0 < size <= READ:

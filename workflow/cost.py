@@ -123,15 +123,22 @@ class Size:
 
     @staticmethod
     def of(network: Any, number_bytes: int) -> "Size":
-        from lib.generate import models
-
         config = network.config.get_text_config()
         return Size(
             weights=sum(parameter.numel() for parameter in network.parameters()),
             layers=config.num_hidden_layers,
-            cell=models.cache_numbers_per_token(network) * number_bytes,
+            cell=cache_numbers_per_token(network) * number_bytes,
             vocabulary=config.vocab_size,
         )
+
+
+def cache_numbers_per_token(network: Any) -> int:
+    """Numbers that one token takes in a network's cache: a key and a value in every layer, for each head that has its
+    own."""
+    config = network.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * config.num_hidden_layers * heads * width
 
 
 @dataclass(frozen=True)

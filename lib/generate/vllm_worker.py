@@ -37,18 +37,10 @@ def main(requests: Path, answers: Path) -> None:
         while engine.has_unfinished_requests():
             for output in engine.step():
                 if output.finished:
-                    line = completion_record(asked["requests"][int(output.request_id)]["example_id"], output.outputs[0])
+                    example_id = asked["requests"][int(output.request_id)]["example_id"]
+                    line = {"example_id": example_id, "token_ids": list(output.outputs[0].token_ids)}
                     print(json.dumps(line), file=file, flush=True)
     print(f"{len(asked['requests'])} responses drawn in {time.perf_counter() - started:.1f} s")
-
-
-def completion_record(example_id: str, completion: vllm.CompletionOutput) -> dict:
-    """A line: token ids with the end token, and why it ended."""
-    return {
-        "example_id": example_id,
-        "token_ids": list(completion.token_ids),
-        "finish_reason": completion.finish_reason,
-    }
 
 
 if __name__ == "__main__":
