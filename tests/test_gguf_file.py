@@ -1,7 +1,5 @@
 """GGUF files as checkpoints: the weights that were written come out, with tokenizer and template, and run."""
 
-import json
-
 import gguf
 import numpy as np
 import pytest
@@ -89,8 +87,6 @@ def test_no_path_of_this_machine_is_kept(tmp_path):
     assert {"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} <= texts.keys()
     for name, text in texts.items():
         assert not any(place in text for place in (str(tmp_path), str(ROOT), "/tmp")), name
-    assert "_model_name_or_path" not in json.loads(texts["config.json"])
-    assert json.loads(texts["made_from.json"])["file"] == "tiny.gguf"
 
 
 def test_what_cannot_be_converted_is_said_in_one_line_and_nothing_is_left(tmp_path):

@@ -106,7 +106,8 @@ def convert(name: str, spec: Model, file: Path, lock: IO, say: Say) -> None:
     that began it is killed, the next one waits for it."""
     from lib.generate import gguf_file  # here: nothing else of a run needs the package that reads such files
 
-    count, each = gguf_file.count_gguf_weights(file), 4 if gguf_file.choose_gguf_dtype(file) == "float32" else 2
+    dtype, count = gguf_file.measure_gguf(file)
+    each = 4 if dtype == "float32" else 2
     shutil.rmtree(gguf_file.partial_folder_of(spec.place), ignore_errors=True)
     look_for_room(spec, each * count)
     say(f"converting {name} ({count / 1e9:.2g} billion weights) into {where(spec)}, once ...")

@@ -1,10 +1,9 @@
 """A GGUF file as an ordinary checkpoint: safetensors, configuration, tokenizer and template.
 
-transformers reads such a file (with the packages `gguf` and `accelerate`), but slowly, and cannot save what it loads as
-it is. So this is done once, in a process of its own (`python -m lib.generate.gguf_file FILE FOLDER`).
+transformers reads such a file (with the package `gguf`), but slowly. So this is done once, in a process of its own
+(`python -m lib.generate.gguf_file FILE FOLDER`).
 """
 
-import importlib.metadata
 import json
 import shutil
 import sys
@@ -18,23 +17,18 @@ from lib.paths import UserError, commit, first_line, sync
 EXACT_IN_FLOAT32 = {"F32", "F16"}  # types of numbers that float32 holds exactly
 
 
-def list_gguf_tensors(file: Path) -> list[tuple[str, int]]:
-    """(type of numbers, how many) for each tensor. Raises UserError for a file that is not GGUF."""
+def measure_gguf(file: Path) -> tuple[str, int]:
+    """The precision to convert a file into, and how many weights it has. Raises UserError where it is not GGUF.
+
+    float32 where that holds every weight exactly; else bfloat16, whose rounding (by 2^-9 of a weight at most) is far
+    below that of four or eight bits, and which holds BF16 exactly.
+    """
     try:
-        return [(tensor.tensor_type.name, int(tensor.n_elements)) for tensor in GGUFReader(file).tensors]
+        tensors = GGUFReader(file).tensors
     except (ValueError, OSError, IndexError, KeyError) as error:
         raise UserError(f"{file.name} can't be read as GGUF: {first_line(error)}") from error
-
-
-def choose_gguf_dtype(file: Path) -> str:
-    """float32 where that holds every weight exactly; else bfloat16, whose rounding (by 2^-9 of a weight at most) is far
-    below that of four or eight bits, and which holds BF16 exactly."""
-    return "float32" if {kind for kind, _ in list_gguf_tensors(file)} <= EXACT_IN_FLOAT32 else "bfloat16"
-
-
-def count_gguf_weights(file: Path) -> int:
-    """Weights in a file."""
-    return sum(number for _, number in list_gguf_tensors(file))
+    exact = {tensor.tensor_type.name for tensor in tensors} <= EXACT_IN_FLOAT32
+    return "float32" if exact else "bfloat16", sum(int(tensor.n_elements) for tensor in tensors)
 
 
 def convert_gguf(file: Path, folder: Path) -> None:
@@ -59,45 +53,22 @@ def partial_folder_of(folder: Path) -> Path:
 
 
 def write_checkpoint(file: Path, folder: Path) -> None:
-    import torch  # here: who asks for sizes alone does without these
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, utils
+    """The same, file by file. No path of this machine stays in them."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, utils  # here: sizes are had without
 
+    dtype, _ = measure_gguf(file)
     utils.logging.disable_progress_bar()
-    dtype = getattr(torch, choose_gguf_dtype(file))
-    options: dict[str, Any] = {"gguf_file": file.name, "trust_remote_code": False}
+    place, named = str(file.parent), {"gguf_file": file.name, "trust_remote_code": False}
+    plain: dict[str, Any] = {"dtype": dtype, "quantization_config": GgufConfig(dequantize=True)}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(file.parent), **options)
-        options |= {"dtype": dtype, "quantization_config": GgufConfig(dequantize=True), "low_cpu_mem_usage": True}
-        read = AutoModelForCausalLM.from_pretrained(str(file.parent), **options)
+        AutoTokenizer.from_pretrained(place, **named).save_pretrained(folder)
+        AutoModelForCausalLM.from_pretrained(place, **named, **plain).save_pretrained(folder)
     except (OSError, ValueError, KeyError, NotImplementedError) as error:
         raise UserError(f"{file.name} can't be converted: {first_line(error)}") from error
-    without_quantization(read).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    remove_fields(folder / "config.json", "_name_or_path", "_model_name_or_path")
-    remove_fields(folder / "tokenizer_config.json", "name_or_path", "is_local", "local_files_only")
-    made_from = {"file": file.name, "transformers": importlib.metadata.version("transformers")}
-    (folder / "made_from.json").write_text(json.dumps(made_from, indent=1) + "\n", encoding="utf-8")
-
-
-def without_quantization(read: Any) -> Any:
-    """The same network, over the same weights, without what remembers that these were quantised."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    if hasattr(read.config, "quantization_config"):
-        del read.config.quantization_config
-    with torch.device("meta"):
-        network = AutoModelForCausalLM.from_config(read.config, dtype=read.dtype)
-    network.load_state_dict(read.state_dict(), assign=True)
-    network.tie_weights()
-    return network
-
-
-def remove_fields(path: Path, *names: str) -> None:
-    """Take entries that may name folders of this machine out of a JSON file."""
-    content = json.loads(path.read_text(encoding="utf-8"))
-    kept = {name: value for name, value in content.items() if name not in names}
-    path.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    for path in folder.glob("*config.json"):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        kept = {name: value for name, value in content.items() if place not in str(value)}
+        path.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
