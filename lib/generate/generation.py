@@ -5,10 +5,10 @@ already has. One teacher-forced pass over these (scoring) says all else.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from jinja2 import TemplateError
 
 from lib.configs import Model
 from lib.generate import p_true
-from lib.generate.imported_responses import FileEngine
+from lib.generate.imported_responses import FileEngine, ImportedResponse
 from lib.generate.models import LanguageModel, apply_chat_template, encode
 from lib.generate.sampling import Request, TransformersEngine
 from lib.generate.scoring import Scores, score_responses
@@ -26,6 +26,10 @@ from lib.paths import UserError, nearest
 from lib.random_streams import stream_seed
 from lib.tasks import answers, datasets, prompts
 from lib.tasks.datasets import Example, hash_words
+
+ResponseEngine = TransformersEngine | VLLMEngine | FileEngine  # each answers requests by token ids
+UNKNOWN_TOKEN = -1  # the id of a token that is known by its text alone
+IMPOSSIBLE = -100.0  # log-probability (nats) of the end token that stands for a response that is not there
 
 # ---- requests
 
@@ -96,36 +100,25 @@ def supported_demonstrations(
 # ---- responses
 
 
-class ResponseEngine(Protocol):
-    """Something that answers requests. `facts` are what a manifest says of it."""
-
-    facts: dict[str, Any]
-
-    def sample(self, requests: Sequence[Request]) -> list[list[int]]:
-        """Token ids of a response to each request, its end token included."""
-
-
 def choose_engine(
-    lm: LanguageModel, dataset: str, settings: Generation, engine: Engine, examples: Sequence[Example],
+    lm: LanguageModel,
+    dataset: str,
+    settings: Generation,
+    engine: Engine,
+    examples: Sequence[Example],
     scratch: Callable[[], Path],
-) -> ResponseEngine:  # fmt: skip
+    from_file: bool = True,
+) -> ResponseEngine:
     """The engine of a pair's responses: the file that the model's own file names, else what `engine` says.
 
     Parameters
     ----------
     examples : all that will be asked, for vLLM draws them at once
     scratch : names the folder where unfinished work lies
+    from_file : False where the model is asked in another way than whoever wrote the file of responses
     """
-    if lm.spec.responses:
+    if from_file and lm.spec.responses:
         return FileEngine(lm, dataset, examples)
-    return choose_sampling_engine(lm, dataset, settings, engine, examples, scratch)
-
-
-def choose_sampling_engine(
-    lm: LanguageModel, dataset: str, settings: Generation, engine: Engine, examples: Sequence[Example],
-    scratch: Callable[[], Path],
-) -> ResponseEngine:  # fmt: skip
-    """The same where no file will do: the model is asked in another way than whoever wrote that file."""
     if engine == "vllm":
         return VLLMEngine(lm, build_requests(lm, dataset, examples, settings), scratch)
     return TransformersEngine(lm, settings.max_batch_tokens)
@@ -148,43 +141,74 @@ def generate_responses(
     requests = build_requests(lm, dataset, examples, settings)
     responses = (engine or TransformersEngine(lm, settings.max_batch_tokens)).sample(requests)
     scores = score_responses(lm, requests, responses, settings)
-    rows = [
-        to_row(lm, dataset, *of_row, settings.save_texts) for of_row in zip(requests, responses, scores, strict=True)
-    ]
-    return pd.DataFrame(rows)
+    rows = [scored_row(lm, *of_row, settings.save_texts) for of_row in zip(requests, responses, scores, strict=True)]
+    return pd.DataFrame([{"model": lm.name, "dataset": dataset} | row for row in rows])
 
 
-def to_row(
-    lm: LanguageModel, dataset: str, request: Request, response: list[int], scores: Scores, save_texts: bool
+def scored_row(
+    lm: LanguageModel, request: Request, response: list[int], scores: Scores, save_texts: bool
 ) -> dict[str, Any]:
-    """One line of the generations frame, columns in their order."""
-    example, located = request.example, dict(scores["located"])
-    texts = {"prompt": request.prompt, "question": example.question, "text": located.pop("text")}
+    """One line of the generations frame: token ids of a response, and what its scores say."""
     ended = response[-1] in lm.eos
+    columns = {name: value for name, value in scores.items() if name != "located"}
     return {
-        "model": lm.name,
-        "dataset": dataset,
-        **(texts if save_texts else dict.fromkeys(texts)),
-        **answers.find_alternative_answers(texts["text"], lm.spec.thinking),
+        **example_columns(request.example, scores["located"], lm.spec.thinking, save_texts, request.prompt),
+        "prompt_tokens": len(request.prompt_ids),
+        "token_ids": np.array(response, np.int32),
+        "finish_reason": "stop" if ended else "length",
+        "eos": int(ended),
+        "seed": request.seed,
+        "reencoded": 0,
+        **columns,
+    }
+
+
+def example_columns(
+    example: Example, located: dict[str, Any], thinking: bool, save_texts: bool, prompt: str | None = None
+) -> dict[str, Any]:
+    """What a row of the generations frame says of its question, and of the answer as it is `located` in the text."""
+    texts = {"text": located["text"], "prompt": prompt, "question": example.question}
+    return {
+        **(located | (texts if save_texts else dict.fromkeys(texts))),
+        **answers.find_alternative_answers(located["text"], thinking),
         "words": hash_words(example.question),
         "split": example.split,
         "example_id": example.example_id,
         "reference": example.reference,
-        "prompt_tokens": len(request.prompt_ids),
-        "token_ids": np.array(response, np.int32),
-        "token_logprobs": scores["token_logprobs"],
-        "token_logprobs_sampling": scores["token_logprobs_sampling"],
-        **located,
-        "finish_reason": "stop" if ended else "length",
+    }
+
+
+def import_responses(
+    name: str,
+    spec: Model,
+    dataset: str,
+    examples: Sequence[Example],
+    responses: Mapping[str, ImportedResponse],
+    save_texts: bool = True,
+) -> pd.DataFrame:
+    """A generations frame of a model that is not at hand, in the order of `examples`, without logits. The one
+    log-probability that a log holds of a token stands as the model's own and as that when sampling: it does not say
+    which it is."""
+    rows = [imported_row(spec, example, responses[example.example_id], save_texts) for example in examples]
+    return pd.DataFrame([{"model": name, "dataset": dataset} | row for row in rows])
+
+
+def imported_row(spec: Model, example: Example, response: ImportedResponse, save_texts: bool = True) -> dict[str, Any]:
+    """One line of that frame. Where there is no response, an end token of probability 0 stands for it."""
+    logprobs = np.minimum(np.array(response.stated or [IMPOSSIBLE], np.float32), 0)
+    ended = response.ended or not response.logprobs
+    located = answers.locate_answer_in_texts(response.pieces[: len(logprobs) - ended], spec.thinking)
+    return {
+        **example_columns(example, located, spec.thinking, save_texts),
+        "prompt_tokens": 0,
+        "token_ids": np.full(len(logprobs), UNKNOWN_TOKEN, np.int32),
+        "token_logprobs": logprobs,
+        "token_logprobs_sampling": logprobs,
+        "finish_reason": response.finish_reason if response.logprobs else "stop",
         "eos": int(ended),
-        "seed": request.seed,
-        "kept_positions": scores["kept_positions"],
+        "seed": 0,
         "reencoded": 0,
-        "chosen_logit": scores["chosen_logit"],
-        "top_logits": scores["top_logits"],
-        "top_ids": scores["top_ids"],
-        "tail_curve": scores["tail_curve"],
-        **{name: scores[name] for name in p_true.IN_SITU_COLUMNS},
+        **dict.fromkeys(("kept_positions", "chosen_logit", "top_logits", "top_ids", "tail_curve"), []),
     }
 
 

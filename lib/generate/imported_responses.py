@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import numpy as np
-import pandas as pd
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from lib import store
@@ -21,13 +19,11 @@ from lib.configs import Model
 from lib.generate.models import LanguageModel, encode
 from lib.generate.sampling import Request
 from lib.paths import UserError, nearest, parse_json, public_path, read_bytes
-from lib.tasks import answers
-from lib.tasks.datasets import Example, hash_words
+from lib.tasks.datasets import Example
 from lib.validation import Strict, validate
 
 END_MARK = re.compile(r"<[^<>\s]+>")  # an end token as text: </s>, <|im_end|>
-UNKNOWN_TOKEN = -1  # the id of a token that is known by its text alone
-IMPOSSIBLE = -100.0  # log-probability (nats) of the end token that stands for a response that is not there
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # as JSON can spell it
 
 
 class ImportedToken(Strict):
@@ -42,14 +38,12 @@ class ImportedToken(Strict):
 
 def unwrap_logprobs(value: Any) -> Any:
     """The tokens of `logprobs`, which chat completions wrap once more; None where there are none."""
-    value = value["content"] if isinstance(value, dict) and "content" in value else value
-    return None if value == [] else value
+    return (value["content"] if isinstance(value, dict) and "content" in value else value) or None
 
 
 class ImportedResponse(Strict):
-    """A line. Token ids are the response's, its end token too where it wrote one. `logprobs` are the tokens as servers
-    write them, and stand for the text; their log-probabilities are used where the model is not at hand. A line without
-    any of these is a response without an answer."""
+    """A line: `text`, `token_ids` (its end token too where it wrote one), or `logprobs`, which stand for the text.
+    Their log-probabilities are used where the model is not at hand. With none of these, nothing was answered."""
 
     example_id: str
     dataset: str | None = None  # lines of other datasets are passed over
@@ -61,13 +55,12 @@ class ImportedResponse(Strict):
 
     @model_validator(mode="after")
     def _tokens_or_text(self) -> Self:
-        given = [self.token_ids, self.logprobs] if self.logprobs else [self.text, self.token_ids]
-        if sum(one is not None for one in given) > 1:
+        if self.token_ids is not None and (self.logprobs or self.text is not None):
             raise ValueError("a response is given as 'text' or as 'token_ids', one of them, or as 'logprobs'")
         if self.logprobs and self.text is not None and self.text.strip() != self.written.strip():
             raise ValueError("the tokens of 'logprobs' do not make up its 'text'")
-        if self.written.encode(errors="replace").decode() != self.written:
-            raise ValueError("its text holds half of a character")  # of two, as JSON can spell it
+        if HALF_CHARACTER.search(self.written):
+            raise ValueError("its text holds half of a character")
         return self
 
     @property
@@ -79,28 +72,27 @@ class ImportedResponse(Strict):
     def pieces(self) -> list[str]:
         """The text that each entry of `logprobs` adds; a character whose bytes are spread over several belongs to the
         last of them."""
-        decoder, texts = codecs.getincrementaldecoder("utf-8")("replace"), []
-        for entry in self.logprobs or ():
-            texts.append(decoder.decode(bytes(entry.bytes)) if entry.bytes else entry.token)
-        return texts
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return [decoder.decode(bytes(one.bytes)) if one.bytes else one.token for one in self.logprobs or ()]
+
+    @property
+    def stated(self) -> list[float]:
+        """The log-probability of each entry of `logprobs`."""
+        return [one.logprob for one in self.logprobs or ()]
 
     @property
     def ended(self) -> bool:
         """Whether the last entry of `logprobs` is an end token: servers write it as its mark, or as nothing, or leave
         it out."""
-        last = self.pieces[-1] if self.logprobs else "no end"
-        mark = not last or END_MARK.fullmatch(last) is not None
-        return self.finish_reason == "stop" and mark and (self.text is None or not self.text.endswith(last or "\0"))
+        if not self.logprobs or self.finish_reason != "stop":
+            return False
+        last = self.pieces[-1]
+        return not last or (END_MARK.fullmatch(last) is not None and not (self.text or "").endswith(last))
 
     @property
     def written(self) -> str:
         """The text, without an end token."""
         return "".join(self.pieces[: len(self.logprobs) - self.ended]) if self.logprobs else self.text or ""
-
-    @property
-    def stated(self) -> list[float]:
-        """The log-probability of each entry of `logprobs`."""
-        return [entry.logprob for entry in self.logprobs or ()]
 
 
 def read_response_file(path: Path, dataset: str) -> dict[str, ImportedResponse]:
@@ -129,23 +121,27 @@ def parse_response(line: bytes, where: str, number: int) -> ImportedResponse:
 
 def read_imported(spec: Model, dataset: str, examples: Sequence[Example]) -> dict[str, ImportedResponse]:
     """The responses in a model's file to these examples, by example_id, an empty one to a question without a response.
-    Raises UserError for a line that is none, where no question is answered, and for a text without log-probabilities
-    where the model is not at hand."""
+
+    Raises
+    ------
+    UserError
+        A line is none; no question is answered; or a text has no log-probabilities, and the model is not at hand.
+    """
     path, names = spec.responses_to(dataset), [example.example_id for example in examples]
     if path is None:
         raise UserError(f"'{spec.label}' names no file of `responses`: nothing is to be imported")
-    where, given, count = store.relative_path(path), read_response_file(path, dataset), len(names)
+    where, given = store.relative_path(path), read_response_file(path, dataset)
     found = {name: ImportedResponse(example_id=name) for name in names} | given
     if names and all(found[name].empty for name in names):
-        hint = nearest(names[0], {name for name, response in given.items() if not response.empty})
-        raise UserError(f"{where} has no response to {count} of {count} questions, the first '{names[0]}'; {hint}")
+        hint = nearest(names[0], [name for name, response in given.items() if not response.empty])
+        said = f"no response to {len(names)} of {len(names)} questions, the first '{names[0]}'"
+        raise UserError(f"{where} has {said}; {hint}")
     without = unanswered_questions(spec, names, found)
     silent = [name for name in without if not found[name].empty and "logprobs" not in found[name].model_fields_set]
-    if len(without) == count:
-        silent = without
-    if silent:
+    if silent or len(without) == len(names) > 0:
+        first, *_ = silent or without
         raise UserError(
-            f"{where}: {len(silent)} of {count} responses, the first to '{silent[0]}', "
+            f"{where}: {len(silent or without)} of {len(names)} responses, the first to '{first}', "
             "have no `logprobs`, and the model's file names no `source` that could say them"
         )
     return found
@@ -162,14 +158,13 @@ def describe_coverage(
 ) -> list[str]:
     """How many questions a model's file answers and, where some are left, what becomes of these."""
     without = unanswered_questions(spec, [example.example_id for example in examples], responses)
-    file, count = public_path(str(spec.responses).format(dataset=dataset)), len(examples)
-    if not without:
-        return [f"{file} answers the {count} questions of {dataset}"]
-    first = f"{len(without)} without a response, the first '{without[0]}'"
-    return [
-        f"{file} answers {count - len(without)} of the {count} questions of {dataset}",
-        f"{first}: rows without an answer, which count as wrong",
-    ]
+    said = f"the {len(examples)} questions of {dataset}"
+    answered = f"{len(examples) - len(without)} of {said}" if without else said
+    lines = [f"{public_path(str(spec.responses).format(dataset=dataset))} answers {answered}"]
+    if without:
+        first = f"{len(without)} without a response, the first '{without[0]}'"
+        lines.append(f"{first}: rows without an answer, which count as wrong")
+    return lines
 
 
 def describe_import(spec: Model, responses: Mapping[str, ImportedResponse]) -> dict[str, Any]:
@@ -177,9 +172,6 @@ def describe_import(spec: Model, responses: Mapping[str, ImportedResponse]) -> d
     lost = len(unanswered_questions(spec, list(responses), responses))
     facts: dict[str, Any] = {"engine": "file", "responses": len(responses) - lost}
     return facts | ({} if spec.at_hand else {"model at hand": False}) | ({"unanswered": lost} if lost else {})
-
-
-# ---- of a model that is at hand
 
 
 class FileEngine:
@@ -206,38 +198,3 @@ def response_token_ids(lm: LanguageModel, response: ImportedResponse) -> list[in
     if not ids or (response.finish_reason == "stop" and ids[-1] not in lm.eos):
         ids.append(lm.eos[0])
     return ids
-
-
-# ---- of a model that is not
-
-
-def import_responses(
-    name: str,
-    spec: Model,
-    dataset: str,
-    examples: Sequence[Example],
-    responses: Mapping[str, ImportedResponse],
-    save_texts: bool = True,
-) -> pd.DataFrame:
-    """A generations frame in the order of `examples`, without logits. The one log-probability that a log holds of a
-    token stands as the model's own and as that when sampling: it does not say which it is."""
-    rows = [imported_row(spec, example, responses[example.example_id], save_texts) for example in examples]
-    return pd.DataFrame([{"model": name, "dataset": dataset} | row for row in rows])
-
-
-def imported_row(spec: Model, example: Example, response: ImportedResponse, save_texts: bool = True) -> dict[str, Any]:
-    """One line of the frame (columns: lib.schemas)."""
-    logprobs = np.minimum(np.array(response.stated or [IMPOSSIBLE], np.float32), 0)
-    ended = response.ended or not response.logprobs
-    located = answers.locate_answer_in_texts(response.pieces[: len(logprobs) - ended], spec.thinking)
-    text = located.pop("text")
-    return {
-        "text": text if save_texts else None, "prompt": None, "question": example.question if save_texts else None,
-        **answers.find_alternative_answers(text, spec.thinking), "words": hash_words(example.question),
-        "split": example.split, "example_id": example.example_id, "reference": example.reference,
-        "prompt_tokens": 0, "token_ids": np.full(len(logprobs), UNKNOWN_TOKEN, np.int32),
-        "token_logprobs": logprobs, "token_logprobs_sampling": logprobs, **located,
-        "finish_reason": response.finish_reason if response.logprobs else "stop", "eos": int(ended), "seed": 0,
-        "kept_positions": np.zeros(0, np.int32), "reencoded": 0,
-        "chosen_logit": np.zeros(0, np.float32), "top_logits": [], "top_ids": [], "tail_curve": [],
-    }  # fmt: skip
