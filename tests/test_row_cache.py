@@ -1,182 +1,132 @@
-"""A run of more rows keeps those that a smaller one made, and makes the others alone."""
-
-from functools import partial
+"""Finished rows in shards: found again after a kill and by a larger run, noticed where damaged, never mixed."""
 
 import pandas as pd
 import pytest
 
-from lib import params, random_streams, row_cache, store
-from lib.analysis import ablation_statistics
-from lib.generate import generation, models, p_true
-from lib.paper import footnotes
-from lib.params import Dropout, Generation, Verification
+from lib import store
 from lib.row_cache import RowCache
-from lib.score import ablation
-from lib.tasks import datasets
-
-SETTINGS = Generation(demonstration="none", max_new_tokens=60, top_logits=8, n_temperature_nodes=4)
-PAIR = "tiny-llama__demo-easy"
 
 
-@pytest.fixture(scope="module")
-def lm():
-    return models.load_language_model("tiny-llama", params.load_model_config("tiny-llama"))
-
-
-@pytest.fixture
-def places(tmp_path, monkeypatch):
-    for module in (store, row_cache):
-        monkeypatch.setattr(module, "ARTIFACTS", tmp_path)
-    monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
+@pytest.fixture(autouse=True)
+def artifacts(tmp_path, monkeypatch):
+    monkeypatch.setattr("lib.row_cache.ARTIFACTS", tmp_path)
     return tmp_path
 
 
-def facts(lm, **changed):
-    settings = generation.with_model_limits(lm.spec, SETTINGS.model_copy(update=changed))
-    return {"model": lm.spec.model_dump(), "loaded": lm.facts, "parameters": settings.model_dump()}
+def shards(job="job", rows=2, facts=None, **more):
+    return RowCache("mine", job, facts or {}, rows, known_by=("x",), **more)
 
 
-def generate(lm, limit, asked=None, **changed):
-    """As 01 does it; what was really asked goes to the list `asked`."""
-    examples = datasets.load_examples(params.load_dataset_config("demo-easy"))
+class Work:
+    """Makes rows of numbers, and remembers of which; killed at the number `stop`."""
 
-    def work(part):
-        if asked is not None:
-            asked.extend(part)
-        return generation.generate_responses(lm, "demo-easy", part, SETTINGS.model_copy(update=changed))
+    def __init__(self, stop=None):
+        self.done, self.stop = [], stop
 
-    kept = row_cache.find_earlier_responses("mine", PAIR, facts(lm, **changed))
-    made = RowCache("mine", "01", facts(lm, **changed), 4, earlier=kept).map(
-        work, datasets.select_examples(examples, limit, 0, "demo-easy"), lambda line: None
-    )
-    return generation.in_dataset_order(made, examples), kept
+    def __call__(self, part):
+        if self.stop in part:
+            raise KeyboardInterrupt
+        self.done.extend(part)
+        return pd.DataFrame({"x": part})
 
 
-def keep(frame, lm, folder, code=None, **changed):
-    """The frames of a generations frame with verdicts, with their manifests, as 01 writes them."""
-    path = store.write_frame(frame.drop(columns=p_true.IN_SITU_COLUMNS), folder / "generations" / f"{PAIR}.parquet",
-                       **facts(lm, **changed), **({"code": code} if code else {}))  # fmt: skip
-    store.write_frame(frame[[*store.KEYS, *p_true.IN_SITU_COLUMNS]], folder / "in_situ" / f"{PAIR}.parquet",
-                generations=store.read_manifest(path)["sha256"], query="?")  # fmt: skip
-    return path
+@pytest.mark.parametrize("before, after", [(2, 2), (4, 2), (2, 3), (2, 100)])
+def test_a_killed_run_goes_on_where_it_stopped(before, after):
+    """Under other sizes of shards, too: every item is there once and in order, and what was saved is not made again."""
+    killed, work, lines = Work(stop=9), Work(), []
+    with pytest.raises(KeyboardInterrupt):
+        shards(rows=before).map(killed, list(range(11)), print)
+    frame = shards(rows=after).map(work, list(range(11)), lines.append)
+    assert frame.x.tolist() == list(range(11)) and work.done == [8, 9, 10]
+    assert len(lines) == -(-11 // after) and ("kept from before" in lines[0]) == (after < 100)
 
 
-def untimed(frame):
-    """Without the seconds of a row, of which manifests hold the mean."""
-    return frame.drop(columns=[name for name in frame if name.endswith("_seconds")])
+def test_a_shorter_and_a_larger_run_find_the_same_rows():
+    """What one made, the other takes over; and a shorter one does not forget what the larger one left."""
+    work, larger = Work(), shards(rows=3)
+    assert shards(rows=3).map(work, [1, 2], print).x.tolist() == [1, 2]
+    assert larger.map(work, [1, 2, 3, 4], print).x.tolist() == [1, 2, 3, 4] and work.done == [1, 2, 3, 4]
+    shorter = shards(rows=3)
+    assert shorter.map(None, [2, 1], print).x.tolist() == [2, 1]
+    shorter.clear()
+    assert larger.map(None, [1, 2, 3, 4], print).x.tolist() == [1, 2, 3, 4]
+    larger.clear()
+    assert not larger.folder.exists()
 
 
-@pytest.fixture(params=["shipped/mine", "mine/stale/0123/artifacts/mine"])
-def earlier(request, places):
-    """Where a smaller run may have left its rows."""
-    return places / request.param
+def test_shards_are_of_the_same_facts_and_code(monkeypatch):
+    """Under another budget of memory and on another card they are gone on with; not in another precision, with another
+    kernel of attention, off the GPU, under another choice, or by other code where that is named."""
+
+    def folder(device="NVIDIA H100", dtype="bfloat16", attention="sdpa", **parameters):
+        parameters = {"max_batch_tokens": 100, "max_dropout_tokens": 100, "rows_per_shard": 9, "top_k": 5} | parameters
+        loaded = {"device": device, "dtype": dtype, "attention": attention}
+        return RowCache("run", "job", {"loaded": loaded, "parameters": parameters}, more=[{"other": 1}]).folder
+
+    first = folder()
+    assert first == folder(device="NVIDIA H200") == folder(max_batch_tokens=50) == folder(max_dropout_tokens=7)
+    assert first == folder(rows_per_shard=4)
+    others = [folder(device="cpu"), folder(dtype="float32"), folder(attention="eager"), folder(top_k=6)]
+    monkeypatch.setattr(RowCache, "code", "other code")
+    assert len({first, *others, folder()}) == 6
 
 
-def test_only_new_rows_are_made(lm, earlier):
-    small, none = generate(lm, 2)
-    assert len(none) == 0 and small.split.tolist() == ["calibration"] * 2 + ["evaluation"] * 2
-    keep(small, lm, earlier)
-    asked: list = []
-    large, kept = generate(lm, 5, asked)
-    assert len(asked) == 6 and not {e.example_id for e in asked} & set(small.example_id)
-    assert len(large) == 10 and set(small.example_id) < set(large.example_id)
-    assert kept.attrs["kept_from"]["rows"] == 4
-    same = large[large.example_id.isin(small.example_id)].reset_index(drop=True)
-    pd.testing.assert_frame_equal(untimed(same), untimed(small), check_like=True)
-    whole, _ = generate(lm, 5, seed=0, top_logits=7)  # other parameters: all anew, and the same tokens
-    assert [list(x) for x in whole.token_ids] == [list(x) for x in large.token_ids]
+def test_shards_of_a_run_wait_for_its_record(monkeypatch):
+    """Else a run killed after the last cell would do all of it again; a larger run takes them back from those to be
+    forgotten."""
+    monkeypatch.setattr(RowCache, "record", "0123")
+    cache = shards()
+    shards("nothing").clear()
+    cache.map(Work(), [1, 2, 3], print)
+    cache.clear()
+    assert (cache.folder / "written").read_text() == "0123" and len(list(cache.folder.glob("*.parquet"))) == 2
+    assert cache.map(None, [1, 2, 3], print).x.tolist() == [1, 2, 3], "they are gone on with"
+    cache.map(Work(), [1, 2, 3, 4, 5], print)
+    assert not (cache.folder / "written").exists()
 
 
-HERE, THERE = "cpu, float32", "cpu, bfloat16"
+def flipped(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
-@pytest.mark.parametrize("rows, kept, made_on", [
-    (4, None, [HERE]),
-    (4, {"rows": 4, "made_on": [THERE]}, [THERE]),  # this machine's own precision made none of them
-    (2, {"rows": 4, "made_on": [THERE]}, [THERE]),
-    (6, {"rows": 4, "made_on": [THERE]}, [THERE, HERE]),
-    (6, {"rows": 4, "made_on": [THERE, HERE]}, [THERE, HERE]),
-    (6, {"rows": 4, "device": "cpu", "dtype": "bfloat16"}, [THERE, HERE]),  # as manifests said it before
+@pytest.mark.parametrize("damage", [
+    flipped,
+    lambda path: path.write_bytes(b""),
+    lambda path: path.write_bytes(next(path.parent.parent.glob("another-*/00002-*")).read_bytes()),
+    lambda path: (path.unlink(), path.mkdir()),
+    lambda path: path.rename(path.with_name("00002-0000000000000000.parquet")),
 ])  # fmt: skip
-def test_rows_are_of_the_machine_that_made_them(rows, kept, made_on):
-    facts = {"rows": rows, "loaded": {"device": "cpu", "dtype": "float32", "source": "x/a", "revision": None},
-             **({"kept_from": kept} if kept else {})}  # fmt: skip
-    assert row_cache.devices_of(facts) == made_on
-    assert footnotes.made([("A", facts)]) == [f"Made on {' and '.join(made_on)}: A (x/a)."]
+def test_a_damaged_shard_is_set_aside_by_name_and_computed_again(damage):
+    items, work, lines = list(range(1, 7)), Work(), []
+    shards("another").map(Work(), items[::-1], print)
+    cache = shards()
+    cache.map(Work(), items, print)
+    (path,) = cache.folder.glob("00002-*")
+    damage(path)
+    assert cache.map(work, items, lines.append).x.tolist() == items and work.done == [3, 4]
+    (said,) = [line for line in lines if "damaged" in line]
+    (aside,) = cache.folder.glob("*.damaged")
+    assert said.startswith("shard from 2:") and aside.name.removesuffix(".damaged") in said
 
 
-def test_what_a_manifest_says_of_kept_rows_goes_from_run_to_run(lm, places, earlier):
-    small, _ = generate(lm, 2)
-    other = facts(lm) | {"loaded": lm.facts | {"dtype": "bfloat16"}}
-    path = earlier / "generations" / f"{PAIR}.parquet"
-    manifest = store.read_manifest(
-        store.write_frame(small.drop(columns=p_true.IN_SITU_COLUMNS), path, seconds=8.0, **other)
-    )
-    store.write_frame(small[[*store.KEYS, *p_true.IN_SITU_COLUMNS]], earlier / "in_situ" / f"{PAIR}.parquet",
-                generations=manifest["sha256"])  # fmt: skip
-    large, kept = generate(lm, 5)
-    assert kept.attrs["kept_from"] == {"rows": 4, "sha256": manifest["sha256"], "made_on": [THERE]}
-    path = store.write_frame(
-        large.drop(columns=p_true.IN_SITU_COLUMNS), places / "now.parquet", **facts(lm), **kept.attrs
-    )
-    assert row_cache.devices_of(store.read_manifest(path)) == [THERE, HERE]
+def test_rows_of_an_earlier_run_are_not_made_and_their_shards_not_kept_for_them():
+    cache, work = shards(earlier=pd.DataFrame({"x": [7, 8, 9]})), Work()
+    assert cache.map(work, [1, 8, 2], print).x.tolist() == [1, 8, 2] and work.done == [1, 2]
+    cache.clear()
+    assert not cache.folder.exists()
 
 
-@pytest.mark.parametrize("change", ["parameters", "damaged", "verdicts"])
-def test_rows_of_another_kind_are_not_kept(lm, earlier, change):
-    small, _ = generate(lm, 2)
-    path = keep(small, lm, earlier, **({"max_new_tokens": 61} if change == "parameters" else {}))
-    if change == "damaged":
-        path.write_bytes(path.read_bytes()[:-1])
-    if change == "verdicts":
-        verdicts = small[[*store.KEYS, *p_true.IN_SITU_COLUMNS]]
-        store.write_frame(verdicts, earlier / "in_situ" / f"{PAIR}.parquet", generations="other")
-    assert len(row_cache.find_earlier_responses("mine", PAIR, facts(lm))) == 0
+def test_rows_may_be_known_by_several_columns():
+    cache = RowCache("mine", "job", {}, 3, known_by=("x", "rate"))
+    items, made = [(x, rate) for rate in (0.1, 0.2) for x in "abc"], []
+    cache.map(lambda part: pd.DataFrame(part, columns=["x", "rate"]), items[:4], print)
+    rows = cache.map(lambda part: made.extend(part) or pd.DataFrame(part, columns=["x", "rate"]), items[::-1], print)
+    assert list(rows.itertuples(index=False, name=None)) == items[::-1] and sorted(made) == items[4:]
 
 
-def test_imported_responses_are_not_kept(lm, earlier):
-    """A log's, set aside once its model is at hand: nothing was loaded when they were read."""
-    small, _ = generate(lm, 2)
-    path = keep(small, lm, earlier)
-    imported = {name: value for name, value in facts(lm).items() if name != "loaded"}
-    store.write_frame(small.drop(columns=p_true.IN_SITU_COLUMNS), path, **imported)
-    assert len(row_cache.find_earlier_responses("mine", PAIR, facts(lm))) == 0
-
-
-@pytest.mark.parametrize("made_by, kept", [("0123", 4), ("4567", 0), (None, 0)])
-def test_rows_of_other_code_are_not_kept_where_that_counts(lm, earlier, monkeypatch, made_by, kept):
-    """Where a profile has what other code made remade: the code that runs is named then."""
-    small, _ = generate(lm, 2)
-    path = keep(small, lm, earlier, code=made_by)
-    about = {**facts(lm), "parameters": Verification().model_dump()}
-    verified = p_true.verify_responses(lm, small, Verification())
-    place, code = earlier / "verification" / f"{PAIR}.parquet", {"code": made_by} if made_by else {}
-    store.write_frame(verified, place, inputs=store.file_checksums([path]), **about, **code)
-    assert len(row_cache.find_earlier_responses("mine", PAIR, facts(lm))) == 4, "whatever the code, where none is named"
-    monkeypatch.setattr(RowCache, "code", "0123")
-    found = row_cache.find_earlier_responses("mine", PAIR, facts(lm))
-    assert len(found) == len(row_cache.find_earlier_rows("mine", "verification", PAIR, about, small)) == kept
-    assert ("kept_from" in found.attrs) == bool(kept)
-    assert RowCache("mine", "01", {}, earlier=found).facts()["code"] == "0123"
-
-
-def test_what_is_about_responses_is_kept_with_their_tokens(lm, earlier):
-    small, _ = generate(lm, 2)
-    path = keep(small, lm, earlier)
-    about = {**facts(lm), "parameters": Verification().model_dump()}
-    verified = p_true.verify_responses(lm, small, Verification())
-    place = earlier / "verification" / f"{PAIR}.parquet"
-    store.write_frame(verified, place, inputs=store.file_checksums([path]), **about)
-    found = row_cache.find_earlier_rows("mine", "verification", PAIR, about, small)
-    pd.testing.assert_frame_equal(untimed(found), untimed(verified))
-    other = small.assign(token_ids=[small.token_ids[0][:3], *small.token_ids[1:]])
-    assert set(row_cache.find_earlier_rows("mine", "verification", PAIR, about, other).example_id) == \
-        set(small.example_id[1:])  # fmt: skip
-    asked = {**about, "parameters": Verification(standard_prompt="as_drawn").model_dump()}
-    assert row_cache.find_earlier_rows("mine", "verification", PAIR, asked, small).empty
-
-
-def test_rows_about_responses_are_found_by_a_larger_run_after_a_kill(places):
+def test_rows_about_responses_are_found_by_a_larger_run_after_a_kill():
     """Though its file of responses is another; not where a response is another."""
     old = pd.DataFrame({"example_id": ["a", "b"], "prompt_tokens": 5, "token_ids": [[1, 2], [3]]})
     new = pd.DataFrame({"example_id": ["a", "b", "c"], "prompt_tokens": 5, "token_ids": [[1, 2], [4], [5]]})
@@ -188,83 +138,24 @@ def test_rows_about_responses_are_found_by_a_larger_run_after_a_kill(places):
 
     for generations, sha in ((old, "0"), (new, "1")):
         cache = RowCache("mine", "03", {"inputs": {"x": sha}}, generations=generations)
-        rows = cache.map(work, generations.example_id.tolist(), lambda line: None)
+        rows = cache.map(work, generations.example_id.tolist(), print)
     assert made == [["a", "b"], ["b", "c"]] and rows.made.tolist() == [1, 2, 2]
     assert list(rows) == ["example_id", "made"]
-    assert cache.map(work, ["a", "b", "c"], lambda line: None).equals(rows) and len(made) == 2
+    assert cache.map(work, ["a", "b", "c"], print).equals(rows) and len(made) == 2
 
 
-def test_questions_that_were_asked_again_stay(lm, earlier):
-    """The sample of more rows is another one; those that a smaller run asked come first, and are not asked anew."""
-    small, _ = generate(lm, 4)
-    path = keep(small, lm, earlier)
-    about = {**facts(lm), "parameters": params.Generation(demonstration="none").model_dump()}
-    rows, arm = ablation.choose_ablation_rows(small, 2), small.assign(answer="7")
-    store.write_frame(ablation.combine_arms(rows, "none", {"one": arm[arm.example_id.isin(rows.example_id)]}),
-                earlier / "ablation" / f"{PAIR}.parquet", inputs=store.file_checksums([path]), **about)  # fmt: skip
-    larger, _ = generate(lm, 30)
-    before = row_cache.find_earlier_rows("mine", "ablation", PAIR, about, larger)
-    assert set(before.example_id) == set(rows.example_id) and "kept_from" in before.attrs
-    again = ablation.choose_ablation_rows(larger, 4, before=before.example_id)
-    assert set(rows.example_id) < set(again.example_id) and len(again) == 4
-    assert set(rows.example_id) != set(ablation.choose_ablation_rows(larger, 2).example_id), (
-        "by themselves they would be others"
-    )
-    assert again.example_id.tolist() == [name for name in larger.example_id if name in set(again.example_id)]
-    cache = RowCache("mine", "04b", about, known_by=("demonstration", "example_id"), earlier=before)
-    asked: list = []
-    ask = {"one": lambda some: asked.extend(some) or small[small.example_id == some[0].example_id]}
-    items = [("one", example) for example in ablation.examples_of_rows(small[small.example_id.isin(again.example_id)])]
-    kept = cache.map(partial(ablation.ask_again, ask), items, lambda line: None)
-    assert asked == [example for _, example in items if example.example_id not in set(rows.example_id)]
-    assert kept[kept.example_id.isin(rows.example_id)].answer.tolist() == ["7", "7"]
-    assert ablation_statistics.responses_to(rows.example_id.iloc[0], {"one": kept}, ["one"]) == {"one": "(not kept)"}
-
-
-def test_parameters_of_no_row_do_not_matter(lm, places):
-    """More memory, or another grid, change no row."""
-    more = facts(lm, max_batch_tokens=1000)
-    path = store.write_frame(pd.DataFrame({"a": [1]}), places / "x" / "y.parquet", **more)
-    was = store.read_manifest(path)
-    assert row_cache.made_alike(was, facts(lm)) and not row_cache.made_alike(was, facts(lm, top_logits=9))
-    dropout = Dropout().model_dump() | {"dropout_rates": [0.1], "n_tuning_examples": 10}
-    path = store.write_frame(pd.DataFrame({"a": [1]}), places / "x" / "z.parquet", **more | {"parameters": dropout})
-    was, grid = store.read_manifest(path), {"n_tuning_examples": 40, "dropout_rates": [0.1, 0.2]}
-    assert row_cache.made_alike(was, more | {"parameters": dropout | grid})
-    assert not row_cache.made_alike(was, more | {"parameters": dropout | {"dropout_passes": 5}})
-
-
-def test_passes_over_more_rows_begin_with_those_over_fewer():
-    """Else a killed run's shards, cut by place, would be gone on with for other rows."""
-    names = [(split, f"{split[0]}{i}") for split in ("calibration", "evaluation") for i in range(20)]
-    frame = pd.DataFrame(names, columns=["split", "example_id"]).assign(dataset="d")
-    more = random_streams.first_places_of_frame(frame, 9, 3)
-    assert random_streams.first_places_of_frame(frame, 4, 3) == more[:8] and sorted(
-        random_streams.first_places_of_frame(frame, 0, 3)
-    ) == list(range(40))
-    examples = [datasets.Example(name, split, "q", "1") for split, name in names]
-    assert frame.example_id[more].tolist() == [e.example_id for e in datasets.select_examples(examples, 9, 3, "d")]
-
-
-def test_a_larger_number_of_rows_begins_with_the_smaller():
-    examples = datasets.load_examples(params.load_dataset_config("demo-easy"))
-    whole = datasets.select_examples(examples, 0, 0, "demo-easy")
-    assert sorted(whole) == sorted(examples)
-    for count in (1, 3, 50, 250):
-        part = datasets.select_examples(examples, count, 0, "demo-easy")
-        assert [e for e in whole if e in part] == part
-        sizes = {split: sum(e.split == split for e in part) for split in ("calibration", "evaluation")}
-        assert sizes == {"calibration": count, "evaluation": min(count, 200)}
-    assert datasets.select_examples(examples, 9, 0, "demo-easy")[:6] == datasets.select_examples(
-        examples, 3, 0, "demo-easy"
-    )
-    assert datasets.select_examples(examples, 9, 1, "demo-easy") != datasets.select_examples(
-        examples, 9, 0, "demo-easy"
-    )
-
-
-def test_the_demos_models_really_run():
-    """Its shipped signals are there, of the same models and parameters, and no row is taken from them."""
-    assert store.find_frame("replay", "generations", "tiny-llama__demo-easy").exists()
-    assert list(row_cache.earlier_frames("demo", "generations", "tiny-llama__demo-easy")) == []
-    assert list(row_cache.earlier_frames("small", "generations", "qwen2.5-coder-1.5b__svamp"))
+def test_shards_of_the_version_before_are_gone_on_with(artifacts, monkeypatch):
+    """Their key held the whole of the parameters, and of the record that the run waits for."""
+    monkeypatch.setattr(RowCache, "record", "0123")
+    monkeypatch.setattr(RowCache, "earlier_record", "0123")
+    facts = {"model": {"label": "A", "source": "x"}, "parameters": {"seed": 0, "max_batch_tokens": 5}}
+    old = [{"model": facts["model"] | {"mirror": [], "size": None}, "parameters": {"seed": 0}}, {"more": 1}]
+    folder = artifacts / "mine" / "shards" / f"job-{store.digest(old, '0123')[:16]}"
+    folder.mkdir(parents=True)
+    path = folder / "scratch"
+    pd.DataFrame({"x": [1, 2]}).to_parquet(path, index=False)
+    path.rename(folder / f"00000-{store.digest(folder.name, 0, store.sha256(path))[:16]}.parquet")
+    cache = shards(facts=facts, more=[{"more": 1}])
+    assert cache.map(None, [1, 2], print).x.tolist() == [1, 2] and cache.folder != folder
+    cache.clear()
+    assert (folder / "written").read_text() == "0123"

@@ -26,6 +26,7 @@ from transformers import AttentionInterface, Cache
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
 from lib import random_streams, store
+from lib.earlier_rows import find_earlier_rows
 from lib.generate import models
 from lib.generate.bald import dropout_columns
 from lib.generate.batching import retry_in_halves_on_oom
@@ -34,7 +35,7 @@ from lib.generate.sampling import encode_prefix, select_rows
 from lib.params import Dropout, Scope
 from lib.paths import UserError
 from lib.random_streams import stream_seed
-from lib.row_cache import RowCache, find_earlier_rows
+from lib.row_cache import RowCache
 from lib.schemas import DROPOUT
 from lib.store import KEYS
 from lib.tasks import answers

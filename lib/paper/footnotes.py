@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from lib.row_cache import devices_of
+from lib.earlier_rows import devices_of
 from lib.score.estimators import in_columns
 
 MIN_BIN_COUNT = 5  # rows of a bin from which on its gap is shown without a mark
