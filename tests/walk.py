@@ -14,7 +14,7 @@ from lib.generate import models
 from lib.paths import ROOT
 from workflow import cli, run
 from workflow.export import export
-from workflow.sources import cells
+from workflow.fingerprint import cells
 
 
 def walk(profile: str) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 from lib import params
 from lib.paths import ARTIFACTS, ROOT, UserError, nearest
 from lib.validation import REMOVED, RENAMED
-from workflow import shipped
-from workflow.checksums import checksum, meaning
-from workflow.pipeline import NOTEBOOKS, Run, declared_parameters, read_json, write_json
+from workflow import reference_data
+from workflow.files import read_json, write_json
+from workflow.fingerprint import checksum, declared_parameters, semantic_checksum
+from workflow.pipeline import NOTEBOOKS, Run
 from workflow.records import in_order, key
 
 BEFORE = ".before.json"  # in a run's folder: what its frames and manifests were, until all records are carried over
@@ -50,15 +51,15 @@ def carry_over(folder: Path) -> tuple[int, int]:
     frames = [path.relative_to(ROOT).as_posix() for path in folder.rglob("*.parquet") if "shards" not in path.parts]
     before = read_json(folder / BEFORE)
     if not isinstance(before, dict):
-        before = {path: [meaning(path), checksum(path.removesuffix(".parquet") + ".json")] for path in frames}
+        before = {path: [semantic_checksum(path), checksum(path.removesuffix(".parquet") + ".json")] for path in frames}
         write_json(folder / BEFORE, before)
     manifests = sum(carry_over_manifest(ROOT / path) for path in frames)
     known = read_json(folder / "run.json")
     values = rename_keys(known["values"]) if isinstance(known, dict) and "values" in known else {}
     records = sum(carry_over_record(path, before, values) for path in sorted(folder.rglob("jobs/*.json")))
     (folder / BEFORE).unlink()  # before the list, which names every file
-    if (folder / shipped.LIST).is_file():
-        shipped.write_list(folder)
+    if (folder / reference_data.LIST).is_file():
+        reference_data.write_checksums(folder)
     return manifests, records
 
 
@@ -96,7 +97,7 @@ def carry_over_record(path: Path, before: dict, values: dict) -> bool:
             parts[name] = carry_over_model(what, value)
         elif kind != "parameter":
             same = kind == "input" and before.get(what, (None,))[0] == value
-            parts[name] = meaning(what) if same else value
+            parts[name] = semantic_checksum(what) if same else value
     for notebook in NOTEBOOKS:
         if f"code {notebook.path}" in parts:  # parameters that it did not take then, as the run had them
             for name in (*declared_parameters(notebook.path), *notebook.takes):

@@ -21,11 +21,10 @@ from lib.paths import ROOT, UserError, public_path
 from lib.validation import RENAMED
 from workflow import hub, records
 from workflow.carry_over import check_carried_over
-from workflow.checksums import checksum, digest, meaning
-from workflow.moving import go_on, move, prune
-from workflow.pipeline import Job, Run, write_json
+from workflow.files import finish_move, move, prune, write_json
+from workflow.fingerprint import checksum, code_cells, digest, import_closure, normalize_source, semantic_checksum
+from workflow.pipeline import Job, Run
 from workflow.records import differences, key, latest, own_key, read_record, whole, wish_of, with_manifests
-from workflow.sources import closure, code_cells, stripped
 
 NEW, ASKED = "not made yet", "asked for"
 EXPORT = ("workflow/export.py", "workflow/marked.py", "workflow/report.py", "workflow/report.html.jinja")
@@ -44,7 +43,7 @@ def parts(job: Job, lying: Mapping[str, str] = MappingProxyType({})) -> Parts:
     return {
         **{f"parameter {name}": value for name, value in values.items() if name not in params.BUDGETS},
         **{key: content for kind in params.LOADERS for key, content in specified(job, kind, values).items()},
-        **{f"input {path}": meaning(lying.get(path, path)) for path in job.inputs},
+        **{f"input {path}": semantic_checksum(lying.get(path, path)) for path in job.inputs},
         **code(job),
     }
 
@@ -90,9 +89,9 @@ def code(job: Job) -> Parts:
     exporting = EXPORT if job.notebook.exports else ()
     decisive = job.notebook.decided_by
     sources = [*cells, *map(source_of, decisive), *(text(path) for path in exporting if path.endswith(".py"))]
-    modules = closure(sources, leave_out=SHOWING if job.notebook.heavy else ())
-    digests = {path: digest(stripped(source_of(path))) for path in modules.union(exporting, decisive)}
-    digests[job.notebook.path] = digest(*map(stripped, cells))
+    modules = import_closure(sources, leave_out=SHOWING if job.notebook.heavy else ())
+    digests = {path: digest(normalize_source(source_of(path))) for path in modules.union(exporting, decisive)}
+    digests[job.notebook.path] = digest(*map(normalize_source, cells))
     return {f"code {path}": value for path, value in digests.items()}
 
 
@@ -189,7 +188,7 @@ def outlook(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
 def walk(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
     """The same, carried out: what is stale is moved away, and back what is valid again."""
     for job in run.jobs:
-        go_on(job)
+        finish_move(job)
     wishes = wished(run, remake)
     verdicts = judge_all(run, wishes)
     if wishes != records.wishes(run):
@@ -277,7 +276,7 @@ def undecided(job: Job, record: dict, content: Parts) -> bool:
 
 def settle(job: Job) -> str:
     """Of a job that waited until its inputs were there: why nothing is to be done, or nothing where it is."""
-    go_on(job)  # where it was killed while it moved, and is tried again
+    finish_move(job)  # where it was killed while it moved, and is tried again
     if not (ROOT / job.aside).exists():
         return ""
     verdict = judge(job, [], False)

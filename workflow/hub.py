@@ -15,7 +15,8 @@ from typing import Any
 
 from lib import params
 from lib.paths import ROOT, UserError, first_line, is_path
-from workflow.pipeline import Run, write_json
+from workflow.files import write_json
+from workflow.pipeline import Run
 
 # Weights as safetensors, configuration, tokenizer and template: nothing that would have to be unpickled or executed.
 WEIGHTS = ["*.safetensors", "*.safetensors.index.json"]

@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 
 from lib.paths import ROOT
-from workflow import fresh, moving
+from workflow import files, fresh
 from workflow.guard import alive
 from workflow.pipeline import Run
 from workflow.records import forget_shards, read_record
 
-# files of store.write_atomically and jobs.write_json, folders of forget_shards, export, typeset and book: each with the
-# id of the process that writes it
+# files of store.write_atomically and write_json, folders of forget_shards, export, typeset and book: each with the id
+# of the process that writes it
 SCRATCH = re.compile(r"\..+\.(\d{1,7})(?:\.partial)?|\.(?:export|typeset|book)-(\d{1,7})-\w+")
 YOUNG = 600  # seconds: what is younger, a process of another machine may be writing
 
@@ -21,7 +21,7 @@ def clear(run: Run) -> None:
     """Finish the moves that were begun, forget shards of what has its record, and remove what nobody writes any more.
     For who has the lock of the run."""
     for job in run.jobs:
-        moving.go_on(job)
+        files.finish_move(job)
         if record := read_record(ROOT / job.record, job):
             forget_shards(job, fresh.resume_key(run, record["parts"]))
     age = YOUNG if run.cluster else 0

@@ -19,10 +19,10 @@ from pathlib import Path
 from lib import params
 from lib.paths import ROOT, UserError
 from workflow import cluster, fresh, hub, records
+from workflow.fingerprint import cells
 from workflow.guard import gpus, job_lock, scratch_folder, take_gpu, watch
 from workflow.kernel import provide
 from workflow.pipeline import MARK, PUBLISHED, Job, Run
-from workflow.sources import cells
 from workflow.warm import Kernel
 
 

@@ -5,14 +5,13 @@ jobs, one per (model, dataset) or one over all. The Snakefile, freshness and exe
 """
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from pathlib import Path
 
-from lib.paths import ROOT, UserError, commit, nearest
-from workflow.sources import closure, code_cells, declared_parameters
+from lib.paths import ROOT, UserError, nearest
+from workflow.files import read_json, write_json
+from workflow.fingerprint import code_cells, declared_parameters, import_closure
 
 REPLAY, PUBLISHED = "replay", "published"
 MARK = "@@"  # begins those lines on a job's stdout that are events for the run
@@ -407,27 +406,5 @@ class Job:
 
     def check(self) -> None:
         """UserError for a notebook that cannot be run: not a notebook, not Python, parameters that nobody sets."""
-        closure(code_cells(self.notebook.path), self.notebook.path)
+        import_closure(code_cells(self.notebook.path), self.notebook.path)
         self.parameters  # noqa: B018
-
-
-def read_json(path: Path) -> object:
-    """What a file holds; None where it is not there, or not JSON. Raises PermissionError for one that may not be read:
-    what it says still holds, and what it vouches for is not to be made again."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except PermissionError:
-        raise
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
-def write_json(path: Path, content: object) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        scratch.write_text(json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
-        commit(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)

@@ -12,10 +12,10 @@ from pathlib import Path, PurePosixPath
 
 from lib import params
 from lib.paths import ROOT, UserError, sync
-from workflow.checksums import checksum, digest
+from workflow.files import read_json, write_json
+from workflow.fingerprint import cells, checksum, digest
 from workflow.marked import contents, marked
-from workflow.pipeline import Job, Run, read_json, write_json
-from workflow.sources import cells
+from workflow.pipeline import Job, Run
 
 
 def key(content: dict) -> str:

@@ -31,10 +31,11 @@ from workflow import (
     submission,
     weights,
 )
-from workflow.pipeline import NOTEBOOKS, PUBLISHED, SHIPPED, Job, Run, shippable, write_json
+from workflow.files import write_json
+from workflow.pipeline import NOTEBOOKS, PUBLISHED, SHIPPED, Job, Run, shippable
 from workflow.progress import Board, private, say
+from workflow.reference_data import check_files
 from workflow.schedule import schedule, warm
-from workflow.shipped import verify
 from workflow.typeset import typeset
 
 
@@ -108,7 +109,7 @@ def plan(asked: Namespace) -> Run:
     values["models"] = list(dict.fromkeys([*(asked.only or values["models"]), *asked.models]))
     values["datasets"] = list(dict.fromkeys(asked.datasets or values["datasets"]))
     if asked.verb != PUBLISHED:
-        verify(profile)
+        check_files(profile)
     if asked.replay:
         values["datasets"] = shipped(profile, values)
     for kind, load in params.LOADERS.items():

@@ -19,8 +19,8 @@ from lib import params
 from lib.paths import ROOT
 from workflow import cluster, fresh, guard, notebook, submission
 from workflow.cluster import Profile
+from workflow.fingerprint import code_cells, third_party_imports
 from workflow.pipeline import Job, Run
-from workflow.sources import code_cells, libraries
 
 # Freshness, locks and incomplete files are our own business.
 FLAGS = """--snakefile workflow/Snakefile --scheduler greedy --keep-going --rerun-triggers input --nolock
@@ -135,9 +135,9 @@ def imports(run: Run, jobs: list[Job]) -> list[str]:
     jobs = [job for job in jobs if not job.on_gpu]
     statements = []
     for row in {job.notebook: None for job in jobs}:
-        statements += libraries(code_cells(row.path), row.path)
+        statements += third_party_imports(code_cells(row.path), row.path)
         if row.exports:
-            statements += libraries(fresh.text(path) for path in fresh.EXPORT if path.endswith(".py"))
+            statements += third_party_imports(fresh.text(path) for path in fresh.EXPORT if path.endswith(".py"))
     networks = [architecture(name) for name in {job.model: None for job in jobs if job.model}]
     return list(dict.fromkeys([*statements, *filter(None, networks)]))
 

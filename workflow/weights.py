@@ -20,7 +20,7 @@ from lib import params
 from lib.configs import Model
 from lib.paths import ROOT, UserError, nearest
 from workflow import hub
-from workflow.checksums import of_bytes
+from workflow.fingerprint import file_sha256
 
 ROOM = 5  # times a file's bytes: the file, and weights of 16 bits for about 5 (1.1 GB make 3.5 GB)
 Say = Callable[[str], None]
@@ -64,7 +64,7 @@ def obtain(name: str, spec: Model, say: Say) -> Path:
         look_for_room(spec, ROOM * size)
         say(f"fetching {name}: {gigabytes(size)} from {spec.source}")
         file = hub.download_file(spec)
-    found = of_bytes(file)
+    found = file_sha256(file)
     if found != spec.sha256:
         raise UserError(f"{spec.gguf} came with sha256 {found}, expected {spec.sha256}: it is not used")
     return file

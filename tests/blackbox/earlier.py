@@ -77,7 +77,7 @@ def make(project: Path) -> bytes:
     for words in (("init", "-q"), ("add", "params"), ("commit", "-qm", "first")):
         subprocess.run([*GIT, *words], cwd=project, check=True)
     who = {f"GIT_{role}_{what}": "someone" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    subprocess.run([sys.executable, "-m", "workflow.ship", "earlier"], cwd=project, check=True,
+    subprocess.run([sys.executable, "-m", "workflow.reference_data", "earlier"], cwd=project, check=True,
                    env=ENV | who | {"PYTHONPATH": str(project)})  # fmt: skip
     (project / "artifacts" / "earlier" / "predictions.json").write_text(json.dumps(predictions(project)))
     packed = io.BytesIO()

@@ -1,26 +1,15 @@
+import pkgutil
+from importlib import import_module
+
 import pytest
 from small_project import ROWS, Project, build
 
+import workflow
 from lib import configs, params
 from lib import paths as places
-from workflow import (
-    check,
-    checksums,
-    environment,
-    fresh,
-    guard,
-    hub,
-    leftovers,
-    moving,
-    notebook,
-    pipeline,
-    records,
-    run,
-    schedule,
-    shipped,
-    sources,
-    weights,
-)
+from workflow import check, pipeline
+
+MODULES = [import_module(f"workflow.{module.name}") for module in pkgutil.iter_modules(workflow.__path__)]
 
 
 @pytest.fixture
@@ -33,8 +22,7 @@ def project(tmp_path) -> Project:
 def inside(project, monkeypatch) -> Project:
     """The small project, with the modules of this process looking at it."""
     monkeypatch.setattr(params, "REVISIONS", {})
-    for module in (places, configs, checksums, environment, fresh, guard, hub, leftovers, moving, notebook, pipeline,
-                   records, run, schedule, shipped, sources, weights):  # fmt: skip
+    for module in (places, configs, *(module for module in MODULES if hasattr(module, "ROOT"))):
         monkeypatch.setattr(module, "ROOT", project.root)
     monkeypatch.setattr(configs, "MODELS", project.root / "artifacts" / ".models")
     monkeypatch.setattr(pipeline, "NOTEBOOKS", tuple(pipeline.Notebook(**row) for row in ROWS))

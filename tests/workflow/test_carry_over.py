@@ -8,7 +8,7 @@ import pytest
 from small_project import ROOT
 
 from lib import params
-from workflow import carry_over, checksums, shipped
+from workflow import carry_over, fingerprint, reference_data
 
 ARCHIVE = Path(__file__).resolve().parents[1] / "blackbox" / "earlier.tar.xz"
 RUN = "earlier"
@@ -19,12 +19,13 @@ def root(tmp_path, monkeypatch):
     """A project with the files of the version before, one of whose frames was set aside."""
     with tarfile.open(ARCHIVE) as packed:
         packed.extractall(tmp_path, filter="data")
+    (tmp_path / "notebooks").symlink_to(ROOT / "notebooks")
     run = tmp_path / "artifacts" / RUN
     record = run / "jobs/01_generate__tiny-llama__demo-easy.json"
     aside = run / "stale" / carry_over.read_json(record)["key"] / "artifacts" / RUN / "jobs"
     aside.mkdir(parents=True)
     shutil.copy(record, aside)
-    for module in (carry_over, checksums, shipped):
+    for module in (carry_over, fingerprint, reference_data):
         monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(carry_over, "ARTIFACTS", tmp_path / "artifacts")
     monkeypatch.setattr(params, "PARAMS", ROOT / "params")
@@ -40,7 +41,7 @@ def texts(root):
 def test_a_killed_command_is_gone_on_with_at_every_step(root, monkeypatch):
     before, steps = texts(root), []
     copy = root.with_name("copy")
-    shutil.copytree(root, copy)
+    shutil.copytree(root, copy, symlinks=True)
     write, at = carry_over.write_json, [0]
 
     def written(path, content):
@@ -57,7 +58,7 @@ def test_a_killed_command_is_gone_on_with_at_every_step(root, monkeypatch):
         assert any('"parameter keep_texts"' in text for text in texts_.values()) is there
     for step in range(1, number + 1):
         shutil.rmtree(root)
-        shutil.copytree(copy, root)
+        shutil.copytree(copy, root, symlinks=True)
         steps.clear()
         at[0] = step
         with pytest.raises(KeyboardInterrupt):

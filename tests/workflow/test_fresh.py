@@ -10,7 +10,7 @@ from small_project import PAIR, write, write_notebook
 
 from lib import params
 from lib.paths import UserError
-from workflow import checksums, fresh, pipeline, records, sources
+from workflow import files, fingerprint, fresh, pipeline, records
 from workflow.pipeline import Run
 
 VALUES = {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "bins": 10, "title": ""}
@@ -31,7 +31,7 @@ def finish(run: Run, verdicts) -> None:
             (fresh.ROOT / path).parent.mkdir(parents=True, exist_ok=True)
             text = records.key(found)
             if path.endswith(("json", "ipynb")):
-                frame = checksums.checksum(path.replace(".json", ".parquet"))
+                frame = fingerprint.checksum(path.replace(".json", ".parquet"))
                 text = json.dumps({"cells": [], "made by": text, "sha256": frame})
             (fresh.ROOT / path).write_text(text)
         records.write_record(job, found, outputs, 1.0)
@@ -74,7 +74,7 @@ def test_touch_comment_spacing_and_markdown_remake_nothing(made):
 def test_copy_remakes_nothing(made, monkeypatch, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(made.root, copy)
-    for module in (checksums, fresh, pipeline, records, sources):
+    for module in (files, fingerprint, fresh, pipeline, records):
         monkeypatch.setattr(module, "ROOT", copy)
     monkeypatch.setattr(fresh.params, "PARAMS", copy / "params")
     assert numbers(run_of()) == ""
@@ -197,7 +197,7 @@ def signed_anew(job) -> None:
     """What someone does who edits an output and does not want it noticed."""
     path = fresh.ROOT / job.record
     record = json.loads(path.read_text())
-    record["outputs"] = {name: checksums.checksum(name) for name in record["outputs"]}
+    record["outputs"] = {name: fingerprint.checksum(name) for name in record["outputs"]}
     path.write_text(json.dumps(record))
 
 
@@ -381,10 +381,10 @@ def test_seconds_and_memory_say_nothing_that_matters(inside, monkeypatch, old):
             frame.to_parquet(path, index=False)
             record = json.loads(path.with_suffix(".json").read_text()) | {"columns": list(frame)}
             path.with_suffix(".json").write_text(json.dumps(record))
-        return checksums.meaning("artifacts/x.parquet")
+        return fingerprint.semantic_checksum("artifacts/x.parquet")
 
     first = said(1.0)
-    assert said(2.0, seconds=5) == said(1.0, code="0123") == first != checksums.checksum("artifacts/x.parquet")
+    assert said(2.0, seconds=5) == said(1.0, code="0123") == first != fingerprint.checksum("artifacts/x.parquet")
     assert len({first, said(1.0, value=0.6), said(1.0, loaded={"device": "another"})}) == 3
 
 
@@ -539,47 +539,47 @@ def test_parameters_are_literals(inside, line):
 
 
 def test_big_files_are_hashed_once(inside, monkeypatch):
-    monkeypatch.setattr(checksums, "BIG", 1)
+    monkeypatch.setattr(fingerprint, "BIG", 1)
     path = inside.root / "weights/tiny/model.safetensors"
     os.utime(path, (time.time() - 100, time.time() - 100))
-    first = checksums.checksum("weights/tiny/model.safetensors")
+    first = fingerprint.checksum("weights/tiny/model.safetensors")
     memory = list((inside.root / "artifacts/.checksums").iterdir())
     assert len(memory) == 1
     known = json.loads(memory[0].read_text())
     memory[0].write_text(json.dumps({**known, "sha256": "remembered"}))
-    assert checksums.checksum("weights/tiny/model.safetensors") == "remembered"
+    assert fingerprint.checksum("weights/tiny/model.safetensors") == "remembered"
     os.utime(path)
-    assert checksums.checksum("weights/tiny/model.safetensors") == first
+    assert fingerprint.checksum("weights/tiny/model.safetensors") == first
     path.write_text("weightz")
-    assert checksums.checksum("weights/tiny/model.safetensors") != first
+    assert fingerprint.checksum("weights/tiny/model.safetensors") != first
 
 
 def test_stripped_source():
-    from workflow.sources import stripped
+    from workflow.fingerprint import normalize_source
 
     same = "x = 1  # one\n\n# two\ny = f'{x}#' + '# three'\n", "x = 1\ny = f'{x}#'   + '# three'\n"
-    assert stripped(same[0]) == stripped(same[1])
-    assert stripped("x = '''a\n\nb'''") != stripped("x = '''a\nb'''")
-    assert stripped("f'{x}'") != stripped("f'{x} '")
-    assert stripped("if a:\n    b\nc") != stripped("if a:\n    b\n    c")
-    assert stripped("%matplotlib inline\n(") == "%matplotlib inline\n("
+    assert normalize_source(same[0]) == normalize_source(same[1])
+    assert normalize_source("x = '''a\n\nb'''") != normalize_source("x = '''a\nb'''")
+    assert normalize_source("f'{x}'") != normalize_source("f'{x} '")
+    assert normalize_source("if a:\n    b\nc") != normalize_source("if a:\n    b\n    c")
+    assert normalize_source("%matplotlib inline\n(") == "%matplotlib inline\n("
 
 
 def test_imports_are_followed(inside):
-    from workflow.sources import closure
+    from workflow.fingerprint import import_closure
 
-    assert closure(["import lib.alpha"]) == {"lib/__init__.py", "lib/alpha.py", "lib/beta.py"}
-    assert closure(["%matplotlib inline\nfrom lib import gamma, nothing"]) == {"lib/__init__.py", "lib/gamma.py"}
-    assert closure(["import json, library"]) == set()
+    assert import_closure(["import lib.alpha"]) == {"lib/__init__.py", "lib/alpha.py", "lib/beta.py"}
+    assert import_closure(["%matplotlib inline\nfrom lib import gamma, nothing"]) == {"lib/__init__.py", "lib/gamma.py"}
+    assert import_closure(["import json, library"]) == set()
     (inside.root / "lib/alpha.py").write_text("def f():\n    from .gamma import count\n    from . import beta\n")
-    assert closure(["from lib.alpha import f"]) >= {"lib/beta.py", "lib/gamma.py"}
+    assert import_closure(["from lib.alpha import f"]) >= {"lib/beta.py", "lib/gamma.py"}
 
 
 def test_code_reads_the_same_in_every_version_of_python():
     """The outline written out; 3.12 and 3.13 give functions type parameters, and f-strings an empty text at the end."""
-    from workflow.sources import outline, stripped
+    from workflow.fingerprint import dump_ast, normalize_source
 
-    assert stripped("def f(x): return f'{x:{w}}'") == (
+    assert normalize_source("def f(x): return f'{x:{w}}'") == (
         "Module(body=[FunctionDef(name='f',args=arguments(args=[arg(arg='x')]),body=[Return(value=JoinedStr(values="
         "[FormattedValue(value=Name(id='x',ctx=Load()),conversion=-1,format_spec=JoinedStr(values=[FormattedValue("
         "value=Name(id='w',ctx=Load()),conversion=-1)]))]))])])"
@@ -587,9 +587,9 @@ def test_code_reads_the_same_in_every_version_of_python():
     import ast
 
     added = ast.JoinedStr(values=[ast.Constant("a"), ast.Constant("")])
-    assert outline(added) == outline(ast.JoinedStr(values=[ast.Constant("a")]))
-    assert stripped("f(None)") != stripped("f()") and stripped("f('')") != stripped("f()")
-    assert stripped("x = None") != stripped("x = ''") and stripped("return_ = 1") != stripped("return_ = 1.0")
+    assert dump_ast(added) == dump_ast(ast.JoinedStr(values=[ast.Constant("a")]))
+    for one, other in (("f(None)", "f()"), ("f('')", "f()"), ("x = None", "x = ''"), ("x = 1", "x = 1.0")):
+        assert normalize_source(one) != normalize_source(other)
 
 
 def test_budgets_of_memory_are_in_no_key(inside, monkeypatch):

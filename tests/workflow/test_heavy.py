@@ -10,9 +10,9 @@ import ast
 
 import pytest
 
+from workflow.fingerprint import ROOT, code_cells, import_closure, imported, parse
 from workflow.fresh import SHOWING
 from workflow.pipeline import NOTEBOOKS
-from workflow.sources import ROOT, closure, code_cells, imported, parse
 
 ROWS = [row for row in NOTEBOOKS if row.heavy]
 HEAVY = [row.path for row in ROWS]
@@ -69,7 +69,7 @@ def test_a_heavy_notebook_only_shows_what_lib_paper_makes(path):
 
 @pytest.mark.parametrize("path", HEAVY)
 def test_nothing_else_that_it_imports_reaches_lib_paper(path):
-    for file in closure(code_cells(path), leave_out=SHOWING):
+    for file in import_closure(code_cells(path), leave_out=SHOWING):
         names = imported(file, file.removesuffix(".py").replace("/", ".").rpartition(".")[0], (ROOT / file).read_text())
         assert not any(f"{name.replace('.', '/')}/".startswith(SHOWING) for name in names), file
 

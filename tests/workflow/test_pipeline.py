@@ -1,9 +1,10 @@
 """The table of notebooks: their numbers tell the order in which they run, but for what exports, which comes last."""
 
+from lib.paths import ROOT
 from workflow import fresh, pipeline, records
 from workflow.cli import notebooks
-from workflow.pipeline import NOTEBOOKS, Run, write_json
-from workflow.sources import ROOT
+from workflow.files import write_json
+from workflow.pipeline import NOTEBOOKS, Run
 
 NAMES = [row.name for row in NOTEBOOKS]
 

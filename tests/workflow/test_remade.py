@@ -6,8 +6,8 @@ import pytest
 
 from lib import params
 from workflow import fresh
+from workflow.fingerprint import code_cells, declared_parameters
 from workflow.pipeline import NOTEBOOKS, Run
-from workflow.sources import code_cells, declared_parameters
 
 VALUES = params.load_profile("demo").model_dump() | {"models": ["tiny-llama"], "datasets": ["demo-easy"]}
 HEAVY = [row.name for row in NOTEBOOKS if row.heavy]

@@ -15,8 +15,8 @@ from lib.paths import UserError
 from workflow import (
     check,
     cost,
+    files,
     leftovers,
-    moving,
     notebook,
     progress,
     records,
@@ -70,7 +70,7 @@ def test_empty_folders_go_however_deep_they_lie(tmp_path):
     (tmp_path / "a/b/c").mkdir(parents=True)
     (tmp_path / "d/e").mkdir(parents=True)
     (tmp_path / "d/file").write_text("")
-    moving.prune(tmp_path)
+    files.prune(tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["d", "file"]
 
 

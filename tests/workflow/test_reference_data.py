@@ -7,7 +7,7 @@ import pytest
 from small_project import write
 
 from lib.paths import ROOT, UserError
-from workflow import ship, shipped
+from workflow import reference_data
 
 DEMO = "artifacts/shipped/demo"
 
@@ -18,8 +18,8 @@ def folder(inside):
     place = inside.root / DEMO
     for name in ("generations/tiny__easy.parquet", "generations/tiny__easy.json", "ablation/tiny__easy.parquet"):
         write(place / name, f"what {name} holds")
-    shipped.write_list(place)
-    shipped.verify("demo")
+    reference_data.write_checksums(place)
+    reference_data.check_files("demo")
     return place
 
 
@@ -32,21 +32,21 @@ def folder(inside):
 def test_a_difference_is_named_with_its_cure(folder, name, damage, what):
     damage(folder / name)
     with pytest.raises(UserError) as said:
-        shipped.verify("demo")
+        reference_data.check_files("demo")
     assert str(said.value) == f"{DEMO}/{name} {what}: `git checkout -- {DEMO}` brings it back"
 
 
 def test_a_file_more_and_a_damaged_list(folder):
     write(folder / "ablation/other__easy.parquet", "x")
     with pytest.raises(UserError, match="ablation/other__easy.parquet is not in .*SHA256SUMS: move it away"):
-        shipped.verify("demo")
+        reference_data.check_files("demo")
     (folder / "ablation/other__easy.parquet").unlink()
     (folder / "SHA256SUMS").write_text("")
     with pytest.raises(UserError, match="is not in"):
-        shipped.verify("demo")
+        reference_data.check_files("demo")
     (folder / "SHA256SUMS").write_bytes(b"\xff\n" * 9)
     with pytest.raises(UserError, match="git checkout"):
-        shipped.verify("demo")
+        reference_data.check_files("demo")
 
 
 def test_every_run_asks_first(folder, inside):
@@ -58,20 +58,26 @@ def test_every_run_asks_first(folder, inside):
 
 
 def test_a_pair_that_is_not_finished_is_not_shipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(ship, "ARTIFACTS", tmp_path)
+    monkeypatch.setattr(reference_data, "ARTIFACTS", tmp_path)
     with pytest.raises(UserError, match="run '' has no finished pair"):
-        ship.pairs()
-    write(tmp_path / f"mine/{ship.FIRST[-1]}/tiny__easy.parquet", "")
-    assert ship.pairs("mine") == ship.pairs("mine", "tiny__easy") == ["tiny__easy"]
+        reference_data.finished_pairs()
+    write(tmp_path / f"mine/{reference_data.REQUIRED[-1]}/tiny__easy.parquet", "")
+    assert (
+        reference_data.finished_pairs("mine") == reference_data.finished_pairs("mine", "tiny__easy") == ["tiny__easy"]
+    )
     with pytest.raises(UserError, match="run 'other' has no finished pair"):
-        ship.pairs("other")
+        reference_data.finished_pairs("other")
     with pytest.raises(UserError, match="no finished pair 'tiny__esy'; did you mean 'tiny__easy'"):
-        ship.pairs("mine", "tiny__esy")
+        reference_data.finished_pairs("mine", "tiny__esy")
 
 
 @pytest.mark.skipif(not (ROOT / DEMO).exists(), reason="the shipped demo signals are not in this copy")
 def test_the_demo_s_own_list_is_of_the_files_that_are_there():
-    shipped.verify("demo")
-    assert len(shipped.sums(ROOT / DEMO)) == len((ROOT / DEMO / "SHA256SUMS").read_text().splitlines()) > 50
+    reference_data.check_files("demo")
+    assert (
+        len(reference_data.file_checksums(ROOT / DEMO))
+        == len((ROOT / DEMO / "SHA256SUMS").read_text().splitlines())
+        > 50
+    )
     if shutil.which("sha256sum"):
         subprocess.run(["sha256sum", "--quiet", "-c", "SHA256SUMS"], cwd=ROOT / DEMO, check=True)
