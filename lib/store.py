@@ -65,7 +65,7 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
     timed = [name for name in frame if name.endswith(schemas.SECONDS)]
     means = {name: float(f"{frame[name].mean():.3g}") for name in timed if frame[name].notna().any()}
     frame, facts = frame.drop(columns=timed), facts | ({"row_seconds": means} if means else {})
-    table = schemas.to_table(kind_of_frame(path), frame, relative_path(path))
+    table = schemas.to_table(path.parent.name, frame, relative_path(path))
     write_atomically(path, partial(pq.write_table, table, compression="zstd"))
     manifest = {"file": path.name, "sha256": sha256(path), "rows": len(frame), "columns": list(frame.columns),
                 "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
@@ -110,7 +110,7 @@ def read_frame(path: Path) -> pd.DataFrame:
     facts = read_manifest(path)
     if sha256(path) != facts["sha256"] or pq.read_metadata(path).num_rows != facts["rows"]:
         raise UserError(f"{where} is not the file its manifest describes (damaged or edited); {way_to_mend(path)}")
-    schemas.check_stored(kind_of_frame(path), pq.read_schema(path), where)
+    schemas.check_stored(path.parent.name, pq.read_schema(path), where)
     return pd.read_parquet(path).assign(**facts.get("row_seconds", {}))
 
 
@@ -162,11 +162,6 @@ def pair_names(models: Sequence[str], datasets: Sequence[str]) -> list[str]:
     return [f"{model}__{dataset}" for model in models for dataset in datasets]
 
 
-def kind_of_frame(path: Path) -> str:
-    """The kind under which `schemas.SCHEMAS` describes the frame at `path`: its folder's name."""
-    return path.parent.name
-
-
 def other_responses(path: Path, run: str, wanted: Iterable[str]) -> list[Path]:
     """The responses that the run reads, of those pairs among `wanted` of which the frame at `path` was made from
     others: the manifest holds their checksums."""
@@ -179,7 +174,7 @@ def check_made_from(path: Path, run: str, wanted: Iterable[str]) -> None:
     """Raises UserError where the frame at `path` was made from other responses, of one of the pairs `wanted`, than
     those that the run reads, with the way back."""
     for generations in other_responses(path, run, wanted):
-        writer = schemas.WRITERS.get(f"{kind_of_frame(path)}/{path.stem}") or schemas.WRITERS[kind_of_frame(path)]
+        writer = schemas.WRITERS.get(f"{path.parent.name}/{path.stem}") or schemas.WRITERS[path.parent.name]
         back = f", or delete artifacts/{run}/*/{generations.stem}.*" if borrowed_folder(run) else ""
         raise UserError(f"{relative_path(path)} was made from other responses than {relative_path(generations)}: "
                         f"run {writer} for run '{run}' first{back}")  # fmt: skip
@@ -218,4 +213,4 @@ def load_frames(run: str, kind: str, models: Sequence[str], datasets: Sequence[s
 
 def file_checksums(paths: Iterable[Path]) -> dict[str, str]:
     """Checksums of input files, by name relative to the project."""
-    return {str(p.relative_to(ROOT) if p.is_relative_to(ROOT) else p.name): sha256(p) for p in sorted(paths)}
+    return {relative_path(path) if path.is_relative_to(ROOT) else path.name: sha256(path) for path in sorted(paths)}

@@ -35,7 +35,7 @@ def real(name):
 
 @cache
 def small(kind):
-    """Tokenizers of four families, trained on three lines; `merging` has tokens such as '18\\n', ' $18'."""
+    """Tokenizers of three families, trained on three lines; `merging` has tokens such as '18\\n', ' $18'."""
     if kind == "merging":
         tokenizer = Tokenizer(models.BPE())
         tokenizer.decoder = decoders.ByteLevel()
@@ -50,18 +50,12 @@ def small(kind):
         tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(), decoders.Fuse()])
         special = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
         trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=special, show_progress=False)
-    elif kind == "wordpiece":
+    else:
         tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
         tokenizer.normalizer = normalizers.NFC()
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.WordPiece()
         trainer = trainers.WordPieceTrainer(vocab_size=200, special_tokens=["[UNK]"], show_progress=False)
-    else:
-        tokenizer = Tokenizer(models.Unigram())
-        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-        tokenizer.decoder = decoders.Metaspace()
-        trainer = trainers.UnigramTrainer(vocab_size=60, unk_token="<unk>", special_tokens=["<unk>"],
-                                          show_progress=False)  # fmt: skip
     tokenizer.train_from_iterator(CORPUS, trainer)
     return tokenizer
 
@@ -81,72 +75,53 @@ FOUND = [  # text, what is found, its canonical value
     ("#### -7", "-7", "-7"),
     ("#### \u22127", "\u22127", "-7"),
     ("#### \u20137", "\u20137", "-7"),
-    ("#### +5", "+5", "5"),
-    ("#### -0", "-0", "0"),
-    ("####7", "7", "7"),
     ("####-7", "-7", "-7"),
     ("#### $18", "18", "18"),
-    ("#### \\$18", "18", "18"),
     ("#### \u20ac18", "18", "18"),
     ("#### -$18", "-$18", "-18"),
-    ("#### $-18", "-18", "-18"),
     ("#### Rs.18", "18", "18"),
     ("#### 18.00", "18.00", "18"),
-    ("#### 18.50", "18.50", "18.5"),
     ("#### .5", ".5", "0.5"),
-    ("#### 18.", "18", "18"),
     ("#### 18%", "18", "18"),
     ("#### 18km", "18", "18"),
-    ("#### 18 apples", "18", "18"),
     ("#### **18**", "18", "18"),
     ("#### \\boxed{18}", "18", "18"),
-    ("#### Answer: 18", "18", "18"),
     ("#### x = 18", "18", "18"),
     ("#### x1 = 18", "18", "18"),
     ("#### 3 * 6 = $18", "18", "18"),
     ("#### 5 apples + 3 apples = 8 apples", "8", "8"),
-    ("#### (3 * 6) = 18", "18", "18"),
     ("#### 18 (as x = 20 - 2)", "18", "18"),
     ("#### <<10-3=7>>7", "7", "7"),
-    ("#### 18 =", "18", "18"),
     ("#### 12,5", "12", "12"),
-    ("#### 5, 10", "5", "5"),
     ("#### 18-20", "18", "18"),
     ("#### 3/4", "3/4", "0.75"),
     ("#### 1/0", "1", "1"),
     ("#### 1.5e6", "1.5e6", "1500000"),
     ("#### 2e9999", "2", "2"),
     ("####\n18", "18", "18"),
-    ("####  \n\n  18\n19", "18", "18"),
     ("#### 18\n\nIs there anything else, like 5?", "18", "18"),
     ("#### 18<|eot_id|>", "18", "18"),
     ("##### 18", "18", "18"),
     ("#### 18 ####", "18", "18"),
     ("9 + 9:\nso #### 18 ####", "18", "18"),
     ("#### 3\nno, wait\n#### 4", "4", "4"),
-    ("#### 3 #### 4", "4", "4"),
     ("10 - 3 = 7\r\n#### 7\r\n", "7", "7"),
     ("\u5171 #### \u517118\u4e2a", "18", "18"),
     ("#### $ \\frac{32}{3} $", "\\frac{32}{3}", "10." + "6" * 57 + "7"),
     ("#### \\dfrac{3}{4}", "\\dfrac{3}{4}", "0.75"),
     ("#### $\\tfrac{-3}{4}$", "\\tfrac{-3}{4}", "-0.75"),
-    ("#### -\\frac{3}{4}", "-\\frac{3}{4}", "-0.75"),
     ("#### -$\\frac{3}{4}$", "-$\\frac{3}{4}", "-0.75"),
     ("#### \u2212\\frac{1{,}000}{8}.", "\u2212\\frac{1{,}000}{8}", "-125"),
     ("#### \\frac{1.5}{2} cups", "\\frac{1.5}{2}", "0.75"),
-    ("#### x = \\frac{3}{4}", "\\frac{3}{4}", "0.75"),
     ("#### \\frac{3}{4} = 0.75", "0.75", "0.75"),
     ("#### \\frac{7}{0}", "7", "7"),  # nothing is divided by zero
     ("#### 1 1/2", "1 1/2", "1.5"),
-    ("#### 1 1/2.", "1 1/2", "1.5"),
     ("#### -1 1/2 cups", "-1 1/2", "-1.5"),
     ("#### -$1,000 3/4", "-$1,000 3/4", "-1000.75"),
     ("#### $1\\frac{1}{2}$", "1\\frac{1}{2}", "1.5"),
     ("#### -1 \\dfrac{1}{4}", "-1 \\dfrac{1}{4}", "-1.25"),
     ("#### 1\\ \\frac{1}{2}", "1\\ \\frac{1}{2}", "1.5"),
-    ("#### 1 2", "1", "1"),
     ("#### 1.5 1/2", "1.5", "1.5"),  # no mixed number
-    ("#### 3 - 1/2", "3", "3"),
     ("#### 3\n1/2", "3", "3"),
     ("#### $$\n\\boxed{80}\n$$", "80", "80"),
     ("####\n\\[\n80\n\\]", "80", "80"),
@@ -198,28 +173,13 @@ def test_thinking_hides_its_answers():
 # --- numbers and grades -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1,000", "1000"),
-        (" $1,000. ", "1000"),
-        ("-9867630.0", "-9867630"),
-        ("5e-07", "0.0000005"),
-        ("5e-7", "0.0000005"),
-        ("3244047.0999999996", "3244047.0999999996"),
-        ("1e+22", "1" + "0" * 22),
-        ("18%", "18"),
-        ("0.0", "0"),
-        ("$\\frac{1}{2}$", "0.5"),
-        ("-\\frac{-1}{2}", "0.5"),
-        ("+1 1/2", "1.5"),
-        ("9280000000000.0", "9280000000000"),
-        ("\u22127", "-7"),
-        ("0010", "10"),
-        ("100", "100"),
-        ("**5**", "5"),
-    ],
-)
+NUMBERS = {"1,000": "1000", " $1,000. ": "1000", "-9867630.0": "-9867630", "5e-07": "0.0000005",
+           "1e+22": "1" + "0" * 22, "3244047.0999999996": "3244047.0999999996", "18%": "18",
+           "$\\frac{1}{2}$": "0.5", "-\\frac{-1}{2}": "0.5",
+           "+1 1/2": "1.5", "\u22127": "-7", "0010": "10", "**5**": "5"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "value"), NUMBERS.items())
 def test_parse_number(text, value):
     assert answers.format_number(answers.parse_number(text)) == value
 
@@ -234,47 +194,35 @@ def test_no_number(text):
 
 GRADES = [  # answer, reference, and what numeric, exact, integer, relative and pal say
     ("18", "18", True, True, True, True, True),
-    ("18.00", "18", True, True, True, True, True),
     ("1,000", "1000", True, True, True, True, True),
-    ("$18", "18", True, True, True, True, True),
     ("17", "18", False, False, False, False, False),
-    ("-18", "18", False, False, False, False, False),
     ("-9867630", "-9867630.0", True, True, True, True, True),
-    ("9867630", "-9867630.0", False, False, False, False, False),
     ("3244047.1", "3244047.0999999996", True, False, False, True, True),
     ("3244047", "3244047.0999999996", True, False, False, True, False),  # its rounding
     ("7.3", "7.3", True, True, False, True, True),
     ("7", "7.3", True, False, False, True, False),
-    ("8", "7.3", False, False, False, False, False),
     ("7.2", "7.3", False, False, False, False, False),  # a rounding is an integer
     ("2", "2.5", True, False, False, True, False),  # half to even
     ("3", "2.5", True, False, False, True, False),  # half up
-    ("1", "2.5", False, False, False, False, False),
     ("-2", "-2.5", True, False, False, True, False),
     ("-3", "-2.5", True, False, False, True, False),
     ("1643532", "1643531.4999999998", True, False, False, True, False),  # .5 cut by floating point
-    ("1643531", "1643531.4999999998", True, False, False, True, False),
     ("0", "5e-7", True, False, False, True, True),
     ("0.0000005", "5e-7", True, True, False, True, True),
-    ("1", "5e-7", False, False, False, False, False),
-    ("0", "0.0", True, True, True, True, True),
     ("0.0000001", "0", True, False, False, False, True),
     ("18.5", "18", False, False, False, False, False),  # only a reference is rounded
     ("1000001", "1000000", False, False, False, True, False),  # 1e-6 exactly
     ("1000002", "1000000", False, False, False, False, False),
     ("0.3333333", "1/3", True, False, False, True, True),
     (None, "18", False, False, False, False, False),
-    ("", "18", False, False, False, False, False),
     ("nan", "18", False, False, False, False, False),
     (float("nan"), "18", False, False, False, False, False),  # what pandas makes of a missing answer
     ("18", "none", False, False, False, False, False),
     ("6277880", "6277881", False, False, False, True, False),  # the near miss that GSMHard's large numbers invite
     ("18.0005", "18", True, False, False, False, True),
     ("0.33", "1/3", True, False, False, False, False),  # rounded to the decimals that the answer has
-    ("0.34", "1/3", False, False, False, False, False),
     ("2.34", "2.345", True, False, False, False, False),
     ("2.35", "2.345", True, False, False, False, False),  # of two equally near ones either
-    ("2.3", "2.345", True, False, False, False, False),
     ("1 1/2", "1.5", True, True, False, True, True),
     ("\\frac{32}{4}", "8", True, True, True, True, True),
     ("2.4", "2.345", False, False, False, False, False),
@@ -333,7 +281,7 @@ def test_token_span_by_hand():
     assert answers.token_span(spans, None) == answers.token_span(spans, (9, 9)) == (-1, -1)
 
 
-@pytest.mark.parametrize("kind", ["merging", "sentencepiece", "unigram"])
+@pytest.mark.parametrize("kind", ["merging", "sentencepiece"])
 @pytest.mark.parametrize("text", [c for c, *_ in FOUND if c.isascii()] + ["\U0001f600 #### \u22127", "a  b"])
 def test_texts_join_to_the_decoded_text(kind, text):
     tokenizer = small(kind)
@@ -519,13 +467,6 @@ def test_any_text(text, start):
     assert 0 <= answers.answer_start_char(text, True) <= len(text)
 
 
-@settings(max_examples=300, deadline=None)
-@given(TEXT, TEXT)
-def test_any_grade(answer, reference):
-    for grader in answers.GRADERS:
-        assert isinstance(answers.grade(answer, reference, grader), bool)
-
-
 @settings(max_examples=200, deadline=None)
 @given(st.integers(-(10**15), 10**15))
 def test_integers_come_back(number):
@@ -543,7 +484,7 @@ def test_any_float_matches_itself(number):
     assert answers.grade(repr(number), repr(number), "exact")
 
 
-@pytest.mark.parametrize("kind", ["merging", "sentencepiece", "unigram", "wordpiece", *REAL])
+@pytest.mark.parametrize("kind", ["merging", "sentencepiece", "wordpiece", *REAL])
 def test_any_ids(kind):
     tokenizer = real(kind) if kind in REAL else small(kind)
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)

@@ -195,10 +195,8 @@ def locate_answer(tokenizer: Any, ids: Iterable[int], thinking: bool) -> dict[st
     -------
     dict
         `text`; `answer`, its canonical number or None; token positions, half-open, -1 for none: answer_start,
-        answer_end,
-        last_number_start, last_number_end; `thinking_end`, the first token after the thinking. Positions are those of
-        the
-        given ids: nothing is tokenized again.
+        answer_end, last_number_start, last_number_end; `thinking_end`, the first token after the thinking. Positions
+        are those of the given ids: nothing is tokenized again.
     """
     return locate_answer_in_texts(token_texts(tokenizer, ids), thinking)
 

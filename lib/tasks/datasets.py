@@ -15,7 +15,6 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -128,8 +127,7 @@ def read_id(dataset: Dataset, row: SourceRow) -> str:
     value = row.field(dataset.id) if dataset.id else row.fields.get("id")
     if value is None:
         return ""
-    known = type(value) in (str, int)  # a truth value is no number
-    if not known or not str(value).strip() or not str(value).isprintable():
+    if type(value) not in (str, int) or not str(value).strip() or not str(value).isprintable():  # no truth value
         raise UserError(f"{row.where}: the id {value!r:.60} is neither a text nor a whole number")
     return str(value)
 
@@ -280,8 +278,6 @@ def read_source_file(name: str) -> tuple[Path, bytes]:
     if not os.path.lexists(path):
         folder = next(parent for parent in path.parents if os.path.isdir(parent))
         missing = path.relative_to(folder).parts[0]
-        alike = []
-        with suppress(OSError):  # a folder that may not be listed
-            alike = [other.name for other in folder.iterdir() if other.suffix == Path(missing).suffix]
+        alike = [other.name for other in folder.glob(f"*{Path(missing).suffix}")]
         raise UserError(f"no file {path}: in {folder}, {nearest(missing, alike)}")
     return path, read_bytes(path)
