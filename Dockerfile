@@ -2,10 +2,10 @@
 # The demo, and with other words anything else: docker run --rm confidence test
 FROM python:3.11-slim-bookworm@sha256:b18992999dbe963a45a8a4da40ac2b1975be1a776d939d098c647482bcad5cba
 
-# LaTeX sets figures/<run>/results.pdf; without it one line says that this file is not made.
+# LaTeX sets figures/<run>/results.pdf; without it one line says that this file is not made. vLLM compiles its kernels.
 RUN apt-get update \
  && apt-get install -y --no-install-recommends git texlive-latex-base texlive-latex-recommended texlive-latex-extra \
-    texlive-fonts-recommended poppler-utils \
+    texlive-fonts-recommended poppler-utils gcc g++ \
  && rm -rf /var/lib/apt/lists/*
 
 # The environment hangs on these files alone, so that an edit elsewhere does not install it again.

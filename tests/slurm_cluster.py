@@ -17,12 +17,14 @@ import pytest
 import yaml
 
 from lib.paths import UserError
-from workflow import plugins
+from workflow import extras
+from workflow.pipeline import NOTEBOOKS
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "sinfo", "scontrol")
 NODES = ("one", "two")
 LONGER = "self.next_seconds_between_status_checks + 10,"  # by which the plugin looks less and less often
 FILE = {"executor": "slurm", "jobs": 4, "restart-times": 0, "latency-wait": 30,
+        "groups": {row.name: "light" for row in NOTEBOOKS if not row.of_pair},
         "slurm-init-seconds-before-status-checks": 2,
         "default-resources": {"slurm_partition": "work", "runtime": 30, "mem_mb": 1000}}  # fmt: skip
 CONFIGURATION = """
@@ -57,7 +59,7 @@ GresTypes=gpu
 {nodes}
 PartitionName=work Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=4000 Gres=gpu:1"
+NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=16000 Gres=gpu:1"
 
 
 @contextmanager
@@ -77,11 +79,11 @@ def cluster(folder: Path) -> Iterator["Cluster"]:
 
 
 def profile(folder: Path, **values: object) -> str:
-    """A project's file for this cluster; the plugin is put beside it, which every project would fetch anew."""
+    """A project's profile for this cluster; the plugin is put beside it, which every project would fetch anew."""
     plugin("slurm", folder)
-    path = folder / "params" / "cluster" / "tests.yaml"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(yaml.safe_dump(FILE | values, sort_keys=False))
+    path = folder / "profiles" / "tests"
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "config.yaml").write_text(yaml.safe_dump(FILE | values, sort_keys=False))
     return str(path)
 
 
@@ -89,7 +91,8 @@ def plugin(executor: str, folder: Path) -> None:
     """Snakemake's plugin in a project, from where this one has it; the test is skipped where it can't be had. SLURM's
     goes on looking every two seconds there, for the jobs of tests end soon."""
     try:
-        place = Path(plugins.prepare(executor, print))
+        extras.install_plugin(executor, print)
+        place = extras.plugin_folder(executor)
     except UserError as problem:
         pytest.skip(str(problem))
     if (folder / place.name).exists():

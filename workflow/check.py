@@ -14,7 +14,7 @@ from typing import Any
 
 from lib import params
 from lib.paths import UserError, first_line, one_line
-from workflow import cost, guard, hub, serving, weights
+from workflow import cost, extras, guard, hub, weights
 from workflow.cost import Device
 from workflow.pipeline import Run
 
@@ -176,15 +176,15 @@ def about_disk(run: Run) -> Iterator[Line]:
 
 def about_engine(run: Run) -> Iterator[Line]:
     """What draws, where that is not transformers."""
-    if not serving.asked(run):
+    if not extras.uses_vllm(run):
         return
     if named := os.environ.get("VLLM_PYTHON"):
         yield "ok", f"vLLM draws, by the Python that VLLM_PYTHON names ({Path(named).name})"
-    elif reason := serving.refusal(run):
+    elif reason := extras.why_no_vllm(run):
         yield "wrong", reason
     else:
-        there = "is there" if serving.made() else "will be made, once"
-        yield "ok", f"vLLM draws, in {serving.VENV.name}, which {there}; one pass of the model rescores what it drew"
+        there = "is there" if extras.is_installed(extras.VENV, "vllm") else "will be made, once"
+        yield "ok", f"vLLM draws, in {extras.VENV.name}, which {there}; one pass of the model rescores what it drew"
 
 
 def about_dataset(run: Run, name: str) -> Iterator[Line]:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = "demo"
-CLUSTERS = ("slurm", "kubernetes")
 VERBS = ("replay", "published", "check", "verify", "finding", "book", "archive", "lab", "test", "help")
 FINDINGS = ("1", "2", "3", "4")
 OPTIONS = (
@@ -27,12 +26,15 @@ OPTIONS = (
     "--remake",
     "--cores",
     "--cpu",
-    "--slurm",
-    "--kubernetes",
+    "--profile",
     "--dry-run",
     "--help",
 )
-REMOVED = {"--gpu": "./run_all.sh pilot runs a few questions through everything, on the GPU that is there"}
+REMOVED = {
+    "--gpu": "./run_all.sh pilot runs a few questions through everything, on the GPU that is there",
+    "--slurm": "--profile profiles/slurm submits the jobs; keys of a file of yours go into the config.yaml of a folder",
+    "--kubernetes": "--profile profiles/kubernetes submits the jobs; `image` and `claim` go into its job.yaml",
+}
 HELP = """\
 ./run_all.sh [PROFILE] [OPTIONS]   makes what is missing or out of date
 
@@ -53,7 +55,7 @@ HELP = """\
   --data FOLDER   their published files from there (or DATA_FOLDER), not the hub
   --remake 01     make the outputs of notebook 01 anew, and all that follows
   --cores N       cores to use (default: all); --cpu: large models on them, too
-  --slurm FILE    submits the jobs, like --kubernetes FILE; --dry-run: only says
+  --profile DIR   submits the jobs, as profiles/slurm says; --dry-run: only says
 Profiles, models and datasets are files in params/, params/models/ and
 params/datasets/: write one more and use its name. A run writes to
 artifacts/PROFILE/ (data, executed notebooks) and figures/PROFILE/. Stop it when
@@ -107,8 +109,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """Namespace of the raw words; WordError for an unknown option or a second verb."""
     words, rest = split(argv)
     for word in words:
-        if word in REMOVED:
-            raise WordError(f"there is no option '{word}' any more: {REMOVED[word]}")
+        if word.split("=")[0] in REMOVED:
+            raise WordError(f"there is no option '{word}' any more: {REMOVED[word.split('=')[0]]}")
         if word.startswith("-") and word != "-h":
             choose("option", word.split("=")[0], list(OPTIONS))
     parser = Parser(add_help=False, allow_abbrev=False)
@@ -117,8 +119,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser.add_argument(option, nargs="+", default=[])
     parser.add_argument("--cores")
     parser.add_argument("--data")
-    parser.add_argument("--slurm")
-    parser.add_argument("--kubernetes")
+    parser.add_argument("--profile", dest="cluster")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("-h", "--help", action="store_true")
@@ -174,9 +175,8 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
         asked.cores = whole_number(asked.cores)
     if asked.data is not None:
         asked.data = data_folder(asked.data)
-    for name in CLUSTERS:
-        if getattr(asked, name) is not None:
-            setattr(asked, name, profile_file(name, getattr(asked, name), root))
+    if asked.cluster is not None:
+        asked.cluster = profile_folder(asked.cluster, root)
     combine(asked)
     return asked
 
@@ -189,13 +189,14 @@ def data_folder(word: str) -> str:
     return str(place)
 
 
-def profile_file(name: str, word: str, root: Path) -> str:
-    """The file that --slurm or --kubernetes names, seen from where the user is, or from the project's folder."""
+def profile_folder(word: str, root: Path) -> str:
+    """The profile of Snakemake that --profile names, seen from where the user is, or from the project's folder."""
     for folder in (os.environ.get("CALLED_FROM", ""), root):
         place = Path(folder, os.path.expanduser(word)).resolve()
-        if place.is_file():
+        if (place / "config.yaml").is_file():
             return str(place)
-    choose(f"file of --{name}", word, [f"params/cluster/{stem}.yaml" for stem in names(root, "cluster")])
+    there = [f"profiles/{path.parent.name}" for path in sorted(root.glob("profiles/*/config.yaml"))]
+    choose("folder of --profile", word, there)
     return word
 
 
@@ -225,8 +226,9 @@ def combine(asked: argparse.Namespace) -> None:
         what = "check" if asked.check else asked.verb
         raise WordError(f"book is followed by a profile, by replay or by published, not by {what}")
     combine_cluster(asked)
-    options = ("models", "only", "datasets", "data", "remake", "cores", "cpu", *CLUSTERS)
-    used = [option for option in options if getattr(asked, option)]
+    options = {name: name for name in ("models", "only", "datasets", "data", "remake", "cores", "cpu")}
+    options["cluster"] = "profile"
+    used = [option for name, option in options.items() if getattr(asked, name)]
     if asked.verb in ("lab", "test", "archive") and used:
         own = "" if asked.verb == "archive" else "; its own options come after --"
         raise WordError(f"{asked.verb} takes no --{used[0]}{own}")
@@ -236,15 +238,14 @@ def combine(asked: argparse.Namespace) -> None:
 
 def combine_cluster(asked: argparse.Namespace) -> None:
     """The same for the words of clusters."""
-    named = [f"--{name}" for name in CLUSTERS if getattr(asked, name)]
-    if asked.dry_run and not named:
-        raise WordError("--dry-run says what would be submitted: with --slurm FILE or --kubernetes FILE")
-    if len(named) > 1:
-        raise WordError("one cluster at a time: --slurm or --kubernetes")
-    if named and (asked.verb in ("replay", "published") or asked.check):
-        raise WordError(f"{'check' if asked.check else asked.verb} submits no jobs: it takes no {named[0]}")
-    if named and asked.cores:
-        raise WordError(f"{named[0]} leaves cores to its file (`set-threads`, or `cpus_per_task`): it takes no --cores")
+    if asked.dry_run and not asked.cluster:
+        raise WordError("--dry-run says what would be submitted: with --profile FOLDER, as profiles/slurm")
+    if asked.cluster and (asked.verb in ("replay", "published") or asked.check):
+        raise WordError(f"{'check' if asked.check else asked.verb} submits no jobs: it takes no --profile")
+    if asked.cluster and asked.cores:
+        raise WordError(
+            "--profile leaves cores to its config.yaml (`set-threads`, `cpus_per_task`): no --cores with it"
+        )
 
 
 def shown(text: str, most: int = 280) -> str:

@@ -1,108 +1,90 @@
-"""A run on a cluster: the same jobs, submitted by Snakemake's plugin for SLURM or Kubernetes as a profile file says.
+"""A run on a cluster: the same jobs, submitted by Snakemake as one of its own profile folders says (profiles/).
 
-The file is one of Snakemake's own (params/cluster/). All that is common to run and jobs is the project's folder: a job
-on a node counts its cores there, waits until it sees what it reads, and notes what it says in a file that is followed.
+All that is common to run and jobs is the project's folder. What jobs see and say on their nodes is in node.py.
 """
 
+import getpass
 import hashlib
 import os
 import re
-import threading
+import shutil
+import subprocess
+import sys
 import time
-from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from lib.paths import ROOT, UserError, nearest, read_yaml
-from workflow import kubernetes, records
-from workflow.pipeline import NOTEBOOKS, Job, Notebook, Run
+from workflow import extras
+from workflow.pipeline import NOTEBOOKS, Notebook, Run
 
-POLL = 1  # seconds between two looks at what jobs say
-PATIENCE = 120  # seconds in which files of one node appear on another
-NAMES = {"slurm": "SLURM", "kubernetes": "Kubernetes"}
-PLUGINS = {"slurm": "slurm", "kubernetes": "cluster-generic"}  # Snakemake's, by which jobs are submitted
+EXECUTORS = {
+    "slurm": ("SLURM", "slurm"),
+    "cluster-generic": ("Kubernetes", "kubernetes"),
+}  # names, and locks of plugins
+PROGRAMS = ("sbatch", "squeue", "scancel", "sinfo")
+PATIENCE = 60  # seconds that cancelled jobs may take to end
 LISTS = ("default-resources", "set-resources", "set-threads")
-Hear = Callable[[str], None]
-
-# ---- the profile file --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What a file in params/cluster/ says, for one executor of Snakemake."""
+    """A profile folder of Snakemake, and the keys of its config.yaml."""
 
-    executor: str
-    path: str
+    folder: Path
     values: dict
-    own: dict = field(default_factory=dict)  # of Kubernetes: image, volume, namespace
-    places: tuple[str, ...] = ()  # of Snakemake's plugin
-    settled: tuple[str, ...] = ()  # options that the file leaves open, as this cluster needs them
+
+    @property
+    def executor(self) -> str:
+        return self.values["executor"]
 
     @property
     def name(self) -> str:
-        return NAMES[self.executor]
+        return EXECUTORS[self.executor][0]
 
     @property
     def at_once(self) -> int | str:
         return self.values.get("jobs", 100)
 
-    def options(self) -> list[str]:
-        """What Snakemake is told beside the file."""
-        jobs = [] if "jobs" in self.values else ["--jobs", str(self.at_once)]
-        given = ["--profile", self.path, "--workflow-profile", "none"]
-        return ["--executor", PLUGINS[self.executor], *given, *self.settled, *jobs]
-
     def resources(self, row: Notebook) -> dict:
         """What a notebook's jobs ask for."""
-        own = self.values.get("set-resources", {}).get(row.name, {})
-        return {**self.values.get("default-resources", {}), **own}
-
-    def threads(self, row: Notebook) -> int:
-        return self.values.get("set-threads", {}).get(row.name, 1)
+        return self.values["default-resources"] | self.values["set-resources"].get(row.name, {})
 
     def gpus(self, row: Notebook) -> int:
         """GPUs that a notebook's jobs ask for, as `gpu: 2` or as `gres: gpu:TYPE:2`."""
-        asked = self.resources(row)
-        found = re.fullmatch(r"gpu(?::[^:,]*[^:,\d][^:,]*)?(?::(\d+))?", str(asked.get("gres", "")))
-        counted = asked.get("gpu", int(found[1] or 1) if found else 0)
-        return int(counted) or int("gpu_model" in asked)
+        resources = self.resources(row)
+        found = re.fullmatch(r"gpu(?::[^:,]*[^:,\d][^:,]*)?(?::(\d+))?", str(resources.get("gres", "")))
+        counted = resources.get("gpu", int(found[1] or 1) if found else 0)
+        return int(counted) or int("gpu_model" in resources)
 
 
-def asked(words: Namespace) -> Profile | None:
-    """The profile that the words of the command line name; None for a run on this machine."""
-    for executor in NAMES:
-        if path := getattr(words, executor, None):
-            return load(executor, path)
-    return None
-
-
-def load(executor: str, path: str) -> Profile:
-    """Raises UserError for what is no such file: of another executor, or with rules that no notebook has."""
-    values = read_yaml(Path(path), Path(path).name)
-    name = Path(path).name
-    if not isinstance(values, dict):
-        raise UserError(f"{name} holds no keys with values; params/cluster/{executor}.yaml is one that does")
-    if values.get("executor", executor) != executor:
-        raise UserError(f"{name} is of the executor '{values['executor']}', and --{executor} was asked for")
+def load_profile(folder: str) -> Profile:
+    """Raises UserError for no profile of a known executor, or for rules that no notebook has."""
+    path, name = Path(folder, "config.yaml"), f"{Path(folder).name}/config.yaml"
+    values = read_yaml(path, name)
+    if not isinstance(values, dict) or "executor" not in values:
+        raise UserError(f"{name} names no `executor`; profiles/slurm/config.yaml is one that does")
+    if values["executor"] not in EXECUTORS:
+        raise UserError(
+            f"{name}: no run uses executor '{values['executor']}': {nearest(values['executor'], EXECUTORS)}"
+        )
     for key in LISTS:
-        values[key] = table(values.get(key) or {}, f"{name}: {key}")
+        values[key] = read_mapping(values.get(key) or {}, f"{name}: {key}")
     rules = [row.name for row in NOTEBOOKS]
     for key in LISTS[1:]:
-        for rule, content in values[key].items():
+        for rule in values[key]:
             if rule not in rules:
                 raise UserError(f"{name}: {key} names '{rule}', which is no notebook: {nearest(rule, rules)}")
-            if key == "set-resources":
-                values[key][rule] = table(content or {}, f"{name}: {rule}")
+    for rule, content in values["set-resources"].items():
+        values["set-resources"][rule] = read_mapping(content or {}, f"{name}: {rule}")
     for asked in (values["default-resources"], *values["set-resources"].values()):
         if "gpus" in asked:
             raise UserError(f"{name}: `gpus` is sbatch's word; Snakemake's is `gpu: {asked['gpus']}`, or `gres: gpu:1`")
-    own = kubernetes.facts(values, name) if executor == "kubernetes" else {}
-    return Profile(executor, str(path), values, own)
+    return Profile(Path(folder), values)
 
 
-def table(content: object, where: str) -> dict:
+def read_mapping(content: object, where: str) -> dict:
     """Keys and values, as a mapping or as Snakemake's list of `key=value`."""
     if isinstance(content, list) and all(isinstance(word, str) and "=" in word for word in content):
         return dict(word.split("=", 1) for word in content)
@@ -117,89 +99,104 @@ def tag(run: Run) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "-", run.name)[:30] + f"-{place}"
 
 
-# ---- what a node sees --------------------------------------------------------------------------------------
+# ---- what the cluster is asked -----------------------------------------------------------------------------
 
 
-def here(run: Run) -> Run:
-    """The run as a job sees it where it runs: on a cluster with the cores that it was given there."""
-    if not run.cluster:
-        return run
-    given = os.environ.get("SLURM_CPUS_ON_NODE") or os.environ.get("CALIBRATION_CORES") or "1"
-    return replace(run, cores=int(given))
-
-
-def await_inputs(job: Job, patience: float = PATIENCE) -> None:
-    """Wait until what the jobs upstream left is seen from here, to the byte: shared folders are slow to tell. Raises
-    UserError for what does not come."""
-    end = time.monotonic() + patience
-    for above in job.upstream if job.run.cluster else ():
-        while not seen(above):
-            if time.monotonic() > end:
-                where = f"is not whole where {job.title} runs, {patience:.0f} s after it was written"
-                raise UserError(f"what {above.title} left {where}: is the project's folder shared by all nodes?")
-            time.sleep(POLL)
-
-
-def seen(job: Job) -> bool:
-    with suppress(OSError):  # written at this moment
-        record = records.read_record(ROOT / job.record, job)
-        return bool(record) and all(records.checksum(path) == value for path, value in record["outputs"].items())
-    return False
-
-
-# ---- what jobs say -----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def followed(run: Run, hear: Hear) -> Iterator[Hear]:
-    """`hear`, which in the meantime is told what the jobs of a cluster say, too; where the run has one."""
-    if not run.cluster:
-        yield hear
-        return
-    places, lock, done = {ROOT / job.events: 0 for job in run.jobs}, threading.Lock(), threading.Event()
-    for path in places:
-        path.unlink(missing_ok=True)
-
-    def listen(line: str) -> None:
-        with lock:
-            hear(line)
-
-    def follow() -> None:
-        while not done.wait(POLL):
-            look(places, listen)
-
-    thread = threading.Thread(target=follow, daemon=True)
-    thread.start()
+def ask(*command: str, **more: str) -> tuple[int, str]:
+    """Exit code and words of a program; words of its error where it failed."""
     try:
-        yield listen
-    finally:
-        done.set()
-        thread.join()
-        look(places, listen)
+        done = subprocess.run(
+            command, cwd=ROOT, env={**os.environ, **more}, capture_output=True, text=True, timeout=120
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 1, str(error)
+    lines = (done.stderr if done.returncode else done.stdout).splitlines()
+    return done.returncode, "\n".join(line.strip() for line in lines if line.strip())
 
 
-def look(places: dict[Path, int], listen: Hear) -> None:
-    """Pass on the whole lines that have come since the last look; `places` are files and how far each was read."""
-    for path in places:
-        with suppress(OSError), path.open("rb") as file:
-            file.seek(places[path])
-            text = file.read()
-            whole = text[: text.rfind(b"\n") + 1]
-            places[path] += len(whole)
-            for line in whole.decode("utf-8", errors="replace").splitlines():
-                listen(line)
+def ask_script(profile: Profile, run: Run, verb: str) -> tuple[int, str]:
+    """The same of the profile's job.py."""
+    code, said = ask(sys.executable, str(profile.folder / "job.py"), verb, CALIBRATION_RUN=tag(run))
+    return code, re.sub(r"^The error message was '(.*)'$", r"\1", said.splitlines()[-1] if said else "")
 
 
-def ending(log: Path) -> str:
+def check(profile: Profile, run: Run) -> None:
+    """Raises UserError where the cluster can't take the jobs."""
+    if profile.executor != "slurm":
+        code, said = ask_script(profile, run, "check")
+        if code:
+            raise UserError(f"{profile.name} takes no jobs: {said}")
+        return
+    if absent := [name for name in PROGRAMS if not shutil.which(name)]:
+        raise UserError(f"{', '.join(absent)} not found: start the run on a machine from which jobs are submitted")
+    code, said = ask("sinfo", "-h", "-o", "%R")
+    if code:
+        raise UserError(f"SLURM does not answer: {said.splitlines()[0] if said else 'sinfo failed'}")
+    for row in NOTEBOOKS:
+        for name in re.split(r"[,\s]+", str(profile.resources(row).get("slurm_partition", ""))):
+            if name and name not in said.split():
+                hint = nearest(name, said.split())
+                raise UserError(f"slurm_partition '{name}' of {row.name}: the cluster has none; {hint}")
+
+
+def cancel(profile: Profile, run: Run) -> int:
+    """Cancel all jobs of a run and wait until they have ended; how many there were."""
+    if profile.executor != "slurm":
+        code, said = ask_script(profile, run, "cancel")
+        return 0 if code else int(said)
+    jobs = queued(run)
+    if jobs:
+        ask("scancel", *jobs)
+    end = time.monotonic() + PATIENCE
+    while jobs and queued(run) and time.monotonic() < end:
+        time.sleep(1)
+    return len(jobs)
+
+
+def queued(run: Run) -> list[str]:
+    """Ids of this run's jobs on SLURM that wait or run."""
+    code, said = ask("squeue", "-h", "-u", getpass.getuser(), "-o", "%A %j")
+    rows = [line.split(maxsplit=1) for line in said.splitlines()] if not code else []
+    return [row[0] for row in rows if row[-1].startswith(f"{tag(run)}_")]
+
+
+# ---- what Snakemake is told --------------------------------------------------------------------------------
+
+
+def clear(profile: Profile, run: Run, say: Callable[[str], None]) -> None:
+    """End what an earlier run, which was killed, has left; before anyone looks at what is done."""
+    if count := cancel(profile, run):
+        say(f"{count} job(s) of an earlier run, which was killed, are cancelled; their saved pieces are kept")
+    shutil.rmtree(ROOT / ".snakemake" / "incomplete", ignore_errors=True)  # by which Snakemake would wait for them
+
+
+def options(profile: Profile, run: Run) -> list[str]:
+    """Of Snakemake, beside what the profile says."""
+    words = ["--profile", str(profile.folder), "--workflow-profile", "none", "--jobs", str(profile.at_once)]
+    if profile.executor == "slurm":
+        folder = ROOT / run.folder / "cluster"
+        words += ["--slurm-logdir", str(folder), "--slurm-jobname-prefix", tag(run)]
+        if "slurm-status-command" not in profile.values and ask("sacct", "-X", "-n")[0]:  # no accounting
+            words += ["--slurm-status-command", "squeue"]
+    return words
+
+
+def environment(profile: Profile, run: Run) -> dict[str, str]:
+    """Environment variables of Snakemake. What jobs are told of this machine is its settings for Python alone: no
+    process to watch, no folder for scratch."""
+    env = {name: value for name, value in os.environ.items() if name != "CALIBRATION_SCRATCH"}
+    return env | {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(extras.plugin_folder(EXECUTORS[profile.executor][1]))]),
+        "PYTHONUTF8": "1",
+        "CALIBRATION_PROFILE": str(profile.folder),
+        "CALIBRATION_RUN": tag(run),
+    }
+
+
+def failure_reason(log: Path) -> str:
     """What the cluster says of jobs that failed, or could not be submitted, from Snakemake's log; empty if nothing."""
     text = log.read_text(encoding="utf-8", errors="replace")
     found = list(dict.fromkeys(re.findall(r"SLURM-job '(\w+)' failed, SLURM status is: '(\w+)'", text)))
-    refused = re.findall(r"The error message was '(.*)'", text)  # of sbatch, and of kubernetes.py
+    refused = re.findall(r"The error message was '(.*)'", text)  # of sbatch, and of job.py
     return ", ".join(f"{status} (job {number})" for number, status in found[-3:]) or (refused or [""])[-1]
-
-
-def note(line: str) -> None:
-    """Have the run hear a line of this job, where it runs on another machine (CALIBRATION_EVENTS)."""
-    if place := os.environ.get("CALIBRATION_EVENTS"):
-        with suppress(OSError), open(place, "a", encoding="utf-8") as file:
-            file.write(line)

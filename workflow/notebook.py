@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lib import params
 from lib.paths import ROOT, UserError
-from workflow import cluster, fresh, hub, records
+from workflow import fresh, hub, node, records
 from workflow.fingerprint import cells
 from workflow.guard import gpus, job_lock, scratch_folder, take_gpu, watch
 from workflow.kernel import provide
@@ -37,7 +37,7 @@ class Failure(Exception):
 def tell(job: Job, event: str, **facts) -> None:
     """One event for run.py: start, progress, end or fail. In one write, for jobs at once share the pipe."""
     line = json.dumps({"job": job.name, "event": event, **facts})
-    cluster.note(f"{MARK}{line}\n")
+    node.append_event(f"{MARK}{line}\n")
     sys.stdout.write(f"\n{MARK}{line}\n")  # print would write the newline apart where Python is unbuffered
     sys.stdout.flush()
 
@@ -45,7 +45,8 @@ def tell(job: Job, event: str, **facts) -> None:
 def constants(job: Job) -> dict[str, str]:
     """Environment variables that libraries read as they are imported."""
     threads = {f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
-    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"} if fresh.is_local(job) else {}
+    fetched = fresh.is_local(job) or (job.run.cluster and job.model and hub.cached(params.load_model_config(job.model)))
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"} if fetched else {}  # else nodes would try for minutes
     return {
         **threads,
         **offline,
@@ -201,7 +202,7 @@ def dead_kernel(job: Job) -> Failure:
 def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
     """Execute, export, record; nothing of it where what the job waited for came out as it was."""
     began = time.monotonic()
-    cluster.await_inputs(job)
+    node.wait_for_inputs(job)
     if why := fresh.settle(job):
         return tell(job, "kept", text=why)
     if record := records.read_record(ROOT / job.record, job):  # by a process that was killed before it could say so
@@ -238,7 +239,7 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
 def main(argv: list[str], kernel: Kernel | None = None) -> int:
     """`kernel` is a forked process that waits to become one."""
     os.chdir(ROOT)
-    job = cluster.here(Run.load(argv[0])).job(argv[1])
+    job = node.with_local_cores(Run.load(argv[0])).job(argv[1])
     hub.pin(job.run)
     if job.run.cluster:
         os.environ["CALIBRATION_EVENTS"] = str(ROOT / job.events)

@@ -22,13 +22,13 @@ from workflow import (
     check,
     cli,
     cluster,
+    dry_run,
+    extras,
     finding,
     fresh,
     guard,
     hub,
     leftovers,
-    serving,
-    submission,
     weights,
 )
 from workflow.files import write_json
@@ -123,7 +123,8 @@ def plan(asked: Namespace) -> Run:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = finding.NEEDS[asked.finding] if asked.finding else ()
     absent = tuple(name for name in values["models"] if not params.load_model_config(name).at_hand)
-    if profile := cluster.asked(asked):
+    if asked.cluster:
+        profile = cluster.load_profile(asked.cluster)
         gpus = {row.name: profile.gpus(row) for row in NOTEBOOKS if row.heavy}
         run = Run(asked.run, values, 1, max(gpus.values()), wanted, absent, profile.executor, gpus_of=gpus)
     else:
@@ -184,22 +185,22 @@ def narrow(values: dict, kind: str) -> None:
 def make(asked: Namespace) -> int:
     """The whole run; its exit code."""
     started = time.monotonic()
-    run, profile = plan(asked), cluster.asked(asked)
+    run, profile = plan(asked), cluster.load_profile(asked.cluster) if asked.cluster else None
     if profile:
-        profile = submission.settled(profile)
+        cluster.check(profile, run)
     if asked.dry_run:
-        return submission.show(run, profile, asked.remake, say)
+        return dry_run.show(run, profile, asked.remake, say)
     with guard.run_lock(run) as lock:
         hub.pin(run)
         if profile:
-            submission.clear(profile, run, say)
+            cluster.clear(profile, run, say)
         leftovers.clear(run)
         jobs = [verdict.job for verdict in fresh.outlook(run, asked.remake) if verdict.open]
         with warm(run, jobs, lock) as door:
             if not provide(run, jobs):
                 return 2
             if jobs and profile:
-                profile = submission.prepared(profile, run, say)
+                extras.install_plugin(cluster.EXECUTORS[profile.executor][1], say)
             verdicts = fresh.walk(run, asked.remake)  # from here on nothing is refused, and files move
             announce(verdicts)
             todo = [verdict for verdict in verdicts if verdict.open]
@@ -277,7 +278,7 @@ def provide(run: Run, jobs: list[Job]) -> bool:
         return False
     if models:
         hub.check_files(run)
-    serving.prepare(run, jobs, say)
+    extras.install_vllm(run, jobs, say)
     hub.fetch(run, models, say)
     weights.fetch(models, say)
     return not refused(run, waiting)  # what a GGUF file holds is known when it is converted
@@ -324,7 +325,7 @@ def last_words(run: Run, code: int, going: dict[str, str]) -> str:
         beside = f" while {titles} ran" if going else ""
         who = f"the process that has the jobs run was killed{beside}, by signal {-code}"
         return f"{who}; the same command goes on from here"
-    if run.cluster and (said := cluster.ending(ROOT / name)):
+    if run.cluster and (said := cluster.failure_reason(ROOT / name)):
         who = f"{titles}: ended by the cluster" if going else "the cluster says"
         return f"{who}: {said}; the same command goes on from here (logs: {name}, {run.folder}/cluster/)"
     if going:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 
 from lib import params
 from lib.paths import ROOT
-from workflow import cluster, fresh, guard, notebook, submission
+from workflow import cluster, fresh, guard, node, notebook
 from workflow.cluster import Profile
 from workflow.fingerprint import code_cells, third_party_imports
 from workflow.pipeline import Job, Run
@@ -62,18 +62,16 @@ def surroundings() -> dict[str, str]:
 
 
 def submit(run: Run, profile: Profile, hear: Callable[[str], None], lock) -> int:
-    """The same on a cluster; none of its jobs outlives this. What they are told of this machine is its settings for
-    Python alone: no process to watch, no folder for scratch."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *profile.places]), "PYTHONUTF8": "1"}
-    env.pop("CALIBRATION_SCRATCH", None)
+    """The same on a cluster; none of its jobs outlives this."""
     config = ["--config", f"run={run.name}", f"parent={os.getpid()}"]
-    command = [sys.executable, "-m", "snakemake", *FLAGS.split(), *config, *profile.options()]
+    command = [sys.executable, "-m", "snakemake", *FLAGS.split(), *config, *cluster.options(profile, run)]
     try:
-        with cluster.followed(run, hear) as told:
+        with node.follow_events(run, hear) as told:
             streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-            return attend(start(command, env, [lock], **streams), told, patience=3, number=signal.SIGINT)
+            process = start(command, cluster.environment(profile, run), [lock], **streams)
+            return attend(process, told, patience=3, number=signal.SIGINT)
     finally:
-        submission.cancel(profile, run)
+        cluster.cancel(profile, run)
 
 
 def start(command: list[str], env: dict[str, str], kept: list, **streams) -> subprocess.Popen:

@@ -73,6 +73,7 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
         few, too many or not finite, no end token, tokens without a row.
     """
     transformers.utils.logging.disable_progress_bar()
+    check_gpu_is_seen()
     source, dtype = find_source(spec), loading_dtype(spec)
     with explain_loading(name, spec):
         if folder := local_folder(spec):
@@ -164,6 +165,17 @@ def describe_model(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) 
 
 
 # ---- on which GPUs
+
+
+def check_gpu_is_seen() -> None:
+    """Raises UserError where a job holds a GPU, by its UUID, and PyTorch sees none: it would run on the processor."""
+    held = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if held.startswith(("GPU-", "MIG-")) and not torch.cuda.is_available():
+        built = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "for processors alone"
+        raise UserError(
+            f"this job holds {held}, but PyTorch {torch.__version__} is built {built} and sees no GPU: update the "
+            "driver, or remove .venv and set TORCH_INDEX to a build for it"
+        )
 
 
 def choose_devices(source: str, revision: str | None, dtype: torch.dtype) -> dict[str, Any]:

@@ -15,12 +15,12 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from lib import params
-from workflow import cost, submission
+from workflow import cost, dry_run
 from workflow.pipeline import Job, Run
 
 PROMPT = 400  # tokens
 CARDS = (1, 4, 15)
-H200 = cost.Device(True, "H200", 141e9, 4.8e12, 989e12, 2)  # by its data sheet, as submission.CARD is an A100
+H200 = cost.Device(True, "H200", 141e9, 4.8e12, 989e12, 2)  # by its data sheet, as dry_run.CARD is an A100
 THINKING = (2000, 4000)  # tokens
 Costs = dict[str, float]  # hours
 Graph = dict[str, list[str]]  # what each job waits for
@@ -29,7 +29,7 @@ Graph = dict[str, list[str]]  # what each job waits for
 def size_of(folder: Path) -> cost.Size:
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.bfloat16)
-    return cost.Size.of(network, submission.CARD.bytes)
+    return cost.Size.of(network, dry_run.CARD.bytes)
 
 
 def costs_of(run: Run, folder: Path) -> Costs:
@@ -40,24 +40,24 @@ def costs_of(run: Run, folder: Path) -> Costs:
     def hours(job: Job) -> float:
         if not job.notebook.heavy:
             return job.notebook.minutes / 60
-        return sum(submission.estimate(job, sizes[job.model], PROMPT, 0, submission.CARD)) / 2
+        return sum(dry_run.estimate(job, sizes[job.model], PROMPT, 0, dry_run.CARD)) / 2
 
     return {job.name: hours(job) for job in run.jobs}
 
 
 def hours_of_one_gpu(run: Run, folder: Path) -> dict[str, tuple[tuple[float, float], ...]]:
     """Hours of all GPU jobs, and of those with dropout, by card, for each mean length in THINKING."""
-    found, kept = {}, (submission.CARD, cost.TOKENS)
-    for card in (submission.CARD, H200):
+    found, kept = {}, (dry_run.CARD, cost.TOKENS)
+    for card in (dry_run.CARD, H200):
         rows = []
         for tokens in THINKING:
-            submission.CARD, cost.TOKENS = card, {False: cost.TOKENS[False], True: tokens}
+            dry_run.CARD, cost.TOKENS = card, {False: cost.TOKENS[False], True: tokens}
             costs = costs_of(run, folder)
             dropout = [job for job in run.jobs if job.notebook.number == "04"]
             heavy = [job for job in run.jobs if job.notebook.heavy]
             rows.append((sum(costs[job.name] for job in heavy), sum(costs[job.name] for job in dropout)))
         found[card.name] = tuple(rows)
-    submission.CARD, cost.TOKENS = kept
+    dry_run.CARD, cost.TOKENS = kept
     return found
 
 

@@ -1,5 +1,6 @@
 """Jobs for Kubernetes: what is rendered, held against its schema, and runs by a kubectl that starts processes here."""
 
+import importlib.util
 import json
 import shutil
 import signal
@@ -14,71 +15,62 @@ from small_project import ROOT, Project
 from test_runs import family, until, with_cell
 from test_slurm_endings import WAITING
 
-from lib.paths import UserError
-from workflow import cluster, kubernetes, plugins
+from workflow import cluster
 
-FILE = {"executor": "kubernetes", "jobs": 2, "kubernetes": {"image": "python:3.11", "claim": "project"},
-        "default-resources": {"mem_mb": 500}, "seconds-between-status-checks": 1}  # fmt: skip
+SHIPPED = ROOT / "profiles" / "kubernetes"
+FILE = {"jobs": 2, "default-resources": {"mem_mb": 500}, "seconds-between-status-checks": 1}
 PROPERTIES = {"rule": "01_generate", "threads": 4, "resources": {"mem_mb": 64000, "gpu": 1, "runtime": 60}}
 
 
-def own(**given: object) -> dict:
-    return kubernetes.facts({"kubernetes": {"image": "python:3.11", "claim": "project", **given}}, "mine.yaml")
+@pytest.fixture
+def job(monkeypatch):
+    """The module job.py of the profile."""
+    monkeypatch.setenv("CALIBRATION_RUN", "demo-1")
+    spec = importlib.util.spec_from_file_location("job", SHIPPED / "job.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def test_a_job_asks_for_what_its_rule_asks_for():
-    job = kubernetes.manifest(own(), "demo-1", "/script.sh", PROPERTIES, {"PYTHONPATH": "/x"})
-    pod = job["spec"]["template"]["spec"]
-    assert pod["containers"][0]["resources"]["limits"] == {"cpu": "4", "memory": "64000M", "nvidia.com/gpu": "1"}
-    assert pod["tolerations"][0]["key"] == "nvidia.com/gpu" and job["spec"]["activeDeadlineSeconds"] == 3600
-    assert pod["containers"][0]["volumeMounts"] == [{"name": "project", "mountPath": str(ROOT)}]
-    light = kubernetes.manifest(own(), "demo-1", "/s", {**PROPERTIES, "threads": 1, "resources": {}}, {})
+def test_a_job_asks_for_what_its_rule_asks_for(job):
+    heavy = job.manifest("/script.sh", PROPERTIES)
+    container = heavy["spec"]["template"]["spec"]["containers"][0]
+    assert container["resources"]["limits"] == {"cpu": "4", "memory": "64000M", "nvidia.com/gpu": "1"}
+    assert heavy["spec"]["activeDeadlineSeconds"] == 3600
+    assert container["volumeMounts"] == [{"name": "project", "mountPath": str(Path.cwd())}]
+    light = job.manifest("/s", {"groupid": "light", "threads": 1, "resources": {}})
     assert light["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "1"}
-    assert light["spec"]["template"]["spec"]["tolerations"] == [] and "activeDeadlineSeconds" not in light["spec"]
-    assert light["metadata"]["name"] != job["metadata"]["name"] and len(job["metadata"]["name"]) <= 63
+    assert light["metadata"]["labels"]["notebook"] == "light" and "activeDeadlineSeconds" not in light["spec"]
+    assert light["metadata"]["name"] != heavy["metadata"]["name"] and len(heavy["metadata"]["name"]) <= 63
 
 
-def test_a_job_is_of_the_schema_of_kubernetes():
+def test_a_job_is_of_the_schema_of_kubernetes(job):
     """Its published Python client knows every field and type of batch/v1."""
     client = pytest.importorskip("kubernetes.client", reason="the client of Kubernetes for Python is not installed")
-    job = kubernetes.manifest(own(**{"node-selector": {"gpu": "a100"}}), "demo-1", "/s", PROPERTIES, {"A": "b"})
+    made = job.manifest("/s", PROPERTIES)
     api = client.ApiClient()
-    read = api.deserialize(type("Reply", (), {"data": json.dumps(job)})(), "V1Job")
-    assert api.sanitize_for_serialization(read) == without_empty(job)
+    read = api.deserialize(type("Reply", (), {"data": json.dumps(made)})(), "V1Job")
+    assert api.sanitize_for_serialization(read) == made
 
 
-def without_empty(value):
-    if isinstance(value, dict):
-        return {key: without_empty(item) for key, item in value.items()}
-    return value
+def test_a_wait_without_rights_ends_at_once_and_a_cluster_that_is_away_is_asked_again(job, monkeypatch, tmp_path):
+    naps, said = [], iter([job.KubectlError("Unable to connect"), '{"status": {"succeeded": 1}}'])
 
+    def kubectl(*words):
+        one = next(said)
+        if isinstance(one, Exception):
+            raise one
+        return one
 
-@pytest.mark.parametrize("given, line", [
-    (None, "mine.yaml: `kubernetes` with `image` and `claim` is missing"),
-    ({"image": "x"}, "mine.yaml: kubernetes says no `claim`"),
-    ({"image": "x", "claim": "y", "nmspace": "z"}, "kubernetes takes no 'nmspace': did you mean 'namespace'?"),
-    ({"image": "x", "claim": "y", "folder": "/elsewhere"}, "mounts `folder: /elsewhere`, which does not hold this"),
-])  # fmt: skip
-def test_a_mistake_in_the_file_is_one_line(given, line):
-    with pytest.raises(UserError) as caught:
-        kubernetes.facts({"kubernetes": given}, "mine.yaml")
-    assert line in str(caught.value)
-
-
-def test_a_wait_without_rights_ends_with_the_words_of_kubectl(monkeypatch, capsys, tmp_path):
-    """After some tries, for a cluster may be away for a while; and where the run looks for what a cluster said."""
-    file, naps = tmp_path / "mine.yaml", []
-    file.write_text(yaml.safe_dump(FILE))
-    away, done = (1, "Unable to connect"), (0, '{"status": {"succeeded": 1}}')
-    said = iter([away, done] + [(1, "error: You must be logged in")] * 99)
-    monkeypatch.setattr(kubernetes, "ask", lambda own, *words: next(said))
-    monkeypatch.setattr(kubernetes.time, "sleep", naps.append)
-    assert kubernetes.main(["status", "demo-1", str(file), "job-1"]) == 0 and len(naps) == 1
-    assert capsys.readouterr().out == "success\n"
-    assert kubernetes.main(["status", "demo-1", str(file), "job-1"]) == 1 and len(naps) == kubernetes.TRIES
-    log = tmp_path / "log"
-    log.write_text(capsys.readouterr().err)
-    assert cluster.ending(log) == "error: You must be logged in"
+    monkeypatch.setattr(job, "kubectl", kubectl)
+    monkeypatch.setattr(job.time, "sleep", naps.append)
+    assert job.status("job-1") == "success" and len(naps) == 1
+    for problem, tries in ((job.KubectlError("error: You must be logged in"), 1), (job.KubectlError("timeout"), 10)):
+        said = iter([problem] * tries)
+        with pytest.raises(job.KubectlError):
+            job.status("job-1")
+    said = iter([job.KubectlError('Error from server (NotFound): jobs.batch "job-1" not found')])
+    assert job.status("job-1") == "failed"
 
 
 # ---- whole runs
@@ -95,16 +87,20 @@ def kubectl(tmp_path) -> Path:
     return folder
 
 
-def words(project: Project, kubectl: Path, **values: object) -> tuple[list[str], dict[str, str]]:
-    path = project.root / "mine.yaml"
-    path.write_text(yaml.safe_dump(FILE | values))
-    return ["demo", "--kubernetes", str(path)], slurm_cluster.ahead(kubectl)
+def words(project: Project, kubectl: Path, claim: str = "project") -> tuple[list[str], dict[str, str]]:
+    folder = shutil.copytree(SHIPPED, project.root / "mine")
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config = {key: value for key, value in config.items() if key not in cluster.LISTS} | FILE
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    template = (folder / "job.yaml").read_text()
+    (folder / "job.yaml").write_text(template.replace("claimName: project", f"claimName: {claim}"))
+    return ["demo", "--profile", str(folder)], slurm_cluster.ahead(kubectl)
 
 
 def test_without_a_cluster_it_is_one_line(project, kubectl):
-    given, env = words(project, kubectl, kubernetes={"image": "x", "claim": "other"})
+    given, env = words(project, kubectl, claim="other")
     code, said = project.run(*given, **env)
-    assert code == 2 and said.startswith("run_all.sh: kubectl finds no volume 'other' in 'default': Error from server")
+    assert code == 2 and said.startswith("run_all.sh: Kubernetes takes no jobs: Error from server (NotFound)")
     code, said = project.run(*given, PATH=f"{sys.prefix}/bin")
     assert code == 2 and "No such file or directory: 'kubectl'" in said and len(said.splitlines()) == 1
 
@@ -117,7 +113,7 @@ def test_a_run_by_kubectl(project, kubectl, tmp_path):
     assert code == 0 and "demo: 3 made, 0 kept" in said, said
     assert "3 of 3 jobs to do on Kubernetes, at most 2 at once" in said and "shard 1/1: done" in said
     made = [json.loads(path.read_text())["metadata"]["labels"] for path in kubectl.glob("*.json")]
-    assert sorted(labels["notebook"] for labels in made) == ["01_generate", "02_single_pass", "08_tables"]
+    assert sorted(labels["notebook"] for labels in made) == ["01_generate", "light"]
     code, said = project.run(*given, **env)
     assert code == 0 and "demo: 0 made, 3 kept" in said
 
@@ -133,4 +129,18 @@ def test_a_stopped_run_leaves_no_job(project, kubectl):
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 130 and not list(kubectl.glob("*.json"))
     until(lambda: not family(project), 30)
-    assert plugins.made("kubernetes")
+
+
+@pytest.mark.slow
+def test_jobs_of_a_run_that_was_killed_are_deleted_and_made_anew(project, kubectl):
+    slurm_cluster.plugin("kubernetes", project.root)
+    with_cell(project, "01_generate", WAITING)
+    given, env = words(project, kubectl)
+    process = project.start(*given, **env)
+    until(lambda: (project.root / "notebooks/begun").exists() or process.poll() is not None, 120)
+    for one in (process, *[one for one in family(project) if one.ppid() == process.pid]):
+        one.kill()
+    process.communicate()
+    (project.root / "notebooks/go").touch()
+    code, said = project.run(*given, **env)
+    assert code == 0 and "1 job(s) of an earlier run, which was killed, are cancelled" in said, said

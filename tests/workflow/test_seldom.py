@@ -14,15 +14,15 @@ from lib.generate import models, preflight
 from lib.paths import UserError
 from workflow import (
     check,
+    cluster,
     cost,
+    dry_run,
     files,
     leftovers,
     notebook,
     progress,
     records,
     schedule,
-    slurm,
-    submission,
 )
 from workflow.pipeline import Run
 
@@ -75,18 +75,18 @@ def test_empty_folders_go_however_deep_they_lie(tmp_path):
 
 
 def test_the_answer_of_slurm_is_read():
-    assert slurm.ask("sh", "-c", "echo ' one '; echo; echo two") == (0, "one\ntwo")
-    assert slurm.ask("sh", "-c", "echo other; echo wrong >&2; exit 3") == (3, "wrong")
-    assert slurm.ask("no such program")[0] == 1
+    assert cluster.ask("sh", "-c", "echo ' one '; echo; echo two") == (0, "one\ntwo")
+    assert cluster.ask("sh", "-c", "echo other; echo wrong >&2; exit 3") == (3, "wrong")
+    assert cluster.ask("no such program")[0] == 1
 
 
 @pytest.mark.parametrize("ends_after, waits", [(3, 2), (10**9, 60)])
 def test_cancelled_jobs_have_a_minute_to_end(monkeypatch, ends_after, waits):
     asked, clock = [], []
-    monkeypatch.setattr(slurm, "left", lambda run: asked.append(run) or (["7"] if len(asked) <= ends_after else []))
-    monkeypatch.setattr(slurm, "ask", lambda *words: (0, ""))
-    monkeypatch.setattr(slurm, "time", SimpleNamespace(monotonic=lambda: len(clock), sleep=clock.append))
-    assert slurm.cancel(RUN) == 1 and len(clock) == waits
+    monkeypatch.setattr(cluster, "queued", lambda run: asked.append(run) or (["7"] if len(asked) <= ends_after else []))
+    monkeypatch.setattr(cluster, "ask", lambda *words: (0, ""))
+    monkeypatch.setattr(cluster, "time", SimpleNamespace(monotonic=lambda: len(clock), sleep=clock.append))
+    assert cluster.cancel(cluster.Profile(ROOT, {"executor": "slurm"}), RUN) == 1 and len(clock) == waits
 
 
 def test_what_most_hangs_on_comes_first(inside, monkeypatch):
@@ -106,8 +106,8 @@ def test_hours_without_a_gpu_are_those_of_this_machine(monkeypatch):
     run = Run("demo", RUN.values)
     asked = []
     monkeypatch.setattr(cost, "measure_device", lambda threads: "this machine")
-    monkeypatch.setattr(submission, "measured", lambda run, model, device: asked.append(device))
-    assert set(submission.hours(run, run.jobs[:1]).values()) == {None} and asked == ["this machine"]
+    monkeypatch.setattr(dry_run, "measured", lambda run, model, device: asked.append(device))
+    assert set(dry_run.hours(run, run.jobs[:1]).values()) == {None} and asked == ["this machine"]
 
 
 def test_a_prompt_has_whole_tokens(monkeypatch):

@@ -30,7 +30,7 @@ def waiting(project) -> Project:
 
 
 def submit(project: Project, slurm, **values: object) -> subprocess.Popen:
-    return project.start("demo", "--slurm", slurm_cluster.profile(project.root, **values), **slurm.environment)
+    return project.start("demo", "--profile", slurm_cluster.profile(project.root, **values), **slurm.environment)
 
 
 def begin(project: Project, slurm, **values: object) -> subprocess.Popen:
@@ -88,30 +88,30 @@ def test_jobs_that_the_cluster_cancels_are_named_and_the_same_command_goes_on(wa
 def test_a_dry_run_submits_and_moves_nothing(project, slurm):
     before, history = sorted(project.root.rglob("*")), slurm.says("squeue", "--states=all", "-h")
     file = slurm_cluster.profile(project.root)
-    code, said = project.run("demo", "--slurm", file, "--dry-run", **slurm.environment)
+    code, said = project.run("demo", "--profile", file, "--dry-run", **slurm.environment)
     lines = said.strip().splitlines()
     assert code == 0 and len(lines) == 4
     assert lines[0].startswith("01_generate tiny easy  threads 1, partition work, runtime 30, mem_mb 1000; ")
     assert lines[-1].startswith("demo: 3 of 3 jobs would be submitted to SLURM") and lines[-1].endswith("nothing was")
     left = [path for path in project.root.rglob("*") if "__pycache__" not in path.parts and path not in before]
-    assert {path.parts[len(project.root.parts)] for path in left} <= {".plugins-slurm", "params"}
+    assert {path.parts[len(project.root.parts)] for path in left} <= {".plugins-slurm", "profiles"}
     assert slurm.says("squeue", "--states=all", "-h") == history
 
 
 @pytest.mark.parametrize("resources, line", [
     ({"slurm_partition": "wrok"}, "slurm_partition 'wrok' of 01_generate: the cluster has none; did you mean 'work'?"),
-    ({"gpus": 1}, "tests.yaml: `gpus` is sbatch's word; Snakemake's is `gpu: 1`, or `gres: gpu:1`"),
+    ({"gpus": 1}, "tests/config.yaml: `gpus` is sbatch's word; Snakemake's is `gpu: 1`, or `gres: gpu:1`"),
 ])  # fmt: skip
 def test_what_the_cluster_cannot_do_is_one_line(project, slurm, resources, line):
     file = slurm_cluster.profile(project.root, **{"default-resources": resources})
     for words in ([], ["--dry-run"]):
-        code, said = project.run("demo", "--slurm", file, *words, **slurm.environment)
+        code, said = project.run("demo", "--profile", file, *words, **slurm.environment)
         assert (code, said.strip()) == (2, f"run_all.sh: {line}")
 
 
 def test_without_slurm_it_is_one_line(project):
     file = slurm_cluster.profile(project.root)
-    code, said = project.run("demo", "--slurm", file, PATH=f"{sys.prefix}/bin")
+    code, said = project.run("demo", "--profile", file, PATH=f"{sys.prefix}/bin")
     assert code == 2 and "sbatch, squeue, scancel, sinfo not found" in said and len(said.splitlines()) == 1
 
 

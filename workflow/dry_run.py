@@ -1,61 +1,14 @@
-"""What `--slurm FILE` and `--kubernetes FILE` submit: a cluster that takes it, Snakemake's plugin, and `--dry-run`, a
-line per job with what it asks for and about how long it takes.
-"""
+"""`--dry-run`: a line per job with what it would ask a cluster for and about how long it would take; nothing is run."""
 
-import shlex
-import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-
-import yaml
 
 from lib import params
-from lib.paths import ROOT
-from workflow import cost, fresh, kubernetes, plugins, slurm
-from workflow.cluster import Profile, tag
+from workflow import check, cost, fresh
+from workflow.cluster import Profile
 from workflow.pipeline import Job, Run
 
 Say = Callable[[str], None]
 CARD = cost.Device(True, "GPU of 80 GB", 80e9, 2.0e12, 312e12, 2)  # an A100: bytes/s and operations/s of its data sheet
-
-
-def settled(profile: Profile) -> Profile:
-    """The profile with what this cluster adds. Raises UserError where that can't take the jobs."""
-    if profile.executor == "slurm":
-        return replace(profile, settled=tuple(slurm.check(profile)))
-    kubernetes.check(profile.own)
-    return profile
-
-
-def prepared(profile: Profile, run: Run, say: Say) -> Profile:
-    """The same with the plugin at hand."""
-    places = (plugins.prepare(profile.executor, say),)
-    folder = ROOT / run.folder / "cluster"
-    if profile.executor == "slurm":
-        own = ("--slurm-logdir", str(folder), "--slurm-jobname-prefix", tag(run))
-        return replace(profile, places=places, settled=(*profile.settled, *own))
-    folder.mkdir(parents=True, exist_ok=True)
-    rest = {key: value for key, value in profile.values.items() if value and key not in ("executor", "kubernetes")}
-    (folder / "profile.yaml").write_text(yaml.safe_dump(rest), encoding="utf-8")
-    own = []
-    for what in ("submit", "status"):
-        command = shlex.join([sys.executable, "-m", "workflow.kubernetes", what, tag(run), profile.path])
-        own += [f"--cluster-generic-{what}-cmd", command]
-    return replace(profile, places=places, path=str(folder / "profile.yaml"), settled=tuple(own))
-
-
-def clear(profile: Profile, run: Run, say: Say) -> None:
-    """End what an earlier run, which was killed, has left; before anyone looks at what is done."""
-    if count := cancel(profile, run):
-        say(f"{count} job(s) of an earlier run, which was killed, are cancelled; their saved pieces are kept")
-
-
-def cancel(profile: Profile, run: Run) -> int:
-    """Have the cluster end all jobs of a run; how many there were."""
-    return slurm.cancel(run) if profile.executor == "slurm" else kubernetes.cancel(profile.own, tag(run))
-
-
-# ---- what would be submitted -------------------------------------------------------------------------------
 
 
 def show(run: Run, profile: Profile, remake: Iterable[str], say: Say) -> int:
@@ -77,7 +30,8 @@ def show(run: Run, profile: Profile, remake: Iterable[str], say: Say) -> int:
 
 def asks(profile: Profile, job: Job) -> str:
     """What a job asks the cluster for, in the words of the file."""
-    resources = {"threads": profile.threads(job.notebook), **profile.resources(job.notebook)}
+    threads = profile.values["set-threads"].get(job.notebook.name, 1)
+    resources = {"threads": threads, **profile.resources(job.notebook)}
     return ", ".join(f"{key.removeprefix('slurm_')} {value}" for key, value in resources.items())
 
 
@@ -111,8 +65,6 @@ def measured(run: Run, model: str, device: cost.Device) -> tuple[cost.Size, int,
     """Size of a model's network, tokens of its prompt, and those that all prompts share; None where its files are not
     to be had."""
     try:
-        from workflow import check
-
         preflight = check.load_preflight(run, model, {})
         work = check.work_of(run, preflight)
     except Exception:  # of the hub's, or of files that check and the run itself name

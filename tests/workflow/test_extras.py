@@ -1,6 +1,5 @@
-"""The environment that vLLM draws in: made once, only where it is asked for, refused in one line where it can't be."""
+"""What is installed beside the environment: once, only where it is asked for, refused in one line where it can't be."""
 
-import hashlib
 import json
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import pytest
 
 from lib import params
 from lib.paths import ROOT, UserError
-from workflow import check, serving
+from workflow import check, cluster, extras
 from workflow.pipeline import Run
 
 GENERATE, TABLES, AGAIN = (SimpleNamespace(notebook=SimpleNamespace(number=number)) for number in ("01", "08", "04b"))
@@ -25,8 +24,8 @@ def place(tmp_path, monkeypatch):
     """A lock and an environment of their own, and the commands that would make it."""
     monkeypatch.delenv("VLLM_PYTHON", raising=False)
     (tmp_path / "lock").write_text("six==1.17.0")
-    monkeypatch.setattr(serving, "LOCK", tmp_path / "lock")
-    monkeypatch.setattr(serving, "VENV", tmp_path / "venv")
+    monkeypatch.setattr(extras, "lock_of", lambda name: tmp_path / "lock")
+    monkeypatch.setattr(extras, "VENV", tmp_path / "venv")
     commands = []
 
     def done(command, **options):
@@ -42,46 +41,70 @@ def place(tmp_path, monkeypatch):
 def test_it_is_made_once_and_again_for_another_lock(place):
     said = []
     for _ in range(2):
-        serving.prepare(run(), [GENERATE], said.append)
+        extras.install_vllm(run(), [GENERATE], said.append)
     assert len(said) == 1 and len(place.commands) == 2
     assert place.commands[0][:3] == [sys.executable, "-m", "venv"]
     assert "--require-hashes" in place.commands[1]
-    assert (place.folder / "venv" / serving.MARK).read_text() == hashlib.sha256(b"six==1.17.0").hexdigest()
+    assert (place.folder / "venv" / extras.MARK).read_text() == extras.stamp("vllm")
     (place.folder / "lock").write_text("six==1.16.0")
-    serving.prepare(run(), [TABLES, AGAIN], said.append)  # which asks again, by the same engine
+    extras.install_vllm(run(), [TABLES, AGAIN], said.append)  # which asks again, by the same engine
     assert len(said) == 2
+
+
+def test_a_plugin_is_installed_once_and_never_into_the_environment(place, monkeypatch):
+    said = []
+    monkeypatch.setattr(extras, "plugin_folder", lambda name: place.folder / "venv")
+    for _ in range(2):
+        extras.install_plugin("slurm", said.append)
+    (command,) = place.commands
+    assert len(said) == 1 and command[command.index("--target") + 1] == str(place.folder / "venv")
+
+
+@pytest.mark.parametrize("name, plugin", cluster.EXECUTORS.items())
+def test_locks_of_plugins_are_hashed_and_hold_nothing_that_the_environment_has(name, plugin):
+    text, own = extras.lock_of(plugin[1]).read_text(), (ROOT / "requirements.lock").read_text()
+    entries = [entry for entry in text.split("\n") if entry[:1].isalnum()]
+    assert text.count("--hash=sha256:") >= len(entries) >= 1
+    assert not [entry for entry in entries if f"\n{entry.split('==')[0]}==" in own]
+    assert f"snakemake-executor-plugin-{name}==" in text and "http" not in text
 
 
 def test_a_failed_installation_is_one_line_and_leaves_no_mark(place):
     (place.folder / "lock").write_text("fails==1")
-    with pytest.raises(UserError, match="vLLM can't be installed, the reason is above"):
-        serving.prepare(run(), [GENERATE], print)
-    assert not serving.made()
+    with pytest.raises(
+        UserError, match="venv can't be installed, the reason is above; mend it, or write `engine: transformers`"
+    ):
+        extras.install_vllm(run(), [GENERATE], print)
+    assert not extras.is_installed(extras.VENV, "vllm")
 
 
 @pytest.mark.parametrize("asked", [run(engine="transformers"), run(gpus=0, engine="transformers")])
 def test_nothing_where_nobody_asks(place, asked):
-    serving.prepare(asked, [GENERATE], print)
-    serving.prepare(run(), [TABLES], print)
+    extras.install_vllm(asked, [GENERATE], print)
+    extras.install_vllm(run(), [TABLES], print)
     assert not place.commands and not list(check.about_engine(asked))
 
 
 def test_responses_of_files_need_none(place, monkeypatch):
     spec = params.load_model_config("tiny-llama").model_copy(update={"responses": "mine.jsonl"})
     monkeypatch.setattr(params, "load_model_config", lambda name: spec)
-    assert not serving.asked(run())
+    assert not extras.uses_vllm(run())
 
 
 def test_refusals(place, monkeypatch):
     with pytest.raises(UserError, match="needs a GPU with CUDA.*`engine: transformers`"):
-        serving.prepare(run(gpus=0), [GENERATE], print)
+        extras.install_vllm(run(gpus=0), [GENERATE], print)
     ((level, text),) = check.about_engine(run(gpus=0))
     assert level == "wrong" and "VLLM_PYTHON" in text
-    monkeypatch.setattr(serving, "DISK", 1e18)
+    monkeypatch.setattr(extras.shutil, "which", lambda name: None)
+    with pytest.raises(UserError, match="no C compiler is found here"):
+        extras.install_vllm(run(), [GENERATE], print)
+    monkeypatch.setattr(extras.shutil, "which", lambda name: name)
+    monkeypatch.setattr(extras, "DISK", 1e18)
     with pytest.raises(UserError, match="free on this disk"):
-        serving.prepare(run(), [GENERATE], print)
+        extras.install_vllm(run(), [GENERATE], print)
     monkeypatch.setenv("VLLM_PYTHON", "/opt/vllm/bin/python")
-    serving.prepare(run(gpus=0), [GENERATE], print)
+    extras.install_vllm(run(gpus=0), [GENERATE], print)
     ((level, text),) = check.about_engine(run(gpus=0))
     assert level == "ok" and not place.commands
 
