@@ -32,8 +32,8 @@ class Part(Strict):
 
     @classmethod
     def of(cls, declared: Mapping[str, Any]) -> Self:
-        """Those among the parameters that a notebook declares: `Reading.of(globals())`. Raises UserError where any of
-        them, of this part or not, is no choice."""
+        """Take them from what a notebook declares: `Reading.of(globals())`. Raises UserError for a wrong value, of this
+        part or another."""
         check_declared(declared)
         return cls(**{name: declared[name] for name in cls.model_fields if name in declared})
 
@@ -91,7 +91,7 @@ class Dropout(Seeded):
 class Calibration(Part):
     """How calibrators are fitted."""
 
-    temperature_objective: Literal["ans_avg", "ans_joint"] = "ans_avg"  # whose log-loss the temperature minimises
+    temperature_objective: Literal["ans_avg", "ans_joint"] = "ans_avg"  # whose log-loss the temperature minimizes
     one_class: Literal["fit", "constant"] = "fit"  # of rows all right or all wrong: what the method gives
     # digits after the point that isotonic regression sees of a score; null: all of them
     isotonic_decimals: Annotated[int, Field(ge=1, le=15)] | None = None
@@ -232,14 +232,14 @@ def models_at_hand(models: Sequence[str]) -> list[str]:
 
 def labels_by_name(kind: str, chosen: Sequence[str]) -> dict[str, str]:
     """The label of each of a run's models or datasets (`kind`). Raises UserError for what is no list of names, each
-    once, each with a file."""
+    once and each with a file."""
     check_declared({f"{kind}s": chosen})
     return {name: LOADERS[kind](name).label for name in chosen}
 
 
 def choose_some(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list[str]:
-    """Those models or datasets (`kind`) of the run that are `wanted`; all of them, where none is. Raises UserError for
-    a name without a file, and where the run has none."""
+    """Those models or datasets (`kind`) of the run that are wanted; all, where none is. Raises UserError for a name
+    without a file, and where the run has none."""
     check_declared({f"{kind}s": list(there)})
     for name in [*there, *wanted]:
         find_parameter_file(kind, name)
@@ -247,6 +247,5 @@ def choose_some(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list[
 
 
 def choose_one(kind: str, wanted: str, there: Sequence[str]) -> str:
-    """The model or dataset (`kind`) that is shown: the one `wanted`, or, where that is empty or not among those of the
-    run, the first of them. Raises UserError as `choose_some` does."""
+    """The wanted model or dataset; the run's first, where it is empty or not among them. Otherwise as `choose_some`."""
     return choose_some(kind, [wanted] if wanted else [], there)[0]

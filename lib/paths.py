@@ -34,7 +34,7 @@ class UserError(ValueError):
 
 
 def one_line(text: str, most: int = MOST) -> str:
-    """A text as a terminal may show it: what does not print is spelt out, and of a long one the middle is left out."""
+    """A text as a terminal may show it: what does not print is escaped, and the middle of a long one left out."""
 
     def cut(part: str) -> str:
         return part if len(part) <= most else f"{part[: most - 105]} ... {part[-100:]}"
@@ -48,7 +48,7 @@ def escape_unprintable(character: str) -> str:
 
 
 def visible(text: str) -> str:
-    """A text as a page may hold it: control characters, and those that turn what follows, are spelt out."""
+    """A text as a page may hold it: control characters, and those that turn what follows, are spelled out."""
     return HIDDEN.sub(lambda match: escape_unprintable(match[0]), text)
 
 

@@ -1,4 +1,4 @@
-"""Random streams by name: what an example draws hangs on who it is, never on its place in a batch or a file."""
+"""Random streams by name: what an example draws depends on its id, never on its place in a batch or a file."""
 
 import hashlib
 from collections.abc import Sequence
@@ -21,9 +21,21 @@ def random_rank(seed: int, dataset: str, example_id: str) -> int:
 
 
 def first_places(keys: Sequence[tuple[str, str, str]], count: int, seed: int, followed: str = "") -> list[int]:
-    """Places of the first `count` rows (0: all) of each split in the one random order of their dataset, of rows known
-    by (dataset, split, example_id). The splits take turns, so that a larger count begins with the same places. The
-    example `followed` comes first, so that no part is without it. Raises UserError for a negative count or seed."""
+    """Places of the first rows of each split, in the one random order of their dataset.
+
+    The splits take turns, so a larger count begins with the same places.
+
+    Parameters
+    ----------
+    keys : (dataset, split, example_id) of each row
+    count : rows per split; 0: all
+    followed : the example_id that comes first, so that no part is without it
+
+    Raises
+    ------
+    UserError
+        For a negative count or seed.
+    """
     for name, value in (("limit", count), ("seed", seed)):
         if value < 0:
             raise UserError(f"parameters: '{name}' is {value}; 0 or more is meant")
@@ -41,7 +53,14 @@ def first_places_of_frame(frame: pd.DataFrame, count: int, seed: int, followed: 
 
 
 def first_rows(frame: pd.DataFrame, count: int, seed: int, followed: str = "") -> pd.DataFrame:
-    """These rows of a frame, where they stand in it."""
+    """Those rows of a frame, in the frame's order.
+
+    Parameters
+    ----------
+    frame : rows with dataset, split and example_id
+    count : rows per split; 0: all
+    followed : the example_id that is always among them
+    """
     if not count:
         return frame
     return frame.iloc[sorted(first_places_of_frame(frame, count, seed, followed))].reset_index(drop=True)

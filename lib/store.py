@@ -56,11 +56,21 @@ def write_atomically(path: Path, write: Callable[[Path], Any], name: Callable[[P
 
 
 def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
-    """The frame at `path` (.parquet) and its manifest beside it (.json).
+    """Write a frame (.parquet) and its manifest beside it (.json).
 
-    `facts` go into the manifest as they are (parameters, inputs, seconds...); a NaN among them raises ValueError,
-    an absolute path of this machine too. Of columns of seconds, which no two runs share, it holds the means alone.
-    Raises UserError where the frame is not as its schema in `lib.schemas` describes it.
+    Columns of seconds, which no two runs share, are not written: the manifest holds their means.
+
+    Parameters
+    ----------
+    path : from `frame_path`
+    facts : go into the manifest as they are (parameters, inputs, ...)
+
+    Raises
+    ------
+    UserError
+        Where the frame differs from its schema in `lib.schemas`.
+    ValueError
+        Where the facts hold a NaN, or an absolute path of this machine.
     """
     timed = [name for name in frame if name.endswith(schemas.SECONDS)]
     means = {name: float(f"{frame[name].mean():.3g}") for name in timed if frame[name].notna().any()}
@@ -102,8 +112,13 @@ def relative_path(path: Path) -> str:
 
 
 def read_frame(path: Path) -> pd.DataFrame:
-    """The frame at `path`, with the mean seconds of a row as a column. Raises UserError where it is missing, not the
-    file that its manifest describes, or without the columns that `lib.schemas` describes."""
+    """Read a frame, with the mean seconds of a row as a column.
+
+    Raises
+    ------
+    UserError
+        Where it is missing, not the file that its manifest describes, or not as `lib.schemas` describes it.
+    """
     where = relative_path(path)
     if not path.exists() or not path.with_suffix(".json").exists():
         raise UserError(f"{where} or its manifest is missing; ./run_all.sh makes it")
@@ -196,8 +211,21 @@ def find_pairs(run: str, kind: str, names: Iterable[str]) -> list[str]:
 
 def load_frames(run: str, kind: str, models: Sequence[str], datasets: Sequence[str], may_lack: bool = False
            ) -> tuple[pd.DataFrame, pd.DataFrame]:  # fmt: skip
-    """The frames of all pairs as one, and a small table that says where each came from. Pairs without one are left out
-    where a run may lack them. Raises UserError where one is not there, or was made from other responses than the run's.
+    """Read the frames of all pairs of a model and a dataset as one.
+
+    Parameters
+    ----------
+    kind : folder of the run: generations, verification, dropout, ...
+    may_lack : whether pairs without a frame are left out
+
+    Returns
+    -------
+    The rows of all pairs, and a small table of where each frame came from.
+
+    Raises
+    ------
+    UserError
+        Where a frame is missing, or was made from other responses than the run's.
     """
     wanted = pair_names(models, datasets)
     paths = [find_frame(run, kind, name) for name in (find_pairs(run, kind, wanted) if may_lack else wanted)]

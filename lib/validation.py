@@ -84,7 +84,7 @@ def validate(kind: type[Kind], values: Mapping[str, Any], where: str) -> Kind:
 
 
 def explain_validation_error(error: ValidationError, kind: type[Strict]) -> str:
-    """The first thing that is wrong, but an unknown key before a missing one, which may be the same one misspelt."""
+    """The first thing that is wrong, but an unknown key before a missing one, which may be the same one misspelled."""
     errors = error.errors(include_url=False)
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
     # without the ways to read a key that has two, as pydantic calls them
@@ -105,5 +105,7 @@ def explain_validation_error(error: ValidationError, kind: type[Strict]) -> str:
         case "literal_error" if isinstance(given, str):
             words = re.findall("'(.*?)'", first["ctx"]["expected"])
             return f"'{key}' can't be '{given:.60}'; {nearest(given, words)}"
+        case "bool_type":
+            return f"'{key}' is {reprlib.repr(given)}; true or false is meant"
         case _:
             return f"'{key}' is {reprlib.repr(given)}; {first['msg'][0].lower()}{first['msg'][1:]}"

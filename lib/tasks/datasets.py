@@ -33,7 +33,7 @@ class Example(NamedTuple):
     example_id: str
     split: str
     question: str
-    reference: str  # the right answer, spelt canonically: `-9867630`, `0.0000005`
+    reference: str  # the right answer, spelled canonically: `-9867630`, `0.0000005`
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,15 @@ def load_examples(dataset: Dataset) -> list[Example]:
 def select_examples(
     examples: Sequence[Example], count: int, seed: int, dataset: str, followed: str = ""
 ) -> list[Example]:
-    """Of each split the first `count` examples (0: all) in the dataset's one random order, led by the one that is
-    `followed`, the splits taking turns: a larger count begins with the same examples, and adds others."""
+    """The first examples of each split, in the dataset's one random order.
+
+    The splits take turns: a larger count begins with the same examples, and adds others.
+
+    Parameters
+    ----------
+    count : examples per split; 0: all
+    followed : the id of the example that comes first
+    """
     keys = [(dataset, example.split, example.example_id) for example in examples]
     return [examples[place] for place in random_streams.first_places(keys, count, seed, followed)]
 

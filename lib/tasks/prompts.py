@@ -67,7 +67,7 @@ def verification_messages(question: str, response: str, system: bool = True) -> 
 
 def balance_spellings(spellings: Iterable[str], options: str = "A/B") -> tuple[list[str], list[str]]:
     """The spellings that count for each of two `options`: of the given ones (single tokens of a vocabulary, `A`, ` A`),
-    those in a form that both options have. Two tokens against one would favour an option by its spelling alone.
+    those in a form that both options have. Two tokens against one would favor an option by its spelling alone.
 
     Raises UserError where an option has no spelling at all, or the two have none of the same form.
     """
