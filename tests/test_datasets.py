@@ -201,12 +201,6 @@ def test_the_real_library_gives_what_the_pretended_one_does(tmp_path, monkeypatc
     assert datasets.describe_source(mine) == {"source": str(tmp_path / "mine"), "revision": "unknown"}
 
 
-def test_hub_rows_are_named(hub, monkeypatch):
-    monkeypatch.setitem(HUB, "me/mine", {"train": [row(), row("Q?", "many")]})
-    with pytest.raises(UserError, match="^me/mine, train, row 1: no number in the answer 'many'$"):
-        datasets.load_examples(dataset(source="me/mine"))
-
-
 # --- local files ------------------------------------------------------------------------------------------
 
 
@@ -226,20 +220,14 @@ def test_jsonl_one_file(tmp_path):
     assert datasets.describe_source(mine) == {f".../{path.name}": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
-def test_jsonl_file_per_split(tmp_path):
-    first, second = lines(tmp_path / "a.jsonl", row("A?")), lines(tmp_path / "b.jsonl", row("B?"))
-    assert [
-        example[:3] for example in datasets.load_examples(dataset(source={"calibration": first, "test": second}))
-    ] == [
+def test_a_file_for_each_split_and_paths_from_the_root(tmp_path, monkeypatch):
+    lines(tmp_path / "a.jsonl", row("A?")), lines(tmp_path / "b.jsonl", row("B?"))
+    monkeypatch.setattr(datasets, "ROOT", tmp_path)
+    examples = datasets.load_examples(dataset(source={"calibration": "a.jsonl", "test": "b.jsonl"}))
+    assert [example[:3] for example in examples] == [
         ("calibration-0", "calibration", "A?"),
         ("evaluation-0", "evaluation", "B?"),
     ]
-
-
-def test_relative_paths_start_at_the_root(tmp_path, monkeypatch):
-    lines(tmp_path / "q.jsonl", row(split="train"), row("B?", split="test"))
-    monkeypatch.setattr(datasets, "ROOT", tmp_path)
-    assert len(datasets.load_examples(dataset(source={"all": "q.jsonl"}))) == 2
 
 
 def test_byte_order_mark_line_ends_and_separators(tmp_path):
