@@ -185,12 +185,12 @@ FAKE = """
     asked = json.load(open(sys.argv[1]))
     print("drawing", len(asked["requests"]))
     with open(sys.argv[2], "a") as file:
-        for i, request in enumerate(asked["requests"]):
+        for i, (example_id, prompt, seed, max_tokens) in enumerate(asked["requests"]):
             if i == {stop}:
                 file.write('{{"example_id": "half a li')
                 sys.exit("out of memory")
-            ids = [5 + request["seed"] % 40 + i % 2, asked["sampling"]["stop_token_ids"][0]]
-            file.write(json.dumps({{"example_id": request["example_id"], "token_ids": ids}}) + "\\n")
+            ids = [5 + seed % 40 + i % 2, asked["sampling"]["stop_token_ids"][0]]
+            file.write(json.dumps({{"example_id": example_id, "token_ids": ids}}) + "\\n")
 """
 
 
@@ -220,7 +220,7 @@ def test_all_are_drawn_at_once_and_rescored_in_shards(lm, worker, tmp_path):
     assert source.facts["engine"] == "vllm"
     orders = json.loads((tmp_path / "shards" / "requests.json").read_text())
     assert orders["sampling"] | {"temperature": lm.spec.temperature, "stop_token_ids": lm.eos} == orders["sampling"]
-    assert {request["seed"] for request in orders["requests"]} == set(first.seed) | set(rest.seed)
+    assert {seed for _, _, seed, _ in orders["requests"]} == set(first.seed) | set(rest.seed)
 
 
 def test_a_failed_engine_is_one_line_and_what_it_drew_is_kept(lm, worker, tmp_path):
@@ -260,7 +260,7 @@ STUB = """
 def orders(tmp_path):
     """What the worker is told, with a module in vLLM's place that answers a request with its prompt turned round."""
     (tmp_path / "vllm.py").write_text(textwrap.dedent(STUB))
-    requests = [{"example_id": f"e{i}", "prompt": [i, 5], "seed": i, "max_tokens": 3} for i in range(40)]
+    requests = [(f"e{i}", [i, 5], i, 3) for i in range(40)]
     path = tmp_path / "requests.json"
     path.write_text(json.dumps({"engine": {}, "sampling": {}, "requests": requests}))
     return [sys.executable, str(vllm_engine.WORKER), str(path), str(tmp_path / "drawn.jsonl")]

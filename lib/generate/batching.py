@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any
 
 import torch
 
 from lib.paths import UserError
 
-BatchItem = TypeVar("BatchItem")
-BatchResult = TypeVar("BatchResult")
 NO_MEMORY = re.compile(r"out of memory|ALLOC_FAILED|can't allocate memory", re.IGNORECASE)
 oom_splits: list[int] = []  # sizes of the batches of this process that had to be halved
 
@@ -32,8 +30,7 @@ def batch_by_length(lengths: Sequence[int], max_tokens: int, growth: int = 0) ->
     return groups
 
 
-def retry_in_halves_on_oom(work: Callable[[list[BatchItem]], list[BatchResult]], items: Sequence[BatchItem], what: str
-                           ) -> list[BatchResult]:  # fmt: skip
+def retry_in_halves_on_oom(work: Callable[[list], list], items: Sequence[Any], what: str) -> list[Any]:
     """Results of `work` on a batch, in order. Where memory ends, the batch is halved, down to a single item.
 
     Raises
@@ -41,33 +38,18 @@ def retry_in_halves_on_oom(work: Callable[[list[BatchItem]], list[BatchResult]],
     UserError
         A single item is too large; the message begins with `what`.
     """
-    waiting, results = [list(items)], []
-    while waiting:
-        part = waiting.pop()
-        found = work_if_it_fits(work, part)
-        if found is not None:
-            results += found
-        elif len(part) == 1:
-            raise UserError(f"{what}: the device's memory ends at a single row, beside whatever else uses it")
-        else:
-            oom_splits.append(len(part))
-            half = (len(part) + 1) // 2
-            waiting += [part[half:], part[:half]]
-    return results
-
-
-def work_if_it_fits(
-    work: Callable[[list[BatchItem]], list[BatchResult]], part: list[BatchItem]
-) -> list[BatchResult] | None:
-    """The results, or None where memory ended. It is given back here, where the exception's frames are gone."""
     try:
-        return work(part)
+        return work(list(items))
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
     if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    return None
+        torch.cuda.empty_cache()  # here, where the exception's frames are gone
+    if len(items) == 1:
+        raise UserError(f"{what}: the device's memory ends at a single row, beside whatever else uses it")
+    oom_splits.append(len(items))
+    half = (len(items) + 1) // 2
+    return [part for half in (items[:half], items[half:]) for part in retry_in_halves_on_oom(work, half, what)]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -141,40 +141,32 @@ def generate_responses(
     requests = build_requests(lm, dataset, examples, settings)
     responses = (engine or TransformersEngine(lm, settings.max_batch_tokens)).sample(requests)
     scores = score_responses(lm, requests, responses, settings)
-    rows = [scored_row(lm, *of_row, settings.save_texts) for of_row in zip(requests, responses, scores, strict=True)]
-    return pd.DataFrame([{"model": lm.name, "dataset": dataset} | row for row in rows])
+    rows = [
+        {"model": lm.name, "dataset": dataset, "finish_reason": "stop" if ids[-1] in lm.eos else "length"}
+        | response_row(request, ids, of_row | {"eos": int(ids[-1] in lm.eos)}, lm.spec.thinking, settings.save_texts)
+        for request, ids, of_row in zip(requests, responses, scores, strict=True)
+    ]
+    return pd.DataFrame(rows)
 
 
-def scored_row(
-    lm: LanguageModel, request: Request, response: list[int], scores: Scores, save_texts: bool
+def response_row(
+    request: Request, token_ids: Sequence[int], scores: Scores, thinking: bool, save_texts: bool
 ) -> dict[str, Any]:
-    """One line of the generations frame: token ids of a response, and what its scores say."""
-    ended = response[-1] in lm.eos
-    columns = {name: value for name, value in scores.items() if name != "located"}
+    """One line of the generations frame; `scores` are columns, and say where in the text the answer is `located`."""
+    scores = dict(scores)
+    located = scores.pop("located")
+    texts = {"text": located["text"], "prompt": request.prompt, "question": request.example.question}
     return {
-        **example_columns(request.example, scores["located"], lm.spec.thinking, save_texts, request.prompt),
+        **request.example._asdict(),
+        **located,
+        **(texts if save_texts else dict.fromkeys(texts)),
+        **answers.find_alternative_answers(located["text"], thinking),
+        "words": hash_words(request.example.question),
         "prompt_tokens": len(request.prompt_ids),
-        "token_ids": np.array(response, np.int32),
-        "finish_reason": "stop" if ended else "length",
-        "eos": int(ended),
+        "token_ids": np.array(token_ids, np.int32),
         "seed": request.seed,
         "reencoded": 0,
-        **columns,
-    }
-
-
-def example_columns(
-    example: Example, located: dict[str, Any], thinking: bool, save_texts: bool, prompt: str | None = None
-) -> dict[str, Any]:
-    """What a row of the generations frame says of its question, and of the answer as it is `located` in the text."""
-    texts = {"text": located["text"], "prompt": prompt, "question": example.question}
-    return {
-        **(located | (texts if save_texts else dict.fromkeys(texts))),
-        **answers.find_alternative_answers(located["text"], thinking),
-        "words": hash_words(example.question),
-        "split": example.split,
-        "example_id": example.example_id,
-        "reference": example.reference,
+        **scores,
     }
 
 
@@ -186,30 +178,30 @@ def import_responses(
     responses: Mapping[str, ImportedResponse],
     save_texts: bool = True,
 ) -> pd.DataFrame:
-    """A generations frame of a model that is not at hand, in the order of `examples`, without logits. The one
-    log-probability that a log holds of a token stands as the model's own and as that when sampling: it does not say
-    which it is."""
+    """A generations frame of a model that is not at hand, in the order of `examples`, without logits."""
     rows = [imported_row(spec, example, responses[example.example_id], save_texts) for example in examples]
     return pd.DataFrame([{"model": name, "dataset": dataset} | row for row in rows])
 
 
 def imported_row(spec: Model, example: Example, response: ImportedResponse, save_texts: bool = True) -> dict[str, Any]:
-    """One line of that frame. Where there is no response, an end token of probability 0 stands for it."""
+    """One line of that frame. Where there is no response, an end token of probability 0 stands for it.
+
+    The one log-probability that a log holds of a token stands as the model's own and as that when sampling: it does
+    not say which it is.
+    """
     logprobs = np.minimum(np.array(response.stated or [IMPOSSIBLE], np.float32), 0)
     ended = response.ended or not response.logprobs
-    located = answers.locate_answer_in_texts(response.pieces[: len(logprobs) - ended], spec.thinking)
-    return {
-        **example_columns(example, located, spec.thinking, save_texts),
-        "prompt_tokens": 0,
-        "token_ids": np.full(len(logprobs), UNKNOWN_TOKEN, np.int32),
+    scores: Scores = {
+        "located": answers.locate_answer_in_texts(response.pieces[: len(logprobs) - ended], spec.thinking),
         "token_logprobs": logprobs,
         "token_logprobs_sampling": logprobs,
         "finish_reason": response.finish_reason if response.logprobs else "stop",
         "eos": int(ended),
-        "seed": 0,
-        "reencoded": 0,
         **dict.fromkeys(("kept_positions", "chosen_logit", "top_logits", "top_ids", "tail_curve"), []),
     }
+    return response_row(
+        Request(example, None, [], 0, 0), [UNKNOWN_TOKEN] * len(logprobs), scores, spec.thinking, save_texts
+    )
 
 
 def count_cut_by_context(frame: pd.DataFrame, settings: Generation) -> int:
@@ -228,17 +220,17 @@ def in_dataset_order(frame: pd.DataFrame, examples: Sequence[Example]) -> pd.Dat
 
 def token_table(lm: LanguageModel, response: Any) -> pd.DataFrame:
     """A generations row token by token: text, probability (own and when sampling), what it is part of."""
-    texts = answers.token_texts(lm.tokenizer, response.token_ids)
-    part = np.full(len(texts), "", dtype=object)
-    part[response.answer_start : response.answer_end] = "answer"  # -1 and -1, hence none, where there is no answer
-    part[: response.thinking_end] = "thinking"
-    if response.eos:
-        part[-1] = "end"
+    places = np.arange(len(response.token_ids))
+    parts = {
+        "end": places == len(places) - response.eos,
+        "thinking": places < response.thinking_end,
+        "answer": (response.answer_start <= places) & (places < response.answer_end),  # none where both are -1
+    }
     return pd.DataFrame(
         {
-            "token": [repr(text) for text in texts],
+            "token": [repr(text) for text in answers.token_texts(lm.tokenizer, response.token_ids)],
             "id": response.token_ids,
-            "part": part,
+            "part": np.select(list(parts.values()), list(parts), ""),
             "probability": np.exp(response.token_logprobs).round(6),
             "when sampling": np.exp(response.token_logprobs_sampling).round(6),
         }
@@ -274,13 +266,10 @@ def restore_texts(
         )
     if parameters.get("save_texts", True):
         return generations
-    questions = {
-        example.example_id: example.question for example in datasets.load_examples(load_dataset_config(dataset))
-    }
-    absent = [name for name in generations.example_id if name not in questions]
-    if absent:
-        raise UserError(f"dataset '{dataset}' has no row '{absent[0]}' to ask again; {nearest(absent[0], questions)}")
-    asked = [questions[name] for name in generations.example_id]
+    known = {example.example_id: example.question for example in datasets.load_examples(load_dataset_config(dataset))}
+    if absent := sorted(set(generations.example_id) - known.keys()):
+        raise UserError(f"dataset '{dataset}' has no row '{absent[0]}' to ask again; {nearest(absent[0], known)}")
+    asked = [known[name] for name in generations.example_id]
     bodies = [row.token_ids[: len(row.token_ids) - row.eos] for row in generations.itertuples()]
     return generations.assign(
         question=asked,

@@ -31,7 +31,7 @@ class Request:
     """An example as the model is asked it."""
 
     example: Example
-    prompt: str
+    prompt: str | None  # None where it is not known
     prompt_ids: list[int]
     seed: int  # of the response's random stream
     max_new_tokens: int

@@ -107,22 +107,12 @@ class VLLMEngine:
                 **memory_budget(self.lm.device, longest),
             },
             "sampling": {
-                "temperature": spec.temperature,
-                "top_p": spec.top_p,
+                **{name: getattr(spec, name) for name in ("temperature", "top_p", "min_p")},
                 "top_k": max(spec.top_k, 0),
-                "min_p": spec.min_p,
                 "stop_token_ids": self.lm.eos,
                 "detokenize": False,
             },
-            "requests": [
-                {
-                    "example_id": one.example.example_id,
-                    "prompt": one.prompt_ids,
-                    "seed": one.seed,
-                    "max_tokens": one.max_new_tokens,
-                }
-                for one in requests
-            ],
+            "requests": [[r.example.example_id, r.prompt_ids, r.seed, r.max_new_tokens] for r in requests],
         }
 
 

@@ -60,7 +60,7 @@ def told(orders: dict, wanted: np.ndarray) -> dict:
     """The worker's orders, with the lengths that rows are to have."""
     orders["sampling"] |= {"ignore_eos": True, "stop_token_ids": []}
     for request, length in zip(orders["requests"], wanted, strict=True):
-        request["max_tokens"] = int(length)
+        request[-1] = int(length)
     return orders
 
 
