@@ -181,8 +181,9 @@ def test_what_vllm_wrote_is_rescored(lm):
 
 
 FAKE = """
-    import json, sys
+    import json, os, sys
     asked = json.load(open(sys.argv[1]))
+    print("sockets in", os.environ["VLLM_RPC_BASE_PATH"])
     print("drawing", len(asked["requests"]))
     with open(sys.argv[2], "a") as file:
         for i, (example_id, prompt, seed, max_tokens) in enumerate(asked["requests"]):
@@ -211,15 +212,18 @@ def vllm(lm, folder, count=6):
     return Source(lm, "vllm", examples(count), lambda: folder)
 
 
-def test_all_are_drawn_at_once_and_rescored_in_shards(lm, worker, tmp_path):
+def test_all_are_drawn_at_once_and_rescored_in_shards(lm, worker, tmp_path, capsys):
+    """The log is named before; rows at once are as many as a GPU's cache holds, and paths of sockets are short."""
     worker(stop=-1)
     source = vllm(lm, tmp_path / "shards")
     first, rest = source.respond(examples(6)[:2]), source.respond(examples(6)[2:])
-    assert "drawing 6" in (tmp_path / "shards" / "vllm.log").read_text()
+    assert "sockets in /tmp\ndrawing 6" in (log := tmp_path / "shards" / "vllm.log").read_text()
+    assert capsys.readouterr().out == f"vLLM draws 6 responses; {log} says how far it is\n"
     assert first.example_id.tolist() + rest.example_id.tolist() == [example.example_id for example in examples(6)]
     assert source.facts["engine"] == "vllm"
     orders = json.loads((tmp_path / "shards" / "requests.json").read_text())
     assert orders["sampling"] | {"temperature": lm.spec.temperature, "stop_token_ids": lm.eos} == orders["sampling"]
+    assert orders["engine"]["max_num_seqs"] == 256
     assert {seed for _, _, seed, _ in orders["requests"]} == set(first.seed) | set(rest.seed)
 
 

@@ -208,3 +208,12 @@ def test_in_half_precision_a_row_has_the_bytes_that_it_has_alone():
     together, alone = score(lm, requests, responses), score(lm, requests[2:], responses[2:])
     assert np.array_equal(together[2]["token_logprobs"], alone[0]["token_logprobs"])
     assert np.array_equal(together[2]["in_situ_logits"], alone[0]["in_situ_logits"])
+
+
+def test_a_token_that_another_engine_drew_beyond_the_nucleus_has_a_log_probability():
+    """One that is drawn from rounded logits may be truncated here; it is no impossible one."""
+    spec = params.load_model_config("tiny-llama").model_copy(update={"temperature": 0.5, "top_k": 2, "top_p": 1.0})
+    logits = torch.tensor([[2.0, 1.0, 0.0], [2.0, 1.0, 0.0]])
+    found = scoring.gather_sampling_logprobs(logits, torch.tensor([1, 2]), spec)
+    expected = [(2 * logits[0, :2]).log_softmax(-1)[1], (2 * logits[1]).log_softmax(-1)[2]]
+    torch.testing.assert_close(found, torch.stack(expected))

@@ -16,6 +16,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache
 
+from lib.configs import Model
 from lib.generate import p_true
 from lib.generate.batching import batch_by_length, retry_in_halves_on_oom
 from lib.generate.models import LanguageModel, check_finite_logits
@@ -143,7 +144,7 @@ def score_batch(lm: LanguageModel, rows: Sequence[ScoredRow], prefix: Cache, set
         ended = at_end[:, part].nonzero()[:, 0].tolist()
         at_query = logits[at_end[:, part][wanted].to(lm.device)]
         verdicts |= zip(ended, p_true.option_logits(lm, at_query), strict=True)
-        sampling[:, part][wanted] = gather_token(warp_logits(logits, lm.spec).log_softmax(-1), tokens).cpu()
+        sampling[:, part][wanted] = gather_sampling_logprobs(logits, tokens, lm.spec).cpu()
     seconds = (p_true.seconds_when_idle(lm) - started) * len(p_true.query_ids(lm)) / ids[:, shared:].numel()
     partitions = [float(of_row.sum()) + verdicts[i]["logz"] for i, of_row in enumerate(own)]
     check_finite_logits(lm, partitions, [row.request.example.example_id for row in rows])
@@ -192,6 +193,15 @@ def split_columns(wanted: torch.Tensor, start: int, most: int) -> list[slice]:
 def gather_token(values: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """(n,) the entry of each row of values (n, V) at its token (n,)."""
     return values.gather(-1, tokens[:, None])[:, 0]
+
+
+def gather_sampling_logprobs(logits: torch.Tensor, tokens: torch.Tensor, spec: Model) -> torch.Tensor:
+    """(n,) log-probabilities of tokens (n,) under logits (n, V) as they are sampled. Of a token that is truncated, but
+    was drawn all the same (another engine rounds otherwise at the nucleus' edge), those before truncation."""
+    found = gather_token(warp_logits(logits, spec).log_softmax(-1), tokens)
+    cut = found.isinf()
+    found[cut] = gather_token((logits[cut] / spec.temperature).log_softmax(-1), tokens[cut])
+    return found
 
 
 def to_scores(row: ScoredRow, own: torch.Tensor, sampling: torch.Tensor, answer: TokenLogits) -> Scores:
