@@ -32,7 +32,7 @@ VISITED = {  # by room; of `lib` without what sets tables, figures and pages, or
     "lib": "params row_cache schemas store streams",
     "lib/analysis": "*",
     "lib/calibrate": "*",
-    "lib/generate": "bald batching generation mc_dropout p_true sampling scoring temperatures",
+    "lib/generate": "bald batching generation mc_dropout p_true sampling scoring seeded_dropout temperatures",
     "lib/paper": "calibration_views claim_views comparison rounding sensitivity signal_views table values verdicts",
     "lib/score": "*",
     "lib/tasks": "answers datasets options prompts",

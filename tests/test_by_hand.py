@@ -20,7 +20,7 @@ from lib.analysis import (
 from lib.calibrate import fitting
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import Platt, Temperature
-from lib.generate import mc_dropout, scoring
+from lib.generate import scoring, seeded_dropout
 from lib.generate.temperatures import temperatures
 from lib.paper.claims import CLAIMS
 from lib.paper.results import Results
@@ -175,8 +175,8 @@ def test_the_rate_of_least_error_the_lower_of_two(errors, best):
 def test_masks_are_drawn_from_the_stream_of_pass_and_site():
     """The numbers of Philox themselves: 16 bits an entry, kept from p on, what is kept divided by 1 - p."""
     seeds, x = [7, 8], torch.ones(2, 1, 3, 3)
-    with mc_dropout.SeededDropout(seeds):
-        first, second = (torch.nn.functional.dropout(x.clone(), 0.25, True) for _ in range(2))
+    masks = seeded_dropout.SeededDropout([(seed, 0.25) for seed in seeds])
+    first, second = masks(x.clone()), masks(x.clone())
     for site, mask in enumerate((first, second)):
         for row, seed in enumerate(seeds):
             stream = np.random.Philox(key=seed, counter=[0, 0, site, 0])

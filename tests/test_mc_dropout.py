@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 
 import architectures
 import numpy as np
@@ -12,12 +13,11 @@ import pytest
 import synthetic
 import torch
 from architectures import SETTINGS
-from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, Qwen2Config
 
 from lib import params, store
 from lib.analysis.dropout_statistics import entropy_curves
-from lib.generate import bald, batching, generation, mc_dropout, models
+from lib.generate import bald, batching, generation, mc_dropout, models, seeded_dropout
 from lib.generate.bald import bald_terms, dropout_columns
 from lib.generate.mc_dropout import mc_dropout_entropies
 from lib.generate.models import LanguageModel
@@ -78,37 +78,33 @@ def generations(lm, count=4):
     return generation.generate_responses(lm, "demo-easy", examples, settings)
 
 
-class RecordedMasks(TorchFunctionMode):
+class RecordedMasks:
     """The oracle: dropout on one whole sequence, by numbers drawn anew. Of the queries from `start` to `stop`, entries
-    fall where 16 bits of a Philox stream at a segment's seed are below p; no other entry is touched. Blocks of queries
-    draw for the keys that they may see; a cache that forgets holds the last `window` - 1 before the start."""
+    fall where 16 bits of a Philox stream at a segment's seed are below the rate; no other entry is touched. Blocks of
+    queries draw for the keys that they may see; a cache that forgets holds the last `window` - 1 before the start."""
 
-    def __init__(self, *segments, window=None):
-        super().__init__()
-        self.segments, self.window, self.sites = segments, window, [0] * len(segments)
+    def __init__(self, rate, *segments, window=None):
+        self.rate, self.segments, self.window, self.sites = rate, segments, window, [0] * len(segments)
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        return (self.drop if func is torch.nn.functional.dropout else func)(*args, **(kwargs or {}))
-
-    def fall(self, part, segment, p):
+    def fall(self, part, segment):
         _, _, seed = self.segments[segment]
         stream = np.random.Philox(key=seed, counter=[0, 0, self.sites[segment], 0])
         bits = np.frombuffer(stream.random_raw(-(-part.numel() // 4)).tobytes(), np.uint16)[: part.numel()]
-        part.masked_fill_(torch.from_numpy(bits < round(p * 65536)).view(part.shape), 0).div_(1 - p)
+        part.masked_fill_(torch.from_numpy(bits < round(self.rate * 65536)).view(part.shape), 0).div_(1 - self.rate)
         self.sites[segment] += 1
 
-    def drop(self, x, p=0.5, training=True, inplace=False):
+    def __call__(self, x, p=0.5, training=True, inplace=False):
         if not training:
             return x
         x = x.clone()
         for i, (start, stop, _) in enumerate(self.segments):
             if x.dim() == 3:
-                self.fall(x[0, start:stop], i, p)
+                self.fall(x[0, start:stop], i)
                 continue
             held = max(0, start - (self.window_of(x) or start + 1) + 1)
-            for first in range(start, stop, mc_dropout.QUERIES):
-                last = min(first + mc_dropout.QUERIES, stop)
-                self.fall(x[0, :, first:last, held:last], i, p)
+            for first in range(start, stop, seeded_dropout.QUERIES):
+                last = min(first + seeded_dropout.QUERIES, stop)
+                self.fall(x[0, :, first:last, held:last], i)
         return x
 
     def window_of(self, x):
@@ -139,14 +135,18 @@ def whole(lm, row, rate, settings, scope):
             prefix = len(mc_dropout.shared_prefix(lm, row, ids))
             first = stream_seed(1, lm.name, "opening", f"{rate:g}", str(t))
             segments = [(0, prefix, first), (prefix, len(ids), seed)]
-        masks = RecordedMasks(*segments, window=window_of(lm))
-        with mc_dropout.dropout_enabled(lm.model, rate), torch.inference_mode():
+        masks = RecordedMasks(rate, *segments, window=window_of(lm))
+        with seeded_dropout.seeded_dropout(lm.model, []), torch.inference_mode():
             lm.model.set_attn_implementation("eager")
-            with masks:
-                logits = lm.model(torch.tensor([ids]), use_cache=False).logits[0, query:]
+            torch.nn.functional.dropout = masks
+            logits = lm.model(torch.tensor([ids]), use_cache=False).logits[0, query:]
         assert masks.sites[-1] >= lm.model.config.num_hidden_layers
         found.append(logits.double().softmax(-1))
     return torch.stack(found).numpy()
+
+
+def logits_of(lm, row, rate, settings, scope):
+    return mc_dropout.pass_logits(lm, row, [rate], settings, scope, partial(mc_dropout.encode_shared, lm))
 
 
 def entropy(p):
@@ -157,8 +157,7 @@ def entropy(p):
 
 
 def state(model):
-    return [(type(m).__name__, m.training, getattr(m, "p", None), getattr(m, "attention_dropout", None))
-            for m in model.modules()], model.config._attn_implementation  # fmt: skip
+    return [m.training for m in model.modules()], model.config._attn_implementation, torch.nn.functional.dropout
 
 
 def test_rate_zero_is_evaluation_mode(any_lm, frame):
@@ -171,8 +170,8 @@ def test_rate_zero_is_evaluation_mode(any_lm, frame):
         eager = any_lm.model(torch.tensor([ids])).logits[0, query:].float()
         any_lm.model.set_attn_implementation(attention)
     for scope, settings in MODES:
-        (logits,) = mc_dropout.pass_logits(any_lm, frame.iloc[0], 0.0, settings, scope)
-        for of_pass in logits:
+        (logits,) = logits_of(any_lm, frame.iloc[0], 0.0, settings, scope)
+        for of_pass in logits[0]:
             torch.testing.assert_close(of_pass, eager, atol=5e-5, rtol=1e-5)
             torch.testing.assert_close(of_pass, plain, atol=5e-5, rtol=1e-5)
 
@@ -181,7 +180,7 @@ def test_only_dropout_is_switched_and_all_is_put_back(any_lm, frame):
     before, ids = state(any_lm.model), torch.tensor([parts_of(any_lm, frame.iloc[0])[0]])
     with torch.inference_mode():
         logits = any_lm.model(ids).logits
-    with pytest.raises(RuntimeError, match="half-way"), mc_dropout.dropout_enabled(any_lm.model, 0.3):
+    with pytest.raises(RuntimeError, match="half-way"), seeded_dropout.seeded_dropout(any_lm.model, [(1, 0.3)]):
         training = {type(m) for m in any_lm.model.modules() if m.training}
         assert training and all("Attention" in t.__name__ or t is torch.nn.Dropout for t in training)
         attention = [m for m in any_lm.model.modules() if "Attention" in type(m).__name__]
@@ -192,42 +191,41 @@ def test_only_dropout_is_switched_and_all_is_put_back(any_lm, frame):
         assert torch.equal(logits, any_lm.model(ids).logits)
 
 
-def test_every_attention_module_drops(any_lm):
-    ids, calls = torch.arange(5, 25)[None], []
-    masks = mc_dropout.SeededDropout([1])
-    drop = masks.drop
-    masks.drop = lambda x, *a, **k: calls.append(x.shape) or drop(x, *a, **k)
-    with mc_dropout.dropout_enabled(any_lm.model, 0.2), torch.inference_mode(), masks:
-        any_lm.model(ids)
+def test_every_attention_module_drops(any_lm, monkeypatch):
+    calls, draw = [], seeded_dropout.bernoulli_masks
+    monkeypatch.setattr(
+        seeded_dropout, "bernoulli_masks", lambda p, s, shape, d: calls.append(shape) or draw(p, s, shape, d)
+    )
+    with seeded_dropout.seeded_dropout(any_lm.model, [(1, 0.2)]) as masks, torch.inference_mode():
+        any_lm.model(torch.arange(5, 25)[None])
     layers = any_lm.model.config.num_hidden_layers
     modules = sum(isinstance(m, torch.nn.Dropout) for m in any_lm.model.modules())
-    assert sum(len(shape) == 4 for shape in calls) == layers  # attention weights
+    assert sum(len(shape) == 3 for shape in calls) == layers  # attention weights
     assert masks.site == len(calls) == (layers if any_lm.name != "gpt2" else modules)
-    assert mc_dropout.assert_dropout_active(any_lm)
+    assert seeded_dropout.assert_dropout_active(any_lm)
 
 
 def test_a_model_without_dropout_is_refused(any_lm, monkeypatch):
-    monkeypatch.setattr(mc_dropout, "dropout_modules", lambda model: [])
+    monkeypatch.setattr(seeded_dropout, "dropout_modules", lambda model: [])
     with pytest.raises(UserError, match="dropout takes no effect anywhere"):
-        mc_dropout.assert_dropout_active(any_lm)
+        seeded_dropout.assert_dropout_active(any_lm)
 
 
 # ---- masks
 
 
 def test_masks_have_the_rate_and_keep_the_mean():
-    with mc_dropout.SeededDropout([1, 2]) as masks:
-        x = torch.ones(2, 4, 300, 300)
-        first, second = (torch.nn.functional.dropout(x.clone(), 0.15, True) for _ in range(2))
-        assert torch.nn.functional.dropout(x, 0.15, False) is x and torch.nn.functional.dropout(x, 0.0, True) is x
-        hidden = torch.nn.functional.dropout(x[:, 0], 0.15, True)
+    masks, x = seeded_dropout.SeededDropout([(1, 0.15), (2, 0.4)]), torch.ones(2, 4, 300, 300)
+    first, second, hidden = masks(x.clone()), masks(x.clone()), masks(x[:, 0])
+    assert masks(x, training=False) is x
     assert masks.site == 3 and not torch.equal(first, second) and (x == 1).all() and hidden.dim() == 3
     assert abs((first[0] == 0).double().mean() - 0.15) < 0.002 and abs(first[0].mean() - 1) < 0.003
     torch.testing.assert_close(first[0].max(), torch.tensor(1 / 0.85))
+    assert abs((first[1] == 0).double().mean() - 0.4) < 0.002 and abs(first[1].mean() - 1) < 0.005
     for one, other in ((first[0], second[0]), (first[0], first[1])):
         assert abs(np.corrcoef(one.flatten(), other.flatten())[0, 1]) < 0.01
-    with mc_dropout.SeededDropout([1]), pytest.raises(UserError, match="not by passes"):
-        torch.nn.functional.dropout(torch.ones(8, 5), 0.1, True)
+    with pytest.raises(UserError, match="not by passes"):
+        masks(torch.ones(8, 5))
 
 
 @pytest.mark.parametrize("scope, settings", MODES)
@@ -283,10 +281,10 @@ def test_where_memory_ends_passes_run_in_halves_to_the_same_numbers(any_lm, fram
 
 def test_longer_responses_are_read_some_queries_at_a_time(any_lm, frame, monkeypatch):
     """Fewer than QUERIES, where there are many heads and keys: to other masks, but the same without dropout."""
-    shapes, eager = set(), mc_dropout.SeededDropout.drop
-    monkeypatch.setattr(mc_dropout, "MAX_WEIGHTS", 4 * 100 * 16)
-    monkeypatch.setattr(mc_dropout.SeededDropout, "drop", lambda self, x, *a, **k: shapes.add(x.shape) or
-                        eager(self, x, *a, **k))  # fmt: skip
+    shapes, drop = set(), seeded_dropout.SeededDropout.__call__
+    monkeypatch.setattr(seeded_dropout, "MAX_WEIGHTS", 4 * 100 * 16)
+    monkeypatch.setattr(seeded_dropout.SeededDropout, "__call__", lambda self, x, *a, **k: shapes.add(x.shape) or
+                        drop(self, x, *a, **k))  # fmt: skip
     few, one = (mc_dropout_entropies(any_lm, frame, [(0, 0.2)], settings) for settings in
                 (PASSES, PASSES.model_copy(update={"max_dropout_tokens": 1})))  # fmt: skip
     assert all(heads * queries * keys <= 4 * 100 * 16 for _, heads, queries, keys in
@@ -309,7 +307,11 @@ def test_what_rows_begin_with_is_encoded_once(any_lm, frame, monkeypatch, scope,
     if settings is SHARED:
         expected = [(3, prefix)] * 2 + [(3, length - prefix) for length, _ in every]
     elif scope == "answer":
-        expected = [(1, prefix), *((1, length - m - prefix) for length, m in every[::2]), *((3, m) for _, m in every)]
+        expected = [
+            (1, prefix),
+            *((1, length - m - prefix) for length, m in every[::2]),
+            *((6, m) for _, m in every[::2]),
+        ]
     assert prefix > 10 and sorted(shapes) == sorted(expected)
 
 
@@ -399,7 +401,8 @@ def naive(p):
 
 
 def added(logits, *cuts, **more):
-    return pd.Series(dropout_columns(logits.split(list(cuts) or [logits.shape[1]], 1), **more))
+    blocks = logits[None].split(list(cuts) or [logits.shape[1]], 2)
+    return pd.Series(dropout_columns(blocks, **more)[0])
 
 
 @pytest.mark.parametrize("sharpness", [0.1, 3.0, 60.0])
@@ -460,7 +463,7 @@ def test_an_endless_number_is_read_in_blocks_of_tokens_to_the_same_bits(llama, m
     logits, more = distributions(tokens=11), {"top_k": (2, 5), "top_p": (0.9,)}
     whole = added(logits, **more)
     sizes, columns = [], bald._columns
-    monkeypatch.setattr(bald, "_columns", lambda p, *k: sizes.append(p.shape[1]) or columns(p, *k))
+    monkeypatch.setattr(bald, "_columns", lambda p, *k: sizes.append(p.shape[2]) or columns(p, *k))
     monkeypatch.setattr(bald, "MAX_PROBABILITIES", 3 * 6 * logits.shape[-1] + 1)
     parts = added(logits, 7, 4, **more)
     assert sizes == [3, 3, 1, 3, 1]
@@ -475,11 +478,11 @@ def test_a_response_of_five_hundred_digits_takes_no_more_at_once(llama, monkeypa
     digits = llama.tokenizer("7", add_special_tokens=False).input_ids[-1:] * 500
     row.token_ids = np.array([*row.token_ids[:5], *digits])
     row.update({"answer_start": 5, "answer_end": 505, "eos": 0, "token_logprobs": np.zeros(505)})
-    (whole,) = mc_dropout.pass_logits(llama, row, 0.2, PASSES, scope)
+    (whole,) = logits_of(llama, row, 0.2, PASSES, scope)
     monkeypatch.setattr(mc_dropout, "MAX_LOGITS", 3 * 120 * llama.model.config.vocab_size)
-    blocks = list(mc_dropout.pass_logits(llama, row, 0.2, PASSES, scope))
-    assert [block.shape[1] for block in blocks] == [120, 120, 120, 120, 20] and whole.shape[1] == 500
-    torch.testing.assert_close(torch.cat(blocks, 1), whole, atol=2e-5, rtol=0)
+    blocks = list(logits_of(llama, row, 0.2, PASSES, scope))
+    assert [block.shape[2] for block in blocks] == [120, 120, 120, 120, 20] and whole.shape[2] == 500
+    torch.testing.assert_close(torch.cat(blocks, 2), whole, atol=2e-5, rtol=0)
 
 
 def test_effective_supports_are_unions():

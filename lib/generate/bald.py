@@ -18,20 +18,20 @@ def bald_terms(p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
     Parameters
     ----------
-    p : float64 probabilities (T, m, V) of T passes at m answer tokens
+    p : float64 probabilities (T, ..., m, V) of T passes at m answer tokens
 
     Returns
     -------
-    predictive, conditional : entropy of the mean of the first t passes, mean of their entropies; (T, m) each, nats
+    predictive, conditional : entropy of the mean of the first t passes, mean of their entropies; (T, ..., m) each, nats
     """
-    t = torch.arange(1, len(p) + 1, device=p.device)[:, None]
-    predictive = torch.special.entr(p.cumsum(0) / t[..., None]).sum(-1)
-    conditional = torch.special.entr(p).sum(-1).cumsum(0) / t
+    t = torch.arange(1, len(p) + 1, device=p.device).view(-1, *[1] * (p.dim() - 1))
+    predictive = torch.special.entr(p.cumsum(0) / t).sum(-1)
+    conditional = torch.special.entr(p).sum(-1).cumsum(0) / t[..., 0]
     return predictive, conditional
 
 
 def effective_supports(p: torch.Tensor, top_k: Sequence[int], top_p: Sequence[float]) -> dict[str, torch.Tensor]:
-    """Sizes (T, m) of the union of the first t passes' top-k and top-p sets (appendix `app:bald`), by column name.
+    """Sizes (T, ..., m) of the union of the first t passes' top-k and top-p sets (appendix `app:bald`), by column name.
 
     A top-p set is the smallest whose mass exceeds p. A token as probable as a set's last one is in it, too.
     """
@@ -48,23 +48,25 @@ def effective_supports(p: torch.Tensor, top_k: Sequence[int], top_p: Sequence[fl
 
 def dropout_columns(
     logits: Iterable[torch.Tensor], top_k: Sequence[int] = (), top_p: Sequence[float] = ()
-) -> dict[str, Any]:
-    """What a dropout frame keeps of one response's passes.
+) -> list[dict[str, Any]]:
+    """What a dropout frame keeps of the passes over one response, for each of R rates.
 
     Parameters
     ----------
-    logits : float32 logits (T, b, V) of T passes, block after block of answer tokens, m in all
+    logits : float32 logits (R, T, b, V) of T passes at each rate, block after block of answer tokens, m in all
 
     Returns
     -------
-    lists of T arrays (m,) by column; of 2 arrays under `half_`, each half of the passes alone; and `top_changed` (m,)
+    by rate: lists of T arrays (m,) by column; of 2 arrays under `half_`, each half of the passes alone; and
+    `top_changed` (m,)
     """
     parts = []
     for block in logits:
-        for few in block.split(max(1, MAX_PROBABILITIES // (len(block) * block.shape[-1])), 1):
-            parts.append(_columns(few.double().softmax(-1), top_k, top_p))
+        for few in block.split(max(1, MAX_PROBABILITIES // block[:, :, 0].numel()), 2):
+            parts.append(_columns(few.double().softmax(-1).transpose(0, 1), top_k, top_p))
     joined = {name: torch.cat([part[name] for part in parts], -1).cpu().numpy() for name in parts[0]}
-    return {name: values if name == "top_changed" else list(values) for name, values in joined.items()}
+    by_rate = [{name: values[..., rate, :] for name, values in joined.items()} for rate in range(len(block))]
+    return [{name: values if values.ndim == 1 else list(values) for name, values in of.items()} for of in by_rate]
 
 
 def _columns(p: torch.Tensor, top_k: Sequence[int], top_p: Sequence[float]) -> dict[str, torch.Tensor]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, logging
 
-from lib.generate import checkpoint, generation, mc_dropout, models, p_true
+from lib.generate import checkpoint, generation, models, p_true, seeded_dropout
 from lib.generate.models import LanguageModel
 from lib.params import Model
 from lib.paths import UserError, first_line
@@ -169,7 +169,7 @@ class Preflight:
 
 def check_dropout(network: Any) -> Line:
     """Whether the network has a place where dropout can be applied."""
-    sites = Counter(type(module).__name__ for module in mc_dropout.dropout_modules(network))
+    sites = Counter(type(module).__name__ for module in seeded_dropout.dropout_modules(network))
     if not sites:
         return "wrong", f"a {type(network).__name__} has nowhere to drop anything out: c_BALD can't be had"
     return "ok", "dropout sites: " + ", ".join(f"{count} {kind}" for kind, count in sites.items())

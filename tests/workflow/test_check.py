@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BloomConfig, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from lib import params
-from lib.generate import generation, mc_dropout, p_true, preflight
+from lib.generate import generation, p_true, preflight, seeded_dropout
 from lib.generate.models import LanguageModel
 from lib.paths import ROOT, UserError
 from lib.tasks import prompts
@@ -342,7 +342,7 @@ def test_the_papers_models_are_large_and_the_small_run_says_that_it_means_it():
 
 
 def test_a_network_that_drops_nothing_out_is_refused(models_of, monkeypatch):
-    monkeypatch.setattr(mc_dropout, "dropout_modules", lambda network: [])
+    monkeypatch.setattr(seeded_dropout, "dropout_modules", lambda network: [])
     assert ["nowhere to drop anything out" in reason for reason in check.find_unusable(run_of(), ["good"])] == [True]
 
 

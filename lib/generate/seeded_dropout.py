@@ -1,0 +1,130 @@
+"""Dropout, and nothing else, with masks that belong to a pass: in float32 a result depends on no batch.
+
+Dropout acts on the attention weights of every attention module (the only dropout that Llama and Qwen3 have; their
+configuration is read at construction, setting it later does nothing) and in every nn.Dropout.
+"""
+
+import inspect
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface, eager_mask
+
+from lib.generate.models import LanguageModel
+from lib.paths import UserError
+from lib.random_streams import stream_seed
+
+MAX_WEIGHTS = 2**24  # attention weights of a pass and layer at once; of longer responses some queries at a time
+QUERIES = 64  # at most at once, as the keys behind a block's last query need no weight
+BLOCKWISE = "blockwise_eager"
+Pass = tuple[int, float]  # seed of its random stream, rate of its dropout
+functional: Any = torch.nn.functional
+
+
+def bernoulli_masks(passes: Sequence[Pass], site: int, shape: Sequence[int], device: torch.device) -> torch.Tensor:
+    """Masks (passes, *shape), True with probability 1 - rate, in steps of 2**-16.
+
+    Each belongs to its pass and to the `site`, which counts the masks of a pass. They are made of numpy's Philox
+    numbers; on a GPU of the device's own, as those of the host would take minutes a response there.
+    """
+    if device.type == "cuda":
+        bits = torch.empty(len(passes), *shape, dtype=torch.int32, device=device)
+        for row, (seed, _) in zip(bits, passes, strict=True):
+            row.random_(0, 65536, generator=torch.Generator(device).manual_seed(stream_seed(seed, str(site))))
+        return bits >= by_pass([round(rate * 65536) for _, rate in passes], bits)
+    count = math.prod(shape)
+    keep = np.empty((len(passes), count), dtype=bool)
+    for row, (seed, rate) in zip(keep, passes, strict=True):
+        numbers = np.random.Philox(key=seed, counter=[0, 0, site, 0]).random_raw(-(-count // 4))
+        np.greater_equal(numbers.view(np.uint16)[:count], round(rate * 65536), out=row)  # 64 bits serve four entries
+    return torch.from_numpy(keep).view(len(passes), *shape).to(device)
+
+
+def by_pass(values: Sequence[float], x: torch.Tensor) -> torch.Tensor:
+    """A value for each row of x (passes, ...), beside whose entries it can stand."""
+    return torch.tensor(values, device=x.device).view(-1, *[1] * (x.dim() - 1))
+
+
+class SeededDropout:
+    """Stands in for torch's dropout: a row of a batch for each of the passes."""
+
+    def __init__(self, passes: Sequence[Pass]):
+        self.passes, self.site = passes, 0
+
+    def __call__(self, x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+        if not training:
+            return x
+        if len(x) != len(self.passes) or x.dim() not in (3, 4):
+            raise UserError(f"dropout acts on {tuple(x.shape)}, which is not by passes: c_BALD can't be had")
+        keep = bernoulli_masks(self.passes, self.site, x.shape[1:], x.device).view(torch.uint8)  # fast to multiply
+        self.site += 1
+        kept = x.mul_(keep) if x.dim() == 4 else x * keep  # attention weights are nobody else's
+        return kept.div_(by_pass([1 - rate for _, rate in self.passes], x))
+
+
+@contextmanager
+def seeded_dropout(model: Any, passes: Sequence[Pass]) -> Iterator[SeededDropout]:
+    """Dropout by `SeededDropout` in every one of `dropout_modules`, the rest of the model in evaluation mode; put back
+    as it was at the end, also after an exception. Masks need the attention weights, so attention is eager."""
+    modules = dropout_modules(model)
+    before, attention, dropout = [m.training for m in modules], model.config._attn_implementation, functional.dropout
+    try:
+        model.config._attn_implementation = BLOCKWISE
+        functional.dropout = SeededDropout(passes)  # a TorchFunctionMode would be asked at each operation
+        for module in modules:
+            module.training = True
+        yield functional.dropout
+    finally:
+        for module, training in zip(modules, before, strict=True):
+            module.training = training
+        model.config._attn_implementation, functional.dropout = attention, dropout
+
+
+def blockwise_eager_attention(
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor, **more: Any
+) -> tuple[torch.Tensor, None]:
+    """The model's own eager attention, block by block of queries, each with the keys that its last query sees.
+
+    So half of the weights (passes, heads, queries, keys) are never made, and `MAX_WEIGHTS` of a pass are held at once.
+    """
+    eager = inspect.unwrap(type(module).forward).__globals__["eager_attention_forward"]
+    queries, keys = query.shape[2], key.shape[2]
+    size = max(1, min(QUERIES, MAX_WEIGHTS // (query.shape[1] * keys)))
+    parts = []
+    for first in range(0, queries, size):
+        last = min(first + size, queries)
+        seen = keys - queries + last
+        mask = attention_mask[:, :, first:last, :seen]
+        parts.append(eager(module, query[:, :, first:last], key[:, :, :seen], value[:, :, :seen], mask, **more)[0])
+    return torch.cat(parts, 1), None
+
+
+def unpadded_mask(batch_size: int, **more: Any) -> torch.Tensor:
+    """The mask of eager attention (1, 1, queries, keys), the same for all passes."""
+    return eager_mask(1, **more)
+
+
+AttentionInterface.register(BLOCKWISE, blockwise_eager_attention)
+AttentionMaskInterface.register(BLOCKWISE, unpadded_mask)
+
+
+def dropout_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """Modules that apply dropout when told that they train: attention (by name, as its classes share no base) and
+    nn.Dropout."""
+    return [m for m in model.modules() if isinstance(m, torch.nn.Dropout) or "Attention" in type(m).__name__]
+
+
+@torch.inference_mode()
+def assert_dropout_active(lm: LanguageModel) -> dict[str, int]:
+    """Dropout modules by class. Raises UserError where two passes do not differ, and so no dropout takes effect."""
+    with seeded_dropout(lm.model, [(1, 0.5), (2, 0.5)]):
+        logits = lm.model(torch.arange(8, device=lm.device).expand(2, -1), use_cache=False).logits
+    if torch.equal(logits[0], logits[1]):
+        raise UserError(f"model '{lm.name}': dropout takes no effect anywhere in a {type(lm.model).__name__}")
+    return dict(Counter(type(module).__name__ for module in dropout_modules(lm.model)))
