@@ -1,4 +1,4 @@
-"""The house as docs/house.md draws it: rooms, floors, and no import upward."""
+"""The house as docs/code-map.md draws it: rooms, floors, and no import upward."""
 
 import ast
 import re
@@ -51,7 +51,7 @@ def test_imports_only_go_down():
 
 
 def test_the_page_draws_what_is_there():
-    text = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "code-map.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `lib/(\w*)` \|(.*)\|([^|]*)\|$", text, flags=re.M)
     drawn = {room or "lib": (set(re.findall(r"`(\w+)`", holds)), set(re.findall(r"`(\w+)`", below)))
              for room, holds, below in rows}  # fmt: skip

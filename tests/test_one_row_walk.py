@@ -1,4 +1,4 @@
-"""docs/one-row.md against the shipped signals: one response from 01 to 07, number by number."""
+"""docs/code-map.md against the shipped signals: one response from 01 to 07, number by number."""
 
 import re
 
@@ -16,7 +16,7 @@ from lib.score.interpretation import interpret_responses
 
 @pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
 def test_the_walk_of_the_followed_row_is_what_the_signals_say():
-    page = (ROOT / "docs" / "one-row.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "code-map.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\| ([^|]*) \| ([^|]*) \| [^|]* \|$", page, flags=re.M)
     rows = dict(lines)
     kinds = ("generations", "verification", "dropout")

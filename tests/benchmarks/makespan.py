@@ -1,4 +1,4 @@
-"""The paper's run, scheduled over 1, 4 and 15 GPUs with estimated job costs (docs/cluster.md). Run by hand:
+"""The paper's run, scheduled over 1, 4 and 15 GPUs with estimated job costs (docs/hardware.md). Run by hand:
 
     python tests/benchmarks/makespan.py FOLDER        # FOLDER/<model>/config.json, by the last part of their names
 
