@@ -33,7 +33,7 @@ USABLE = """import sys, venv, ensurepip
 sys.exit(not ((3, 11) <= sys.version_info[:2] <= (3, 13) and sys.maxsize > 2**32))"""
 
 
-class Refusal(Exception):
+class SetupError(Exception):
     """A machine or folder that cannot serve: one line saying why and what to do."""
 
 
@@ -52,21 +52,25 @@ def pins(root: Path, test: bool = True) -> dict[str, str]:
     return dict(re.findall(r'"([\w.-]+)==([\w.]+)"', "".join(blocks)))
 
 
+def installed_version(name: str) -> str:
+    """The version of a package of the interpreter running this, but for the label of its build (2.13.0+cpu)."""
+    try:
+        return importlib.metadata.version(name).split("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
 def mismatches(wanted: dict[str, str]) -> list[str]:
-    """What the interpreter running this lacks; a build label (2.13.0+cpu) does not count."""
-    lines = []
-    for name, version in wanted.items():
-        try:
-            here = importlib.metadata.version(name).split("+")[0]
-        except importlib.metadata.PackageNotFoundError:
-            lines.append(f"{name} {version} is missing")
-            continue
-        if here != version:
-            lines.append(f"{name} is {here}, not {version}")
-    return lines
+    """What the interpreter running this lacks."""
+    here = {name: installed_version(name) for name in wanted}
+    return [
+        f"{name} is {here[name]}, not {version}" if here[name] else f"{name} {version} is missing"
+        for name, version in wanted.items()
+        if here[name] != version
+    ]
 
 
-def unwhole(sites: list[str]) -> list[str]:
+def damaged_packages(sites: list[str]) -> list[str]:
     """Installed packages that lack the file by which they are imported: someone deleted their folder."""
     names = set()
     for dist in importlib.metadata.distributions(path=sites):
@@ -90,7 +94,7 @@ def conda_file(root: Path) -> str:
 # ---- machine and interpreter -------------------------------------------------------------------------------
 
 
-def refusal(system: str, machine: str, libc: str = "", free: float = DISK) -> str | None:
+def unsupported(system: str, machine: str, libc: str = "", free: float = DISK) -> str | None:
     """Why this machine cannot serve, in one line, or None. PyTorch's builds decide."""
     if system == "Darwin" and machine != "arm64":
         return "PyTorch 2.13 has no build for Macs with Intel processors (or a Python running under Rosetta)"
@@ -113,42 +117,43 @@ def usable(python: str) -> bool:
         return False
 
 
-def new_venv(venv: Path) -> None:
-    """An empty virtual environment with pip, by the first usable Python, else by uv."""
+def venv_command(venv: Path) -> list[str]:
+    """What makes an empty virtual environment with pip: the first usable Python, else uv."""
     for python in ("python3", *(f"python{version}" for version in PYTHONS), "python"):
         path = shutil.which(python)
         if path and usable(path):
-            return run([path, "-m", "venv", str(venv)], "making .venv")
+            return [path, "-m", "venv", str(venv)]
     uv = shutil.which("uv")
     if not uv:
-        raise Refusal("no Python 3.11, 3.12 or 3.13 with venv was found (Debian: apt install python3-venv), and no uv")
-    return run([uv, "venv", "--quiet", "--seed", "--python", ">=3.11,<3.14", str(venv)], "uv venv")
+        raise SetupError(
+            "no Python 3.11, 3.12 or 3.13 with venv was found (Debian: apt install python3-venv), and no uv"
+        )
+    return [uv, "venv", "--quiet", "--seed", "--allow-existing", "--python", ">=3.11,<3.14", str(venv)]
 
 
 def run(command: list[str], what: str) -> None:
-    """A subprocess whose chatter goes to stderr; Refusal if it fails."""
+    """A subprocess whose chatter goes to stderr; SetupError if it fails."""
     env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "PIP_USER")}
     if subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, env=env).returncode:
-        raise Refusal(f"{what} failed, its reason is above; ./run_all.sh goes on from here once it is mended")
+        raise SetupError(f"{what} failed, its reason is above; ./run_all.sh goes on from here once it is mended")
 
 
 # ---- an environment of our own -----------------------------------------------------------------------------
 
 
-def torch_options(env: dict, system: str, nvidia: bool, answers) -> list[str]:
+def torch_index() -> list[str]:
     """pip's options for torch, one index alone: TORCH_INDEX, else PyTorch's CPU index on Linux without NVIDIA."""
-    if env.get("TORCH_INDEX"):
-        return ["--index-url", env["TORCH_INDEX"]]
-    if system == "Linux" and not nvidia and answers(CPU_INDEX):
-        return ["--index-url", CPU_INDEX]
-    return []
+    index = os.environ.get("TORCH_INDEX")
+    if not index and platform.system() == "Linux" and not has_nvidia() and is_reachable(CPU_INDEX):
+        index = CPU_INDEX
+    return ["--index-url", index] if index else []
 
 
-def nvidia_here() -> bool:
+def has_nvidia() -> bool:
     return bool(shutil.which("nvidia-smi")) or any(os.path.exists(place) for place in DRIVER)
 
 
-def answers(index: str) -> bool:
+def is_reachable(index: str) -> bool:
     try:
         with urllib.request.urlopen(f"{index}/torch/", timeout=5) as reply:
             return reply.status == 200
@@ -156,18 +161,12 @@ def answers(index: str) -> bool:
         return False
 
 
-def stamp(root: Path) -> dict[str, str]:
-    """What `.venv` was made for: this folder, this lock. Equal means that nothing is left to install."""
-    lock = (root / "requirements.lock").read_bytes() + pins(root)["torch"].encode()
-    return {"folder": str(root), "lock": hashlib.sha256(lock).hexdigest()}
-
-
 def install(root: Path, python: str) -> None:
     """torch by itself (without a hash, for each kind of machine has its build), then everything else with hashes, and
     with it what torch needs, then CUDA's libraries, which a torch for CUDA pins, then the project itself."""
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
     version = pins(root)["torch"]
-    torch = [*torch_options(dict(os.environ), platform.system(), nvidia_here(), answers), f"torch=={version}"]
+    torch = [*torch_index(), f"torch=={version}"]
     say(f"installing into .venv, once: torch {version} (the largest part) ...")
     run([*pip, "--no-deps", *torch], "pip install torch")
     say("installing into .venv, once: the other packages ...")
@@ -176,105 +175,43 @@ def install(root: Path, python: str) -> None:
     run([*pip, "--no-deps", "--no-build-isolation", "--editable", str(root)], "pip install of the project")
 
 
-def rehome(venv: Path, old: str, new: str) -> None:
-    """Correct the scripts and settings of a copied `.venv`, which name the folder it was copied from."""
-    scripts = [path for path in (venv / "bin").iterdir() if path.is_file() and not path.is_symlink()]
-    for path in [venv / "pyvenv.cfg", *scripts, *venv.glob("lib/python*/site-packages/__editable__*")]:
-        data = path.read_bytes()
-        if old.encode() not in data or b"\0" in data:
-            continue
-        text = data.decode()
-        plain = re.match(rf"#!({re.escape(old)}/\.venv/bin/python[\d.]*)\n", text)
-        if plain:  # a path with a space cannot stand after #!
-            text = f"#!/bin/sh\n'''exec' \"{plain[1]}\" \"$0\" \"$@\"\n' '''\n" + text[plain.end() :]
-        path.write_text(text.replace(old + "/", new + "/"))
-
-
-def read_mark(mark: Path) -> dict[str, str]:
-    """What `.venv` was made for; empty where it bears no mark, and empty words where the mark is damaged."""
-    if not mark.exists():
-        return {}
-    try:
-        made = json.loads(mark.read_text())
-        return {name: str(made[name]) for name in ("folder", "lock")}
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return {"folder": "", "lock": ""}
-
-
-def write_mark(mark: Path, made: dict[str, str]) -> None:
-    """Whole or not at all."""
-    scratch = mark.with_name(f".{mark.name}.{os.getpid()}")
-    scratch.write_text(json.dumps(made))
-    os.replace(scratch, mark)
-
-
-def forget(sites: list[str], names: list[str]) -> None:
-    """Have pip find that packages are not installed, so that it installs them."""
-    for name in names:
-        for dist in importlib.metadata.distributions(name=name, path=sites):
-            shutil.rmtree(str(dist._path), ignore_errors=True)  # type: ignore[attr-defined]
-
-
-def own(root: Path) -> str:
-    """The interpreter of `.venv`, after making, mending or completing it as needed."""
-    venv, mark = root / ".venv", root / ".venv" / MARK
-    python = venv / "bin" / "python"
-    made, wanted = read_mark(mark), stamp(root)
-    if made == wanted and python.exists():
-        sites = [str(path) for path in venv.glob("lib/python*/site-packages")]
-        lacking = unwhole(sites)
-        if not lacking:
-            return str(python)
-        say(f"{', '.join(lacking)}: not whole in .venv, installing again")
-        forget(sites, lacking)
-        made = {**made, "lock": ""}
-    if venv.exists() and not mark.exists():
-        if python.exists() and fits(str(python), test=True):
-            return str(python)
-        raise Refusal(".venv was not made by run_all.sh and lacks packages: move it away")
+def make(root: Path, venv: Path, stamp: dict[str, str]) -> None:
+    """Make `.venv` whole, in the place of any that serves no longer. It is marked first as one that this may replace,
+    and last with what it was made for."""
     libc = sysconfig.get_config_var("HOST_GNU_TYPE") or ""
-    why = refusal(platform.system(), platform.machine(), libc, shutil.disk_usage(root).free)
+    why = unsupported(platform.system(), platform.machine(), libc, shutil.disk_usage(root).free)
     if why:
-        raise Refusal(why)
-    complete(root, venv, made, wanted)
-    return str(python)
+        raise SetupError(why)
+    started, command = time.time(), venv_command(venv)
+    shutil.rmtree(venv, ignore_errors=True)
+    venv.mkdir()
+    (venv / MARK).touch()
+    run(command, "making .venv")
+    install(root, str(venv / "bin" / "python"))
+    (venv / MARK).write_text(json.dumps(stamp))
+    say(f".venv is ready after {time.time() - started:.0f} s")
 
 
-def replace(venv: Path) -> None:
-    """A new `.venv` in the place of one that does not run, which is not deleted before there is another."""
-    old = venv.with_name(".venv.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if venv.exists():
-        venv.rename(old)
-    try:
-        new_venv(venv)
-    except BaseException:
-        shutil.rmtree(venv, ignore_errors=True)
-        if old.exists():
-            old.rename(venv)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def complete(root: Path, venv: Path, made: dict[str, str], wanted: dict[str, str]) -> None:
-    """Bring `.venv` from what it was made for to what is wanted. The mark tells a later start how far this came."""
-    started = time.time()
-    python, mark = venv / "bin" / "python", venv / MARK
-    if made.get("folder", wanted["folder"]) not in ("", wanted["folder"]) and python.exists():
-        rehome(venv, made["folder"], wanted["folder"])
-        made = {**made, "folder": wanted["folder"]}
-    if not usable(str(python)):
-        replace(venv)
-        made = {"folder": wanted["folder"], "lock": ""}
-    write_mark(mark, made)
-    if made != wanted:
-        install(root, str(python))
-        write_mark(mark, wanted)
-        say(f".venv is ready after {time.time() - started:.0f} s")
+def project_venv(root: Path) -> str:
+    """The interpreter of `.venv`, made where there is none, or one unfinished, damaged, moved, or of another lock."""
+    venv, python = root / ".venv", str(root / ".venv" / "bin" / "python")
+    lock = (root / "requirements.lock").read_bytes() + pins(root)["torch"].encode()
+    stamp = {"folder": str(root), "lock": hashlib.sha256(lock).hexdigest()}
+    if venv.exists() and not (venv / MARK).exists():
+        if first_mismatch(python, test=True):
+            raise SetupError(".venv was not made by run_all.sh and lacks packages: move it away")
+        return python
+    if venv.exists() and (venv / MARK).read_text(errors="replace") == json.dumps(stamp) and os.path.exists(python):
+        damaged = damaged_packages([str(path) for path in venv.glob("lib/python*/site-packages")])
+        if not damaged:
+            return python
+        say(f"{', '.join(damaged)}: not whole in .venv, making it again")
+    make(root, venv, stamp)
+    return python
 
 
 def locked(root: Path) -> str:
-    """`own` under a lock, so that two first starts do not install into one another."""
+    """`project_venv` under a lock, so that two first starts do not install into one another."""
     import fcntl
 
     with open(root / ".venv.lock", "w") as lock:
@@ -284,26 +221,22 @@ def locked(root: Path) -> str:
             say("waiting for another ./run_all.sh to finish .venv ...")
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError as error:
-            raise Refusal(f"the file system of this folder has no locks (flock: {error.strerror})") from None
-        return own(root)
+            raise SetupError(f"the file system of this folder has no locks (flock: {error.strerror})") from None
+        return project_venv(root)
 
 
 # ---- the choice --------------------------------------------------------------------------------------------
 
 
-def fits(python: str, test: bool, report: bool = False) -> bool:
-    """Whether an interpreter has all direct pins; with `report`, say what the first difference is."""
+def first_mismatch(python: str, test: bool) -> str:
+    """Why an interpreter can't serve, or its first difference from the direct pins; empty where it has all of them."""
     command = [python, "-I", str(Path(__file__)), "--pins", *(["test"] if test else [])]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:  # the environment is gone, or has no Python
-        if report:
-            say(f"the active environment is not used: {python}: {error.strerror}")
-        return False
-    if done.returncode and report:
-        lines = (done.stdout + done.stderr).strip().splitlines() or ["it does not start"]
-        say(f"the active environment is not used: {lines[0]}")
-    return done.returncode == 0
+        return f"{python}: {error.strerror}"
+    lines = (done.stdout + done.stderr).strip().splitlines() or ["it does not start"]
+    return lines[0] if done.returncode else ""
 
 
 def choose(root: Path, env: dict, test: bool) -> str:
@@ -313,8 +246,11 @@ def choose(root: Path, env: dict, test: bool) -> str:
         if not active or Path(active).resolve() == (root / ".venv").resolve():
             continue
         python = str(Path(active) / "bin" / "python")
-        if fits(python, test, report=not (root / ".venv").exists()):
+        mismatch = first_mismatch(python, test)
+        if not mismatch:
             return python
+        if not (root / ".venv").exists():
+            say(f"the active environment is not used: {mismatch}")
     return locked(root)
 
 
@@ -323,12 +259,12 @@ def main(argv: list[str]) -> int:
         print(conda_file(ROOT), end="")
         return 0
     if argv[:1] == ["--pins"]:
-        wrong = mismatches(pins(ROOT, test="test" in argv))
-        wrong = wrong or [f"{name} is not whole: install it again" for name in unwhole(sys.path)]
+        damaged = [f"{name} is not whole: install it again" for name in damaged_packages(sys.path)]
+        wrong = mismatches(pins(ROOT, test="test" in argv)) or damaged
         print("\n".join(wrong))
         return bool(wrong)
     if ":" in str(ROOT):
-        raise Refusal(f"a folder with ':' in its name cannot be on Python's path: {ROOT}")
+        raise SetupError(f"a folder with ':' in its name cannot be on Python's path: {ROOT}")
     sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]  # a path, for bash
     print(choose(ROOT, dict(os.environ), test="test" in argv))
     return 0
@@ -337,7 +273,7 @@ def main(argv: list[str]) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
-    except (Refusal, OSError) as problem:
+    except (SetupError, OSError) as problem:
         say(f"run_all.sh: {problem}")
         sys.exit(1)
     except KeyboardInterrupt:

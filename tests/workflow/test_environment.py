@@ -7,7 +7,6 @@ import json
 import re
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 import yaml
@@ -92,31 +91,33 @@ def test_mismatches(monkeypatch):
     ],
 )
 def test_machines_that_cannot_serve(machine, reason):
-    text = environment.refusal(*machine)
+    text = environment.unsupported(*machine)
     assert reason in text and "\n" not in text
 
 
 def test_machines_that_can():
     for machine in (("Linux", "x86_64", "x86_64-pc-linux-gnu"), ("Linux", "aarch64"), ("Darwin", "arm64")):
-        assert environment.refusal(*machine) is None
+        assert environment.unsupported(*machine) is None
 
 
-def test_where_torch_comes_from():
-    cpu = ["--index-url", environment.CPU_INDEX]
-    choose = environment.torch_options
-    assert choose({}, "Linux", False, lambda index: True) == cpu
-    assert choose({}, "Linux", False, lambda index: False) == []
-    assert choose({}, "Linux", True, lambda index: True) == []
-    assert choose({}, "Darwin", False, lambda index: True) == []
-    assert choose({"TORCH_INDEX": "u"}, "Linux", True, lambda index: True) == ["--index-url", "u"]
+@pytest.mark.parametrize("index, system, nvidia, reachable, found", [
+    ("", "Linux", False, True, environment.CPU_INDEX), ("", "Linux", False, False, ""), ("", "Linux", True, True, ""),
+    ("", "Darwin", False, True, ""), ("u", "Linux", True, True, "u"),
+])  # fmt: skip
+def test_where_torch_comes_from(monkeypatch, index, system, nvidia, reachable, found):
+    monkeypatch.setenv("TORCH_INDEX", index)
+    monkeypatch.setattr(environment.platform, "system", lambda: system)
+    monkeypatch.setattr(environment, "has_nvidia", lambda: nvidia)
+    monkeypatch.setattr(environment, "is_reachable", lambda place: reachable)
+    assert environment.torch_index() == (["--index-url", found] if found else [])
 
 
 def test_a_driver_without_nvidia_smi_is_one(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(environment, "DRIVER", (str(tmp_path / "none"),))
-    assert not environment.nvidia_here()
+    assert not environment.has_nvidia()
     monkeypatch.setattr(environment, "DRIVER", (str(tmp_path),))
-    assert environment.nvidia_here()
+    assert environment.has_nvidia()
 
 
 def test_what_torch_needs_comes_from_the_lock(monkeypatch, tmp_path):
@@ -138,7 +139,7 @@ def test_what_torch_needs_comes_from_the_lock(monkeypatch, tmp_path):
 
 
 def test_an_index_that_does_not_answer():
-    assert environment.answers("http://127.0.0.1:9") is False
+    assert environment.is_reachable("http://127.0.0.1:9") is False
 
 
 # ---- .venv -----------------------------------------------------------------------------------------------
@@ -149,15 +150,15 @@ def installs(inside, monkeypatch):
     """The small project with pip and venv replaced by notes of what they were asked."""
     notes = []
 
-    def new_venv(venv):
+    def run(command, what):
         notes.append("new")
-        (venv / "bin").mkdir(parents=True)
-        (venv / "bin/python").symlink_to(sys.executable)
+        (inside.root / ".venv/bin").mkdir()
+        (inside.root / ".venv/bin/python").symlink_to(sys.executable)
 
-    monkeypatch.setattr(environment, "new_venv", new_venv)
+    monkeypatch.setattr(environment, "run", run)
     monkeypatch.setattr(environment, "install", lambda root, python: notes.append("install"))
     monkeypatch.setattr(environment, "say", notes.append)
-    return inside.root, [], notes
+    return inside.root, notes
 
 
 def made(notes):
@@ -165,7 +166,7 @@ def made(notes):
 
 
 def test_venv_is_made_once(installs):
-    root, _, notes = installs
+    root, notes = installs
     assert environment.locked(root) == environment.locked(root) == str(root / ".venv/bin/python")
     assert made(notes) == ["new", "install"]
 
@@ -175,122 +176,73 @@ def test_a_file_system_without_locks_is_no_other_run(installs, monkeypatch):
         raise OSError(errno.ENOTSUP, "Operation not supported")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(environment.Refusal, match="^the file system of this folder has no locks"):
+    with pytest.raises(environment.SetupError, match="^the file system of this folder has no locks"):
         environment.locked(installs[0])
-    assert not installs[2], "nothing was waited for"
+    assert not installs[1], "nothing was waited for"
 
 
-def test_a_changed_lock_is_installed_into_the_same_venv(installs):
-    root, _, notes = installs
-    environment.own(root)
-    with open(root / "requirements.lock", "a") as lock:
-        lock.write("# more\n")
-    environment.own(root)
-    assert made(notes) == ["new", "install", "install"]
-
-
-def test_an_interrupted_installation_goes_on(installs, monkeypatch):
-    root, _, notes = installs
+def test_an_interrupted_installation_begins_again(installs, monkeypatch):
+    root, notes = installs
 
     def broken(root, python):
-        raise environment.Refusal("no network")
+        raise environment.SetupError("no network")
 
-    install = environment.install
-    monkeypatch.setattr(environment, "install", broken)
-    with pytest.raises(environment.Refusal):
-        environment.own(root)
-    monkeypatch.setattr(environment, "install", install)
-    environment.own(root)
-    assert made(notes) == ["new", "install"]
+    with monkeypatch.context() as context:
+        context.setattr(environment, "install", broken)
+        with pytest.raises(environment.SetupError):
+            environment.project_venv(root)
+    assert environment.project_venv(root) == environment.project_venv(root)
+    assert made(notes) == ["new", "new", "install"]
 
 
-def test_a_broken_venv_is_remade(installs):
-    root, _, notes = installs
-    environment.own(root)
-    (root / ".venv/bin/python").unlink()
-    environment.own(root)
+def change_lock(root):
+    with open(root / "requirements.lock", "a") as lock:
+        lock.write("# more\n")
+
+
+def delete_package(root):
+    package = root / ".venv/lib/python3.11/site-packages/one-1.0.dist-info"
+    write(package / "METADATA", "Name: one\nVersion: 1.0\n")
+    write(package / "RECORD", "one/__init__.py,sha256=x,0\n")
+
+
+@pytest.mark.parametrize("damage", [
+    change_lock, delete_package,
+    lambda root: (root / ".venv/bin/python").unlink(),
+    lambda root: (root / ".venv/made-by-run_all.json").write_text("{"),
+    lambda root: (root / ".venv/made-by-run_all.json").write_text(json.dumps({"folder": "/elsewhere", "lock": "x"})),
+])  # fmt: skip
+def test_what_is_damaged_moved_or_of_another_lock_is_made_again(installs, damage):
+    root, notes = installs
+    environment.project_venv(root)
+    damage(root)
+    assert environment.project_venv(root) == environment.project_venv(root) == str(root / ".venv/bin/python")
     assert made(notes) == ["new", "install"] * 2
 
 
-@pytest.mark.parametrize("mark", ["", "{", "[]", "null", '{"folder": "x"}'])
-def test_a_damaged_mark_is_no_dead_end(installs, mark):
-    root, _, notes = installs
-    environment.own(root)
-    (root / ".venv/made-by-run_all.json").write_text(mark)
-    assert environment.own(root) == str(root / ".venv/bin/python")
-    assert made(notes) == ["new", "install", "install"]
-    environment.own(root)
-    assert made(notes) == ["new", "install", "install"]
-
-
-def test_a_deleted_package_is_installed_again(installs):
-    root, _, notes = installs
-    environment.own(root)
-    site = root / ".venv/lib/python3.11/site-packages"
-    for name in ("one", "other"):
-        write(site / f"{name}/__init__.py", "")
-        write(site / f"{name}-1.0.dist-info/METADATA", f"Name: {name}\nVersion: 1.0\n")
-        write(site / f"{name}-1.0.dist-info/RECORD", f"{name}/__init__.py,sha256=x,0\n{name}/deep/__init__.py,,\n")
-    environment.own(root)
-    assert made(notes) == ["new", "install"]
-    environment.shutil.rmtree(site / "one")
-    environment.own(root)
-    assert made(notes) == ["new", "install", "install"] and "one: not whole in .venv, installing again" in notes
-    assert not (site / "one-1.0.dist-info").exists() and (site / "other-1.0.dist-info").exists()
-
-
-def test_a_venv_that_does_not_run_is_kept_until_there_is_another(installs, monkeypatch):
-    root, _, notes = installs
-    environment.own(root)
+def test_a_damaged_venv_is_kept_where_no_other_can_be_made(installs, monkeypatch):
+    root, notes = installs
+    environment.project_venv(root)
     (root / ".venv/bin/python").unlink()
-    (root / ".venv/bin/python").symlink_to("/nowhere/python3")
     (root / ".venv/precious").write_text("2 GB")
-
-    def none(venv):
-        raise environment.Refusal("no Python")
-
-    with monkeypatch.context() as context:
-        context.setattr(environment, "new_venv", none)
-        with pytest.raises(environment.Refusal, match="no Python"):
-            environment.own(root)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(environment.SetupError, match="^no Python 3.11"):
+        environment.project_venv(root)
     assert (root / ".venv/precious").exists()
-    environment.own(root)
-    assert not (root / ".venv/precious").exists() and not (root / ".venv.old").exists()
-
-
-def test_a_copied_venv_is_corrected_not_remade(installs, tmp_path):
-    root, _, notes = installs
-    environment.own(root)
-    old, new = str(root), tmp_path / "copy here"
-    script = root / ".venv/bin/pip"
-    (root / ".venv/pyvenv.cfg").write_text(f"command = python -m venv {old}/.venv\n")
-    for line in (
-        f"#!{old}/.venv/bin/python3.11\n",
-        f"#!/bin/sh\n'''exec' \"{old}/.venv/bin/python\" \"$0\" \"$@\"\n' '''\n",
-    ):
-        script.write_text(line + "print(1)\n")
-        environment.shutil.copytree(root, new, symlinks=True)
-        assert environment.own(new) == str(new / ".venv/bin/python")
-        text = (new / ".venv/bin/pip").read_text()
-        assert old not in text and f"'''exec' \"{new}/.venv/bin/python" in text and text.endswith("print(1)\n")
-        assert str(new) in (new / ".venv/pyvenv.cfg").read_text()
-        assert json.loads((new / ".venv/made-by-run_all.json").read_text()) == environment.stamp(new)
-        environment.shutil.rmtree(new)
-    assert made(notes) == ["new", "install"]
 
 
 def test_a_foreign_venv_is_left_alone(installs):
-    root, _, notes = installs
+    root, notes = installs
     (root / ".venv").mkdir()
     (root / ".venv/mine.txt").write_text("precious")
-    with pytest.raises(environment.Refusal, match="not made by run_all.sh"):
-        environment.own(root)
+    with pytest.raises(environment.SetupError, match="not made by run_all.sh"):
+        environment.project_venv(root)
     assert (root / ".venv/mine.txt").exists() and not made(notes)
 
 
 def test_active_environment_is_used_if_it_fits_and_never_installed_into(installs, monkeypatch):
-    root, _, notes = installs
-    monkeypatch.setattr(environment, "fits", lambda python, test, report=False: "good" in python)
+    root, notes = installs
+    monkeypatch.setattr(environment, "first_mismatch", lambda python, test: "" if "good" in python else "old")
     assert environment.choose(root, {"VIRTUAL_ENV": "/good"}, False) == "/good/bin/python"
     assert environment.choose(root, {"CONDA_PREFIX": "/good"}, False) == "/good/bin/python"
     assert not made(notes)
@@ -301,13 +253,12 @@ def test_active_environment_is_used_if_it_fits_and_never_installed_into(installs
 @pytest.mark.parametrize("variable", ["VIRTUAL_ENV", "CONDA_PREFIX"])
 def test_an_environment_that_is_gone_or_has_no_python_is_not_used(installs, tmp_path, variable):
     """As one of R alone, or one that was deleted."""
-    root, _, notes = installs
+    root, notes = installs
     for folder in (tmp_path / "gone", tmp_path):
         assert environment.choose(root, {variable: str(folder)}, False) == str(root / ".venv/bin/python")
     assert notes[0] == f"the active environment is not used: {tmp_path}/gone/bin/python: No such file or directory"
 
 
-def test_fits_says_what_differs(inside, capsys):
-    assert environment.fits(sys.executable, test=True)
-    assert not environment.fits(str(Path("/usr/bin/false")), test=True, report=True)
-    assert "the active environment is not used" in capsys.readouterr().err
+def test_the_first_mismatch_is_said(inside):
+    assert environment.first_mismatch(sys.executable, test=True) == ""
+    assert environment.first_mismatch("/usr/bin/false", test=True) == "it does not start"
