@@ -16,7 +16,7 @@ from lib import params, store
 from lib.analysis import calibration_statistics
 from lib.analysis.verification_statistics import in_situ_errors
 from lib.calibrate import fitting, sample_efficiency, transfer
-from lib.generate import generation, imported_responses
+from lib.generate import imported_responses
 from lib.paper import calibration_figures, calibration_tables, run_results
 from lib.paper.claims import CLAIMS
 from lib.paper.footnotes import made
@@ -45,7 +45,7 @@ def response(logprobs, **more):
 
 def row(found, thinking=False):
     spec = Model(label="x", responses="x.jsonl", thinking=thinking)
-    return generation.imported_row(spec, datasets.Example("a", "evaluation", "How many?", "17"), found)
+    return imported_responses.imported_row(spec, datasets.Example("a", "evaluation", "How many?", "17"), found)
 
 
 def spec_with(path, *lines):
@@ -150,7 +150,7 @@ def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line
     said = ["1 of the 2 questions of demo-easy", "1 without a response, the first 'b': rows without an answer"]
     told = imported_responses.describe_coverage(spec, "demo-easy", examples, found)
     assert all(part in text for part, text in zip(said, told, strict=True))
-    frame = generation.import_responses("m", spec, "demo-easy", examples, found)
+    frame = imported_responses.import_responses("m", spec, "demo-easy", examples, found)
     lost = frame.iloc[1]
     assert (lost.text, lost.finish_reason, lost.eos, len(lost.token_logprobs)) == ("", "stop", 1, 1)
     assert pd.isna(lost[["answer", "boxed", "last_number"]]).all()
@@ -200,7 +200,7 @@ def served(shipped, tmp_path_factory):
         datasets.load_examples(params.load_dataset_config("demo-medium")),
     )
     found = imported_responses.read_imported(spec, "demo-medium", examples)
-    return generation.import_responses("tiny-llama", spec, "demo-medium", examples, found)
+    return imported_responses.import_responses("tiny-llama", spec, "demo-medium", examples, found)
 
 
 @SHIPPED_ONLY

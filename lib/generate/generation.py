@@ -5,7 +5,7 @@ already has. One teacher-forced pass over these (scoring) says all else.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,20 +16,18 @@ from jinja2 import TemplateError
 
 from lib.configs import Model
 from lib.generate import p_true
-from lib.generate.imported_responses import FileEngine, ImportedResponse
+from lib.generate.imported_responses import FileEngine
 from lib.generate.models import LanguageModel, apply_chat_template, encode
 from lib.generate.sampling import Request, TransformersEngine
-from lib.generate.scoring import Scores, score_responses
+from lib.generate.scoring import response_row, score_responses
 from lib.generate.vllm_engine import VLLMEngine
 from lib.params import Demonstration, Engine, Generation, Verification, load_dataset_config
 from lib.paths import UserError, nearest
 from lib.random_streams import stream_seed
 from lib.tasks import answers, datasets, prompts
-from lib.tasks.datasets import Example, hash_words
+from lib.tasks.datasets import Example
 
 ResponseEngine = TransformersEngine | VLLMEngine | FileEngine  # each answers requests by token ids
-UNKNOWN_TOKEN = -1  # the id of a token that is known by its text alone
-IMPOSSIBLE = -100.0  # log-probability (nats) of the end token that stands for a response that is not there
 
 # ---- requests
 
@@ -147,61 +145,6 @@ def generate_responses(
         for request, ids, of_row in zip(requests, responses, scores, strict=True)
     ]
     return pd.DataFrame(rows)
-
-
-def response_row(
-    request: Request, token_ids: Sequence[int], scores: Scores, thinking: bool, save_texts: bool
-) -> dict[str, Any]:
-    """One line of the generations frame; `scores` are columns, and say where in the text the answer is `located`."""
-    scores = dict(scores)
-    located = scores.pop("located")
-    texts = {"text": located["text"], "prompt": request.prompt, "question": request.example.question}
-    return {
-        **request.example._asdict(),
-        **located,
-        **(texts if save_texts else dict.fromkeys(texts)),
-        **answers.find_alternative_answers(located["text"], thinking),
-        "words": hash_words(request.example.question),
-        "prompt_tokens": len(request.prompt_ids),
-        "token_ids": np.array(token_ids, np.int32),
-        "seed": request.seed,
-        "reencoded": 0,
-        **scores,
-    }
-
-
-def import_responses(
-    name: str,
-    spec: Model,
-    dataset: str,
-    examples: Sequence[Example],
-    responses: Mapping[str, ImportedResponse],
-    save_texts: bool = True,
-) -> pd.DataFrame:
-    """A generations frame of a model that is not at hand, in the order of `examples`, without logits."""
-    rows = [imported_row(spec, example, responses[example.example_id], save_texts) for example in examples]
-    return pd.DataFrame([{"model": name, "dataset": dataset} | row for row in rows])
-
-
-def imported_row(spec: Model, example: Example, response: ImportedResponse, save_texts: bool = True) -> dict[str, Any]:
-    """One line of that frame. Where there is no response, an end token of probability 0 stands for it.
-
-    The one log-probability that a log holds of a token stands as the model's own and as that when sampling: it does
-    not say which it is.
-    """
-    logprobs = np.minimum(np.array(response.stated or [IMPOSSIBLE], np.float32), 0)
-    ended = response.ended or not response.logprobs
-    scores: Scores = {
-        "located": answers.locate_answer_in_texts(response.pieces[: len(logprobs) - ended], spec.thinking),
-        "token_logprobs": logprobs,
-        "token_logprobs_sampling": logprobs,
-        "finish_reason": response.finish_reason if response.logprobs else "stop",
-        "eos": int(ended),
-        **dict.fromkeys(("kept_positions", "chosen_logit", "top_logits", "top_ids", "tail_curve"), []),
-    }
-    return response_row(
-        Request(example, None, [], 0, 0), [UNKNOWN_TOKEN] * len(logprobs), scores, spec.thinking, save_texts
-    )
 
 
 def count_cut_by_context(frame: pd.DataFrame, settings: Generation) -> int:

@@ -12,17 +12,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
+import pandas as pd
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from lib import store
 from lib.configs import Model
 from lib.generate.models import LanguageModel, encode
 from lib.generate.sampling import Request
+from lib.generate.scoring import Scores, response_row
 from lib.paths import UserError, nearest, parse_json, public_path, read_bytes
+from lib.tasks import answers
 from lib.tasks.datasets import Example
 from lib.validation import Strict, validate
 
 END_MARK = re.compile(r"<[^<>\s]+>")  # an end token as text: </s>, <|im_end|>
+UNKNOWN_TOKEN = -1  # the id of a token that is known by its text alone
+IMPOSSIBLE = -100.0  # log-probability (nats) of the end token that stands for a response that is not there
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # as JSON can spell it
 
 
@@ -174,6 +180,9 @@ def describe_import(spec: Model, responses: Mapping[str, ImportedResponse]) -> d
     return facts | ({} if spec.at_hand else {"model at hand": False}) | ({"unanswered": lost} if lost else {})
 
 
+# ---- of a model that is at hand
+
+
 class FileEngine:
     """Takes the responses that a model's file names, in the place of drawing any."""
 
@@ -198,3 +207,40 @@ def response_token_ids(lm: LanguageModel, response: ImportedResponse) -> list[in
     if not ids or (response.finish_reason == "stop" and ids[-1] not in lm.eos):
         ids.append(lm.eos[0])
     return ids
+
+
+# ---- of a model that is not at hand
+
+
+def import_responses(
+    name: str,
+    spec: Model,
+    dataset: str,
+    examples: Sequence[Example],
+    responses: Mapping[str, ImportedResponse],
+    save_texts: bool = True,
+) -> pd.DataFrame:
+    """A generations frame of a model that is not at hand, in the order of `examples`, without logits."""
+    rows = [imported_row(spec, example, responses[example.example_id], save_texts) for example in examples]
+    return pd.DataFrame([{"model": name, "dataset": dataset} | row for row in rows])
+
+
+def imported_row(spec: Model, example: Example, response: ImportedResponse, save_texts: bool = True) -> dict[str, Any]:
+    """One line of that frame. Where there is no response, an end token of probability 0 stands for it.
+
+    The one log-probability that a log holds of a token stands as the model's own and as that when sampling: it does
+    not say which it is.
+    """
+    logprobs = np.minimum(np.array(response.stated or [IMPOSSIBLE], np.float32), 0)
+    ended = response.ended or not response.logprobs
+    scores: Scores = {
+        "located": answers.locate_answer_in_texts(response.pieces[: len(logprobs) - ended], spec.thinking),
+        "token_logprobs": logprobs,
+        "token_logprobs_sampling": logprobs,
+        "finish_reason": response.finish_reason if response.logprobs else "stop",
+        "eos": int(ended),
+        **dict.fromkeys(("kept_positions", "chosen_logit", "top_logits", "top_ids", "tail_curve"), []),
+    }
+    return response_row(
+        Request(example, None, [], 0, 0), [UNKNOWN_TOKEN] * len(logprobs), scores, spec.thinking, save_texts
+    )

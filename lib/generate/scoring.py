@@ -24,6 +24,7 @@ from lib.generate.sampling import Request, encode_prefix, select_rows, warp_logi
 from lib.generate.temperatures import temperatures
 from lib.params import Generation
 from lib.tasks import answers
+from lib.tasks.datasets import hash_words
 
 PASS_TOKENS = 4096  # of the rows of one pass: few, for padding costs more than a pass
 LOGITS_AT_ONCE = 2**25  # numbers, 134 MB; four times as many on a GPU, where a pass is mostly launches
@@ -216,4 +217,25 @@ def to_scores(row: ScoredRow, own: torch.Tensor, sampling: torch.Tensor, answer:
         "top_ids": list(answer.top_ids.int().numpy()),
         "tail_curve": list(answer.tail_curve.numpy()),
         "located": row.located,
+    }
+
+
+def response_row(
+    request: Request, token_ids: Sequence[int], scores: Scores, thinking: bool, save_texts: bool
+) -> dict[str, Any]:
+    """One line of the generations frame; `scores` are columns, and say where in the text the answer is `located`."""
+    scores = dict(scores)
+    located = scores.pop("located")
+    texts = {"text": located["text"], "prompt": request.prompt, "question": request.example.question}
+    return {
+        **request.example._asdict(),
+        **located,
+        **(texts if save_texts else dict.fromkeys(texts)),
+        **answers.find_alternative_answers(located["text"], thinking),
+        "words": hash_words(request.example.question),
+        "prompt_tokens": len(request.prompt_ids),
+        "token_ids": np.array(token_ids, np.int32),
+        "seed": request.seed,
+        "reencoded": 0,
+        **scores,
     }
