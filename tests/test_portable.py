@@ -14,19 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_experiments import with_margins
 
-from lib.calibrate import calibrators, fitting
+from lib.calibrate import calibrator_files, fitting
 from lib.calibrate.calibrators import METHODS, Calibrator, Isotonic, Method
 from lib.paths import ROOT, UserError
 
 NEW = [0.0, 1e-9, 0.2, 0.5, 0.71, 1 - 1e-9, 1.0]
 ELSEWHERE = """
 import sys
-from lib.calibrate import calibrators
+from lib.calibrate import calibrator_files
 import synthetic
 name, takes = sys.argv[1:3]
 new = synthetic.fitting_input(takes)
 for joint in (False, True):
-    print(*(value.hex() for value in calibrators.load_calibrator(name).predict(new, joint).tolist()))
+    print(*(value.hex() for value in calibrator_files.load_calibrator(name).predict(new, joint).tolist()))
 """
 
 
@@ -45,7 +45,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_another_process_predicts_bit_for_bit(fits, folder):
     """One of each kind: isotonic, temperature (both answer estimators), Platt."""
-    written = fitting.save_calibrators(fits, "mine")
+    written = calibrator_files.save_calibrators(fits, "mine")
     assert sorted(path.name for path in folder.glob("*")) == sorted(written.file) and len(written) == len(fits)
     assert {"m__d__ans_avg__isotonic.json", "m__d__ans__temperature.json"} <= set(written.file)
     kinds = {}
@@ -61,19 +61,23 @@ def test_another_process_predicts_bit_for_bit(fits, folder):
         assert [line.split() for line in done.stdout.splitlines()] == here
 
 
+def isotonic_fit(fitted, scores):
+    return fitting.Fit(("m", "d"), "seq_avg", METHODS["isotonic"], "confidence", fitted, scores, None)
+
+
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40), st.integers(0, 1))
 def test_a_staircase_is_the_same_after_its_file(pairs, one_class):
     scores, correct = np.array([c for c, _ in pairs]), np.array([y for _, y in pairs])
     fitted = Isotonic(one_class=["fit", "constant"][one_class]).fit(scores, correct)
-    record = calibrators.calibrator_record(fitted, METHODS["isotonic"], "confidence", scores)
-    again = calibrators.calibrator_from_record(json.loads(json.dumps(record)))
+    record = calibrator_files.calibrator_record(isotonic_fit(fitted, scores))
+    again = calibrator_files.calibrator_from_record(json.loads(json.dumps(record)))
     asked = np.concatenate([NEW, scores, np.nextafter(scores, 2), np.nextafter(scores, -1)])
     assert np.array_equal(fitted.predict(asked), again.predict(asked))
     assert again.note == fitted.note
 
 
 def test_a_file_says_what_it_is_of(fits, folder):
-    written = fitting.save_calibrators(fits, "mine").set_index("file")
+    written = calibrator_files.save_calibrators(fits, "mine").set_index("file")
     said = {name: json.loads((folder / name).read_text()) for name in written.index}
     tokens, isotonic = said["m__d__ans__temperature.json"], said["m__d__ans_avg__isotonic.json"]
     assert [tokens[key] for key in ("model", "dataset", "estimator", "takes")] == ["m", "d", "ans", "answers"]
@@ -83,7 +87,7 @@ def test_a_file_says_what_it_is_of(fits, folder):
 
 def signed(record):
     """What a file says, with its checksum: as somebody would forge it."""
-    return json.dumps(record | {"sha256": calibrators.record_checksum(record)})
+    return json.dumps(record | {"sha256": calibrator_files.record_checksum(record)})
 
 
 @pytest.mark.parametrize("change, said", [
@@ -100,7 +104,7 @@ def signed(record):
     ({"settings": {"target": "ans_avg"}}, "no calibrator can be made of it"),
 ], ids=str)  # fmt: skip
 def test_a_wrong_file_is_one_line(fits, folder, change, said):
-    fitting.save_calibrators(fits, "mine")
+    calibrator_files.save_calibrators(fits, "mine")
     path = folder / "m__d__ans_avg__isotonic.json"
     if change is None:
         path = folder / "m__d__ans_avg__isotonik.json"
@@ -109,7 +113,7 @@ def test_a_wrong_file_is_one_line(fits, folder, change, said):
     else:
         path.write_text(signed(json.loads(path.read_text()) | change))
     with pytest.raises(UserError) as error:
-        calibrators.load_calibrator(path)
+        calibrator_files.load_calibrator(path)
     assert said in str(error.value) and "\n" not in str(error.value)
     if change is None:
         assert "did you mean 'm__d__ans_avg__isotonic.json'?" in str(error.value)
@@ -117,16 +121,16 @@ def test_a_wrong_file_is_one_line(fits, folder, change, said):
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
 def test_a_number_that_is_not_finite_is_refused(fits, folder, number):
-    fitting.save_calibrators(fits, "mine")
+    calibrator_files.save_calibrators(fits, "mine")
     path = folder / "m__d__ans_avg__isotonic.json"
     path.write_text(path.read_text().replace('"constant_": null', f'"constant_": {number}'))
     with pytest.raises(UserError, match="is not what was written"):
-        calibrators.load_calibrator(path)
+        calibrator_files.load_calibrator(path)
 
 
 def test_a_file_that_was_altered_is_refused_or_says_the_same(fits, folder):
     """Every byte of one of each kind replaced by another: what is still taken predicts the same bits."""
-    written = fitting.save_calibrators(fits, "mine")
+    written = calibrator_files.save_calibrators(fits, "mine")
     for name in ("m__d__ans_avg__isotonic.json", "m__d__ans__temperature.json", "m__d__p_true__platt.json"):
         assert name in set(written.file)
         (fit,) = [fit for fit, file in zip(fits, written.file, strict=True) if file == name]
@@ -135,7 +139,7 @@ def test_a_file_that_was_altered_is_refused_or_says_the_same(fits, folder):
         for place in range(len(data)):
             (folder / name).write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
             with suppress(UserError):  # taken: the last digit of a number of 17
-                assert np.array_equal(calibrators.load_calibrator(folder / name).predict(new), right), place
+                assert np.array_equal(calibrator_files.load_calibrator(folder / name).predict(new), right), place
 
 
 class Mean(Calibrator):
@@ -157,12 +161,12 @@ def test_a_calibrator_of_ones_own_is_kept_or_says_why_not(monkeypatch, folder):
     confidence = with_margins(synthetic.single_pass(synthetic.generations()))
     monkeypatch.setitem(METHODS, "mean", Method("mean", "Mean", {"confidence": Mean}))
     *_, fits = fitting.calibrate(confidence.query("estimator == 'seq_avg'"), {}, {})
-    written = fitting.save_calibrators(fits, "mine").set_index("calibrator").file
-    again = calibrators.load_calibrator(folder / written["mean"])
+    written = calibrator_files.save_calibrators(fits, "mine").set_index("calibrator").file
+    again = calibrator_files.load_calibrator(folder / written["mean"])
     (fit,) = [fit for fit in fits if fit.method.name == "mean"]
     assert np.array_equal(again.predict(NEW), fit.calibrator.predict(NEW))
     odd = replace(fit, calibrator=Odd().fit(fit.fitted_on, np.arange(len(fit.fitted_on)) % 2))
-    (said,) = fitting.save_calibrators([odd], "mine").file
+    (said,) = calibrator_files.save_calibrators([odd], "mine").file
     assert said.startswith("a calibrator can't be kept as a file") and "tolist" in said
 
 
@@ -197,7 +201,9 @@ def test_what_would_predict_otherwise_is_not_written(monkeypatch, folder, kind, 
     monkeypatch.setitem(METHODS, "own", Method("own", "Own", {"confidence": kind}))
     *_, fits = fitting.calibrate(confidence.query("estimator == 'seq_avg'"), {}, {})
     (fit,) = [fit for fit in fits if fit.method.name == "own"]
-    assert fitting.save_calibrators([fit], "mine").file.tolist() == [f"a calibrator can't be kept as a file: {why}"]
+    assert calibrator_files.save_calibrators([fit], "mine").file.tolist() == [
+        f"a calibrator can't be kept as a file: {why}"
+    ]
     assert not folder.exists()
 
 
@@ -208,7 +214,7 @@ def test_the_lines_of_the_guide_run(tmp_path):
     assert len(lines.strip().splitlines()) <= 14
     (name,) = re.findall(r'load_calibrator\("([^"]+)"', lines)
     fitted = Isotonic().fit(np.linspace(0.8, 1, 50), np.arange(50) > 25)
-    record = calibrators.calibrator_record(fitted, METHODS["isotonic"], "confidence", [0.9])
+    record = calibrator_files.calibrator_record(isotonic_fit(fitted, [0.9]))
     path = tmp_path / name
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(record))

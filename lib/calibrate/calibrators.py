@@ -6,14 +6,11 @@ trailing underscore. Each takes a weight per row. Rows of one class only (so any
 likelihood has no maximum, the class), or `constant`, (n_right + 1) / (n + 2).
 
 To add a calibrator, write its class and one row of METHODS: tables, curves, transfer and figures follow. What it learns
-are numbers and arrays in attributes that end in an underscore; so it can be kept as a file, which needs no data.
+are numbers and arrays in attributes that end in an underscore; so it can be kept as a file (`calibrator_files`).
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -27,8 +24,6 @@ from sklearn.linear_model import LogisticRegression
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.generate.temperatures import COLDEST, HOTTEST, temperatures
 from lib.params import Calibration
-from lib.paths import UserError, first_line, nearest, parse_json, read_bytes
-from lib.store import relative_path
 
 Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights -> scores of the evaluation rows
 
@@ -269,78 +264,3 @@ METHODS = {
     "isotonic": Method("isotonic", "Isotonic", {"confidence": Isotonic}),
     "platt": Method("platt", "Platt", {"answers": Temperature, "margin": Platt}),  # the paper prints both under Platt
 }
-
-
-# ---- a fitted calibrator as a file: JSON, whose numbers are the shortest that read back as the same float64
-
-
-def calibrator_record(calibrator: Calibrator, method: Method, kind: str, rows: Any, **about: Any) -> dict[str, Any]:
-    """Say all of a fitted calibrator that a file holds.
-
-    Parameters
-    ----------
-    calibrator, method
-    kind : str
-        What it takes, of `method.takes`.
-    rows
-        What it was fitted on.
-    **about
-        What else the file says.
-
-    Raises
-    ------
-    UserError
-        Where what the file holds would not predict the same bits on `rows`.
-    """
-    learned = {name: value for name, value in vars(calibrator).items() if name.endswith("_")}
-    record = about | {"method": method.name, "takes": kind, "settings": calibrator.get_params(), "learned": learned}
-    try:
-        record = json.loads(json.dumps(record, allow_nan=False, default=lambda value: value.tolist()))
-        again = calibrator_from_record(record)
-        for joint in (False, True):
-            if not np.array_equal(again.predict(rows, joint), calibrator.predict(rows, joint)):
-                raise ValueError("what was read from it would predict otherwise")
-    except Exception as error:  # of a class of anybody's
-        raise UserError(f"a calibrator can't be kept as a file: {first_line(error)}") from None
-    return record | {"sha256": record_checksum(record)}
-
-
-def calibrator_from_record(record: Mapping[str, Any]) -> Calibrator:
-    if record["method"] not in METHODS:
-        raise UserError(f"there is no method '{record['method']}'; {nearest(record['method'], METHODS)}")
-    calibrator = METHODS[record["method"]].takes[record["takes"]](**record["settings"])
-    for name, value in record["learned"].items():
-        setattr(calibrator, name, np.asarray(value) if isinstance(value, list) else value)
-    return calibrator
-
-
-def record_checksum(record: Mapping[str, Any]) -> str:
-    """Of all that a file says but its checksum."""
-    said = {name: value for name, value in record.items() if name != "sha256"}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
-
-
-def load_calibrator(path: Path | str) -> Calibrator:
-    """Load a calibrator from its JSON file.
-
-    Returns
-    -------
-    Calibrator
-        Ready to `predict` from what the file names: scores, margins or answer tokens.
-
-    Raises
-    ------
-    UserError
-        Where the file is missing, not what was written, or of a method that is not declared.
-    """
-    path, where = Path(path), relative_path(Path(path))
-    if not path.exists():
-        beside = [other.name for other in path.parent.glob("*.json")]
-        raise UserError(f"there is no calibrator {where}; {nearest(path.name, beside)}")
-    record = parse_json(read_bytes(path, where), where)
-    if not isinstance(record, dict) or record.get("sha256") != record_checksum(record):
-        raise UserError(f"{where} is no calibrator, or is not what was written: remove it and run 10 again")
-    try:
-        return calibrator_from_record(record)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{where}: no calibrator can be made of it ({first_line(error)})") from None

@@ -1,18 +1,14 @@
 """Calibrators on a run's frames: rows by pair and split, every calibrator on its own pair."""
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from lib import store
 from lib.calibrate.answer_logits import AnswerLogits
-from lib.calibrate.calibrators import METHODS, Calibrator, Method, calibrator_record
+from lib.calibrate.calibrators import METHODS, Calibrator, Method
 from lib.params import Calibration
 from lib.paths import UserError
 from lib.score.estimators import ans_avg
@@ -185,25 +181,6 @@ def _on_answers(
                 for estimator, joint in ANSWER_ESTIMATORS.items()
             ]
             yield Fit(pair, "ans", method, "answers", fitted[name], calibration.answers, pd.concat(made))
-
-
-def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
-    """Every calibrator as artifacts/<run>/calibrators/<model>__<dataset>__<estimator>__<calibrator>.json; what was
-    written: model, dataset, estimator, calibrator, rows, file (or why there is none)."""
-    written = []
-    for fit in fits:
-        name = type(fit.calibrator).__name__.lower()
-        path = store.frame_path(run, "calibrators", "__".join([*fit.pair, fit.estimator, name])).with_suffix(".json")
-        about = {"model": fit.pair[0], "dataset": fit.pair[1], "estimator": fit.estimator}
-        try:
-            record = calibrator_record(fit.calibrator, fit.method, fit.kind, fit.fitted_on, **about)
-            text = json.dumps(record, indent=1, sort_keys=True) + "\n"
-            store.write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
-            said = path.name
-        except UserError as error:
-            said = str(error)
-        written.append((*about.values(), name, fit.calibrator.n_rows_, said))
-    return pd.DataFrame(written, columns=["model", "dataset", "estimator", "calibrator", "rows", "file"])
 
 
 def token_signals(sets: DataByPair) -> pd.DataFrame:

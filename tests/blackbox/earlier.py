@@ -29,7 +29,7 @@ WHAT = [  # the model's work, and what is read of it; what is light is made agai
 ]  # fmt: skip
 PREDICT = """
 import json, sys
-from lib.calibrate.calibrators import load_calibrator
+from lib.calibrate.calibrator_files import load_calibrator
 scores = [place / 9 for place in range(10)]
 found = {path.split("/")[-1]: load_calibrator(path).predict(scores) for path in sys.argv[1:]}
 print(json.dumps({name: list(map(float, values)) for name, values in found.items()}))
