@@ -150,20 +150,6 @@ def test_tokens_do_not_depend_on_the_batch(lm, mode):
     assert together == backwards == alone
 
 
-def test_greedy_is_transformers_greedy(lm):
-    prompt = prompt_ids(lm, 1)
-    theirs = lm.model.generate(
-        torch.tensor(prompt),
-        attention_mask=torch.ones(1, len(prompt[0])),
-        do_sample=False,
-        max_new_tokens=120,
-        eos_token_id=lm.eos,
-        pad_token_id=lm.tokenizer.pad_token_id,
-    )
-    (ours,) = sample(greedy(lm), prompt, seeds(1))
-    assert sampling.truncate_at_eos(theirs[0, len(prompt[0]) :].tolist(), lm.eos) == ours
-
-
 def test_a_response_as_long_as_it_may_be_is_not_cut_by_the_context():
     frame = pd.DataFrame({"finish_reason": ["length", "length", "stop"], "token_ids": [[1] * 8, [1] * 7, [1] * 3]})
     assert generation.count_cut_by_context(frame, Generation(max_new_tokens=8)) == 1
@@ -172,13 +158,6 @@ def test_a_response_as_long_as_it_may_be_is_not_cut_by_the_context():
 def test_an_answer_may_begin_with_the_response():
     spans = {"answer_start": 0, "answer_end": 2, "last_number_start": -1, "last_number_end": -1}
     assert scoring.answer_positions(spans, 5) == [0, 1, 4]
-
-
-def test_another_seed_gives_other_responses(lm):
-    hot = dataclasses.replace(lm, spec=lm.spec.model_copy(update={"temperature": 2.0, "top_k": -1, "top_p": 1.0}))
-    prompt = prompt_ids(lm, 2)
-    one, two = (sample(hot, prompt, seeds) for seeds in ([1, 2], [3, 4]))
-    assert one != two
 
 
 def test_a_response_cut_by_length_says_so(lm):
@@ -284,12 +263,10 @@ def test_no_second_beginning_of_sequence(lm):
     assert lm.tokenizer.decode(ids, skip_special_tokens=False) == text
 
 
-def test_a_template_that_doubles_the_beginning_is_refused():
-    from lib.paths import UserError
-
-    lm = models.load_language_model("tiny-llama", params.load_model_config("tiny-llama"))
-    with pytest.raises(UserError, match="beginning-of-sequence token twice"):
-        models.encode(lm, lm.tokenizer.bos_token + lm.tokenizer.bos_token + "x")
+def test_a_template_that_doubles_the_beginning_is_refused(lm):
+    if lm.tokenizer.bos_token:
+        with pytest.raises(UserError, match="beginning-of-sequence token twice"):
+            models.encode(lm, lm.tokenizer.bos_token + lm.tokenizer.bos_token + "x")
 
 
 def test_the_shipped_generation_config_hides_no_processor(tmp_path, lm):

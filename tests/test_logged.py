@@ -8,13 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic
-from clone import ENV, SMALL, copy_of_project, counts, edit, run, tables
+from clone import ENV, copy_of_project, counts, run, tables
 from test_edits import SHIPPED_ONLY, play
 from transformers import AutoTokenizer
 
 from lib import params, store
 from lib.analysis import calibration_statistics
-from lib.analysis.verification_statistics import in_situ_errors
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.generate import imported_responses
 from lib.paper import calibration_figures, calibration_tables, run_results
@@ -25,7 +24,7 @@ from lib.paper.verdicts import judge
 from lib.params import Model, Reading
 from lib.paths import ROOT, SHIPPED, UserError
 from lib.score.bootstrap import bootstrap
-from lib.score.confidence import confidence_frame, option_log_odds
+from lib.score.confidence import confidence_frame
 from lib.score.interpretation import interpret_responses
 from lib.tasks import datasets
 from workflow import check, cli, pipeline
@@ -216,13 +215,6 @@ def test_single_pass_columns_are_those_of_the_model_itself(shipped, served, choi
 
 
 @SHIPPED_ONLY
-def test_what_is_kept_has_the_columns_of_a_generations_frame(served, tmp_path, monkeypatch):
-    path = store.write_frame(served, tmp_path / "generations" / "a__b.parquet")
-    assert len(store.read_frame(path)) == 500
-    assert served.text.str.contains("####").all() and (served.eos == 1).all()
-
-
-@SHIPPED_ONLY
 def test_isotonic_regression_is_had_and_temperature_is_not(served):
     responses = interpret_responses(served)
     sets = fitting.calibration_data(served, responses)
@@ -275,13 +267,6 @@ def test_beside_a_model_that_is_at_hand():
     assert "platt" in set(moved[moved.model != "logged"]["method"])
 
 
-def test_nothing_verified_is_no_margin():
-    assert option_log_odds(store.schemas.empty_frame("verification")).empty
-    row = {"model": "a", "dataset": "b", "estimator": "ans_avg", "metric": "ece", "value": 0}
-    results = pd.DataFrame([row])
-    assert in_situ_errors(results, "a", {"b": "B"}).empty
-
-
 def test_a_line_says_what_stays_empty():
     loaded = {"revision": None, "device": "cpu", "dtype": "float32", "source": "a/b"}
     lines = made([("Here", {"loaded": loaded, "rows": 2}), ("Logged", {"drawn": {"engine": "file"}})])
@@ -310,16 +295,6 @@ def test_check_says_it_before_any_work(capsys):
     other = plan(cli.check(["check", "demo", "--only", "logged", "--datasets", "demo-easy"]))
     (reason,) = check.find_unusable(other, ["logged"])
     assert "no response to 500 of 500 questions" in reason
-
-
-def test_check_counts_what_is_not_answered(tmp_path):
-    lines = (ROOT / "demo/logged/responses.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "r.jsonl").write_text("".join(lines[:-2]))
-    planned = plan(cli.check(["check", "demo", "--only", "logged", "--datasets", "demo-logged"]))
-    spec = Model(label="x", responses=str(tmp_path / "r.jsonl"))
-    (level, said), (note, missed) = check.check_responses(planned, spec)
-    assert (level, note) == ("ok", "note") and missed.startswith("2 without a response, the first 'medium-")
-    assert said == ".../r.jsonl answers 38 of the 40 questions of demo-logged, 38 with log-probabilities"
 
 
 def test_the_notebook_by_itself(monkeypatch, tmp_path):
@@ -376,26 +351,3 @@ def test_a_whole_run_of_a_log_alone(tmp_path):
     path = folder / "demo" / "logged" / "responses.jsonl"
     path.write_text(path.read_text().replace('"logprob": -0.0}', '"logprob": -0.5}'))
     assert "01b_import: to be made (changed: file demo/logged/responses.jsonl)" in run(folder, *asked)
-
-
-@pytest.mark.slow
-def test_what_one_run_exports_another_imports(alone, tmp_path):
-    """The same tables, of every notebook: dropout, P(True) and ablations are of the same tokens. Token probabilities
-    differ in the last digits of one pass, so a printed number may in its third decimal."""
-    first, second = alone[0], copy_of_project(tmp_path / "second")
-    edit(second / "params" / "demo.yaml", **SMALL)
-    place = "artifacts/demo/generations/tiny-llama__demo-easy.parquet"
-    synthetic.write_responses(store.read_frame(first / place), second / "logs" / "demo-easy.jsonl")
-    edit(second / "params" / "models" / "tiny-llama.yaml", responses="logs/{dataset}.jsonl")
-    run(second)
-    assert store.read_manifest(second / place)["drawn"]["engine"] == "file"
-    made, again = tables(first), tables(second)
-    assert made.keys() == again.keys() and len(made) > 15
-    number = r"-?\d*\.\d+"
-    for name in made:
-        a, b = made[name].decode(), again[name].decode()
-        assert re.sub(number, "", a) == re.sub(number, "", b), name
-        values = [np.array(re.findall(number, text), float) for text in (a, b)]
-        np.testing.assert_allclose(*values, atol=0.0011, err_msg=name)
-    kept = [pd.read_parquet(folder / "artifacts/demo/calibration/confidence.parquet") for folder in (first, second)]
-    np.testing.assert_allclose(kept[0].confidence, kept[1].confidence, atol=1e-4)
