@@ -43,16 +43,12 @@ def all_figures():
         pd.DataFrame({"term": term, "passes": [1, 2, 3], "mean": mean, "low": mean - 0.02, "high": mean + 0.02})
         for term, mean in terms.items()
     )
-    shapes = pd.DataFrame(
-        {"phi": ["clip", "clip", "top_k_10", "top_k_10"], "rate": [0.1, 0.2, 0.1, 0.2], "value": [0.1, 0.3, 0.2, 0.1]}
-    )
     in_situ = pd.DataFrame({"dataset": ["a_$b$", "c"], "standard": [0.1, 0.3], "in situ": [0.2, 0.1]})
     return {
         "one": figures.main_analysis(curves(), title="a_b & $c$ on <d>"),
         "two": figures.main_analysis(curves(), in_situ=in_situ),
         "three": figures.main_analysis(curves(), entropies, in_situ, title="m"),
         "bars": figures.main_analysis(in_situ=in_situ, title="m"),
-        "phi": figures.phi_sensitivity(shapes),
         "both": prompt_figures.prompt_comparison(PROMPT, PROMPT + "\none\n#### 1\n\nIs it?"),
         "density": exploratory_plots.answer_density(tokens()),
         "prompt": prompt_figures.prompt_example(PROMPT, "one\n#### 1<|eot_id|>"),
@@ -213,20 +209,17 @@ def test_methods_differ_in_greyscale():
     assert min(np.diff(greys)) > 0.15
 
 
-def test_no_legend_lies_on_curves(drawn):
+def test_no_legend_lies_on_curves():
     bands = pd.DataFrame(
         [("m", "d", way, "isotonic", n, 0.2, 0.1, 0.4, 0) for way in ("uniform", "more wrong") for n in (5, 200, 300)],
         columns=["model", "dataset", "sampling", "method", "n", "mean", "low", "high", "one_class"],
     )
     sampling = calibration_figures.sampling_curves(bands, "isotonic")
-    for figure in (sampling, drawn["phi"]):
-        (ax,), (legend,) = figure.canvas.axes, figure.canvas.legends
-        renderer = FigureCanvasAgg(figure.canvas).get_renderer()
-        assert ax.get_legend() is None
-        assert not ax.get_window_extent(renderer).overlaps(legend.get_window_extent(renderer))
-    (ax,) = sampling.canvas.axes
+    (ax,), (legend,) = sampling.canvas.axes, sampling.canvas.legends
+    renderer = FigureCanvasAgg(sampling.canvas).get_renderer()
+    assert ax.get_legend() is None
+    assert not ax.get_window_extent(renderer).overlaps(legend.get_window_extent(renderer))
     assert len(ax.collections) == 2 and [t.get_text() for t in ax.get_xticklabels()][-1] == "300"
-    assert [t.get_text() for t in drawn["phi"].canvas.legends[0].get_texts()] == ["clip", "top-k (k = 10)"]
 
 
 def test_the_transfer_map_is_read_without_colour():

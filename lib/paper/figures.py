@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from lib.analysis.token_statistics import right_minus_wrong
-from lib.paper.figure_style import BLUE, GREY, ORANGE, RESPONSE_STYLES, WIDTH, Canvas, Figure, style
+from lib.paper.figure_style import BLUE, ORANGE, RESPONSE_STYLES, WIDTH, Canvas, Figure, style
 
 SETTLED = 0.2  # from this position on curves are shown whole; what lies lower before it is cut
 STABLE = 5  # passes after which the paper finds the predictive entropy stable
@@ -109,25 +109,3 @@ def main_analysis(
         if "a" in given:
             axes["d" if both else "a"].set_xlabel("normalised token position")
     return Figure(canvas)
-
-
-def phi_sensitivity(results: pd.DataFrame) -> Figure:
-    """ECE of c_BALD against the dropout rate for each phi (`results`: phi, rate, value), appendix `app:bald`."""
-    looks = ((BLUE, "o-"), (ORANGE, "s--"), ("black", "^:"), (GREY, "D-."))
-    with style():
-        canvas = Canvas(figsize=(WIDTH, 2.1), layout="constrained")
-        ax = canvas.subplots()
-        for number, (phi, part) in enumerate(results.groupby("phi", sort=False)):
-            colour, line = looks[number % len(looks)]
-            look: dict[str, Any] = {"markersize": 3, "color": colour, "label": phi_in_words(phi)}
-            ax.plot(part["rate"], part["value"].astype(float), line, **look)
-        ax.set_xticks(sorted(results["rate"].unique()))
-        ax.set(xlabel="dropout rate", ylabel="ECE (tuning rows)", ylim=(0, None))
-        canvas.legend(loc="outside upper left", ncols=3, handlelength=2.6, columnspacing=1)
-    return Figure(canvas)
-
-
-def phi_in_words(name: str) -> str:
-    """A phi of the stored columns, as the appendix calls it: clip, top-k (k = 10), top-p (p = 0.95)."""
-    kind, _, value = name.removeprefix("top_").partition("_")
-    return f"top-{kind} ({kind} = {value})" if value else name
