@@ -18,7 +18,7 @@ SEED, KILLS = 20, 20
 MADE = re.compile(r"(\w+ \S+ \S+) +(shard \d+/\d+: \d+ rows)")
 # what is awaited before the kill: seconds, or a file that is there for a moment only
 MOMENTS = ("", "", "", "shards/*/written", "shards/*/.*.partial", "*/.*.parquet.*.partial", "jobs/.*.json.*")
-VICTIMS = ("all", "all", "all", "run", "snakemake", "kernel", "warm")
+VICTIMS = ("all", "all", "all", "run", "snakemake", "kernel", "preload")
 
 
 def made(said: str) -> Counter:
@@ -35,19 +35,19 @@ def family(process) -> list[psutil.Process]:
 
 
 def victims(process, kind: str) -> list[psutil.Process]:
-    """Those of a run's processes that are to be killed; a kernel is the child of a job, which the warm one forked."""
+    """Those of a run's processes that are to be killed; a kernel is the child of a job, and that of what forks jobs."""
     everyone = family(process)
     if kind == "all" or not everyone:
         return everyone
     if kind == "run":
         return everyone[-1:]
-    warm = [one for one in everyone if "workflow.warm" in " ".join(one.cmdline())]
+    preloaded = [one for one in everyone if "workflow.preload" in " ".join(one.cmdline())]
     if kind == "kernel":
         parents = {one.pid: one.ppid() for one in everyone}
         depth = {pid: 1 + (above in parents) + (parents.get(above) in parents) for pid, above in parents.items()}
-        return [one for one in warm if depth[one.pid] == 3][:1]
+        return [one for one in preloaded if depth[one.pid] == 3][:1]
     named = [one for one in everyone if "snakemake" in one.cmdline()]
-    return named if kind == "snakemake" else warm[:1]
+    return named if kind == "snakemake" else preloaded[:1]
 
 
 def wait_until(folder: Path, process, moment: str, seconds: float) -> None:

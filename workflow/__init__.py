@@ -13,9 +13,9 @@ fingerprint     what files and code hold
 files           files written and moved such that a kill loses none
 leftovers       what a kill left is finished or cleared away
 schedule        what runs when, by the Snakefile
-warm            where jobs are forked; ask asks for one
-notebook        one job; kernel is its process
-guard           keeps jobs and runs apart
+preload         where jobs and their kernels are forked
+notebook        one job
+locks, gpus     keep jobs and runs apart
 hub, weights    what is fetched
 reference_data  what is part of the project
 export, marked  from the executed notebook to files, which report and typeset make readable

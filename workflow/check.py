@@ -14,7 +14,7 @@ from typing import Any
 
 from lib import params
 from lib.paths import UserError, first_line, one_line
-from workflow import cost, extras, guard, hub, weights
+from workflow import cost, extras, gpus, hub, weights
 from workflow.cost import Device
 from workflow.pipeline import Run
 
@@ -141,7 +141,7 @@ def config_folder(spec: params.Model) -> str:
 def about_machine(run: Run, device: Device) -> Iterator[Line]:
     import torch
 
-    listed = guard.gpus()
+    listed = gpus.available()
     if listed and not device.cuda:
         built = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU alone"
         seen = f"nvidia-smi lists {len(listed)} GPU(s), but PyTorch is built for {built} and sees none"
@@ -365,7 +365,7 @@ def memory(size: cost.Size, work: cost.Work, device: Device, gpus: int = 1) -> L
 
 def cards(run: Run, names: list[str]) -> dict[str, int]:
     """GPUs that models take which are too large for one of this machine's; no word of the others."""
-    memory = guard.gpu_memory(guard.gpus()) if run.gpus > 1 and not run.cluster else []
+    memory = gpus.gpu_memory(gpus.available()) if run.gpus > 1 and not run.cluster else []
     if not memory:
         return {}
     from lib.generate import models

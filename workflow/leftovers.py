@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lib.paths import ROOT
 from workflow import files, fresh
-from workflow.guard import alive
+from workflow.locks import alive
 from workflow.pipeline import Run
 from workflow.records import forget_shards, read_record
 

@@ -1,14 +1,15 @@
 """One job: a notebook executed by papermill, in a kernel of its own, and recorded.
 
 `python -m workflow.notebook RUN JOB`, as the Snakefile calls it. Lines on stdout that begin with @@ are
-events for the runner. The job holds a lock, watches the processes that started it, and ends with its kernel
-when one of them is gone: else kill -9 would leave a kernel that writes on (guard.py).
+events for the runner. The job holds a lock, and ends with the process that started it, as its kernel does with the
+job: else kill -9 would leave a kernel that writes on (preload.py).
 """
 
 import json
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -20,10 +21,10 @@ from lib import params
 from lib.paths import ROOT, UserError
 from workflow import fresh, hub, node, records
 from workflow.fingerprint import cells
-from workflow.guard import gpus, job_lock, scratch_folder, take_gpu, watch
-from workflow.kernel import provide
+from workflow.gpus import available, take_gpu
+from workflow.locks import job_lock, scratch_folder
 from workflow.pipeline import MARK, PUBLISHED, Job, Run
-from workflow.warm import Kernel
+from workflow.preload import follow, fork_kernels
 
 
 class Failure(Exception):
@@ -85,10 +86,10 @@ def surroundings(job: Job, scratch: Path) -> dict[str, str]:
     return {**constants(job), "JUPYTER_RUNTIME_DIR": str(scratch), "IPYTHONDIR": own, "TMPDIR": str(scratch)}
 
 
-def ready(kernel: Kernel | None, job: Job) -> Kernel | None:
-    """The forked kernel, where that has imported its libraries as the job would have it."""
+def forkable(job: Job) -> bool:
+    """Whether this process, which was forked, has imported its libraries as the job's kernel would."""
     alike = all(os.environ.get(name) == value for name, value in constants(job).items())
-    return kernel if alike and not job.on_gpu else None
+    return alike and not job.on_gpu
 
 
 def start_up(record: str, scratch: Path, code: str = "", earlier: str = "") -> None:
@@ -199,7 +200,7 @@ def dead_kernel(job: Job) -> Failure:
     )
 
 
-def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
+def run_job(job: Job, scratch: Path, forked: bool) -> None:
     """Execute, export, record; nothing of it where what the job waited for came out as it was."""
     began = time.monotonic()
     node.wait_for_inputs(job)
@@ -212,11 +213,12 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
     tell(job, "start")
     with ExitStack() as stack:
         if job.on_gpu:
-            names = gpus()
+            names = available()
             count = len(names) if job.run.cluster else job.cards  # a cluster gives a job what it asked for
             taken = take_gpu(stack, names, lambda text: tell(job, "progress", text=text), max(1, count))
             os.environ["CUDA_VISIBLE_DEVICES"] = taken
-        provide(ready(kernel, job))
+        if forked and forkable(job):
+            fork_kernels()
         os.environ.update(surroundings(job, scratch))
         tempfile.tempdir = None  # which is asked for anew
         # figures are shown inline, no file of the user's is run, and no kernel of the site's stands for ours
@@ -236,18 +238,21 @@ def run_job(job: Job, scratch: Path, kernel: Kernel | None) -> None:
     tell(job, "end", seconds=seconds)
 
 
-def main(argv: list[str], kernel: Kernel | None = None) -> int:
-    """`kernel` is a forked process that waits to become one."""
+def main(argv: list[str], forked: bool = True) -> int:
+    """`forked` from a process that has imported what the notebook imports; else this one ends with its parent."""
     os.chdir(ROOT)
+    if not forked:
+        follow(os.getppid())
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda received, frame: sys.exit(128 + received))
     job = node.with_local_cores(Run.load(argv[0])).job(argv[1])
     hub.pin(job.run)
     if job.run.cluster:
         os.environ["CALIBRATION_EVENTS"] = str(ROOT / job.events)
     scratch = scratch_folder()
     try:
-        with job_lock(job) as lock:
-            watch(scratch, lock)
-            run_job(job, scratch, kernel)
+        with job_lock(job):
+            run_job(job, scratch, forked)
         return 0
     except (UserError, Failure) as problem:
         code = getattr(problem, "code", 2)
@@ -262,4 +267,4 @@ def main(argv: list[str], kernel: Kernel | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], forked=False))

@@ -1,8 +1,7 @@
 """One run, from the words of the command line to a summary: `python -m workflow.run [PROFILE] [OPTIONS]`.
 
 Decides what is to be made (fresh.py), has it made (schedule.py), and says what happens and where the results are.
-Nothing is started if everything is up to date. The lock on the run's folder is inherited by what
-this process starts, and therefore never stale.
+Nothing is started if everything is up to date.
 """
 
 import os
@@ -26,16 +25,17 @@ from workflow import (
     extras,
     finding,
     fresh,
-    guard,
+    gpus,
     hub,
     leftovers,
+    locks,
     weights,
 )
 from workflow.files import write_json
 from workflow.pipeline import NOTEBOOKS, PUBLISHED, SHIPPED, Job, Run, shippable
 from workflow.progress import Board, private, say
 from workflow.reference_data import check_files
-from workflow.schedule import schedule, warm
+from workflow.schedule import preloaded, schedule
 from workflow.typeset import typeset
 
 
@@ -125,10 +125,10 @@ def plan(asked: Namespace) -> Run:
     absent = tuple(name for name in values["models"] if not params.load_model_config(name).at_hand)
     if asked.cluster:
         profile = cluster.load_profile(asked.cluster)
-        gpus = {row.name: profile.gpus(row) for row in NOTEBOOKS if row.heavy}
-        run = Run(asked.run, values, 1, max(gpus.values()), wanted, absent, profile.executor, gpus_of=gpus)
+        by_rule = {row.name: profile.gpus(row) for row in NOTEBOOKS if row.heavy}
+        run = Run(asked.run, values, 1, max(by_rule.values()), wanted, absent, profile.executor, gpus_of=by_rule)
     else:
-        run = Run(asked.run, values, asked.cores or cores, len(guard.gpus()), wanted, absent)
+        run = Run(asked.run, values, asked.cores or cores, len(gpus.available()), wanted, absent)
     for job in run.jobs:
         job.check()
     return run
@@ -190,13 +190,13 @@ def make(asked: Namespace) -> int:
         cluster.check(profile, run)
     if asked.dry_run:
         return dry_run.show(run, profile, asked.remake, say)
-    with guard.run_lock(run) as lock:
+    with locks.run_lock(run):
         hub.pin(run)
         if profile:
             cluster.clear(profile, run, say)
         leftovers.clear(run)
         jobs = [verdict.job for verdict in fresh.outlook(run, asked.remake) if verdict.open]
-        with warm(run, jobs, lock) as door:
+        with preloaded(run, jobs) as door:
             if not provide(run, jobs):
                 return 2
             if jobs and profile:
@@ -205,7 +205,7 @@ def make(asked: Namespace) -> int:
             announce(verdicts)
             todo = [verdict for verdict in verdicts if verdict.open]
             board = Board({verdict.job.name: verdict.job.title for verdict in todo}, run.cores, run.seconds())
-            code = execute(run, todo, board, len(verdicts), lock, profile, door) if todo else 0
+            code = execute(run, todo, board, len(verdicts), profile, door) if todo else 0
         if code:
             return code
         if not run.wanted and (line := typeset(ROOT / run.figures)):
@@ -284,7 +284,7 @@ def provide(run: Run, jobs: list[Job]) -> bool:
     return not refused(run, waiting)  # what a GGUF file holds is known when it is converted
 
 
-def execute(run: Run, todo: list[fresh.Verdict], board: Board, total: int, lock, profile=None, door: str = "") -> int:
+def execute(run: Run, todo: list[fresh.Verdict], board: Board, total: int, profile=None, door: str = "") -> int:
     """Have the jobs run; the exit code: 2 if all failures are the user's to mend, else 1."""
     jobs = [verdict.job for verdict in todo]
     at_once = f"{run.cores} cores" + (f", {run.gpus} GPUs" if run.gpus else "")
@@ -296,7 +296,7 @@ def execute(run: Run, todo: list[fresh.Verdict], board: Board, total: int, lock,
     replace(run, cards=check.cards(run, models_of(jobs))).save()
     log = ROOT / run.folder / "snakemake.log"
     log.write_text("", encoding="utf-8")
-    code = schedule(run, jobs, partial(board.hear, log), lock, profile, door)
+    code = schedule(run, jobs, partial(board.hear, log), profile, door)
     with suppress(OSError):  # where the disk is full, what failed for it says so
         write_json(ROOT / run.folder / "seconds.json", {**run.seconds(), **board.seconds})
     if not code:

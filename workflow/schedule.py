@@ -1,6 +1,5 @@
-"""Has jobs run, those that most hangs on first. Where models run, Snakemake says when; light jobs alone need none.
-
-Beside it stands a process that has imported what the jobs import, and forks them (warm.py).
+"""Has Snakemake run jobs, those that most hangs on first. Beside it stands a process that has imported what the jobs
+import, and forks them (preload.py).
 """
 
 import json
@@ -17,7 +16,7 @@ from contextlib import contextmanager, suppress
 
 from lib import params
 from lib.paths import ROOT
-from workflow import cluster, fresh, guard, node, notebook
+from workflow import cluster, fresh, locks, node, notebook
 from workflow.cluster import Profile
 from workflow.fingerprint import code_cells, third_party_imports
 from workflow.pipeline import Job, Run
@@ -25,35 +24,26 @@ from workflow.pipeline import Job, Run
 # Freshness, locks and incomplete files are our own business.
 FLAGS = """--snakefile workflow/Snakefile --scheduler greedy --keep-going --rerun-triggers input --nolock
     --ignore-incomplete --keep-incomplete --drop-metadata --nocolor"""
+SPOKEN = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 
 
-def schedule(run: Run, jobs: list[Job], hear: Callable[[str], None], lock, profile: Profile | None = None,
-             door: str = "") -> int:  # fmt: skip
+def schedule(
+    run: Run, jobs: list[Job], hear: Callable[[str], None], profile: Profile | None = None, door: str = ""
+) -> int:
     """Run the jobs to their end; the exit code. `hear` gets every line that they, or Snakemake, say; at the `door` the
-    warm process forks them."""
+    preloaded process forks them."""
     reset_future(run)
     os.environ.pop("SNAKEMAKE_PROFILE", None)  # of the user's other workflows
     if profile:
-        return submit(run, profile, hear, lock)
-    spoken = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    if light(jobs):
-        names = sorted((job.name for job in jobs), key=run.urgency.__getitem__, reverse=True)
-        above = {name: [job.name for job in run.job(name).upstream if job.name in names] for name in names}
-        return attend(start_warm(run, jobs, {"jobs": above}, lock, **spoken), hear)
+        return submit(run, profile, hear)
     options = f"--config run={run.name} parent={os.getpid()} --cores {run.cores} --resources gpu={run.gpus}"
     command = [sys.executable, "-m", "snakemake", *FLAGS.split(), *options.split()]
-    return attend(start(command, surroundings() | {"CALIBRATION_WARM": door}, [lock], **spoken), hear)
-
-
-def light(jobs: list[Job]) -> bool:
-    """Whether no model runs: then the warm process does all there is."""
-    return not any(job.notebook.heavy for job in jobs)
+    return attend(start(command, surroundings() | {"CALIBRATION_PRELOADED": door}, **SPOKEN), hear)
 
 
 def surroundings() -> dict[str, str]:
     """Environment variables of what is started here."""
-    env = {**os.environ, "CALIBRATION_RUN_PID": str(os.getpid()), "PYTHONPATH": str(ROOT)}
-    env |= {"PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
     # Snakemake, when killed, leaves some there
     env["TMPDIR"] = os.environ.get("CALIBRATION_SCRATCH") or tempfile.gettempdir()
     if not os.access(os.path.expanduser("~"), os.W_OK):  # Snakemake insists on a cache
@@ -61,34 +51,31 @@ def surroundings() -> dict[str, str]:
     return env
 
 
-def submit(run: Run, profile: Profile, hear: Callable[[str], None], lock) -> int:
+def submit(run: Run, profile: Profile, hear: Callable[[str], None]) -> int:
     """The same on a cluster; none of its jobs outlives this."""
     config = ["--config", f"run={run.name}", f"parent={os.getpid()}"]
     command = [sys.executable, "-m", "snakemake", *FLAGS.split(), *config, *cluster.options(profile, run)]
     try:
         with node.follow_events(run, hear) as told:
-            streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-            process = start(command, cluster.environment(profile, run), [lock], **streams)
+            process = start(command, cluster.environment(profile, run), **SPOKEN)
             return attend(process, told, patience=3, number=signal.SIGINT)
     finally:
         cluster.cancel(profile, run)
 
 
-def start(command: list[str], env: dict[str, str], kept: list, **streams) -> subprocess.Popen:
+def start(command: list[str], env: dict[str, str], **options) -> subprocess.Popen:
     """A process in a session of its own: a Ctrl-C is for us alone, and we end the rest in good order."""
-    inherited = [file.fileno() for file in kept]
-    return subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True, pass_fds=inherited,
-                            **{"stdin": subprocess.DEVNULL, **streams})  # fmt: skip
+    return subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True, stdin=subprocess.DEVNULL, **options)
 
 
 def attend(process: subprocess.Popen, hear: Callable[[str], None], **manner) -> int:
-    """Listen until all who can speak have ended; the exit code. `manner`: how it is stopped (guard.stop)."""
+    """Listen until all who can speak have ended; the exit code. `manner`: how it is stopped (locks.stop)."""
     try:
         for line in process.stdout:
             hear(line.decode("utf-8", errors="replace"))
         return process.wait()
     except BaseException:
-        guard.stop(process, **manner)
+        locks.stop(process, **manner)
         raise
 
 
@@ -99,33 +86,28 @@ def reset_future(run: Run) -> None:
             os.utime(path)
 
 
-# ---- the warm process --------------------------------------------------------------------------------------
+# ---- the process that jobs are forked from ----------------------------------------------------------------------
 
 
 @contextmanager
-def warm(run: Run, jobs: list[Job], lock) -> Iterator[str]:
-    """The socket where jobs are forked; empty where the jobs here need none, or nothing can be forked."""
-    if run.cluster or light(jobs) or sys.platform != "linux":
+def preloaded(run: Run, jobs: list[Job]) -> Iterator[str]:
+    """The socket where jobs are forked; empty where there are none here, or nothing can be forked."""
+    if run.cluster or not jobs or sys.platform != "linux":
         yield ""
         return
-    folder = guard.scratch_folder()
+    folder = locks.scratch_folder()
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(folder / "door"))
         door.listen(128)  # who asks before the imports are done, waits
-        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.PIPE}
-        process = start_warm(run, jobs, {"jobs": {}, "door": door.fileno()}, lock, door, **silent)
+        asked = json.dumps([door.fileno(), os.getpid(), imports(run, jobs)])
+        env = surroundings() | notebook.constants(run.jobs[-1]) | {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+        command, silent = [sys.executable, "-m", "workflow.preload", asked], subprocess.DEVNULL
+        process = start(command, env, pass_fds=[door.fileno()], stdout=silent, stderr=silent)
     try:
         yield str(folder / "door")
     finally:
-        guard.stop(process)
+        locks.stop(process)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def start_warm(run: Run, jobs: list[Job], more: dict, *kept, **streams) -> subprocess.Popen:
-    plan = {"run": run.name, "cores": run.cores, "imports": imports(run, jobs), **more}
-    settings = notebook.constants(run.jobs[-1]) | {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
-    command = [sys.executable, "-m", "workflow.warm", json.dumps(plan)]
-    return start(command, surroundings() | settings, kept, **streams)
 
 
 def imports(run: Run, jobs: list[Job]) -> list[str]:

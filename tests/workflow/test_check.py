@@ -121,10 +121,10 @@ def test_memory():
 
 
 def test_a_gpu_that_torch_does_not_see(monkeypatch):
-    monkeypatch.setattr(check.guard, "gpus", lambda: ["0"])
+    monkeypatch.setattr(check.gpus, "available", lambda: ["0"])
     ((level, text),) = check.about_machine(run_of(), DEVICE)
     assert level == "wrong" and "sees none" in text and "TORCH_INDEX" in text
-    monkeypatch.setattr(check.guard, "gpus", list)
+    monkeypatch.setattr(check.gpus, "available", list)
     ((level, text),) = check.about_machine(run_of(), DEVICE)
     assert level == "note" and "no GPU" in text
 

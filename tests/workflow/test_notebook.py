@@ -13,7 +13,7 @@ from small_project import ROOT, write
 
 from lib import params, row_cache
 from lib.paths import UserError
-from workflow import guard, notebook, progress
+from workflow import gpus, locks, notebook, progress
 from workflow.pipeline import Run
 
 
@@ -65,11 +65,11 @@ def test_and_none_once_a_cell_has_run(kernel, tmp_path, monkeypatch):
 
 def test_scratch_folders_have_short_paths(monkeypatch, tmp_path):
     """Also of a job below its run's, in a long temporary folder."""
-    monkeypatch.setattr(guard.tempfile, "gettempdir", lambda: str(tmp_path / ("x" * 90)))
+    monkeypatch.setattr(locks.tempfile, "gettempdir", lambda: str(tmp_path / ("x" * 90)))
     monkeypatch.delenv("CALIBRATION_SCRATCH", raising=False)
-    folder = guard.scratch_folder()
+    folder = locks.scratch_folder()
     monkeypatch.setenv("CALIBRATION_SCRATCH", str(folder))
-    job = guard.scratch_folder()
+    job = locks.scratch_folder()
     assert len(str(job / "k-5")) < 100 and job.parent == folder
     job.rmdir()
     folder.rmdir()
@@ -80,8 +80,8 @@ def test_a_site_s_own_scratch_is_left_alone(inside, monkeypatch, tmp_path):
     site = tmp_path / "site"
     site.mkdir()
     monkeypatch.setenv("SCRATCH", str(site))
-    with guard.run_lock(job_of().run):
-        assert not list(site.iterdir()) and guard.short_tempdir() != tmp_path
+    with locks.run_lock(job_of().run):
+        assert not list(site.iterdir()) and locks.short_tempdir() != tmp_path
     assert os.environ["SCRATCH"] == str(site) and site.is_dir()
 
 
@@ -94,33 +94,16 @@ def test_offline_only_if_everything_is_local(inside, tmp_path):
 def test_a_forked_kernel_only_where_its_libraries_were_imported_as_the_job_wants(inside, monkeypatch):
     for name, value in notebook.constants(job_of("demo")).items():
         monkeypatch.setenv(name, value)
-    forked = object()
-    assert notebook.ready(None, job_of("demo")) is None  # by hand
-    assert notebook.ready(forked, job_of("paper")) is None  # with eight threads
-    assert notebook.ready(forked, job_of("demo", gpus=1)) is None
-    assert notebook.ready(forked, job_of("demo")) is forked
+    assert notebook.forkable(job_of("demo"))
+    assert not notebook.forkable(job_of("paper"))  # with eight threads
+    assert not notebook.forkable(job_of("demo", gpus=1))
 
 
 def test_no_fork_beside_threads():
-    said = "import threading, time; from workflow import warm; print(warm.forkable()); "
-    said += "threading.Thread(target=time.sleep, args=[9], daemon=True).start(); print(warm.forkable())"
+    said = "import threading, time; from workflow import preload; print(preload.can_fork()); "
+    said += "threading.Thread(target=time.sleep, args=[9], daemon=True).start(); print(preload.can_fork())"
     done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(sys.platform == "linux"), "False"]
-
-
-UNFORKED = """
-import os, sys, time
-from workflow import warm
-wait, sys.executable = os.wait, "/usr/bin/true"
-os.wait = lambda: time.sleep(0.3) or wait()  # until all that are going have ended
-print(warm.do_all("demo", {"a": [], "b": [], "c": ["a"], "d": ["b"], "e": ["c", "d"]}, 2, False))
-"""
-
-
-def test_no_light_job_is_lost_where_nothing_can_be_forked():
-    """Jobs that end at the same time are all known to have ended."""
-    done = subprocess.run([sys.executable, "-c", UNFORKED], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout == "0\n", done.stderr
+    assert done.stdout.split() == ["True", "False"]
 
 
 def test_threads():
@@ -187,8 +170,8 @@ def nvidia(tmp_path, monkeypatch):
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(guard, "short_tempdir", lambda: tmp_path)
-    monkeypatch.setattr(guard, "DRIVER", ())
+    monkeypatch.setattr(locks, "short_tempdir", lambda: tmp_path)
+    monkeypatch.setattr(gpus, "DRIVER", ())
 
 
 BOTH, PARTS, SECOND = ["MIG-cc", "MIG-dd", "GPU-bbbb-2"], ["MIG-cc", "MIG-dd"], ["GPU-bbbb-2"]
@@ -204,22 +187,22 @@ def test_gpus_are_those_that_cuda_would_see(nvidia, monkeypatch, chosen, names):
     """By UUID, up to the first word that names none; none where one is named twice."""
     if chosen is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
-    assert guard.gpus() == names
+    assert gpus.available() == names
 
 
 def test_gpus_without_nvidia_smi_are_those_that_torch_sees(nvidia, tmp_path, monkeypatch):
     """Where a driver is there; else PyTorch is not even asked, which would take seconds at every start."""
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(guard, "LOOK", "print('1234-5'); print('1234-6')")
-    assert guard.gpus() == []
-    monkeypatch.setattr(guard, "DRIVER", (str(tmp_path / "bin"),))
-    assert guard.gpus() == ["GPU-1234-5", "GPU-1234-6"]
-    monkeypatch.setattr(guard, "LOOK", "raise SystemExit(1)")
-    assert guard.gpus() == []
+    monkeypatch.setattr(gpus, "LOOK", "print('1234-5'); print('1234-6')")
+    assert gpus.available() == []
+    monkeypatch.setattr(gpus, "DRIVER", (str(tmp_path / "bin"),))
+    assert gpus.available() == ["GPU-1234-5", "GPU-1234-6"]
+    monkeypatch.setattr(gpus, "LOOK", "raise SystemExit(1)")
+    assert gpus.available() == []
 
 
 def test_what_torch_is_asked_is_answered_here():
-    subprocess.run([sys.executable, "-c", guard.LOOK], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-c", gpus.LOOK], check=True, capture_output=True)
 
 
 def test_each_job_takes_a_gpu_of_its_own(nvidia, monkeypatch):
@@ -235,51 +218,51 @@ def test_each_job_takes_a_gpu_of_its_own(nvidia, monkeypatch):
 
     naps: list = []
     said: list = []
-    monkeypatch.setattr(guard, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(gpus, "time", SimpleNamespace(sleep=sleep))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-GPU-aaaa-1/1/0,1")
     with ExitStack() as first, ExitStack() as second, ExitStack() as third:
-        assert guard.take_gpu(first, guard.gpus(), said.append) == "MIG-GPU-aaaa-1/1/0"
-        assert guard.take_gpu(second, guard.gpus(), said.append) == "GPU-bbbb-2"
+        assert gpus.take_gpu(first, gpus.available(), said.append) == "MIG-GPU-aaaa-1/1/0"
+        assert gpus.take_gpu(second, gpus.available(), said.append) == "GPU-bbbb-2"
         assert not said
         with pytest.raises(Waiting):
-            guard.take_gpu(third, guard.gpus(), said.append)
+            gpus.take_gpu(third, gpus.available(), said.append)
         assert said == ["waits for a GPU: other jobs have MIG-GPU-aaaa-1/1/0, GPU-bbbb-2"]
         first.close()
-        assert guard.take_gpu(third, guard.gpus()) == "MIG-GPU-aaaa-1/1/0"
+        assert gpus.take_gpu(third, gpus.available()) == "MIG-GPU-aaaa-1/1/0"
 
 
 def test_jobs_with_a_gpu_0_of_their_own_do_not_wait_for_one_another(nvidia, monkeypatch):
     """Two jobs of a cluster on one node, each of which sees its own card alone, as number 0."""
-    monkeypatch.setattr(guard, "POLL", 60)
+    monkeypatch.setattr(gpus, "POLL", 60)
     with ExitStack() as one, ExitStack() as other:
         for stack, uuid in ((one, "GPU-x"), (other, "GPU-y")):
-            names = guard.visible(guard.by_card(f"GPU 0: NVIDIA H100 (UUID: {uuid})"), "0")
-            assert guard.take_gpu(stack, names) == uuid
+            names = gpus.visible(gpus.by_card(f"GPU 0: NVIDIA H100 (UUID: {uuid})"), "0")
+            assert gpus.take_gpu(stack, names) == uuid
 
 
 def test_a_lock_in_the_shared_temporary_folder_follows_no_link(nvidia, tmp_path):
     """Neither as the lock itself, nor as the folder that holds the locks."""
-    victim, folder = tmp_path / "victim", guard.own_folder()
+    victim, folder = tmp_path / "victim", locks.own_folder()
     victim.write_text("precious")
     (folder / "gpu-GPU-x.lock").symlink_to(victim)
     with ExitStack() as stack, pytest.raises(OSError, match="symbolic link"):
-        guard.take_gpu(stack, ["GPU-x"])
+        gpus.take_gpu(stack, ["GPU-x"])
     shutil.rmtree(folder)
     (tmp_path / "others").mkdir()
     folder.symlink_to(tmp_path / "others")
     with ExitStack() as stack, pytest.raises(UserError, match="is not a folder of yours alone"):
-        guard.take_gpu(stack, ["GPU-x"])
+        gpus.take_gpu(stack, ["GPU-x"])
     folder.unlink()
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
     with ExitStack() as stack, pytest.raises(UserError, match="is not a folder of yours alone"):
-        guard.take_gpu(stack, ["GPU-x"])
+        gpus.take_gpu(stack, ["GPU-x"])
     assert victim.read_text() == "precious" and not list((tmp_path / "others").iterdir())
 
 
 def test_a_gpu_that_is_gone_is_said(nvidia):
     with ExitStack() as stack, pytest.raises(UserError, match="there is none now: see nvidia-smi"):
-        guard.take_gpu(stack, [])
+        gpus.take_gpu(stack, [])
 
 
 def test_a_kernel_is_told_the_revisions_and_the_code_before_its_first_cell(inside, tmp_path, monkeypatch):

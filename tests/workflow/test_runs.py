@@ -1,6 +1,5 @@
 """Whole runs of the small project: what the user sees, what is kept, and that nothing outlives a killed run."""
 
-import errno
 import fcntl
 import hashlib
 import json
@@ -18,11 +17,11 @@ import pytest
 from small_project import NOTEBOOKS, PAIR, Project, build, write, write_notebook
 
 from lib.paths import UserError
-from workflow import guard
+from workflow import locks
 from workflow.export import TARGETS
 
 JOB = f"01_generate__{PAIR}"
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="no process is warm there")
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="nothing is forked there")
 TICKING = """
 import time
 for i in range(600):
@@ -293,8 +292,8 @@ def test_a_second_run_at_the_same_time_is_refused(project):
     lock.parent.mkdir(parents=True)
     with open(lock, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        file.write(str(os.getpid()))
-        file.flush()
+        note = {"pid": os.getpid(), "scratch": "jobabc", "machine": platform.node()}
+        (lock.parent / ".running").write_text(json.dumps(note))
         code, text = project.run()
     assert code == 2
     assert text.strip() == f"run_all.sh: run 'demo' is going on already, in process {os.getpid()}"
@@ -304,42 +303,29 @@ def test_a_run_on_another_machine_is_refused_where_locks_are_of_one_machine(insi
     """And goes on where that one has shown no sign of life for a while, or has come to its end."""
     from workflow.pipeline import Run
 
-    run, lock = Run("demo", {}), inside.root / "artifacts/demo/.lock"
-    with guard.run_lock(run):
-        assert lock.read_text().split()[0::2] == [str(os.getpid()), platform.node()]
-    lock.write_text("123 jobabc another-node")
+    run, note = Run("demo", {}), inside.root / "artifacts/demo/.running"
+    with locks.run_lock(run):
+        held = json.loads(note.read_text())
+        assert (held["pid"], held["machine"]) == (os.getpid(), platform.node())
+    assert not note.exists()
+    note.write_text(json.dumps(held | {"pid": 123, "machine": "another-node"}))
     line = "^run 'demo' is going on already, in process 123 on another-node, or was killed there less than 2"
-    with pytest.raises(UserError, match=line), guard.run_lock(run, patience=0):
+    with pytest.raises(UserError, match=line), locks.run_lock(run, patience=0):
         pass
-    assert lock.read_text() == "123 jobabc another-node"
-    os.utime(lock, (time.time() - guard.SILENT - 1,) * 2)
-    with guard.run_lock(run, patience=0):
-        pass
-    lock.write_text(lock.read_text())  # anew
-    with guard.run_lock(run, patience=0):
+    assert "another-node" in note.read_text()
+    os.utime(note, (time.time() - locks.SILENT - 1,) * 2)
+    with locks.run_lock(run, patience=0):
         pass
 
 
 def test_a_live_run_touches_its_lock(inside, monkeypatch):
     from workflow.pipeline import Run
 
-    monkeypatch.setattr(guard, "BEAT", 0.05)
-    lock = inside.root / "artifacts/demo/.lock"
-    with guard.run_lock(Run("demo", {})):
-        os.utime(lock, (0, 0))
-        until(lambda: lock.stat().st_mtime > 0, 10)
-
-
-def test_a_file_system_without_locks_is_said(inside, monkeypatch):
-    from workflow.pipeline import Run
-
-    def flock(file, how):
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(guard.fcntl, "flock", flock)
-    line = "^the file system of artifacts/demo/.lock has no locks"
-    with pytest.raises(UserError, match=line), guard.run_lock(Run("demo", {}), patience=0):
-        pass
+    monkeypatch.setattr(locks, "BEAT", 0.05)
+    note = inside.root / "artifacts/demo/.running"
+    with locks.run_lock(Run("demo", {})):
+        os.utime(note, (0, 0))
+        until(lambda: note.stat().st_mtime > 0, 10)
 
 
 def family(project: Project) -> list[psutil.Process]:
@@ -361,10 +347,6 @@ def until(condition, seconds: float = 60) -> None:
         time.sleep(0.1)
 
 
-def listening(process: psutil.Process) -> list:
-    return [one for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN]
-
-
 def ticking(project: Project) -> subprocess.Popen:
     """Start a run whose first notebook writes on and on; returns once it does."""
     with_cell(project, "01_generate", TICKING)
@@ -373,9 +355,9 @@ def ticking(project: Project) -> subprocess.Popen:
     return process
 
 
-def warm(run: subprocess.Popen) -> psutil.Process:
+def preloaded(run: subprocess.Popen) -> psutil.Process:
     """The process of a run that forks its jobs."""
-    (process,) = [child for child in psutil.Process(run.pid).children() if "workflow.warm" in child.cmdline()]
+    (process,) = [child for child in psutil.Process(run.pid).children() if "workflow.preload" in child.cmdline()]
     return process
 
 
@@ -385,8 +367,7 @@ def test_nothing_outlives_kill_9(project, victim, monkeypatch, tmp_path):
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     process = ticking(project)
-    assert not [port for one in family(project) for port in listening(one)], "nothing listens on TCP"
-    jobs = warm(process).children()
+    jobs = preloaded(process).children()
     (target,) = jobs if victim == "job" else [one for one in family(project) if victim in one.cmdline()]
     target.kill()
     until(lambda: not family(project) or victim == "job" and process.poll() is not None, 30)
@@ -408,12 +389,12 @@ def test_nothing_outlives_kill_9(project, victim, monkeypatch, tmp_path):
 
 @LINUX
 def test_nothing_outlives_kill_9_before_the_first_job(project):
-    """When no job is there yet that could notice; the warm process is held up so that none can come."""
+    """When no job is there yet that could notice; the preloaded process is held up so that none can come."""
     process = project.start()
-    until(lambda: [child for child in psutil.Process(process.pid).children() if "workflow.warm" in child.cmdline()])
-    held = warm(process)
+    until(lambda: [child for child in psutil.Process(process.pid).children() if "workflow.preload" in child.cmdline()])
+    held = preloaded(process)
     held.suspend()
-    until(lambda: [one for one in family(project) if "workflow/ask.py" in one.cmdline()])
+    until(lambda: [one for one in family(project) if "workflow/preload.py" in one.cmdline()])
     process.kill()
     until(lambda: not [one for one in family(project) if "snakemake" in one.cmdline()], 10)
     held.resume()
@@ -450,15 +431,15 @@ while not os.path.exists('go'):
 """
 
 
-def test_a_run_goes_on_without_its_warm_process(project):
+def test_a_run_goes_on_without_its_preloaded_process(project):
     """Its job, killed with it, is done again in a process of its own, and so are those that follow."""
     with_cell(project, "01_generate", WAITING)
     process, starts = project.start(), project.root / "notebooks/starts"
     until(starts.exists)
-    first = warm(process).children(recursive=True)  # the job and its kernel
-    warm(process).kill()
+    first = preloaded(process).children(recursive=True)  # the job and its kernel
+    preloaded(process).kill()
     until(lambda: starts.read_text() == "..")
-    assert len(first) == 2 and all(map(guard.gone, first))
+    assert len(first) == 2 and not any(one.is_running() for one in first)
     assert [one for one in family(project) if "workflow.notebook" in one.cmdline()]
     (project.root / "notebooks/go").touch()
     text, _ = process.communicate(timeout=60)
@@ -481,7 +462,7 @@ def forget_shards(job, code):
 
 @pytest.mark.parametrize("victim", ["getpid", pytest.param("getppid", marks=LINUX)])
 def test_a_job_killed_after_its_record_is_not_made_again(project, victim):
-    """When its shards are no more: by whoever is killed, the job itself or the warm process that forked it."""
+    """When its shards are no more: by whoever is killed, the job itself or the preloaded process that forked it."""
     with open(project.root / "workflow/records.py", "a") as file:
         file.write(LOST.format(victim=victim))
     with_cell(project, "01_generate", "with open('starts', 'a') as file:\n    _ = file.write('.')")
@@ -491,25 +472,6 @@ def test_a_job_killed_after_its_record_is_not_made_again(project, victim):
     assert code == 0, text
     assert (project.root / "lost").exists() and (project.root / "notebooks/starts").read_text() == ".", text
     assert project.run()[1].count("0 made, 3 kept") == 1
-
-
-def test_light_jobs_whose_warm_process_is_killed(finished, tmp_path):
-    """They need no Snakemake; the run fails with one line, and the next goes on."""
-    project = Project(tmp_path / "copy")
-    shutil.copytree(finished.root, project.root)
-    with_cell(project, "02_single_pass", WAITING)
-    process = project.start()
-    until((project.root / "notebooks/starts").exists)
-    assert not [one for one in family(project) if "snakemake" in one.cmdline()]
-    warm(process).kill()
-    text, _ = process.communicate(timeout=60)
-    assert process.returncode == 1
-    line = "run_all.sh: the process that has the jobs run was killed while 02_single_pass ran, by signal 9; the same"
-    assert text.strip().splitlines()[-1] == f"{line} command goes on from here"
-    until(lambda: not family(project), 5)
-    (project.root / "notebooks/go").touch()
-    code, text = project.run()
-    assert code == 0 and "demo: 1 made, 2 kept" in text  # 02 said what it had said before
 
 
 def test_a_light_job_that_fails(finished, tmp_path):
@@ -532,7 +494,6 @@ def test_what_cannot_be_forked_is_run_in_processes_of_its_own(project):
     process = project.start()
     until((project.root / "notebooks/starts").exists)
     assert [one for one in family(project) if "workflow.notebook" in one.cmdline()]
-    assert not [port for one in family(project) for port in listening(one)], "nor do these listen on TCP"
     (project.root / "notebooks/go").touch()
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 0 and "3 made" in text
@@ -578,25 +539,8 @@ def test_a_job_by_hand_that_runs_already(inside):
     from workflow.pipeline import Run
 
     job = Run("demo", {"models": ["tiny"], "datasets": ["easy"]}).jobs[0]
-    with guard.job_lock(job), pytest.raises(UserError, match="is running already"), guard.job_lock(job, patience=0):
+    with locks.job_lock(job), pytest.raises(UserError, match="is running already"), locks.job_lock(job, patience=0):
         pass
-
-
-def test_a_kernel_left_behind_is_killed_before_its_job_starts_again(inside):
-    from workflow.pipeline import Run
-
-    orphan = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    job = Run("demo", {"models": ["tiny"], "datasets": ["easy"]}).jobs[0]
-    path = inside.root / f"artifacts/demo/jobs/.{job.name}.lock"
-    path.parent.mkdir(parents=True)
-    born = psutil.Process(orphan.pid).create_time()
-    path.write_text(json.dumps([[orphan.pid, born], [other.pid, born - 100]]))  # the second: its id was used again
-    with guard.job_lock(job):
-        until(lambda: not psutil.pid_exists(orphan.pid), 5)
-        assert other.poll() is None
-    other.kill()
-    other.wait()
 
 
 def test_a_listener_who_leaves_gets_no_traceback(tmp_path):

@@ -22,7 +22,6 @@ from workflow import (
     notebook,
     progress,
     records,
-    schedule,
 )
 from workflow.pipeline import Run
 
@@ -87,14 +86,6 @@ def test_cancelled_jobs_have_a_minute_to_end(monkeypatch, ends_after, waits):
     monkeypatch.setattr(cluster, "ask", lambda *words: (0, ""))
     monkeypatch.setattr(cluster, "time", SimpleNamespace(monotonic=lambda: len(clock), sleep=clock.append))
     assert cluster.cancel(cluster.Profile(ROOT, {"executor": "slurm"}), RUN) == 1 and len(clock) == waits
-
-
-def test_what_most_hangs_on_comes_first(inside, monkeypatch):
-    monkeypatch.setattr(schedule, "start_warm", lambda run, jobs, more, *kept, **streams: list(more["jobs"]))
-    monkeypatch.setattr(schedule, "attend", lambda order, hear: order)
-    run = Run("demo", RUN.values)
-    second, third = run.jobs[1:]
-    assert schedule.schedule(run, [third, second], print, None) == [second.name, third.name]
 
 
 def test_a_home_at_the_root_hides_no_path(monkeypatch):

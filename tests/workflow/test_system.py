@@ -5,14 +5,12 @@ code 1, nothing lost: the same command goes on once it is mended.
 import ctypes
 import os
 import shutil
-import signal
 import subprocess
 import sys
 
-import psutil
 import pytest
 from small_project import PAIR, Project, build
-from test_runs import WAITING, until, warm, with_cell
+from test_runs import with_cell
 
 
 @pytest.fixture(scope="module")
@@ -143,20 +141,6 @@ def test_no_memory(project):
                                       "_ = bytearray(2**40)")  # fmt: skip
     code, text = project.run()
     assert code == 1 and "01_generate" in one_line(text) and "MemoryError" in one_line(text)
-
-
-def test_a_kernel_that_is_stopped_counts_as_dead(project):
-    project.replace("workflow/guard.py", "HALTED = 20", "HALTED = 1")
-    with_cell(project, "01_generate", WAITING)
-    process = project.start()
-    until((project.root / "notebooks/starts").exists, 300)
-    (job,) = warm(process).children()
-    (kernel,) = psutil.Process(job.pid).children()
-    kernel.send_signal(signal.SIGSTOP)
-    text, _ = process.communicate(timeout=300)
-    assert process.returncode == 1 and "the kernel died in the cell `import os, time`" in one_line(text)
-    (project.root / "notebooks/go").touch()
-    assert project.run()[0] == 0
 
 
 def test_two_different_runs_at_once_do_not_touch_one_another(copy):

@@ -1,0 +1,127 @@
+"""Which GPUs there are, and one for each job."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from lib.paths import UserError
+from workflow.locks import own_folder
+
+POLL = 0.5  # seconds
+DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # one is there where an NVIDIA driver is
+LOOK = "from torch import cuda\nfor i in range(cuda.device_count()): print(cuda.get_device_properties(i).uuid)"
+
+
+def available() -> list[str]:
+    """GPUs to use, as CUDA_VISIBLE_DEVICES takes them: those that it names, else all; a cut one (MIG) in its parts. By
+    UUID, which on a shared node tells a job's own GPU 0 from that of another."""
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return seen_by_torch()
+    cards = by_card(listed)
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible(cards, chosen) if chosen is not None else [name for names in cards.values() for name in names]
+
+
+def by_card(listed: str) -> dict[str, list[str]]:
+    """What nvidia-smi lists: of each GPU, by its UUID in order, the UUIDs to use, its own or those of its parts."""
+    cards: dict[str, list[str]] = {}
+    for kind, uuid in re.findall(r"^\s*(GPU|MIG) .*\(UUID: ([^)]+)\)", listed, flags=re.M):
+        if kind == "GPU":
+            card = uuid
+            cards[card] = []
+        else:
+            cards[card].append(uuid)
+    return {card: parts or [card] for card, parts in cards.items()}
+
+
+def visible(cards: dict[str, list[str]], chosen: str) -> list[str]:
+    """What CUDA makes of CUDA_VISIBLE_DEVICES: names up to the first that it does not know (-1, NoDevFiles); none at
+    all where one stands twice."""
+    found: list[str] = []
+    for word in map(str.strip, chosen.split(",")):
+        names = called(cards, word)
+        if not names:
+            break
+        if set(names) & set(found):
+            return []
+        found += names
+    return found
+
+
+def called(cards: dict[str, list[str]], word: str) -> list[str]:
+    """What a word of CUDA_VISIBLE_DEVICES names: an index, a UUID or its beginning, a part, whose old names hold that
+    of its GPU (MIG-GPU-.../1/0)."""
+    if re.fullmatch(r"[0-9]+", word):
+        return list(cards.values())[int(word)] if int(word) < len(cards) else []
+    if word.startswith("MIG-GPU-"):
+        return [word] if word.removeprefix("MIG-").split("/")[0] in cards else []
+    if word.startswith("GPU-"):
+        matching = [names for card, names in cards.items() if card.startswith(word)]
+    else:
+        matching = [[part] for parts in cards.values() for part in parts if word and part.startswith(word)]
+    return matching[0] if len(matching) == 1 else []
+
+
+def seen_by_torch() -> list[str]:
+    """What PyTorch finds where there is a driver and no nvidia-smi, as in some containers; in a process of its own, for
+    one that has looked can't be forked."""
+    if not any(Path(place).exists() for place in DRIVER):
+        return []
+    try:
+        done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=120, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    parts = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.startswith("MIG-")]
+    return parts[:1] or [f"GPU-{uuid}" for uuid in done.stdout.split()]  # of parts CUDA sees one
+
+
+def lock_gpu(stack: ExitStack, name: str) -> bool:
+    """Whether a GPU was free, and now is not, until the stack is closed."""
+    lock = FileLock(own_folder() / f"gpu-{re.sub(r'[^A-Za-z0-9_-]', '_', name)}.lock", mode=0o600)
+    try:
+        stack.enter_context(lock.acquire(blocking=False))
+        return True
+    except Timeout:
+        return False
+
+
+def gpu_memory(names: list[str]) -> list[float]:
+    """Bytes of the cards of which nvidia-smi tells; none where it tells nothing, or they are cut in parts."""
+    command = ["nvidia-smi", "--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+        found = {uuid.strip(): 2**20 * float(size) for uuid, size in (line.split(",") for line in listed.splitlines())}
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return []
+    return [found[name] for name in names] if set(names) <= set(found) else []
+
+
+def take_gpu(stack: ExitStack, names: list[str], say: Callable[[str], None] = lambda text: None, count: int = 1) -> str:
+    """The first GPUs whose locks are free, so many, by commas, held until the job ends; waits while other jobs have
+    them, and says so. Raises UserError where there are too few."""
+    if len(names) < count:
+        there = f"there are {len(names)}" if names else "there is none"
+        raise UserError(f"the run began with a GPU and {there} now: see nvidia-smi, CUDA_VISIBLE_DEVICES")
+    waiting = False
+    while True:
+        with ExitStack() as taken:  # all or none: two jobs that want two each would wait for each other
+            free: list[str] = []
+            for name in names:
+                if len(free) < count and lock_gpu(taken, name):
+                    free.append(name)
+            if len(free) == count:
+                stack.push(taken.pop_all())
+                return ",".join(free)
+        if not waiting:
+            say(f"waits for a GPU: other jobs have {', '.join(names)}")
+        waiting = True
+        time.sleep(POLL)
