@@ -1,5 +1,6 @@
 """Whole runs of the small project: what the user sees, what is kept, and that nothing outlives a killed run."""
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -340,6 +341,16 @@ def family(project: Project) -> list[psutil.Process]:
     return found
 
 
+def named(project: Project, word: str) -> list[psutil.Process]:
+    """Those that have been started with a word."""
+    found = []
+    for process in family(project):
+        with contextlib.suppress(psutil.Error):
+            if word in process.cmdline():
+                found.append(process)
+    return found
+
+
 def until(condition, seconds: float = 60) -> None:
     limit = time.monotonic() + seconds
     while not condition():
@@ -368,7 +379,7 @@ def test_nothing_outlives_kill_9(project, victim, monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(temporary))
     process = ticking(project)
     jobs = preloaded(process).children()
-    (target,) = jobs if victim == "job" else [one for one in family(project) if victim in one.cmdline()]
+    (target,) = jobs if victim == "job" else named(project, victim)
     target.kill()
     until(lambda: not family(project) or victim == "job" and process.poll() is not None, 30)
     until(lambda: not family(project), 10)
@@ -394,9 +405,9 @@ def test_nothing_outlives_kill_9_before_the_first_job(project):
     until(lambda: [child for child in psutil.Process(process.pid).children() if "workflow.preload" in child.cmdline()])
     held = preloaded(process)
     held.suspend()
-    until(lambda: [one for one in family(project) if "workflow/preload.py" in one.cmdline()])
+    until(lambda: named(project, "workflow/preload.py"))
     process.kill()
-    until(lambda: not [one for one in family(project) if "snakemake" in one.cmdline()], 10)
+    until(lambda: not named(project, "snakemake"), 10)
     held.resume()
     until(lambda: not family(project), 30)
     code, text = project.run()
@@ -439,8 +450,8 @@ def test_a_run_goes_on_without_its_preloaded_process(project):
     first = preloaded(process).children(recursive=True)  # the job and its kernel
     preloaded(process).kill()
     until(lambda: starts.read_text() == "..")
-    assert len(first) == 2 and not any(one.is_running() for one in first)
-    assert [one for one in family(project) if "workflow.notebook" in one.cmdline()]
+    assert len(first) == 2 and not any(locks.alive(one.pid) for one in first)
+    assert named(project, "workflow.notebook")
     (project.root / "notebooks/go").touch()
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 0 and "3 made" in text
@@ -493,7 +504,7 @@ def test_what_cannot_be_forked_is_run_in_processes_of_its_own(project):
     with_cell(project, "01_generate", f"import threaded\n{WAITING}")
     process = project.start()
     until((project.root / "notebooks/starts").exists)
-    assert [one for one in family(project) if "workflow.notebook" in one.cmdline()]
+    assert named(project, "workflow.notebook")
     (project.root / "notebooks/go").touch()
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 0 and "3 made" in text
