@@ -301,18 +301,26 @@ def about_cost(run: Run, preflight: Any, device: Device, folder: str = "") -> It
     size, work = cost.Size.of(lm.model, device.bytes), work_of(run, preflight)
     device = cost.in_precision(device, lm.spec)
     yield memory(size, work, device, run.gpus)
-    step, passed, how = cost.step_seconds(size, work.batch, work.half, device), 0.0, "estimated"
-    if work.served:
-        work, step = cost.served(size, work, device)
-    elif folder and size.weights <= cost.MIDDLE and cost.needed(size, work, device.bytes) < device.memory:
+    timed = None
+    if (
+        folder
+        and not work.served
+        and size.weights <= cost.TIMED
+        and cost.needed(size, work, device.bytes) < device.memory
+    ):
         with suppress(Exception):  # the estimate stands for a network that is called in another way
-            (step, passed), how = cost.timed(folder, size, work, device), "measured"
-    (low, high), dropout = cost.hours(size, work, step, device, passed)
+            timed = cost.time_model(folder, work, device)
+    parts = cost.estimate_hours(size, work, device, timed)
+    low, high = cost.sum_hours(parts.values())
     seen = " (as written before)" if written(run, lm.name) else ""
     text = f"about {low:.2g} to {high:.2g} hours for {work.rows} questions, at {work.tokens} tokens a response{seen}"
-    where = f"{work.passes} passes with dropout" if work.passes else "dropout at the answer only"
-    text += f", {dropout:.2g} of them for {where}"
-    yield "note", f"{text}; a step of {work.batch} rows takes {1e3 * step[0]:.2g} to {1e3 * step[1]:.2g} ms, {how}"
+    named = ", ".join(f"{name} {format_range(hours)}" for name, hours in parts.items())
+    yield "note", f"{text}: {named}; {'measured' if timed else 'estimated'}"
+
+
+def format_range(hours: tuple[float, float]) -> str:
+    low, high = (f"{value:.2g}" for value in hours)
+    return low if low == high else f"{low} to {high}"
 
 
 def work_of(run: Run, preflight: Any) -> cost.Work:

@@ -5,7 +5,7 @@ layers are launched one after the other: at few rows, as thinking models are dec
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,29 +15,25 @@ from lib import params
 
 TOKENS = {False: 300, True: 4000}  # mean length of a response, without and with thinking
 AFTER_EXAMPLES = 100  # after few worked examples, which it takes after
-# A batch runs to its longest response, at least and at most so many times the mean; where arithmetic bounds a step, and
-# rows that have ended are handed over, their steps cost little.
-LONGEST = {True: (1.5, 2), False: (1.1, 1.5)}
-WRITING_ON = 1.5, 2.5  # the same on a processor where reading the weights bounds a step, whose last rows cost as much
-QUESTION = 60  # tokens by which a question is longer than the example
+LONGEST = 1.3, 2  # times the mean, to which a batch runs at least and at most: to its longest response
 ANSWER = 4  # tokens of an answer
 QUERY, VERIFY = 35, 150  # tokens of P(True)'s query; of its own prompt, beside the response
 # Seconds to launch a layer, at least and at most: on a GPU the 32 to 36 layers of an 8B model take some 25 to 40 ms in
 # eager transformers, whatever the batch; on a CPU 0.3 ms a layer were measured.
 LAUNCH = {True: (0.7e-3, 1.1e-3), False: (0.2e-3, 0.6e-3)}
 PASSED = 4096  # tokens of a timed pass
-# Parameters up to which a step of a model on disk is timed instead, in seconds on any processor; and of one in whose
-# step all else, drawing too, is little beside the products. That takes some twenty seconds, a good part of it loading.
-SMALL, MIDDLE = 1e7, 4e9
+TIMED = 4e9  # parameters up to which a model on disk is timed: that takes some twenty seconds, most of it loading
 DRAWING = 44  # bytes that drawing a token holds at once for each of the vocabulary: logits, float32, float64, sorted
 # Of the peak, in passes over whole sequences: on a GPU by experience, on two cores as measured at 1.5 billion weights.
-UTILISED = {True: 1 / 3, False: 0.9}
-SERVED = 256  # rows that vLLM has at once, if their caches fit beside the weights; what it takes more than arithmetic
-SLOWER = 2  # says, at most
+UTILIZED = {True: 1 / 3, False: 0.9}
+SERVED = 256  # rows that vLLM has at once, if their caches fit beside the weights
+SLOWER = 2  # times as long as arithmetic says a step takes at most, of vLLM and of a model that was timed
 OF_PAIR = 4  # notebooks that run a model on a dataset: 01, 03, 04, 04b
 OTHER_WAYS = 2  # demonstrations other than the run's, in which 04b asks
-STARTED = {True: 20, False: 3}  # seconds before each has its model, what it works live, and its figures
+LOADING = {True: 20, False: 3}  # seconds before a notebook has its model, what it works live, and its figures
+STARTING = 100  # seconds in which vLLM starts, in 01 and in 04b
 WITH_DROPOUT = 1.5  # times a plain pass that one with dropout takes, masks drawn and all
+PARTS = {"01": ("draw", "rescore"), "03": ("verify",), "04": ("dropout",), "04b": ("ablation",)}  # by notebook
 Range = tuple[float, float]
 
 
@@ -161,9 +157,9 @@ class Work:
     again: float = 0  # share of the rows that 04b asks again, in other ways
 
     @property
-    def half(self) -> float:
+    def middle(self) -> float:
         """Tokens in a row's cache in the middle of its batch's decoding."""
-        return self.prompt + min(LONGEST[True][1] * self.tokens, self.longest - self.prompt) / 2
+        return self.prompt + min(LONGEST[1] * self.tokens, self.longest - self.prompt) / 2
 
     @staticmethod
     def of(values: dict, spec: params.Model, prompt: int, shared: int = 0, written: float | None = None) -> "Work":
@@ -210,45 +206,46 @@ def needed(size: Size, work: Work, number_bytes: int) -> float:
     return 1.1 * size.weights * number_bytes + token_bytes(size, work) * max(work.budget, work.longest)
 
 
-def step_seconds(size: Size, batch: int, length: float, device: Device) -> Range:
-    """Least and most seconds of a step of `batch` rows with `length` tokens each in their caches.
+def step_seconds(size: Size, work: Work, device: Device) -> Range:
+    """Least and most seconds of a step of all rows at once.
 
     At least: weights and caches are read once, or multiplied, or the layers are launched, whichever is slowest. At
-    most: the caches are also copied as they grow (read and written), and slow launches hide behind nothing.
+    most: the caches are also copied as they grow (read and written), and slow launches hide behind nothing. vLLM has
+    rows of all lengths in a step, and recorded graphs spare the launches.
     """
+    batch = rows_at_once(size, work, device)
+    length = work.prompt + work.tokens / 2 if work.served else work.middle
     weights, caches = size.weights * device.bytes, batch * length * size.cell
     arithmetic = 2 * size.weights * batch / device.operations
+    read = max((weights + caches) / device.bandwidth, arithmetic)
+    if work.served:
+        return read, SLOWER * read
     quick, slow = (size.layers * launch for launch in LAUNCH[device.cuda])
-    low = max((weights + caches) / device.bandwidth, arithmetic, quick)
-    high = max((weights + 3 * caches) / device.bandwidth, arithmetic) + slow
-    return low, high
+    return max(read, quick), max((weights + 3 * caches) / device.bandwidth, arithmetic) + slow
 
 
-def served(size: Size, work: Work, device: Device) -> tuple[Work, Range]:
-    """The work with as many rows at once as vLLM has, and least and most seconds of its step: rows of all lengths are
-    in it, none waits for the longest, and recorded graphs spare the launches."""
+def rows_at_once(size: Size, work: Work, device: Device) -> int:
+    """Rows of a batch; of vLLM those whose caches fit beside the weights."""
+    if not work.served:
+        return work.batch
     from lib.generate.vllm_engine import GPU_SHARE
 
     row = size.cell * (work.prompt + work.tokens / 2)
     room = (GPU_SHARE if device.cuda else 1) * device.memory - size.weights * device.bytes
-    batch = max(1, min(SERVED, work.rows, int(room / row)))
-    arithmetic = 2 * size.weights * batch / device.operations
-    step = max((size.weights * device.bytes + batch * row) / device.bandwidth, arithmetic)
-    return replace(work, batch=batch), (step, SLOWER * step)
+    return max(1, min(SERVED, work.rows, int(room / row)))
 
 
-def timed(folder: str, size: Size, work: Work, device: Device) -> tuple[Range, float]:
-    """The same for a local model, timed with its weights and caches whose rows are alike; drawing and keeping tokens
-    may take as long again where the model is small. And seconds a token of a pass over whole sequences, whose small
-    products are far from the device's peak."""
+def time_model(folder: str, work: Work, device: Device) -> tuple[Range, float]:
+    """Least and most seconds of a step of a local model, and seconds a token of a pass over whole sequences. It is
+    timed with caches whose rows are alike; drawing and keeping tokens may take as long again."""
     import torch
     from transformers import AutoModelForCausalLM, logging
 
     logging.disable_progress_bar()
     place, dtype = "cuda" if device.cuda else "cpu", torch.bfloat16 if device.bytes == 2 else torch.float32
     network = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, trust_remote_code=False).to(place)
-    small, length = size.weights <= SMALL, int(work.prompt + work.tokens)
-    one = torch.ones((1, int(work.half)), dtype=torch.long, device=place)
+    small, length = network.num_parameters() < 1e7, int(work.prompt + work.tokens)
+    one = torch.ones((1, int(work.middle)), dtype=torch.long, device=place)
     whole = torch.ones((max(1, PASSED // length) if small else 1, length), dtype=torch.long, device=place)
     with torch.inference_mode():
         cache = network(one, use_cache=True, logits_to_keep=1).past_key_values
@@ -256,30 +253,39 @@ def timed(folder: str, size: Size, work: Work, device: Device) -> tuple[Range, f
         last = torch.ones((work.batch, 1), dtype=torch.long, device=place)
         step = seconds(lambda: network(last, past_key_values=cache, use_cache=True))
         passed = seconds(lambda: network(whole, use_cache=False, logits_to_keep=1))
-    return (step, 2 * step if small else step), passed / whole.numel()
+    return (step, SLOWER * step if small else step), passed / whole.numel()
 
 
-def hours(size: Size, work: Work, step: Range, device: Device, passed: float = 0) -> tuple[Range, float]:
-    """Hours in all, and of them those of dropout: drawing at these seconds a step, the rest at `passed` seconds a token
-    of a pass, or by arithmetic."""
-    parts = shares(size, work, step, device, passed)
-    started = work.jobs * STARTED[device.cuda] / 3600
-    low, high = (sum(part[end] for part in parts.values()) + started for end in (0, 1))
-    return (low, high), parts["04"][0]
+def estimate_hours(
+    size: Size, work: Work, device: Device, timed: tuple[Range, float] | None = None
+) -> dict[str, Range]:
+    """Least and most hours of a model, by part: draw, rescore, verify, dropout, ablation and loads.
 
-
-def shares(size: Size, work: Work, step: Range, device: Device, passed: float = 0) -> dict[str, Range]:
-    """The same hours by the notebook that takes them, but for its start: 01 draws, 03 verifies, 04 has dropout, and 04b
-    draws again."""
-    token = (passed or 2 * size.weights / (device.operations * UTILISED[device.cuda])) / 3600
-    encoded = work.rows * (work.prompt - work.shared) * token
-    encoded += work.rows * (work.prompt - work.shared + work.tokens) * token  # one pass over what was drawn
-    verified = work.rows * (QUERY + VERIFY + work.tokens - work.left_out) * token
-    dropout = (work.passes * (work.prompt - work.once + work.tokens) * WITH_DROPOUT + work.at_answer) * token
-    batches = work.rows / work.batch / 3600
-    longest = LONGEST[device.cuda] if device.cuda or size.weights <= SMALL else WRITING_ON
-    longest = (1, 1) if work.served else longest
+    Parameters
+    ----------
+    timed
+        What `time_model` measured; else seconds of a step and of a token are reckoned.
+    """
+    token = 2 * size.weights / (device.operations * UTILIZED[device.cuda])
+    step, token = timed or (step_seconds(size, work, device), token)
+    batches = work.rows / rows_at_once(size, work, device)
+    longest = (1, 1) if work.served else LONGEST  # rows of vLLM wait for no other
     steps = [min(factor * work.tokens, work.longest - work.prompt) for factor in longest]
-    low, high = (batches * count * each + encoded for count, each in zip(steps, step, strict=True))
-    again = work.again * low, work.again * high
-    return {"01": (low, high), "03": (verified, verified), "04": (dropout, dropout), "04b": again}
+    prompts = work.rows * (work.prompt - work.shared) * token
+    rescored = prompts + work.rows * work.tokens * token
+    drawn = [batches * count * each + prompts for count, each in zip(steps, step, strict=True)]
+    dropout = work.passes * (work.prompt - work.once + work.tokens) * WITH_DROPOUT + work.at_answer
+    parts = {
+        "draw": drawn,
+        "rescore": [rescored] * 2,
+        "verify": [work.rows * (QUERY + VERIFY + work.tokens - work.left_out) * token] * 2,
+        "dropout": [dropout * token] * 2,
+        "ablation": [work.again * (one + rescored) for one in drawn],
+        "loads": [work.jobs * (LOADING[device.cuda] + STARTING * work.served * 2 / OF_PAIR)] * 2,
+    }
+    return {name: (low / 3600, high / 3600) for name, (low, high) in parts.items()}
+
+
+def sum_hours(parts: Iterable[Range]) -> Range:
+    low, high = map(sum, zip(*parts, strict=True))
+    return low, high

@@ -73,10 +73,9 @@ def measured(run: Run, model: str, device: cost.Device) -> tuple[cost.Size, int,
 
 
 def estimate(job: Job, size: cost.Size, prompt: int, shared: int, device: cost.Device) -> tuple[float, float]:
-    """Hours of a job that runs a model, at least and at most, by the arithmetic of cost.py."""
+    """Hours of a job that runs a model, at least and at most, by cost.py; a quarter of the loads for each notebook."""
     spec, values = params.load_model_config(job.model), {**job.run.values, "datasets": [job.dataset]}
-    work = cost.Work.of(values, spec, prompt, shared)
-    step = cost.step_seconds(size, work.batch, work.half, device)
-    if work.served:
-        work, step = cost.served(size, work, device)
-    return cost.shares(size, work, step, device)[job.notebook.number]
+    parts = cost.estimate_hours(size, cost.Work.of(values, spec, prompt, shared), device)
+    own = cost.sum_hours(parts[name] for name in cost.PARTS[job.notebook.number])
+    low, high = (value + parts["loads"][0] / cost.OF_PAIR for value in own)
+    return low, high
