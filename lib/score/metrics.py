@@ -1,10 +1,10 @@
 """Accuracy, calibration errors and AUROC of confidence scores, each declared once in METRICS.
 
-Bins follow `guo2017calibration`: equal width; gap = |accuracy - mean confidence| in a bin; empty ones do
-not count. What sits on an edge matters here, since scores of exactly 1.0 and calibrated scores k/n are
-common. Edges are the floats nearest to k/n_bins (`linspace(0, 1, 11)[3]` is not 0.3), and a score within a few
-rounding errors of its own type from an edge counts as on it: `closed="right"` puts it in the bin below, and 0
-in the first; `closed="left"` in the bin above, and 1.0 in the last.
+Bins follow `guo2017calibration`: equal width; gap = |accuracy - mean confidence| in a bin; empty ones do not count.
+What sits on an edge matters here, since scores of exactly 1.0 and calibrated scores k/n are common. Edges are the
+floats nearest to k/n_bins (`linspace(0, 1, 11)[3]` is not 0.3), and a score within a few rounding errors of its own
+type from an edge counts as on it: `closed="right"` puts it in the bin below, and 0 in the first; `closed="left"` in
+the bin above, and 1.0 in the last.
 
 `sample_weight` of shape (..., n), such as the counts of bootstrap resamples, give results of shape (...).
 """
@@ -44,16 +44,7 @@ def as_float_if_scalar(value: Any) -> Any:
 
 
 def bin_index(confidence: Any, n_bins: int = 10, closed: str = "right") -> np.ndarray:
-    """Find the bin of each score, (n,) int.
-
-    Bins are equally wide, with edges k/n_bins. A score on an edge falls in the lower bin where bins are `closed` on the
-    right, in the upper one where on the left. A score counts as on an edge within the precision of its own type.
-
-    Raises
-    ------
-    ValueError
-        For another word than right or left.
-    """
+    """Find the bin of each score, (n,) int. Raises ValueError for another word than right or left."""
     if n_bins < 1:
         raise ValueError(f"bins: there must be at least 1, not {n_bins}")
     if closed not in CLOSED:
@@ -158,19 +149,8 @@ def brier(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
 
 
 def auroc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
-    """Probability that a right answer scores above a wrong one, ties half.
-
-    Parameters
-    ----------
-    confidence, correct : array of shape (n,)
-    sample_weight : array of shape (..., n), optional
-        Such as the counts of bootstrap resamples.
-
-    Returns
-    -------
-    float, or array of shape (...)
-        NaN where only right or only wrong answers count.
-    """
+    """Probability that a right answer scores above a wrong one, ties half; NaN where only right or only wrong answers
+    count. Parameters as for `ece`."""
     c, y = validate_scores(confidence, correct)
     w = np.ones_like(c) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     order = np.argsort(c, kind="stable")

@@ -128,14 +128,8 @@ def compare_with_base_rate(
 
 
 def risk_coverage(confidence: Any, correct: Any) -> pd.DataFrame:
-    """Trace accuracy against the share of questions answered, the surest first.
-
-    Returns
-    -------
-    DataFrame
-        A row per distinct score, from the largest: `threshold`, `answered` (share of rows at or above it) and their
-        `accuracy`. Equal scores are answered together.
-    """
+    """Accuracy against the share of questions answered, the surest first: a row per distinct score, from the largest.
+    `threshold`, `answered` (share of rows at or above it) and their `accuracy`."""
     c, y = metrics.validate_scores(confidence, correct)
     order = np.argsort(-c, kind="stable")
     last = np.flatnonzero(np.diff(-c[order], append=2.0))  # of the rows of each score
@@ -175,17 +169,13 @@ def find_threshold(
     ----------
     learning, testing : (confidence (n,), correct (n,))
         Different calibration rows: the first propose thresholds, the others test them.
-    precision : float
-        Wanted share of right answers among those given.
-    certainty : float
-        In how many draws of calibration rows the promise holds.
-    steps : int
-        Thresholds proposed.
+    precision : wanted share of right answers among those given
+    certainty : in how many draws of calibration rows the promise holds
+    steps : thresholds proposed
 
     Returns
     -------
-    float or None
-        None where no threshold can be guaranteed.
+    None where no threshold can be guaranteed.
     """
     scores = np.asarray(learning[0], dtype=float)
     if not scores.size or not len(testing[0]):
@@ -224,31 +214,23 @@ def selective_thresholds(
     seed: int = 0,
     tuned: Mapping[str, pd.DataFrame] | None = None,
 ) -> pd.DataFrame:
-    """Find a threshold for each pair, estimator and wanted precision, and try it on the evaluation rows.
-
-    Returns
-    -------
-    DataFrame
-        PAIR, estimator, `target`; `threshold`; `answered`, the share of evaluation rows at or above it, and their
-        `precision`; `held`, False where so many wrong answers have a probability below 5% at the wanted precision; rows
-        evaluated (`n`) and `tested`; `reason` where there is no threshold.
-    """
+    """Find a threshold for each pair, estimator and wanted precision (`target`), and try it on the evaluation rows:
+    `answered`, the share of them at or above it, and their `precision`; `held`, False where so many wrong answers have
+    a probability below 5% at the wanted precision; rows evaluated (`n`) and `tested`; `reason` where there is none."""
     rows: list[tuple] = []
     for key, part in raw.groupby([*PAIR, "estimator"], sort=False):
         calibration, evaluation = (part[part.split == split] for split in ("calibration", "evaluation"))
         if evaluation.empty:
             continue
         learns = mark_learning_rows(calibration, tuned or {}, seed) if len(calibration) else pd.Series([], dtype=bool)
-        learning, testing = (
-            (side.confidence.to_numpy(float), side.correct.to_numpy(float))
-            for side in (calibration[learns], calibration[~learns])
-        )
+        sides = calibration[learns], calibration[~learns]
+        learning, testing = ((side.confidence.to_numpy(float), side.correct.to_numpy(float)) for side in sides)
         tested = len(testing[0])
         for target in targets:
             found = find_threshold(learning, testing, target, certainty)
-            reason = TOO_FEW_ROWS if tested < min_rows_for_guarantee(target, certainty) else NO_GUARANTEE
-            outcome = _outcome_on_evaluation(evaluation, target, found)
-            reason = reason if found is None else ""
+            outcome, reason = _outcome_on_evaluation(evaluation, target, found), ""
+            if found is None:
+                reason = TOO_FEW_ROWS if tested < min_rows_for_guarantee(target, certainty) else NO_GUARANTEE
             rows.append((*key, float(target), found, *outcome, len(evaluation), tested, reason))
     types = dict.fromkeys(("threshold", "answered", "precision"), "Float64") | {"held": "boolean"}
     columns = [*PAIR, "estimator", "target", *types, "n", "tested", "reason"]
