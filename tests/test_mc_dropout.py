@@ -15,7 +15,7 @@ import torch
 from architectures import SETTINGS
 from transformers import AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, Qwen2Config
 
-from lib import params, store
+from lib import params
 from lib.analysis.dropout_statistics import entropy_curves
 from lib.generate import bald, batching, generation, mc_dropout, models, seeded_dropout
 from lib.generate.bald import bald_terms, dropout_columns
@@ -24,7 +24,6 @@ from lib.generate.models import LanguageModel
 from lib.params import Dropout, Reading
 from lib.paths import ROOT, UserError
 from lib.random_streams import stream_seed
-from lib.row_cache import RowCache
 from lib.score import confidence, estimators
 from lib.score.confidence import confidence_frame
 from lib.tasks import answers, datasets
@@ -360,32 +359,6 @@ def test_probabilities_have_the_entropies_of_the_frame(llama, scope, settings):
     assert table.loc["mean"].iloc[0] == pytest.approx(float(p.mean(0)[0].max()))
 
 
-@pytest.mark.parametrize("scope, settings", MODES)
-def test_runs_repeat_and_resume_to_the_same_bytes(any_lm, frame, tmp_path, monkeypatch, scope, settings):
-    monkeypatch.setattr("lib.row_cache.ARTIFACTS", tmp_path)
-    work = [(i, 0.1) for i in range(len(frame))]
-
-    def run(name, break_at=None):
-        calls = []
-
-        def once(part):
-            calls.append(part)
-            if len(calls) == break_at:
-                raise KeyboardInterrupt
-            return mc_dropout_entropies(any_lm, frame, part, settings, scope)
-
-        cache = RowCache(name, "job", {"parameters": settings.model_dump()}, 2, known_by=("example_id", "rate"))
-        return cache.map(once, work, lambda line: None, lambda item: (frame.example_id.iloc[item[0]], item[1]))
-
-    def written(frame, name):
-        return store.write_frame(frame, tmp_path / f"{name}.parquet").read_bytes()
-
-    whole = written(run("a"), "a")
-    with pytest.raises(KeyboardInterrupt):
-        run("b", break_at=2)
-    assert written(run("b"), "b") == whole == written(run("c"), "c")
-
-
 # ---- BALD
 
 
@@ -437,25 +410,14 @@ def test_bald_is_baals():
     np.testing.assert_allclose(confidence.compute_bald(added(logits)), expected, atol=1e-12)
 
 
-def softmax_unless_probabilities(p):
-    """What baal does to its input (baal.utils.array_utils.to_prob), in words of our own: rows that do not sum to 1
-    within numpy's default tolerance are taken for logits, all of them."""
-    if np.allclose(p.sum(1), 1) and (p >= 0).all():
-        return p
-    e = np.exp(p - p.max(1, keepdims=True))
-    return e / e.sum(1, keepdims=True)
-
-
-def test_float32_probabilities_of_a_large_vocabulary_are_a_trap():
-    """At V = 128256 float32 probabilities are taken for logits, and disagreement vanishes; ours does not care."""
+def test_bald_of_a_large_vocabulary():
+    """Float32 probabilities of 128k tokens do not sum to 1 within 1e-5."""
     g = torch.Generator().manual_seed(0)
     logits = torch.randn(5, 2, 128_256, generator=g) * 4
     logits[..., 7] += 12
     truth = naive(logits.double().softmax(-1))
-    p32 = logits.softmax(-1).numpy().transpose(1, 2, 0)  # (m, V, T)
-    trapped = naive(torch.tensor(softmax_unless_probabilities(p32)).permute(2, 0, 1))
     np.testing.assert_allclose(confidence.compute_bald(added(logits)), truth, atol=1e-9)
-    assert truth.min() > 0.01 and abs(trapped).max() < 1e-3 * truth.min()
+    assert truth.min() > 0.01
 
 
 def test_an_endless_number_is_read_in_blocks_of_tokens_to_the_same_bits(llama, monkeypatch):
@@ -516,23 +478,11 @@ def test_phi():
 
 def kept(values, tokens=2):
     """A dropout frame of one pair with BALD values per example, T = 2, at two rates."""
-    made = [
-        {
-            "model": "m",
-            "dataset": "d",
-            "split": "calibration",
-            "example_id": str(i),
-            "rate": rate,
-            "tuning": True,
-            "predictive": [np.zeros(tokens), np.full(tokens, v)],
-            "conditional": [np.zeros(tokens)] * 2,
-            "top_p_0.95": [np.full(tokens, 10)] * 2,
-            "top_changed": np.zeros(tokens, bool),
-        }
-        for rate, column in values.items()
-        for i, v in enumerate(column)
-    ]
-    return pd.DataFrame(made)
+    keys = {"model": "m", "dataset": "d", "split": "calibration", "tuning": True}
+    rows = [(rate, str(i), value) for rate, column in values.items() for i, value in enumerate(column)]
+    return pd.DataFrame([keys | {"rate": rate, "example_id": name, "predictive": [np.zeros(tokens), np.full(tokens, v)],
+                                 "conditional": [np.zeros(tokens)] * 2, "top_p_0.95": [np.full(tokens, 10)] * 2,
+                                 "top_changed": np.zeros(tokens, bool)} for rate, name, v in rows])  # fmt: skip
 
 
 def c_bald(generations, passes, **choices):
@@ -541,26 +491,10 @@ def c_bald(generations, passes, **choices):
 
 
 def answered(right):
-    return pd.DataFrame(
-        [
-            {
-                "model": "m",
-                "dataset": "d",
-                "split": "calibration",
-                "example_id": str(i),
-                "reference": "1",
-                "answer": "1" if ok else "2",
-                "answer_start": 0,
-                "answer_end": 1,
-                "last_number_start": -1,
-                "last_number_end": -1,
-                "thinking_end": 0,
-                "eos": 0,
-                "token_logprobs": np.zeros(1),
-            }
-            for i, ok in enumerate(right)
-        ]
-    )
+    same = {"model": "m", "dataset": "d", "split": "calibration", "reference": "1", "answer_start": 0, "answer_end": 1,
+            "last_number_start": -1, "last_number_end": -1, "thinking_end": 0, "eos": 0}  # fmt: skip
+    return pd.DataFrame([same | {"example_id": str(i), "answer": "1" if ok else "2", "token_logprobs": np.zeros(1)}
+                         for i, ok in enumerate(right)])  # fmt: skip
 
 
 def test_the_rate_of_lowest_ece_is_selected():
