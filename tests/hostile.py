@@ -27,7 +27,7 @@ STRINGS = (
     "a_b^c#d~e&f{g}h\\",
     "\\newcommand{\\scoreci}{}",
     "`touch ran`; $(touch ran) | touch ran && touch ran",
-    "-rf / --models x",
+    "-rf / --add-models x",
     "\x1b]0;title\x07\x1b[31mred\x1b[2J",
     "one\r\ntwo\ttabbed\x08\x7f",
     "\u202egnirts desrever\u200b",

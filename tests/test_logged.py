@@ -286,13 +286,13 @@ def test_a_notebook_of_its_own_stands_for_the_four_that_ask_the_model():
 
 
 def test_check_says_it_before_any_work(capsys):
-    planned = plan(cli.check(["check", "demo", "--only", "logged", "--datasets", "demo-logged"]))
+    planned = plan(cli.check(["check", "demo", "--models", "logged", "--datasets", "demo-logged"]))
     assert planned.absent == ("logged",)
     assert check.main(planned, print) == 0
     said = capsys.readouterr().out
     assert "answers the 40 questions of demo-logged, 40 with log-probabilities" in said
     assert "it is not at hand (its file names no `source`)" in said and "hours" not in said
-    other = plan(cli.check(["check", "demo", "--only", "logged", "--datasets", "demo-easy"]))
+    other = plan(cli.check(["check", "demo", "--models", "logged", "--datasets", "demo-easy"]))
     (reason,) = check.find_unusable(other, ["logged"])
     assert "no response to 500 of 500 questions" in reason
 
@@ -339,7 +339,7 @@ def test_the_pages_example_as_it_stands_there(tmp_path):
 @pytest.mark.slow
 def test_a_whole_run_of_a_log_alone(tmp_path):
     """Every table and figure; what needs the model is empty, and each table says why."""
-    folder, asked = copy_of_project(tmp_path / "project"), ("demo", "--only", "logged", "--datasets", "demo-logged")
+    folder, asked = copy_of_project(tmp_path / "project"), ("demo", "--models", "logged", "--datasets", "demo-logged")
     said = run(folder, *asked)
     assert "01b_import logged demo-logged" in said and "01_generate" not in said and "04b" not in said
     made = {name: " ".join(text.decode().split()) for name, text in tables(folder).items()}

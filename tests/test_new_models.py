@@ -152,7 +152,7 @@ def test_every_signal_is_there(made, name):
 
 
 def test_check_says_they_are_ready(project):
-    said = run(project, "check", "small", "--only", *NAMES, "--datasets", "mine")
+    said = run(project, "check", "small", "--models", *NAMES, "--datasets", "mine")
     for words in ("Gemma2Attention", "MistralAttention", "Phi3Attention", "ready; nothing was run"):
         assert words in said
 
@@ -163,6 +163,6 @@ def test_a_model_that_cannot_be_asked_costs_no_other_models_jobs(project):
     (project / "weights/mute/chat_template.jinja").unlink()
     write(project / "params/models/mute.yaml", {"label": "Mute", "source": "weights/mute"})
     write(project / "params/early.yaml", yaml.safe_load((project / "params/small.yaml").read_text()))
-    said = refusal(project, "early", "--only", "my-phi", "--models", "mute", "--datasets", "mine")
+    said = refusal(project, "early", "--models", "my-phi", "--add-models", "mute", "--datasets", "mine")
     assert said.startswith("run_all.sh: model 'mute': its tokenizer has no chat template")
     assert not list((project / "artifacts/early").rglob("*.parquet"))

@@ -96,6 +96,6 @@ def test_a_second_time_nothing_is_done_and_a_new_number_is_seen(project, figures
 
 
 def test_it_takes_no_other_models(project):
-    process = start(project, "published", "--models", "tiny-llama")
+    process = start(project, "published", "--add-models", "tiny-llama")
     said = process.communicate()[0].strip()
     assert process.returncode == 2 and "takes no --models" in said and len(said.splitlines()) == 1

@@ -56,8 +56,9 @@ def within_reach(run: Run, say: Callable[[str], None]) -> tuple[Run, int]:
         say("note   hub: it does not answer; everything that the run reads of it is on this machine")
         return run, 0
     what = "; ".join(f"{kind}s {', '.join(names)}" for kind, names in absent.items() if names)
-    say(f"wrong  hub: it does not answer, and not on this machine are {what}: connect, or name folders (a model's "
-        "`source`, --data for datasets); what they would take is not known without their configurations")  # fmt: skip
+    say(f"wrong  hub: it does not answer, and not on this machine are {what}: connect, or name "
+        "folders (a model's `source`, --data-dir for datasets); what they would take is not known without their "
+        "configurations")  # fmt: skip
     left = {f"{kind}s": [name for name in run.values[f"{kind}s"] if name not in absent[kind]] for kind in absent}
     return replace(run, values=run.values | left), 1
 

@@ -20,10 +20,11 @@ VERBS = ("replay", "published", "check", "verify", "finding", "book", "archive",
 FINDINGS = ("1", "2", "3", "4")
 OPTIONS = (
     "--models",
-    "--only",
+    "--add-models",
     "--datasets",
-    "--data",
-    "--remake",
+    "--add-datasets",
+    "--data-dir",
+    "--force",
     "--cores",
     "--cpu",
     "--profile",
@@ -31,6 +32,9 @@ OPTIONS = (
     "--help",
 )
 REMOVED = {
+    "--only": "--models A B takes these instead of the profile's, --add-models A B these beside them",
+    "--data": "it is --data-dir FOLDER now",
+    "--remake": "it is --force 01 now",
     "--gpu": "./run_all.sh pilot runs a few questions through everything, on the GPU that is there",
     "--slurm": "--profile profiles/slurm submits the jobs; keys of a file of yours go into the config.yaml of a folder",
     "--kubernetes": "--profile profiles/kubernetes submits the jobs; `image` and `claim` go into its job.yaml",
@@ -49,11 +53,10 @@ HELP = """\
   book [PROFILE]  a run as pages to read; archive: the last commit as one file
   test            linters, types, quick tests (-- --all: all); help: this page
 
-  --models A B    these models too, beside those of the profile
-  --only A B      these models instead of those of the profile
-  --datasets A B  these datasets instead of those of the profile
-  --data FOLDER   their published files from there (or DATA_FOLDER), not the hub
-  --remake 01     make the outputs of notebook 01 anew, and all that follows
+  --models A B    these models, not the profile's; --add-models: beside them
+  --datasets A B  these datasets, not the profile's; --add-datasets: beside them
+  --data-dir DIR  their published files from there (or DATA_FOLDER), not the hub
+  --force 01      make the outputs of notebook 01 anew, and all that follows
   --cores N       cores to use (default: all); --cpu: large models on them, too
   --profile DIR   submits the jobs, as profiles/slurm says; --dry-run: only says
 Profiles, models and datasets are files in params/, params/models/ and
@@ -72,12 +75,12 @@ def names(root: Path, folder: str = "") -> list[str]:
 
 
 def notebooks(root: Path) -> list[str]:
-    """Numbers of the notebooks, as `--remake` takes them: 01, ..., 04b; a letter puts one between two others."""
+    """Numbers of the notebooks, as `--force` takes them: 01, ..., 04b; a letter puts one between two others."""
     return sorted(path.name.split("_")[0] for path in (root / "notebooks").glob("[0-9][0-9]*_*.ipynb"))
 
 
 def number(word: str) -> str:
-    """What a word of `--remake` means: 1, 01 and 01_generate are 01; 4b is 04b."""
+    """What a word of `--force` means: 1, 01 and 01_generate are 01; 4b is 04b."""
     return re.sub(r"^(?=\d(?!\d))", "0", word.split("_")[0])
 
 
@@ -109,16 +112,17 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """Namespace of the raw words; WordError for an unknown option or a second verb."""
     words, rest = split(argv)
     for word in words:
-        if word.split("=")[0] in REMOVED:
-            raise WordError(f"there is no option '{word}' any more: {REMOVED[word.split('=')[0]]}")
+        option = word.split("=")[0]
+        if option in REMOVED:
+            raise WordError(f"there is no option '{option}' any more: {REMOVED[option]}")
         if word.startswith("-") and word != "-h":
-            choose("option", word.split("=")[0], list(OPTIONS))
+            choose("option", option, list(OPTIONS))
     parser = Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("verbs", nargs="*")
-    for option in ("--models", "--only", "--datasets", "--remake"):
+    for option in ("--models", "--add-models", "--datasets", "--add-datasets", "--force"):
         parser.add_argument(option, nargs="+", default=[])
     parser.add_argument("--cores")
-    parser.add_argument("--data")
+    parser.add_argument("--data-dir")
     parser.add_argument("--profile", dest="cluster")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--cpu", action="store_true")
@@ -154,7 +158,7 @@ def without_finding(asked: argparse.Namespace) -> list[str]:
 
 
 def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
-    """Verb, models, only, datasets, data, remake, cores, rest, checked against the folders of the project."""
+    """Verb, models, datasets, data_dir, force, cores, rest, checked against the folders of the project."""
     asked = parse(argv)
     profiles = names(root)
     choose("profile or verb", asked.verb, profiles + [verb for verb in VERBS if verb not in profiles])
@@ -164,17 +168,17 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
     for word in asked.verbs:
         if word in profiles and (word in VERBS or word.startswith("replay-")):
             raise WordError(f"params/{word}.yaml bears a name that is kept for a verb: rename it")
-    for kind, chosen in (("model", asked.models + asked.only), ("dataset", asked.datasets)):
+    for kind, chosen in (("model", asked.models + asked.add_models), ("dataset", asked.datasets + asked.add_datasets)):
         for word in chosen:
             there = names(root, kind + "s")  # a profile of the same name is no reason to refuse it
             if word not in there and (word in profiles or word in VERBS):
                 raise WordError(f"'{word}' is no {kind}: the profile or verb comes before the options")
             choose(kind, word, there)
-    asked.remake = [choose("notebook", number(word), notebooks(root)) for word in asked.remake]
+    asked.force = [choose("notebook", number(word), notebooks(root)) for word in asked.force]
     if asked.cores is not None:
         asked.cores = whole_number(asked.cores)
-    if asked.data is not None:
-        asked.data = data_folder(asked.data)
+    if asked.data_dir is not None:
+        asked.data_dir = data_folder(asked.data_dir)
     if asked.cluster is not None:
         asked.cluster = profile_folder(asked.cluster, root)
     combine(asked)
@@ -182,10 +186,10 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
 
 
 def data_folder(word: str) -> str:
-    """The folder that --data names, seen from where the user is (run_all.sh says so, and goes elsewhere)."""
+    """The folder that --data-dir names, seen from where the user is (run_all.sh says so, and goes elsewhere)."""
     place = Path(os.environ.get("CALLED_FROM", ""), os.path.expanduser(word)).resolve()
     if not place.is_dir():
-        raise WordError(f"--data needs the folder of the published files, and there is no folder '{word}'")
+        raise WordError(f"--data-dir needs the folder of the published files, and there is no folder '{word}'")
     return str(place)
 
 
@@ -208,13 +212,13 @@ def whole_number(word: str) -> int:
 
 def combine(asked: argparse.Namespace) -> None:
     """WordError for a verb with options that it does not take."""
-    if asked.check and (asked.verb in VERBS or asked.remake):
-        what = "--remake" if asked.remake else f"'{asked.verb}'"
-        raise WordError(f"check takes a profile and --models, --only, --datasets, not {what}")
-    if asked.verb == "published" and (asked.models or asked.only or asked.datasets):
-        raise WordError("published shows the paper's own models and datasets: it takes no --models, --only, --datasets")
-    if asked.verb in ("replay", "published") and asked.data:
-        raise WordError(f"{asked.verb} asks no questions: it takes no --data")
+    if asked.check and (asked.verb in VERBS or asked.force):
+        what = "--force" if asked.force else f"'{asked.verb}'"
+        raise WordError(f"check takes a profile, --models and --datasets, not {what}")
+    if asked.verb == "published" and (asked.models or asked.add_models or asked.datasets or asked.add_datasets):
+        raise WordError("published shows the paper's own models and datasets: it takes no --models, --datasets")
+    if asked.verb in ("replay", "published") and asked.data_dir:
+        raise WordError(f"{asked.verb} asks no questions: it takes no --data-dir")
     if asked.verb in ("replay", "published") and asked.cpu:
         raise WordError(f"{asked.verb} runs no model: it takes no --cpu")
     if asked.finding and (asked.check or asked.verb in set(VERBS) - {"replay"}):
@@ -226,7 +230,8 @@ def combine(asked: argparse.Namespace) -> None:
         what = "check" if asked.check else asked.verb
         raise WordError(f"book is followed by a profile, by replay or by published, not by {what}")
     combine_cluster(asked)
-    options = {name: name for name in ("models", "only", "datasets", "data", "remake", "cores", "cpu")}
+    names_ = ("models", "add_models", "datasets", "add_datasets", "data_dir", "force", "cores", "cpu")
+    options = {name: name.replace("_", "-") for name in names_}
     options["cluster"] = "profile"
     used = [option for name, option in options.items() if getattr(asked, name)]
     if asked.verb in ("lab", "test", "archive") and used:

@@ -101,13 +101,13 @@ def complain(text: object) -> None:
 def plan(asked: Namespace) -> Run:
     """The run that the words ask for, with every file of parameters it needs read and checked. Where a folder of
     published questions is named, jobs find its name in the environment."""
-    if asked.data:
-        os.environ["DATA_FOLDER"] = asked.data
+    if asked.data_dir:
+        os.environ["DATA_FOLDER"] = asked.data_dir
     profile = proper("profile", asked.profile)
     values = params.load_profile(profile).model_dump(mode="json")
     values["cpu"] = values["cpu"] or asked.cpu
-    values["models"] = list(dict.fromkeys([*(asked.only or values["models"]), *asked.models]))
-    values["datasets"] = list(dict.fromkeys(asked.datasets or values["datasets"]))
+    values["models"] = list(dict.fromkeys([*(asked.models or values["models"]), *asked.add_models]))
+    values["datasets"] = list(dict.fromkeys([*(asked.datasets or values["datasets"]), *asked.add_datasets]))
     if asked.verb != PUBLISHED:
         check_files(profile)
     if asked.replay:
@@ -189,19 +189,19 @@ def make(asked: Namespace) -> int:
     if profile:
         cluster.check(profile, run)
     if asked.dry_run:
-        return dry_run.show(run, profile, asked.remake, say)
+        return dry_run.show(run, profile, asked.force, say)
     with locks.run_lock(run):
         hub.pin(run)
         if profile:
             cluster.clear(profile, run, say)
         leftovers.clear(run)
-        jobs = [verdict.job for verdict in fresh.outlook(run, asked.remake) if verdict.open]
+        jobs = [verdict.job for verdict in fresh.outlook(run, asked.force) if verdict.open]
         with preloaded(run, jobs) as door:
             if not provide(run, jobs):
                 return 2
             if jobs and profile:
                 extras.install_plugin(cluster.EXECUTORS[profile.executor][1], say)
-            verdicts = fresh.walk(run, asked.remake)  # from here on nothing is refused, and files move
+            verdicts = fresh.walk(run, asked.force)  # from here on nothing is refused, and files move
             announce(verdicts)
             todo = [verdict for verdict in verdicts if verdict.open]
             board = Board({verdict.job.name: verdict.job.title for verdict in todo}, run.cores, run.seconds())
@@ -252,7 +252,7 @@ def announce(verdicts: list[fresh.Verdict]) -> None:
     for verdict in verdicts:
         row = verdict.job.notebook
         if verdict.state == "kept":
-            lines.append(f"{row.name}: kept though code changed ({verdict.why}); --remake {row.number} remakes it")
+            lines.append(f"{row.name}: kept though code changed ({verdict.why}); --force {row.number} remakes it")
         elif verdict.state == "restored":
             lines.append(f"{row.name}: restored ({verdict.why})")
         elif verdict.state == "make" and verdict.why != fresh.NEW:

@@ -118,7 +118,7 @@ def find_source(spec: Model) -> str:
     if path is None and spec.gguf:
         raise UserError(
             f"{spec.gguf} of {spec.source} is not converted yet: `./run_all.sh PROFILE` with a profile (or "
-            "`--models`) that names this model fetches and converts it, once"
+            "`--add-models`) that names this model fetches and converts it, once"
         )
     if path is None and (is_path(spec.source) or "/" not in spec.source):
         parent = (ROOT / spec.source).parent

@@ -21,8 +21,8 @@ def project(alone, tmp_path_factory):
 
 def test_from_a_file_to_a_row_in_every_table(project):
     (project / "params" / "models" / "mine.yaml").write_text(MINE)
-    assert "ok     model mine: " in run(project, "check", "demo", "--models", "mine")
-    made, kept = counts(run(project, "--models", "mine"))
+    assert "ok     model mine: " in run(project, "check", "demo", "--add-models", "mine")
+    made, kept = counts(run(project, "--add-models", "mine"))
     assert made > 0 and kept >= 4, "what the profile's own model left is kept"
     for name, text in tables(project).items():
         if name.startswith("tab_") and name not in WITHOUT:

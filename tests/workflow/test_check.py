@@ -97,10 +97,10 @@ def test_whether_the_hub_answers(monkeypatch):
 
 
 def test_words():
-    assert cli.check(["check", "paper", "--only", "tiny-llama"]).verb == "paper"
+    assert cli.check(["check", "paper", "--models", "tiny-llama"]).verb == "paper"
     assert cli.check(["check"]).verb == "demo" and cli.check(["check"]).check and not cli.check([]).check
     for line, hint in ((["check", "replay"], "check takes a profile"), (["check", "papr"], "'paper'"),
-                       (["check", "demo", "--remake", "01"], "not --remake")):  # fmt: skip
+                       (["check", "demo", "--force", "01"], "not --force")):  # fmt: skip
         with pytest.raises(cli.WordError, match=hint):
             cli.check(line)
 

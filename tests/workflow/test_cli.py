@@ -17,15 +17,15 @@ from workflow import cli
         ("chek demo", "unknown profile or verb 'chek': did you mean 'check'?"),
         ("repaly", "did you mean 'replay'?"),
         ("publshed", "unknown profile or verb 'publshed': did you mean 'published'?"),
-        ("published --only tiny", "it takes no --models, --only, --datasets"),
+        ("published --models tiny", "it takes no --models, --datasets"),
         ("check tiny", "unknown profile or verb 'tiny'"),
         ("check demo tiny", "one profile or verb at a time: 'tiny' is one too many"),
         ("--model tiny", "unknown option '--model': did you mean '--models'?"),
-        ("demo --models tinny", "unknown model 'tinny': did you mean 'tiny'?"),
-        ("demo --only tiny othr", "unknown model 'othr': did you mean 'other'?"),
+        ("demo --add-models tinny", "unknown model 'tinny': did you mean 'tiny'?"),
+        ("demo --models tiny othr", "unknown model 'othr': did you mean 'other'?"),
         ("demo --datasets eazy", "unknown dataset 'eazy': did you mean 'easy'?"),
         ("demo --datasets qqqq", "unknown dataset 'qqqq': there is: easy"),
-        ("demo --remake 09", "unknown notebook '09'"),
+        ("demo --force 09", "unknown notebook '09'"),
         ("demo --cores none", "--cores takes a whole number from 1 up, not 'none'"),
         ("demo --cores 0", "--cores takes a whole number from 1 up, not '0'"),
         ("demo replay", "one profile or verb at a time: 'replay' is one too many"),
@@ -34,17 +34,23 @@ from workflow import cli
         ("verify demmo", "unknown profile 'demmo': did you mean 'demo'?"),
         ("verify demo demo", "one profile or verb at a time: 'demo' is one too many"),
         ("verfy", "unknown profile or verb 'verfy': did you mean 'verify'?"),
-        ("--models tiny demo", "'demo' is no model: the profile or verb comes before the options"),
-        ("demo --models", "argument --models: expected at least one argument"),
-        ("demo --data nowhere", "--data needs the folder of the published files, and there is no folder 'nowhere'"),
-        ("demo --dta nowhere", "unknown option '--dta': did you mean '--data'?"),
-        ("replay --data .", "replay asks no questions: it takes no --data"),
-        ("published --data .", "published asks no questions: it takes no --data"),
-        ("lab --data .", "lab takes no --data"),
+        ("--add-models tiny demo", "'demo' is no model: the profile or verb comes before the options"),
+        ("demo --add-models", "argument --add-models: expected at least one argument"),
+        (
+            "demo --data-dir nowhere",
+            "--data-dir needs the folder of the published files, and there is no folder",
+        ),
+        ("demo --dta nowhere", "unknown option '--dta': did you mean '--datasets'?"),
+        ("replay --data-dir .", "replay asks no questions: it takes no --data-dir"),
+        ("published --data-dir .", "published asks no questions: it takes no --data-dir"),
+        ("lab --data-dir .", "lab takes no --data-dir"),
         ("lab --cpu", "lab takes no --cpu"),
         ("replay --cpu", "replay runs no model: it takes no --cpu"),
         ("demo --cpus", "unknown option '--cpus': did you mean '--cpu'?"),
         ("check demo --gpu", "there is no option '--gpu' any more: ./run_all.sh pilot runs"),
+        ("demo --only tiny", "there is no option '--only' any more: --models A B takes these instead of the profile's"),
+        ("demo --remake=01", "there is no option '--remake' any more: it is --force 01 now"),
+        ("demo --data .", "there is no option '--data' any more: it is --data-dir FOLDER now"),
         ("lab --cores 2", "lab takes no --cores; its own options come after --"),
         ("finding", "finding takes the number of one, 1, 2, 3, 4, as ./run_all.sh finding 3"),
         ("finding 7", "finding takes the number of one, 1, 2, 3, 4, not '7'"),
@@ -88,17 +94,17 @@ def test_right_words(project, line, verb):
 
 
 def test_verify_is_of_a_profile_and_takes_its_options(project):
-    for line, profile in (("verify", "demo"), ("verify demo --only tiny", "demo")):
+    for line, profile in (("verify", "demo"), ("verify demo --models tiny", "demo")):
         found = cli.check(line.split(), project.root)
         assert (found.verb, found.profile, found.run, found.verify) == ("verify", profile, profile, True)
     assert not cli.check(["demo"], project.root).verify
 
 
 def test_options(project):
-    line = "demo --only tiny --models other --datasets easy --remake 1 02_single_pass --cores=3"
+    line = "demo --models tiny --add-models other --datasets easy --force 1 02_single_pass --cores=3"
     found = cli.check(line.split(), project.root)
-    assert (found.only, found.models, found.datasets) == (["tiny"], ["other"], ["easy"])
-    assert (found.remake, found.cores) == (["01", "02"], 3)
+    assert (found.models, found.add_models, found.datasets) == (["tiny"], ["other"], ["easy"])
+    assert (found.force, found.cores) == (["01", "02"], 3)
 
 
 def test_the_folder_is_seen_from_where_the_user_is(project, monkeypatch):
@@ -106,11 +112,13 @@ def test_the_folder_is_seen_from_where_the_user_is(project, monkeypatch):
     (project.root / "questions").mkdir()
     monkeypatch.delenv("CALLED_FROM", raising=False)  # as these tests' own run_all.sh left it
     monkeypatch.chdir(project.root)
-    assert cli.check(["--data", "questions"], project.root).data == str(project.root / "questions")
+    assert cli.check(["--data-dir", "questions"], project.root).data_dir == str(project.root / "questions")
     monkeypatch.chdir("/")
     monkeypatch.setenv("CALLED_FROM", str(project.root))
-    assert cli.check(["check", "demo", "--data=questions"], project.root).data == str(project.root / "questions")
-    assert cli.check([], project.root).data is None
+    assert cli.check(["check", "demo", "--data-dir=questions"], project.root).data_dir == str(
+        project.root / "questions"
+    )
+    assert cli.check([], project.root).data_dir is None
 
 
 @pytest.mark.parametrize(

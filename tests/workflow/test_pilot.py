@@ -29,7 +29,7 @@ def test_eight_questions_go_through_everything(tmp_path):
     """With the demo's model, as transformers draws: neither vLLM nor the hub is here."""
     root = copy_of_project(tmp_path)
     edit(root / "params" / "pilot.yaml", engine="transformers", max_new_tokens=256)
-    command = [root / "run_all.sh", "pilot", "--only", "tiny-llama", "--datasets", "demo-easy"]
+    command = [root / "run_all.sh", "pilot", "--models", "tiny-llama", "--datasets", "demo-easy"]
     done = subprocess.run(command, env=ENV, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(list((root / "figures" / "pilot").glob("tab_*.tex"))) >= 10

@@ -83,15 +83,15 @@ def test_the_folder_of_published_questions_reaches_the_notebook(project):
     sum_of = hashlib.sha256(b"{}").hexdigest()
     text = f"label: Easy\nsource: someone/easy\nfiles: {{all: {{path: easy/all.jsonl, sha256: {sum_of}}}}}\n"
     write(project.root / "params/datasets/easy.yaml", f"{text}calibration: 1\nevaluation: 1\n")
-    code, text = project.shell("--data", "my questions", cwd=questions.parent)
+    code, text = project.shell("--data-dir", "my questions", cwd=questions.parent)
     assert code == 0, text
     facts = json.loads(project.read(f"artifacts/demo/generations/{PAIR}.json"))
     assert facts["environment"]["DATA_FOLDER"] == str(questions)
     assert facts["environment"]["HF_HUB_OFFLINE"] == "1"
     (questions / "easy/all.jsonl").write_text("{ }")
-    assert project.shell("--data", "my questions", cwd=questions.parent)[0] == 0, "nothing is read again"
+    assert project.shell("--data-dir", "my questions", cwd=questions.parent)[0] == 0, "nothing is read again"
     before = files(project)
-    code, text = project.shell("--data", "my questions", "--remake", "01", cwd=questions.parent)
+    code, text = project.shell("--data-dir", "my questions", "--force", "01", cwd=questions.parent)
     assert files(project) == before
     assert code == 2 and "is not the file of dataset 'Easy'" in text.splitlines()[-1]
     assert "started" not in text
@@ -258,7 +258,7 @@ def test_a_home_that_cannot_be_written_to(project):
 )
 def test_a_mistake_in_a_file_is_one_line_before_any_work(project, path, content, line):
     (project.root / path).write_text(content)
-    words = {"params/models/a__b.yaml": ["--models", "a__b"], "params/shipped.yaml": ["shipped"],
+    words = {"params/models/a__b.yaml": ["--add-models", "a__b"], "params/shipped.yaml": ["shipped"],
              "params/lab-x.yaml": ["lab-x"]}.get(path, [])  # fmt: skip
     code, text = project.run(*words)
     assert code == 2 and line in text and len(text.strip().splitlines()) == 1
@@ -272,7 +272,7 @@ def test_a_refused_command_changes_no_file(finished, tmp_path):
     with (project.root / "workflow/check.py").open("a") as file:
         file.write("\n\ndef find_unusable(run, names):\n    return [f'{name}: no' for name in names]\n")
     before = files(project)
-    for words, model in ((["--remake", "01"], "tiny"), (["--models", "other"], "other")):
+    for words, model in ((["--force", "01"], "tiny"), (["--add-models", "other"], "other")):
         code, text = project.run(*words)
         assert files(project) == before
         assert (code, text.strip()) == (2, f"run_all.sh: {model}: no")
@@ -530,7 +530,7 @@ def test_a_model_run_again_with_the_same_result(finished, tmp_path):
     assert "demo: 3 made, 0 kept" in project.run()[1]
     left = [*(project.root / "figures/demo").iterdir(), project.root / "artifacts/demo/notebooks/08_tables.ipynb"]
     before = {path: path.read_bytes() for path in left}
-    code, text = project.run("--remake", "01")
+    code, text = project.run("--force", "01")
     assert code == 0 and "demo: 1 made, 2 kept" in text and "kept: what it reads is as before" in text
     assert before == {path: path.read_bytes() for path in left}
     kept(project)

@@ -129,7 +129,7 @@ def test_another_file_is_refused_and_nothing_is_kept(files):
     data[len(data) // 2] ^= 1
     files.served.write_bytes(data)
     came = hashlib.sha256(data).hexdigest()
-    code, text = files.project.run("demo", "--only", "small", **files.env)
+    code, text = files.project.run("demo", "--models", "small", **files.env)
     assert code == 2
     said = f"run_all.sh: small.gguf came with sha256 {came}, expected {files.sha256}: it is not used"
     assert text.splitlines()[-1] == said
@@ -138,7 +138,7 @@ def test_another_file_is_refused_and_nothing_is_kept(files):
 
 def test_without_a_hub_one_line_names_the_file_its_sum_and_where_it_would_serve(files):
     files.served.unlink()
-    code, text = files.project.run("demo", "--only", "small", **files.env)
+    code, text = files.project.run("demo", "--models", "small", **files.env)
     line = text.splitlines()[-1]
     assert code == 2 and "the hub can't be reached" in line
     assert line.endswith(f"models/small.gguf (sha256 {files.sha256}) would serve, too")
