@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from lib import params
+from lib.analysis import run_signals
 from lib.analysis.token_statistics import running_mean
 from lib.calibrate import fitting
-from lib.paper import calibration_tables, run_results, tables
+from lib.paper import calibration_tables, tables
 from lib.paths import SHIPPED
 from lib.score.bootstrap import bootstrap
 from lib.score.estimators import ESTIMATORS, Estimator, validate_logprobs
@@ -31,7 +32,7 @@ def signals():
     with pytest.MonkeyPatch.context() as patch:
         for estimator in MINE:
             patch.setitem(ESTIMATORS, estimator.name, estimator)
-        yield run_results.RunSignals.of("shipped", DEMO.models[:1], DEMO.datasets, params.Reading.of(DEMO.model_dump()))
+        yield run_signals.RunSignals.of("shipped", DEMO.models[:1], DEMO.datasets, params.Reading.of(DEMO.model_dump()))
 
 
 def test_every_kind_is_computed_through_its_row(signals):

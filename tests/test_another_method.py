@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from lib.calibrate.calibrators import METHODS
-from lib.paper import calibration_figures, calibration_tables, exhibits, exploratory_plots, results
+from lib.paper import calibration_figures, calibration_tables, exhibits, exploratory_plots, reference
 from lib.paper.booktabs import Cell
 
 MEAN = SimpleNamespace(name="mean", label="Mean", plain="mean", takes={"confidence": object}, of_answers="confidence")
@@ -18,7 +18,7 @@ MOVED = ("calibration_transfer_full", "calibration_transfer_summary")
 
 @pytest.fixture(scope="module")
 def paper():
-    return results.published()
+    return reference.published()
 
 
 @pytest.fixture

@@ -17,13 +17,13 @@ from lib.analysis import (
     token_statistics,
     verification_statistics,
 )
+from lib.analysis.results import Results
 from lib.calibrate import fitting
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import Platt, Temperature
 from lib.generate import scoring, seeded_dropout
 from lib.generate.temperatures import temperatures
 from lib.paper.claims import CLAIMS
-from lib.paper.results import Results
 from lib.paper.verdicts import QUANTIFIERS, judge
 from lib.params import Reading
 from lib.score import confidence, estimators, running_example, selective

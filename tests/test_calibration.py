@@ -327,10 +327,10 @@ def test_platt_never_fails(rows):
 def test_another_method_is_one_class_and_one_line(monkeypatch):
     """It is fitted everywhere, and brings its rows, columns and curves."""
     from lib import params
-    from lib.analysis import calibration_statistics
+    from lib.analysis import calibration_statistics, run_signals
     from lib.calibrate import fitting, sample_efficiency
     from lib.calibrate.calibrators import METHODS, Calibrator, Method
-    from lib.paper import calibration_figures, calibration_tables, figure_style, run_results
+    from lib.paper import calibration_figures, calibration_tables, figure_style
 
     class Mean(Calibrator):
         def _fit(self, score, y, w):
@@ -341,7 +341,7 @@ def test_another_method_is_one_class_and_one_line(monkeypatch):
 
     monkeypatch.setitem(METHODS, "mean", Method("mean", "Mean", {"confidence": Mean}))
     demo = params.load_profile("demo")
-    signals = run_results.RunSignals.of("shipped", demo.models[:1], demo.datasets, params.Reading())
+    signals = run_signals.RunSignals.of("shipped", demo.models[:1], demo.datasets, params.Reading())
     fitted, choices = fitting.fit_answers(signals.sets), params.Calibration()
     frames = signals.calibration(fitted, choices) | signals.moved(signals.sets, fitted)
     results = frames["result_calibration"]

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib import params, store
-from lib.analysis import answer_dropout, costs
-from lib.paper import beyond_figures, beyond_paper, run_results
-from lib.paper.results import Results
+from lib.analysis import answer_dropout, costs, run_signals
+from lib.analysis.results import Results
+from lib.paper import beyond_figures, beyond_paper
 from lib.params import Reading
 from lib.paths import SHIPPED
 from lib.tasks import answers
@@ -24,7 +24,7 @@ PAIR = ("tiny-qwen", "demo-hard")
 @pytest.fixture(scope="module")
 def frames():
     """Of the shipped signals."""
-    signals = run_results.RunSignals.of(RUN, DEMO.models, DEMO.datasets, Reading())
+    signals = run_signals.RunSignals.of(RUN, DEMO.models, DEMO.datasets, Reading())
     made = signals.estimation([10]) | answer_dropout.in_situ(
         RUN, DEMO.models, DEMO.datasets, signals.generations, signals.responses, signals.dropout, Reading()
     )
@@ -38,7 +38,7 @@ def value(frame, estimator, metric, pair=PAIR):
 
 
 def test_tokens_are_counted(frames):
-    read = [pd.read_parquet(SHIPPED / kind / f"{'__'.join(PAIR)}.parquet") for kind in run_results.SIGNAL_KINDS]
+    read = [pd.read_parquet(SHIPPED / kind / f"{'__'.join(PAIR)}.parquet") for kind in run_signals.SIGNAL_KINDS]
     asked, verified, passes = read
     asked, verified = asked[asked.split == "evaluation"], verified[verified.split == "evaluation"]
     counted = np.mean([prompt + len(ids) for prompt, ids in zip(asked.prompt_tokens, asked.token_ids, strict=True)])

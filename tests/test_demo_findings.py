@@ -2,20 +2,16 @@
 `python tests/test_demo_findings.py` wrote them to demo_findings.json."""
 
 import re
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 from digests import check, digest, write
 
 from lib import params
-from lib.paper import (
-    comparison,
-    exhibits,
-    results,
-    run_results,
-    sensitivity,
-    verdicts,
-)
+from lib.analysis import robustness, run_results, run_signals
+from lib.paper import comparison, exhibits, footnotes, reference, verdicts
 from lib.paper.booktabs import Stack
 
 DEMO = params.load_profile("demo")
@@ -43,13 +39,18 @@ def of_table(table) -> dict[str, list]:
 
 
 def found() -> dict[str, dict[str, list]]:
-    signals = run_results.RunSignals.of("replay-demo", DEMO.models, DEMO.datasets, READING)
+    signals = run_signals.RunSignals.of("replay-demo", DEMO.models, DEMO.datasets, READING)
     demo = run_results.results_of_run(
-        "replay-demo", signals, "demo models", DEMO.models, DEMO.datasets, transfer_models=DEMO.transfer_models,
+        "replay-demo", signals, DEMO.models, DEMO.datasets, transfer_models=DEMO.transfer_models,
         transfer_datasets=DEMO.transfer_datasets)  # fmt: skip
+    demo = replace(demo, notes=footnotes.notes_of_run("replay-demo", "demo models", signals, demo))
     judged = verdicts.judge_all(demo)
-    anew = sensitivity.sensitivity(demo, signals, chosen=CHOICES).records
-    beside = comparison.beside(demo, results.published()).records
+    labels = run_results.labels_of_run(DEMO.models, DEMO.datasets, transfer_models=DEMO.transfer_models,
+                                       transfer_datasets=DEMO.transfer_datasets)  # fmt: skip
+    analysis = partial(robustness.analyze, labels=labels, models=(DEMO.figure_model,),
+                       sizes=tuple(DEMO.calibration_sizes), draws=DEMO.draws, seed=DEMO.seed)  # fmt: skip
+    anew = robustness.sensitivity(signals, params.Calibration(), analysis, verdicts.judge_all, CHOICES)
+    beside = comparison.beside(demo, reference.published()).records
     return (
         {name.replace("costs", "costs_table"): of_table(exhibits.build(f"tab_{name}", demo)) for name in TABLES}
         | {name: {"verdict": [str(one.held), one.said, one.reason]} | digest(one.rows) for name, one in judged.items()}

@@ -11,11 +11,11 @@ from matplotlib.collections import PathCollection
 from synthetic import generations, responses, run, single_pass
 
 from lib import params, store
-from lib.analysis import calibration_statistics
+from lib.analysis import calibration_statistics, results
 from lib.calibrate import fitting, sample_efficiency
 from lib.calibrate.calibrators import METHODS, Calibrator, Isotonic, Method, Temperature
 from lib.calibrate.transfer import rows_without_near_duplicates, transfer
-from lib.paper import calibration_figures, calibration_tables, exploratory_plots, results
+from lib.paper import calibration_figures, calibration_tables, exploratory_plots
 from lib.params import Calibration
 from lib.paths import SHIPPED
 from lib.score.bootstrap import bootstrap

@@ -6,8 +6,8 @@ import pytest
 import synthetic
 
 from lib import params, store
-from lib.analysis import answer_dropout, dropout_statistics
-from lib.paper import beyond_paper, comparison, exhibits, results, run_results, verdicts
+from lib.analysis import answer_dropout, dropout_statistics, run_results, run_signals
+from lib.paper import beyond_paper, comparison, exhibits, reference, verdicts
 from lib.params import Reading
 from lib.paths import SHIPPED, UserError
 from lib.score import metrics
@@ -24,7 +24,7 @@ ONE = (DEMO.models, DEMO.datasets)
 
 @pytest.fixture(scope="module")
 def signals():
-    return run_results.RunSignals.of("shipped", *ONE, READING)
+    return run_signals.RunSignals.of("shipped", *ONE, READING)
 
 
 @pytest.fixture(scope="module")
@@ -93,14 +93,14 @@ def test_nothing_of_the_paper_changes_by_it(signals, without):
     number that is held against the paper's."""
 
     def made():
-        return run_results.results_of_run("shipped", signals, "demo models", *ONE)
+        return run_results.results_of_run("shipped", signals, *ONE)
 
     here = made()
     without()
     bare = made()
     changed = {name for name in here.frames if not here.frames[name].equals(bare.frames[name])}
     assert changed == {"dropout_in_situ", "dropout_in_situ_grid", "costs", "worth"} and here.notes == bare.notes
-    paper = results.published()
+    paper = reference.published()
     numbers, others = (comparison.beside(run, paper).records for run in (here, bare))
     pd.testing.assert_frame_equal(numbers, others)
     assert not numbers.table.str.contains("in_situ").any() and not numbers.estimator.str.contains("in situ").any()

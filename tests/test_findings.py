@@ -4,7 +4,7 @@ import itertools
 import json
 import re
 from dataclasses import replace
-from types import SimpleNamespace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -12,10 +12,8 @@ import pytest
 from latex import paper as paper_text
 
 from lib import params, schemas, store
-from lib.analysis.calibration_statistics import curve_bands
-from lib.calibrate import fitting
-from lib.calibrate.sample_efficiency import learning_curves
-from lib.paper import claims, comparison, exhibits, results, run_results, sensitivity
+from lib.analysis import results, robustness, run_results, run_signals
+from lib.paper import claims, comparison, exhibits, footnotes, reference
 from lib.paper.claim_views import ENOUGH, VIEWS
 from lib.paper.claims import CLAIMS
 from lib.paper.reference import paper_facts
@@ -79,7 +77,7 @@ DEMO = params.load_profile("demo")
 
 @pytest.fixture(scope="module")
 def paper():
-    return results.published()
+    return reference.published()
 
 
 @pytest.fixture(scope="module")
@@ -89,13 +87,20 @@ def on_paper(paper):
 
 @pytest.fixture(scope="module")
 def signals():
-    return run_results.RunSignals.of("shipped", DEMO.models, DEMO.datasets, params.Reading.of(DEMO.model_dump()))
+    return run_signals.RunSignals.of("shipped", DEMO.models, DEMO.datasets, params.Reading.of(DEMO.model_dump()))
 
 
 @pytest.fixture(scope="module")
 def demo(signals):
-    return run_results.results_of_run("shipped", signals, "demo models", DEMO.models, DEMO.datasets,
-                           transfer_models=DEMO.transfer_models, transfer_datasets=DEMO.transfer_datasets)  # fmt: skip
+    shown = dict(transfer_models=DEMO.transfer_models, transfer_datasets=DEMO.transfer_datasets)
+    return run_results.results_of_run("shipped", signals, DEMO.models, DEMO.datasets, **shown)
+
+
+def again(signals, chosen=None, datasets=DEMO.datasets):
+    """The findings judged again under other choices, with learning curves of few draws."""
+    labels = run_results.labels_of_run(DEMO.models, datasets)
+    analysis = partial(robustness.analyze, labels=labels, models=("tiny-llama",), sizes=(5, 50), draws=4, seed=0)
+    return robustness.sensitivity(signals, CHOICES, analysis, judge_all, chosen)
 
 
 def test_every_finding_on_the_papers_numbers(on_paper):
@@ -262,7 +267,7 @@ def test_every_finding_is_judged_on_a_run(demo):
     found = judge_all(demo)
     silent = {"BoxedFormat", "RecommendedSettings", "TopTokenUnchanged", "IsotonicMendsCurves"}
     assert {name for name, v in found.items() if v.held is None} == silent
-    assert demo.hard == "demo-hard" and set(demo.frames) >= set(results.published().frames) - {"inference_settings"}
+    assert demo.hard == "demo-hard" and set(demo.frames) >= set(reference.published().frames) - {"inference_settings"}
 
 
 def swapped(e, table, one, other):
@@ -464,22 +469,21 @@ def test_another_model_beside_the_papers(paper):
 CHOICES = params.Calibration()
 
 
-def test_sensitivity(demo, signals):
-    found = sensitivity.sensitivity(demo, signals, CHOICES, chosen=[("closed", "left"), ("grader", "exact")]).records
-    assert set(found[found.name != ""].choice) == {"closed: left"}
-    assert list(found[found.choice == "grader: exact"].finding) == [sensitivity.ALIKE]
-    assert "SeqAnsOverlap" not in set(found.name), "intervals are not made anew"
-    assert {"BaldBelowPTrue", "EasyToHard", "IsotonicReduces", "FiveReliable"} <= set(found.name)
-    turned = replace(demo, frames={**demo.frames, "dropout_grid_search":
-                                   demo.frames["dropout_grid_search"].assign(value=0.1)})  # fmt: skip
-    found = sensitivity.sensitivity(turned, signals, CHOICES, chosen=[("closed", "left")])
-    assert "RateMatters" in set(found.records[found.records.flips].name) and len(found.shown) >= 1
+def test_sensitivity(signals):
+    found = again(signals, [("closed", "left"), ("grader", "exact"), ("phi", "top_p")])
+    assert set(found[found.name != ""].choice) == {"closed: left", "phi: top_p"}
+    assert list(found[found.choice == "grader: exact"].finding) == [robustness.ALIKE]
+    assert not {"SeqAnsOverlap", "CostLinear"} & set(found.name), "neither intervals nor 04b are there"
+    assert {"BaldBelowPTrue", "EasyToHard", "IsotonicReduces", "FiveReliable", "FiftySuffice"} <= set(found.name)
+    turned = found[found.flips]
+    assert len(turned) == len(robustness.turned_claims(found)) > 0
+    assert not robustness.turned_claims(found[~found.flips]).finding.item().startswith("ECE")
 
 
 def test_every_choice_is_varied(signals):
-    tried = set(sensitivity.variants(signals.reading, CHOICES))
+    tried = set(robustness.variants(signals.reading, CHOICES))
     names = (set(params.Reading.model_fields) | set(params.Calibration.model_fields)) - {"bins"}
-    assert {name for name, _ in tried} == names == sensitivity.NAMED.keys()
+    assert {name for name, _ in tried} == names == robustness.NAMED.keys()
     assert not {(name, getattr(signals.reading, name)) for name in params.Reading.model_fields} & tried
 
 
@@ -489,77 +493,32 @@ def unanswered(signals):
     pair = "model == 'tiny-qwen' and dataset == 'demo-hard' and split == 'evaluation'"
     row = generations.query(f"{pair} and answer != reference").index[0]
     answers = generations.answer.where(generations.index != row, None)
-    return run_results.RunSignals.from_frames(generations.assign(answer=answers), signals.verification,
+    return run_signals.RunSignals.from_frames(generations.assign(answer=answers), signals.verification,
                                               signals.dropout, signals.reading)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [
-        ("missing", "zero"),
-        ("include_thinking", False),
-        ("logprobs_from", "sampling"),
-        ("options", "True/False"),
-        ("phi", "top_k"),
-        ("fit_on_tuning_rows", False),
-    ],
-)
-def test_what_is_made_anew_is_what_the_whole_would_be(demo, signals, choice):
-    """Frames of the pairs and estimators that a choice changes, put among the others, against all of them made."""
-    if choice[0] == "missing":
-        signals = unanswered(signals)
-    reading = signals.reading.model_copy(update=dict([choice]))
-    fitted = fitting.fit_answers(signals.sets, CHOICES)
-    frames = sensitivity.read_anew(demo, signals, signals.under(**dict([choice])), fitted, CHOICES, (10, 20, 30))
-    whole = run_results.RunSignals.from_frames(signals.generations, signals.verification, signals.dropout, reading)
-    refitted = fitting.fit_answers(whole.sets, CHOICES)
-    expected = whole.estimation((10, 20, 30)) | whole.calibration(refitted, CHOICES) | whole.moved(whole.sets, refitted)
-    expected |= whole.of_responses() | whole.of_passes() | whole.of_phi() | whole.in_situ(expected["result_estimation"])
-    assert frames
-    for name in expected.keys() & frames.keys() - {"by_passes", "result_estimation_full"}:
-        old, new = ordered({**demo.frames, **frames}[name]), ordered(expected[name])
-        shared = [column for column in new if column in old and new[column].notna().any()]
-        pd.testing.assert_frame_equal(old[shared], new[shared], check_dtype=False, atol=1e-9, obj=name)
+@pytest.mark.parametrize("choice", [("phi", "top_k"), ("options", "True/False"), ("fit_on_tuning_rows", False)])
+def test_frames_of_the_same_responses_are_taken_from_before(signals, choice):
+    """And are what they would be if all were made anew."""
+    other, choices = robustness.under(signals, CHOICES, *choice)
+    curves = dict(models=("tiny-llama",), sizes=(5,), draws=2, seed=3)
+    labels = run_results.labels_of_run(DEMO.models, DEMO.datasets)
+    whole = run_signals.RunSignals.from_frames(other.generations, other.verification, other.dropout, other.reading)
+    quick, anew = (robustness.analyze(some, choices, labels, rows=rows, **curves).frames
+                   for some, rows in ((other, signals), (whole, None)))  # fmt: skip
+    assert quick.keys() == anew.keys()
+    for name in quick:
+        pd.testing.assert_frame_equal(quick[name], anew[name], obj=name)
 
 
-KEYS = ["model", "dataset", "estimator", "method", "source_model", "source_dataset", "metric", "bins", "rate", "phi",
-        "position", "correct", "term", "passes"]  # fmt: skip
-
-
-def ordered(frame):
-    """The errors of a frame, or all of it, by its keys; numbers alone."""
-    frame = frame[frame.metric.isin(["ece", "delta_ece"])] if "metric" in frame else frame
-    keys = [column for column in KEYS if column in frame and not (column == "passes" and "term" not in frame)]
-    frame = frame.astype(dict.fromkeys(keys, str))
-    numbers = frame.set_index(keys).sort_index().select_dtypes("number")
-    return numbers.drop(columns=["low", "high", "n"], errors="ignore")
-
-
-def test_learning_curves_are_made_again_on_the_draws_of_06(demo, signals):
-    """The same choice gives the curves that 06 kept; the other changes only sizes with draws of one class."""
-    kept = demo.frames["learning"].query("sampling == 'uniform'")
-    same = signals.learning(demo.frames["curves"], CHOICES)["learning"]
-    other = signals.learning(demo.frames["curves"], CHOICES.model_copy(update={"one_class": "constant"}))["learning"]
-    keys = ["model", "dataset", "method", "n"]
-    old, again, constant = (f.set_index(keys)["mean"].sort_index() for f in (kept, same, other))
-    pd.testing.assert_series_equal(old, again, atol=1e-12)
-    moved = (old - constant).abs() > 1e-12
-    with_one_class = kept.set_index(keys).one_class.sort_index() > 0
-    assert moved.any() and not (moved & ~with_one_class).any()
-
-
-@pytest.mark.parametrize("choice", [{"one_class": "constant"}, {"isotonic_decimals": 3}])
+@pytest.mark.parametrize("choice", [{"one_class": "constant"}, {"isotonic_decimals": 3}, {}])
 def test_learning_curves_under_another_choice_are_of_the_draws_of_the_run(demo, signals, choice):
-    """A run's seed draws the rows of its learning curves, under its own choice and under another."""
-    sets = {pair: part for pair, part in signals.sets.items() if pair[0] == "tiny-llama"}
-    other = CHOICES.model_copy(update=choice)
-    curves, expected = (learning_curves(sets, [5, 20], 4, seed=7, choices=some) for some in (CHOICES, other))
-    here = replace(demo, frames={**demo.frames, "curves": curves})
-    found = sensitivity.fitted_anew(here, signals, CHOICES, other, seed=7)["learning"]
-    assert not curves.ece.equals(expected.ece)
-    keys = ["dataset", "method", "n"]
-    pd.testing.assert_series_equal(found.set_index(keys)["mean"].sort_index(),
-                                   curve_bands(expected).set_index(keys)["mean"].sort_index())  # fmt: skip
+    """A run's seed draws the rows of its learning curves, under its own choice, which 06 keeps, and under another."""
+    kept, keys = demo.frames["learning"].query("sampling == 'uniform'"), ["dataset", "method", "n"]
+    how = ("tiny-llama",), tuple(DEMO.calibration_sizes), DEMO.draws, DEMO.seed
+    found = signals.learning(CHOICES.model_copy(update=choice), *how)["learning"]
+    old, new = (frame.set_index(keys)["mean"].sort_index() for frame in (kept, found))
+    assert np.allclose(old, new, atol=1e-12) == (not choice)
 
 
 def test_missing_answers_change_what_is_shown_of_the_passes(signals):
@@ -567,11 +526,11 @@ def test_missing_answers_change_what_is_shown_of_the_passes(signals):
     signals = unanswered(signals)
     before = signals.of_passes()
     for missing in ("drop", "zero"):
-        after = signals.under(missing=missing).of_passes()  # of the one pair that has it
-        pair = dict(after["passes"][["model", "dataset"]].iloc[0])
+        after = robustness.under(signals, CHOICES, "missing", missing)[0].of_passes()
+        pair = {"model": "tiny-qwen", "dataset": "demo-hard"}
         rows = {name: frame.merge(pd.DataFrame([pair])).n.unique() for name, frame in
                 (("before", before["entropies"]), ("after", after["entropies"]))}  # fmt: skip
-        assert len(after["passes"]) == 1 and list(rows["before"]) == [200] and list(rows["after"]) == [199]
+        assert list(rows["before"]) == [200] and list(rows["after"]) == [199]
 
 
 def test_listings_hold_records_and_show_a_table(paper, on_paper):
@@ -584,12 +543,12 @@ def test_listings_hold_records_and_show_a_table(paper, on_paper):
 
 
 def test_a_run_that_is_not_the_papers_says_its_name(signals, demo, monkeypatch):
-    assert demo.notes[0] == "demo models."
-    assert demo.notes[1].startswith("Made on cpu, float32: Tiny-Llama (demo/models/tiny-llama), Tiny-Qwen")
+    first, second, *_ = footnotes.notes_of_run("shipped", "demo models", signals, demo)
+    assert first == "demo models."
+    assert second.startswith("Made on cpu, float32: Tiny-Llama (demo/models/tiny-llama), Tiny-Qwen")
     monkeypatch.setattr(store, "borrowed_folder", lambda run: store.SHIPPED)  # as if they had made what is shipped
-    chosen = (signals, "", DEMO.models, DEMO.datasets)
-    assert run_results.results_of_run("mine", *chosen).notes[0] == "Run mine."
-    assert run_results.results_of_run("paper", *chosen).notes[0].startswith("Made on cpu"), "and which models they were"
+    assert footnotes.notes_of_run("mine", "", signals, demo)[0] == "Run mine."
+    assert footnotes.notes_of_run("paper", "", signals, demo)[0].startswith("Made on cpu"), "and which models they were"
 
 
 # ---- what can be held against the paper
@@ -618,12 +577,13 @@ def test_a_faithful_rerun_is_not_expected_inside_as_often_as_the_interval_says()
     assert pytest.approx(0.834, abs=0.001) == comparison.INSIDE_EXPECTED
 
 
-def test_a_choice_may_leave_no_response(signals, demo):
+def test_a_choice_may_leave_no_response(signals):
     """As with `missing: drop` where no model ever writes an answer: nothing is judged, and nothing fails."""
     silent = signals.generations.assign(answer=None)
     none = replace(signals, generations=silent, responses=interpret_responses(silent, signals.reading))
-    found = sensitivity.sensitivity(demo, none, chosen=[("missing", "drop")])
-    assert set(found.records.finding) == {"(leaves no response to judge)"} and "none turns" in set(found.shown.finding)
+    found = again(none, [("missing", "drop")])
+    assert set(found.finding) == {"(leaves no response to judge)"}
+    assert "none turns" in set(robustness.turned_claims(found).finding)
 
 
 def test_the_published_settings_are_those_of_the_models_files(shared):
@@ -634,34 +594,6 @@ def test_the_published_settings_are_those_of_the_models_files(shared):
         label = params.load_model_config(name).label
         keys = ("temperature", "top_p", "top_k")
         assert paper_facts()["published_settings"][label] == {key: own[key] for key in keys if key in own}
-
-
-@pytest.mark.slow
-def test_what_sensitivity_judges_again_is_what_a_run_under_the_choice_would_show(demo, signals):
-    """Only what a choice changes is made again; here all of it is, for the choices that change most."""
-    signals = unanswered(signals)
-    chosen = [("missing", "drop"), ("include_thinking", False), ("options", "True/False"), ("phi", "top_k"),
-              ("closed", "left"), ("logprobs_from", "sampling"), ("temperature_objective", "ans_joint")]  # fmt: skip
-    records = sensitivity.sensitivity(demo, signals, chosen=chosen).records
-    for name, value in chosen:
-        reading, choices = signals.reading, params.Calibration()
-        if name in params.Reading.model_fields:
-            reading = reading.model_copy(update={name: value})
-        else:
-            choices = params.Calibration(**{name: value})
-        kept = (signals.generations, signals.verification, signals.dropout)
-        responses = interpret_responses(kept[0], reading)
-        whole = run_results.RunSignals(*kept, reading, responses, run_results.scores(responses, *kept[1:], reading))
-        fitted = fitting.fit_answers(whole.sets, choices)
-        frames = whole.estimation((10, 20, 30)) | whole.calibration(fitted, choices) | whole.moved(whole.sets, fitted)
-        frames |= whole.of_responses() | whole.of_passes() | whole.of_phi() | whole.set_up()
-        frames |= whole.in_situ(frames["result_estimation"])
-        verdicts = judge_all(replace(demo, frames=demo.frames | sensitivity.without_intervals(frames)))
-        mine = records[(records.choice == f"{name}: {value}") & (records.name != "")]
-        assert len(mine) > 3, name
-        for row in mine.itertuples(index=False):
-            verdict = verdicts[row.name]
-            assert row.then == (verdict.said or verdict.reason), (name, row.name)
 
 
 def beside_a_silent_one(paper, table="result_estimation"):
@@ -706,9 +638,9 @@ def test_a_silent_model_of_a_run_is_said_by_its_label_and_left_out(signals):
     verification, dropout = (frame.merge(first[store.KEYS], on=store.KEYS)
                              for frame in (signals.verification, signals.dropout))  # fmt: skip
     responses = interpret_responses(first, params.Reading())
-    scores = run_results.scores(responses, verification, dropout, params.Reading())
-    one = run_results.RunSignals(first, verification, dropout, params.Reading(), responses, scores)
-    results = run_results.results_of_run("shipped", one, "half", DEMO.models, ["demo-hard"])
+    scores = run_signals.scores(responses, verification, dropout, params.Reading())
+    one = run_signals.RunSignals(first, verification, dropout, params.Reading(), responses, scores)
+    results = run_results.results_of_run("shipped", one, DEMO.models, ["demo-hard"])
     assert results.silent == {"tiny-qwen"}
     verdicts = judge_all(results)
     for name in ("SeqAvgBelowAnswer", "InSituMatches", "IsotonicReduces", "LowTokensSignal"):
@@ -716,9 +648,10 @@ def test_a_silent_model_of_a_run_is_said_by_its_label_and_left_out(signals):
         assert "tiny-qwen" not in set(rows.get("model", [])) and not {"tiny-qwen"} & set(rows.get("source_model", []))
     assert verdicts["SeqAvgBelowAnswer"].said.endswith("of 1 pairs")
     label, dataset = (params.load_model_config("tiny-qwen").label, params.load_dataset_config("demo-hard").label)
-    assert f"No answer of {label} could be read: the findings leave that out." in results.notes
-    assert f"No parsable answer: 50.0% of 12 responses (at most 100.0%, {label} on {dataset})." in results.notes
-    assert not any("tiny-qwen on" in note for note in results.notes)
+    notes = footnotes.notes_of_run("shipped", "half", one, results)
+    assert f"No answer of {label} could be read: the findings leave that out." in notes
+    assert f"No parsable answer: 50.0% of 12 responses (at most 100.0%, {label} on {dataset})." in notes
+    assert not any("tiny-qwen on" in note for note in notes)
 
 
 def test_a_run_whose_models_never_answer_is_judged_without_failing(signals):
@@ -729,11 +662,11 @@ def test_a_run_whose_models_never_answer_is_judged_without_failing(signals):
                              for frame in (signals.verification, signals.dropout))  # fmt: skip
     reading = params.Reading()
     responses = interpret_responses(first, reading)
-    scores = run_results.scores(responses, verification, dropout, reading)
-    none = run_results.RunSignals(first, verification, dropout, reading, responses, scores)
-    results = run_results.results_of_run("shipped", none, "silent", DEMO.models, ["demo-hard"])
+    scores = run_signals.scores(responses, verification, dropout, reading)
+    none = run_signals.RunSignals(first, verification, dropout, reading, responses, scores)
+    results = run_results.results_of_run("shipped", none, DEMO.models, ["demo-hard"])
     assert judge_all(results)["LowTokensSignal"].held is None
-    assert len(sensitivity.sensitivity(results, none).records)
+    assert len(again(none, datasets=["demo-hard"]))
 
 
 @pytest.mark.parametrize("models", [[], ["tiny-llama"]])
@@ -745,9 +678,9 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(signals, models, tmp_path
                              for frame in (signals.verification, signals.dropout))  # fmt: skip
     dropout, reading = dropout[dropout.model.isin(models)], params.Reading()
     responses = interpret_responses(first, reading)
-    scores = run_results.scores(responses, verification, dropout, reading)
-    part = run_results.RunSignals(first, verification, dropout, reading, responses, scores)
-    results = run_results.results_of_run("shipped", part, "part", DEMO.models, ["demo-hard"])
+    scores = run_signals.scores(responses, verification, dropout, reading)
+    part = run_signals.RunSignals(first, verification, dropout, reading, responses, scores)
+    results = run_results.results_of_run("shipped", part, DEMO.models, ["demo-hard"])
     shown = str(exhibits.build("tab_result_estimation", results))
     assert ("c_BALD" in shown) == bool(models) and "P(True)" in shown
     rows = [line for line in shown.splitlines() if "Demo-Hard" in line]
@@ -755,17 +688,17 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(signals, models, tmp_path
     verdicts = judge_all(results)
     assert verdicts["SeqAvgBelowAnswer"].held is not None
     assert (verdicts["PredictiveSettles"].held is None) == (not models)
-    assert len(sensitivity.sensitivity(results, part).records)
+    assert len(again(part, datasets=["demo-hard"]))
 
     monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
     monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
     for model in models:
         store.write_frame(schemas.empty_frame("dropout"), tmp_path / "mine" / "dropout" / f"{model}__d.parquet")
     labels = {"tiny-llama": "L", "tiny-qwen": "Q"}
-    assert run_results.missing_signals("mine", labels, {"d": "D"}) == [
+    assert footnotes.missing_signals("mine", labels, {"d": "D"}) == [
         f"No dropout passes over the whole response yet: {'' if models else 'L on D, '}Q on D."
     ]
-    assert run_results.missing_signals("mine", {m: m for m in models}, {"d": "D"}) == []
+    assert footnotes.missing_signals("mine", {m: m for m in models}, {"d": "D"}) == []
 
 
 @pytest.mark.parametrize("lacking", [["tiny-llama"], DEMO.models])
@@ -775,8 +708,8 @@ def test_passes_that_the_hard_dataset_lacks_decide_nothing_on_it(signals, lackin
     gone = (signals.dropout.dataset == "demo-hard") & signals.dropout.model.isin(lacking)
     verification, dropout = (frame.merge(heads[store.KEYS], on=store.KEYS)
                              for frame in (signals.verification, signals.dropout[~gone]))  # fmt: skip
-    part = run_results.RunSignals.from_frames(heads, verification, dropout, params.Reading())
-    results = run_results.results_of_run("shipped", part, "part", DEMO.models, ["demo-easy", "demo-hard"])
+    part = run_signals.RunSignals.from_frames(heads, verification, dropout, params.Reading())
+    results = run_results.results_of_run("shipped", part, DEMO.models, ["demo-easy", "demo-hard"])
     rate, margin = judged("HardRateHigher", results), judged("BaldBelowPTrueHard", results)
     if lacking == DEMO.models:
         assert (rate.reason, margin.reason) == ("no case", "no case on the hard dataset")
@@ -798,19 +731,6 @@ def test_fifty_rows_that_remove_nothing_are_not_enough(paper, few, held):
     bands = pd.DataFrame({"model": "m", "dataset": "d", "method": ["", "isotonic", "isotonic"], "n": [0, 50, 300],
                           "mean": [0.2, few, 0.3]})  # fmt: skip
     assert judged("FiftySuffice", paper, learning=bands.assign(sampling="uniform")).held is held
-
-
-@pytest.mark.parametrize("correct", [[True, False], [True, True]])
-def test_how_one_class_is_met_changes_whole_fits_where_a_pair_is_of_one(monkeypatch, correct):
-    fitted = []
-    monkeypatch.setattr(sensitivity, "fit_answers", lambda *given: fitted.append(given) or {})
-    monkeypatch.setattr(sensitivity, "merged", lambda *given: {})
-    monkeypatch.setattr(sensitivity, "without_intervals", lambda frames: frames)
-    nothing = dict.fromkeys(("learning", "calibration", "moved"), lambda *given, **choice: {})
-    signals = SimpleNamespace(sets={("m", "d"): (SimpleNamespace(correct=correct), None)}, **nothing)
-    before, choices = params.Calibration(), params.Calibration(one_class="constant")
-    sensitivity.fitted_anew(SimpleNamespace(frames={"curves": None}), signals, before, choices)
-    assert bool(fitted) == (len(set(correct)) == 1)
 
 
 # ---- what a sentence says, case by case
@@ -931,7 +851,7 @@ def test_estimators_are_compared_on_the_same_rows(signals):
     kept = [frame[(frame.model == pair["model"]) & (frame.dataset == pair["dataset"])]
             for frame in (signals.generations, signals.verification, signals.dropout)]  # fmt: skip
     passed = sorted(kept[2].example_id.unique())[::3]
-    fewer = run_results.RunSignals.from_frames(*kept[:2], kept[2][kept[2].example_id.isin(passed)], signals.reading)
+    fewer = run_signals.RunSignals.from_frames(*kept[:2], kept[2][kept[2].example_id.isin(passed)], signals.reading)
     frames_ = fewer.estimation((10,))
     names = {pair["model"]: "M"}
     here = results.Results(names, {pair["dataset"]: "D"}, names, (names, {}), (), frames_)
@@ -949,7 +869,7 @@ def test_estimators_are_compared_on_the_same_rows(signals):
     gaps = run_results.paired(scores.assign(method=""), signals.reading, 200).set_index("estimator")
     assert gaps.difference["c_bald"] == pytest.approx(on_these.c_bald - on_these.p_true)
     assert gaps.difference["seq_avg"] == pytest.approx(on_all.seq_avg - on_all.ans_avg)
-    whole = run_results.RunSignals.from_frames(*kept, signals.reading)
+    whole = run_signals.RunSignals.from_frames(*kept, signals.reading)
     assert "ece_shared" not in set(whole.estimation((10,))["result_estimation"].metric)
 
 

@@ -14,12 +14,12 @@ from transformers import AutoTokenizer
 
 from lib import params, store
 from lib.analysis import calibration_statistics
+from lib.analysis.results import Results
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.generate import imported_responses
-from lib.paper import calibration_figures, calibration_tables, run_results
+from lib.paper import calibration_figures, calibration_tables, prompt_figures
 from lib.paper.claims import CLAIMS
 from lib.paper.footnotes import made
-from lib.paper.results import Results
 from lib.paper.verdicts import judge
 from lib.params import Model, Reading
 from lib.paths import ROOT, SHIPPED, UserError
@@ -305,8 +305,12 @@ def test_the_notebook_by_itself(monkeypatch, tmp_path):
 
 
 def test_both_ways_to_ask_are_not_shown_of_a_model_that_was_not_asked():
-    assert run_results.Exchange("Q?", "A.", "S").ways("T?") == ("S", "Q?A.T?", "T?")
-    assert run_results.Exchange("Q?", "A.", "").ways("T?") == (run_results.NOT_ASKED, run_results.NOT_ASKED, "")
+    assert prompt_figures.Exchange("Q?", "A.", "S").ways("T?") == ("S", "Q?A.T?", "T?")
+    assert prompt_figures.Exchange("Q?", "A.", "").ways("T?") == (
+        prompt_figures.NOT_ASKED,
+        prompt_figures.NOT_ASKED,
+        "",
+    )
 
 
 # ---- the page, and whole runs

@@ -7,6 +7,7 @@ import nbformat
 import pytest
 
 from lib import params
+from lib.paper.exhibits import EXHIBITS
 from lib.paths import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -32,7 +33,7 @@ def parameters(notebook) -> dict:
 
 
 def test_there_are_notebooks():
-    assert {path.stem[:2] for path in NOTEBOOKS} == {*(f"{number:02d}" for number in range(1, 9)), "10"}
+    assert {path.stem[:2] for path in NOTEBOOKS} == {f"{number:02d}" for number in range(1, 11)}
 
 
 def test_stored_without_outputs_and_with_known_metadata_only(notebook):
@@ -76,6 +77,7 @@ def test_every_cell_has_its_paragraph(notebook):
     assert all("markdown" in kinds[i : i + 3] for i in range(len(kinds) - 2))
 
 
-def test_only_08_carries_targets():
+def test_only_08_and_09_carry_targets():
     for path in NOTEBOOKS:
-        assert ('"paper":' in path.read_text().replace('\\"', '"')) == (path.stem == "08_tables")
+        found = set(re.findall(r'"paper": "(\w+)"', path.read_text().replace('\\"', '"')))
+        assert found == {exhibit.name for exhibit in EXHIBITS if exhibit.notebook == path.stem}

@@ -14,10 +14,9 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import makespan  # noqa: E402
 
-from lib.paper import run_results  # noqa: E402
+from lib.analysis import run_results, run_signals  # noqa: E402
 from lib.paper.claims import CLAIMS, FINDINGS  # noqa: E402
-from lib.paper.reference import paper_facts  # noqa: E402
-from lib.paper.results import published  # noqa: E402
+from lib.paper.reference import paper_facts, published  # noqa: E402
 from lib.paper.verdicts import QUANTIFIERS, Verdict, judge_all  # noqa: E402
 from lib.params import Reading, load_profile  # noqa: E402
 from lib.tasks.prompts import WORKED  # noqa: E402
@@ -38,12 +37,14 @@ def counted(verdicts_of: dict[str, Verdict]) -> str:
 def table() -> str:
     """The findings, each with its command and how many of its claims hold."""
     demo = load_profile("demo")
-    moved = demo.transfer_models, demo.transfer_datasets
+    moved = {"transfer_models": demo.transfer_models, "transfer_datasets": demo.transfer_datasets}
     head = ("finding", "command", "minutes", "notebooks", "on the paper's numbers", "on the demo")
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for number, notebooks in finding.NEEDS.items():
         some = [claim for claim in CLAIMS if claim.group == f"Finding {number}"]
-        here = run_results.so_far("replay", demo.models, demo.datasets, Reading(), finding.kinds(number), *moved)
+        here = run_results.partial_results(
+            "replay", demo.models, demo.datasets, Reading(), finding.kinds(number), **moved
+        )
         counts = f"{counted(judge_all(published(), some))} | {counted(judge_all(here, some))}"
         names = ", ".join(name.split("_")[0] for name in notebooks)
         said, command = FINDINGS[f"Finding {number}"], f"`./run_all.sh finding {number}`"
@@ -77,9 +78,9 @@ def test_the_claims_are_counted():
     claims = [claim for claim in CLAIMS if claim.kind == "claim"]
     asked = load_profile("demo")
     where, reading = (asked.models, asked.datasets), Reading.of(asked.model_dump())
-    signals = run_results.RunSignals.of("replay", *where, reading)
+    signals = run_signals.RunSignals.of("replay", *where, reading)
     moved = {"transfer_models": asked.transfer_models, "transfer_datasets": asked.transfer_datasets}
-    demo = judge_all(run_results.results_of_run("replay", signals, asked.title, *where, **moved), claims)
+    demo = judge_all(run_results.results_of_run("replay", signals, *where, **moved), claims)
     paper = judge_all(published(), claims)
     text = section("Findings").partition(END)[2]
     figures = {str(len(claims)), *(str(n) for side in (paper, demo) for n in finding.tally(side))}

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 
 from lib import params
+from lib.analysis import results, run_signals
 from lib.calibrate.calibrators import Isotonic
-from lib.paper import comparison, results, rounding, run_results
-from lib.paper.results import published
+from lib.paper import comparison, rounding
+from lib.paper.reference import published
 
 DEMO = params.load_profile("demo")
 READING, CHOICES = params.Reading.of(DEMO.model_dump()), params.Calibration.of(DEMO.model_dump())
@@ -47,7 +48,7 @@ def test_scores_that_are_rounded_alike_are_one():
 
 @pytest.fixture(scope="module")
 def signals():
-    return run_results.RunSignals.of("shipped", MODEL, DATASETS, READING)
+    return run_signals.RunSignals.of("shipped", MODEL, DATASETS, READING)
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +126,11 @@ def moved(signals, here):
 
 
 def test_every_printed_number_is_judged(here, moved):
-    shown = comparison.beside(here, published(), moved).records
-    assert len(shown) == len(moved) > 200 and not moved.duplicated(["table", "key"]).any()
+    shown = comparison.stability(moved).records
+    assert (
+        len(comparison.beside(here, published()).records) == len(shown) == len(moved) > 200
+        and not moved.duplicated(["table", "key"]).any()
+    )
     assert np.isfinite(moved.moves).all() and shown["moves"].notna().all()
     assert moved.moves.max() > 0 and (moved.moved == 0).mean() > 0.9
 
@@ -146,12 +150,10 @@ def test_what_moves_is_told_with_how_often_and_by_how_much(signals, here, monkey
     monkeypatch.setattr(rounding, "draw_with_noise", lambda *_: iter([before, first, second]))
     moved = rounding.moves(here, signals, CHOICES, draws=2)
     assert moved.moves[:3].tolist() == pytest.approx([0.25, 1e-7, 0]) and moved.moved[:3].tolist() == [1, 0, 0]
-    words = comparison.describe_changes(moved)
+    listed = comparison.stability(moved)
+    words = listed.records.moves
     assert words.iloc[0] == "1 of 2, by 0.2" and (words.iloc[1:] == comparison.STANDS).all()
-    listed = comparison.beside(here, published(), moved)
-    assert listed.shown[comparison.MOVES].sum() == 1
-    plain = comparison.beside(here, published())
-    assert comparison.MOVES not in plain.shown and plain.records["moves"].isna().all()
+    assert listed.shown[comparison.MOVES].sum() == 1 and listed.shown.numbers.sum() == len(moved)
 
 
 def test_other_noise_comes_of_another_seed(signals):

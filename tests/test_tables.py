@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from latex import PAPER, paper, parse, printed, specification
 
-from lib.paper import footnotes, reference, run_results, tables
+from lib.paper import footnotes, reference, tables
 from lib.paper.booktabs import Cell, Table
 from lib.paper.latex import COMMANDS, MACROS, escape
 from lib.score import metrics
@@ -353,7 +353,7 @@ def test_frames_in_words_keep_the_order_of_the_run():
 
 def test_a_new_label_stands_under_the_tables_too():
     """Rows were made under an older one, which their manifests keep."""
-    (line,) = run_results.how_made("shipped", {"tiny-llama": "Renamed"}, ["demo-easy"])
+    (line,) = footnotes.how_made("shipped", {"tiny-llama": "Renamed"}, ["demo-easy"])
     assert line.startswith("Made on ") and ": Renamed (demo/models/tiny-llama" in line
 
 

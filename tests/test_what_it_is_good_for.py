@@ -8,8 +8,9 @@ from test_edits import SHIPPED_ONLY, play
 from test_experiments import with_margins
 
 from lib import params, store
+from lib.analysis import run_results
 from lib.calibrate import fitting
-from lib.paper import beyond_figures, beyond_paper, exhibits, run_results
+from lib.paper import beyond_figures, beyond_paper, exhibits
 from lib.paths import SHIPPED
 from lib.score import estimators
 from lib.score import selective as when

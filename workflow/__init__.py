@@ -18,7 +18,7 @@ notebook        one job
 locks, gpus     keep jobs and runs apart
 hub, weights    what is fetched
 reference_data  what is part of the project
-export, marked  from the executed notebook to files, which report and typeset make readable
+export, marked  from the executed notebook to files, which report_file, report and typeset make readable
 finding, book   one of the paper's findings on a run, and a run as pages
 check, cost     what a run would take
 """

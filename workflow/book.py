@@ -25,6 +25,7 @@ from lib.paths import ROOT, UserError, visible
 from workflow.marked import marked
 from workflow.pipeline import Run
 from workflow.report import linked, page
+from workflow.report_file import CARRIERS
 
 TEMPLATE = Path(__file__).with_name("book.html.jinja")
 FORMULA = re.compile(r"```.*?```|`[^`\n]*`|\$\$(.+?)\$\$|\$([^$\n]+(?:\n[^$\n]+)?)\$", re.DOTALL)
@@ -57,12 +58,12 @@ def make_pages(run: Run) -> dict[str, str]:
     notebooks = {
         path.stem: nbformat.read(path, 4) for path in sorted((ROOT / run.folder / "notebooks").glob("*.ipynb"))
     }
-    tables = notebooks["08_tables"]
-    found = list(marked(tables.cells))
+    found = [(stem, *one) for stem in CARRIERS if stem in notebooks for one in marked(notebooks[stem].cells)]
     cells = {
-        target: f"notebooks/08_tables.html#cell-id={tables.cells[number - 1]['id']}" for number, target, _ in found
+        target: f"notebooks/{stem}.html#cell-id={notebooks[stem].cells[number - 1]['id']}"
+        for stem, number, target, _ in found
     }
-    pages = {"report.html": page(tables, {target: data for _, target, data in found}, cells)}
+    pages = {"report.html": page(notebooks["08_tables"], {target: data for *_, target, data in found}, cells)}
     titles = {stem: title_of(stem, nb) for stem, nb in notebooks.items()}
     for stem, nb in notebooks.items():
         pages[f"notebooks/{stem}.html"] = render(titles[stem], up="../", body=body_of(stem, nb, set(notebooks)))

@@ -5,7 +5,8 @@
 
 An output whose metadata says {"paper": "tab_x"} becomes tab_x.tex, {"paper": "fig_x"} fig_x.pdf and fig_x.png,
 {"paper": "numbers"} numbers.tex; one that says "rep_x" is for the report alone. Each target that the run declares must
-be there exactly once, and nothing else. Beside them come results.tex, which sets them all, and report.html.
+be there exactly once, and nothing else. Beside them come results.tex, which sets them all, and report.html, with what
+09_robustness says where it lies beside it.
 """
 
 import os
@@ -21,9 +22,9 @@ from lib.paper.latex import escape
 from lib.paths import UserError, nearest
 from workflow.marked import SUFFIXES, contents, marked
 from workflow.pipeline import PUBLISHED
-from workflow.report import page
+from workflow.report import page, robustness_beside
 
-TARGETS = tuple(exhibit.name for exhibit in EXHIBITS)
+TARGETS = tuple(exhibit.name for exhibit in EXHIBITS if exhibit.notebook == "08_tables")
 # The paper's own numbers have no rows behind them: no figures, and nothing to be held against the paper.
 OF_PUBLISHED = tuple(exhibit.name for exhibit in EXHIBITS if exhibit.published)
 NAME = re.compile(r"(?:tab|fig|rep)_[a-z0-9_]+|numbers")
@@ -125,7 +126,8 @@ class PaperExporter(Exporter):
     def from_notebook_node(self, nb, resources=None, **kw):
         nb, resources = super().from_notebook_node(nb, resources, **kw)
         files = exported(nb, self.targets)
-        report = page(nb, {name: data for _, name, data in marked(nb.cells)})
+        shown = {name: data for _, name, data in marked(nb.cells)}
+        report = page(nb, shown | robustness_beside(resources["metadata"].get("path", "")))
         resources["outputs"] = files | {"report.html": report.encode()}
         resources["unique_key"] = "results"
         return results(nb, files), resources
@@ -135,6 +137,7 @@ def export(notebook: Path, folder: Path) -> list[str]:
     """Write all files of an executed notebook to a folder, each whole or not at all; their names."""
     text, resources = PaperExporter().from_filename(str(notebook))
     files = {**resources["outputs"], "results.tex": text.encode()}
+    del files["report.html"]  # which waits for 09: workflow/report_file.py
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".export-{os.getpid()}-", dir=folder) as scratch:
         for name, content in files.items():

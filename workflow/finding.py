@@ -32,16 +32,16 @@ def kinds(number: str) -> set[str]:
 def told(run: Run, number: str) -> Iterator[str]:
     """Lines for a terminal: each claim of a finding with its verdict here and on the paper's numbers, the rows that
     decide it here, and where to look further."""
-    from lib.paper import run_results  # slow to load, and of no use to other verbs
+    from lib.analysis.run_results import partial_results  # slow to load, and of no use to other verbs
     from lib.paper.claims import CLAIMS, FINDINGS
-    from lib.paper.results import published
+    from lib.paper.reference import published
     from lib.paper.verdicts import judge_all
 
     group, values = f"Finding {number}", run.values
     some = [claim for claim in CLAIMS if claim.group == group]
     reading = Reading.of(values)
-    moved = values["transfer_models"], values["transfer_datasets"]
-    results = run_results.so_far(run.name, values["models"], values["datasets"], reading, kinds(number), *moved)
+    shown = {name: values[name] for name in ("transfer_models", "transfer_datasets")}
+    results = partial_results(run.name, values["models"], values["datasets"], reading, kinds(number), **shown)
     here, paper = judge_all(results, some), judge_all(published(), some)
     yield f"{group}: {FINDINGS[group]}"
     for place, claim in enumerate(some, 1):

@@ -27,7 +27,7 @@ from workflow.pipeline import Job, Run
 from workflow.records import differences, key, latest, own_key, read_record, whole, wish_of, with_manifests
 
 NEW, ASKED = "not made yet", "asked for"
-EXPORT = ("workflow/export.py", "workflow/marked.py", "workflow/report.py", "workflow/report.html.jinja")
+EXPORT = ("workflow/export.py", "workflow/marked.py")
 GGUF = ("gguf", "sha256")  # empty in the files of other models
 # scores, sets and judges what others made: what a heavy notebook writes does not hang on it, but for `decided_by`
 SHOWING = ("lib/score/", "lib/calibrate/", "lib/analysis/", "lib/paper/")
@@ -317,8 +317,8 @@ def retire(job: Job, record: dict | None, shards: bool = False) -> None:
     paths = [path for path in paths if (ROOT / path).exists()]
     if not paths:
         return
-    if job.notebook.exports:  # typeset anew from what comes in their place
-        for name in ("results.pdf", "results.log"):
+    if job.notebook.exports:  # made anew from what comes in their place
+        for name in ("results.pdf", "results.log", "report.html"):
             (ROOT / job.run.figures / name).unlink(missing_ok=True)
     name = record["key"] if record else f"unfinished-{job.name}"
     newest = max(set_aside(job, name), default=0)

@@ -144,6 +144,23 @@ NOTEBOOKS = (
         writes=("calibration/transfer.parquet",),
     ),
     Notebook(
+        "09_robustness",
+        minutes=0.3,
+        takes=(
+            *SELDOM_READ,
+            *SELDOM_ASKED,
+            "logprobs_from",
+            "bins",
+            "n_bins_ablation",
+            "bin_models",
+            "seed",
+            "one_class",
+            "isotonic_decimals",
+        ),
+        reads=(*RESPONSES, "03_ptrue_insitu", "04_mc_dropout_grid"),
+        data=("artifacts/reference.csv", "artifacts/paper.yaml"),
+    ),
+    Notebook(
         "10_selective",
         takes=(*SELDOM_READ, *SELDOM_ASKED, "logprobs_from", "one_class", "isotonic_decimals", "seed"),
         reads=(*RESPONSES, "03_ptrue_insitu", "04_mc_dropout_grid"),

@@ -1,7 +1,7 @@
 """One self-contained page for the reviewer: findings, tables and figures of a run beside the paper.
 
-Built from the outputs of the executed 08_tables alone: `outputs` are their data by target. Nothing is loaded from
-elsewhere, nothing dated, and every word of a user's is escaped by the template.
+Built from the outputs of the executed 08_tables and 09_robustness alone: `outputs` are their data by target. Nothing is
+loaded from elsewhere, nothing dated, and every word of a user's is escaped by the template.
 """
 
 import base64
@@ -24,6 +24,8 @@ from lib.paper.microscope import Microscope
 from lib.paper.reference import paper_facts
 from lib.paper.verdicts import QUANTIFIERS, VERDICT_WORDS
 from lib.paths import visible
+from workflow.fingerprint import cells
+from workflow.marked import marked
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
 ABOUT = re.compile(r'(<td[^>]*?) data-key="([^"]*)"([^>]*>)(.*?)(</td>)', re.DOTALL)
@@ -35,9 +37,12 @@ SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, str] | None = None) -> str:
     """The page as HTML. `places`: the page and cell where each target is made, in a book that the page is part of."""
     given = nb.metadata.get("papermill", {}).get("parameters", {})
-    findings, numbers, ablation, choices = (
-        records(outputs, name) for name in ("rep_findings", "rep_numbers", "rep_ablation", "rep_sensitivity")
+    findings, ablation, choices = (
+        records(outputs, name) for name in ("rep_findings", "rep_ablation", "rep_sensitivity")
     )
+    stable = {(row["table"], row["key"]): row["moves"] for row in records(outputs, "rep_stability")}
+    numbers = [row | {"moves": stable.get((row["table"], row["key"]), STANDS)}
+               for row in records(outputs, "rep_numbers")]  # fmt: skip
     views, costs = records(outputs, "rep_microscope"), records(outputs, "rep_costs")
     sections = [section(name, outputs[name], numbers) for name in captions() if name in outputs]
     there = {part["id"] for part in sections}
@@ -63,8 +68,9 @@ def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, str] | None = N
         held=Counter(row["verdict"] for row in numbers if not row["verdict"].startswith(FOREIGN)),
         foreign=sorted({row["verdict"].removeprefix(FOREIGN) for row in numbers if row["verdict"].startswith(FOREIGN)}),
         expected=INSIDE_EXPECTED,
-        tried=any(row.get("moves") for row in numbers),
-        moving=sum(row.get("moves") not in (None, STANDS) for row in numbers),
+        tried=bool(stable),
+        moving=sum(row["moves"] != STANDS for row in numbers),
+        robust="rep_sensitivity" in outputs,
         flips=[row for row in choices if row.get("flips")],
         judged=len({row["choice"] for row in choices}),
         tried_choices=turned(choices).items(),
@@ -75,6 +81,12 @@ def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, str] | None = N
         microscope=Markup(Microscope(views).html(themed=True)) if views else "",  # noqa: S704  escaped there
     )
     return visible(shown)
+
+
+def robustness_beside(folder: str | Path) -> dict[str, dict]:
+    """The outputs of the executed 09_robustness of a folder, by target; none where it is not there."""
+    path = Path(folder, "09_robustness.ipynb")
+    return {name: data for _, name, data in marked(cells(str(path)))} if path.is_file() else {}
 
 
 def digest(template: str) -> str:

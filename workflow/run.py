@@ -35,6 +35,7 @@ from workflow.files import write_json
 from workflow.pipeline import NOTEBOOKS, PUBLISHED, SHIPPED, Job, Run, shippable
 from workflow.progress import Board, private, say
 from workflow.reference_data import check_files
+from workflow.report_file import renew_report
 from workflow.schedule import preloaded, schedule
 from workflow.typeset import typeset
 
@@ -206,6 +207,7 @@ def make(asked: Namespace) -> int:
             todo = [verdict for verdict in verdicts if verdict.open]
             board = Board({verdict.job.name: verdict.job.title for verdict in todo}, run.cores, run.seconds())
             code = execute(run, todo, board, len(verdicts), profile, door) if todo else 0
+        renew_report(run)
         if code:
             return code
         if not run.wanted and (line := typeset(ROOT / run.figures)):

@@ -14,10 +14,11 @@ import numpy as np
 import pandas as pd
 
 from lib import params, store
-from lib.paper import rounding, run_results
+from lib.analysis.results import Results
+from lib.analysis.run_results import results_of_run
+from lib.analysis.run_signals import RunSignals
+from lib.paper import footnotes, rounding
 from lib.paper.exhibits import TABLES
-from lib.paper.results import Results
-from lib.paper.run_results import RunSignals
 from lib.paths import ROOT, UserError
 from lib.store import KEYS, PAIR
 from workflow.pipeline import Run
@@ -72,8 +73,8 @@ def both(run: Run) -> tuple[list[str], list[str]]:
 def results_of(run: Run, signals: RunSignals, models: Sequence[str], datasets: Sequence[str]) -> Results:
     """What 08 makes of a run's signals and of what 05 to 07 and 10 keep."""
     names = ("n_bins_ablation", "bin_models", "transfer_models", "transfer_datasets", "resamples", "seed")
-    return run_results.results_of_run(run.name, signals, run.values["title"], models, datasets,
-                              **{name: run.values[name] for name in names})  # fmt: skip
+    results = results_of_run(run.name, signals, models, datasets, **{name: run.values[name] for name in names})
+    return replace(results, notes=footnotes.notes_of_run(run.name, run.values["title"], signals, results))
 
 
 # ---- what the run printed

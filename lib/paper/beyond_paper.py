@@ -9,11 +9,11 @@ import pandas as pd
 
 from lib.analysis.answer_dropout import SCOPES
 from lib.analysis.costs import FURTHER, RESPONSE, TOTAL
+from lib.analysis.results import Results
 from lib.paper.booktabs import Cell, Table
 from lib.paper.comparison import Listing
 from lib.paper.layout import Frame, Labels, Layout, Line, Notes, heading, is_lowest, plain, short
 from lib.paper.reference import printed_numbers
-from lib.paper.results import Results
 from lib.paper.tables import dropout_grid_search, lowest_ece, score_interval
 from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
 from lib.score.selective import BASE

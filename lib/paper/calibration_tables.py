@@ -186,7 +186,7 @@ def calibration_transfer_summary(
     frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (), hard: str = ""
 ) -> Table:
     """`tab:calibration_transfer_summary`: change of ECE for the arrows that change the dataset, then for those that
-    change the model; bold is an improvement on the dataset `hard` (`results.hardest`: the least accurate one)."""
+    change the model; bold is an improvement on the dataset `hard` (`hardest`: the least accurate one)."""
     layout = transfer_layout(frame, models, datasets, notes)
     across = [((model, source), (model, target)) for model in layout.models
               for source, target in itertools.permutations(layout.datasets, 2)]  # fmt: skip

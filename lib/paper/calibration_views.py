@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from lib.analysis.results import Results
 from lib.paper.claim_views import (
     CELL,
     ENOUGH,
@@ -16,7 +17,6 @@ from lib.paper.claim_views import (
     view,
 )
 from lib.paper.reference import paper_facts
-from lib.paper.results import Results
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 

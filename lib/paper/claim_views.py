@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from lib.paper.results import Results
+from lib.analysis.results import Results
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
+from lib.analysis.results import Results
 from lib.paper.exhibits import SHOWN_KEY, shown_numbers
 from lib.paper.reference import paper_facts
-from lib.paper.results import Results
 from lib.paper.verdicts import VERDICT_WORDS, Verdict, in_sentences
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
@@ -70,15 +70,14 @@ FOREIGN = "not comparable: "  # the beginning of such a verdict
 BOUNDED = ["value", "low", "high"]
 PAPERS = [f"{name}_paper" for name in BOUNDED]
 NUMBERS = [*BOUNDED, *PAPERS, "difference"]
-COMPARED_COLUMNS = ["table", "key", *PAIR, "estimator", "metric", "variant", *NUMBERS, "verdict", "moves"]
+COMPARED_COLUMNS = ["table", "key", *PAIR, "estimator", "metric", "variant", *NUMBERS, "verdict"]
 VARIANT = ["method", "source_model_label", "source_dataset_label", "rate", "bins"]
 HALF = 0.0005  # of the last decimal that the paper prints
 
 
-def beside(here: Results, paper: Results, moved: pd.DataFrame | None = None) -> Listing:
+def beside(here: Results, paper: Results) -> Listing:
     """Every number that a run's tables show beside the paper's in the same table: difference, the paper's interval
-    where it prints one (for the same quantity in any of its tables), and whether the run's number lies in it; and
-    whether rounding moves it, where that was tried (`moved`, as `rounding.moves` returns it)."""
+    where it prints one (for the same quantity in any of its tables), and whether the run's number lies in it."""
     ours, printed = shown_numbers(here), shown_numbers(paper).drop_duplicates(["table", *SHOWN_KEY], keep="last")
     intervals = printed.dropna(subset="low").drop_duplicates(SHOWN_KEY, keep="last")
     both = ours.merge(printed[["table", *SHOWN_KEY, *BOUNDED]], "left", ["table", *SHOWN_KEY], suffixes=("", "_paper"))
@@ -95,10 +94,7 @@ def beside(here: Results, paper: Results, moved: pd.DataFrame | None = None) -> 
     both.loc[foreign.notna(), [*PAPERS, "difference"]] = np.nan
     frame = both.assign(**_in_words(both)).reindex(columns=COMPARED_COLUMNS).astype(dict.fromkeys(NUMBERS, float))
     counts = frame.groupby(["table", "verdict"], sort=False).size().unstack(fill_value=0)
-    if moved is not None:
-        frame["moves"] = pd.MultiIndex.from_frame(frame[["table", "key"]]).map(describe_changes(moved)).fillna(STANDS)
-        counts[MOVES] = (frame["moves"] != STANDS).groupby(frame.table).sum()
-    return Listing(frame.astype({"moves": object}), counts.rename_axis(columns=None).reset_index())
+    return Listing(frame, counts.rename_axis(columns=None).reset_index())
 
 
 def _in_words(numbers: pd.DataFrame) -> dict[str, Any]:
@@ -109,11 +105,13 @@ def _in_words(numbers: pd.DataFrame) -> dict[str, Any]:
             "estimator": numbers["estimator"].map(lambda name: plain.get(name, name))}  # fmt: skip
 
 
-def describe_changes(moved: pd.DataFrame) -> pd.Series:
+def stability(moved: pd.DataFrame) -> Listing:
     """Of each number, by table and key: that it stands, or in how many draws its cell reads otherwise, and by how much
-    it moves at most."""
+    it moves at most. `moved`: as `rounding.moves` returns it."""
     words = [f"{row.moved} of {row.draws}, by {row.moves:.1g}" if row.moved else STANDS for row in moved.itertuples()]
-    return pd.Series(words, pd.MultiIndex.from_frame(moved[["table", "key"]]), dtype=object)
+    frame = moved[["table", "key"]].assign(moves=words)
+    counts = (frame.moves != STANDS).groupby(frame.table, sort=False).agg(numbers="size", moving="sum")
+    return Listing(frame, counts.rename(columns={"moving": MOVES}).reset_index())
 
 
 def foreign_models(here: Results, paper: Results) -> dict[str, str]:

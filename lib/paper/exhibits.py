@@ -15,9 +15,9 @@ import pandas as pd
 @dataclass(frozen=True)
 class Exhibit:
     """`builder` is a function of this package (`module.function`); `short` and `long` make the caption. A table is
-    built from its `frame` of all results (`results.Results`; by default that of its name), or from what `arguments`
+    built from its `frame` of all results (`Results`; by default that of its name), or from what `arguments`
     takes of them. `published`: the paper's own numbers suffice for it; if not, its cell has the tag `run`. `extra`: no
-    table of the paper, so its numbers are held against none."""
+    table of the paper, so its numbers are held against none. `notebook`: the one that shows it."""
 
     name: str
     builder: str
@@ -26,6 +26,7 @@ class Exhibit:
     published: bool = False
     extra: bool = False
     frame: str = ""
+    notebook: str = "08_tables"
     arguments: Callable[[Any], tuple] | None = None
 
     @property
@@ -122,7 +123,8 @@ EXHIBITS = (
     Exhibit("rep_findings", "comparison.findings", published=True),
     Exhibit("rep_microscope", "microscope.token_pages"),
     Exhibit("rep_numbers", "comparison.beside"),
-    Exhibit("rep_sensitivity", "sensitivity.sensitivity"),
+    Exhibit("rep_sensitivity", "comparison.Listing", notebook="09_robustness"),
+    Exhibit("rep_stability", "comparison.stability", notebook="09_robustness"),
 )  # fmt: skip
 # In the words of the tables, what a number is of, the same in every table that shows it.
 SHOWN_KEY = ["model_label", "dataset_label", "estimator", "metric", "method", "source_model_label",
@@ -134,7 +136,7 @@ BY_NAME = {exhibit.name: exhibit for exhibit in EXHIBITS}
 
 
 def build(name: str, run: Any) -> Any:
-    """The table of a name from all results (`results.Results`) of a run, or of the paper."""
+    """The table of a name from all results (`Results`) of a run, or of the paper."""
     return BY_NAME[name].build(run)
 
 

@@ -5,9 +5,14 @@ from typing import Any
 
 import pandas as pd
 
+from lib import params, store
+from lib.analysis.results import Results
+from lib.analysis.run_signals import SIGNAL_KINDS, RunSignals
 from lib.earlier_rows import devices_of
 from lib.score.estimators import in_columns
+from lib.score.interpretation import answer_coverage
 
+OWN_NAME = {"paper": ""}  # every other run says its name under its tables, if its title does not
 MIN_BIN_COUNT = 5  # rows of a bin from which on its gap is shown without a mark
 NOT_AT_HAND = ("Responses and log-probabilities from a file, the model not at hand, so that nothing is known of "
                "P(True), passes with dropout and temperature")  # fmt: skip
@@ -56,6 +61,32 @@ def notes(title: str = "", coverage: pd.DataFrame | None = None, how: Sequence[s
         shares = {grader: (coverage[grader] * coverage["rows"]).sum() / total for grader in others}
         lines.append("Graded otherwise: " + ", ".join(f"{share:.1%} by {name}" for name, share in shares.items()) + ".")
     return lines
+
+
+def notes_of_run(run: str, title: str, signals: RunSignals, labels: Results) -> list[str]:
+    """What is printed under a run's result tables: its title, or its name where that says nothing, how its signals were
+    made, which are still to come, and how many of its responses could not be read. `labels`: its results, with or
+    without frames."""
+    covered = answer_coverage(signals.generations, signals.reading)
+    covered = covered.assign(model=covered.model.map(labels.models), dataset=covered.dataset.map(labels.datasets))
+    how = [*how_made(run, labels.models, list(labels.datasets)), *missing_signals(run, labels.models, labels.datasets)]
+    return notes(title or OWN_NAME.get(run, f"Run {run}"), covered, how)
+
+
+def missing_signals(run: str, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
+    """The line that says for which pairs dropout passes are still to come, by their labels; none where none are."""
+    there = set(store.find_pairs(run, "dropout", store.pair_names(list(models), list(datasets))))
+    asked = {model: models[model] for model in params.models_at_hand(list(models))}
+    absent = [f"{label} on {name}" for model, label in asked.items() for dataset, name in datasets.items()
+              if f"{model}__{dataset}" not in there]  # fmt: skip
+    return [f"No dropout passes over the whole response yet: {', '.join(absent)}."] if absent else []
+
+
+def how_made(run: str, labels: Mapping[str, str], datasets: Sequence[str]) -> list[str]:
+    """How the signals of a run's models ({name: label}) were made, from their manifests."""
+    pairs = store.pair_names(list(labels), datasets)
+    return made((labels[pair.split("__")[0]], store.read_manifest(store.find_frame(run, kind, pair)))
+                       for kind in SIGNAL_KINDS for pair in store.find_pairs(run, kind, pairs))  # fmt: skip
 
 
 # ---- of a table

@@ -3,16 +3,19 @@
 import re
 import unicodedata
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.font_manager import findfont, get_font
 from matplotlib.patches import Rectangle
 
+from lib import store
+from lib.analysis.run_signals import RunSignals
 from lib.paper.figure_style import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, style
 
 SPECIAL_TOKEN = r"<\|[^|<>\n]*\|>|</?think>|</?s>"  # special tokens as tokenizers spell them
 LEADING, MONO = 8.6, "DejaVu Sans Mono"  # of prompts: points from line to line, and the font
+NOT_ASKED = "(not asked: the model is not at hand)"
 Lines = list[tuple[str, bool]]  # each with whether it continues the one before
 
 
@@ -106,3 +109,33 @@ def _boxes(texts: tuple[tuple[str, Any, str], ...], width: int, most: int, acros
             _box(ax, *part, high, last)
         canvas.subplots_adjust(0, 0, 1, 1, wspace=0, hspace=0)
     return Figure(canvas)
+
+
+# ---- of a run
+
+
+class Exchange(NamedTuple):
+    """A question asked and verified, as texts: what `fig:prompt_example` and `fig:prompt_comparison` show."""
+
+    prompt: str
+    text: str
+    standard_prompt: str  # empty where the model is not at hand, and was not asked
+
+    def ways(self, query: str) -> tuple[str, str, str]:
+        """The verification prompt, the trajectory with the query, and the query; what to say where none was asked."""
+        if not self.standard_prompt:
+            return NOT_ASKED, NOT_ASKED, ""
+        return self.standard_prompt, self.prompt + self.text + query, query
+
+
+def load_exchange(run: str, signals: RunSignals, model: str, dataset: str) -> Exchange:
+    """The first evaluation row of a pair; of a run that keeps no texts, the exchange on a question of ours that 03 left
+    in its manifest. Of a model that is not at hand the question stands for its prompt, which nobody knows."""
+    chosen = "model == @model and dataset == @dataset and split == 'evaluation'"
+    one, asked = signals.generations.query(chosen).iloc[0], signals.verification.query(chosen)
+    if asked.empty:  # the model is not at hand
+        question, text = (one.question, one.text) if isinstance(one.text, str) else ("(not kept)", "(not kept)")
+        return Exchange(question, text, "")
+    if isinstance(one.text, str):
+        return Exchange(one.prompt, one.text, asked.standard_prompt.iloc[0])
+    return Exchange(**store.read_manifest(store.find_frame(run, "verification", f"{model}__{dataset}"))["exchange"])

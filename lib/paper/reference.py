@@ -1,12 +1,16 @@
 """The paper's own numbers, as it prints them: `artifacts/reference.csv`, a printed number a row; and what it says in
 words: `artifacts/paper.yaml`."""
 
+from collections.abc import Iterable
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import yaml
 
+from lib.analysis.results import Results
+from lib.paper import footnotes
 from lib.paths import ARTIFACTS
 
 PRINTED, SAID = ARTIFACTS / "reference.csv", ARTIFACTS / "paper.yaml"
@@ -58,3 +62,25 @@ def printed_numbers(table: str = "") -> pd.DataFrame:
     )  # fmt: skip
     numbers = {name: pd.to_numeric(frame[name], errors="coerce") for name in ("value", "low", "high", "relative")}
     return frame.assign(**numbers | {"relative": numbers["relative"] / 100})[REFERENCE_COLUMNS].reset_index(drop=True)
+
+
+def published(title: str = "") -> Results:
+    """The paper's own numbers."""
+    frames = {str(name): part.assign(reason="") for name, part in printed_numbers().groupby("table", sort=False)}
+    facts = paper_facts()
+    rows = [(name, asked["evaluation"]) for name, asked in facts["questions"].items()]
+    frames["rows"] = pd.DataFrame(rows, columns=["dataset", "rows"])
+    settings = []
+    for label, part in frames["inference_settings"].groupby("model", sort=False):
+        text = part.set_index("metric").text
+        numbers = {name: float(text[heading]) for heading, name in facts["decoding_settings"].items()}
+        settings.append(SimpleNamespace(label=label, system_prompt=text["System prompt"] == "Yes", **numbers))
+    main, moved = frames["result_estimation"], frames["calibration_transfer_full"]
+    return Results(
+        models=_labels(main.model), datasets=_labels(main.dataset), binned=_labels(frames["bin_ablation"].model),
+        moved=(_labels(moved.model), _labels(moved.dataset)), settings=settings, frames=frames,
+        notes=footnotes.notes(title))  # fmt: skip
+
+
+def _labels(names: Iterable[str]) -> dict[str, str]:
+    return {name: name for name in dict.fromkeys(names)}

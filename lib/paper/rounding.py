@@ -12,12 +12,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from lib.analysis.results import Results
+from lib.analysis.run_signals import CALIBRATED, Frames, RunSignals
+from lib.analysis.run_signals import scores as confidence_of
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.fitting import CalibrationData, DataByPair, ScoredSplit, calibrate, fit_answers
 from lib.paper.exhibits import shown_numbers
-from lib.paper.results import Results
-from lib.paper.run_results import CALIBRATED, Frames, RunSignals
-from lib.paper.run_results import scores as confidence_of
 from lib.params import Calibration
 from lib.score.bootstrap import RESAMPLED, estimate_metrics
 from lib.score.metrics import METRICS
@@ -106,7 +106,7 @@ def frames_of(signals: RunSignals, sets: DataByPair, choices: Calibration, n_bin
     results = pd.concat([estimate_metrics(calibrated, n_bins, closed), learned], ignore_index=True)
     frames = signals.estimation(n_bins_ablation, [name for name in METRICS if name in RESAMPLED])
     frames |= signals.in_situ(frames["result_estimation"]) | signals.moved(sets, fitted)
-    return frames | dict.fromkeys(CALIBRATED, results)
+    return frames | dict.fromkeys(("result_estimation_full", *CALIBRATED), results)
 
 
 def draw_with_noise(

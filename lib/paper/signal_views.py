@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
+from lib.analysis.results import Results
 from lib.paper.claim_views import curve_points, pivoted, printed, spread_of, view
-from lib.paper.results import Results
 from lib.store import PAIR
 
 # ---- tokens and positions

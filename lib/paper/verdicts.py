@@ -12,10 +12,11 @@ from typing import Any
 
 import pandas as pd
 
+from lib.analysis.results import NotThere, Results
 from lib.paper import latex
 from lib.paper.claim_views import NotApplicable
 from lib.paper.claims import CLAIMS, Claim
-from lib.paper.results import NotThere, Results, published
+from lib.paper.reference import published
 
 QUANTIFIERS: Mapping[str, tuple[str, Callable[[int, int], bool]]] = {  # what a word asks for, of how many that agree
     "all": ("every case", lambda count, total: count == total),

@@ -13,8 +13,9 @@ import pandas as pd
 import torch
 
 from lib import params, store
+from lib.analysis import run_results, run_signals
 from lib.generate import generation, mc_dropout, models
-from lib.paper import rounding, run_results
+from lib.paper import rounding
 from lib.score import confidence, estimators, metrics
 
 ROWS = 120  # evaluation rows whose passes are drawn twice
@@ -52,16 +53,16 @@ def of_passes(lm: models.LanguageModel, frame: pd.DataFrame, correct: np.ndarray
             "c_BALD: AUROC of the other": metrics.auroc(second, correct[: len(work)])}  # fmt: skip
 
 
-def moved_cells(run: str, signals: run_results.RunSignals) -> pd.DataFrame:
+def moved_cells(run: str, signals: run_signals.RunSignals) -> pd.DataFrame:
     """Every printed number, and in how many of ten draws of rounding noise its cell reads otherwise."""
     moved = dict(transfer_models=DEMO.transfer_models, transfer_datasets=DEMO.transfer_datasets)
-    here = run_results.results_of_run(run, signals, "demo models", DEMO.models, DEMO.datasets, **moved)
+    here = run_results.results_of_run(run, signals, DEMO.models, DEMO.datasets, **moved)
     return rounding.moves(here, signals, params.Calibration.of(DEMO.model_dump()), DEMO.n_bins_ablation)
 
 
 def main(run: str) -> None:
     torch.set_num_threads(1)
-    signals = run_results.RunSignals.of(run, DEMO.models, DEMO.datasets, READING)
+    signals = run_signals.RunSignals.of(run, DEMO.models, DEMO.datasets, READING)
     columns = {}
     for name in DEMO.models:
         lm = models.load_language_model(name, params.load_model_config(name))

@@ -7,9 +7,9 @@ choice alone in place of the default. docs/configuration.md quotes these figures
 import pandas as pd
 
 from lib import params
+from lib.analysis.robustness import under, variants
+from lib.analysis.run_signals import RunSignals
 from lib.calibrate.fitting import fit_answers
-from lib.paper.run_results import RunSignals
-from lib.paper.sensitivity import variants
 from lib.params import Calibration, Reading
 
 DEMO = params.load_profile("demo")
@@ -33,11 +33,7 @@ def effects() -> pd.DataFrame:
     signals = RunSignals.of("shipped", DEMO.models, DEMO.datasets, Reading())
     base, rows = errors(signals, Calibration()), []
     for name, value in variants(Reading(), Calibration()):
-        if name in Reading.model_fields:
-            then = errors(signals.under(**{name: value}), Calibration())
-        else:
-            then = errors(signals, Calibration(**{name: value}))
-        then = then.combine_first(base)  # signals under a choice are of the pairs that it changes
+        then = errors(*(under(signals, Calibration(), name, value) or (signals, Calibration())))
         rows.append((name, value, largest(base, then, "acc"), largest(base, then, "ece"),
                      largest(base, then, "ece", raw=False)))  # fmt: skip
     return pd.DataFrame(rows, columns=["choice", "value", "accuracy", "raw", "calibrated"])

@@ -1,7 +1,7 @@
 """The figures that are worked out from the paper's printed numbers alone, by the claims' own predicates:
 `python tests/benchmarks/claims.py` prints each claim with its verdict, and the cases behind some of them."""
 
-from lib.paper import results
+from lib.paper import reference
 from lib.paper.verdicts import VERDICT_WORDS, judge_all
 
 
@@ -20,7 +20,7 @@ def figures(verdicts):
 
 
 if __name__ == "__main__":
-    verdicts = judge_all(results.published())
+    verdicts = judge_all(reference.published())
     for name, verdict in verdicts.items():
         said = verdict.said or verdict.reason or "no number printed"
         print(f"{verdict.claim.group:13}{name:26}{VERDICT_WORDS[verdict.held]:23}{said}")

@@ -36,7 +36,7 @@ def test_one_file_for_each(tmp_path):
     nbformat.write(notebook(None, *TARGETS), path)
     names = export(path, tmp_path / "figures")
     wanted = {f"{name}.tex" for name in TARGETS if name[:3] == "tab"}
-    wanted |= {"numbers.tex", "results.tex", "report.html"}
+    wanted |= {"numbers.tex", "results.tex"}  # the report waits for 09
     wanted |= {f"{name}{suffix}" for name in TARGETS if name[:3] == "fig" for suffix in (".pdf", ".png")}
     assert set(names) == wanted == {path.name for path in (tmp_path / "figures").iterdir()}
     assert (tmp_path / "figures/tab_estimators.tex").read_text() == DATA["text/latex"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lib.paper import run_results
+from lib.analysis import run_results
 from lib.paper.claims import CLAIMS
 from lib.paper.verdicts import judge_all
 from lib.params import Reading
@@ -15,7 +15,7 @@ MODELS, DATASETS = ["tiny-llama", "tiny-qwen"], ["demo-easy", "demo-medium", "de
 def lacking(number: str, kinds: set[str]) -> list[str]:
     """The claims of a finding that lack a frame where only these kinds of the shipped signals are read."""
     some = [claim for claim in CLAIMS if claim.group == f"Finding {number}"]
-    judged = judge_all(run_results.so_far("replay", MODELS, DATASETS, Reading(), kinds), some)
+    judged = judge_all(run_results.partial_results("replay", MODELS, DATASETS, Reading(), kinds), some)
     return [name for name, verdict in judged.items() if verdict.lacks]
 
 

@@ -75,7 +75,7 @@ def test_jobs_run_upstream_first():
     jobs = Run("demo", {"models": ["a", "b"], "datasets": ["c"]}).jobs
     for at, job in enumerate(jobs):
         assert set(job.upstream) <= set(jobs[:at])
-    assert [job.notebook.number for job in jobs][-4:] == ["06", "07", "10", "08"]
+    assert [job.notebook.number for job in jobs][-4:] == ["07", "09", "10", "08"]
 
 
 def test_a_parameter_that_a_cell_leaves_out_is_given_where_the_notebook_takes_it():

@@ -58,12 +58,17 @@ def test_a_cell_leads_to_its_row_and_a_finding_to_its_table():
 
 
 def test_numbers_say_whether_rounding_moves_them():
-    rows = [row(moves="stands"), row("m/d/ans_avg/ece", moves="3 of 10, by 0.2")]
-    text = made(rep_findings=[finding()], rep_numbers=rows, tab_result_estimation=TABLE)
+    rows = [row(), row("m/d/ans_avg/ece")]
+    stable = [{"table": one["table"], "key": one["key"], "moves": words}
+              for one, words in zip(rows, ("stands", "3 of 10, by 0.2"), strict=True)]  # fmt: skip
+    shown = dict(rep_findings=[finding()], rep_numbers=rows, tab_result_estimation=TABLE)
+    text = made(**shown, rep_stability=stable, rep_sensitivity=[])
     assert "<th>moves under rounding</th>" in text and "<td>stands</td>" in text and "<td>3 of 10, by 0.2</td>" in text
-    assert "<b>1 of 2</b> numbers move under rounding" in text
-    untried = made(rep_findings=[finding()], rep_numbers=[row(moves=None)], tab_result_estimation=TABLE)
-    assert "rounding" not in untried
+    assert "<b>1 of 2</b> numbers move under rounding" in text and "has not run" not in text
+    alone = made(**shown)
+    assert "moves under rounding" not in alone and ("<code>09_robustness</code> has not run" in alone) == (
+        "here" in finding()
+    )
 
 
 def test_what_is_not_there_is_not_linked():

@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from clone import copy_of_project, edit, refusal, start
+from lib.paper.run_results import RunSignals
 
 from lib import params
-from lib.paper import results, rounding
+from lib.analysis import results
+from lib.paper import rounding
 from lib.paper.exhibits import TABLES
-from lib.paper.run_results import RunSignals
 from lib.paths import ROOT, UserError
 from workflow import verify
 from workflow.pipeline import Run

@@ -1,18 +1,15 @@
 """What tables and claims are made of: a tidy frame per table, of a run or, in the same columns, of the paper.
 
 A run also has frames of which the paper shows pictures only (`running_mean`, `entropies`, `learning`) or words
-(`tokens`, `passes`, `ablation`, `cost`...); the paper's results lack them. `lib.paper.run_results` makes a run's.
+(`tokens`, `passes`, `ablation`, `cost`...); the paper's results lack them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 
-from lib.paper import footnotes
-from lib.paper.reference import paper_facts, printed_numbers
 from lib.store import PAIR
 
 # Frames that say something of a model without a parsed answer, too.
@@ -142,25 +139,3 @@ def hardest(frame: pd.DataFrame) -> str:
     """The dataset of least accuracy, averaged over models, from what `bootstrap` or `metrics.evaluate` returns."""
     accuracy = frame[frame["metric"] == "acc"].astype({"value": float})
     return str(accuracy.groupby("dataset", sort=False)["value"].mean().idxmin())
-
-
-def published(title: str = "") -> Results:
-    """The paper's own numbers."""
-    frames = {str(name): part.assign(reason="") for name, part in printed_numbers().groupby("table", sort=False)}
-    facts = paper_facts()
-    rows = [(name, asked["evaluation"]) for name, asked in facts["questions"].items()]
-    frames["rows"] = pd.DataFrame(rows, columns=["dataset", "rows"])
-    settings = []
-    for label, part in frames["inference_settings"].groupby("model", sort=False):
-        text = part.set_index("metric").text
-        numbers = {name: float(text[heading]) for heading, name in facts["decoding_settings"].items()}
-        settings.append(SimpleNamespace(label=label, system_prompt=text["System prompt"] == "Yes", **numbers))
-    main, moved = frames["result_estimation"], frames["calibration_transfer_full"]
-    return Results(
-        models=_labels(main.model), datasets=_labels(main.dataset), binned=_labels(frames["bin_ablation"].model),
-        moved=(_labels(moved.model), _labels(moved.dataset)), settings=settings, frames=frames,
-        notes=footnotes.notes(title))  # fmt: skip
-
-
-def _labels(names: Iterable[str]) -> dict[str, str]:
-    return {name: name for name in dict.fromkeys(names)}

@@ -1,0 +1,125 @@
+"""The results of a run: frames made from what the models left behind, and from those that 04b to 07 and 10 keep."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import pandas as pd
+
+from lib import params, store
+from lib.analysis import ablation_statistics, answer_dropout, costs
+from lib.analysis.calibration_statistics import curve_bands
+from lib.analysis.results import Results
+from lib.analysis.run_signals import CALIBRATED, SIGNAL_KINDS, TRANSFER_TABLES, Frames, RunSignals
+from lib.params import Reading
+from lib.paths import UserError
+from lib.schemas import empty_frame
+from lib.score.bootstrap import bootstrap
+from lib.store import KEYS, PAIR
+
+CONTRASTS = (  # what the paper says is lower, and than what: (estimator, method)
+    (("seq_avg", ""), ("ans_avg", "")), (("c_bald", ""), ("p_true", "")),
+    (("ans_avg", "isotonic"), ("ans_avg", "")), (("ans_avg", "platt"), ("ans_avg", "")),
+)  # fmt: skip
+SELECTIVE_KINDS = ("scores", "thresholds", "curves")
+CALIBRATION_KINDS = ("results", "confidence", "transfer", "curves")
+
+
+def labels_of_run(models: Sequence[str], datasets: Sequence[str], *, bin_models: Sequence[str] = (),
+                  transfer_models: Sequence[str] = (), transfer_datasets: Sequence[str] = ()) -> Results:  # fmt: skip
+    """The results of a run without frames: its models and datasets, and those that single tables show."""
+    specs = [params.load_model_config(name) for name in models]
+    labels = {name: spec.label for name, spec in zip(models, specs, strict=True)}
+    sets = {name: params.load_dataset_config(name).label for name in datasets}
+    moved = labels_of(labels, "model", transfer_models), labels_of(sets, "dataset", transfer_datasets)
+    return Results(labels, sets, labels_of(labels, "model", bin_models), moved, specs, {})
+
+
+def labels_of(labels: Mapping[str, str], kind: str, names: Sequence[str]) -> dict[str, str]:
+    """The {name: label} of those models (or datasets) that a table shows; of all where none is named."""
+    return {name: labels[name] for name in params.choose_some(kind, names, list(labels))}
+
+
+def results_of_run(run: str, signals: RunSignals, models: Sequence[str], datasets: Sequence[str], *,
+                   n_bins_ablation: Sequence[int] = (10, 20, 30), resamples: int = 5000, seed: int = 0,
+                   notes: Sequence[str] = (), **shown: Sequence[str]) -> Results:  # fmt: skip
+    """All that a run has to show, with intervals over as many `resamples` as in 05; `shown`: as `labels_of_run`.
+    Raises UserError where 05 to 07 or 10 have not left their frames."""
+    pairs, drawn = (run, models, datasets), (resamples, seed)
+    frames = kept_frames(*pairs) | signals.of_responses() | signals.of_scores(n_bins_ablation)
+    frames |= signals.in_situ(frames["result_estimation"])  # without a verdict, where no model is at hand
+    frames |= asked_again(*pairs, signals.reading) | load_selective(*pairs)
+    frames |= answer_dropout.in_situ(*pairs, signals.generations, signals.responses, signals.dropout,
+                                     signals.reading, *drawn)  # fmt: skip
+    frames |= costs.costs_of_run(*pairs, signals.generations, signals.verification, frames)
+    frames["paired"] = paired(frames["calibrated"], signals.reading, *drawn)
+    rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
+    questions = {name: (params.load_dataset_config(name).source, int(rows[name, "calibration"]),
+                        int(rows[name, "evaluation"])) for name in datasets}  # fmt: skip
+    return replace(labels_of_run(models, datasets, **shown), frames=frames, notes=notes, questions=questions)
+
+
+def partial_results(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading, kinds: Collection[str],
+                    **shown: Sequence[str]) -> Results:  # fmt: skip
+    """What some of a run's notebooks show, for findings that need no more: those that leave these `kinds` of frames
+    (`lib.schemas`), of which any but `generations` may lack."""
+    generations, verification, dropout = (
+        store.load_frames(run, kind, models, datasets, kind != "generations")[0] if kind in kinds else empty_frame(kind)
+        for kind in SIGNAL_KINDS
+    )
+    signals = RunSignals.from_frames(generations, verification, dropout, reading)
+    frames = signals.of_responses() | signals.of_scores()
+    if "ablation" in kinds:
+        frames |= asked_again(run, models, datasets, reading)
+    kept = [kind.removeprefix("calibration/") for kind in kinds if kind.startswith("calibration/")]
+    return replace(labels_of_run(models, datasets, **shown), frames=frames | kept_frames(run, models, datasets, kept))
+
+
+def kept_frames(run: str, models: Sequence[str], datasets: Sequence[str], names: Collection[str] = CALIBRATION_KINDS
+                ) -> Frames:  # fmt: skip
+    """What 05 (results, confidence), 06 (curves) and 07 (transfer) keep. Raises UserError where they have not left
+    it."""
+    kept = {name: store.read_pairs(run, "calibration", name, models, datasets) for name in names}
+    frames: Frames = {}
+    if "results" in kept:
+        frames |= dict.fromkeys(("result_estimation_full", *CALIBRATED), kept["results"])
+    if "transfer" in kept:
+        frames |= dict.fromkeys(TRANSFER_TABLES, kept["transfer"])
+    if "curves" in kept:
+        frames |= {"learning": curve_bands(kept["curves"])}
+    if "confidence" in kept:
+        frames["calibrated"] = kept["confidence"]
+    return frames
+
+
+def load_selective(run: str, models: Sequence[str], datasets: Sequence[str]) -> Frames:
+    """What 10 left of these pairs, by `selective_` and SELECTIVE_KINDS."""
+    frames = {kind: store.read_pairs(run, "selective", kind, models, datasets) for kind in SELECTIVE_KINDS}
+    return {f"selective_{kind}": frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
+            for kind, frame in frames.items()}  # fmt: skip
+
+
+def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> Frames:
+    """What 04b left: `ablation`, `demonstration` and `cost`. A run without it has none, and the claims that rest on
+    them say so."""
+    with suppress(UserError):
+        there = store.find_pairs(run, "ablation", store.pair_names(models, datasets))
+        manifests = [store.read_manifest(store.find_frame(run, "ablation", name)) for name in there]
+        frame = store.load_frames(run, "ablation", models, datasets, may_lack=True)[0]
+        return {"ablation": ablation_statistics.summarize_ablation(frame, reading.grader),
+                "cost": ablation_statistics.pass_costs(manifests),
+                "demonstration": ablation_statistics.compare_demonstrations(frame, reading.grader)}  # fmt: skip
+    return {}
+
+
+def paired(calibrated: pd.DataFrame, reading: Reading, resamples: int = 5000, seed: int = 0) -> pd.DataFrame:
+    """Paired differences of ECE with their intervals for CONTRASTS, as `Bootstrap.differences` returns them, each on
+    the rows that both have."""
+    who, parts = list(zip(calibrated.estimator, calibrated["method"], strict=True)), []
+    for contrast in CONTRASTS:
+        chosen = calibrated[[one in contrast for one in who]]
+        chosen = chosen[chosen.duplicated(KEYS, keep=False)]
+        if len(chosen):
+            drawn = bootstrap(chosen, reading.bins, reading.closed, resamples, seed)
+            parts.append(drawn.differences([contrast]))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*PAIR, "estimator", "method"])
