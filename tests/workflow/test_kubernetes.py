@@ -141,6 +141,10 @@ def test_jobs_of_a_run_that_was_killed_are_deleted_and_made_anew(project, kubect
     for one in (process, *[one for one in family(project) if one.ppid() == process.pid]):
         one.kill()
     process.communicate()
+    (job,) = kubectl.glob("*.json")
+    process = project.start(*given, **env)
+    until(lambda: not job.exists() or process.poll() is not None, 120)
     (project.root / "notebooks/go").touch()
-    code, said = project.run(*given, **env)
-    assert code == 0 and "1 job(s) of an earlier run, which was killed, are cancelled" in said, said
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0 and "1 job(s) of an earlier run, which was killed, are cancelled" in said, said
+    assert "demo: 3 made, 0 kept" in said
