@@ -27,7 +27,7 @@ from lib.score.bootstrap import bootstrap
 from lib.score.confidence import confidence_frame
 from lib.score.interpretation import interpret_responses
 from lib.tasks import datasets
-from workflow import check, cli, pipeline
+from workflow import check, cli, pipeline, usable
 from workflow.run import plan
 
 ANSWERED = [("The", -0.5), (" answer", -0.25), (".\n", 0.0), ("####", -0.1), (" ", -0.2), ("1", -0.3), ("7", -0.4)]
@@ -293,7 +293,7 @@ def test_check_says_it_before_any_work(capsys):
     assert "answers the 40 questions of demo-logged, 40 with log-probabilities" in said
     assert "it is not at hand (its file names no `source`)" in said and "hours" not in said
     other = plan(cli.check(["check", "demo", "--models", "logged", "--datasets", "demo-easy"]))
-    (reason,) = check.find_unusable(other, ["logged"])
+    (reason,) = usable.find_unusable(other, ["logged"])
     assert "no response to 500 of 500 questions" in reason
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from lib import params
 from lib.generate import models, preflight
 from lib.paths import ROOT, UserError
-from workflow import check
+from workflow import check, usable
 from workflow.pipeline import Run
 
 LONGEST = 300  # characters of a message
@@ -257,11 +257,11 @@ def looked_at(spec):
     """What `check` finds wrong with a model."""
 
     def lines():
-        lm = preflight.load_outline("mine", spec, check.config_folder(spec), whole=True)
+        lm = preflight.load_outline("mine", spec, usable.config_folder(spec), whole=True)
         yield from check.about_weights(spec.source)
         yield from preflight.Preflight(lm, RUN.values, {}).check()
 
-    return [text for level, text in check.explain_errors(lines()) if level == "wrong"]
+    return [text for level, text in usable.explain_errors(lines()) if level == "wrong"]
 
 
 def test_the_unchanged_copy_is_a_model(changed):

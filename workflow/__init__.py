@@ -20,5 +20,7 @@ hub, weights    what is fetched
 reference_data  what is part of the project
 export, marked  from the executed notebook to files, which report_file, report and typeset make readable
 finding, book   one of the paper's findings on a run, and a run as pages
-check, cost     what a run would take
+usable          whether its models can be asked
+check, cost     what a run would take; extras is what some runs install besides
+cluster, node   a run on a cluster, and its job there; dry_run says what would be submitted
 """

@@ -1,28 +1,26 @@
 """`./run_all.sh check PROFILE`: can this machine do the run, and what would it take? Nothing is generated or kept.
 
 A line per thing looked at: ok; note (good to know); or wrong, with what to do about it. Exit code 2 if anything is
-wrong. Whether a model can be asked is told by lib/generate/preflight.py, what it would cost by cost.py.
+wrong. Whether a model can be asked is told by usable.py, what it would cost by cost.py.
 """
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lib import params
-from lib.paths import UserError, first_line, one_line
-from workflow import cost, extras, gpus, hub, weights
+from lib.paths import UserError, one_line
+from workflow import cost, extras, gpus, hub, usable, weights
 from workflow.cost import Device
 from workflow.pipeline import Run
-
-Line = tuple[str, str]  # ok, note or wrong; what was seen
+from workflow.usable import Line
 
 MOST = {"ok": 1000, "note": 1000, "wrong": 300}  # characters of a line
 SOME = 50  # questions of a dataset whose prompts are measured
-LARGE = 2e9  # parameters above which a model is run on a processor only where that is said
 READ = 5e9  # bytes of weights up to which each is looked at; of more, when they are loaded
 NOT_AT_HAND = (
     "it is not at hand (its file names no `source`): the log-probabilities of its responses give the Seq and Ans "
@@ -36,7 +34,7 @@ def main(run: Run, say: Callable[[str], None]) -> int:
     with suppress(UserError):  # said again, model by model
         hub.pin(run)
     for subject, lines in subjects(run):
-        for level, text in explain_errors(lines):
+        for level, text in usable.explain_errors(lines):
             say(one_line(f"{level:5}  {subject}: {text}", MOST[level]))
             wrong += level == "wrong"
     say(f"{run.name}: {f'{wrong} thing(s) to mend' if wrong else 'ready'}; nothing was run")
@@ -79,61 +77,11 @@ def subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
     yield "machine", about_machine(run, device)
     yield "disk", about_disk(run)
     yield "engine", about_engine(run)
-    texts = load_questions(run)
+    texts = usable.load_questions(run)
     for name in run.values["datasets"]:
         yield f"dataset {name}", about_dataset(run, name)
     for name in run.values["models"]:
         yield f"model {name}", about_model(run, name, device, texts)
-
-
-def explain_errors(lines: Iterable[Line]) -> Iterator[Line]:
-    """The lines, and what ended them early, whatever that was: others' files and packages are looked at."""
-    try:
-        yield from lines
-    except UserError as problem:
-        yield "wrong", str(problem)
-    except Exception as problem:
-        yield "wrong", f"can't be looked at ({type(problem).__name__}: {first_line(problem)})"
-
-
-def find_unusable(run: Run, names: list[str]) -> list[str]:
-    """Of those models of a run that can't be asked as it asks, a line with the reason, before any job is done."""
-    reasons, texts = [], load_questions(run) if names else {}
-    for name in names:
-        found = [text for level, text in explain_errors(check_usable(run, name, texts)) if level == "wrong"]
-        reasons += [text if text.startswith("model '") else f"model '{name}': {text}" for text in found[:1]]
-    return reasons
-
-
-def check_usable(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[Line]:
-    spec = params.load_model_config(name)
-    if spec.responses:
-        yield from check_responses(run, spec)
-    if spec.at_hand:
-        preflight = load_preflight(run, name, texts)
-        yield from preflight.check()
-        yield from check_processor(run, preflight.lm.model)
-
-
-def load_preflight(run: Run, name: str, texts: dict[str, list[str]]) -> Any:
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else they complain when a process is forked later
-    from lib.generate.preflight import Preflight, load_outline
-
-    spec = params.load_model_config(name)
-    # of the hub's weights, some or none may have been fetched
-    return Preflight(load_outline(name, spec, config_folder(spec), whole=not hub.remote(spec)), run.values, texts)
-
-
-def config_folder(spec: params.Model) -> str:
-    """The folder with a model's configuration and tokenizer; from the hub these alone are fetched."""
-    from lib.generate import models
-
-    if hub.remote(spec):
-        return hub.texts(spec)
-    folder = models.find_source(spec)
-    if not list(Path(folder).glob("*.safetensors")):
-        raise UserError(f"{spec.source} holds no *.safetensors, the only weights that are loaded")
-    return folder
 
 
 # ---- machine, disk and datasets
@@ -191,7 +139,7 @@ def about_engine(run: Run) -> Iterator[Line]:
 def about_dataset(run: Run, name: str) -> Iterator[Line]:
     from lib.tasks import datasets
 
-    spec, examples = params.load_dataset_config(name), select_examples(run, name)
+    spec, examples = params.load_dataset_config(name), usable.select_examples(run, name)
     rows = Counter(example.split for example in examples)
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
     if spec.folder:
@@ -202,43 +150,13 @@ def about_dataset(run: Run, name: str) -> Iterator[Line]:
     yield "ok", f"{split} from {source}"
 
 
-def select_examples(run: Run, name: str) -> list[Any]:
-    """The examples of a dataset that the run takes."""
-    from lib.tasks import datasets
-
-    examples = datasets.load_examples(params.load_dataset_config(name))
-    return datasets.select_examples(examples, run.values["limit"], run.values["seed"], name, run.values["example"])
-
-
-def load_questions(run: Run) -> dict[str, list[str]]:
-    """The questions of each dataset that can be read here."""
-    found = {}
-    for name in run.values["datasets"]:
-        with suppress(UserError):  # said where the dataset is looked at, and by the job that reads it
-            found[name] = [example.question for example in select_examples(run, name)]
-    return found
-
-
-def check_responses(run: Run, spec: params.Model) -> Iterator[Line]:
-    """How many questions of the run a model's file answers, with what will be read of it."""
-    from lib.generate import imported_responses
-
-    for name in run.values["datasets"]:
-        examples = select_examples(run, name)
-        found = imported_responses.read_imported(spec, name, examples)
-        told = sum(bool(found[example.example_id].stated) for example in examples)
-        said, *missed = imported_responses.describe_coverage(spec, name, examples, found)
-        yield "ok", f"{said}, {told} with log-probabilities"
-        yield from (("note", text) for text in missed)
-
-
 # ---- models
 
 
 def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]) -> Iterator[Line]:
     spec = params.load_model_config(name)
     if spec.responses:
-        yield from check_responses(run, spec)
+        yield from usable.check_responses(run, spec)
     if not spec.at_hand:
         yield "note", NOT_AT_HAND
         return
@@ -246,14 +164,14 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
         yield from weights.about(spec)
         if weights.pending(spec):
             return
-    folder = config_folder(spec)
+    folder = usable.config_folder(spec)
     where = "the repository {} on the hub" if hub.remote(spec) else "{}"
     yield "ok", where.format(spec.source) + (f" at {spec.revision[:12]}" if spec.revision else "")
-    preflight = load_preflight(run, name, texts)
+    preflight = usable.load_preflight(run, name, texts)
     if not hub.remote(spec):
         yield from about_weights(folder)
     yield from preflight.check()
-    yield from check_processor(run, preflight.lm.model)
+    yield from usable.check_processor(run, preflight.lm.model)
     yield from about_decoding(spec, preflight.lm.facts)
     yield from about_cost(run, preflight, device, "" if hub.remote(spec) else folder)
 
@@ -270,22 +188,6 @@ def about_weights(folder: str) -> Iterator[Line]:
             with safe_open(path, framework="pt") as file:
                 check_finite_weights((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118
         yield "ok", f"its weights ({size / 1e9:.2g} GB) are whole, and finite numbers"
-
-
-def check_processor(run: Run, network: Any) -> Iterator[Line]:
-    """Whether a large model would be run without a GPU, which nobody may have meant."""
-    import torch
-
-    weights = network.num_parameters()
-    bare = [row.name for row in run.notebooks if row.heavy and not run.gpus_of.get(row.name, run.gpus)]
-    there = not bare if run.cluster else torch.cuda.is_available()  # a node's are those that the profile asks for
-    if weights <= LARGE or run.values.get("cpu") or there:
-        return
-    seen = f"PyTorch ({torch.__version__}) sees no GPU here"
-    if run.cluster:
-        seen = f"the cluster's profile asks for no GPU for {', '.join(bare)}"
-    remedy = "say --cpu (or `cpu: true` in the profile) to run it on the processor, for days"
-    yield "wrong", f"{weights / 1e9:.2g} billion parameters, and {seen}: {remedy}"
 
 
 def about_decoding(spec: params.Model, own: dict) -> Iterator[Line]:
@@ -370,19 +272,3 @@ def memory(size: cost.Size, work: cost.Work, device: Device, gpus: int = 1) -> L
     if need > device.memory:
         return "wrong", f"{text}: {free}; max_batch_tokens {int((device.memory - weights) / each)} would fit"
     return "ok", text
-
-
-def cards(run: Run, names: list[str]) -> dict[str, int]:
-    """GPUs that models take which are too large for one of this machine's; no word of the others."""
-    memory = gpus.gpu_memory(gpus.available()) if run.gpus > 1 and not run.cluster else []
-    if not memory:
-        return {}
-    from lib.generate import models
-
-    found = {}
-    for name in names:
-        lm = load_preflight(run, name, {}).lm
-        weights = lm.model.num_parameters() * models.loading_dtype(lm.spec).itemsize
-        if (count := models.gpus_needed(weights, memory)) > 1:
-            found[name] = count
-    return found

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from lib import params
-from workflow import check, cost, fresh
+from workflow import check, cost, fresh, usable
 from workflow.cluster import Profile
 from workflow.pipeline import Job, Run
 
@@ -65,7 +65,7 @@ def measured(run: Run, model: str, device: cost.Device) -> tuple[cost.Size, int,
     """Size of a model's network, tokens of its prompt, and those that all prompts share; None where its files are not
     to be had."""
     try:
-        preflight = check.load_preflight(run, model, {})
+        preflight = usable.load_preflight(run, model, {})
         work = check.work_of(run, preflight)
     except Exception:  # of the hub's, or of files that check and the run itself name
         return None

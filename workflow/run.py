@@ -29,6 +29,7 @@ from workflow import (
     hub,
     leftovers,
     locks,
+    usable,
     weights,
 )
 from workflow.files import write_json
@@ -295,7 +296,7 @@ def execute(run: Run, todo: list[fresh.Verdict], board: Board, total: int, profi
     sure = sum(verdict.state == "make" for verdict in todo)
     others = f", and {len(todo) - sure} if what they read changes" if sure < len(todo) else ""
     say(f"{run.name}: {sure} of {total} jobs to do on {at_once}{others}")
-    replace(run, cards=check.cards(run, models_of(jobs))).save()
+    replace(run, cards=usable.cards(run, models_of(jobs))).save()
     log = ROOT / run.folder / "snakemake.log"
     log.write_text("", encoding="utf-8")
     code = schedule(run, jobs, partial(board.hear, log), profile, door)
@@ -311,7 +312,7 @@ def execute(run: Run, todo: list[fresh.Verdict], board: Board, total: int, profi
 
 def refused(run: Run, models: list[str]) -> bool:
     """Whether any of these models can't be asked; why, a line each. Found out here, it costs no other model's jobs."""
-    reasons = check.find_unusable(run, models)
+    reasons = usable.find_unusable(run, models)
     for text in reasons:
         complain(text)
     return bool(reasons)

@@ -7,7 +7,7 @@ from small_project import ROWS, Project, build
 import workflow
 from lib import configs, params
 from lib import paths as places
-from workflow import check, pipeline
+from workflow import pipeline, usable
 
 MODULES = [import_module(f"workflow.{module.name}") for module in pkgutil.iter_modules(workflow.__path__)]
 
@@ -27,5 +27,5 @@ def inside(project, monkeypatch) -> Project:
     monkeypatch.setattr(configs, "MODELS", project.root / "artifacts" / ".models")
     monkeypatch.setattr(pipeline, "NOTEBOOKS", tuple(pipeline.Notebook(**row) for row in ROWS))
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
-    monkeypatch.setattr(check, "find_unusable", lambda run, names: [])
+    monkeypatch.setattr(usable, "find_unusable", lambda run, names: [])
     return project

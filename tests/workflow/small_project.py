@@ -133,7 +133,7 @@ def build(root: Path) -> Path:
     text, found = re.subn(r"(?ms)^NOTEBOOKS = \(.*?^\)\n", lambda _: table, (root / "workflow/pipeline.py").read_text())
     assert found == 1
     (root / "workflow/pipeline.py").write_text(text)
-    with (root / "workflow/check.py").open("a") as file:
+    with (root / "workflow/usable.py").open("a") as file:
         file.write("\n\ndef find_unusable(run, names):  # its models are none\n    return []\n")
     for name, text in (("alpha", ALPHA), ("beta", BETA), ("gamma", GAMMA), ("paper/show", SHOW),
                        ("row_cache", ROW_CACHE)):  # fmt: skip

@@ -20,7 +20,7 @@ from lib.generate import generation, p_true, preflight, seeded_dropout
 from lib.generate.models import LanguageModel
 from lib.paths import ROOT, UserError
 from lib.tasks import prompts
-from workflow import check, cli, cost, run
+from workflow import check, cli, cost, run, usable
 from workflow.cost import Device
 from workflow.pipeline import Run
 
@@ -231,11 +231,11 @@ def test_the_papers_models_hold_their_longest_responses(shared):
 
 
 def test_questions_of_a_dataset_that_cannot_be_read_are_not_known(monkeypatch):
-    found = check.load_questions(run_of(limit=3))
+    found = usable.load_questions(run_of(limit=3))
     assert {name: len(texts) for name, texts in found.items()} == dict.fromkeys(run_of().values["datasets"], 6)
     lost = params.load_dataset_config("demo-easy").model_copy(update={"source": {"all": "nowhere.jsonl"}})
     monkeypatch.setattr(params, "load_dataset_config", lambda name: lost)
-    assert check.load_questions(run_of()) == {}
+    assert usable.load_questions(run_of()) == {}
 
 
 def test_decoding_settings_that_differ_are_noted():
@@ -253,11 +253,11 @@ def test_a_network_without_dropout():
 
 def test_sources(tmp_path):
     with pytest.raises(UserError, match="did you mean 'tiny-llama'"):
-        check.config_folder(spec_of(source="demo/models/tiny-lama"))
+        usable.config_folder(spec_of(source="demo/models/tiny-lama"))
     shutil.copytree(ROOT / "demo/models/tiny-llama", tmp_path / "m")
     (tmp_path / "m/model.safetensors").rename(tmp_path / "m/pytorch_model.bin")
     with pytest.raises(UserError, match="no \\*.safetensors, the only weights"):
-        check.config_folder(spec_of(source=str(tmp_path / "m")))
+        usable.config_folder(spec_of(source=str(tmp_path / "m")))
     (tmp_path / "m/config.json").write_text('{"model_type": "nothing-known"}')
     with pytest.raises(UserError, match="can't be loaded"):
         loaded(spec_of(), tmp_path / "m")
@@ -311,7 +311,7 @@ def test_what_a_model_lacks_is_known_before_the_first_job(models_of):
     models_of("empty", lambda folder: (folder / "model.safetensors").unlink())
     models_of("dated", lambda folder: (folder / "chat_template.jinja").write_text("{{ strftime_now('date_string') }}"))
     started = time.perf_counter()
-    reasons = check.find_unusable(run_of(), ["good", "mute", "short", "choosy", "empty", "dated"])
+    reasons = usable.find_unusable(run_of(), ["good", "mute", "short", "choosy", "empty", "dated"])
     assert time.perf_counter() - started < 6 * 3
     assert [reason.split("'")[1] for reason in reasons] == ["mute", "short", "choosy", "empty", "dated"]
     expected = ["no chat template", "do not fit its context of 300: write `max_new_tokens: ",
@@ -319,18 +319,18 @@ def test_what_a_model_lacks_is_known_before_the_first_job(models_of):
                 "set `date_string`"]  # fmt: skip
     for reason, words_said in zip(reasons, expected, strict=True):
         assert words_said in reason and "\n" not in reason
-    assert check.find_unusable(run_of(), ["good"]) == []
+    assert usable.find_unusable(run_of(), ["good"]) == []
 
 
 def test_a_large_model_without_a_gpu_is_refused_before_the_first_job(models_of, monkeypatch):
     """Unless the command line or the profile says that it is meant, or PyTorch sees a GPU after all."""
-    assert check.find_unusable(run_of(), ["good"]) == []
-    monkeypatch.setattr(check, "LARGE", 100_000)
-    (reason,) = check.find_unusable(run_of(), ["good"])
+    assert usable.find_unusable(run_of(), ["good"]) == []
+    monkeypatch.setattr(usable, "LARGE", 100_000)
+    (reason,) = usable.find_unusable(run_of(), ["good"])
     assert "billion parameters, and PyTorch" in reason and "sees no GPU here: say --cpu (or `cpu: true`" in reason
-    assert check.find_unusable(run_of(cpu=True), ["good"]) == []
+    assert usable.find_unusable(run_of(cpu=True), ["good"]) == []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert check.find_unusable(run_of(), ["good"]) == []
+    assert usable.find_unusable(run_of(), ["good"]) == []
 
 
 def test_the_papers_models_are_large_and_the_small_run_says_that_it_means_it():
@@ -338,16 +338,16 @@ def test_the_papers_models_are_large_and_the_small_run_says_that_it_means_it():
         assert not params.load_profile(name).cpu
     assert params.load_profile("small").cpu
     assert run.plan(cli.check(["paper", "--cpu"])).values["cpu"]
-    assert not run.plan(cli.check(["paper"])).values["cpu"] and check.LARGE < 3e9
+    assert not run.plan(cli.check(["paper"])).values["cpu"] and usable.LARGE < 3e9
 
 
 def test_a_network_that_drops_nothing_out_is_refused(models_of, monkeypatch):
     monkeypatch.setattr(seeded_dropout, "dropout_modules", lambda network: [])
-    assert ["nowhere to drop anything out" in reason for reason in check.find_unusable(run_of(), ["good"])] == [True]
+    assert ["nowhere to drop anything out" in reason for reason in usable.find_unusable(run_of(), ["good"])] == [True]
 
 
 def test_nothing_is_run_where_a_model_cannot_be_asked(inside, capsys, monkeypatch):
-    monkeypatch.setattr(check, "find_unusable", lambda run, names: [f"model '{name}': no" for name in names])
+    monkeypatch.setattr(usable, "find_unusable", lambda run, names: [f"model '{name}': no" for name in names])
     monkeypatch.setattr(run.hub, "fetch", None)
     assert run.main(["demo"]) == 2
     said = capsys.readouterr()
@@ -360,7 +360,7 @@ def test_what_waits_for_its_conversion_is_looked_at_after_it(inside, monkeypatch
     steps = []
     monkeypatch.setattr(run.weights, "pending", lambda spec: True)
     monkeypatch.setattr(run.weights, "fetch", lambda names, say: steps.append(("converted", names)))
-    monkeypatch.setattr(check, "find_unusable", lambda run, names: steps.append(("asked", names)) or names)
+    monkeypatch.setattr(usable, "find_unusable", lambda run, names: steps.append(("asked", names)) or names)
     assert run.main(["demo"]) == 2
     assert steps == [("asked", []), ("converted", ["tiny"]), ("asked", ["tiny"])]
     assert not (inside.root / "artifacts/demo/generations").exists()
@@ -368,7 +368,7 @@ def test_what_waits_for_its_conversion_is_looked_at_after_it(inside, monkeypatch
 
 def test_a_run_with_nothing_to_do_looks_at_no_model(inside, monkeypatch):
     asked = []
-    monkeypatch.setattr(check, "find_unusable", lambda run, names: asked.append(names) or ["no"])
+    monkeypatch.setattr(usable, "find_unusable", lambda run, names: asked.append(names) or ["no"])
     for name in ("outlook", "walk"):
         monkeypatch.setattr(run.fresh, name, lambda run, remake: [])
     assert run.main(["demo"]) == 0 and not asked

@@ -14,7 +14,7 @@ from small_project import write
 from lib import params
 from lib.paths import UserError
 from lib.tasks import datasets
-from workflow import check, fresh, hub
+from workflow import fresh, hub, usable
 from workflow.pipeline import Run
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -96,7 +96,7 @@ def test_a_folder_that_is_missing_is_no_repository_of_the_hub(inside, monkeypatc
     hub.fetch(run_of(), ["tiny"], print)
     assert not asked.asked
     with pytest.raises(UserError, match="^model folder '.*' does not exist"):
-        check.config_folder(params.load_model_config("tiny"))
+        usable.config_folder(params.load_model_config("tiny"))
 
 
 def test_a_file_of_questions_that_is_named_as_a_repository_is_refused(inside, monkeypatch):

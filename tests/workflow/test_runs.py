@@ -269,7 +269,7 @@ def test_a_refused_command_changes_no_file(finished, tmp_path):
     """Whether results are to be made anew, or a model is added to a run: those that are there stay where they are."""
     project = Project(tmp_path / "copy")
     shutil.copytree(finished.root, project.root)
-    with (project.root / "workflow/check.py").open("a") as file:
+    with (project.root / "workflow/usable.py").open("a") as file:
         file.write("\n\ndef find_unusable(run, names):\n    return [f'{name}: no' for name in names]\n")
     before = files(project)
     for words, model in ((["--force", "01"], "tiny"), (["--add-models", "other"], "other")):
