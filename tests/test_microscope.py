@@ -14,7 +14,6 @@ from hostile import STRINGS
 
 from lib import params, store
 from lib.paper import microscope
-from lib.paper.microscope_template import PAGE_STYLE
 from lib.paths import ROOT, SHIPPED
 from lib.score import running_example
 from lib.score.interpretation import interpret_responses
@@ -104,7 +103,7 @@ def test_a_response_that_ends_at_once_is_its_end_token(spellings):
 
 def test_shades_fall_in_lightness():
     """Told apart in greyscale, and legible: a token's letters differ from its ground by half of the scale."""
-    for part in PAGE_STYLE.split("@media"):
+    for part in microscope.TEMPLATE.read_text().split("@media"):
         ground = dict(re.findall(r"--(card|text|s\d|on\d): #(\w+)", part))
         steps = [luminance(ground[name]) for name in ("card", "s1", "s2", "s3", "s4")]
         falls = np.abs(np.diff(steps))

@@ -90,6 +90,8 @@ def code(job: Job) -> Parts:
     decisive = job.notebook.decided_by
     sources = [*cells, *map(source_of, decisive), *(text(path) for path in exporting if path.endswith(".py"))]
     modules = import_closure(sources, leave_out=SHOWING if job.notebook.heavy else ())
+    beside = (path.replace(".py", ".html.jinja") for path in modules)  # the template that a module fills in
+    modules |= {path for path in beside if (ROOT / path).is_file()}
     digests = {path: digest(normalize_source(source_of(path))) for path in modules.union(exporting, decisive)}
     digests[job.notebook.path] = digest(*map(normalize_source, cells))
     return {f"code {path}": value for path, value in digests.items()}

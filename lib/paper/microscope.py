@@ -7,6 +7,7 @@ hover and on keyboard focus. Probabilities are the model's own, at temperature 1
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -16,10 +17,10 @@ from huggingface_hub import try_to_load_from_cache
 from tokenizers import Tokenizer
 
 from lib.configs import Model
-from lib.paper.microscope_template import PAGE_STYLE, TEMPLATE
 from lib.score import running_example
 from lib.store import PAIR
 
+TEMPLATE = Path(__file__).with_suffix(".html.jinja")
 SHADES = (0.999, 0.99, 0.9, 0.5)  # at least so probable: no shade, and ever darker ones
 MAX_TOKENS_SHOWN = 12_000  # tokens on a page, at some 200 bytes each; of a longer response the middle is left out
 OTHERS = 5  # most probable tokens that are told
@@ -39,8 +40,8 @@ class Microscope:
         env = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
         facts = {"model": "model", "dataset": "dataset", "answer": "verdict", "mean": "mean"}
         choices = {name: list(dict.fromkeys(one[fact] for one in self.views)) for name, fact in facts.items()}
-        return env.from_string(TEMPLATE).render(
-            views=self.views, style=PAGE_STYLE, choices=choices, themed=themed, folded=len(self.views) > 1,
+        return env.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+            views=self.views, choices=choices, themed=themed, folded=len(self.views) > 1,
             unspelt=not all(one["spelt"] for one in self.views))  # fmt: skip
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:

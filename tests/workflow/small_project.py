@@ -138,6 +138,7 @@ def build(root: Path) -> Path:
     for name, text in (("alpha", ALPHA), ("beta", BETA), ("gamma", GAMMA), ("paper/show", SHOW),
                        ("row_cache", ROW_CACHE)):  # fmt: skip
         write(root / "lib" / f"{name}.py", text)
+    write(root / "lib/gamma.html.jinja", "<p>")
     for name, (parameters, *code) in NOTEBOOKS.items():
         write_notebook(root / "notebooks" / f"{name}.ipynb", parameters, *code)
     write(root / "params/demo.yaml", "models: [tiny]\ndatasets: [easy]\nmain_figure_model: tiny\n")

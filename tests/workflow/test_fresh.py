@@ -86,6 +86,7 @@ def test_copy_remakes_nothing(made, monkeypatch, tmp_path):
         ("lib/alpha.py", "str(seed)", "str(seed + 1)", "01 02 08"),
         ("lib/beta.py", '" ".join', '"-".join', "01 02 08"),  # imported by alpha only
         ("lib/gamma.py", "len(text)", "len(text) + 1", "02 08"),
+        ("lib/gamma.html.jinja", "<p>", "<b>", "02 08"),  # the template of a module
         ("lib/paper/show.py", 'letters"', 'signs"', "02 08"),  # 01 shows by it, and writes nothing of it
         ("lib/paths.py", "UserError(ValueError)", "UserError(Exception)", "01 02 08"),
         ("notebooks/01_generate.ipynb", "shard 1/1", "shard 1/2", "01 02 08"),
