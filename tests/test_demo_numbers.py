@@ -17,8 +17,8 @@ from lib.analysis import (
     token_statistics,
     verification_statistics,
 )
+from lib.analysis.run_signals import RunSignals
 from lib.calibrate import fitting, sample_efficiency, transfer
-from lib.paper.run_results import RunSignals
 from lib.score import (
     bootstrap,
     confidence,

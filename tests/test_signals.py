@@ -12,7 +12,7 @@ from lib.analysis import (
     token_statistics,
     verification_statistics,
 )
-from lib.paper.run_results import SIGNAL_KINDS
+from lib.analysis.run_signals import SIGNAL_KINDS
 from lib.score.confidence import confidence_frame
 from lib.score.interpretation import interpret_responses
 from lib.score.metrics import evaluate

@@ -21,9 +21,9 @@ import matplotlib.image  # noqa: E402
 from lib import store  # noqa: E402
 from lib.analysis import ablation_statistics  # noqa: E402
 from lib.analysis.dropout_statistics import by_scope  # noqa: E402
+from lib.analysis.run_signals import RunSignals  # noqa: E402
 from lib.calibrate import fitting  # noqa: E402
 from lib.paper.reliability import reliability_panels  # noqa: E402
-from lib.paper.run_results import RunSignals  # noqa: E402
 from lib.params import Reading, load_dataset_config, load_model_config, load_profile  # noqa: E402
 from lib.schemas import DROPOUT  # noqa: E402
 from lib.score import metrics, selective  # noqa: E402

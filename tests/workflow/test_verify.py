@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from clone import copy_of_project, edit, refusal, start
-from lib.paper.run_results import RunSignals
 
 from lib import params
 from lib.analysis import results
+from lib.analysis.run_signals import RunSignals
 from lib.paper import rounding
 from lib.paper.exhibits import TABLES
 from lib.paths import ROOT, UserError
