@@ -351,7 +351,7 @@ def test_a_whole_run_of_a_log_alone(tmp_path):
     for name in ("tab_result_estimation", "tab_insitu_ptrue", "tab_dropout_grid_search", "tab_result_isotonic"):
         assert "not at hand" in made[f"{name}.tex"], name
     assert r"\textsc{Seq Avg}" in made["tab_selective.tex"] and "mathrm{True}" not in made["tab_selective.tex"]
-    assert counts(run(folder, *asked)) == (0, 7)
+    assert counts(run(folder, *asked)) == (0, 8)
     path = folder / "demo" / "logged" / "responses.jsonl"
     path.write_text(path.read_text().replace('"logprob": -0.0}', '"logprob": -0.5}'))
     assert "01b_import: to be made (changed: file demo/logged/responses.jsonl)" in run(folder, *asked)

@@ -15,6 +15,7 @@ from lib.paths import ROOT
 from workflow import cli, run
 from workflow.export import export
 from workflow.fingerprint import cells
+from workflow.report_file import renew_report
 
 
 def walk(profile: str) -> None:
@@ -33,6 +34,7 @@ def walk(profile: str) -> None:
             export(ROOT / job.executed, ROOT / job.run.figures)
         elif not job.notebook.heavy:
             play(job)
+    renew_report(plan)
 
 
 def play(job) -> None:
