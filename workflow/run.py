@@ -208,7 +208,8 @@ def make(asked: Namespace) -> int:
             todo = [verdict for verdict in verdicts if verdict.open]
             board = Board({verdict.job.name: verdict.job.title for verdict in todo}, run.cores, run.seconds())
             code = execute(run, todo, board, len(verdicts), profile, door) if todo else 0
-        renew_report(run)
+        if all((ROOT / job.record).is_file() for job in run.jobs if job.notebook.exports):  # not of a failed 08
+            renew_report(run)
         if code:
             return code
         if not run.wanted and (line := typeset(ROOT / run.figures)):
