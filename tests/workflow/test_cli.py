@@ -25,7 +25,7 @@ from workflow import cli
         ("demo --models tiny othr", "unknown model 'othr': did you mean 'other'?"),
         ("demo --datasets eazy", "unknown dataset 'eazy': did you mean 'easy'?"),
         ("demo --datasets qqqq", "unknown dataset 'qqqq': there is: easy"),
-        ("demo --force 09", "unknown notebook '09'"),
+        ("demo --force 11", "unknown notebook '11'"),
         ("demo --cores none", "--cores takes a whole number from 1 up, not 'none'"),
         ("demo --cores 0", "--cores takes a whole number from 1 up, not '0'"),
         ("demo replay", "one profile or verb at a time: 'replay' is one too many"),
