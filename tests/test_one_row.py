@@ -182,7 +182,9 @@ def test_equations_row_claims_and_edits_stand_in_each(path):
     assert cells[-1].source.startswith("## Exercises")
 
 
-@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path.stem[:2] not in ("08", "09")], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in NOTEBOOKS if path.stem[:2] not in ("08", "09")], ids=lambda p: p.stem
+)
 def test_each_ends_with_the_paper_what_was_kept_and_edits(path):
     heads = [line for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown"
              for line in cell.source.splitlines() if line.startswith("## ")]  # fmt: skip

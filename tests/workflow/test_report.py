@@ -144,7 +144,7 @@ def test_choices_are_named():
     text = made(rep_findings=[finding()], rep_sensitivity=[turn, other])
     assert "<td>what counts as right (grader): exact, not numeric</td>" in text and "<script>alert" not in text
     listed = text[text.index("the 2 choices") :]
-    assert "exact, not numeric: 1 turned" in listed and "more: nothing turned" in listed
+    assert "exact, not numeric: 1 changed" in listed and "more: none changed" in listed
 
 
 def test_what_scrolls_can_be_reached_by_keyboard_and_has_a_name():
