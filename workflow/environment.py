@@ -183,6 +183,8 @@ def make(root: Path, venv: Path, stamp: dict[str, str]) -> None:
     if why:
         raise SetupError(why)
     started, command = time.time(), venv_command(venv)
+    if os.path.islink(venv):  # to another project's, which stays
+        os.unlink(venv)
     shutil.rmtree(venv, ignore_errors=True)
     venv.mkdir()
     (venv / MARK).touch()
