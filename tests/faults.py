@@ -38,14 +38,14 @@ FAULTS = (
           'Method("isotonic", "Isotonic", {"confidence": Isotonic}),\n    "platt": Method("platt", "Platt"',
           'Method("isotonic", "Platt", {"confidence": Isotonic}),\n    "platt": Method("platt", "Isotonic"',
           PUBLISHED, ".tex: "),
-    Fault("all of a claim's cases become any", "lib/paper/judging.py",
+    Fault("all of a claim's cases become any", "lib/paper/verdicts.py",
           '"all": ("every case", lambda count, total: count == total)',
           '"all": ("every case", lambda count, total: count > 0)',
           PUBLISHED, "rep_"),
-    Fault("a cell is cut, not rounded", "lib/paper/values.py",
+    Fault("a cell is cut, not rounded", "lib/paper/layout.py",
           'return f"{value:.3f}"', 'return f"{int(1000 * value) / 1000:.3f}"', REPLAY, ".tex: "),
     Fault("a note under a table is forgotten", "lib/paper/calibration_tables.py",
-          "values.notes([*notes, *_remarks(frame)])", "values.notes(_remarks(frame))",
+          "[*notes, *calibrator_notes(frame)]", "calibrator_notes(frame)",
           PUBLISHED, "tab_result_calibration"),
     Fault("a record is written before its outputs", "workflow/notebook.py",
           "        execute(job, scratch)\n", f"        {UNTIMELY}, execute(job, scratch)\n", CRASHES, "killed at step"),
@@ -59,7 +59,7 @@ FAULTS = (
           'sorted(folder.glob("[0-9]*-*.parquet"))', 'sorted(folder.glob("[0-9]*-*.parquet"))[:-1]',
           "test_earlier.py::test_finished_shards_of_a_killed_run_are_kept", "made again"),
     Fault("bins are closed on the other side", "lib/score/metrics.py",
-          '(closed == "right")', '(closed == "left")', REPLAY, ".tex: "),
+          'edge - (closed == "right")', 'edge - (closed == "left")', REPLAY, ".tex: "),
 )  # fmt: skip
 
 
