@@ -14,6 +14,7 @@ import re
 import tempfile
 from pathlib import Path
 
+import nbformat
 from nbconvert.exporters import Exporter
 from traitlets import List, Unicode
 
@@ -135,9 +136,9 @@ class PaperExporter(Exporter):
 
 def export(notebook: Path, folder: Path) -> list[str]:
     """Write all files of an executed notebook to a folder, each whole or not at all; their names."""
-    text, resources = PaperExporter().from_filename(str(notebook))
-    files = {**resources["outputs"], "results.tex": text.encode()}
-    del files["report.html"]  # which waits for 09: workflow/report_file.py
+    nb = nbformat.read(notebook, 4)
+    files = exported(nb)
+    files["results.tex"] = results(nb, files).encode()  # the report waits for 09: workflow/report_file.py
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".export-{os.getpid()}-", dir=folder) as scratch:
         for name, content in files.items():
