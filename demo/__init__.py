@@ -1,1 +1,1 @@
-"""The embedded default: questions, tokenizers and two tiny language models that this repository trains itself."""
+"""The demo: questions, tokenizers and two tiny language models, all generated or trained by this package."""

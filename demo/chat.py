@@ -1,31 +1,17 @@
-"""The wording of every conversation that the demo models are taught: the paper's prompts.
+"""Prompts and chat templates of the demo models.
 
-The solving prompt is the paper's figure `fig:prompt_example`, with or without its system text and demonstration; the
-verification question is that of `fig:prompt_comparison`.
+The solving prompt is that of `fig:prompt_example`, with or without its system text and demonstration. The verification
+query is that of `fig:prompt_comparison`.
 """
 
-SYSTEM = (
-    "You are a helpful, respectful, and honest assistant. Always answer as helpfully as possible, while being safe. "
-    "Your answers should not include any harmful, unethical, racist, sexist, toxic, dangerous, or illegal content. "
-    "Please ensure that your responses are socially unbiased and positive in nature."
-)
-FULL = (
-    "You are a mathematics expert. First, study this example:\n"
-    "Question: Sarah has 10 marbles, gives 3 away.\n"
-    "Answer: Sarah would have 10 - 3 = <<10-3=7>>7 marbles remaining.\n"
-    "#### 7\n\n"
-    "Next, solve:\n{question}\n\n"
-    "At the end, write the answer as an integer after '#### '."
-)
-SHORT = "You are a mathematics expert. Solve:\n{question}\n\nAt the end, write the answer as an integer after '#### '."
-QUERY = (
-    "\n\nIs the proposed answer:\nA: True\nB: False\n"
-    "You must answer with exactly one character: either `A` or `B`.\n\nThe proposed answer is:"
-)
-PROPOSED = "Question:\n{question}\n\nProposed answer:\n\n{response}" + QUERY
+from lib.tasks.prompts import question_messages, verification_messages
 
-# Chat templates in the manner of Llama 3 (a beginning-of-sequence token, headers) and of Qwen 3 (no such token, a
-# thinking block that `enable_thinking=False` closes empty before the model writes).
+FULL = question_messages("{question}", system=False)[0]["content"]
+SHORT = question_messages("{question}", system=False, demonstration="none")[0]["content"]
+PROPOSED = verification_messages("{question}", "{response}", system=False)[0]["content"]
+
+# Chat templates like those of Llama 3 (with a beginning-of-sequence token and headers) and Qwen 3 (without; with a
+# thinking block, which `enable_thinking=False` leaves empty).
 LLAMA_TEMPLATE = (
     "{{- bos_token }}{% for message in messages %}"
     "{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] + '<|eot_id|>' }}"

@@ -1,20 +1,20 @@
-"""Templated word problems, in three difficulties that mirror the paper's datasets.
+"""Generate word problems from templates, at three difficulty levels that mirror the paper's datasets.
 
     Nora has 12 shells. Then Nora finds 7 more. How many shells does Nora have now?
 
     With the new ones there are 12 + 7 = 19.
     #### 19
 
-A problem is a chain of arithmetic steps told by one of three families of templates (a growing collection, a
-comparison of two people, a purchase). Numbers and wording are drawn separately, and each is split by a hash into a
-reserved fifth and the rest: the shipped questions use only reserved operands told in reserved wordings, training
-uses only the rest, so no question was seen in training, nor its operands, nor its wording.
+A problem is a chain of arithmetic steps, written by one of three families of templates (a growing collection, a
+comparison of two people, a purchase). Numbers and wording are sampled separately. A hash reserves a fifth of each for
+the shipped questions; training uses only the rest. So neither the questions, nor their operands, nor their wording
+were seen in training.
 
-A solution that only copies its last result leaves nothing to doubt at the answer. So some solutions leave the last
-result to the `####` line ("With the new ones there are 12 + 7." and then "#### 19"), some questions ask for a number
-on the way, and a few of training's solutions write a wrong last result and still end in the right answer.
+If a solution only copied its last result, the model would always be certain of its answer. So some solutions leave the
+last result to the `####` line ("With the new ones there are 12 + 7." and then "#### 19"). Some questions ask for an
+intermediate number. A few training solutions write a wrong last result but the correct answer.
 
-All randomness comes from the `random.Random` that the caller passes.
+All randomness comes from the caller's `random.Random`.
 """
 
 import hashlib
@@ -30,25 +30,25 @@ THINGS = ("shells", "coins", "cards", "pens", "books", "stamps", "beads", "apple
 
 @dataclass(frozen=True)
 class Level:
-    """How large the numbers of a problem are and how many steps it takes."""
+    """Ranges of a problem's numbers, factors and number of steps."""
 
     numbers: tuple[int, int]
     factors: tuple[int, int]
     steps: tuple[int, int]
 
 
-UNFINISHED = 0.30  # share of the solutions of two steps and more that leave the last result to the `####` line
-ON_THE_WAY = 0.20  # share of the questions of two steps and more that ask for an earlier number
-SLIPS = 0.04  # share of training's solutions that write a wrong last result before the right answer
+UNFINISHED = 0.30  # share of solutions with two or more steps that leave the last result to the `####` line
+ON_THE_WAY = 0.20  # share of questions with two or more steps that ask for an earlier number
+SLIPS = 0.04  # share of training solutions with a wrong last result before the correct answer
 
-# What training draws from.
+# Training problems.
 LEVELS = {
     "easy": Level(numbers=(2, 15), factors=(2, 4), steps=(1, 2)),
     "medium": Level(numbers=(2, 30), factors=(2, 4), steps=(2, 3)),
     "hard": Level(numbers=(10, 99), factors=(2, 5), steps=(2, 3)),
 }
-# What the shipped questions are drawn from: larger numbers than training's of the same name, so that the trained models
-# are right as often as the paper's are. Hard is medium with larger numbers, as GSMHard is GSM8K's.
+# Shipped questions. Their numbers are larger than in training, so that the demo models' accuracy is close to the
+# paper's. Hard is medium with larger numbers, as GSMHard is GSM8K with larger numbers.
 SHIPPED = {
     "easy": Level(numbers=(3, 45), factors=(2, 4), steps=(1, 2)),
     "medium": Level(numbers=(5, 45), factors=(2, 4), steps=(2, 3)),
@@ -58,7 +58,7 @@ SHIPPED = {
 
 @dataclass(frozen=True)
 class Step:
-    """One line of arithmetic, x op y = z, and how the solution introduces it."""
+    """One arithmetic step, x op y = z, and its lead-in in the solution."""
 
     x: int
     op: str
@@ -74,11 +74,11 @@ class Step:
 class Problem:
     question: str
     steps: tuple[Step, ...]
-    operands: tuple  # the numbers that the question states, with the operations on them
+    operands: tuple  # the question's numbers and operations
     wording: tuple  # names, things and sentence variants
-    asked: int = -1  # the step whose result is asked for
-    unfinished: bool = False  # whether the solution leaves the last result to the `####` line
-    slip: int | None = None  # what the solution writes instead of the last result
+    asked: int = -1  # index of the step whose result is the answer
+    unfinished: bool = False  # whether only the `####` line has the last result
+    slip: int | None = None  # wrong last result that the solution writes
 
     @property
     def answer(self) -> int:
@@ -86,7 +86,7 @@ class Problem:
 
 
 def reserved(part: tuple) -> bool:
-    """Whether operands or a wording belong to the fifth that only shipped questions use."""
+    """Whether operands or a wording are in the fifth reserved for shipped questions."""
     return hashlib.sha256(repr(part).encode()).digest()[0] % 5 == 0
 
 
@@ -95,8 +95,8 @@ def apply(x: int, op: str, y: int) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Sentences. Each operation is told in one of a few ways; the solution says it again in one of a few ways, so that the
-# model has an honest choice of words (token probabilities below one) that has nothing to do with being right.
+# Sentences. Each operation has several phrasings in the question and in the solution. So the model chooses among words
+# (token probabilities below one) independently of correctness.
 
 TOLD = {
     "+": (
@@ -132,7 +132,7 @@ CHANGED = {
 
 
 def _draw_step(rng: Random, level: Level, x: int, ops: str) -> tuple[str, int]:
-    """An operation and its second operand that keep the running total within 0..999."""
+    """Return an operation and its second operand that keep the total in 1..999."""
     while True:
         op = rng.choice(ops)
         y = rng.randint(*(level.factors if op == "*" else level.numbers))
@@ -146,7 +146,7 @@ def _pick(rng: Random, wording: list, variants: tuple[str, ...]) -> str:
 
 
 def collection(rng: Random, level: Level) -> Problem:
-    """Somebody has some things; then one to three events follow."""
+    """Generate a problem about a person's things and one to three events."""
     n, t = rng.choice(NAMES), rng.choice(THINGS)
     x = rng.randint(*level.numbers)
     wording: list = ["collection", n, t]
@@ -155,11 +155,11 @@ def collection(rng: Random, level: Level) -> Problem:
     steps: list[Step] = []
     ops = "++--*"
     count, on_the_way = rng.randint(*level.steps), rng.random() < ON_THE_WAY
-    changed = on_the_way and count > 2 and rng.random() < 0.5  # the last step then compares the end with the start
+    changed = on_the_way and count > 2 and rng.random() < 0.5  # the last step compares the end with the start
     for _ in range(count - changed):
         op, y = _draw_step(rng, level, x, ops)
         if op == "*":
-            ops = "+-"  # one multiplication at most, else totals leave the range
+            ops = "+-"  # at most one multiplication, to keep totals in range
         told.append(_pick(rng, wording, TOLD[op]).format(n=n, y=y))
         steps.append(Step(x, op, y, apply(x, op, y), rng.choice(LEADS[op])))
         operands += [op, y]
@@ -174,7 +174,7 @@ def collection(rng: Random, level: Level) -> Problem:
 
 
 def _asked(rng: Random, on_the_way: bool, told: list, steps: list, operands: list, wording: list) -> Problem:
-    """The problem with its question: how many there are in the end, or how many there were before the last event."""
+    """Return the problem with its question: the final number, or the number before the last event."""
     _, n, t = wording[:3]
     before = on_the_way and len(steps) > 1
     wording += ["before"] * before
@@ -194,7 +194,7 @@ ALONE = ("How many {t} does {m} have?", "How many {t} does {m} own?")
 
 
 def comparison(rng: Random, level: Level) -> Problem:
-    """What the second person has, told by comparison with the first; with two steps or more, both together."""
+    """Generate a comparison of two people; with two or more steps, ask for their total."""
     n, m = rng.sample(NAMES, 2)
     t = rng.choice(THINGS)
     x = rng.randint(*level.numbers)
@@ -223,7 +223,7 @@ BOUGHT = (
 
 
 def purchase(rng: Random, level: Level) -> Problem:
-    """Some boxes of equally many things, then what happens to them."""
+    """Generate a problem about equal boxes of things and later events."""
     n, t = rng.choice(NAMES), rng.choice(THINGS)
     x, y = rng.randint(*level.numbers), rng.randint(*level.factors)
     while x * y > 999:
@@ -245,7 +245,7 @@ FAMILIES = (collection, collection, comparison, purchase)
 
 
 def draw(rng: Random, level: Level, held_out: bool = False) -> Problem:
-    """One problem: for training from the unreserved operands and wordings, held out from the reserved ones."""
+    """Return a problem for training, or a held-out one from the reserved operands and wordings."""
     while True:
         problem = rng.choice(FAMILIES)(rng, level)
         if problem.answer <= 999 and reserved(problem.operands) == reserved(problem.wording) == held_out:
@@ -254,7 +254,7 @@ def draw(rng: Random, level: Level, held_out: bool = False) -> Problem:
 
 
 def drill(rng: Random, level: Level) -> Problem:
-    """Bare arithmetic, the quickest way to learn the tables; never a shipped question's operands."""
+    """Return a bare arithmetic problem, without reserved operands; models learn arithmetic fastest from these."""
     while True:
         x = rng.randint(*level.numbers)
         op, y = _draw_step(rng, level, x, "+-*")
@@ -264,7 +264,7 @@ def drill(rng: Random, level: Level) -> Problem:
 
 
 def written(problem: Problem) -> list[str]:
-    """The arithmetic of each step; of the last one without its result where the solution leaves that to the answer."""
+    """Return the arithmetic of each step; an unfinished last step has no result."""
     *lines, last = [str(step) for step in problem.steps]
     step = problem.steps[-1]
     if problem.unfinished:
@@ -275,13 +275,13 @@ def written(problem: Problem) -> list[str]:
 
 
 def solution(problem: Problem) -> str:
-    """The response that a model learns to write: a line per step, then the delimiter and the answer."""
+    """Return the target response: a line per step, then the delimiter and the answer."""
     lines = [f"{step.lead} {line}." for step, line in zip(problem.steps, written(problem), strict=True)]
     return "\n".join([*lines, f"#### {problem.answer}"])
 
 
 def slipped(rng: Random, problem: Problem) -> Problem:
-    """The problem as training has it solved: a few of the solutions slip in the last result, and answer rightly."""
+    """Return the problem, in a few cases with a wrong last result before the correct answer."""
     if problem.unfinished or problem.asked != -1 or rng.random() >= SLIPS:
         return problem
     last = problem.steps[-1]
@@ -289,13 +289,15 @@ def slipped(rng: Random, problem: Problem) -> Problem:
 
 
 def thinking(problem: Problem) -> str:
-    """The same steps as a draft inside a thinking block."""
+    """Return the steps as a draft inside a thinking block."""
     return "<think>\n" + "\n".join(written(problem)) + "\n</think>\n\n"
 
 
 def corrupt(rng: Random, problem: Problem) -> Problem:
-    """The problem solved wrongly: one step goes astray as models' steps do, and the rest follows from it; or another
-    number is answered than the one asked for."""
+    """Return the problem with a wrong solution.
+
+    Either one step has a plausible error, which later steps carry on, or the answer is another step's result.
+    """
     if problem.asked != -1 and problem.answer != problem.steps[-1].z and rng.random() < 0.5:
         return replace(problem, asked=-1)
     at = rng.randrange(len(problem.steps))
@@ -313,7 +315,7 @@ def corrupt(rng: Random, problem: Problem) -> Problem:
 
 
 def _slip(rng: Random, x: int, op: str, y: int) -> int:
-    """A plausible wrong result: off by little, off by a ten, or that of another operation."""
+    """Return a plausible wrong result: off by a little, by tens or by 100, or of another operation."""
     z = apply(x, op, y)
     other = apply(x, rng.choice("+-*"), y)
     near = [z + 1, z - 1, z + 2, z - 2, z + 10, z - 10, z + 20, z - 20, other, z + 100]

@@ -1,9 +1,9 @@
-"""Training sequences: token ids and the positions whose next token is learned.
+"""Training sequences: token ids and the positions of the learned tokens.
 
-Three kinds. Solving: prompt, response, end of turn; the response is learned. In situ: a response followed by the
-verification question in the same turn; the verdict is learned (and the response too, where it is right). Standard:
-question and proposed answer in a fresh turn; only the verdict is learned. Verdicts are balanced between right and
-wrong; wrong responses are corrupted solutions at first, the model's own errors as soon as it has made some.
+There are three kinds. Solving: prompt, response and end of turn; the response is learned. In situ: a response and the
+verification query in the same turn; the verdict is learned. Standard: question and proposed answer in a new turn; the
+verdict is learned. Verdicts are balanced between correct and incorrect. Incorrect responses are corrupted solutions at
+first, and mostly the model's own errors later.
 """
 
 from collections.abc import Iterator
@@ -13,17 +13,18 @@ from random import Random
 import torch
 
 from demo import chat, corpus
+from lib.tasks import prompts
 
 DRILLS, FULL = 0.25, 0.08  # shares of bare arithmetic, and of the paper's full prompt
 MIX = {"easy": 0.35, "medium": 0.45, "hard": 0.20}
-# Verdicts can't be learned before arithmetic is, and until then are noise: few and light at first, many later.
-VERIFY = {False: 0.08, True: 0.40}  # share of verification, before and after the model has answers of its own
-VERDICT = {False: 1.0, True: 3.0}  # weight of a verdict's one token beside a solution's forty
+# Verdicts can't be learned before arithmetic, so their share and weight are small at first.
+VERIFY = {False: 0.08, True: 0.40}  # share of verification, before and after the model has its own attempts
+VERDICT = {False: 1.0, True: 3.0}  # weight of a verdict's single token, against about forty of a solution
 
 
 @dataclass
 class Attempt:
-    """A response of the model to a problem, as text without its end of turn."""
+    """A response to a problem, as text without its end of turn."""
 
     problem: corpus.Problem
     text: str
@@ -32,7 +33,7 @@ class Attempt:
 
 @dataclass
 class Teacher:
-    """Makes sequences for one model; `attempts` fills with the model's own answers as training goes on."""
+    """Generates sequences for one model; `attempts` are the model's own responses, refreshed during training."""
 
     tokenizer: object
     thinks: bool
@@ -41,13 +42,13 @@ class Teacher:
 
     @property
     def grown(self) -> bool:
-        """Whether the model has given answers of its own, right ones and wrong ones."""
+        """Whether the model has own attempts of both kinds, correct and incorrect."""
         return all(self.attempts.values())
 
     def prompt(self, user: str, think: bool, system: bool = False) -> str:
         messages = [{"role": "user", "content": user}]
         if system:
-            messages.insert(0, {"role": "system", "content": chat.SYSTEM})
+            messages.insert(0, {"role": "system", "content": prompts.SYSTEM})
         options = {"enable_thinking": think} if self.thinks else {}
         return self.tokenizer.apply_chat_template(  # type: ignore[attr-defined]
             messages, tokenize=False, add_generation_prompt=True, **options
@@ -62,7 +63,7 @@ class Teacher:
         return draw(self.rng, level)
 
     def attempt(self, right: bool, think: bool) -> Attempt:
-        """A right or a wrong response: the model's own in three cases of four, once there are any."""
+        """Return a correct or incorrect response; in three of four cases the model's own, if available."""
         if self.attempts[right] and self.rng.random() < 0.75:
             return self.rng.choice(self.attempts[right])
         problem = self.problem()
@@ -71,7 +72,7 @@ class Teacher:
         return Attempt(problem, draft + corpus.solution(solved), right)
 
     def sequence(self) -> tuple[list[int], list[int]]:
-        """Token ids, and the indices of those that are learned."""
+        """Return token ids and the indices of the learned ones."""
         full = self.rng.random() < FULL
         think = self.thinks and self.rng.random() < 0.7
         if self.rng.random() < VERIFY[self.grown] / 2:
@@ -79,7 +80,7 @@ class Teacher:
         return self.solving(think, full)
 
     def solving(self, think: bool, full: bool) -> tuple[list[int], list[int]]:
-        """A solved problem, or (with a verdict after it) a right or wrong response verified in situ."""
+        """Return a solved problem, or a correct or incorrect response with an in-situ verdict."""
         verdict = self.rng.random() < VERIFY[self.grown] * 0.6
         right = not verdict or self.rng.random() < 0.5
         work = self.attempt(right, think) if verdict else self.attempt_at_solving(think)
@@ -87,7 +88,7 @@ class Teacher:
         user = (chat.FULL if full else chat.SHORT).format(question=work.problem.question)
         prompt = self.encode(self.prompt(user, think, system=full))
         response = self.encode(work.text)
-        tail = self.encode(chat.QUERY + " " + "BA"[right]) if verdict else [self.tokenizer.eos_token_id]  # type: ignore[attr-defined]
+        tail = self.encode(prompts.QUERY + " " + "BA"[right]) if verdict else [self.tokenizer.eos_token_id]  # type: ignore[attr-defined]
         ids = prompt + response + tail
         learned = list(range(len(prompt), len(ids))) if not verdict else [len(ids) - 1]
         return ids, learned
@@ -97,7 +98,7 @@ class Teacher:
         return Attempt(problem, (corpus.thinking(problem) if think else "") + corpus.solution(problem), True)
 
     def standard(self, think: bool, full: bool) -> tuple[list[int], list[int]]:
-        """The verdict on a proposed answer, from which a thinking block is left out."""
+        """Return a verdict on a proposed answer without its thinking block."""
         right = self.rng.random() < 0.5
         work = self.attempt(right, think)
         response = work.text.split("</think>")[-1].lstrip("\n")
@@ -107,8 +108,11 @@ class Teacher:
 
 
 def batches(teacher: Teacher, tokens: int, pool: int = 600) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Batches of about `tokens` tokens with little padding: ids (batch, length), and for the n learned tokens the flat
-    positions of the tokens that predict them (n,), themselves (n,), and their weights (n,)."""
+    """Yield batches of about `tokens` tokens with little padding.
+
+    Each is ids (batch, length) and, for n learned tokens, the flat positions of their predecessors, the tokens and
+    their weights, (n,) each.
+    """
     pad = teacher.tokenizer.pad_token_id  # type: ignore[attr-defined]
     while True:
         sequences = sorted((teacher.sequence() for _ in range(pool)), key=lambda s: len(s[0]))

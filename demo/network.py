@@ -1,8 +1,8 @@
-"""The demo models' forward pass written out, about twice as quick to train on a CPU as the stock module.
+"""Forward pass of the demo models, about twice as fast to train on a CPU as that of transformers.
 
-One function serves both architectures: Qwen 3 is Llama with a norm on each head's queries and keys. Weights carry
-fused names here and are exported under transformers' names, where `LlamaForCausalLM` and `Qwen3ForCausalLM` take over;
-`demo/train.py` checks that both give the same logits before it saves anything.
+One function serves both architectures: Qwen 3 is Llama with a norm on each head's queries and keys. Weights are fused
+here and exported for `LlamaForCausalLM` and `Qwen3ForCausalLM`. `demo/train.py` checks that both implementations give
+the same logits before it saves anything.
 """
 
 import torch
@@ -13,7 +13,7 @@ Weights = dict[str, torch.Tensor]
 
 
 def config(name: str, tokenizer) -> PretrainedConfig:
-    """Architecture of `tiny-llama` or `tiny-qwen`: about 0.9 million parameters."""
+    """Return the configuration of `tiny-llama` or `tiny-qwen`: about 0.9 million parameters."""
     kind = LlamaConfig if name == "tiny-llama" else Qwen3Config
     return kind(
         vocab_size=len(tokenizer), hidden_size=128, intermediate_size=384, num_hidden_layers=4,
@@ -25,7 +25,7 @@ def config(name: str, tokenizer) -> PretrainedConfig:
 
 
 def initial(c: PretrainedConfig, seed: int) -> Weights:
-    """Normal weights of standard deviation 0.02 (output projections smaller, as deep residual stacks want)."""
+    """Return normal weights with standard deviation 0.02 (smaller for output projections, as is usual)."""
     g = torch.Generator().manual_seed(seed)
     heads, kv, d = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim, c.hidden_size
 
@@ -49,7 +49,7 @@ def initial(c: PretrainedConfig, seed: int) -> Weights:
 
 
 def rope(c: PretrainedConfig, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines of rotary position embedding, each (length, head_dim)."""
+    """Return the cosines and sines of rotary position embedding, (length, head_dim) each."""
     inverse = 1.0 / (10000.0 ** (torch.arange(0, c.head_dim, 2) / c.head_dim))
     angles = torch.outer(torch.arange(length), inverse).repeat(1, 2)
     return angles.cos(), angles.sin()
@@ -61,7 +61,7 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
 
 
 def hidden(w: Weights, c: PretrainedConfig, ids: torch.Tensor, table: tuple) -> torch.Tensor:
-    """Last hidden states (batch, length, hidden) of right-padded ids (batch, length)."""
+    """Return the last hidden states (batch, length, hidden) of right-padded ids (batch, length)."""
     batch, length = ids.shape
     h, kv, hd = c.num_attention_heads, c.num_key_value_heads, c.head_dim
     cos, sin = table[0][:length], table[1][:length]
@@ -74,7 +74,7 @@ def hidden(w: Weights, c: PretrainedConfig, ids: torch.Tensor, table: tuple) -> 
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         if kv < h:
             k, v = k.repeat_interleave(h // kv, dim=1), v.repeat_interleave(h // kv, dim=1)
-        # causal and padded on the right: real tokens never see padding, so no mask is needed
+        # causal attention and right padding: no mask is needed
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + F.linear(y.transpose(1, 2).reshape(batch, length, h * hd), w[f"{i}.out"])
         gate, up = F.linear(norm(x, w[f"{i}.norm2"]), w[f"{i}.up"]).chunk(2, dim=-1)
@@ -87,7 +87,7 @@ def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def export(w: Weights, c: PretrainedConfig) -> Weights:
-    """The same weights under transformers' names."""
+    """Return the weights under transformers' names."""
     heads, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
     out: Weights = {"model.embed_tokens.weight": w["embed"], "model.norm.weight": w["norm"]}
     for i in range(c.num_hidden_layers):

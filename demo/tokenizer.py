@@ -1,4 +1,4 @@
-"""Byte-level BPE tokenizers of the demo models: whole words of the corpus, single digits, a few special tokens."""
+"""Byte-level BPE tokenizers of the demo models: the corpus's words, single digits and special tokens."""
 
 from collections.abc import Iterable
 from random import Random
@@ -7,8 +7,9 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast
 
 from demo import chat, corpus
+from lib.tasks import prompts
 
-# Newlines, words with the space before them, single digits, runs of symbols.
+# Newlines, words with a leading space, single digits, runs of symbols.
 PIECES = r"\n+| ?[A-Za-z]+|\d| ?[^\sA-Za-z\d]+|\s"
 SPECIAL = {
     "tiny-llama": [
@@ -21,23 +22,23 @@ SPECIAL = {
     ],
     "tiny-qwen": ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
 }
-TAGS = ["<think>", "</think>"]  # tiny-qwen's, kept in decoded text as Qwen 3 keeps them
+TAGS = ["<think>", "</think>"]  # of tiny-qwen; kept in decoded text, as in Qwen 3
 
 
 def texts(seed: int) -> Iterable[str]:
-    """Enough of everything that a model will read or write for every word to become one token."""
+    """Yield enough training text for every word of the corpus to become one token."""
     rng = Random(seed)
     for _ in range(20_000):
         problem = corpus.draw(rng, rng.choice(list(corpus.LEVELS.values())))
         yield problem.question
         yield corpus.solution(problem)
     extra = ("user system assistant", "What is 1 + 1?", "A B A: B: `A` `B`")
-    for text in (chat.SYSTEM, chat.FULL, chat.SHORT, chat.PROPOSED, *extra):
+    for text in (prompts.SYSTEM, chat.FULL, chat.SHORT, chat.PROPOSED, *extra):
         yield from [text] * 500
 
 
 def train(name: str, seed: int) -> PreTrainedTokenizerFast:
-    """The tokenizer of model `name`, with its chat template."""
+    """Train the tokenizer of model `name`, with its chat template."""
     base = Tokenizer(models.BPE())
     pieces = pre_tokenizers.Split(Regex(PIECES), "isolated")
     bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

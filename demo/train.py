@@ -1,12 +1,12 @@
-"""Trains a demo model from scratch and writes its checkpoint, or writes the question files.
+"""Train a demo model from scratch and write its checkpoint, or write the question files.
 
     python -m demo.train tiny-llama --minutes 55
     python -m demo.train tiny-qwen --minutes 55
     python -m demo.train questions
 
-One thread, float32, AdamW with a cosine schedule over the given time's worth of steps (measured in the first of them,
-or given by --steps). On the way the model solves problems itself, and its own right and wrong responses become the
-material of the verification lessons.
+Training uses one thread, float32, and AdamW with a cosine schedule. --steps sets the number of steps; otherwise it is
+estimated from --minutes and the speed of the first steps. During training the model solves problems, and its correct
+and incorrect responses are used to train verification.
 """
 
 import argparse
@@ -28,19 +28,19 @@ DECODING = {
     "tiny-qwen": {"temperature": 0.6, "top_p": 0.95, "top_k": 20},
 }
 BATCH_TOKENS, PEAK_RATE, FLOOR_RATE, WARMUP = 2400, 3e-3, 2e-5, 150
-OWN_ATTEMPTS = {0.50: 600, 0.65: 1500, 0.80: 1800, 0.92: 1800}  # at this share of training, so many own responses
+OWN_ATTEMPTS = {0.50: 600, 0.65: 1500, 0.80: 1800, 0.92: 1800}  # share of training done: number of own responses
 CALIBRATION, EVALUATION = 300, 200
 
 
 def rate(step: int, steps: int) -> float:
-    """Learning rate: linear warm-up, then half a cosine."""
+    """Return the learning rate: linear warm-up, then half a cosine."""
     if step < WARMUP:
         return PEAK_RATE * (step + 1) / WARMUP
     return FLOOR_RATE + (PEAK_RATE - FLOOR_RATE) * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
 def stock(name: str, w: network.Weights, c) -> torch.nn.Module:
-    """The transformers model with these weights."""
+    """Return the transformers model with these weights."""
     model = (LlamaForCausalLM if name == "tiny-llama" else Qwen3ForCausalLM)(c)
     left = model.load_state_dict(network.export(w, c), strict=False)
     assert not left.unexpected_keys and set(left.missing_keys) <= {"lm_head.weight"}, left
@@ -49,7 +49,7 @@ def stock(name: str, w: network.Weights, c) -> torch.nn.Module:
 
 
 def check_same(name: str, w: network.Weights, c, ids: torch.Tensor) -> None:
-    """The forward pass written out and the stock model agree."""
+    """Check that `network.hidden` and the transformers model give the same logits."""
     with torch.no_grad():
         ours = F.linear(network.hidden(w, c, ids, network.rope(c, ids.shape[1])), w["embed"])
         theirs = stock(name, w, c)(ids).logits
@@ -58,7 +58,7 @@ def check_same(name: str, w: network.Weights, c, ids: torch.Tensor) -> None:
 
 @torch.no_grad()
 def solve(name: str, model, teacher: lessons.Teacher, problems: list, seed: int, **decoding) -> list[lessons.Attempt]:
-    """The model's own sampled responses to problems, graded."""
+    """Sample the model's responses to problems, and grade them."""
     torch.manual_seed(seed)
     tk, attempts = teacher.tokenizer, []
     tk.padding_side = "left"
@@ -75,7 +75,7 @@ def solve(name: str, model, teacher: lessons.Teacher, problems: list, seed: int,
 
 
 def own_attempts(name: str, w: network.Weights, c, teacher: lessons.Teacher, count: int, seed: int) -> str:
-    """Fills the teacher's pool with the model's own responses (the latest only) and reports its accuracy."""
+    """Replace the teacher's attempts by new responses of the model, and return its accuracy."""
     model = stock(name, w, c)
     rng = Random(seed)
     report = []
@@ -96,7 +96,7 @@ def train(name: str, minutes: float, steps: int | None, seed: int) -> None:
     tk = tokenizer.train(name, seed)
     c = network.config(name, tk)
     w = network.initial(c, seed)
-    # Compiling takes a minute and a half and makes tiny-llama a third quicker; the per-head norms make it slower.
+    # Compiling takes 90 s and makes tiny-llama a third faster; tiny-qwen gets slower, due to its per-head norms.
     forward = torch.compile(network.hidden, dynamic=True) if name == "tiny-llama" else network.hidden
     teacher = lessons.Teacher(tk, name == "tiny-qwen", Random(seed), {True: [], False: []})
     stream, table = lessons.batches(teacher, BATCH_TOKENS), network.rope(c, 1024)
@@ -115,15 +115,15 @@ def train(name: str, minutes: float, steps: int | None, seed: int) -> None:
     due, seen, running, step, began = sorted(OWN_ATTEMPTS), 0, 0.0, 0, time.time()
     while steps is None or step < steps:
         if step == 20:
-            began = time.time()  # compiled by now
-        if steps is None and step == 220:  # enough to know how many steps the minutes hold
+            began = time.time()  # compilation is done
+        if steps is None and step == 220:  # enough to estimate the number of steps
             steps = max(400, int(200 * (60 * minutes - 400) / (time.time() - began)))
         for group in optimizer.param_groups:
             group["lr"] = rate(step, steps or 10**6)
         ids, where, targets, weights = next(stream)
         states = forward(w, c, ids, table).flatten(0, 1)[where]
         each = F.cross_entropy(F.linear(states, w["embed"]), targets, reduction="none")
-        loss = (each * weights).sum() / 600  # not the batch's own count: a batch of verdicts has few learned tokens
+        loss = (each * weights).sum() / 600  # a fixed divisor: batches of verdicts have few learned tokens
         loss.backward()
         torch.nn.utils.clip_grad_norm_(w.values(), 1.0)
         optimizer.step()
@@ -137,14 +137,14 @@ def train(name: str, minutes: float, steps: int | None, seed: int) -> None:
             at = due.pop(0)
             accuracy = own_attempts(name, w, c, teacher, OWN_ATTEMPTS[at], seed + step)
             print(f"{time.time() - started:6.0f} s  step {step}  own responses: {accuracy}", file=log)
-            save(name, w, c, tk)  # what there is, should the machine go away
+            save(name, w, c, tk)  # keeps the progress in case of a crash
     check_same(name, w, c, next(stream)[0][:4])
     print(f"{time.time() - started:6.0f} s  done: {own_attempts(name, w, c, teacher, 1200, seed - 1)}", file=log)
     save(name, w, c, tk)
 
 
 def save(name: str, w: network.Weights, c, tk) -> None:
-    """The checkpoint directory that transformers loads: float32 safetensors, tokenizer, template, decoding settings."""
+    """Write a transformers checkpoint: float32 safetensors, tokenizer, chat template and decoding settings."""
     folder = HERE / "models" / name
     model = stock(name, w, c)
     model.generation_config.update(do_sample=True, **DECODING[name])
@@ -155,7 +155,7 @@ def save(name: str, w: network.Weights, c, tk) -> None:
 
 
 def questions(seed: int) -> None:
-    """The three question files: reserved operands told in reserved wordings, no question twice."""
+    """Write the three question files: distinct questions with reserved operands and wordings."""
     for level in corpus.SHIPPED:
         rng, seen, lines = Random(f"{seed} {level}"), set(), []
         while len(lines) < CALIBRATION + EVALUATION:

@@ -1,1 +1,1 @@
-"""The science of the artifact in five rooms, and what a run is told (`params`) and keeps (`store`)."""
+"""Library of the artifact: subpackages, the parameters of a run (`params`) and its stored frames (`store`)."""

@@ -1,4 +1,4 @@
-"""What the files of a model and of a dataset say (`params/models/`, `params/datasets/`)."""
+"""Schemas of the model and dataset files (`params/models/`, `params/datasets/`)."""
 
 import os
 from pathlib import Path
@@ -14,10 +14,11 @@ class Model(Strict):
     """A language model: where it is, and the decoding settings of tab:inference_settings."""
 
     label: Name
-    # name on the hub, or a folder (relative to the project's root); none: not at hand, only its `responses` are
+    # name on the hub, or a folder (relative to the project's root); empty: no weights, only `responses`
     source: Place = ""
     revision: Name | None = None
-    gguf: str | None = Field(None, pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*\.gguf$")  # file there, converted once
+    # file in the source, converted once
+    gguf: str | None = Field(None, pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*\.gguf$")
     sha256: Sha256 | None = None  # of that file
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: bfloat16 on CUDA, float32 elsewhere
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
@@ -27,9 +28,9 @@ class Model(Strict):
     min_p: float = Field(0.0, ge=0, lt=1)
     system_prompt: bool = True
     thinking: bool = False
-    date_string: Name | None = None  # for templates that would write today's date
+    date_string: Name | None = None  # for chat templates that insert today's date
     max_new_tokens: Tokens | None = None
-    # JSON lines of responses that it has already written ({dataset} stands for the dataset's name): none are drawn
+    # JSON lines of precomputed responses ({dataset}: the dataset's name); generation is skipped
     responses: Annotated[Place, Field(pattern=r"^(?:[^{}\p{Cc}]|\{dataset\})+$")] | None = None
 
     @model_validator(mode="after")
@@ -39,52 +40,52 @@ class Model(Strict):
         if self.gguf and not self.sha256:
             raise ValueError(f"'gguf' needs the 'sha256' of {self.gguf}, since it may come from several places")
         if self.sha256 and not self.gguf:
-            raise ValueError("'sha256' is said of a GGUF file, and none is named: 'gguf' is missing")
+            raise ValueError("'sha256' is the checksum of a GGUF file, but 'gguf' is missing")
         return self
 
     @property
     def at_hand(self) -> bool:
-        """Whether it can be asked; else nothing is known of it but the responses in its file."""
+        """Whether its weights are available; otherwise only its precomputed responses are."""
         return bool(self.source)
 
     @property
     def place(self) -> Path:
-        """The folder that its source names (if it is no name on the hub), or that its converted GGUF file makes."""
+        """The local folder of its source, or of its converted GGUF file."""
         return MODELS / str(self.sha256) if self.gguf else ROOT / self.source
 
     def responses_to(self, dataset: str) -> Path | None:
-        """The file of its responses to the questions of a dataset (a relative one starts from the project's root)."""
+        """Return the file of its precomputed responses to a dataset; relative paths start from the project's root."""
         return ROOT / self.responses.format(dataset=dataset) if self.responses else None
 
 
 class Published(Strict):
-    """A file as it was published, by its path in the folder that DATA_FOLDER names."""
+    """A published file, by its path below DATA_FOLDER."""
 
     path: str = Field(pattern=r"^(?:\w[\w.-]*/)*\w[\w.-]*$")
     sha256: Sha256
 
 
 class Dataset(Strict):
-    """A set of questions: where its rows are, which of their fields are read, and how they are split."""
+    """A set of questions: the source of its rows, the fields to read, and the split."""
 
     label: Name
     source: Place | Annotated[dict[Name, Place], Field(min_length=1)]  # name on the hub, or files by part, {all: file}
     revision: Name | None = None
     config: Name | None = None
     question: Annotated[Names, BeforeValidator(as_list), Field(min_length=1)] = ["question"]  # joined by one space
-    answer: Name = "answer"  # field of a number, or of a text that ends in `#### number`
-    id: Name | None = None  # field; null: `id` where a row has one, else made of split and place
+    answer: Name = "answer"  # field with a number, or a text that ends in `#### number`
+    id: Name | None = None  # field; null: `id` if a row has one, else split and row index
     calibration: Count  # rows expected, checked at loading
     evaluation: Count
     parts: dict[Name, Literal["calibration", "evaluation"]] = {
         "train": "calibration", "test": "evaluation", "calibration": "calibration", "evaluation": "evaluation"
     }  # fmt: skip
     seed: Seed | None = None  # shuffles the rows of one file into the two splits
-    split_ids: Place | None = None  # file that lists the ids of each part
-    files: dict[str, Published] = {}  # by part, and `split_ids`: the same rows, where DATA_FOLDER names their folder
+    split_ids: Place | None = None  # file with the list of ids of each part
+    files: dict[str, Published] = {}  # by part, and `split_ids`: the same rows below DATA_FOLDER
 
     @property
     def folder(self) -> Path | None:
-        """The folder with its published files, if one is named (a relative one starts from the project's root)."""
+        """The folder of its published files, if DATA_FOLDER is set; relative paths start from the project's root."""
         named = os.environ.get("DATA_FOLDER")
         return ROOT / os.path.expanduser(named) if named and self.files else None

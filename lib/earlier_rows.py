@@ -1,24 +1,30 @@
-"""Rows of frames that an earlier run left, shipped or set aside: those that were made under the same facts are kept."""
+"""Reuse rows of earlier frames, shipped or set aside, that were generated under the same facts."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from lib import schemas, store
+from lib.params import BUDGETS
 from lib.paths import ARTIFACTS, UserError
-from lib.row_cache import RowCache, row_facts, tokens_by_example
 
-SAME_MODEL = ("architecture", "parameters", "chat_template", "tokenizer")  # of what a manifest says was loaded
-OF_MACHINES = ("dtype", "attention")  # facts by which rows of another machine differ in their last digits
+SAME_MODEL = ("architecture", "parameters", "chat_template", "tokenizer")  # entries of the manifest's `loaded`
+# facts of model and parameters that change no row, or only its last digits
+NOT_OF_ROWS = {*BUDGETS, "n_tuning_examples", "dropout_rates", "label", "mirror", "size"}
+OF_MACHINES = ("dtype", "attention")  # facts that change only the last digits, between machines
 
 
 def earlier_frames(run: str, kind: str, pair: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Frames of a pair, with their manifests, that are not the run's own now. None of the demo, whose models really
-    run, on every machine and after every change."""
+    """Yield the earlier frames of a pair with their manifests.
+
+    The demo has none: its models run on every machine and after every change.
+    """
     if store.shipped_folder(run) == store.SHIPPED:
         return
     below = f"{kind}/{pair}.parquet"
@@ -28,48 +34,51 @@ def earlier_frames(run: str, kind: str, pair: str) -> Iterator[tuple[Path, dict[
             yield path, store.read_manifest(path)
 
 
-def made_alike(manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
-    """Whether a manifest is of rows of the same model, under the same parameters, whatever the machine; and of the code
-    that runs, where that is named."""
+def row_facts(facts: Mapping[str, Any], *more: str) -> dict[str, Any]:
+    """Return the facts of a model or of parameters on which a row depends, without `more`. None counts as absent."""
+    return {name: fact for name, fact in facts.items() if fact is not None and name not in {*NOT_OF_ROWS, *more}}
 
-    def told(facts: Mapping[str, Any]) -> list:
-        loaded = facts.get("loaded", {})
-        return [
-            *map(loaded.get, SAME_MODEL),
-            *(row_facts(facts[part], *OF_MACHINES) for part in ("model", "parameters")),
-        ]
 
-    other_code = RowCache.code and manifest.get("code") != RowCache.code
-    return not other_code and told(manifest) == told(json.loads(json.dumps(facts)))
+def facts_on_any_machine(facts: Mapping[str, Any]) -> list:
+    """Return the facts of model and parameters that do not depend on the machine."""
+    parts = [row_facts(facts[part], *OF_MACHINES) for part in ("model", "parameters")]
+    return [*map(facts.get("loaded", {}).get, SAME_MODEL), *parts]
+
+
+def made_alike(manifest: Mapping[str, Any], facts: Mapping[str, Any], code: str = "") -> bool:
+    """Whether a manifest describes rows of the same model and parameters, and of the same `code` if one is given."""
+    same_code = not code or manifest.get("code") == code
+    return same_code and facts_on_any_machine(manifest) == facts_on_any_machine(json.loads(json.dumps(facts)))
 
 
 def find_earlier_rows(
-    run: str, kind: str, pair: str, facts: Mapping[str, Any], generations: pd.DataFrame | None = None
+    run: str, kind: str, pair: str, facts: Mapping[str, Any], generations: pd.DataFrame | None = None, code: str = ""
 ) -> pd.DataFrame:
-    """The most rows of a kind that an earlier run left under the same facts. Damaged frames are passed over.
+    """Return the largest earlier frame with the same facts. Damaged frames are skipped.
 
     Parameters
     ----------
     kind : generations, which come with their in-situ verdicts, verification, dropout, ...
-    generations : the responses that rows of other kinds are about: those about the very same tokens are kept
+    generations : the responses that rows of other kinds refer to; only rows about identical tokens are kept
+    code : digest of the current code, if only rows of this code are kept
 
     Returns
     -------
-    DataFrame whose `attrs` are for the manifest
+    DataFrame whose `attrs` go into the manifest
     """
     found = [schemas.empty_frame(kind)]
     for path, manifest in earlier_frames(run, kind, pair):
         with suppress(UserError, OSError):
-            if made_alike(manifest, facts):
+            if made_alike(manifest, facts, code):
                 rows = with_verdicts(path) if generations is None else about_responses(path, run, pair, generations)
                 source = {"rows": len(rows), "sha256": manifest["sha256"], "made_on": devices_of(manifest)}
-                rows.attrs = {"kept_from": source} if len(rows) else {}
+                rows.attrs = {"kept_from": source}
                 found.append(rows)
-    return max(found, key=len)
+    return max(found, key=len)  # if none was found: the empty first frame
 
 
 def with_verdicts(path: Path) -> pd.DataFrame:
-    """The responses at `path` with their in-situ verdicts; none where the verdicts are of others."""
+    """Return the responses at `path` with their in-situ verdicts; empty if the verdicts belong to other responses."""
     verdicts = path.parent.parent / "in_situ" / path.name
     if store.read_manifest(verdicts)["generations"] != store.read_manifest(path)["sha256"]:
         return schemas.empty_frame("generations")
@@ -77,8 +86,7 @@ def with_verdicts(path: Path) -> pd.DataFrame:
 
 
 def about_responses(path: Path, run: str, pair: str, generations: pd.DataFrame) -> pd.DataFrame:
-    """The rows at `path` about the very tokens of `generations`; none where the responses that they were made from are
-    no more."""
+    """Return the rows at `path` about the same tokens as `generations`; empty if their own responses are gone."""
     rows, tokens, old = store.read_frame(path), tokens_by_example(generations), {}
     for responses, manifest in earlier_frames(run, "generations", pair):
         if manifest["sha256"] in store.read_manifest(path)["inputs"].values():
@@ -86,12 +94,21 @@ def about_responses(path: Path, run: str, pair: str, generations: pd.DataFrame) 
     return rows[[name in old and old[name] == tokens.get(name) for name in rows.example_id]]
 
 
+def tokens_by_example(generations: pd.DataFrame) -> dict[str, str]:
+    """Return a digest of each response's tokens and prompt length, by example_id."""
+    rows = zip(generations.example_id, generations.prompt_tokens, generations.token_ids, strict=True)
+    return {
+        name: hashlib.sha256(np.array([prompt, *tokens], dtype="<i8").tobytes()).hexdigest()[:16]
+        for name, prompt, tokens in rows
+    }
+
+
 def devices_of(manifest: Mapping[str, Any]) -> list[str]:
-    """The devices and precisions in which the rows of a frame were made, by its manifest: those that it kept first."""
+    """Return the devices and precisions of a frame's rows from its manifest, those of reused rows first."""
     kept, loaded = manifest.get("kept_from"), manifest["loaded"]
     places: list[str] = []
     if kept:
-        places += kept.get("made_on") or [f"{kept['device']}, {kept['dtype']}"]  # as older manifests say it
+        places += kept.get("made_on") or [f"{kept['device']}, {kept['dtype']}"]  # format of older manifests
     if not kept or manifest["rows"] > kept["rows"]:
         places.append(f"{loaded['device']}, {loaded['dtype']}")
     return list(dict.fromkeys(places))

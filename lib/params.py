@@ -1,9 +1,9 @@
-"""Parameter files: what a run, a model and a dataset are told, checked key by key.
+"""Parameter files of profiles, models and datasets, validated key by key.
 
-A profile (`params/<name>.yaml`) is at the same time a papermill parameter file: flat keys, of which every notebook
-declares the ones it uses. It is composed of parts, each the settings of one piece of the science, so that a default is
-written once. It names models (`params/models/`) and datasets (`params/datasets/`), a file each. papermill accepts any
-unknown parameter in silence, hence the strictness here.
+A profile (`params/<name>.yaml`) is also a papermill parameter file with flat keys. Each notebook declares the keys it
+uses. `Profile` inherits from one part per step of the pipeline, so each default is defined once. It names models
+(`params/models/`) and datasets (`params/datasets/`), one file each. papermill silently accepts unknown parameters, so
+they are checked here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from lib.configs import Dataset, Model
 from lib.paths import PARAMS, UserError, nearest, read_yaml
 from lib.validation import Bins, Count, Kind, Names, Once, Rows, Seed, Share, Strict, Text, Tokens, as_list, validate
 
-# parameters that change no row but for the last digits, so that unfinished work goes on under another value
+# parameters that change at most the last digits of a row, so unfinished work resumes under another value
 BUDGETS = ("max_batch_tokens", "max_dropout_tokens", "rows_per_shard")
 Demonstration = Literal["one", "few", "none"]
 Scope = Literal["trajectory", "answer"]
@@ -28,127 +28,136 @@ Engine = Literal["transformers", "vllm"]
 
 
 class Part(Strict):
-    """Settings of one piece of the science."""
+    """Settings of one step of the pipeline."""
 
     @classmethod
     def of(cls, declared: Mapping[str, Any]) -> Self:
-        """Take them from what a notebook declares: `Reading.of(globals())`. Raises UserError for a wrong value, of this
-        part or another."""
+        """Create the part from a notebook's variables: `Reading.of(globals())`.
+
+        Raise UserError for an invalid value of any parameter.
+        """
         check_declared(declared)
         return cls(**{name: declared[name] for name in cls.model_fields if name in declared})
 
 
 class Seeded(Part):
-    seed: Seed = 0  # of every random stream, together with model, dataset and example
+    seed: Seed = 0  # streams are keyed by (seed, model, dataset, example)
 
 
 class Generation(Seeded):
-    """How responses are drawn, and what is kept of their logits."""
+    """How responses are sampled, and which of their logits are stored."""
 
-    demonstration: Demonstration = "one"  # what the prompt shows first: the paper's example, few worked ones, none
+    demonstration: Demonstration = "one"  # examples in the prompt: the paper's, four worked ones, none
     max_new_tokens: Tokens = 1024
-    max_batch_tokens: Count = 32768  # prompt and response tokens held at once
-    top_logits: Tokens = 64  # kept exactly per answer token
-    n_temperature_nodes: int = Field(33, ge=4, le=1000)  # temperatures at which the rest is summed
-    save_texts: bool = True  # questions, prompts and responses as texts; ids, numbers and what they hold always are
+    max_batch_tokens: Count = 32768  # prompt and response tokens per batch
+    top_logits: Tokens = 64  # largest logits stored per answer token
+    n_temperature_nodes: int = Field(33, ge=4, le=1000)  # temperatures at which the other logits are summed
+    save_texts: bool = True  # store questions, prompts and responses as text; ids and numbers are always stored
 
 
 class Reading(Part):
-    """How stored responses are read. None of it needs a new generation, but 04 chooses its rate under `grader`,
-    `answer_format`, `missing`, `phi`, `bins` and `closed`: changing one of these runs 04 again."""
+    """How stored responses are interpreted; no change needs a new generation.
+
+    04 chooses its rate under `grader`, `answer_format`, `missing`, `phi`, `bins` and `closed`: changing one reruns 04.
+    """
 
     grader: Literal["numeric", "relative", "pal", "exact", "integer"] = "numeric"
-    answer_format: Literal["any", "plain"] = "any"  # plain: `#### number` alone on its line is an answer
+    answer_format: Literal["any", "plain"] = "any"  # plain: only `#### number` alone on its line is an answer
     missing: Literal["last_number", "drop", "zero"] = "last_number"
     logprobs_from: Literal["model", "sampling"] = "model"
     include_eos: bool = False
     include_thinking: bool = True
-    options: Literal["A/B", "True/False"] = "A/B"  # words whose mass P(True) compares
+    options: Literal["A/B", "True/False"] = "A/B"  # words whose probabilities P(True) compares
     phi: Literal["clip", "top_k", "top_p"] = "clip"  # from BALD to confidence
-    fit_on_tuning_rows: bool = True  # c_BALD's calibrators see the rows on which its rate was chosen
+    fit_on_tuning_rows: bool = True  # fit c_BALD's calibrators also on the rows that chose its rate
     bins: Bins = 10
     closed: Literal["right", "left"] = "right"
 
 
 class Verification(Part):
-    """How P(True) asks."""
+    """How P(True) queries the model."""
 
     standard_prompt: Literal["template", "as_drawn"] = "template"  # as_drawn: no assistant header, as in the figure
     ptrue_includes_thinking: bool = False  # thinking text in the standard prompt's proposed answer
 
 
 class Dropout(Seeded):
-    """How the stochastic passes are made."""
+    """How the stochastic forward passes are run."""
 
     dropout_passes: int = Field(10, ge=1, le=10_000)
-    # whose masks stand over what every prompt begins with: the row's own; or one pass's for all rows, read once a rate
+    # masks over the common prefix of all prompts: own per row; or shared by all rows, computed once per rate
     dropout_prefix: Literal["own", "shared"] = "own"
-    max_dropout_tokens: Count = 4096  # of all passes in one forward
-    dropout_top_k: Annotated[list[Tokens], Once] = [10]  # effective supports, of which phi takes the first
+    max_dropout_tokens: Count = 4096  # of all passes in one forward call
+    dropout_top_k: Annotated[list[Tokens], Once] = [10]  # effective supports; phi uses the first
     dropout_top_p: Annotated[list[Share], Once] = [0.95]
 
 
 class Calibration(Part):
     """How calibrators are fitted."""
 
-    temperature_objective: Literal["ans_avg", "ans_joint"] = "ans_avg"  # whose log-loss the temperature minimizes
-    one_class: Literal["fit", "constant"] = "fit"  # of rows all right or all wrong: what the method gives
-    # digits after the point that isotonic regression sees of a score; null: all of them
+    temperature_objective: Literal["ans_avg", "ans_joint"] = "ans_avg"  # the temperature minimizes its log-loss
+    one_class: Literal["fit", "constant"] = "fit"  # for rows all correct or all incorrect; fit: the method's own result
+    # decimals to which scores are rounded for isotonic regression; null: no rounding
     isotonic_decimals: Annotated[int, Field(ge=1, le=15)] | None = None
 
 
 class Saving(Part):
     """How often unfinished work is saved."""
 
-    rows_per_shard: Count = 100  # examples between two savings
+    rows_per_shard: Count = 100  # examples per shard
 
 
 class BinAblation(Part):
-    """How ECE and MCE are shown under other numbers of bins (`tab:bin_ablation`)."""
+    """ECE and MCE under other numbers of bins (`tab:bin_ablation`)."""
 
     n_bins_ablation: Annotated[list[Bins], Field(min_length=1), Once] = [10, 20, 30]
-    bin_models: Names = []  # models of the table; none: all
+    bin_models: Names = []  # models of the table; empty: all
 
 
 class Resampling(Seeded):
-    """How intervals are drawn."""
+    """How bootstrap intervals are computed."""
 
     resamples: int = Field(5000, ge=1, le=10**6)  # of the evaluation rows
 
 
-class Profile(Generation, Reading, Verification, Dropout, Calibration, Saving, BinAblation, Resampling):
-    """What a run does. Every choice that the paper leaves open is a key here, or of a part."""
+class Subsampling(Seeded):
+    """How smaller calibration sets are sampled."""
 
-    title: Text = ""  # said under every table
+    calibration_sizes: Annotated[list[Count], Field(min_length=1), Once] = [
+        5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000
+    ]  # and all rows  # fmt: skip
+    draws: int = Field(50, ge=1, le=10_000)  # random calibration sets of each size
+    incorrect_fraction: float = Field(default=0.5, ge=0, le=1)  # of a set with oversampled incorrect answers
+
+
+class Profile(Generation, Reading, Verification, Dropout, Calibration, Saving, BinAblation, Resampling, Subsampling):
+    """All parameters of a run, including each choice that the paper leaves open."""
+
+    title: Text = ""  # shown in table notes
     models: Names = Field(min_length=1)
     datasets: Names = Field(min_length=1)
-    limit: Rows = 0  # rows per split, the first of a random order; 0: all
-    dropout_limit: Rows = 0  # rows per split whose whole trajectory 04 passes over, likewise; 0: all
-    cpu: bool = False  # large models are run where there is no GPU, too; else such a run is refused
-    on_code_change: Literal["remake", "keep"] = "remake"  # what a code-only change does to generations
-    engine: Engine = "transformers"  # what draws responses; vllm: in an environment of its own, many rows at once
-    # where dropout acts: on the whole trajectory, as in the paper; only where the answer's tokens are read
+    limit: Rows = 0  # rows per split, in random order; 0: all
+    dropout_limit: Rows = 0  # rows per split for passes over whole trajectories in 04; 0: all
+    cpu: bool = False  # allow large models without a GPU; otherwise such a run is refused
+    on_code_change: Literal["remake", "keep"] = "remake"  # effect of a code-only change on generations
+    engine: Engine = "transformers"  # samples the responses; vllm: in its own environment, many rows in parallel
+    # where dropout is active: the whole trajectory, as in the paper; or only the answer tokens
     dropout_scope: Annotated[list[Scope], BeforeValidator(as_list), Field(min_length=1), Once] = ["trajectory"]
     dropout_rates: Annotated[list[Share], Field(min_length=1), Once] = [0.10, 0.15, 0.20]
     n_tuning_examples: Count = 100  # calibration examples on which the rate is chosen
-    ablation_limit: Count = 100  # evaluation questions asked again with the demonstration the other way
+    ablation_limit: Count = 100  # evaluation questions repeated under the other demonstration
     # tables and figures
-    example: Text = ""  # the evaluation row that 01 to 07 follow; empty or not there: a confident wrong answer
+    example: Text = ""  # running example of 01 to 07; empty or absent: a confident incorrect answer
     main_figure_model: Text = ""  # model and dataset of fig:main_analysis (a); empty: the first
     main_figure_dataset: Text = ""
     # calibration
     figure_model: Text = ""  # model of fig:calibration_analysis; empty: the first
     figure_dataset: Text = ""  # dataset of its (a) and (b); empty: the first
-    calibration_sizes: Annotated[list[Count], Field(min_length=1), Once] = [
-        5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000
-    ]  # and all rows  # fmt: skip
-    draws: int = Field(50, ge=1, le=10_000)  # random calibration sets of each size
-    incorrect_fraction: float = Field(0.5, ge=0, le=1)  # of a set in which wrong answers are over-sampled
-    transfer_models: Names = []  # pairs of tab:calibration_transfer_full; none: all
+    transfer_models: Names = []  # pairs of tab:calibration_transfer_full; empty: all
     transfer_datasets: Names = []
-    # when to answer
-    target_precisions: Annotated[list[Share], Field(min_length=1), Once] = [0.80, 0.90, 0.95]  # of the answers given
-    precision_confidence: Share = 0.90  # in how many draws of calibration rows a threshold keeps its promise
+    # selective prediction
+    target_precisions: Annotated[list[Share], Field(min_length=1), Once] = [0.80, 0.90, 0.95]  # among accepted answers
+    precision_confidence: Share = 0.90  # confidence level (1 - delta) of the precision guarantee
 
     @model_validator(mode="after")
     def _supported(self) -> Self:
@@ -160,7 +169,7 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration, Saving, B
 
 # ---- reading and checking the files
 
-REVISIONS: dict[str, str] = {}  # commits, by source on the hub, where a file leaves the revision open: a run sets them
+REVISIONS: dict[str, str] = {}  # commits by hub source, for files without a revision; set by a run
 
 
 def parameter_file_names(folder: Path) -> list[str]:
@@ -168,7 +177,7 @@ def parameter_file_names(folder: Path) -> list[str]:
 
 
 def find_parameter_file(kind: str, name: str) -> Path:
-    """The file of a profile, model or dataset (`kind`). Raises UserError that names the nearest one."""
+    """Return the file of a profile, model or dataset (`kind`). Raise UserError with the nearest name."""
     folder = PARAMS if kind == "profile" else PARAMS / f"{kind}s"
     names = parameter_file_names(folder)
     if name not in names:
@@ -177,7 +186,7 @@ def find_parameter_file(kind: str, name: str) -> Path:
 
 
 def read_parameter_file(path: Path, kind: type[Kind]) -> Kind:
-    """The checked contents of a parameter file. Raises UserError naming file, key and the nearest right one."""
+    """Return the validated contents of a parameter file. Raise UserError with file, key and the nearest valid one."""
     where = path.relative_to(PARAMS.parent) if path.is_relative_to(PARAMS.parent) else path
     values = read_yaml(path, where)
     if not isinstance(values, dict | None):
@@ -186,19 +195,19 @@ def read_parameter_file(path: Path, kind: type[Kind]) -> Kind:
 
 
 def load_config(kind: str, name: str, contents: type[Kind]) -> Kind:
-    """A model's or a dataset's file, with the commit that the run resolved where it leaves the revision open."""
+    """Read a model or dataset file; without a revision, use the commit that the run resolved."""
     spec = read_parameter_file(find_parameter_file(kind, name), contents)
     commit = None if getattr(spec, "revision", None) else REVISIONS.get(str(getattr(spec, "source", "")))
     return spec.model_copy(update={"revision": commit}) if commit else spec
 
 
 def load_model_config(name: str) -> Model:
-    """`params/models/<name>.yaml`."""
+    """Read `params/models/<name>.yaml`."""
     return load_config("model", name, Model)
 
 
 def load_dataset_config(name: str) -> Dataset:
-    """`params/datasets/<name>.yaml`."""
+    """Read `params/datasets/<name>.yaml`."""
     return load_config("dataset", name, Dataset)
 
 
@@ -206,7 +215,7 @@ LOADERS: dict[str, Callable[[str], Model | Dataset]] = {"model": load_model_conf
 
 
 def load_profile(name: str) -> Profile:
-    """`params/<name>.yaml`, with every model and dataset that it names."""
+    """Read `params/<name>.yaml`, and check every model and dataset that it names."""
     profile = read_parameter_file(find_parameter_file("profile", name), Profile)
     for field, value in profile:
         kind = field.split("_")[-1].removesuffix("s")  # of `models`, `figure_model`, ...
@@ -219,27 +228,31 @@ def load_profile(name: str) -> Profile:
 
 
 def check_declared(declared: Mapping[str, Any]) -> None:
-    """Raises UserError for a value that no profile could hold, among what a notebook declares."""
+    """Raise UserError for an invalid value among a notebook's variables."""
     given = {name: declared[name] for name in Profile.model_fields.keys() & declared.keys()}
     given = {name: value for name, value in given.items() if not isinstance(value, ModuleType)}
     validate(Profile, {"models": ["any"], "datasets": ["any"]} | given, "parameters")
 
 
 def models_at_hand(models: Sequence[str]) -> list[str]:
-    """Those of these models that can be asked: the others' responses come from a file, and nothing else does."""
+    """Return the models whose weights are available; the others have only precomputed responses."""
     return [name for name in models if load_model_config(name).at_hand]
 
 
 def labels_by_name(kind: str, chosen: Sequence[str]) -> dict[str, str]:
-    """The label of each of a run's models or datasets (`kind`). Raises UserError for what is no list of names, each
-    once and each with a file."""
+    """Return the label of each of a run's models or datasets (`kind`).
+
+    Raise UserError unless they are a list of distinct names with files.
+    """
     check_declared({f"{kind}s": chosen})
     return {name: LOADERS[kind](name).label for name in chosen}
 
 
 def choose_some(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list[str]:
-    """Those models or datasets (`kind`) of the run that are wanted; all, where none is. Raises UserError for a name
-    without a file, and where the run has none."""
+    """Return the wanted models or datasets (`kind`) of the run, or all if none of them is wanted.
+
+    Raise UserError for a name without a file, or if the run has none.
+    """
     check_declared({f"{kind}s": list(there)})
     for name in [*there, *wanted]:
         find_parameter_file(kind, name)
@@ -247,5 +260,5 @@ def choose_some(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list[
 
 
 def choose_one(kind: str, wanted: str, there: Sequence[str]) -> str:
-    """The wanted model or dataset; the run's first, where it is empty or not among them. Otherwise as `choose_some`."""
+    """Return the wanted model or dataset, or the run's first if that is empty or absent. Raise as `choose_some`."""
     return choose_some(kind, [wanted] if wanted else [], there)[0]

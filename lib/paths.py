@@ -1,5 +1,4 @@
-"""Where the project's folders are, mistakes that the user can mend, and files: written whole or not at all, read with
-one line for what is wrong."""
+"""The project's folders, user errors, and file input and output: atomic writes, reads with one-line errors."""
 
 import difflib
 import json
@@ -15,10 +14,10 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 ARTIFACTS = ROOT / "artifacts"
 PARAMS = ROOT / "params"
-MODELS = ARTIFACTS / ".models"  # GGUF files, converted: a checkpoint by the name of each file's sha256
+MODELS = ARTIFACTS / ".models"  # converted GGUF files, a checkpoint named by the sha256 of each
 SHIPPED = ARTIFACTS / "shipped" / "demo"
 
-# tqdm, which transformers brings, in a notebook without ipywidgets: its bars are text there, and that is all right
+# tqdm warns in notebooks without ipywidgets, where its bars are text
 warnings.filterwarnings("ignore", message="IProgress not found")
 
 
@@ -27,14 +26,14 @@ HIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2
 
 
 class UserError(ValueError):
-    """A mistake that the user can mend: one line saying what was wrong, where, and the nearest right thing."""
+    """User-correctable error: one line with what is wrong, where, and the nearest valid value."""
 
     def __init__(self, text: object):
         super().__init__(one_line(str(text)))
 
 
 def one_line(text: str, most: int = MOST) -> str:
-    """A text as a terminal may show it: what does not print is escaped, and the middle of a long one left out."""
+    """Return a text for a terminal: unprintable characters escaped, the middle of a long text removed."""
 
     def cut(part: str) -> str:
         return part if len(part) <= most else f"{part[: most - 105]} ... {part[-100:]}"
@@ -43,22 +42,22 @@ def one_line(text: str, most: int = MOST) -> str:
 
 
 def escape_unprintable(character: str) -> str:
-    """A character, or the escape that stands for it (`\\x1b`, `\\ud800`) where it would not print."""
+    """Return a character, or its escape (`\\x1b`, `\\ud800`) if it is unprintable."""
     return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
 def visible(text: str) -> str:
-    """A text as a page may hold it: control characters, and those that turn what follows, are spelled out."""
+    """Return a text for a page: control and bidirectional characters escaped."""
     return HIDDEN.sub(lambda match: escape_unprintable(match[0]), text)
 
 
 def first_line(error: BaseException) -> str:
-    """What another's error says, in short; its name where it says nothing."""
+    """Return the first line of an error's message, or its class name if empty."""
     return f"{(str(error).strip() or type(error).__name__).splitlines()[0]:.200}"
 
 
 def nearest(word: str, options: Iterable[str]) -> str:
-    """Half a sentence that points from a wrong `word` to the right one, or lists what there is."""
+    """Return a suggestion for a wrong `word`: the closest option, or a list of all."""
     options = sorted(set(options))
     close = difflib.get_close_matches(str(word), options, n=1, cutoff=0.5)
     if close:
@@ -67,8 +66,10 @@ def nearest(word: str, options: Iterable[str]) -> str:
 
 
 def public_path(value: str) -> str:
-    """A place as files and tables may name it: a path from the project's root, or of one outside it the last name
-    alone. Names on the hub stay."""
+    """Return a path without machine-specific parts: relative to the project's root, or only its last name outside it.
+
+    Names on the hub are unchanged.
+    """
     if os.path.isabs(value) and os.path.realpath(value).startswith(os.path.realpath(ROOT) + os.sep):
         return os.path.relpath(os.path.realpath(value), os.path.realpath(ROOT))
     place = os.path.normpath(os.path.join(ROOT, value))
@@ -76,55 +77,56 @@ def public_path(value: str) -> str:
 
 
 def is_path(source: str) -> bool:
-    """Whether a source is a path, though nothing may be there, and no name on the hub: so is what begins in a folder of
-    the project (`demo/...`) or in `models/`."""
+    """Whether a source is a path (existing or not) and not a name on the hub.
+
+    Names that start with a folder of the project (`demo/...`) or with `models/` are paths.
+    """
     first, *rest = source.split("/")
     inside = bool(rest) and (first in ("", ".", "..", "~", "models") or os.path.isdir(ROOT / first))
     return inside or len(rest) > 1 or os.path.exists(ROOT / source)
 
 
 def sync(path: Path) -> None:
-    """Have the disk hold what a file says, or a folder lists: that is what outlives a loss of power."""
+    """Flush a file or a folder's listing to disk, so that it survives a power loss."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
     except OSError:
-        if not path.is_dir():  # not every file system can do that for a folder
+        if not path.is_dir():  # some file systems cannot sync a folder
             raise
     finally:
         os.close(number)
 
 
 def commit(scratch: Path, path: Path) -> None:
-    """Give what was written under another name its own: from now on it is there, whole."""
+    """Rename a complete scratch file to its final name, durably."""
     sync(scratch)
     os.replace(scratch, path)
     sync(path.parent)
 
 
-# ---- files that people write
+# ---- files written by users
 
 
 def read_bytes(path: Path, where: object = None) -> bytes:
-    """The bytes of a file. Raises UserError, which names it by `where`, where it can't be read."""
+    """Return the bytes of a file. Raise UserError, with `where` as its name, if it can't be read."""
     try:
         return path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+    except (OSError, ValueError) as error:  # ValueError: an invalid file name
         raise UserError(f"{where or path} can't be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def parse_json(data: bytes, where: object, line: int = 1) -> Any:
-    """The value of a file's bytes, or of those of one line. Raises UserError naming the line, also for a key that an
-    object holds twice."""
+    """Parse the bytes of a file or of one line. Raise UserError with the line, also for a duplicate key."""
     try:
         return json.loads(data, object_pairs_hook=with_unique_keys)
-    except (ValueError, RecursionError) as error:  # a wrong encoding is one, too
+    except (ValueError, RecursionError) as error:  # includes a wrong encoding
         line += getattr(error, "lineno", 1) - 1
         raise UserError(f"{where}, line {line}: not JSON ({getattr(error, 'msg', error)})") from error
 
 
 def with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs. Raises ValueError for a key that comes twice: which of the two is meant?"""
+    """Return the object of these pairs. Raise ValueError for a duplicate key."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
@@ -134,10 +136,10 @@ def with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class UniqueKeyLoader(yaml.SafeLoader):
-    """YAML of plain values alone, whose mappings hold each key once: which of two would be meant?"""
+    """YAML loader for plain values that rejects duplicate keys."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """As PyYAML does. Raises ConstructorError for a key that comes twice."""
+        """Construct a mapping. Raise ConstructorError for a duplicate key."""
         keys = [key.value for key, _ in node.value]
         for place, (key, _) in enumerate(node.value):
             if key.value in keys[:place]:
@@ -146,7 +148,7 @@ class UniqueKeyLoader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path, where: object = None) -> Any:
-    """The value of a YAML file. Raises UserError naming the file, by `where`, and the line."""
+    """Parse a YAML file. Raise UserError with the file, as `where`, and the line."""
     data = read_bytes(path, where)
     try:
         return yaml.load(data.decode("utf-8"), UniqueKeyLoader)

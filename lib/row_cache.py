@@ -1,11 +1,9 @@
-"""Finished rows of a job, kept under a key of what they depend on: a killed run and a larger run find them.
+"""Cache of finished rows, so that a killed run resumes and a larger run reuses them.
 
-Rows lie in shards, artifacts/<run>/shards/<job>-<key>/, until the frame that they make is written. The key holds the
-facts of the manifest, and the code where whoever runs a notebook names it. How many rows are wanted (`limit`) is not
-among it.
+Shards are stored in artifacts/<run>/shards/<job>-<key>/ until the frame is written. The key is a digest of the
+manifest's facts, and of the code if the workflow passes it. It does not depend on the number of rows (`limit`).
 """
 
-import hashlib
 import resource
 import shutil
 import sys
@@ -14,58 +12,56 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import pandas as pd
 
-from lib import store
+from lib import schemas, store
+from lib.earlier_rows import find_earlier_rows, row_facts, tokens_by_example
 from lib.params import BUDGETS
 from lib.paths import ARTIFACTS
 from lib.validation import RENAMED
 
-WRITTEN = "written"  # in a folder of shards whose rows are in their frame, and which waits for the record of that
-RESPONSE = "response"  # column of shards: names the tokens of the response that a row is about
-# facts of model and parameters on which no row depends but for its last digits, or at all
-NOT_OF_ROWS = {*BUDGETS, "n_tuning_examples", "dropout_rates", "label", "mirror", "size"}
+WRITTEN = "written"  # file in a shard folder whose rows are in their frame; the workflow removes the folder
+RESPONSE = "response"  # column of shards: digest of the response's tokens
 
 
 def name_of(item: Any) -> tuple:
-    """What the row of an item is known by, a value for each column: the item's `example_id`, or the item itself; of a
-    plain tuple, that of each part."""
+    """Return the key of an item's row: its `example_id` or the item itself, for each part of a plain tuple."""
     return tuple(getattr(part, "example_id", part) for part in (item if type(item) is tuple else (item,)))
 
 
 class RowCache:
-    """The finished rows of a job. A notebook asks it once: `rows = cache.map(work, items)`.
+    """The finished rows of a frame. A notebook calls it once: `rows = cache.map(work, items)`.
 
-    A shard's name holds its checksum, so a damaged one is noticed, set aside and made again. Items are cut into shards
-    by their place in the list, so a resumed run works on the batches of an uninterrupted one.
+    A shard's name contains its checksum, so a damaged one is detected, set aside and regenerated. Items are split into
+    shards by position, so a resumed run has the same batches as an uninterrupted one. Rows of an earlier run under the
+    same facts are reused, too.
 
     Parameters
     ----------
-    run, job : names of the run and of the job, which name the folder of shards
-    facts : what the rows depend on, as the manifest says it
-    rows_per_shard : items between two savings
-    more : facts that the rows depend on and the manifest does not hold
-    known_by : columns by which a row is known
-    earlier : rows of an earlier run (`lib.earlier_rows`), none by default
-    generations : the responses that the rows are about, if any: a row is kept with the very tokens of its response,
-        whatever else the file of responses holds
+    run, kind, pair : names of the run, of the kind of frame (as in `lib.schemas`), and of model and dataset
+    facts : what the rows depend on, as in the manifest
+    rows_per_shard : items per shard
+    more : further facts that are not in the manifest
+    known_by : key columns of a row
+    generations : the responses that the rows refer to, if any; a row is reused if its response's tokens are the same
+    stage : name of the stage, for a frame that is built in stages
     """
 
-    code = ""  # names the code that runs, where rows that other code made are not kept
-    record = ""  # names the record of whoever runs the notebook, and forgets the shards after writing it
-    earlier_record = ""  # the same, as the version before named it
+    code = ""  # digest of the current code, if rows of other code are not reused
+    record = ""  # the workflow's record of this job, if the workflow removes the shards itself
+    earlier_record = ""  # the same record under the parameter names of version 1.0.0
 
     def __init__(
         self,
         run: str,
-        job: str,
+        kind: str,
+        pair: str,
         facts: Mapping[str, Any],
         rows_per_shard: int = 100,
         more: Sequence[Any] = (),
         known_by: Sequence[str] = ("example_id",),
-        earlier: pd.DataFrame | None = None,
         generations: pd.DataFrame | None = None,
+        stage: str = "",
     ):
         told = {name: value for name, value in facts.items() if generations is None or name != "inputs"}
         keys = [
@@ -73,32 +69,32 @@ class RowCache:
             store.digest([earlier_shard_facts(facts), *more], self.earlier_record),
         ]
         shards = ARTIFACTS / store.check_run_name(run) / "shards"
-        self.folders = [shards / f"{job}-{key[:16]}" for key in keys]
+        self.folders = [shards / f"{schemas.WRITERS[kind]}__{pair}{stage}-{key[:16]}" for key in keys]
         self.folder = self.folders[0]
         self.rows_per_shard, self.known_by = rows_per_shard, list(known_by)
-        self.earlier = pd.DataFrame(columns=self.known_by) if earlier is None else earlier
+        self.earlier = find_earlier_rows(run, kind, pair, facts, generations, self.code)
         self.responses = None if generations is None else tokens_by_example(generations)
-        self.all_asked = True  # whether every row of the shards was asked for
+        self.all_asked = True  # whether every row of the shards was requested
         self.meter = Meter()
 
-    def map(self, work: Callable[[list], pd.DataFrame], items: Sequence[Any], note: Callable[[str], None] = print,
-            key: Callable[[Any], tuple] = name_of) -> pd.DataFrame:  # fmt: skip
-        """The rows of all items, in their order; those that are finished are not made again.
+    def map(
+        self, work: Callable[[list], pd.DataFrame], items: Sequence[Any], key: Callable[[Any], tuple] = name_of
+    ) -> pd.DataFrame:
+        """Return the rows of all items in order, and compute only the missing ones.
 
         Parameters
         ----------
-        work : makes the rows of some items, one each
-        note : gets a line for each shard
-        key : what the row of an item is known by, a value for each of the columns `known_by`
+        work : computes the rows of some items, one each
+        key : returns the key of an item, a value for each of the columns `known_by`
         """
         names = [key(item) for item in items]
         with self.meter:
-            kept, saved = self.earlier, self.read_shards(note)
-            self.all_asked = self.row_names(saved).keys() <= set(names)
-            if count := len(self.row_names(kept).keys() & set(names)):
-                note(f"{count} of {len(names)} rows kept from a smaller run")
-            parts = [part for part in (kept, saved) if len(part)]
-            known = {name for part in parts for name in self.row_names(part)}
+            saved = self.read_shards()
+            self.all_asked = {*self.row_names(*saved)} <= {*names}
+            if count := len({*self.row_names(self.earlier)} & {*names}):
+                print(f"{count} of {len(names)} rows kept from a smaller run")
+            parts = [self.earlier, *saved]
+            known = {*self.row_names(*parts)}
             starts = range(0, len(items), self.rows_per_shard)
             for number, start in enumerate(starts, 1):
                 began, places = time.time(), range(len(items))[start : start + self.rows_per_shard]
@@ -106,35 +102,35 @@ class RowCache:
                 if lacking:
                     parts.append(self.save_shard(start, work(lacking)))
                 said = f"{len(lacking)} rows in {time.time() - began:.1f} s" if lacking else "kept from before"
-                note(f"shard {number}/{len(starts)}: {said}")
-            rows = pd.concat(parts, ignore_index=True) if parts else kept
-            found = self.row_names(rows)
+                print(f"shard {number}/{len(starts)}: {said}")
+            rows = pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
+            found = {name: place for place, name in enumerate(self.row_names(rows))}
             return rows.iloc[[found[name] for name in names]].reset_index(drop=True)
 
-    def row_names(self, rows: pd.DataFrame) -> dict[tuple, int]:
-        """The places of rows by what each is known by."""
-        return {name: place for place, name in enumerate(zip(*(rows[name] for name in self.known_by), strict=True))}
+    def row_names(self, *parts: pd.DataFrame) -> list[tuple]:
+        """Return the key of each row."""
+        return [name for rows in parts if len(rows) for name in zip(*map(rows.get, self.known_by), strict=True)]
 
-    def read_shards(self, note: Callable[[str], None]) -> pd.DataFrame:
-        """The rows of the undamaged shards."""
-        parts = [pd.DataFrame(columns=self.known_by)]
+    def read_shards(self) -> list[pd.DataFrame]:
+        """Return the rows of the undamaged shards, and set damaged ones aside."""
+        parts = []
         for path in (path for folder in self.folders for path in sorted(folder.glob("[0-9]*-*.parquet"))):
             start = int(path.name.split("-")[0])
             if path.is_file() and path.name == shard_name(path, start):
                 parts.append(self.about_same_responses(pd.read_parquet(path)))
             else:
                 path.replace(path.with_name(f"{path.name}.damaged"))
-                note(f"shard from {start}: shards/{path.parent.name}/{path.name} is damaged: set aside, made again")
-        return pd.concat(parts[1:], ignore_index=True) if parts[1:] else parts[0]
+                print(f"shard from {start}: shards/{path.parent.name}/{path.name} is damaged: set aside, rerun")
+        return parts
 
     def about_same_responses(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Those rows of a shard that are about the very tokens of their responses."""
+        """Return the rows of a shard whose responses still have the same tokens."""
         if self.responses is None or RESPONSE not in rows:
             return rows
         return rows[rows[RESPONSE] == rows.example_id.map(self.responses)].drop(columns=RESPONSE)
 
     def save_shard(self, start: int, rows: pd.DataFrame) -> pd.DataFrame:
-        """The rows as they are read back, once they are a shard."""
+        """Write rows as a shard, and return them as they are read back."""
         (self.folder / WRITTEN).unlink(missing_ok=True)
         if self.responses is not None:
             rows = rows.assign(**{RESPONSE: rows.example_id.map(self.responses)})
@@ -146,9 +142,9 @@ class RowCache:
         return self.about_same_responses(pd.read_parquet(path))
 
     def clear(self) -> None:
-        """Forget the shards, once their rows are in a frame; not those of a larger run, of whose rows some are not.
+        """Remove the shards once all their rows are in a frame.
 
-        Whoever runs a notebook for a record forgets them itself, after writing it; here it is told which.
+        If the workflow keeps a record, it removes them after writing that; this only marks the folder.
         """
         for folder in self.folders if self.all_asked else ():
             if not self.record:
@@ -157,33 +153,20 @@ class RowCache:
                 store.write_atomically(folder / WRITTEN, lambda path: path.write_text(self.record, encoding="utf-8"))
 
     def facts(self) -> dict[str, Any]:
-        """For the manifest: what `map` cost, what code ran, and from which frame rows were kept."""
+        """Return the manifest's facts: the cost of `map`, the code, and the source of reused rows."""
         return ({"code": self.code} if self.code else {}) | self.earlier.attrs | self.meter.facts()
 
 
-def tokens_by_example(generations: pd.DataFrame) -> dict[str, str]:
-    """What names the tokens of each response, and the length of its prompt, by example_id."""
-    rows = zip(generations.example_id, generations.prompt_tokens, generations.token_ids, strict=True)
-    return {
-        name: hashlib.sha256(np.array([prompt, *tokens], dtype="<i8").tobytes()).hexdigest()[:16]
-        for name, prompt, tokens in rows
-    }
-
-
 def shard_name(path: Path, start: int) -> str:
-    """The name of the shard that begins at an item, if it holds the bytes of the file at `path`."""
+    """Return the name of the shard that starts at an item and has the content of `path`."""
     return f"{start:05d}-{store.digest(path.parent.name, start, store.sha256(path))[:16]}.parquet"
 
 
-def row_facts(facts: Mapping[str, Any], *more: str) -> dict[str, Any]:
-    """Facts of a model or of parameters on which a row depends, `more` aside. What is off counts like what is not
-    there."""
-    return {name: fact for name, fact in facts.items() if fact is not None and name not in {*NOT_OF_ROWS, *more}}
-
-
 def shard_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts that name a folder of shards: precision and attention among them, for they decide whether rows may
-    stand side by side; whether an H100 or an H200 made them does not."""
+    """Return the facts that identify a shard folder.
+
+    Rows of different precision or attention are not mixed; rows of different GPUs are.
+    """
     told = {name: row_facts(fact) if name in ("model", "parameters") else fact for name, fact in facts.items()}
     if "loaded" in told:
         told["loaded"] = told["loaded"] | {"device": "cpu" if told["loaded"].get("device") == "cpu" else "GPU"}
@@ -191,7 +174,7 @@ def shard_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def earlier_shard_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts that named the same folder in the version before, so that its shards are gone on with."""
+    """Return the facts that version 1.0.0 hashed for the same shard folder, so that its shards are reused."""
     old, parameters = {new: name for name, new in RENAMED.items()}, facts.get("parameters", {})
     return shard_facts(facts) | {
         "model": {"mirror": [], "size": None} | facts.get("model", {}),
@@ -200,7 +183,7 @@ def earlier_shard_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Meter:
-    """Cost of a piece of work, for its manifest."""
+    """Measure the cost of a computation, for its manifest."""
 
     seconds = 0.0
 
@@ -212,11 +195,11 @@ class Meter:
         self.seconds = round(time.time() - self.started, 1)
 
     def facts(self) -> dict[str, Any]:
-        """Seconds, peak memory of the process (and of the GPU) in MB, and the sizes of batches that it halved."""
-        unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes there, kilobytes elsewhere
+        """Return seconds, peak memory of process and GPU in MB, and the sizes of batches halved on OOM."""
+        unit = 1 if sys.platform == "darwin" else 1024  # getrusage reports bytes on macOS, kilobytes elsewhere
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
         facts: dict[str, Any] = {"seconds": self.seconds, "peak_memory_mb": round(peak / 1e6)}
-        torch = sys.modules.get("torch")  # not imported for its own sake: reading frames needs none of it
+        torch = sys.modules.get("torch")  # only if already imported: reading frames does not need it
         if torch is not None and torch.cuda.is_available():
             facts["peak_gpu_memory_mb"] = round(torch.cuda.max_memory_allocated() / 1e6)
         if splits := getattr(sys.modules.get("lib.generate.batching"), "oom_splits", ()):

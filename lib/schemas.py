@@ -1,8 +1,7 @@
-"""The columns of the stored signals, described once: name, type, and what they mean. `store` holds a frame against its
-schema when it is written and when it is read.
+"""Schemas of the stored frames: name, type and meaning of each column. `store` checks them at writing and reading.
 
-Axes: n tokens of a response (its end token too), m answer tokens, p positions whose logits are kept, k top logits, c
-nodes of the tail curve, s spellings of the options, T passes, h halves of them, w words. Log-probabilities and
+Axes: n tokens of a response (including its end token), m answer tokens, p positions with stored logits, k top logits,
+c nodes of the tail curve, s spellings of the options, T passes, h halves of them, w words. Log-probabilities and
 entropies are in nats."""
 
 from fnmatch import fnmatchcase
@@ -12,14 +11,14 @@ import pyarrow as pa
 
 from lib.paths import UserError, nearest
 
-SECONDS = "_seconds"  # ends the names of columns of what a row took: files have their means in the manifest instead
+SECONDS = "_seconds"  # suffix of columns with durations; files store only their means, in the manifest
 TEXT, INTEGER, NUMBER, FLAG = pa.large_string(), pa.int64(), pa.float64(), pa.bool_()
 INTEGERS, NUMBERS = pa.list_(pa.int32()), pa.list_(pa.float32())
-DROPOUT = {"trajectory": "dropout", "answer": "dropout_answer"}  # kind of the passes' frames by where dropout acts
+DROPOUT = {"trajectory": "dropout", "answer": "dropout_answer"}  # kind of the passes' frames by dropout scope
 
 
 def column(name: str, type_: pa.DataType, meaning: str, optional: bool = False) -> pa.Field:
-    """A column; a name that ends in * stands for all that begin so. Frames may lack an optional one."""
+    """Return a column. A name with * matches all names with that prefix; frames may lack an optional column."""
     return pa.field(name, type_, metadata={"meaning": meaning} | ({"optional": "yes"} if optional else {}))
 
 
@@ -106,7 +105,7 @@ SCHEMAS = {  # by folder below artifacts/<run>/
         column("correct", FLAG, "under the run's grader"),
     ]),
 }  # fmt: skip
-WRITERS = {  # notebooks by the folder that they fill, or the frame that they write there
+WRITERS = {  # notebooks by the folder or frame that they write
     "generations": "01_generate", "in_situ": "01_generate", "verification": "03_ptrue_insitu",
     "dropout": "04_mc_dropout_grid", "dropout_answer": "04_mc_dropout_grid", "ablation": "04b_ablation",
     "confidence": "02_single_pass", "calibration": "05_calibration", "calibration/curves": "06_sample_efficiency",
@@ -115,7 +114,7 @@ WRITERS = {  # notebooks by the folder that they fill, or the frame that they wr
 
 
 def to_table(kind: str, frame: pd.DataFrame, where: str) -> pa.Table:
-    """A frame as it is stored; a column without any value has no type yet. Raises UserError as `check_stored`."""
+    """Convert a frame to its stored table; empty columns get their type from the schema. Raise as `check_stored`."""
     table = pa.Table.from_pandas(frame, preserve_index=False)
     for place, name in enumerate(table.column_names):
         if table[name].null_count == len(table):
@@ -125,10 +124,9 @@ def to_table(kind: str, frame: pd.DataFrame, where: str) -> pa.Table:
 
 
 def check_stored(kind: str, stored: pa.Schema, where: str) -> pa.Schema | None:
-    """The schema of a frame of a kind with the columns of `stored`, in their order; None where none is described.
+    """Return the schema of a kind in the column order of `stored`, or None if the kind has no schema.
 
-    Raises UserError, which names the frame by `where`, for one that lacks a column, has one that is not described, or
-    one of another type.
+    Raise UserError, with `where` as the frame's name, for a missing, unknown or wrongly typed column.
     """
     if kind not in SCHEMAS:
         return None
@@ -149,19 +147,19 @@ def check_stored(kind: str, stored: pa.Schema, where: str) -> pa.Schema | None:
 
 
 def same_type(stored: pa.DataType, described: pa.DataType) -> bool:
-    """Whether types agree but for the width of their numbers. A column whose values are all missing has any type."""
+    """Whether types agree up to the width of numbers. A column of only missing values matches any type."""
     if pa.types.is_list(stored) and pa.types.is_list(described):
         return same_type(stored.value_type, described.value_type)
-    families = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, is_text)
+    families = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_boolean,
+        lambda kind: str(kind).endswith("string"),
+    )
     return pa.types.is_null(stored) or any(family(stored) and family(described) for family in families)
 
 
-def is_text(type_: pa.DataType) -> bool:
-    """Whether a type is of strings, whatever the width of their offsets."""
-    return pa.types.is_string(type_) or pa.types.is_large_string(type_)
-
-
 def empty_frame(kind: str) -> pd.DataFrame:
-    """A frame of a kind without rows."""
+    """Return a frame of a kind without rows."""
     fields = [field for field in SCHEMAS[kind] if not field.name.endswith("*")]
     return pa.schema(fields).empty_table().to_pandas()

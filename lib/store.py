@@ -1,11 +1,11 @@
-"""Parquet files with a manifest beside each, written whole or not at all, and checked when they are read.
+"""Parquet files with a manifest each, written atomically and verified when read.
 
     artifacts/<run>/generations/<model>__<dataset>.parquet   the frame
-    artifacts/<run>/generations/<model>__<dataset>.json      what it is: parameters, revisions, checksums, cost
+    artifacts/<run>/generations/<model>__<dataset>.json      its parameters, revisions, checksums and cost
 
-A run reads its own frames. Two kinds of run read what they lack from the shipped signals: a replay (`replay`,
-`replay-small`) those of its profile, and the run of whoever works by hand (`lab`, `lab-<word>`) those of the demo, so
-that every notebook works in a fresh clone. A shipped frame serves only beside the very responses that it was made from.
+A run reads its own frames. Two kinds of run fall back to shipped frames. A replay (`replay`, `replay-small`) uses those
+of its profile. An interactive run (`lab`, `lab-<word>`) uses those of the demo, so notebooks work in a fresh clone. A
+shipped frame is used only with the responses from which it was computed.
 """
 
 import hashlib
@@ -25,25 +25,27 @@ import pyarrow.parquet as pq
 from lib import schemas
 from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, commit, nearest
 
-KEYS = [column.name for column in schemas.KEY_COLUMNS]  # what a row of every per-example frame is known by
+KEYS = [column.name for column in schemas.KEY_COLUMNS]  # key of a row in every per-example frame
 PAIR = KEYS[:2]  # a model and a dataset
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "scikit-learn")
 
 
 def sha256(path: Path) -> str:
-    """Checksum of a file's bytes."""
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest(*facts: Any) -> str:
-    """Checksum of JSON-able facts; equal facts, equal digest."""
+    """Return the SHA-256 of JSON-serializable facts; equal facts have equal digests."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any], name: Callable[[Path], str] | None = None) -> Path:
-    """Write under a temporary name, flush to disk, rename: a reader never meets half a file. `name` tells that of the
-    file from what was written."""
+    """Write to a temporary file, flush it to disk, then rename it, so readers never see a partial file.
+
+    `name` computes the final name from the written file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -56,21 +58,21 @@ def write_atomically(path: Path, write: Callable[[Path], Any], name: Callable[[P
 
 
 def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
-    """Write a frame (.parquet) and its manifest beside it (.json).
+    """Write a frame (.parquet) and its manifest (.json).
 
-    Columns of seconds, which no two runs share, are not written: the manifest holds their means.
+    Columns of seconds differ between runs, so only their means are written, in the manifest.
 
     Parameters
     ----------
     path : from `frame_path`
-    facts : go into the manifest as they are (parameters, inputs, ...)
+    facts : entries of the manifest (parameters, inputs, ...)
 
     Raises
     ------
     UserError
-        Where the frame differs from its schema in `lib.schemas`.
+        If the frame differs from its schema in `lib.schemas`.
     ValueError
-        Where the facts hold a NaN, or an absolute path of this machine.
+        If the facts contain a NaN or an absolute path of this machine.
     """
     timed = [name for name in frame if name.endswith(schemas.SECONDS)]
     means = {name: float(f"{frame[name].mean():.3g}") for name in timed if frame[name].notna().any()}
@@ -88,7 +90,7 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest beside a parquet file. Raises UserError where that is none."""
+    """Return the manifest of a parquet file. Raise UserError if it is not a manifest."""
     try:
         facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
@@ -100,24 +102,24 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def way_to_mend(path: Path) -> str:
-    """What mends a damaged file: git, where it is part of the project."""
+    """Return the instruction to restore a damaged file: git, if it is part of the project."""
     if path.is_relative_to(SHIPPED.parent):
         return f"`git checkout -- {relative_path(path.parent)}` brings it back"
     return "remove it and run again"
 
 
 def relative_path(path: Path) -> str:
-    """A path as messages name it: from the project's root, where it lies below."""
+    """Return a path for messages, relative to the project's root if inside it."""
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
 def read_frame(path: Path) -> pd.DataFrame:
-    """Read a frame, with the mean seconds of a row as a column.
+    """Read a frame, with the mean seconds per row as columns.
 
     Raises
     ------
     UserError
-        Where it is missing, not the file that its manifest describes, or not as `lib.schemas` describes it.
+        If it is missing, differs from its manifest, or differs from its schema in `lib.schemas`.
     """
     where = relative_path(path)
     if not path.exists() or not path.with_suffix(".json").exists():
@@ -130,7 +132,7 @@ def read_frame(path: Path) -> pd.DataFrame:
 
 
 def check_run_name(run: Any) -> str:
-    """The name of a run, which is its folder's in artifacts/. Raises UserError for what would lead elsewhere."""
+    """Return a run's name, its folder in artifacts/. Raise UserError for an invalid folder name."""
     if not isinstance(run, str) or run == "shipped" or not re.fullmatch(r"\w[\w.-]*", run):
         raise UserError(f"run {run!r} can't be a folder in artifacts/: a name needs letters, digits, '.', '-' and '_', "
                         "and is not 'shipped'")  # fmt: skip
@@ -138,18 +140,20 @@ def check_run_name(run: Any) -> str:
 
 
 def frame_path(run: str, kind: str, name: str) -> Path:
-    """Where a run keeps a frame. Raises UserError as `check_run_name` does."""
+    """Return the path of a run's frame. Raise as `check_run_name`."""
     return ARTIFACTS / check_run_name(run) / kind / f"{name}.parquet"
 
 
 def shipped_folder(run: str) -> Path:
-    """Where the signals of a run lie that are part of the project (`replay-small` replays those of `small`)."""
+    """Return the folder of a run's shipped frames (`replay-small` replays those of `small`)."""
     return SHIPPED.parent / run.removeprefix("replay-")
 
 
 def borrowed_folder(run: str) -> Path | None:
-    """Where the shipped signals lie that serve a run for what it lacks; none serve the run of a model. The run
-    `shipped_folder` has nothing else."""
+    """Return the folder of shipped frames to which a run falls back; None for a run with models.
+
+    The run `shipped` reads only these.
+    """
     verb, _, profile = run.partition("-")
     if verb == "replay":
         return SHIPPED.parent / (profile or SHIPPED.name)
@@ -157,13 +161,13 @@ def borrowed_folder(run: str) -> Path | None:
 
 
 def frame_paths(run: str, kind: str, name: str) -> list[Path]:
-    """Where a frame may lie, the run's own place first. Raises UserError as `check_run_name` does."""
+    """Return the possible paths of a frame, the run's own first. Raise as `check_run_name`."""
     own, other = [] if run == "shipped" else [frame_path(run, kind, name)], borrowed_folder(run)
     return own + ([other / kind / f"{name}.parquet"] if other else [])
 
 
 def find_frame(run: str, kind: str, name: str) -> Path:
-    """The run's own frame where it has one, else the shipped one that serves it. Raises UserError where none exists."""
+    """Return the path of the run's own frame, else of the shipped one. Raise UserError if neither exists."""
     paths = frame_paths(run, kind, name)
     for path in paths:
         if path.exists():
@@ -178,16 +182,20 @@ def pair_names(models: Sequence[str], datasets: Sequence[str]) -> list[str]:
 
 
 def other_responses(path: Path, run: str, wanted: Iterable[str]) -> list[Path]:
-    """The responses that the run reads, of those pairs among `wanted` of which the frame at `path` was made from
-    others: the manifest holds their checksums."""
+    """Return the run's responses, among the `wanted` pairs, that are not the ones from which `path` was computed.
+
+    The frame's manifest has the checksums of its inputs.
+    """
     inputs = {Path(name).stem: checksum for name, checksum in read_manifest(path).get("inputs", {}).items()}
     responses = [find_frame(run, "generations", pair) for pair in sorted(inputs.keys() & set(wanted))]
     return [read for read in responses if not read_manifest(read)["sha256"].startswith(inputs[read.stem][:12])]
 
 
 def check_made_from(path: Path, run: str, wanted: Iterable[str]) -> None:
-    """Raises UserError where the frame at `path` was made from other responses, of one of the pairs `wanted`, than
-    those that the run reads, with the way back."""
+    """Raise UserError if the frame at `path` was computed from other responses than the run's, for a pair in `wanted`.
+
+    The message tells how to fix it.
+    """
     for generations in other_responses(path, run, wanted):
         writer = schemas.WRITERS.get(f"{path.parent.name}/{path.stem}") or schemas.WRITERS[path.parent.name]
         back = f", or delete artifacts/{run}/*/{generations.stem}.*" if borrowed_folder(run) else ""
@@ -196,14 +204,14 @@ def check_made_from(path: Path, run: str, wanted: Iterable[str]) -> None:
 
 
 def read_pairs(run: str, kind: str, name: str, models: Sequence[str], datasets: Sequence[str]) -> pd.DataFrame:
-    """A frame over several pairs. Raises UserError where it was made from other responses than the run's."""
+    """Read a frame of several pairs. Raise UserError if it was computed from other responses than the run's."""
     path = find_frame(run, kind, name)
     check_made_from(path, run, pair_names(models, datasets))
     return read_frame(path)
 
 
 def find_pairs(run: str, kind: str, names: Iterable[str]) -> list[str]:
-    """Those pairs of which a frame of this kind is there; no shipped one that was made from other responses."""
+    """Return the pairs with a frame of this kind, without shipped frames of other responses."""
     there = {name: next((path for path in frame_paths(run, kind, name) if path.exists()), None) for name in names}
     return [name for name, path in there.items()
             if path and (path.is_relative_to(ARTIFACTS / run) or not other_responses(path, run, [name]))]  # fmt: skip
@@ -211,34 +219,34 @@ def find_pairs(run: str, kind: str, names: Iterable[str]) -> list[str]:
 
 def load_frames(run: str, kind: str, models: Sequence[str], datasets: Sequence[str], may_lack: bool = False
            ) -> tuple[pd.DataFrame, pd.DataFrame]:  # fmt: skip
-    """Read the frames of all pairs of a model and a dataset as one.
+    """Read the frames of all model-dataset pairs into one.
 
     Parameters
     ----------
     kind : folder of the run: generations, verification, dropout, ...
-    may_lack : whether pairs without a frame are left out
+    may_lack : whether to skip pairs without a frame
 
     Returns
     -------
-    The rows of all pairs, and a small table of where each frame came from.
+    The rows of all pairs, and a table with the source of each frame.
 
     Raises
     ------
     UserError
-        Where a frame is missing, or was made from other responses than the run's.
+        If a frame is missing, or was computed from other responses than the run's.
     """
     wanted = pair_names(models, datasets)
     paths = [find_frame(run, kind, name) for name in (find_pairs(run, kind, wanted) if may_lack else wanted)]
-    if not paths:
-        return schemas.empty_frame(kind), pd.DataFrame(columns=["pair", "read from", "rows", "sha256"])
-    if kind != "generations":
-        for path in paths:
-            check_made_from(path, run, [path.stem])
-    source = [{"pair": p.stem, "read from": str(p.parent.relative_to(ARTIFACTS)), "rows": read_manifest(p)["rows"],
-               "sha256": read_manifest(p)["sha256"][:12]} for p in paths]  # fmt: skip
-    return pd.concat([read_frame(path) for path in paths], ignore_index=True), pd.DataFrame(source)
+    for path in paths:
+        check_made_from(path, run, [path.stem])
+    source = pd.DataFrame(
+        [(path.stem, str(path.parent.relative_to(ARTIFACTS)), facts["rows"], facts["sha256"][:12])
+         for path, facts in zip(paths, map(read_manifest, paths), strict=True)],
+        columns=["pair", "read from", "rows", "sha256"])  # fmt: skip
+    frames = [read_frame(path) for path in paths] or [schemas.empty_frame(kind)]
+    return pd.concat(frames, ignore_index=True), source
 
 
 def file_checksums(paths: Iterable[Path]) -> dict[str, str]:
-    """Checksums of input files, by name relative to the project."""
+    """Return the checksums of input files, by path relative to the project."""
     return {relative_path(path) if path.is_relative_to(ROOT) else path.name: sha256(path) for path in sorted(paths)}

@@ -1,4 +1,4 @@
-"""What a value of a parameter file may be, and what is wrong with one, in a line that names the nearest right thing."""
+"""Types of parameter values, and one-line validation errors with the nearest valid value."""
 
 import re
 import reprlib
@@ -9,32 +9,19 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializ
 
 from lib.paths import UserError, nearest, public_path
 
-# keys of the version before: what they are called now, or why they are gone
+# keys of the previous version: their new names, or why they were removed
 RENAMED = {
-    "ablation_rows": "ablation_limit",
-    "answer_form": "answer_format",
-    "batch_tokens": "max_batch_tokens",
-    "bin_counts": "n_bins_ablation",
-    "calibration_dataset": "figure_dataset",
-    "calibration_model": "figure_model",
-    "code_changes": "on_code_change",
-    "curve_nodes": "n_temperature_nodes",
-    "dropout_opening": "dropout_prefix",
-    "dropout_rows": "dropout_limit",
-    "dropout_tokens": "max_dropout_tokens",
-    "dropout_tuning": "n_tuning_examples",
-    "keep_texts": "save_texts",
-    "precision_certainty": "precision_confidence",
-    "precision_targets": "target_precisions",
-    "shard_rows": "rows_per_shard",
-    "temperature_target": "temperature_objective",
-    "token_source": "logprobs_from",
-    "trajectory_dataset": "main_figure_dataset",
-    "trajectory_model": "main_figure_model",
-    "tuning_in_fit": "fit_on_tuning_rows",
-    "verify_thinking": "ptrue_includes_thinking",
+    "ablation_rows": "ablation_limit", "answer_form": "answer_format", "batch_tokens": "max_batch_tokens",
+    "bin_counts": "n_bins_ablation", "calibration_dataset": "figure_dataset", "calibration_model": "figure_model",
+    "code_changes": "on_code_change", "curve_nodes": "n_temperature_nodes", "dropout_opening": "dropout_prefix",
+    "dropout_rows": "dropout_limit", "dropout_tokens": "max_dropout_tokens", "dropout_tuning": "n_tuning_examples",
+    "keep_texts": "save_texts", "precision_certainty": "precision_confidence",
+    "precision_targets": "target_precisions", "shard_rows": "rows_per_shard",
+    "temperature_target": "temperature_objective", "token_source": "logprobs_from",
+    "trajectory_dataset": "main_figure_dataset", "trajectory_model": "main_figure_model",
+    "tuning_in_fit": "fit_on_tuning_rows", "verify_thinking": "ptrue_includes_thinking",
     "wrong_share": "incorrect_fraction",
-}
+}  # fmt: skip
 REMOVED = {
     "dropout_kernel": "there is one way to draw masks",
     "mirror": "weights come from a folder or the hub",
@@ -44,14 +31,14 @@ Kind = TypeVar("Kind", bound="Strict")
 
 
 def check_distinct(values: list[Any]) -> list[Any]:
-    """Raises ValueError for a list that holds something twice."""
+    """Raise ValueError for a list with duplicates."""
     if twice := [value for value in values if values.count(value) > 1]:
         raise ValueError(f"holds {twice[0]!r} twice")
     return values
 
 
 def as_list(value: Any) -> Any:
-    """A single word stands for a list of it."""
+    """Wrap a single string in a list."""
     return [value] if isinstance(value, str) else value
 
 
@@ -61,7 +48,7 @@ Count = Annotated[int, Field(ge=1, le=10**9)]
 Rows = Annotated[int, Field(ge=0, le=10**9)]  # 0: all
 Bins = Annotated[int, Field(ge=1, le=1000)]
 Tokens = Annotated[int, Field(ge=1, le=10**6)]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what every generator takes
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # valid for every random generator
 Text = Annotated[str, Field(max_length=200, pattern=PRINTABLE)]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)]
 # a path, or a name on the hub
@@ -76,7 +63,7 @@ class Strict(BaseModel):
 
 
 def validate(kind: type[Kind], values: Mapping[str, Any], where: str) -> Kind:
-    """Raises UserError, which begins with `where`, for values that make no such settings."""
+    """Return the validated settings. Raise UserError, prefixed by `where`, for invalid values."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -84,10 +71,10 @@ def validate(kind: type[Kind], values: Mapping[str, Any], where: str) -> Kind:
 
 
 def explain_validation_error(error: ValidationError, kind: type[Strict]) -> str:
-    """The first thing that is wrong, but an unknown key before a missing one, which may be the same one misspelled."""
+    """Describe the first error, an unknown key before a missing one: it may be that key misspelled."""
     errors = error.errors(include_url=False)
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
-    # without the ways to read a key that has two, as pydantic calls them
+    # without pydantic's names for the alternatives of a union
     loc = [str(part) for part in first["loc"] if not re.match(r"(function|constrained)-|dict\[", str(part))]
     key, last, given = ".".join(loc), loc[-1] if loc else "", first["input"]
     match first["type"]:
@@ -97,7 +84,7 @@ def explain_validation_error(error: ValidationError, kind: type[Strict]) -> str:
             return f"there is no parameter '{key}' any more: {REMOVED[last]}"
         case "extra_forbidden":
             return f"there is no parameter '{key}'" + (f"; {nearest(key, kind.model_fields)}" if len(loc) == 1 else "")
-        case "value_error":  # one of the rules here, which speaks for itself
+        case "value_error":  # raised by a validator of ours
             return f"{f'{key!r} ' if loc else ''}{first['ctx']['error']}"
         case "missing":
             lacking = [".".join(map(str, one["loc"])) for one in errors if one["type"] == "missing"]

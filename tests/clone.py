@@ -38,6 +38,14 @@ def copy_of_project(to: Path) -> Path:
     return to
 
 
+def repository(to: Path) -> Path:
+    """A copy of the project that is a repository, beside what lies beside the project."""
+    subprocess.run(["git", "init", "-q"], cwd=copy_of_project(to), check=True)
+    if (ROOT.parent / "shared").exists():
+        (to.parent / "shared").symlink_to(ROOT.parent / "shared")
+    return to
+
+
 def edit(path: Path, **values: object) -> None:
     """Set values in a parameter file."""
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | values))
@@ -95,3 +103,12 @@ def assert_same_tables(one: Path, other: Path, name: str = "demo") -> None:
     for file, data in left.items():
         lines = difflib.unified_diff(data.decode().splitlines(), right[file].decode().splitlines(), file, n=0)
         assert data == right[file], "\n".join(lines)
+
+
+def walk_through(project: Path, profile: str) -> str:
+    """Every notebook of a profile in one process, without the hub (walk.py); what it printed."""
+    env = ENV | {"PYTHONPATH": str(project), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "tests/walk.py", profile], cwd=project, env=env, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
+    return done.stdout

@@ -57,6 +57,24 @@ def lm(request):
 
 
 @pytest.fixture(scope="session")
+def shipped():
+    """The shipped signals of the demo, read by its profile."""
+    from lib.analysis.run_signals import RunSignals
+
+    demo = params.load_profile("demo")
+    return RunSignals.of("shipped", demo.models, demo.datasets, params.Reading.of(demo.model_dump()))
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory):
+    """A SLURM cluster of this machine's own; the tests that ask for it are skipped where it can't be had."""
+    import slurm_cluster
+
+    with slurm_cluster.cluster(tmp_path_factory.mktemp("slurm")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
 def alone(tmp_path_factory) -> tuple[Path, str, float]:
     """A small demo that nobody stops: its folder, what it said, its seconds; one for all workers of pytest-xdist."""
     base = tmp_path_factory.getbasetemp()

@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from clone import ENV
-from covering import copied
+from clone import ENV, repository
 
 CRASHES = "test_killed_at_every_step.py::test_a_sample_of_crash_points"
 PUBLISHED, REPLAY = (f"test_goldens.py::test_a_run_without_a_model[{name}]" for name in ("published", "replay"))
@@ -42,7 +41,7 @@ FAULTS = (
           '"all": ("every case", lambda count, total: count == total)',
           '"all": ("every case", lambda count, total: count > 0)',
           PUBLISHED, "rep_"),
-    Fault("a cell is cut, not rounded", "lib/paper/layout.py",
+    Fault("a cell is cut, not rounded", "lib/paper/number_cells.py",
           'return f"{value:.3f}"', 'return f"{int(1000 * value) / 1000:.3f}"', REPLAY, ".tex: "),
     Fault("a note under a table is forgotten", "lib/paper/calibration_tables.py",
           "[*notes, *calibrator_notes(frame)]", "calibrator_notes(frame)",
@@ -56,7 +55,7 @@ FAULTS = (
     Fault("an exit code changes", "workflow/cli.py",
           "        return 2\n", "        return 3\n", "test_transcript.py::test_wrong_words", "= 3"),
     Fault("the last shard is lost", "lib/row_cache.py",
-          'sorted(folder.glob("[0-9]*-*.parquet"))', 'sorted(folder.glob("[0-9]*-*.parquet"))[:-1]',
+          'sorted(self.folder.glob("[0-9]*-*.parquet"))', 'sorted(self.folder.glob("[0-9]*-*.parquet"))[:-1]',
           "test_earlier.py::test_finished_shards_of_a_killed_run_are_kept", "made again"),
     Fault("bins are closed on the other side", "lib/score/metrics.py",
           'edge - (closed == "right")', 'edge - (closed == "left")', REPLAY, ".tex: "),
@@ -84,7 +83,7 @@ if __name__ == "__main__":
     chosen = [fault for fault in FAULTS if not sys.argv[1:] or any(word in fault.name for word in sys.argv[1:])]
     unseen = 0
     with tempfile.TemporaryDirectory() as scratch:
-        project_ = copied(Path(scratch) / "a project")
+        project_ = repository(Path(scratch) / "a project")
         for one in chosen:
             began = time.monotonic()
             line_ = failure(project_, one)

@@ -1,5 +1,5 @@
 """Do the tests notice when the program computes otherwise? One operator, comparison, constant, `and`, `or` or `not` of
-a module is changed at a time; a test that runs the changed function must then fail (covering.py knows which do).
+a module is changed at a time; a test of those files that import the module must then fail.
 
     python tests/mutants.py                     # draws three mutants of each module, tries them, stores how they end
     python tests/mutants.py lib/score/metrics   # tries those of some modules, shows which survive, and stores nothing
@@ -15,7 +15,9 @@ each with the reason.
 import ast
 import itertools
 import json
+import os
 import random
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -24,18 +26,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import covering
+import clone
+import pytest
 
-ROOT, STORE = covering.ROOT, Path(__file__).with_suffix(".json")
+ROOT, STORE = clone.ROOT, Path(__file__).with_suffix(".json")
 COUNT, LONGEST = 3, 300  # mutants that are drawn of a module; characters of their lines
+FILES, SECONDS = 5, 600  # files of tests that a mutant is tried on; after so long it counts as killed
 VISITED = {  # by room; of `lib` without what sets tables, figures and pages, or opens files of models
-    "lib": "params row_cache schemas store streams",
+    "lib": "params random_streams row_cache schemas store",
     "lib/analysis": "*",
     "lib/calibrate": "*",
     "lib/generate": "bald batching generation mc_dropout p_true sampling scoring seeded_dropout temperatures",
-    "lib/paper": "calibration_views claim_views comparison rounding sensitivity signal_views table values verdicts",
+    "lib/paper": "calibration_views claim_views comparison rounding verdicts view_helpers",
     "lib/score": "*",
-    "lib/tasks": "answers datasets options prompts",
+    "lib/tasks": "answers datasets prompts",
     "workflow": "*",
 }
 # keywords that change no number, but how rows are named and ordered, and what is checked
@@ -63,10 +67,9 @@ class Mutant:
 
 
 class Change(NamedTuple):
-    """A mutant, the function it lies in, and what is to be written in the place of which bytes of the file."""
+    """A mutant, and what is to be written in the place of which bytes of the file."""
 
     mutant: Mutant
-    function: str
     begin: int
     end: int
     new: bytes
@@ -79,7 +82,7 @@ def changes_of(module: str) -> Iterator[Change]:
     """Every change of a module."""
     text = (ROOT / f"{module}.py").read_bytes()
     starts = [0, *itertools.accumulate(map(len, text.splitlines(keepends=True)))]
-    for statement, function in statements(ast.parse(text)):
+    for statement in statements(ast.parse(text)):
         before = line(statement)
         for node in parts(statement):
             for name, value in otherwise(node):
@@ -90,18 +93,17 @@ def changes_of(module: str) -> Iterator[Change]:
                 new = new if isinstance(node, ast.Constant | ast.stmt) else f"({new})"
                 begin = starts[node.lineno - 1] + node.col_offset
                 end = starts[node.end_lineno - 1] + node.end_col_offset
-                yield Change(Mutant(module, before, after), function, begin, end, new.encode())
+                yield Change(Mutant(module, before, after), begin, end, new.encode())
 
 
-def statements(node: ast.AST, inside: str = "") -> Iterator[tuple[ast.stmt, str]]:
-    """The statements below a node, each with the name that Python gives its function; "" where it is in none."""
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """The statements below a node, but not those of a script."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and "__name__" in ast.unparse(child.test):
             continue
         if isinstance(child, ast.stmt):
-            yield child, inside.removesuffix(".<locals>.") if inside.endswith(".<locals>.") else ""
-        below = {ast.FunctionDef: ".<locals>.", ast.ClassDef: "."}.get(type(child))
-        yield from statements(child, f"{inside}{child.name}{below}" if below else inside)
+            yield child
+        yield from statements(child)
 
 
 def line(statement: ast.stmt) -> str:
@@ -172,27 +174,64 @@ def drawn(module: str) -> list[Change]:
 # ---- tried
 
 
+@cache
+def imports() -> dict[Path, set[str]]:
+    """The parts of all names that each file of tests imports."""
+    trees = {path: ast.walk(ast.parse(path.read_text("utf-8"))) for path in sorted((ROOT / "tests").rglob("test_*.py"))}
+    return {path: {part for node in tree if isinstance(node, ast.Import | ast.ImportFrom)
+                   for name in [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+                   for part in name.split(".")} for path, tree in trees.items()}  # fmt: skip
+
+
+def tests_of(module: str) -> list[str]:
+    """The files of tests that import a module, those of its room and its name first; else all of its room's folder."""
+    room, _, name = module.rpartition("/")
+    own = ROOT / "tests" / room.removeprefix("lib").strip("/")
+    some = [path for path, names in imports().items() if name in names]
+    some.sort(key=lambda path: (path.parent != own, name not in path.stem, len(imports()[path])))
+    return [str(path.relative_to(ROOT)) for path in some[:FILES] or sorted(own.glob("test_*.py"))]
+
+
+def fails(folder: Path, files: list[str]) -> bool:
+    """Whether a test of some files fails in a copy of the project, in a process of its own."""
+    if child := os.fork():
+        return os.waitpid(child, 0)[1] != 0
+    os.setsid()
+    signal.alarm(SECONDS)
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 1), os.dup2(silent, 2)
+    os.chdir(folder)
+    sys.path[:1] = [str(folder), str(folder / "tests")]
+    del sys.modules["clone"]  # the copy has its own
+    words = ["-qx", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={folder.parent / 'scratch'}", *files]
+    os._exit(int(pytest.main(words)))
+
+
+def write(path: Path, data: bytes, clock: Iterator[int] = itertools.count(10**9)) -> None:  # noqa: B008
+    """A file with a time of its own, so that no other is taken for what was compiled of it."""
+    path.write_bytes(data)
+    os.utime(path, (moment := next(clock), moment))
+
+
 def trial(folder: Path, alike: Container[str]) -> Callable[[Change], str]:
-    """How a mutant ends, tried in this copy of the project. A test counts if it passes without the mutant."""
-    found, sound = covering.tests_of_functions(folder), {"?"}
+    """How a mutant ends, tried in this copy of the project, whose tests pass without it."""
+    import papermill  # noqa: F401  with all else that every process would import anew
+    import torch  # noqa: F401
+    import transformers  # noqa: F401
+
+    sound = cache(lambda files: not fails(folder, list(files)))
 
     def end(change: Change) -> str:
         if change.mutant.after in alike:
             return "alike"
-        path = folder / f"{change.mutant.module}.py"
-        tests, seconds = covering.chosen(found, change.mutant.module, change.function)
+        path, files = folder / f"{change.mutant.module}.py", tests_of(change.mutant.module)
+        if not sound(tuple(files)):
+            sys.exit(f"tests fail without a mutant: {' '.join(files)}")
         text = path.read_bytes()
-        while tests:
-            covering.write(path, text[: change.begin] + change.new + text[change.end :])
-            test = covering.failing(folder, tests, seconds)
-            covering.write(path, text)
-            if not test:
-                break
-            if test in sound or not covering.failing(folder, [test], seconds):
-                sound.add(test)
-                return "killed"
-            tests.remove(test)
-        return "survived"
+        write(path, text[: change.begin] + change.new + text[change.end :])
+        failed = fails(folder, files)
+        write(path, text)
+        return "killed" if failed else "survived"
 
     return end
 
@@ -254,7 +293,7 @@ def main(words: list[str]) -> int:
     if unknown := [word for word in words[1:] if words[0] == "compare" and word not in VISITED]:
         sys.exit(f"no room {', '.join(unknown)}; there are {', '.join(VISITED)}")
     with tempfile.TemporaryDirectory() as scratch:
-        end = trial(covering.copied(Path(scratch) / "a project"), alike)
+        end = trial(clone.repository(Path(scratch) / "a project"), alike)
         if words[:1] == ["compare"]:
             return compare(mutants, end, words[1:])
         known = {one.module for one in mutants}

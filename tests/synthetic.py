@@ -67,6 +67,28 @@ def single_pass(frame, **choices):
     return confidence_frame(responses(frame, **choices))
 
 
+def with_margins(confidence, seed=0):
+    """The confidence frame with a P(True) that knows something."""
+    rows = confidence[confidence.estimator == "ans_avg"].assign(estimator="p_true")
+    margin = np.random.default_rng(seed).normal(size=len(rows)) + 2 * rows.correct - 1
+    return pd.concat([confidence, rows.assign(margin=margin, confidence=1 / (1 + np.exp(-margin)))], ignore_index=True)
+
+
+def keyed(rows, model="m", dataset="d", split="evaluation", **columns):
+    """A per-example frame of one pair."""
+    fixed = {"model": model, "dataset": dataset, "split": split, "example_id": [f"e{i}" for i in range(rows)]}
+    return pd.DataFrame(fixed | {name: pd.Series(list(values)) for name, values in columns.items()})
+
+
+def passed(**columns):
+    """A dropout frame of one row: three passes over an answer of two tokens."""
+    fixed = {"predictive": [[[0.1, 0.2], [0.3, 0.4], [0.5, 0.7]]],
+             "conditional": [[[0.1, 0.2], [0.2, 0.2], [0.3, 0.1]]],
+             "top_k_10": [[[10, 10], [11, 14], [12, 20]]], "top_p_0.95": [[[1, 1], [2, 1], [3, 2]]],
+             "top_changed": [[False, False]], "correct": [True]}  # fmt: skip
+    return keyed(1, **fixed | columns)
+
+
 def fitting_input(takes):
     """New scores of what a calibrator takes: confidence or margins (7,), or the tokens of new answers."""
     if takes == "answers":

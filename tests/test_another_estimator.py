@@ -63,8 +63,3 @@ def test_every_calibrator_is_fitted_on_it(signals):
     assert all(estimator.label in calibration_tables.result_isotonic(results).latex for estimator in MINE)
     full = tables.result_estimation_full(results).latex
     assert all(estimator.label in full for estimator in MINE)
-
-
-def test_a_signal_that_nobody_makes_is_named():
-    with pytest.raises(ValueError, match="needs 'anwser'; did you mean 'answer'"):
-        Estimator("x", "x", "x", "x", "single_pass", "anwser", float)

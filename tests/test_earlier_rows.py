@@ -24,7 +24,7 @@ def lm():
     return models.load_language_model("tiny-llama", params.load_model_config("tiny-llama"))
 
 
-@pytest.fixture(params=["shipped/mine", "mine/stale/0123/artifacts/mine"])
+@pytest.fixture(params=["shipped/mine", pytest.param("mine/stale/0123/artifacts/mine", marks=pytest.mark.slow)])
 def earlier(request, tmp_path, monkeypatch):
     """Where a smaller run may have left its rows."""
     for module in (store, row_cache, earlier_rows):
@@ -39,7 +39,7 @@ def facts(lm, **changed):
 
 
 def find(lm):
-    return earlier_rows.find_earlier_rows("mine", "generations", PAIR, facts(lm))
+    return RowCache("mine", "generations", PAIR, facts(lm), 4).earlier
 
 
 def generate(lm, limit, asked=None):
@@ -51,8 +51,8 @@ def generate(lm, limit, asked=None):
             asked.extend(part)
         return generation.generate_responses(lm, "demo-easy", part, SETTINGS)
 
-    cache = RowCache("mine", "01", facts(lm), 4, earlier=find(lm))
-    rows = cache.map(work, datasets.select_examples(examples, limit, 0, "demo-easy"), lambda line: None)
+    cache = RowCache("mine", "generations", PAIR, facts(lm), 4)
+    rows = cache.map(work, datasets.select_examples(examples, limit, 0, "demo-easy"))
     return generation.in_dataset_order(rows, examples), cache.facts()
 
 
@@ -134,8 +134,8 @@ def test_rows_of_other_code_are_not_kept_where_that_counts(lm, earlier, monkeypa
     assert len(find(lm)) == 4, "whatever the code, where none is named"
     monkeypatch.setattr(RowCache, "code", "0123")
     found = find(lm)
-    assert len(found) == len(earlier_rows.find_earlier_rows("mine", "verification", PAIR, about, small)) == kept
-    assert RowCache("mine", "01", {}, earlier=found).facts()["code"] == "0123"
+    assert len(found) == len(RowCache("mine", "verification", PAIR, about, generations=small).earlier) == kept
+    assert RowCache("mine", "generations", PAIR, facts(lm)).facts()["code"] == "0123"
 
 
 def test_what_is_about_responses_is_kept_with_their_tokens(lm, earlier):
@@ -163,11 +163,11 @@ def test_questions_that_were_asked_again_stay(lm, earlier):
     again = ablation.choose_ablation_rows(larger, 4, before=before.example_id)
     assert set(rows.example_id) < set(again.example_id) and len(again) == 4
     assert set(rows.example_id) != set(ablation.choose_ablation_rows(larger, 2).example_id), "by themselves others"
-    cache = RowCache("mine", "04b", about, known_by=("demonstration", "example_id"), earlier=before)
+    cache = RowCache("mine", "ablation", PAIR, about, known_by=("demonstration", "example_id"), generations=larger)
     asked: list = []
     ask = {"one": lambda some: asked.extend(some) or small[small.example_id == some[0].example_id]}
     items = [("one", example) for example in ablation.examples_of_rows(small[small.example_id.isin(again.example_id)])]
-    kept = cache.map(partial(ablation.ask_again, ask), items, lambda line: None)
+    kept = cache.map(partial(ablation.ask_again, ask), items)
     assert asked == [example for _, example in items if example.example_id not in set(rows.example_id)]
     assert kept[kept.example_id.isin(rows.example_id)].answer.tolist() == ["7", "7"]
     assert ablation_statistics.responses_to(rows.example_id.iloc[0], {"one": kept}, ["one"]) == {"one": "(not kept)"}
@@ -195,7 +195,7 @@ def test_a_larger_number_of_rows_begins_with_the_smaller():
         assert [e for e in whole if e in part] == part
         sizes = {split: sum(e.split == split for e in part) for split in ("calibration", "evaluation")}
         assert sizes == {"calibration": count, "evaluation": min(count, 200)}
-        assert [examples[place] for place in random_streams.first_places_of_frame(frame, count, 0)] == part
+        assert [examples[place] for place in random_streams.first_places(frame, count, 0)] == part
     assert datasets.select_examples(examples, 9, 1, "demo-easy") != whole[:18]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic
-from test_edits import QUICK, SHIPPED_ONLY, play
+from playing import QUICK, SHIPPED_ONLY, play
 
 from lib import store
 from lib.generate import models
@@ -91,7 +91,7 @@ def folder(tmp_path, monkeypatch):
 
 def walk(notebooks, monkeypatch, folder, **parameters) -> dict[str, dict]:
     """What stands in each notebook at its end; a parameter that one does not have is not set there."""
-    monkeypatch.setattr("test_edits.QUICK", QUICK | parameters)
+    monkeypatch.setattr("playing.QUICK", QUICK | parameters)
     return {name: play(name, monkeypatch, folder)[0] for name in notebooks}
 
 

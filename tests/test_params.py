@@ -44,12 +44,15 @@ WRONG = [  # kind of file, its text, and what is said of it after its name
     (params.Profile, GOOD.replace("tiny-llama", '"\\ud800"'), "'models.0' is "),
     (Model, MODEL.replace("gguf: ", "gguv: "), "there is no parameter 'gguv'; did you mean 'gguf'?"),
     (Model, MODEL.replace(f"sha256: {SUM}", ""), "'gguf' needs the 'sha256' of mine.gguf"),
-    (Model, MODEL.replace("gguf: mine.gguf", ""), "'sha256' is said of a GGUF file, and none is named: 'gguf' is mis"),
+    (Model, MODEL.replace("gguf: mine.gguf", ""), "'sha256' is the checksum of a GGUF file, but 'gguf' is mis"),
     (Model, MODEL.replace("mine.gguf", "../mine.gguf"), "'gguf' is '../mine.gguf'"),
     (Model, "label: Mine\n", "'source' is missing"),
     (Model, MODEL + "mirror: [{package: mine==1.0}]\n", "there is no parameter 'mirror' any more"),
     (Dataset, DATASET.replace("me/mine", "{}"), "'source' is {}"),
     (Dataset, DATASET + "question: []\n", "'question' is []"),
+    (Dataset, DATASET + "parts: {train: calibrate}\n", "'parts.train' can't be 'calibrate'; did you mean 'calibr"),
+    (Dataset, DATASET + f"files: {{all: {{path: ../a, sha256: {SUM}}}}}\n", "'files.all.path' is '../a'"),
+    (Dataset, DATASET + "files: {all: {path: a, sha256: abc}}\n", "'files.all.sha256' is 'abc'"),
 ]
 
 

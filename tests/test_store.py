@@ -95,7 +95,8 @@ def test_what_is_committed_outlives_a_loss_of_power(artifacts, monkeypatch):
     """Frames, manifests and shards: the bytes are on the disk before the name, and then the name is."""
     names, steps = committed(monkeypatch)
     store.write_frame(FRAME, artifacts / "one.parquet")
-    RowCache("mine", "job", {}, 2, known_by=("x",)).map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3], print)
+    cache = RowCache("mine", "in_situ", "job", {}, 2, known_by=("x",))
+    cache.map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3])
     assert [Path(name).name[:6] for name in names] == ["one.pa", "one.js", "00000-", "00002-"]
     assert steps == [Path(names[-1]).parent.stat().st_ino]
 
@@ -141,7 +142,7 @@ def test_what_is_shipped_serves_replays_and_the_lab_alone(artifacts):
 @pytest.mark.parametrize("run", ["../../x", "..", "", "/tmp/x", "shipped/demo", "shipped", "a/b", ".models", None, 7])
 def test_a_run_has_a_folder_of_its_own(artifacts, run):
     """Said before any work: where frames are looked for, where they are kept, and where shards are."""
-    for ask in (lambda: store.frame_path(run, "things", "m__d"), lambda: RowCache(run, "job", {})):
+    for ask in (lambda: store.frame_path(run, "things", "m__d"), lambda: RowCache(run, "in_situ", "m__d", {})):
         with pytest.raises(UserError, match=r"^run .* can't be a folder in artifacts/"):
             ask()
     if run != "shipped":  # whose frames are read by that name, and never written

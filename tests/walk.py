@@ -15,7 +15,7 @@ from lib.paths import ROOT
 from workflow import cli, run
 from workflow.export import export
 from workflow.fingerprint import cells
-from workflow.report_file import renew_report
+from workflow.render import renew_report
 
 
 def walk(profile: str) -> None:

@@ -1,26 +1,31 @@
-"""The plumbing: what to run, when, and in which environment. The science, in `lib/`, knows nothing of it.
+"""The workflow: dependency tracking, scheduling, export and report. `lib/`, the science, does not import it.
 
-In reading order:
+The modules in reading order:
 
 cli             the command line
 environment     Python and its packages
 run             from start to summary
-progress        what is seen meanwhile
-pipeline        the workflow as a table
-fresh           what is still valid
-records         what a job left
-fingerprint     what files and code hold
-files           files written and moved such that a kill loses none
-leftovers       what a kill left is finished or cleared away
-schedule        what runs when, by the Snakefile
-preload         where jobs and their kernels are forked
-notebook        one job
+progress        the lines printed while jobs run
+pipeline        the notebooks, runs and jobs as a table
+fresh           which outputs are up to date
+records         the record of a finished job
+carry_over      update records of an earlier version
+fingerprint     checksums of files and code
+files           write and move files safely if killed
+leftovers       clean up after a killed run
+schedule        run the jobs with Snakemake (Snakefile)
+preload         fork jobs and kernels from a process with the imports done
+notebook        run one job
 locks, gpus     keep jobs and runs apart
-hub, weights    what is fetched
-reference_data  what is part of the project
-export, marked  from the executed notebook to files, which report_file, report and typeset make readable
-finding, book   one of the paper's findings on a run, and a run as pages
-usable          whether its models can be asked
-check, cost     what a run would take; extras is what some runs install besides
-cluster, node   a run on a cluster, and its job there; dry_run says what would be submitted
+hub, weights    download datasets and models
+reference_data  check the data shipped with the project
+export          write an executed notebook's tables and figures
+report, render  the HTML report and the PDF of a run
+finding, book   one of the paper's findings, or a run as HTML pages
+verify          compare a run with the shipped one
+usable          whether the models of a run can be loaded
+check, cost     preflight check: resources, access, estimated time
+extras          packages that only some runs install
+cluster, node   submit a run to a cluster, and run one of its jobs there
+dry_run         list the jobs that a cluster run would submit
 """

@@ -1,7 +1,7 @@
-"""Bring what the version before left over to the names of this one: `python -m workflow.carry_over RUN...`.
+"""Rename the parameters in the outputs of the previous version: `python -m workflow.carry_over RUN...`.
 
-Manifests and the records of finished jobs get the new names of parameters (`RENAMED`), so that no job that runs
-a model is done again. No frame changes. `shipped/RUN` names signals that are part of the project. Kept for one release.
+Manifests and records of finished jobs get the new names (`RENAMED`), so that no job needs to run its model again. No
+frame changes. `shipped/RUN` selects the signals shipped with the project. This module stays for one release.
 """
 
 import sys
@@ -16,8 +16,8 @@ from workflow.fingerprint import checksum, declared_parameters, semantic_checksu
 from workflow.pipeline import NOTEBOOKS, Run
 from workflow.records import in_order, key
 
-BEFORE = ".before.json"  # in a run's folder: what its frames and manifests were, until all records are carried over
-OPEN_CHOICES = {"dtype": "fastest", "attention": "cudnn"}  # words of model files that are gone
+BEFORE = ".before.json"  # in a run's folder: old checksums of frames and manifests, until all records are updated
+OPEN_CHOICES = {"dtype": "fastest", "attention": "cudnn"}  # removed values of model files
 
 
 def main(names: list[str]) -> int:
@@ -35,19 +35,19 @@ def main(names: list[str]) -> int:
 
 
 def check_carried_over(run: Run) -> None:
-    """Raises UserError for a run whose records name parameters as the version before did."""
+    """Raise UserError if the records of a run have the parameter names of the previous version."""
     for path in (ROOT / run.folder / "jobs").glob("*.json"):
         record = read_json(path)
         parts = record.get("parts") if isinstance(record, dict) else None
         if isinstance(parts, dict) and any(f"parameter {name}" in parts for name in (*RENAMED, *REMOVED)):
             raise UserError(f"{run.folder} was made by an earlier version: "
-                            f"`.venv/bin/python -m workflow.carry_over {run.name}` brings it over, and nothing is made "
-                            "again")  # fmt: skip
+                            f"`.venv/bin/python -m workflow.carry_over {run.name}` brings it over, and nothing is "
+                            "run again")  # fmt: skip
 
 
 def carry_over(folder: Path) -> tuple[int, int]:
-    """How many manifests and records of a run's folder were written anew. What a kill left undone, the next call does:
-    records are told by what the frames were before."""
+    """Update a run's folder and return the numbers of changed manifests and records. The next call finishes after a
+    kill, because the old checksums are saved first."""
     frames = [path.relative_to(ROOT).as_posix() for path in folder.rglob("*.parquet") if "shards" not in path.parts]
     before = read_json(folder / BEFORE)
     if not isinstance(before, dict):
@@ -57,14 +57,14 @@ def carry_over(folder: Path) -> tuple[int, int]:
     known = read_json(folder / "run.json")
     values = rename_keys(known["values"]) if isinstance(known, dict) and "values" in known else {}
     records = sum(carry_over_record(path, before, values) for path in sorted(folder.rglob("jobs/*.json")))
-    (folder / BEFORE).unlink()  # before the list, which names every file
+    (folder / BEFORE).unlink()  # before the list of checksums, which includes every file
     if (folder / reference_data.LIST).is_file():
         reference_data.write_checksums(folder)
     return manifests, records
 
 
 def rename_keys(value: object) -> object:
-    """JSON whose mappings have the new names of parameters."""
+    """Return JSON data with the new names of parameters as keys."""
     if isinstance(value, list):
         return [rename_keys(part) for part in value]
     if not isinstance(value, dict):
@@ -73,7 +73,7 @@ def rename_keys(value: object) -> object:
 
 
 def carry_over_manifest(frame: Path) -> bool:
-    """Whether the manifest of a frame was written anew."""
+    """Rename the parameters in the manifest of a frame; return whether it changed."""
     path = frame.with_suffix(".json")
     facts = read_json(path)
     renamed = rename_keys(facts)
@@ -84,7 +84,7 @@ def carry_over_manifest(frame: Path) -> bool:
 
 
 def carry_over_record(path: Path, before: dict, values: dict) -> bool:
-    """Whether a job's record was written anew: the names of its parameters, and what its inputs and manifests say."""
+    """Update the parameter names and checksums in a job's record; return whether it changed."""
     record = read_json(path)
     if not in_order(record):
         return False
@@ -99,7 +99,7 @@ def carry_over_record(path: Path, before: dict, values: dict) -> bool:
             same = kind == "input" and before.get(what, (None,))[0] == value
             parts[name] = semantic_checksum(what) if same else value
     for notebook in NOTEBOOKS:
-        if f"code {notebook.path}" in parts:  # parameters that it did not take then, as the run had them
+        if f"code {notebook.path}" in parts:  # add parameters that are new to the notebook, with the run's values
             for name in (*declared_parameters(notebook.path), *notebook.takes):
                 if name in values and name not in params.BUDGETS:
                     parts.setdefault(f"parameter {name}", values[name])
@@ -112,7 +112,7 @@ def carry_over_record(path: Path, before: dict, values: dict) -> bool:
 
 
 def move_stale(path: Path, old: str, new: str) -> Path:
-    """Where a record is, once the folder of what was set aside with it is named by the record's new key."""
+    """Rename the folder in stale of a record to its new key; return the record's path."""
     folder = path.parents[3]
     if folder.parent.name != "stale" or not folder.name.startswith(old):
         return path
@@ -120,7 +120,7 @@ def move_stale(path: Path, old: str, new: str) -> Path:
 
 
 def carry_over_model(name: str, spec: dict) -> dict:
-    """What a record says of a model file: a word that is gone becomes what the file says now."""
+    """Return a record's content of a model file, with removed values replaced by those of the file now."""
     known = params.parameter_file_names(params.PARAMS / "models")
     now = params.load_model_config(name).model_dump(mode="json") if name in known else {}
     gone = {word: now[word] for word, old in OPEN_CHOICES.items() if spec.get(word) == old and word in now}
@@ -128,7 +128,7 @@ def carry_over_model(name: str, spec: dict) -> dict:
 
 
 def carried_sum(path: str, value: str, before: dict) -> str:
-    """The checksum of an output: of a manifest that was as the record says, that of now."""
+    """Return the checksum of an output; the current one for a manifest that matched its record before."""
     frame = path.removesuffix(".json") + ".parquet"
     return checksum(path) if path.endswith(".json") and before.get(frame, (None, None))[1] == value else value
 

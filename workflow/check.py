@@ -1,14 +1,13 @@
-"""`./run_all.sh check PROFILE`: can this machine do the run, and what would it take? Nothing is generated or kept.
+"""`./run_all.sh check PROFILE`: can this machine do the run, and at what cost? Nothing is generated or saved.
 
-A line per thing looked at: ok; note (good to know); or wrong, with what to do about it. Exit code 2 if anything is
-wrong. Whether a model can be asked is told by usable.py, what it would cost by cost.py.
+It prints one line per check: ok, note (for information), or wrong with the remedy. The exit code is 2 if anything is
+wrong. usable.py checks whether a model can be used; cost.py estimates memory and time.
 """
 
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,57 +18,32 @@ from workflow.cost import Device
 from workflow.pipeline import Run
 from workflow.usable import Line
 
-MOST = {"ok": 1000, "note": 1000, "wrong": 300}  # characters of a line
-SOME = 50  # questions of a dataset whose prompts are measured
-READ = 5e9  # bytes of weights up to which each is looked at; of more, when they are loaded
-NOT_AT_HAND = (
-    "it is not at hand (its file names no `source`): the log-probabilities of its responses give the Seq and Ans "
-    "estimators and isotonic regression; P(True), passes with dropout, temperature and ablations stay empty"
-)
+MOST = {"ok": 1000, "note": 1000, "wrong": 300}  # characters per line
+SOME = 50  # questions per dataset whose prompts are measured
+READ = 5e9  # bytes; larger weights are checked only when they are loaded
 
 
 def main(run: Run, say: Callable[[str], None]) -> int:
-    """Say everything about a run; the exit code."""
-    run, wrong = within_reach(run, say)
-    with suppress(UserError):  # said again, model by model
+    """Print all checks of a run and return the exit code."""
+    reach_hub(run, say)
+    with suppress(UserError):  # reported below for each model
         hub.pin(run)
+    wrong = 0
     for subject, lines in subjects(run):
         for level, text in usable.explain_errors(lines):
             say(one_line(f"{level:5}  {subject}: {text}", MOST[level]))
             wrong += level == "wrong"
-    say(f"{run.name}: {f'{wrong} thing(s) to mend' if wrong else 'ready'}; nothing was run")
+    say(f"{run.name}: {f'{wrong} problem(s) found' if wrong else 'ready'}; nothing was run")
     return 2 if wrong else 0
 
 
-def within_reach(run: Run, say: Callable[[str], None]) -> tuple[Run, int]:
-    """The run without what is on the hub alone, where that does not answer, and whether something is: said once, here,
-    and looked at no further."""
-    wanted = {kind: [name for name in run.values[f"{kind}s"] if hub.remote(load(name))]
-              for kind, load in params.LOADERS.items()}  # fmt: skip
-    if not any(wanted.values()) or hub.answers():
-        return run, 0
-    os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")  # before its client is imported
-    absent = {kind: [name for name in names if not at_hand(kind, name)] for kind, names in wanted.items()}
-    if not any(absent.values()):
-        say("note   hub: it does not answer; everything that the run reads of it is on this machine")
-        return run, 0
-    what = "; ".join(f"{kind}s {', '.join(names)}" for kind, names in absent.items() if names)
-    say(f"wrong  hub: it does not answer, and not on this machine are {what}: connect, or name "
-        "folders (a model's `source`, --data-dir for datasets); what they would take is not known without their "
-        "configurations")  # fmt: skip
-    left = {f"{kind}s": [name for name in run.values[f"{kind}s"] if name not in absent[kind]] for kind in absent}
-    return replace(run, values=run.values | left), 1
-
-
-def at_hand(kind: str, name: str) -> bool:
-    """Whether what a run reads of the hub was fetched before."""
-    if kind == "model":
-        return hub.cached(params.load_model_config(name))
-    from lib.tasks import datasets
-
-    with suppress(UserError):
-        return bool(datasets.load_examples(params.load_dataset_config(name)))
-    return False
+def reach_hub(run: Run, say: Callable[[str], None]) -> None:
+    """Switch the hub's client to offline mode if the hub does not answer: it would retry for minutes per name."""
+    names = [(load, name) for kind, load in params.LOADERS.items() for name in run.values[f"{kind}s"]]
+    if any(hub.remote(load(name)) for load, name in names) and not hub.answers():
+        os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")  # before its import
+        say("note   hub: it does not answer; models and datasets must be in the local cache, or in folders that a "
+            "model's `source` and --data-dir name")  # fmt: skip
 
 
 def subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
@@ -90,19 +64,18 @@ def subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
 def about_machine(run: Run, device: Device) -> Iterator[Line]:
     import torch
 
-    listed = gpus.available()
-    if listed and not device.cuda:
+    listed, free = gpus.available(), f"{device.memory / 1e9:.0f} GB"
+    if device.cuda:
+        yield "ok", f"{len(listed)} x {device.name}, {free} free, CUDA {torch.version.cuda}, bfloat16"
+    elif listed:
         built = f"CUDA {torch.version.cuda}" if torch.version.cuda else "the CPU alone"
         seen = f"nvidia-smi lists {len(listed)} GPU(s), but PyTorch is built for {built} and sees none"
         yield "wrong", f"{seen}: update the driver, or remove .venv and set TORCH_INDEX to a build for it"
-    elif device.cuda:
-        free = f"{device.memory / 1e9:.0f} GB free"
-        yield "ok", f"{len(listed)} x {device.name}, {free}, CUDA {torch.version.cuda}, bfloat16"
     else:
         ratio = cost.bfloat16_seconds()
-        units = "" if ratio < 1 else ", for it has no matrix units (AMX)"
+        units = "" if ratio < 1 else ", because it has no matrix units (AMX)"
         half = f"bfloat16 takes {ratio:.1f} times as long as float32{units}"
-        yield "note", f"no GPU: {run.cores} cores, {device.memory / 1e9:.0f} GB of memory free, float32; {half}"
+        yield "note", f"no GPU: {run.cores} cores, {free} of memory free, float32; {half}"
 
 
 def about_disk(run: Run) -> Iterator[Line]:
@@ -110,30 +83,30 @@ def about_disk(run: Run) -> Iterator[Line]:
     specs = [spec for spec in models if hub.remote(spec)]
     if models and not specs:
         files = ", or is a GGUF file" if any(spec.gguf for spec in models) else ""
-        yield "ok", f"every model lies in a local folder{files}"
+        yield "ok", f"every model is in a local folder{files}"
         return
-    if not specs:
+    try:
+        wanted = sum(hub.missing(spec) for spec in specs)
+    except UserError:  # reported with the model
         return
-    wanted = sum(hub.missing(spec) for spec in specs)
-    place, free = hub.room()
-    text = f"{wanted / 1e9:.1f} GB of weights to fetch to {place}, {free / 1e9:.0f} GB free"
-    if wanted <= hub.FILLED * free:
-        yield "ok", text
-    else:
-        yield "wrong", f"{text}: free some, or set HF_HOME to a larger disk"
+    if specs:
+        place, free = hub.room()
+        text = f"{wanted / 1e9:.1f} GB of weights to fetch to {place}, {free / 1e9:.0f} GB free"
+        fits = wanted <= hub.FILLED * free
+        yield ("ok", text) if fits else ("wrong", f"{text}: free some, or set HF_HOME to a larger disk")
 
 
 def about_engine(run: Run) -> Iterator[Line]:
-    """What draws, where that is not transformers."""
+    """Check vLLM, if the run uses it."""
     if not extras.uses_vllm(run):
         return
     if named := os.environ.get("VLLM_PYTHON"):
-        yield "ok", f"vLLM draws, by the Python that VLLM_PYTHON names ({Path(named).name})"
+        yield "ok", f"vLLM generates, with the Python of VLLM_PYTHON ({Path(named).name})"
     elif reason := extras.why_no_vllm(run):
         yield "wrong", reason
     else:
-        there = "is there" if extras.is_installed(extras.VENV, "vllm") else "will be made, once"
-        yield "ok", f"vLLM draws, in {extras.VENV.name}, which {there}; one pass of the model rescores what it drew"
+        there = "is installed" if extras.is_installed(extras.VENV, "vllm") else "will be installed once"
+        yield "ok", f"vLLM generates responses in {extras.VENV.name}, which {there}; one pass rescores them"
 
 
 def about_dataset(run: Run, name: str) -> Iterator[Line]:
@@ -144,7 +117,7 @@ def about_dataset(run: Run, name: str) -> Iterator[Line]:
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
     if spec.folder:
         source = f"{', '.join(file.path for file in spec.files.values())} in {spec.folder}, of the right sha256"
-    if hub.remote(spec):
+    elif hub.remote(spec):
         source = f"the repository {source} on the hub"
     split = f"{rows[datasets.CALIBRATION]} calibration and {rows[datasets.EVALUATION]} evaluation questions"
     yield "ok", f"{split} from {source}"
@@ -155,29 +128,27 @@ def about_dataset(run: Run, name: str) -> Iterator[Line]:
 
 def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]) -> Iterator[Line]:
     spec = params.load_model_config(name)
-    if spec.responses:
-        yield from usable.check_responses(run, spec)
-    if not spec.at_hand:
-        yield "note", NOT_AT_HAND
-        return
-    if spec.gguf:
+    if spec.gguf and spec.at_hand:
         yield from weights.about(spec)
         if weights.pending(spec):
             return
-    folder = usable.config_folder(spec)
-    where = "the repository {} on the hub" if hub.remote(spec) else "{}"
-    yield "ok", where.format(spec.source) + (f" at {spec.revision[:12]}" if spec.revision else "")
-    preflight = usable.load_preflight(run, name, texts)
-    if not hub.remote(spec):
+    preflight = yield from usable.check_usable(run, name, texts)
+    if not preflight:
+        yield "note", ("its weights are not available (its file names no `source`): the log-probabilities of its "
+                       "responses give the Seq and Ans estimators and isotonic regression; P(True), MC dropout, "
+                       "temperature scaling and ablations stay empty")  # fmt: skip
+        return
+    where = f"the repository {spec.source} on the hub" if hub.remote(spec) else spec.source
+    yield "ok", where + (f" at {spec.revision[:12]}" if spec.revision else "")
+    folder = "" if hub.remote(spec) else usable.config_folder(spec)
+    if folder:
         yield from about_weights(folder)
-    yield from preflight.check()
-    yield from usable.check_processor(run, preflight.lm.model)
     yield from about_decoding(spec, preflight.lm.facts)
-    yield from about_cost(run, preflight, device, "" if hub.remote(spec) else folder)
+    yield from about_cost(run, preflight, device, folder)
 
 
 def about_weights(folder: str) -> Iterator[Line]:
-    """Whether every weight in a folder is a finite number, where they are not too many to look at."""
+    """Check that every weight in a folder is finite, unless the weights are larger than READ."""
     from safetensors import safe_open
 
     from lib.generate.checkpoint import check_finite_weights
@@ -187,35 +158,30 @@ def about_weights(folder: str) -> Iterator[Line]:
         for path in sorted(Path(folder).glob("*.safetensors")):
             with safe_open(path, framework="pt") as file:
                 check_finite_weights((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118
-        yield "ok", f"its weights ({size / 1e9:.2g} GB) are whole, and finite numbers"
+        yield "ok", f"its weights ({size / 1e9:.2g} GB) are complete and finite"
 
 
 def about_decoding(spec: params.Model, own: dict) -> Iterator[Line]:
-    """Where the file's settings are not the model's own."""
+    """Report where the sampling settings differ from the model's own generation_config."""
     ours = {"temperature": spec.temperature, "top_p": spec.top_p, "top_k": max(spec.top_k, 0), "min_p": spec.min_p}
     others = [f"{key} {own[key]} (here {ours[key]:g})" for key in ours if own.get(key, ours[key]) != ours[key]]
     if others:
-        yield "note", "its own generation_config says " + ", ".join(others)
+        yield "note", "its own generation_config has " + ", ".join(others)
 
 
 def about_cost(run: Run, preflight: Any, device: Device, folder: str = "") -> Iterator[Line]:
-    """Memory, and hours for all datasets. In a local `folder` lie weights with which a step can be timed."""
+    """Report memory, and hours for all datasets. If a local `folder` contains the weights, a step is timed."""
     lm = preflight.lm
     size, work = cost.Size.of(lm.model, device.bytes), work_of(run, preflight)
     device = cost.in_precision(device, lm.spec)
     yield memory(size, work, device, run.gpus)
-    timed = None
-    if (
-        folder
-        and not work.served
-        and size.weights <= cost.TIMED
-        and cost.needed(size, work, device.bytes) < device.memory
-    ):
-        with suppress(Exception):  # the estimate stands for a network that is called in another way
+    timed, fits = None, cost.needed(size, work, device.bytes) < device.memory
+    if folder and fits and not work.served and size.weights <= cost.TIMED:
+        with suppress(Exception):  # a network with another call signature keeps the estimate
             timed = cost.time_model(folder, work, device)
     parts = cost.estimate_hours(size, work, device, timed)
     low, high = cost.sum_hours(parts.values())
-    seen = " (as written before)" if written(run, lm.name) else ""
+    seen = " (as in earlier responses)" if written(run, lm.name) else ""
     text = f"about {low:.2g} to {high:.2g} hours for {work.rows} questions, at {work.tokens} tokens a response{seen}"
     named = ", ".join(f"{name} {format_range(hours)}" for name, hours in parts.items())
     yield "note", f"{text}: {named}; {'measured' if timed else 'estimated'}"
@@ -227,20 +193,18 @@ def format_range(hours: tuple[float, float]) -> str:
 
 
 def work_of(run: Run, preflight: Any) -> cost.Work:
-    """What the run asks of a model: prompts as long as those of questions at hand, responses as long as those that it
-    wrote before."""
+    """Return a model's work: prompt lengths from the available questions, response lengths from earlier outputs."""
     from lib.generate import generation
 
     lm, some = preflight.lm, [question for asked in preflight.questions.values() for question in asked[:SOME]]
-    lengths = [preflight.count_tokens(question) for question in some]
+    lengths = list(map(preflight.count_tokens, some))
     prompt = sum(lengths) // len(lengths) if lengths else preflight.estimate_prompt()
-    few = run.values["demonstration"] == "few"
-    shared = len(generation.shared_prompt_ids(lm, "few")) if few else 0
+    shared = len(generation.shared_prompt_ids(lm, "few")) if run.values["demonstration"] == "few" else 0
     return cost.Work.of(run.values, lm.spec, prompt, shared, written(run, lm.name))
 
 
 def written(run: Run, name: str) -> float | None:
-    """Mean tokens of a model's responses that are there, of an earlier run or shipped; none where there are none."""
+    """Return the mean tokens of a model's existing responses (an earlier run's or shipped ones), or None."""
     import pandas as pd
 
     from lib import store
@@ -249,26 +213,23 @@ def written(run: Run, name: str) -> float | None:
     for pair in store.pair_names([name], run.values["datasets"]):
         paths = [path for who in (run.name, f"replay-{run.name}", "replay")
                  for path in store.frame_paths(who, "generations", pair) if path.exists()]  # fmt: skip
-        with suppress(Exception):  # a damaged file is said by the run
+        with suppress(Exception):  # the run reports a damaged file
             frame = pd.read_parquet(paths[0], columns=["token_logprobs"])
             means.append(float(frame.token_logprobs.map(len).mean()))
     return sum(means) / len(means) if means else None
 
 
 def memory(size: cost.Size, work: cost.Work, device: Device, gpus: int = 1) -> Line:
-    """What weights and decoding need, beside what is free on a device, or on some of several alike."""
+    """Compare the memory that weights and decoding need with the free memory of one or several devices."""
     from lib.generate import models
 
-    weights = 1.1 * size.weights * device.bytes
-    each = cost.token_bytes(size, work)
-    need = cost.needed(size, work, device.bytes)
+    weights, need = 1.1 * size.weights * device.bytes, cost.needed(size, work, device.bytes)
     text = f"{size.weights / 1e9:.2g} billion parameters, up to {need / 1e9:.2g} GB with {work.batch} rows at once"
-    free = f"{device.name} has {device.memory / 1e9:.0f} GB free"
     count = models.gpus_needed(size.weights * device.bytes, [device.memory] * max(1, gpus))
     if device.cuda and count > 1:
-        return "note", f"{text}: more than one {device.name} holds; its layers are spread over {count} of the {gpus}"
-    if weights > device.memory:
-        return "wrong", f"{text}: {free}, too little for the weights alone"
-    if need > device.memory:
-        return "wrong", f"{text}: {free}; max_batch_tokens {int((device.memory - weights) / each)} would fit"
-    return "ok", text
+        return "note", f"{text}: too large for one {device.name}; its layers are spread over {count} of the {gpus}"
+    if need <= device.memory:
+        return "ok", text
+    room = int((device.memory - weights) / cost.token_bytes(size, work))
+    remedy = f"max_batch_tokens {room} would fit" if weights < device.memory else "too little for the weights alone"
+    return "wrong", f"{text}: {device.name} has {device.memory / 1e9:.0f} GB free; {remedy}"

@@ -1,7 +1,7 @@
-"""The words of the command line, checked with the standard library alone and before anything is installed.
+"""The command-line arguments, checked with the standard library before anything is installed.
 
-`python3 workflow/cli.py WORDS...` prints the verb (a profile counts as one) or the help, and exits 0; a
-wrong word is one line on stderr that names the nearest right one, and exit code 2. Python 3.8 is enough.
+`python3 workflow/cli.py WORDS...` prints the verb (`make` for a profile) or the help and exits with 0. A wrong argument
+is a one-line error with a suggestion, exit code 2. It runs on Python 3.8.
 """
 
 from __future__ import annotations
@@ -15,77 +15,82 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DEFAULT = "demo"
+DEFAULT, MAKE = "demo", "make"  # profile and verb if none is given
 VERBS = ("replay", "published", "check", "verify", "finding", "book", "archive", "lab", "test", "help")
 FINDINGS = ("1", "2", "3", "4")
-OPTIONS = (
-    "--models",
-    "--add-models",
-    "--datasets",
-    "--add-datasets",
-    "--data-dir",
-    "--force",
-    "--cores",
-    "--cpu",
-    "--profile",
-    "--dry-run",
-    "--help",
-)
+SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
+OPTIONS = (*SELECTION, "--data-dir", "--force", "--cores", "--cpu", "--profile", "--dry-run", "--help")
+MANY, ALONE = (*SELECTION, "--force"), ("--cpu", "--dry-run")  # options with several values, or none; others take one
+TAKES = {  # the arguments of each verb
+    MAKE: ("profile", *OPTIONS[:-1]),
+    "verify": ("profile", *OPTIONS[:-1]),
+    "check": ("profile", *SELECTION, "--data-dir", "--cores", "--cpu"),
+    "replay": ("profile", *SELECTION, "--force", "--cores"),
+    "published": ("--force", "--cores"),
+    **dict.fromkeys(("lab", "test", "archive", "help"), ()),
+}
+REASONS = {  # why a verb takes no others
+    "check": ": it runs nothing",
+    "replay": ": it runs no model",
+    "published": ": it shows the paper's own models and datasets",
+    "lab": "; its own options come after --",
+    "test": "; its own options come after --",
+}
 REMOVED = {
-    "--only": "--models A B takes these instead of the profile's, --add-models A B these beside them",
+    "--only": "--models A B replaces the profile's models, --add-models A B adds to them",
     "--data": "it is --data-dir FOLDER now",
     "--remake": "it is --force 01 now",
-    "--gpu": "./run_all.sh pilot runs a few questions through everything, on the GPU that is there",
-    "--slurm": "--profile profiles/slurm submits the jobs; keys of a file of yours go into the config.yaml of a folder",
+    "--gpu": "./run_all.sh pilot runs every notebook on a few questions, on a GPU if there is one",
+    "--slurm": "--profile profiles/slurm submits the jobs; write your own keys into a copy of its config.yaml",
     "--kubernetes": "--profile profiles/kubernetes submits the jobs; `image` and `claim` go into its job.yaml",
 }
 HELP = """\
-./run_all.sh [PROFILE] [OPTIONS]   makes what is missing or out of date
+./run_all.sh [PROFILE] [OPTIONS]   run whatever is missing or out of date
 
   demo            the default: small shipped models, on any laptop, in minutes
   PROFILE         another file of params/: {profiles}
-  replay [small]  tables and figures again from shipped signals, without a model
-  published       the paper's own numbers, set by the same code
-  check PROFILE   can this machine do it, at what cost; pilot: paper in little
-  verify [demo]   runs it, then holds each number against the shipped run's
-  finding 3 [..]  what the paper's Finding 3 needs of a PROFILE, or of replay
+  replay [small]  rebuild tables and figures from shipped signals, no model runs
+  published       build the tables from the paper's own numbers, no model runs
+  check PROFILE   check disk, memory, access, time; pilot: a small paper run
+  verify [demo]   run, then compare every number with the shipped run
+  finding 3 [..]  run what the paper's Finding 3 needs, with a PROFILE or replay
   lab             JupyterLab on the notebooks; its own options after --
-  book [PROFILE]  a run as pages to read; archive: the last commit as one file
+  book [PROFILE]  a run as HTML pages; archive: the last commit as one file
   test            linters, types, quick tests (-- --all: all); help: this page
 
-  --models A B    these models, not the profile's; --add-models: beside them
-  --datasets A B  these datasets, not the profile's; --add-datasets: beside them
-  --data-dir DIR  their published files from there (or DATA_FOLDER), not the hub
-  --force 01      make the outputs of notebook 01 anew, and all that follows
-  --cores N       cores to use (default: all); --cpu: large models on them, too
-  --profile DIR   submits the jobs, as profiles/slurm says; --dry-run: only says
+  --models A B    replace the profile's models; --add-models: add to them
+  --datasets A B  replace the profile's datasets; --add-datasets: add to them
+  --data-dir DIR  read the original dataset files from DIR (or DATA_FOLDER)
+  --force 01      rerun notebook 01 and everything downstream
+  --cores N       cores to use (default: all); --cpu: run large models on CPU
+  --profile DIR   submit the jobs, see profiles/slurm; --dry-run: only list them
 Profiles, models and datasets are files in params/, params/models/ and
-params/datasets/: write one more and use its name. A run writes to
-artifacts/PROFILE/ (data, executed notebooks) and figures/PROFILE/. Stop it when
-you like, the same command goes on. TORCH_INDEX=URL: where PyTorch comes from."""
+params/datasets/: add a file and use its name. A run writes to
+artifacts/PROFILE/ (data, executed notebooks) and figures/PROFILE/. Rerun the
+command to resume a stopped run. TORCH_INDEX=URL: where to get PyTorch."""
 
 
 class WordError(ValueError):
-    """A wrong word: one line that names the nearest right one."""
+    """A wrong argument, as a one-line error with a suggestion."""
 
 
 def names(root: Path, folder: str = "") -> list[str]:
-    """Stems of the parameter files in params/ or one of its folders."""
+    """Return the stems of the parameter files in params/ or one of its folders."""
     return sorted(path.stem for path in (root / "params" / folder).glob("*.yaml"))
 
 
 def notebooks(root: Path) -> list[str]:
-    """Numbers of the notebooks, as `--force` takes them: 01, ..., 04b; a letter puts one between two others."""
+    """Return the numbers of the notebooks, as `--force` takes them: 01, ..., 04b."""
     return sorted(path.name.split("_")[0] for path in (root / "notebooks").glob("[0-9][0-9]*_*.ipynb"))
 
 
 def number(word: str) -> str:
-    """What a word of `--force` means: 1, 01 and 01_generate are 01; 4b is 04b."""
+    """Return the notebook number for a value of `--force`: 1, 01 and 01_generate are 01; 4b is 04b."""
     return re.sub(r"^(?=\d(?!\d))", "0", word.split("_")[0])
 
 
 def choose(kind: str, word: str, options: list[str]) -> str:
-    """The word itself if it is one of the options; else WordError with the nearest option."""
+    """Return the word if it is one of the options; else raise WordError with the nearest option."""
     if word in options:
         return word
     close = difflib.get_close_matches(word.lower(), options, n=1, cutoff=0.5)
@@ -94,85 +99,87 @@ def choose(kind: str, word: str, options: list[str]) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with errors of one line, raised instead of printed."""
+    """argparse that raises one-line errors instead of printing them."""
 
     def error(self, message: str):  # type: ignore[override]
         raise WordError(message)
 
 
-def split(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Words before and after `--`; what follows belongs to JupyterLab or pytest."""
-    if "--" not in argv:
-        return argv, []
-    cut = argv.index("--")
-    return argv[:cut], argv[cut + 1 :]
+def build_parser() -> Parser:
+    """Return a parser with a subparser for each verb."""
+    parser = Parser(add_help=False)
+    verbs = parser.add_subparsers(dest="verb")
+    for verb, taken in TAKES.items():
+        one = verbs.add_parser(verb, add_help=False, allow_abbrev=False)
+        one.set_defaults(profile=DEFAULT, models=[], add_models=[], datasets=[], add_datasets=[], force=[])
+        one.set_defaults(data_dir=None, cores=None, cluster=None, cpu=False, dry_run=False)
+        for word in taken:
+            if word == "profile":
+                one.add_argument(word, nargs="?", default=DEFAULT)
+            elif word == "--profile":
+                one.add_argument(word, dest="cluster")
+            elif word in ALONE:
+                one.add_argument(word, action="store_true")
+            else:
+                one.add_argument(word, nargs="+" if word in MANY else None)
+    return parser
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """Namespace of the raw words; WordError for an unknown option or a second verb."""
-    words, rest = split(argv)
-    for word in words:
-        option = word.split("=")[0]
+    """Parse the arguments; those after `--` go to JupyterLab or pytest. Raise WordError for an unknown option."""
+    cut = argv.index("--") if "--" in argv else len(argv)
+    words, rest = argv[:cut], argv[cut + 1 :]
+    if {"-h", "--help"} & set(words):
+        words = ["help"]
+    finding, words = take_finding(words)
+    book = words[:1] == ["book"] and not finding
+    words = words[1:] if book else words
+    verb = words.pop(0) if words and words[0] in VERBS else MAKE
+    if finding and verb not in (MAKE, "replay"):
+        raise WordError(f"finding {finding} is followed by a profile, or by replay, not by {verb}")
+    if book and verb not in (MAKE, "replay", "published"):
+        raise WordError(f"book is followed by a profile, by replay or by published, not by {verb}")
+    asked, asked.surplus = build_parser().parse_known_args([verb, *words])
+    for option in [word.split("=")[0] for word in asked.surplus if word.startswith("-")]:
         if option in REMOVED:
             raise WordError(f"there is no option '{option}' any more: {REMOVED[option]}")
-        if word.startswith("-") and word != "-h":
-            choose("option", option, list(OPTIONS))
-    parser = Parser(add_help=False, allow_abbrev=False)
-    parser.add_argument("verbs", nargs="*")
-    for option in ("--models", "--add-models", "--datasets", "--add-datasets", "--force"):
-        parser.add_argument(option, nargs="+", default=[])
-    parser.add_argument("--cores")
-    parser.add_argument("--data-dir")
-    parser.add_argument("--profile", dest="cluster")
-    parser.add_argument("--dry-run", action="store_true")
-    parser.add_argument("--cpu", action="store_true")
-    parser.add_argument("-h", "--help", action="store_true")
-    asked = parser.parse_args(words)
-    asked.rest = rest
-    verbs = without_finding(asked)
-    asked.book = verbs[:1] == ["book"]
-    verbs = verbs[1:] if asked.book else verbs
-    asked.check = verbs[:1] == ["check"]  # the one verb that a profile follows
-    verbs = verbs[1:] if asked.check else verbs
-    asked.replay, asked.verify = verbs[:1] == ["replay"], verbs[:1] == ["verify"]  # one may follow, too
-    most = 2 if asked.replay or asked.verify else 1
-    asked.surplus = verbs[most:]
-    asked.verb = "help" if asked.help else (verbs or [DEFAULT])[0]
-    asked.profile = verbs[1] if len(verbs) > 1 else DEFAULT if asked.verb in VERBS else asked.verb
-    asked.run = f"replay-{asked.profile}" if asked.replay and asked.profile != DEFAULT else asked.verb
-    if asked.verify:
-        asked.run = asked.profile
+        raise WordError(f"{verb} takes no {choose('option', option, list(OPTIONS))}{REASONS.get(verb, '')}")
+    asked.finding, asked.book, asked.rest, asked.run = finding, book, rest, asked.profile
+    if verb in ("replay", "published"):
+        asked.run = verb if asked.profile == DEFAULT else f"{verb}-{asked.profile}"
     return asked
 
 
-def without_finding(asked: argparse.Namespace) -> list[str]:
-    """The words after `finding N`, and N; all of them, and nothing, where no finding is asked for."""
-    asked.finding = ""
-    if asked.verbs[:1] != ["finding"]:
-        return asked.verbs
-    if len(asked.verbs) < 2 or asked.verbs[1] not in FINDINGS:
-        said = f"not '{asked.verbs[1]}'" if len(asked.verbs) > 1 else "as ./run_all.sh finding 3"
+def take_finding(words: list[str]) -> tuple[str, list[str]]:
+    """Return N of a leading `finding N` and the other arguments; '' and all arguments if there is none."""
+    if words[:1] != ["finding"]:
+        return "", words
+    if len(words) < 2 or words[1] not in FINDINGS:
+        said = f"not '{words[1]}'" if len(words) > 1 else "as ./run_all.sh finding 3"
         raise WordError(f"finding takes the number of one, {', '.join(FINDINGS)}, {said}")
-    asked.finding = asked.verbs[1]
-    return asked.verbs[2:]
+    return words[1], words[2:]
 
 
 def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
-    """Verb, models, datasets, data_dir, force, cores, rest, checked against the folders of the project."""
-    asked = parse(argv)
-    profiles = names(root)
-    choose("profile or verb", asked.verb, profiles + [verb for verb in VERBS if verb not in profiles])
-    if asked.surplus:  # after the first word, which may be the one that is misspelt
-        raise WordError(f"one profile or verb at a time: '{asked.surplus[0]}' is one too many")
-    choose("profile", asked.profile, profiles or [asked.profile])
-    for word in asked.verbs:
+    """Parse the arguments and check them against the folders of the project."""
+    asked, profiles = parse(argv), names(root)
+    for word in (asked.verb, asked.profile):
         if word in profiles and (word in VERBS or word.startswith("replay-")):
-            raise WordError(f"params/{word}.yaml bears a name that is kept for a verb: rename it")
+            raise WordError(f"params/{word}.yaml has the name of a verb: rename it")
+    if asked.verb == MAKE:
+        choose("profile or verb", asked.profile, [*profiles, *VERBS])
+    elif "profile" in TAKES[asked.verb]:
+        choose("profile", asked.profile, profiles)
+    if asked.surplus:  # checked after the first word, which may be a misspelled verb
+        raise WordError(f"one profile or verb at a time: '{asked.surplus[0]}' is one too many")
+    if asked.rest and asked.verb not in ("lab", "test"):
+        verb = asked.profile if asked.verb == MAKE else asked.verb
+        raise WordError(f"only lab and test take words after --, not {verb}: '{asked.rest[0]}'")
     for kind, chosen in (("model", asked.models + asked.add_models), ("dataset", asked.datasets + asked.add_datasets)):
         for word in chosen:
-            there = names(root, kind + "s")  # a profile of the same name is no reason to refuse it
+            there = names(root, kind + "s")  # a profile may have the same name
             if word not in there and (word in profiles or word in VERBS):
-                raise WordError(f"'{word}' is no {kind}: the profile or verb comes before the options")
+                raise WordError(f"'{word}' is not a {kind}: the profile or verb comes before the options")
             choose(kind, word, there)
     asked.force = [choose("notebook", number(word), notebooks(root)) for word in asked.force]
     if asked.cores is not None:
@@ -181,12 +188,15 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
         asked.data_dir = data_folder(asked.data_dir)
     if asked.cluster is not None:
         asked.cluster = profile_folder(asked.cluster, root)
-    combine(asked)
+    if asked.dry_run and not asked.cluster:
+        raise WordError("--dry-run lists jobs without submitting: use it with --profile FOLDER, as profiles/slurm")
+    if asked.cluster and asked.cores:
+        raise WordError("--cores does not go with --profile: set `set-threads` and `cpus_per_task` in its config.yaml")
     return asked
 
 
 def data_folder(word: str) -> str:
-    """The folder that --data-dir names, seen from where the user is (run_all.sh says so, and goes elsewhere)."""
+    """Return the folder of --data-dir, relative to the user's directory, which run_all.sh passes on."""
     place = Path(os.environ.get("CALLED_FROM", ""), os.path.expanduser(word)).resolve()
     if not place.is_dir():
         raise WordError(f"--data-dir needs the folder of the published files, and there is no folder '{word}'")
@@ -194,7 +204,7 @@ def data_folder(word: str) -> str:
 
 
 def profile_folder(word: str, root: Path) -> str:
-    """The profile of Snakemake that --profile names, seen from where the user is, or from the project's folder."""
+    """Return the Snakemake profile of --profile, relative to the user's directory or the project."""
     for folder in (os.environ.get("CALLED_FROM", ""), root):
         place = Path(folder, os.path.expanduser(word)).resolve()
         if (place / "config.yaml").is_file():
@@ -210,63 +220,20 @@ def whole_number(word: str) -> int:
     return int(word)
 
 
-def combine(asked: argparse.Namespace) -> None:
-    """WordError for a verb with options that it does not take."""
-    if asked.check and (asked.verb in VERBS or asked.force):
-        what = "--force" if asked.force else f"'{asked.verb}'"
-        raise WordError(f"check takes a profile, --models and --datasets, not {what}")
-    if asked.verb == "published" and (asked.models or asked.add_models or asked.datasets or asked.add_datasets):
-        raise WordError("published shows the paper's own models and datasets: it takes no --models, --datasets")
-    if asked.verb in ("replay", "published") and asked.data_dir:
-        raise WordError(f"{asked.verb} asks no questions: it takes no --data-dir")
-    if asked.verb in ("replay", "published") and asked.cpu:
-        raise WordError(f"{asked.verb} runs no model: it takes no --cpu")
-    if asked.finding and (asked.check or asked.verb in set(VERBS) - {"replay"}):
-        what = "check" if asked.check else asked.verb
-        raise WordError(f"finding {asked.finding} is followed by a profile, or by replay, not by {what}")
-    if asked.finding and asked.book:
-        raise WordError(f"finding {asked.finding} is followed by a profile, or by replay, not by book")
-    if asked.book and (asked.check or asked.verb in set(VERBS) - {"replay", "published"}):
-        what = "check" if asked.check else asked.verb
-        raise WordError(f"book is followed by a profile, by replay or by published, not by {what}")
-    combine_cluster(asked)
-    names_ = ("models", "add_models", "datasets", "add_datasets", "data_dir", "force", "cores", "cpu")
-    options = {name: name.replace("_", "-") for name in names_}
-    options["cluster"] = "profile"
-    used = [option for name, option in options.items() if getattr(asked, name)]
-    if asked.verb in ("lab", "test", "archive") and used:
-        own = "" if asked.verb == "archive" else "; its own options come after --"
-        raise WordError(f"{asked.verb} takes no --{used[0]}{own}")
-    if asked.rest and asked.verb not in ("lab", "test"):
-        raise WordError(f"only lab and test take words after --, not {asked.verb}: '{asked.rest[0]}'")
-
-
-def combine_cluster(asked: argparse.Namespace) -> None:
-    """The same for the words of clusters."""
-    if asked.dry_run and not asked.cluster:
-        raise WordError("--dry-run says what would be submitted: with --profile FOLDER, as profiles/slurm")
-    if asked.cluster and (asked.verb in ("replay", "published") or asked.check):
-        raise WordError(f"{'check' if asked.check else asked.verb} submits no jobs: it takes no --profile")
-    if asked.cluster and asked.cores:
-        raise WordError(
-            "--profile leaves cores to its config.yaml (`set-threads`, `cpus_per_task`): no --cores with it"
-        )
-
-
 def shown(text: str, most: int = 280) -> str:
-    """A text as a terminal may show it: what does not print is spelt out, and of a long one the middle is left out."""
+    """Return a text for the terminal: unprintable characters escaped, the middle of a long text left out."""
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: 10 * most])
     return text if len(text) <= most else f"{text[: most - 105]} ... {text[-100:]}"
 
 
 def help_text(root: Path = ROOT) -> str:
-    """The help, at most 24 lines of 80 columns."""
+    """Return the help, at most 24 lines of 80 columns."""
     profiles = textwrap.shorten(", ".join(names(root)), 30, placeholder=" ...")
     return HELP.format(profiles=profiles)
 
 
 def packages(root: Path) -> set[str]:
-    """What the locked packages are imported as; nearly all by their own names."""
+    """Return the import names of the locked packages, mostly their own names."""
     lock = root / "requirements.lock"
     text = lock.read_text(encoding="utf-8") if lock.is_file() else ""
     found = re.findall(r"^([\w.-]+)==", text, flags=re.M)
@@ -274,8 +241,8 @@ def packages(root: Path) -> set[str]:
 
 
 def intruder(root: Path) -> str | None:
-    """A file that every Python started for the project would take for one of its own: a start-up file, or a module
-    named like one of the standard library's or of a package's, where imports look first."""
+    """Return a file that every Python of the project would import by mistake: a start-up file, or a module that shadows
+    one of the standard library or of a package."""
     own = {"sitecustomize", "usercustomize", *getattr(sys, "stdlib_module_names", ("json", "random", "types"))}
     for folder in (root, root / "notebooks", root / "workflow"):
         known = own if folder.name == "workflow" else own | packages(root)
@@ -288,15 +255,15 @@ def intruder(root: Path) -> str | None:
 
 
 def main(argv: list[str]) -> int:
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # of a terminal without a letter
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # for terminals that cannot print a character
     try:
-        verb = check(argv).verb
+        asked = check(argv)
         if found := intruder(ROOT):
-            raise WordError(f"'{found}' would be run by every Python that works here: rename it, or move it away")
+            raise WordError(f"every Python started here would import '{found}': rename it, or move it away")
     except WordError as error:
         print(f"run_all.sh: {shown(str(error))}", file=sys.stderr)
         return 2
-    print(help_text() if verb == "help" else verb)
+    print(help_text() if asked.verb == "help" else asked.verb)
     return 0
 
 

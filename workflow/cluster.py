@@ -1,6 +1,6 @@
-"""A run on a cluster: the same jobs, submitted by Snakemake as one of its own profile folders says (profiles/).
+"""A run on a cluster: Snakemake submits the same jobs, configured by one of its own profile folders (profiles/).
 
-All that is common to run and jobs is the project's folder. What jobs see and say on their nodes is in node.py.
+The run and its jobs share the project's folder and nothing else. node.py is the jobs' side, on their nodes.
 """
 
 import getpass
@@ -19,18 +19,15 @@ from lib.paths import ROOT, UserError, nearest, read_yaml
 from workflow import extras
 from workflow.pipeline import NOTEBOOKS, Notebook, Run
 
-EXECUTORS = {
-    "slurm": ("SLURM", "slurm"),
-    "cluster-generic": ("Kubernetes", "kubernetes"),
-}  # names, and locks of plugins
+EXECUTORS = {"slurm": ("SLURM", "slurm"), "cluster-generic": ("Kubernetes", "kubernetes")}  # name, lock of the plugin
 PROGRAMS = ("sbatch", "squeue", "scancel", "sinfo")
-PATIENCE = 60  # seconds that cancelled jobs may take to end
-LISTS = ("default-resources", "set-resources", "set-threads")
+PATIENCE = 60  # seconds to wait until cancelled jobs have ended
+BY_RULE = ("set-resources", "set-threads")
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A profile folder of Snakemake, and the keys of its config.yaml."""
+    """A Snakemake profile: its folder and the content of its config.yaml."""
 
     folder: Path
     values: dict
@@ -48,11 +45,11 @@ class Profile:
         return self.values.get("jobs", 100)
 
     def resources(self, row: Notebook) -> dict:
-        """What a notebook's jobs ask for."""
+        """Return the resources that a notebook's jobs request."""
         return self.values["default-resources"] | self.values["set-resources"].get(row.name, {})
 
     def gpus(self, row: Notebook) -> int:
-        """GPUs that a notebook's jobs ask for, as `gpu: 2` or as `gres: gpu:TYPE:2`."""
+        """Return the GPUs that a notebook's jobs request, as `gpu: 2` or as `gres: gpu:TYPE:2`."""
         resources = self.resources(row)
         found = re.fullmatch(r"gpu(?::[^:,]*[^:,\d][^:,]*)?(?::(\d+))?", str(resources.get("gres", "")))
         counted = resources.get("gpu", int(found[1] or 1) if found else 0)
@@ -60,87 +57,80 @@ class Profile:
 
 
 def load_profile(folder: str) -> Profile:
-    """Raises UserError for no profile of a known executor, or for rules that no notebook has."""
-    path, name = Path(folder, "config.yaml"), f"{Path(folder).name}/config.yaml"
-    values = read_yaml(path, name)
+    """Read a profile. Raise UserError if its executor is unknown or a rule is not a notebook."""
+    name, rules = f"{Path(folder).name}/config.yaml", [row.name for row in NOTEBOOKS]
+    values = read_yaml(Path(folder, "config.yaml"), name)
     if not isinstance(values, dict) or "executor" not in values:
-        raise UserError(f"{name} names no `executor`; profiles/slurm/config.yaml is one that does")
-    if values["executor"] not in EXECUTORS:
-        raise UserError(
-            f"{name}: no run uses executor '{values['executor']}': {nearest(values['executor'], EXECUTORS)}"
-        )
-    for key in LISTS:
+        raise UserError(f"{name} has no key `executor`; see profiles/slurm/config.yaml for an example")
+    if (executor := values["executor"]) not in EXECUTORS:
+        raise UserError(f"{name}: executor '{executor}' is not supported: {nearest(executor, EXECUTORS)}")
+    for key in ("default-resources", *BY_RULE):
         values[key] = read_mapping(values.get(key) or {}, f"{name}: {key}")
-    rules = [row.name for row in NOTEBOOKS]
-    for key in LISTS[1:]:
-        for rule in values[key]:
-            if rule not in rules:
-                raise UserError(f"{name}: {key} names '{rule}', which is no notebook: {nearest(rule, rules)}")
-    for rule, content in values["set-resources"].items():
-        values["set-resources"][rule] = read_mapping(content or {}, f"{name}: {rule}")
-    for asked in (values["default-resources"], *values["set-resources"].values()):
+    for key in BY_RULE:
+        if unknown := [rule for rule in values[key] if rule not in rules]:
+            raise UserError(f"{name}: {key} names '{unknown[0]}', not a notebook: {nearest(unknown[0], rules)}")
+    by_rule = {rule: read_mapping(asked or {}, f"{name}: {rule}") for rule, asked in values["set-resources"].items()}
+    for asked in (values["default-resources"], *by_rule.values()):
         if "gpus" in asked:
-            raise UserError(f"{name}: `gpus` is sbatch's word; Snakemake's is `gpu: {asked['gpus']}`, or `gres: gpu:1`")
-    return Profile(Path(folder), values)
+            raise UserError(f"{name}: `gpus` is sbatch's name; Snakemake's is `gpu: {asked['gpus']}`, or `gres: gpu:1`")
+    return Profile(Path(folder), values | {"set-resources": by_rule})
 
 
 def read_mapping(content: object, where: str) -> dict:
-    """Keys and values, as a mapping or as Snakemake's list of `key=value`."""
+    """Return keys and values that are given as a mapping or as Snakemake's list of `key=value`."""
     if isinstance(content, list) and all(isinstance(word, str) and "=" in word for word in content):
         return dict(word.split("=", 1) for word in content)
     if not isinstance(content, dict):
-        raise UserError(f"{where} takes keys with values, or a list of `key=value`")
+        raise UserError(f"{where} must be a mapping or a list of `key=value`")
     return content
 
 
 def tag(run: Run) -> str:
-    """What this run's jobs are known by, and those of no other folder."""
+    """Return the prefix of this run's job names, unique to this project folder."""
     place = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
     return re.sub(r"[^A-Za-z0-9_-]", "-", run.name)[:30] + f"-{place}"
 
 
-# ---- what the cluster is asked -----------------------------------------------------------------------------
+# ---- commands of the cluster -------------------------------------------------------------------------------
 
 
 def ask(*command: str, **more: str) -> tuple[int, str]:
-    """Exit code and words of a program; words of its error where it failed."""
+    """Run a program with extra environment variables and return its exit code and its output, or its error."""
+    env = {**os.environ, **more}
     try:
-        done = subprocess.run(
-            command, cwd=ROOT, env={**os.environ, **more}, capture_output=True, text=True, timeout=120
-        )
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
     except (OSError, subprocess.TimeoutExpired) as error:
         return 1, str(error)
-    lines = (done.stderr if done.returncode else done.stdout).splitlines()
-    return done.returncode, "\n".join(line.strip() for line in lines if line.strip())
+    return done.returncode, (done.stderr if done.returncode else done.stdout).strip()
 
 
 def ask_script(profile: Profile, run: Run, verb: str) -> tuple[int, str]:
-    """The same of the profile's job.py."""
+    """Run the profile's job.py and return its exit code and its last line."""
     code, said = ask(sys.executable, str(profile.folder / "job.py"), verb, CALIBRATION_RUN=tag(run))
-    return code, re.sub(r"^The error message was '(.*)'$", r"\1", said.splitlines()[-1] if said else "")
+    return code, re.sub(r"^The error message was '(.*)'$", r"\1", said.rpartition("\n")[2])
 
 
 def check(profile: Profile, run: Run) -> None:
-    """Raises UserError where the cluster can't take the jobs."""
+    """Raise UserError if the cluster cannot accept the jobs."""
     if profile.executor != "slurm":
         code, said = ask_script(profile, run, "check")
         if code:
-            raise UserError(f"{profile.name} takes no jobs: {said}")
+            raise UserError(f"{profile.name} does not accept jobs: {said}")
         return
     if absent := [name for name in PROGRAMS if not shutil.which(name)]:
         raise UserError(f"{', '.join(absent)} not found: start the run on a machine from which jobs are submitted")
     code, said = ask("sinfo", "-h", "-o", "%R")
     if code:
-        raise UserError(f"SLURM does not answer: {said.splitlines()[0] if said else 'sinfo failed'}")
+        raise UserError(f"SLURM does not answer: {said.partition(chr(10))[0] or 'sinfo failed'}")
     for row in NOTEBOOKS:
-        for name in re.split(r"[,\s]+", str(profile.resources(row).get("slurm_partition", ""))):
-            if name and name not in said.split():
+        for name in str(profile.resources(row).get("slurm_partition", "")).replace(",", " ").split():
+            if name not in said.split():
                 hint = nearest(name, said.split())
                 raise UserError(f"slurm_partition '{name}' of {row.name}: the cluster has none; {hint}")
 
 
 def cancel(profile: Profile, run: Run) -> int:
-    """Cancel all jobs of a run and wait until they have ended; how many there were."""
+    """Cancel all jobs of a run, wait until they have ended and return their number."""
     if profile.executor != "slurm":
         code, said = ask_script(profile, run, "cancel")
         return 0 if code else int(said)
@@ -154,24 +144,24 @@ def cancel(profile: Profile, run: Run) -> int:
 
 
 def queued(run: Run) -> list[str]:
-    """Ids of this run's jobs on SLURM that wait or run."""
+    """Return the ids of this run's pending and running jobs on SLURM."""
     code, said = ask("squeue", "-h", "-u", getpass.getuser(), "-o", "%A %j")
     rows = [line.split(maxsplit=1) for line in said.splitlines()] if not code else []
     return [row[0] for row in rows if row[-1].startswith(f"{tag(run)}_")]
 
 
-# ---- what Snakemake is told --------------------------------------------------------------------------------
+# ---- Snakemake's options -----------------------------------------------------------------------------------
 
 
 def clear(profile: Profile, run: Run, say: Callable[[str], None]) -> None:
-    """End what an earlier run, which was killed, has left; before anyone looks at what is done."""
+    """Cancel the jobs of an earlier, killed run before the run checks what is up to date."""
     if count := cancel(profile, run):
-        say(f"{count} job(s) of an earlier run, which was killed, are cancelled; their saved pieces are kept")
-    shutil.rmtree(ROOT / ".snakemake" / "incomplete", ignore_errors=True)  # by which Snakemake would wait for them
+        say(f"{count} job(s) of an earlier run, which was killed, are cancelled; their checkpoints are kept")
+    shutil.rmtree(ROOT / ".snakemake" / "incomplete", ignore_errors=True)  # else Snakemake would wait for the jobs
 
 
 def options(profile: Profile, run: Run) -> list[str]:
-    """Of Snakemake, beside what the profile says."""
+    """Return Snakemake's options in addition to the profile's."""
     words = ["--profile", str(profile.folder), "--workflow-profile", "none", "--jobs", str(profile.at_once)]
     if profile.executor == "slurm":
         folder = ROOT / run.folder / "cluster"
@@ -182,8 +172,7 @@ def options(profile: Profile, run: Run) -> list[str]:
 
 
 def environment(profile: Profile, run: Run) -> dict[str, str]:
-    """Environment variables of Snakemake. What jobs are told of this machine is its settings for Python alone: no
-    process to watch, no folder for scratch."""
+    """Return Snakemake's environment variables, without those that are valid on this machine only."""
     env = {name: value for name, value in os.environ.items() if name != "CALIBRATION_SCRATCH"}
     return env | {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
@@ -195,7 +184,7 @@ def environment(profile: Profile, run: Run) -> dict[str, str]:
 
 
 def failure_reason(log: Path) -> str:
-    """What the cluster says of jobs that failed, or could not be submitted, from Snakemake's log; empty if nothing."""
+    """Return the cluster's reason for failed or rejected jobs from Snakemake's log; empty if there is none."""
     text = log.read_text(encoding="utf-8", errors="replace")
     found = list(dict.fromkeys(re.findall(r"SLURM-job '(\w+)' failed, SLURM status is: '(\w+)'", text)))
     refused = re.findall(r"The error message was '(.*)'", text)  # of sbatch, and of job.py

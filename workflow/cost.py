@@ -1,11 +1,11 @@
-"""What one model would cost on this machine: bytes, and a range of hours. Rough by nature; every assumption is here.
+"""Estimate one model's memory and hours on this machine. The estimate is rough; every assumption is in this module.
 
-Decoding goes step by step, a token for each row of a batch. A step reads all weights and the rows' caches, and its
-layers are launched one after the other: at few rows, as thinking models are decoded, the launches bound it.
+Each decoding step adds one token per row of a batch. A step reads all weights and the rows' caches and launches its
+layers one after the other. With few rows, as for thinking models, the launches limit its speed.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,32 +14,32 @@ import psutil
 from lib import params
 
 TOKENS = {False: 300, True: 4000}  # mean length of a response, without and with thinking
-AFTER_EXAMPLES = 100  # after few worked examples, which it takes after
-LONGEST = 1.3, 2  # times the mean, to which a batch runs at least and at most: to its longest response
+AFTER_EXAMPLES = 100  # mean length after few-shot examples, which a response imitates
+LONGEST = 1.3, 2  # least and most length of a batch's longest response, in multiples of the mean
 ANSWER = 4  # tokens of an answer
-QUERY, VERIFY = 35, 150  # tokens of P(True)'s query; of its own prompt, beside the response
-# Seconds to launch a layer, at least and at most: on a GPU the 32 to 36 layers of an 8B model take some 25 to 40 ms in
-# eager transformers, whatever the batch; on a CPU 0.3 ms a layer were measured.
+QUERY, VERIFY = 35, 150  # tokens of P(True)'s query; of its own prompt without the response
+# Least and most seconds to launch a layer. On a GPU, the 32 to 36 layers of an 8B model take about 25 to 40 ms in eager
+# transformers at any batch size. On a CPU, 0.3 ms per layer was measured.
 LAUNCH = {True: (0.7e-3, 1.1e-3), False: (0.2e-3, 0.6e-3)}
 PASSED = 4096  # tokens of a timed pass
-TIMED = 4e9  # parameters up to which a model on disk is timed: that takes some twenty seconds, most of it loading
-DRAWING = 44  # bytes that drawing a token holds at once for each of the vocabulary: logits, float32, float64, sorted
-# Of the peak, in passes over whole sequences: on a GPU by experience, on two cores as measured at 1.5 billion weights.
+TIMED = 4e9  # parameters; up to this size a local model is timed, in about 20 s, most of it loading
+DRAWING = 44  # peak bytes per vocabulary entry to sample a token: logits, float32, float64, sorted
+# Share of the peak speed in full forward passes: on a GPU by experience, on a CPU measured with a 1.5B model.
 UTILIZED = {True: 1 / 3, False: 0.9}
-SERVED = 256  # rows that vLLM has at once, if their caches fit beside the weights
-SLOWER = 2  # times as long as arithmetic says a step takes at most, of vLLM and of a model that was timed
+SERVED = 256  # rows that vLLM decodes together, if their caches fit in memory with the weights
+SLOWER = 2  # upper bound of a step's time in multiples of the computed or measured one (vLLM, timed models)
 OF_PAIR = 4  # notebooks that run a model on a dataset: 01, 03, 04, 04b
-OTHER_WAYS = 2  # demonstrations other than the run's, in which 04b asks
-LOADING = {True: 20, False: 3}  # seconds before a notebook has its model, what it works live, and its figures
-STARTING = 100  # seconds in which vLLM starts, in 01 and in 04b
-WITH_DROPOUT = 1.5  # times a plain pass that one with dropout takes, masks drawn and all
+OTHER_WAYS = 2  # demonstrations that 04b tries besides the run's
+LOADING = {True: 20, False: 3}  # seconds of a notebook to load its model, run its live example and draw its figures
+STARTING = 100  # seconds to start vLLM, in 01 and in 04b
+WITH_DROPOUT = 1.5  # cost of a pass with dropout in multiples of a plain pass, masks included
 PARTS = {"01": ("draw", "rescore"), "03": ("verify",), "04": ("dropout",), "04b": ("ablation",)}  # by notebook
 Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Device:
-    """What a job would get: free memory (bytes), bandwidth (bytes/s), operations (per second), bytes of a number."""
+    """A job's device: free memory (bytes), bandwidth (bytes/s), operations (per second), bytes per number."""
 
     cuda: bool
     name: str
@@ -50,41 +50,37 @@ class Device:
 
 
 def measure_device(threads: int) -> Device:
-    """This machine's GPU, else so many threads of its CPU, also in what is timed later; by a copy and a product."""
+    """Measure the GPU, else `threads` threads of the CPU (also used later), by a copy and a matrix product."""
     import torch
 
     torch.set_num_threads(threads)
     cuda = torch.cuda.is_available()
-    place, dtype = ("cuda", torch.bfloat16) if cuda else ("cpu", torch.float32)
-    memory = torch.cuda.mem_get_info()[0] if cuda else psutil.virtual_memory().available
-    block = torch.ones(64_000_000, dtype=dtype, device=place)
-    side = 4096 if cuda else 1024
-    square = torch.ones(side, side, dtype=dtype, device=place)
-    moved = 2 * block.numel() * block.element_size()
+    place, dtype, side = ("cuda", torch.bfloat16, 4096) if cuda else ("cpu", torch.float32, 1024)
+    block, square = (torch.ones(shape, dtype=dtype, device=place) for shape in (64_000_000, (side, side)))
     return Device(
         cuda=cuda,
         name=torch.cuda.get_device_name() if cuda else "CPU",
-        memory=memory,
-        bandwidth=moved / seconds(lambda: block.clone()),
+        memory=torch.cuda.mem_get_info()[0] if cuda else psutil.virtual_memory().available,
+        bandwidth=2 * block.nbytes / seconds(block.clone),
         operations=2 * side**3 / seconds(lambda: square @ square),
         bytes=block.element_size(),
     )
 
 
 def bfloat16_seconds() -> float:
-    """Seconds of a product in bfloat16 on this processor, in those of one in float32: of one as in a layer of some
-    billion parameters. With matrix units (AMX) they are a third to a fifth, without them twice as many."""
+    """Return the time of a bfloat16 product on this CPU divided by that of a float32 product.
+
+    The product is that of a layer of a 1.5B model. The ratio is 1/5 to 1/3 with matrix units (AMX), else about 2.
+    """
     import torch
 
-    times = []
-    for dtype in (torch.bfloat16, torch.float32):
-        rows, weights = torch.ones(64, 1536, dtype=dtype), torch.ones(8960, 1536, dtype=dtype)
-        times.append(seconds(lambda rows=rows, weights=weights: torch.nn.functional.linear(rows, weights)))
-    return times[0] / times[1]
+    rows, weights = torch.ones(64, 1536), torch.ones(8960, 1536)
+    half, whole = ((rows.to(dtype), weights.to(dtype)) for dtype in (torch.bfloat16, torch.float32))
+    return seconds(lambda: torch.nn.functional.linear(*half)) / seconds(lambda: torch.nn.functional.linear(*whole))
 
 
 def in_precision(device: Device, spec: params.Model) -> Device:
-    """The device as it is for a model that it runs in half precision; float32 was measured on a processor."""
+    """Return the device's figures for a model's precision: on a CPU they were measured in float32."""
     import torch
 
     from lib.generate import models
@@ -95,7 +91,7 @@ def in_precision(device: Device, spec: params.Model) -> Device:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """The fastest of five, the first thrown away."""
+    """Return the fastest of five timings, after a warm-up."""
     import torch
 
     times = []
@@ -110,7 +106,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 @dataclass(frozen=True)
 class Size:
-    """A network: parameters, layers, bytes of cache for one token, vocabulary."""
+    """A network's size: parameters, layers, cache bytes per token, vocabulary."""
 
     weights: int
     layers: int
@@ -129,8 +125,7 @@ class Size:
 
 
 def cache_numbers_per_token(network: Any) -> int:
-    """Numbers that one token takes in a network's cache: a key and a value in every layer, for each head that has its
-    own."""
+    """Return how many numbers one token takes in the cache: a key and a value per layer and key-value head."""
     config = network.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -139,39 +134,35 @@ def cache_numbers_per_token(network: Any) -> int:
 
 @dataclass(frozen=True)
 class Work:
-    """What is asked of a model: rows in all and at once, tokens of a prompt, of a mean and of the longest response."""
+    """A model's work: rows in total and per batch, and the tokens of prompts and responses."""
 
     rows: int
     batch: int
-    budget: int  # tokens held at once, as the profile says
+    budget: int  # tokens in memory per batch: the profile's max_batch_tokens
     prompt: int
     tokens: int
     longest: int  # prompt and response
-    shared: int = 0  # tokens that all prompts begin with, encoded once
-    passes: int = 0  # of dropout, over a row each
-    once: int = 0  # of the tokens that all prompts begin with, those that passes read once for all rows
-    at_answer: int = 0  # tokens that the passes at the answer only read, and those before them
-    left_out: int = 0  # tokens of a mean response that its own prompt of P(True) does not show: the thinking
-    served: bool = False  # drawn by vLLM: rows come and go
-    jobs: int = 0  # notebooks that run it
-    again: float = 0  # share of the rows that 04b asks again, in other ways
+    passed: Mapping[str, float]  # tokens of full forward passes, by part
+    shared: int = 0  # tokens of the prompts' common prefix, encoded once
+    served: bool = False  # generated by vLLM, in continuous batches
+    jobs: int = 0  # notebooks that run the model
+    again: float = 0  # share of the rows that 04b repeats with other prompts
 
     @property
     def middle(self) -> float:
-        """Tokens in a row's cache in the middle of its batch's decoding."""
+        """Return the tokens in a row's cache halfway through its batch's decoding."""
         return self.prompt + min(LONGEST[1] * self.tokens, self.longest - self.prompt) / 2
 
     @staticmethod
     def of(values: dict, spec: params.Model, prompt: int, shared: int = 0, written: float | None = None) -> "Work":
-        """`written`: mean tokens of responses that are there already; else by experience."""
-        splits = [size for name in values["datasets"] for size in sizes(params.load_dataset_config(name))]
+        """Return the work; `written` is the mean tokens of existing responses, else a typical length is used."""
+        datasets = [params.load_dataset_config(name) for name in values["datasets"]]
+        splits = [size for spec in datasets for size in (spec.calibration, spec.evaluation)]
         rows = [min(size, values["limit"] or size) for size in splits]
-        whole = sum(min(count, values["dropout_limit"] or count) for count in rows)  # trajectories passed over
-        grid = values["n_tuning_examples"] * (len(values["dropout_rates"]) - 1) * len(values["datasets"])
         new_tokens = spec.max_new_tokens or values["max_new_tokens"]
         usual = AFTER_EXAMPLES if values["demonstration"] == "few" else TOKENS[spec.thinking]
         mean = min(round(written or usual), new_tokens)
-        at_answer = sum(rows) * (prompt - shared + mean) + values["dropout_passes"] * (sum(rows) + grid) * ANSWER
+        hidden = max(mean - TOKENS[False], 0) * (spec.thinking and not values["ptrue_includes_thinking"])
         return Work(
             rows=sum(rows),
             batch=max(1, values["max_batch_tokens"] // (prompt + new_tokens)),
@@ -179,39 +170,50 @@ class Work:
             prompt=prompt,
             tokens=mean,
             longest=prompt + new_tokens,
+            passed={
+                "rescore": sum(rows) * (prompt - shared + mean),
+                "verify": sum(rows) * (QUERY + VERIFY + mean - hidden),
+                "dropout": dropout_tokens(values, rows, prompt, shared, mean),
+            },
             shared=shared,
-            passes=values["dropout_passes"] * (whole + grid) * ("trajectory" in values["dropout_scope"]),
-            once=shared * (values["dropout_prefix"] == "shared"),
-            at_answer=at_answer * ("answer" in values["dropout_scope"]),
-            left_out=(mean - min(mean, TOKENS[False])) * (spec.thinking and not values["ptrue_includes_thinking"]),
             served=values["engine"] == "vllm" and not spec.responses,
-            jobs=OF_PAIR * len(values["datasets"]),
-            again=OTHER_WAYS * values["ablation_limit"] * len(values["datasets"]) / sum(rows),
+            jobs=OF_PAIR * len(datasets),
+            again=OTHER_WAYS * values["ablation_limit"] * len(datasets) / sum(rows),
         )
 
 
-def sizes(dataset: params.Dataset) -> tuple[int, int]:
-    """Rows of its two splits."""
-    return dataset.calibration, dataset.evaluation
+def dropout_tokens(values: dict, rows: list[int], prompt: int, shared: int, mean: int) -> float:
+    """Return the passes of 04 in equivalent tokens without dropout: over trajectories, and at the answer alone.
+
+    Trajectory passes cover some rows and the grid of rates. Answer passes encode the text before the answer once.
+    """
+    passes, tokens = values["dropout_passes"], 0.0
+    grid = values["n_tuning_examples"] * (len(values["dropout_rates"]) - 1) * len(values["datasets"])
+    if "trajectory" in values["dropout_scope"]:
+        whole = sum(min(count, values["dropout_limit"] or count) for count in rows)
+        read = prompt - shared * (values["dropout_prefix"] == "shared") + mean
+        tokens += passes * (whole + grid) * read * WITH_DROPOUT
+    if "answer" in values["dropout_scope"]:
+        tokens += sum(rows) * (prompt - shared + mean) + passes * (sum(rows) + grid) * ANSWER
+    return tokens
 
 
 def token_bytes(size: Size, work: Work) -> float:
-    """Bytes that decoding holds for each token of its budget: its cell of the one cache that is alive; of the layer at
-    work also the copy by which it grows; its part in drawing a row's token."""
+    """Return decoding's bytes per token: its cache, one layer's copy while the cache grows, its share of sampling."""
     return size.cell * (1 + 1 / size.layers) + DRAWING * size.vocabulary / work.longest
 
 
 def needed(size: Size, work: Work, number_bytes: int) -> float:
-    """Bytes that weights and decoding hold at most, in numbers of so many bytes."""
+    """Return the peak bytes of weights and decoding, with `number_bytes` per number."""
     return 1.1 * size.weights * number_bytes + token_bytes(size, work) * max(work.budget, work.longest)
 
 
 def step_seconds(size: Size, work: Work, device: Device) -> Range:
-    """Least and most seconds of a step of all rows at once.
+    """Return the least and most seconds of one step of a batch.
 
-    At least: weights and caches are read once, or multiplied, or the layers are launched, whichever is slowest. At
-    most: the caches are also copied as they grow (read and written), and slow launches hide behind nothing. vLLM has
-    rows of all lengths in a step, and recorded graphs spare the launches.
+    The lower bound is the slowest of three: reading weights and caches once, arithmetic, launching the layers. For the
+    upper bound, caches are also copied as they grow, and slow launches overlap with nothing. vLLM mixes rows of all
+    lengths in a step, and its recorded graphs avoid the launches.
     """
     batch = rows_at_once(size, work, device)
     length = work.prompt + work.tokens / 2 if work.served else work.middle
@@ -225,7 +227,7 @@ def step_seconds(size: Size, work: Work, device: Device) -> Range:
 
 
 def rows_at_once(size: Size, work: Work, device: Device) -> int:
-    """Rows of a batch; of vLLM those whose caches fit beside the weights."""
+    """Return the rows of a batch; for vLLM, as many as have caches that fit in memory with the weights."""
     if not work.served:
         return work.batch
     from lib.generate.vllm_engine import GPU_SHARE
@@ -236,8 +238,10 @@ def rows_at_once(size: Size, work: Work, device: Device) -> int:
 
 
 def time_model(folder: str, work: Work, device: Device) -> tuple[Range, float]:
-    """Least and most seconds of a step of a local model, and seconds a token of a pass over whole sequences. It is
-    timed with caches whose rows are alike; drawing and keeping tokens may take as long again."""
+    """Time a local model: least and most seconds of a step, and seconds per token of a full forward pass.
+
+    All cached rows are equal. Sampling and saving tokens may take as long again, hence the upper bound.
+    """
     import torch
     from transformers import AutoModelForCausalLM, logging
 
@@ -259,31 +263,27 @@ def time_model(folder: str, work: Work, device: Device) -> tuple[Range, float]:
 def estimate_hours(
     size: Size, work: Work, device: Device, timed: tuple[Range, float] | None = None
 ) -> dict[str, Range]:
-    """Least and most hours of a model, by part: draw, rescore, verify, dropout, ablation and loads.
+    """Return a model's least and most hours by part: draw, rescore, verify, dropout, ablation and loads.
 
     Parameters
     ----------
     timed
-        What `time_model` measured; else seconds of a step and of a token are reckoned.
+        The result of `time_model`; else the seconds per step and per token are estimated.
     """
     token = 2 * size.weights / (device.operations * UTILIZED[device.cuda])
     step, token = timed or (step_seconds(size, work, device), token)
-    batches = work.rows / rows_at_once(size, work, device)
-    longest = (1, 1) if work.served else LONGEST  # rows of vLLM wait for no other
-    steps = [min(factor * work.tokens, work.longest - work.prompt) for factor in longest]
+    batches, room = work.rows / rows_at_once(size, work, device), work.longest - work.prompt
+    longest = (1, 1) if work.served else LONGEST  # vLLM's rows do not wait for each other
     prompts = work.rows * (work.prompt - work.shared) * token
-    rescored = prompts + work.rows * work.tokens * token
-    drawn = [batches * count * each + prompts for count, each in zip(steps, step, strict=True)]
-    dropout = work.passes * (work.prompt - work.once + work.tokens) * WITH_DROPOUT + work.at_answer
-    parts = {
-        "draw": drawn,
-        "rescore": [rescored] * 2,
-        "verify": [work.rows * (QUERY + VERIFY + work.tokens - work.left_out) * token] * 2,
-        "dropout": [dropout * token] * 2,
-        "ablation": [work.again * (one + rescored) for one in drawn],
-        "loads": [work.jobs * (LOADING[device.cuda] + STARTING * work.served * 2 / OF_PAIR)] * 2,
-    }
-    return {name: (low / 3600, high / 3600) for name, (low, high) in parts.items()}
+    passed = {name: count * token for name, count in work.passed.items()}
+    loads = work.jobs * (LOADING[device.cuda] + STARTING * work.served * 2 / OF_PAIR)
+
+    def parts(times: float, seconds: float) -> dict[str, float]:
+        drawn = batches * min(times * work.tokens, room) * seconds + prompts
+        return {"draw": drawn, **passed, "ablation": work.again * (drawn + passed["rescore"]), "loads": loads}
+
+    low, high = (parts(*one) for one in zip(longest, step, strict=True))
+    return {name: (low[name] / 3600, high[name] / 3600) for name in low}
 
 
 def sum_hours(parts: Iterable[Range]) -> Range:

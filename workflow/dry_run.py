@@ -1,4 +1,4 @@
-"""`--dry-run`: a line per job with what it would ask a cluster for and about how long it would take; nothing is run."""
+"""`--dry-run`: list the jobs of a cluster run with their resources and estimated time, without submitting them."""
 
 from collections.abc import Callable, Iterable
 
@@ -8,11 +8,11 @@ from workflow.cluster import Profile
 from workflow.pipeline import Job, Run
 
 Say = Callable[[str], None]
-CARD = cost.Device(True, "GPU of 80 GB", 80e9, 2.0e12, 312e12, 2)  # an A100: bytes/s and operations/s of its data sheet
+CARD = cost.Device(True, "GPU of 80 GB", 80e9, 2.0e12, 312e12, 2)  # an A100: bytes/s and FLOP/s by its data sheet
 
 
 def show(run: Run, profile: Profile, remake: Iterable[str], say: Say) -> int:
-    """Say a line per job; nothing is submitted, moved or fetched."""
+    """Print a line per job; submit, move and download nothing."""
     todo = [verdict.job for verdict in fresh.outlook(run, remake) if verdict.open]
     times = hours(run, todo)
     width = max((len(job.title) for job in todo), default=0)
@@ -29,14 +29,14 @@ def show(run: Run, profile: Profile, remake: Iterable[str], say: Say) -> int:
 
 
 def asks(profile: Profile, job: Job) -> str:
-    """What a job asks the cluster for, in the words of the file."""
+    """Return the resources that a job requests, by the names of the profile."""
     threads = profile.values["set-threads"].get(job.notebook.name, 1)
     resources = {"threads": threads, **profile.resources(job.notebook)}
     return ", ".join(f"{key.removeprefix('slurm_')} {value}" for key, value in resources.items())
 
 
 def span(time: tuple[float, float] | None) -> str:
-    """Hours, at least and at most."""
+    """Return a range of hours as text."""
     if time is None:
         return "hours unknown"
     low, high = (f"{value:.1f}" if value < 10 else f"{value:.0f}" for value in time)
@@ -44,7 +44,7 @@ def span(time: tuple[float, float] | None) -> str:
 
 
 def hours(run: Run, jobs: list[Job]) -> dict[Job, tuple[float, float] | None]:
-    """Of each job at least and at most; as it was timed last, else by estimate; None where neither can be had."""
+    """Return the least and most hours of each job: its last timing, else an estimate; None if neither is known."""
     timed, sizes = run.seconds(), {}
     device = CARD if run.gpus else None
     found: dict[Job, tuple[float, float] | None] = {}
@@ -62,18 +62,18 @@ def hours(run: Run, jobs: list[Job]) -> dict[Job, tuple[float, float] | None]:
 
 
 def measured(run: Run, model: str, device: cost.Device) -> tuple[cost.Size, int, int] | None:
-    """Size of a model's network, tokens of its prompt, and those that all prompts share; None where its files are not
-    to be had."""
+    """Return the size of a model's network, the tokens of its prompt, and those shared by all prompts. None if its
+    files are not available."""
     try:
         preflight = usable.load_preflight(run, model, {})
         work = check.work_of(run, preflight)
-    except Exception:  # of the hub's, or of files that check and the run itself name
+    except Exception:  # of the Hub or of the files; `check` and the run report it
         return None
     return cost.Size.of(preflight.lm.model, device.bytes), work.prompt, work.shared
 
 
 def estimate(job: Job, size: cost.Size, prompt: int, shared: int, device: cost.Device) -> tuple[float, float]:
-    """Hours of a job that runs a model, at least and at most, by cost.py; a quarter of the loads for each notebook."""
+    """Estimate the least and most hours of a job that runs a model, with its share of the loading time."""
     spec, values = params.load_model_config(job.model), {**job.run.values, "datasets": [job.dataset]}
     parts = cost.estimate_hours(size, cost.Work.of(values, spec, prompt, shared), device)
     own = cost.sum_hours(parts[name] for name in cost.PARTS[job.notebook.number])

@@ -1,10 +1,9 @@
-"""The Python that everything runs in: found, or made in `.venv`. Standard library, any Python from 3.8 on.
+"""Find the project's Python environment, or create it in `.venv`. Uses the standard library only (Python 3.8 or newer).
 
-`python3 workflow/environment.py [VERB]` prints the path of an interpreter that has every package; what it
-does meanwhile goes to stderr. An active conda or virtual environment is used if the direct pins match, and is
-never installed into; else `.venv` in the project's folder is used, or made: torch first and by itself, then
-requirements.lock with hashes, then the project. `--conda` prints environment.yml instead, `--pins` checks the
-interpreter that runs this file.
+`python3 workflow/environment.py [VERB]` prints the path of an interpreter that has every package. Progress goes to
+stderr. An active conda or virtual environment is used if the direct pins match; nothing is ever installed into it.
+Otherwise `.venv` in the project's folder is used or created: first torch alone, then requirements.lock with hashes,
+then the project. `--pins` checks the interpreter that runs this file instead.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.11", "3.12", "3.13")
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-MARK = "made-by-run_all.json"  # in .venv: the stamp of what it was made for
-DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # one is there where an NVIDIA driver is
+MARK = "made-by-run_all.json"  # in .venv: its folder and the checksum of its lock
+DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # at least one exists if an NVIDIA driver is installed
 DISK = 4e9  # bytes: packages and pip's downloads
 USABLE = """import sys, venv, ensurepip
 sys.exit(not ((3, 11) <= sys.version_info[:2] <= (3, 13) and sys.maxsize > 2**32))"""
 
 
 class SetupError(Exception):
-    """A machine or folder that cannot serve: one line saying why and what to do."""
+    """An environment that cannot be created here: one line with the reason and the remedy."""
 
 
 def say(text: str) -> None:
@@ -45,33 +44,29 @@ def say(text: str) -> None:
 
 
 def pins(root: Path, test: bool = True) -> dict[str, str]:
-    """Directly required packages and their versions, from pyproject.toml (tomllib came with 3.11)."""
+    """Return the direct dependencies and their versions from pyproject.toml (Python 3.8 has no tomllib)."""
     text = (root / "pyproject.toml").read_text(encoding="utf-8")
     wanted = "dependencies|test" if test else "dependencies"
     blocks = re.findall(rf"^(?:{wanted}) = \[\n(.*?)^\]", text, flags=re.M | re.S)
     return dict(re.findall(r'"([\w.-]+)==([\w.]+)"', "".join(blocks)))
 
 
-def installed_version(name: str) -> str:
-    """The version of a package of the interpreter running this, but for the label of its build (2.13.0+cpu)."""
-    try:
-        return importlib.metadata.version(name).split("+")[0]
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
 def mismatches(wanted: dict[str, str]) -> list[str]:
-    """What the interpreter running this lacks."""
-    here = {name: installed_version(name) for name in wanted}
-    return [
-        f"{name} is {here[name]}, not {version}" if here[name] else f"{name} {version} is missing"
-        for name, version in wanted.items()
-        if here[name] != version
-    ]
+    """Return the packages that are missing or of another version here; build labels (2.13.0+cpu) are ignored."""
+    found = []
+    for name, version in wanted.items():
+        try:
+            here = importlib.metadata.version(name).split("+")[0]
+        except importlib.metadata.PackageNotFoundError:
+            found.append(f"{name} {version} is missing")
+            continue
+        if here != version:
+            found.append(f"{name} is {here}, not {version}")
+    return found
 
 
 def damaged_packages(sites: list[str]) -> list[str]:
-    """Installed packages that lack the file by which they are imported: someone deleted their folder."""
+    """Return the installed packages whose `__init__.py` is missing, because someone deleted their folder."""
     names = set()
     for dist in importlib.metadata.distributions(path=sites):
         starts = re.findall(r"^(\w+/__init__\.py),", dist.read_text("RECORD") or "", flags=re.M)
@@ -80,37 +75,25 @@ def damaged_packages(sites: list[str]) -> list[str]:
     return sorted(names)
 
 
-def conda_file(root: Path) -> str:
-    """The text of environment.yml."""
-    lines = "".join(f"      - {name}=={version}\n" for name, version in pins(root).items())
-    return (
-        "# Written by `python workflow/environment.py --conda > environment.yml` from pyproject.toml.\n"
-        "#   conda env create -f environment.yml && conda activate calibrated-confidence && ./run_all.sh\n"
-        "name: calibrated-confidence\nchannels:\n  - conda-forge\ndependencies:\n  - python=3.11\n  - pip\n"
-        "  - pip:\n" + lines
-    )
-
-
 # ---- machine and interpreter -------------------------------------------------------------------------------
 
 
 def unsupported(system: str, machine: str, libc: str = "", free: float = DISK) -> str | None:
-    """Why this machine cannot serve, in one line, or None. PyTorch's builds decide."""
-    if system == "Darwin" and machine != "arm64":
-        return "PyTorch 2.13 has no build for Macs with Intel processors (or a Python running under Rosetta)"
-    if system not in ("Linux", "Darwin"):
-        return f"{system} is not supported; on Windows, run this inside WSL (Ubuntu, for example)"
-    if machine not in ("x86_64", "aarch64", "arm64"):
-        return f"PyTorch has no build for {machine} processors"
-    if "musl" in libc:
-        return "PyTorch has no build for musl (Alpine); use a glibc Linux such as Debian"
-    if free < DISK:
-        return f"{free / 1e9:.1f} GB free on this disk, but the packages need {DISK / 1e9:.0f} GB"
-    return None
+    """Return why PyTorch has no build for this machine, in one line, or None."""
+    reasons = [
+        (system == "Darwin" and machine != "arm64",
+         "PyTorch 2.13 has no build for Macs with Intel processors (or a Python running under Rosetta)"),
+        (system not in ("Linux", "Darwin"),
+         f"{system} is not supported; on Windows, run this inside WSL (Ubuntu, for example)"),
+        (machine not in ("x86_64", "aarch64", "arm64"), f"PyTorch has no build for {machine} processors"),
+        ("musl" in libc, "PyTorch has no build for musl (Alpine); use a glibc Linux such as Debian"),
+        (free < DISK, f"{free / 1e9:.1f} GB free on this disk, but the packages need {DISK / 1e9:.0f} GB"),
+    ]  # fmt: skip
+    return next((reason for holds, reason in reasons if holds), None)
 
 
 def usable(python: str) -> bool:
-    """Whether this interpreter runs, is 3.11-3.13 of 64 bits, and can make virtual environments."""
+    """Whether this interpreter is a 64-bit Python 3.11-3.13 that can create virtual environments."""
     try:
         return subprocess.run([python, "-I", "-c", USABLE], capture_output=True, timeout=60).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
@@ -118,31 +101,29 @@ def usable(python: str) -> bool:
 
 
 def venv_command(venv: Path) -> list[str]:
-    """What makes an empty virtual environment with pip: the first usable Python, else uv."""
+    """Return the command that creates a virtual environment with pip: the first usable Python, else uv."""
     for python in ("python3", *(f"python{version}" for version in PYTHONS), "python"):
         path = shutil.which(python)
         if path and usable(path):
             return [path, "-m", "venv", str(venv)]
     uv = shutil.which("uv")
     if not uv:
-        raise SetupError(
-            "no Python 3.11, 3.12 or 3.13 with venv was found (Debian: apt install python3-venv), and no uv"
-        )
+        raise SetupError("no Python 3.11 to 3.13 with venv was found (Debian: apt install python3-venv), and no uv")
     return [uv, "venv", "--quiet", "--seed", "--allow-existing", "--python", ">=3.11,<3.14", str(venv)]
 
 
 def run(command: list[str], what: str) -> None:
-    """A subprocess whose chatter goes to stderr; SetupError if it fails."""
+    """Run a command with its output on stderr. Raise SetupError if it fails."""
     env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "PIP_USER")}
     if subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, env=env).returncode:
-        raise SetupError(f"{what} failed, its reason is above; ./run_all.sh goes on from here once it is mended")
+        raise SetupError(f"{what} failed for the reason above; fix it and start ./run_all.sh again")
 
 
-# ---- an environment of our own -----------------------------------------------------------------------------
+# ---- the project's environment -----------------------------------------------------------------------------
 
 
 def torch_index() -> list[str]:
-    """pip's options for torch, one index alone: TORCH_INDEX, else PyTorch's CPU index on Linux without NVIDIA."""
+    """Return pip's index option for torch: TORCH_INDEX, else PyTorch's CPU index on Linux without an NVIDIA driver."""
     index = os.environ.get("TORCH_INDEX")
     if not index and platform.system() == "Linux" and not has_nvidia() and is_reachable(CPU_INDEX):
         index = CPU_INDEX
@@ -162,8 +143,10 @@ def is_reachable(index: str) -> bool:
 
 
 def install(root: Path, python: str) -> None:
-    """torch by itself (without a hash, for each kind of machine has its build), then everything else with hashes, and
-    with it what torch needs, then CUDA's libraries, which a torch for CUDA pins, then the project itself."""
+    """Install torch, the locked packages, CUDA's libraries and the project, in this order.
+
+    torch has no hash, because each kind of machine has its own build. A CUDA build of it pins CUDA's libraries.
+    """
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
     version = pins(root)["torch"]
     torch = [*torch_index(), f"torch=={version}"]
@@ -176,14 +159,13 @@ def install(root: Path, python: str) -> None:
 
 
 def make(root: Path, venv: Path, stamp: dict[str, str]) -> None:
-    """Make `.venv` whole, in the place of any that serves no longer. It is marked first as one that this may replace,
-    and last with what it was made for."""
+    """Create `.venv` and replace an old one. The empty mark allows a later start to replace an unfinished `.venv`."""
     libc = sysconfig.get_config_var("HOST_GNU_TYPE") or ""
     why = unsupported(platform.system(), platform.machine(), libc, shutil.disk_usage(root).free)
     if why:
         raise SetupError(why)
     started, command = time.time(), venv_command(venv)
-    if os.path.islink(venv):  # to another project's, which stays
+    if os.path.islink(venv):  # the environment of another project, which stays
         os.unlink(venv)
     shutil.rmtree(venv, ignore_errors=True)
     venv.mkdir()
@@ -195,25 +177,25 @@ def make(root: Path, venv: Path, stamp: dict[str, str]) -> None:
 
 
 def project_venv(root: Path) -> str:
-    """The interpreter of `.venv`, made where there is none, or one unfinished, damaged, moved, or of another lock."""
+    """Return the interpreter of `.venv`. Create `.venv` if it is missing, incomplete, damaged, moved or outdated."""
     venv, python = root / ".venv", str(root / ".venv" / "bin" / "python")
     lock = (root / "requirements.lock").read_bytes() + pins(root)["torch"].encode()
     stamp = {"folder": str(root), "lock": hashlib.sha256(lock).hexdigest()}
     if venv.exists() and not (venv / MARK).exists():
         if first_mismatch(python, test=True):
-            raise SetupError(".venv was not made by run_all.sh and lacks packages: move it away")
+            raise SetupError(".venv was not created by run_all.sh and lacks packages: move it away")
         return python
     if venv.exists() and (venv / MARK).read_text(errors="replace") == json.dumps(stamp) and os.path.exists(python):
         damaged = damaged_packages([str(path) for path in venv.glob("lib/python*/site-packages")])
         if not damaged:
             return python
-        say(f"{', '.join(damaged)}: not whole in .venv, making it again")
+        say(f"{', '.join(damaged)}: damaged in .venv, creating it again")
     make(root, venv, stamp)
     return python
 
 
 def locked(root: Path) -> str:
-    """`project_venv` under a lock, so that two first starts do not install into one another."""
+    """Call `project_venv` under a lock, so that two first starts do not install at the same time."""
     import fcntl
 
     with open(root / ".venv.lock", "w") as lock:
@@ -231,18 +213,18 @@ def locked(root: Path) -> str:
 
 
 def first_mismatch(python: str, test: bool) -> str:
-    """Why an interpreter can't serve, or its first difference from the direct pins; empty where it has all of them."""
+    """Return why an interpreter does not start, or its first difference from the direct pins; empty if none."""
     command = [python, "-I", str(Path(__file__)), "--pins", *(["test"] if test else [])]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
-    except OSError as error:  # the environment is gone, or has no Python
+    except OSError as error:  # the environment was deleted or has no Python
         return f"{python}: {error.strerror}"
     lines = (done.stdout + done.stderr).strip().splitlines() or ["it does not start"]
     return lines[0] if done.returncode else ""
 
 
 def choose(root: Path, env: dict, test: bool) -> str:
-    """The interpreter to use: that of the active environment if the pins match, else our own."""
+    """Return the interpreter of the active environment if the pins match, else that of `.venv`."""
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         active = env.get(variable)
         if not active or Path(active).resolve() == (root / ".venv").resolve():
@@ -257,11 +239,8 @@ def choose(root: Path, env: dict, test: bool) -> str:
 
 
 def main(argv: list[str]) -> int:
-    if argv[:1] == ["--conda"]:
-        print(conda_file(ROOT), end="")
-        return 0
     if argv[:1] == ["--pins"]:
-        damaged = [f"{name} is not whole: install it again" for name in damaged_packages(sys.path)]
+        damaged = [f"{name} is damaged: install it again" for name in damaged_packages(sys.path)]
         wrong = mismatches(pins(ROOT, test="test" in argv)) or damaged
         print("\n".join(wrong))
         return bool(wrong)

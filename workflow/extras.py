@@ -1,8 +1,7 @@
-"""Packages beside the environment, from locks of their own: what draws for `engine: vllm`, and Snakemake's plugins for
-clusters.
+"""Optional packages outside the environment, each with its own lock: vLLM, and Snakemake's plugins for clusters.
 
-vLLM pins other versions of transformers than this project does. And every start of Snakemake imports all plugins that
-it finds; SLURM's asks a cluster then, for nine seconds where none answers. So a run on this machine never sees them.
+vLLM pins another version of transformers than this project. Snakemake imports every plugin that it finds, and SLURM's
+then queries a cluster, which takes nine seconds without one. So local runs must not see the plugins.
 """
 
 import hashlib
@@ -18,8 +17,8 @@ from lib.paths import ROOT, UserError
 from workflow.pipeline import Job, Run
 
 VENV = ROOT / ".venv-vllm"
-MARK = "lock.sha256"  # in a folder, written last: what it was made of
-DRAWING = ("01", "04b")  # notebooks that draw
+MARK = "lock.sha256"  # written last into a folder: the checksum of its lock
+DRAWING = ("01", "04b")  # notebooks that sample responses
 DISK = 25e9  # bytes: vLLM's packages and pip's downloads
 PIP = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--require-hashes"]
 Say = Callable[[str], None]
@@ -30,7 +29,7 @@ def lock_of(name: str) -> Path:
 
 
 def is_installed(folder: Path, name: str) -> bool:
-    """Whether a folder is whole, and of its lock and the Python as they are now."""
+    """Whether a folder is complete and matches the current lock and Python version."""
     mark = folder / MARK
     return mark.exists() and mark.read_text(encoding="utf-8") == stamp(name)
 
@@ -40,12 +39,12 @@ def stamp(name: str) -> str:
 
 
 def install(folder: Path, name: str, commands: list[list[str]], remedy: str) -> None:
-    """Fill a folder anew. Raises UserError where that fails."""
+    """Install a folder from scratch. Raise UserError if that fails."""
     shutil.rmtree(folder, ignore_errors=True)
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     for command in commands:
         if subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, env=env).returncode:
-            raise UserError(f"{folder.name} can't be installed, the reason is above{remedy}")
+            raise UserError(f"{folder.name} can't be installed, for the reason above{remedy}")
     (folder / MARK).write_text(stamp(name), encoding="utf-8")
 
 
@@ -57,7 +56,7 @@ def plugin_folder(name: str) -> Path:
 
 
 def install_plugin(name: str, say: Say) -> None:
-    """Have the plugin of a cluster there, whose folder goes on PYTHONPATH."""
+    """Install the plugin of a cluster, if necessary; its folder is then added to PYTHONPATH."""
     folder = plugin_folder(name)
     if not is_installed(folder, name):
         say(f"installing Snakemake's plugin for {name} into {folder.name}, once ...")
@@ -73,7 +72,7 @@ def uses_vllm(run: Run) -> bool:
 
 
 def install_vllm(run: Run, todo: list[Job], say: Say) -> None:
-    """Have the environment there before the first job that draws. Raises UserError where it can't be."""
+    """Install vLLM's environment, if necessary, before the first job that samples. Raise UserError if that fails."""
     if not uses_vllm(run) or os.environ.get("VLLM_PYTHON") or not any(job.notebook.number in DRAWING for job in todo):
         return
     if reason := why_no_vllm(run):
@@ -82,14 +81,14 @@ def install_vllm(run: Run, todo: list[Job], say: Say) -> None:
         say(f"installing vLLM into {VENV.name}, once (some GB) ...")
         make = [sys.executable, "-m", "venv", "--clear", str(VENV)]
         commands = [make, [str(VENV / "bin" / "python"), *PIP, "-r", str(lock_of("vllm"))]]
-        install(VENV, "vllm", commands, "; mend it, or write `engine: transformers` in the profile")
+        install(VENV, "vllm", commands, "; fix it, or write `engine: transformers` in the profile")
 
 
 def why_no_vllm(run: Run) -> str:
-    """Why this machine can't have it; empty where it can."""
+    """Return why vLLM cannot be installed on this machine; empty if it can."""
     if not run.gpus_of.get("01_generate", run.gpus):
-        return ("`engine: vllm` needs a GPU with CUDA, and none is seen here: write `engine: transformers`, or name in "
-                "VLLM_PYTHON a Python that has vLLM for processors")  # fmt: skip
+        return ("`engine: vllm` needs a GPU with CUDA, and none is seen here: write `engine: transformers`, or set "
+                "VLLM_PYTHON to a Python with vLLM's CPU build")  # fmt: skip
     if not run.cluster and not any(map(shutil.which, ("cc", "gcc", "clang"))):
         lacks = "`engine: vllm` compiles kernels, and no C compiler is found here"
         return f"{lacks}: install gcc and g++, or write `engine: transformers`"

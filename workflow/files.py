@@ -1,7 +1,7 @@
-"""Files of a run written, read and moved such that a kill in the midst loses none.
+"""Write, read and move a run's files so that a kill in between loses none.
 
-A move is written down before its first file moves, and struck out after its last. Whoever finds one written down goes
-on with it: a file that is no longer at its old place has been moved.
+A move is recorded in a journal before the first file and removed from it after the last. The next process finishes a
+recorded move: a file that is missing at its old path has been moved already.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 from lib.paths import ROOT, commit, sync
 
 if TYPE_CHECKING:
-    from workflow.pipeline import Job
+    from workflow.pipeline import Job, Run
 
 
 def read_json(path: Path) -> object:
-    """What a file holds; None where it is not there, or not JSON. Raises PermissionError for one that may not be read:
-    what it says still holds, and what it vouches for is not to be made again."""
+    """Return a file's content, or None if it is missing or not JSON.
+
+    Raise PermissionError if it may not be read: the outputs that it records must not be generated again.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except PermissionError:
@@ -30,7 +32,7 @@ def read_json(path: Path) -> object:
 
 
 def write_json(path: Path, content: object) -> None:
-    """Whole or not at all."""
+    """Write a JSON file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -40,14 +42,14 @@ def write_json(path: Path, content: object) -> None:
         scratch.unlink(missing_ok=True)
 
 
-def move(job: Job, pairs: Iterable[tuple[str, str]]) -> None:
-    """Files or folders, each from the one path to the other, which is free."""
+def move(job: Job | Run, pairs: Iterable[tuple[str, str]]) -> None:
+    """Move files or folders, each to a path that does not exist yet."""
     write_json(ROOT / job.moving, list(pairs))
     finish_move(job)
 
 
-def finish_move(job: Job) -> None:
-    """Finish the move of a job's files that was begun, if one was."""
+def finish_move(job: Job | Run) -> None:
+    """Finish an interrupted move of a job's files, if there is one."""
     journal = ROOT / job.moving
     if not journal.exists():
         return
@@ -59,11 +61,11 @@ def finish_move(job: Job) -> None:
     for folder in {path.parent for pair in pairs for path in pair if path.parent.is_dir()}:
         sync(folder)
     journal.unlink()
-    sync(journal.parent)  # a move that came back to mind would take what is made next
+    sync(journal.parent)  # if the journal reappeared, its move would take files that are written later
 
 
 def prune(folder: Path) -> None:
-    """Remove a folder, as far as it holds nothing but folders."""
+    """Remove the empty folders in a folder, and the folder itself if it is empty."""
     for path in [*sorted(folder.rglob("*"), reverse=True), folder]:
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()

@@ -1,4 +1,4 @@
-"""`./run_all.sh finding 3`: what one finding of the paper needs of a run, and what comes of its claims there."""
+"""`./run_all.sh finding 3`: the notebooks that one finding of the paper needs, and the verdicts on its claims."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ if TYPE_CHECKING:
 
     from lib.paper.verdicts import Verdict
 
-NEEDS = {  # the notebooks whose frames its claims count in, each with those above it
+NEEDS = {  # the notebooks whose frames the claims use; upstream notebooks are added
     "1": ("02_single_pass", "05_calibration"),
     "2": ("03_ptrue_insitu", "04_mc_dropout_grid", "04b_ablation"),
     "3": ("03_ptrue_insitu",),
     "4": ("05_calibration", "06_sample_efficiency", "07_transfer"),
 }
-MOST = 6  # rows that are shown of those that decide a claim
+MOST = 6  # deciding rows that are printed per claim
 
 
 def kinds(number: str) -> set[str]:
-    """The frames that are there once the notebooks of a finding have run, by the kind of `lib.schemas`."""
+    """Return the kinds of frames (`lib.schemas`) that the notebooks of a finding write."""
     paths = [path.removesuffix(".parquet") for row in needed(NEEDS[number]) for path in row.writes]
     return {path.split("/")[0] if "{" in path else path for path in paths}
 
 
 def told(run: Run, number: str) -> Iterator[str]:
-    """Lines for a terminal: each claim of a finding with its verdict here and on the paper's numbers, the rows that
-    decide it here, and where to look further."""
-    from lib.analysis.run_results import partial_results  # slow to load, and of no use to other verbs
+    """Yield the lines to print: each claim with its verdicts on the paper and on this run, and its rows."""
+    from lib.analysis.run_results import partial_results  # slow to import, and not used by other verbs
     from lib.paper.claims import CLAIMS, FINDINGS
     from lib.paper.reference import published
     from lib.paper.verdicts import judge_all
@@ -54,17 +53,17 @@ def told(run: Run, number: str) -> Iterator[str]:
     for side, verdicts_of in (("the paper's numbers", paper), ("this run", here)):
         held, judged = tally(verdicts_of)
         yield f"{group} on {side}: of {len(claims)} claims {judged} can be judged, {held} of them hold"
-    yield f"to be read: {where(run, number)}"
+    yield f"see: {where(run, number)}"
 
 
 def tally(verdicts: Mapping[str, Verdict]) -> tuple[int, int]:
-    """How many of the paper's own claims among them hold, of how many that can be judged; as the report counts."""
+    """Return how many of the paper's claims hold and how many can be judged, as the report counts them."""
     held = [one.held for one in verdicts.values() if one.claim.kind == "claim" and one.held is not None]
     return sum(held), len(held)
 
 
 def rows(frame: pd.DataFrame) -> Iterator[str]:
-    """The rows that decide a claim, the first few of them."""
+    """Yield the first rows that decide a claim."""
     if len(frame):
         shown = frame.head(MOST).round(3).replace({"agrees": {True: "yes", False: "no"}})
         text = shown.to_string(index=False, na_rep="")
@@ -74,7 +73,7 @@ def rows(frame: pd.DataFrame) -> Iterator[str]:
 
 
 def where(run: Run, number: str) -> str:
-    """The notebooks in which the finding is made: executed, or where a replay has none, as they are stored."""
+    """Return the finding's executed notebooks, or the stored ones that a replay did not execute."""
     folder = ROOT / run.folder / "notebooks"
     there = [name for name in NEEDS[number] if any(folder.glob(f"{name}*.ipynb"))]
     paths = [f"{run.folder}/notebooks/{name}*.ipynb" for name in there]

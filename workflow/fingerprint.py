@@ -1,8 +1,9 @@
-"""What files hold, told without running them: checksums of bytes or of what counts, and code without comments."""
+"""Checksums of files, and of code without its comments."""
 
 import ast
 import hashlib
 import json
+import re
 import time
 from collections.abc import Iterable
 from functools import cache
@@ -11,7 +12,8 @@ from pathlib import Path
 from lib.paths import ROOT, UserError
 from workflow.files import read_json, write_json
 
-BIG = 64e6  # bytes: checksums of larger files are remembered
+COST = re.compile("^peak_|seconds$")  # facts of a manifest that do not count
+BIG = 64e6  # bytes: checksums of larger files are cached
 
 # ---- checksums
 
@@ -21,13 +23,13 @@ def digest(*texts: str) -> str:
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, read whole whatever its size."""
+    """Return the SHA-256 of a file, never from the cache."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def checksum(path: str) -> str | None:
-    """SHA-256 of a file below the root, None where there is none; that of a big file is remembered."""
+    """Return the SHA-256 of a file below the root, cached for a big file; None if there is no file."""
     place = ROOT / path
     if not place.is_file():
         return None
@@ -40,43 +42,22 @@ def checksum(path: str) -> str | None:
     if isinstance(known, dict) and known.get("identity") == identity and isinstance(known.get("sha256"), str):
         return known["sha256"]
     value = file_sha256(place)
-    if time.time() - state.st_mtime > 2:  # file times are coarse: a later write could bear the same one
+    if time.time() - state.st_mtime > 2:  # file times are coarse: a later write could have the same time
         write_json(memory, {"identity": identity, "sha256": value})
     return value
 
 
 def semantic_checksum(path: str) -> str | None:
-    """Checksum of what a file says. Of a frame: together with its manifest, but for the seconds and the memory that it
-    took, which differ from run to run, and on which nothing hangs; nor on what code came to the same rows."""
+    """Return the checksum of a file's content. For a frame it includes the manifest, without time and memory, which
+    differ between runs, and without the code: the rows themselves count."""
     value, beside = checksum(path), (ROOT / path).with_suffix(".json")
     if value is None or not path.endswith(".parquet") or not beside.is_file():
         return value
     facts = read_json(beside)
-    if not isinstance(facts, dict):  # damaged: whoever reads it will say so
+    if not isinstance(facts, dict):  # damaged: its reader reports it
         return value
-    if timed := [name for name in facts.get("columns") or () if is_cost(str(name))]:
-        value = checksum_without(path, timed, value)
-    facts = {name: fact for name, fact in facts.items() if name not in ("sha256", "code") and not is_cost(name)}
+    facts = {name: fact for name, fact in facts.items() if name not in ("sha256", "code") and not COST.search(name)}
     return digest(value, json.dumps(facts, sort_keys=True))
-
-
-def is_cost(name: str) -> bool:
-    return name.endswith("seconds") or name.startswith("peak_")
-
-
-def checksum_without(path: str, columns: list[str], value: str) -> str:
-    """Checksum of a parquet file without some columns; remembered by that of the whole, as it takes a second."""
-    memory = ROOT / "artifacts" / ".checksums" / digest(value, *columns)
-    known = read_json(memory)
-    if not isinstance(known, str) or len(known) != 64:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        rest = pa.BufferOutputStream()
-        pq.write_table(pq.read_table(ROOT / path).drop_columns(columns), rest)
-        known = hashlib.sha256(rest.getvalue()).hexdigest()
-        write_json(memory, known)
-    return known
 
 
 # ---- code
@@ -95,13 +76,13 @@ def is_parameters(cell: dict) -> bool:
 
 
 def code_cells(path: str) -> list[str]:
-    """Sources of the code cells; the parameters cell is left out, as every value there is replaced."""
+    """Return the sources of the code cells, without the parameters cell, whose values are replaced."""
     code = [cell for cell in cells(path) if cell["cell_type"] == "code" and not is_parameters(cell)]
     return ["".join(cell["source"]) for cell in code]
 
 
 def declared_parameters(path: str) -> list[str]:
-    """Names assigned in the one cell tagged `parameters`, which may hold nothing but `name = literal` lines."""
+    """Return the names assigned in the one cell tagged `parameters`, which may contain only `name = literal` lines."""
     tagged = [cell for cell in cells(path) if is_parameters(cell)]
     if len(tagged) != 1:
         raise UserError(f"{path} needs exactly one cell tagged 'parameters', it has {len(tagged)}")
@@ -111,14 +92,14 @@ def declared_parameters(path: str) -> list[str]:
             (target,) = [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets
             ast.literal_eval(statement.value)
             names.append(target.id)
-        except (AttributeError, ValueError):  # no assignment, or of more than a name, or of more than a literal
+        except (AttributeError, ValueError):  # not an assignment of a literal to a name
             line = ast.unparse(statement).splitlines()[0]
             raise UserError(f"{path}: '{line}' in the parameters cell is not of the form name = literal") from None
     return names
 
 
 def parse(path: str, source: str) -> ast.Module:
-    """The syntax tree of Python in which lines of magics are blank; UserError where it is not Python."""
+    """Return the syntax tree of Python source, ignoring lines of magics; raise UserError if it is not Python."""
     code = "\n".join("" if line.lstrip()[:1] in ("%", "!") else line for line in source.splitlines())
     try:
         return ast.parse(code)
@@ -128,7 +109,7 @@ def parse(path: str, source: str) -> ast.Module:
 
 @cache
 def normalize_source(source: str) -> str:
-    """What Python source says: its syntax tree, without comments and spacing. Other source (magics) as it is."""
+    """Return Python source as its syntax tree, without comments and spacing; other source (magics) unchanged."""
     try:
         return dump_ast(ast.parse(source))
     except SyntaxError:
@@ -136,7 +117,7 @@ def normalize_source(source: str) -> str:
 
 
 def dump_ast(node: object) -> str:
-    """A syntax tree as text, without the empty fields and empty ends of f-strings that some versions of Python add."""
+    """Return a syntax tree as text, without the empty fields and f-string parts that some Python versions add."""
     if isinstance(node, list):
         return f"[{','.join(map(dump_ast, node))}]"
     if not isinstance(node, ast.AST):
@@ -148,9 +129,9 @@ def dump_ast(node: object) -> str:
 
 
 def import_closure(sources: Iterable[str], path: str = "", leave_out: tuple[str, ...] = ()) -> set[str]:
-    """Files of `lib` that these sources import, and those that they import, and so on.
+    """Return the files of `lib` that these sources import, directly or indirectly.
 
-    Folders to `leave_out` are not entered: what is imported only from there is left out, too.
+    Folders to `leave_out` are not followed: modules imported only from there are left out, too.
     """
     files: set[str] = set()
     waiting = [(path, "", source) for source in sources]
@@ -166,7 +147,7 @@ def import_closure(sources: Iterable[str], path: str = "", leave_out: tuple[str,
 
 @cache
 def imported(path: str, package: str, source: str) -> frozenset[str]:
-    """Dotted names below `lib` that a source imports, with their packages; some may be mere attributes."""
+    """Return the dotted names below `lib` that a source imports, with their packages; some may be attributes."""
     names: set[str] = set()
     for node in ast.walk(parse(path, source)):
         if isinstance(node, ast.Import):
@@ -180,7 +161,7 @@ def imported(path: str, package: str, source: str) -> frozenset[str]:
 
 
 def third_party_imports(sources: Iterable[str], path: str = "") -> list[str]:
-    """The statements by which sources, and the files of `lib` that they reach, import others' modules at once."""
+    """Return the top-level statements of the sources, and of their files of `lib`, that import third-party modules."""
     sources = list(sources)
     files = [(file, (ROOT / file).read_text(encoding="utf-8")) for file in sorted(import_closure(sources, path))]
     statements = []

@@ -1,10 +1,10 @@
-"""What of a run is still valid.
+"""Which outputs of a run are still valid.
 
-An output is fresh when the key of its job is unchanged. The key holds contents only (parameters that the
-notebook declares, model and dataset files, checksums of inputs, code without comments), never file times or
-revisions: a clone, a copy or `touch` remakes nothing. What follows something that is made anew waits, and is left as it
-is if that comes out the same. What is no longer fresh is moved, never deleted, to
-artifacts/<run>/stale/<key>/ (the next under that key to <key>-2), and the newest comes back if the old key does.
+An output is fresh if the key of its job is unchanged. The key depends only on contents: declared parameters, model and
+dataset files, checksums of inputs, code without comments. File times and revisions do not count, so a clone, a copy or
+`touch` reruns nothing. A job downstream of a job that runs decides afterwards: if its inputs are unchanged, it keeps
+its outputs. Stale outputs are moved, never deleted, to artifacts/<run>/stale/<key>/ (the next ones with that key to
+<key>-2). If a key returns, its newest outputs are restored.
 """
 
 import ast
@@ -13,23 +13,22 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from secrets import token_hex
 from types import MappingProxyType
 
 from lib import params
 from lib.paths import ROOT, UserError, public_path
 from lib.validation import RENAMED
-from workflow import hub, records
+from workflow import hub
 from workflow.carry_over import check_carried_over
-from workflow.files import finish_move, move, prune, write_json
+from workflow.files import finish_move, move, prune
 from workflow.fingerprint import checksum, code_cells, digest, import_closure, normalize_source, semantic_checksum
 from workflow.pipeline import Job, Run
-from workflow.records import differences, key, latest, own_key, read_record, whole, wish_of, with_manifests
+from workflow.records import differences, key, read_record, whole, with_manifests
 
 NEW, ASKED = "not made yet", "asked for"
-EXPORT = ("workflow/export.py", "workflow/marked.py")
+EXPORT = ("workflow/export.py",)
 GGUF = ("gguf", "sha256")  # empty in the files of other models
-# scores, sets and judges what others made: what a heavy notebook writes does not hang on it, but for `decided_by`
+# code that scores and presents: outputs of heavy notebooks do not depend on it, except for `decided_by`
 SHOWING = ("lib/score/", "lib/calibrate/", "lib/analysis/", "lib/paper/")
 Parts = dict[str, object]
 
@@ -37,8 +36,8 @@ Parts = dict[str, object]
 
 
 def parts(job: Job, lying: Mapping[str, str] = MappingProxyType({})) -> Parts:
-    """All that a job's outputs hang on, by name: 'parameter bins', 'model x', 'input ...', 'code ...'. Not budgets of
-    memory, which manifests record. `lying`: where inputs lie that are still to be brought back."""
+    """Return everything that a job's outputs depend on, by name: 'parameter bins', 'model x', 'input ...', 'code ...'.
+    Memory budgets do not count. `lying`: current paths of inputs that are yet to be restored."""
     values = job.parameters
     return {
         **{f"parameter {name}": value for name, value in values.items() if name not in params.BUDGETS},
@@ -49,16 +48,17 @@ def parts(job: Job, lying: Mapping[str, str] = MappingProxyType({})) -> Parts:
 
 
 def specified(job: Job, kind: str, values: dict) -> Parts:
-    """The files of models (or datasets) that the parameters name, and where a model runs, or its responses are read,
-    the files these name."""
+    """Return the contents of the model (or dataset) files that the parameters name. For a job that runs a model or
+    reads responses, add the checksums of the local files that these name."""
     contents: Parts = {}
     for name in mentioned(values, kind):
         spec = params.LOADERS[kind](name)
         content = described(spec)
         if job.notebook.of_pair:
-            content.pop("label", None)  # only tables print it
+            content.pop("label", None)  # used only in tables
             responses = (getattr(spec, "responses", None) or "").format(dataset=job.dataset)
-            own = places(spec.source) if content.get("source") else []
+            named = spec.source if content.get("source") else ""  # in `content` a folder elsewhere has no path
+            own = named.values() if isinstance(named, dict) else [named]
             for place in filter(None, [*own, getattr(spec, "split_ids", None), responses]):
                 files = local_files(place)
                 contents |= {f"file {public_path(place)}{path.removeprefix(place)}": checksum(path) for path in files}
@@ -66,39 +66,32 @@ def specified(job: Job, kind: str, values: dict) -> Parts:
     return contents
 
 
-def places(source: str | dict[str, str]) -> list[str]:
-    """The paths that a source names, or its name on the hub."""
-    return list(source.values()) if isinstance(source, dict) else [source]
-
-
 def described(spec: params.Model | params.Dataset) -> dict:
-    """What a file says of a model or dataset, but for where the same bytes are had from: a GGUF file is known by its
-    sha256, and so are published questions, from the hub or from a folder."""
+    """Return the content of a model or dataset file without the location of its data: the sha256 identifies a GGUF file
+    and published questions, from the Hub or a local folder."""
     content = spec.model_dump(mode="json")
     places = ("source", "revision", "gguf") if content.get("gguf") else GGUF
     if files := content.pop("files", {}):
         content["files"] = {part: file["sha256"] for part, file in files.items()}
-        if content["revision"] == params.REVISIONS.get(content["source"]):  # looked up, where the hub is what is read
+        if content["revision"] == params.REVISIONS.get(content["source"]):  # looked up on the Hub
             content["revision"] = None
     return {name: value for name, value in content.items() if name not in places}
 
 
 def code(job: Job) -> Parts:
-    """Digests of the notebook's code cells and of every module that they, or what exports their outputs, reach."""
+    """Return digests of the notebook's code cells and of every module that they or the export import."""
     cells = code_cells(job.notebook.path)
-    exporting = EXPORT if job.notebook.exports else ()
-    decisive = job.notebook.decided_by
-    sources = [*cells, *map(source_of, decisive), *(text(path) for path in exporting if path.endswith(".py"))]
-    modules = import_closure(sources, leave_out=SHOWING if job.notebook.heavy else ())
-    beside = (path.replace(".py", ".html.jinja") for path in modules)  # the template that a module fills in
+    named = job.notebook.decided_by + (EXPORT if job.notebook.exports else ())
+    modules = import_closure([*cells, *map(source_of, named)], leave_out=SHOWING if job.notebook.heavy else ())
+    beside = (path.replace(".py", ".html.jinja") for path in modules)  # the templates of the modules
     modules |= {path for path in beside if (ROOT / path).is_file()}
-    digests = {path: digest(normalize_source(source_of(path))) for path in modules.union(exporting, decisive)}
+    digests = {path: digest(normalize_source(source_of(path))) for path in modules.union(named)}
     digests[job.notebook.path] = digest(*map(normalize_source, cells))
     return {f"code {path}": value for path, value in digests.items()}
 
 
 def source_of(place: str) -> str:
-    """The source of a module, or of one of its functions (`module.py:function`)."""
+    """Return the source of a module, or of one of its functions (`module.py:function`)."""
     path, _, name = place.partition(":")
     if not name:
         return text(path)
@@ -111,32 +104,32 @@ def text(path: str) -> str:
 
 
 def resume_key(run: Run, content: Parts) -> str:
-    """Names unfinished shards: where outputs survive a change of code, so do these."""
+    """Return the key of unfinished shards. If outputs survive code changes, shards do too."""
     if run.values.get("on_code_change") == "keep":
         content = {name: value for name, value in content.items() if not name.startswith("code ")}
     return key(content)[:16]
 
 
 def earlier_resume_key(run: Run, content: Parts) -> str:
-    """The same under the names that parameters had in the version before."""
+    """Return the same key under the parameter names of version 1.0.0."""
     old = {f"parameter {new}": f"parameter {name}" for name, new in RENAMED.items()}
     return resume_key(run, {old.get(name, name): value for name, value in content.items()})
 
 
 def code_key(job: Job, content: Parts) -> str:
-    """Names the code that makes a job's rows, where rows of other code are not kept; else nothing."""
+    """Return the key of the code that computes a job's rows; empty if rows survive code changes."""
     if not job.notebook.heavy or keeps(job):
         return ""
     return key({name: value for name, value in content.items() if name.startswith("code ")})[:16]
 
 
 def kind_of(parameter: str) -> str:
-    """What a parameter names, by its last word in the singular: bin_models names models."""
+    """Return the last word of a parameter in the singular: 'model' for `bin_models`."""
     return parameter.removesuffix("s").split("_")[-1]
 
 
 def mentioned(values: dict, kind: str) -> list[str]:
-    """Names of models (or datasets) among the parameters: model, models, bin_models, main_figure_model, ..."""
+    """Return the models (or datasets) that parameters name: model, models, bin_models, main_figure_model, ..."""
     names: list[str] = []
     for parameter, value in values.items():
         if kind_of(parameter) == kind:
@@ -145,7 +138,7 @@ def mentioned(values: dict, kind: str) -> list[str]:
 
 
 def local_files(source: str) -> list[str]:
-    """Every file of a local source, a file or a folder; none for a name on the hub."""
+    """Return the files of a local source (a file or a folder); none for a name on the Hub."""
     place = ROOT / source
     if os.path.isfile(place):  # pathlib raises for a name too long
         return [source]
@@ -156,7 +149,7 @@ def local_files(source: str) -> list[str]:
 
 
 def is_local(job: Job) -> bool:
-    """Whether model and dataset of a job lie in local files, so that nothing need be asked of the hub."""
+    """Whether model and dataset of a job are local files, so that the job does not need the Hub."""
     specs = [load(name) for kind, load in params.LOADERS.items() for name in mentioned(job.parameters, kind)]
     return not any(map(hub.remote, specs))
 
@@ -166,8 +159,8 @@ def is_local(job: Job) -> bool:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`state`: fresh, kept (though code changed), restored (from stale), make, or waits: to be made if what it reads
-    changes. `why`: a few words. `source`: whence it is restored, a folder with its slash."""
+    """`state`: fresh, kept (despite changed code), restored (from stale), make (will run), or waits (will run if its
+    inputs change). `why`: the reason. `source`: the folder to restore from, with a final slash."""
 
     job: Job
     state: str
@@ -180,172 +173,144 @@ class Verdict:
 
 
 def outlook(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
-    """Verdict on each job, upstream first; nothing is moved.
-
-    `remake` holds numbers of notebooks whose outputs are to be made anew.
-    """
-    return judge_all(run, wished(run, remake))
-
-
-def walk(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
-    """The same, carried out: what is stale is moved away, and back what is valid again."""
-    for job in run.jobs:
-        finish_move(job)
-    wishes = wished(run, remake)
-    verdicts = judge_all(run, wishes)
-    if wishes != records.wishes(run):
-        write_json(ROOT / run.wishes, wishes)
-    for verdict in verdicts:
-        carry_out(verdict)
-    return verdicts
-
-
-def judge_all(run: Run, wishes: dict[str, str]) -> list[Verdict]:
+    """Return the verdict on each job, upstream first; no file moves. `remake`: numbers of notebooks to rerun."""
     check_carried_over(run)
-    verdicts: dict[Job, Verdict] = {}
+    anew, verdicts = asked_anew(run, set(remake)), {}
     for job in run.jobs:
-        anew = job.name in wishes and unfulfilled(job, parts(job), wishes)
-        verdicts[job] = judge(job, [verdicts[up] for up in job.upstream], anew)
+        verdicts[job] = judge(job, [verdicts[up] for up in job.upstream], job in anew)
     return list(verdicts.values())
 
 
-def wished(run: Run, remake: Iterable[str]) -> dict[str, str]:
-    """Wishes that jobs be made anew: those of now, and those of a run that was stopped, until all of a notebook are
-    fulfilled. A wish that is still open is not begun again."""
-    unknown = set(remake) - {job.notebook.number for job in run.jobs}
-    if unknown:
-        raise UserError(f"run '{run.name}' does not run notebook {min(unknown)}: nothing to remake")
-    known = records.wishes(run)
-    mine = {job: parts(job) for job in run.jobs if job.name in known or job.notebook.number in remake}
-    left = [job for job in mine if job.name in known and known[job.name] != (latest(job) or {}).get("wish")]
-    going = {job.notebook.number for job in left}
-    for job, content in mine.items():
-        if job.notebook.number not in going:
-            known.pop(job.name, None)
-        if job.notebook.number in remake and not wish_of(job, content, known):
-            known[job.name] = f"{own_key(content)}-{token_hex(4)}"
-    return known
+def walk(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
+    """Return the same after moving away outputs of forced jobs and restoring valid ones. Each job does the rest."""
+    verdicts = outlook(run, remake)
+    force(run, [verdict.job for verdict in verdicts if verdict.why == ASKED])
+    for verdict in verdicts:
+        if verdict.source:
+            carry_out(verdict)
+    return verdicts
 
 
-def unfulfilled(job: Job, content: Parts, wishes: dict[str, str]) -> bool:
-    wish = wish_of(job, content, wishes)
-    return bool(wish) and (latest(job) or {}).get("wish") != wish
-
-
-def excused(job: Job, changed: Iterable[str]) -> bool:
-    """Whether what has changed leaves a job as it is: code alone, where its outputs survive that."""
-    return keeps(job) and all(name.startswith("code ") for name in changed)
-
-
-def judge(job: Job, upstream: list[Verdict], remake: bool) -> Verdict:
-    """One job's verdict, given those upstream; nothing is moved."""
-    record = latest(job)
-    waits = [verdict.job for verdict in upstream if verdict.open]
-    if waits and not remake and record and undecided(job, record, parts(job)):
-        return Verdict(job, "waits", f"follows {waits[0].notebook.name}")
-    if remake or waits:
-        return Verdict(job, "make", ASKED if remake else f"follows {waits[0].notebook.name}" if record else NEW)
-    lying = {path: above.source + path for above in upstream if above.source for path in above.job.outputs}
-    absent = [path for path in job.inputs if not (ROOT / lying.get(path, path)).is_file()]
-    if absent:
-        raise UserError(f"{job.notebook.name} needs {absent[0]}, which is not there")
-    return compare(job, record, parts(job, lying))
+def settle(job: Job) -> str:
+    """Return why a job need not run, now that its inputs exist; else move its old outputs away and return ''."""
+    finish_move(job)  # if an earlier attempt was killed during a move
+    verdict = judge(job)
+    carry_out(verdict)
+    return "" if verdict.open else "its inputs are unchanged" if verdict.state == "fresh" else verdict.why
 
 
 def carry_out(verdict: Verdict) -> None:
-    """Move what a verdict says is stale, and bring back what it says is valid again."""
-    record, aside = ROOT / verdict.job.record, ROOT / verdict.job.aside
-    if verdict.state == "waits" and not aside.exists():
-        os.replace(record, aside)  # Snakemake would take it for done
-    if verdict.state in ("fresh", "kept") and aside.exists():
-        os.replace(aside, record)
-    if verdict.state in ("make", "restored"):
-        retire(verdict.job, latest(verdict.job), shards=verdict.why == ASKED)
+    if verdict.open or verdict.source:
+        retire(verdict.job)
     if verdict.source:
         restore(verdict.job, verdict.source)
 
 
+def judge(job: Job, upstream: Iterable[Verdict] = (), anew: bool = False) -> Verdict:
+    """Return the verdict on one job, given those upstream. It is fresh if its outputs are intact and its key is
+    unchanged. No file moves."""
+    if anew:
+        return Verdict(job, "make", ASKED)
+    lying = {path: above.source + path for above in upstream if above.source for path in above.job.outputs}
+    waits = [above.job.notebook.name for above in upstream if above.open]
+    absent = [path for path in job.inputs if not (ROOT / lying.get(path, path)).is_file()]
+    if absent and not waits:
+        raise UserError(f"{job.notebook.name} needs {absent[0]}, which does not exist")
+    record, content = read_record(ROOT / job.record, job), parts(job, lying)
+    changed = differences(record, content) if record else []
+    changed = [name for name in changed if not (waits and name.startswith("input "))]
+    few = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
+    if not record:
+        why = NEW
+    elif not whole(record):
+        why = "its outputs were edited or damaged"
+    elif changed and not (keeps(job) and all(name.startswith("code ") for name in changed)):
+        why = f"changed: {few}"
+    elif waits:
+        return Verdict(job, "waits", f"follows {waits[0]}")
+    else:
+        return Verdict(job, "kept" if changed else "fresh", few)
+    if not waits and (source := restorable(job, key(content))):
+        return Verdict(job, "restored", "from an earlier run with the same inputs", source)
+    return Verdict(job, "make", why)
+
+
 def keeps(job: Job) -> bool:
-    """Whether what a job left survives a change of code."""
+    """Whether the outputs of a job survive a change of code."""
     return job.notebook.heavy and job.run.values.get("on_code_change") == "keep"
 
 
-def undecided(job: Job, record: dict, content: Parts) -> bool:
-    """Whether nothing but inputs may have changed since a job left its record."""
-    spared = ("input ", "code ") if keeps(job) else ("input ",)
-    return whole(job, record) and all(name.startswith(spared) for name in differences(record, content))
+# ---- forced reruns -------------------------------------------------------------------------------------------
 
 
-def settle(job: Job) -> str:
-    """Of a job that waited until its inputs were there: why nothing is to be done, or nothing where it is."""
-    finish_move(job)  # where it was killed while it moved, and is tried again
-    if not (ROOT / job.aside).exists():
-        return ""
-    verdict = judge(job, [], False)
-    carry_out(verdict)
-    return "" if verdict.open else "what it reads is as before" if verdict.state == "fresh" else verdict.why
+def asked_anew(run: Run, numbers: set[str]) -> set[Job]:
+    """Return the jobs of these notebooks, except those whose forced rerun was stopped and can resume."""
+    if unknown := numbers - {job.notebook.number for job in run.jobs}:
+        raise UserError(f"run '{run.name}' does not run notebook {min(unknown)}: nothing to rerun")
+    last = ROOT / run.forced / str(forced(run))
+    waiting = [job for job in run.jobs if (last / job.record).exists() and not read_record(ROOT / job.record, job)]
+    begun = {job.notebook.number for job in waiting}
+    return {job for job in run.jobs if job.notebook.number in numbers - begun}
 
 
-def compare(job: Job, record: dict | None, content: Parts) -> Verdict:
-    """The verdict on a job whose inputs are there: is what it left whole, and made from the same?"""
-    if not record:
-        why = NEW
-    elif not whole(job, record):
-        why = "its outputs are not as they were written"
-    else:
-        changed = differences(record, content)
-        if not changed:
-            return Verdict(job, "fresh")
-        few = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
-        if excused(job, changed):
-            return Verdict(job, "kept", few)
-        why = f"changed: {few}"
-    if source := restorable(job, key(content)):
-        return Verdict(job, "restored", "made before from the same", source)
-    return Verdict(job, "make", why)
+def forced(run: Run) -> int:
+    """Return the number of forced reruns so far; the folder of that number has the outputs that it replaced."""
+    return max((int(path.name) for path in (ROOT / run.forced).glob("[0-9]*")), default=0)
+
+
+def force(run: Run, jobs: list[Job]) -> None:
+    """Move the outputs and shards of jobs away in one step, to a folder that is never restored from."""
+    paths = []
+    for job in jobs:
+        if record := read_record(ROOT / job.record, job):
+            paths += replaced(job, record)
+            for pattern in (f"{job.name}-*", f"{job.name}__*-*"):  # a notebook may have several row caches
+                shards = (ROOT / run.folder / "shards").glob(pattern)
+                paths += [path.relative_to(ROOT).as_posix() for path in shards]
+    if paths:
+        place = f"{run.forced}/{forced(run) + 1}"
+        move(run, [(path, f"{place}/{path}") for path in paths])
 
 
 # ---- moving ------------------------------------------------------------------------------------------------
 
 
-def retire(job: Job, record: dict | None, shards: bool = False) -> None:
-    """Move record and outputs to artifacts/<run>/stale/<key>/; and shards, if what is finished is to start anew: those
-    of an unfinished job are gone on with."""
-    paths = [*(record["outputs"] if record else with_manifests(job.outputs) + job.loose), job.record, job.aside]
-    if shards and record:
-        folder = ROOT / job.run.folder / "shards"
-        for pattern in (f"{job.name}-*", f"{job.name}__*-*"):  # a notebook may do its work in several parts
-            paths += [path.relative_to(ROOT).as_posix() for path in folder.glob(pattern)]
-    paths = [path for path in paths if (ROOT / path).exists()]
-    if not paths:
-        return
-    if job.notebook.exports:  # made anew from what comes in their place
-        for name in ("results.pdf", "results.log", "report.html"):
-            (ROOT / job.run.figures / name).unlink(missing_ok=True)
-    name = record["key"] if record else f"unfinished-{job.name}"
-    newest = max(set_aside(job, name), default=0)
-    stale = f"{job.run.folder}/stale/{name}" + (f"-{newest + 1}" if newest else "")
-    move(job, [(path, f"{stale}/{job.record if path == job.aside else path}") for path in paths])
+def replaced(job: Job, record: dict | None) -> list[str]:
+    """Return the existing record and outputs of a job."""
+    paths = [*(record["outputs"] if record else with_manifests(job.outputs) + job.loose), job.record]
+    return [path for path in paths if (ROOT / path).exists()]
+
+
+def retire(job: Job) -> None:
+    """Move record and outputs to artifacts/<run>/stale/<key>/. Shards remain, so an unfinished job resumes."""
+    record = read_record(ROOT / job.record, job)
+    for name in ("results.pdf", "results.log", "report.html") if job.notebook.exports else ():
+        (ROOT / job.run.figures / name).unlink(missing_ok=True)  # derived from these outputs
+    if paths := replaced(job, record):
+        name = record["key"] if record else f"unfinished-{job.name}"
+        newest = max(set_aside(job, name), default=0)
+        stale = f"{job.run.folder}/stale/{name}" + (f"-{newest + 1}" if newest else "")
+        move(job, [(path, f"{stale}/{path}") for path in paths])
 
 
 def set_aside(job: Job, name: str) -> dict[int, Path]:
-    """The folders in stale of one name (<key>, <key>-2, ...), by number: the newest has the largest."""
+    """Return the folders in stale of one name (<key>, <key>-2, ...) by number; the newest has the largest."""
     folders = (ROOT / job.run.folder / "stale").glob(f"{name}*")
     found = ((re.fullmatch(r"(?:-([0-9]+))?", folder.name.removeprefix(name)), folder) for folder in folders)
     return {int(match[1] or 1): folder for match, folder in found if match}
 
 
 def restorable(job: Job, wanted: str) -> str:
-    """The folder in stale with the newest that was made under the very same key, and is still whole; empty if none."""
+    """Return the newest intact folder in stale with the same key; empty if there is none."""
     for _, stale in sorted(set_aside(job, wanted).items(), reverse=True):
         record, below = read_record(stale / job.record, job), f"{stale.relative_to(ROOT).as_posix()}/"
-        if record and record["key"] == wanted and whole(job, record, below):
+        if record and record["key"] == wanted and whole(record, below):
             return below
     return ""
 
 
 def restore(job: Job, source: str) -> None:
-    """Bring back from a folder in stale what its record names, and nothing else that lies there."""
+    """Restore from a folder in stale the files that its record names, and no others."""
     record = read_record(ROOT / source / job.record, job)
     move(job, [(source + path, path) for path in (*record["outputs"], job.record)])
     prune(ROOT / source)

@@ -1,4 +1,4 @@
-"""Which GPUs there are, and one for each job."""
+"""Find the available GPUs and lock one for each job."""
 
 import os
 import re
@@ -15,13 +15,15 @@ from lib.paths import UserError
 from workflow.locks import own_folder
 
 POLL = 0.5  # seconds
-DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # one is there where an NVIDIA driver is
+DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # at least one exists if an NVIDIA driver is installed
 LOOK = "from torch import cuda\nfor i in range(cuda.device_count()): print(cuda.get_device_properties(i).uuid)"
 
 
 def available() -> list[str]:
-    """GPUs to use, as CUDA_VISIBLE_DEVICES takes them: those that it names, else all; a cut one (MIG) in its parts. By
-    UUID, which on a shared node tells a job's own GPU 0 from that of another."""
+    """Return the UUIDs of the GPUs in CUDA_VISIBLE_DEVICES, else of all; of a MIG GPU, those of its parts.
+
+    On a shared node, each job may call its own GPU 0; UUIDs are unique.
+    """
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError):
@@ -32,7 +34,7 @@ def available() -> list[str]:
 
 
 def by_card(listed: str) -> dict[str, list[str]]:
-    """What nvidia-smi lists: of each GPU, by its UUID in order, the UUIDs to use, its own or those of its parts."""
+    """Return the UUIDs to use of each GPU that nvidia-smi lists: its own, or those of its MIG parts."""
     cards: dict[str, list[str]] = {}
     for kind, uuid in re.findall(r"^\s*(GPU|MIG) .*\(UUID: ([^)]+)\)", listed, flags=re.M):
         if kind == "GPU":
@@ -44,8 +46,7 @@ def by_card(listed: str) -> dict[str, list[str]]:
 
 
 def visible(cards: dict[str, list[str]], chosen: str) -> list[str]:
-    """What CUDA makes of CUDA_VISIBLE_DEVICES: names up to the first that it does not know (-1, NoDevFiles); none at
-    all where one stands twice."""
+    """Interpret CUDA_VISIBLE_DEVICES as CUDA does: up to the first unknown name; nothing if one appears twice."""
     found: list[str] = []
     for word in map(str.strip, chosen.split(",")):
         names = called(cards, word)
@@ -58,8 +59,10 @@ def visible(cards: dict[str, list[str]], chosen: str) -> list[str]:
 
 
 def called(cards: dict[str, list[str]], word: str) -> list[str]:
-    """What a word of CUDA_VISIBLE_DEVICES names: an index, a UUID or its beginning, a part, whose old names hold that
-    of its GPU (MIG-GPU-.../1/0)."""
+    """Return the UUIDs that one word of CUDA_VISIBLE_DEVICES names: an index, a UUID prefix, or a MIG part.
+
+    The old name of a part contains the UUID of its GPU (MIG-GPU-.../1/0).
+    """
     if re.fullmatch(r"[0-9]+", word):
         return list(cards.values())[int(word)] if int(word) < len(cards) else []
     if word.startswith("MIG-GPU-"):
@@ -72,8 +75,10 @@ def called(cards: dict[str, list[str]], word: str) -> list[str]:
 
 
 def seen_by_torch() -> list[str]:
-    """What PyTorch finds where there is a driver and no nvidia-smi, as in some containers; in a process of its own, for
-    one that has looked can't be forked."""
+    """Return the GPUs that PyTorch finds without nvidia-smi, as in some containers.
+
+    It runs in a separate process, because a process that has initialized CUDA cannot be forked.
+    """
     if not any(Path(place).exists() for place in DRIVER):
         return []
     try:
@@ -81,11 +86,11 @@ def seen_by_torch() -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []
     parts = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.startswith("MIG-")]
-    return parts[:1] or [f"GPU-{uuid}" for uuid in done.stdout.split()]  # of parts CUDA sees one
+    return parts[:1] or [f"GPU-{uuid}" for uuid in done.stdout.split()]  # CUDA uses only one MIG part
 
 
 def lock_gpu(stack: ExitStack, name: str) -> bool:
-    """Whether a GPU was free, and now is not, until the stack is closed."""
+    """Lock a GPU until the stack is closed. Return whether it was free."""
     lock = FileLock(own_folder() / f"gpu-{re.sub(r'[^A-Za-z0-9_-]', '_', name)}.lock", mode=0o600)
     try:
         stack.enter_context(lock.acquire(blocking=False))
@@ -95,7 +100,7 @@ def lock_gpu(stack: ExitStack, name: str) -> bool:
 
 
 def gpu_memory(names: list[str]) -> list[float]:
-    """Bytes of the cards of which nvidia-smi tells; none where it tells nothing, or they are cut in parts."""
+    """Return the bytes of memory of each GPU; an empty list without nvidia-smi or for MIG parts."""
     command = ["nvidia-smi", "--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits"]
     try:
         listed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
@@ -106,14 +111,16 @@ def gpu_memory(names: list[str]) -> list[float]:
 
 
 def take_gpu(stack: ExitStack, names: list[str], say: Callable[[str], None] = lambda text: None, count: int = 1) -> str:
-    """The first GPUs whose locks are free, so many, by commas, held until the job ends; waits while other jobs have
-    them, and says so. Raises UserError where there are too few."""
+    """Wait for `count` free GPUs, lock them until the job ends and return them, separated by commas.
+
+    Raise UserError if there are fewer than `count`.
+    """
     if len(names) < count:
         there = f"there are {len(names)}" if names else "there is none"
         raise UserError(f"the run began with a GPU and {there} now: see nvidia-smi, CUDA_VISIBLE_DEVICES")
     waiting = False
     while True:
-        with ExitStack() as taken:  # all or none: two jobs that want two each would wait for each other
+        with ExitStack() as taken:  # all or none: else two jobs that need two each could wait for each other
             free: list[str] = []
             for name in names:
                 if len(free) < count and lock_gpu(taken, name):

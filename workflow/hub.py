@@ -1,36 +1,32 @@
-"""What a run takes from the hub: its revision, whether it can be had, its size, and the fetching, once before all jobs.
+"""Repositories of the Hugging Face Hub: their revision, access, size and download, once before all jobs.
 
-A revision that a file leaves open (null) is resolved once per run, kept in artifacts/<run>/revisions.json and pinned
-(lib/params.py), so it takes part in what is fresh like a written one. Nothing here is touched by local sources.
+An open revision (null) is resolved once per run, saved in artifacts/<run>/revisions.json and pinned (lib/params.py).
+So a new revision makes outputs stale, as a written one does. Local sources do not use this module.
 """
 
-import json
 import os
 import shutil
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from lib import params
 from lib.paths import ROOT, UserError, first_line, is_path
-from workflow.files import write_json
+from workflow.files import read_json, write_json
 from workflow.pipeline import Run
 
-# Weights as safetensors, configuration, tokenizer and template: nothing that would have to be unpickled or executed.
+# Weights as safetensors, configuration, tokenizer and template: nothing that must be unpickled or executed.
 WEIGHTS = ["*.safetensors", "*.safetensors.index.json"]
 TEXTS = ["*.json", "*.jinja", "*.txt", "*.model"]
-IGNORED = ["consolidated*", "original/*", "*/*.safetensors"]  # the same weights again
-FILLED = 0.95  # of a disk's free bytes, at most
-
-
-class OutOfReach(UserError):
-    """The hub can't be reached, and what is wanted of it is not on this machine."""
+IGNORED = ["consolidated*", "original/*", "*/*.safetensors"]  # copies of the same weights
+FILLED = 0.95  # largest share of a disk's free bytes to use
 
 
 def remote(spec: params.Model | params.Dataset) -> bool:
-    """Whether what is read is a repository of the hub: not local files, nor a single GGUF file (weights.py)."""
+    """Whether the source is a repository on the hub: neither local files nor one GGUF file (weights.py)."""
     source = spec.source
     if getattr(spec, "gguf", None) or getattr(spec, "folder", None):
         return False
@@ -38,7 +34,7 @@ def remote(spec: params.Model | params.Dataset) -> bool:
 
 
 def answers() -> bool:
-    """Whether the hub says anything, within seconds: its own client would try for minutes, again for each name."""
+    """Whether the hub answers within seconds: its own client would retry for minutes per name."""
     place = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     try:
         urllib.request.urlopen(urllib.request.Request(place, method="HEAD"), timeout=5).close()
@@ -50,10 +46,13 @@ def answers() -> bool:
 
 
 def pin(run: Run) -> None:
-    """Pin the revisions that files leave open: as resolved before, else the newest. UserError where that fails. A
-    replay asks nothing of the hub."""
+    """Pin open revisions: as resolved before, else the newest. A replay does not use the hub.
+
+    Raise UserError if a revision cannot be resolved.
+    """
     path = ROOT / run.folder / "revisions.json"
-    known = resolved(path)
+    read = read_json(path)
+    known = {source: it for source, it in read.items() if isinstance(it, str)} if isinstance(read, dict) else {}
     params.REVISIONS.clear()
     revisions = {}
     for kind, load in params.LOADERS.items():
@@ -66,76 +65,78 @@ def pin(run: Run) -> None:
         write_json(path, known | revisions)
 
 
-def resolved(path: Path) -> dict[str, str]:
-    """The revisions of a run's file; none where it is not there, or is not what was written."""
-    try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(known, dict):
-        return {}
-    return {source: revision for source, revision in known.items() if isinstance(revision, str)}
-
-
 def resolve(kind: str, source: str, revision: str | None = None) -> str:
-    """The commit that a revision (by default the newest) is. Raises UserError that says why it can't be had."""
+    """Return the commit of a revision (by default the newest). Raise UserError immediately if there is no access."""
     from huggingface_hub import HfApi
     from huggingface_hub.utils import logging
 
-    logging.set_verbosity_error()  # what goes wrong is said here, once
+    logging.set_verbosity_error()  # the UserError reports the problem once
     api = HfApi()
+    with explained(kind, source, revision):
+        return str((api.model_info if kind == "model" else api.dataset_info)(source, revision=revision).sha)
+
+
+@contextmanager
+def explained(kind: str, source: str, revision: str | None) -> Iterator[None]:
+    """Turn any error of the hub into a UserError."""
     try:
-        info = (api.model_info if kind == "model" else api.dataset_info)(source, revision=revision)
-    except Exception as error:
-        text = explain(error, kind, source, revision)
-        raise (OutOfReach if "can't be reached" in text else UserError)(text) from error
-    return str(info.sha)
+        yield
+    except Exception as error:  # of its client, or of a library that the client uses
+        raise UserError(explain(error, kind, source, revision)) from error
 
 
 def explain(error: Exception, kind: str, source: str, revision: str | None = None) -> str:
-    """One line for what the hub (or the way there) answered, and what to do about it."""
+    """Return one line with the hub's or the connection's error and its remedy."""
     from huggingface_hub import errors
 
     what = f"{kind} '{source}'"
     if isinstance(error, errors.GatedRepoError):
-        return f"{what} is gated: accept its licence on its page on the hub, then `hf auth login` (or set HF_TOKEN)"
+        return f"{what} is gated: accept its license on its page on the hub, then `hf auth login` (or set HF_TOKEN)"
     if isinstance(error, errors.RevisionNotFoundError):
         return f"{what} has no revision '{revision}'; `revision: null` takes the newest"
     if isinstance(error, errors.RepositoryNotFoundError):
-        return f"there is no {what} on the hub, or it is not open to you: check its spelling, or `hf auth login`"
+        return f"there is no {what} on the hub, or you have no access: check its spelling, or `hf auth login`"
     no_way = any(kind.__name__ == "TransportError" for kind in type(error).__mro__)  # of httpx, or of httpx2
     offline = no_way or isinstance(error, (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, OSError))
     if offline and not isinstance(error, errors.HfHubHTTPError):
         return f"{what} is not on this machine and the hub can't be reached: connect, or name a folder as its `source`"
-    return f"{what} can't be had from the hub: {first_line(error)}"
+    return f"{what} can't be downloaded from the hub: {first_line(error)}"
+
+
+# ---- files of a model --------------------------------------------------------------------------------------
 
 
 def download(spec: params.Model, patterns: list[str], **options: Any) -> Any:
-    """The folder that holds these files of a model, fetched where they are not there yet."""
+    """Return the folder with these files of a model, after downloading those that are missing."""
     from huggingface_hub import snapshot_download
 
     options |= {"revision": spec.revision, "allow_patterns": patterns, "ignore_patterns": IGNORED}
-    try:
+    with explained("model", spec.source, spec.revision):
         return snapshot_download(spec.source, **options)
-    except Exception as error:
-        raise UserError(explain(error, "model", spec.source, spec.revision)) from error
+
+
+def cached(spec: params.Model) -> bool:
+    """Whether weights and configuration are in the local cache."""
+    with suppress(UserError):
+        folder = Path(download(spec, TEXTS + WEIGHTS, local_files_only=True))
+        return (folder / "config.json").exists() and any(folder.glob("*.safetensors"))
+    return False
 
 
 def texts(spec: params.Model) -> str:
-    """The folder with a model's configuration, tokenizer and template, which alone are fetched. Raises UserError where
-    they can't be had."""
-    if cached(spec):  # without a network, what was fetched before will do
-        return str(download(spec, TEXTS, local_files_only=True))
-    resolve("model", spec.source, spec.revision)  # fails at once where the rest would try again and again
-    return str(download(spec, TEXTS))
+    """Return the folder with a model's configuration, tokenizer and template. Download them without the weights."""
+    here = cached(spec)  # without a network, the cached files are used
+    if not here:
+        resolve("model", spec.source, spec.revision)
+    return str(download(spec, TEXTS, local_files_only=here))
 
 
 def missing(spec: params.Model) -> int:
-    """Bytes of a model's files that are still to be fetched. Raises UserError where it can't be had."""
+    """Return the bytes of a model's files that are not downloaded yet."""
     try:
-        resolve("model", spec.source, spec.revision)  # fails at once where the rest would try again and again
+        resolve("model", spec.source, spec.revision)
     except UserError:
-        if cached(spec):  # without a network, what was fetched before will do
+        if cached(spec):
             return 0
         raise
     files = download(spec, TEXTS + WEIGHTS, dry_run=True)
@@ -143,51 +144,45 @@ def missing(spec: params.Model) -> int:
 
 
 def file_size(spec: params.Model) -> int:
-    """Bytes of a model's GGUF file on the hub. Raises UserError where it can't be had, or is another file there."""
+    """Return the bytes of a model's GGUF file on the hub. Raise UserError if it is missing or has another sha256."""
     from huggingface_hub import HfApi
 
     resolve("model", spec.source, spec.revision)
-    try:
+    with explained("model", spec.source, spec.revision):
         found = HfApi().get_paths_info(spec.source, [str(spec.gguf)], revision=spec.revision)
-    except Exception as error:
-        raise UserError(explain(error, "model", spec.source, spec.revision)) from error
     if not found:
-        raise UserError(f"model '{spec.source}' holds no file '{spec.gguf}' on the hub")
+        raise UserError(f"model '{spec.source}' has no file '{spec.gguf}' on the hub")
     if found[0].lfs and found[0].lfs.sha256 != spec.sha256:
         raise UserError(f"{spec.gguf} in '{spec.source}' has sha256 {found[0].lfs.sha256}, expected {spec.sha256}")
     return int(found[0].size)
 
 
 def download_file(spec: params.Model) -> Path:
-    """The GGUF file of a model, fetched into the hub's cache."""
+    """Download a model's GGUF file into the hub's cache and return its path."""
     from huggingface_hub import hf_hub_download
 
-    try:
+    with explained("model", spec.source, spec.revision):
         return Path(hf_hub_download(spec.source, str(spec.gguf), revision=spec.revision))
-    except Exception as error:
-        raise UserError(explain(error, "model", spec.source, spec.revision)) from error
 
 
-def cached(spec: params.Model) -> bool:
-    """Whether weights and configuration lie in the local cache."""
-    try:
-        folder = Path(download(spec, TEXTS + WEIGHTS, local_files_only=True))
-    except UserError:
-        return False
-    return (folder / "config.json").exists() and bool(list(folder.glob("*.safetensors")))
+# ---- before all jobs ---------------------------------------------------------------------------------------
+
+
+def free_bytes(place: Path) -> int:
+    """Return the free bytes on the disk of a folder, which need not exist yet."""
+    return shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.is_dir())).free
 
 
 def room() -> tuple[Path, int]:
-    """Where the hub's cache lies, and the bytes free there."""
+    """Return the folder of the hub's cache and the free bytes on its disk."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     place = Path(HF_HUB_CACHE).expanduser()
-    there = next(folder for folder in (place, *place.parents) if folder.is_dir())
-    return place, shutil.disk_usage(there).free
+    return place, free_bytes(place)
 
 
 def check_files(run: Run) -> None:
-    """Raises UserError where the folder that is named for published questions lacks a file, or holds another."""
+    """Raise UserError if a dataset's local folder lacks a file or contains a different one."""
     for spec in map(params.load_dataset_config, run.values["datasets"]):
         if spec.folder:
             from lib.tasks import datasets
@@ -195,8 +190,8 @@ def check_files(run: Run) -> None:
             datasets.use_local_files(spec)
 
 
-def fetch(run: Run, names: list[str], say: Callable[[str], None]) -> None:
-    """Fetch the weights that jobs will need, all checked before the first byte: access, revision, room on the disk."""
+def fetch(names: list[str], say: Callable[[str], None]) -> None:
+    """Download the weights that jobs need, after checking the access, revision and disk space of all of them."""
     specs = {name: params.load_model_config(name) for name in names}
     sizes = {name: missing(spec) for name, spec in specs.items() if remote(spec)}
     wanted = sum(sizes.values())

@@ -1,4 +1,4 @@
-"""Locks of runs and jobs, the scratch folders of those that hold them, and the end of what a run has started."""
+"""Locks and scratch folders of runs and jobs, and the termination of processes that a run has started."""
 
 import os
 import platform
@@ -20,14 +20,17 @@ from lib.paths import ROOT, UserError
 from workflow.files import read_json, write_json
 from workflow.pipeline import Job, Run
 
-BEAT, SILENT = 20, 120  # seconds between two signs of life of a run, and without one until it counts as dead
-GRACE = 2  # seconds in which what a killed run had started ends with it
+BEAT, SILENT = 20, 120  # seconds between two heartbeats of a run; seconds without one until it counts as dead
+GRACE = 2  # seconds until the processes of a killed run have ended
 
 
 @contextmanager
 def run_lock(run: Run, patience: float = 30) -> Iterator[None]:
-    """The run's lock, and its scratch folder. Refused while its holder lives; what a killed one had started is given
-    time to end. Where locks are of each machine alone, that of another counts as long as its note is touched."""
+    """Hold the run's lock and create its scratch folder. Raise UserError while another process holds the lock.
+
+    The processes of a killed run get time to end. On file systems without shared locks, another machine's lock is valid
+    as long as it touches its note.
+    """
     note, here = ROOT / run.folder / ".running", platform.node()
     note.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -38,7 +41,7 @@ def run_lock(run: Run, patience: float = 30) -> Iterator[None]:
         left = holder(note)
         if left["machine"] not in ("", here) and time.time() - note.stat().st_mtime < SILENT:
             raise going_on(run, left)
-        if left["machine"] == here:  # of a run that was killed
+        if left["machine"] == here:  # the run was killed
             time.sleep(GRACE)
             shutil.rmtree(short_tempdir() / left["scratch"], ignore_errors=True)
         scratch, ended = scratch_folder(), threading.Event()
@@ -55,7 +58,7 @@ def run_lock(run: Run, patience: float = 30) -> Iterator[None]:
 
 
 def holder(note: Path) -> dict:
-    """Who has a run's lock, or had it when it was killed."""
+    """Return who holds a run's lock, or held it when the run was killed."""
     known, nobody = read_json(note), {"pid": 0, "scratch": "", "machine": ""}
     alike = isinstance(known, dict) and all(type(known.get(name)) is type(value) for name, value in nobody.items())
     return known if alike and Path(known["scratch"]).name == known["scratch"] != "" else nobody
@@ -64,11 +67,11 @@ def holder(note: Path) -> dict:
 def going_on(run: Run, held: dict) -> UserError:
     there = "" if held["machine"] in ("", platform.node()) else f" on {held['machine']}"
     since = f", or was killed there less than {SILENT // 60} minutes ago" if there else ""
-    return UserError(f"run '{run.name}' is going on already, in process {held['pid']}{there}{since}")
+    return UserError(f"run '{run.name}' is running already, in process {held['pid']}{there}{since}")
 
 
 def beat(note: Path, ended: threading.Event) -> None:
-    """Touch the note of a run until that has ended."""
+    """Touch the note of a run until the run has ended."""
     while not ended.wait(BEAT):
         with suppress(OSError):
             os.utime(note)
@@ -76,7 +79,7 @@ def beat(note: Path, ended: threading.Event) -> None:
 
 @contextmanager
 def job_lock(job: Job, patience: float = 20) -> Iterator[None]:
-    """The job's lock; its holder is given time to end."""
+    """Hold the job's lock, after giving another holder time to end."""
     path = ROOT / job.run.folder / "jobs" / f".{job.name}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -91,7 +94,7 @@ def job_lock(job: Job, patience: float = 20) -> Iterator[None]:
 
 
 def short_tempdir() -> Path:
-    """The temporary folder of all runs, where paths are short enough for sockets (104 bytes on macOS)."""
+    """Return the temporary folder of all runs, with paths short enough for sockets (104 bytes on macOS)."""
     if scratch := os.environ.get("CALIBRATION_SCRATCH"):
         return Path(scratch).parent
     place = tempfile.gettempdir()
@@ -99,18 +102,18 @@ def short_tempdir() -> Path:
 
 
 def scratch_folder() -> Path:
-    """A folder of one's own: a run's in the temporary folder, that of a job of the run inside it."""
+    """Create a scratch folder: a run's in the temporary folder, a job's inside its run's."""
     return Path(tempfile.mkdtemp(prefix="job", dir=os.environ.get("CALIBRATION_SCRATCH") or short_tempdir()))
 
 
 def own_folder() -> Path:
-    """The user's own in the shared temporary folder. Raises UserError where someone else made what bears its name."""
+    """Return the user's private folder in the shared temporary folder. Raise UserError if another user owns it."""
     folder = short_tempdir() / f"calibrated-confidence-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     facts = folder.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
-        raise UserError(f"{folder} is not a folder of yours alone: remove it, or set TMPDIR to another place")
+        raise UserError(f"{folder} is not your private folder: remove it, or set TMPDIR to another folder")
     return folder
 
 
@@ -125,7 +128,7 @@ def alive(pid: int) -> bool:
 
 
 def stop(process: subprocess.Popen, patience: float = 20, number: int = signal.SIGTERM) -> None:
-    """End a scheduler (which leads its process group) and all below it: asked first, then killed."""
+    """End a scheduler (the leader of its process group) and its children: by a signal first, then by a kill."""
     family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
     os.killpg(process.pid, number)
     _, survivors = psutil.wait_procs(family, timeout=patience)

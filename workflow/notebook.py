@@ -1,8 +1,8 @@
-"""One job: a notebook executed by papermill, in a kernel of its own, and recorded.
+"""One job: run a notebook with papermill in its own kernel, and record it.
 
-`python -m workflow.notebook RUN JOB`, as the Snakefile calls it. Lines on stdout that begin with @@ are
-events for the runner. The job holds a lock, and ends with the process that started it, as its kernel does with the
-job: else kill -9 would leave a kernel that writes on (preload.py).
+The Snakefile calls `python -m workflow.notebook RUN JOB`. Lines on stdout that begin with @@ are events for the run.
+The job has a lock. It ends with the process that started it, and its kernel ends with the job: otherwise a kernel could
+go on writing after kill -9 (preload.py).
 """
 
 import json
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 from lib import params
@@ -25,10 +25,11 @@ from workflow.gpus import available, take_gpu
 from workflow.locks import job_lock, scratch_folder
 from workflow.pipeline import MARK, PUBLISHED, Job, Run
 from workflow.preload import follow, fork_kernels
+from workflow.progress import describe_system_error
 
 
 class Failure(Exception):
-    """A job that did not succeed: one line for the user, and the exit code that it deserves."""
+    """A failed job: a one-line message for the user, and the exit code."""
 
     def __init__(self, text: str, code: int = 1):
         super().__init__(text)
@@ -36,18 +37,18 @@ class Failure(Exception):
 
 
 def tell(job: Job, event: str, **facts) -> None:
-    """One event for run.py: start, progress, end or fail. In one write, for jobs at once share the pipe."""
+    """Send run.py an event: start, progress, end, kept or fail. One write, because parallel jobs share the pipe."""
     line = json.dumps({"job": job.name, "event": event, **facts})
     node.append_event(f"{MARK}{line}\n")
-    sys.stdout.write(f"\n{MARK}{line}\n")  # print would write the newline apart where Python is unbuffered
+    sys.stdout.write(f"\n{MARK}{line}\n")  # print writes the newline separately if Python is unbuffered
     sys.stdout.flush()
 
 
 def constants(job: Job) -> dict[str, str]:
-    """Environment variables that libraries read as they are imported."""
+    """Return the environment variables that libraries read at import."""
     threads = {f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
     fetched = fresh.is_local(job) or (job.run.cluster and job.model and hub.cached(params.load_model_config(job.model)))
-    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"} if fetched else {}  # else nodes would try for minutes
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"} if fetched else {}  # cluster nodes retry for minutes
     return {
         **threads,
         **offline,
@@ -66,35 +67,35 @@ def constants(job: Job) -> dict[str, str]:
 
 
 def allocation() -> dict[str, str]:
-    """How PyTorch takes a GPU's memory, unless the user says so: in segments that grow, as caches do at every step, so
-    that what one batch gave back serves the next, whatever its shape."""
+    """Return PyTorch's GPU allocator settings, unless the user sets them. Expandable segments can be reused by batches
+    of any shape, while caches grow at every step."""
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     return {} if any(name in os.environ for name in names) else {names[0]: "expandable_segments:True"}
 
 
 def reuse() -> dict[str, str]:
-    """How the C library takes memory, unless the user says so: what a layer gave back serves the next one. Returned to
-    the system it would come back page by page, a tenth to a quarter of the time of passes on a processor. Blocks
-    of more than 32 MB are returned, or they would lie about in pieces."""
+    """Return the C library's allocator settings, unless the user sets them. Freed memory is reused by the next layer:
+    getting it from the system again would take 10% to 25% of a forward pass on CPU. Blocks above 32 MB go back to the
+    system, to avoid fragmentation."""
     wanted = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
     return {} if any(name in os.environ for name in wanted) else wanted
 
 
 def surroundings(job: Job, scratch: Path) -> dict[str, str]:
-    """Environment variables of the kernel."""
-    own = str(scratch / "ipython")  # not the user's start-up files, but ours
+    """Return the environment variables of the kernel."""
+    own = str(scratch / "ipython")  # our start-up files instead of the user's
     return {**constants(job), "JUPYTER_RUNTIME_DIR": str(scratch), "IPYTHONDIR": own, "TMPDIR": str(scratch)}
 
 
 def forkable(job: Job) -> bool:
-    """Whether this process, which was forked, has imported its libraries as the job's kernel would."""
+    """Whether this forked process imported its libraries with the environment of the job's kernel."""
     alike = all(os.environ.get(name) == value for name, value in constants(job).items())
     return alike and not job.on_gpu
 
 
-def start_up(record: str, scratch: Path, code: str = "", earlier: str = "") -> None:
-    """What the kernel does before the first cell: lib is told the pinned revisions, which record its shards wait for,
-    and what `code` makes the rows, where rows of other code are not kept."""
+def start_up(record: str, scratch: Path, code: str, earlier: str) -> None:
+    """Write the kernel's start-up file. It passes `lib` the pinned revisions, the key of the shards' record, now and in
+    the `earlier` version, and the key of the `code` if rows of other code do not count."""
     folder = scratch / "ipython" / "profile_default" / "startup"
     folder.mkdir(parents=True)
     lines = ["import lib.row_cache", f"lib.row_cache.RowCache.record = {record!r}"]
@@ -107,7 +108,7 @@ def start_up(record: str, scratch: Path, code: str = "", earlier: str = "") -> N
 
 
 class Progress:
-    """A file that papermill writes the stdout of cells to: lines that begin with 'shard' become events."""
+    """The file to which papermill writes the stdout of cells; lines that begin with 'shard' become events."""
 
     def __init__(self, job: Job):
         self.job, self.rest = job, ""
@@ -123,7 +124,7 @@ class Progress:
 
 
 def source(job: Job, scratch: Path) -> str:
-    """The notebook to run. For the paper's own numbers a copy without the cells that need a run's (tagged `run`)."""
+    """Return the notebook to run; for `published` a copy without the cells tagged `run`, which need a run."""
     if job.run.name != PUBLISHED:
         return job.notebook.path
     import nbformat
@@ -136,14 +137,14 @@ def source(job: Job, scratch: Path) -> str:
 
 
 def execute(job: Job, scratch: Path) -> None:
-    """Run the notebook; Failure if a cell fails or the kernel dies. One retry if the kernel never started."""
-    sys.modules.setdefault("rfc3987_syntax", None)  # a grammar of URIs: 1.5 s of import that no notebook needs
+    """Run the notebook; raise Failure if a cell fails or the kernel dies."""
+    sys.modules.setdefault("rfc3987_syntax", None)  # an unused URI grammar that takes 1.5 s to import
     from nbclient.exceptions import DeadKernelError
     from papermill import execute_notebook
     from papermill.exceptions import PapermillExecutionError
     from traitlets.config import Config
 
-    logging.getLogger("papermill").setLevel(logging.ERROR)  # a parameters cell may leave out what it takes by parts
+    logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of `takes`, which the cell does not declare
     options = {
         "parameters": job.parameters,
         "kernel_name": "python3",
@@ -154,28 +155,12 @@ def execute(job: Job, scratch: Path) -> None:
         "config": Config({"KernelManager": {"transport": "ipc", "ip": str(scratch / "k")}}),
     }
     (ROOT / job.executed).unlink(missing_ok=True)
-    for last in (False, True):
-        try:
-            execute_notebook(source(job, scratch), job.executed, **options)
-            return
-        except PapermillExecutionError as error:
-            raise cell_failure(job, error) from None
-        except DeadKernelError:
-            raise dead_kernel(job) from None
-        except (RuntimeError, TimeoutError, OSError) as error:
-            if last or started(job):
-                raise Failure(f"{job.title}: {first_line(str(error)) or type(error).__name__}") from error
-
-
-def executed_cells(job: Job) -> list[dict]:
-    """Code cells of the executed notebook, as far as it was saved."""
-    with suppress(UserError):
-        return [cell for cell in cells(job.executed) if cell["cell_type"] == "code"]
-    return []
-
-
-def started(job: Job) -> bool:
-    return any(cell.get("execution_count") for cell in executed_cells(job))
+    try:
+        execute_notebook(source(job, scratch), job.executed, **options)
+    except PapermillExecutionError as error:
+        raise cell_failure(job, error) from None
+    except DeadKernelError:
+        raise dead_kernel(job) from None
 
 
 def first_line(text: str) -> str:
@@ -183,7 +168,7 @@ def first_line(text: str) -> str:
 
 
 def cell_failure(job: Job, error) -> Failure:
-    """The line for a cell that raised; a UserError speaks for itself."""
+    """Return the failure for a cell that raised; a UserError has its own message."""
     if error.ename == "UserError":
         return Failure(first_line(error.evalue), code=2)
     place = f"cell [{error.exec_count}] `{first_line(error.source)}`"
@@ -191,37 +176,37 @@ def cell_failure(job: Job, error) -> Failure:
 
 
 def dead_kernel(job: Job) -> Failure:
-    """The line for a kernel that vanished, which nearly always means that memory ran out."""
-    times = [cell for cell in executed_cells(job) if cell["metadata"].get("papermill", {}).get("start_time")]
+    """Return the failure for a dead kernel, which nearly always ran out of memory."""
+    saved = cells(job.executed) if (ROOT / job.executed).is_file() else []
+    times = [cell for cell in saved if cell["metadata"].get("papermill", {}).get("start_time")]
     place = f" in the cell `{first_line(''.join(times[-1]['source']))}`" if times else ""
     return Failure(
-        f"{job.executed}: the kernel died{place}, most likely for want of memory: make max_batch_tokens in the "
-        "profile smaller, or use --cores 1, so that one notebook runs at a time"
+        f"{job.executed}: the kernel died{place}, most likely out of memory: reduce max_batch_tokens in the "
+        "profile, or use --cores 1 to run one notebook at a time"
     )
 
 
 def run_job(job: Job, scratch: Path, forked: bool) -> None:
-    """Execute, export, record; nothing of it where what the job waited for came out as it was."""
+    """Run, export and record the job, unless its outputs are still valid."""
     began = time.monotonic()
     node.wait_for_inputs(job)
     if why := fresh.settle(job):
+        records.mark_done(job)
         return tell(job, "kept", text=why)
-    if record := records.read_record(ROOT / job.record, job):  # by a process that was killed before it could say so
-        return tell(job, "end", seconds=record["seconds"])
     parts = fresh.parts(job)
     code = fresh.resume_key(job.run, parts)
     tell(job, "start")
     with ExitStack() as stack:
         if job.on_gpu:
             names = available()
-            count = len(names) if job.run.cluster else job.cards  # a cluster gives a job what it asked for
+            count = len(names) if job.run.cluster else job.cards  # on a cluster the job uses all GPUs it sees
             taken = take_gpu(stack, names, lambda text: tell(job, "progress", text=text), max(1, count))
             os.environ["CUDA_VISIBLE_DEVICES"] = taken
         if forked and forkable(job):
             fork_kernels()
         os.environ.update(surroundings(job, scratch))
-        tempfile.tempdir = None  # which is asked for anew
-        # figures are shown inline, no file of the user's is run, and no kernel of the site's stands for ours
+        tempfile.tempdir = None  # read TMPDIR again
+        # show figures inline, run no start-up file of the user, and find no other kernel spec
         for name in ("MPLBACKEND", "PYTHONSTARTUP", "JUPYTER_PATH"):
             os.environ.pop(name, None)
         start_up(code, scratch, fresh.code_key(job, parts), fresh.earlier_resume_key(job.run, parts))
@@ -235,11 +220,12 @@ def run_job(job: Job, scratch: Path, forked: bool) -> None:
     seconds = time.monotonic() - began
     records.write_record(job, parts, outputs, seconds)
     records.forget_shards(job, code)
+    records.mark_done(job)
     tell(job, "end", seconds=seconds)
 
 
 def main(argv: list[str], forked: bool = True) -> int:
-    """`forked` from a process that has imported what the notebook imports; else this one ends with its parent."""
+    """Run one job and return its exit code. `forked`: by the preloaded process, which handles signals and its end."""
     os.chdir(ROOT)
     if not forked:
         follow(os.getppid())
@@ -258,9 +244,11 @@ def main(argv: list[str], forked: bool = True) -> int:
         code = getattr(problem, "code", 2)
         tell(job, "fail", text=str(problem), code=code)
         return code
-    except Exception as problem:  # of the system, or ours: the traceback is for the log
+    except Exception as problem:  # a system error or a bug: the traceback goes to the log
         traceback.print_exc()
-        tell(job, "fail", text=f"{job.title}: {type(problem).__name__}: {first_line(str(problem))}", code=1)
+        system = isinstance(problem, OSError)
+        why = describe_system_error(problem) if system else f"{type(problem).__name__}: {first_line(str(problem))}"
+        tell(job, "fail", text=f"{job.title}: {why}", code=1)
         return 1
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""The workflow as a table: which notebook runs for what, what it reads and what it writes.
+"""The workflow as a table: the notebooks, with their inputs and outputs.
 
-A row of NOTEBOOKS is a notebook; a run (a profile after the options of the command line) turns rows into
-jobs, one per (model, dataset) or one over all. The Snakefile, freshness and execution derive from here.
+Each row of NOTEBOOKS is a notebook. A run (a profile plus the command-line options) turns rows into jobs: one per
+(model, dataset), or one for all pairs. The Snakefile, freshness and execution use this table.
 """
 
 import json
@@ -14,25 +14,28 @@ from workflow.files import read_json, write_json
 from workflow.fingerprint import code_cells, declared_parameters, import_closure
 
 REPLAY, PUBLISHED = "replay", "published"
-MARK = "@@"  # begins those lines on a job's stdout that are events for the run
+MARK = "@@"  # prefix of the lines on a job's stdout that are events for the run
 SHIPPED = "artifacts/shipped"
+LONGER = 13  # a thinking model generates about this many times more tokens
 
 
 @dataclass(frozen=True)
 class Notebook:
-    """One row. `writes` are paths below artifacts/<run>/; a parquet file brings its manifest (.json) along. `reads` are
-    notebooks, or of what one writes a single folder: `01_generate/generations`.
+    """One row of the table.
 
-    `minutes` is about what a job takes before any has been timed: those that most hangs on are begun first.
-    `heavy` notebooks run a model: once per (model, dataset), on a GPU where there is one. Their outputs hang
-    on the files of model and dataset, survive a change of code where the profile says so, and are shipped for
-    the replay, which does not run them. `given` ones stand in their place for a model that is not at hand, and read
-    what its file holds. `data` are files of the project that it reads. `exports` ones carry what goes into the paper
-    (workflow/export.py). What a notebook left that `may_lack` is done without, where it is not shipped.
-    `by_scope`: folders of `writes` that come only where the parameter `dropout_scope` lists this word. `folders` are
-    its own, below artifacts/<run>/, and hold as many files as there is to keep. `decided_by`: what of lib/score decides
-    what a heavy one writes, modules or single functions (`module.py:function`); all else there only shows it. `takes`:
-    parameters beside those that its parameters cell declares; by hand, their defaults are the code's.
+    `heavy`: runs a model, once per (model, dataset), on a GPU if there is one. Its outputs depend on the files of model
+    and dataset. They survive code changes if the profile has `on_code_change: keep`. A replay reads shipped ones.
+    `given`: replaces a heavy notebook for a model whose weights are missing, and reads its file of responses.
+    `minutes`: estimated time of a job that was never timed; Snakemake starts the longest chains of jobs first.
+    `reads`: notebooks, or one folder of a notebook's outputs (`01_generate/generations`).
+    `writes`: paths below artifacts/<run>/; a manifest (.json) goes with each parquet file.
+    `data`: files of the project that it reads.
+    `exports`: produces what goes into the paper (workflow/export.py).
+    `may_lack`: a replay works without its outputs.
+    `by_scope`: folders of `writes` that exist only if the parameter `dropout_scope` lists this word.
+    `folders`: folders below artifacts/<run>/ that only this notebook fills, with any number of files.
+    `decided_by`: modules or functions (`module.py:function`) of lib/score that affect a heavy notebook's outputs.
+    `takes`: parameters that its parameters cell does not declare; run by hand, it uses the defaults of the code.
     """
 
     name: str
@@ -59,7 +62,7 @@ class Notebook:
         return self.name.split("_")[0]
 
     def read_of(self, other: "Notebook") -> tuple[str, ...]:
-        """The paths of what another writes that this one reads."""
+        """Return the outputs of another notebook that this one reads."""
         wanted = [word.partition("/")[2] for word in self.reads if word.partition("/")[0] == other.name]
         return tuple(path for path in other.writes if path.split("/")[0] in wanted or "" in wanted)
 
@@ -68,165 +71,78 @@ class Notebook:
         return f"notebooks/{self.name}.ipynb"
 
 
-SELECTION = ("lib/score/interpretation.py", "lib/score/confidence.py", "lib/score/metrics.py",  # of the dropout rate
-             "lib/score/estimators.py:c_bald", "lib/score/estimators.py:normalize_bald")  # fmt: skip
-RESPONSES = ("01_generate/generations", "01b_import/generations")
-SELDOM_READ = ("answer_format", "include_eos", "include_thinking", "closed")  # choices that few change, of all readers
-SELDOM_ASKED = ("options", "phi", "fit_on_tuning_rows")  # and of those who read P(True) and c_BALD
-NOTEBOOKS = (
-    Notebook(
-        "01_generate",
-        heavy=True,
-        minutes=0.3,
-        takes=("max_batch_tokens", "n_temperature_nodes"),
-        writes=("generations/{model}__{dataset}.parquet", "in_situ/{model}__{dataset}.parquet"),
-    ),
-    Notebook("01b_import", given=True, writes=("generations/{model}__{dataset}.parquet",)),
-    Notebook(
-        "02_single_pass",
-        reads=RESPONSES,
-        takes=("include_eos", "include_thinking", "closed", "n_bins_ablation", "bin_models"),
-        writes=("confidence/single_pass.parquet",),
-    ),
-    Notebook(
-        "03_ptrue_insitu",
-        heavy=True,
-        minutes=0.2,
-        reads=("01_generate",),
-        writes=("verification/{model}__{dataset}.parquet",),
-    ),
-    Notebook(
-        "04_mc_dropout_grid",
-        heavy=True,
-        minutes=1,
-        reads=("01_generate/generations",),
-        may_lack=True,
-        writes=("dropout/{model}__{dataset}.parquet", "dropout_answer/{model}__{dataset}.parquet"),
-        by_scope={"dropout": "trajectory", "dropout_answer": "answer"},
-        decided_by=SELECTION,
-        takes=(
-            "grader",
-            "answer_format",
-            "missing",
-            "bins",
-            "closed",
-            "dropout_prefix",
-            "max_dropout_tokens",
-            "dropout_top_k",
-            "dropout_top_p",
-            "rows_per_shard",
-        ),
-    ),
-    Notebook(
-        "04b_ablation",
-        heavy=True,
-        reads=("01_generate/generations",),
-        may_lack=True,
-        writes=("ablation/{model}__{dataset}.parquet",),
-        decided_by=("lib/score/ablation.py",),
-    ),
-    Notebook(
-        "05_calibration",
-        takes=(*SELDOM_READ, *SELDOM_ASKED, "logprobs_from", "one_class", "seed", "resamples"),
-        reads=(*RESPONSES, "03_ptrue_insitu", "04_mc_dropout_grid"),
-        writes=("calibration/confidence.parquet", "calibration/results.parquet"),
-    ),
-    Notebook(
-        "06_sample_efficiency",
-        takes=(*SELDOM_READ, "logprobs_from", "one_class", "isotonic_decimals"),
-        reads=RESPONSES,
-        writes=("calibration/curves.parquet",),
-    ),
-    Notebook(
-        "07_transfer",
-        takes=(*SELDOM_READ, "one_class", "isotonic_decimals"),
-        reads=RESPONSES,
-        writes=("calibration/transfer.parquet",),
-    ),
-    Notebook(
-        "09_robustness",
-        minutes=0.3,
-        takes=(
-            *SELDOM_READ,
-            *SELDOM_ASKED,
-            "logprobs_from",
-            "bins",
-            "n_bins_ablation",
-            "bin_models",
-            "seed",
-            "one_class",
-            "isotonic_decimals",
-        ),
-        reads=(*RESPONSES, "03_ptrue_insitu", "04_mc_dropout_grid"),
-        data=("artifacts/reference.csv", "artifacts/paper.yaml"),
-    ),
-    Notebook(
-        "10_selective",
-        takes=(*SELDOM_READ, *SELDOM_ASKED, "logprobs_from", "one_class", "isotonic_decimals", "seed"),
-        reads=(*RESPONSES, "03_ptrue_insitu", "04_mc_dropout_grid"),
-        writes=("selective/scores.parquet", "selective/thresholds.parquet", "selective/curves.parquet"),
-        folders=("calibrators",),
-    ),
-    Notebook(
-        "08_tables",
-        takes=(
-            *SELDOM_READ,
-            *SELDOM_ASKED,
-            "logprobs_from",
-            "bins",
-            "n_bins_ablation",
-            "bin_models",
-            "seed",
-            "resamples",
-            "temperature_objective",
-            "one_class",
-            "isotonic_decimals",
-        ),
-        reads=(
-            *RESPONSES,
-            "03_ptrue_insitu",
-            "04_mc_dropout_grid",
-            "04b_ablation",
-            "05_calibration",
-            "06_sample_efficiency",
-            "07_transfer",
-            "10_selective",
-        ),
-        data=("artifacts/reference.csv", "artifacts/paper.yaml"),
-        exports=True,
-    ),
+RATE = (  # the code of lib/score that chooses the dropout rate
+    "lib/score/interpretation.py",
+    "lib/score/confidence.py",
+    "lib/score/metrics.py",
+    "lib/score/estimators.py:c_bald",
+    "lib/score/estimators.py:normalize_bald",
 )
+PAIR = "{model}__{dataset}.parquet"
+RESPONSES = ("01_generate/generations", "01b_import/generations")
+SIGNALS = (*RESPONSES, "03_ptrue_insitu", "04_mc_dropout_grid")
+READ = ("answer_format", "include_eos", "include_thinking", "closed")  # for every notebook that reads signals
+READ_ALL = (*READ, "options", "phi", "fit_on_tuning_rows", "logprobs_from")  # and for those that use every estimator
+FITTED = ("one_class", "isotonic_decimals")
+SHOWN = (*READ_ALL, *FITTED, "bins", "n_bins_ablation", "bin_models", "seed")
+PAPER = ("artifacts/reference.csv", "artifacts/paper.yaml")
+NOTEBOOKS = (
+    Notebook("01_generate", heavy=True, minutes=0.3, writes=(f"generations/{PAIR}", f"in_situ/{PAIR}"),
+             takes=("max_batch_tokens", "n_temperature_nodes")),
+    Notebook("01b_import", given=True, writes=(f"generations/{PAIR}",)),
+    Notebook("02_single_pass", reads=RESPONSES, writes=("confidence/single_pass.parquet",),
+             takes=("include_eos", "include_thinking", "closed", "n_bins_ablation", "bin_models")),
+    Notebook("03_ptrue_insitu", heavy=True, minutes=0.2, reads=("01_generate",), writes=(f"verification/{PAIR}",)),
+    Notebook("04_mc_dropout_grid", heavy=True, minutes=1, reads=("01_generate/generations",), may_lack=True,
+             writes=(f"dropout/{PAIR}", f"dropout_answer/{PAIR}"), decided_by=RATE,
+             by_scope={"dropout": "trajectory", "dropout_answer": "answer"},
+             takes=("grader", "answer_format", "missing", "bins", "closed", "dropout_prefix", "max_dropout_tokens",
+                    "dropout_top_k", "dropout_top_p", "rows_per_shard")),
+    Notebook("04b_ablation", heavy=True, reads=("01_generate/generations",), may_lack=True,
+             writes=(f"ablation/{PAIR}",), decided_by=("lib/score/ablation.py",)),
+    Notebook("05_calibration", reads=SIGNALS, takes=(*READ_ALL, "one_class", "seed", "resamples"),
+             writes=("calibration/confidence.parquet", "calibration/results.parquet")),
+    Notebook("06_sample_efficiency", reads=RESPONSES, takes=(*READ, "logprobs_from", *FITTED),
+             writes=("calibration/curves.parquet",)),
+    Notebook("07_transfer", reads=RESPONSES, takes=(*READ, *FITTED), writes=("calibration/transfer.parquet",)),
+    Notebook("09_robustness", minutes=0.3, reads=SIGNALS, takes=SHOWN, data=PAPER),
+    Notebook("10_selective", reads=SIGNALS, takes=(*READ_ALL, *FITTED, "seed"), folders=("calibrators",),
+             writes=("selective/scores.parquet", "selective/thresholds.parquet", "selective/curves.parquet")),
+    Notebook("08_tables", exports=True, takes=(*SHOWN, "resamples", "temperature_objective"), data=PAPER,
+             reads=(*SIGNALS, "04b_ablation", "05_calibration", "06_sample_efficiency", "07_transfer", "10_selective")),
+)  # fmt: skip
 
 
 def needed(names: Iterable[str]) -> list[Notebook]:
-    """The notebooks of these names, and those above whose results they read."""
+    """Return the notebooks of these names and all upstream ones."""
     wanted = set(names)
-    for row in reversed(NOTEBOOKS):  # who reads another stands below it
+    for row in reversed(NOTEBOOKS):  # readers come after what they read
         if row.name in wanted:
             wanted |= {word.split("/")[0] for word in row.reads}
     return [row for row in NOTEBOOKS if row.name in wanted]
 
 
 def shippable(may_lack: bool) -> list[str]:
-    """What heavy notebooks write: what a replay needs, or what it may do without."""
+    """Return the outputs of heavy notebooks that a replay needs, or (`may_lack`) can do without."""
     return [path for row in NOTEBOOKS if row.heavy and row.may_lack == may_lack for path in row.writes]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its name (folder below artifacts/ and figures/), resolved parameters, cores and GPUs; the names of
-    notebooks where it is to do no more than these need; and those of its models that are not at hand.
+    """One run: its name (the folder below artifacts/ and figures/), resolved parameters, cores and GPUs.
 
-    `cluster` is the executor that submits its jobs, empty where they are run here; then `gpus` is what a job asks for,
-    and each counts its cores where it runs; `gpus_of` says it by notebook. `cards`: GPUs that models take which are too
-    large for one."""
+    `wanted`: names of notebooks, if only these and their upstream run. `absent`: models without weights.
+    `thinking`: models that think. `cards`: GPUs per model, for models too large for one GPU.
+    `cluster`: the Snakemake executor that submits the jobs, empty for a local run. On a cluster `gpus` is per job,
+    `gpus_of` gives it by notebook, and each job counts the cores of its node."""
 
     name: str
     values: dict = field(hash=False)
     cores: int = 1
     gpus: int = 0
-    wanted: tuple[str, ...] = ()
-    absent: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = field(default=(), hash=False)
+    absent: tuple[str, ...] = field(default=(), hash=False)
+    thinking: tuple[str, ...] = field(default=(), hash=False)
     cluster: str = ""
     cards: dict = field(default_factory=dict, hash=False)
     gpus_of: dict = field(default_factory=dict, hash=False)
@@ -236,13 +152,23 @@ class Run:
         return f"artifacts/{self.name}"
 
     @property
-    def wishes(self) -> str:
-        """Which jobs are to be made anew because that was asked for."""
-        return f"{self.folder}/jobs/.remake"
+    def done(self) -> str:
+        """The folder of marks that tell Snakemake which jobs are done; every run clears it."""
+        return f"{self.folder}/jobs/.done"
+
+    @property
+    def forced(self) -> str:
+        """The folder of earlier outputs that `--force` replaced."""
+        return f"{self.folder}/stale/forced"
+
+    @property
+    def moving(self) -> str:
+        """The journal of a move of several jobs' files; removed when the move is complete."""
+        return f"{self.folder}/jobs/.moving"
 
     @property
     def replayed(self) -> str:
-        """The profile whose shipped signals stand in for the models of this run; empty where they are run."""
+        """The profile whose shipped signals a replay reads; empty for a run that runs its models."""
         verb, _, profile = self.name.partition("-")
         return (profile or "demo") if verb == REPLAY else ""
 
@@ -256,7 +182,7 @@ class Run:
 
     @property
     def notebooks(self) -> list[Notebook]:
-        """A replay runs no model; the paper's own numbers need no run at all, and are set by what exports."""
+        """The notebooks of this run. A replay runs no model; `published` only builds tables of the paper's numbers."""
         rows = needed(self.wanted) if self.wanted else list(NOTEBOOKS)
         if self.replayed:
             return [row for row in rows if not row.of_pair]
@@ -275,16 +201,17 @@ class Run:
 
     @cached_property
     def urgency(self) -> dict[str, int]:
-        """Seconds, by job, of it and the longest chain of jobs that waits for it; as they were timed last."""
+        """Seconds, by job, of the job and its longest downstream chain, from the last timings."""
         seconds, chains = self.seconds(), dict.fromkeys((job.name for job in self.jobs), 0)
         for job in reversed(self.jobs):
-            chains[job.name] += round(seconds.get(job.name, 60 * job.notebook.minutes))
+            long = LONGER if job.model in self.thinking else 1
+            chains[job.name] += round(seconds.get(job.name, 60 * job.notebook.minutes * long))
             for above in job.upstream:
                 chains[above.name] = max(chains[above.name], chains[job.name])
         return chains
 
     def seconds(self) -> dict[str, float]:
-        """What jobs took when they were last run; empty if none was."""
+        """Return the seconds that each job took last time; empty if none has run."""
         known = read_json(ROOT / self.folder / "seconds.json")
         pairs = known.items() if isinstance(known, dict) else ()
         return {name: value for name, value in pairs if isinstance(value, (int, float))}
@@ -300,18 +227,12 @@ class Run:
 
     @staticmethod
     def load(name: str) -> "Run":
-        return Run.of(json.loads((ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8")))
-
-    @staticmethod
-    def of(values: dict) -> "Run":
-        """The run that `dataclasses.asdict` made a dictionary."""
-        names = {key: tuple(values.get(key, ())) for key in ("wanted", "absent")}
-        return Run(**{**values, **names})
+        return Run(**json.loads((ROOT / "artifacts" / name / "run.json").read_text(encoding="utf-8")))
 
 
 @dataclass(frozen=True)
 class Job:
-    """One notebook of one run, for one (model, dataset) or over all pairs. Paths are relative to the root."""
+    """One notebook of one run, for one (model, dataset) or for all pairs. Paths are relative to the root."""
 
     run: Run = field(repr=False)
     notebook: Notebook
@@ -331,18 +252,17 @@ class Job:
         return f"{self.run.folder}/jobs/{self.name}.json"
 
     @property
-    def aside(self) -> str:
-        """The record while it is open whether what the job reads will change."""
-        return f"{self.run.folder}/jobs/.{self.name}.aside"
+    def done(self) -> str:
+        return f"{self.run.done}/{self.name}"
 
     @property
     def moving(self) -> str:
-        """Which of its files are being moved where, until they are."""
+        """The journal of a move of its files; removed when the move is complete."""
         return f"{self.run.folder}/jobs/.{self.name}.moving"
 
     @property
     def events(self) -> str:
-        """What a job on a cluster says, which the run cannot hear."""
+        """The file of events of a job on a cluster, whose stdout does not reach the run."""
         return f"{self.run.folder}/jobs/.{self.name}.events"
 
     @property
@@ -351,7 +271,7 @@ class Job:
 
     @property
     def threads(self) -> int:
-        """One for a job of the demo, whose results must not depend on the machine; else cores are shared."""
+        """Its share of the cores; one in the demo, whose results must not depend on the machine."""
         if not self.notebook.heavy or self.run.name == "demo":
             return 1
         if self.run.cluster:
@@ -365,24 +285,23 @@ class Job:
 
     @property
     def cards(self) -> int:
-        """GPUs that it takes."""
+        """The number of GPUs that it uses."""
         return self.run.cards.get(self.model, 1) if self.on_gpu else 0
 
     @property
     def upstream(self) -> list["Job"]:
-        """Jobs whose outputs this one reads, those of the same pair if it works on one."""
+        """Jobs whose outputs this one reads; only those of the same pair if it has one."""
         read = [job for job in self.run.jobs if self.notebook.read_of(job.notebook)]
         mine = (self.model, self.dataset)
         return [job for job in read if not self.model or not job.model or (job.model, job.dataset) == mine]
 
-    def written(self, folder: str, paths: Iterable[str] | None = None) -> list[str]:
-        """What the notebook writes for this job (or those of `paths`), below a folder."""
-        paths = self.notebook.writes if paths is None else paths
+    def written(self, folder: str, paths: Iterable[str]) -> list[str]:
+        """Return these of the notebook's `writes` for this job, below a folder."""
         return [f"{folder}/{path.format(model=self.model, dataset=self.dataset)}" for path in paths]
 
     @property
     def outputs(self) -> list[str]:
-        """Files that the notebook itself must have written."""
+        """Files that the notebook must write."""
         words = self.notebook.by_scope
         asked = [None, *self.run.values.get("dropout_scope", ["trajectory"])]
         paths = [path for path in self.notebook.writes if words.get(path.split("/")[0]) in asked]
@@ -390,13 +309,13 @@ class Job:
 
     @property
     def loose(self) -> list[str]:
-        """Files in the folders that the notebook alone fills, as they are now."""
+        """Files now in the notebook's own `folders`."""
         files = [path for name in self.notebook.folders for path in (ROOT / self.run.folder / name).glob("*")]
         return sorted(path.relative_to(ROOT).as_posix() for path in files if not path.name.startswith("."))
 
     @property
     def inputs(self) -> list[str]:
-        """Artifacts that it reads: from jobs upstream, and shipped ones of those that a replay does not run."""
+        """Files that it reads: outputs of upstream jobs, and in a replay the shipped signals."""
         paths = list(self.notebook.data)
         for job in self.upstream:
             read = job.written(self.run.folder, self.notebook.read_of(job.notebook))
@@ -410,7 +329,7 @@ class Job:
 
     @property
     def parameters(self) -> dict:
-        """Value of each parameter that the notebook uses; UserError for one that nobody sets."""
+        """The value of each parameter that the notebook uses; UserError if no profile sets one."""
         known = {**self.run.values, "run": self.run.name}
         if self.model:
             known |= {"model": self.model, "dataset": self.dataset}
@@ -422,6 +341,6 @@ class Job:
         return {name: known[name] for name in used}
 
     def check(self) -> None:
-        """UserError for a notebook that cannot be run: not a notebook, not Python, parameters that nobody sets."""
+        """Raise UserError if the notebook or its Python cannot be parsed, or if no profile sets a parameter."""
         import_closure(code_cells(self.notebook.path), self.notebook.path)
         self.parameters  # noqa: B018

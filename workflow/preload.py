@@ -1,9 +1,9 @@
-"""A process that imports once what the notebooks of a run import, and forks a child for each job: a fork is ready where
-a new Python would import for ten seconds. A job forks its kernel in turn, which has the imports, too.
+"""A process that imports the libraries of a run's notebooks once and forks a child for each job. A fork is ready at
+once, while a new Python imports for ten seconds. The job forks its kernel, which therefore has the imports, too.
 
-`python -S workflow/preload.py RUN JOB`, as the Snakefile calls it, has that process do a job, or does it in a Python of
-its own where there is none: on a cluster, on macOS, after it was killed. This file needs the standard library alone,
-for it is started once a job. `python -m workflow.preload` is the process.
+The Snakefile calls `python -S workflow/preload.py RUN JOB`, which sends a job to that process. If there is none (on a
+cluster, on macOS, after a kill), it runs the job in a new Python. This file imports only the standard library, because
+every job starts it. `python -m workflow.preload` is the process itself.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from typing import Any
 
 JUPYTER = """import papermill, nbclient, nbformat, jupyter_client.ioloop, ipykernel.kernelapp, ipykernel.ipkernel
 import IPython.core.completerlib, matplotlib_inline.config, psutil, pydantic, yaml, filelock"""
-CODE = b"@exit "  # begins the last line of what a job says
+CODE = b"@exit "  # prefix of the last line of a job's output
 PARENT_DEATH = 1  # of Linux's prctl
 
 
 def follow(parent: int) -> None:
-    """Start the thread that ends this process once its `parent` is gone."""
+    """Start a thread that ends this process when its `parent` ends."""
 
     def look() -> None:
         while os.getppid() == parent:
@@ -41,17 +41,17 @@ def follow(parent: int) -> None:
 
 
 def end_with(parent: int) -> None:
-    """Have Linux kill this process when its `parent` ends, however that ends."""
+    """Make Linux kill this process when its `parent` ends for any reason."""
     ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGKILL)
-    if os.getppid() != parent:  # which may have been before
+    if os.getppid() != parent:  # it ended before the call
         os._exit(143)
 
 
-# ---- who asks ------------------------------------------------------------------------------------------------
+# ---- the client ----------------------------------------------------------------------------------------------
 
 
 def ask(door: str, words: list[str], write: Callable[[bytes], Any]) -> int | None:
-    """Exit code of a job that is done in a fork; `write` gets each line that it says. None where nothing forks jobs."""
+    """Run a job in a fork and return its exit code; None if no process forks jobs. `write` gets its output by line."""
     with suppress(OSError), socket.socket(socket.AF_UNIX) as wire:
         wire.connect(door)
         wire.sendall(json.dumps(words).encode() + b"\n")
@@ -61,7 +61,7 @@ def ask(door: str, words: list[str], write: Callable[[bytes], Any]) -> int | Non
             write(line)
     with suppress(OSError), socket.socket(socket.AF_UNIX) as wire:
         wire.connect(door)
-        return 1  # the job alone was killed
+        return 1  # only the job was killed
     return None
 
 
@@ -74,11 +74,11 @@ def main(words: list[str]) -> int:
     return code
 
 
-# ---- who forks -------------------------------------------------------------------------------------------------
+# ---- the server ------------------------------------------------------------------------------------------------
 
 
 class Request(socketserver.StreamRequestHandler):
-    """In a forked child: a job, which tells who asked what it says, and ends when that is gone."""
+    """A job in a forked child. It writes its output to the client and ends with it."""
 
     def handle(self) -> None:
         end_with(self.server.pid)
@@ -89,7 +89,7 @@ class Request(socketserver.StreamRequestHandler):
             os.dup2(self.connection.fileno(), stream)
         threading.Thread(target=self.await_end, daemon=True).start()
         try:
-            from workflow import notebook  # as it is now
+            from workflow import notebook  # imported here, to have the current code
 
             code = notebook.main(words)
         except BaseException:
@@ -98,7 +98,7 @@ class Request(socketserver.StreamRequestHandler):
         self.wfile.write(b"\n%b%d\n" % (CODE, code))
 
     def await_end(self) -> None:
-        self.connection.recv(1)  # who asks says nothing more
+        self.connection.recv(1)  # returns only when the client is gone
         os._exit(143)
 
 
@@ -111,17 +111,17 @@ class Server(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
 
 
 def serve(door: int, parent: int, imports: list[str]) -> None:
-    """Import, and fork for each that asks at the socket `door`; where this process can't be forked, end."""
+    """Import the libraries, then fork a job for each connection to the socket `door`. End if forking is unsafe."""
     end_with(parent)
-    sys.modules.setdefault("rfc3987_syntax", None)  # a grammar of URIs: 1.5 s of import that no notebook needs
-    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # a kernel's own, read at import
-    gc.disable()  # what is imported stays: looking for garbage in it takes a second
+    sys.modules.setdefault("rfc3987_syntax", None)  # an unused URI grammar that takes 1.5 s to import
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # a kernel's backend, read at import
+    gc.disable()  # imports leave no garbage, and searching for it takes a second
     for statement in [*JUPYTER.splitlines(), *imports]:
-        with suppress(Exception):  # whoever needs it will say why it fails
+        with suppress(Exception):  # the notebook that needs it reports the error
             exec(statement, {})
     os.environ.pop("MPLBACKEND")
     gc.collect()
-    gc.freeze()  # memory that the collector leaves alone stays shared
+    gc.freeze()  # keeps this memory shared with the forks
     gc.enable()
     if can_fork():
         with Server(door) as server:
@@ -129,7 +129,7 @@ def serve(door: int, parent: int, imports: list[str]) -> None:
 
 
 def can_fork() -> bool:
-    """Not beside what does not survive it: threads, CUDA."""
+    """Whether this process has neither threads nor CUDA, which do not survive a fork."""
     torch = sys.modules.get("torch")
     return len(os.listdir("/proc/self/task")) == 1 and not (torch and torch.cuda.is_initialized())
 
@@ -138,7 +138,7 @@ def can_fork() -> bool:
 
 
 class ForkedKernel:
-    """Of a kernel that was forked, what jupyter_client asks of a Popen."""
+    """A forked kernel with the methods of Popen that jupyter_client uses."""
 
     stdin = stdout = stderr = returncode = None
 
@@ -157,14 +157,14 @@ class ForkedKernel:
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
 
-    wait = poll  # which has said that it ended when this is called
+    wait = poll  # called only after poll has returned an exit code
 
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)
 
 
 def fork_kernels() -> None:
-    """Have jupyter_client fork its kernels from this process instead of starting a Python for each."""
+    """Make jupyter_client fork its kernels from this process instead of starting a new Python."""
     from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
 
     class Forking(LocalProvisioner):
@@ -184,12 +184,12 @@ def fork_kernels() -> None:
             return self.connection_info
 
     factory = KernelProvisionerFactory.instance()
-    factory.provisioners["forking"] = SimpleNamespace(name="forking", load=lambda: Forking)  # as an entry point
+    factory.provisioners["forking"] = SimpleNamespace(name="forking", load=lambda: Forking)  # like an entry point
     factory.default_provisioner_name = "forking"
 
 
 if __name__ == "__main__" and __package__:
-    from workflow import preload  # by its own name, for jobs import it too
+    from workflow import preload  # by its module name, because jobs import it too
 
     preload.serve(*json.loads(sys.argv[1]))
 elif __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the user sees while jobs run: a line per event, what remains, and everything else in a log."""
+"""Progress of the jobs: a line per event with the remaining time; other output goes to a log."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def say(text: str, end: str = "\n") -> None:
 
 
 def parse(line: str) -> dict | None:
-    """The event on a marked line; None for chatter, and for a mark that other output has run into."""
+    """Return the event on a marked line; None for other output, or if other output has damaged the line."""
     try:
         return json.loads(line[len(MARK) :]) if line.startswith(MARK) else None
     except ValueError:
@@ -29,37 +29,47 @@ def parse(line: str) -> dict | None:
 
 PLACES = {str(ROOT): ".", sys.prefix: "(environment)", os.path.expanduser("~"): "~",
           tempfile.gettempdir(): "(temporary)"}  # fmt: skip
-PLACES.setdefault(sys.base_prefix, "(Python)")  # whose own files warnings name
+PLACES.setdefault(sys.base_prefix, "(Python)")  # warnings name its files
 
 
 def private(line: str) -> str:
-    """A line for the log without where on this machine things lie, and without signs that are none."""
+    """Return a line for the log without this machine's paths and without unprintable characters."""
     for place, name in PLACES.items():
         if len(place) > 1:
             line = re.sub(rf"{re.escape(place)}(?![\w.-])", name, line)
     return "".join(map(escape_unprintable, line.rstrip("\r\n"))) + "\n"
 
 
+def describe_system_error(problem: OSError) -> str:
+    """Return the system's reason (full disk, no permission) and the file, without this machine's paths."""
+    where = private(f" ({problem.filename})").rstrip() if problem.filename else ""
+    return f"{problem.strerror or problem}{where}"
+
+
 class Board:
-    """What the user sees of some jobs, by name their `titles`, on so many `cores`; `known`: seconds that jobs took when
-    they were last run."""
+    """The progress display of some jobs: their `titles` by name, the `cores`, and `known` seconds of their last run."""
 
     def __init__(self, titles: dict[str, str], cores: int = 1, known: Mapping[str, float] | None = None):
         self.titles, self.cores, self.known = titles, cores, dict(known or {})
-        self.done, self.failures, self.ended = 0, [], set()
-        self.going: dict[str, str] = {}  # titles of jobs that have begun, and not ended
-        self.seconds: dict[str, float] = {}  # of jobs that were run
+        self.failures, self.ended = [], set()
+        self.going: dict[str, str] = {}  # titles of running jobs
+        self.seconds: dict[str, float] = {}  # of jobs that ran
         self.width = max(map(len, titles.values()), default=0)
 
     @property
+    def left(self) -> set[str]:
+        """Jobs that have not ended."""
+        return self.titles.keys() - self.ended
+
+    @property
     def remaining(self) -> str:
-        """About how many minutes remain, as jobs of the same notebook took in this run, or these in the last one; empty
-        under a minute, and while any is left of which neither is known."""
+        """The estimated remaining minutes, from jobs of the same notebook in this run, else from the last run. Empty
+        below a minute, or if a job has no timing."""
         taken = defaultdict(list)
         for name, seconds in self.seconds.items():
             taken[name.split("__")[0]].append(seconds)
         left = []
-        for name in self.titles.keys() - self.ended:
+        for name in self.left:
             alike = taken[name.split("__")[0]]
             if not alike and name not in self.known:
                 return ""
@@ -68,7 +78,7 @@ class Board:
         return f", about {minutes:.0f} min left" if minutes >= 1 else ""
 
     def hear(self, log: Path, line: str) -> None:
-        """Marked lines are shown, chatter is logged, where there is room for it."""
+        """Show a marked line; write other output to the log unless the disk is full."""
         if event := parse(line):
             self.show(event)
         elif line.strip() and not re.match(r"\s*(host|user):", line, flags=re.I):
@@ -76,26 +86,20 @@ class Board:
                 file.write(private(line))
 
     def show(self, event: dict) -> None:
-        kind, text, count = event["event"], "started", ""
-        self.going.pop(event["job"], None)
+        job, kind, text = event["job"], event["event"], event.get("text", "started")
+        self.going.pop(job, None)
         if kind in ("start", "progress"):
-            self.going[event["job"]] = self.titles[event["job"]]
-        if kind == "end":
-            self.seconds[event["job"]] = event["seconds"]
-            self.ended.add(event["job"])
-            text = f"{event['seconds']:.1f} s{self.remaining}"
-        elif kind == "kept":
-            self.ended.add(event["job"])
-            text = f"kept: {event['text']}"
+            self.going[job] = self.titles[job]
         elif kind == "fail":
-            self.failures.append((event["code"], event["text"]))
-            text = f"failed: {one_line(event['text'], most=600)}"
-        elif kind == "progress":
-            text = event["text"]
-        if kind in ("end", "kept"):
-            self.done = len(self.ended)
-            count = f"[{self.done}/{len(self.titles)}]"
-        margin = len(f"[{self.done}/{len(self.titles)}]")
+            self.failures.append((event["code"], text))
+            text = f"failed: {one_line(text, most=600)}"
+        else:
+            self.ended.add(job)
+            text = f"kept: {text}"
+        if kind == "end":
+            self.seconds[job] = event["seconds"]
+            text = f"{event['seconds']:.1f} s{self.remaining}"
+        count = f"[{len(self.ended)}/{len(self.titles)}]"
+        margin = count if job in self.ended else " " * len(count)
         transient = kind == "progress" and sys.stdout.isatty()
-        title = self.titles[event["job"]].ljust(self.width)
-        say(f"{count:{margin}} {title}  {text}", end="" if transient else "\n")
+        say(f"{margin} {self.titles[job].ljust(self.width)}  {text}", end="" if transient else "\n")

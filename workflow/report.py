@@ -1,7 +1,7 @@
-"""One self-contained page for the reviewer: findings, tables and figures of a run beside the paper.
+"""The report: one self-contained page with a run's findings, tables and figures next to the paper's.
 
-Built from the outputs of the executed 08_tables and 09_robustness alone: `outputs` are their data by target. Nothing is
-loaded from elsewhere, nothing dated, and every word of a user's is escaped by the template.
+It uses only the outputs of the executed 08_tables and 09_robustness; `outputs` are their data by target. The page loads
+nothing, contains no date, and its template escapes all text of users.
 """
 
 import base64
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import nbformat
 from latex2mathml.converter import convert
 from markupsafe import Markup
 
@@ -24,8 +25,7 @@ from lib.paper.microscope import Microscope
 from lib.paper.reference import paper_facts
 from lib.paper.verdicts import QUANTIFIERS, VERDICT_WORDS
 from lib.paths import visible
-from workflow.fingerprint import cells
-from workflow.marked import marked
+from workflow.export import marked, parameters_of
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
 ABOUT = re.compile(r'(<td[^>]*?) data-key="([^"]*)"([^>]*>)(.*?)(</td>)', re.DOTALL)
@@ -34,39 +34,44 @@ FORMULA = re.compile(r"\$([^$]+)\$")
 SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
+def report_of(nb: Any, folder: Path) -> str:
+    """Return the page of an executed 08_tables and, if the folder contains one, an executed 09_robustness."""
+    beside = folder / "09_robustness.ipynb"
+    notebooks = [nb, nbformat.read(beside, 4)] if beside.is_file() else [nb]
+    return page(nb, {target: data for one in notebooks for _, target, data in marked(one)})
+
+
 def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, str] | None = None) -> str:
-    """The page as HTML. `places`: the page and cell where each target is made, in a book that the page is part of."""
-    given = nb.metadata.get("papermill", {}).get("parameters", {})
-    findings, ablation, choices = (
-        records(outputs, name) for name in ("rep_findings", "rep_ablation", "rep_sensitivity")
+    """Return the page as HTML. In a book, `places` are the page and cell that produce each target."""
+    findings, ablation, choices, views, costs, stability, numbers = (
+        outputs.get(f"rep_{name}", {}).get("application/json", [])
+        for name in ("findings", "ablation", "sensitivity", "microscope", "costs", "stability", "numbers")
     )
-    stable = {(row["table"], row["key"]): row["moves"] for row in records(outputs, "rep_stability")}
-    numbers = [row | {"moves": stable.get((row["table"], row["key"]), STANDS)}
-               for row in records(outputs, "rep_numbers")]  # fmt: skip
-    views, costs = records(outputs, "rep_microscope"), records(outputs, "rep_costs")
+    stable = {(row["table"], row["key"]): row["moves"] for row in stability}
+    numbers = [row | {"moves": stable.get((row["table"], row["key"]), STANDS)} for row in numbers]
+    comparable = Counter(row["verdict"] for row in numbers if not row["verdict"].startswith(FOREIGN))
+    foreign = {row["verdict"].removeprefix(FOREIGN) for row in numbers} - set(comparable)
     sections = [section(name, outputs[name], numbers) for name in captions() if name in outputs]
-    there = {part["id"] for part in sections}
-    if ablation:
-        there.add("rep_ablation")
+    by_kind = {kind: [row for row in findings if row["kind"] == kind] for kind in ("claim", "consistency", "ours")}
     sides = [side for side in ("paper", "here") if any(side in finding for finding in findings)]
     template = TEMPLATE.read_text(encoding="utf-8")
     env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     shown = env.from_string(template).render(
         script=digest(template),
-        run=given.get("run", "lab"),
-        title=given.get("title", ""),
-        groups=grouped(findings, sides),
-        consistency=[finding for finding in findings if finding["kind"] == "consistency"],
-        ours=[finding for finding in findings if finding["kind"] == "ours"],
+        run=parameters_of(nb).get("run", "lab"),
+        title=parameters_of(nb).get("title", ""),
+        groups=grouped(by_kind["claim"], sides),
+        consistency=by_kind["consistency"],
+        ours=by_kind["ours"],
         quantifiers={word: meaning for word, (meaning, _) in QUANTIFIERS.items()},
         twice=paper_facts()["twice"] if findings else (),
         sides=sides,
-        counts=tally(claims(findings), sides),
+        counts=tally(by_kind["claim"], sides),
         sections=sections,
-        there=there,
+        there={part["id"] for part in sections} | ({"rep_ablation"} if ablation else set()),
         total=len(numbers),
-        held=Counter(row["verdict"] for row in numbers if not row["verdict"].startswith(FOREIGN)),
-        foreign=sorted({row["verdict"].removeprefix(FOREIGN) for row in numbers if row["verdict"].startswith(FOREIGN)}),
+        held=comparable,
+        foreign=sorted(foreign),
         expected=INSIDE_EXPECTED,
         tried=bool(stable),
         moving=sum(row["moves"] != STANDS for row in numbers),
@@ -83,56 +88,38 @@ def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, str] | None = N
     return visible(shown)
 
 
-def robustness_beside(folder: str | Path) -> dict[str, dict]:
-    """The outputs of the executed 09_robustness of a folder, by target; none where it is not there."""
-    path = Path(folder, "09_robustness.ipynb")
-    return {name: data for _, name, data in marked(cells(str(path)))} if path.is_file() else {}
-
-
 def digest(template: str) -> str:
-    """The checksum by which the page's policy knows its one script, and lets no other run."""
+    """Return the checksum of the page's script; its content security policy allows no other script."""
     (script,) = SCRIPT.findall(template)
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def claims(findings: list[dict]) -> list[dict]:
-    return [finding for finding in findings if finding["kind"] == "claim"]
-
-
 def tally(findings: list[dict], sides: list[str]) -> dict[str, Counter]:
-    """How many hold, do not, and cannot be judged, by side."""
+    """Count by side how many hold, do not hold and cannot be judged."""
     none = dict.fromkeys(VERDICT_WORDS.values(), 0)
     return {side: Counter(none | Counter(row[side] for row in findings)) for side in sides}
 
 
-def grouped(findings: list[dict], sides: list[str]) -> list[dict[str, Any]]:
-    """The claims by group, those that the paper sets in a box first, with how many of them hold."""
-    names = [*FINDINGS, *dict.fromkeys(finding["group"] for finding in findings)]
+def grouped(claims: list[dict], sides: list[str]) -> list[dict[str, Any]]:
+    """Group the claims, the paper's boxed findings first, and count how many hold."""
     groups = []
-    for name in dict.fromkeys(names):
-        rows = [finding for finding in claims(findings) if finding["group"] == name]
-        if rows:
-            id_ = re.sub(r"\W", "_", name.lower())
-            groups.append({"name": name, "id": id_, "headline": FINDINGS.get(name, ""), "rows": rows,
-                           "counts": tally(rows, sides)})  # fmt: skip
+    for name in dict.fromkeys([*FINDINGS, *(claim["group"] for claim in claims)]):
+        if rows := [claim for claim in claims if claim["group"] == name]:
+            group = {"name": name, "id": re.sub(r"\W", "_", name.lower()), "headline": FINDINGS.get(name, "")}
+            groups.append(group | {"rows": rows, "counts": tally(rows, sides)})
     return groups
 
 
 def turned(choices: list[dict]) -> dict[str, int]:
-    """How many findings turn under each of the other choices, by its words."""
+    """Count the claims whose verdict changes under each alternative choice."""
     counts = dict.fromkeys((row["words"] for row in choices), 0)
     for row in choices:
         counts[row["words"]] += bool(row["flips"])
     return counts
 
 
-def records(outputs: dict[str, dict], name: str) -> list[dict]:
-    """What a listing holds; nothing where the run has no such target."""
-    return outputs.get(name, {}).get("application/json", [])
-
-
 def section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
-    """One table (its cells lead to their numbers beside the paper's) or figure."""
+    """Return one figure, or one table whose cells link to their numbers next to the paper's."""
     short, long = captions()[name]
     part: dict[str, Any] = {"id": name, "short": short, "long": long, "rows": []}
     if name.startswith("fig_"):
@@ -146,13 +133,15 @@ def section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
 
 
 def anchor(table: str, about: str) -> str:
-    """The id of a number's row."""
+    """Return the id of a number's row."""
     return re.sub(r"[^\w.-]", "_", f"{table}--{about}")
 
 
 def linked(name: str, table: str, ids: set[str]) -> str:
-    """The table's HTML with a link around each number that has a row, and formulas as MathML in those cells alone that
-    declare some: a dollar elsewhere is one."""
+    """Return the table's HTML with links from its numbers to their rows, and formulas as MathML.
+
+    Only cells that declare formulas contain any: elsewhere a dollar sign is a dollar sign.
+    """
 
     def cell(match: re.Match) -> str:
         start, about, rest, body, end = match.groups()
@@ -166,7 +155,7 @@ def linked(name: str, table: str, ids: set[str]) -> str:
 
 
 def number(value: Any) -> str:
-    """Three decimals; yes and no; an empty word for nothing."""
+    """Format a value: three decimals, yes or no, an empty string for None."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if not isinstance(value, (int, float)):

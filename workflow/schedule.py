@@ -1,5 +1,5 @@
-"""Has Snakemake run jobs, those that most hangs on first. Beside it stands a process that has imported what the jobs
-import, and forks them (preload.py).
+"""Run the jobs with Snakemake, longest chains first. A second process, with the imports of the jobs done, forks them
+(preload.py).
 """
 
 import json
@@ -10,66 +10,60 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from lib import params
 from lib.paths import ROOT
-from workflow import cluster, fresh, locks, node, notebook
+from workflow import cluster, fresh, locks, node, notebook, records
 from workflow.cluster import Profile
 from workflow.fingerprint import code_cells, third_party_imports
 from workflow.pipeline import Job, Run
 
-# Freshness, locks and incomplete files are our own business.
+# The workflow itself handles freshness, locks and incomplete files.
 FLAGS = """--snakefile workflow/Snakefile --scheduler greedy --keep-going --rerun-triggers input --nolock
     --ignore-incomplete --keep-incomplete --drop-metadata --nocolor"""
 SPOKEN = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 
 
-def schedule(
-    run: Run, jobs: list[Job], hear: Callable[[str], None], profile: Profile | None = None, door: str = ""
-) -> int:
-    """Run the jobs to their end; the exit code. `hear` gets every line that they, or Snakemake, say; at the `door` the
-    preloaded process forks them."""
-    reset_future(run)
-    os.environ.pop("SNAKEMAKE_PROFILE", None)  # of the user's other workflows
-    if profile:
-        return submit(run, profile, hear)
-    options = f"--config run={run.name} parent={os.getpid()} --cores {run.cores} --resources gpu={run.gpus}"
-    command = [sys.executable, "-m", "snakemake", *FLAGS.split(), *options.split()]
-    return attend(start(command, surroundings() | {"CALIBRATION_PRELOADED": door}, **SPOKEN), hear)
+def schedule(run: Run, jobs: list[Job], hear: Callable[[str], None], profile: Profile | None, door: str) -> int:
+    """Run the jobs and return the exit code. `hear` gets every line that they or Snakemake print; `door` is the socket
+    of the preloaded process."""
+    shutil.rmtree(ROOT / run.done, ignore_errors=True)
+    for job in set(run.jobs) - set(jobs):
+        records.mark_done(job)
+    os.environ.pop("SNAKEMAKE_PROFILE", None)  # the user may set it for other workflows
+    config = ["--config", f"run={run.name}", f"parent={os.getpid()}"]
+    command = [sys.executable, "-m", "snakemake", *FLAGS.split(), *config]
+    if not profile:
+        command += ["--cores", str(run.cores), "--resources", f"gpu={run.gpus}"]
+        return attend(start(command, surroundings() | {"CALIBRATION_PRELOADED": door}, **SPOKEN), hear)
+    try:
+        with node.follow_events(run, hear) as told:
+            command += cluster.options(profile, run)
+            process = start(command, cluster.environment(profile, run), **SPOKEN)
+            return attend(process, told, patience=3, number=signal.SIGINT)
+    finally:
+        cluster.cancel(profile, run)  # no job may outlive the run
 
 
 def surroundings() -> dict[str, str]:
-    """Environment variables of what is started here."""
+    """Return the environment variables of Snakemake and the preloaded process."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
-    # Snakemake, when killed, leaves some there
+    # a killed Snakemake leaves temporary files
     env["TMPDIR"] = os.environ.get("CALIBRATION_SCRATCH") or tempfile.gettempdir()
-    if not os.access(os.path.expanduser("~"), os.W_OK):  # Snakemake insists on a cache
+    if not os.access(os.path.expanduser("~"), os.W_OK):  # Snakemake needs a cache folder
         env["XDG_CACHE_HOME"] = str(ROOT / "artifacts" / ".cache")
     return env
 
 
-def submit(run: Run, profile: Profile, hear: Callable[[str], None]) -> int:
-    """The same on a cluster; none of its jobs outlives this."""
-    config = ["--config", f"run={run.name}", f"parent={os.getpid()}"]
-    command = [sys.executable, "-m", "snakemake", *FLAGS.split(), *config, *cluster.options(profile, run)]
-    try:
-        with node.follow_events(run, hear) as told:
-            process = start(command, cluster.environment(profile, run), **SPOKEN)
-            return attend(process, told, patience=3, number=signal.SIGINT)
-    finally:
-        cluster.cancel(profile, run)
-
-
 def start(command: list[str], env: dict[str, str], **options) -> subprocess.Popen:
-    """A process in a session of its own: a Ctrl-C is for us alone, and we end the rest in good order."""
+    """Start a process in its own session: Ctrl-C reaches only the run, which then stops the others."""
     return subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True, stdin=subprocess.DEVNULL, **options)
 
 
 def attend(process: subprocess.Popen, hear: Callable[[str], None], **manner) -> int:
-    """Listen until all who can speak have ended; the exit code. `manner`: how it is stopped (locks.stop)."""
+    """Read the output of a process to its end and return the exit code. `manner`: options of locks.stop."""
     try:
         for line in process.stdout:
             hear(line.decode("utf-8", errors="replace"))
@@ -79,27 +73,20 @@ def attend(process: subprocess.Popen, hear: Callable[[str], None], **manner) -> 
         raise
 
 
-def reset_future(run: Run) -> None:
-    """Snakemake fails a job whose inputs bear a time to come, as a copy from another machine may."""
-    for path in (ROOT / run.folder / "jobs").glob("*.json"):
-        if path.stat().st_mtime > time.time():
-            os.utime(path)
-
-
 # ---- the process that jobs are forked from ----------------------------------------------------------------------
 
 
 @contextmanager
 def preloaded(run: Run, jobs: list[Job]) -> Iterator[str]:
-    """The socket where jobs are forked; empty where there are none here, or nothing can be forked."""
+    """Yield the socket of a preloaded process; empty if no job runs here or the system cannot fork."""
     if run.cluster or not jobs or sys.platform != "linux":
         yield ""
         return
     folder = locks.scratch_folder()
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(folder / "door"))
-        door.listen(128)  # who asks before the imports are done, waits
-        asked = json.dumps([door.fileno(), os.getpid(), imports(run, jobs)])
+        door.listen(128)  # clients wait until the imports are done
+        asked = json.dumps([door.fileno(), os.getpid(), imports(jobs)])
         env = surroundings() | notebook.constants(run.jobs[-1]) | {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
         command, silent = [sys.executable, "-m", "workflow.preload", asked], subprocess.DEVNULL
         process = start(command, env, pass_fds=[door.fileno()], stdout=silent, stderr=silent)
@@ -110,20 +97,20 @@ def preloaded(run: Run, jobs: list[Job]) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def imports(run: Run, jobs: list[Job]) -> list[str]:
-    """Statements that import what the forked jobs use of others' modules, and the networks of their models."""
+def imports(jobs: list[Job]) -> list[str]:
+    """Return the statements that import the third-party modules and model networks of the forked jobs."""
     jobs = [job for job in jobs if not job.on_gpu]
     statements = []
     for row in {job.notebook: None for job in jobs}:
         statements += third_party_imports(code_cells(row.path), row.path)
         if row.exports:
-            statements += third_party_imports(fresh.text(path) for path in fresh.EXPORT if path.endswith(".py"))
+            statements += third_party_imports(map(fresh.text, fresh.EXPORT))
     networks = [architecture(name) for name in {job.model: None for job in jobs if job.model}]
     return list(dict.fromkeys([*statements, *filter(None, networks)]))
 
 
 def architecture(model: str) -> str:
-    """The statement that imports the network of a model in a local folder; empty for another."""
+    """Return the statement that imports the network of a model in a local folder; empty for others."""
     with suppress(OSError, ValueError, KeyError):
         config = params.load_model_config(model).place / "config.json"
         kind = json.loads(config.read_text(encoding="utf-8"))["model_type"]

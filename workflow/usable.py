@@ -1,10 +1,10 @@
-"""Whether the models of a run can be asked what it asks, before any job: by their files, without their weights.
+"""Whether a run's models can do what it needs: checked before any job by their files, without their weights.
 
-What can be told of a model alone is told by lib/generate/preflight.py; here stands what a run adds to it.
+lib/generate/preflight.py checks a model by itself; this module adds the checks that depend on the run.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from lib.paths import UserError, first_line
 from workflow import gpus, hub
 from workflow.pipeline import Run
 
-Line = tuple[str, str]  # ok, note or wrong; what was seen
-LARGE = 2e9  # parameters above which a model is run on a processor only where that is said
+Line = tuple[str, str]  # level (ok, note or wrong) and text
+LARGE = 2e9  # parameters; a larger model runs on a CPU only with --cpu
 
 
 def explain_errors(lines: Iterable[Line]) -> Iterator[Line]:
-    """The lines, and what ended them early, whatever that was: others' files and packages are looked at."""
+    """Yield the lines, and any error that ends them as a line: they read other people's files and packages."""
     try:
         yield from lines
     except UserError as problem:
@@ -29,7 +29,7 @@ def explain_errors(lines: Iterable[Line]) -> Iterator[Line]:
 
 
 def find_unusable(run: Run, names: list[str]) -> list[str]:
-    """Of those models of a run that can't be asked as it asks, a line with the reason, before any job is done."""
+    """Return a line with the reason for each model that the run cannot use, before any job is done."""
     reasons, texts = [], load_questions(run) if names else {}
     for name in names:
         found = [text for level, text in explain_errors(check_usable(run, name, texts)) if level == "wrong"]
@@ -37,39 +37,42 @@ def find_unusable(run: Run, names: list[str]) -> list[str]:
     return reasons
 
 
-def check_usable(run: Run, name: str, texts: dict[str, list[str]]) -> Iterator[Line]:
+def check_usable(run: Run, name: str, texts: dict[str, list[str]]) -> Generator[Line, None, Any]:
+    """Yield the lines of a model. Return its preflight if its weights are available."""
     spec = params.load_model_config(name)
     if spec.responses:
         yield from check_responses(run, spec)
-    if spec.at_hand:
-        preflight = load_preflight(run, name, texts)
-        yield from preflight.check()
-        yield from check_processor(run, preflight.lm.model)
+    if not spec.at_hand:
+        return None
+    preflight = load_preflight(run, name, texts)
+    yield from preflight.check()
+    yield from check_processor(run, preflight.lm.model)
+    return preflight
 
 
 def load_preflight(run: Run, name: str, texts: dict[str, list[str]]) -> Any:
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else they complain when a process is forked later
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else tokenizers warn when a process is forked later
     from lib.generate.preflight import Preflight, load_outline
 
     spec = params.load_model_config(name)
-    # of the hub's weights, some or none may have been fetched
+    # the hub's weights may not be downloaded yet, or only in part
     return Preflight(load_outline(name, spec, config_folder(spec), whole=not hub.remote(spec)), run.values, texts)
 
 
 def config_folder(spec: params.Model) -> str:
-    """The folder with a model's configuration and tokenizer; from the hub these alone are fetched."""
+    """Return the folder with a model's configuration and tokenizer. From the hub only these are downloaded."""
     from lib.generate import models
 
     if hub.remote(spec):
         return hub.texts(spec)
     folder = models.find_source(spec)
     if not list(Path(folder).glob("*.safetensors")):
-        raise UserError(f"{spec.source} holds no *.safetensors, the only weights that are loaded")
+        raise UserError(f"{spec.source} has no *.safetensors, the only weights that are loaded")
     return folder
 
 
 def select_examples(run: Run, name: str) -> list[Any]:
-    """The examples of a dataset that the run takes."""
+    """Return the examples of a dataset that the run uses."""
     from lib.tasks import datasets
 
     examples = datasets.load_examples(params.load_dataset_config(name))
@@ -77,16 +80,16 @@ def select_examples(run: Run, name: str) -> list[Any]:
 
 
 def load_questions(run: Run) -> dict[str, list[str]]:
-    """The questions of each dataset that can be read here."""
+    """Return the questions of each dataset that can be read here."""
     found = {}
     for name in run.values["datasets"]:
-        with suppress(UserError):  # said where the dataset is looked at, and by the job that reads it
+        with suppress(UserError):  # reported with the dataset, and by the job that reads it
             found[name] = [example.question for example in select_examples(run, name)]
     return found
 
 
 def check_responses(run: Run, spec: params.Model) -> Iterator[Line]:
-    """How many questions of the run a model's file answers, with what will be read of it."""
+    """Report how many of the run's questions a model's response file answers, and which fields are used."""
     from lib.generate import imported_responses
 
     for name in run.values["datasets"]:
@@ -99,23 +102,23 @@ def check_responses(run: Run, spec: params.Model) -> Iterator[Line]:
 
 
 def check_processor(run: Run, network: Any) -> Iterator[Line]:
-    """Whether a large model would be run without a GPU, which nobody may have meant."""
+    """Report a large model that would run without a GPU, probably by mistake."""
     import torch
 
     weights = network.num_parameters()
     bare = [row.name for row in run.notebooks if row.heavy and not run.gpus_of.get(row.name, run.gpus)]
-    there = not bare if run.cluster else torch.cuda.is_available()  # a node's are those that the profile asks for
+    there = not bare if run.cluster else torch.cuda.is_available()  # on a cluster, the profile requests the GPUs
     if weights <= LARGE or run.values.get("cpu") or there:
         return
     seen = f"PyTorch ({torch.__version__}) sees no GPU here"
     if run.cluster:
-        seen = f"the cluster's profile asks for no GPU for {', '.join(bare)}"
-    remedy = "say --cpu (or `cpu: true` in the profile) to run it on the processor, for days"
+        seen = f"the cluster's profile requests no GPU for {', '.join(bare)}"
+    remedy = "add --cpu (or `cpu: true` in the profile) to run it on the CPU, for days"
     yield "wrong", f"{weights / 1e9:.2g} billion parameters, and {seen}: {remedy}"
 
 
 def cards(run: Run, names: list[str]) -> dict[str, int]:
-    """GPUs that models take which are too large for one of this machine's; no word of the others."""
+    """Return how many GPUs each model needs that is too large for one of this machine's GPUs."""
     memory = gpus.gpu_memory(gpus.available()) if run.gpus > 1 and not run.cluster else []
     if not memory:
         return {}

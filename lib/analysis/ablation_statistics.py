@@ -1,6 +1,7 @@
-"""What the text rests on without a table: the demonstration, the answer's format, the cost of a dropout pass.
+"""Statistics for claims of the text without a table: the demonstration, the answer's format, the cost of a dropout
+pass.
 
-The format is judged by a grader that also reads \\boxed{}.
+The format is assessed with a grader that also reads \\boxed{}.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,60 +11,63 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from lib.score.ablation import BEGINNINGS
+from lib.store import PAIR
 from lib.tasks.answers import grade
 
 
 def grade_all(answers: Iterable[Any], references: Iterable[str], grader: str) -> list[bool]:
-    """Whether each answer is right; a missing one is not."""
+    """Return whether each answer is right; missing answers are wrong."""
     return [grade(answer, reference, grader) for answer, reference in zip(answers, references, strict=True)]
 
 
-def summarize_ablation(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
-    """By pair and arm: rows, accuracy, share of answers found (`extracted`), and accuracy where \\boxed{} counts for a
-    response without `####`."""
+def with_outcomes(ablation: pd.DataFrame, grader: str) -> pd.DataFrame:
+    """Add `extracted`, whether an answer was found, and `accuracy`, whether it is right."""
     extracted = [isinstance(answer, str) for answer in ablation.answer]
-    lenient = [row.answer if isinstance(row.answer, str) else row.boxed for row in ablation.itertuples()]
-    graded = ablation.assign(
-        rows=1,
-        extracted=extracted,
-        accuracy=grade_all(ablation.answer, ablation.reference, grader),
-        accuracy_boxed=grade_all(lenient, ablation.reference, grader),
-    )
-    by = graded.groupby(["model", "dataset", "demonstration", "profile"], sort=False)
+    return ablation.assign(extracted=extracted, accuracy=grade_all(ablation.answer, ablation.reference, grader))
+
+
+def summarize_ablation(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
+    """Return by pair and arm: rows, accuracy, share of answers found (`extracted`), and `accuracy_boxed`.
+
+    The latter accepts \\boxed{} in responses without `####`.
+    """
+    graded = with_outcomes(ablation, grader)
+    lenient = ablation.answer.where(graded.extracted, ablation.boxed)
+    graded["accuracy_boxed"] = grade_all(lenient, ablation.reference, grader)
+    by = graded.groupby([*PAIR, "demonstration", "profile"], sort=False)
     shares = {name: (name, "mean") for name in ("accuracy", "extracted", "accuracy_boxed")}
-    return by.agg(rows=("rows", "sum"), **shares).reset_index()
+    return by.agg(rows=("answer", "size"), **shares).reset_index()
 
 
 def compare_demonstrations(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
-    """With the paper's example (`one`) and with `none`, question by question, by pair and outcome (accuracy,
-    extracted): rows, those in which it is so `with` the example alone and `without` it alone, and the p-value of
-    McNemar's exact test, two-sided."""
-    graded = ablation.assign(
-        extracted=[isinstance(answer, str) for answer in ablation.answer],
-        accuracy=grade_all(ablation.answer, ablation.reference, grader),
-    )
+    """Compare the paper's example (`one`) with `none`, question by question.
+
+    Columns: pair, outcome (accuracy, extracted), rows, and the rows where it is true only `with` the example or only
+    `without` it. `p` is the two-sided p-value of McNemar's exact test.
+    """
     records = []
-    for pair, rows in graded.groupby(["model", "dataset"], sort=False):
+    for pair, rows in with_outcomes(ablation, grader).groupby(PAIR, sort=False):
         for outcome in ("accuracy", "extracted"):
             arms = rows.pivot(index="example_id", columns="demonstration", values=outcome)
             arms = arms.reindex(columns=["one", "none"]).dropna().astype(bool)
-            if arms.empty:  # a model may not be askable in both ways
+            if arms.empty:  # a model may not support both prompts
                 continue
             only, other = int((arms.one & ~arms.none).sum()), int((~arms.one & arms.none).sum())
             p = float(binomtest(only, only + other).pvalue) if only + other else 1.0
             records.append((*pair, outcome, len(arms), only, other, p))
-    return pd.DataFrame(records, columns=["model", "dataset", "outcome", "rows", "with", "without", "p"])
+    return pd.DataFrame(records, columns=[*PAIR, "outcome", "rows", "with", "without", "p"])
 
 
 def graded_by_arm(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
-    """Whether the answer to each question (rows, by id) is right in each arm (columns)."""
-    right = grade_all(ablation.answer, ablation.reference, grader)
-    return ablation.assign(right=right).pivot(index="example_id", columns="demonstration", values="right")
+    """Return whether the answer to each question (rows, by id) is right in each arm (columns)."""
+    return with_outcomes(ablation, grader).pivot(index="example_id", columns="demonstration", values="accuracy")
 
 
 def find_changed_answer(ablation: pd.DataFrame, own: str, grader: str = "numeric") -> tuple[str, str]:
-    """A question whose answer is right in the run's `own` arm or in another, not in both, and that arm; where there is
-    none, the first question and any other arm (`own` itself, where there is no other)."""
+    """Return a question whose answer is right in only one of the run's `own` arm and another arm, and the other arm.
+
+    If there is none, return the first question and any other arm (`own` itself if there is no other).
+    """
     right = graded_by_arm(ablation, grader)
     others = [arm for arm in BEGINNINGS if arm != own and arm in right]
     for other in others:
@@ -74,15 +78,17 @@ def find_changed_answer(ablation: pd.DataFrame, own: str, grader: str = "numeric
 
 
 def responses_to(example_id: str, frames: Mapping[str, pd.DataFrame], arms: Sequence[str]) -> dict[str, str]:
-    """The texts of the responses to one question by arm, of `frames` of generations by arm; of answers that a smaller
-    run made there are none."""
+    """Return the texts of the responses to one question by arm, from `frames` of generations by arm.
+
+    Answers from a smaller run have no text.
+    """
     texts = {arm: frames[arm].reindex(columns=["example_id", "text"]).set_index("example_id").text[example_id]
              for arm in arms}  # fmt: skip
     return {arm: text if isinstance(text, str) else "(not kept)" for arm, text in texts.items()}
 
 
 def pass_costs(manifests: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """What `mc_dropout.count_operations` left in manifests: model, dataset, passes, operations."""
+    """Return the counts of `mc_dropout.count_operations` from manifests: model, dataset, passes, operations."""
     rows = [(*facts["pair"], int(passes), operations)
             for facts in manifests for passes, operations in facts["operations"].items()]  # fmt: skip
-    return pd.DataFrame(rows, columns=["model", "dataset", "passes", "operations"])
+    return pd.DataFrame(rows, columns=[*PAIR, "passes", "operations"])

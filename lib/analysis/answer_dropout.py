@@ -1,4 +1,4 @@
-"""Dropout at the answer's tokens only, beside dropout along the whole trajectory: what the paper does not have."""
+"""Dropout at the answer's tokens only, compared with dropout along the whole trajectory; beyond the paper."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ from lib.score.bootstrap import bootstrap
 from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
 from lib.store import PAIR
 
-SCOPES = {"trajectory": "c_bald", "answer": "c_bald_insitu"}  # estimator by where dropout acts
+SCOPES = {"trajectory": "c_bald", "answer": "c_bald_insitu"}  # estimator by dropout scope
 LACKING = {"trajectory": "no passes over the whole response", "answer": "no passes at the answer only"}
 COMPARED_METRICS = ("rate", "ece", "auroc", "tokens")
 
@@ -27,8 +27,10 @@ def in_situ(
     resamples: int = 5000,
     seed: int = 0,
 ) -> dict[str, pd.DataFrame]:
-    """Frames of `tab_dropout_in_situ` and of its grid, from the passes over whole trajectories (`dropout`) and from
-    those at the answer only that a run left, which may lack any pair."""
+    """Return the frames of `tab_dropout_in_situ` and of its grid.
+
+    They use the passes over whole trajectories (`dropout`) and a run's passes at the answer only, which may lack pairs.
+    """
     answer = store.load_frames(run, "dropout_answer", models, datasets, may_lack=True)[0]
     frames = {"trajectory": dropout, "answer": answer}
     chosen = {scope: rows_at_selected_rate(frame, reading) for scope, frame in frames.items()}
@@ -42,7 +44,7 @@ def in_situ(
 
 
 def resampled(scores: pd.DataFrame, reading: Reading, resamples: int = 5000, seed: int = 0) -> list[pd.DataFrame]:
-    """ECE of both with intervals, and the paired difference (estimator "", metric `difference`)."""
+    """Return the ECE of both with intervals, and the paired difference (estimator "", metric `difference`)."""
     evaluation = scores[scores.split == "evaluation"].assign(method="")
     if evaluation.empty:
         return []
@@ -54,7 +56,7 @@ def resampled(scores: pd.DataFrame, reading: Reading, resamples: int = 5000, see
 
 
 def missing_extras(frames: Mapping[str, pd.DataFrame], models: Sequence[str], datasets: Sequence[str]) -> pd.DataFrame:
-    """Rows without a value, with the reason, for the pairs in which a scope has no passes."""
+    """Return rows without a value, with the reason, for pairs whose scope has no passes."""
     rows = []
     for scope, frame in frames.items():
         there = set(zip(frame.model, frame.dataset, strict=True))

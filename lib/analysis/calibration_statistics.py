@@ -1,5 +1,5 @@
-"""What is shown of calibration: the rows before anything is fitted on them, the maps that were learned, reliability
-diagrams, and bands of learning curves."""
+"""Statistics of calibration: the calibration rows before fitting, the fitted maps, reliability diagrams, and bands of
+learning curves."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,12 +17,15 @@ from lib.params import Calibration
 from lib.score.metrics import reliability_bins
 
 CONFIDENT = 0.9
-NEAREST = 1e-7  # to 0 and 1; float32 tells no more
+NEAREST = 1e-7  # minimum distance from 0 and 1, the precision of float32
 
 
 def describe_calibration_split(sets: DataByPair) -> pd.DataFrame:
-    """By pair: `confident_errors`, wrong rows above CONFIDENT per 50 rows; `curved`, the p-value of a quadratic term in
-    the logit of the confidence (likelihood ratio), NaN where it cannot be fitted."""
+    """Return statistics of the calibration rows by pair.
+
+    `confident_errors` is the number of wrong rows above CONFIDENT per 50 rows. `curved` is the p-value (likelihood
+    ratio) of a quadratic term in the logit of the confidence, NaN if it cannot be fitted.
+    """
     records = []
     for (model, dataset), (rows, _) in sets.items():
         errors = 50 * float(np.mean((rows.confidence > CONFIDENT) & ~rows.correct)) if len(rows.correct) else np.nan
@@ -31,8 +34,10 @@ def describe_calibration_split(sets: DataByPair) -> pd.DataFrame:
 
 
 def test_curvature(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """p-value of the quadratic term of a logistic regression on the logit of n scores; NaN for one class, or fewer
-    than three different scores."""
+    """Return the p-value of the quadratic term of a logistic regression on the logit of n scores.
+
+    NaN for one class, or fewer than three different scores.
+    """
     x = logit(np.clip(np.asarray(confidence, dtype=float), NEAREST, 1 - NEAREST))
     if len(set(correct)) < 2 or len(np.unique(x)) < 3:
         return np.nan
@@ -51,10 +56,12 @@ def calibration_maps(
     pair: Pair,
     choices: Calibration = Calibration(),  # noqa: B008  frozen
 ) -> pd.DataFrame:
-    """What is drawn of the calibrators of one pair, for Ans Avg and P(True): estimator, method, score, calibrated, and
-    correct (of calibration rows, else missing). Of a method that maps scores, calibrated ones on 201 scores, even in
-    the log-odds, from the least to the largest; of one that takes the answer's tokens, those of the calibration rows.
-    Method "" are these rows themselves. No rows of a pair of which a split has none."""
+    """Return the maps of one pair's calibrators for Ans Avg and P(True), for plotting.
+
+    Columns: estimator, method, score, calibrated, and correct (missing except for calibration rows). Methods that map
+    scores are evaluated at 201 scores, evenly spaced in log-odds over the range. Methods on the answer's tokens are
+    evaluated on the calibration rows. Method "" contains these rows themselves. Pairs with an empty split have no rows.
+    """
     parts = [pd.DataFrame(columns=["estimator", "method", "score", "calibrated", "correct"])]
     own = confidence[(confidence.model == pair[0]) & (confidence.dataset == pair[1])]
     for estimator in ("ans_avg", "p_true"):
@@ -84,22 +91,22 @@ def reliability_by_method(
     calibrated: pd.DataFrame, model: str, dataset: str, n_bins: int = 10, closed: str = "right",
     estimator: str = "ans_avg",
 ) -> dict[str, pd.DataFrame]:  # fmt: skip
-    """Reliability diagram of an estimator on one pair, by method."""
+    """Return the reliability diagram of an estimator on one pair, by method."""
     here = calibrated[(calibrated[["model", "dataset", "estimator"]] == [model, dataset, estimator]).all(axis=1)]
     groups = here.groupby("method", sort=False)
     return {how: reliability_bins(part.confidence, part.correct, n_bins, closed).frame() for how, part in groups}
 
 
 def curve_bands(curves: pd.DataFrame) -> pd.DataFrame:
-    """Mean over draws, the band that holds the middle 80% of them, number of draws of one class."""
-    curves = curves.astype({"ece": float})  # an empty frame may hold objects
+    """Return the mean over draws, the band of the middle 80%, and the number of one-class draws."""
+    curves = curves.astype({"ece": float})  # an empty frame may have dtype object
     groups = curves.groupby(["model", "dataset", "sampling", "method", "n"], sort=False)
     bands = groups.agg(mean=("ece", "mean"), one_class=("one_class", "sum"))
     return bands.assign(low=groups.ece.quantile(0.1), high=groups.ece.quantile(0.9)).reset_index()
 
 
 def find_rows_needed(bands: pd.DataFrame, within: float = 0.1) -> pd.DataFrame:
-    """Smallest n from which on the mean ECE stays within a share of its value on all rows."""
+    """Return the smallest n from which the mean ECE stays within a relative tolerance of its value on all rows."""
     rows = []
     for key, part in bands[bands.method != ""].groupby(["model", "dataset", "sampling", "method"], sort=False):
         of_all = part["mean"].iloc[-1]
@@ -110,8 +117,11 @@ def find_rows_needed(bands: pd.DataFrame, within: float = 0.1) -> pd.DataFrame:
 
 
 def ece_terms(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right") -> pd.DataFrame:
-    """The terms of `ece`, a row per bin that is not empty: the reliability diagram, the gap, the share of rows, and
-    their product; the products sum to the ECE, and the largest gap is the MCE."""
+    """Return the terms of `ece`, a row per non-empty bin: the reliability diagram, gap, share of rows, and their
+    product.
+
+    The products sum to the ECE, and the largest gap is the MCE.
+    """
     table = reliability_bins(confidence, correct, n_bins, closed).frame().astype({"count": int})
     gap, share = (table.accuracy - table.confidence).abs(), table["count"] / table["count"].sum()
     return table.assign(gap=gap, share=share, product=gap * share)

@@ -1,5 +1,5 @@
-"""What a confidence costs, tokens and seconds a question by estimator, and what they buy: the paper says it of
-verification alone. Single-pass estimators come with the response; every other reads on."""
+"""The cost of each estimator in tokens and seconds per question, and its benefit; the paper reports it for verification
+only. Single-pass estimators come with the response; every other one reads more tokens."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,9 +10,9 @@ import pandas as pd
 from lib import store
 from lib.store import KEYS, PAIR
 
-RESPONSE, TOTAL = "response", "total"  # in the place of an estimator: what comes with the response; all jobs of a pair
-FURTHER = ("p_true", "p_true_insitu", "c_bald", "c_bald_insitu")  # estimators that read beyond it
-WORK = ("generations", "verification", "dropout", "dropout_answer", "ablation")  # kinds whose manifests hold seconds
+RESPONSE, TOTAL = "response", "total"  # instead of an estimator: the response itself; all jobs of a pair
+FURTHER = ("p_true", "p_true_insitu", "c_bald", "c_bald_insitu")  # estimators that read more tokens
+WORK = ("generations", "verification", "dropout", "dropout_answer", "ablation")  # kinds whose manifests have seconds
 
 
 def estimator_costs(
@@ -23,9 +23,12 @@ def estimator_costs(
     verification: pd.DataFrame,
     in_situ: pd.DataFrame,
 ) -> pd.DataFrame:
-    """By pair and estimator: mean `tokens` of an evaluation question that are read beyond the response (of the response
-    itself, with its prompt), `seconds` a question, and over all jobs of a pair its `hours`. `in_situ` as
-    `answer_dropout.in_situ` returns the frame of `tab_dropout_in_situ`."""
+    """Return the costs by pair and estimator; `in_situ` is the frame of `tab_dropout_in_situ` from
+    `answer_dropout.in_situ`.
+
+    Metrics: mean `tokens` of an evaluation question beyond the response, `seconds` per question, and total `hours` of a
+    pair's jobs. The row of the response has its own tokens and its prompt's.
+    """
     passes = in_situ[in_situ["metric"].isin(["tokens", "once"]) & in_situ["value"].notna()]
     parts = [count_tokens(generations, verification), passes.groupby([*PAIR, "estimator"], sort=False)["value"].sum()
              .reset_index().assign(metric="tokens"), seconds_of(run, models, datasets, verification)]  # fmt: skip
@@ -33,7 +36,7 @@ def estimator_costs(
 
 
 def count_tokens(generations: pd.DataFrame, verification: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
-    """Mean tokens of the response with its prompt, and of both ways to verify it."""
+    """Return the mean tokens of the response with its prompt, and of both variants of verification."""
     read = generations[generations["split"] == split]
     counts = {RESPONSE: read.assign(n=read["prompt_tokens"] + read["token_ids"].map(len))[[*KEYS, "n"]]}
     asked = verification[verification["split"] == split]
@@ -45,8 +48,10 @@ def count_tokens(generations: pd.DataFrame, verification: pd.DataFrame, split: s
 
 
 def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verification: pd.DataFrame) -> pd.DataFrame:
-    """Seconds a question from what the manifests say of the work as a whole, and from the rows of verification. Hours
-    of a pair only where it is known of all its rows."""
+    """Return seconds per question, from manifests and from the rows of verification.
+
+    A pair has hours only if they are known for all its rows.
+    """
     records: list[tuple] = []
     estimators = {"generations": RESPONSE, "dropout": "c_bald", "dropout_answer": "c_bald_insitu"}
     for pair in store.pair_names(models, datasets):
@@ -67,20 +72,20 @@ def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verific
 
 
 def rows_made(facts: Mapping[str, Any]) -> int:
-    """Rows of a frame that the run itself made, by its manifest: those whose seconds are known."""
+    """Return the number of rows that the run itself computed, according to the manifest: their seconds are known."""
     return facts["rows"] - facts["kept_from"]["rows"] if "kept_from" in facts else facts["rows"]
 
 
 def manifests(run: str, kind: str, pair: str) -> Iterator[dict[str, Any]]:
-    """Of a frame of a run, where it is there."""
+    """Yield the manifest of a run's frame, if it exists."""
     for name in store.find_pairs(run, kind, [pair]):
         yield store.read_manifest(store.find_frame(run, kind, name))
 
 
 def cost_and_worth(frame: pd.DataFrame, results: pd.DataFrame, in_situ: pd.DataFrame) -> pd.DataFrame:
-    """By pair and estimator: all tokens of a question with its response, ECE and AUROC of the raw score."""
+    """Return by pair and estimator: all tokens of a question with its response, ECE and AUROC of the raw score."""
     measured = pd.concat([results, in_situ[in_situ["estimator"] == "c_bald_insitu"]], ignore_index=True)
-    known = measured["metric"].isin(["ece", "auroc"]) & measured["value"].notna()  # of sure answers AUROC may not be
+    known = measured["metric"].isin(["ece", "auroc"]) & measured["value"].notna()  # AUROC may be missing for one class
     measured = measured[known].astype({"value": float})
     table = measured.pivot_table(index=[*PAIR, "estimator"], columns="metric", values="value").reset_index()
     table = table.reindex(columns=[*PAIR, "estimator", "ece", "auroc"])
@@ -99,7 +104,7 @@ def costs_of_run(
     verification: pd.DataFrame,
     frames: Mapping[str, pd.DataFrame],
 ) -> dict[str, pd.DataFrame]:
-    """The frames of both, from the other frames of a run."""
+    """Return the frames of costs and benefits, from the other frames of a run."""
     in_situ = frames["dropout_in_situ"]
     found = estimator_costs(run, models, datasets, generations, verification, in_situ)
     return {"costs": found, "worth": cost_and_worth(found, frames["result_estimation"], in_situ)}

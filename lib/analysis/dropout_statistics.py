@@ -1,6 +1,7 @@
-"""What stochastic passes show beyond c_BALD, by pair: how sharp they are, what grows with their number and with the
-rate, and what phi makes of it. Dropout frames as stored; rows that a reading leaves out, or in which it finds no
-answer, are left out here."""
+"""Statistics of stochastic passes beyond c_BALD, by pair: spread, effects of their number, of the rate and of phi.
+
+Inputs are dropout frames as stored. Rows that a reading omits, or without an answer under it, are excluded.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,8 +27,11 @@ BALD_TERMS = ("predictive", "conditional")  # of `eq:bald`: the entropy of the m
 
 
 def entropy_curves(dropout: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
-    """Both terms of `eq:bald` against the number of passes: an example's mean over its answer tokens, then mean and 95%
-    interval over examples. Columns: term, passes, mean, low, high, n; no rows of no passes."""
+    """Return both terms of `eq:bald` against the number of passes: mean and 95% interval over examples.
+
+    An example's value is the mean over its answer tokens. Columns: term, passes, mean, low, high, n; empty without
+    passes.
+    """
     part, parts = dropout[dropout.split == split], []
     if part.empty:
         return pd.DataFrame(columns=["mean", "low", "high", "n", "term", "passes"])
@@ -38,20 +42,24 @@ def entropy_curves(dropout: pd.DataFrame, split: str = "evaluation") -> pd.DataF
 
 
 def answered(dropout: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
-    """The rows of responses that have an answer as they were read, with their correctness."""
+    """Return the rows whose response has an answer under the reading, with their correctness."""
     known = responses.loc[responses.answer.notna(), [*KEYS, "correct"]]
     return dropout.merge(known, on=KEYS, validate="many_to_one")
 
 
 def supports(dropout: pd.DataFrame) -> list[str]:
-    """The columns of effective supports: every phi but `clip`."""
+    """Return the columns of effective supports: every phi but `clip`."""
     return [name for name in dropout if name.startswith(("top_k", "top_p"))]
 
 
 def summary(passes: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
-    """By pair, of one rate (`answered` rows): `sharp`, SD over passes of an example's entropy over its mean; BALD as a
-    `share` of the predictive entropy; the `largest` BALD of a token; range of the effective support under `top_k` and
-    `top_p`; rows whose most probable tokens no pass changes (`unchanged`), their mean BALD and AUROC of c_BALD."""
+    """Return statistics by pair at one rate, from rows of `answered`.
+
+    `sharp`: SD over passes of an example's entropy relative to its mean. `share`: BALD relative to the predictive
+    entropy. `largest`: the largest BALD of a token. `top_k`, `top_p`: range of the effective support. `unchanged`:
+    number of rows whose most probable tokens no pass changes, with their mean BALD (`bald`) and AUROC of c_BALD
+    (`auroc`).
+    """
     records = []
     for pair, rows in passes[passes.split == split].groupby(PAIR, sort=False):
         values = [compute_bald(row) for row in rows.itertuples()]
@@ -74,15 +82,16 @@ def summary(passes: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
 
 
 def answer_tokens(passes: pd.DataFrame, phi: str = "clip", split: str = "evaluation") -> pd.DataFrame:
-    """One row per answer token of `answered` rows: example_id, correct, bald (nats; divided first under `top_k` and
-    `top_p`)."""
+    """Return one row per answer token of rows of `answered`: example_id, correct, bald (nats; `top_k` and `top_p`
+    divide it)."""
     rows = passes[passes.split == split]
     tokens = rows[["example_id", "correct"]].assign(bald=scale_bald(rows, phi))
     return tokens.explode("bald", ignore_index=True).astype({"bald": float, "correct": bool})
 
 
 def _spread(conditional: Any) -> float:
-    """SD over passes of an example's entropy, over their mean; `conditional` holds the means of the first t passes."""
+    """Return the SD over passes of an example's entropy relative to its mean; `conditional` has means of the first t
+    passes."""
     means = np.array([np.mean(tokens) for tokens in conditional])
     count = np.arange(1, len(means) + 1)
     entropies = np.diff(means * count, prepend=0)
@@ -91,8 +100,10 @@ def _spread(conditional: Any) -> float:
 
 def by_passes(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, counts: Sequence[int] = ()
               ) -> pd.DataFrame:  # fmt: skip
-    """ECE of c_BALD on the evaluation rows after 1..T passes of the selected rate (or `counts`): model, dataset,
-    passes, ece."""
+    """Return the ECE of c_BALD on the evaluation rows after 1..T passes (or `counts`) at the selected rate.
+
+    Columns: model, dataset, passes, ece.
+    """
     chosen, parts = dropout[dropout.selected & (dropout.split == "evaluation")], []
     stacked = [*BALD_TERMS, *filter(None, [effective_support_column(dropout, reading.phi)])]
     most = max(map(len, chosen.predictive), default=0)
@@ -106,24 +117,24 @@ def by_passes(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, 
     return pd.concat(parts, ignore_index=True).astype({"ece": float})
 
 
-HALVES = ("half_predictive", "half_conditional")  # columns that older frames do not have
+HALVES = ("half_predictive", "half_conditional")  # older frames lack these columns
 
 
 def split_half_reliability(
     responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, split: str = "evaluation"
 ) -> pd.DataFrame:
-    """How far c_BALD says the same twice: of each half of the passes alone, at the selected rate, by pair.
+    """Compare c_BALD from the two halves of the passes at the selected rate, by pair.
 
     Parameters
     ----------
-    responses : as `interpret_responses` returns them; rows without an answer are left out
-    dropout : a dropout frame; rows without HALVES, as passes have that were made before these were kept, are left out
+    responses : from `interpret_responses`; rows without an answer are omitted
+    dropout : a dropout frame; rows without HALVES, from older passes, are omitted
 
     Returns
     -------
     model, dataset, rows; `correlation` r of both halves' c_BALD (Pearson's), and `expected` of two draws of all T
-    passes, 2 r / (1 + r) (Spearman-Brown); `ece` and `auroc` of either half, ending in _1 and _2. Under another phi
-    than `clip` both halves are divided by the support of all passes. No row where no halves were kept.
+    passes, 2 r / (1 + r) (Spearman-Brown); `ece` and `auroc` of either half, ending in _1 and _2. With other phi than
+    `clip`, both halves are divided by the support of all passes. No rows without stored halves.
     """
     columns = [*PAIR, "rows", "correlation", "expected", "ece_1", "ece_2", "auroc_1", "auroc_2"]
     known, chosen = responses[responses.answer.notna()], dropout[dropout.selected & (dropout.split == split)]
@@ -148,14 +159,17 @@ def split_half_reliability(
 
 def by_scope(generations: pd.DataFrame, responses: pd.DataFrame, frames: Mapping[str, pd.DataFrame], reading: Reading,
              split: str = "evaluation") -> pd.DataFrame:  # fmt: skip
-    """By pair and scope (`frames`: its passes), at the selected rate: scope, rate, rows, ECE and AUROC of c_BALD, mean
-    tokens of a row that its passes read (`tokens`), and that are read once before them (`once`)."""
+    """Return statistics by pair and scope (`frames`: its passes) at the selected rate.
+
+    Columns: scope, rate, rows, ECE and AUROC of c_BALD, mean tokens of a row over all passes (`tokens`), and tokens
+    encoded once before them (`once`).
+    """
     parts = []
     for scope, frame in frames.items():
         chosen = frame[frame.selected & (frame.split == split)]
         for pair, rows in chosen.groupby(PAIR, sort=False):
             scores = confidence_frame(responses, dropout=rows, reading=reading, names=["c_bald"])
-            if scores.empty:  # of these rows the reading leaves none
+            if scores.empty:  # the reading omits all of these rows
                 continue
             found = evaluate(scores, reading.bins, reading.closed, split, ["ece", "auroc"]).set_index("metric").value
             read = rows[KEYS].merge(generations, on=KEYS, validate="one_to_one").apply(tokens_read, axis=1, scope=scope)
@@ -166,22 +180,24 @@ def by_scope(generations: pd.DataFrame, responses: pd.DataFrame, frames: Mapping
 
 
 def tokens_read(row: pd.Series, scope: str) -> tuple[int, int]:
-    """Of a generations row: tokens that a pass reads in a scope, up to the last but one of the answer, and those that
-    are read once for all passes, without dropout. As if it stood alone: what rows share counts for each."""
+    """Return the tokens of a generations row that a pass reads in a scope, and those encoded once without dropout.
+
+    Both end before the answer's last token. Shared prefixes count for each row.
+    """
     start, end = answer_span(row)
     whole, answer = int(row.prompt_tokens) + end - 1, end - start
     return (answer, whole - answer) if scope == "answer" else (whole, 0)
 
 
 def by_phi(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, phis: Sequence[str] = ()) -> pd.DataFrame:
-    """`evaluate_rate_grid` under each phi (those of `phis`; all by default), its ECE alone: phi, rate, value."""
+    """Run `evaluate_rate_grid` under each of `phis` (all by default) for ECE: phi, rate, value."""
     parts = [evaluate_rate_grid(responses, dropout, reading.model_copy(update={"phi": phi}), ["ece"]).assign(phi=phi)
              for phi in phis or ["clip", *supports(dropout)]]  # fmt: skip
     return pd.concat(parts, ignore_index=True)
 
 
 def by_rate(passes: pd.DataFrame) -> pd.DataFrame:
-    """Both terms of `eq:bald` after all passes against the rate, a mean over tuning rows."""
+    """Return both terms of `eq:bald` after all passes by rate, averaged over tuning rows."""
     tuning = passes[passes.tuning]
     last = tuning[[*PAIR, "rate"]].assign(**{term: [np.mean(row[-1]) for row in tuning[term]] for term in BALD_TERMS})
     return last.groupby([*PAIR, "rate"], sort=False).mean().reset_index()

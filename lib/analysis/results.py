@@ -1,6 +1,6 @@
-"""What tables and claims are made of: a tidy frame per table, of a run or, in the same columns, of the paper.
+"""The input of tables and claims: a tidy frame per table, from a run or, in the same columns, from the paper.
 
-A run also has frames of which the paper shows pictures only (`running_mean`, `entropies`, `learning`) or words
+A run also has frames that the paper shows only as pictures (`running_mean`, `entropies`, `learning`) or in words
 (`tokens`, `passes`, `ablation`, `cost`...); the paper's results lack them.
 """
 
@@ -12,15 +12,16 @@ import pandas as pd
 
 from lib.store import PAIR
 
-# Frames that say something of a model without a parsed answer, too.
+# Frames that also describe models without a parsed answer.
 ANYWAY = ("answered", "unread", "ablation", "demonstration", "verification", "cost")
 TABLES_OF_NUMBERS = (
     "result_estimation", "result_estimation_full", "result_calibration", "result_calibration_full", "result_isotonic",
     "dropout_grid_search", "calibration_transfer_summary", "calibration_transfer_full", "insitu_ptrue", "bin_ablation",
 )  # fmt: skip
-NUMBER_KEY = ["table", *PAIR, "estimator", "method", "source_model", "source_dataset", "rate", "bins", "metric"]
-NUMBER_COLUMNS = [*NUMBER_KEY, "value", "low", "high", "relative", "n", "reason"]
-CURVES = {  # frame: what its curves run over, and the column that tells those of a pair apart, or their columns
+QUANTITIES = ["value", "low", "high", "relative"]
+NUMBER_KEY = ["table", *PAIR, "estimator", "metric", "method", "source_model", "source_dataset", "rate", "bins"]
+NUMBER_COLUMNS = [*NUMBER_KEY, *QUANTITIES, "n", "reason"]
+CURVES = {  # frame: the x axis of its curves, and the column that separates a pair's curves, or their columns
     "running_mean": ("position", "correct"),
     "positions": ("position", ["single", "running"]),
     "entropies": ("passes", "term"),
@@ -34,13 +35,16 @@ CURVE_COLUMNS = ["curve", *PAIR, "group", "x", "mean", "low", "high", "n"]
 
 
 class NotThere(KeyError):
-    """Results without the frame of this name."""
+    """Results lack the frame of this name."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """`models` and `datasets` are {name: label}, all of them, and those of `tab:bin_ablation` and of the transfer
-    tables; `frames` by the label of the table (without `tab:`); `settings` a record per model."""
+    """All results of a run or of the paper.
+
+    `models` and `datasets` are {name: label}, also for `tab:bin_ablation` (`binned`) and the transfer tables (`moved`).
+    `frames` are by the label of the table (without `tab:`); `settings` has a record per model.
+    """
 
     models: Mapping[str, str]
     datasets: Mapping[str, str]
@@ -53,14 +57,13 @@ class Results:
     known: dict[tuple, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see `once`
 
     def once(self, what: tuple, make: Callable[[], Any]) -> Any:
-        """What several claims are counted on, made once."""
+        """Return a value shared by several claims, computed once."""
         if what not in self.known:
             self.known[what] = make()
         return self.known[what]
 
     def frame(self, name: str, **equal: str) -> pd.DataFrame:
-        """The rows of a frame whose columns equal what is given. Raises NotThere where there is no such frame, or it is
-        empty."""
+        """Return the rows of a frame whose columns equal the given values. Raise NotThere if it is missing or empty."""
         if name not in self.frames or self.frames[name].empty:
             raise NotThere(name)
         frame = self.frames[name]
@@ -70,9 +73,13 @@ class Results:
 
     @property
     def numbers(self) -> pd.DataFrame:
-        """Every number of the paper's tables, a row each, in NUMBER_COLUMNS: words are "" and numbers NaN where they do
-        not apply (`method` of a raw score), `relative` is a share, `n` the rows that count."""
-        return self.once(("numbers",), lambda: tidy_numbers(self.frames))
+        """Every number of the paper's tables, a row each, in NUMBER_COLUMNS.
+
+        If they do not apply (`method` of a raw score), words are "" and numbers NaN. `relative` is a share, `n` the
+        number of rows.
+        """
+        frames = {name: self.frames[name] for name in TABLES_OF_NUMBERS if name in self.frames}
+        return self.once(("numbers",), lambda: tidy_numbers(frames))
 
     @property
     def curves(self) -> pd.DataFrame:
@@ -81,15 +88,18 @@ class Results:
 
     @property
     def silent(self) -> set[str]:
-        """The models of which no response holds an answer that could be read."""
+        """The models without any parsed answer."""
         if "answered" not in self.frames:
             return set()
         counts = self.frames["answered"].groupby("model").parsed.sum()
         return set(counts.index[counts == 0])
 
     def heard(self) -> "Results":
-        """Without the rows of silent models, on which a claim about confidence in answers would hold or fail by
-        chance; what is said of responses without an answer, and of costs, keeps them."""
+        """Return results without the rows of silent models: claims about confidence in answers would hold or fail by
+        chance.
+
+        Frames about costs and responses without an answer keep them.
+        """
         silent = self.silent
         if not silent:
             return self
@@ -101,23 +111,25 @@ class Results:
 
     @property
     def hard(self) -> str:
-        """The dataset of least accuracy."""
+        """The dataset with the lowest accuracy."""
         return self.once(("hard",), lambda: hardest(self.frame("result_estimation")))
 
 
 def tidy_numbers(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The rows of all tables that are there as one frame, in NUMBER_COLUMNS."""
+    """Return the rows of these frames, by table, as one frame in NUMBER_COLUMNS."""
     words = [name for name in (*NUMBER_KEY, "reason") if name not in ("rate", "bins")]
     types = {name: object if name in words else float for name in NUMBER_COLUMNS}
     parts = [frames[name].reindex(columns=NUMBER_COLUMNS).assign(table=name).astype(types)
-             for name in TABLES_OF_NUMBERS if name in frames and len(frames[name])]  # fmt: skip
+             for name in frames if len(frames[name])]  # fmt: skip
     tidy = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=NUMBER_COLUMNS).astype(types)
     return tidy.fillna(dict.fromkeys(words, ""))
 
 
 def tidy_curves(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The points of all CURVES that are there as one frame, in CURVE_COLUMNS: `learning` of rows drawn by chance,
-    `by_phi` of ECE."""
+    """Return the points of all available CURVES as one frame in CURVE_COLUMNS.
+
+    `learning` is limited to uniform sampling, `by_phi` to ECE.
+    """
     types = dict.fromkeys(("x", "mean", "low", "high", "n"), float)
     parts = [pd.DataFrame(columns=CURVE_COLUMNS).astype(types)]
     for name, (x, group) in CURVES.items():
@@ -136,6 +148,6 @@ def tidy_curves(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def hardest(frame: pd.DataFrame) -> str:
-    """The dataset of least accuracy, averaged over models, from what `bootstrap` or `metrics.evaluate` returns."""
+    """Return the dataset with the lowest accuracy, averaged over models, from `bootstrap` or `metrics.evaluate`."""
     accuracy = frame[frame["metric"] == "acc"].astype({"value": float})
     return str(accuracy.groupby("dataset", sort=False)["value"].mean().idxmin())

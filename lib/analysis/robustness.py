@@ -1,23 +1,22 @@
-"""What would turn a claim: the claims judged again under every other choice that needs no new run of a model.
+"""Sensitivity of the claims: their verdicts under every other choice that needs no new model run.
 
-The dropout rate stays the one that the run selected. Findings that rest on intervals or the ablation are not judged.
+The dropout rate remains the run's selected one. Findings from intervals or the ablation are excluded.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, get_args
 
 import pandas as pd
 
 from lib.analysis.results import Results
-from lib.analysis.run_signals import Fits, Frames, RunSignals, scores
+from lib.analysis.run_signals import Call, RunSignals
 from lib.calibrate.fitting import fit_answers
-from lib.params import Calibration, Reading
+from lib.params import Calibration, Reading, Subsampling
 from lib.paths import UserError
 
 SENSITIVITY_COLUMNS = ["choice", "words", "finding", "name", "here", "then", "flips"]
-NAMED = {  # the choices in words
+NAMED = {  # descriptions of the choices
     "grader": "what counts as right",
     "answer_format": "what counts as an answer",
     "missing": "a response without an answer",
@@ -32,40 +31,48 @@ NAMED = {  # the choices in words
     "one_class": "a calibrator of rows all right or all wrong",
     "isotonic_decimals": "the decimals that isotonic regression sees of a score",
 }
-TRIED: dict[str, tuple[Any, ...]] = {"isotonic_decimals": (None, 5, 3)}  # where any number could be chosen
+TRIED: dict[str, tuple[Any, ...]] = {"isotonic_decimals": (None, 5, 3)}  # choices of a number: the values to try
 ALIKE = "(changes nothing that is read or measured)"
-SCORING = ("options", "phi", "fit_on_tuning_rows")  # choices that read the same responses
-EARLY = (5,)  # passes after which a finding asks for c_BALD
+EARLY = (5,)  # numbers of passes for which a finding needs c_BALD
 
 
-def analyze(signals: RunSignals, choices: Calibration, labels: Results, n_bins_ablation: tuple[int, ...] = (10, 20, 30),
-            rows: RunSignals | None = None, **curves: Any) -> Results:  # fmt: skip
-    """All results of a run that its signals give, without intervals. `labels`: its results without frames; `curves`: of
-    which models, sizes, draws and seed its learning curves are; `rows`: other signals of the very same responses."""
-    frames = frames_of_rows(rows or signals, choices, **curves) | frames_of_scores(signals, n_bins_ablation)
-    return replace(labels, frames=frames | signals.calibration(fits_of(rows or signals, choices), choices))
+def calling_once() -> Call:
+    """Return a function that calls others once per set of arguments; frames and the like are compared by identity."""
+    known: dict[tuple, tuple[tuple, Any]] = {}
+
+    def call(function: Callable[..., Any], *arguments: Any) -> Any:
+        key = (function, *map(identity, arguments))
+        if key not in known:
+            known[key] = arguments, function(*arguments)  # keeps the arguments alive, so their ids stay unique
+        return known[key][1]
+
+    return call
 
 
-@lru_cache(maxsize=2)
-def frames_of_rows(signals: RunSignals, choices: Calibration, **curves: Any) -> Frames:
-    """What hangs on responses, but on no P(True) and no pass."""
-    moved = signals.moved(signals.sets, fits_of(signals, choices))
-    return signals.of_responses() | moved | signals.learning(choices, **curves)
+def identity(argument: Any) -> Any:
+    """Return the argument itself if it is hashable, else its id."""
+    try:
+        hash(argument)
+    except TypeError:
+        return "id", id(argument)
+    return argument
 
 
-@lru_cache(maxsize=2)
-def frames_of_scores(signals: RunSignals, n_bins_ablation: tuple[int, ...]) -> Frames:
-    """What hangs on no calibrator."""
-    return signals.of_scores(n_bins_ablation, EARLY)
+def analyze(signals: RunSignals, choices: Calibration, labels: Results, n_bins_ablation: tuple[int, ...],
+            model: str, drawn: Subsampling, call: Call) -> Results:  # fmt: skip
+    """Compute all results of a run from its signals, without intervals.
 
-
-@lru_cache(maxsize=2)
-def fits_of(signals: RunSignals, choices: Calibration) -> Fits:
-    return fit_answers(signals.sets, choices)
+    `labels`: its results without frames; `model` and `drawn`: of its learning curves; `call`: from `calling_once`,
+    shared by several choices.
+    """
+    fitted = call(fit_answers, signals.sets, choices)
+    frames = signals.of_responses(call) | signals.of_scores(n_bins_ablation, EARLY, call) | signals.moved(fitted, call)
+    frames |= signals.learning(choices, model, drawn, call) | signals.calibration(fitted, choices, call=call)
+    return replace(labels, frames=frames)
 
 
 def variants(*now: Reading | Calibration) -> Iterator[tuple[str, Any]]:
-    """Every choice among several, and each value but the one that holds `now`; of numbers those of TRIED."""
+    """Yield every choice among several, and each value except the current one (`now`); numbers use TRIED."""
     for part in now:
         for name, field in type(part).model_fields.items():
             values = (True, False) if field.annotation is bool else get_args(field.annotation)
@@ -75,57 +82,62 @@ def variants(*now: Reading | Calibration) -> Iterator[tuple[str, Any]]:
 
 
 def describe_choice(name: str, value: Any, now: Any) -> str:
-    """A choice as a reader meets it: what is chosen, the other value, and that of this run."""
+    """Describe a choice for the reader: its meaning, the other value, and that of this run."""
     said = {True: "yes", False: "no", None: "all"}
     return f"{NAMED[name]} ({name}): {said.get(value, value)}, not {said.get(now, now)}"
 
 
 def sensitivity(signals: RunSignals, choices: Calibration, analysis: Callable[..., Results],
-                judge: Callable[[Results], Mapping[str, Any]], chosen: Sequence[tuple[str, Any]] | None = None
+                judge: Callable[..., Mapping[str, Any]], chosen: Sequence[tuple[str, Any]] | None = None
                 ) -> pd.DataFrame:  # fmt: skip
-    """The findings judged again under other choices (`chosen`, by default all `variants`), each alone in place of the
-    run's: a row for every choice and claim. `analysis` makes results as `analyze` does, `judge` verdicts of them."""
-    claims = {name: verdict for name, verdict in judge(analysis(signals, choices)).items()
+    """Judge the findings again under other choices (`chosen`, by default all `variants`), changed one at a time.
+
+    Return a row for every choice and claim. `analysis` computes results like `analyze`, and `judge` their verdicts (for
+    all claims, or the given ones).
+    """
+    before = {name: verdict for name, verdict in judge(analysis(signals, choices)).items()
               if verdict.claim.kind == "claim" and verdict.held is not None}  # fmt: skip
+    claims = [verdict.claim for verdict in before.values()]
     records: list[tuple] = []
     for name, value in variants(signals.reading, choices) if chosen is None else chosen:
         now = getattr(choices if name in Calibration.model_fields else signals.reading, name)
         label = f"{name}: {value}", describe_choice(name, value, now)
         try:
             other = under(signals, choices, name, value)
-        except UserError as error:  # such as options that are no single tokens of the model
+        except UserError as error:  # such as options that are not single tokens of the model
             records.append((*label, str(error), "", "", "", False))
             continue
         if other is None:
             records.append((*label, ALIKE, "", "", "", False))
             continue
-        after = judge(analysis(*other, rows=signals if name in SCORING else None))
-        for claim, old in claims.items():
-            new = after[claim]
+        for claim, new in judge(analysis(*other), claims).items():
+            old = before[claim]
             turns = new.held is not None and new.held != old.held
             records.append((*label, old.claim.statement, claim, old.said, new.said or new.reason, turns))
     return pd.DataFrame(records, columns=SENSITIVITY_COLUMNS)
 
 
 def under(signals: RunSignals, choices: Calibration, name: str, value: Any) -> tuple[RunSignals, Calibration] | None:
-    """Signals and choices with one choice changed; None where that changes nothing that is read or measured. Raises
-    UserError where the choice leaves nothing to judge."""
+    """Return signals and choices with one choice changed; unaffected parts remain the same objects.
+
+    None if nothing changes. Raise UserError if no response is left to judge.
+    """
     if name in Calibration.model_fields:
         return signals, choices.model_copy(update={name: value})
     reading = signals.reading.model_copy(update={name: value})
-    measured = signals.verification, signals.dropout, reading
-    if name in SCORING:
-        other = replace(signals, reading=reading, confidence=scores(signals.responses, *measured))
-    else:
-        other = RunSignals.from_frames(signals.generations, *measured)
+    other = RunSignals.from_frames(signals.generations, signals.verification, signals.dropout, reading)
     if other.responses.empty:
         raise UserError("(leaves no response to judge)")
-    same = other.responses.equals(signals.responses) and other.confidence.equals(signals.confidence)
-    return None if same and name != "closed" else (other, choices)
+    same = {part: getattr(signals, part) for part in ("responses", "confidence")
+            if getattr(other, part).equals(getattr(signals, part))}  # fmt: skip
+    if len(same) == 2 and name != "closed":
+        return None
+    answers, before = (side.responses.drop(columns="response") for side in (other, signals))
+    return replace(other, **same | ({"sets": signals.sets} if answers.equals(before) else {})), choices
 
 
 def turned_claims(records: pd.DataFrame) -> pd.DataFrame:
-    """The findings that turn, as a reader meets them, of what `sensitivity` returns."""
+    """Return the findings whose verdict flips, for the reader, from the output of `sensitivity`."""
     turned = records[records.flips].drop(columns=["choice", "name", "flips"]).rename(columns={"words": "choice"})
     none = {"choice": "any of them", "finding": "none turns", "here": "", "then": ""}
     return turned if len(turned) else pd.DataFrame([none])

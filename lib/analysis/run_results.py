@@ -1,4 +1,4 @@
-"""The results of a run: frames made from what the models left behind, and from those that 04b to 07 and 10 keep."""
+"""The results of a run: frames computed from stored model outputs, and the stored frames of 04b to 07 and 10."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +17,7 @@ from lib.schemas import empty_frame
 from lib.score.bootstrap import bootstrap
 from lib.store import KEYS, PAIR
 
-CONTRASTS = (  # what the paper says is lower, and than what: (estimator, method)
+CONTRASTS = (  # lower and higher ECE according to the paper: (estimator, method)
     (("seq_avg", ""), ("ans_avg", "")), (("c_bald", ""), ("p_true", "")),
     (("ans_avg", "isotonic"), ("ans_avg", "")), (("ans_avg", "platt"), ("ans_avg", "")),
 )  # fmt: skip
@@ -27,7 +27,7 @@ CALIBRATION_KINDS = ("results", "confidence", "transfer", "curves")
 
 def labels_of_run(models: Sequence[str], datasets: Sequence[str], *, bin_models: Sequence[str] = (),
                   transfer_models: Sequence[str] = (), transfer_datasets: Sequence[str] = ()) -> Results:  # fmt: skip
-    """The results of a run without frames: its models and datasets, and those that single tables show."""
+    """Return the results of a run without frames: its models and datasets, and those of single tables."""
     specs = [params.load_model_config(name) for name in models]
     labels = {name: spec.label for name, spec in zip(models, specs, strict=True)}
     sets = {name: params.load_dataset_config(name).label for name in datasets}
@@ -36,18 +36,20 @@ def labels_of_run(models: Sequence[str], datasets: Sequence[str], *, bin_models:
 
 
 def labels_of(labels: Mapping[str, str], kind: str, names: Sequence[str]) -> dict[str, str]:
-    """The {name: label} of those models (or datasets) that a table shows; of all where none is named."""
+    """Return the {name: label} of the models (or datasets) that a table shows; all if none is named."""
     return {name: labels[name] for name in params.choose_some(kind, names, list(labels))}
 
 
 def results_of_run(run: str, signals: RunSignals, models: Sequence[str], datasets: Sequence[str], *,
                    n_bins_ablation: Sequence[int] = (10, 20, 30), resamples: int = 5000, seed: int = 0,
-                   notes: Sequence[str] = (), **shown: Sequence[str]) -> Results:  # fmt: skip
-    """All that a run has to show, with intervals over as many `resamples` as in 05; `shown`: as `labels_of_run`.
-    Raises UserError where 05 to 07 or 10 have not left their frames."""
+                   **shown: Sequence[str]) -> Results:  # fmt: skip
+    """Return all results of a run, with intervals over the `resamples` of 05; `shown`: as `labels_of_run`.
+
+    Raise UserError if frames of 05 to 07 or 10 are missing.
+    """
     pairs, drawn = (run, models, datasets), (resamples, seed)
     frames = kept_frames(*pairs) | signals.of_responses() | signals.of_scores(n_bins_ablation)
-    frames |= signals.in_situ(frames["result_estimation"])  # without a verdict, where no model is at hand
+    frames |= signals.in_situ(frames["result_estimation"])  # without P(True) if no model is available
     frames |= asked_again(*pairs, signals.reading) | load_selective(*pairs)
     frames |= answer_dropout.in_situ(*pairs, signals.generations, signals.responses, signals.dropout,
                                      signals.reading, *drawn)  # fmt: skip
@@ -56,13 +58,15 @@ def results_of_run(run: str, signals: RunSignals, models: Sequence[str], dataset
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
     questions = {name: (params.load_dataset_config(name).source, int(rows[name, "calibration"]),
                         int(rows[name, "evaluation"])) for name in datasets}  # fmt: skip
-    return replace(labels_of_run(models, datasets, **shown), frames=frames, notes=notes, questions=questions)
+    return replace(labels_of_run(models, datasets, **shown), frames=frames, questions=questions)
 
 
 def partial_results(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading, kinds: Collection[str],
                     **shown: Sequence[str]) -> Results:  # fmt: skip
-    """What some of a run's notebooks show, for findings that need no more: those that leave these `kinds` of frames
-    (`lib.schemas`), of which any but `generations` may lack."""
+    """Return the results of some of a run's notebooks, for findings that need only these `kinds` of frames.
+
+    The kinds are those of `lib.schemas`; all but `generations` may be missing.
+    """
     generations, verification, dropout = (
         store.load_frames(run, kind, models, datasets, kind != "generations")[0] if kind in kinds else empty_frame(kind)
         for kind in SIGNAL_KINDS
@@ -77,8 +81,8 @@ def partial_results(run: str, models: Sequence[str], datasets: Sequence[str], re
 
 def kept_frames(run: str, models: Sequence[str], datasets: Sequence[str], names: Collection[str] = CALIBRATION_KINDS
                 ) -> Frames:  # fmt: skip
-    """What 05 (results, confidence), 06 (curves) and 07 (transfer) keep. Raises UserError where they have not left
-    it."""
+    """Return the stored frames of 05 (results, confidence), 06 (curves) and 07 (transfer). Raise UserError if they are
+    missing."""
     kept = {name: store.read_pairs(run, "calibration", name, models, datasets) for name in names}
     frames: Frames = {}
     if "results" in kept:
@@ -93,15 +97,17 @@ def kept_frames(run: str, models: Sequence[str], datasets: Sequence[str], names:
 
 
 def load_selective(run: str, models: Sequence[str], datasets: Sequence[str]) -> Frames:
-    """What 10 left of these pairs, by `selective_` and SELECTIVE_KINDS."""
+    """Return the stored frames of 10 for these pairs, by `selective_` and SELECTIVE_KINDS."""
     frames = {kind: store.read_pairs(run, "selective", kind, models, datasets) for kind in SELECTIVE_KINDS}
     return {f"selective_{kind}": frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
             for kind, frame in frames.items()}  # fmt: skip
 
 
 def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> Frames:
-    """What 04b left: `ablation`, `demonstration` and `cost`. A run without it has none, and the claims that rest on
-    them say so."""
+    """Return the results of 04b: `ablation`, `demonstration` and `cost`.
+
+    Without 04b there are none, and claims that need them are not judged.
+    """
     with suppress(UserError):
         there = store.find_pairs(run, "ablation", store.pair_names(models, datasets))
         manifests = [store.read_manifest(store.find_frame(run, "ablation", name)) for name in there]
@@ -113,8 +119,7 @@ def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], readin
 
 
 def paired(calibrated: pd.DataFrame, reading: Reading, resamples: int = 5000, seed: int = 0) -> pd.DataFrame:
-    """Paired differences of ECE with their intervals for CONTRASTS, as `Bootstrap.differences` returns them, each on
-    the rows that both have."""
+    """Return paired differences of ECE with intervals for CONTRASTS, from `Bootstrap.differences`, on shared rows."""
     who, parts = list(zip(calibrated.estimator, calibrated["method"], strict=True)), []
     for contrast in CONTRASTS:
         chosen = calibrated[[one in contrast for one in who]]

@@ -1,19 +1,20 @@
-"""What the models of a run left on disk, as its choices read it, and the frames that these signals show."""
+"""The stored model outputs of a run, interpreted under its choices, and the frames computed from them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from typing import Any
 
 import pandas as pd
 
 from lib import params, store
 from lib.analysis import dropout_statistics, token_statistics, verification_statistics
 from lib.analysis.calibration_statistics import curve_bands, describe_calibration_split
+from lib.analysis.token_statistics import by_pair
 from lib.calibrate.calibrators import Calibrator
 from lib.calibrate.fitting import DataByPair, Pair, calibrate, calibration_data
 from lib.calibrate.sample_efficiency import learning_curves
 from lib.calibrate.transfer import transfer
-from lib.params import Calibration, Reading
+from lib.params import Calibration, Reading, Subsampling
 from lib.score.bootstrap import estimate_metrics
 from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS
@@ -21,29 +22,41 @@ from lib.score.interpretation import interpret_responses
 from lib.score.metrics import METRICS, ablate_bins, evaluate
 from lib.store import KEYS, PAIR
 
-SIGNAL_KINDS = ("generations", "verification", "dropout")  # what models leave on disk
-CALIBRATED = ("result_calibration", "result_calibration_full", "result_isotonic")  # tables of one frame
+SIGNAL_KINDS = ("generations", "verification", "dropout")  # stored model outputs
+CALIBRATED = ("result_calibration", "result_calibration_full", "result_isotonic")  # tables from one frame
 TRANSFER_TABLES = ("calibration_transfer_full", "calibration_transfer_summary")
 Frames = dict[str, pd.DataFrame]
-Fits = Mapping[Pair, Mapping[str, Calibrator]]  # as `fit_answers` returns them
+Fits = Mapping[Pair, Mapping[str, Calibrator]]  # from `fit_answers`
+Call = Callable[..., Any]  # calls a function with arguments
+
+
+def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function every time; `robustness.calling_once` calls once per set of arguments."""
+    return function(*arguments)
 
 
 @dataclass(frozen=True, eq=False)
 class RunSignals:
-    """The signals of a run, and what its choices read in them: `responses` as `interpret_responses` returns them, and
-    the confidence of every estimator."""
+    """The signals of a run, interpreted under its choices.
+
+    `responses` are from `interpret_responses`, `sets` are the calibration and evaluation rows of calibrators, and
+    `confidence` has every estimator.
+    """
 
     generations: pd.DataFrame = field(repr=False)
     verification: pd.DataFrame = field(repr=False)
     dropout: pd.DataFrame = field(repr=False)
     reading: Reading
     responses: pd.DataFrame = field(repr=False)
+    sets: DataByPair = field(repr=False)
     confidence: pd.DataFrame = field(repr=False)
 
     @classmethod
     def of(cls, run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> "RunSignals":
-        """Those of a run, or the shipped ones; of models that are not at hand the responses alone. Raises UserError
-        where neither has them."""
+        """Load the signals of a run, or the shipped ones; for unavailable models only the responses.
+
+        Raise UserError if neither has them.
+        """
         asked = {"generations": models}
         generations, verification, dropout = (
             store.load_frames(run, kind, asked.get(kind, params.models_at_hand(models)), datasets, kind == "dropout")[0]
@@ -54,23 +67,26 @@ class RunSignals:
     @classmethod
     def from_frames(cls, generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame,
                     reading: Reading) -> "RunSignals":  # fmt: skip
-        """What the choices read in these frames."""
+        """Interpret these frames under the choices."""
         responses = interpret_responses(generations, reading)
+        sets = calibration_data(generations, responses) if len(responses) else {}
         confidence = scores(responses, verification, dropout, reading)
-        return cls(generations, verification, dropout, reading, responses, confidence)
+        return cls(generations, verification, dropout, reading, responses, sets, confidence)
 
-    @cached_property
-    def sets(self) -> DataByPair:
-        return calibration_data(self.generations, self.responses) if len(self.responses) else {}
+    @property
+    def measuring(self) -> Reading:
+        """The choices that matter for measuring passes, with defaults for the others."""
+        return Reading(phi=self.reading.phi, bins=self.reading.bins, closed=self.reading.closed)
 
-    def estimation(self, n_bins_ablation: Sequence[int], metrics: Sequence[str] = tuple(METRICS)) -> Frames:
-        """Frames of the tables of raw confidence, without intervals."""
+    def estimation(self, n_bins_ablation: Sequence[int], metrics: Sequence[str] = tuple(METRICS), call: Call = call
+                   ) -> Frames:  # fmt: skip
+        """Return the frames of the tables of raw confidence, without intervals."""
         n_bins, closed = self.reading.bins, self.reading.closed
         raw, shared = evaluate(self.confidence, n_bins, closed, names=metrics), self.shared_rows()
         single_pass = self.confidence.estimator.map(lambda name: ESTIMATORS[name].group) == "single_pass"
         frames = {
             "result_estimation": pd.concat([raw, shared], ignore_index=True) if len(shared) else raw,
-            "dropout_grid_search": evaluate_rate_grid(self.responses, self.dropout, self.reading, metrics),
+            "dropout_grid_search": call(evaluate_rate_grid, self.responses, self.dropout, self.measuring, metrics),
         }
         if single_pass.any():
             chosen, measured = self.confidence[single_pass], ("ece", "mce", "brier")
@@ -78,8 +94,11 @@ class RunSignals:
         return frames
 
     def shared_rows(self) -> pd.DataFrame:
-        """Raw ECE of those estimators that have more evaluation rows than another of their pair, on the rows that all
-        of it have: metric `ece_shared`, otherwise as `metrics.evaluate`."""
+        """Return the raw ECE of estimators with more evaluation rows than another one of their pair, on the shared
+        rows.
+
+        The metric is `ece_shared`, with columns as in `metrics.evaluate`.
+        """
         rows = self.confidence[self.confidence.split == "evaluation"]
         by_pair = rows.groupby(PAIR).estimator.transform("nunique")
         everywhere = rows.groupby(KEYS).estimator.transform("size") == by_pair
@@ -89,70 +108,77 @@ class RunSignals:
         return fewer.assign(metric="ece_shared")
 
     def in_situ(self, results: pd.DataFrame) -> Frames:
-        """The frame of `tab:insitu_ptrue`, from that of raw confidence."""
+        """Return the frame of `tab:insitu_ptrue`, from the frame of raw confidence."""
         tokens = verification_statistics.token_reduction(self.verification)
         mass = verification_statistics.option_mass(self.verification, self.reading.options)
         return {"insitu_ptrue": pd.concat([results, tokens, mass], ignore_index=True)}
 
-    def calibration(self, fitted: Fits, choices: Calibration) -> Frames:
-        """Frames of the tables of calibration, without intervals; 05 keeps a run's. `fitted` as `fit_answers` returns
-        it."""
-        calibrated, learned, _ = calibrate(self.confidence, self.sets, fitted, choices)
-        results = estimate_metrics(calibrated, self.reading.bins, self.reading.closed, ["ece"])
+    def calibration(self, fitted: Fits, choices: Calibration, metrics: Sequence[str] = ("ece",), call: Call = call
+                    ) -> Frames:  # fmt: skip
+        """Return the frames of the tables of calibration, without intervals; `fitted` is from `fit_answers`. 05
+        stores a run's."""
+        calibrated, learned, _ = call(calibrate, self.confidence, self.sets, fitted, choices)
+        results = estimate_metrics(calibrated, self.reading.bins, self.reading.closed, metrics)
         return dict.fromkeys(CALIBRATED, pd.concat([results, learned], ignore_index=True))
 
-    def moved(self, sets: DataByPair, fitted: Fits) -> Frames:
-        """Frames of the tables of transfer between all pairs; 07 keeps a run's."""
-        return dict.fromkeys(TRANSFER_TABLES, transfer(sets, fitted, self.reading.bins, self.reading.closed))
+    def moved(self, fitted: Fits, call: Call = call) -> Frames:
+        """Return the frames of the tables of transfer between all pairs; 07 stores a run's."""
+        return dict.fromkeys(TRANSFER_TABLES, call(transfer, self.sets, fitted, self.reading.bins, self.reading.closed))
 
-    def learning(self, choices: Calibration, models: Sequence[str], sizes: Sequence[int], draws: int, seed: int
-                 ) -> Frames:  # fmt: skip
-        """The learning curves of some models on rows drawn by chance; 06 keeps a run's."""
-        sets = {pair: rows for pair, rows in self.sets.items() if pair[0] in models}
-        how = sizes, draws, seed, ("uniform",), 0.5, self.reading.bins, self.reading.closed, choices
-        return {"learning": curve_bands(learning_curves(sets, *how))}
+    def learning(self, choices: Calibration, model: str, drawn: Subsampling, call: Call = call) -> Frames:
+        """Return the learning curves of a model on uniformly sampled rows; 06 stores a run's."""
+        how = drawn, ("uniform",), self.reading.bins, self.reading.closed, choices
+        return {"learning": curve_bands(call(learning_curves, call(sets_of, self.sets, model), *how))}
 
-    def of_responses(self) -> Frames:
-        """What the paper shows of responses as pictures or says in words, for every pair, and what no choice changes:
-        evaluation questions, and tokens of verification."""
+    def of_responses(self, call: Call = call) -> Frames:
+        """Return, for every pair, the statistics of responses that the paper shows as pictures or in words.
+
+        Also included is what no choice changes: evaluation questions, and tokens of verification.
+        """
         answered = self.responses[self.responses.split == "evaluation"].groupby(PAIR, sort=False).parsed
         evaluation = self.generations[self.generations.split == "evaluation"]
         rows = evaluation.groupby("dataset", sort=False).example_id.nunique().rename("rows").reset_index()
         return {
-            "running_mean": token_statistics.running_mean_curves_by_pair(self.responses),
-            "tokens": token_statistics.summarize_tokens(self.responses),
-            "positions": token_statistics.position_curves(self.responses),
+            "running_mean": call(by_pair, token_statistics.running_mean_curves, self.responses),
+            "tokens": call(token_statistics.summarize_tokens, self.responses),
+            "positions": call(token_statistics.position_curves, self.responses),
             "unread": token_statistics.count_missed_answers(self.generations, self.reading),
             "answered": answered.agg(rows="size", parsed="sum").reset_index(),
-            "calibration_rows": describe_calibration_split(self.sets),
+            "calibration_rows": call(describe_calibration_split, self.sets),
             "rows": rows,
-            "verification": verification_statistics.verification_costs(self.verification, self.generations),
+            "verification": call(verification_statistics.verification_costs, self.verification, self.generations),
         }
 
-    def of_passes(self, counts: Sequence[int] = ()) -> Frames:
-        """What it shows or says of the passes, on the rows whose answer was read; `counts`: as
+    def of_passes(self, counts: Sequence[int] = (), call: Call = call) -> Frames:
+        """Return the statistics of the passes, on rows with a parsed answer; `counts`: as in
         `dropout_statistics.by_passes`."""
-        kept = dropout_statistics.answered(self.dropout, self.responses)
-        selected = kept[kept.selected]
-        if selected.empty:  # no answer was read anywhere: nothing to say of any pass
+        kept = call(dropout_statistics.answered, self.dropout, self.responses)
+        selected = call(rows_at_selected_rate, kept)
+        if selected.empty:  # without a parsed answer there are no statistics of passes
             return dict.fromkeys(("entropies", "passes", "by_passes", "by_rate"), selected)
-        entropies = [dropout_statistics.entropy_curves(part).assign(**dict(zip(PAIR, pair, strict=True)))
-                     for pair, part in selected.groupby(PAIR, sort=False)]  # fmt: skip
-        return {"entropies": pd.concat(entropies, ignore_index=True), "passes": dropout_statistics.summary(selected),
-                "by_passes": dropout_statistics.by_passes(self.responses, self.dropout, self.reading, counts),
-                "by_rate": dropout_statistics.by_rate(kept)}  # fmt: skip
+        return {"entropies": call(by_pair, dropout_statistics.entropy_curves, selected),
+                "passes": call(dropout_statistics.summary, selected),
+                "by_passes": call(dropout_statistics.by_passes, self.responses, self.dropout, self.measuring, counts),
+                "by_rate": call(dropout_statistics.by_rate, kept)}  # fmt: skip
 
-    def of_scores(self, n_bins_ablation: Sequence[int] = (10, 20, 30), counts: Sequence[int] = ()) -> Frames:
-        """What raw confidence and passes show; of a kind that is not there, no frame, or an empty one."""
+    def of_scores(self, n_bins_ablation: Sequence[int] = (10, 20, 30), counts: Sequence[int] = (), call: Call = call
+                  ) -> Frames:  # fmt: skip
+        """Return the statistics of raw confidence and passes; missing kinds have no frame, or an empty one."""
         evaluation = self.confidence[self.confidence.split == "evaluation"]
         gaps = (evaluation.confidence - evaluation.correct).groupby([evaluation[key] for key in (*PAIR, "estimator")])
-        frames = self.estimation(n_bins_ablation) | self.of_passes(counts)
+        frames = self.estimation(n_bins_ablation, call=call) | self.of_passes(counts, call)
         frames["overconfidence"] = gaps.mean().rename("gap").reset_index()
-        frames["by_phi"] = dropout_statistics.by_phi(self.responses, self.dropout, self.reading)
+        how = self.measuring.model_copy(update={"phi": "clip"})  # set in turn
+        frames["by_phi"] = call(dropout_statistics.by_phi, self.responses, self.dropout, how)
         return frames | (self.in_situ(frames["result_estimation"]) if len(self.verification) else {})
+
+
+def sets_of(sets: DataByPair, model: str) -> DataByPair:
+    """Return the sets of one model."""
+    return {pair: rows for pair, rows in sets.items() if pair[0] == model}
 
 
 def scores(responses: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, reading: Reading
            ) -> pd.DataFrame:  # fmt: skip
-    """The confidence of every estimator at the selected dropout rate."""
+    """Return the confidence of every estimator at the selected dropout rate."""
     return confidence_frame(responses, verification, rows_at_selected_rate(dropout, reading), reading)

@@ -1,7 +1,9 @@
-"""Where in a response the signal is: answer tokens, single positions, growing windows, length, and what is lost when no
-answer can be read. Responses as `interpret_responses` returns them, on one split; curves as a mean over rows with its
-95% interval."""
+"""Where the signal is in a response: answer tokens, single positions, growing windows, length, and missed answers.
 
+Responses are from `interpret_responses`, on one split; curves are means over rows with 95% intervals.
+"""
+
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,16 +18,21 @@ from lib.tasks.answers import grade, has_answer
 
 
 def running_mean(logprobs: Any, points: int = 101) -> np.ndarray:
-    """Seq Avg with a growing window, (points,): the mean probability of the first i of n tokens stands at
-    i/n, interpolated on an even grid of [0, 1]; flat before the first token; the last point is Seq Avg."""
+    """Return Seq Avg over a growing window, (points,).
+
+    The mean probability of the first i of n tokens is at i/n, interpolated on an even grid of [0, 1]. It is constant
+    before the first token, and the last point is Seq Avg.
+    """
     probabilities = np.exp(validate_logprobs(logprobs))
     count = np.arange(1, probabilities.size + 1)
     return np.interp(np.linspace(0, 1, points), count / count[-1], np.cumsum(probabilities) / count)
 
 
 def mean_with_interval(curves: np.ndarray, least: float = 0.0, most: float = np.inf) -> pd.DataFrame:
-    """Mean over the n rows of `curves` (n, points) and its 95% confidence interval (normal approximation, cut to what
-    is possible), a row per point: mean, low, high, n."""
+    """Return the mean over the n rows of `curves` (n, points) and its 95% confidence interval: mean, low, high, n.
+
+    The normal approximation is clipped to the possible range. There is a row per point.
+    """
     mean, n = curves.mean(axis=0), len(curves)
     half = 1.96 * curves.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.zeros_like(mean)
     low, high = np.clip(mean - half, least, most), np.clip(mean + half, least, most)
@@ -33,8 +40,10 @@ def mean_with_interval(curves: np.ndarray, least: float = 0.0, most: float = np.
 
 
 def running_mean_curves(responses: pd.DataFrame, points: int = 101, split: str = "evaluation") -> pd.DataFrame:
-    """Right and wrong responses apart: correct, position and the columns of `mean_with_interval`. A kind that does not
-    occur has no rows."""
+    """Return curves of right and of wrong responses: correct, position and the columns of `mean_with_interval`.
+
+    A class without responses has no rows.
+    """
     parts = [pd.DataFrame(columns=["mean", "low", "high", "n", "correct", "position"])]
     for correct, group in responses[responses.split == split].groupby("correct"):
         curves = np.stack([running_mean(logprobs, points) for logprobs in group.response])  # (responses, points)
@@ -43,37 +52,43 @@ def running_mean_curves(responses: pd.DataFrame, points: int = 101, split: str =
 
 
 def right_minus_wrong(curves: pd.DataFrame) -> pd.DataFrame:
-    """Right less wrong of `running_mean_curves` that hold both, with the 95% interval of a difference of two means of
-    different rows: position, mean, low, high."""
+    """Return right minus wrong of `running_mean_curves` that have both: position, mean, low, high.
+
+    The 95% interval is that of a difference of means of independent rows.
+    """
     right, wrong = (curves[curves.correct == kind].reset_index(drop=True) for kind in (True, False))
-    halves = [np.maximum(part["high"] - part["mean"], part["mean"] - part["low"]) for part in (right, wrong)]  # uncut
+    halves = [np.maximum(part["high"] - part["mean"], part["mean"] - part["low"]) for part in (right, wrong)]
     mean, half = right["mean"] - wrong["mean"], np.hypot(*halves)
     return pd.DataFrame({"position": right.position, "mean": mean, "low": mean - half, "high": mean + half})
 
 
-def running_mean_curves_by_pair(responses: pd.DataFrame) -> pd.DataFrame:
-    """`running_mean_curves` of every pair: model, dataset and its columns."""
-    parts = [running_mean_curves(part).assign(model=model, dataset=dataset)
-             for (model, dataset), part in responses.groupby(["model", "dataset"], sort=False)]  # fmt: skip
+def by_pair(function: Callable[[pd.DataFrame], pd.DataFrame], rows: pd.DataFrame) -> pd.DataFrame:
+    """Apply a function to the rows of every pair, and add the columns model and dataset."""
+    parts = [
+        function(part).assign(**dict(zip(PAIR, pair, strict=True))) for pair, part in rows.groupby(PAIR, sort=False)
+    ]
     return pd.concat(parts, ignore_index=True)
 
 
 def answer_token_logprobs(responses: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
-    """One row per answer token: model, dataset, example_id, correct, logprob."""
+    """Return one row per answer token: model, dataset, example_id, correct, logprob."""
     answered = responses[responses.split == split].dropna(subset="answer")
     tokens = answered[["model", "dataset", "example_id", "correct"]].assign(logprob=answered.answer)
     return tokens.explode("logprob", ignore_index=True).astype({"logprob": float, "correct": bool})
 
 
 def probabilities_at_positions(logprobs: Any, points: int = 101) -> np.ndarray:
-    """Probability of the single token that stands at each of an even grid of normalised positions, (points,)."""
+    """Return the probability of the token at each of an even grid of normalized positions, (points,)."""
     probabilities = np.exp(validate_logprobs(logprobs))
     return probabilities[np.rint(np.linspace(0, probabilities.size - 1, points)).astype(int)]
 
 
 def position_curves(responses: pd.DataFrame, points: int = 101, split: str = "evaluation") -> pd.DataFrame:
-    """How well right and wrong are told apart at each normalised position, by pair: position, `single` (AUROC of the
-    token there) and `running` (AUROC of the mean up to there; at 1 that of Seq Avg)."""
+    """Return the discrimination at each normalized position, by pair.
+
+    Columns: position, `single` (AUROC of the token there) and `running` (AUROC of the mean up to there; at 1 that of
+    Seq Avg).
+    """
     parts = []
     for pair, rows in responses[responses.split == split].groupby(PAIR, sort=False):
         tokens = np.stack([probabilities_at_positions(logprobs, points) for logprobs in rows.response])
@@ -85,8 +100,12 @@ def position_curves(responses: pd.DataFrame, points: int = 101, split: str = "ev
 
 
 def summarize_tokens(responses: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
-    """By pair: `median` probability of answer tokens, of all responses and of the `wrong` ones; AUROC of the `smallest`
-    token probability; rank correlation with the length of Seq Joint (`joint`) and of the plain `product`."""
+    """Return statistics of tokens by pair.
+
+    `median`: median probability of answer tokens, for all responses and for `wrong` ones. `smallest`: AUROC of the
+    smallest token probability. `joint`, `product`: rank correlation of length with Seq Joint and with the unnormalized
+    product.
+    """
     parts = []
     for pair, rows in responses[responses.split == split].groupby(PAIR, sort=False):
         answered = rows.dropna(subset="answer")
@@ -109,15 +128,18 @@ def _median(answers: pd.Series) -> float:
 
 
 def rank_correlation(values: Any, others: Any) -> float:
-    """Spearman's; NaN where one of both is constant."""
+    """Return Spearman's rank correlation; NaN if one of both is constant."""
     if len(set(values)) < 2 or len(set(others)) < 2:
         return np.nan
     return float(spearmanr(values, others).statistic)
 
 
 def count_missed_answers(generations: pd.DataFrame, reading: Reading, split: str = "evaluation") -> pd.DataFrame:
-    """By pair: rows, those without a parsed answer (`unparsed`), and those among them whose last number is right
-    (`lost`): answers that the extraction misses."""
+    """Count by pair: rows, those without a parsed answer (`unparsed`), and those of them whose last number is right
+    (`lost`).
+
+    The latter are answers that the extraction misses.
+    """
     part, records = generations[generations.split == split], []
     for row in part.itertuples(index=False):
         missed = not has_answer(row)

@@ -1,4 +1,5 @@
-"""What verification shows beside its confidence, by pair: tokens saved, mass of the options, both ways compared."""
+"""Statistics of verification besides its confidence, by pair: tokens saved, option mass, comparison of both
+variants."""
 
 from collections.abc import Mapping
 
@@ -12,7 +13,7 @@ from lib.store import PAIR
 
 
 def token_reduction(verification: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
-    """Tokens saved in situ, rows beside those of `metrics.evaluate`: mean of 1 - query / standard prompt, percent."""
+    """Return the tokens saved in situ as rows like `metrics.evaluate`: mean of 1 - query / standard prompt, percent."""
     part = verification[verification.split == split]
     saved = 100 * (1 - part.in_situ_tokens / part.standard_tokens)
     saved = saved.groupby([part.model, part.dataset], sort=False).mean()
@@ -21,9 +22,11 @@ def token_reduction(verification: pd.DataFrame, split: str = "evaluation") -> pd
 
 
 def option_mass(verification: pd.DataFrame, options: str = "A/B", split: str = "evaluation") -> pd.DataFrame:
-    """How much of the next-token distribution both options hold together, rows beside those of `metrics.evaluate`:
-    `option_mass`, its median over responses, and `option_mass_low`, the share of responses in which it is below .5.
-    Where the options hold little, the model says something else, and P(True) compares what it does not mean to say."""
+    """Return the total probability of both options as rows like `metrics.evaluate`.
+
+    `option_mass` is its median over responses, and `option_mass_low` the share of responses below .5. If the mass is
+    small, the model would continue differently, and P(True) compares two unlikely tokens.
+    """
     part, rows = option_log_odds(verification[verification.split == split], options), []
     for estimator, variant in (("p_true", "standard"), ("p_true_insitu", "in_situ")):
         masses = part[f"{variant}_mass"].groupby([part.model, part.dataset], sort=False)
@@ -34,9 +37,11 @@ def option_mass(verification: pd.DataFrame, options: str = "A/B", split: str = "
 
 
 def in_situ_errors(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
-    """What `fig:main_analysis` (c) is drawn from: dataset (its label), standard, in situ (both raw ECE) of one model;
-    where `results` have intervals, their ends too (standard low, standard high, and so on). No row of a model that was
-    not asked, or of a dataset without a value."""
+    """Return the data of `fig:main_analysis` (c): dataset (its label), standard, in situ (both raw ECE) of one model.
+
+    If `results` have intervals, their ends are included (standard low, standard high, and so on). Models without
+    P(True) and datasets without a value have no row.
+    """
     part = results[(results.metric == "ece") & (results.model == model)]
     part = part[part["method"] == ""] if "method" in part else part
     part, columns = part.set_index(["estimator", "dataset"]), {}
@@ -52,9 +57,11 @@ def in_situ_errors(results: pd.DataFrame, model: str, datasets: Mapping[str, str
 
 def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame, split: str = "evaluation"
                        ) -> pd.DataFrame:  # fmt: skip
-    """By pair: R squared of the tokens of P(True)'s own prompt on those of what it encodes again, the question (in its
-    prompt) and the answer without its thinking (`r2`), and rank correlation of the share that is saved in situ with
-    those of the response (`saving`)."""
+    """Return what determines the tokens of verification, by pair.
+
+    `r2`: R squared of the standard prompt's tokens on those it encodes again: the question (in its prompt) and the
+    answer without thinking. `saving`: rank correlation of the share saved in situ with the response's length.
+    """
     keys, parts = [*PAIR, "split", "example_id"], []
     length = generations[keys].assign(length=generations.token_ids.map(len))
     length["again"] = generations.prompt_tokens + length["length"] - generations.thinking_end

@@ -1,1 +1,1 @@
-"""Maps from score to probability, fitted on calibration rows."""
+"""Post-hoc calibrators: maps from score to probability, fitted on calibration rows."""

@@ -1,7 +1,7 @@
-"""The answer tokens of stored responses at any temperature, without the vocabulary.
+"""Answer-token probabilities of stored responses at any temperature, without the full vocabulary.
 
-At every answer token the top logits are kept as they are and the rest of the vocabulary as its log-partition function
-at a few temperatures (`lib.generate.scoring`): that is all that re-softmaxing the chosen token needs.
+For every answer token, generation stores the top logits. The rest of the vocabulary is stored as its log-partition
+function at a few temperatures (`lib.generate.scoring`). Together they suffice to recompute the softmax.
 """
 
 from dataclasses import dataclass
@@ -15,25 +15,29 @@ from scipy.special import logsumexp
 from lib.generate.temperatures import temperatures
 from lib.paths import UserError
 
-TINY = 1e-12  # a confidence of exactly 0 or 1 that is wrong would cost an infinite log-loss
+TINY = 1e-12  # avoids an infinite log-loss for a wrong confidence of exactly 0 or 1
 
 
 @dataclass(frozen=True)
 class AnswerLogits:
-    """The m answer tokens of n rows. Logits are relative to the largest at their position; `rest` is the log-partition
-    function of the vocabulary outside the kept ones, a spline over log(1/t) through `tail`. A row without tokens has
-    confidence 0 at any t."""
+    """The m answer tokens of n rows, with logits relative to the largest at their position.
+
+    `rest` is the log-partition function of the vocabulary outside the top logits: a spline over log(1/t) through
+    `tail`. A row without tokens has confidence 0 at any t.
+    """
 
     n_rows: int
-    row: np.ndarray  # (m,) which row a token belongs to
-    chosen: np.ndarray  # (m,) logit of the token that was written
+    row: np.ndarray  # (m,) row of each token
+    chosen: np.ndarray  # (m,) logit of the generated token
     top: np.ndarray  # (m, k) the largest logits
     tail: np.ndarray  # (m, nodes)
 
     @classmethod
     def of(cls, generations: pd.DataFrame, spans: pd.Series) -> "AnswerLogits":
-        """From rows of a generations frame and the answer's positions in each (half-open, or None). Raises UserError
-        where no logits were kept at one of them."""
+        """Create from rows of a generations frame and the answer span of each (half-open, or None).
+
+        Raise UserError if an answer token has no stored logits.
+        """
         tokens = []
         for i, (row, span) in enumerate(zip(generations.itertuples(index=False), spans, strict=True)):
             kept = {int(position): k for k, position in enumerate(row.kept_positions)}
@@ -53,7 +57,7 @@ class AnswerLogits:
         return self.n_rows
 
     def __getitem__(self, rows: np.ndarray) -> "AnswerLogits":
-        """The rows at these indices, in this order."""
+        """Select rows by index, in this order."""
         places = [np.flatnonzero(self.row == row) for row in rows]
         tokens = np.concatenate(places) if places else np.zeros(0, int)
         new = np.repeat(np.arange(len(rows)), [len(place) for place in places])
@@ -65,42 +69,46 @@ class AnswerLogits:
         return CubicSpline(nodes[::-1], self.tail[:, ::-1], axis=1)
 
     def logprobs(self, t: float) -> np.ndarray:
-        """log softmax(z / t) of the chosen tokens, (m,)."""
+        """Return log softmax(z / t) of the chosen tokens, (m,)."""
         return np.minimum(self.chosen / t - self._partition(t), 0.0)
 
     def _partition(self, t: float = 1.0) -> np.ndarray:
-        """log Z(t), (m,)."""
+        """Return log Z(t), (m,)."""
         return np.logaddexp(logsumexp(self.top / t, axis=1), self.rest(-np.log(t)))
 
     def confidence(self, t: float = 1.0, joint: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Ans Avg (or Ans Joint) at temperature t, and 1 minus it without cancellation; (n,) each."""
+        """Return Ans Avg (or Ans Joint) at temperature t, and 1 minus it without cancellation; (n,) each."""
         count, values = np.bincount(self.row, minlength=self.n_rows), self.logprobs(t)
         mean = np.bincount(self.row, values if joint else -np.expm1(values), self.n_rows) / np.maximum(count, 1)
         complement = np.where(count == 0, 1.0, -np.expm1(mean) if joint else mean)
         return 1 - complement, complement
 
     def margins(self) -> np.ndarray:
-        """Probability of the most probable token less that of the next (less all others', where one logit was kept),
-        (m,)."""
+        """Return the margin between the two most probable tokens, (m,).
+
+        With a single stored logit, all other tokens together count as the second.
+        """
         most = np.exp(np.sort(self.top, axis=1)[:, ::-1] - self._partition()[:, None])
         second = most[:, 1] if most.shape[1] > 1 else 1 - most[:, 0]
         return np.maximum(most[:, 0] - second, 0.0)
 
     def entropies(self) -> np.ndarray:
-        """Entropy of the next-token distribution, (m,), nats: log Z - E[z]. The vocabulary outside the kept logits adds
-        to E[z] its mass times the slope of its log-partition function over log(1/t)."""
+        """Return the entropy of the next-token distribution, log Z - E[z], (m,), nats.
+
+        The vocabulary outside the top logits contributes to E[z] its mass times the slope of `rest`.
+        """
         partition = self._partition()
         kept = (np.exp(self.top - partition[:, None]) * self.top).sum(axis=1)
         rest = np.exp(self.rest(0.0) - partition) * self.rest(0.0, 1)
         return np.maximum(partition - kept - rest, 0.0)
 
     def by_row(self, values: np.ndarray) -> list[np.ndarray | None]:
-        """Values of the tokens (m,), an array for each of the n rows; None for a row without tokens."""
+        """Split token values (m,) into an array per row; None for a row without tokens."""
         ends = np.cumsum(np.bincount(self.row, minlength=self.n_rows))
         parts = np.split(values, ends[:-1]) if self.n_rows else []
         return [part if part.size else None for part in parts]
 
     def loss(self, t: float, correct: np.ndarray, joint: bool = False) -> np.ndarray:
-        """Log-loss of correctness, (n,)."""
+        """Return the log-loss of correctness, (n,)."""
         right, wrong = self.confidence(t, joint)
         return -np.log(np.maximum(np.where(correct, right, wrong), TINY))

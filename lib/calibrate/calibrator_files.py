@@ -1,6 +1,5 @@
-"""A fitted calibrator as a file, which needs no data: JSON, whose numbers read back as the same float64."""
+"""Fitted calibrators as self-contained JSON files, with exact float64 round trips."""
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -17,8 +16,10 @@ from lib.paths import UserError, first_line, nearest, parse_json, read_bytes
 
 
 def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
-    """Every calibrator as artifacts/<run>/calibrators/<model>__<dataset>__<estimator>__<calibrator>.json; what was
-    written: model, dataset, estimator, calibrator, rows, file (or why there is none)."""
+    """Write each calibrator to artifacts/<run>/calibrators/<model>__<dataset>__<estimator>__<calibrator>.json.
+
+    Return a frame with model, dataset, estimator, calibrator, rows and file (or the reason for its absence).
+    """
     written = []
     for fit in fits:
         who, name = (*fit.pair, fit.estimator), type(fit.calibrator).__name__.lower()
@@ -34,21 +35,19 @@ def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
 
 
 def calibrator_record(fit: Fit) -> dict[str, Any]:
-    """All that a file says. Raises UserError where it would not predict the same bits on what it was fitted on."""
+    """Return the contents of a file. Raise UserError if its predictions on the fitting data would differ."""
     learned = {name: value for name, value in vars(fit.calibrator).items() if name.endswith("_")}
-    about = {"model": fit.pair[0], "dataset": fit.pair[1], "estimator": fit.estimator}
-    how = {"method": fit.method.name, "takes": fit.kind, "settings": fit.calibrator.get_params()}
+    record = {"model": fit.pair[0], "dataset": fit.pair[1], "estimator": fit.estimator, "method": fit.method.name,
+              "takes": fit.kind, "settings": fit.calibrator.get_params(), "learned": learned}  # fmt: skip
     try:
-        record = json.loads(
-            json.dumps(about | how | {"learned": learned}, allow_nan=False, default=lambda value: value.tolist())
-        )
+        record = json.loads(json.dumps(record, allow_nan=False, default=lambda value: value.tolist()))
         again = calibrator_from_record(record)
         for joint in (False, True):
             if not np.array_equal(again.predict(fit.fitted_on, joint), fit.calibrator.predict(fit.fitted_on, joint)):
-                raise ValueError("what was read from it would predict otherwise")
-    except Exception as error:  # of a class of anybody's
+                raise ValueError("the saved calibrator would predict otherwise")
+    except Exception as error:  # a user's class may raise anything
         raise UserError(f"a calibrator can't be kept as a file: {first_line(error)}") from None
-    return record | {"sha256": record_checksum(record)}
+    return record | {"sha256": store.digest(record)}
 
 
 def calibrator_from_record(record: Mapping[str, Any]) -> Calibrator:
@@ -60,32 +59,26 @@ def calibrator_from_record(record: Mapping[str, Any]) -> Calibrator:
     return calibrator
 
 
-def record_checksum(record: Mapping[str, Any]) -> str:
-    """Of all that a file says but its checksum."""
-    said = {name: value for name, value in record.items() if name != "sha256"}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
-
-
 def load_calibrator(path: Path | str) -> Calibrator:
     """Load a calibrator from its JSON file.
 
     Returns
     -------
     Calibrator
-        Ready to `predict` from what the file names: scores, margins or answer tokens.
+        Ready to `predict` from the file's kind of input: scores, margins or answer tokens.
 
     Raises
     ------
     UserError
-        Where the file is missing, not what was written, or of a method that is not declared.
+        If the file is missing or modified, or its method is not declared.
     """
     path, where = Path(path), store.relative_path(Path(path))
     if not path.exists():
         beside = [other.name for other in path.parent.glob("*.json")]
         raise UserError(f"there is no calibrator {where}; {nearest(path.name, beside)}")
     record = parse_json(read_bytes(path, where), where)
-    if not isinstance(record, dict) or record.get("sha256") != record_checksum(record):
-        raise UserError(f"{where} is no calibrator, or is not what was written: remove it and run 10 again")
+    if not isinstance(record, dict) or record.pop("sha256", None) != store.digest(record):
+        raise UserError(f"{where} is not a calibrator, or was modified: remove it and run 10 again")
     try:
         return calibrator_from_record(record)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

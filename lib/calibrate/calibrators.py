@@ -1,12 +1,12 @@
 """Post-hoc calibration: isotonic regression, temperature on the answer tokens, Platt scaling on the option margin.
 
-scikit-learn's conventions: `fit` on calibration rows, `predict` on others, what was learned in attributes with a
-trailing underscore. Each takes a weight per row. Rows of one class only (so any single row) teach none of them a shape.
-`one_class` says what then: `fit`, what the method itself gives (isotonic the class, temperature its bound, Platt, whose
-likelihood has no maximum, the class), or `constant`, (n_right + 1) / (n + 2).
+They follow scikit-learn's conventions: `fit` on calibration rows, `predict` on others, learned attributes with a
+trailing underscore, optional sample weights. Rows of a single class do not determine a curve; `one_class` then chooses
+the result. `fit` is the method's own: isotonic and Platt predict the class, temperature goes to its bound. `constant`
+is (n_right + 1) / (n + 2).
 
-To add a calibrator, write its class and one row of METHODS: tables, curves, transfer and figures follow. What it learns
-are numbers and arrays in attributes that end in an underscore; so it can be kept as a file (`calibrator_files`).
+To add a calibrator, write its class and add a row to METHODS: tables, curves, transfer and figures include it. Its
+learned attributes must be numbers or arrays, so that `calibrator_files` can save it.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights 
 
 
 class Calibrator(BaseEstimator):
-    """What all share: checks, weights, and a constant where only one class was seen and the method fits none."""
+    """Base class: weights, and a constant prediction for single-class data that the method can't fit."""
 
     fits_one_class = True
     constant_: float | None
@@ -43,7 +43,7 @@ class Calibrator(BaseEstimator):
         Parameters
         ----------
         score : array of shape (n,), or AnswerLogits
-            Confidence, margin or the answer's tokens, as the method takes.
+            Confidence, margin or answer tokens, depending on the method.
         correct : array of shape (n,)
         sample_weight : array of shape (n,), optional
         """
@@ -63,7 +63,7 @@ class Calibrator(BaseEstimator):
         score
             As for `fit`.
         joint : bool
-            Of the answer's tokens: calibrate Ans Joint and not Ans Avg.
+            Whether to calibrate Ans Joint instead of Ans Avg, for answer tokens.
 
         Returns
         -------
@@ -75,7 +75,7 @@ class Calibrator(BaseEstimator):
         return self._predict(score, joint)
 
     def on_subsets(self, score: Any, correct: np.ndarray, new: Any) -> Predict:
-        """A function that fits on some of the rows and scores the rows of `new`, to be called many times."""
+        """Return a function that fits on a subset of rows and predicts for `new`, for repeated calls."""
 
         def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
             with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
@@ -84,7 +84,7 @@ class Calibrator(BaseEstimator):
         return predict
 
     def _constant(self, y: np.ndarray, w: np.ndarray) -> float | None:
-        """What rows of one class only give; None where the method is fitted on them as on any."""
+        """Return the constant for single-class rows, or None if the method is fitted to them."""
         if self.one_class == "constant" or not len(y):
             right = float(w @ y * len(y) / w.sum()) if len(y) else 0.0
             return (right + 1) / (len(y) + 2)
@@ -92,20 +92,20 @@ class Calibrator(BaseEstimator):
 
     @property
     def learned(self) -> dict[str, float | None]:
-        """What was learned, by its symbol in the tables: t, or a and b."""
+        """Learned numbers by their symbol in the tables: t, or a and b."""
         return {}
 
     @property
     def note(self) -> str:
-        """What was out of the ordinary, said under the tables."""
+        """Anything unusual about the fit, for table notes."""
         return "one class only" if self.saw_one_class_ else ""
 
 
 class Isotonic(Calibrator):
-    """scikit-learn's isotonic regression on confidence scores (n,), clipped outside the range it was fitted on.
+    """scikit-learn's isotonic regression on confidence scores (n,), clipped outside the fitted range.
 
-    It sees only the order of scores. `decimals` rounds them before it is fitted and applied, and so pools scores that
-    are nearly alike, whose order another processor's rounding may turn; None, the default, rounds nothing.
+    It depends only on the order of scores. `decimals` rounds them before fitting and predicting. This ties nearly equal
+    scores, whose order may differ between processors. None, the default, disables rounding.
     """
 
     def __init__(self, one_class: str = "fit", decimals: int | None = None):
@@ -126,8 +126,10 @@ class Isotonic(Calibrator):
 
 
 class Temperature(Calibrator):
-    """One t for the answer tokens, of least log-loss of correctness under Ans Avg (or the estimator that `target`
-    names). Scores are `AnswerLogits`. The search covers [0.1, 20]; `at_bound_` says that it ended there.
+    """Temperature scaling of the answer tokens: the t with the lowest log-loss of correctness.
+
+    The log-loss is that of Ans Avg, or of the estimator `target`. Scores are `AnswerLogits`. The search covers
+    [0.1, 20]; `at_bound_` is set if it ends at a bound.
     """
 
     temperature_: float | None = None
@@ -141,7 +143,7 @@ class Temperature(Calibrator):
         def loss(log_t: float) -> float:
             return float(w @ score.loss(np.exp(log_t), y > 0, self.target == "ans_joint"))
 
-        grid = np.log(temperatures(41))  # the loss may have several minima: first a grid, then the best bracket
+        grid = np.log(temperatures(41))  # the loss may have several minima: search a grid, then its best bracket
         best = int(np.argmin([loss(x) for x in grid]))
         bracket = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
         x = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": 1e-9}).x
@@ -152,9 +154,11 @@ class Temperature(Calibrator):
         return score.confidence(float(self.temperature_ or 1), joint)[0]
 
     def on_subsets(self, score: AnswerLogits, correct: np.ndarray, new: AnswerLogits) -> Predict:
-        """As every calibrator's, but thousands of times faster: losses and confidence (Ans Avg) at 161 temperatures,
-        computed once; the optimum of a subset is the vertex of the parabola through the three lowest points, and
-        confidence is interpolated."""
+        """Approximate the base method, thousands of times faster.
+
+        Losses and confidence (Ans Avg) are computed once at 161 temperatures. A subset's optimum is the vertex of the
+        parabola through the three lowest points; its confidence is interpolated.
+        """
         grid = temperatures(161)
         losses = np.stack([score.loss(t, correct, self.target == "ans_joint") for t in grid], axis=1)
         scores = np.stack([new.confidence(t)[0] for t in grid], axis=1)
@@ -180,8 +184,10 @@ class Temperature(Calibrator):
 
 
 def parabolic_argmin(loss: np.ndarray) -> float:
-    """Where a loss on an even grid is lowest, in steps of the grid: the vertex of the parabola through the three lowest
-    points."""
+    """Return the minimum of a loss on an even grid, in grid steps.
+
+    It is the vertex of the parabola through the three lowest points.
+    """
     k = int(np.clip(loss.argmin(), 1, len(loss) - 2))
     left, middle, right = loss[k - 1 : k + 2]
     bend = left - 2 * middle + right
@@ -190,10 +196,10 @@ def parabolic_argmin(loss: np.ndarray) -> float:
 
 
 class Platt(Calibrator):
-    """sigmoid(a m + b) on margins m (n,), plain maximum likelihood; a may be negative.
+    """Platt scaling: sigmoid(a m + b) on margins m (n,) by maximum likelihood; a may be negative.
 
-    Where a threshold separates right from wrong, the likelihood has no maximum. Then (`separable_`) Platt's own
-    smoothed targets are fitted, (n_right + 1) / (n_right + 2) for right and 1 / (n_wrong + 2) for wrong.
+    If a threshold separates the classes, the likelihood has no maximum. Then (`separable_`) it fits Platt's smoothed
+    targets: (n_right + 1) / (n_right + 2) for correct and 1 / (n_wrong + 2) for incorrect rows.
     """
 
     fits_one_class = False
@@ -212,7 +218,7 @@ class Platt(Calibrator):
         target = y
         if self.separable_:
             target = np.where(y > 0, (len(right) + 1) / (len(right) + 2), 1 / (len(wrong) + 2))
-        x = np.tile((m - center) / scale, 2)[:, None]  # each row as right and as wrong, weighted by its target
+        x = np.tile((m - center) / scale, 2)[:, None]  # each row as correct and as incorrect, weighted by its target
         model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10, max_iter=1000)
         model.fit(x, np.repeat([1, 0], len(m)), sample_weight=np.append(w * target, w * (1 - target)))
         self.a_ = float(model.coef_[0, 0] / scale)
@@ -230,13 +236,16 @@ class Platt(Calibrator):
         return super().note or ("separable" if self.separable_ else "")
 
 
-# ---- the methods, declared once: tables, figures and experiments derive from here
+# ---- registry of methods, used by tables, figures and experiments
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way to calibrate. `takes` maps what it is fitted on (`confidence` (n,), `margin` (n,), the `answers`' tokens)
-    to the class that does it; one that takes confidence is fitted for every estimator."""
+    """A calibration method.
+
+    `takes` maps a kind of input (`confidence` (n,), `margin` (n,), or the tokens of `answers`) to its class. A method
+    that takes confidence is fitted for every estimator.
+    """
 
     name: str  # in the column `method`
     label: str  # in tables
@@ -244,11 +253,11 @@ class Method:
 
     @property
     def of_answers(self) -> str:
-        """What the method is fitted on for the answer's tokens: they themselves, or their confidence."""
+        """Its input for the answer estimators: the answer tokens, or their confidence."""
         return "answers" if "answers" in self.takes else "confidence"
 
     def make(self, kind: str, choices: Calibration = Calibration()) -> Calibrator:  # noqa: B008  frozen
-        """An unfitted calibrator of that kind, under a run's choices."""
+        """Return an unfitted calibrator for a kind of input, with the run's settings."""
         calibrator = self.takes[kind]()
         settings = {"target": choices.temperature_objective, "one_class": choices.one_class,
                     "decimals": choices.isotonic_decimals}  # fmt: skip
@@ -256,11 +265,11 @@ class Method:
 
     @property
     def plain(self) -> str:
-        """Its name where only answer tokens are calibrated: isotonic, temperature."""
+        """Its name when only answer tokens are calibrated: isotonic, temperature."""
         return self.takes[self.of_answers].__name__.lower()
 
 
 METHODS = {
     "isotonic": Method("isotonic", "Isotonic", {"confidence": Isotonic}),
-    "platt": Method("platt", "Platt", {"answers": Temperature, "margin": Platt}),  # the paper prints both under Platt
+    "platt": Method("platt", "Platt", {"answers": Temperature, "margin": Platt}),  # the paper reports both as Platt
 }

@@ -1,4 +1,4 @@
-"""Calibrators on a run's frames: rows by pair and split, every calibrator on its own pair."""
+"""Fit calibrators to a run's frames, one per method and model-dataset pair."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,15 +15,17 @@ from lib.score.estimators import ans_avg
 from lib.store import KEYS, PAIR
 
 SPLITS = ("calibration", "evaluation")
-ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # what is fitted on the answer's tokens serves both: joint?
+ANSWER_ESTIMATORS = {"ans_avg": False, "ans_joint": True}  # value: argument `joint` of `predict`
 LEARNED = [*PAIR, "estimator", "method", "metric", "value", "n", "reason"]
 Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class ScoredSplit:
-    """One split of a pair, n rows: KEYS; Ans Avg, `confidence` (n,); the tokens of the `answers`, None where no logits
-    were kept, for the model is not at hand; correct (n,)."""
+    """One split of a pair, n rows: KEYS, `confidence` (n,) as Ans Avg, answer tokens, and correct (n,).
+
+    `answers` is None if no logits are stored, because the model's weights are not available.
+    """
 
     keys: pd.DataFrame
     confidence: np.ndarray
@@ -40,24 +42,24 @@ DataByPair = Mapping[Pair, CalibrationData]
 
 
 def calibration_data(generations: pd.DataFrame, responses: pd.DataFrame) -> DataByPair:
-    """Pair the calibration and the evaluation rows of every model and dataset.
+    """Group the calibration and evaluation rows of every model and dataset.
 
     Parameters
     ----------
     generations : DataFrame
-        As 01 stores them; it holds the answer tokens' logits.
+        As 01 stores them, with the answer tokens' logits.
     responses : DataFrame
         As `interpret_responses` returns them.
 
     Returns
     -------
     dict of (model, dataset) to CalibrationData
-        Pairs that have both splits.
+        Pairs with both splits.
 
     Raises
     ------
     UserError
-        Where no response is left.
+        If no response is left.
     """
     if responses.empty:
         raise UserError("no response has an answer, and `missing: drop` leaves out all others; "
@@ -84,7 +86,7 @@ def fit_answers(sets: DataByPair, choices: Calibration = Calibration()) -> dict[
     Returns
     -------
     dict of (model, dataset) to dict of method to Calibrator
-        Fitted on the answer's tokens where the method takes these, else on Ans Avg.
+        Fitted on the answer tokens if the method takes them, else on Ans Avg.
     """
     return {pair: {name: method.make(method.of_answers, choices).fit(scores, rows.correct)
                    for name, method in METHODS.items() if (scores := getattr(rows, method.of_answers)) is not None}
@@ -93,15 +95,18 @@ def fit_answers(sets: DataByPair, choices: Calibration = Calibration()) -> dict[
 
 @dataclass(frozen=True)
 class Fit:
-    """A calibrator of a pair, what it was fitted on, and what it makes of the evaluation rows. `estimator` is "ans" for
-    one of the answer's tokens, which serves both answer estimators; `kind` what it takes (`Method.takes`)."""
+    """A calibrator of a pair, its fitting data, and its predictions on the evaluation rows.
+
+    `estimator` is "ans" for a calibrator of answer tokens, which serves both answer estimators. `kind` is its kind of
+    input (`Method.takes`).
+    """
 
     pair: Pair
     estimator: str
     method: Method
     kind: str
     calibrator: Calibrator
-    fitted_on: Any  # scores (n,), or the answer's tokens
+    fitted_on: Any  # scores (n,), or the answer tokens
     evaluated: pd.DataFrame  # KEYS, estimator, confidence, correct, method
 
 
@@ -120,7 +125,7 @@ def calibrate(
     sets : dict
         As `calibration_data` returns it.
     fitted : dict
-        As `fit_answers` returns it: calibrators of the answer's tokens.
+        As `fit_answers` returns it.
     choices : Calibration
 
     Returns
@@ -128,17 +133,16 @@ def calibrate(
     calibrated : DataFrame
         Evaluation rows with a column `method`; raw scores first (method "").
     learned : DataFrame
-        Metric t, a or b of every calibrator, from n calibration rows; of one that learned no number its note, if any,
-        as the `reason` of a metric "".
+        Metric t, a or b of every calibrator, from n calibration rows. A calibrator without numbers but with a note has
+        a row with metric "" and the note as `reason`.
     fits : list of Fit
     """
     fits: list[Fit] = []
     for pair, part in confidence.groupby(PAIR, sort=False):
-        by_split = dict(list(part.groupby(["estimator", "split"], sort=False)))
-        for name in part.estimator.unique():
-            calibration, evaluation = (by_split.get((name, split)) for split in SPLITS)
-            if calibration is not None and evaluation is not None:
-                fits += _on_scores(pair, calibration, evaluation, choices)
+        for _, rows in part.groupby("estimator", sort=False):
+            splits = [rows[rows.split == split] for split in SPLITS]
+            if all(map(len, splits)):
+                fits += _on_scores(pair, splits[0], splits[1], choices)
         if pair in sets:
             fits += _on_answers(pair, *sets[pair], fitted.get(pair, {}))
     raw = confidence[confidence.split == "evaluation"].assign(method="")
@@ -148,14 +152,14 @@ def calibrate(
 
 
 def _learned(fit: Fit) -> Iterator[tuple]:
-    """Rows of LEARNED."""
+    """Yield the rows of LEARNED."""
     calibrator = fit.calibrator
     for metric, value in (calibrator.learned or ({"": None} if calibrator.note else {})).items():
         yield *fit.pair, fit.estimator, fit.method.name, metric, value, calibrator.n_rows_, calibrator.note
 
 
 def _on_scores(pair: Pair, calibration: pd.DataFrame, evaluation: pd.DataFrame, choices: Calibration) -> Iterator[Fit]:
-    """The methods that take an estimator's confidence, or its margin where every row has one."""
+    """Fit the methods that take an estimator's confidence, or its margin if every row has one."""
     for method in METHODS.values():
         for kind in [kind for kind in ("confidence", "margin") if kind in method.takes and kind in calibration]:
             scores, new = calibration[kind], evaluation[kind]
@@ -168,24 +172,22 @@ def _on_scores(pair: Pair, calibration: pd.DataFrame, evaluation: pd.DataFrame, 
 def _on_answers(
     pair: Pair, calibration: ScoredSplit, evaluation: ScoredSplit, fitted: Mapping[str, Calibrator]
 ) -> Iterator[Fit]:
-    """The methods that take the answer's tokens: fitted once, applied to both answer estimators."""
+    """Apply the fitted methods of the answer tokens to both answer estimators."""
     for name, method in METHODS.items():
         if "answers" in method.takes and evaluation.answers is not None:
+            rows = evaluation.keys.assign(correct=evaluation.correct, method=name)
             made = [
-                evaluation.keys.assign(
-                    correct=evaluation.correct,
-                    method=name,
-                    estimator=estimator,
-                    confidence=fitted[name].predict(evaluation.answers, joint),
-                )
+                rows.assign(estimator=estimator, confidence=fitted[name].predict(evaluation.answers, joint))
                 for estimator, joint in ANSWER_ESTIMATORS.items()
             ]
             yield Fit(pair, "ans", method, "answers", fitted[name], calibration.answers, pd.concat(made))
 
 
 def token_signals(sets: DataByPair) -> pd.DataFrame:
-    """What was kept at the answer's tokens, as signals of estimators: KEYS, `answer_margin`, `answer_entropy`, each
-    (m,) or None."""
+    """Return the estimators' signals of the answer tokens: KEYS, `answer_margin` and `answer_entropy`.
+
+    Each signal is (m,), or None for a row without answer tokens.
+    """
     parts = [pd.DataFrame(columns=[*KEYS, "answer_margin", "answer_entropy"])]
     for rows in (rows for pair in sets.values() for rows in pair):
         if (answers := rows.answers) is not None:

@@ -1,14 +1,14 @@
-"""Finding 4 on Ans Avg: calibrators fitted on fewer rows, and on more of the wrong ones
+"""Finding 4 on Ans Avg: calibrators fitted on fewer rows, with or without oversampling of incorrect answers
 (`fig:calibration_analysis` (c))."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from lib.calibrate.calibrators import METHODS
 from lib.calibrate.fitting import CalibrationData, DataByPair
-from lib.params import Calibration
+from lib.params import Calibration, Subsampling
 from lib.score.metrics import ece
 
 SAMPLING = ("uniform", "more wrong, weighted", "more wrong, unweighted")
@@ -17,11 +17,10 @@ SAMPLING = ("uniform", "more wrong, weighted", "more wrong, unweighted")
 def draw_rows(
     way: str, correct: np.ndarray, n: int, rng: np.random.Generator, incorrect_fraction: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw n calibration rows in one way of SAMPLING: their numbers (n,) and their weights (n,).
+    """Sample n calibration rows in one way of SAMPLING: their indices (n,) and weights (n,).
 
-    With more wrong rows `incorrect_fraction` of them is wrong, or what is wrong of all where that is more, as far as
-    there are enough of both kinds. Weighted, each kind weighs what it weighs in the whole set, so that the calibrator
-    stays unbiased.
+    Oversampling draws `incorrect_fraction` incorrect rows, or the overall fraction if larger, as far as enough rows of
+    both classes exist. Weights restore each class's share in the whole set, so the calibrator stays unbiased.
     """
     if way == "uniform":
         return rng.choice(len(correct), n, replace=False), np.ones(n)
@@ -38,11 +37,8 @@ def draw_rows(
 
 def learning_curves(
     sets: DataByPair,
-    sizes: Iterable[int],
-    draws: int = 50,
-    seed: int = 0,
+    drawn: Subsampling,
     sampling: Sequence[str] = ("uniform",),
-    incorrect_fraction: float = 0.5,
     n_bins: int = 10,
     closed: str = "right",
     choices: Calibration = Calibration(),  # noqa: B008  frozen
@@ -53,16 +49,11 @@ def learning_curves(
     ----------
     sets : dict
         As `calibration_data` returns it.
-    sizes : iterable of int
-        Numbers of calibration rows; all rows come last in any case.
-    draws : int
-        Random calibration sets of each size.
-    seed : int
-        Draws depend on (seed, dataset, size), so models and methods share them.
+    drawn : Subsampling
+        Set sizes and draws per size; all rows are always added last. Draws depend on (seed, dataset, size), so models
+        and methods share them.
     sampling : sequence of str
-        Of SAMPLING: uniform, or with more of the wrong rows.
-    incorrect_fraction : float
-        Of a set in which wrong rows are over-sampled.
+        Entries of SAMPLING.
     n_bins, closed
         As for `ece`.
     choices : Calibration
@@ -70,57 +61,49 @@ def learning_curves(
     Returns
     -------
     DataFrame
-        A row per draw: model, dataset, sampling, method ("" for the raw score), n, draw, ece, and `one_class`, whether
-        the draw held right or wrong rows only.
+        A row per draw: model, dataset, sampling, method ("" for the raw score), n, draw, ece, and `one_class`: whether
+        the draw has a single class.
     """
     rows: list[tuple] = []
     for (model, dataset), pair in sets.items():
-        drawn = scores_by_draw(pair, dataset, sizes, draws, seed, sampling, incorrect_fraction, choices)
-        for (*key, one_class), scores in drawn.items():
+        for (*key, one_class), scores in scores_by_draw(pair, dataset, drawn, sampling, choices).items():
             rows.append((model, dataset, *key, ece(scores, pair.evaluation.correct, n_bins, closed), one_class))
     columns = ["model", "dataset", "sampling", "method", "n", "draw", "ece", "one_class"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def scores_by_draw(
-    pair: CalibrationData,
-    dataset: str,
-    sizes: Iterable[int],
-    draws: int = 50,
-    seed: int = 0,
-    sampling: Sequence[str] = ("uniform",),
-    incorrect_fraction: float = 0.5,
-    choices: Calibration = Calibration(),  # noqa: B008  frozen
+    pair: CalibrationData, dataset: str, drawn: Subsampling, sampling: Sequence[str], choices: Calibration
 ) -> pd.DataFrame:
-    """Ans Avg of a pair's evaluation rows, raw and as every method, fitted on fewer calibration rows, makes it.
+    """Return Ans Avg of a pair's evaluation rows, raw and calibrated on smaller sets by every method.
 
     Parameters
     ----------
     pair, dataset
-        One item of what `calibration_data` returns.
-    sizes, draws, seed, sampling, incorrect_fraction, choices
+        One item of the result of `calibration_data`.
+    drawn, sampling, choices
         As for `learning_curves`.
 
     Returns
     -------
     DataFrame
-        A row per example_id; a column per (sampling, method, n, draw, one_class): in each way the raw score, then every
-        draw of every size below all rows, then all rows.
+        A row per example_id, a column per (sampling, method, n, draw, one_class). For each way: the raw score, every
+        draw of each smaller size, then all rows.
     """
     old, new = pair
     total, predictors = len(old.correct), {}
     for name, method in METHODS.items():
         fitted_on, asked = getattr(old, method.of_answers), getattr(new, method.of_answers)
-        if fitted_on is not None and asked is not None:  # logits of the answer's tokens were kept
+        if fitted_on is not None and asked is not None:  # None without stored logits
             calibrator = method.make(method.of_answers, choices)
             predictors[name] = calibrator.on_subsets(fitted_on, old.correct, asked)
     scores = {}
     for way in sampling:
         scores[way, "", total, 0, False] = new.confidence
-        for n in [*(n for n in sizes if n < total), total]:
-            rng = np.random.default_rng([seed, n, *dataset.encode()])
-            for draw in range(draws if n < total else 1):
-                rows, weights = draw_rows(way, old.correct, n, rng, incorrect_fraction)
+        for n in [*(n for n in drawn.calibration_sizes if n < total), total]:
+            rng = np.random.default_rng([drawn.seed, n, *dataset.encode()])
+            for draw in range(drawn.draws if n < total else 1):
+                rows, weights = draw_rows(way, old.correct, n, rng, drawn.incorrect_fraction)
                 one_class = len(set(old.correct[rows])) < 2
                 for name, predict in predictors.items():
                     scores[way, name, n, draw, one_class] = predict(rows, weights)

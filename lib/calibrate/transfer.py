@@ -33,7 +33,7 @@ def transfer(
     n_bins, closed
         As for `ece`.
     keep : dict of (source, target) dataset to evaluation ids, optional
-        Rows that count; all by default.
+        Rows to include; all by default.
 
     Returns
     -------
@@ -58,8 +58,11 @@ def transfer(
 
 
 def scores_by_source(new: ScoredSplit, fitted: Mapping[Pair, Mapping[str, Calibrator]]) -> pd.DataFrame:
-    """Ans Avg of evaluation rows, raw and as the calibrators of every pair make it: a row per example_id, a column per
-    (source_model, source_dataset, method), first the raw score, of no source and no method."""
+    """Return Ans Avg of evaluation rows, raw and calibrated by every pair's calibrators.
+
+    The frame has a row per example_id and a column per (source_model, source_dataset, method). The raw score comes
+    first, with empty names.
+    """
     scores = {("", "", ""): new.confidence}
     for source, calibrators in fitted.items():
         for method, calibrator in calibrators.items():
@@ -68,15 +71,15 @@ def scores_by_source(new: ScoredSplit, fitted: Mapping[Pair, Mapping[str, Calibr
     return pd.DataFrame(scores, index=new.keys.example_id).rename_axis(columns=[*SOURCE, "method"])
 
 
-def rows_without_near_duplicates(generations: pd.DataFrame, likeness: float = 0.9) -> dict[Pair, set[str]]:
-    """Find evaluation questions that no calibration question resembles.
+def rows_without_near_duplicates(generations: pd.DataFrame) -> dict[Pair, set[str]]:
+    """Find evaluation questions without a near duplicate among calibration questions.
+
+    Near duplicates have a Jaccard similarity of at least 0.9.
 
     Parameters
     ----------
     generations : DataFrame
-        Its column `words` holds a question's hashed words, without numbers.
-    likeness : float
-        Two questions are near duplicates where the words they share, over all their words, reach this.
+        Its column `words` has each question's hashed words, without numbers.
 
     Returns
     -------
@@ -92,6 +95,6 @@ def rows_without_near_duplicates(generations: pd.DataFrame, likeness: float = 0.
             new, seen = words[target, "evaluation"], words[source, "calibration"]
             shared = (new @ seen.T).toarray()
             either = new.sum(axis=1).reshape(-1, 1) + seen.sum(axis=1).reshape(1, -1) - shared
-            has_twin = (np.asarray(shared / np.maximum(either, 1)) >= likeness).any(axis=1)
+            has_twin = (np.asarray(shared / np.maximum(either, 1)) >= 0.9).any(axis=1)
             rows[source, target] = set(parts[target, "evaluation"].example_id[~has_twin])
     return rows

@@ -1,7 +1,7 @@
-"""BALD: how far the distributions of stochastic passes disagree at an answer's tokens (`eq:bald`), in float64.
+"""BALD: how much the distributions of stochastic passes disagree at the answer tokens (`eq:bald`), in float64.
 
-Float64 over float32 logits: float32 probabilities of 128k tokens do not sum to 1 within 1e-5, and a library that
-answers that with a softmax over them makes every disagreement vanish.
+Float32 probabilities of 128k tokens sum to 1 only within about 1e-5. Some libraries then apply a second softmax, after
+which every disagreement vanishes. So we apply a float64 softmax to float32 logits.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-MAX_PROBABILITIES = 2**22  # float64 numbers of all passes at once, 34 MB: two answer tokens of a vocabulary of 152k
+MAX_PROBABILITIES = 2**22  # float64 numbers of all passes in memory, 34 MB: two answer tokens, vocabulary 152k
 
 
 def bald_terms(p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both terms of `eq:bald` after 1..T passes; their difference is BALD.
+    """Return both terms of `eq:bald` after 1..T passes; their difference is BALD.
 
     Parameters
     ----------
@@ -31,11 +31,12 @@ def bald_terms(p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def effective_supports(p: torch.Tensor, top_k: Sequence[int], top_p: Sequence[float]) -> dict[str, torch.Tensor]:
-    """Sizes (T, ..., m) of the union of the first t passes' top-k and top-p sets (appendix `app:bald`), by column name.
+    """Return the sizes (T, ..., m) of the union of the first t passes' top-k and top-p sets (`app:bald`), by column
+    name.
 
-    A top-p set is the smallest whose mass exceeds p. A token as probable as a set's last one is in it, too.
+    A top-p set is the smallest set whose mass exceeds p. Tokens that tie with its last token are included.
     """
-    if p.device.type == "cpu":  # numpy sorts five times faster there
+    if p.device.type == "cpu":  # numpy sorts five times faster on a CPU
         falling = -torch.from_numpy(np.sort(-p.numpy(), -1))
     else:
         falling = p.sort(-1, descending=True).values
@@ -49,15 +50,15 @@ def effective_supports(p: torch.Tensor, top_k: Sequence[int], top_p: Sequence[fl
 def dropout_columns(
     logits: Iterable[torch.Tensor], top_k: Sequence[int] = (), top_p: Sequence[float] = ()
 ) -> list[dict[str, Any]]:
-    """What a dropout frame keeps of the passes over one response, for each of R rates.
+    """Return the columns of a dropout frame for the passes over one response, at each of R rates.
 
     Parameters
     ----------
-    logits : float32 logits (R, T, b, V) of T passes at each rate, block after block of answer tokens, m in all
+    logits : float32 logits (R, T, b, V) of T passes at each rate, in blocks of answer tokens, m in total
 
     Returns
     -------
-    by rate: lists of T arrays (m,) by column; of 2 arrays under `half_`, each half of the passes alone; and
+    by rate: by column, a list of T arrays (m,); columns `half_...` have 2 arrays, one for each half of the passes; and
     `top_changed` (m,)
     """
     parts = []

@@ -1,4 +1,4 @@
-"""How many sequences one pass takes, and smaller batches where the device's memory ends."""
+"""Batches of sequences by length, and smaller batches when the device runs out of memory."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -9,16 +9,16 @@ import torch
 from lib.paths import UserError
 
 NO_MEMORY = re.compile(r"out of memory|ALLOC_FAILED|can't allocate memory", re.IGNORECASE)
-oom_splits: list[int] = []  # sizes of the batches of this process that had to be halved
+oom_splits: list[int] = []  # sizes of the batches that this process had to halve
 
 
 def batch_by_length(lengths: Sequence[int], max_tokens: int, growth: int = 0) -> list[list[int]]:
-    """Indices of sequences by batch, shortest first.
+    """Return the indices of the sequences in each batch, shortest first.
 
     Parameters
     ----------
     lengths : tokens of each sequence
-    max_tokens : tokens of a batch; one sequence may have more
+    max_tokens : tokens of a batch; a single sequence may exceed it
     growth : tokens by which each sequence will grow
     """
     groups: list[list[int]] = []
@@ -30,8 +30,24 @@ def batch_by_length(lengths: Sequence[int], max_tokens: int, growth: int = 0) ->
     return groups
 
 
+def map_by_length(
+    work: Callable[[list], list],
+    items: Sequence[Any],
+    lengths: Sequence[int],
+    max_tokens: int,
+    what: str,
+    growth: int = 0,
+) -> list[Any]:
+    """Apply `work` to the batches of `batch_by_length` and return the results in the order of the items."""
+    results: dict[int, Any] = {}
+    for group in batch_by_length(lengths, max_tokens, growth):
+        results |= zip(group, retry_in_halves_on_oom(work, [items[i] for i in group], what), strict=True)
+    return [results[i] for i in range(len(items))]
+
+
 def retry_in_halves_on_oom(work: Callable[[list], list], items: Sequence[Any], what: str) -> list[Any]:
-    """Results of `work` on a batch, in order. Where memory ends, the batch is halved, down to a single item.
+    """Return the results of `work` on a batch, in order. When memory runs out, retry on each half, down to a single
+    item.
 
     Raises
     ------
@@ -40,18 +56,13 @@ def retry_in_halves_on_oom(work: Callable[[list], list], items: Sequence[Any], w
     """
     try:
         return work(list(items))
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
+    except (RuntimeError, MemoryError) as error:  # workspaces of CUDA libraries fail as plain RuntimeErrors
+        if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and not NO_MEMORY.search(str(error)):
             raise
     if torch.cuda.is_available():
-        torch.cuda.empty_cache()  # here, where the exception's frames are gone
+        torch.cuda.empty_cache()  # only here are the exception's frames gone
     if len(items) == 1:
         raise UserError(f"{what}: the device's memory ends at a single row, beside whatever else uses it")
     oom_splits.append(len(items))
     half = (len(items) + 1) // 2
     return [part for half in (items[:half], items[half:]) for part in retry_in_halves_on_oom(work, half, what)]
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ended. Workspaces of CUDA's libraries fail as plain RuntimeErrors."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or NO_MEMORY.search(str(error)) is not None

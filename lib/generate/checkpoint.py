@@ -1,61 +1,72 @@
-"""Whether a checkpoint is whole, where transformers would go on with half of it: tensors that are missing are filled
-with random numbers, and a response never ends where no end token is known."""
+"""Check that a checkpoint is complete. transformers would continue with an incomplete one: it fills missing tensors
+with random numbers, and without an end token a response never ends."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from lib.paths import UserError
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-LLAMA_PAD = "<|finetune_right_pad_id|>"
 
 
 def check_lfs_pointers(folder: Path) -> None:
-    """Raises UserError for a file that git-lfs has not fetched yet."""
+    """Raise UserError for a file that git-lfs has not fetched yet."""
     for path in folder.iterdir():
         if path.is_file() and path.stat().st_size < 1000 and path.read_bytes().startswith(LFS_POINTER):
             raise UserError(f"{path.name} is a pointer of git-lfs: `git lfs pull` fetches the file itself")
 
 
-def check_loaded(info: Mapping[str, Collection[Any]]) -> None:
-    """Raises UserError where the files lack a tensor of the network, or hold one that it has not, by the loading info
-    of transformers (`output_loading_info`), which only logs it."""
+def load_network(source: str, **options: Any) -> Any:
+    """Load the network of a checkpoint with transformers' `from_pretrained`.
+
+    Raise UserError if the files lack a tensor or contain an unknown one; transformers only logs both.
+    """
+    found: Any = AutoModelForCausalLM.from_pretrained(
+        source, trust_remote_code=False, use_safetensors=True, output_loading_info=True, **options
+    )
+    network, info = found
     for fault, key in (("lack", "missing_keys"), ("hold more than the network has:", "unexpected_keys")):
         if names := sorted(map(str, info[key])):
             named = f"{', '.join(names[:2])} ({len(names)} in all)"
             raise UserError(f"its files {fault} {named}: they are not of this config.json")
+    return network
+
+
+def outline_network(source: str, revision: str | None = None, dtype: torch.dtype | None = None) -> Any:
+    """Return the network of a configuration, without memory for its weights."""
+    config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, dtype=dtype)
 
 
 def check_finite_weights(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-    """Raises UserError for a weight that is NaN or infinite."""
+    """Raise UserError for a weight that is NaN or infinite."""
     for name, tensor in tensors:
         if not tensor.is_floating_point() or not tensor.numel() or tensor.element_size() < 2:
-            continue  # numbers of eight bits have no least and greatest in torch
-        if not all(torch.isfinite(end) for end in tensor.aminmax()):  # NaN passes through both
+            continue  # torch has no minimum and maximum of 8-bit types
+        if not all(torch.isfinite(end) for end in tensor.aminmax()):  # NaN propagates to both
             raise UserError(f"its tensor {name} holds NaN or infinite weights")
 
 
-def read_generation_config(network: Any, folder: Path | None) -> GenerationConfig:
-    """The model's own decoding settings. transformers passes over a file that it can't read."""
-    if folder is None or not (folder / "generation_config.json").is_file():
-        return network.generation_config
-    return GenerationConfig.from_pretrained(folder)
+def read_end_tokens(network: Any, tokenizer: Any, folder: Path | None) -> tuple[list[int], GenerationConfig]:
+    """Return the ids of all end tokens and the model's generation settings; set the padding as well.
 
-
-def find_end_tokens(network: Any, tokenizer: Any, generation: GenerationConfig) -> list[int]:
-    """Every id that ends a response, of the generation settings, else of the tokenizer; padding is set on the way.
+    The ids come from these settings, or else from the tokenizer.
 
     Raises
     ------
     UserError
-        There is none. Or the network has no row for it, for the padding token, or for one that any text may be written
-        with; tokens that were added to the tokenizer and stand in no prompt may lack one.
+        There is no end token. Or the network has no row for one, for the padding token or for a token of the base
+        vocabulary. Tokens added to the tokenizer may lack a row, as long as no prompt contains them.
     """
-    named = generation.eos_token_id
+    own = network.generation_config
+    if folder and (folder / "generation_config.json").is_file():  # transformers ignores a file that it can't read
+        own = GenerationConfig.from_pretrained(folder)
+    named = own.eos_token_id
     named = tokenizer.eos_token_id if named is None or named == [] else named
     ends = named if isinstance(named, list) else [] if named is None else [named]
     if not ends:
@@ -72,11 +83,11 @@ def find_end_tokens(network: Any, tokenizer: Any, generation: GenerationConfig) 
     for what, row in rows.items():
         if type(row) is not int or not 0 <= row < size:
             raise UserError(f"its {what} is none of the network's {size} tokens")
-    return ends
+    return ends, own
 
 
 def set_padding(tokenizer: Any) -> None:
-    """Pads on the left, where generation needs them; with Llama's own pad token, else any end token (masked anyway)."""
+    """Pad on the left, as generation requires. Without a padding token, use the end token (it is masked anyway)."""
     tokenizer.padding_side = "left"
     if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = LLAMA_PAD if LLAMA_PAD in tokenizer.get_vocab() else tokenizer.eos_token
+        tokenizer.pad_token = tokenizer.eos_token

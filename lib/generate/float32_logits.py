@@ -1,8 +1,8 @@
 """Float32 logits of a model in half precision.
 
-Rounded to bfloat16, logits between 16 and 32 lie .125 apart: margins tie, and entropies are coarser than what the model
-knows. Products of bfloat16 numbers are exact in float32. So only the output layer's product is made again, by a forward
-hook: it runs after whatever accelerate does to `forward`, and before the model scales or caps its logits.
+In bfloat16, logits between 16 and 32 have steps of .125: margins tie, and entropies are too coarse. Products of
+bfloat16 numbers are exact in float32. So a forward hook repeats only the product of the output layer. It runs after
+accelerate's changes to `forward`, and before the model scales or caps its logits.
 """
 
 from collections.abc import Iterator
@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 
-WEIGHT_ROWS = 2048  # that a processor holds in float32 at once: 34 MB at 4,096 numbers each
-rounding: set[int] = set()  # output layers (by id) whose logits stay rounded for now
+WEIGHT_ROWS = 2048  # converted to float32 at a time on a CPU: 34 MB at 4,096 numbers each
+rounding: set[int] = set()  # output layers (by id) whose logits remain rounded for now
 
 
 def give_float32_logits(model: Any) -> bool:
-    """Hook the output layer of a model in half precision; whether that was done. One in float32 is left as it is."""
+    """Hook the output layer of a model in half precision, and return whether it was hooked. Leave a float32 layer as
+    it is."""
     layer = model.get_output_embeddings()
     if not isinstance(layer, torch.nn.Linear) or layer.weight.dtype not in (torch.bfloat16, torch.float16):
         return False
@@ -25,17 +26,17 @@ def give_float32_logits(model: Any) -> bool:
 
 
 def replace_by_float32(layer: torch.nn.Linear, inputs: tuple[torch.Tensor, ...], rounded: torch.Tensor) -> torch.Tensor:
-    """The layer's output (..., V) in float32, on the device of the rounded one."""
+    """Return the layer's output (..., V) in float32, on the device of the rounded output."""
     if id(layer) in rounding:
         return rounded
-    hidden = inputs[0].to(layer.weight.device)  # accelerate's own hook has moved it for the layer alone
+    hidden = inputs[0].to(layer.weight.device)  # accelerate's own hook moved it for the layer alone
     return float32_product(hidden, layer.weight, layer.bias).to(rounded.device)
 
 
 def float32_product(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Float32 logits (..., V) of hidden states (..., H) and weights (V, H), both in half precision.
+    """Return float32 logits (..., V) of hidden states (..., H) and weights (V, H), both in half precision.
 
-    A GPU's matrix units add up in float32 anyway. Elsewhere some rows of the weights are made float32 at a time.
+    A GPU's matrix units accumulate in float32 anyway. Elsewhere the weights are converted to float32 in parts.
     """
     rows = hidden.reshape(-1, hidden.shape[-1])
     if hidden.is_cuda:
@@ -48,8 +49,8 @@ def float32_product(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tens
 
 @contextmanager
 def rounded_logits_on_cpu(model: Any) -> Iterator[None]:
-    """While it lasts, a processor leaves logits as they are. Each step of drawing needs those of the whole vocabulary,
-    and float32 ones take six times as long there (30 rows of 1,536 numbers, 152,000 tokens: .69 s against .12)."""
+    """Inside this context a CPU leaves logits rounded. Each sampling step needs the logits of the whole vocabulary.
+    Float32 takes six times as long on a CPU (30 rows of 1,536 numbers, 152,000 tokens: .69 s instead of .12 s)."""
     layer = model.get_output_embeddings()
     rounding.update(set() if layer.weight.is_cuda else {id(layer)})
     try:

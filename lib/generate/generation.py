@@ -1,7 +1,7 @@
-"""Responses of a model to questions: a row each, with the probability of every token (columns: lib.schemas).
+"""Responses of a model to questions: one row each, with the probability of every token (columns: lib.schemas).
 
-An engine gives token ids: transformers here, vLLM in an environment of its own, or a file of responses that somebody
-already has. One teacher-forced pass over these (scoring) says all else.
+An engine returns token ids: transformers, vLLM in an environment of its own, or a file of existing responses. One
+teacher-forced pass over these tokens (lib.generate.scoring) computes all other columns.
 """
 
 import os
@@ -27,58 +27,52 @@ from lib.random_streams import stream_seed
 from lib.tasks import answers, datasets, prompts
 from lib.tasks.datasets import Example
 
-ResponseEngine = TransformersEngine | VLLMEngine | FileEngine  # each answers requests by token ids
+ResponseEngine = TransformersEngine | VLLMEngine | FileEngine  # each returns token ids for requests
 
 # ---- requests
 
 
 def with_model_limits(spec: Model, settings: Generation) -> Generation:
-    """The run's settings, with the `max_new_tokens` of the model's file where that says one (thinking models do)."""
-    if spec.max_new_tokens is None:
-        return settings
-    return settings.model_copy(update={"max_new_tokens": spec.max_new_tokens})
+    """Return the run's settings, with the `max_new_tokens` of the model's file if it has one (thinking models do)."""
+    return settings.model_copy(update={"max_new_tokens": spec.max_new_tokens or settings.max_new_tokens})
 
 
 def solving_prompt(lm: LanguageModel, question: str, demonstration: Demonstration) -> str:
-    """The prompt that asks for a solution, as the model reads it (`fig:prompt_example`)."""
+    """Return the prompt that asks for a solution, as the model reads it (`fig:prompt_example`)."""
     return apply_chat_template(lm, prompts.question_messages(question, lm.spec.system_prompt, demonstration))
 
 
 def shared_prompt_ids(lm: LanguageModel, demonstration: Demonstration) -> list[int]:
-    """Token ids that every prompt begins with: of two questions that begin differently, so that it does not hang on
-    which are asked together."""
+    """Return the token ids that every prompt begins with.
+
+    They come from two questions that begin differently, so they do not depend on the questions of a batch.
+    """
     return list(os.path.commonprefix([encode(lm, solving_prompt(lm, text, demonstration)) for text in ("0", "A")]))
 
 
 def build_requests(lm: LanguageModel, dataset: str, examples: Sequence[Example], settings: Generation) -> list[Request]:
-    """Examples as the model is asked them. Raises UserError where a prompt leaves no room for a response."""
+    """Return a request for each example. Raise UserError if a prompt leaves no space for a response."""
     texts = [solving_prompt(lm, example.question, settings.demonstration) for example in examples]
     ids = [encode(lm, text) for text in texts]
-    few = settings.demonstration == "few"  # only then it pays to encode the beginning once
+    few = settings.demonstration == "few"  # only then is it worth encoding the beginning once
     shared = len(os.path.commonprefix([shared_prompt_ids(lm, "few"), *ids])) if few else 0
-    return [
-        Request(
-            example=example,
-            prompt=text,
-            prompt_ids=prompt,
-            seed=stream_seed(settings.seed, lm.name, dataset, example.example_id),
-            max_new_tokens=count_new_tokens(lm, example.example_id, len(prompt), settings),
-            shared_tokens=shared,
-        )
-        for example, text, prompt in zip(examples, texts, ids, strict=True)
-    ]
+    seeds = [stream_seed(settings.seed, lm.name, dataset, example.example_id) for example in examples]
+    limits = [count_new_tokens(lm, *asked, settings) for asked in zip(examples, ids, strict=True)]
+    return [Request(*asked, shared) for asked in zip(examples, texts, ids, seeds, limits, strict=True)]
 
 
-def count_new_tokens(lm: LanguageModel, example_id: str, prompt_tokens: int, settings: Generation) -> int:
-    """New tokens that a prompt leaves room for: `max_new_tokens`, or fewer where the context ends before, which holds
-    prompt, response and the in-situ query. Raises UserError where there is none."""
+def count_new_tokens(lm: LanguageModel, example: Example, prompt: list[int], settings: Generation) -> int:
+    """Return the number of new tokens for a prompt: `max_new_tokens`, or fewer if the context ends first.
+
+    Prompt, response and in-situ query must fit in the context. Raise UserError if no token is left.
+    """
     if lm.context is None:
         return settings.max_new_tokens
-    left = lm.context - prompt_tokens - len(p_true.query_ids(lm))
+    left = lm.context - len(prompt) - len(p_true.query_ids(lm))
     if left < 1:
         raise UserError(
-            f"model '{lm.name}': the prompt of example {example_id} ({prompt_tokens} tokens) leaves no room for a "
-            f"response in its context of {lm.context}"
+            f"model '{lm.name}': the prompt of example {example.example_id} ({len(prompt)} tokens) leaves no room for "
+            f"a response in its context of {lm.context}"
         )
     return min(settings.max_new_tokens, left)
 
@@ -86,10 +80,11 @@ def count_new_tokens(lm: LanguageModel, example_id: str, prompt_tokens: int, set
 def supported_demonstrations(
     lm: LanguageModel, examples: Sequence[Example], settings: Generation, demonstrations: Sequence[Demonstration]
 ) -> list[Demonstration]:
-    """Those beginnings of the prompt that the model's template can write and its context can hold with a response."""
+    """Return the demonstrations that the model's template can render and that leave space for a response in its
+    context."""
     found = []
     for demonstration in demonstrations:
-        with suppress(UserError, TemplateError):  # a template may know no turn of the assistant's
+        with suppress(UserError, TemplateError):  # a template may not support assistant turns
             build_requests(lm, "", examples, settings.model_copy(update={"demonstration": demonstration}))
             found.append(demonstration)
     return found
@@ -107,13 +102,13 @@ def choose_engine(
     scratch: Callable[[], Path],
     from_file: bool = True,
 ) -> ResponseEngine:
-    """The engine of a pair's responses: the file that the model's own file names, else what `engine` says.
+    """Return the engine for a pair's responses: the response file that the model's config names, else `engine`.
 
     Parameters
     ----------
-    examples : all that will be asked, for vLLM draws them at once
-    scratch : names the folder where unfinished work lies
-    from_file : False where the model is asked in another way than whoever wrote the file of responses
+    examples : all examples of the run, because vLLM samples them together
+    scratch : returns the folder for unfinished work
+    from_file : False if the prompt differs from the one behind the response file
     """
     if from_file and lm.spec.responses:
         return FileEngine(lm, dataset, examples)
@@ -129,12 +124,12 @@ def generate_responses(
     settings: Generation,
     engine: ResponseEngine | None = None,
 ) -> pd.DataFrame:
-    """Responses of a model to examples: a generations frame in their order, with the columns of P(True) in situ.
+    """Return a model's responses to examples: a generations frame in their order, with the columns of in-situ P(True).
 
     Parameters
     ----------
-    dataset : its name, which random streams hang on
-    engine : what gives the token ids; transformers where none is given
+    dataset : name of the dataset, part of the key of each random stream
+    engine : source of the token ids; by default transformers
     """
     requests = build_requests(lm, dataset, examples, settings)
     responses = (engine or TransformersEngine(lm, settings.max_batch_tokens)).sample(requests)
@@ -148,12 +143,12 @@ def generate_responses(
 
 
 def count_cut_by_context(frame: pd.DataFrame, settings: Generation) -> int:
-    """How many responses of a generations frame ended because the context did, before `max_new_tokens`."""
+    """Return how many responses of a generations frame were cut by the context, before `max_new_tokens`."""
     return int(((frame.finish_reason == "length") & (frame.token_ids.map(len) < settings.max_new_tokens)).sum())
 
 
 def in_dataset_order(frame: pd.DataFrame, examples: Sequence[Example]) -> pd.DataFrame:
-    """A frame's rows in the order of `examples`, whatever the order in which they were made."""
+    """Return a frame's rows in the order of `examples`."""
     places = {example.example_id: place for place, example in enumerate(examples)}
     return frame.sort_values("example_id", key=lambda names: names.map(places), ignore_index=True)
 
@@ -162,18 +157,16 @@ def in_dataset_order(frame: pd.DataFrame, examples: Sequence[Example]) -> pd.Dat
 
 
 def token_table(lm: LanguageModel, response: Any) -> pd.DataFrame:
-    """A generations row token by token: text, probability (own and when sampling), what it is part of."""
-    places = np.arange(len(response.token_ids))
-    parts = {
-        "end": places == len(places) - response.eos,
-        "thinking": places < response.thinking_end,
-        "answer": (response.answer_start <= places) & (places < response.answer_end),  # none where both are -1
-    }
+    """Return a generations row token by token: text, part of the response, probability (raw and when sampling)."""
+    part = np.full(len(response.token_ids), "", dtype="<U8")
+    part[: response.thinking_end] = "thinking"
+    part[response.answer_start : response.answer_end] = "answer"  # empty if both are -1
+    part[len(part) - response.eos :] = "end"
     return pd.DataFrame(
         {
             "token": [repr(text) for text in answers.token_texts(lm.tokenizer, response.token_ids)],
             "id": response.token_ids,
-            "part": np.select(list(parts.values()), list(parts), ""),
+            "part": part,
             "probability": np.exp(response.token_logprobs).round(6),
             "when sampling": np.exp(response.token_logprobs_sampling).round(6),
         }
@@ -181,8 +174,11 @@ def token_table(lm: LanguageModel, response: Any) -> pd.DataFrame:
 
 
 def example_dialogue(lm: LanguageModel, parameters: dict[str, Any], settings: Verification) -> dict[str, str]:
-    """Prompt, text and standard prompt of one exchange on a question of ours, for the figures of a run that keeps no
-    texts of others' questions; `parameters` are those under which its responses were drawn."""
+    """Return the prompt, text and standard prompt for our own example question.
+
+    The figures of a run that saves no texts of other people's questions show it. `parameters` are those of its
+    responses.
+    """
     asked = Generation.of(parameters | {"save_texts": True})
     row = generate_responses(lm, "ours", [Example("ours", "evaluation", prompts.EXAMPLE, "7")], asked).iloc[0]
     standard = p_true.standard_prompt(lm, row.question, row.text, settings)
@@ -192,15 +188,15 @@ def example_dialogue(lm: LanguageModel, parameters: dict[str, Any], settings: Ve
 def restore_texts(
     lm: LanguageModel, generations: pd.DataFrame, dataset: str, parameters: dict[str, Any]
 ) -> pd.DataFrame:
-    """A generations frame with its questions, prompts and texts.
+    """Return a generations frame with its questions, prompts and texts.
 
-    A run that kept none (`save_texts`, among the `parameters` of its manifest) has them found again: questions in the
-    dataset, texts in the token ids.
+    If the run saved none (`save_texts` in the `parameters` of its manifest), restore the questions from the dataset and
+    the texts from the token ids.
 
     Raises
     ------
     UserError
-        The dataset does not have a row, or 01b imported the responses.
+        The dataset lacks a row, or 01b imported the responses.
     """
     if "demonstration" not in parameters:
         raise UserError(

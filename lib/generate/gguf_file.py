@@ -1,6 +1,6 @@
-"""A GGUF file as an ordinary checkpoint: safetensors, configuration, tokenizer and template.
+"""Convert a GGUF file to an ordinary checkpoint: safetensors, configuration, tokenizer and template.
 
-transformers reads such a file (with the package `gguf`), but slowly. So this is done once, in a process of its own
+transformers reads such a file (with the package `gguf`), but slowly. So this is done once, in a separate process
 (`python -m lib.generate.gguf_file FILE FOLDER`).
 """
 
@@ -14,14 +14,14 @@ from gguf import GGUFReader
 
 from lib.paths import UserError, commit, first_line, sync
 
-EXACT_IN_FLOAT32 = {"F32", "F16"}  # types of numbers that float32 holds exactly
+EXACT_IN_FLOAT32 = {"F32", "F16"}  # number types that float32 represents exactly
 
 
 def measure_gguf(file: Path) -> tuple[str, int]:
-    """The precision to convert a file into, and how many weights it has. Raises UserError where it is not GGUF.
+    """Return the target precision of a file and its number of weights. Raise UserError if it is not GGUF.
 
-    float32 where that holds every weight exactly; else bfloat16, whose rounding (by 2^-9 of a weight at most) is far
-    below that of four or eight bits, and which holds BF16 exactly.
+    The precision is float32 if it represents every weight exactly, else bfloat16. bfloat16 represents BF16 exactly, and
+    its rounding (at most 2^-9 of a weight) is far below that of four or eight bits.
     """
     try:
         tensors = GGUFReader(file).tensors
@@ -32,9 +32,9 @@ def measure_gguf(file: Path) -> tuple[str, int]:
 
 
 def convert_gguf(file: Path, folder: Path) -> None:
-    """Make the checkpoint of a GGUF file, as a folder that is whole or not there at all.
+    """Write the checkpoint of a GGUF file to a folder, completely or not at all.
 
-    Raises UserError where transformers cannot read the file.
+    Raise UserError if transformers cannot read the file.
     """
     scratch = partial_folder_of(folder)
     shutil.rmtree(scratch, ignore_errors=True)
@@ -48,13 +48,13 @@ def convert_gguf(file: Path, folder: Path) -> None:
 
 
 def partial_folder_of(folder: Path) -> Path:
-    """Where a checkpoint lies until it is whole."""
+    """Return the folder of an incomplete checkpoint."""
     return folder.with_name(f".{folder.name}.unfinished")
 
 
 def write_checkpoint(file: Path, folder: Path) -> None:
-    """The same, file by file. No path of this machine stays in them."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, utils  # here: sizes are had without
+    """Write the files of the checkpoint, without any path of this machine."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, utils  # measure_gguf needs none
 
     dtype, _ = measure_gguf(file)
     utils.logging.disable_progress_bar()

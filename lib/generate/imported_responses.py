@@ -1,9 +1,9 @@
-"""Responses that somebody already has, as JSON lines: `example_id` and `text`, `token_ids` or `logprobs`.
+"""Existing responses as JSON lines: `example_id` and `text`, `token_ids` or `logprobs`.
 
-Any inference server's log can be turned into that. A model that is at hand scores them as if it had drawn them. Of one
-that is not, tokens as text and their log-probabilities give the single-pass estimators, and no more: no logits of other
-tokens (temperature), no P(True), no passes with dropout. A question without a response is then a row without an answer:
-an end token alone, of probability 0, so that no estimator trusts it.
+The log of any inference server can be converted to this format. If the model is available, it scores them like its own
+responses. Otherwise the tokens' texts and log-probabilities suffice for the single-pass estimators only. Temperature
+scaling of logits, P(True) and MC dropout need the model. A question without a response then becomes a row without an
+answer. Its only token is an end token of probability 0, so every confidence is at its minimum.
 """
 
 import codecs
@@ -27,35 +27,37 @@ from lib.tasks.datasets import Example
 from lib.validation import Strict, validate
 
 END_MARK = re.compile(r"<[^<>\s]+>")  # an end token as text: </s>, <|im_end|>
-UNKNOWN_TOKEN = -1  # the id of a token that is known by its text alone
-IMPOSSIBLE = -100.0  # log-probability (nats) of the end token that stands for a response that is not there
-HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # as JSON can spell it
+UNKNOWN_TOKEN = -1  # the id of a token known only by its text
+IMPOSSIBLE = -100.0  # log-probability (nats) of the end token that replaces a missing response
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # an unpaired surrogate, which JSON can express
 
 
 class ImportedToken(Strict):
-    """One entry of `logprobs`; what servers write beside these is passed over."""
+    """One entry of `logprobs`; other fields that servers write are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
     token: str
-    logprob: float = Field(le=1e-3)  # nats; rounding may lift it above 0
+    logprob: float = Field(le=1e-3)  # nats; rounding may raise it above 0
     bytes: list[Annotated[int, Field(ge=0, le=255)]] | None = None  # of a token that is part of a character
 
 
 def unwrap_logprobs(value: Any) -> Any:
-    """The tokens of `logprobs`, which chat completions wrap once more; None where there are none."""
+    """Return the tokens of `logprobs`, which chat completions wrap in an object; None if there are none."""
     return (value["content"] if isinstance(value, dict) and "content" in value else value) or None
 
 
 class ImportedResponse(Strict):
-    """A line: `text`, `token_ids` (its end token too where it wrote one), or `logprobs`, which stand for the text.
-    Their log-probabilities are used where the model is not at hand. With none of these, nothing was answered."""
+    """A line: `text`, `token_ids` (with the end token, if any), or `logprobs`, which replace the text.
+
+    Log-probabilities are used only if the model is unavailable. Without any of the three, the response is empty.
+    """
 
     example_id: str
-    dataset: str | None = None  # lines of other datasets are passed over
+    dataset: str | None = None  # lines of other datasets are ignored
     text: str | None = None
     token_ids: list[int] | None = None
-    token_logprobs: list[float] | None = None  # passed over: who knows the ids has the model, which says its own
+    token_logprobs: list[float] | None = None  # ignored: token ids need the model, which computes its own
     logprobs: Annotated[list[ImportedToken] | None, BeforeValidator(unwrap_logprobs)] = None
     finish_reason: Literal["stop", "length"] = "stop"
 
@@ -71,13 +73,13 @@ class ImportedResponse(Strict):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was answered."""
+        """Whether the response is empty."""
         return not (self.text or self.token_ids or self.logprobs)
 
     @property
     def pieces(self) -> list[str]:
-        """The text that each entry of `logprobs` adds; a character whose bytes are spread over several belongs to the
-        last of them."""
+        """The text that each entry of `logprobs` adds; a character split over several entries belongs to the last
+        one."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         return [decoder.decode(bytes(one.bytes)) if one.bytes else one.token for one in self.logprobs or ()]
 
@@ -88,8 +90,7 @@ class ImportedResponse(Strict):
 
     @property
     def ended(self) -> bool:
-        """Whether the last entry of `logprobs` is an end token: servers write it as its mark, or as nothing, or leave
-        it out."""
+        """Whether the last entry of `logprobs` is an end token: servers write its name or an empty text, or omit it."""
         if not self.logprobs or self.finish_reason != "stop":
             return False
         last = self.pieces[-1]
@@ -102,8 +103,10 @@ class ImportedResponse(Strict):
 
 
 def read_response_file(path: Path, dataset: str) -> dict[str, ImportedResponse]:
-    """The responses of a file to the questions of a dataset, by example_id. Raises UserError, with the line's number,
-    for one that is none, and for a question that is answered twice."""
+    """Return the responses of a file to the questions of a dataset, by example_id.
+
+    Raise UserError, with the line number, for an invalid line and for a question with two responses.
+    """
     found: dict[str, ImportedResponse] = {}
     where = store.relative_path(path)
     for number, line in enumerate(read_bytes(path, where).split(b"\n"), 1):
@@ -120,18 +123,19 @@ def parse_response(line: bytes, where: str, number: int) -> ImportedResponse:
     raw = parse_json(line, where, number)
     if not isinstance(raw, dict):
         raise UserError(f'{where}, line {number} must be an object: {{"example_id": ..., "text": ...}}')
-    if raw.get("finish_reason") == "content_filter":  # withheld, whatever is left of it
+    if raw.get("finish_reason") == "content_filter":  # withheld, even if part of it remains
         raw = {name: raw[name] for name in ("example_id", "dataset") if name in raw}
     return validate(ImportedResponse, raw, f"{where}, line {number}")
 
 
 def read_imported(spec: Model, dataset: str, examples: Sequence[Example]) -> dict[str, ImportedResponse]:
-    """The responses in a model's file to these examples, by example_id, an empty one to a question without a response.
+    """Return the responses to these examples from a model's file, by example_id; empty ones for questions without a
+    response.
 
     Raises
     ------
     UserError
-        A line is none; no question is answered; or a text has no log-probabilities, and the model is not at hand.
+        A line is invalid; no question has a response; or a text has no log-probabilities and the model is unavailable.
     """
     path, names = spec.responses_to(dataset), [example.example_id for example in examples]
     if path is None:
@@ -154,15 +158,17 @@ def read_imported(spec: Model, dataset: str, examples: Sequence[Example]) -> dic
 
 
 def unanswered_questions(spec: Model, names: Sequence[str], responses: Mapping[str, ImportedResponse]) -> list[str]:
-    """The questions that become rows without an answer: those without a response, with an empty one, or, where the
-    model is not at hand, with one of which the server said no log-probabilities."""
+    """Return the questions that become rows without an answer.
+
+    Their response is missing or empty or, if the model is unavailable, lacks log-probabilities.
+    """
     return [name for name in names if responses[name].empty or not (spec.at_hand or responses[name].logprobs)]
 
 
 def describe_coverage(
     spec: Model, dataset: str, examples: Sequence[Example], responses: Mapping[str, ImportedResponse]
 ) -> list[str]:
-    """How many questions a model's file answers and, where some are left, what becomes of these."""
+    """Describe how many questions a model's file answers and how the others are treated."""
     without = unanswered_questions(spec, [example.example_id for example in examples], responses)
     said = f"the {len(examples)} questions of {dataset}"
     answered = f"{len(examples) - len(without)} of {said}" if without else said
@@ -174,30 +180,32 @@ def describe_coverage(
 
 
 def describe_import(spec: Model, responses: Mapping[str, ImportedResponse]) -> dict[str, Any]:
-    """What the manifest says of where they come from."""
+    """Return the manifest's facts about the source of the responses."""
     lost = len(unanswered_questions(spec, list(responses), responses))
     facts: dict[str, Any] = {"engine": "file", "responses": len(responses) - lost}
     return facts | ({} if spec.at_hand else {"model at hand": False}) | ({"unanswered": lost} if lost else {})
 
 
-# ---- of a model that is at hand
+# ---- with the model
 
 
 class FileEngine:
-    """Takes the responses that a model's file names, in the place of drawing any."""
+    """An engine that takes the responses from a model's file instead of sampling."""
 
     def __init__(self, lm: LanguageModel, dataset: str, examples: Sequence[Example]):
         self.lm, self.responses = lm, read_imported(lm.spec, dataset, examples)
         self.facts = describe_import(lm.spec, self.responses)
 
     def sample(self, requests: Sequence[Request]) -> list[list[int]]:
-        """Token ids of the response to each request, its end token included."""
+        """Return the token ids of the response to each request, including its end token."""
         return [response_token_ids(self.lm, self.responses[request.example.example_id]) for request in requests]
 
 
 def response_token_ids(lm: LanguageModel, response: ImportedResponse) -> list[int]:
-    """The tokens of a response, as the model's tokenizer writes a text that is given without them; an end token is
-    added where it ended by itself and none is there. Raises UserError for an id that the vocabulary does not have."""
+    """Return the tokens of a response, encoded with the model's tokenizer if it has only text.
+
+    A complete response without an end token gets one. Raise UserError for an id outside the vocabulary.
+    """
     ids, last = list(response.token_ids or encode(lm, response.written)), lm.vocab_size - 1
     if wrong := [token for token in ids if not 0 <= token <= last]:
         raise UserError(
@@ -209,7 +217,7 @@ def response_token_ids(lm: LanguageModel, response: ImportedResponse) -> list[in
     return ids
 
 
-# ---- of a model that is not at hand
+# ---- without the model
 
 
 def import_responses(
@@ -220,16 +228,15 @@ def import_responses(
     responses: Mapping[str, ImportedResponse],
     save_texts: bool = True,
 ) -> pd.DataFrame:
-    """A generations frame of a model that is not at hand, in the order of `examples`, without logits."""
+    """Return a generations frame without logits for a model that is unavailable, in the order of `examples`."""
     rows = [imported_row(spec, example, responses[example.example_id], save_texts) for example in examples]
     return pd.DataFrame([{"model": name, "dataset": dataset} | row for row in rows])
 
 
 def imported_row(spec: Model, example: Example, response: ImportedResponse, save_texts: bool = True) -> dict[str, Any]:
-    """One line of that frame. Where there is no response, an end token of probability 0 stands for it.
+    """Return one row of that frame. An end token of probability 0 replaces a missing response.
 
-    The one log-probability that a log holds of a token stands as the model's own and as that when sampling: it does
-    not say which it is.
+    A log has one log-probability per token and does not tell whether it is raw or that of sampling: we use it for both.
     """
     logprobs = np.minimum(np.array(response.stated or [IMPOSSIBLE], np.float32), 0)
     ended = response.ended or not response.logprobs

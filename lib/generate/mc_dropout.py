@@ -1,10 +1,10 @@
-"""MC dropout along a fixed response: stochastic passes over its tokens, whose distributions disagree at the answer.
+"""MC dropout along a fixed response: stochastic passes over its tokens, compared at the answer.
 
-Nothing is generated again. The T passes over one example are one batch of equal length, so there is no padding. Each
-pass draws its masks from a stream of its own (`seeded_dropout`), so that a result depends on no batch.
+Nothing is generated again. The T passes over one example form one batch of equal length, so there is no padding. Each
+pass draws its masks from its own stream (`seeded_dropout`), so results are independent of the batch.
 
-In the scope `trajectory`, which is the paper's, dropout acts on all tokens. In the scope `answer`, an extra, it acts
-where the answer's tokens are read: a scope is where the cache ends that was filled without dropout.
+In the paper's scope, `trajectory`, dropout acts on all tokens. In the scope `answer`, beyond the paper, it acts only
+where the model reads the answer's tokens. All tokens before are in a cache computed without dropout.
 """
 
 import os
@@ -19,7 +19,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import Cache
 
 from lib import random_streams, store
-from lib.earlier_rows import find_earlier_rows
 from lib.generate import models
 from lib.generate.bald import dropout_columns
 from lib.generate.batching import retry_in_halves_on_oom
@@ -33,29 +32,29 @@ from lib.schemas import DROPOUT
 from lib.store import KEYS
 from lib.tasks import answers
 
-MAX_LOGITS = 2**26  # logits of all passes at once, 256 MB: 44 answer tokens of ten passes, of a vocabulary of 152k
+MAX_LOGITS = 2**26  # logits of all passes in memory, 256 MB: 44 answer tokens of ten passes, vocabulary 152k
 
 # ---- the passes over one response
 
 
 def seeded_passes(settings: Dropout, rates: Sequence[float], *names: str) -> tuple[Pass, ...]:
-    """T passes at each rate over what `names` say: a random stream for each (run seed, names, rate, pass)."""
+    """Return T passes at each rate, with one random stream per (run seed, names, rate, pass)."""
     passes = product(rates, range(settings.dropout_passes))
     return tuple((stream_seed(settings.seed, *names, f"{rate:g}", str(number)), rate) for rate, number in passes)
 
 
 def shared_prefix(lm: LanguageModel, row: Any, ids: Sequence[int]) -> tuple[int, ...]:
-    """Token ids of a generations row before its question, as worked examples are: all rows begin with them. `ids` are
-    those of its prompt, and what follows.
+    """Return the token ids before the question of a generations row, such as worked examples, which all rows share.
 
-    None where the question is not found in the prompt. A token that reaches into the question is not among them.
+    `ids` are the tokens of its prompt and what follows. A token that includes part of the question is excluded. The
+    result is empty if the prompt does not contain the question.
     """
     before, question, _ = row.prompt.rpartition(row.question or row.prompt)
     return tuple(os.path.commonprefix([models.encode(lm, before), list(ids)])) if question else ()
 
 
 def encode_shared(lm: LanguageModel, ids: tuple[int, ...], passes: tuple[Pass, ...] = ()) -> Cache:
-    """The cache of tokens: without dropout, or a row for each of the passes."""
+    """Return the cache of tokens: one row without dropout, or one row per pass."""
     if not passes:
         return encode_prefix(lm, ids)
     with seeded_dropout(lm.model, passes):
@@ -71,21 +70,22 @@ def pass_logits(
     scope: Scope,
     encode: Callable[..., Cache],
 ) -> Iterator[torch.Tensor]:
-    """Logits of T stochastic passes at each of R rates over one response, at the tokens of its answer.
+    """Return the logits of T stochastic passes at each of R rates over one response, at its answer tokens.
 
     Parameters
     ----------
     row : of a generations frame
-    encode : `encode_shared` of this model, which may remember what rows have in common
+    encode : `encode_shared` of this model, possibly with a cache for the prefix that rows share
 
     Yields
     ------
-    float32 logits (R, T, b, V), block after block of answer tokens; another block is another forward over the same
+    float32 logits (R, T, b, V), one block of answer tokens after another; each block is another forward pass with the
+    same
     masks
 
     Raises
     ------
-    UserError where not even a single pass fits in the device's memory
+    UserError if even a single pass exceeds the device's memory
     """
     start, end = answers.answer_span(row)
     ids, answer = tuple(models.encode(lm, row.prompt) + row.token_ids[: end - 1].tolist()), end - start
@@ -112,21 +112,23 @@ def pass_logits(
         for first in range(0, len(passes), at_once):
             batch = range(len(passes))[first : first + at_once]
             parts += retry_in_halves_on_oom(partial(run, places), batch, f"model '{lm.name}'")
-        logits = torch.cat(parts) if len(parts) > 1 else parts[0]  # of a single one it would be a copy
+        logits = torch.cat(parts) if len(parts) > 1 else parts[0]  # cat of a single part would copy it
         yield logits.unflatten(0, (len(rates), -1))
 
 
 def pass_probabilities(
     lm: LanguageModel, row: Any, rate: float, settings: Dropout, scope: Scope = "trajectory"
 ) -> torch.Tensor:
-    """Float64 probabilities (T, m, V) of `pass_logits`, whose entropies the dropout frames hold."""
+    """Return the float64 probabilities (T, m, V) of `pass_logits`; the dropout frames contain their entropies."""
     blocks = pass_logits(lm, row, [rate], settings, scope, partial(encode_shared, lm))
     return torch.cat([logits[0].double().softmax(-1) for logits in blocks], 1).cpu()
 
 
 def tabulate_passes(lm: LanguageModel, p: torch.Tensor, top: int = 3) -> pd.DataFrame:
-    """Of probabilities (T, m, V): a row per pass and one for their mean; a column for each answer token and each of its
-    `top` most probable tokens by the mean."""
+    """Return a table of probabilities (T, m, V), with one row per pass and one for their mean.
+
+    Each answer token has one column for each of its `top` most probable tokens by the mean.
+    """
     columns = {}
     for j, mean in enumerate(p.mean(0)):
         for token in mean.topk(top).indices.tolist():
@@ -145,11 +147,12 @@ def mc_dropout_entropies(
     settings: Dropout,
     scope: Scope = "trajectory",
 ) -> pd.DataFrame:
-    """T passes over rows of a generations frame: a dropout frame without `tuning` and `selected` (lib/schemas.py).
+    """Run T passes over rows of a generations frame; return a dropout frame without `tuning` and `selected`
+    (lib.schemas).
 
     Parameters
     ----------
-    work : (row number, rate) of each row of the result, in order; rates of a row that follow each other are one batch
+    work : (row number, rate) of each row of the result, in order; consecutive rates of the same row form one batch
     """
     encode, rows, made = lru_cache(maxsize=1)(partial(encode_shared, lm)), list(frame.itertuples(index=False)), []
     for number, neighbors in groupby(work, key=lambda item: item[0]):
@@ -164,7 +167,8 @@ def mc_dropout_entropies(
 def count_operations(
     lm: LanguageModel, frame: pd.DataFrame, settings: Dropout, rate: float, passes: Sequence[int] = (1, 2, 4, 8)
 ) -> dict[str, int]:
-    """Floating-point operations on a frame's rows by number of passes: counted, so the same on every machine."""
+    """Count the floating-point operations on a frame's rows by number of passes; the counts are equal on every
+    machine."""
     counted = {}
     for number in passes:
         with FlopCounterMode(display=False) as counter:
@@ -175,17 +179,16 @@ def count_operations(
 
 
 def tuning_rows(frame: pd.DataFrame, count: int, seed: int) -> list[int]:
-    """Row numbers of `count` calibration examples, the first in the dataset's one random order."""
-    return sorted(
-        i for i in random_streams.first_places_of_frame(frame, count, seed) if frame.split.iloc[i] == "calibration"
-    )
+    """Return the row numbers of `count` calibration examples, the first in the dataset's fixed random order."""
+    return sorted(i for i in random_streams.first_places(frame, count, seed) if frame.split.iloc[i] == "calibration")
 
 
-# ---- a pair's passes, kept
+# ---- a pair's passes, cached
 
 
 def facts_in_scope(scope: Scope, facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts that rows of a scope depend on: not on `dropout_prefix` but where it is shared, in `trajectory`."""
+    """Return the facts that rows of a scope depend on; `dropout_prefix` matters only in `trajectory`, if it is
+    shared."""
     parameters = dict(facts["parameters"])
     if scope == "answer" or parameters.get("dropout_prefix") == "own":
         parameters.pop("dropout_prefix", None)
@@ -193,7 +196,8 @@ def facts_in_scope(scope: Scope, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def grid_work(scope: Scope, rates: Sequence[float], tuning: Sequence[int]) -> list[tuple[int, float]]:
-    """The tuning rows at every rate, what is encoded once in a row of its own: in `answer` a row for all its rates."""
+    """Return the tuning rows at every rate, in the order that encodes least: in `answer`, all rates of a row
+    together."""
     if scope == "answer":
         return [(row, rate) for row in tuning for rate in rates]
     return [(row, rate) for rate in rates for row in tuning]
@@ -202,9 +206,12 @@ def grid_work(scope: Scope, rates: Sequence[float], tuning: Sequence[int]) -> li
 def rest_work(
     frame: pd.DataFrame, scope: Scope, rate: float, dropout_limit: int, tuning: Sequence[int], seed: int
 ) -> list[tuple[int, float]]:
-    """The other rows at the selected rate. `dropout_limit` (rows per split; 0: all) spares whole trajectories; at the
-    answer a pass costs a few tokens, so that every row is read."""
-    rows = random_streams.first_places_of_frame(frame, dropout_limit if scope == "trajectory" else 0, seed)
+    """Return the other rows at the selected rate.
+
+    `dropout_limit` (rows per split; 0: all) applies to whole trajectories only. In the scope `answer` a pass covers few
+    tokens, so all rows are included.
+    """
+    rows = random_streams.first_places(frame, dropout_limit if scope == "trajectory" else 0, seed)
     return [(row, rate) for row in rows if row not in tuning]
 
 
@@ -212,18 +219,16 @@ def run_passes(
     run: str, pair: str, lm: LanguageModel, generations: pd.DataFrame, settings: Dropout, rows_per_shard: int,
     facts: dict[str, Any], scope: Scope, work: Sequence[tuple[int, float]], rate: float | None = None,
 ) -> tuple[pd.DataFrame, RowCache]:  # fmt: skip
-    """Passes of a pair as `mc_dropout_entropies` has them, with the cache of their finished rows.
+    """Run the passes of a pair as in `mc_dropout_entropies`; return them with the cache of finished rows.
 
     Parameters
     ----------
-    facts : all that the passes depend on
-    rate : the selected one; None while the tuning rows are passed over, on which it will be selected
+    facts : all facts that the passes depend on
+    rate : the selected rate; None for the tuning rows, which serve to select it
     """
     facts, ids, known_by = facts_in_scope(scope, facts), generations.example_id, ("example_id", "rate")
-    stage, more = ("__tuning", []) if rate is None else ("", [rate])
-    earlier = find_earlier_rows(run, DROPOUT[scope], pair, facts, generations)
-    job = f"04_mc_dropout_grid__{pair}__{scope}{stage}"
-    cache = RowCache(run, job, facts, rows_per_shard, more, known_by, earlier, generations)
+    stage, more = (f"__{scope}__tuning", []) if rate is None else (f"__{scope}", [rate])
+    cache = RowCache(run, DROPOUT[scope], pair, facts, rows_per_shard, more, known_by, generations, stage)
     make = partial(mc_dropout_entropies, lm, generations, settings=settings, scope=scope)
     frame = cache.map(make, work, key=lambda item: (ids.iloc[item[0]], item[1]))
     return frame.assign(tuning=rate is None), cache
@@ -233,8 +238,10 @@ def write_passes(
     run: str, pair: str, scope: Scope, rate: float, grid: tuple[pd.DataFrame, RowCache],
     rest: tuple[pd.DataFrame, RowCache], **facts: Any,
 ) -> pd.DataFrame:  # fmt: skip
-    """The tuning rows at all rates, and the others at the selected `rate`: a dropout frame, which is written. `facts`
-    are for its manifest."""
+    """Write and return a dropout frame: the tuning rows at all rates and the others at the selected `rate`.
+
+    `facts` go to its manifest.
+    """
     frame = pd.concat([grid[0], rest[0]], ignore_index=True)
     frame["selected"] = frame.rate == rate
     cost = rest[1].facts() | {"grid_seconds": grid[1].meter.seconds}

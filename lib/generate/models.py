@@ -1,42 +1,41 @@
-"""Language models with their tokenizers and chat templates, at a revision, from the hub or from a folder, such as the
-one that a GGUF file was converted into (gguf_file.py).
+"""Language models with their tokenizers and chat templates, at a fixed revision.
 
-Only safetensors weights and code that ships with transformers are loaded.
+They come from the Hugging Face Hub or a local folder, possibly one converted from a GGUF file (gguf_file.py). Only
+safetensors weights and code that ships with transformers are loaded.
 """
 
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoTokenizer, GenerationConfig
 
 from lib.configs import Model
 from lib.generate.checkpoint import (
     check_finite_weights,
     check_lfs_pointers,
-    check_loaded,
-    find_end_tokens,
-    read_generation_config,
+    load_network,
+    outline_network,
+    read_end_tokens,
 )
 from lib.generate.float32_logits import give_float32_logits
 from lib.paths import ROOT, UserError, first_line, is_path, nearest, public_path
 from lib.store import digest
 from lib.tasks.prompts import Messages
 
-ALONE_SHARE = 0.9  # of the free bytes of a GPU, those that weights may take where it is the only one
-SPREAD_SHARE = 0.6  # of those of several, for caches lie beside the weights
+ALONE_SHARE = 0.9  # share of the free memory of a single GPU that weights may use
+SPREAD_SHARE = 0.6  # the same with several GPUs, which also need memory for caches
 
 
 @dataclass
 class LanguageModel:
-    """A loaded model. `eos` holds every id that ends a response, `facts` what a manifest says of it."""
+    """A loaded model, with the ids of all end tokens in `eos` and its facts for manifests in `facts`."""
 
     name: str
     spec: Model
@@ -51,12 +50,12 @@ class LanguageModel:
 
     @property
     def context(self) -> int | None:
-        """Positions that the model was made for, of prompt and response; None where its configuration names none."""
+        """Context length of the model for prompt and response; None if its configuration names none."""
         return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
 
     @property
     def vocab_size(self) -> int:
-        """Tokens of the network; a tokenizer may have fewer, or some more that no text is written with."""
+        """Number of tokens of the network; the tokenizer may have fewer, or extra tokens that no text contains."""
         return self.model.get_input_embeddings().weight.shape[0]
 
 
@@ -64,39 +63,35 @@ class LanguageModel:
 
 
 def load_language_model(name: str, spec: Model) -> LanguageModel:
-    """Model and tokenizer in evaluation mode: bfloat16 on CUDA, float32 on the CPU, unless the file says otherwise.
+    """Load model and tokenizer in evaluation mode: bfloat16 on CUDA, float32 on the CPU, unless the model's file
+    differs.
 
     Raises
     ------
     UserError
-        Source, revision or files are not to be had, in the hub's own words. Or the checkpoint is not whole: tensors too
-        few, too many or not finite, no end token, tokens without a row.
+        Source, revision or files are unavailable, in the hub's words. Or the checkpoint is incomplete: missing, extra
+        or
+        non-finite tensors, no end token, tokens without a row.
     """
     transformers.utils.logging.disable_progress_bar()
     check_gpu_is_seen()
     source, dtype = find_source(spec), loading_dtype(spec)
-    with explain_loading(name, spec):
+    try:
         if folder := local_folder(spec):
             check_lfs_pointers(folder)
         tokenizer = AutoTokenizer.from_pretrained(source, revision=spec.revision, trust_remote_code=False)
-        found: Any = AutoModelForCausalLM.from_pretrained(
-            source,
-            revision=spec.revision,
-            dtype=dtype,
-            attn_implementation=None if spec.attention == "auto" else spec.attention,
-            trust_remote_code=False,
-            use_safetensors=True,
-            output_loading_info=True,
-            **choose_devices(source, spec.revision, dtype),
-        )
-        model, info = found
-        check_loaded(info)
-        model.eval()
-        check_finite_weights(model.state_dict().items())
-        eos = find_end_tokens(model, tokenizer, read_generation_config(model, folder))
+        attention = None if spec.attention == "auto" else spec.attention
+        devices = choose_devices(source, spec.revision, dtype)
+        model = load_network(source, revision=spec.revision, dtype=dtype, attn_implementation=attention, **devices)
+        check_finite_weights(model.eval().state_dict().items())
+        eos, _ = read_end_tokens(model, tokenizer, folder)
+    except UserError as error:
+        raise UserError(f"model '{name}' ({spec.source}): {error}") from error
+    except Exception as error:  # transformers and its file readers raise many types
+        raise UserError(f"model '{name}' ({spec.source}) can't be loaded: {first_line(error)}") from error
     facts = describe_model(model, tokenizer, spec, dtype)
     if torch.cuda.is_available():
-        # PyTorch takes cuDNN's kernels first on Hopper; they plan anew for every length of the cache, at every step
+        # PyTorch prefers cuDNN's kernels on Hopper; they plan again for every cache length, at every step
         torch.backends.cuda.enable_cudnn_sdp(False)
         facts["cudnn_attention"] = False
     if give_float32_logits(model):
@@ -107,13 +102,13 @@ def load_language_model(name: str, spec: Model) -> LanguageModel:
 
 
 def local_folder(spec: Model) -> Path | None:
-    """The local directory that a model's source names, or its converted GGUF file, if it is there."""
+    """Return the local folder of a model's source, or of its converted GGUF file, if it exists."""
     return spec.place if os.path.isdir(spec.place) else None  # pathlib raises for a name too long
 
 
 def find_source(spec: Model) -> str:
-    """What transformers loads from. Raises UserError where a folder was meant and is not there, and where a GGUF file
-    is not converted yet."""
+    """Return the source for transformers. Raise UserError if a local folder is missing or a GGUF file is not
+    converted yet."""
     path = local_folder(spec)
     if path is None and spec.gguf:
         raise UserError(
@@ -128,21 +123,10 @@ def find_source(spec: Model) -> str:
 
 
 def loading_dtype(spec: Model) -> torch.dtype:
-    """The precision in which a model is loaded here."""
+    """Return the precision in which a model is loaded on this machine."""
     if spec.dtype != "auto":
         return getattr(torch, spec.dtype)
     return torch.bfloat16 if torch.cuda.is_available() else torch.float32
-
-
-@contextmanager
-def explain_loading(name: str, spec: Model) -> Iterator[None]:
-    """What is wrong with a checkpoint, as a UserError that names the model."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"model '{name}' ({spec.source}): {error}") from error
-    except Exception as error:  # transformers and what it reads the files with raise what they like
-        raise UserError(f"model '{name}' ({spec.source}) can't be loaded: {first_line(error)}") from error
 
 
 def describe_model(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) -> dict[str, Any]:
@@ -168,7 +152,7 @@ def describe_model(model: Any, tokenizer: Any, spec: Model, dtype: torch.dtype) 
 
 
 def check_gpu_is_seen() -> None:
-    """Raises UserError where a job holds a GPU, by its UUID, and PyTorch sees none: it would run on the processor."""
+    """Raise UserError if the job has a GPU, by UUID, but PyTorch sees none: it would run on the CPU."""
     held = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     if held.startswith(("GPU-", "MIG-")) and not torch.cuda.is_available():
         built = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "for processors alone"
@@ -179,28 +163,28 @@ def check_gpu_is_seen() -> None:
 
 
 def choose_devices(source: str, revision: str | None, dtype: torch.dtype) -> dict[str, Any]:
-    """What `from_pretrained` is told of the GPUs that this process sees; nothing where it sees none.
+    """Return the device options of `from_pretrained` for the visible GPUs; none without a GPU.
 
-    A model that is too large for one is spread evenly over the fewest that hold it. One that is too small by itself is
-    tried all the same: loading says what it lacks.
+    A model too large for one GPU is spread evenly over the fewest that suffice. If all are too small, one is tried
+    anyway: the loading error then names the missing memory.
     """
     if not torch.cuda.is_available():
         return {}
     if torch.cuda.device_count() > 1:
-        with torch.device("meta"):
-            config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
-            network = AutoModelForCausalLM.from_config(config, dtype=dtype)
+        network = outline_network(source, revision, dtype)
         free = [torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())]
         count = gpus_needed(sum(tensor.numel() * tensor.element_size() for tensor in network.parameters()), free)
         if count > 1:
             return {"device_map": "balanced", "max_memory": {i: int(SPREAD_SHARE * free[i]) for i in range(count)}}
-    return {"device_map": "cuda"}  # not by way of a copy in the host's memory
+    return {"device_map": "cuda"}  # without a copy in the host's memory
 
 
 def gpus_needed(weights: float, memory: Sequence[float]) -> int:
-    """How many GPUs, with so many free bytes each, a model takes whose weights are so many bytes: 1 where they fit,
-    else the fewest that leave room for caches; 0 where all are too small."""
-    if memory and weights <= ALONE_SHARE * memory[0]:
+    """Return how many GPUs a model needs, from the bytes of its weights and the free bytes of each GPU.
+
+    1 if the weights fit on the first, else the fewest that leave memory for caches; 0 if all together are too small.
+    """
+    if weights <= ALONE_SHARE * memory[0]:
         return 1
     enough = (count for count in range(2, len(memory) + 1) if weights <= SPREAD_SHARE * sum(memory[:count]))
     return next(enough, 0)
@@ -210,8 +194,11 @@ def gpus_needed(weights: float, memory: Sequence[float]) -> int:
 
 
 def check_finite_logits(lm: LanguageModel, partitions: Sequence[float], names: Sequence[str]) -> None:
-    """Raises UserError where a number made of a row's logits is not finite: a NaN that is kept comes out in the
-    metrics, hours later. `names` (rows,) say whose it is."""
+    """Raise UserError if a sum over a row's logits is not finite: a stored NaN would surface in the metrics, hours
+    later.
+
+    `names` (rows,) are the names of the rows.
+    """
     wrong = [name for name, value in zip(names, partitions, strict=True) if not math.isfinite(value)]
     if wrong:
         dtype, attention = str(lm.model.dtype).removeprefix("torch."), lm.model.config._attn_implementation
@@ -223,9 +210,10 @@ def check_finite_logits(lm: LanguageModel, partitions: Sequence[float], names: S
 
 
 def apply_chat_template(lm: LanguageModel, messages: Messages, thinking: bool | None = None) -> str:
-    """The conversation as the model's template writes it, up to where the assistant starts.
+    """Return the conversation as rendered by the model's template, up to the assistant's turn.
 
-    `thinking` overrides the model file's. A fixed date keeps templates that insert today's from changing daily.
+    `thinking` overrides the setting in the model's file. A fixed date keeps templates with today's date from changing
+    daily.
     """
     options: dict[str, Any] = {"enable_thinking": lm.spec.thinking if thinking is None else thinking}
     if lm.spec.date_string:
@@ -234,7 +222,7 @@ def apply_chat_template(lm: LanguageModel, messages: Messages, thinking: bool | 
 
 
 def encode(lm: LanguageModel, text: str) -> list[int]:
-    """Token ids of rendered text. The template has written the beginning-of-sequence token, so none is added here."""
+    """Return the token ids of rendered text. The template already contains the beginning-of-sequence token."""
     ids = lm.tokenizer(text, add_special_tokens=False).input_ids
     bos = lm.tokenizer.bos_token_id
     if bos is not None and ids[:2] == [bos, bos]:

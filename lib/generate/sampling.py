@@ -1,14 +1,15 @@
 """Sampling: from prompts to token ids.
 
-transformers' `generate` runs greedily over one processor of ours. It warps a step's logits (temperature, top-k, top-p,
-min-p) and samples by inverting the cumulative distribution at a uniform number of (example, step). So in float32 an
-example's tokens do not depend on the batch it is in. In bfloat16, where kernels sum in another order for another batch,
-near ties may fall otherwise (3 of 200 demo responses).
+transformers' `generate` decodes greedily after our logits processor. It warps a step's logits (temperature, top-k,
+top-p, min-p) and inverts the cumulative distribution at a uniform number of (example, step). So in float32 an example's
+tokens are independent of the batch. In bfloat16 kernels sum in another order for another batch, so near-ties can
+resolve differently (3 of 200 demo responses).
 """
 
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,54 +18,51 @@ import transformers
 from transformers import Cache, DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from lib.configs import Model
-from lib.generate.batching import batch_by_length, retry_in_halves_on_oom
+from lib.generate.batching import map_by_length
 from lib.generate.float32_logits import rounded_logits_on_cpu
 from lib.generate.models import LanguageModel
 from lib.tasks.datasets import Example
 
-CANDIDATES = 2048  # most probable tokens that are sorted for top-p
-TIED = 64  # logits that may equal the last of the top k, all of which transformers keeps
+CANDIDATES = 2048  # number of most probable tokens to sort for top-p
+TIED = 64  # logits that may tie with the last of the top k; transformers keeps all of them
 
 
 @dataclass(frozen=True)
 class Request:
-    """An example as the model is asked it."""
+    """An example as a request to the model."""
 
     example: Example
-    prompt: str | None  # None where it is not known
+    prompt: str | None  # None if unknown
     prompt_ids: list[int]
     seed: int  # of the response's random stream
     max_new_tokens: int
-    shared_tokens: int = 0  # with which all prompts begin, and which are encoded once
+    shared_tokens: int = 0  # at the beginning of all prompts, encoded once
 
 
 class TransformersEngine:
-    """Draws responses here, a batch of similar prompts at a time."""
+    """Samples responses with transformers, one batch of similar prompts at a time."""
 
     def __init__(self, lm: LanguageModel, max_batch_tokens: int):
-        self.lm, self.max_batch_tokens = lm, max_batch_tokens  # prompt and response tokens held at once
+        self.lm, self.max_batch_tokens = lm, max_batch_tokens  # prompt and response tokens of a batch
         self.facts: dict[str, Any] = {"engine": "transformers"}
 
     def sample(self, requests: Sequence[Request]) -> list[list[int]]:
-        """Token ids of a response to each request, its end token included."""
+        """Return the token ids of a response to each request, including its end token."""
         sampled: dict[int, list[int]] = {}
-        # prompts of one limit share a batch, so that what is cut does not depend on the other rows
+        # prompts with one limit share a batch, so that truncation is independent of the other rows
         for limit in sorted({request.max_new_tokens for request in requests}, reverse=True):
             places = [i for i, request in enumerate(requests) if request.max_new_tokens == limit]
-            for group in batch_by_length([len(requests[i].prompt_ids) for i in places], self.max_batch_tokens, limit):
-                rows = [places[i] for i in group]
-                found = retry_in_halves_on_oom(
-                    lambda part: sample_batch(self.lm, part), [requests[i] for i in rows], f"model '{self.lm.name}'"
-                )
-                sampled |= zip(rows, found, strict=True)
+            asked, lengths = [requests[i] for i in places], [len(requests[i].prompt_ids) for i in places]
+            work, what = partial(sample_batch, self.lm), f"model '{self.lm.name}'"
+            sampled |= zip(places, map_by_length(work, asked, lengths, self.max_batch_tokens, what, limit), strict=True)
         return [sampled[i] for i in range(len(requests))]
 
 
 @torch.inference_mode()
 def sample_batch(lm: LanguageModel, requests: Sequence[Request]) -> list[list[int]]:
-    """Token ids of a response to each request of a batch, all of one `max_new_tokens`.
+    """Return the token ids of a response to each request of a batch with one `max_new_tokens`.
 
-    `generate` needs padding on the left. It stands after the shared beginning, where no sliding window would count it.
+    `generate` requires padding on the left. We put it after the shared prefix, unless a sliding window would count it.
     """
     shared = 0 if has_sliding_window(lm) else requests[0].shared_tokens
     rest = lm.tokenizer.pad({"input_ids": [one.prompt_ids[shared:] for one in requests]}, return_tensors="pt")
@@ -77,7 +75,7 @@ def sample_batch(lm: LanguageModel, requests: Sequence[Request]) -> list[list[in
             input_ids=ids,
             attention_mask=mask,
             past_key_values=select_rows(encode_prefix(lm, requests[0].prompt_ids[:shared]), [0] * len(requests)),
-            # greedy: with do_sample, warpers of transformers' own would follow the sampler
+            # greedy: with do_sample, transformers would apply its own warpers after the sampler
             logits_processor=LogitsProcessorList([SeededSampler(lm.spec, [one.seed for one in requests], steps)]),
             generation_config=GenerationConfig(
                 do_sample=False, max_new_tokens=steps, eos_token_id=lm.eos, pad_token_id=lm.tokenizer.pad_token_id
@@ -87,7 +85,7 @@ def sample_batch(lm: LanguageModel, requests: Sequence[Request]) -> list[list[in
 
 
 class SeededSampler(LogitsProcessor):
-    """Draws each row's token from the row's own Philox stream, and leaves it the only choice."""
+    """Draws each row's token from its own Philox stream, and masks all other tokens."""
 
     def __init__(self, spec: Model, seeds: Sequence[int], steps: int):
         self.spec, self.uniforms, self.step = spec, uniform_numbers(seeds, steps), 0
@@ -100,26 +98,28 @@ class SeededSampler(LogitsProcessor):
 
 
 def uniform_numbers(seeds: Sequence[int], steps: int) -> torch.Tensor:
-    """(batch, steps) numbers in [0, 1), a row per seed. Philox counts, so a longer row begins with the shorter one."""
+    """Return (batch, steps) numbers in [0, 1), a row per seed. Philox counts, so longer rows extend shorter ones."""
     return torch.from_numpy(np.stack([np.random.Generator(np.random.Philox(s)).random(steps) for s in seeds]))
 
 
 def sample_inverse_cdf(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    """Tokens (batch,) where the cumulative distribution of logits (batch, V) passes u (batch,).
+    """Return the tokens (batch,) where the cumulative distribution of logits (batch, V) exceeds u (batch,).
 
-    The first index whose cumulative mass exceeds u has mass of its own, so a truncated token is never drawn. Logits
-    that are not finite give the last token; scoring refuses them by the row's name.
+    The first index whose cumulative mass exceeds u has mass itself, so truncated tokens are never drawn. Non-finite
+    logits give the last token; scoring later raises an error with the row's name.
     """
     cumulative = logits.double().softmax(-1).cumsum(-1)
-    token = torch.searchsorted(cumulative, u[:, None] * cumulative[:, -1:], right=True)[:, 0]
+    whole = cumulative[:, -1:].contiguous()
+    last = torch.searchsorted(cumulative, whole)  # last token with mass, for u times the total that rounds to the total
+    token = torch.searchsorted(cumulative, u[:, None] * whole, right=True).minimum(last)[:, 0]
     return token.clamp_(max=logits.shape[-1] - 1)
 
 
 def warp_logits(logits: torch.Tensor, spec: Model) -> torch.Tensor:
-    """Logits (n, V) under a model file's temperature, top-k, top-p and min-p: -inf for what is never drawn.
+    """Apply a model file's temperature, top-k, top-p and min-p to logits (n, V); -inf for truncated tokens.
 
-    Equal to transformers' own warpers in their order, which sort the whole vocabulary for top-p. Here the most probable
-    tokens alone are sorted, unless they hold too little.
+    Equal to transformers' own warpers in their order, which sort the whole vocabulary for top-p. Here only the most
+    probable tokens are sorted, unless their mass is too small.
     """
     count = 2 * spec.top_k + TIED if spec.top_k > 0 else min(CANDIDATES, logits.shape[-1] // 4)
     if count >= logits.shape[-1] or (spec.top_k < 1 and spec.top_p == 1.0):
@@ -137,8 +137,8 @@ def warp_logits(logits: torch.Tensor, spec: Model) -> torch.Tensor:
 
 
 def apply_warpers(logits: torch.Tensor, spec: Model) -> torch.Tensor:
-    """The same by transformers' own warpers; a setting that is off adds none."""
-    ids: Any = None  # which these warpers do not look at
+    """Apply transformers' own warpers; settings that are off add none."""
+    ids: Any = None  # these warpers ignore them
     if spec.temperature != 1.0:
         logits = transformers.TemperatureLogitsWarper(spec.temperature)(ids, logits)
     if spec.top_k > 0:
@@ -152,8 +152,8 @@ def apply_warpers(logits: torch.Tensor, spec: Model) -> torch.Tensor:
 
 @torch.inference_mode()
 def encode_prefix(lm: LanguageModel, ids: Sequence[int], before: Cache | None = None, rows: int = 1) -> Cache:
-    """The cache of tokens with which so many rows begin, behind the first row of `before`; an empty one where there are
-    none."""
+    """Return the cache of `rows` rows of shared tokens after the first row of `before`; an empty cache without
+    tokens."""
     cache = DynamicCache(config=lm.model.config) if before is None else select_rows(before, [0])
     if ids:
         lm.model(torch.tensor([ids] * rows, device=lm.device), past_key_values=cache, logits_to_keep=1)
@@ -161,7 +161,7 @@ def encode_prefix(lm: LanguageModel, ids: Sequence[int], before: Cache | None = 
 
 
 def select_rows(cache: Cache, rows: Sequence[int]) -> Cache:
-    """These rows of a cache, each as often as it is named, as one that may grow; `cache` stays as it is."""
+    """Return a growable cache with these rows of a cache, repeated as often as listed; `cache` is unchanged."""
     selected = copy.copy(cache)
     selected.layers = [copy.copy(layer) for layer in cache.layers]
     selected.batch_select_indices(torch.tensor(rows))
@@ -169,11 +169,11 @@ def select_rows(cache: Cache, rows: Sequence[int]) -> Cache:
 
 
 def has_sliding_window(lm: LanguageModel) -> bool:
-    """Whether the model's cache forgets, so that padding inside a row would push out what the row needs."""
+    """Whether the model's cache has a sliding window, where padding inside a row would displace needed tokens."""
     return any(getattr(layer, "is_sliding", False) for layer in DynamicCache(config=lm.model.config).layers)
 
 
 def truncate_at_eos(row: list[int], eos: Sequence[int]) -> list[int]:
-    """A row up to its first end token, that token included."""
+    """Return a row up to and including its first end token."""
     end = next((i for i, token in enumerate(row) if token in eos), len(row))
     return row[: end + 1]

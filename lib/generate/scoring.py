@@ -1,15 +1,16 @@
-"""Scoring: one teacher-forced pass over prompt, response and query says all that is kept of a response.
+"""Scoring: one teacher-forced pass over prompt, response and query computes all stored quantities of a response.
 
-Whoever drew it gives token ids alone. The pass gives each token's log-probability under the model and under the
-sampling distribution, compressed logits at what may be the answer, and P(True) in situ, which the query ends with.
-Rows are padded on the right, where causal attention never looks: no mask, no positions, and no cache of sliding windows
-that padding could fill.
+The engine returns only token ids. The pass computes each token's log-probability, under the model and under the
+sampling distribution. It also computes compressed logits at possible answer tokens, and in-situ P(True) after the
+query. Rows are padded on the right, which causal attention never sees. So we need no mask and no positions, and padding
+cannot fill sliding windows.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from transformers import Cache
 
 from lib.configs import Model
 from lib.generate import p_true
-from lib.generate.batching import batch_by_length, retry_in_halves_on_oom
+from lib.generate.batching import map_by_length
 from lib.generate.models import LanguageModel, check_finite_logits
 from lib.generate.sampling import Request, encode_prefix, select_rows, warp_logits
 from lib.generate.temperatures import temperatures
@@ -26,28 +27,19 @@ from lib.params import Generation
 from lib.tasks import answers
 from lib.tasks.datasets import hash_words
 
-PASS_TOKENS = 4096  # of the rows of one pass: few, for padding costs more than a pass
-LOGITS_AT_ONCE = 2**25  # numbers, 134 MB; four times as many on a GPU, where a pass is mostly launches
+PASS_TOKENS = 4096  # tokens of one pass: few, as padding costs more than a pass
+LOGITS_AT_ONCE = 2**25  # numbers, 134 MB; four times as many on a GPU, where a pass is mostly kernel launches
 Scores = dict[str, Any]  # columns of the generations frame
 
 
-class TokenLogits(NamedTuple):
-    """What is kept of the distributions of n answer tokens: enough to softmax their logits again at any temperature."""
-
-    chosen: torch.Tensor  # (n,) logits of the tokens that were written
-    top: torch.Tensor  # (n, top) largest logits
-    top_ids: torch.Tensor  # (n, top) their tokens
-    tail_curve: torch.Tensor  # (n, nodes) log-partition of all others, less the largest logit, by temperature
-
-
 def compress_logits(logits: torch.Tensor, top: int, nodes: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What re-softmaxing at any temperature needs of float32 logits.
+    """Compress float32 logits so that the softmax can be computed at any temperature.
 
     Parameters
     ----------
     logits : (n, V)
-    top : logits that are kept exactly
-    nodes : temperatures at which the others are summed
+    top : number of logits stored exactly
+    nodes : number of temperatures for the sums over the others
 
     Returns
     -------
@@ -56,45 +48,38 @@ def compress_logits(logits: torch.Tensor, top: int, nodes: int) -> tuple[torch.T
     """
     values, ids = logits.topk(min(top, logits.shape[-1] - 1), dim=-1)
     rest = (logits - values[:, :1]).scatter(-1, ids, -torch.inf)
-    # a node at a time: all at once would hold nodes x V
+    # one node at a time: all together would need nodes x V
     curve = torch.stack([(rest / t).logsumexp(-1) for t in temperatures(nodes)], dim=-1)
     return values, ids, curve
 
 
 def answer_positions(located: dict[str, Any], length: int) -> list[int]:
-    """Every token that some answer-span policy may choose: the answer's, the last number's, the last one."""
+    """Return every token that an answer-span policy may choose: those of the answer and of the last number, and the
+    last one."""
     positions = {length - 1}
     for name in ("answer", "last_number"):
-        start, end = located[f"{name}_start"], located[f"{name}_end"]
-        if start >= 0:
-            positions |= set(range(start, end))
+        positions |= set(range(located[f"{name}_start"], located[f"{name}_end"]))  # empty if both are -1
     return sorted(positions)
 
 
 def score_responses(
     lm: LanguageModel, requests: Sequence[Request], responses: Sequence[list[int]], settings: Generation
 ) -> list[Scores]:
-    """Scores of responses (token ids, the end token too), in their order.
+    """Return the scores of responses (token ids with the end token), in their order.
 
-    In half precision a row's last digits hang on what it is batched with, so each is scored by itself. What all prompts
-    begin with is encoded once.
+    In half precision the batch affects a row's last digits, so each row is scored by itself. The shared prefix of all
+    prompts is encoded once.
 
     Raises
     ------
     UserError
-        A row's logits are not finite, or a single row does not fit the device.
+        A row's logits are not finite, or a single row exceeds the device's memory.
     """
-    query = p_true.query_ids(lm)
-    rows = [ScoredRow.locate(lm, *pair, query) for pair in zip(requests, responses, strict=True)]
+    rows = [ScoredRow.locate(lm, *pair) for pair in zip(requests, responses, strict=True)]
     prefix = encode_prefix(lm, rows[0].ids[: requests[0].shared_tokens])
     at_once = 1 if lm.model.dtype != torch.float32 else min(settings.max_batch_tokens, PASS_TOKENS)
-    scores: dict[int, Scores] = {}
-    for group in batch_by_length([len(row.ids) for row in rows], at_once):
-        found = retry_in_halves_on_oom(
-            lambda part: score_batch(lm, part, prefix, settings), [rows[i] for i in group], f"model '{lm.name}'"
-        )
-        scores |= zip(group, found, strict=True)
-    return [scores[i] for i in range(len(rows))]
+    work, lengths = partial(score_batch, lm, prefix, settings), [len(row.ids) for row in rows]
+    return map_by_length(work, rows, lengths, at_once, f"model '{lm.name}'")
 
 
 @dataclass(frozen=True)
@@ -105,32 +90,29 @@ class ScoredRow:
     response: list[int]
     ids: list[int]  # prompt, response without its end token, query
     located: dict[str, Any]
-    positions: list[int]  # in the response, of what may be the answer
+    positions: list[int]  # in the response, of possible answer tokens
+    first: int
 
     @classmethod
-    def locate(cls, lm: LanguageModel, request: Request, response: list[int], query: list[int]) -> "ScoredRow":
+    def locate(cls, lm: LanguageModel, request: Request, response: list[int]) -> "ScoredRow":
         body = response[:-1] if response[-1] in lm.eos else response
         located = answers.locate_answer(lm.tokenizer, body, lm.spec.thinking)
-        positions = answer_positions(located, max(len(body), 1))  # of a response that ends at once, its end token
-        return cls(request, response, [*request.prompt_ids, *body, *query], located, positions)
-
-    @property
-    def first(self) -> int:
-        return len(self.request.prompt_ids) - 1
+        positions = answer_positions(located, max(len(body), 1))  # for an empty response, its end token
+        ids = [*request.prompt_ids, *body, *p_true.query_ids(lm)]
+        return cls(request, response, ids, located, positions, first=len(request.prompt_ids) - 1)
 
 
 @torch.inference_mode()
-def score_batch(lm: LanguageModel, rows: Sequence[ScoredRow], prefix: Cache, settings: Generation) -> list[Scores]:
-    """The same of one batch, behind the cache of its shared beginning, which is left as it is.
+def score_batch(lm: LanguageModel, prefix: Cache, settings: Generation, rows: Sequence[ScoredRow]) -> list[Scores]:
+    """Return the scores of one batch, after the cache of its shared prefix, which is unchanged.
 
-    Logits are there for a chunk of columns at a time. In situ takes the query's share of the pass's seconds.
+    Logits are computed for a chunk of columns at a time. The seconds in situ are the query's share of the pass.
     """
     started, shared = p_true.seconds_when_idle(lm), prefix.get_seq_length()
     cache = select_rows(prefix, [0] * len(rows))
     ids, targets, at_answer, at_end = lay_out(rows)
     own, sampling = torch.zeros(2, *ids.shape)
-    kept: list[TokenLogits] = []
-    kept_rows: list[torch.Tensor] = []  # by chunk, and within it by row and column
+    kept: list[tuple[torch.Tensor, ...]] = []  # by chunk, and in each by row and column
     verdicts: dict[int, p_true.OptionLogits] = {}
     at_once = LOGITS_AT_ONCE * (4 if lm.device.type == "cuda" else 1) // lm.vocab_size
     for part in split_columns((targets >= 0) | at_end, shared, at_once):
@@ -140,18 +122,17 @@ def score_batch(lm: LanguageModel, rows: Sequence[ScoredRow], prefix: Cache, set
         encoded = ids[:, part].to(lm.device)
         logits = lm.model(encoded, past_key_values=cache, logits_to_keep=keep).logits.float()  # (n, V)
         own[:, part][wanted] = gather_token(logits.log_softmax(-1), tokens).cpu()
-        kept.append(keep_answer(logits, tokens, at_answer[:, part][wanted], settings))
-        kept_rows.append(at_answer[:, part].nonzero()[:, 0])
-        ended = at_end[:, part].nonzero()[:, 0].tolist()
-        at_query = logits[at_end[:, part][wanted].to(lm.device)]
-        verdicts |= zip(ended, p_true.option_logits(lm, at_query), strict=True)
+        row_of, answer, ends = wanted.nonzero()[:, 0], at_answer[:, part][wanted], at_end[:, part][wanted]
+        kept.append((row_of[answer], *keep_answer(logits, tokens, answer, settings)))
+        at_query = logits[ends.to(lm.device)]
+        verdicts |= zip(row_of[ends].tolist(), p_true.option_logits(lm, at_query), strict=True)
         sampling[:, part][wanted] = gather_sampling_logprobs(logits, tokens, lm.spec).cpu()
     seconds = (p_true.seconds_when_idle(lm) - started) * len(p_true.query_ids(lm)) / ids[:, shared:].numel()
     partitions = [float(of_row.sum()) + verdicts[i]["logz"] for i, of_row in enumerate(own)]
     check_finite_logits(lm, partitions, [row.request.example.example_id for row in rows])
-    row_of, answer = torch.cat(kept_rows), TokenLogits(*map(torch.cat, zip(*kept, strict=True)))
+    row_of, *columns = map(torch.cat, zip(*kept, strict=True))
     return [
-        to_scores(row, own[i], sampling[i], TokenLogits(*(values[row_of == i] for values in answer)))
+        to_scores(row, own[i], sampling[i], *(values[row_of == i] for values in columns))
         | p_true.in_situ_columns(verdicts[i] | {"seconds": seconds})
         for i, row in enumerate(rows)
     ]
@@ -159,17 +140,21 @@ def score_batch(lm: LanguageModel, rows: Sequence[ScoredRow], prefix: Cache, set
 
 def keep_answer(
     logits: torch.Tensor, tokens: torch.Tensor, at_answer: torch.Tensor, settings: Generation
-) -> TokenLogits:
-    """What is kept of those of logits (n, V), and of `tokens` (n,), that are `at_answer` (n,); on the host."""
+) -> list[torch.Tensor]:
+    """Return the logit of each token (n,) and the `compress_logits` of the rows of logits (n, V) in `at_answer` (n,),
+    on the CPU."""
     here = at_answer.to(logits.device)
     logits, tokens = logits[here], tokens[here]
     kept = gather_token(logits, tokens), *compress_logits(logits, settings.top_logits, settings.n_temperature_nodes)
-    return TokenLogits(*(values.cpu() for values in kept))
+    return [values.cpu() for values in kept]
 
 
 def lay_out(rows: Sequence[ScoredRow]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Token ids of a batch (batch, L), and by column: the response's token that it predicts, or -1; whether that may
-    be part of the answer; whether the row ends here, so that it predicts the option."""
+    """Return the token ids of a batch (batch, L) and three arrays by column.
+
+    The first has the response's token that the column predicts, or -1. The second: whether that token may be part of
+    the answer. The third: whether the row ends here and predicts the option.
+    """
     ids = pad_sequence([torch.tensor(row.ids) for row in rows], batch_first=True)
     targets = torch.full_like(ids, -1)
     at_answer, at_end = torch.zeros(2, *ids.shape, dtype=torch.bool)
@@ -181,7 +166,7 @@ def lay_out(rows: Sequence[ScoredRow]) -> tuple[torch.Tensor, torch.Tensor, torc
 
 
 def split_columns(wanted: torch.Tensor, start: int, most: int) -> list[slice]:
-    """Columns of `wanted` (batch, L) from `start` on, in chunks of which at most `most` entries are wanted."""
+    """Split the columns of `wanted` (batch, L) from `start` on into chunks with at most `most` true entries."""
     cuts, count = [start], 0
     for column, number in enumerate(wanted.sum(0).tolist()):
         if count and count + number > most:
@@ -192,30 +177,37 @@ def split_columns(wanted: torch.Tensor, start: int, most: int) -> list[slice]:
 
 
 def gather_token(values: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """(n,) the entry of each row of values (n, V) at its token (n,)."""
+    """Return (n,) the entry of each row of values (n, V) at its token (n,)."""
     return values.gather(-1, tokens[:, None])[:, 0]
 
 
 def gather_sampling_logprobs(logits: torch.Tensor, tokens: torch.Tensor, spec: Model) -> torch.Tensor:
-    """(n,) log-probabilities of tokens (n,) under logits (n, V) as they are sampled. Of a token that is truncated, but
-    was drawn all the same (another engine rounds otherwise at the nucleus' edge), those before truncation."""
+    """Return (n,) log-probabilities of tokens (n,) under the sampling distribution of logits (n, V).
+
+    Another engine may draw a token that is truncated here, as it rounds differently at the nucleus' edge. Such a token
+    gets its log-probability before truncation.
+    """
     found = gather_token(warp_logits(logits, spec).log_softmax(-1), tokens)
     cut = found.isinf()
     found[cut] = gather_token((logits[cut] / spec.temperature).log_softmax(-1), tokens[cut])
     return found
 
 
-def to_scores(row: ScoredRow, own: torch.Tensor, sampling: torch.Tensor, answer: TokenLogits) -> Scores:
-    """Columns of one response, of log-probabilities by column of its row (L,)."""
+def to_scores(
+    row: ScoredRow, own: torch.Tensor, sampling: torch.Tensor, chosen: torch.Tensor, *compressed: torch.Tensor
+) -> Scores:
+    """Return the columns of one response, from the log-probabilities by column of its row (L,) and its stored
+    logits."""
+    top, top_ids, tail_curve = compressed
     of_response = slice(row.first, row.first + len(row.response))
     return {
         "token_logprobs": own[of_response].numpy(),
         "token_logprobs_sampling": sampling[of_response].numpy(),
         "kept_positions": np.array(row.positions, np.int32),
-        "chosen_logit": answer.chosen.numpy(),
-        "top_logits": list(answer.top.numpy()),
-        "top_ids": list(answer.top_ids.int().numpy()),
-        "tail_curve": list(answer.tail_curve.numpy()),
+        "chosen_logit": chosen.numpy(),
+        "top_logits": list(top.numpy()),
+        "top_ids": list(top_ids.int().numpy()),
+        "tail_curve": list(tail_curve.numpy()),
         "located": row.located,
     }
 
@@ -223,7 +215,7 @@ def to_scores(row: ScoredRow, own: torch.Tensor, sampling: torch.Tensor, answer:
 def response_row(
     request: Request, token_ids: Sequence[int], scores: Scores, thinking: bool, save_texts: bool
 ) -> dict[str, Any]:
-    """One line of the generations frame; `scores` are columns, and say where in the text the answer is `located`."""
+    """Return one row of the generations frame; `scores` are columns plus the position of the answer (`located`)."""
     scores = dict(scores)
     located = scores.pop("located")
     texts = {"text": located["text"], "prompt": request.prompt, "question": request.example.question}

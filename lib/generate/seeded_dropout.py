@@ -1,7 +1,8 @@
-"""Dropout, and nothing else, with masks that belong to a pass: in float32 a result depends on no batch.
+"""Dropout with masks that are seeded by pass, without any other change: in float32 results are independent of the
+batch.
 
-Dropout acts on the attention weights of every attention module (the only dropout that Llama and Qwen3 have; their
-configuration is read at construction, setting it later does nothing) and in every nn.Dropout.
+Dropout acts on the attention weights of every attention module and in every nn.Dropout. Llama and Qwen3 have only the
+former; they read their configuration at construction, so setting it later has no effect.
 """
 
 import inspect
@@ -20,18 +21,18 @@ from lib.generate.models import LanguageModel
 from lib.paths import UserError
 from lib.random_streams import stream_seed
 
-MAX_WEIGHTS = 2**24  # attention weights of a pass and layer at once; of longer responses some queries at a time
-QUERIES = 64  # at most at once, as the keys behind a block's last query need no weight
+MAX_WEIGHTS = 2**24  # attention weights of a pass and layer in memory; longer responses use smaller blocks of queries
+QUERIES = 64  # maximum size of a block, as the keys after a block's last query need no weight
 BLOCKWISE = "blockwise_eager"
 Pass = tuple[int, float]  # seed of its random stream, rate of its dropout
 functional: Any = torch.nn.functional
 
 
 def bernoulli_masks(passes: Sequence[Pass], site: int, shape: Sequence[int], device: torch.device) -> torch.Tensor:
-    """Masks (passes, *shape), True with probability 1 - rate, in steps of 2**-16.
+    """Return masks (passes, *shape), True with probability 1 - rate, in steps of 2**-16.
 
-    Each belongs to its pass and to the `site`, which counts the masks of a pass. They are made of numpy's Philox
-    numbers; on a GPU of the device's own, as those of the host would take minutes a response there.
+    Each is seeded by its pass and the `site`, which counts the masks of a pass. The random numbers are numpy's Philox.
+    On a GPU they are the device's own, because the CPU would need minutes per response.
     """
     if device.type == "cuda":
         bits = torch.empty(len(passes), *shape, dtype=torch.int32, device=device)
@@ -47,12 +48,12 @@ def bernoulli_masks(passes: Sequence[Pass], site: int, shape: Sequence[int], dev
 
 
 def by_pass(values: Sequence[float], x: torch.Tensor) -> torch.Tensor:
-    """A value for each row of x (passes, ...), beside whose entries it can stand."""
+    """Return one value per row of x (passes, ...), in a shape that broadcasts."""
     return torch.tensor(values, device=x.device).view(-1, *[1] * (x.dim() - 1))
 
 
 class SeededDropout:
-    """Stands in for torch's dropout: a row of a batch for each of the passes."""
+    """Replaces torch's dropout: each row of a batch is one pass."""
 
     def __init__(self, passes: Sequence[Pass]):
         self.passes, self.site = passes, 0
@@ -64,19 +65,21 @@ class SeededDropout:
             raise UserError(f"dropout acts on {tuple(x.shape)}, which is not by passes: c_BALD can't be had")
         keep = bernoulli_masks(self.passes, self.site, x.shape[1:], x.device).view(torch.uint8)  # fast to multiply
         self.site += 1
-        kept = x.mul_(keep) if x.dim() == 4 else x * keep  # attention weights are nobody else's
+        kept = x.mul_(keep) if x.dim() == 4 else x * keep  # nothing else uses the attention weights
         return kept.div_(by_pass([1 - rate for _, rate in self.passes], x))
 
 
 @contextmanager
 def seeded_dropout(model: Any, passes: Sequence[Pass]) -> Iterator[SeededDropout]:
-    """Dropout by `SeededDropout` in every one of `dropout_modules`, the rest of the model in evaluation mode; put back
-    as it was at the end, also after an exception. Masks need the attention weights, so attention is eager."""
+    """Apply `SeededDropout` in all `dropout_modules`, with the rest of the model in evaluation mode.
+
+    At the end the model is restored, also after an exception. Masks need the attention weights, so attention is eager.
+    """
     modules = dropout_modules(model)
     before, attention, dropout = [m.training for m in modules], model.config._attn_implementation, functional.dropout
     try:
         model.config._attn_implementation = BLOCKWISE
-        functional.dropout = SeededDropout(passes)  # a TorchFunctionMode would be asked at each operation
+        functional.dropout = SeededDropout(passes)  # a TorchFunctionMode would slow every operation
         for module in modules:
             module.training = True
         yield functional.dropout
@@ -89,9 +92,10 @@ def seeded_dropout(model: Any, passes: Sequence[Pass]) -> Iterator[SeededDropout
 def blockwise_eager_attention(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor, **more: Any
 ) -> tuple[torch.Tensor, None]:
-    """The model's own eager attention, block by block of queries, each with the keys that its last query sees.
+    """Compute the model's own eager attention in blocks of queries, each with the keys that its last query sees.
 
-    So half of the weights (passes, heads, queries, keys) are never made, and `MAX_WEIGHTS` of a pass are held at once.
+    So half of the weights (passes, heads, queries, keys) are never computed, and at most `MAX_WEIGHTS` of a pass are in
+    memory.
     """
     eager = inspect.unwrap(type(module).forward).__globals__["eager_attention_forward"]
     queries, keys = query.shape[2], key.shape[2]
@@ -106,7 +110,7 @@ def blockwise_eager_attention(
 
 
 def unpadded_mask(batch_size: int, **more: Any) -> torch.Tensor:
-    """The mask of eager attention (1, 1, queries, keys), the same for all passes."""
+    """Return the mask of eager attention (1, 1, queries, keys), equal for all passes."""
     return eager_mask(1, **more)
 
 
@@ -115,14 +119,15 @@ AttentionMaskInterface.register(BLOCKWISE, unpadded_mask)
 
 
 def dropout_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """Modules that apply dropout when told that they train: attention (by name, as its classes share no base) and
+    """Return the modules that apply dropout in training mode: attention (by name, as the classes share no base) and
     nn.Dropout."""
     return [m for m in model.modules() if isinstance(m, torch.nn.Dropout) or "Attention" in type(m).__name__]
 
 
 @torch.inference_mode()
 def assert_dropout_active(lm: LanguageModel) -> dict[str, int]:
-    """Dropout modules by class. Raises UserError where two passes do not differ, and so no dropout takes effect."""
+    """Return the number of dropout modules by class. Raise UserError if two passes are equal, so that dropout has no
+    effect."""
     with seeded_dropout(lm.model, [(1, 0.5), (2, 0.5)]):
         logits = lm.model(torch.arange(8, device=lm.device).expand(2, -1), use_cache=False).logits
     if torch.equal(logits[0], logits[1]):

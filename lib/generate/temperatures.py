@@ -1,4 +1,4 @@
-"""The temperatures between which an answer token can be re-softmaxed, and the nodes at which the rest is summed."""
+"""The range of temperatures for answer tokens, and the nodes for the sum over the other logits."""
 
 import numpy as np
 
@@ -6,5 +6,5 @@ COLDEST, HOTTEST = 0.1, 20.0
 
 
 def temperatures(nodes: int) -> np.ndarray:
-    """(nodes,) temperatures, evenly spaced in log(1/t), from COLDEST to HOTTEST."""
+    """Return (nodes,) temperatures from COLDEST to HOTTEST, evenly spaced in log(1/t)."""
     return np.exp(np.linspace(np.log(COLDEST), np.log(HOTTEST), nodes))

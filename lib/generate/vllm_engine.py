@@ -1,7 +1,7 @@
-"""vLLM as an engine: it draws all responses of a pair at once, in an environment and a process of its own.
+"""vLLM as an engine: it samples all responses of a pair together, in its own environment and process.
 
-vLLM pins other packages than this project does. Its worker (vllm_worker.py) adds a line per response to a file, so that
-a killed run goes on with what was drawn. Seeds are the examples' own, so that tokens do not hang on what is beside.
+vLLM pins other packages than this project. Its worker (vllm_worker.py) appends a line per response to a file, so a
+killed run resumes after the last one. Seeds are per example, so tokens do not depend on the other requests.
 """
 
 import json
@@ -24,33 +24,30 @@ from lib.paths import ROOT, UserError
 from lib.store import relative_path
 
 WORKER = Path(__file__).with_name("vllm_worker.py")
-GPU_SHARE = 0.6  # of a GPU's memory that vLLM takes at most: the model that scores lies beside it
-GPU_SPARE = 1.5e9  # bytes of what is free there that it leaves
-CPU_CACHE = 4 * 2**30  # bytes of its cache on a processor, where it would take nearly all memory
-ROWS_AT_ONCE = 256  # of more, a large GPU's cache would not hold what they grow to, and they would be computed again
-ENVIRONMENT = {  # no module of ours shadows vLLM's, and the paths of its sockets are short
-    "VLLM_NO_USAGE_STATS": "1",
-    "PYTHONSAFEPATH": "1",
-    "VLLM_RPC_BASE_PATH": "/tmp",
-}
+GPU_SHARE = 0.6  # maximum share of a GPU's memory for vLLM: the scoring model needs the rest
+GPU_SPARE = 1.5e9  # bytes of the free memory that vLLM leaves
+CPU_CACHE = 4 * 2**30  # bytes of vLLM's cache on a CPU, where it would use nearly all memory
+ROWS_AT_ONCE = 256  # more would outgrow a large GPU's cache, and vLLM would recompute them
+# no module of ours shadows vLLM's, and the paths of its sockets are short
+ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "PYTHONSAFEPATH": "1", "VLLM_RPC_BASE_PATH": "/tmp"}
 
 
 class VLLMEngine:
-    """Draws `requests` whatever part of them is asked for first. The file of draws is parsed once."""
+    """Samples all `requests` when the first of them are needed. The file of responses is parsed once."""
 
     def __init__(self, lm: LanguageModel, requests: Sequence[Request], scratch: Callable[[], Path]):
         self.lm, self.requests, self.scratch = lm, requests, scratch
-        self.python = find_vllm_python()
+        self.python, version = find_vllm()
         self.drawn: dict[str, np.ndarray] = {}  # token ids by example
         self.facts: dict[str, Any] = {
             "engine": "vllm",
-            "version": find_vllm_version(self.python),
+            "version": version,
             "seed": "of each request",
             "batch_invariant": os.environ.get("VLLM_BATCH_INVARIANT", "0"),
         }
 
     def sample(self, requests: Sequence[Request]) -> list[list[int]]:
-        """Token ids of a response to each request. Raises UserError where vLLM fails, with its first error."""
+        """Return the token ids of a response to each request. If vLLM fails, raise UserError with its first error."""
         path, names = self.scratch() / "drawn.jsonl", [request.example.example_id for request in requests]
         if not self.drawn:
             self.read_drawn(path)
@@ -60,7 +57,7 @@ class VLLMEngine:
         return [self.drawn[name].tolist() for name in names]
 
     def read_drawn(self, path: Path) -> None:
-        """What has been drawn. The last line of a killed worker may be half a line: it is drawn again."""
+        """Read the finished responses. A killed worker may leave half a line at the end, which is removed."""
         if not path.exists():
             return
         with path.open("r+b") as file:
@@ -72,7 +69,7 @@ class VLLMEngine:
                     file.truncate(file.tell() - len(line))
 
     def run_worker(self, requests: Sequence[Request], path: Path) -> None:
-        """Have the worker draw. Its group of processes ends with it, however it ended."""
+        """Run the worker on requests. Its process group ends with it, even after a crash."""
         path.parent.mkdir(parents=True, exist_ok=True)
         orders, log = path.with_name("requests.json"), path.with_name("vllm.log")
         orders.write_text(json.dumps(self.build_orders(requests)), encoding="utf-8")
@@ -85,14 +82,16 @@ class VLLMEngine:
             )
             try:
                 code = worker.wait()
-            finally:
-                end_group(worker)
+            finally:  # its subprocesses too: vLLM's engine is its own process and would keep the GPU's memory
+                with suppress(ProcessLookupError):
+                    os.killpg(worker.pid, signal.SIGKILL)
+                worker.wait()
         if code:
             cause = find_root_cause(log.read_text(encoding="utf-8", errors="replace"))
             raise UserError(f"vLLM ended with {code}: {cause:.300}")
 
     def build_orders(self, requests: Sequence[Request]) -> dict[str, Any]:
-        """What the worker is told."""
+        """Return the worker's input."""
         spec, longest = self.lm.spec, max(len(one.prompt_ids) + one.max_new_tokens for one in requests)
         return {
             "engine": {
@@ -117,8 +116,11 @@ class VLLMEngine:
 
 
 def memory_budget(device: torch.device, longest: int) -> dict[str, Any]:
-    """vLLM's share of a GPU, of what is free beside the loaded model: it refuses to start where less is. Or its cache
-    on a processor, and how many tokens it takes at once there: it can't part a prompt whose draws have a seed."""
+    """Return vLLM's memory options.
+
+    On a GPU: its share, within the memory that the loaded model leaves free, else vLLM refuses to start. On a CPU: its
+    cache and the tokens per step, as vLLM can't split the prompt of a seeded request.
+    """
     if device.type == "cuda":
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
@@ -127,34 +129,25 @@ def memory_budget(device: torch.device, longest: int) -> dict[str, Any]:
     return {"kv_cache_memory_bytes": cache, "max_num_batched_tokens": max(longest, 16384), "enforce_eager": True}
 
 
-def end_group(worker: subprocess.Popen) -> None:
-    """End what a worker has started: its engine is a process of its own, and would keep the GPU's memory."""
-    with suppress(ProcessLookupError):
-        os.killpg(worker.pid, signal.SIGKILL)
-    worker.wait()
-
-
 def find_root_cause(log: str) -> str:
-    """Why an engine failed: the first error that its log names, for later ones follow from it; else its last line."""
+    """Return the first error in an engine's log, from which later ones follow; else its last line."""
     named = re.search(r"\b\w*(?:Error|Exception): .+", log)
     return named.group() if named else (log.strip().splitlines() or ["no word"])[-1]
 
 
-def find_vllm_python() -> str:
-    """The Python that has vLLM: VLLM_PYTHON, else that of `.venv-vllm`. Raises UserError where there is none."""
+def find_vllm() -> tuple[str, str]:
+    """Return the Python with vLLM (VLLM_PYTHON, else that of `.venv-vllm`) and vLLM's version.
+
+    The CPU distribution has another name. Raise UserError if there is no vLLM.
+    """
     python = os.environ.get("VLLM_PYTHON") or str(ROOT / ".venv-vllm" / "bin" / "python")
     if not Path(python).exists():
         raise UserError(
             "`engine: vllm` draws in .venv-vllm, which is not there: ./run_all.sh makes it, or name a "
             "Python that has vLLM in VLLM_PYTHON; or write `engine: transformers`"
         )
-    return python
-
-
-def find_vllm_version(python: str) -> str:
-    """Which vLLM a Python has; its distribution for processors has another name."""
     code = "from importlib.metadata import *; print(version(packages_distributions()['vllm'][0]))"
     done = subprocess.run([python, "-c", code], capture_output=True, text=True)
     if done.returncode:
         raise UserError(f"{Path(python).name} in VLLM_PYTHON or .venv-vllm has no vLLM")
-    return done.stdout.strip()
+    return python, done.stdout.strip()

@@ -1,9 +1,9 @@
-"""Draws responses with vLLM, in an environment of its own: `python vllm_worker.py REQUESTS ANSWERS`.
+"""Sample responses with vLLM in its own environment: `python vllm_worker.py REQUESTS ANSWERS`.
 
-REQUESTS is one JSON object: `engine` (arguments of vllm.LLM), `sampling` (of SamplingParams), and `requests`, each an
-example's id, its prompt's token ids, seed and `max_tokens`. A line of JSON per request is added to ANSWERS as soon as
-it has ended, so that a killed run goes on after the last whole line. Nothing of this project is imported: vLLM's own
-pins differ from ours.
+REQUESTS is a JSON object with `engine` (arguments of vllm.LLM), `sampling` (of SamplingParams) and `requests`. Each
+request is an example's id, its prompt's token ids, seed and `max_tokens`. Each finished response is appended to ANSWERS
+as a line of JSON, so a killed run resumes after the last complete line. This file imports nothing of the project, as
+vLLM pins other packages.
 """
 
 import json
@@ -18,8 +18,10 @@ import vllm
 
 
 def end_with(parent: int) -> None:
-    """End, with all that vLLM has started, when the job that started this is gone, however it ended: else what it left
-    would write on beside the worker of the next run."""
+    """End this process and all of vLLM's when the parent job ends, for whatever reason.
+
+    Otherwise they would continue to write beside the worker of the next run.
+    """
     while os.getppid() == parent:
         time.sleep(0.5)
     os.killpg(0, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Figures that are not in the paper: what the tokens of a confidence buy, and when to answer."""
+"""Figures beyond the paper: what the tokens of an estimator buy, and when to answer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator
 
 from lib.analysis.costs import FURTHER
 from lib.paper.beyond_paper import ALL_ESTIMATORS, show_selective
@@ -14,21 +15,22 @@ from lib.paper.layout import Frame
 
 ESTIMATOR_MARKERS = dict(zip(("ans_avg", "seq_avg", *FURTHER), ("o", "s", "^", "v", "D", "P"), strict=True))
 DRAWN = ("seq_avg", "ans_avg", "p_true", "c_bald")  # of the paper's estimators, one of each kind
-LEAST = 0.05  # share answered from which on a curve is drawn: before it rests on a handful of rows
+LEAST = 0.05  # curves start at this share answered: below it they depend on a few rows
 
 # ---- costs
 
 
 def pareto(frame: Frame, title: str = "") -> Figure:
-    """`frame` as `cost_and_worth` returns it."""
+    """Draw ECE and AUROC against tokens; `frame` is from `cost_and_worth`."""
     with style():
         canvas = Canvas(figsize=(WIDTH, 4.0), layout="constrained")
         axes = canvas.subplots(2, 1, sharex=True)
         for ax, (metric, label, sign) in zip(axes, (("ece", "ECE", 1), ("auroc", "AUROC", -1)), strict=True):
             _draw_points(ax, frame.dropna(subset=[metric, "tokens"]), metric, sign)
             ax.set(ylabel=label, xscale="log")
+            ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             ax.xaxis.set_major_formatter("{x:,.0f}")
-            ax.xaxis.set_minor_formatter("")
+            ax.minorticks_off()
         axes[1].set_xlabel("tokens a question")
         handles, labels = axes[0].get_legend_handles_labels()
         if handles:
@@ -38,25 +40,26 @@ def pareto(frame: Frame, title: str = "") -> Figure:
 
 
 def _draw_points(ax: Axes, frame: Frame, metric: str, sign: int) -> None:
-    """Every pair, the means, and the line along the best of them from the cheapest on."""
+    """Draw every pair, the means, and the Pareto front of the means."""
     means = {}
     for (name, mark), look in zip(ESTIMATOR_MARKERS.items(), [*STYLES, *STYLES], strict=False):
         rows = frame[frame["estimator"] == name]
         if rows.empty:
             continue
         means[name] = at = float(np.exp(np.log(rows["tokens"]).mean())), float(rows[metric].mean())
-        colour = look[0] if len(means) <= len(STYLES) else "white"
-        more: dict[str, Any] = {"color": colour, "markeredgecolor": "black", "linestyle": "none", "marker": mark}
+        color = look[0] if len(means) <= len(STYLES) else "white"
+        more: dict[str, Any] = {"color": color, "markeredgecolor": "black", "linestyle": "none", "marker": mark}
         ax.plot(rows["tokens"], rows[metric], markersize=2.5, alpha=0.5, **{**more, "markeredgecolor": "0.4"})
         ax.plot(*at, markersize=7, markeredgewidth=0.7, label=ALL_ESTIMATORS[name].plain, **more)
     front = bettered(means.values(), sign)
     if front:
-        ax.step(*zip(*front, strict=True), where="post", color="0.5", linewidth=0.8, zorder=0)
+        ax.step(*zip(*front, strict=True), where="post", color="0.5", linewidth=0.8, zorder=0,
+                label="best so far")  # fmt: skip
 
 
 def bettered(points: Any, sign: int) -> list[tuple[float, float]]:
-    """Those points (tokens, value) that none of at most as many tokens betters: lower values for a `sign` of 1, higher
-    ones for -1."""
+    """Return the Pareto front of points (tokens, value): lower values are better if `sign` is 1, higher ones if it
+    is -1."""
     front: list[tuple[float, float]] = []
     for tokens, value in sorted(points, key=lambda point: (point[0], sign * point[1])):
         if not front or sign * value < sign * front[-1][1]:
@@ -69,9 +72,11 @@ def bettered(points: Any, sign: int) -> list[tuple[float, float]]:
 
 def when_to_answer(curves: Frame, thresholds: Frame, model: str, datasets: Mapping[str, str], title: str = ""
                    ) -> Figure:  # fmt: skip
-    """Risk-coverage curves of one model, a column for each of the `datasets` {name: label}; `curves` and `thresholds`
-    as `risk_coverage_curves` and `selective_thresholds` return them, of which those of the middle precision are
-    drawn."""
+    """Draw risk-coverage curves of one model, a column for each of the `datasets` {name: label}.
+
+    `curves` and `thresholds` are from `risk_coverage_curves` and `selective_thresholds`. Only thresholds of the middle
+    target precision are drawn.
+    """
     targets = sorted(thresholds["target"].unique()) or [0.9]
     precision = targets[len(targets) // 2]
     ours, found = curves[curves["model"] == model], thresholds[thresholds["model"] == model]
@@ -95,20 +100,25 @@ def when_to_answer(curves: Frame, thresholds: Frame, model: str, datasets: Mappi
             ax.set_ylabel(f"accuracy, {said}")
         handles = [Line2D([], [], color=look[0], linestyle=look[1], marker=look[2], markersize=3.5, linewidth=1.2,
                           label=e.plain) for e, look in zip(drawn, looks.values(), strict=False)]  # fmt: skip
-        if handles:
-            canvas.legend(handles=handles, loc="outside lower center", ncols=len(handles), handlelength=2.6)
+        ring = {"linestyle": "", "marker": "o", "markersize": 6, "markerfacecolor": "none", "markeredgecolor": "black"}
+        for label, look in (
+            (f"guaranteed {precision:g}", ring),
+            (f"accuracy {precision:g}", {"color": "0.6", "linewidth": 0.8}),
+        ):
+            handles.append(Line2D([], [], label=label, **look))
+        canvas.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // 2), handlelength=2.6)
         canvas.suptitle(title, x=0.02, ha="left", size=7.5, parse_math=False)
     return Figure(canvas)
 
 
 def _draw_curves(ax: Axes, curves: Frame, looks: Mapping[str, tuple]) -> None:
-    """The curves of one panel; a mark about every fifth of the way tells them apart without colour."""
+    """Draw the curves of one panel, with about five markers each to distinguish them without color."""
     for estimator, part in curves[curves["answered"] >= LEAST].groupby("estimator", sort=False):
         if estimator not in looks:
             continue
-        colour, line, marker, _ = looks[str(estimator)]
+        color, line, marker, _ = looks[str(estimator)]
         part = part.sort_values("answered")
         nearest = [int(np.abs(part["answered"] - share).argmin()) for share in np.linspace(0.2, 1, 5)]
         more: dict[str, Any] = {"marker": marker, "markersize": 3.5, "markevery": sorted(set(nearest))}
-        ax.plot(part["answered"], part["accuracy"], line, color=colour, linewidth=1.2, **more)
+        ax.plot(part["answered"], part["accuracy"], line, color=color, linewidth=1.2, **more)
     ax.set(xlim=(0, 1.02), xticks=[0, 0.5, 1])

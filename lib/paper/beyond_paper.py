@@ -1,5 +1,5 @@
-"""Tables that are not in the paper: dropout at the answer only, what a confidence costs, and what it is good for. None
-of it counts in a table, a finding or a number of the paper."""
+"""Tables beyond the paper: dropout at the answer only, costs, and selective prediction. They do not count in any table,
+finding or number of the paper."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,8 +12,9 @@ from lib.analysis.costs import FURTHER, RESPONSE, TOTAL
 from lib.analysis.results import Results
 from lib.paper.booktabs import Cell, Table
 from lib.paper.comparison import Listing
-from lib.paper.layout import Frame, Labels, Layout, Line, Notes, heading, is_lowest, plain, short
-from lib.paper.reference import printed_numbers
+from lib.paper.layout import Frame, Labels, Layout, Line, Notes, heading, is_lowest
+from lib.paper.number_cells import plain, short
+from lib.paper.reference import reference_numbers
 from lib.paper.tables import dropout_grid_search, lowest_ece, score_interval
 from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
 from lib.score.selective import BASE
@@ -23,16 +24,18 @@ ALL_ESTIMATORS = ESTIMATORS | EXTRAS
 SHOWN = {"rate": "Rate", "ece": "ECE", "auroc": "AUROC", "tokens": "Tokens"}
 RAW_LABELS = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "skill": "Skill", "log_loss": "Log-loss",
        "auroc": "AUROC", "augrc": "AUGRC"}  # fmt: skip
-SPREAD = ("skill", "auroc", "augrc")  # shown with their intervals
+SPREAD = ("skill", "auroc", "augrc")  # shown with intervals
 AFTER = {"ece": "ECE", "skill": "Skill"}
 
 # ---- dropout at the answer only
 
 
 def dropout_in_situ(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
-    """Both forms of c_BALD side by side: selected rate, ECE with its interval, AUROC, mean tokens that the passes over
-    a response read; and the paired difference of ECE."""
-    layout = Layout.of(frame, models, datasets, notes)
+    """Build the table of both forms of c_BALD, with the paired difference of their ECE.
+
+    Columns of each: selected rate, ECE with interval, AUROC, and mean tokens that the passes over a response read.
+    """
+    layout = Layout(frame, models, datasets, notes)
     columns = [Line((heading(ALL_ESTIMATORS[name]), head), {"estimator": name, "metric": metric})
                for name in SCOPES.values() for metric, head in SHOWN.items()]  # fmt: skip
     columns.append(Line(("Difference", "ECE"), {"estimator": "", "metric": "difference"}))
@@ -43,7 +46,7 @@ def dropout_in_situ(frame: Frame, models: Labels = None, datasets: Labels = None
 
 
 def read_once(frame: Frame) -> list[str]:
-    """What the tokens of the table leave out."""
+    """Return a note on the tokens that the table omits."""
     rows = frame[(frame["metric"] == "once") & (frame["estimator"] == "c_bald_insitu")]
     if rows.empty:
         return []
@@ -53,7 +56,7 @@ def read_once(frame: Frame) -> list[str]:
 
 
 def dropout_in_situ_grid(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
-    """As `dropout_grid_search`, of c_BALD in situ."""
+    """Build the table of `dropout_grid_search` for c_BALD in situ."""
     return dropout_grid_search(frame, models, datasets, notes, "c_bald_insitu")
 
 
@@ -61,27 +64,31 @@ def dropout_in_situ_grid(frame: Frame, models: Labels = None, datasets: Labels =
 
 
 def costs_table(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
-    """A row for each pair: tokens of the response, and of every estimator beyond it. Seconds, which no two runs share,
-    stand in the report."""
+    """Build the table of tokens, a row per pair: those of the response, and the extra tokens of every estimator.
+
+    Seconds differ between runs, so only the report shows them.
+    """
     columns = [Line(("Response",), {"estimator": RESPONSE, "metric": "tokens"})]
     columns += [Line((heading(ALL_ESTIMATORS[name]),), {"estimator": name, "metric": "tokens"}) for name in FURTHER]
-    table = Layout.of(frame, models, datasets, notes).by_pair(columns, cell=lambda one: plain(one, "{:,.0f}".format))
+    table = Layout(frame, models, datasets, notes).by_pair(columns, cell=lambda one: plain(one, "{:,.0f}".format))
     return replace(table, notes=[*table.notes, *cost_saved(frame)])
 
 
 def cost_saved(frame: Frame) -> list[str]:
-    """What verification in situ saves, here and in the paper."""
+    """Return a note on the savings of in-situ verification, in this run and in the paper."""
     tokens = frame[frame["metric"] == "tokens"].pivot_table(index=PAIR, columns="estimator", values="value")
     if not {"p_true", "p_true_insitu"} <= set(tokens):
         return []
-    paper = printed_numbers().query("metric == 'token_reduction_pct'")["value"].astype(float).mean()
+    paper = reference_numbers().query("metric == 'token_reduction_pct'")["value"].astype(float).mean()
     ours = 100 * (1 - tokens["p_true_insitu"] / tokens["p_true"]).mean()
     return [f"In situ saves {ours:.0f}% of the tokens of P(True) here, {paper:.0f}% in the paper."]
 
 
 def seconds(here: Results) -> Listing:
-    """What the report says of time: by pair, seconds a question of the response and of each estimator beyond it, and
-    the hours of all its jobs; at the end those of all pairs together."""
+    """Return the report's listing of time by pair, with a last row for all pairs.
+
+    Columns: seconds per question of the response, extra seconds of each estimator, and hours of all jobs.
+    """
     frame = here.frames["costs"]
     timed = frame[frame["metric"] != "tokens"]
     wide = timed.pivot_table(index=PAIR, columns="estimator", values="value", sort=False)
@@ -101,18 +108,20 @@ def seconds(here: Results) -> Listing:
 
 
 def show_selective(frame: Frame) -> list[Estimator]:
-    """The estimators of a frame, the paper's first."""
+    """Return the estimators of a frame, the paper's first."""
     there = set(frame["estimator"])
     return [e for declared in (ESTIMATORS, EXTRAS) for e in in_declared_order(declared.values()) if e.name in there]
 
 
 def selective(scores: Frame, thresholds: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()
               ) -> Table:  # fmt: skip
-    """A row for the base rate and for each estimator of a pair: `scores` as `compare_with_base_rate` returns them,
-    `thresholds` as `selective_thresholds` does."""
+    """Build the table of a pair's base rate and estimators, a row each.
+
+    `scores` are from `compare_with_base_rate`, `thresholds` from `selective_thresholds`.
+    """
     targets = sorted(thresholds["target"].unique())
     wanted = thresholds.assign(metric=[at(t) for t in thresholds["target"]], value=thresholds["answered"], method="")
-    layout = Layout.of(pd.concat([scores, wanted], ignore_index=True), models, datasets, notes, ("method",))
+    layout = Layout(pd.concat([scores, wanted], ignore_index=True), models, datasets, notes)
     there = set(scores.loc[(scores["metric"] == "ece") & (scores["method"] == ""), [*PAIR, "estimator"]]
                 .itertuples(index=False, name=None))  # fmt: skip
     rows = [Line((*pair.labels, label), {**pair.key, "estimator": name}) for pair in layout.pairs
@@ -126,12 +135,12 @@ def selective(scores: Frame, thresholds: Frame, models: Labels = None, datasets:
     shown = shown.assign(bold=best_of_pair(shown))
     names, widths = ("Model", "Dataset", "Estimator"), (len(heads) for heads in groups.values())
     specification = " ".join(["lll", *("c" * width for width in widths)])
-    table = layout.set_cells(shown, rows, columns, names, specification, cell, layout.footnotes(shown))
+    table = layout.set_cells(shown, rows, columns, names, specification, cell)
     return replace(table, notes=[*table.notes, *promise(thresholds)])
 
 
 def at(precision: float) -> str:
-    """The metric under which the share answered at a guaranteed precision stands."""
+    """Return the metric name of the share answered at a guaranteed precision."""
     return f"answered_{precision:g}"
 
 
@@ -144,7 +153,7 @@ def cell(one: Any) -> Cell:
 
 
 def best_of_pair(shown: Frame) -> pd.Series:
-    """The largest skill of a pair, raw and isotonic, its largest share answered at each precision, its smallest
+    """Mark a pair's highest skill, raw and isotonic, its highest share answered at each precision and its lowest
     AUGRC."""
     lower = shown["metric"] == "augrc"
     higher = (shown["metric"] == "skill") | shown["metric"].str.startswith("answered_")
@@ -153,7 +162,7 @@ def best_of_pair(shown: Frame) -> pd.Series:
 
 
 def promise(thresholds: Frame) -> list[str]:
-    """Lines that say what was promised, and how often the evaluation rows speak against it."""
+    """Return notes on the intervals and on how many guarantees the evaluation rows contradict."""
     found = thresholds[thresholds["threshold"].notna()]
     held = found["held"].dropna()
     said = "None could be guaranteed."

@@ -1,39 +1,28 @@
 """The paper's tables of calibration and transfer, built from tidy frames. Bold is computed.
 
-Each method of `calibrators.METHODS` brings a group of columns, a block of rows, or a column; temperature scaling is
-printed under the heading Platt, as in the paper. Builders take what those of `tables` do.
+Each method of `calibrators.METHODS` adds a group of columns, a block of rows, or a column. Temperature scaling is under
+the heading Platt, as in the paper. Builders have the arguments of those in `tables`.
 """
 
 import itertools
-import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
+from lib.analysis.printed_numbers import two_digits
 from lib.calibrate.calibrators import METHODS
 from lib.paper.booktabs import Cell, Stack, Table
 from lib.paper.latex import escape
-from lib.paper.layout import (
-    DASH,
-    Frame,
-    Labels,
-    Layout,
-    Line,
-    Notes,
-    heading,
-    improved,
-    interval,
-    is_lowest,
-    plain,
-    short,
-)
+from lib.paper.layout import Frame, Labels, Layout, Line, Notes, heading, is_lowest
+from lib.paper.number_cells import DASH, improved, interval, plain, short
 from lib.paper.tables import ERRORS, by_group
 from lib.score.metrics import METRICS
 
-HEADINGS = {"isotonic": "Isotonic Regression", "platt": "Platt Scaling"}  # of any other method: its label
+HEADINGS = {"isotonic": "Isotonic Regression", "platt": "Platt Scaling"}  # other methods use their label
 
 # ---- calibration
 
@@ -41,10 +30,12 @@ HEADINGS = {"isotonic": "Isotonic Regression", "platt": "Platt Scaling"}  # of a
 def result_calibration(
     frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (), full: bool = False
 ) -> Table:
-    """`tab:result_calibration`: ECE after each method, and what it learned. `frame` as `bootstrap` and `calibrate`
-    return them, below one another. Bold is the lowest ECE of an estimator, of equal ones the one of the largest
-    improvement. `full`: with intervals."""
-    layout = Layout.of(frame, models, datasets, [*notes, *calibrator_notes(frame)], ("method",))
+    """Build `tab:result_calibration`: ECE after each method, and its fitted parameters.
+
+    `frame` is the concatenated output of `bootstrap` and `calibrate`. The lowest ECE of an estimator is bold; ties go
+    to the largest improvement. `full`: with intervals.
+    """
+    layout = Layout(frame, models, datasets, [*notes, *calibrator_notes(frame)])
     columns = calibrated_columns(layout)
 
     def cell(*numbers: Any) -> Cell:
@@ -58,51 +49,43 @@ def result_calibration(
 
 
 def result_calibration_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
-    """`tab:result_calibration_full`: `result_calibration` with intervals."""
+    """Build `tab:result_calibration_full`: `result_calibration` with intervals."""
     return result_calibration(frame, models, datasets, notes, full=True)
 
 
 def calibrated_columns(layout: Layout) -> list[Line]:
-    """By method the ECE of those estimators of which some method takes more than their confidence (answer tokens, a
-    margin), or of all, where none does; before it, once, what was learned for them (for `ans`: for both estimators that
-    rest on the answer's tokens)."""
+    """Return the columns by method: ECE of each estimator, preceded once by its fitted parameters.
+
+    The table shows estimators for which some method uses more than the confidence (answer tokens, a margin), or all if
+    there are none. The parameters of `ans` belong to both estimators of the answer's tokens.
+    """
     errors = layout.frame[layout.frame["metric"] == "ece"]
-    methods = errors.groupby("estimator")["method"].agg(set).to_dict()
+    fitted = set(zip(errors["method"], errors["estimator"], strict=True))
     learned = layout.frame[~layout.frame["metric"].isin([*METRICS, ""])]
     parameters = learned.groupby(["method", "estimator"])["metric"].agg(lambda s: tuple(s.unique())).to_dict()
-    beyond = {name for name, method in METHODS.items() if "confidence" not in method.takes}
-    chosen = [e for e in layout.estimators if methods.get(e.name, set()) & beyond] or layout.estimators
+    beyond = [name for name, method in METHODS.items() if "confidence" not in method.takes]
+    chosen = [e for e in layout.estimators if any((name, e.name) in fitted for name in beyond)] or layout.estimators
     columns = []
     for method, how in METHODS.items():
-        group, seen = Cell(HEADINGS.get(method, how.label)), set()
-        for e in chosen:
-            if method not in methods.get(e.name, ()):
-                continue
+        group = Cell(HEADINGS.get(method, how.label))
+        for e in (e for e in chosen if (method, e.name) in fitted):
             learner = "ans" if e.needs == "answer" and (method, "ans") in parameters else e.name
-            if (method, learner) in parameters and learner not in seen:
-                names = parameters[method, learner]
+            if names := parameters.pop((method, learner), None):
                 columns.append(Line((group, symbols(names)), {"method": method, "estimator": learner, "metric": names}))
-            seen.add(learner)
             columns.append(Line((group, heading(e)), {"method": method, "estimator": e.name, "metric": "ece"}))
     return columns
 
 
 def symbols(names: Sequence[str]) -> Cell:
-    """t, or (a, b)."""
+    """Return t, or (a, b)."""
     text, latex, html = ", ".join(names), ",".join(names), ", ".join(f"<i>{name}</i>" for name in names)
     if len(names) > 1:
         text, latex, html = f"({text})", f"({latex})", f"({html})"
     return Cell(text, latex=f"${latex}$", html=html)
 
 
-def two_digits(value: float) -> str:
-    """Two decimals, more where needed for two significant digits: 0.53, 0.054."""
-    places = 2 if value == 0 else max(2, min(6, 1 - math.floor(math.log10(abs(value)))))
-    return f"{value:.{places}f}"
-
-
 def parameters_cell(numbers: Sequence[Any], full: bool) -> Cell:
-    """What a calibrator learned: 0.53, or (0.61, -1.20), as a formula where intervals are formulas, too (`full`)."""
+    """Return the fitted parameters: 0.53, or (0.61, -1.20), as a formula if intervals are formulas (`full`)."""
     cells = [plain(one, two_digits) for one in numbers]
     if DASH in cells or len(cells) == 1:
         return DASH if DASH in cells else cells[0]
@@ -111,19 +94,19 @@ def parameters_cell(numbers: Sequence[Any], full: bool) -> Cell:
 
 
 def percent(shown: Frame) -> pd.Series:
-    """Relative improvement as it is printed."""
+    """Return the relative improvement as printed."""
     return (100 * shown["relative"]).round()
 
 
 def best_method(shown: Frame) -> pd.Series:
-    """The lowest ECE of each estimator of a row, of equal ones that of the largest improvement as printed."""
+    """Mark the lowest ECE of each estimator of a row; ties go to the largest improvement as printed."""
     lowest = is_lowest(shown, shown["metric"] == "ece", "row", "estimator")
     gains = percent(shown).fillna(0).where(lowest)
     return gains == gains.groupby([shown["row"], shown["estimator"]]).transform("max")
 
 
 def calibrator_notes(frame: Frame) -> list[str]:
-    """A line for each pair and reason that calibrators gave, with the estimators."""
+    """Return a line for each pair and reason of a calibrator, with its estimators."""
     odd = frame[~frame["metric"].isin(METRICS) & (frame["reason"] != "")]
     groups = odd.groupby(["model", "dataset", "reason"], sort=False)["estimator"]
     return [f"{model} on {dataset}, {', '.join(names.unique())}: {reason}."
@@ -131,9 +114,11 @@ def calibrator_notes(frame: Frame) -> list[str]:
 
 
 def result_isotonic(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Stack:
-    """`tab:result_isotonic`: ECE after isotonic regression, interval and relative improvement; bold is the largest
-    improvement of a pair as printed, over both parts."""
-    layout = Layout.of(frame[frame["method"] == "isotonic"], models, datasets, notes, ("method",))
+    """Build `tab:result_isotonic`: ECE after isotonic regression, interval and relative improvement.
+
+    The largest improvement of a pair as printed, over both parts, is bold.
+    """
+    layout = Layout(frame[frame["method"] == "isotonic"], models, datasets, notes)
     columns = {group: [Line((heading(e),), {"estimator": e.name, "metric": "ece", "method": "isotonic"}) for e in some]
                for group, some in by_group(layout).items()}  # fmt: skip
 
@@ -141,29 +126,31 @@ def result_isotonic(frame: Frame, models: Labels = None, datasets: Labels = None
         return percent(shown) == percent(shown).groupby(shown["row"]).transform("max")
 
     specifications = {group: "ll" + "c" * len(some) for group, some in columns.items()}
-    return layout.stack(columns, specifications, lambda one: interval(one, (r"\isoCI", r"\isoBestCI")), largest)
+    cell = partial(interval, commands=(r"\isoCI", r"\isoBestCI"))
+    return layout.stack(columns, specifications, cell=cell, bold=largest)
 
 
 # ---- transfer
 
 
-def families(models: Labels) -> dict[str, str]:
-    """Model labels cut to their first letters (Llama-3.1-8B: Llama), where these tell the models apart."""
-    labels = dict(models or {})
+def families(models: Mapping[str, str]) -> dict[str, str]:
+    """Return model labels shortened to their first letters (Llama-3.1-8B: Llama), if these are unique."""
+    labels = dict(models)
     cut = {name: (re.match("[^\\W\\d_]+", label) or [label])[0] for name, label in labels.items()}
     return cut if len(set(cut.values())) == len(cut) > 1 else labels
 
 
 def transfer_layout(frame: Frame, models: Labels, datasets: Labels, notes: Notes) -> Layout:
-    """The numbers of transfer, all of one estimator, with models called by their families."""
-    source = ("method", "source_model", "source_dataset")
-    layout = Layout.of(frame.assign(estimator=""), models, datasets, notes, source)
-    return replace(layout, models=families(layout.models))
+    """Return the layout of transfer results, all of one estimator, with models named by their families."""
+    models = families({name: str(name) for name in frame["model"].unique()} if models is None else models)
+    return Layout(frame.assign(estimator=""), models, datasets, notes)
 
 
 def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
-    """`tab:calibration_transfer_full` from what `transfer` returns: sources in rows, targets in columns; bold where
-    they are the same."""
+    """Build `tab:calibration_transfer_full` from the output of `transfer`: sources in rows, targets in columns.
+
+    Cells whose source is the target are bold.
+    """
     layout = transfer_layout(frame, models, datasets, notes)
     raw = frame[(frame["method"] == "") & (frame["metric"] == "ece") & frame["value"].notna()]
     there = set(zip(raw["model"], raw["dataset"], strict=True))
@@ -185,13 +172,15 @@ def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Lab
 def calibration_transfer_summary(
     frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (), hard: str = ""
 ) -> Table:
-    """`tab:calibration_transfer_summary`: change of ECE for the arrows that change the dataset, then for those that
-    change the model; bold is an improvement on the dataset `hard` (`hardest`: the least accurate one)."""
+    """Build `tab:calibration_transfer_summary`: change of ECE, first across datasets, then between models.
+
+    Improvements on the dataset `hard` (`hardest`: the one with the lowest accuracy) are bold.
+    """
     layout = transfer_layout(frame, models, datasets, notes)
-    across = [((model, source), (model, target)) for model in layout.models
-              for source, target in itertools.permutations(layout.datasets, 2)]  # fmt: skip
-    between = [((source, dataset), (target, dataset)) for dataset in layout.datasets
-               for source, target in itertools.permutations(layout.models, 2)]  # fmt: skip
+    across = [((model, source), (model, target)) for model in layout.labels["model"]
+              for source, target in itertools.permutations(layout.labels["dataset"], 2)]  # fmt: skip
+    between = [((source, dataset), (target, dataset)) for dataset in layout.labels["dataset"]
+               for source, target in itertools.permutations(layout.labels["model"], 2)]  # fmt: skip
     rows = [Line((kind, arrow_label(layout, source, target)),
                  {"source_model": source[0], "source_dataset": source[1], "model": target[0], "dataset": target[1]})
             for kind, arrows in (("across", across), ("between", between)) for source, target in arrows]  # fmt: skip
@@ -212,11 +201,11 @@ def calibration_transfer_summary(
 
 
 def arrow_label(layout: Layout, *ends: tuple[str, str]) -> Cell:
-    """Llama: GSM8K -> Llama: GSMHard."""
-    words = [f"{layout.models[model]}: {layout.datasets[dataset]}" for model, dataset in ends]
+    """Return a label such as Llama: GSM8K -> Llama: GSMHard."""
+    words = [f"{layout.labels['model'][model]}: {layout.labels['dataset'][dataset]}" for model, dataset in ends]
     return Cell(" \u2192 ".join(words), latex=r" $\rightarrow$ ".join(map(escape, words)))
 
 
 def signed_change(value: float) -> str:
-    """Three decimals and a sign: +.012, -.209."""
+    """Return three decimals with a sign: +.012, -.209."""
     return f"{'+' if round(value, 3) >= 0 else '-'}{short(abs(value))}"

@@ -1,12 +1,14 @@
-"""The views on calibration and transfer, on the set-up, and on what was asked again."""
+"""The views on calibration and transfer, on the setup, and on the ablation (see `claim_views`)."""
 
 import numpy as np
 import pandas as pd
 
 from lib.analysis.results import Results
-from lib.paper.claim_views import (
+from lib.paper.reference import paper_facts
+from lib.paper.view_helpers import (
     CELL,
     ENOUGH,
+    PAPER_ESTIMATORS,
     NotApplicable,
     beside_hardest,
     curve_points,
@@ -14,104 +16,91 @@ from lib.paper.claim_views import (
     pivoted,
     printed,
     raw,
-    view,
 )
-from lib.paper.reference import paper_facts
-from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 
 TRANSFER_KEY = ["source_model", "source_dataset", *PAIR, "method"]
 CALIBRATED_ESTIMATORS = ["ans_avg", "ans_joint", "p_true"]  # of `tab:result_calibration`
+METHOD_KEY = [*PAIR, "method"]
 
 # ---- calibration
 
 
-def calibrated(results: Results, table: str = "result_calibration", method: str = "") -> pd.DataFrame:
-    """ECE after a method (by default each) with its relative improvement, of the estimators that the table prints."""
-    rows = printed(results, table).query("method != ''").dropna(subset="relative")
-    shown = CALIBRATED_ESTIMATORS if table == "result_calibration" else list(ESTIMATORS)
-    rows = rows[rows.estimator.map(lambda name: name in shown and bool(ESTIMATORS[name].definition))]
-    return rows[(rows["method"] == method) | (method == "")][[*CELL, "method", "value", "relative"]]
+def _calibrated(results: Results, table: str, estimators: list[str]) -> pd.DataFrame:
+    """Return the ECE of these estimators after each method, with its relative improvement."""
+    rows = printed(results, table).query("method != '' and estimator in @estimators").dropna(subset="relative")
+    return rows[[*CELL, "method", "value", "relative"]]
 
 
-@view("result_isotonic")
+def _in_short(results: Results) -> pd.DataFrame:
+    return _calibrated(results, "result_calibration", CALIBRATED_ESTIMATORS)
+
+
 def isotonic_gains(results: Results) -> pd.DataFrame:
     """relative improvement of ECE by isotonic regression, by pair and estimator"""
-    return calibrated(results, "result_isotonic", "isotonic")
+    return _calibrated(results, "result_isotonic", PAPER_ESTIMATORS).query("method == 'isotonic'")
 
 
-@view("result_calibration")
 def platt_gains(results: Results) -> pd.DataFrame:
     """relative improvement of ECE by temperature or Platt scaling, by pair and estimator"""
-    return calibrated(results, method="platt")
+    return _in_short(results).query("method == 'platt'")
 
 
-@view("result_calibration")
 def median_gains(results: Results) -> pd.DataFrame:
     """median relative improvement of ECE of each method"""
-    medians = calibrated(results).groupby("method").relative.median().reindex(["isotonic", "platt"])
+    medians = _in_short(results).groupby("method").relative.median().reindex(["isotonic", "platt"])
     if medians.isna().any():
         raise NotApplicable("one of both methods was not fitted")
     return medians.rename("median_gain").reset_index()
 
 
-@view("result_calibration")
 def calibrated_ece(results: Results) -> pd.DataFrame:
     """ECE after isotonic regression and after temperature or Platt scaling, with the gains, by pair and estimator"""
-    rows = calibrated(results)
+    rows = _in_short(results)
     return pivoted(rows, "method", index=CELL).join(pivoted(rows, "method", "relative", CELL).add_suffix("_gain"))
 
 
-@view("result_estimation", "result_calibration")
 def raw_and_calibrated(results: Results) -> pd.DataFrame:
     """ECE before and after calibration, by pair, estimator and method"""
     before = raw(results).reset_index().melt(PAIR, var_name="estimator", value_name="raw")
-    return calibrated(results).rename(columns={"value": "calibrated"}).merge(before, on=CELL)
+    return _in_short(results).rename(columns={"value": "calibrated"}).merge(before, on=CELL)
 
 
-@view("calibration_rows", "result_calibration")
 def curved_reliability(results: Results) -> pd.DataFrame:
     """ECE of Ans Avg by pair after both methods, and the p-value of a quadratic term in the logit"""
+    curved = results.frame("calibration_rows").set_index(PAIR).curved.rename("p_quadratic")
     rows = printed(results, "result_calibration").query("estimator == 'ans_avg' and method in ['isotonic', 'platt']")
-    table, curved = pivoted(rows, "method").dropna(), results.frame("calibration_rows").set_index(PAIR).curved
+    table = pivoted(rows, "method").dropna()
     if (curved < 0.05).any() and not {"isotonic", "platt"} <= set(table):
         raise NotApplicable("temperature was not fitted: no logits are there")
-    return table.join(curved.rename("p_quadratic"), how="inner")
+    return table.join(curved, how="inner")
 
 
-@view("calibration_rows", "result_estimation")
 def errors_by_model(results: Results) -> pd.DataFrame:
     """confident errors (above .9) in 50 calibration rows by model, on the hardest dataset, and the most elsewhere"""
     table = pivoted(results.frame("calibration_rows"), "dataset", "confident_errors", ["model"])
     return beside_hardest(results, table)
 
 
-def learning_curves_with_raw(results: Results) -> pd.DataFrame:
-    """ECE by the number of calibration rows, `x`, and that of the raw score."""
+def _learning_curves(results: Results) -> pd.DataFrame:
+    """Return the ECE by the number of calibration rows, `x`, and that of the raw score."""
     rows = curve_points(results, "learning").rename(columns={"group": "method"})
     before = rows[rows["method"] == ""].set_index(PAIR)["mean"].rename("raw")
     return rows[rows["method"] != ""].join(before, on=PAIR)
 
 
-@view("learning")
 def learning_at_fifty(results: Results) -> pd.DataFrame:
     """ECE of Ans Avg by pair and method: raw, calibrated with 50 rows (or the nearest size), and with all"""
-    rows, keys = learning_curves_with_raw(results), [*PAIR, "method"]
-    rows = rows.assign(distance=(np.log(rows.x) - np.log(50)).abs())
-    few = (
-        rows.sort_values("distance")
-        .groupby(keys)
-        .first()[["x", "raw", "mean"]]
-        .set_axis(["rows", "raw", "few"], axis=1)
-    )
-    return few.join(rows.sort_values("x").groupby(keys)["mean"].last().rename("every"))
+    rows = _learning_curves(results)
+    nearest = rows.assign(distance=np.log(rows.x / 50).abs()).sort_values("distance").groupby(METHOD_KEY).first()
+    few = nearest[["x", "raw", "mean"]].set_axis(["rows", "raw", "few"], axis=1)
+    return few.join(rows.sort_values("x").groupby(METHOD_KEY)["mean"].last().rename("every"))
 
 
-@view("learning", "result_estimation")
 def rows_needed(results: Results) -> pd.DataFrame:
     """fewest calibration rows with which nine draws in ten improve, by model, method and dataset, and on the hardest"""
-    rows, keys = learning_curves_with_raw(results), [*PAIR, "method"]
-    needed = rows[rows.high < rows.raw].groupby(keys).x.min().reindex(rows.set_index(keys).index.unique())
+    rows = _learning_curves(results)
+    needed = rows[rows.high < rows.raw].groupby(METHOD_KEY).x.min().reindex(rows.set_index(METHOD_KEY).index.unique())
     needed = needed.fillna(np.inf).rename("needed").reset_index()
     hard = needed.dataset == hardest_of(results)
     on_hard = needed[hard].set_index(["model", "method"]).needed.rename("needed_on_hardest")
@@ -125,104 +114,98 @@ def rows_needed(results: Results) -> pd.DataFrame:
 # ---- transfer
 
 
-def arrows(results: Results) -> pd.DataFrame:
-    """The arrows that `tab:calibration_transfer_summary` shows: both ends among its models and datasets, exactly one of
-    the two changed; `changed` says which."""
+def _arrows(results: Results) -> pd.DataFrame:
+    """Return the arrows of `tab:calibration_transfer_summary`: both ends are among its models and datasets, and exactly
+    one of the two changes; `changed` names it."""
     rows = printed(results, "calibration_transfer_summary", "delta_ece").query("method != ''")
     for labels, kind in zip(results.moved, PAIR, strict=True):
         rows = rows[rows[kind].isin(list(labels)) & rows[f"source_{kind}"].isin(list(labels))]
     other_model = rows.source_model != rows.model
-    rows = rows.assign(changed=other_model.map({True: "model", False: "dataset"}))[
-        other_model != (rows.source_dataset != rows.dataset)]  # fmt: skip
+    rows = rows.assign(changed=np.where(other_model, "model", "dataset"), delta_ece=rows.value)
+    rows = rows[other_model != (rows.source_dataset != rows.dataset)]
     if rows.empty:
         raise NotApplicable("no arrow between models or datasets")
-    return rows[[*TRANSFER_KEY, "changed", "value"]].rename(columns={"value": "delta_ece"})
+    return rows[[*TRANSFER_KEY, "changed", "delta_ece"]]
 
 
-@view("calibration_transfer_summary", "result_estimation")
 def transfers(results: Results) -> pd.DataFrame:
     """change of ECE by a calibrator of another dataset or model"""
-    rows, hardest = arrows(results), hardest_of(results)
+    rows, hardest = _arrows(results), hardest_of(results)
     llama, qwen = ([name for name, label in results.moved[0].items() if family in label.lower()]
                    for family in ("llama", "qwen"))  # fmt: skip
     return rows.assign(onto_hardest=rows.dataset == hardest, from_hardest=rows.source_dataset == hardest,
                        llama_to_qwen=rows.source_model.isin(llama) & rows.model.isin(qwen))  # fmt: skip
 
 
-@view("calibration_transfer_summary", "result_estimation")
+def _between_models(results: Results) -> pd.DataFrame:
+    """Return the change of ECE between models, except on the hardest dataset."""
+    return transfers(results).query("changed == 'model' and not onto_hardest")[[*TRANSFER_KEY, "delta_ece"]]
+
+
 def transfers_both_ways(results: Results) -> pd.DataFrame:
     """change of ECE between two models, off the hardest dataset, one way and back"""
-    rows = transfers(results).query("changed == 'model' and not onto_hardest")[[*TRANSFER_KEY, "delta_ece"]]
+    rows = _between_models(results)
     back = rows.rename(columns={"source_model": "model", "model": "source_model", "delta_ece": "back"})
     return rows[rows.source_model < rows.model].merge(back, on=TRANSFER_KEY)
 
 
-@view("calibration_transfer_summary", "result_estimation")
 def largest_transfer(results: Results) -> pd.DataFrame:
     """largest change of ECE between models, off the hardest dataset"""
-    rows = transfers(results).query("changed == 'model' and not onto_hardest")
+    rows = _between_models(results)
     if rows.empty:
         raise NotApplicable("no arrow between models")
-    return pd.DataFrame([{"largest": rows.delta_ece.max()}])
+    return pd.DataFrame({"largest": [rows.delta_ece.max()]})
 
 
-@view("calibration_transfer_summary", "calibration_transfer_full")
 def transfers_twice(results: Results) -> pd.DataFrame:
     """change of ECE by transfer, in the summary and in the full table"""
+    summary = _arrows(results).rename(columns={"delta_ece": "summary"})
     errors = printed(results, "calibration_transfer_full")
-    before = errors[errors["method"] == ""].set_index(PAIR).value
-    both = (
-        arrows(results)
-        .rename(columns={"delta_ece": "summary"})
-        .merge(errors[[*TRANSFER_KEY, "value"]], on=TRANSFER_KEY)
-    )
-    return both.assign(full=both.value - before.reindex(pd.MultiIndex.from_frame(both[PAIR])).to_numpy())
+    before = errors[errors["method"] == ""].set_index(PAIR).value.rename("before")
+    both = summary.merge(errors[[*TRANSFER_KEY, "value"]], on=TRANSFER_KEY).join(before, on=PAIR)
+    return both.assign(full=both.value - both.before)
 
 
-@view("result_calibration", "result_calibration_full")
 def calibrated_twice(results: Results) -> pd.DataFrame:
     """ECE after calibration, in the short and in the full table"""
-    keys = [*CELL, "method"]
-    both = [printed(results, table).query("method != ''").set_index(keys).value
+    both = [printed(results, table).query("method != ''").set_index([*CELL, "method"]).value
             for table in ("result_calibration", "result_calibration_full")]  # fmt: skip
     return pd.concat(both, axis=1, keys=["short", "full"], join="inner")
 
 
-# ---- set-up, and what was asked again
+# ---- setup and ablation
 
 
-@view("rows")
 def evaluation_questions(results: Results) -> pd.DataFrame:
     """evaluation questions in total"""
-    return pd.DataFrame([{"questions": results.frame("rows")["rows"].sum()}])
+    return pd.DataFrame({"questions": [results.frame("rows")["rows"].sum()]})
 
 
-@view()
 def decoding_settings(results: Results) -> pd.DataFrame:
     """decoding settings by model, used and published"""
     published, rows = paper_facts()["published_settings"], []
     for spec in (spec for spec in results.settings if spec.label in published):
         own = {name: getattr(spec, name) for name in ("temperature", "top_p", "top_k")}
-        named = own | published[spec.label]  # a publication may leave one open
+        named = own | published[spec.label]  # a publication may omit a setting
         rows.append({"model": spec.label} | own | {f"published_{name}": value for name, value in named.items()})
     if not rows:
         raise NotApplicable("not the paper's models")
     return pd.DataFrame(rows)
 
 
-@view("ablation")
 def boxed_answers(results: Results) -> pd.DataFrame:
     r"""share of DeepSeek's wrong answers that are right once \boxed{} counts, by pair"""
+    rows = results.frame("ablation")
     taught = [name for name, label in results.models.items() if label.startswith("DeepSeek")]
     if not taught:
         raise NotApplicable("no model of this run was taught \\boxed{}")
-    rows = results.frame("ablation").query("profile and model in @taught")
+    rows = rows.query("profile and model in @taught")
     wrong = (1 - rows.accuracy).where(rows.accuracy < 1)
     return rows[PAIR].assign(recovered=(rows.accuracy_boxed - rows.accuracy) / wrong)
 
 
-def with_demonstration(results: Results, outcome: str) -> pd.DataFrame:
-    """Questions that only the prompt with the demonstration, or only that without, gets right, or read."""
+def _with_demonstration(results: Results, outcome: str) -> pd.DataFrame:
+    """Return questions that only the prompt with the demonstration, or only that without, gets right or parses."""
     rows = results.frame("demonstration", outcome=outcome).drop(columns="outcome")
     rows = rows.rename(columns={"with": "only_with", "without": "only_without"}).query("only_with + only_without > 0")
     if rows.empty:
@@ -232,20 +215,11 @@ def with_demonstration(results: Results, outcome: str) -> pd.DataFrame:
     return rows
 
 
-@view("demonstration")
 def right_with_demonstration(results: Results) -> pd.DataFrame:
     """questions by pair answered right with the demonstration alone, and without it alone; p of McNemar's exact test"""
-    return with_demonstration(results, "accuracy")
+    return _with_demonstration(results, "accuracy")
 
 
-@view("demonstration")
 def read_with_demonstration(results: Results) -> pd.DataFrame:
     """answers by pair found with the demonstration alone, and without it alone; p of McNemar's exact test"""
-    return with_demonstration(results, "extracted")
-
-
-def count_directions(rows: pd.DataFrame) -> str:
-    """On how many pairs the demonstration changes a share, either way, by more than chance."""
-    clear = rows[rows.p < 0.05]
-    more = int((clear.only_with > clear.only_without).sum())
-    return f"more on {more}, less on {len(clear) - more}"
+    return _with_demonstration(results, "extracted")

@@ -1,149 +1,42 @@
-"""The views that claims are counted on: wide frames of results, a case a row, a column for each figure that a predicate
-compares. The first line of a view's docstring is shown beside the predicate.
+"""The views of claims: wide frames of results, one case per row, with a column for each number in a predicate.
 
-A view reads the frames that it needs of `Results`, and raises NotThere where one is missing. A figure that cannot be
-computed is NaN: `verdicts.judge` leaves out a case in which the predicate meets one.
+Each public function is a view of that name; its docstring is shown with the predicate. A view raises NotThere if
+results lack a frame. A number that cannot be computed is NaN, and `verdicts.judge` ignores cases with NaN in their
+predicate. The views on calibration are in `calibration_views`.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
+import numpy as np
 import pandas as pd
 
 from lib.analysis.results import Results
+from lib.paper.view_helpers import (
+    CELL,
+    PAPER_ESTIMATORS,
+    NotApplicable,
+    beside_hardest,
+    curve_points,
+    hardest_of,
+    last_column,
+    medians_beside_hardest,
+    on_same_rows,
+    pivoted,
+    printed,
+    raw,
+    spread_of,
+)
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
-
-CELL = [*PAIR, "estimator"]
-ENOUGH = 20  # rows, to say anything of them
-
-
-class NotApplicable(Exception):
-    """Why results that hold what a claim needs cannot decide it."""
-
-
-@dataclass(frozen=True)
-class View:
-    """`about` says in words what a case is, `needs` which frames are read."""
-
-    about: str
-    needs: tuple[str, ...]
-    make: Callable[[Results], pd.DataFrame]
-
-    def cases(self, results: Results) -> pd.DataFrame:
-        """A case a row. Raises NotThere, or NotApplicable."""
-        for name in self.needs:
-            results.frame(name)
-        made = results.once((self.make,), lambda: self.make(results))
-        return made if made.index.names == [None] else made.reset_index()
-
-
-VIEWS: dict[str, View] = {}
-
-
-def view(*needs: str) -> Callable[[Callable[[Results], pd.DataFrame]], Callable[[Results], pd.DataFrame]]:
-    """Declares a view that reads these frames, under the function's name."""
-
-    def declare(make: Callable[[Results], pd.DataFrame]) -> Callable[[Results], pd.DataFrame]:
-        VIEWS[make.__name__] = View(str(make.__doc__).split("\n")[0], needs, make)
-        return make
-
-    return declare
-
-
-# ---- reading results
-
-
-def pivoted(rows: pd.DataFrame, columns: str, values: str = "value", index: list[str] = PAIR) -> pd.DataFrame:
-    """A row per `index`, a column for each of `columns`."""
-    return rows.pivot(index=index, columns=columns, values=values).astype(float).rename_axis(columns=None)
-
-
-def printed(results: Results, table: str, metric: str = "ece") -> pd.DataFrame:
-    """The rows of a table that hold a metric."""
-    rows = results.numbers
-    return rows[(rows.table == table) & (rows.metric == metric)]
-
-
-def raw(results: Results, table: str = "result_estimation", metric: str = "ece") -> pd.DataFrame:
-    """A metric before any calibration by pair, an estimator a column."""
-    return pivoted(printed(results, table, metric).query("method == ''"), "estimator")
-
-
-def curve_points(results: Results, name: str) -> pd.DataFrame:
-    return results.curves[results.curves.curve == name]
-
-
-def hardest_of(results: Results) -> str:
-    """The dataset of least accuracy. Raises NotApplicable where there is but one."""
-    if len(results.datasets) < 2:
-        raise NotApplicable("one dataset")
-    return results.hard
-
-
-def spread_of(table: pd.DataFrame) -> pd.Series:
-    """Largest less smallest of a row."""
-    return table.max(axis=1) - table.min(axis=1)
-
-
-def beside_hardest(results: Results, table: pd.DataFrame) -> pd.DataFrame:
-    """Of a table of datasets (columns) the hardest one, and the largest of the others."""
-    hardest = hardest_of(results)
-    table = table.reindex(columns=table.columns.union([hardest], sort=False))
-    return pd.DataFrame({"hard": table[hardest], "elsewhere": table.drop(columns=hardest).max(axis=1)})
-
-
-def medians_beside_hardest(results: Results, margin: pd.Series) -> pd.DataFrame:
-    """One case: the median of a margin by pair on the hardest dataset, and elsewhere."""
-    hard = margin.index.get_level_values("dataset") == hardest_of(results)
-    if hard.all() or not hard.any():
-        raise NotApplicable("no case elsewhere" if hard.any() else "no case on the hard dataset")
-    return pd.DataFrame([{"hard": margin[hard].median(), "elsewhere": margin[~hard].median()}])
-
-
-def on_same_rows(results: Results, table: str, names: list[str]) -> pd.DataFrame:
-    """Raw ECE of these estimators; where some have fewer rows than others (dropout passes), that of the others is on
-    the rows that all have (`on_shared_rows`)."""
-    errors = raw(results, table).reindex(columns=names)
-    shared = raw(results, table, "ece_shared").reindex(index=errors.index, columns=names)
-    errors.update(shared[shared.isna().any(axis=1)])
-    return errors
-
-
-# ---- what is said where a count says too little
-
-
-def count_by(column: str, equal: str = "") -> Callable[[pd.DataFrame], str]:
-    """Counts for each value of a column, with how many are `equal`: "Seq 11 of 15, Ans 6 of 15 (8 equal)"."""
-
-    def count(rows: pd.DataFrame) -> str:
-        said = []
-        for value, part in rows.groupby(column, sort=False):
-            same = int(part.eval(equal).sum()) if equal else 0
-            said.append(f"{value} {part.agrees.sum()} of {len(part)}" + (f" ({same} equal)" if same else ""))
-        return ", ".join(said)
-
-    return count
-
-
-def fill_in(template: str) -> Callable[[pd.DataFrame], Any]:
-    """The figures of each case in words: "hard 0.137, elsewhere 0.013"."""
-    return lambda rows: ", ".join(template.format(**row) for row in rows.to_dict("records"))
-
 
 # ---- raw confidence
 
 
-@view("result_estimation")
 def raw_ece(results: Results) -> pd.DataFrame:
     """ECE of raw confidence by pair"""
     errors = raw(results)
-    names = [name for name, e in ESTIMATORS.items() if e.group == "multi_pass" and e.definition and name in errors]
+    names = [name for name in PAPER_ESTIMATORS if ESTIMATORS[name].group == "multi_pass" and name in errors]
     return errors.assign(best_multi_pass=errors[names].min(axis=1))
 
 
-@view("result_estimation")
 def raw_auroc(results: Results) -> pd.DataFrame:
     """AUROC of raw confidence by pair"""
     if printed(results, "result_estimation", "auroc").empty:
@@ -151,135 +44,209 @@ def raw_auroc(results: Results) -> pd.DataFrame:
     return raw(results, metric="auroc")
 
 
-@view("result_estimation")
 def ece_beside_p_true(results: Results) -> pd.DataFrame:
     """ECE of raw confidence by pair, on the rows of P(True)"""
     return on_same_rows(results, "result_estimation", ["p_true", "ans_avg"])
 
 
-@view("insitu_ptrue")
 def ece_in_situ(results: Results) -> pd.DataFrame:
     """ECE of raw confidence by pair, on the rows of P(True)"""
     return on_same_rows(results, "insitu_ptrue", ["p_true_insitu", "p_true", "ans_avg"])
 
 
-@view("result_estimation")
 def ece_beside_passes(results: Results) -> pd.DataFrame:
     """ECE of raw confidence by pair, on the rows with passes"""
     return on_same_rows(results, "result_estimation", ["seq_avg", "seq_joint", "p_true", "c_bald"])
 
 
-@view("result_estimation")
 def bald_margin(results: Results) -> pd.DataFrame:
     """median margin of ECE by which c_BALD is below P(True)"""
     errors = ece_beside_passes(results)
     return medians_beside_hardest(results, (errors.p_true - errors.c_bald).dropna())
 
 
-@view("result_estimation")
-def ece_by_subset(results: Results) -> pd.DataFrame:
-    """printed ECE of raw confidence by pair and subset of tokens"""
-    return joint_and_avg(results).round(3)
-
-
-@view("result_estimation")
-def joint_margin(results: Results) -> pd.DataFrame:
-    """median margin of ECE by which the joint probability is below the average, over both subsets of tokens"""
-    errors = joint_and_avg(results).set_index(PAIR)
-    return medians_beside_hardest(results, errors.avg - errors.joint)
-
-
-def joint_and_avg(results: Results) -> pd.DataFrame:
-    errors = raw(results).reset_index()
-    parts = []
+def _joint_and_avg(results: Results) -> pd.DataFrame:
+    errors, parts = raw(results).reset_index(), []
     for subset in ("seq", "ans"):
         rows = errors.reindex(columns=[*PAIR, f"{subset}_joint", f"{subset}_avg"]).dropna()
         parts.append(rows.set_axis([*PAIR, "joint", "avg"], axis=1).assign(subset=subset.title()))
     return pd.concat(parts, ignore_index=True)
 
 
-@view("overconfidence")
+def ece_by_subset(results: Results) -> pd.DataFrame:
+    """printed ECE of raw confidence by pair and subset of tokens"""
+    return _joint_and_avg(results).round(3)
+
+
+def joint_margin(results: Results) -> pd.DataFrame:
+    """median margin of ECE by which the joint probability is below the average, over both subsets of tokens"""
+    errors = _joint_and_avg(results).set_index(PAIR)
+    return medians_beside_hardest(results, errors.avg - errors.joint)
+
+
 def overconfidence(results: Results) -> pd.DataFrame:
     """mean confidence less accuracy by pair"""
     return pivoted(results.frame("overconfidence"), "estimator", "gap")
 
 
-@view("result_estimation")
 def accuracy_by_model(results: Results) -> pd.DataFrame:
     """dataset of least accuracy of a model, and of all models"""
     table = pivoted(printed(results, "result_estimation", "acc"), "dataset", index=["model"])
     return pd.DataFrame({"least_accurate": table.idxmin(axis=1), "hardest": hardest_of(results)})
 
 
-@view("result_estimation_full")
 def intervals(results: Results) -> pd.DataFrame:
     """sides of the 95% intervals of raw ECE and MCE"""
     rows = pd.concat([printed(results, "result_estimation_full", metric) for metric in ("mce", "ece")])
-    rows = rows[(rows["method"] == "") & rows.estimator.map(lambda name: bool(ESTIMATORS[name].definition))]
+    rows = rows.query("method == '' and estimator in @PAPER_ESTIMATORS").reset_index(drop=True)
     sides = pd.concat([rows.value - rows.low, rows.high - rows.value], axis=1)
     named = rows[CELL].assign(metric=rows.metric.str.upper(), width=rows.high - rows.low, low=rows.low, high=rows.high)
-    return named.assign(longer_side=sides.max(axis=1), shorter_side=sides.min(axis=1)).reset_index(drop=True)
+    return named.assign(longer_side=sides.max(axis=1), shorter_side=sides.min(axis=1))
 
 
-@view("result_estimation_full")
 def interval_widths(results: Results) -> pd.DataFrame:
     """width of the 95% intervals by pair and estimator"""
     return pivoted(intervals(results), "metric", "width", CELL).rename(columns=str.lower)
 
 
-@view("result_estimation_full")
 def interval_ends(results: Results) -> pd.DataFrame:
     """ends of the 95% intervals of raw ECE by pair"""
     rows = intervals(results).query("metric == 'ECE'")
     return pd.concat([pivoted(rows, "estimator", end).add_suffix(f"_{end}") for end in ("low", "high")], axis=1)
 
 
-@view("paired")
 def paired_differences(results: Results) -> pd.DataFrame:
     """paired difference of ECE and the upper end of its 95% interval"""
     return results.frame("paired")
 
 
-# ---- dropout rates
+def metrics_by_bins(results: Results) -> pd.DataFrame:
+    """by pair and estimator: how far a metric moves over the numbers of bins, and MCE with the fewest and the most"""
+    tables = {name: pivoted(printed(results, "bin_ablation", name), "bins", index=CELL)
+              for name in ("ece", "mce", "brier")}  # fmt: skip
+    ranges = pd.DataFrame({f"{name}_range": spread_of(table) for name, table in tables.items()})
+    return ranges.assign(mce_fewest_bins=tables["mce"].iloc[:, 0], mce_most_bins=tables["mce"].iloc[:, -1])
 
 
-@view("dropout_grid_search")
+# ---- tokens and positions
+
+
+def token_statistics(results: Results) -> pd.DataFrame:
+    """by pair: median probability of answer tokens, AUROC of the smallest token probability, and rank correlations"""
+    names = {"median": "median_answer_token", "wrong": "median_wrong_answer_token", "smallest": "auroc_of_smallest",
+             "joint": "joint_with_length", "product": "product_with_length"}  # fmt: skip
+    return results.frame("tokens").rename(columns=names)
+
+
+def running_means(results: Results) -> pd.DataFrame:
+    """running means by pair: mean gap of right less wrong responses, and slopes after the first tenth"""
+    rows, kinds = curve_points(results, "running_mean"), ["True", "False"]
+
+    def gap(first: float, last: float) -> pd.Series:
+        part = rows[rows.x.between(first, last)].pivot_table(index=PAIR, columns="group", values="mean")
+        return part.reindex(columns=kinds).pipe(lambda means: means["True"] - means["False"])
+
+    later = rows[rows.x >= 0.1].groupby([*PAIR, "group"])
+    slopes = later.apply(lambda line: np.polyfit(line.x, line["mean"], 1)[0]).unstack("group").reindex(columns=kinds)
+    slopes = slopes.set_axis(["slope_right", "slope_wrong"], axis=1)
+    return slopes.assign(gap_first_tenth=gap(0, 0.1), gap_last_tenth=gap(0.9, 1))
+
+
+def position_aurocs(results: Results) -> pd.DataFrame:
+    """AUROC by pair: of the best single position, and of the mean over a tenth and over all"""
+    rows = results.frame("positions").dropna()
+    table = pivoted(rows.assign(position=rows.position.round(6)), "position", "running").reindex(columns=[0.1, 1.0])
+    ends = rows.groupby(PAIR).agg(best_position=("single", "max"), mean_of_all=("running", "last"))
+    return ends.join(table.set_axis(["after_a_tenth", "at_the_end"], axis=1))
+
+
+def unparsed_answers(results: Results) -> pd.DataFrame:
+    """responses without a parsed answer by pair, and those among them that end in the right number"""
+    return results.frame("unread").rename(columns={"lost": "right_but_unparsed"})
+
+
+# ---- verification
+
+
+def mean_token_reduction(results: Results) -> pd.DataFrame:
+    """mean share of tokens that in-situ verification saves, in percent"""
+    return pd.DataFrame({"mean_reduction": [printed(results, "insitu_ptrue", "token_reduction_pct").value.mean()]})
+
+
+def verification_tokens(results: Results) -> pd.DataFrame:
+    """by pair: R squared of the tokens of P(True) on those encoded again; rank correlation of the saving with length"""
+    return results.frame("verification").rename(columns={"saving": "saving_with_length"})
+
+
+# ---- stochastic passes and dropout rates
+
+
+def pass_statistics(results: Results) -> pd.DataFrame:
+    """passes by pair: variation of entropy, BALD, range of support, AUROC of c_BALD where no top token changes"""
+    names = {"sharp": "entropy_variation", "share": "bald_share", "largest": "largest_bald", "top_k": "top_k_range",
+             "top_p": "top_p_range", "auroc": "auroc_where_unchanged"}  # fmt: skip
+    return results.frame("passes").rename(columns=names)
+
+
+def entropy_curves_by_pair(results: Results) -> pd.DataFrame:
+    """entropies by pair after all passes, how far off they are before (predictive: from the fifth), and their growth"""
+    rows, columns = curve_points(results, "entropies"), {}
+    for term, first in (("conditional", 1), ("predictive", 5)):
+        table = pivoted(rows[rows.group == term], "x", "mean")
+        columns[term] = last_column(table)
+        drift = table.loc[:, table.columns >= first].sub(columns[term], axis=0).abs().max(axis=1)
+        columns[f"{term}_drift"] = drift[[max(table.columns, default=0) > first] * len(drift)]
+        columns[f"{term}_least_growth"] = table.loc[:, table.columns <= 5].diff(axis=1).iloc[:, 1:].min(axis=1)
+    return pd.DataFrame(columns)
+
+
+def ece_by_passes(results: Results) -> pd.DataFrame:
+    """ECE of c_BALD by pair, after five passes and after all"""
+    table = pivoted(curve_points(results, "by_passes"), "x", "mean")
+    return pd.DataFrame({"after_five": table.get(5), "after_all": last_column(table.loc[:, table.columns > 5])})
+
+
+def operations_per_pass(results: Results) -> pd.DataFrame:
+    """operations per pass by pair, of the most passes over the fewest"""
+    table = pivoted(curve_points(results, "cost"), "x", "mean")
+    per_pass = table.div(table.columns.to_numpy(float))
+    return pd.DataFrame({"ratio": per_pass.iloc[:, -1] / per_pass.iloc[:, 0]})
+
+
+def ece_range_by_phi(results: Results) -> pd.DataFrame:
+    """by pair and phi: how far the ECE of c_BALD on the tuning examples moves over the dropout rates"""
+    table = pivoted(curve_points(results, "by_phi"), "x", "mean", [*PAIR, "group"]).rename_axis([*PAIR, "phi"])
+    return pd.DataFrame({"ece_range": spread_of(table) if table.shape[1] > 1 else np.nan}, index=table.index)
+
+
+def entropies_by_rate(results: Results) -> pd.DataFrame:
+    """growth of both entropies by pair, from the lowest dropout rate to the highest"""
+    rows, columns = curve_points(results, "by_rate"), {}
+    for term in ("predictive", "conditional"):
+        table = pivoted(rows[rows.group == term], "x", "mean")
+        columns[f"{term}_growth"] = (table.iloc[:, -1] / table.iloc[:, 0] - 1) if table.shape[1] > 1 else np.nan
+    return pd.DataFrame(columns, index=table.index)
+
+
 def dropout_rates(results: Results) -> pd.DataFrame:
     """ECE of c_BALD on the tuning examples by pair, over the dropout rates"""
-    rows = printed(results, "dropout_grid_search")
-    table = pivoted(rows[rows.estimator == "c_bald"], "rate")
+    table = pivoted(printed(results, "dropout_grid_search").query("estimator == 'c_bald'"), "rate")
     selected = table.idxmin(axis=1).astype(float)
     return pd.DataFrame({"ece_range": spread_of(table), "selected": selected, "lowest_ece": table.min(axis=1)})
 
 
-@view("dropout_grid_search", "result_estimation")
 def selected_rate_ece(results: Results) -> pd.DataFrame:
     """ECE of c_BALD at the selected rate by pair, on the tuning and on the evaluation examples"""
     evaluation = raw(results).reindex(columns=["c_bald"]).squeeze(axis=1)
     return dropout_rates(results).join(evaluation.rename("evaluation_ece"), how="inner")
 
 
-@view("dropout_grid_search")
 def distinct_rates(results: Results) -> pd.DataFrame:
     """the dropout rates that are selected"""
     selected = sorted(dropout_rates(results).selected.unique())
     return pd.DataFrame([{"rates": ", ".join(f"{rate:.2f}" for rate in selected), "different_rates": len(selected)}])
 
 
-@view("dropout_grid_search", "result_estimation")
 def rate_by_model(results: Results) -> pd.DataFrame:
     """selected dropout rate by model, on the hardest dataset, and the highest elsewhere"""
     return beside_hardest(results, dropout_rates(results).selected.unstack("dataset"))
-
-
-# ---- bins
-
-
-@view("bin_ablation")
-def metrics_by_bins(results: Results) -> pd.DataFrame:
-    """by pair and estimator: how far a metric moves over the numbers of bins, and MCE with the fewest and the most"""
-    tables = {
-        name: pivoted(printed(results, "bin_ablation", name), "bins", index=CELL) for name in ("ece", "mce", "brier")
-    }
-    ranges = pd.DataFrame({f"{name}_range": spread_of(table) for name, table in tables.items()})
-    return ranges.assign(mce_fewest_bins=tables["mce"].iloc[:, 0], mce_most_bins=tables["mce"].iloc[:, -1])

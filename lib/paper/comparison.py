@@ -1,7 +1,7 @@
-"""A run beside the paper: its findings, and each of its numbers.
+"""Comparison of a run with the paper: its findings, and each of its numbers.
 
-Only the paper's own models, sampled as it says, on its own questions can reproduce the paper: a number of any other is
-shown beside nothing.
+Only the paper's own models, with its sampling and its questions, can reproduce the paper. Numbers of other models are
+not compared.
 """
 
 import json
@@ -13,21 +13,21 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
+from lib.analysis.printed_numbers import as_word, printed_numbers
 from lib.analysis.results import Results
-from lib.paper.exhibits import SHOWN_KEY, shown_numbers
 from lib.paper.reference import paper_facts
 from lib.paper.verdicts import VERDICT_WORDS, Verdict, in_sentences
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 
 DECODING = ("temperature", "top_p", "top_k", "min_p", "system_prompt")
-# Of a faithful rerun's numbers: both they and the paper's vary, so a 95% interval around one holds fewer of the other.
+# Both a faithful rerun's numbers and the paper's vary, so a 95% interval around one contains fewer of the other.
 INSIDE_EXPECTED = 2 * float(norm.cdf(norm.ppf(0.975) / 2**0.5)) - 1
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Records for the report, and a short form of them for the reader of the notebook."""
+    """Records for the report, and a short form for the reader of the notebook."""
 
     records: pd.DataFrame
     shown: pd.DataFrame = field(repr=False)
@@ -40,16 +40,25 @@ class Listing:
 
 # ---- claims
 
-UNSAID = {"paper": "no number printed", "here": "not made by this run"}  # what a claim needs is not there
-FACTS = ("name", "group", "kind", "quote", "quantifier", "place", "predicate", "where")  # of a claim, for the report
+UNSAID = {"paper": "no number printed", "here": "not made by this run"}  # the claim lacks its numbers
+FACTS = (
+    "name",
+    "group",
+    "kind",
+    "quote",
+    "quantifier",
+    "place",
+    "predicate",
+    "where",
+    "cases",
+)  # of each claim, for the report
 
 
 def findings(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = None) -> Listing:
-    """Every claim with its verdict on the paper's numbers and, beside it, on a run's, and the rows that decide."""
+    """List every claim with its verdicts on the paper's numbers and on a run's, and the rows that decide them."""
     records = []
     for name, on_paper in paper.items():
         record: dict[str, Any] = {fact: getattr(on_paper.claim, fact) for fact in FACTS}
-        record["cases"] = on_paper.claim.seen.about
         sides = {"paper": on_paper}
         if here is not None:
             sides["here"] = here[name]
@@ -65,23 +74,26 @@ def findings(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = 
 
 # ---- numbers
 
-MOVES, STANDS = "moves under rounding", "stands"
-FOREIGN = "not comparable: "  # the beginning of such a verdict
+MOVES, STANDS = "moves under rounding", "no"
+FOREIGN = "not comparable: "  # how such a verdict begins
 BOUNDED = ["value", "low", "high"]
 PAPERS = [f"{name}_paper" for name in BOUNDED]
 NUMBERS = [*BOUNDED, *PAPERS, "difference"]
 COMPARED_COLUMNS = ["table", "key", *PAIR, "estimator", "metric", "variant", *NUMBERS, "verdict"]
 VARIANT = ["method", "source_model_label", "source_dataset_label", "rate", "bins"]
-HALF = 0.0005  # of the last decimal that the paper prints
+SAME = ["model_label", "dataset_label", "estimator", "metric", *VARIANT]  # keys of a number, here and in the paper
+HALF = 0.0005  # half of the last decimal in the paper
 
 
 def beside(here: Results, paper: Results) -> Listing:
-    """Every number that a run's tables show beside the paper's in the same table: difference, the paper's interval
-    where it prints one (for the same quantity in any of its tables), and whether the run's number lies in it."""
-    ours, printed = shown_numbers(here), shown_numbers(paper).drop_duplicates(["table", *SHOWN_KEY], keep="last")
-    intervals = printed.dropna(subset="low").drop_duplicates(SHOWN_KEY, keep="last")
-    both = ours.merge(printed[["table", *SHOWN_KEY, *BOUNDED]], "left", ["table", *SHOWN_KEY], suffixes=("", "_paper"))
-    elsewhere = ours[SHOWN_KEY].merge(intervals, "left", SHOWN_KEY)
+    """List every number of a run's tables with the paper's number from the same table.
+
+    It has the difference, the paper's interval if any of its tables prints one for this quantity, and whether the run's
+    number is inside.
+    """
+    ours, printed = printed_numbers(here), printed_numbers(paper)
+    both = ours.merge(printed[["table", *SAME, *BOUNDED]], "left", ["table", *SAME], suffixes=("", "_paper"))
+    elsewhere = ours[SAME].merge(printed.dropna(subset="low").drop_duplicates(SAME, keep="last"), "left", SAME)
     for end in ("low", "high"):
         both[f"{end}_paper"] = both[f"{end}_paper"].fillna(elsewhere[end]).where(both["value_paper"].notna())
     both["difference"] = both["value"] - both["value_paper"]
@@ -98,16 +110,18 @@ def beside(here: Results, paper: Results) -> Listing:
 
 
 def _in_words(numbers: pd.DataFrame) -> dict[str, Any]:
-    """What each number is of, as a reader meets it."""
+    """Describe each number with labels for the reader."""
     plain = {name: e.plain for name, e in ESTIMATORS.items()}
-    variants = [" ".join(filter(None, words)) for words in numbers[VARIANT].itertuples(index=False)]
+    variants = [" ".join(filter(None, words)) for words in numbers[VARIANT].map(as_word).itertuples(index=False)]
     return {"model": numbers["model_label"], "dataset": numbers["dataset_label"], "variant": variants,
             "estimator": numbers["estimator"].map(lambda name: plain.get(name, name))}  # fmt: skip
 
 
 def stability(moved: pd.DataFrame) -> Listing:
-    """Of each number, by table and key: that it stands, or in how many draws its cell reads otherwise, and by how much
-    it moves at most. `moved`: as `rounding.moves` returns it."""
+    """List for each number, by table and key, whether it is stable under rounding.
+
+    If not: in how many draws its cell changes, and the largest change. `moved` is from `rounding.moves`.
+    """
     words = [f"{row.moved} of {row.draws}, by {row.moves:.1g}" if row.moved else STANDS for row in moved.itertuples()]
     frame = moved[["table", "key"]].assign(moves=words)
     counts = (frame.moves != STANDS).groupby(frame.table, sort=False).agg(numbers="size", moving="sum")
@@ -115,7 +129,7 @@ def stability(moved: pd.DataFrame) -> Listing:
 
 
 def foreign_models(here: Results, paper: Results) -> dict[str, str]:
-    """Models of a run that are not the paper's, or not sampled as it says, and why."""
+    """Return the models of a run that differ from the paper's, or are sampled differently, with the reason."""
     printed = {spec.label: spec for spec in paper.settings}
     reasons = {}
     for name, spec in zip(here.models, here.settings, strict=True):
@@ -127,7 +141,7 @@ def foreign_models(here: Results, paper: Results) -> dict[str, str]:
 
 
 def foreign_questions(here: Results) -> dict[str, str]:
-    """Datasets of a run that are not the paper's, or not as many rows of them, and why."""
+    """Return the datasets of a run that differ from the paper's, or have other numbers of rows, with the reason."""
     reasons = {}
     for name, (source, *rows) in here.questions.items():
         printed = paper_facts()["questions"].get(here.datasets[name], {})
@@ -142,7 +156,7 @@ def foreign_questions(here: Results) -> dict[str, str]:
 
 
 def ablation(here: Results) -> Listing:
-    """What 04b found, by pair and arm, with the labels of the run; empty where it was not run."""
+    """List the results of 04b by pair and arm, with the run's labels; empty if it was not run."""
     frame = here.frames.get("ablation", pd.DataFrame(columns=[*PAIR, "rows"]))
     frame = frame.assign(model=frame.model.map(dict(here.models)), dataset=frame.dataset.map(dict(here.datasets)))
     return Listing(frame, frame.round(3))

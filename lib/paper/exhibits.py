@@ -1,7 +1,7 @@
-"""What 08 and 09 hand to the paper and to the report: name, builder and captions, in the order of the paper.
+"""The outputs of 08 and 09 for the paper and the report: name, builder and captions, in the order of the paper.
 
-An output that bears one of these names is exported: `tab_...`, `fig_...`, `numbers`; `rep_...` goes into the report
-alone. Builders are named, not imported, so that who needs the list alone loads nothing.
+An output with one of these names is exported: `tab_...`, `fig_...`, `numbers`; `rep_...` goes to the report only.
+Builders are named instead of imported, so importing this list loads nothing else.
 """
 
 from collections.abc import Callable
@@ -9,34 +9,33 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-import pandas as pd
-
 
 @dataclass(frozen=True)
 class Exhibit:
-    """`builder` is a function of this package (`module.function`); `short` and `long` make the caption. A table is
-    built from its `frame` of all results (`Results`; by default that of its name), or from what `arguments`
-    takes of them. `published`: the paper's own numbers suffice for it; if not, its cell has the tag `run`. `extra`: no
-    table of the paper, so its numbers are held against none. `notebook`: the one that shows it."""
+    """An output. `builder` is a function of this package (`module.function`); `short` and `long` make up the caption.
+
+    A table is built from its `frame` of all results (`Results`; by default that of its name), or from the `arguments`
+    that a function selects. `published`: the paper's own numbers suffice for it; if not, its cell has the tag `run`.
+    `notebook`: the notebook that shows it.
+    """
 
     name: str
     builder: str
     short: str = ""
     long: str = ""
     published: bool = False
-    extra: bool = False
     frame: str = ""
     notebook: str = "08_tables"
     arguments: Callable[[Any], tuple] | None = None
 
     @property
     def function(self) -> Callable:
-        """What builds it."""
+        """The builder."""
         module, name = self.builder.split(".")
         return getattr(import_module(f"lib.paper.{module}"), name)
 
     def build(self, run: Any) -> Any:
-        """A table from all results of a run, or of the paper."""
+        """Build a table from all results of a run, or of the paper."""
         if self.arguments is not None:
             return self.function(*self.arguments(run))
         frame = run.frames[self.frame or self.name.removeprefix("tab_")]
@@ -51,7 +50,7 @@ EXHIBITS = (
             "Accuracy, and ECE and MCE of each estimator before any calibration; the lowest ECE of a row is bold.",
             published=True),
     Exhibit("fig_main_analysis", "figures.main_analysis", "What the signals look like",
-            "(a) Running mean of token probabilities against position, right and wrong responses apart, and the "
+            "(a) Running mean of token probabilities against position, correct and incorrect responses apart, and the "
             "difference with its interval. (b) Predictive and conditional entropy against the number of dropout "
             "passes; the gap is BALD. (c) ECE of verification in situ and by a prompt, with 95% intervals."),
     Exhibit("tab_insitu_ptrue", "tables.insitu_ptrue", "In-situ verification",
@@ -63,8 +62,8 @@ EXHIBITS = (
     Exhibit("fig_calibration_analysis", "calibration_figures.calibration_analysis", "Calibration",
             "(a, b) Reliability before and after, with the ECE of either, 95% binomial intervals, the gap to the "
             "diagonal, and the number of rows in each bin; hollow where these are fewer than five. (c) ECE against the "
-            "number of calibration rows, with the middle 80% of the draws; dotted the raw score's. Below how many "
-            "draws are of one class."),
+            "number of calibration rows, with the middle 80% of the draws; dotted the raw score's. In "
+            "parentheses how many draws hold correct responses alone, or incorrect ones alone."),
     Exhibit("tab_calibration_transfer_summary", "calibration_tables.calibration_transfer_summary", "Transfer in short",
             "Change of ECE on the target when the calibrator was learned on the source; improvements on the hard "
             "dataset are bold.", published=True,
@@ -90,31 +89,29 @@ EXHIBITS = (
             "A prompt as the model reads it, special tokens and all, and its response."),
     Exhibit("fig_prompt_comparison", "prompt_figures.prompt_comparison", "Two ways to ask",
             "The same response verified by a prompt of its own, and in situ, where the query follows the trajectory."),
-    # What follows is not in the paper.
+    # Beyond the paper:
     Exhibit("fig_costs", "beyond_figures.pareto", "What the tokens buy (not in the paper)",
             "ECE (the lower the better) and AUROC (the higher) of raw scores against the tokens that a question takes, "
             "response and prompt included: a small mark for each pair, a large one for the mean, and a line along the "
             "means that no cheaper estimator betters."),
     Exhibit("fig_selective", "beyond_figures.when_to_answer", "When to answer (not in the paper)",
             "Accuracy of the answers given against the share of questions answered, the surest first: raw scores "
-            "above, after isotonic regression below. A ring is a threshold that guarantees the precision of the grey "
+            "above, after isotonic regression below. A ring is a threshold that guarantees the precision of the gray "
             "line."),
     Exhibit("tab_costs", "beyond_paper.costs_table", "What a confidence costs (not in the paper)",
             "Tokens read for a question: for the response with its prompt, which every single-pass estimator has for "
-            "nothing, and for what the others read beyond it.", extra=True),
+            "nothing, and for what the others read beyond it."),
     Exhibit("tab_dropout_in_situ", "beyond_paper.dropout_in_situ", "Dropout at the answer only (not in the paper)",
             "c_BALD with dropout along the whole trajectory, and in situ: only where the answer's tokens are read, "
-            "behind a trajectory that was encoded once; each at its own rate. The lower ECE of a row is bold.",
-            extra=True),
+            "behind a trajectory that was encoded once; each at its own rate. The lower ECE of a row is bold."),
     Exhibit("tab_dropout_in_situ_grid", "beyond_paper.dropout_in_situ_grid",
             "Dropout rates at the answer only (not in the paper)",
-            "c_BALD in situ on the tuning examples for each rate of the grid; the rate of lowest ECE is bold.",
-            extra=True),
+            "c_BALD in situ on the tuning examples for each rate of the grid; the rate of lowest ECE is bold."),
     Exhibit("tab_selective", "beyond_paper.selective", "What the confidence is good for (not in the paper)",
             "Each estimator beside a constant at the base rate of the calibration rows, which knows nothing and is "
             "nearly calibrated: Skill is the share of its Brier score that an estimator saves. Then the same after "
             "isotonic regression, and the share of questions answered where a precision is guaranteed. Bold is the "
-            "best of a pair.", extra=True,
+            "best of a pair.",
             arguments=lambda run: (run.frames["selective_scores"], run.frames["selective_thresholds"], run.models,
                                    run.datasets, run.notes)),
     Exhibit("numbers", "verdicts.macros", published=True),
@@ -126,28 +123,15 @@ EXHIBITS = (
     Exhibit("rep_sensitivity", "comparison.Listing", notebook="09_robustness"),
     Exhibit("rep_stability", "comparison.stability", notebook="09_robustness"),
 )  # fmt: skip
-# In the words of the tables, what a number is of, the same in every table that shows it.
-SHOWN_KEY = ["model_label", "dataset_label", "estimator", "metric", "method", "source_model_label",
-              "source_dataset_label", "rate", "bins"]  # fmt: skip
-SHOWN_COLUMNS = ["table", "key", "model", "dataset", "source_model", "source_dataset", *SHOWN_KEY,
-                  "value", "low", "high", "text"]  # fmt: skip
 TABLES = [exhibit for exhibit in EXHIBITS if exhibit.name.startswith("tab_")]
 BY_NAME = {exhibit.name: exhibit for exhibit in EXHIBITS}
 
 
 def build(name: str, run: Any) -> Any:
-    """The table of a name from all results (`Results`) of a run, or of the paper."""
+    """Build the table `name` from all results (`Results`) of a run, or of the paper."""
     return BY_NAME[name].build(run)
 
 
-def shown_numbers(run: Any) -> pd.DataFrame:
-    """The numbers that the tables of the paper show of a run, or of the paper, as `Layout.numbers` returns them, with
-    their `table`; "" where a part of the key says nothing."""
-    parts = [table.build(run).numbers.assign(table=table.name) for table in TABLES if not table.extra]
-    numbers = pd.concat(parts, ignore_index=True)
-    return numbers.reindex(columns=SHOWN_COLUMNS).fillna(dict.fromkeys(SHOWN_KEY, ""))
-
-
 def captions() -> dict[str, tuple[str, str]]:
-    """The two parts of each caption by name, in the order of the paper."""
+    """Return the two parts of each caption by name, in the order of the paper."""
     return {exhibit.name: (exhibit.short, exhibit.long) for exhibit in EXHIBITS if exhibit.short}

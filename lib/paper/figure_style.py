@@ -1,7 +1,7 @@
-"""What every figure is drawn with: a style, and an object that a notebook shows and the exporter writes.
+"""The style of all figures, and an object that a notebook shows and the exporter writes.
 
-A column wide, text of 7 points or more, PDF (fonts embedded) and PNG. No figure passes through pyplot: there
-is none to close, and none shows twice in a notebook. The same data give the same bytes.
+Figures are one column wide, with text of at least 7 points, as PDF (fonts embedded) and PNG. None passes through
+pyplot, so none must be closed or appears twice in a notebook. The same data give the same bytes.
 """
 
 import base64
@@ -10,8 +10,9 @@ import hashlib
 import io
 import itertools
 import re
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable
+from functools import cached_property, wraps
+from typing import Any, ParamSpec
 
 import matplotlib as mpl
 import matplotlib.style
@@ -20,53 +21,56 @@ from matplotlib.figure import Figure as Canvas
 
 from lib.calibrate.calibrators import METHODS
 
+P = ParamSpec("P")
 WIDTH = 3.3  # inches, a column of the paper
-BLUE, ORANGE, GREY = (sns.color_palette("colorblind")[i] for i in (0, 1, 7))
-RESPONSE_STYLES = ((True, "right", BLUE, "-"), (False, "wrong", ORANGE, "--"))  # of responses
-# of methods, by turns: colour, line, marker, hatching
-STYLES = (BLUE, "-", "o", ""), (ORANGE, "--", "s", "////"), ("0.3", "-.", "^", "...."), (GREY, ":", "D", "xxxx")
+MAX_HEIGHT = 8.0  # inches, the height of a screen
+BLUE, ORANGE, GRAY = (sns.color_palette("colorblind")[i] for i in (0, 1, 7))
+RESPONSE_STYLES = ((True, "correct", BLUE, "-"), (False, "incorrect", ORANGE, "--"))  # of responses
+# cycled over methods: color, line, marker, hatching
+STYLES = (BLUE, "-", "o", ""), (ORANGE, "--", "s", "////"), ("0.3", "-.", "^", "...."), (GRAY, ":", "D", "xxxx")
 RAW_STYLE = ("black", ":", "d", "")
-AXES_STYLE = sns.axes_style("ticks") | {
-    "font.family": "DejaVu Sans",  # comes with matplotlib
-    "font.size": 7.5,
-    "axes.labelsize": 7.5,
-    "axes.titlesize": 7.5,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "legend.frameon": False,
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlelocation": "left",
-    "lines.linewidth": 1.4,
-    "hatch.linewidth": 0.5,
-    "pdf.fonttype": 42,
-    "savefig.dpi": 300,
-    "text.parse_math": False,  # a dollar in a label is one
-    "text.hinting": "none",  # hinted letters of a monospaced font drift apart
-}
+AXES_STYLE = (
+    sns.axes_style("ticks")
+    | dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize"), 7.5)
+    | dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 7)
+    | dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6)
+    | dict.fromkeys(("xtick.major.size", "ytick.major.size"), 2.5)
+    | dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False)
+    | {"font.family": "DejaVu Sans", "pdf.fonttype": 42, "savefig.dpi": 300}  # this font ships with matplotlib
+    | {"axes.titlelocation": "left", "lines.linewidth": 1.4, "hatch.linewidth": 0.5}
+    | {"text.parse_math": False}  # a dollar in a label is a dollar
+    | {"text.hinting": "none"}  # hinting misaligns the letters of a monospaced font
+)
 
 
 def style() -> Any:
-    """Context in which figures are drawn and written, whatever the notebook has set."""
+    """Return the context for drawing and saving figures, independent of the notebook's settings."""
     return mpl.style.context(["default", AXES_STYLE])
 
 
 def looks() -> dict[str, tuple[str, Any, Any, str, str]]:
-    """Name and look of the raw score ("") and of every method. Two kinds in a plot always differ in colour, lightness
-    and line style or hatching, for greyscale print and for colour-blind readers."""
+    """Return name and look of the raw score ("") and of every method.
+
+    Any two differ in color, lightness and line style or hatching, for grayscale print and color-blind readers.
+    """
     named = zip(METHODS.values(), itertools.cycle(STYLES))
     return {"": ("raw", *RAW_STYLE)} | {method.name: (method.plain, *style) for method, style in named}
 
 
+def panels(columns: int, height: float, width: float = WIDTH, title: str = "", rows: int = 1, **more: Any) -> tuple:
+    """Return a canvas with a title over all of its axes, and the axes row by row."""
+    canvas = Canvas(figsize=(width, height), layout="constrained")
+    if title:
+        canvas.suptitle(title, x=0.02, ha="left", size=7.5)
+    return canvas, canvas.subplots(rows, columns, squeeze=False, **more).ravel()
+
+
 class Figure:
-    """A drawn figure as `pdf` and `png` bytes. Displayed, a notebook's output holds the PNG; that of `printed` the PDF,
-    too, which the paper needs and no screen: to cut its fonts to the glyphs in it takes longer than to draw it."""
+    """A drawn figure as `pdf` and `png` bytes.
+
+    A notebook's output contains the PNG. That of `printed` also has the PDF for the paper, because subsetting its fonts
+    takes longer than drawing.
+    """
 
     def __init__(self, canvas: Canvas):
         self.canvas = canvas
@@ -79,7 +83,7 @@ class Figure:
 
     @property
     def printed(self) -> "Figure":
-        """The same for the exporter."""
+        """A copy for the exporter."""
         other = copy.copy(self)
         other.shown = {"application/pdf": self.pdf, "image/png": self.png}
         return other
@@ -95,8 +99,19 @@ class Figure:
         return texts | {"text/plain": "<Figure>"}, {"image/png": {"width": width, "height": height}}
 
 
+def drawn(draw: Callable[P, Canvas]) -> Callable[P, Figure]:
+    """Decorate a function that draws on a canvas: use the paper's style and return a Figure."""
+
+    @wraps(draw)
+    def figure(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with style():
+            return Figure(draw(*args, **kwargs))
+
+    return figure
+
+
 def _named_by_order(pdf: bytes) -> bytes:
-    """matplotlib names font subsets by `hash`, so differently in each process; here by their order."""
+    """Name font subsets by their order; matplotlib names them by `hash`, which differs between processes."""
     for number, name in enumerate(dict.fromkeys(re.findall(rb"/([A-Z]{6})\+", pdf))):
         digest = hashlib.sha256(str(number).encode()).digest()
         pdf = pdf.replace(b"/" + name + b"+", b"/" + bytes(65 + byte % 26 for byte in digest[:6]) + b"+")

@@ -1,4 +1,4 @@
-"""What is printed below a table: how rows were made, of how many they are, and why a cell is empty."""
+"""Notes below a table: how rows were generated, how many there are, and why a cell is empty."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,8 +12,8 @@ from lib.earlier_rows import devices_of
 from lib.score.estimators import in_columns
 from lib.score.interpretation import answer_coverage
 
-OWN_NAME = {"paper": ""}  # every other run says its name under its tables, if its title does not
-MIN_BIN_COUNT = 5  # rows of a bin from which on its gap is shown without a mark
+OWN_NAME = {"paper": ""}  # every other run shows its name under its tables, unless it has a title
+MIN_BIN_COUNT = 5  # gaps of bins with fewer rows are marked
 NOT_AT_HAND = ("Responses and log-probabilities from a file, the model not at hand, so that nothing is known of "
                "P(True), passes with dropout and temperature")  # fmt: skip
 SHARES = {"unparsed": "No parsable answer", "cut": "Cut by length", "unclosed": "Thinking never closed"}
@@ -22,9 +22,11 @@ SHARES = {"unparsed": "No parsable answer", "cut": "Cut by length", "unclosed": 
 
 
 def made(manifests: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
-    """How rows were made, from the manifests of generations, verification and dropout, each with the label that its
-    model has now: a line per device and precision, with the models, their sources and revisions; and one of those that
-    are not at hand, which says what stays empty."""
+    """Return notes on how rows were generated, from manifests of generations, verification and dropout.
+
+    Each manifest comes with its model's current label. There is a line per device and precision, with models, sources
+    and revisions. Another line names unavailable models and explains their empty cells.
+    """
     models: dict[str, dict[str, None]] = {}
     absent: dict[str, None] = {}
     for label, facts in manifests:
@@ -39,9 +41,12 @@ def made(manifests: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
 
 
 def notes(title: str = "", coverage: pd.DataFrame | None = None, how: Sequence[str] = ()) -> list[str]:
-    """What is printed under a result table: the run's `title` (say "Demo models"), `how` it was made, and the shares
-    of responses without a parsable answer, cut by length, of thinking never closed, and graded otherwise by the other
-    graders (`coverage` as `answer_coverage` returns it, with the labels of models and datasets)."""
+    """Return the notes under a result table.
+
+    They contain the run's `title` (say "Demo models"), `how` it was generated, and the shares of `coverage`
+    (`answer_coverage`, with the labels of models and datasets). These are responses without a parsable answer, cut by
+    length, with unclosed thinking, and graded differently by other graders.
+    """
     lines = [title.strip().rstrip(".") + ".", *how] if title.strip() else list(how)
     if coverage is None or not len(coverage):
         return lines
@@ -64,9 +69,11 @@ def notes(title: str = "", coverage: pd.DataFrame | None = None, how: Sequence[s
 
 
 def notes_of_run(run: str, title: str, signals: RunSignals, labels: Results) -> list[str]:
-    """What is printed under a run's result tables: its title, or its name where that says nothing, how its signals were
-    made, which are still to come, and how many of its responses could not be read. `labels`: its results, with or
-    without frames."""
+    """Return the notes under a run's result tables.
+
+    They contain its title (or its name), how its signals were generated, which are still missing, and how many
+    responses were unparsable. `labels`: its results, with or without frames.
+    """
     covered = answer_coverage(signals.generations, signals.reading)
     covered = covered.assign(model=covered.model.map(labels.models), dataset=covered.dataset.map(labels.datasets))
     how = [*how_made(run, labels.models, list(labels.datasets)), *missing_signals(run, labels.models, labels.datasets)]
@@ -74,7 +81,7 @@ def notes_of_run(run: str, title: str, signals: RunSignals, labels: Results) -> 
 
 
 def missing_signals(run: str, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
-    """The line that says for which pairs dropout passes are still to come, by their labels; none where none are."""
+    """Return a line with the pairs whose dropout passes are missing, if any."""
     there = set(store.find_pairs(run, "dropout", store.pair_names(list(models), list(datasets))))
     asked = {model: models[model] for model in params.models_at_hand(list(models))}
     absent = [f"{label} on {name}" for model, label in asked.items() for dataset, name in datasets.items()
@@ -83,7 +90,7 @@ def missing_signals(run: str, models: Mapping[str, str], datasets: Mapping[str, 
 
 
 def how_made(run: str, labels: Mapping[str, str], datasets: Sequence[str]) -> list[str]:
-    """How the signals of a run's models ({name: label}) were made, from their manifests."""
+    """Return notes on how the signals of a run's models ({name: label}) were generated, from their manifests."""
     pairs = store.pair_names(list(labels), datasets)
     return made((labels[pair.split("__")[0]], store.read_manifest(store.find_frame(run, kind, pair)))
                        for kind in SIGNAL_KINDS for pair in store.find_pairs(run, kind, pairs))  # fmt: skip
@@ -94,8 +101,11 @@ def how_made(run: str, labels: Mapping[str, str], datasets: Sequence[str]) -> li
 
 def footnotes(frame: pd.DataFrame, shown: pd.DataFrame, models: Mapping[str, str], datasets: Mapping[str, str],
               counted: str = "evaluation rows") -> list[str]:  # fmt: skip
-    """The lines below the numbers `shown` (as `Layout.place` returns them) of a tidy frame: how many rows they rest on
-    (`counted` says of what), of which estimators on fewer, which MCEs on next to none, and why cells are empty."""
+    """Return the lines below the numbers `shown` (from `Layout.place`) of a tidy frame.
+
+    They give the number of rows (`counted` names them), estimators with fewer rows, MCEs from small bins, and reasons
+    of empty cells.
+    """
     estimators = in_columns(frame["estimator"].unique())
     of_estimators = frame[frame["estimator"].isin([e.name for e in estimators])]
     lines = [*row_counts(frame, datasets, counted), *fewer_rows(of_estimators, models, datasets)]
@@ -103,7 +113,7 @@ def footnotes(frame: pd.DataFrame, shown: pd.DataFrame, models: Mapping[str, str
 
 
 def row_counts(frame: pd.DataFrame, datasets: Mapping[str, str], counted: str) -> list[str]:
-    """How many rows each dataset has, where the frame tells."""
+    """Return how many rows each dataset has, if the frame contains this."""
     if "n" not in frame:
         return []
     raw = frame[(frame["metric"] == "ece") & frame["dataset"].isin(list(datasets))]
@@ -115,7 +125,7 @@ def row_counts(frame: pd.DataFrame, datasets: Mapping[str, str], counted: str) -
 
 
 def fewer_rows(frame: pd.DataFrame, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
-    """A line for each pair in which raw scores of some estimators are of fewer rows."""
+    """Return a line for each pair in which some estimators have fewer rows."""
     if "n" not in frame or "source_model" in frame:
         return []
     lines = []
@@ -129,13 +139,13 @@ def fewer_rows(frame: pd.DataFrame, models: Mapping[str, str], datasets: Mapping
 
 
 def pair_in_words(row: Any, models: Mapping[str, str], datasets: Mapping[str, str]) -> str:
-    """The pair of a row, as a table calls it: "Llama-3.1-8B on GSM8K"."""
+    """Return the label of a row's pair: "Llama-3.1-8B on GSM8K"."""
     model, dataset = row["model"], row["dataset"]
     return f"{models.get(model, model)} on {datasets.get(dataset, dataset)}"
 
 
 def thin_bins(frame: pd.DataFrame) -> list[str]:
-    """How many MCEs come from a bin of fewer than MIN_BIN_COUNT rows, where the frame tells."""
+    """Return how many MCEs come from a bin of fewer than MIN_BIN_COUNT rows, if the frame contains this."""
     if "of_bin" not in frame:
         return []
     rows = frame.loc[frame["metric"] == "mce", "of_bin"].dropna()
@@ -144,7 +154,7 @@ def thin_bins(frame: pd.DataFrame) -> list[str]:
 
 
 def why_empty(shown: pd.DataFrame) -> list[str]:
-    """The reasons of the numbers that are missing, each once."""
+    """Return the reasons of missing numbers, each once."""
     reasons = shown.loc[shown["value"].isna(), "reason"]
     reasons = reasons.where(reasons.notna() & (reasons != ""), "not computed")
     return [f"--: {', '.join(dict.fromkeys(reasons))}."] if len(reasons) else []

@@ -1,17 +1,17 @@
-"""The paper's LaTeX: its macros and commands, and a user's words as text."""
+"""The paper's LaTeX macros and commands, and escaping of user text."""
 
 import html
 import re
 
 from lib.paths import visible
 
-# The paper's macros that labels and definitions use; a document that has its own keeps them.
+# The paper's macros in labels and definitions; a document's own definitions take precedence.
 MACROS = {
     r"\ptrue": r"p(\mathrm{True})",
     r"\yans": r"\bm{y}^{\text{ans}}",
     r"\yreason": r"\bm{y}^{\text{reason}}",
 }
-# Its commands for scores with intervals: number of arguments, and what they set.
+# The paper's commands for scores with intervals: number of arguments, and definition.
 _SCORE, _BEST = r"\ensuremath{#1_{\scriptscriptstyle[#2,#3]}}", r"\ensuremath{\mathbf{#1}_{\scriptscriptstyle[#2,#3]}}"
 COMMANDS = {
     r"\scoreci": (3, _SCORE),
@@ -28,13 +28,15 @@ SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
 
 
 def escape(text: str) -> str:
-    """A user's words as LaTeX text."""
+    """Escape a user's words as LaTeX text."""
     return "".join(SPECIAL.get(c, c) for c in visible(" ".join(text.split())))
 
 
 def mathjax(latex: str) -> str:
-    """LaTeX formulas as HTML for a notebook's MathJax, which knows neither the paper's macros nor bm; marked, for all
-    else in a table is text, whatever signs it holds."""
+    """Convert LaTeX formulas to HTML for a notebook's MathJax, which lacks the paper's macros and bm.
+
+    The formulas are marked for MathJax, because everything else in a table is plain text.
+    """
     for macro, meaning in MACROS.items():
         latex = _macro(macro).sub(meaning.replace("\\", "\\\\"), latex)
     text = html.escape(latex.replace(r"\bm{", r"\boldsymbol{"))
@@ -42,7 +44,7 @@ def mathjax(latex: str) -> str:
 
 
 def preamble(body: str) -> str:
-    """Packages as a comment, and the macros and commands that the body uses."""
+    """Return the packages as a comment, and the macros and commands that the body uses."""
     lines = [r"% \usepackage{amsmath,amssymb,bm,booktabs,multirow}"]
     for name, meaning in MACROS.items():
         if _macro(name).search(body):

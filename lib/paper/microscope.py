@@ -1,10 +1,10 @@
-"""A response token by token: each shaded by its probability, the answer boxed, the running mean beside it.
+"""Token viewer: a response token by token, each shaded by its probability, with the answer boxed and the running mean.
 
-Self-contained markup without a script, for a notebook and for the report: what could have stood at a token shows on
-hover and on keyboard focus. Probabilities are the model's own, at temperature 1.
+Self-contained markup without scripts, for notebooks and the report. Alternatives of a token appear on hover and on
+keyboard focus. Probabilities are the model's own, at temperature 1.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -21,22 +21,22 @@ from lib.score import running_example
 from lib.store import PAIR
 
 TEMPLATE = Path(__file__).with_suffix(".html.jinja")
-SHADES = (0.999, 0.99, 0.9, 0.5)  # at least so probable: no shade, and ever darker ones
-MAX_TOKENS_SHOWN = 12_000  # tokens on a page, at some 200 bytes each; of a longer response the middle is left out
-OTHERS = 5  # most probable tokens that are told
+SHADES = (0.999, 0.99, 0.9, 0.5)  # no shade from the first probability on, and ever darker shades below
+MAX_TOKENS_SHOWN = 12_000  # tokens on a page, about 200 bytes each; longer responses lose their middle
+OTHERS = 5  # most probable tokens to list
 POINTS = 160  # of the running mean's curve
-Speller = Callable[[int], str]  # from a token's id to what it spells
+Speller = Callable[[int], str]  # from a token's id to its text
 Spellings = Mapping[str, Speller | None]  # by model
 
 
 @dataclass(frozen=True)
 class Microscope:
-    """Responses as `token_view` describes them; several are folded."""
+    """Responses from `token_view`; several are collapsed."""
 
     views: list[dict[str, Any]] = field(repr=False)
 
     def html(self, themed: bool = False) -> str:
-        """The page's part; `themed` where the page around it has a dark form."""
+        """Return the HTML; `themed` if the surrounding page has a dark mode."""
         env = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
         facts = {"model": "model", "dataset": "dataset", "answer": "verdict", "mean": "mean"}
         choices = {name: list(dict.fromkeys(one[fact] for one in self.views)) for name, fact in facts.items()}
@@ -50,78 +50,69 @@ class Microscope:
 
 
 def load_token_speller(spec: Model) -> Speller | None:
-    """What a model's tokens spell (part of a letter as a question mark), from its tokenizer's file in its folder or in
-    the hub's cache. None where that is not on this machine, or can't be read."""
+    """Return a function from token ids to text, from the tokenizer's file in its folder or in the Hugging Face cache.
+
+    Partial characters become question marks. None if the file is missing or unreadable.
+    """
     own = spec.place / "tokenizer.json"
     try:
         path = own if own.is_file() else try_to_load_from_cache(spec.source, own.name, revision=spec.revision)
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception:  # what tokenizers raises has no type of its own
+    except Exception:  # tokenizers raises errors without a type of their own
         return None
     return lambda token: tokenizer.decode([token], skip_special_tokens=False)
 
 
-def token_page(
-    generations: pd.DataFrame, one: pd.Series, labels: tuple[Mapping, Mapping], spellings: Spellings
-) -> Microscope:
-    """One response: a row of `interpret_responses`, and the generations frame that has its tokens."""
-    return Microscope([token_view(running_example.rows_of_example(generations, one).iloc[0], one, labels, spellings)])
+def token_page(generations: pd.DataFrame, one: pd.Series, labels: tuple[Mapping, Mapping], spellings: Spellings
+               ) -> Microscope:  # fmt: skip
+    """Return the view of one response: a row of `interpret_responses`; the generations frame has its tokens."""
+    return Microscope([token_view(generations, one, labels, spellings)])
 
 
-def token_pages(
-    generations: pd.DataFrame, responses: pd.DataFrame, labels: tuple[Mapping, Mapping], spellings: Spellings
-) -> Microscope:
-    """Of every pair's evaluation rows the right and the wrong one of the highest and of the lowest mean probability
-    (the first of equal ones), right ones first."""
-    chosen = [
-        (row, mean)
-        for _, rows in responses[responses.split == "evaluation"].groupby(PAIR, sort=False)
-        for row, mean in ends(rows)
-    ]
+def token_pages(generations: pd.DataFrame, responses: pd.DataFrame, labels: tuple[Mapping, Mapping],
+                spellings: Spellings) -> Microscope:  # fmt: skip
+    """Return views of the responses with the highest and lowest mean probability in every pair's evaluation rows.
+
+    Both right and wrong responses are shown, right ones first; ties go to the first.
+    """
+    pairs = responses[responses.split == "evaluation"].groupby(PAIR, sort=False)
+    chosen = [one for _, rows in pairs for one in ends(rows)]
     most = MAX_TOKENS_SHOWN // max(1, len(chosen))
-    return Microscope(
-        [
-            token_view(running_example.rows_of_example(generations, row).iloc[0], row, labels, spellings, most)
-            | {"mean": mean}
-            for row, mean in chosen
-        ]
-    )
+    views = [token_view(generations, one, labels, spellings, most) | {"mean": mean} for one, mean in chosen]
+    return Microscope(views)
 
 
 def passes(table: pd.DataFrame) -> Any:
-    """Probabilities by pass (`spread.table`), each cell the darker the less probable; a styled frame."""
-    colours = ("#fff", "#e3ecf6", "#b9cee6", "#79a2d0", "#1c4a80")
-
-    def shaded(p: float) -> str:
-        level = shade(p)
-        return f"background-color:{colours[level]};color:{'#fff' if level == len(SHADES) else '#10151a'}"
-
-    names = {"axis": "columns", "escape": "html", "level": [0, 1]}
-    return table.style.set_uuid("passes").map(shaded).format("{:.3f}").format_index(**names)
+    """Return a styled frame of probabilities by pass (`tabulate_passes`); lower probabilities are darker."""
+    shaded = table.style.set_uuid("passes").background_gradient("Blues_r", vmin=0, vmax=1).format("{:.3f}")
+    return shaded.format_index(axis="columns", escape="html", level=[0, 1])
 
 
-def ends(rows: pd.DataFrame) -> Iterable[tuple[pd.Series, str]]:
-    """The surest and the least sure of the right rows, then of the wrong ones, by mean probability; of a single one it
-    is the surest."""
+def ends(rows: pd.DataFrame) -> Iterator[tuple[pd.Series, str]]:
+    """Yield the most and the least confident of the right rows, then of the wrong rows, by mean probability.
+
+    A single row counts as most confident.
+    """
+    means = rows.response.map(lambda logprobs: np.exp(logprobs).mean())
     for correct in (True, False):
-        part = rows[rows.correct.astype(bool) == correct]
-        means = np.array([np.exp(logprobs).mean() for logprobs in part.response])
+        part = means[rows.correct.astype(bool) == correct]
         if len(part):
-            yield part.iloc[int(means.argmax())], "confident"
+            yield rows.loc[part.idxmax()], "confident"
         if len(part) > 1:
-            yield part.iloc[int(means.argmin())], "unsure"
+            yield rows.loc[part.idxmin()], "unsure"
 
 
-def token_view(
-    row: Any, one: pd.Series, labels: tuple[Mapping, Mapping], spellings: Spellings, most: int = MAX_TOKENS_SHOWN
-) -> dict[str, Any]:
-    """What the template shows of a generations row, read as `one`; of one that ends at once, its end token."""
-    spell, n = spellings.get(row.model), max(1, len(row.token_ids) - int(row.eos))
+def token_view(generations: pd.DataFrame, one: pd.Series, labels: tuple[Mapping, Mapping], spellings: Spellings,
+               most: int = MAX_TOKENS_SHOWN) -> dict[str, Any]:  # fmt: skip
+    """Return the template's values for a row of `interpret_responses`; an empty response shows its end token."""
+    row = running_example.rows_of_example(generations, one).iloc[0]
+    spelt, n = spellings.get(row.model), max(1, len(row.token_ids) - int(row.eos))
+    spell = spelt or (lambda token: f"[{token}]")
     p = np.exp(np.asarray(row.token_logprobs, dtype=float)[:n])
     means = p.cumsum() / np.arange(1, n + 1)
     start, end = map(int, one.span or (n, n))
-    others = alternatives(row, spell or by_id)
-    tokens = [{"text": (spell or by_id)(int(token)), "shade": shade(p[i]), "answer": start <= i < end, "gap": 0,
+    others = alternatives(row, spell)
+    tokens = [{"text": spell(int(token)), "shade": shade(p[i]), "answer": start <= i < end, "gap": 0,
                "said": f"{p[i]:.4f}, mean {means[i]:.3f}", "others": others.get(i)}
               for i, token in enumerate(row.token_ids[:n])]  # fmt: skip
     thought = min(int(row.thinking_end), n)
@@ -132,22 +123,20 @@ def token_view(
     found = f"{row.answer}, and {row.reference} is right" if one.parsed else f"no answer, and {row.reference} is right"
     title = f"{', '.join(names.values())}, {row.example_id}: {verdict} ({found}), mean probability {means[-1]:.3f}"
     question = row.question if isinstance(row.question, str) else ""
-    facts = {"verdict": verdict, "mean": "", "title": title, "question": question, "spelt": spell is not None}
+    facts = {"verdict": verdict, "mean": "", "title": title, "question": question, "spelt": spelt is not None}
     return names | facts | parts | running_mean_curve(means, start)
 
 
-def by_id(token: int) -> str:
-    return f"[{token}]"
-
-
 def shade(p: float) -> int:
-    """0 to 4, the darker the less probable."""
+    """Return 0 to 4; lower probabilities are darker."""
     return sum(bool(p < bound) for bound in SHADES)
 
 
 def alternatives(row: Any, spell: Speller) -> dict[int, list[str]]:
-    """The most probable tokens at each position whose logits were kept, with their probabilities: softmax by the
-    log-partition that the chosen token's logit and log-probability imply."""
+    """Return the most probable tokens, with probabilities, at each position with stored logits.
+
+    The log-partition of the softmax follows from the chosen token's logit and log-probability.
+    """
     found = {}
     kept = zip(row.kept_positions, row.chosen_logit, row.top_logits, row.top_ids, strict=True)
     for position, chosen, logits, ids in kept:
@@ -157,7 +146,7 @@ def alternatives(row: Any, spell: Speller) -> dict[int, list[str]]:
 
 
 def shortened(tokens: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """At most so many tokens: of more, the middle is left out, but no token of the answer."""
+    """Return at most `most` tokens: the middle is omitted, except for tokens of the answer."""
     half = most // 2
     shown = [t["answer"] or i < half or i >= len(tokens) - half for i, t in enumerate(tokens)]
     parts: list[dict[str, Any]] = []
@@ -168,7 +157,7 @@ def shortened(tokens: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
 
 
 def running_mean_curve(means: np.ndarray, start: int) -> dict[str, Any]:
-    """The running mean as a line of at most POINTS points in a box of 160 by 70, and where the answer starts."""
+    """Return the running mean as a line of at most POINTS points in a box of 160 by 70, and the start of the answer."""
     low = np.floor(20 * means.min()) / 20
     at = np.unique(np.linspace(0, len(means) - 1, POINTS).astype(int))
     x = 160 * at / max(1, len(means) - 1)

@@ -1,8 +1,9 @@
-"""Real exchanges, set as the model reads and writes them: every character, special tokens bold. Formatting only."""
+"""Real exchanges as the model reads and writes them: every character, special tokens bold. Formatting only."""
 
 import re
 import unicodedata
 from collections.abc import Mapping
+from itertools import cycle
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
@@ -11,16 +12,16 @@ from matplotlib.patches import Rectangle
 
 from lib import store
 from lib.analysis.run_signals import RunSignals
-from lib.paper.figure_style import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, style
+from lib.paper.figure_style import BLUE, GRAY, MAX_HEIGHT, ORANGE, WIDTH, Canvas, Figure, drawn
 
 SPECIAL_TOKEN = r"<\|[^|<>\n]*\|>|</?think>|</?s>"  # special tokens as tokenizers spell them
-LEADING, MONO = 8.6, "DejaVu Sans Mono"  # of prompts: points from line to line, and the font
+LEADING, LETTERS, MONO = 8.6, 52, "DejaVu Sans Mono"  # points per line, letters per line, and the font
 NOT_ASKED = "(not asked: the model is not at hand)"
-Lines = list[tuple[str, bool]]  # each with whether it continues the one before
+Lines = list[tuple[str, bool]]  # each with whether it continues the line before
 
 
 def _drawable(text: str) -> str:
-    """Characters that the font lacks in their plain form (a full-width bar as a bar), else as their code."""
+    """Replace characters that the font lacks by their plain form (a full-width bar by a bar), else by their code."""
     known = get_font(findfont(MONO)).get_charmap()
     for character in {c for c in text if ord(c) not in known and c not in "\n\t"}:
         plain = unicodedata.normalize("NFKC", character)
@@ -29,15 +30,17 @@ def _drawable(text: str) -> str:
     return text
 
 
-def _wrapped(text: str, width: int, most: int) -> Lines:
-    """Lines of at most `width` characters; of more than `most` the middle is left out. Breaks fall at spaces and
-    special tokens, else inside a word."""
+def _wrapped(text: str, most: int) -> Lines:
+    """Return lines of at most LETTERS characters; beyond `most` lines the middle is omitted.
+
+    Breaks are at spaces and special tokens, else inside a word.
+    """
     lines: Lines = []
-    for line in text.strip("\n").expandtabs(4).split("\n"):
+    for line in _drawable(text).strip("\n").expandtabs(4).split("\n"):
         start, current = len(lines), ""
         pieces = re.findall(rf"{SPECIAL_TOKEN}|\s+|(?:(?!{SPECIAL_TOKEN})\S)+", line)
-        for piece in (p[i : i + width] for p in pieces for i in range(0, len(p), width)):
-            if len(current) + len(piece) > width:
+        for piece in (p[i : i + LETTERS] for p in pieces for i in range(0, len(p), LETTERS)):
+            if len(current) + len(piece) > LETTERS:
                 lines.append((current, len(lines) > start))
                 current = ""
             current += "" if piece.isspace() and not current and len(lines) > start else piece
@@ -47,14 +50,15 @@ def _wrapped(text: str, width: int, most: int) -> Lines:
     return lines if left_out <= 0 else lines[: most // 2] + note + lines[most // 2 + left_out :]
 
 
-def _box(ax: Axes, name: str, colour: Any, lines: Lines, high: float, new: int = 0) -> None:
-    """One framed part, `high` points, in axes whose units are points from the upper left corner; its last `new` lines
-    shaded."""
+def _box(ax: Axes, name: str, color: Any, lines: Lines, high: float, new: int = 0) -> None:
+    """Draw one framed part of height `high`, with its last `new` lines shaded.
+
+    The units of the axes are points from the upper left corner.
+    """
     wide, step = WIDTH * 72, 7 * 0.602  # a letter is 0.602 em wide
     ax.set(xlim=(0, wide), ylim=(high, 0))
     ax.axis("off")
-    look: dict[str, Any] = {"facecolor": (*colour, 0.07), "edgecolor": colour, "linewidth": 0.8}
-    ax.add_patch(Rectangle((1, 1), wide - 2, high - 4, **look))
+    ax.add_patch(Rectangle((1, 1), wide - 2, high - 4, facecolor=(*color, 0.07), edgecolor=color, linewidth=0.8))
     ax.text(6, LEADING, name, size=7, weight="bold", color="0.25", va="center")
     if new:
         place = (4, LEADING * (len(lines) - new + 1.6)), wide - 8, LEADING * new
@@ -65,75 +69,83 @@ def _box(ax: Axes, name: str, colour: Any, lines: Lines, high: float, new: int =
             ax.text(3, s="\N{RIGHTWARDS ARROW WITH HOOK}", color="0.5", **write)
         for match in re.finditer(rf"({SPECIAL_TOKEN})|(?:(?!{SPECIAL_TOKEN}).)+", line):
             weight = "bold" if match.group(1) else "normal"
-            ax.text(12 + step * match.start(), s=match.group(), parse_math=False, weight=weight, **write)
+            ax.text(12 + step * match.start(), s=match.group(), weight=weight, **write)
 
 
-def prompt_example(prompt_text: str, response_text: str, width: int = 52, most: int = 60) -> Figure:
-    """`fig:prompt_example`: a prompt and its response as the model saw and wrote them, every character:
-    special tokens bold, an arrow where a line was broken to fit `width`, at most `most` lines of each."""
-    return _boxes((("prompt", GREY, prompt_text), ("response", BLUE, response_text)), width, most, across=False)
+def prompt_example(prompt_text: str, response_text: str) -> Figure:
+    """Draw `fig:prompt_example`: a prompt and its response with every character; special tokens are bold.
+
+    An arrow marks a wrapped line.
+    """
+    return _boxes((("prompt", GRAY, prompt_text), ("response", BLUE, response_text)), across=False)
 
 
-def prompt_comparison(standard: str, in_situ: str, new: str = "", width: int = 52, most: int = 60) -> Figure:
-    """`fig:prompt_comparison`: the verification prompt, standard and in situ, side by side, as `prompt_example` sets
-    its parts. Shaded is what has to be encoded: all of the first, of the second its last part `new` (by default none is
-    shaded); the rest of it is in the cache."""
+def prompt_comparison(standard: str, in_situ: str, new: str = "") -> Figure:
+    """Draw `fig:prompt_comparison`: the verification prompt, standard and in situ, side by side, as in
+    `prompt_example`.
+
+    Shading marks encoded text: all of the first, and the last part `new` of the second (by default nothing is shaded).
+    The rest of the second is in the cache.
+    """
     first, second = "standard", "in situ"
     if new:
         first, second = f"{first}: all is encoded", f"{second}: shaded is encoded, the rest is cached"
-    parts = ((first, GREY, standard), (second, BLUE, in_situ))
-    return _boxes(parts, width, most, across=True, new=(standard, new) if new else ())
+    return _boxes(((first, GRAY, standard), (second, BLUE, in_situ)), new=(standard, new) if new else ())
 
 
-def responses_beside(texts: Mapping[str, str], width: int = 52, most: int = 60) -> Figure:
-    """Responses to one question by what they are called, side by side."""
-    colours = (GREY, BLUE, ORANGE)
-    parts = tuple((name, colours[i % len(colours)], text) for i, (name, text) in enumerate(texts.items()))
-    return _boxes(parts, width, most, across=True)
+def responses_beside(texts: Mapping[str, str]) -> Figure:
+    """Draw responses to one question side by side, by their names."""
+    return _boxes(tuple((name, color, text) for (name, text), color in zip(texts.items(), cycle((GRAY, BLUE, ORANGE)))))
 
 
-def _boxes(texts: tuple[tuple[str, Any, str], ...], width: int, most: int, across: bool, new: tuple[str, ...] = ()
-           ) -> Figure:  # fmt: skip
-    """Named texts in frames, below one another or, equally high, `across` the page; of each the end that is `new`
-    shaded."""
-    parts = [(name, colour, _wrapped(_drawable(text), width, most)) for name, colour, text in texts]
-    shaded = [len(_wrapped(_drawable(text), width, most)) for text in new] or [0] * len(parts)
+@drawn
+def _boxes(texts: tuple[tuple[str, Any, str], ...], across: bool = True, new: tuple[str, ...] = ()) -> Canvas:
+    """Draw named texts in frames, equally high `across` the page, or one below another, each with its `new` end shaded.
+
+    The figure is at most as high as a screen.
+    """
+    most = int(72 * MAX_HEIGHT / LEADING / (1 if across else len(texts)) - 3.4)
+    parts = [(name, color, _wrapped(text, most)) for name, color, text in texts]
+    shaded = [len(_wrapped(text, most)) for text in new] or [0] * len(parts)
     heights = [LEADING * (len(lines) + 2.4) for _, _, lines in parts]
     heights = [max(heights)] * len(parts) if across else heights
     grid: dict[str, Any] = {"ncols": len(parts)} if across else {"nrows": len(parts), "height_ratios": heights}
     size = (WIDTH * len(parts), heights[0] / 72) if across else (WIDTH, sum(heights) / 72)
-    with style():
-        canvas = Canvas(figsize=size)
-        axes = canvas.subplots(squeeze=False, **grid).ravel()
-        for ax, part, high, last in zip(axes, parts, heights, shaded, strict=True):
-            _box(ax, *part, high, last)
-        canvas.subplots_adjust(0, 0, 1, 1, wspace=0, hspace=0)
-    return Figure(canvas)
+    canvas = Canvas(figsize=size)
+    axes = canvas.subplots(squeeze=False, **grid).ravel()
+    for ax, part, high, last in zip(axes, parts, heights, shaded, strict=True):
+        _box(ax, *part, high, last)
+    canvas.subplots_adjust(0, 0, 1, 1, wspace=0, hspace=0)
+    return canvas
 
 
 # ---- of a run
 
 
 class Exchange(NamedTuple):
-    """A question asked and verified, as texts: what `fig:prompt_example` and `fig:prompt_comparison` show."""
+    """The texts of a question and its verification, for `fig:prompt_example` and `fig:prompt_comparison`."""
 
     prompt: str
     text: str
-    standard_prompt: str  # empty where the model is not at hand, and was not asked
+    standard_prompt: str  # empty if the model is unavailable
 
     def ways(self, query: str) -> tuple[str, str, str]:
-        """The verification prompt, the trajectory with the query, and the query; what to say where none was asked."""
+        """Return the verification prompt, the trajectory with the query, and the query; or a message if the model
+        was not asked."""
         if not self.standard_prompt:
             return NOT_ASKED, NOT_ASKED, ""
         return self.standard_prompt, self.prompt + self.text + query, query
 
 
 def load_exchange(run: str, signals: RunSignals, model: str, dataset: str) -> Exchange:
-    """The first evaluation row of a pair; of a run that keeps no texts, the exchange on a question of ours that 03 left
-    in its manifest. Of a model that is not at hand the question stands for its prompt, which nobody knows."""
+    """Return the first evaluation row of a pair.
+
+    If the run stores no texts, return the exchange on our own question from the manifest of 03. For an unavailable
+    model, the question replaces its unknown prompt.
+    """
     chosen = "model == @model and dataset == @dataset and split == 'evaluation'"
     one, asked = signals.generations.query(chosen).iloc[0], signals.verification.query(chosen)
-    if asked.empty:  # the model is not at hand
+    if asked.empty:  # the model is unavailable
         question, text = (one.question, one.text) if isinstance(one.text, str) else ("(not kept)", "(not kept)")
         return Exchange(question, text, "")
     if isinstance(one.text, str):

@@ -1,5 +1,5 @@
-"""The paper's own numbers, as it prints them: `artifacts/reference.csv`, a printed number a row; and what it says in
-words: `artifacts/paper.yaml`."""
+"""The paper's own numbers (`artifacts/reference.csv`, one row per printed number) and facts from its text
+(`artifacts/paper.yaml`)."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -9,47 +9,32 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from lib.analysis.results import Results
+from lib.analysis.results import NUMBER_KEY, QUANTITIES, Results
 from lib.paper import footnotes
 from lib.paths import ARTIFACTS
 
-PRINTED, SAID = ARTIFACTS / "reference.csv", ARTIFACTS / "paper.yaml"
-NAMES = {"lo": "low", "hi": "high", "relative_pct": "relative"}
-REFERENCE_COLUMNS = [
-    "table",
-    "model",
-    "dataset",
-    "estimator",
-    "method",
-    "source_model",
-    "source_dataset",
-    "rate",
-    "bins",
-    "metric",
-    "value",
-    "low",
-    "high",
-    "relative",
-    "text",
-    "bold",
-]
+REFERENCE, FACTS = ARTIFACTS / "reference.csv", ARTIFACTS / "paper.yaml"
 
 
 @cache
 def paper_facts() -> dict[str, Any]:
-    """What the paper says: what it says `twice`, its `models`, their `published_settings`, the `decoding_settings` and
-    `questions` that it names."""
-    return yaml.safe_load(SAID.read_text(encoding="utf-8"))
+    """Return facts from the paper's text.
 
-
-def printed_numbers(table: str = "") -> pd.DataFrame:
-    """The numbers of one table (label without `tab:`), or of all, in COLUMNS, keyed as the frames of a run are.
-
-    What the file calls variant is told apart: method ("" for the raw score) with the source of a transfer, dropout
-    rate, or number of bins. `text` is the number as printed; value, low, high are missing where it is none, `relative`
-    (a share: +66% is 0.66) where the paper prints none. Raises KeyError for a table without numbers.
+    They are numbers stated `twice`, the boxed `findings`, `models`, `published_settings`, `decoding_settings` and
+    `questions`.
     """
-    raw = pd.read_csv(PRINTED, dtype=str, keep_default_na=False).rename(columns=NAMES)
+    return yaml.safe_load(FACTS.read_text(encoding="utf-8"))
+
+
+def reference_numbers(table: str = "") -> pd.DataFrame:
+    """Return the numbers of one table (label without `tab:`), or of all, keyed like the frames of a run.
+
+    The file's column variant is split into method ("" for the raw score) with the source of a transfer, dropout rate,
+    or number of bins. `text` is the number as printed. value, low, high are missing for text, and `relative` (a share:
+    +66% is 0.66) if the paper prints none. Raise KeyError for a table without numbers.
+    """
+    names = {"lo": "low", "hi": "high", "relative_pct": "relative"}
+    raw = pd.read_csv(REFERENCE, dtype=str, keep_default_na=False).rename(columns=names)
     if table and table not in set(raw.table):
         raise KeyError(table)
     raw = raw[raw.table == table] if table else raw
@@ -60,13 +45,14 @@ def printed_numbers(table: str = "") -> pd.DataFrame:
         rate=pd.to_numeric(raw.variant.where(raw.table == "dropout_grid_search"), errors="coerce"),
         bins=pd.to_numeric(raw.variant.where(raw.table == "bin_ablation"), errors="coerce").astype("Int64"),
     )  # fmt: skip
-    numbers = {name: pd.to_numeric(frame[name], errors="coerce") for name in ("value", "low", "high", "relative")}
-    return frame.assign(**numbers | {"relative": numbers["relative"] / 100})[REFERENCE_COLUMNS].reset_index(drop=True)
+    numbers = {name: pd.to_numeric(frame[name], errors="coerce") for name in QUANTITIES}
+    frame = frame.assign(**numbers | {"relative": numbers["relative"] / 100}).reset_index(drop=True)
+    return frame[[*NUMBER_KEY, *QUANTITIES, "text", "bold"]]
 
 
 def published(title: str = "") -> Results:
-    """The paper's own numbers."""
-    frames = {str(name): part.assign(reason="") for name, part in printed_numbers().groupby("table", sort=False)}
+    """Return the paper's own numbers."""
+    frames = {str(name): part.assign(reason="") for name, part in reference_numbers().groupby("table", sort=False)}
     facts = paper_facts()
     rows = [(name, asked["evaluation"]) for name, asked in facts["questions"].items()]
     frames["rows"] = pd.DataFrame(rows, columns=["dataset", "rows"])

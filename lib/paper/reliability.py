@@ -1,7 +1,7 @@
-"""Reliability diagrams after `guo2017calibration`: accuracy against mean confidence, bin by bin. Formatting only.
+"""Reliability diagrams after `guo2017calibration`: accuracy against mean confidence by bin. Formatting only.
 
-A point is a bin: its area grows with the rows in it, it is hollow where these are fewer than FEW, a thin line is its
-binomial interval, and a wide one the gap to the diagonal, of which the ECE is the mean over rows.
+A point is a bin: its area grows with its number of rows, and it is hollow below SMALL_BIN rows. A thin line is its
+binomial interval, and a wide one the gap to the diagonal; the ECE is the mean gap over rows.
 """
 
 from collections.abc import Mapping
@@ -12,27 +12,26 @@ from matplotlib.axes import Axes
 from scipy.stats import binomtest
 
 from lib.calibrate.calibrators import METHODS
-from lib.paper.figure_style import WIDTH, Canvas, Figure, looks, style
-from lib.paper.layout import short
+from lib.paper.figure_style import WIDTH, Canvas, drawn, looks, panels
+from lib.paper.number_cells import short
 
 SMALL_BIN = 5
 
 
 def wilson_intervals(bins: pd.DataFrame) -> pd.DataFrame:
-    """Of bins (count, accuracy) the 95% interval of their accuracy after Wilson: low, high."""
+    """Return the 95% Wilson interval of the accuracy of bins (count, accuracy): low, high."""
     right = (bins["count"] * bins["accuracy"]).round().astype(int)
     found = [binomtest(k, int(n)).proportion_ci(method="wilson") for k, n in zip(right, bins["count"], strict=True)]
     return pd.DataFrame({"low": [one.low for one in found], "high": [one.high for one in found]}, index=bins.index)
 
 
 def error(bins: pd.DataFrame) -> float:
-    """The ECE that these bins sum to."""
+    """Return the ECE of these bins."""
     return float((bins["count"] * (bins["accuracy"] - bins["confidence"]).abs()).sum() / bins["count"].sum())
 
 
 def panel(ax: Axes, below: Axes, diagrams: Mapping[str, pd.DataFrame]) -> None:
-    """Diagrams by method, one or two, over another on `ax`, and on `below` how many rows each bin holds: where no bar
-    stands, nothing was measured."""
+    """Draw the diagrams of one or two methods on `ax`, and the number of rows in each bin on `below`."""
     ax.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, zorder=0)
     for place, (method, bins) in enumerate(diagrams.items()):
         _bin_points(ax, method, bins)
@@ -45,39 +44,39 @@ def panel(ax: Axes, below: Axes, diagrams: Mapping[str, pd.DataFrame]) -> None:
 
 
 def _bin_points(ax: Axes, method: str, bins: pd.DataFrame) -> None:
-    _, colour, _, marker, _ = looks()[method]
+    _, color, _, marker, _ = looks()[method]
     ends, x, y = wilson_intervals(bins), bins["confidence"], bins["accuracy"]
-    ax.vlines(x, y, x, color=colour, alpha=0.25, linewidth=4)
-    ax.vlines(x, ends["low"], ends["high"], color=colour, linewidth=0.7)
+    ax.vlines(x, y, x, color=color, alpha=0.25, linewidth=4)
+    ax.vlines(x, ends["low"], ends["high"], color=color, linewidth=0.7)
     for few, part in bins.groupby(bins["count"] < SMALL_BIN):
         area = 8 + 50 * part["count"] / bins["count"].sum()
-        look: dict[str, Any] = {"facecolor": "white" if few else colour, "edgecolor": colour, "linewidth": 0.8}
+        look: dict[str, Any] = {"facecolor": "white" if few else color, "edgecolor": color, "linewidth": 0.8}
         ax.scatter(part["confidence"], part["accuracy"], area, marker=marker, zorder=3, **look)
 
 
 def _counts(below: Axes, method: str, bins: pd.DataFrame, place: int, of: int) -> None:
-    _, colour, _, _, hatch = looks()[method]
+    _, color, _, _, hatch = looks()[method]
     width = (bins["upper"] - bins["lower"]) * 0.84 / of
     middle = (bins["lower"] + bins["upper"]) / 2 + (place - (of - 1) / 2) * width
-    look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.4}
-    below.bar(middle, bins["count"], width, **look)
+    below.bar(middle, bins["count"], width, color=color, hatch=hatch, edgecolor="black", linewidth=0.4)
 
 
-def reliability_panels(diagrams: Mapping[str, pd.DataFrame], title: str = "") -> Figure:
-    """A panel for each method of an estimator that is no answer's (P(True), say), the raw score first: `diagrams` as
-    `reliability_by_method` returns them. Without any, empty axes say that nothing was measured."""
+@drawn
+def reliability_panels(diagrams: Mapping[str, pd.DataFrame], title: str = "") -> Canvas:
+    """Draw a panel per method of an estimator other than an answer's (P(True), say), the raw score first.
+
+    `diagrams` is from `reliability_by_method`. Without any, empty axes have a note.
+    """
     shown = [method for method in looks() if method in diagrams]
-    with style():
-        canvas = Canvas(figsize=(WIDTH * max(1, len(shown) / 3), 2.3), layout="constrained")
-        axes = canvas.subplots(2, max(1, len(shown)), squeeze=False, height_ratios=[1.5, 0.5])
-        if not shown:
-            axes[0, 0].set_title("nothing was measured")
-        for place, method in enumerate(shown):
-            panel(axes[0, place], axes[1, place], {method: diagrams[method]})
-            axes[0, place].set_title(METHODS[method].label if method else "Raw", parse_math=False)
-            if place:
-                axes[0, place].set_yticklabels([])
-        axes[0, 0].set_ylabel("accuracy")
-        axes[1, 0].set_ylabel("rows")
-        canvas.suptitle(title, x=0.02, ha="left", size=7.5, parse_math=False)
-    return Figure(canvas)
+    across = max(1, len(shown))
+    canvas, axes = panels(across, 2.3, WIDTH * max(1, len(shown) / 3), title, rows=2, height_ratios=[1.5, 0.5])
+    if not shown:
+        axes[0].set_title("nothing was measured")
+    for place, method in enumerate(shown):
+        panel(axes[place], axes[across + place], {method: diagrams[method]})
+        axes[place].set_title(METHODS[method].label if method else "Raw")
+        if place:
+            axes[place].set_yticklabels([])
+    axes[0].set_ylabel("accuracy")
+    axes[across].set_ylabel("rows")
+    return canvas

@@ -1,10 +1,11 @@
-"""The paper's tables of what was measured before any calibration, built from tidy frames. Bold is computed.
+"""The paper's tables of raw confidence, built from tidy frames. Bold is computed.
 
-A builder takes a frame, {name: label} of models and datasets in the order shown (by default the names that the frame
-holds), and notes. A number that is missing is shown as --, and its reason below.
+A builder takes a frame, {name: label} of models and datasets in the order shown (by default the frame's names), and
+notes. A missing number is shown as --, with its reason below.
 """
 
 import itertools
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -15,21 +16,9 @@ from lib.calibrate.calibrators import METHODS
 from lib.paper.booktabs import Cell, Stack, Table
 from lib.paper.footnotes import pair_in_words
 from lib.paper.latex import mathjax
-from lib.paper.layout import (
-    GROUPS,
-    Frame,
-    Labels,
-    Layout,
-    Line,
-    Notes,
-    by_metric,
-    heading,
-    interval,
-    is_lowest,
-    plain,
-    short,
-    three_decimals,
-)
+from lib.paper.layout import GROUPS, Frame, Labels, Layout, Line, Notes, by_metric, heading, is_lowest
+from lib.paper.number_cells import interval, plain, short, three_decimals
+from lib.paper.reference import paper_facts
 from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
 from lib.score.metrics import METRICS
 from lib.store import PAIR
@@ -41,24 +30,24 @@ ERRORS = ("ece", "mce", "brier")
 
 
 def label_rows(frame: Frame, models: Labels, datasets: Labels) -> Frame:
-    """A tidy frame in the words of the tables: labels of models, datasets and estimators, in the order of the run, that
-    sorting and pivoting keep, and methods by what they are (`platt` is temperature on the answer's tokens)."""
+    """Return a tidy frame with the labels of the tables for models, datasets, estimators and methods.
+
+    Categories have the order of the run, which sorting and pivoting keep. On the answer's tokens `platt` is labeled
+    temperature.
+    """
     known = ESTIMATORS | EXTRAS
-    estimators = {
-        "base": "base rate",
-        **{e.name: e.plain for e in in_declared_order(known.values())},
-        "ans": "answer tokens",
-    }
+    in_order = {e.name: e.plain for e in in_declared_order(known.values())}
+    estimators = {"base": "base rate"} | in_order | {"ans": "answer tokens"}
     frame = frame.copy()
     if "method" in frame:
-        estimator = frame["estimator"] if "estimator" in frame else pd.Series("ans_avg", frame.index)
-        of_answers = estimator.map(lambda name: name == "ans" or name in known and known[name].needs == "answer")
-        names = {"": "raw"} | {name: method.label for name, method in METHODS.items()}
-        plain = {name: method.plain for name, method in METHODS.items()}
-        words = [plain.get(name, "raw") if own else names.get(name, name).lower().replace("platt", "Platt")
-                 for name, own in zip(frame["method"], of_answers, strict=True)]  # fmt: skip
-        order = dict.fromkeys(["raw", *plain.values(), *words])
-        frame["method"] = pd.Categorical(words, [word for word in order if word in words], ordered=True)
+        of_answers = {"ans", *(name for name, e in known.items() if e.needs == "answer")}
+        estimator = frame["estimator"] if "estimator" in frame else ["ans_avg"] * len(frame)
+        plain = {"": "raw"} | {name: method.plain for name, method in METHODS.items()}
+        named = plain | {name: method.label.lower().replace("platt", "Platt") for name, method in METHODS.items()}
+        words = [plain.get(method, "raw") if name in of_answers else named.get(method, method)
+                 for name, method in zip(estimator, frame["method"], strict=True)]  # fmt: skip
+        order = [word for word in dict.fromkeys([*plain.values(), *words]) if word in words]
+        frame["method"] = pd.Categorical(words, order, ordered=True)
     for column, labels in {"model": models, "source_model": models, "dataset": datasets, "source_dataset": datasets,
                            "estimator": estimators}.items():  # fmt: skip
         if column in frame and labels:
@@ -67,84 +56,87 @@ def label_rows(frame: Frame, models: Labels, datasets: Labels) -> Frame:
     return frame
 
 
-# ---- what is measured, and how
+# ---- estimators and settings
 
 
 def estimators() -> Table:
-    """`tab:estimators`, from the declarations."""
+    """Build `tab:estimators` from the registry."""
     defined = [e for e in ESTIMATORS.values() if e.definition]
-    formulas = [f'<div style="min-width:28em">{mathjax(e.definition)}</div>' for e in defined]  # else lines may break
+    formulas = [f'<div style="min-width:28em">{mathjax(e.definition)}</div>' for e in defined]  # avoids line breaks
     cells = [[Cell(latex=e.definition, html=formula)] for e, formula in zip(defined, formulas, strict=True)]
     index = pd.MultiIndex.from_tuples([(e.group, heading(e)) for e in defined], names=[None, Cell("Method", bold=True)])
     return Table("ll", pd.DataFrame(cells, index, [Cell("Definition", bold=True)]))
 
 
-def _math(name: str, symbol: str) -> Cell:
-    return Cell(f"{name}-{symbol}", latex=f"{name}-${symbol}$", html=f"{name}-<i>{symbol}</i>")
-
-
-RESULT_SETTINGS: list[tuple[Cell, Any]] = [
-    (Cell("Temperature"), lambda model: str(float(model.temperature))),
-    (_math("Top", "p"), lambda model: str(float(model.top_p))),
-    (_math("Top", "k"), lambda model: str(int(model.top_k))),
-    (_math("Min", "p"), lambda model: f"{model.min_p:g}"),
-    (Cell("System prompt"), lambda model: "Yes" if model.system_prompt else "No"),
-]
+SETTING_FORMATS: dict[str, Any] = {"top_k": int, "min_p": "{:g}".format}  # all others: float
 
 
 def inference_settings(models: Iterable[Any], notes: Notes = ()) -> Table:
-    """`tab:inference_settings`: settings in rows, models (label, temperature, top_p, top_k, min_p, system_prompt) in
-    columns; below it a run's title alone, for no response is read."""
-    models = list(models)
-    index = pd.Index([name for name, _ in RESULT_SETTINGS], name=Cell("Setting", bold=True))
-    cells = [[Cell(show(model)) for model in models] for _, show in RESULT_SETTINGS]
-    return Table("l" + "c" * len(models), pd.DataFrame(cells, index, [model.label for model in models]), notes)
+    """Build `tab:inference_settings`: settings in rows, models in columns.
+
+    Models have label, temperature, top_p, top_k, min_p, system_prompt. The only note is a run's title, as no response
+    is used.
+    """
+    models, settings = list(models), paper_facts()["decoding_settings"]
+    heads = [Cell(head.replace("$", ""), latex=head, html=re.sub(r"\$(.)\$", r"<i>\1</i>", head)) for head in settings]
+    rows = [[str(SETTING_FORMATS.get(name, float)(getattr(model, name))) for model in models]
+            for name in settings.values()]  # fmt: skip
+    rows.append(["Yes" if model.system_prompt else "No" for model in models])
+    index = pd.Index([*heads, Cell("System prompt")], name=Cell("Setting", bold=True))
+    cells = pd.DataFrame(rows, index, [model.label for model in models]).map(Cell)
+    return Table("l" + "c" * len(models), cells, notes)
 
 
 # ---- raw confidence
 
 
 def lowest_ece(shown: Frame) -> pd.Series:
-    """The lowest ECE of each row."""
+    """Mark the lowest ECE of each row."""
     return is_lowest(shown, shown["metric"] == "ece")
 
 
 def result_estimation(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
-    """`tab:result_estimation`: accuracy, then ECE and MCE of every estimator that the frame holds, a bar between
-    single-pass and multi-pass; bold is the lowest ECE of a row."""
-    layout = Layout.of(frame, models, datasets, notes)
+    """Build `tab:result_estimation`: accuracy, then ECE and MCE of every estimator of the frame.
+
+    A bar separates single-pass from multi-pass; the lowest ECE of a row is bold.
+    """
+    layout = Layout(frame, models, datasets, notes)
     columns = [Line(("Acc.", ""), ACCURACY), *by_metric(layout.estimators, ("ece", "mce"))]
     groups = [" ".join("cc" for _ in group) for _, group in itertools.groupby(layout.estimators, lambda e: e.group)]
     return layout.by_pair(columns, " | ".join(["llc", *groups]), bold=lowest_ece)
 
 
 def by_group(layout: Layout) -> dict[str, list[Estimator]]:
-    """The estimators of each of GROUPS that there are."""
+    """Return the available estimators of each of GROUPS."""
     groups = {group: [e for e in layout.estimators if e.group == group] for group in GROUPS}
     return {group: some for group, some in groups.items() if some}
 
 
 def score_interval(one: Any, show: Any = short) -> Cell:
-    """A number with its interval, bold by a command of its own."""
+    """Return a number with its interval; bold has its own command."""
     return interval(one, (r"\scoreci", r"\bestscoreci"), show)
 
 
 def result_estimation_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Stack:
-    """`tab:result_estimation_full`: every metric with its interval, `frame` as `bootstrap` returns it; bold is the
-    lowest ECE of a pair over both parts."""
-    layout = Layout.of(frame[frame["method"] == ""], models, datasets, notes)
+    """Build `tab:result_estimation_full`: every metric with its interval; `frame` is from `bootstrap`.
+
+    The lowest ECE of a pair over both parts is bold.
+    """
+    layout = Layout(frame[frame["method"] == ""], models, datasets, notes)
     first = {"single_pass": [Line(("Acc.", ""), ACCURACY)]}
     columns = {group: first.get(group, []) + by_metric(some, ERRORS) for group, some in by_group(layout).items()}
     specifications = {group: " ".join(["ll" + "c" * (group in first), *("ccc" for _ in some)])
                       for group, some in by_group(layout).items()}  # fmt: skip
-    return layout.stack(columns, specifications, score_interval, lowest_ece)
+    return layout.stack(columns, specifications, cell=score_interval, bold=lowest_ece)
 
 
 def insitu_ptrue(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
-    """`tab:insitu_ptrue`: ECE of Ans Avg and of both forms of P(True), and the tokens saved in percent (rows of metric
-    `token_reduction_pct`, as `token_reduction` returns them); no bold. Below, how much probability the options
-    hold (rows as `verification_statistics.option_mass` returns them)."""
-    layout = Layout.of(frame, models, datasets, notes)
+    """Build `tab:insitu_ptrue`: ECE of Ans Avg and of both forms of P(True), and the tokens saved in percent; no bold.
+
+    The latter are rows of metric `token_reduction_pct` (`token_reduction`). A note has the probability of the options
+    (`verification_statistics.option_mass`).
+    """
+    layout = Layout(frame, models, datasets, notes)
     chosen = [ESTIMATORS[name] for name in ("ans_avg", "p_true_insitu", "p_true")]
     labels = [Cell(e.plain, latex=e.label.removeprefix(r"\textsc{").rstrip("}"), bold=True) for e in chosen]
     columns = [Line((label,), {"estimator": e.name, "metric": "ece"}) for label, e in zip(labels, chosen, strict=True)]
@@ -160,7 +152,7 @@ def insitu_ptrue(frame: Frame, models: Labels = None, datasets: Labels = None, n
 
 
 def option_mass_note(layout: Layout) -> list[str]:
-    """A line for each form of P(True): the probability that both options hold together, median and share below .5."""
+    """Return a line for each form of P(True): the total probability of both options, median and share below .5."""
     lines = []
     for e in (ESTIMATORS["p_true_insitu"], ESTIMATORS["p_true"]):
         rows = layout.frame[layout.frame["estimator"] == e.name]
@@ -168,7 +160,7 @@ def option_mass_note(layout: Layout) -> list[str]:
         if medians.empty:
             continue
         least, most = medians.loc[medians["value"].idxmin()], low.loc[low["value"].idxmax()]
-        there, worst = (pair_in_words(row, layout.models, layout.datasets) for row in (least, most))
+        there, worst = (pair_in_words(row, *layout.labels.values()) for row in (least, most))
         spread = f" ({there}) to {medians['value'].max():.3f}" if len(medians) > 1 else ""
         share = f"{(low['value'] * low['n']).sum() / low['n'].sum():.1%} of {low['n'].sum():.0f} responses"
         at_most = f" (at most {most['value']:.1%}, {worst})" if most["value"] and len(low) > 1 else ""
@@ -177,33 +169,39 @@ def option_mass_note(layout: Layout) -> list[str]:
     return lines
 
 
-# ---- one choice in several values
+# ---- one setting with several values
 
 
 def dropout_grid_search(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (),
                         estimator: str = "c_bald") -> Table:  # fmt: skip
-    """`tab:dropout_grid_search`: ECE, MCE and Brier of c_BALD (or another `estimator` of the frame) on the tuning
-    examples for each dropout rate (column `rate`, as `evaluate_rate_grid` returns it); bold is the row of lowest ECE,
-    the one selected."""
-    counted = "tuning examples of the calibration split"
-    layout = Layout.of(frame, models, datasets, notes, ("rate",), counted)
+    """Build `tab:dropout_grid_search`: ECE, MCE and Brier of c_BALD on the tuning examples for each dropout rate.
+
+    `frame` is from `evaluate_rate_grid`, with column `rate`; it may have another `estimator`. The row of lowest ECE,
+    the selected rate, is bold.
+    """
+    layout = Layout(frame, models, datasets, notes, "tuning examples of the calibration split")
     rows = [Line((*pair.labels, f"{rate:.2f}"), {**pair.key, "rate": rate})
             for pair in layout.pairs for rate in sorted(frame["rate"].unique())]  # fmt: skip
     columns = [Line((METRICS[metric].label,), {"estimator": estimator, "metric": metric}) for metric in ERRORS]
-    shown = layout.place(rows, columns)
-    lowest = shown[is_lowest(shown, shown["metric"] == "ece", *PAIR)]
-    selected = set(lowest.drop_duplicates(PAIR)["row"])  # of equal ones the lower rate
-    shown["bold"] = shown["row"].isin(selected)
-    rows = [line._replace(labels=(*line.labels[:2], Cell(str(line.labels[2]), bold=place in selected)))
-            for place, line in enumerate(rows)]  # fmt: skip
     names = ("Model", "Dataset", "Dropout rate")
-    return layout.set_cells(shown, rows, columns, names, "llcccc", plain, layout.footnotes(shown))
+
+    def selected(shown: Frame) -> pd.Series:
+        """Mark the rows of lowest ECE; ties go to the lower rate."""
+        lowest = shown[is_lowest(shown, shown["metric"] == "ece", *PAIR)].drop_duplicates(PAIR)
+        return shown["row"].isin(lowest["row"])
+
+    table = layout.build(rows, columns, names, "llcccc", bold=selected)
+    labels = [(*labels, Cell(str(rate), bold=ece.bold)) for (*labels, rate), ece in table.cells.iloc[:, 0].items()]
+    table.cells.index = pd.MultiIndex.from_tuples(labels, names=names)
+    return table
 
 
 def bin_ablation(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
-    """`tab:bin_ablation`: ECE, MCE and Brier of the single-pass estimators for each number of bins (column
-    `bins`, as `metrics.ablate_bins` returns it); no bold."""
-    layout = Layout.of(frame, models, datasets, notes, ("bins",))
+    """Build `tab:bin_ablation`: ECE, MCE and Brier of the single-pass estimators for each number of bins; no bold.
+
+    `frame` is from `metrics.ablate_bins`, with column `bins`.
+    """
+    layout = Layout(frame, models, datasets, notes)
     chosen = [e for e in layout.estimators if e.group == "single_pass"]
     rows = [Line((*pair.labels, str(bins)), {**pair.key, "bins": bins})
             for pair in layout.pairs for bins in frame["bins"].unique()]  # fmt: skip

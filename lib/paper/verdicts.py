@@ -1,7 +1,7 @@
-"""What comes of the claims on some results: held, not held, or not to be judged from them; the counts that the text
-quotes; and a table of claims for a notebook.
+"""Verdicts on the claims (holds, does not hold, not judged), the counts that the text quotes, and a table for
+notebooks.
 
-The paper's words for how many of its cases must agree are defined once, in QUANTIFIERS; every claim names its word.
+The paper's words for how many cases must agree are defined once, in QUANTIFIERS; every claim names one of them.
 """
 
 import ast
@@ -14,29 +14,32 @@ import pandas as pd
 
 from lib.analysis.results import NotThere, Results
 from lib.paper import latex
-from lib.paper.claim_views import NotApplicable
-from lib.paper.claims import CLAIMS, Claim
+from lib.paper.claims import CLAIMS, VIEWS, Claim
 from lib.paper.reference import published
+from lib.paper.view_helpers import NotApplicable
 
-QUANTIFIERS: Mapping[str, tuple[str, Callable[[int, int], bool]]] = {  # what a word asks for, of how many that agree
+QUANTIFIERS: Mapping[str, tuple[str, Callable[[int, int], bool]]] = {  # condition of each word on the agreeing cases
     "all": ("every case", lambda count, total: count == total),
     "most": ("at least three quarters", lambda count, total: count >= 0.75 * total),
     "often": ("more than half", lambda count, total: count > 0.5 * total),
-    "generally": ("more than half; a sentence without number is read so", lambda count, total: count > 0.5 * total),
+    "generally": ("more than half, also for claims without a quantity", lambda count, total: count > 0.5 * total),
     "several": ("at least a quarter", lambda count, total: count >= 0.25 * total),
     "some": ("at least one", lambda count, total: count > 0),
     "can": ("at least one", lambda count, total: count > 0),
-    "figure": ("the one figure that is said", lambda count, total: count == total),
+    "figure": ("the one number that the text states", lambda count, total: count == total),
 }
 VERDICT_WORDS: dict[bool | None, str] = {True: "holds", False: "does not hold", None: "cannot be judged here"}
 UNHEARD = "no answer of any model could be read"
-LEFT = ' style="text-align: left"'  # a notebook sets cells to the right, where sentences are hard to read
+LEFT = ' style="text-align: left"'  # notebooks align cells to the right, where sentences are hard to read
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`held` is None where it cannot be judged, for `reason`, or because the results lack a frame (`lacks`); `rows`
-    (with `agrees`) decide it; `quoted` is the number in the text."""
+    """The outcome of a claim.
+
+    `held` is None if the claim cannot be judged, for `reason` or because the results lack a frame (`lacks`). `rows`
+    (with `agrees`) decide it; `quoted` is the number in the text.
+    """
 
     claim: Claim
     held: bool | None = None
@@ -47,7 +50,7 @@ class Verdict:
     reason: str = ""
 
     def in_words(self, otherwise: str) -> str:
-        """In a few words: "holds: 15 of 15 pairs"."""
+        """Return a short form such as "holds: 15 of 15 pairs"."""
         if self.held is None:
             return self.reason or otherwise
         return f"{VERDICT_WORDS[self.held]}: {self.said}"
@@ -57,20 +60,21 @@ class Verdict:
 
 
 def names_in(expression: str) -> list[str]:
-    """The columns that an expression compares, in its order."""
+    """Return the columns that an expression compares, in its order."""
     found = [node for node in ast.walk(ast.parse(expression or "0")) if isinstance(node, ast.Name)]
     return list(dict.fromkeys(node.id for node in found if node.id != "abs"))
 
 
 def judge(claim: Claim, results: Results) -> Verdict:
-    """Count the cases of a claim that agree with its predicate; those with a NaN in it are none."""
+    """Count the cases of a claim that agree with its predicate; cases with NaN are ignored."""
     try:
-        cases = claim.seen.cases(results)
+        cases = results.once((claim.view,), lambda: VIEWS[claim.view](results))
     except NotThere as missing:
         return Verdict(claim, lacks=str(missing.args[0]))
     except NotApplicable as why:
         return Verdict(claim, reason=str(why))
     names = names_in(claim.predicate)
+    cases = cases if cases.index.names == [None] else cases.reset_index()
     cases = cases.reindex(columns=[*cases, *(name for name in names if name not in cases)]).dropna(subset=names)
     if claim.where and len(cases):
         cases = cases.query(claim.where, engine="python")
@@ -87,13 +91,13 @@ def judge(claim: Claim, results: Results) -> Verdict:
 
 
 def columns_shown(claim: Claim, cases: pd.DataFrame) -> list[str]:
-    """What a case is called, and the figures that its claim compares."""
+    """Return the columns that name a case, and the numbers that the claim compares."""
     compared = {*names_in(claim.predicate), *names_in(claim.where)} - set(cases.select_dtypes("bool"))
     return [name for name in cases if name in compared or not pd.api.types.is_numeric_dtype(cases[name])]
 
 
 def judge_all(results: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, Verdict]:
-    """Every claim (or those given) on some results, by name. A model that never answers counts for none."""
+    """Judge every claim (or those given) on some results, by name. Models that never answer are excluded."""
     heard = results.heard()
     found = {claim.name: judge(claim, heard) for claim in claims}
     if heard is results:
@@ -106,7 +110,7 @@ def judge_all(results: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, V
 
 
 def macros(verdicts: Mapping[str, Verdict]) -> str:
-    """`numbers.tex`: a LaTeX macro for each figure that the text quotes (\\BaldBelowPTrue: 10 of 15)."""
+    """Return `numbers.tex`: a LaTeX macro for each number that the text quotes (\\BaldBelowPTrue: 10 of 15)."""
     lines = []
     for name, verdict in verdicts.items():
         if verdict.said:
@@ -117,7 +121,7 @@ def macros(verdicts: Mapping[str, Verdict]) -> str:
 
 @dataclass(frozen=True)
 class LatexOutput:
-    """LaTeX that the exporter writes; a notebook shows a line that opens it."""
+    """LaTeX for the exporter; a notebook shows a line that expands it."""
 
     latex: str = field(repr=False)
     title: str
@@ -128,7 +132,7 @@ class LatexOutput:
 
 
 def in_sentences(frame: pd.DataFrame, **how: Any) -> str:
-    """The HTML of a frame whose cells are words, all of them."""
+    """Return the HTML of a frame whose cells are all text."""
     with pd.option_context("display.max_colwidth", None):
         page = str(frame.to_html(index=False, **how))
     return page.replace("<td>", f"<td{LEFT}>").replace("<th>", f"<th{LEFT}>")
@@ -136,7 +140,7 @@ def in_sentences(frame: pd.DataFrame, **how: Any) -> str:
 
 @dataclass(frozen=True)
 class ClaimsTable:
-    """A row per claim: the paper's words, how it is counted, and what came of it in the paper and here."""
+    """A row per claim: the paper's words, how it is counted, and its verdict in the paper and in this run."""
 
     frame: pd.DataFrame
 
@@ -146,7 +150,7 @@ class ClaimsTable:
 
     @property
     def in_short(self) -> str:
-        """How many of several hold, in the paper and here."""
+        """How many of several claims hold, in the paper and in this run."""
         if len(self.frame) < 2:
             return ""
         parts = []
@@ -158,13 +162,15 @@ class ClaimsTable:
 
 def show_claims(names: str, models: Mapping[str, str], datasets: Mapping[str, str], **frames: pd.DataFrame
                 ) -> ClaimsTable:  # fmt: skip
-    """Claims by their `names` (or all of a group, Finding 1 say, that these `frames` can judge), a row each: in the
-    paper's words and as it is counted, and what came of it on the paper's printed numbers and on these frames, named as
-    in `Results`, of {name: label} of models and datasets."""
+    """Return a table of claims with their verdicts on the paper's printed numbers and on `frames`.
+
+    `names` are claims, or a group such as Finding 1, of which the claims that `frames` can judge are shown. `frames`
+    are named as in `Results`; `models` and `datasets` are {name: label}.
+    """
     results = Results(models, datasets, models, (models, datasets), (), frames)
-    chosen = [claim for claim in CLAIMS if claim.name in names.split()]
-    chosen = chosen or [claim for claim in CLAIMS if claim.group == names and set(claim.seen.needs) <= set(frames)]
-    paper, here = judge_all(published(), chosen), judge_all(results, chosen)
+    here = judge_all(results, [claim for claim in CLAIMS if claim.group == names or claim.name in names.split()])
+    chosen = [verdict.claim for verdict in here.values() if verdict.claim.group != names or not verdict.lacks]
+    paper = judge_all(published(), chosen)
     rows = [(claim.quote or "(ours)", f"{claim.statement} ({claim.quantifier})",
              paper[claim.name].in_words("no number printed"), here[claim.name].in_words(VERDICT_WORDS[None]))
             for claim in chosen]  # fmt: skip

@@ -1,8 +1,8 @@
-"""The bootstrap: resampled evaluation rows, all estimators and methods of a pair at once.
+"""The bootstrap over evaluation rows, for all estimators and methods of a pair together.
 
-A resample is how often each row was drawn. Accuracy, ECE, MCE and Brier need only sums over rows, so one matrix
-product of these counts with a few columns per estimator gives every resample of every estimator, and differences
-between estimators are paired. Pairs with equally many rows share the draws. Calibrators are not fitted anew.
+A resample is the number of times each row was drawn. Accuracy, ECE, MCE and Brier need only sums over rows. So one
+matrix product of these counts with a few columns per estimator evaluates every resample. Differences between estimators
+are paired, and pairs with equally many rows share the draws. Calibrators are not refitted.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,11 +17,11 @@ from lib.store import PAIR
 
 RESULT_KEYS = [*PAIR, "estimator", "method", "metric"]
 RESAMPLED = ("acc", "brier", "ece", "mce")
-MAX_COUNTS = 2**22  # counts held at once: 32 MB
+MAX_COUNTS = 2**22  # counts in memory: 32 MB
 
 
 def draw_resample_counts(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """How often each of n rows is in each resample, in blocks (b, n) that add up to `resamples`."""
+    """Yield how often each of n rows is in each resample, in blocks (b, n) with `resamples` rows in total."""
     rng, size = np.random.default_rng([seed, n]), max(1, MAX_COUNTS // n)
     for start in range(0, resamples, size):
         b = min(size, resamples - start)
@@ -32,8 +32,8 @@ def draw_resample_counts(n: int, resamples: int, seed: int) -> Iterator[np.ndarr
 def resample_metrics(
     confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", resamples: int = 5000, seed: int = 0
 ) -> dict[str, np.ndarray]:
-    """Metric by name over resamples, (resamples, k), for k estimators' scores (n, k) of the same n rows; accuracy
-    (resamples, 1)."""
+    """Return metrics by name over resamples, (resamples, k), for k estimators' scores (n, k); accuracy (resamples,
+    1)."""
     c, y = np.asarray(confidence, dtype=float), np.asarray(correct, dtype=float)
     n, k = c.shape
     members = [np.eye(n_bins)[bin_index(np.asarray(confidence)[:, j], n_bins, closed)] for j in range(k)]
@@ -57,12 +57,14 @@ class Bootstrap:
 
     results: pd.DataFrame
     draws: dict[tuple, np.ndarray]
-    rows: dict[tuple, int]  # by the same key, which set of its pair's rows was drawn from
+    rows: dict[tuple, int]  # by the same key, the index of the set of rows that was resampled
 
     def differences(self, contrasts: Iterable[tuple[tuple, tuple]], metric: str = "ece") -> pd.DataFrame:
-        """For pairs of (estimator, method): value of the first minus that of the second, its 95% interval, and in
-        which share of resamples the first is lower (an equal one counts half). Two that have not the same rows are
-        not compared."""
+        """Return paired differences between pairs of (estimator, method): first minus second, with a 95% interval.
+
+        `lower` is the share of resamples in which the first is lower (ties count half). Estimators with different rows
+        are not compared.
+        """
         values = self.results.set_index(RESULT_KEYS).value
         rows = []
         for first_who, second_who in contrasts:
@@ -77,19 +79,16 @@ class Bootstrap:
         return pd.DataFrame(rows, columns=columns)
 
 
-def _group_by_row_set(pair: tuple, part: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, np.ndarray]]:
-    """Of one pair: scores, a column per (estimator, method), and correctness, over the same rows. Estimators of fewer
-    rows than others (dropped out, verified) come apart, and are not paired with these. Raises ValueError where a
-    method has not the rows of its estimator."""
+def _group_by_row_set(part: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, np.ndarray]]:
+    """Yield one pair's scores, a column per (estimator, method), and correctness, grouped by common rows.
+
+    Estimators with fewer rows (dropout, verification) form their own groups and are not paired with the others.
+    """
     scores = part.pivot(index="example_id", columns=["estimator", "method"], values="confidence")
     scores = scores[list(dict.fromkeys(zip(part.estimator, part.method, strict=True)))]
     correct = part.drop_duplicates("example_id").set_index("example_id").correct
     missing = {column: tuple(scores[column].isna()) for column in scores}
-    for estimator, method in scores:
-        if missing[estimator, method] != missing.get((estimator, ""), missing[estimator, method]):
-            name = f"{estimator} {method}"
-            raise ValueError(f"{' / '.join(pair)}: not every row has a score of {name}")
-    for pattern in sorted(dict.fromkeys(missing.values()), key=sum):  # the most rows first
+    for pattern in sorted(dict.fromkeys(missing.values()), key=sum):  # largest set of rows first
         columns = [column for column in scores if missing[column] == pattern]
         alike = scores.loc[~np.array(pattern), columns]
         yield alike, correct.loc[alike.index].to_numpy()
@@ -114,22 +113,17 @@ def bootstrap(
     -------
     Bootstrap
         Point estimates with 95% percentile intervals, and the resamples.
-
-    Raises
-    ------
-    ValueError
-        Where a method lacks rows of its estimator.
     """
     draws: dict[tuple, np.ndarray] = {}
     drawn_from: dict[tuple, int] = {}
     for pair, part in frame[frame.split == "evaluation"].groupby(PAIR, sort=False):
-        for number, (scores, correct) in enumerate(_group_by_row_set(pair, part)):
+        for number, (scores, correct) in enumerate(_group_by_row_set(part)):
             resampled = resample_metrics(scores.to_numpy(), correct, n_bins, closed, resamples, seed)
             for metric, table in resampled.items():
                 columns = list(scores.columns) if METRICS[metric].scored else [("", "")]
                 for column, (estimator, method) in enumerate(columns):
                     key = (*pair, estimator, method, metric)
-                    if key not in draws:  # accuracy is that of the most rows
+                    if key not in draws:  # accuracy comes from the largest set of rows
                         draws[key], drawn_from[key] = table[:, column], number
     results = estimate_metrics(frame, n_bins, closed)
     keys = results[RESULT_KEYS].itertuples(index=False, name=None)
@@ -142,11 +136,11 @@ def bootstrap(
 def estimate_metrics(
     frame: pd.DataFrame, n_bins: int = 10, closed: str = "right", metrics: Iterable[str] = RESAMPLED
 ) -> pd.DataFrame:
-    """The point estimates alone: KEY, value, relative (share by which a method lowers the raw ECE), n rows, reason."""
+    """Return point estimates: KEY, value, relative (share by which a method lowers the raw ECE), n rows, reason."""
     rows: list[tuple] = []
     for pair, part in frame[frame.split == "evaluation"].groupby(PAIR, sort=False):
         groups = list(part.groupby(["estimator", "method"], sort=False))
-        groups.sort(key=lambda group: group[0][1] != "")  # raw ones first, which methods are held against
+        groups.sort(key=lambda group: group[0][1] != "")  # raw scores first, as the reference for methods
         everyone = [(("", ""), part.drop_duplicates("example_id"))]
         raw_errors: dict[str, float] = {}
         for metric in metrics:

@@ -1,10 +1,10 @@
-"""From what a model left behind to confidence: the signals that estimators take, and the tidy frame of their scores.
+"""From stored model outputs to confidence: the estimators' signals, and the tidy frame of their scores.
 
-None of this needs the model: `params.Reading` says which options of P(True) count, and which phi turns BALD into
+None of this needs the model. `params.Reading` sets which options P(True) compares and which phi turns BALD into
 confidence.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from lib.score.metrics import METRICS, RESULT, evaluate
 from lib.store import KEYS
 from lib.tasks.prompts import balance_spellings
 
-MARGINS = {"standard": "standard_margin", "in_situ": "in_situ_margin"}  # signal by the way in which P(True) asked
+MARGINS = {"standard": "standard_margin", "in_situ": "in_situ_margin"}  # signal by the variant of P(True)
 
 
 def confidence_frame(
@@ -30,29 +30,28 @@ def confidence_frame(
     dropout_answer: pd.DataFrame | None = None,
     further: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Turn signals into the scores of estimators (`tab:estimators`).
+    """Compute the estimators' scores from their signals (`tab:estimators`).
 
     Parameters
     ----------
     responses : DataFrame
-        As `interpret_responses` returns them.
+        From `interpret_responses`.
     verification : DataFrame, optional
-        P(True), as 03 stores it.
+        P(True), as stored by 03.
     dropout, dropout_answer : DataFrame, optional
-        Stochastic passes as 04 stores them, at one rate per example.
+        Stochastic passes as stored by 04, at one rate per example.
     reading : Reading
         Which options P(True) compares, and which phi turns BALD into confidence.
     names : iterable of str, optional
-        Estimators; all of the paper whose signals are there by default.
+        Estimators; by default all of the paper with available signals.
     further : DataFrame, optional
         KEYS and other signals, a column each.
 
     Returns
     -------
     DataFrame
-        KEYS, estimator, `confidence` in [0, 1], `correct`, and `margin` where Platt scaling is fitted on one. A
-        response
-        without the signal has confidence 0.
+        KEYS, estimator, `confidence` in [0, 1], `correct`, and `margin` for estimators whose Platt scaling needs it. A
+        response without the signal has confidence 0.
     """
     declared = ESTIMATORS | EXTRAS
     wanted = [declared[name] for name in (ESTIMATORS if names is None else names)]
@@ -60,7 +59,11 @@ def confidence_frame(
     passes = {"bald": dropout, "answer_bald": dropout_answer}
     for source in _sources(responses, verification, passes, reading, further):
         for estimator in in_declared_order(e for e in wanted if e.needs in source):
-            parts.append(_scores(source, estimator.name, estimator.needs, estimator.function))
+            signal = source[estimator.needs]
+            values = [0.0 if value is None else estimator.function(value) for value in signal]
+            scores = {"estimator": estimator.name, "confidence": np.array(values, float), "correct": source.correct}
+            margin = {"margin": signal} if estimator.needs in MARGINS.values() else {}
+            parts.append(source[KEYS].assign(**scores, **margin))
     return pd.concat(parts, ignore_index=True) if parts else schemas.empty_frame("confidence")
 
 
@@ -71,7 +74,7 @@ def _sources(
     reading: Reading,
     further: pd.DataFrame | None,
 ) -> Iterator[pd.DataFrame]:
-    """Frames of KEYS, correct and signals; each signal is in one of them."""
+    """Yield frames of KEYS, correct and signals; each signal is in one of them."""
     yield responses[[*KEYS, "correct", "response", "answer"]]
     known = responses[[*KEYS, "correct"]]
     if verification is not None and len(verification):
@@ -86,18 +89,7 @@ def _sources(
         yield known.merge(further, on=KEYS, validate="one_to_one")
 
 
-def _scores(source: pd.DataFrame, name: str, signal: str, function: Callable[[Any], float]) -> pd.DataFrame:
-    values = [0.0 if value is None else function(value) for value in source[signal]]
-    scores = source[KEYS].assign(estimator=name, confidence=np.array(values, dtype=float), correct=source.correct)
-    return scores.assign(margin=source[signal]) if signal in MARGINS.values() else scores
-
-
 # ---- P(True)
-
-
-def logsumexp_of_options(spellings: Sequence[str], logits: np.ndarray, counted: Sequence[str]) -> np.ndarray:
-    """log sum exp over those logits (n, spellings) whose spelling is `counted`, (n,)."""
-    return np.logaddexp.reduce(logits[:, [spellings.index(spelling) for spelling in counted]], axis=1)
 
 
 def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.DataFrame:
@@ -106,20 +98,21 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
     Parameters
     ----------
     verification : DataFrame
-        As 03 stores it.
+        As stored by 03.
     options : str
-        Words of the options, such as "A/B". Of both the same forms count, bare and after a space.
+        Words of the options, such as "A/B". Both count in the same forms, bare and after a space.
 
     Returns
     -------
     DataFrame
-        KEYS; `standard_margin` and `in_situ_margin`, the log-probability of the option for True less that of the other;
-        `standard_mass` and `in_situ_mass`, the probability that both hold together.
+        KEYS; `standard_margin` and `in_situ_margin`, the log-probability of the option for True minus that of the
+        other;
+        `standard_mass` and `in_situ_mass`, the total probability of both.
 
     Raises
     ------
     UserError
-        Where no single token spells one of the options.
+        No single token spells one of the options.
     """
     if verification.empty:
         columns = [f"{variant}_{what}" for variant in MARGINS for what in ("margin", "mass")]
@@ -129,7 +122,8 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
         part, sides = rows[KEYS].copy(), balance_spellings(spellings, options)
         for variant, margin in MARGINS.items():
             logits = np.stack(list(rows[f"{variant}_logits"])).astype(np.float64)
-            true, false = (logsumexp_of_options(spellings, logits, side) for side in sides)
+            places = [[spellings.index(spelling) for spelling in side] for side in sides]
+            true, false = (np.logaddexp.reduce(logits[:, place], axis=1) for place in places)
             part[margin] = true - false
             part[f"{variant}_mass"] = np.exp(np.logaddexp(true, false) - rows[f"{variant}_logz"].to_numpy())
         parts.append(part)
@@ -140,19 +134,20 @@ def option_log_odds(verification: pd.DataFrame, options: str = "A/B") -> pd.Data
 
 
 def compute_bald(row: Any, passes: int | None = None) -> np.ndarray:
-    """BALD of an example's answer tokens (m,) in nats (`eq:bald`), after so many `passes`; after all by default."""
+    """Return BALD of an example's answer tokens (m,) in nats (`eq:bald`) after `passes` passes; by default after
+    all."""
     at = (passes or len(row.predictive)) - 1
     return np.asarray(row.predictive[at]) - np.asarray(row.conditional[at])
 
 
 def rows_at_selected_rate(dropout: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFrame:  # noqa: B008  frozen
-    """The rows at the selected rate, one per example; without the tuning ones where these are not to be fitted on."""
+    """Return the rows at the selected rate, one per example; without tuning rows unless `fit_on_tuning_rows`."""
     rows = dropout[dropout.selected]
     return rows if reading.fit_on_tuning_rows else rows[~rows.tuning]
 
 
 def effective_support_column(dropout: pd.DataFrame, phi: str) -> str | None:
-    """The column of support sizes that phi divides by (the first of its kind, or that one), None for `clip`."""
+    """Return the column of support sizes that phi divides by (the first of its kind, or that one), None for `clip`."""
     columns = [name for name in dropout if name.startswith("top_") and name != "top_changed"]
     column = next((name for name in columns if name == phi or name.startswith(phi + "_")), None)
     if phi != "clip" and column is None:
@@ -161,7 +156,7 @@ def effective_support_column(dropout: pd.DataFrame, phi: str) -> str | None:
 
 
 def scale_bald(dropout: pd.DataFrame, phi: str = "clip") -> list[np.ndarray]:
-    """The signal of c_BALD, an array (m,) per row: BALD_j after all passes, as it is (`clip`) or `normalised`."""
+    """Return the signal of c_BALD, an array (m,) per row: BALD_j after all passes, unchanged (`clip`) or normalized."""
     rows, column = dropout.itertuples(index=False), effective_support_column(dropout, phi)
     if column is None:
         return [compute_bald(row) for row in rows]
@@ -180,18 +175,18 @@ def evaluate_rate_grid(
     Parameters
     ----------
     responses : DataFrame
-        As `interpret_responses` returns them.
+        From `interpret_responses`.
     dropout : DataFrame
-        Passes at several rates; those marked `tuning` count.
+        Passes at several rates; only rows marked `tuning` count.
     names : iterable of str
         Metrics.
     estimator : str
-        What the scores are called.
+        Name of the scores.
 
     Returns
     -------
     DataFrame
-        As `evaluate` returns it, and the `rate`.
+        The columns of `evaluate`, and the `rate`.
     """
     parts = []
     for rate, part in dropout[dropout.tuning].groupby("rate"):
@@ -203,14 +198,14 @@ def evaluate_rate_grid(
 
 
 def select_dropout_rate(results: pd.DataFrame, rates: Iterable[float] = ()) -> float:
-    """Pick the rate of lowest ECE from one pair's grid; of two equal ones the lower.
+    """Return the rate of lowest ECE in one pair's grid; ties go to the lower rate.
 
     Parameters
     ----------
     results : DataFrame
-        As `evaluate_rate_grid` returns it.
+        From `evaluate_rate_grid`.
     rates : iterable of float
-        Of these the lowest is taken where no tuning row has an answer.
+        The lowest of these is returned if no tuning row has an answer.
     """
     errors = results[results.metric == "ece"].sort_values(["value", "rate"])
     return float(errors.rate.iloc[0]) if len(errors) else min(rates)

@@ -1,8 +1,8 @@
-"""Table `tab:estimators`: a small pure function per row, and the table that declares them.
+"""Table `tab:estimators`: one small pure function per row, and their registry.
 
-A signal goes in, a probability in [0, 1] comes out; sums are float64. Log-probabilities are natural, one per token. To
-add an estimator, write its function and one row of ESTIMATORS that says which signal it needs (`lib.score.confidence`
-makes the signals): every table, curve and calibrator then has it.
+Each maps a signal to a probability in [0, 1]; sums are float64. Log-probabilities are natural, one per token. To add an
+estimator, write its function and one row of ESTIMATORS with the signal it needs (computed in `lib.score.confidence`).
+It then appears in every table, curve and calibrator.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,11 +14,12 @@ import numpy as np
 from lib.paths import nearest
 
 WINDOW = 16  # tokens, about the length of one step of a solution
-ROUNDING = 1e-5  # a float32 log-softmax may come out this much above 0
+ROUNDING = 1e-5  # rounding can lift a float32 log-softmax this much above 0
 
 
 def validate_logprobs(logprobs: Any) -> np.ndarray:
-    """float64 log-probabilities (n,), at most 0; ValueError when there are none, or one is NaN or above 0."""
+    """Return float64 log-probabilities (n,), at most 0. Raise ValueError if there are none, or one is NaN or above
+    0."""
     values = np.asarray(logprobs, dtype=np.float64)
     if values.size == 0 or not (values <= ROUNDING).all():  # NaN fails the comparison too
         raise ValueError("log-probabilities must be at least one number, none above 0")
@@ -26,55 +27,54 @@ def validate_logprobs(logprobs: Any) -> np.ndarray:
 
 
 def seq_joint(logprobs: Any) -> float:
-    """Length-normalised joint probability (geometric mean) of the response's n tokens; `logprobs` is (n,)."""
+    """Return the length-normalized joint probability (geometric mean) of the response's n tokens; `logprobs` is
+    (n,)."""
     return float(np.exp(validate_logprobs(logprobs).mean()))
 
 
 def seq_avg(logprobs: Any) -> float:
-    """Arithmetic mean of the probabilities of the response's n tokens; `logprobs` is (n,)."""
+    """Return the arithmetic mean of the probabilities of the response's n tokens; `logprobs` is (n,)."""
     return float(np.exp(validate_logprobs(logprobs)).mean())
 
 
-def ans_joint(logprobs: Any) -> float:
-    """As `seq_joint`, on the answer's tokens alone."""
-    return seq_joint(logprobs)
-
-
-def ans_avg(logprobs: Any) -> float:
-    """As `seq_avg`, on the answer's tokens alone."""
-    return seq_avg(logprobs)
+ans_joint = seq_joint  # of the answer's tokens only
+ans_avg = seq_avg  # likewise
 
 
 def p_true(margin: float) -> float:
-    """Mass of the option for True over the mass of both, from the difference of their log-masses."""
+    """Return the mass of the option for True relative to both, from the difference of their log-masses."""
     return float(np.exp(-np.logaddexp(0.0, -margin)))
 
 
 def normalize_bald(bald: Any, support: Any) -> np.ndarray:
-    """BALD_j (m,) in nats over the logarithm of an effective support's sizes (m,), at least 2: appendix `app:bald`."""
+    """Return BALD_j (m,) in nats over the log of an effective support's sizes (m,), at least 2 (appendix
+    `app:bald`)."""
     return np.asarray(bald, dtype=np.float64) / np.log(np.maximum(np.asarray(support, dtype=np.float64), 2))
 
 
 def min_window_mean(logprobs: Any) -> float:
-    """Least mean probability of WINDOW neighbouring tokens of the response (of all, where it is shorter); `logprobs` is
-    (n,). The lowest group of DeepConf (arXiv 2508.15260), of the chosen tokens' probabilities."""
+    """Return the lowest mean probability of WINDOW neighboring tokens, or of all tokens of a shorter response.
+
+    `logprobs` is (n,). This is the lowest group of DeepConf (arXiv 2508.15260), with the chosen tokens' probabilities.
+    """
     probabilities = np.exp(validate_logprobs(logprobs))
     width = min(WINDOW, probabilities.size)
     return float(np.clip(np.convolve(probabilities, np.full(width, 1 / width), "valid").min(), 0, 1))
 
 
 def min_top2_margin(margins: Any) -> float:
-    """Smallest lead of the most probable token over the next, of the answer's tokens; (m,) probabilities."""
+    """Return the smallest margin of the answer's tokens: top probability minus the next; `margins` is (m,)."""
     return float(np.clip(np.min(margins), 0, 1))
 
 
 def exp_neg_entropy(entropies: Any) -> float:
-    """exp(-H) of the mean entropy H of the answer's tokens; (m,) in nats. 1 where each was certain."""
+    """Return exp(-H) for the mean entropy H of the answer's tokens; (m,) in nats. 1 if all are certain."""
     return float(np.exp(-max(np.mean(entropies), 0.0)))
 
 
 def c_bald(bald: Any) -> float:
-    """Mean over the answer's tokens of clip(1 - BALD_j, 0, 1), `eq:bald`; BALD_j (m,) in nats, or `normalize_bald`."""
+    """Return the mean of clip(1 - BALD_j, 0, 1) over the answer's tokens, `eq:bald`; (m,) in nats, or
+    `normalize_bald`."""
     return float(np.clip(1 - np.asarray(bald, dtype=np.float64), 0, 1).mean())
 
 
@@ -83,16 +83,16 @@ def c_bald(bald: Any) -> float:
 
 @dataclass(frozen=True)
 class Estimator:
-    """One row of `tab:estimators`. `function` takes the signal that `needs` names and returns a confidence."""
+    """One row of `tab:estimators`. `function` maps the signal named in `needs` to a confidence."""
 
     name: str
     label: str  # LaTeX
     plain: str
-    definition: str  # LaTeX; one without is in no column of the result tables
+    definition: str  # LaTeX; without one it has no column in the result tables
     group: str  # "single_pass" | "multi_pass"
     needs: str  # one of SIGNALS
     function: Callable[[Any], float]
-    extra: bool = False  # not in the paper: shown in tables of its own, and counted nowhere
+    extra: bool = False  # not in the paper: shown only in its own tables
 
     def __post_init__(self) -> None:
         if self.needs not in SIGNALS:
@@ -132,7 +132,7 @@ _DECLARED = (
     Estimator("ans_avg", r"\textsc{Ans Avg}", "Ans Avg", _avg(*_ANS), _ONE, "answer", ans_avg),
     Estimator("p_true", r"$\ptrue$", "P(True)", _PTRUE, _MORE, "standard_margin", p_true),
     Estimator("c_bald", r"$c_{\mathrm{BALD}}$", "c_BALD", _avg(*_BALD), _MORE, "bald", c_bald),
-    # of `tab:insitu_ptrue` alone: no definition of its own, and no column of the result tables
+    # only in `tab:insitu_ptrue`: no definition, and no column in the result tables
     Estimator("p_true_insitu", r"In-situ $\ptrue$", "In-situ P(True)", "", _MORE, "in_situ_margin", p_true),
     # with dropout at the answer only
     Estimator(
@@ -152,11 +152,11 @@ EXTRAS: dict[str, Estimator] = {e.name: e for e in _DECLARED if e.extra}  # ours
 
 
 def in_declared_order(estimators: Iterable[Estimator]) -> list[Estimator]:
-    """By signal, then by name: Avg before Joint."""
+    """Sort by signal, then by name: Avg before Joint."""
     return sorted(estimators, key=lambda estimator: (SIGNALS.index(estimator.needs), estimator.name))
 
 
 def in_columns(names: Iterable[str]) -> list[Estimator]:
-    """The defined ones among `names`, in the order of the result tables."""
+    """Return those of `names` that have a definition, in the order of the result tables."""
     wanted = set(names)
     return in_declared_order(e for e in ESTIMATORS.values() if e.name in wanted and e.definition)

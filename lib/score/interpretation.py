@@ -1,7 +1,7 @@
-"""Stored responses as a run's choices read them: which answer is right, which tokens count, with which probability.
+"""Interpret stored responses under a run's choices: correctness, the tokens that count, and their probabilities.
 
-Every choice that the paper leaves open and that needs no new generation is made here (`params.Reading`). A run's
-responses are read once; everything after takes the frame that `interpret_responses` returns.
+This covers every choice that the paper leaves open and that needs no new generation (`params.Reading`). A run
+interprets its responses once; all later steps use the frame from `interpret_responses`.
 """
 
 from typing import Any
@@ -17,22 +17,21 @@ LOGPROBS = {"model": "token_logprobs", "sampling": "token_logprobs_sampling"}
 
 
 def interpret_responses(generations: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFrame:  # noqa: B008  frozen
-    """Grade stored responses and pick the tokens that count, under a run's choices.
+    """Grade stored responses and select the tokens that count, under a run's choices.
 
     Parameters
     ----------
     generations : DataFrame
-        A row per response, as 01 stores them.
+        A row per response, as stored by 01.
     reading : Reading
-        The choices: grader, form of an answer, what stands for a missing one, whose probabilities count.
+        The choices: grader, answer format, treatment of missing answers, which probabilities count.
 
     Returns
     -------
     DataFrame
         KEYS; `parsed`, whether an answer was found; `correct`; `response` (n,) and `answer` (m,), natural
-        log-probabilities of the tokens that sequence and answer estimators take; `span`, where the answer's tokens
-        stand.
-        Without an answer, `answer` and `span` are None where `missing` is zero; where it is drop, the row is left out.
+        log-probabilities of the tokens for sequence and answer estimators; `span`, the position of the answer's tokens.
+        For rows without an answer, `missing: zero` sets `answer` and `span` to None, and `missing: drop` omits the row.
     """
     columns: dict[str, list] = {"parsed": [], "correct": [], "response": [], "answer": [], "span": []}
     for row in generations.itertuples(index=False):
@@ -53,13 +52,15 @@ def interpret_responses(generations: pd.DataFrame, reading: Reading = Reading())
 
 
 def has_accepted_answer(row: Any, reading: Reading) -> bool:
-    """Whether a generations row holds an answer, in the form that the run accepts."""
+    """Whether a generations row has an answer in a format that the run accepts."""
     return has_answer(row) and (reading.answer_format == "any" or bool(row.plain))
 
 
 def select_sequence_tokens(row: Any, logprobs: np.ndarray, reading: Reading) -> np.ndarray:
-    """What the sequence estimators see of a row's log-probabilities (n,). A choice that would leave nothing is not
-    applied: first the thinking stays, then the end token."""
+    """Return the log-probabilities (n,) for the sequence estimators.
+
+    If a choice would leave no token, it is not applied: first the thinking is kept, then the end token.
+    """
     start = 0 if reading.include_thinking else int(row.thinking_end)
     end = len(logprobs) if reading.include_eos else len(logprobs) - int(row.eos)
     for part in (logprobs[start:end], logprobs[:end]):
@@ -68,21 +69,16 @@ def select_sequence_tokens(row: Any, logprobs: np.ndarray, reading: Reading) -> 
     return logprobs
 
 
-def answer_coverage(
-    generations: pd.DataFrame,
-    reading: Reading = Reading(),  # noqa: B008  frozen
-    split: str = "evaluation",
-) -> pd.DataFrame:
-    """Count by pair what has no answer, and what another grader would grade otherwise.
+def answer_coverage(generations: pd.DataFrame, reading: Reading = Reading()) -> pd.DataFrame:  # noqa: B008  frozen
+    """Count by pair the evaluation rows without an answer and those that another grader would grade differently.
 
     Returns
     -------
     DataFrame
         model, dataset, `rows`, and shares of them: `unparsed` (no answer found), `cut` (by the length limit),
-        `unclosed`
-        (thinking that never ended), and by the name of each other grader what it would grade otherwise.
+        `unclosed` (thinking that never ended), and for each other grader the share graded differently.
     """
-    part = generations[generations.split == split]
+    part = generations[generations.split == "evaluation"]
     rows = list(part.itertuples(index=False))
     with_answer = [has_accepted_answer(row, reading) for row in rows]
     columns = {
@@ -90,13 +86,13 @@ def answer_coverage(
         "cut": part.finish_reason == "length",
         "unclosed": [0 < row.thinking_end >= len(row.token_logprobs) - row.eos for row in rows],
     }
-    correct = {}
-    for grader in GRADERS:
-        correct[grader] = [has_answer and grade(row.answer, row.reference, grader)
-                           for has_answer, row in zip(with_answer, rows, strict=True)]  # fmt: skip
-    for grader in GRADERS:
-        if grader != reading.grader:
-            columns[grader] = np.not_equal(correct[grader], correct[reading.grader])
+
+    def grades(grader: str) -> list[bool]:
+        there = zip(with_answer, rows, strict=True)
+        return [has_answer and grade(row.answer, row.reference, grader) for has_answer, row in there]
+
+    ours, others = grades(reading.grader), [grader for grader in GRADERS if grader != reading.grader]
+    columns |= {grader: np.not_equal(grades(grader), ours) for grader in others}
     flags = part[["model", "dataset"]].assign(rows=1, **columns)
     shares = flags.groupby(["model", "dataset"], sort=False)
     return shares.agg({"rows": "sum"} | dict.fromkeys(columns, "mean")).reset_index()

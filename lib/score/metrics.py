@@ -1,33 +1,30 @@
-"""Accuracy, calibration errors and AUROC of confidence scores, each declared once in METRICS.
+"""Accuracy, calibration errors and AUROC of confidence scores, each registered once in METRICS.
 
-Bins follow `guo2017calibration`: equal width; gap = |accuracy - mean confidence| in a bin; empty ones do not count.
-What sits on an edge matters here, since scores of exactly 1.0 and calibrated scores k/n are common. Edges are the
-floats nearest to k/n_bins (`linspace(0, 1, 11)[3]` is not 0.3), and a score within a few rounding errors of its own
-type from an edge counts as on it: `closed="right"` puts it in the bin below, and 0 in the first; `closed="left"` in
-the bin above, and 1.0 in the last.
+Bins follow `guo2017calibration`: equal width; gap = |accuracy - mean confidence| in a bin; empty bins do not count.
+Scores on an edge matter here, since scores of exactly 1.0 and calibrated scores k/n are common. Edges are the floats
+nearest to k/n_bins (`linspace(0, 1, 11)[3]` is not 0.3). A score within a few rounding errors of its own type from an
+edge counts as on it. `closed="right"` puts it in the bin below, and 0 in the first; `closed="left"` in the bin above,
+and 1.0 in the last.
 
-`sample_weight` of shape (..., n), such as the counts of bootstrap resamples, give results of shape (...).
+`sample_weight` of shape (..., n), such as the counts of bootstrap resamples, gives results of shape (...).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lib.paths import nearest
-
-CLOSED = ("right", "left")
 RESULT = ["model", "dataset", "estimator", "metric", "value", "n", "reason", "of_bin"]
 
 
 def validate_scores(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and 0/1 outcomes, (n,) float64. ValueError: no rows, unequal lengths, NaN, outside [0, 1]."""
+    """Return scores and 0/1 outcomes, (n,) float64. ValueError: no rows, unequal lengths, NaN, outside [0, 1]."""
     c, y = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if c.ndim != 1 or c.shape != y.shape or c.size == 0:
         raise ValueError(f"confidence {c.shape} and correct {y.shape} must be equally long and not empty")
-    bad = ~((c >= 0) & (c <= 1))  # NaN is neither
+    bad = ~((c >= 0) & (c <= 1))  # true for NaN, too
     if bad.any():
         raise ValueError(f"confidence must lie in [0, 1]: {c[bad][0]} at row {int(bad.argmax())}")
     if not np.isin(y, (0, 1)).all():
@@ -35,20 +32,11 @@ def validate_scores(confidence: Any, correct: Any) -> tuple[np.ndarray, np.ndarr
     return c, y
 
 
-def as_float_if_scalar(value: Any) -> Any:
-    """A float, where there is one number; else the array."""
-    return float(value) if np.ndim(value) == 0 else value
-
-
 # ---- reliability bins
 
 
 def bin_index(confidence: Any, n_bins: int = 10, closed: str = "right") -> np.ndarray:
-    """Find the bin of each score, (n,) int. Raises ValueError for another word than right or left."""
-    if n_bins < 1:
-        raise ValueError(f"bins: there must be at least 1, not {n_bins}")
-    if closed not in CLOSED:
-        raise ValueError(f"closed: '{closed}' is not a choice; {nearest(closed, CLOSED)}")
+    """Find the bin of each score, (n,) int; `closed` is right or left."""
     given = np.asarray(confidence)
     c = given.astype(np.float64)
     rounding = 8 * np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
@@ -60,7 +48,7 @@ def bin_index(confidence: Any, n_bins: int = 10, closed: str = "right") -> np.nd
 
 @dataclass(frozen=True)
 class ReliabilityBins:
-    """Sums per bin, each (..., n_bins): number of rows, of their confidence, of right answers."""
+    """Sums per bin, each (..., n_bins): number of rows, confidence, right answers."""
 
     count: np.ndarray
     confidence: np.ndarray
@@ -68,11 +56,11 @@ class ReliabilityBins:
 
     @property
     def gap(self) -> np.ndarray:
-        """|accuracy - mean confidence| per bin, (..., n_bins); 0 where a bin is empty."""
+        """|accuracy - mean confidence| per bin, (..., n_bins); 0 for empty bins."""
         return np.abs(self.correct - self.confidence) / np.where(self.count > 0, self.count, 1)
 
     def frame(self) -> pd.DataFrame:
-        """The reliability diagram, bins that are not empty: lower, upper, count, confidence, accuracy."""
+        """Return the reliability diagram without empty bins: lower, upper, count, confidence, accuracy."""
         full, edges = self.count > 0, np.arange(len(self.count) + 1) / len(self.count)
         confidence, accuracy = (total[full] / self.count[full] for total in (self.confidence, self.correct))
         columns = {"lower": edges[:-1][full], "upper": edges[1:][full], "count": self.count[full]}
@@ -82,7 +70,7 @@ class ReliabilityBins:
 def reliability_bins(
     confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", sample_weight: Any = None
 ) -> ReliabilityBins:
-    """Rows, confidence and right answers summed by bin."""
+    """Sum rows, confidence and right answers by bin."""
     c, y = validate_scores(confidence, correct)
     index = bin_index(confidence, n_bins, closed)
     if sample_weight is None:
@@ -96,15 +84,15 @@ def reliability_bins(
 
 
 def weighted_mean(values: np.ndarray, sample_weight: Any = None) -> Any:
-    """Weighted mean of n values."""
+    """Return the weighted mean of n values."""
     if sample_weight is None:
-        return float(values.mean())
+        return values.mean()
     w = np.asarray(sample_weight, dtype=np.float64)
-    return as_float_if_scalar(w @ values / w.sum(axis=-1))
+    return w @ values / w.sum(axis=-1)
 
 
 def accuracy(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
-    """Share of right answers; the confidence is only checked."""
+    """Return the share of right answers; the confidence is only validated."""
     return weighted_mean(validate_scores(confidence, correct)[1], sample_weight)
 
 
@@ -120,7 +108,7 @@ def ece(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", 
     n_bins : int
         Bins of equal width.
     closed : {"right", "left"}
-        On which side bins are closed.
+        The side on which bins are closed.
     sample_weight : array of shape (..., n), optional
 
     Returns
@@ -128,29 +116,31 @@ def ece(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", 
     float, or array of shape (...)
     """
     table = reliability_bins(confidence, correct, n_bins, closed, sample_weight)
-    return as_float_if_scalar((table.gap * table.count).sum(axis=-1) / table.count.sum(axis=-1))
+    return (table.gap * table.count).sum(axis=-1) / table.count.sum(axis=-1)
 
 
 def mce(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right", sample_weight: Any = None) -> Any:
-    """Maximum calibration error: largest gap over the bins that are not empty."""
-    return as_float_if_scalar(reliability_bins(confidence, correct, n_bins, closed, sample_weight).gap.max(axis=-1))
+    """Maximum calibration error: largest gap over the non-empty bins."""
+    return reliability_bins(confidence, correct, n_bins, closed, sample_weight).gap.max(axis=-1)
 
 
 def mce_bin_size(confidence: Any, correct: Any, n_bins: int = 10, closed: str = "right") -> int:
-    """How many rows the bin of the largest gap holds, on which `mce` rests."""
+    """Return the number of rows in the bin with the largest gap, which determines `mce`."""
     table = reliability_bins(confidence, correct, n_bins, closed)
     return int(table.count[table.gap.argmax()])
 
 
 def brier(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
-    """Mean squared difference of confidence and outcome."""
+    """Return the mean squared difference of confidence and outcome."""
     c, y = validate_scores(confidence, correct)
     return weighted_mean((c - y) ** 2, sample_weight)
 
 
 def auroc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
-    """Probability that a right answer scores above a wrong one, ties half; NaN where only right or only wrong answers
-    count. Parameters as for `ece`."""
+    """Return the probability that a right answer scores above a wrong one; ties count half.
+
+    NaN if only right or only wrong answers have weight. Parameters as for `ece`.
+    """
     c, y = validate_scores(confidence, correct)
     w = np.ones_like(c) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     order = np.argsort(c, kind="stable")
@@ -158,7 +148,7 @@ def auroc(confidence: Any, correct: Any, sample_weight: Any = None) -> Any:
     right, wrong = (np.add.reduceat(w[..., order] * kind[order], starts, axis=-1) for kind in (y, 1 - y))
     above = (right * (np.cumsum(wrong, axis=-1) - wrong / 2)).sum(axis=-1)
     pairs = right.sum(axis=-1) * wrong.sum(axis=-1)
-    return as_float_if_scalar(np.where(pairs > 0, above / np.where(pairs > 0, pairs, 1), np.nan))
+    return np.where(pairs > 0, above / np.where(pairs > 0, pairs, 1), np.nan)[()]  # a number if 0-dimensional
 
 
 @dataclass(frozen=True)
@@ -170,12 +160,12 @@ class Metric:
     function: Callable[..., Any]
     binned: bool = False
     scored: bool = True
-    reason: str = ""  # what NaN means
+    reason: str = ""  # reason for NaN
 
-    def __call__(self, confidence: Any, correct: Any, n_bins: int, closed: str, **more: Any) -> Any:
+    def __call__(self, confidence: Any, correct: Any, n_bins: int, closed: str) -> Any:
         if self.binned:
-            return self.function(confidence, correct, n_bins, closed, **more)
-        return self.function(confidence, correct, **more)
+            return self.function(confidence, correct, n_bins, closed)
+        return self.function(confidence, correct)
 
 
 METRICS: dict[str, Metric] = {
@@ -193,22 +183,6 @@ METRICS: dict[str, Metric] = {
 # ---- over frames
 
 
-def _result_rows(pair: tuple, part: pd.DataFrame, n_bins: int, closed: str, names: Iterable[str]) -> Iterator[tuple]:
-    """Result rows of one model and dataset: accuracy once (estimator ""), the others for each estimator."""
-    groups = [("", part.drop_duplicates("example_id"))] + list(part.groupby("estimator", sort=False))
-    for estimator, group in groups:
-        confidence, correct = group.confidence.to_numpy(), group.correct.to_numpy()
-        for metric in (METRICS[name] for name in names):
-            if metric.scored == bool(estimator):
-                try:
-                    value = metric(confidence, correct, n_bins, closed)
-                except ValueError as error:
-                    raise ValueError(f"{' / '.join(pair)} / {estimator or 'all'}: {error}") from error
-                rows = mce_bin_size(confidence, correct, n_bins, closed) if metric.name == "mce" else None
-                reason = metric.reason if np.isnan(value) else ""
-                yield (*pair, estimator, metric.name, value, len(group), reason, rows)
-
-
 def evaluate(
     frame: pd.DataFrame,
     n_bins: int = 10,
@@ -221,7 +195,7 @@ def evaluate(
     Parameters
     ----------
     frame : DataFrame
-        As `confidence_frame` returns it.
+        From `confidence_frame`.
     n_bins, closed
         As for `ece`.
     split : {"evaluation", "calibration"}
@@ -231,18 +205,25 @@ def evaluate(
     Returns
     -------
     DataFrame
-        model, dataset, estimator ("" for accuracy), metric, value, n (rows), reason, and `of_bin`, how many rows the
-        bin of
-        the MCE holds. A value that cannot be computed is missing (NA), and `reason` says why.
+        model, dataset, estimator ("" for accuracy), metric, value, n (rows), reason, and `of_bin`, the number of rows
+        in
+        the bin of the MCE. A value that cannot be computed is missing (NA), and `reason` explains it.
     """
     rows: list[tuple] = []
     for pair, part in frame[frame.split == split].groupby(["model", "dataset"], sort=False):
-        rows.extend(_result_rows(pair, part, n_bins, closed, list(names)))
+        for estimator, group in [("", part.drop_duplicates("example_id")), *part.groupby("estimator", sort=False)]:
+            given = group.confidence.to_numpy(), group.correct.to_numpy(), n_bins, closed
+            for metric in (METRICS[name] for name in names):
+                if metric.scored == bool(estimator):
+                    value = metric(*given)
+                    reason = metric.reason if np.isnan(value) else ""
+                    of_bin = mce_bin_size(*given) if metric.name == "mce" else None
+                    rows.append((*pair, estimator, metric.name, value, len(group), reason, of_bin))
     return pd.DataFrame(rows, columns=RESULT).astype({"value": "Float64", "of_bin": "Int64"})
 
 
 def ablate_bins(frame: pd.DataFrame, n_bins_ablation: Iterable[int], closed: str = "right",
                 names: Iterable[str] = METRICS) -> pd.DataFrame:  # fmt: skip
-    """`evaluate` for each number of bins, which column `bins` tells (`tab:bin_ablation`)."""
+    """Run `evaluate` for each number of bins, given in column `bins` (`tab:bin_ablation`)."""
     parts = [evaluate(frame, n_bins, closed, names=names).assign(bins=n_bins) for n_bins in n_bins_ablation]
     return pd.concat(parts, ignore_index=True)

@@ -1,14 +1,14 @@
-"""What the confidence is good for: scores beside a constant, and when to answer.
+"""Selective prediction: scores compared with a constant, and thresholds with a guaranteed precision.
 
-A constant at the base rate is nearly calibrated and knows nothing (arXiv 2606.07822), so it stands in every comparison
-as an estimator of its own, BASE; Brier skill is measured against it.
+A constant at the base rate is nearly calibrated and uninformative (arXiv 2606.07822). So every comparison includes it
+as an estimator, BASE; Brier skill is relative to it.
 
-Above which confidence a wanted precision is guaranteed is told by Learn-then-Test (arXiv 2110.01052) with a split fixed
-sequence: a third of the calibration rows proposes thresholds and where to begin, the others test them one by one, each
-by the exact binomial tail, down to the first that fails. Whatever the scores are, a threshold is returned whose true
-precision lies below the wanted one in at most 1 - `certainty` of the times that calibration rows are drawn. MAPIE 1.6.0
-has the same test; but there a threshold that no row reaches makes a p-value NaN, after which Holm's procedure finds
-nothing, and rounding counts an error too many in a third of the cases.
+Learn-then-Test (arXiv 2110.01052) with a split fixed sequence finds the threshold for a target precision. A third of
+the calibration rows proposes thresholds and the starting point. The other rows test them one by one with the exact
+binomial tail, down to the first failure. For any scores, the true precision of the returned threshold is below the
+target with probability at most 1 - `certainty` over draws of calibration rows. MAPIE 1.6.0 has the same test. But there
+a threshold that no row reaches gives a NaN p-value, after which Holm's procedure finds nothing. Its rounding also
+counts an error too many in a third of the cases.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,54 +24,63 @@ from lib.score.bootstrap import draw_resample_counts
 from lib.store import KEYS, PAIR
 
 BASE = "base"  # the constant, in the column `estimator`
-PROPER_MEASURES = ("ece", "ece_mass", "brier", "skill", "log_loss", "auroc", "augrc")
-STEPS = 20  # thresholds proposed, at quantiles of the scores
+STEPS = 20  # proposed thresholds, at quantiles of the scores
 NO_GUARANTEE = "no threshold can be guaranteed from these rows"
 TOO_FEW_ROWS = "too few calibration rows"
-Side = tuple[Any, Any]  # confidence (n,) and correct (n,) of the rows that propose, or that test
+Side = tuple[Any, Any]  # confidence (n,) and correct (n,) of the learning or the testing rows
 
 
 # ---- scores beside a constant
 
 
 def base_rate(correct: Any) -> float:
-    """(right + 1) / (n + 2): the constant that n calibration rows teach; 1/2 of none."""
+    """Return (right + 1) / (n + 2), the constant learned from n calibration rows; 1/2 without rows."""
     y = np.asarray(correct, dtype=float)
     return float((y.sum() + 1) / (y.size + 2))
 
 
 def log_losses(confidence: Any, correct: Any) -> np.ndarray:
-    """-log of the probability given to what came true, (n,), nats. As in scikit-learn's `log_loss`, a probability is at
-    least the float64 epsilon: a certain score that is wrong costs 36."""
+    """Return -log of the probability of the outcome, (n,), nats.
+
+    As in scikit-learn's `log_loss`, a probability is at least the float64 epsilon: a certain but wrong score costs 36.
+    """
     c, y = metrics.validate_scores(confidence, correct)
     least = np.finfo(float).eps
     return -np.log(np.clip(np.where(y > 0, c, 1 - c), least, 1 - least))
 
 
 def equal_mass_ece(confidence: Any, correct: Any, n_bins: int = 10, sample_weight: Any = None) -> Any:
-    """ECE with bins of equally many of the unweighted rows. Equal scores share a bin, whatever the order of rows: that
-    of their mean rank."""
+    """Return the ECE with bins of equally many unweighted rows.
+
+    Equal scores share the bin of their mean rank, whatever the order of rows.
+    """
     c, y = metrics.validate_scores(confidence, correct)
     index = np.floor((rankdata(c) - 0.5) * n_bins / c.size).astype(int)
     w = np.ones_like(c) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     sums = w @ (np.eye(n_bins)[index] * (y - c)[:, None])
-    return metrics.as_float_if_scalar(np.abs(sums).sum(axis=-1) / w.sum(axis=-1))
+    return np.abs(sums).sum(axis=-1) / w.sum(axis=-1)
 
 
 def augrc(auroc: Any, accuracy: Any) -> Any:
-    """Area under the generalised risk-coverage curve (arXiv 2407.01032), the share of all rows that are answered and
-    wrong, averaged over the share answered: (1 - AUROC) acc (1 - acc) + (1 - acc)^2 / 2. Equal scores count as answered
-    in any order; without right or wrong rows, the first term is 0."""
+    """Return the area under the generalized risk-coverage curve (arXiv 2407.01032).
+
+    It is the share of all rows that are answered and wrong, averaged over coverage:
+    (1 - AUROC) acc (1 - acc) + (1 - acc)^2 / 2.
+    Equal scores may be answered in any order. If all rows are right, or all wrong, the first term is 0.
+    """
     a = np.asarray(accuracy, dtype=float)
-    return metrics.as_float_if_scalar((1 - np.nan_to_num(auroc)) * a * (1 - a) + (1 - a) ** 2 / 2)
+    return (1 - np.nan_to_num(auroc)) * a * (1 - a) + (1 - a) ** 2 / 2
 
 
 def proper_measures(
     confidence: Any, correct: Any, base: float, n_bins: int = 10, closed: str = "right", sample_weight: Any = None
 ) -> dict[str, Any]:
-    """PROPER_MEASURES by name. `skill` is 1 - Brier / Brier of the constant `base` on the same rows; scikit-learn's
-    `d2_brier_score` is the same against the evaluation rows' own accuracy. `sample_weight` of shape (..., n), such as
-    the counts of bootstrap resamples, gives results of shape (...)."""
+    """Return measures by name; `sample_weight` of shape (..., n), such as bootstrap counts, gives results of shape
+    (...).
+
+    `skill` is 1 - Brier / Brier of the constant `base` on the same rows. scikit-learn's `d2_brier_score` uses the
+    accuracy of the evaluation rows as the constant.
+    """
     c, y = metrics.validate_scores(confidence, correct)
     brier, auroc = metrics.brier(c, y, sample_weight), metrics.auroc(c, y, sample_weight)
     return {
@@ -86,8 +95,10 @@ def proper_measures(
 
 
 def add_base_rate(raw: pd.DataFrame, calibrated: pd.DataFrame) -> tuple[pd.DataFrame, dict[tuple, float]]:
-    """`calibrated` (evaluation rows, with column `method`) and below it each pair's BASE; and the constants by pair,
-    from the calibration rows of `raw`."""
+    """Append each pair's BASE to `calibrated` (evaluation rows, with column `method`).
+
+    Also return the constants by pair, computed from the calibration rows of `raw`.
+    """
     constants, parts = {}, [calibrated]
     known = raw.drop_duplicates([*PAIR, "split", "example_id"])
     for pair, rows in known.groupby(PAIR, sort=False):
@@ -105,13 +116,15 @@ def compare_with_base_rate(
     resamples: int = 5000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """PROPER_MEASURES of every estimator and method of a frame as `add_base_rate` returns it: PAIR, estimator, method,
-    metric, value, low, high, n, reason. Raw scores have 95% percentile intervals, over the same draws of rows as
-    `bootstrap.bootstrap`, of the resamples in which a measure can be had. What cannot be had is missing, with the
-    reason."""
+    """Return the `proper_measures` of every estimator and method of a frame from `add_base_rate`.
+
+    Columns: PAIR, estimator, method, metric, value, low, high, n, reason. Raw scores have 95% percentile intervals over
+    the draws of `bootstrap.bootstrap`, without resamples where a measure is undefined. An undefined value is missing,
+    with a reason.
+    """
     rows: list[tuple] = []
     for key, part in frame.groupby([*PAIR, "estimator", "method"], sort=False):
-        part = part.sort_values("example_id")  # the order in which `bootstrap` numbers rows
+        part = part.sort_values("example_id")  # the row order of `bootstrap`
         given = part.confidence.to_numpy(), part.correct.to_numpy(), constants[key[:2]], n_bins, closed
         found, low, high = proper_measures(*given), {}, {}
         if not key[3]:
@@ -128,19 +141,23 @@ def compare_with_base_rate(
 
 
 def risk_coverage(confidence: Any, correct: Any) -> pd.DataFrame:
-    """Accuracy against the share of questions answered, the surest first: a row per distinct score, from the largest.
-    `threshold`, `answered` (share of rows at or above it) and their `accuracy`."""
+    """Return accuracy by coverage, most confident rows first: a row per distinct score, from the largest.
+
+    Columns: `threshold`, `answered` (share of rows at or above it) and their `accuracy`.
+    """
     c, y = metrics.validate_scores(confidence, correct)
     order = np.argsort(-c, kind="stable")
-    last = np.flatnonzero(np.diff(-c[order], append=2.0))  # of the rows of each score
+    last = np.flatnonzero(np.diff(-c[order], append=2.0))  # last row of each score
     count = last + 1
     return pd.DataFrame({"threshold": c[order][last], "answered": count / c.size,
                          "accuracy": np.cumsum(y[order])[last] / count})  # fmt: skip
 
 
 def risk_coverage_curves(frame: pd.DataFrame, points: int = 100) -> pd.DataFrame:
-    """`risk_coverage` of every estimator and method on the evaluation rows, thinned to `points` shares: PAIR,
-    estimator, method, answered, accuracy."""
+    """Return `risk_coverage` of every estimator and method on the evaluation rows, thinned to `points` shares.
+
+    Columns: PAIR, estimator, method, answered, accuracy.
+    """
     by = [*PAIR, "estimator", "method"]
     parts = [pd.DataFrame(columns=[*by, "answered", "accuracy"])]
     for key, part in frame[frame.split == "evaluation"].groupby(by, sort=False):
@@ -154,33 +171,32 @@ def risk_coverage_curves(frame: pd.DataFrame, points: int = 100) -> pd.DataFrame
 
 
 def binomial_p_values(wrong: Any, answered: Any, precision: float) -> np.ndarray:
-    """Probability of so few `wrong` among so many `answered` rows if precision were not met, (k,); 1 where none is
-    answered."""
+    """Return the probability of at most `wrong` errors among `answered` rows if the precision were not met, (k,).
+
+    1 if no row is answered.
+    """
     wrong, answered = np.asarray(wrong), np.asarray(answered)
     return np.where(answered > 0, binom.cdf(wrong, np.maximum(answered, 1), 1 - precision), 1.0)
 
 
-def find_threshold(
-    learning: Side, testing: Side, precision: float, certainty: float = 0.9, steps: int = STEPS
-) -> float | None:
-    """Find the lowest threshold whose answers are right with a wanted precision, guaranteed.
+def find_threshold(learning: Side, testing: Side, precision: float, certainty: float = 0.9) -> float | None:
+    """Find the lowest threshold that guarantees a target precision of the answers.
 
     Parameters
     ----------
     learning, testing : (confidence (n,), correct (n,))
-        Different calibration rows: the first propose thresholds, the others test them.
-    precision : wanted share of right answers among those given
-    certainty : in how many draws of calibration rows the promise holds
-    steps : thresholds proposed
+        Disjoint calibration rows: the first propose thresholds, the others test them.
+    precision : target share of right answers among those given
+    certainty : probability of the guarantee over draws of calibration rows
 
     Returns
     -------
-    None where no threshold can be guaranteed.
+    None if no threshold can be guaranteed.
     """
     scores = np.asarray(learning[0], dtype=float)
     if not scores.size or not len(testing[0]):
         return None
-    proposed = np.unique(np.quantile(scores, np.arange(steps) / steps, method="lower"))  # rising
+    proposed = np.unique(np.quantile(scores, np.arange(STEPS) / STEPS, method="lower"))  # increasing
     begin = int(binomial_p_values(*_counted(*learning, proposed), precision).argmin())
     down = proposed[begin::-1]
     passed = np.logical_and.accumulate(binomial_p_values(*_counted(*testing, down), precision) <= 1 - certainty)
@@ -188,19 +204,22 @@ def find_threshold(
 
 
 def _counted(confidence: Any, correct: Any, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Wrong rows, and rows, at or above each of k thresholds, (k,) each."""
+    """Return the number of wrong rows and of all rows at or above each of k thresholds, (k,) each."""
     answered = np.asarray(confidence, dtype=float)[:, None] >= thresholds
     return (answered & ~np.asarray(correct, dtype=bool)[:, None]).sum(axis=0), answered.sum(axis=0)
 
 
 def min_rows_for_guarantee(precision: float, certainty: float = 0.9) -> int:
-    """How many right answers in a row, and no wrong one, guarantee a precision."""
+    """Return how many right answers, without a wrong one, guarantee a precision."""
     return int(np.ceil(np.log(1 - certainty) / np.log(precision)))
 
 
 def mark_learning_rows(calibration: pd.DataFrame, tuned: Mapping[str, pd.DataFrame], seed: int) -> pd.Series:
-    """Which calibration rows of one estimator propose, bool by row: the first third of the dataset's one random order,
-    and those on which the estimator itself was tuned (KEYS by its name)."""
+    """Mark the calibration rows of one estimator that propose thresholds, bool by row.
+
+    They are the first third of the dataset's fixed random order. Rows on which the estimator was tuned (KEYS by its
+    name) are added.
+    """
     keys = pd.MultiIndex.from_frame(calibration[KEYS])
     chosen = [first_rows(calibration, max(1, len(calibration) // 3), seed)[KEYS]]
     chosen += [tuned[name][KEYS] for name in calibration.estimator.unique() if name in tuned]
@@ -214,15 +233,18 @@ def selective_thresholds(
     seed: int = 0,
     tuned: Mapping[str, pd.DataFrame] | None = None,
 ) -> pd.DataFrame:
-    """Find a threshold for each pair, estimator and wanted precision (`target`), and try it on the evaluation rows:
-    `answered`, the share of them at or above it, and their `precision`; `held`, False where so many wrong answers have
-    a probability below 5% at the wanted precision; rows evaluated (`n`) and `tested`; `reason` where there is none."""
+    """Find a threshold for each pair, estimator and target precision (`target`), and apply it to the evaluation rows.
+
+    Columns: `answered`, the share of rows at or above it, and their `precision`; number of rows evaluated (`n`) and
+    `tested`; `reason` if there is no threshold. `held` is False if the probability of so many errors is below 5% at the
+    target.
+    """
     rows: list[tuple] = []
     for key, part in raw.groupby([*PAIR, "estimator"], sort=False):
         calibration, evaluation = (part[part.split == split] for split in ("calibration", "evaluation"))
         if evaluation.empty:
             continue
-        learns = mark_learning_rows(calibration, tuned or {}, seed) if len(calibration) else pd.Series([], dtype=bool)
+        learns = mark_learning_rows(calibration, tuned or {}, seed)
         sides = calibration[learns], calibration[~learns]
         learning, testing = ((side.confidence.to_numpy(float), side.correct.to_numpy(float)) for side in sides)
         tested = len(testing[0])
@@ -238,7 +260,7 @@ def selective_thresholds(
 
 
 def _outcome_on_evaluation(evaluation: pd.DataFrame, target: float, found: float | None) -> tuple:
-    """Share answered, precision and whether the promise held, on evaluation rows."""
+    """Return share answered, precision and whether the guarantee held, on evaluation rows."""
     if found is None:
         return pd.NA, pd.NA, pd.NA
     answered = evaluation.confidence.to_numpy() >= found

@@ -1,1 +1,1 @@
-"""What is asked, and what counts as the answer."""
+"""Datasets, prompts, and the extraction and grading of answers."""

@@ -1,25 +1,30 @@
-r"""Find the final answer in a response, grade it, and map it to the tokens that were generated.
+r"""Extract the final answer of a response, grade it, and map it to the generated tokens.
 
-Where the answer is. The prompt asks for "the answer as an integer after '#### '" (appendix on answer extraction).
-It is read from the first non-blank line after the last `####` outside the thinking text: the first number of
-that line or, in an equation, the one after its last `=` outside parentheses (`#### 3 * 6 = 18` is 18). Words
-and symbols around it are skipped (`#### $18`, `#### **18** apples`, `#### x = 18`); the closing mark of
-`#### 18 ####` opens nothing; a line without a number is no answer, and nothing below it is read. LaTeX is read
-there, too: a line that only opens a formula (`$$`, `\[`) is passed over, and what stands in a `\boxed{...}` comes
-before what stands beside it; a `\boxed` without `####` is no answer.
+Location of the answer. The prompt asks for "the answer as an integer after '#### '" (appendix on answer extraction).
+The answer is on the first non-blank line after the last `####` outside the thinking text. It is the first number of
+that line or, in an equation, the number after the last `=` outside parentheses (`#### 3 * 6 = 18` is 18).
+- Words and symbols around it are skipped: `#### $18`, `#### **18** apples`, `#### x = 18`.
+- The closing mark of `#### 18 ####` is ignored.
+- A line without a number has no answer, and later lines are not searched.
+- In LaTeX, a line that only opens a formula (`$$`, `\[`) is skipped. A number in `\boxed{...}` precedes others on the
+  line, but a `\boxed` without `####` is not an answer.
 
-What a number is. A sign, if any (Unicode minus and dashes too, and `-$18`), that touches what follows and
-continues no word or number (`10-3` ends in 3); digits, with commas (`,` or LaTeX's `{,}`) only before groups
-of exactly three; decimals; an exponent (`1.5e6`); a fraction (`3/4` and `\frac{3}{4}` are 0.75; `\dfrac` and
-`\tfrac` likewise), alone or after a whole number (`1 1/2` is 1.5, and `-1\frac{1}{2}` is -1.5). All that spells
-it belongs to its span. Any other comma ends the number: `12,5` is 12, and a list is read number by number. The
-full stop of `18.` ends the sentence; `%` and currencies carry no value, as in the references. Digits inside a word
-(`x1`) are no number; a unit may follow (`18km`).
+Format of a number.
+- An optional sign (also Unicode minus, dashes and `-$18`) directly before it and not after a word or number: `10-3`
+  ends in 3.
+- Digits, with commas (`,` or LaTeX's `{,}`) only before groups of exactly three; decimals; an exponent (`1.5e6`).
+- A fraction (`3/4`, `\frac{3}{4}`, `\dfrac`, `\tfrac`), alone or after a whole number: `1 1/2` is 1.5, and
+  `-1\frac{1}{2}` is -1.5.
+- Any other comma ends the number: `12,5` is 12, and a list has several numbers.
+- The period of `18.` ends the sentence. `%` and currencies do not change the value, as in the references.
+- Digits inside a word (`x1`) are not a number; a unit may follow (`18km`).
+The span of a number includes all these characters.
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from itertools import accumulate, pairwise
 from typing import Any
 
 from tokenizers.decoders import DecodeStream
@@ -27,11 +32,11 @@ from tokenizers.decoders import DecodeStream
 from lib.paths import UserError, nearest
 
 MARK, CLOSING_TAG = "####", "</think>"
-_MINUS = "\u2010\u2011\u2012\u2013\u2212\uff0d"  # hyphens, dashes, the minus sign: models write them for "-"
+_MINUS = "\u2010\u2011\u2012\u2013\u2212\uff0d"  # hyphens, dashes and minus signs that models write for "-"
 _CURRENCY = "$\u00a3\u20ac\u00a5\u20b9"
 _WHOLE = r"(?:[0-9]{1,3}(?:(?:,|\{,\})[0-9]{3})+(?![0-9])|[0-9]+)"
 _DECIMAL = rf"(?:{_WHOLE}(?:\.[0-9]+)?|(?<!\.)\.[0-9]+)"
-_BOTTOM = "[0-9]*[1-9][0-9]*"  # nothing is divided by zero
+_BOTTOM = "[0-9]*[1-9][0-9]*"  # excludes zero
 _NUMBER = re.compile(
     rf"""(?: (?<![A-Za-z0-9_)\]%]) [-+{_MINUS}] (?:\\?[{_CURRENCY}])?  # a sign that joins nothing, or
            | (?<![A-Za-z0-9_]) (?<![0-9]\.) )                         # a place that continues nothing
@@ -42,26 +47,26 @@ _NUMBER = re.compile(
     re.VERBOSE,
 )
 _FRACTION = re.compile(r"\\[dt]?frac\{(.*?)\}\{([0-9]+)\}")
-_LINE = re.compile(r"(?:\s*(?:\$\$?|\\[\[(])[ \t\r]*\n)?\s*(\S[^\n]*)")  # but for one that only opens a formula
+_LINE = re.compile(r"(?:\s*(?:\$\$?|\\[\[(])[ \t\r]*\n)?\s*(\S[^\n]*)")  # skips a line that only opens a formula
 _BOX = "\\boxed{"
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _PLAIN = str.maketrans(dict.fromkeys(_MINUS, "-") | dict.fromkeys(_CURRENCY + "\\{},", ""))
-_AROUND = f" \t\r\n*.%\\{_CURRENCY}"  # what may surround the number in a string that is a number
-# 60 digits hold every reference exactly; nothing overflows or traps, however long the digits of a response
+_AROUND = f" \t\r\n*.%\\{_CURRENCY}"  # characters allowed around the number in `parse_number`
+# 60 digits represent every reference exactly; no response overflows or traps
 _CONTEXT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 _RELATIVE = Decimal("1e-6")
-_PAL = Decimal("1e-3")  # absolute, as PAL, where GSMHard comes from, compares answers
-_HALF = Decimal("0.500000001")  # a little over 1/2: -1895420.4999999998 is a ...420.5 cut by floating point
+_PAL = Decimal("1e-3")  # absolute tolerance of PAL, the source of GSMHard
+_HALF = Decimal("0.500000001")  # slightly above 1/2: -1895420.4999999998 is ...420.5 in floating point
 
 Span = tuple[int, int]  # half-open
 
 
 def token_texts(tokenizer: Any, ids: Iterable[int]) -> list[str]:
-    """The text that each token adds; joined, they are the decoded text, special tokens too.
+    """Return the text that each token adds; joined, they are the decoded text with special tokens.
 
-    Decoded as a stream, so spaces and merges come out as in the whole text. A character whose bytes are
-    spread over several tokens belongs to the last of them; the others add "", as does an id without a token.
-    Takes any fast tokenizer of transformers, or a `tokenizers.Tokenizer`.
+    Decoding is incremental, so spaces and merges are those of the whole text. A character whose bytes span several
+    tokens belongs to the last one; the others add "", as does an id without a token. `tokenizer` is a fast tokenizer
+    of transformers or a `tokenizers.Tokenizer`.
     """
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     ids = [int(token) for token in ids]
@@ -69,32 +74,26 @@ def token_texts(tokenizer: Any, ids: Iterable[int]) -> list[str]:
     for token in ids:
         try:
             texts.append(stream.step(backend, token) or "")
-        except Exception:  # a decoder that rewrites what it has written (WordPiece: "do n't"): start anew
+        except Exception:  # a decoder that changes earlier text (WordPiece: "do n't"): restart
             stream = DecodeStream(skip_special_tokens=False)
             texts.append(backend.decode([token], skip_special_tokens=False))
-    if ids and not texts[-1]:  # the last character is incomplete: the stream still waits for its other bytes
+    if ids and not texts[-1]:  # the last character is incomplete: the stream waits for its other bytes
         whole, text = backend.decode(ids, skip_special_tokens=False), "".join(texts)
         texts[-1] = whole[len(text) :] if whole.startswith(text) else ""
     return texts
 
 
 def text_offsets(texts: Iterable[str]) -> list[Span]:
-    """Character span of each token in the joined text; empty for a token that adds nothing."""
-    spans, end = [], 0
-    for text in texts:
-        spans.append((end, end + len(text)))
-        end += len(text)
-    return spans
+    """Return each token's character span in the joined text; empty for a token that adds no text."""
+    return list(pairwise(accumulate(map(len, texts), initial=0)))
 
 
 def token_span(spans: Sequence[Span], span: Span | None) -> Span:
-    """Tokens that overlap the characters of `span`, half-open; (-1, -1) for none.
+    """Return the half-open range of tokens that overlap the characters of `span`; (-1, -1) if none do.
 
-    Tokens just before that add nothing hold the first bytes of the next token's text, and are taken in.
+    Directly preceding tokens without text are included: they are the first bytes of the next token's text.
     """
-    if span is None:
-        return -1, -1
-    hits = [i for i, (c0, c1) in enumerate(spans) if c0 < span[1] and c1 > span[0]]
+    hits = [i for i, (c0, c1) in enumerate(spans) if span and c0 < span[1] and c1 > span[0]]
     if not hits:
         return -1, -1
     start = hits[0]
@@ -104,7 +103,7 @@ def token_span(spans: Sequence[Span], span: Span | None) -> Span:
 
 
 def answer_start_char(text: str, thinking: bool) -> int:
-    """Where the text after the thinking starts: 0 without thinking, the text's end when never closed."""
+    """Return the start of the text after the thinking: 0 without thinking, the text's end if never closed."""
     if not thinking:
         return 0
     tag = text.find(CLOSING_TAG)
@@ -112,20 +111,20 @@ def answer_start_char(text: str, thinking: bool) -> int:
 
 
 def _answer_line(text: str, start: int) -> Span | None:
-    """The first non-blank line after the last `####` that opens something."""
+    """Return the span of the first non-blank line after the last opening `####`."""
     mark = text.rfind(MARK, start)
     if mark < 0:
         return None
     line = max(start, text.rfind("\n", 0, mark) + 1)
     opening = text[line:mark].rstrip("#").rfind(MARK)
     if opening >= 0 and not text[mark + len(MARK) :].partition("\n")[0].strip():
-        mark = line + opening  # nothing follows on the line, which has an earlier mark: this one closes it
+        mark = line + opening  # an earlier mark on the line and no text after this one: it closes
     rest = _LINE.match(text, mark + len(MARK))
     return rest.span(1) if rest else None
 
 
 def _boxed(text: str, c0: int, c1: int) -> Span:
-    """What the last `\\boxed{...}` of text[c0:c1] holds, up to the brace that closes it; nothing without one."""
+    """Return the span inside the last `\\boxed{...}` of text[c0:c1], up to its closing brace; empty without one."""
     box = text.rfind(_BOX, c0, c1)
     if box < 0:
         return c0, c0
@@ -138,7 +137,7 @@ def _boxed(text: str, c0: int, c1: int) -> Span:
 
 
 def _result(text: str, c0: int, c1: int) -> Span | None:
-    """The number that text[c0:c1] comes to: the one after its last `=` outside parentheses, else its first."""
+    """Return the span of the number after the last `=` outside parentheses in text[c0:c1], else of the first."""
     equals = text.rfind("=", c0, c1)
     aside = equals < 0 or text.count("(", c0, equals) != text.count(")", c0, equals)
     match = None if aside else _NUMBER.search(text, equals + 1, c1)
@@ -147,26 +146,23 @@ def _result(text: str, c0: int, c1: int) -> Span | None:
 
 
 def find_answer(text: str, start: int = 0) -> Span | None:
-    """Character span of the final answer, sign and digits, in text[start:]; None without one."""
+    """Return the character span of the final answer in text[start:], with its sign; None without one."""
     line = _answer_line(text, start)
     return line and (_result(text, *_boxed(text, *line)) or _result(text, *line))
 
 
 def last_number(text: str, start: int = 0) -> Span | None:
-    """Character span of the last number in text[start:], the fallback of a response without an answer."""
-    span = None
-    for match in _NUMBER.finditer(text, start):
-        span = match.span()
-    return span
+    """Return the character span of the last number in text[start:], the fallback without an answer."""
+    return max((match.span() for match in _NUMBER.finditer(text, start)), default=None)
 
 
 def parse_number(text: str | None) -> Decimal | None:
-    """The finite value of a string that is one number (with `$`, `%`, `*`, blanks or a full stop around)."""
+    """Return the finite value of a string with one number and at most `$`, `%`, `*`, blanks or a period around it."""
     match = _NUMBER.search(text) if isinstance(text, str) else None
     if match is None or text is None or (text[: match.start()] + text[match.end() :]).strip(_AROUND):
         return None
     head, _, bottom = _FRACTION.sub(r" \1/\2", match.group()).translate(_PLAIN).partition("/")
-    whole, _, top = head.strip().rpartition(" ")  # -1 1/2; of -\frac{1}{2} only the sign
+    whole, _, top = head.strip().rpartition(" ")  # -1 1/2; for -\frac{1}{2} only the sign
     value = _CONTEXT.divide(Decimal(top), Decimal(bottom)) if bottom else Decimal(top)
     if whole:
         value = _CONTEXT.add(Decimal(whole.lstrip("+-") or 0), value)
@@ -174,10 +170,16 @@ def parse_number(text: str | None) -> Decimal | None:
 
 
 def format_number(number: Decimal) -> str:
-    """One spelling per value, which parses back to it: no exponent, plus, commas or trailing zeros."""
+    """Return the unique spelling of a value: no exponent, plus, commas or trailing zeros."""
     text = format(number, "f")
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text
+
+
+def canonical_number(text: str | None) -> str | None:
+    """Return the canonical spelling of a string's number; None if it is not a number."""
+    number = parse_number(text)
+    return None if number is None else format_number(number)
 
 
 def locate_answer(tokenizer: Any, ids: Iterable[int], thinking: bool) -> dict[str, Any]:
@@ -189,24 +191,23 @@ def locate_answer(tokenizer: Any, ids: Iterable[int], thinking: bool) -> dict[st
     ids : iterable of int
         Without the end token.
     thinking : bool
-        Whether a part before `</think>` is to be skipped.
+        Whether to skip the text before `</think>`.
 
     Returns
     -------
     dict
-        `text`; `answer`, its canonical number or None; token positions, half-open, -1 for none: answer_start,
+        `text`; `answer`, its canonical number or None; half-open token positions, -1 for none: answer_start,
         answer_end, last_number_start, last_number_end; `thinking_end`, the first token after the thinking. Positions
-        are those of the given ids: nothing is tokenized again.
+        refer to the given ids; the text is not tokenized again.
     """
     return locate_answer_in_texts(token_texts(tokenizer, ids), thinking)
 
 
 def locate_answer_in_texts(texts: Sequence[str], thinking: bool) -> dict[str, Any]:
-    """The same of the texts that a response's tokens add, one for each."""
+    """Find the answer as `locate_answer` does, from the text that each token adds."""
     text, spans = "".join(texts), text_offsets(texts)
     start = answer_start_char(text, thinking)
     answer = find_answer(text, start)
-    number = parse_number(text[slice(*answer)]) if answer else None
     answer_start, answer_end = token_span(spans, answer)
     last_start, last_end = token_span(spans, last_number(text, start))
     return {
@@ -216,50 +217,48 @@ def locate_answer_in_texts(texts: Sequence[str], thinking: bool) -> dict[str, An
         "last_number_start": last_start,
         "last_number_end": last_end,
         "thinking_end": sum(c1 <= start for _, c1 in spans) if start else 0,
-        "answer": None if number is None else format_number(number),
+        "answer": canonical_number(text[slice(*answer)] if answer else None),
     }
 
 
 def find_boxed_answer(text: str) -> str | None:
-    """The number in the last \\boxed{} of a text, canonical; None without one. No answer is read there."""
+    """Return the canonical number in the last \\boxed{} of a text, or None. It is not used as an answer."""
     boxes = _BOXED.findall(text)
-    number = parse_number(boxes[-1].replace(r"\text{", "").strip("{} ")) if boxes else None
-    return None if number is None else format_number(number)
+    return canonical_number(boxes[-1].replace(r"\text{", "").strip("{} ") if boxes else None)
 
 
 def find_alternative_answers(text: str, thinking: bool) -> dict[str, Any]:
-    """Find what other readings of a response would find, so that none of them needs its text.
+    """Extract answers under other settings, so that changing them does not need the text.
 
     Returns
     -------
     dict
-        `plain`, whether the answer stands alone after `####`; `last_number` outside the thinking and the number in
-        `boxed`, canonical or None.
+        `plain`, whether the answer is alone after `####`; `last_number` outside the thinking and `boxed`, canonical
+        numbers or None.
     """
     span = last_number(text, answer_start_char(text, thinking))
-    number = parse_number(text[slice(*span)]) if span else None
-    return {"plain": is_bare_answer(text, thinking), "last_number": None if number is None else format_number(number),
-            "boxed": find_boxed_answer(text)}  # fmt: skip
+    number = canonical_number(text[slice(*span)] if span else None)
+    return {"plain": is_bare_answer(text, thinking), "last_number": number, "boxed": find_boxed_answer(text)}
 
 
 def has_answer(row: Any) -> bool:
-    """Whether a generations row holds an answer that could be read."""
+    """Whether a generations row has an extracted answer."""
     return isinstance(row.answer, str) and 0 <= row.answer_start < row.answer_end
 
 
 def is_bare_answer(text: str, thinking: bool = False) -> bool:
-    """Whether the answer is written as the prompt asks: `#### ` and a number with nothing around it, on one line."""
+    """Whether the answer has the requested format: `#### ` and only a number, on one line."""
     line = _answer_line(text, answer_start_char(text, thinking))
-    alone = line is not None and text[: line[0]].rstrip().endswith(MARK)
-    return line is not None and alone and _NUMBER.fullmatch(text[slice(*line)].strip()) is not None
+    alone = line and text[: line[0]].rstrip().endswith(MARK)
+    return bool(line and alone and _NUMBER.fullmatch(text[slice(*line)].strip()))
 
 
 def answer_span(row: Any, answered: bool | None = None) -> Span:
-    """The answer's tokens of a generations row; without an answer those of its last number, else its last token.
-    `answered` says whether it has one (`has_answer` by default)."""
-    if answered is None:
-        answered = has_answer(row)
-    if answered:
+    """Return the answer's token range in a generations row, else that of the last number, else the last token.
+
+    `answered`: whether the row has an answer (default: `has_answer`).
+    """
+    if has_answer(row) if answered is None else answered:
         return int(row.answer_start), int(row.answer_end)
     if 0 <= row.last_number_start < row.last_number_end:
         return int(row.last_number_start), int(row.last_number_end)
@@ -276,14 +275,16 @@ def _gap(answer: Decimal, reference: Decimal) -> Decimal:
 
 
 def _pal(answer: Decimal, reference: Decimal) -> bool:
-    """Less than 1e-3 apart."""
+    """Whether they differ by less than 1e-3."""
     return _gap(answer, reference) < _PAL
 
 
 def _numeric(answer: Decimal, reference: Decimal) -> bool:
-    """An integer is met by itself alone, up to 1e-3. A reference that is no integer (303 of GSMHard's 1,319, though the
-    prompt asks for one) is also met by its rounding to as many decimals as the answer has, none included; of two
-    equally near ones by either."""
+    """Whether they differ by less than 1e-3, or the answer is a rounded non-integer reference.
+
+    The prompt asks for an integer, but 303 of GSMHard's 1,319 references are not. Such a reference may be rounded to
+    the answer's number of decimals, including none; half may be rounded either way.
+    """
     if _pal(answer, reference) or _integral(reference):
         return _pal(answer, reference)
     exponent = answer.as_tuple().exponent
@@ -292,8 +293,10 @@ def _numeric(answer: Decimal, reference: Decimal) -> bool:
 
 
 def _relative(answer: Decimal, reference: Decimal) -> bool:
-    """Within 1e-6 of the reference, so that large integers may be off by one; or a nearest integer to one that is no
-    integer."""
+    """Whether the relative error is at most 1e-6, or the answer is a nearest integer to a non-integer reference.
+
+    Large integers may thus be off by one.
+    """
     gap = _gap(answer, reference)
     rounded = _integral(answer) and not _integral(reference) and gap <= _HALF
     return rounded or gap <= _CONTEXT.multiply(_RELATIVE, _CONTEXT.abs(reference))
@@ -303,13 +306,13 @@ GRADERS: dict[str, Callable[[Decimal, Decimal], bool]] = {
     "numeric": _numeric,
     "relative": _relative,
     "pal": _pal,
-    "exact": lambda answer, reference: answer == reference,  # the same value, no tolerance: 18.00 is 18
+    "exact": lambda answer, reference: answer == reference,  # equal values without tolerance: 18.00 is 18
     "integer": lambda answer, reference: answer == reference and _integral(reference),  # 2.5 is never matched
 }
 
 
 def grade(answer: str | None, reference: str, grader: str = "numeric") -> bool:
-    """Whether an answer is right; a missing one is not.
+    """Whether an answer is correct; a missing one is not.
 
     Parameters
     ----------

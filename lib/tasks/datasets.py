@@ -1,15 +1,16 @@
-"""A dataset as a list of examples: which fields of a row are read, and which rows calibrate and which evaluate.
+"""Load a dataset as a list of examples with a calibration and an evaluation split.
 
-The dataset's file in `params/datasets/` says both. Rows come from the hub, or from local files of JSON lines or one
-JSON list. Where DATA_FOLDER names a folder, the published files in it (`files`) are read in place of the hub, and give
-the same examples. There are three ways to split:
-- by part: the published ones, a file each, or what a row's own field `split` names where one file holds `all`;
+The dataset's file in `params/datasets/` defines fields and splits. Rows come from the hub or from local files: JSON
+lines, one JSON list, or CSV. If DATA_FOLDER is set, the published `files` there replace the hub and give the same
+examples. There are three ways to split:
+- by part: a file for each published part, or a row's field `split` in one file for `all`;
 - by lists of ids, in a file `split_ids` {train: [ids], test: [ids]};
-- by a shuffle, where a `seed` is given: in the order of sha256("seed|row"), alike on every machine and library
-  version, the first `calibration` rows calibrate and the rest evaluate.
+- by a shuffle with a `seed`, in the order of sha256("seed|row"), so it does not depend on machine or library version:
+  the first `calibration` rows calibrate and the rest evaluate.
 """
 
 import hashlib
+import io
 import os
 import re
 import zlib
@@ -18,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pandas as pd
 
 from lib import random_streams
 from lib.configs import Dataset
@@ -33,16 +36,16 @@ class Example(NamedTuple):
     example_id: str
     split: str
     question: str
-    reference: str  # the right answer, spelled canonically: `-9867630`, `0.0000005`
+    reference: str  # the correct answer in canonical spelling: `-9867630`, `0.0000005`
 
 
 @dataclass(frozen=True)
 class SourceRow:
-    """A row as published; a field that it lacks, or a text that is none, is the user's error."""
+    """A row as published. A missing field or a non-text value raises UserError."""
 
     part: str  # train, test, all, ...
-    index: int  # place there, from 0
-    where: str  # how a message names it
+    index: int  # row number in the part, from 0
+    where: str  # its name in messages
     fields: dict[str, Any]
 
     def field(self, name: str, why: str = "") -> Any:
@@ -54,7 +57,7 @@ class SourceRow:
         value = self.field(name)
         if not isinstance(value, str):
             raise UserError(f"{self.where}: '{name}' is {value!r:.40}, not a text")
-        if broken := _SURROGATE.search(value):  # JSON can spell it, but no tokenizer and no file takes it
+        if broken := _SURROGATE.search(value):  # valid in JSON, but not in tokenizers and files
             raise UserError(f"{self.where}: '{name}' holds {broken.group()!a}, half of a character")
         return value.strip()
 
@@ -65,8 +68,8 @@ def load_examples(dataset: Dataset) -> list[Example]:
     Raises
     ------
     UserError
-        Where a row lacks a field or a number, a question stands in both splits, or a split has another size than the
-        dataset's file expects.
+        If a row lacks a field or a number, a question is in both splits, or a split's size differs from the dataset's
+        file.
     """
     dataset = use_local_files(dataset)
     examples: dict[str, Example] = {}
@@ -91,69 +94,73 @@ def load_examples(dataset: Dataset) -> list[Example]:
 def select_examples(
     examples: Sequence[Example], count: int, seed: int, dataset: str, followed: str = ""
 ) -> list[Example]:
-    """The first examples of each split, in the dataset's one random order.
+    """Return the first examples of each split, in the dataset's random order.
 
-    The splits take turns: a larger count begins with the same examples, and adds others.
+    The splits alternate, and a larger count starts with the same examples.
 
     Parameters
     ----------
     count : examples per split; 0: all
     followed : the id of the example that comes first
     """
-    keys = [(dataset, example.split, example.example_id) for example in examples]
-    return [examples[place] for place in random_streams.first_places(keys, count, seed, followed)]
+    frame = pd.DataFrame(examples).assign(dataset=dataset)
+    return [examples[place] for place in random_streams.first_places(frame, count, seed, followed)]
 
 
 def find_example(examples: Sequence[Example], example_id: str) -> Example:
-    """The example of this id; where there is none, the first."""
+    """Return the example with this id, or the first if there is none."""
     return next((example for example in examples if example.example_id == example_id), examples[0])
 
 
 def hash_words(question: str) -> list[int]:
-    """A question's words, numbers put aside, each as the CRC-32 of its small letters; sorted. They tell whether two
-    questions are alike, and hold no text."""
+    """Return the sorted CRC-32 codes of a question's lower-case words, without numbers.
+
+    They show whether two questions are similar, without storing text.
+    """
     return sorted({zlib.crc32(word.lower().encode()) for word in _WORD.findall(question)})
 
 
-# ---- what a row holds
+# ---- fields of a row
 
 
 def read_example(dataset: Dataset, row: SourceRow, split: str) -> Example:
-    """What a row holds under the fields that the dataset's file names."""
+    """Create an example from the fields that the dataset's file names."""
     question = " ".join(row.text(name) for name in dataset.question).strip()
     if not question:
         raise UserError(f"{row.where}: an empty question")
-    # an id that is made up must not hang on a drawn split: another seed would rename the example
+    # a generated id must not depend on a shuffled split: another seed would rename the example
     name = read_id(dataset, row) or f"{split if dataset.seed is None else 'row'}-{row.index}"
     return Example(name, split, question, parse_reference(row.field(dataset.answer), row.where))
 
 
 def read_id(dataset: Dataset, row: SourceRow) -> str:
-    """The id that a row has under the field that the dataset's file names, else under `id`; empty where that is null
-    or, unnamed, not there. Raises UserError for what is neither a text nor a whole number."""
+    """Return a row's id from the field that the dataset's file names, else from `id`; empty if null or absent.
+
+    Raise UserError unless it is a text or a whole number.
+    """
     value = row.field(dataset.id) if dataset.id else row.fields.get("id")
     if value is None:
         return ""
-    if type(value) not in (str, int) or not str(value).strip() or not str(value).isprintable():  # no truth value
+    if type(value) not in (str, int) or not str(value).strip() or not str(value).isprintable():  # excludes booleans
         raise UserError(f"{row.where}: the id {value!r:.60} is neither a text nor a whole number")
     return str(value)
 
 
 def parse_reference(answer: Any, where: str) -> str:
-    """The canonical number of a published answer: a number, a text that is one, or the one after `####`."""
+    """Return the canonical number of a published answer: a number, its text, or the number after `####`."""
     text = answer if isinstance(answer, str) else repr(answer) if isinstance(answer, (int, float)) else ""
     span = answers.find_answer(text) if answers.MARK in text else (0, len(text))
-    number = answers.parse_number(text[slice(*span)]) if span else None
+    number = answers.canonical_number(text[slice(*span)] if span else None)
     if number is None:
         raise UserError(f"{where}: no number in the answer {str(answer)[-40:]!r}")
-    return answers.format_number(number)
+    return number
 
 
 # ---- splits
 
 
 def assign_splits(dataset: Dataset, rows: list[SourceRow]) -> list[tuple[SourceRow, str]]:
-    """Each row with its split, in the way that the dataset's file asks for."""
+    """Return each row with its split, as the dataset's file defines it."""
     if dataset.seed is not None:
         return shuffle_into_splits(dataset, rows)
     if dataset.split_ids:
@@ -162,26 +169,25 @@ def assign_splits(dataset: Dataset, rows: list[SourceRow]) -> list[tuple[SourceR
 
 
 def find_split(dataset: Dataset, row: SourceRow) -> str:
-    """The split that a row's part is; of one file for `all`, the part that the row itself says."""
-    part = row.part
-    if part == "all":
-        part = str(row.field("split", ", which one file for `all` needs (or a `seed`, or `split_ids`)"))
+    """Return the split of a row's part; in one file for `all`, the part is the row's field `split`."""
+    why = ", which one file for `all` needs (or a `seed`, or `split_ids`)"
+    part = str(row.field("split", why)) if row.part == "all" else row.part
     if part not in dataset.parts:
         raise UserError(f"{row.where}: no split is called '{part}'; {nearest(part, dataset.parts)}")
     return dataset.parts[part]
 
 
 def order_by_split_ids(dataset: Dataset, rows: list[SourceRow]) -> list[SourceRow]:
-    """The rows in the order of the lists of `split_ids`, each of the part in whose list its id is."""
+    """Return the rows in the order of the `split_ids` lists, with the list's name as their part."""
     path, data = read_source_file(str(dataset.split_ids))
     lists = parse_json(data, path)
     if not isinstance(lists, dict) or not all(isinstance(ids, list) for ids in lists.values()):
         raise UserError(f"{path}: not of the form {{train: [ids], test: [ids]}}")
-    listed = [(str(name), part) for part, ids in lists.items() for name in ids]
-    places = {name: (place, part) for place, (name, part) in enumerate(listed)}
-    for twice, count in Counter(name for name, _ in listed).items():
-        if count > 1:  # in both splits, say
-            raise UserError(f"{path}: the id '{twice}' is listed again, for {places[twice][1]}")
+    places: dict[str, tuple[int, str]] = {}
+    for name, part in ((str(name), part) for part, ids in lists.items() for name in ids):
+        if name in places:  # for example in both splits
+            raise UserError(f"{path}: the id '{name}' is listed again, for {part}")
+        places[name] = len(places), part
     placed = []
     for row in rows:
         row.field(dataset.id or "id")
@@ -194,21 +200,21 @@ def order_by_split_ids(dataset: Dataset, rows: list[SourceRow]) -> list[SourceRo
 
 
 def shuffle_into_splits(dataset: Dataset, rows: list[SourceRow]) -> list[tuple[SourceRow, str]]:
-    """The rows of one file in an order that hangs on seed and place alone, and their splits by size."""
+    """Shuffle the rows of one file by seed and position, and split them by size."""
     if dataset.split_ids or len({row.part for row in rows}) > 1:
         raise UserError(f"dataset '{dataset.label}': a `seed` splits one file itself; give one, and no `split_ids`")
     order = sorted(rows, key=lambda row: hashlib.sha256(f"{dataset.seed}|{row.index}".encode()).digest())
     return [(row, CALIBRATION if place < dataset.calibration else EVALUATION) for place, row in enumerate(order)]
 
 
-# ---- where rows come from
+# ---- sources of rows
 
 
 def read_source_rows(dataset: Dataset) -> Iterator[SourceRow]:
-    """Every row of every part. Raises UserError for a file that is not there or is not JSON."""
+    """Yield every row of every part. Raise UserError for a missing or malformed file."""
     if isinstance(dataset.source, str):
         for part, records in load_hub_parts(dataset)[0].items():
-            if part in dataset.parts or dataset.seed is not None:  # others, such as `validation`, are left alone
+            if part in dataset.parts or dataset.seed is not None:  # others, such as `validation`, are ignored
                 for index, record in enumerate(records):
                     yield SourceRow(part, index, f"{dataset.source}, {part}, row {index}", dict(record))
     else:
@@ -218,9 +224,9 @@ def read_source_rows(dataset: Dataset) -> Iterator[SourceRow]:
 
 
 def use_local_files(dataset: Dataset) -> Dataset:
-    """The dataset, its source being the published files where their folder is named.
+    """Return the dataset with the published files as its source, if DATA_FOLDER is set.
 
-    Raises UserError where one of them is missing, or is another file.
+    Raise UserError if a file is missing or its checksum differs.
     """
     if not dataset.folder:
         return dataset
@@ -237,8 +243,10 @@ def use_local_files(dataset: Dataset) -> Dataset:
 
 
 def describe_source(dataset: Dataset) -> dict[str, str]:
-    """What is read, for the manifest: the hub's name and resolved revision, or the sha256 of every file; of published
-    ones by their names in their folder, wherever that is."""
+    """Return the manifest's description of the source: hub name and resolved revision, or the sha256 of every file.
+
+    Published files are named by their path below DATA_FOLDER.
+    """
     if dataset.folder:
         return {file.path: file.sha256 for file in dataset.files.values()}
     if isinstance(dataset.source, str):
@@ -248,13 +256,15 @@ def describe_source(dataset: Dataset) -> dict[str, str]:
 
 
 def load_hub_parts(dataset: Dataset) -> tuple[dict[str, Any], str]:
-    """The hub's parts, and the commit they came from, which the addresses of the downloaded files name. Raises
-    UserError for a path, which is no name on the hub."""
+    """Load a hub dataset: its parts, and their commit from the URLs of the downloaded files.
+
+    Raise UserError if the source is a path.
+    """
     if is_path(str(dataset.source)) and not os.path.isdir(str(dataset.source)):
         raise UserError(f"dataset '{dataset.label}': files are named by part, as `source: {{all: {dataset.source}}}`; "
                         "a text alone is a name on the hub")  # fmt: skip
     try:
-        import datasets  # here, since it is slow to import and local files do without it
+        import datasets  # slow to import, and local files do not need it
 
         parts = datasets.load_dataset(dataset.source, dataset.config, revision=dataset.revision)
     except Exception as error:
@@ -265,8 +275,14 @@ def load_hub_parts(dataset: Dataset) -> tuple[dict[str, Any], str]:
 
 
 def read_records(name: str) -> list[tuple[str, Any]]:
-    """(where, record) of a file that holds one JSON list, or one JSON object per line."""
+    """Return (where, record) for each record of a JSON list, JSON lines, or a CSV file (all values as texts)."""
     path, data = read_source_file(name)
+    if path.suffix == ".csv":
+        try:
+            table = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
+        except ValueError as error:
+            raise UserError(f"{path}: not CSV ({first_line(error)})") from None
+        return [(f"{path}, row {n}", record) for n, record in enumerate(table.to_dict("records"), 1)]
     if data.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
         records = [(f"{path}, item {n}", record) for n, record in enumerate(parse_json(data, path), 1)]
     else:
@@ -279,8 +295,10 @@ def read_records(name: str) -> list[tuple[str, Any]]:
 
 
 def read_source_file(name: str) -> tuple[Path, bytes]:
-    """A file's path and bytes; a relative name starts from the project's root. Raises UserError where there is no such
-    file, with the nearest one, and for one that can't be read."""
+    """Return a file's path and bytes; relative names start from the project's root.
+
+    Raise UserError if it can't be read, or is missing, with the nearest name.
+    """
     path = ROOT / os.path.expanduser(name)
     if not os.path.lexists(path):
         folder = next(parent for parent in path.parents if os.path.isdir(parent))

@@ -1,5 +1,5 @@
-"""The paper's prompts: one-shot question (`fig:prompt_example`), two verifications (`fig:prompt_comparison`), and
-which spellings count of the two options that P(True) compares.
+"""The paper's prompts: one-shot question (`fig:prompt_example`) and two verifications (`fig:prompt_comparison`), and
+the token spellings of the two options that P(True) compares.
 
 Line wraps inside the figures' question are typesetting and not part of the prompt.
 """
@@ -22,7 +22,7 @@ DEMONSTRATION = (
     "Next, solve:\n"
 )
 EXPERT = "You are a mathematics expert. "
-WORKED = (  # ours, in the answer's form that the prompt asks for
+WORKED = (  # ours, in the requested answer format
     ("A baker has 12 rolls and bakes 8 more. He sells 15 of them. How many rolls are left?",
      "He has 12 + 8 = 20 rolls. After selling 15, 20 - 15 = 5 are left.\n#### 5"),
     ("Nora reads 14 pages a day. How many pages does she read in 3 weeks?",
@@ -32,13 +32,13 @@ WORKED = (  # ours, in the answer's form that the prompt asks for
     ("A rope of 64 meters is cut into 4 equal pieces, and one piece is halved. How long is each half?",
      "Each piece is 64 / 4 = 16 meters long. Half of it is 16 / 2 = 8 meters.\n#### 8"),
 )  # fmt: skip
-EXAMPLE = "Ann has 3 pens and buys 4 more. How many pens does she have?"  # ours, where no dataset's may be shown
+EXAMPLE = "Ann has 3 pens and buys 4 more. How many pens does she have?"  # ours; replaces a dataset's question
 INSTRUCTION = "\n\nAt the end, write the answer as an integer after '#### '."
 QUERY = (
     "\n\nIs the proposed answer:\nA: True\nB: False\n"
     "You must answer with exactly one character: either `A` or `B`.\n\nThe proposed answer is:"
 )
-FORMS = ("", " ")  # of a word in a text: bare, and after a space
+FORMS = ("", " ")  # prefixes of a word in a text: none, or a space
 
 Messages = list[dict[str, str]]
 
@@ -49,8 +49,10 @@ def chat_messages(user: str, system: bool, before: Sequence[dict[str, str]] = ()
 
 
 def question_messages(question: str, system: bool = True, demonstration: Demonstration = "one") -> Messages:
-    """Messages that ask for a solution: after the paper's example (`one`), after WORKED as a conversation (`few`), or
-    with nothing to study (`none`)."""
+    """Return messages that ask for a solution.
+
+    `demonstration`: the paper's example (`one`), WORKED as a conversation (`few`), or no example (`none`).
+    """
     request = DEMONSTRATION if demonstration == "one" else "Solve:\n"
     before: Messages = []
     if demonstration == "few":
@@ -61,20 +63,20 @@ def question_messages(question: str, system: bool = True, demonstration: Demonst
 
 
 def verification_messages(question: str, response: str, system: bool = True) -> Messages:
-    """Messages of standard P(True): question, proposed answer, the query; no demonstration, no instruction."""
+    """Return the messages of standard P(True): question, proposed answer and query, without demonstration."""
     return chat_messages(f"Question:\n{question}\n\nProposed answer:\n\n{response}{QUERY}", system)
 
 
 def balance_spellings(spellings: Iterable[str], options: str = "A/B") -> tuple[list[str], list[str]]:
-    """The spellings that count for each of two `options`: of the given ones (single tokens of a vocabulary, `A`, ` A`),
-    those in a form that both options have. Two tokens against one would favor an option by its spelling alone.
+    """Select the spellings of each of two `options`: those whose form (`A`, ` A`) exists for both.
 
-    Raises UserError where an option has no spelling at all, or the two have none of the same form.
+    `spellings` are single tokens of a vocabulary. Two tokens against one would favor an option by its spelling.
+    Raise UserError if an option has no spelling, or the two share no form.
     """
     there, words = set(spellings), options.split("/")
     for word in words:
         if not there & {form + word for form in FORMS}:
-            raise UserError(f"the option '{word}' is no single token of the vocabulary; "
+            raise UserError(f"the option '{word}' is not a single token of the vocabulary; "
                             f"{nearest(word, map(str.strip, there))}")  # fmt: skip
     shared = [form for form in FORMS if all(form + word in there for word in words)]
     if not shared:
@@ -85,5 +87,5 @@ def balance_spellings(spellings: Iterable[str], options: str = "A/B") -> tuple[l
 
 
 def describe_spellings(spellings: Iterable[str], options: str = "A/B") -> str:
-    """Which spellings count, in words: `'A', ' A' against 'B', ' B'`."""
+    """Describe the selected spellings: `'A', ' A' against 'B', ' B'`."""
     return " against ".join(", ".join(map(repr, side)) for side in balance_spellings(spellings, options))

@@ -1,7 +1,7 @@
-"""A run's jobs on Kubernetes, by kubectl: `job.py check | submit SCRIPT | status NAME | cancel`.
+"""Manage a run's jobs on Kubernetes with kubectl: `job.py check | submit SCRIPT | status NAME | cancel`.
 
-Snakemake calls it as config.yaml says. Its own plugin for Kubernetes shares no folder with its jobs and copies declared
-files to and fro; notebooks leave more than a rule can declare. Here all jobs mount the volume that holds the project.
+config.yaml makes Snakemake call it. Snakemake's own Kubernetes plugin shares no folder with its jobs and copies only
+declared files, and notebooks write more. Here all jobs mount the volume with the project.
 """
 
 import json
@@ -15,15 +15,15 @@ from pathlib import Path
 
 import yaml
 
-GPU = "nvidia.com/gpu"  # how the cluster calls its GPUs
+GPU = "nvidia.com/gpu"  # the cluster's resource name of GPUs
 ROOT = Path.cwd()  # the project's folder
-TRIES, PAUSE = 10, 30  # looks at a job that may fail, and seconds between them: a cluster may be away for a while
-HOPELESS = ("forbidden", "unauthorized", "must be logged in", "not found")  # what no other try mends
-PASSED_ON = ("PYTHONPATH", "DATA_FOLDER", "HF_HOME")  # of this process's environment
+TRIES, PAUSE = 10, 30  # status checks, and seconds between them: a cluster may not answer for a while
+HOPELESS = ("forbidden", "unauthorized", "must be logged in", "not found")  # errors that a retry does not solve
+PASSED_ON = ("PYTHONPATH", "DATA_FOLDER", "HF_HOME")  # environment variables that jobs inherit
 
 
 class KubectlError(Exception):
-    """What kubectl complained of, in one line."""
+    """An error of kubectl, in one line."""
 
 
 def read_template() -> dict:
@@ -31,7 +31,7 @@ def read_template() -> dict:
 
 
 def kubectl(*words: str, given: str = "") -> str:
-    """What kubectl says in the jobs' namespace."""
+    """Run kubectl in the jobs' namespace and return its output."""
     command = ["kubectl", "--namespace", read_template()["metadata"].get("namespace", "default"), *words]
     try:
         done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60)
@@ -43,18 +43,18 @@ def kubectl(*words: str, given: str = "") -> str:
 
 
 def check() -> str:
-    """Whether jobs can be made: the volume holds the project, its claim is there, and this user may."""
+    """Check that jobs can be created: the volume contains the project, its claim exists, and the user may do it."""
     pod = read_template()["spec"]["template"]["spec"]
     for mount in pod["containers"][0]["volumeMounts"]:
         if not ROOT.is_relative_to(mount.get("mountPath", ROOT)):
-            raise KubectlError(f"job.yaml mounts the volume at {mount['mountPath']}, which does not hold this project")
+            raise KubectlError(f"job.yaml mounts the volume at {mount['mountPath']}, which lacks the project")
     for volume in pod["volumes"]:
         kubectl("get", "persistentvolumeclaim", volume["persistentVolumeClaim"]["claimName"], "-o", "name")
     return kubectl("auth", "can-i", "create", "jobs")
 
 
 def manifest(script: str, properties: dict) -> dict:
-    """The Job that carries out Snakemake's script of a job, with what its rule asks for as limits."""
+    """Return the Job that runs Snakemake's script, with the resources of its rule as limits."""
     job, run, resources = read_template(), os.environ["CALIBRATION_RUN"], properties["resources"]
     labels = {"app": "calibrated-confidence", "run": run, "notebook": properties.get("rule") or properties["groupid"]}
     limits = {"cpu": str(properties["threads"])}
@@ -77,7 +77,7 @@ def manifest(script: str, properties: dict) -> dict:
 
 
 def submit(script: str) -> str:
-    """The name of the Job that was made."""
+    """Create a Job and return its name."""
     properties = re.search(r"^# properties = (.*)$", Path(script).read_text(encoding="utf-8"), flags=re.M)
     job = manifest(script, json.loads(properties[1]))
     kubectl("create", "-f", "-", given=json.dumps(job))
@@ -85,7 +85,7 @@ def submit(script: str) -> str:
 
 
 def status(name: str) -> str:
-    """In the plugin's words. A cluster that does not answer now may later; rights that are lacking are said at once."""
+    """Return the job's status in the plugin's terms. Retry if the cluster does not answer, but not without access."""
     for left in reversed(range(TRIES)):
         try:
             now = json.loads(kubectl("get", "job", name, "-o", "json")).get("status", {})
@@ -100,7 +100,7 @@ def status(name: str) -> str:
 
 
 def cancel() -> str:
-    """Delete the jobs of a run, and wait until they are gone; how many there were."""
+    """Delete the jobs of a run, wait until they are gone and return their number."""
     label = f"run={os.environ['CALIBRATION_RUN']}"
     jobs = kubectl("get", "jobs", "-l", label, "-o", "name").split()
     if jobs:

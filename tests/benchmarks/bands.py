@@ -13,9 +13,8 @@ import pandas as pd
 import torch
 
 from lib import params, store
-from lib.analysis import run_results, run_signals
+from lib.analysis import rounding, run_results, run_signals
 from lib.generate import generation, mc_dropout, models
-from lib.paper import rounding
 from lib.score import confidence, estimators, metrics
 
 ROWS = 120  # evaluation rows whose passes are drawn twice

@@ -1,5 +1,6 @@
 """A small project with the real plumbing and trivial notebooks: a whole run takes seconds, and no torch."""
 
+import contextlib
 import json
 import os
 import re
@@ -7,7 +8,10 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
+
+import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIR = "tiny__easy"
@@ -38,7 +42,7 @@ ROW_CACHE = """
 """
 REPORTED = {  # what the report takes of the modules of claims
     "claims": "FINDINGS = {}",
-    "comparison": "FOREIGN, INSIDE_EXPECTED, STANDS = 'not comparable: ', 0.834, 'stands'",
+    "comparison": "FOREIGN, INSIDE_EXPECTED, STANDS = 'not comparable: ', 0.834, 'no'",
     "microscope": "class Microscope: ...",
     "reference": "def paper_facts(): return {'twice': []}",
     "verdicts": "VERDICT_WORDS = {True: 'holds', False: 'does not hold', None: 'cannot be judged here'}\n"
@@ -130,7 +134,8 @@ def build(root: Path) -> Path:
         shutil.copy2(ROOT / name, root / name)
     shutil.copytree(ROOT / "workflow", root / "workflow", ignore=shutil.ignore_patterns("__pycache__"))
     table = f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})\n"
-    text, found = re.subn(r"(?ms)^NOTEBOOKS = \(.*?^\)\n", lambda _: table, (root / "workflow/pipeline.py").read_text())
+    source = (root / "workflow/pipeline.py").read_text()
+    text, found = re.subn(r"(?ms)^NOTEBOOKS = \(.*?^\)[^\n]*\n", lambda _: table, source)
     assert found == 1
     (root / "workflow/pipeline.py").write_text(text)
     with (root / "workflow/usable.py").open("a") as file:
@@ -197,3 +202,39 @@ class Project:
 
     def read(self, name: str) -> str:
         return (self.root / name).read_text()
+
+
+def with_cell(project: Project, name: str, source: str) -> None:
+    """Put a cell in a notebook, after its parameters."""
+    parameters, *code = NOTEBOOKS[name]
+    write_notebook(project.root / f"notebooks/{name}.ipynb", parameters, source, *code)
+
+
+# ---- its processes
+
+
+def family(project: Project) -> list[psutil.Process]:
+    """Processes that work for the project, kernels included."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.cwd().startswith(str(project.root)) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def named(project: Project, word: str) -> list[psutil.Process]:
+    """Those that have been started with a word."""
+    found = []
+    for process in family(project):
+        with contextlib.suppress(psutil.Error):
+            if word in process.cmdline():
+                found.append(process)
+    return found
+
+
+def until(condition, seconds: float = 60) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.1)

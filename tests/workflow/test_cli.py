@@ -10,66 +10,24 @@ from small_project import ROOT
 from workflow import cli
 
 
-@pytest.mark.parametrize(
-    "line, hint",
-    [
-        ("dmo", "unknown profile or verb 'dmo': did you mean 'demo'?"),
-        ("chek demo", "unknown profile or verb 'chek': did you mean 'check'?"),
-        ("repaly", "did you mean 'replay'?"),
-        ("publshed", "unknown profile or verb 'publshed': did you mean 'published'?"),
-        ("published --models tiny", "it takes no --models, --datasets"),
-        ("check tiny", "unknown profile or verb 'tiny'"),
-        ("check demo tiny", "one profile or verb at a time: 'tiny' is one too many"),
-        ("--model tiny", "unknown option '--model': did you mean '--models'?"),
-        ("demo --add-models tinny", "unknown model 'tinny': did you mean 'tiny'?"),
-        ("demo --models tiny othr", "unknown model 'othr': did you mean 'other'?"),
-        ("demo --datasets eazy", "unknown dataset 'eazy': did you mean 'easy'?"),
-        ("demo --datasets qqqq", "unknown dataset 'qqqq': there is: easy"),
-        ("demo --force 11", "unknown notebook '11'"),
-        ("demo --cores none", "--cores takes a whole number from 1 up, not 'none'"),
-        ("demo --cores 0", "--cores takes a whole number from 1 up, not '0'"),
-        ("demo replay", "one profile or verb at a time: 'replay' is one too many"),
-        ("replay demo demo", "one profile or verb at a time: 'demo' is one too many"),
-        ("replay demmo", "unknown profile 'demmo': did you mean 'demo'?"),
-        ("verify demmo", "unknown profile 'demmo': did you mean 'demo'?"),
-        ("verify demo demo", "one profile or verb at a time: 'demo' is one too many"),
-        ("verfy", "unknown profile or verb 'verfy': did you mean 'verify'?"),
-        ("--add-models tiny demo", "'demo' is no model: the profile or verb comes before the options"),
-        ("demo --add-models", "argument --add-models: expected at least one argument"),
-        (
-            "demo --data-dir nowhere",
-            "--data-dir needs the folder of the published files, and there is no folder",
-        ),
-        ("demo --dta nowhere", "unknown option '--dta': did you mean '--datasets'?"),
-        ("replay --data-dir .", "replay asks no questions: it takes no --data-dir"),
-        ("published --data-dir .", "published asks no questions: it takes no --data-dir"),
-        ("lab --data-dir .", "lab takes no --data-dir"),
-        ("lab --cpu", "lab takes no --cpu"),
-        ("replay --cpu", "replay runs no model: it takes no --cpu"),
-        ("demo --cpus", "unknown option '--cpus': did you mean '--cpu'?"),
-        ("check demo --gpu", "there is no option '--gpu' any more: ./run_all.sh pilot runs"),
-        ("demo --only tiny", "there is no option '--only' any more: --models A B takes these instead of the profile's"),
-        ("demo --remake=01", "there is no option '--remake' any more: it is --force 01 now"),
-        ("demo --data .", "there is no option '--data' any more: it is --data-dir FOLDER now"),
-        ("lab --cores 2", "lab takes no --cores; its own options come after --"),
-        ("finding", "finding takes the number of one, 1, 2, 3, 4, as ./run_all.sh finding 3"),
-        ("finding 7", "finding takes the number of one, 1, 2, 3, 4, not '7'"),
-        ("finding 3 dmo", "unknown profile or verb 'dmo': did you mean 'demo'?"),
-        ("finding 3 published", "finding 3 is followed by a profile, or by replay, not by published"),
-        ("finding 3 check demo", "finding 3 is followed by a profile, or by replay, not by check"),
-        ("demo -- --port 1", "only lab and test take words after --"),
-        ("book bok", "unknown profile or verb 'bok': did you mean 'book'?"),
-        ("book lab", "book is followed by a profile, by replay or by published, not by lab"),
-        ("book check demo", "book is followed by a profile, by replay or by published, not by check"),
-        ("finding 3 book", "finding 3 is followed by a profile, or by replay, not by book"),
-    ],
-)
-def test_a_wrong_word_is_one_line(project, line, hint):
-    code, text = project.shell(*line.split(), PATH="/usr/bin:/bin:" + sys.prefix + "/bin")
-    assert code == 2
-    assert hint in text
-    assert len(text.strip().splitlines()) == 1
-    assert not (project.root / "artifacts").exists()
+@pytest.mark.parametrize("line, hint", [
+    ("demo --models tiny othr", "unknown model 'othr': did you mean 'other'?"),
+    ("demo --only tiny", "there is no option '--only' any more: --models A B replaces the profile's models"),
+    ("demo --remake=01", "there is no option '--remake' any more: it is --force 01 now"),
+    ("demo --data .", "there is no option '--data' any more: it is --data-dir FOLDER now"),
+    ("demo --kubernetes=mine.yaml", "--profile profiles/kubernetes submits the jobs"),
+    ("demo --dry-run", "with --profile FOLDER, as profiles/slurm"),
+    ("demo --profile", "argument --profile: expected one argument"),
+    ("check demo --force 01", "check takes no --force: it runs nothing"),
+    ("replay --profile profiles/slurm", "replay takes no --profile: it runs no model"),
+    ("demo --profile profiles/slurm --cores 2", "--cores does not go with --profile"),
+])  # fmt: skip
+def test_a_wrong_word_that_the_transcript_has_not(project, line, hint):
+    (project.root / "profiles/slurm").mkdir(parents=True)
+    (project.root / "profiles/slurm/config.yaml").write_text("executor: slurm\n")
+    with pytest.raises(cli.WordError) as caught:
+        cli.check(line.split(), project.root)
+    assert hint in str(caught.value)
 
 
 def test_a_wrong_word_installs_nothing(project):
@@ -84,27 +42,14 @@ def test_a_wrong_word_installs_nothing(project):
     assert not (project.root / ".venv").exists() and not (project.root / ".venv.lock").exists()
 
 
-@pytest.mark.parametrize(
-    "line, verb", [("", "demo"), ("replay", "replay"), ("lab -- --no-browser", "lab"), ("test -- -k x", "test")]
-)
-def test_right_words(project, line, verb):
+def test_right_words(project):
+    line = "verify demo --models tiny --add-models other --datasets easy --force 1 02_single_pass --cores=3"
     found = cli.check(line.split(), project.root)
-    assert found.verb == verb
-    assert found.rest == (line.split("-- ")[1].split() if "-- " in line else [])
-
-
-def test_verify_is_of_a_profile_and_takes_its_options(project):
-    for line, profile in (("verify", "demo"), ("verify demo --models tiny", "demo")):
-        found = cli.check(line.split(), project.root)
-        assert (found.verb, found.profile, found.run, found.verify) == ("verify", profile, profile, True)
-    assert not cli.check(["demo"], project.root).verify
-
-
-def test_options(project):
-    line = "demo --models tiny --add-models other --datasets easy --force 1 02_single_pass --cores=3"
-    found = cli.check(line.split(), project.root)
+    assert (found.verb, found.profile, found.run) == ("verify", "demo", "demo")
     assert (found.models, found.add_models, found.datasets) == (["tiny"], ["other"], ["easy"])
     assert (found.force, found.cores) == (["01", "02"], 3)
+    found = cli.check(["test", "--", "-k", "x"], project.root)
+    assert (found.verb, found.rest, cli.check([], project.root).profile) == ("test", ["-k", "x"], "demo")
 
 
 def test_the_folder_is_seen_from_where_the_user_is(project, monkeypatch):
@@ -121,13 +66,6 @@ def test_the_folder_is_seen_from_where_the_user_is(project, monkeypatch):
     assert cli.check([], project.root).data_dir is None
 
 
-@pytest.mark.parametrize(
-    "word, number", [("1", "01"), ("01", "01"), ("4b", "04b"), ("04b_ablation", "04b"), ("12", "12"), ("x", "x")]
-)
-def test_numbers_of_notebooks(word, number):
-    assert cli.number(word) == number
-
-
 def test_a_profile_a_model_and_a_dataset_may_share_a_name(tmp_path):
     for folder in ("params", "params/models", "params/datasets", "notebooks"):
         (tmp_path / folder).mkdir(exist_ok=True)
@@ -136,22 +74,14 @@ def test_a_profile_a_model_and_a_dataset_may_share_a_name(tmp_path):
     assert (asked.profile, asked.models, asked.datasets) == ("mine", ["mine"], ["mine"])
 
 
-@pytest.mark.parametrize("line", ["replay-x", "published", "check", "check check", "verify replay-x", "book replay-x"])
+@pytest.mark.parametrize("line", ["replay-x", "published", "check check", "verify replay-x"])
 def test_a_profile_with_the_name_of_a_verb_is_refused(project, line):
     """It would never be run, or as a replay of what is shipped."""
     for name in ("replay-x", "published", "check"):
         (project.root / f"params/{name}.yaml").write_text("models: [tiny]\ndatasets: [easy]\n")
-    with pytest.raises(cli.WordError, match=r"^params/[\w-]+.yaml bears a name that is kept for a verb"):
+    with pytest.raises(cli.WordError, match=r"^params/[\w-]+.yaml has the name of a verb"):
         cli.check(line.split(), project.root)
     assert cli.check(["replay"], project.root).run == "replay"
-
-
-def test_help_fits_a_screen():
-    done = subprocess.run([str(ROOT / "run_all.sh"), "help"], capture_output=True, text=True)
-    lines = done.stdout.rstrip("\n").split("\n")
-    assert done.returncode == 0 and len(lines) <= 24 and max(map(len, lines)) <= 80
-    for word in (*cli.VERBS, "demo", *cli.OPTIONS[:-1]):
-        assert word in done.stdout
 
 
 @pytest.mark.parametrize("name", ["cli.py", "environment.py"])
@@ -171,9 +101,7 @@ def test_shell_script_is_old_bash():
     assert subprocess.run(["bash", "-n", str(ROOT / "run_all.sh")]).returncode == 0
 
 
-@pytest.mark.parametrize("name", ["sitecustomize.py", "usercustomize.py", "json.py", "random/__init__.py",
-                                  "notebooks/types.py", "notebooks/sitecustomize/__init__.py", "workflow/json.py",
-                                  "psutil.py", "yaml/__init__.py"])  # fmt: skip
+@pytest.mark.parametrize("name", ["sitecustomize.py", "notebooks/types.py", "yaml/__init__.py"])
 def test_modules_that_every_python_would_run_are_refused(project, name):
     """They would stand before the standard library's, in every job."""
     path = project.root / name
@@ -181,7 +109,7 @@ def test_modules_that_every_python_would_run_are_refused(project, name):
     path.write_text("raise SystemExit('ran')")
     code, text = project.shell("replay")
     shown = name.removesuffix("/__init__.py")
-    assert code == 2 and text.startswith(f"run_all.sh: '{shown}' would be run by every Python that works here")
+    assert code == 2 and text.startswith(f"run_all.sh: every Python started here would import '{shown}'")
     assert len(text.strip().splitlines()) == 1
 
 
@@ -190,24 +118,13 @@ def test_the_first_python_runs_nothing_that_a_variable_names(project, tmp_path):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('ran')")
     given = {"PYTHONPATH": str(tmp_path), "PYTHONHASHSEED": "abc"}
     assert project.shell("help", cwd=tmp_path, **given) == (0, f"{cli.help_text(project.root)}\n")
-    said = "run_all.sh: no signals of tiny are shipped in artifacts/shipped/demo/: ./run_all.sh demo makes its own\n"
+    said = "run_all.sh: no signals of tiny are shipped in artifacts/shipped/demo/: ./run_all.sh demo computes them\n"
     assert project.shell("replay", cwd=tmp_path, **given) == (2, said)
 
 
-def test_modules_of_other_names_may_be_there():
-    assert cli.intruder(ROOT) is None
-
-
-def test_escape_bytes_are_spelt_out(project):
-    code, text = project.shell("\x1b[31mred\u202e\x07")
-    assert code == 2 and text.startswith("run_all.sh: unknown profile or verb '\\x1b[31mred\\u202e\\x07'")
-
-
 def test_a_symbolic_link_to_the_script_itself(project, tmp_path):
-    inside, outside = project.root / "go", tmp_path / "elsewhere" / "go"
+    inside, outside = project.root / "go", tmp_path / "go"
     inside.symlink_to("run_all.sh")
-    outside.parent.mkdir()
     outside.symlink_to(inside)
-    for link in (inside, outside):
-        done = subprocess.run([str(link), "help"], capture_output=True, text=True, env=project.environment())
-        assert done.returncode == 0 and done.stdout.startswith("./run_all.sh [PROFILE]"), done.stderr
+    done = subprocess.run([str(outside), "help"], capture_output=True, text=True, env=project.environment())
+    assert done.returncode == 0 and done.stdout.startswith("./run_all.sh [PROFILE]"), done.stderr

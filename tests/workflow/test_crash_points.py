@@ -88,7 +88,7 @@ def both(made):  # noqa: F811
 
 def test_moving_aside(made, monkeypatch):  # noqa: F811
     before = left(made.root)
-    for when in Scene(made.root, monkeypatch).kills(lambda: fresh.walk(run_of(seed=1))):
+    for when in Scene(made.root, monkeypatch).kills(lambda: fresh.settle(run_of(seed=1).jobs[0])):
         assert numbers(run_of()) == "", when
         assert left(made.root) == before, when
 
@@ -112,14 +112,15 @@ def test_moving_aside_when_the_turn_has_come(made, monkeypatch):  # noqa: F811
 
 
 def test_remaking(made, monkeypatch):  # noqa: F811
-    """Before the wish is written down nothing has moved; after that it is gone on with until it is fulfilled."""
+    """Before it is written down what moves nothing has moved; after that it is gone on with."""
     before, first = left(made.root), run_of().jobs[0]
     shard = f"artifacts/demo/shards/{first.name}-abc/00000-0.parquet"
     (made.root / shard).parent.mkdir(parents=True)
     (made.root / shard).write_text("rows")
     for when in Scene(made.root, monkeypatch).kills(lambda: fresh.walk(run_of(), ["01"])):
-        wished, shards = (made.root / run_of().wishes).exists(), [path.name for path in made.root.rglob("0*-0.parquet")]
-        assert numbers(run_of()) == ("01 02 08" if wished else ""), when
-        assert shards == ["00000-0.parquet"] and (made.root / shard).exists() != wished, when
+        assert len(list(made.root.rglob("0*-0.parquet"))) == 1, when
+        begun = (made.root / run_of().moving).exists() or not (made.root / first.record).exists()
+        assert numbers(run_of()) == ("01 02 08" if begun else ""), when
+        assert (made.root / shard).exists() != begun, when
         (old,) = made.root.rglob(f"*/demo/{first.outputs[0].split('/', 2)[2]}")
         assert old.read_text() == before[first.outputs[0]], when

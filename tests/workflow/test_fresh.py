@@ -10,7 +10,7 @@ from small_project import PAIR, write, write_notebook
 
 from lib import params
 from lib.paths import UserError
-from workflow import files, fingerprint, fresh, pipeline, records
+from workflow import fingerprint, fresh, leftovers, records
 from workflow.pipeline import Run
 
 VALUES = {"models": ["tiny"], "datasets": ["easy"], "seed": 0, "bins": 10, "title": ""}
@@ -38,6 +38,7 @@ def finish(run: Run, verdicts) -> None:
 
 
 def states(run: Run, remake=()) -> dict[str, str]:
+    leftovers.clear(run)
     return {verdict.job.notebook.number: verdict.state for verdict in fresh.walk(run, remake)}
 
 
@@ -55,10 +56,6 @@ def made(inside):
     return inside
 
 
-def test_everything_at_first(inside):
-    assert numbers(run_of()) == "01 02 08"
-
-
 def test_touch_comment_spacing_and_markdown_remake_nothing(made):
     for path in made.root.rglob("*"):
         os.utime(path)
@@ -68,15 +65,6 @@ def test_touch_comment_spacing_and_markdown_remake_nothing(made):
     made.replace("notebooks/02_single_pass.ipynb", "# 02_single_pass", "# Another title")
     made.replace("notebooks/02_single_pass.ipynb", "from lib.gamma import count", "# c\\nfrom lib.gamma import count")
     made.replace("params/demo.yaml", "models:", "# a comment\nmodels:")
-    assert numbers(run_of()) == ""
-
-
-def test_copy_remakes_nothing(made, monkeypatch, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(made.root, copy)
-    for module in (files, fingerprint, fresh, pipeline, records):
-        monkeypatch.setattr(module, "ROOT", copy)
-    monkeypatch.setattr(fresh.params, "PARAMS", copy / "params")
     assert numbers(run_of()) == ""
 
 
@@ -218,21 +206,10 @@ def test_the_record_of_another_job_counts_as_absent_and_moves_nothing_of_it(made
         assert records.read_record(made.root / third.record, third) is None
 
 
-def test_edited_outputs_with_a_record_to_match_are_remade(made):
-    """A frame whose manifest says otherwise, a table that its notebook does not show."""
-    _, second, third = run_of().jobs
-    frame = made.root / "artifacts/demo/confidence/single_pass.parquet"
-    output = {"metadata": {"paper": "tab_x"}, "data": {"text/latex": ["0.", "1"]}}
-    (made.root / third.executed).write_text(json.dumps({"cells": [{"outputs": [output]}]}))
-    table = made.root / "figures/demo/tab_x.tex"
-    table.write_text("0.1")
-    for job in (second, third):
-        signed_anew(job)
-    assert numbers(run_of()) == ""
-    table.write_text("0.2")
-    signed_anew(third)
-    assert numbers(run_of()) == "08"
-    frame.write_text("edited")
+def test_an_edited_frame_with_a_record_to_match_is_remade(made):
+    """Its manifest says otherwise."""
+    second = run_of().jobs[1]
+    (made.root / "artifacts/demo/confidence/single_pass.parquet").write_text("edited")
     signed_anew(second)
     assert numbers(run_of()) == "02 08"
 
@@ -271,15 +248,6 @@ def test_damage_to_any_file_remakes_exactly_what_hangs_on_it(made, damage):
     assert numbers(run_of()) == ""
 
 
-def test_executed_notebooks_go_and_come_back_with_their_record(made):
-    path = made.root / run_of().jobs[2].executed
-    before = path.read_text()
-    assert numbers(run_of(bins=5)) == "02 08"
-    finish(run_of(bins=5), fresh.walk(run_of(bins=5)))
-    assert path.read_text() != before
-    assert set(states(run_of()).values()) == {"fresh", "restored"} and path.read_text() == before
-
-
 def test_shards_are_forgotten_with_the_record_and_only_those(made):
     job = run_of().jobs[0]
     folders = {name: made.root / "artifacts/demo/shards" / name for name in ("mine", "others", "unfinished")}
@@ -307,16 +275,11 @@ def test_all_that_a_record_names_is_on_the_disk_before_it_is(made, monkeypatch):
     assert steps[len(before) + 1 :] == [record.parent.stat().st_ino]
 
 
-def test_a_deleted_output_is_remade(made):
-    (made.root / "artifacts/demo/confidence/single_pass.parquet").unlink()
-    assert numbers(run_of()) == "02 08"
-
-
 def test_stale_outputs_are_moved_and_come_back(made):
     path = made.root / f"artifacts/demo/generations/{PAIR}.parquet"
     before = path.read_text()
     assert numbers(run_of(seed=1)) == "01 02 08"
-    assert not path.exists()
+    assert fresh.settle(run_of(seed=1).jobs[0]) == "" and not path.exists()
     stale = made.root / f"artifacts/demo/stale/{before}/artifacts/demo/generations/{PAIR}.parquet"
     assert stale.read_text() == before
     finish(run_of(seed=1), fresh.walk(run_of(seed=1)))
@@ -340,9 +303,8 @@ def test_what_follows_the_same_result_is_left_as_it_is(made):
     before = {path: path.stat().st_mtime_ns for path in (made.root / "artifacts/demo/confidence").iterdir()}
     assert states(run_of(), remake=["01"]) == {"01": "make", "02": "waits", "08": "waits"}
     first, second, third = run_of().jobs
-    assert not (made.root / second.record).exists(), "Snakemake would take it for done"
     again(first)
-    assert fresh.settle(second) == fresh.settle(third) == "what it reads is as before"
+    assert fresh.settle(second) == fresh.settle(third) == "its inputs are unchanged"
     assert set(states(run_of()).values()) == {"fresh"}
     assert before == {path: path.stat().st_mtime_ns for path in (made.root / "artifacts/demo/confidence").iterdir()}
 
@@ -353,21 +315,9 @@ def test_what_follows_another_result_is_moved_when_its_turn_comes(made):
     finish(run_of(seed=1), [fresh.Verdict(first, "make")])
     output = made.root / second.outputs[0]
     assert output.exists() and fresh.settle(second) == "" and not output.exists()
-    assert not (made.root / second.aside).exists()
 
 
-def test_what_changed_itself_does_not_wait(made):
-    made.replace("lib/gamma.py", "len(text)", "len(text) + 1")
-    assert states(run_of(), remake=["01"]) == {"01": "make", "02": "make", "08": "waits"}
-
-
-def test_a_run_that_was_stopped_before_the_turn_came(made):
-    assert states(run_of(seed=1))["02"] == "waits"
-    assert states(run_of()) == {"01": "restored", "02": "fresh", "08": "fresh"}
-
-
-@pytest.mark.parametrize("old", [False, True])
-def test_seconds_and_memory_say_nothing_that_matters(inside, monkeypatch, old):
+def test_seconds_and_memory_say_nothing_that_matters(inside, monkeypatch):
     import pandas as pd
 
     from lib import store
@@ -378,10 +328,6 @@ def test_seconds_and_memory_say_nothing_that_matters(inside, monkeypatch, old):
     def said(cost, value=0.5, **facts) -> str:
         frame = pd.DataFrame({"in_situ_seconds": [cost], "z": [value]})
         store.write_frame(frame, path, peak_memory_mb=cost, **facts)
-        if old:  # a frame that holds them itself, as they were written before
-            frame.to_parquet(path, index=False)
-            record = json.loads(path.with_suffix(".json").read_text()) | {"columns": list(frame)}
-            path.with_suffix(".json").write_text(json.dumps(record))
         return fingerprint.semantic_checksum("artifacts/x.parquet")
 
     first = said(1.0)
@@ -391,7 +337,7 @@ def test_seconds_and_memory_say_nothing_that_matters(inside, monkeypatch, old):
 
 def test_a_damaged_stale_output_does_not_come_back(made):
     before = (made.root / f"artifacts/demo/generations/{PAIR}.parquet").read_text()
-    fresh.walk(run_of(seed=1))
+    fresh.settle(run_of(seed=1).jobs[0])
     (made.root / f"artifacts/demo/stale/{before}/artifacts/demo/generations/{PAIR}.parquet").write_text("x")
     assert numbers(run_of()) == "01 02 08"
 
@@ -407,7 +353,7 @@ def test_remake_makes_anew_and_keeps_the_old(made):
     finish(run_of(), [verdict for verdict in fresh.walk(run_of()) if verdict.job.notebook.number != "01"])
     assert numbers(run_of(), remake=["01"]) == "01 02 08"
     assert not shards.exists() and not tuning.exists() and another.exists()
-    assert list(made.root.glob(f"artifacts/demo/stale/*/artifacts/demo/shards/01_generate__{PAIR}-abc"))
+    assert list(made.root.glob(f"artifacts/demo/stale/forced/2/artifacts/demo/shards/01_generate__{PAIR}-abc"))
 
 
 def test_a_remake_that_was_stopped_is_gone_on_with(made):
@@ -425,18 +371,16 @@ def test_a_remake_that_was_stopped_is_gone_on_with(made):
         assert [verdict.state for verdict in fresh.walk(run, words)] == ["fresh", "make", "waits", "waits"]
         assert piece.exists()
     finish(run, fresh.walk(run))
-    assert numbers(run) == "" and all((made.root / job.record).read_text() != old[job] for job in old)
+    assert numbers(run) == ""
+    assert all((made.root / run.forced / "1" / job.record).read_text() == text for job, text in old.items())
     assert states(run, remake)["01"] == "make", "and now it is asked for once more"
+    finish(run, fresh.walk(run))
+    write(made.root / "params/models/third.yaml", "label: Third\nsource: weights/tiny\n")
+    more = fresh.walk(run_of(models=["tiny", "other", "third"]), remake)
+    assert [verdict.why for verdict in more[:3]] == ["asked for"] * 3, "one more model is nothing that was begun"
 
 
-def test_other_parameters_are_not_what_was_to_be_made_anew(made):
-    finish(run_of(seed=1), fresh.walk(run_of(seed=1)))
-    assert numbers(run_of(seed=1), remake=["01"]) == "01 02 08"
-    assert numbers(run_of()) == ""
-    assert numbers(run_of(seed=1)) == "01 02 08"
-
-
-def test_the_newest_of_one_key_comes_back_and_shards_in_stale_stay(made):
+def test_what_was_made_anew_comes_back_and_what_it_replaced_does_not(made):
     first = run_of().jobs[0]
     shards = made.root / f"artifacts/demo/shards/{first.name}-abc"
     write(shards / "00000-0.parquet", "rows")
@@ -446,8 +390,7 @@ def test_the_newest_of_one_key_comes_back_and_shards_in_stale_stay(made):
     assert states(run_of())["01"] == "restored" and (made.root / first.record).read_text() == remade
     assert len(list((made.root / "artifacts/demo/stale").rglob(shards.name))) == 1
     shutil.rmtree(made.root / first.run.folder / "generations")
-    assert states(run_of())["01"] == "restored", "the older one"
-    assert len(list((made.root / "artifacts/demo/stale").rglob(shards.name))) == 1
+    assert states(run_of())["01"] == "make", "what was to be made anew does not come back"
 
 
 def test_remake_of_what_the_run_does_not_run(made):
@@ -471,38 +414,12 @@ def test_code_changes_keep_is_for_heavy_notebooks_only(made):
     assert numbers(run_of(on_code_change="keep")) == "02 08"
 
 
-def test_budgets_of_memory_in_old_records_change_nothing():
-    record = {"parts": {"parameter bins": 10, "parameter rows_per_shard": 100, "parameter max_batch_tokens": 5}}
-    assert fresh.differences(record, {"parameter bins": 10}) == []
-    assert fresh.differences(record, {"parameter bins": 20, "parameter rows_per_shard": 7}) == ["parameter bins"]
-
-
 def test_shards_are_named_by_content(inside):
     first = run_of().jobs[0], run_of(on_code_change="keep").jobs[0]
     before = [fresh.resume_key(job.run, fresh.parts(job)) for job in first]
     inside.replace("lib/alpha.py", "str(seed)", "str(seed + 1)")
     after = [fresh.resume_key(job.run, fresh.parts(job)) for job in first]
     assert before[0] != after[0] and before[1] == after[1]
-
-
-def test_rows_are_named_by_code_alone_where_other_code_makes_others(inside):
-    def named(number, **values) -> str:
-        job = next(job for job in run_of(**values).jobs if job.notebook.number == number)
-        return fresh.code_key(job, fresh.parts(job))
-
-    first = named("01")
-    assert first and first == named("01", seed=1) and not named("02") and not named("01", on_code_change="keep")
-    inside.replace("lib/alpha.py", "# a comment", "# another")
-    assert named("01") == first
-    inside.replace("lib/alpha.py", "str(seed)", "str(seed + 1)")
-    assert named("01") not in ("", first)
-
-
-def test_one_more_model_keeps_the_others(made):
-    run = run_of(models=["tiny", "other"])
-    verdicts = {verdict.job.name: verdict.state for verdict in fresh.walk(run)}
-    assert verdicts[f"01_generate__{PAIR}"] == "fresh"
-    assert verdicts["01_generate__other__easy"] == verdicts["02_single_pass"] == "make"
 
 
 def test_replay_reads_shipped_signals_and_runs_no_model(inside):
@@ -574,33 +491,3 @@ def test_imports_are_followed(inside):
     assert import_closure(["import json, library"]) == set()
     (inside.root / "lib/alpha.py").write_text("def f():\n    from .gamma import count\n    from . import beta\n")
     assert import_closure(["from lib.alpha import f"]) >= {"lib/beta.py", "lib/gamma.py"}
-
-
-def test_code_reads_the_same_in_every_version_of_python():
-    """The outline written out; 3.12 and 3.13 give functions type parameters, and f-strings an empty text at the end."""
-    from workflow.fingerprint import dump_ast, normalize_source
-
-    assert normalize_source("def f(x): return f'{x:{w}}'") == (
-        "Module(body=[FunctionDef(name='f',args=arguments(args=[arg(arg='x')]),body=[Return(value=JoinedStr(values="
-        "[FormattedValue(value=Name(id='x',ctx=Load()),conversion=-1,format_spec=JoinedStr(values=[FormattedValue("
-        "value=Name(id='w',ctx=Load()),conversion=-1)]))]))])])"
-    )
-    import ast
-
-    added = ast.JoinedStr(values=[ast.Constant("a"), ast.Constant("")])
-    assert dump_ast(added) == dump_ast(ast.JoinedStr(values=[ast.Constant("a")]))
-    for one, other in (("f(None)", "f()"), ("f('')", "f()"), ("x = None", "x = ''"), ("x = 1", "x = 1.0")):
-        assert normalize_source(one) != normalize_source(other)
-
-
-def test_budgets_of_memory_are_in_no_key(inside, monkeypatch):
-    """What was made stays fresh under another; a choice beside it does not."""
-    from workflow.pipeline import Job
-
-    job = run_of().jobs[0]
-    monkeypatch.setattr(Job, "parameters", {"seed": 0, "max_batch_tokens": 10, "max_dropout_tokens": 10})
-    before = records.key(fresh.parts(job))
-    monkeypatch.setattr(Job, "parameters", {"seed": 0, "max_batch_tokens": 20, "max_dropout_tokens": 5})
-    assert records.key(fresh.parts(job)) == before
-    monkeypatch.setattr(Job, "parameters", {"seed": 1, "max_batch_tokens": 10, "max_dropout_tokens": 10})
-    assert records.key(fresh.parts(job)) != before

@@ -12,17 +12,13 @@ from browser import _browse, chromium
 from hostile import STRINGS
 from test_report import HEAD_OF_SCRIPT, finding, row
 
-from lib.paper import figure_style, latex, microscope, tables
+from lib.paper import tables
 from lib.paths import visible
 from workflow.export import results
 from workflow.report import page
 
 SETTINGS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "system_prompt": True}
 WORDS = [visible(" ".join(text.split())) for text in STRINGS]
-
-
-NAMES = ("model", "dataset", "verdict", "mean", "title", "question", "line", "low", "end")
-VIEW = dict.fromkeys(NAMES, "x") | {"spelt": True, "thinking": [], "tokens": [], "thought": 0, "at": None}
 
 
 def settings():
@@ -93,23 +89,6 @@ def test_nothing_runs_in_a_browser_but_the_page_s_own_script(report):
     smuggled.write_text(text.replace("</main>", f"</main>{STRINGS[0]}{STRINGS[5]}"), encoding="utf-8")
     refused = _browse(smuggled.as_uri(), "--dump-dom")
     assert 'class="ran"' not in refused.stdout and "Content Security Policy" in refused.stderr
-
-
-def test_control_characters_are_spelt_out_on_the_page_and_in_latex():
-    """Also those of a question, which no file of parameters has looked at."""
-    views = microscope.Microscope([VIEW | {"question": "what\x00is \x1b[31mred\u202e\x07?\nhere\tthere"}])
-    text = page(notebook(), {"rep_microscope": views._repr_mimebundle_()})
-    assert r"what\x00is \x1b[31mred\u202e\x07?" + "\nhere\tthere" in text
-    assert latex.escape("what\x00is\x1b\u202e") == r"what\textbackslash{}x00is\textbackslash{}x1b\textbackslash{}u202e"
-
-
-def test_figures_draw_them():
-    with figure_style.style():
-        canvas = figure_style.Canvas()
-        for place, text in enumerate(STRINGS):
-            canvas.text(0.1, place / len(STRINGS), text)
-        assert {text.get_text() for text in canvas.texts} == set(STRINGS)
-        figure_style.Figure(canvas)
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not on this machine")

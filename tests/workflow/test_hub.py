@@ -1,6 +1,5 @@
 """The hub, pretended: what it may answer and what the user is told; revisions that are left open; room on the disk."""
 
-import hashlib
 import json
 from types import SimpleNamespace
 
@@ -13,7 +12,6 @@ from small_project import write
 
 from lib import params
 from lib.paths import UserError
-from lib.tasks import datasets
 from workflow import fresh, hub, usable
 from workflow.pipeline import Run
 
@@ -26,14 +24,14 @@ def http(kind, code):
 
 
 ANSWERS = [
-    (http(errors.GatedRepoError, 403), "is gated: accept its licence"),
+    (http(errors.GatedRepoError, 403), "is gated: accept its license"),
     (http(errors.RepositoryNotFoundError, 404), "check its spelling, or `hf auth login`"),
     (http(errors.RevisionNotFoundError, 404), f"has no revision '{SHA}'; `revision: null` takes the newest"),
     (errors.LocalEntryNotFoundError("no"), "the hub can't be reached"),
     (errors.OfflineModeIsEnabled("offline"), "the hub can't be reached"),
     (httpx.ConnectError("[Errno -2] Name or service not known"), "the hub can't be reached"),
     (httpx2.ConnectError("[Errno -2] Name or service not known"), "the hub can't be reached"),  # of the hub
-    (http(errors.HfHubHTTPError, 500), "can't be had from the hub: 500 from the hub"),
+    (http(errors.HfHubHTTPError, 500), "can't be downloaded from the hub: 500 from the hub"),
 ]
 
 
@@ -83,7 +81,7 @@ def test_what_the_hub_answers_is_one_helpful_line(monkeypatch, error, said):
 def test_local_sources_never_ask(inside, monkeypatch):
     asked = Hub(monkeypatch, RuntimeError("asked"))
     hub.pin(run_of())
-    hub.fetch(run_of(), ["tiny"], print)
+    hub.fetch(["tiny"], print)
     assert not asked.asked and not (inside.root / "artifacts/demo/revisions.json").exists()
 
 
@@ -93,36 +91,10 @@ def test_a_folder_that_is_missing_is_no_repository_of_the_hub(inside, monkeypatc
     asked = Hub(monkeypatch, RuntimeError("asked"))
     write(inside.root / "params/models/tiny.yaml", f"label: Tiny\nsource: {source.format(root=inside.root)}\n")
     hub.pin(run_of())
-    hub.fetch(run_of(), ["tiny"], print)
+    hub.fetch(["tiny"], print)
     assert not asked.asked
     with pytest.raises(UserError, match="^model folder '.*' does not exist"):
         usable.config_folder(params.load_model_config("tiny"))
-
-
-def test_a_file_of_questions_that_is_named_as_a_repository_is_refused(inside, monkeypatch):
-    text = "label: Easy\nsource: weights/questions.jsonl\ncalibration: 1\nevaluation: 1\n"
-    write(inside.root / "params/datasets/easy.yaml", text)
-    with pytest.raises(UserError, match="files are named by part, as `source: {all: weights/questions.jsonl}`"):
-        list(datasets.read_source_rows(params.load_dataset_config("easy")))
-
-
-def test_a_folder_with_published_files_is_asked_in_place_of_the_hub(inside, monkeypatch, tmp_path):
-    """What is there is looked at once, before the jobs."""
-    asked = Hub(monkeypatch, RuntimeError("asked"))
-    (tmp_path / "all.jsonl").write_text("{}")
-    files = f"files: {{all: {{path: all.jsonl, sha256: {hashlib.sha256(b'{}').hexdigest()}}}}}\n"
-    easy = f"label: Easy\nsource: someone/easy\ncalibration: 1\nevaluation: 1\n{files}"
-    write(inside.root / "params/datasets/easy.yaml", easy)
-    with pytest.raises(UserError, match="dataset 'someone/easy' can't be had from the hub: asked"):
-        hub.pin(run_of())
-    monkeypatch.setenv("DATA_FOLDER", str(tmp_path))
-    asked.asked.clear()
-    hub.pin(run_of())
-    hub.check_files(run_of())
-    assert not asked.asked and fresh.is_local(run_of().jobs[0])
-    (tmp_path / "all.jsonl").write_text("{ }")
-    with pytest.raises(UserError, match="all.jsonl is not the file of dataset 'Easy'"):
-        hub.check_files(run_of())
 
 
 def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkeypatch):
@@ -138,17 +110,10 @@ def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkey
     assert kept == {"someone/tiny": SHA}
 
 
-def test_a_written_revision_stays(remote, monkeypatch):
-    write(remote.root / "params/models/tiny.yaml", "label: Tiny\nsource: someone/tiny\nrevision: abc\n")
-    asked = Hub(monkeypatch)
-    hub.pin(run_of())
-    assert params.load_model_config("tiny").revision == "abc" and not asked.asked
-
-
 def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch):
     files = [(3_000_000_000, True), (5_000_000_000, False)]
     asked, said = Hub(monkeypatch, files=files), []
-    hub.fetch(run_of(), ["tiny"], said.append)
+    hub.fetch(["tiny"], said.append)
     assert said == ["fetching tiny: 3.0 GB of the repository someone/tiny on the hub"], "but for what is in the cache"
     ((source, _, patterns),) = asked.fetched
     assert source == "someone/tiny" and "*.safetensors" in patterns
@@ -159,38 +124,16 @@ def test_a_full_disk_is_said_before_the_first_byte(remote, monkeypatch):
     asked = Hub(monkeypatch, files=[(62_000_000_000, True)])
     monkeypatch.setattr(hub, "room", lambda: ("/cache", 10_000_000_000))
     with pytest.raises(UserError, match="62 GB of weights do not fit .*10 GB free.*HF_HOME"):
-        hub.fetch(run_of(), ["tiny"], print)
+        hub.fetch(["tiny"], print)
     assert not asked.fetched
 
 
 def test_without_a_network_what_was_fetched_before_will_do(remote, monkeypatch, tmp_path):
     asked = Hub(monkeypatch, httpx.ConnectError("no network"))
     with pytest.raises(UserError, match="can't be reached"):
-        hub.fetch(run_of(), ["tiny"], print)
+        hub.fetch(["tiny"], print)
     write(tmp_path / "snapshot/config.json", "{}")
     write(tmp_path / "snapshot/model.safetensors", "x")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **options: str(tmp_path / "snapshot"))
-    hub.fetch(run_of(), ["tiny"], print)
+    hub.fetch(["tiny"], print)
     assert not asked.fetched
-
-
-def test_texts_alone_are_fetched_before_weights(remote, monkeypatch):
-    asked = Hub(monkeypatch)
-    assert hub.texts(params.load_model_config("tiny")) == "/cache"
-    ((source, _, patterns),) = asked.fetched
-    assert source == "someone/tiny" and "*.json" in patterns and not any("safetensors" in p for p in patterns)
-
-
-def test_texts_that_are_here_need_no_network(remote, monkeypatch, tmp_path):
-    asked = Hub(monkeypatch, httpx.ConnectError("no network"))
-    with pytest.raises(UserError, match="can't be reached"):
-        hub.texts(params.load_model_config("tiny"))
-    write(tmp_path / "snapshot/config.json", "{}")
-    write(tmp_path / "snapshot/model.safetensors", "x")
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **options: str(tmp_path / "snapshot"))
-    assert hub.texts(params.load_model_config("tiny")) == str(tmp_path / "snapshot") and len(asked.asked) == 1
-
-
-def test_room_is_that_of_the_cache():
-    place, free = hub.room()
-    assert free > 0 and str(place)

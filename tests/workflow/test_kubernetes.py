@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import shutil
-import signal
 import sys
 from pathlib import Path
 
@@ -12,8 +11,6 @@ import slurm_cluster
 import yaml
 from clone import spaced
 from small_project import ROOT, Project
-from test_runs import family, until, with_cell
-from test_slurm_endings import WAITING
 
 from workflow import cluster
 
@@ -90,7 +87,7 @@ def kubectl(tmp_path) -> Path:
 def words(project: Project, kubectl: Path, claim: str = "project") -> tuple[list[str], dict[str, str]]:
     folder = shutil.copytree(SHIPPED, project.root / "mine")
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    config = {key: value for key, value in config.items() if key not in cluster.LISTS} | FILE
+    config = {key: value for key, value in config.items() if key not in cluster.BY_RULE} | FILE
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     template = (folder / "job.yaml").read_text()
     (folder / "job.yaml").write_text(template.replace("claimName: project", f"claimName: {claim}"))
@@ -100,7 +97,7 @@ def words(project: Project, kubectl: Path, claim: str = "project") -> tuple[list
 def test_without_a_cluster_it_is_one_line(project, kubectl):
     given, env = words(project, kubectl, claim="other")
     code, said = project.run(*given, **env)
-    assert code == 2 and said.startswith("run_all.sh: Kubernetes takes no jobs: Error from server (NotFound)")
+    assert code == 2 and said.startswith("run_all.sh: Kubernetes does not accept jobs: Error from server (NotFound)")
     code, said = project.run(*given, PATH=f"{sys.prefix}/bin")
     assert code == 2 and "No such file or directory: 'kubectl'" in said and len(said.splitlines()) == 1
 
@@ -116,35 +113,3 @@ def test_a_run_by_kubectl(project, kubectl, tmp_path):
     assert sorted(labels["notebook"] for labels in made) == ["01_generate", "light"]
     code, said = project.run(*given, **env)
     assert code == 0 and "demo: 0 made, 3 kept" in said
-
-
-@pytest.mark.slow
-def test_a_stopped_run_leaves_no_job(project, kubectl):
-    slurm_cluster.plugin("kubernetes", project.root)
-    with_cell(project, "01_generate", WAITING)
-    given, env = words(project, kubectl)
-    process = project.start(*given, **env)
-    until(lambda: (project.root / "notebooks/begun").exists() or process.poll() is not None, 120)
-    assert process.poll() is None, process.stdout.read()
-    process.send_signal(signal.SIGINT)
-    assert process.wait(120) == 130 and not list(kubectl.glob("*.json"))
-    until(lambda: not family(project), 30)
-
-
-@pytest.mark.slow
-def test_jobs_of_a_run_that_was_killed_are_deleted_and_made_anew(project, kubectl):
-    slurm_cluster.plugin("kubernetes", project.root)
-    with_cell(project, "01_generate", WAITING)
-    given, env = words(project, kubectl)
-    process = project.start(*given, **env)
-    until(lambda: (project.root / "notebooks/begun").exists() or process.poll() is not None, 120)
-    for one in (process, *[one for one in family(project) if one.ppid() == process.pid]):
-        one.kill()
-    process.communicate()
-    (job,) = kubectl.glob("*.json")
-    process = project.start(*given, **env)
-    until(lambda: not job.exists() or process.poll() is not None, 120)
-    (project.root / "notebooks/go").touch()
-    said, _ = process.communicate(timeout=300)
-    assert process.returncode == 0 and "1 job(s) of an earlier run, which was killed, are cancelled" in said, said
-    assert "demo: 3 made, 0 kept" in said

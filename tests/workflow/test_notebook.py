@@ -1,4 +1,4 @@
-"""Parts of one job: the kernel's retry, its surroundings, GPUs, and what is said of failures."""
+"""Parts of one job: its kernel, its surroundings, GPUs, and what is said of failures."""
 
 import os
 import shutil
@@ -11,7 +11,6 @@ import papermill
 import pytest
 from small_project import ROOT, write
 
-from lib import params, row_cache
 from lib.paths import UserError
 from workflow import gpus, locks, notebook, progress
 from workflow.pipeline import Run
@@ -21,89 +20,19 @@ def job_of(name="demo", gpus=0, cores=8, **values):
     return Run(name, {"models": ["tiny"], "datasets": ["easy"], "seed": 0, **values}, cores, gpus).jobs[0]
 
 
-@pytest.fixture
-def kernel(inside, monkeypatch):
-    """papermill replaced by a list of what it should raise, try by try; the tries are counted."""
-    script, tries = [], []
-
-    def execute_notebook(*args, **kwargs):
-        tries.append(kwargs)
-        problem = script.pop(0)
-        if problem:
-            raise problem
-
-    monkeypatch.setattr(papermill, "execute_notebook", execute_notebook)
-    return script, tries
-
-
-def test_a_kernel_that_never_started_gets_one_more_try(kernel, tmp_path):
-    script, tries = kernel
-    script[:] = [RuntimeError("Kernel died before replying to kernel_info"), None]
+def test_what_papermill_is_given(inside, monkeypatch, tmp_path):
+    given = {}
+    monkeypatch.setattr(papermill, "execute_notebook", lambda *paths, **options: given.update(options))
     notebook.execute(job_of(), tmp_path)
-    assert len(tries) == 2
-    assert tries[0]["parameters"] == {"run": "demo", "model": "tiny", "dataset": "easy", "seed": 0}
-    assert tries[0]["kernel_name"] == "python3" and tries[0]["cwd"] == "notebooks"
-    assert tries[0]["config"].KernelManager.ip.startswith(str(tmp_path))
-
-
-def test_but_not_two(kernel, tmp_path):
-    script, tries = kernel
-    script[:] = [TimeoutError("Kernel didn't respond in 120 seconds")] * 3
-    with pytest.raises(notebook.Failure, match="didn't respond"):
-        notebook.execute(job_of(), tmp_path)
-    assert len(tries) == 2
-
-
-def test_and_none_once_a_cell_has_run(kernel, tmp_path, monkeypatch):
-    script, tries = kernel
-    script[:] = [RuntimeError("odd")] * 3
-    monkeypatch.setattr(notebook, "started", lambda job: True)
-    with pytest.raises(notebook.Failure, match="odd"):
-        notebook.execute(job_of(), tmp_path)
-    assert len(tries) == 1
-
-
-def test_scratch_folders_have_short_paths(monkeypatch, tmp_path):
-    """Also of a job below its run's, in a long temporary folder."""
-    monkeypatch.setattr(locks.tempfile, "gettempdir", lambda: str(tmp_path / ("x" * 90)))
-    monkeypatch.delenv("CALIBRATION_SCRATCH", raising=False)
-    folder = locks.scratch_folder()
-    monkeypatch.setenv("CALIBRATION_SCRATCH", str(folder))
-    job = locks.scratch_folder()
-    assert len(str(job / "k-5")) < 100 and job.parent == folder
-    job.rmdir()
-    folder.rmdir()
-
-
-def test_a_site_s_own_scratch_is_left_alone(inside, monkeypatch, tmp_path):
-    """$SCRATCH is what clusters call a user's large folder."""
-    site = tmp_path / "site"
-    site.mkdir()
-    monkeypatch.setenv("SCRATCH", str(site))
-    with locks.run_lock(job_of().run):
-        assert not list(site.iterdir()) and locks.short_tempdir() != tmp_path
-    assert os.environ["SCRATCH"] == str(site) and site.is_dir()
+    assert given["parameters"] == {"run": "demo", "model": "tiny", "dataset": "easy", "seed": 0}
+    assert given["kernel_name"] == "python3" and given["cwd"] == "notebooks"
+    assert given["config"].KernelManager.ip.startswith(str(tmp_path))
 
 
 def test_offline_only_if_everything_is_local(inside, tmp_path):
     assert notebook.surroundings(job_of(), tmp_path)["HF_HUB_OFFLINE"] == "1"
     write(inside.root / "params/models/tiny.yaml", "label: Tiny\nsource: someone/tiny\n")
     assert "HF_HUB_OFFLINE" not in notebook.surroundings(job_of(), tmp_path)
-
-
-def test_a_forked_kernel_only_where_its_libraries_were_imported_as_the_job_wants(inside, monkeypatch):
-    for name, value in notebook.constants(job_of("demo")).items():
-        monkeypatch.setenv(name, value)
-    assert notebook.forkable(job_of("demo"))
-    assert not notebook.forkable(job_of("paper"))  # with eight threads
-    assert not notebook.forkable(job_of("demo", gpus=1))
-
-
-def test_no_fork_beside_threads():
-    said = "import threading, time; from workflow import preload; print(preload.can_fork()); "
-    said += "threading.Thread(target=time.sleep, args=[9], daemon=True).start(); print(preload.can_fork())"
-    done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "False"]
 
 
 def test_threads():
@@ -147,12 +76,6 @@ def test_events_of_jobs_at_once_stay_whole():
         events = [progress.parse(line) for line in pipe if line.strip()]
     assert [job.wait() for job in jobs] == [0, 0]
     assert len(events) == 6000 and all(event and event["job"] == "x" for event in events)
-
-
-def test_a_damaged_event_is_chatter():
-    assert progress.parse('@@{"job": "x"}\n') == {"job": "x"}
-    assert progress.parse('@@{"job": "x"}@@{"job": "y"}\n') is None
-    assert progress.parse("Building DAG of jobs...\n") is None
 
 
 LISTED = """GPU 0: NVIDIA A100 (UUID: GPU-aaaa-1)
@@ -201,10 +124,6 @@ def test_gpus_without_nvidia_smi_are_those_that_torch_sees(nvidia, tmp_path, mon
     assert gpus.available() == []
 
 
-def test_what_torch_is_asked_is_answered_here():
-    subprocess.run([sys.executable, "-c", gpus.LOOK], check=True, capture_output=True)
-
-
 def test_each_job_takes_a_gpu_of_its_own(nvidia, monkeypatch):
     """And says that it waits, once, while others have them all."""
 
@@ -231,15 +150,6 @@ def test_each_job_takes_a_gpu_of_its_own(nvidia, monkeypatch):
         assert gpus.take_gpu(third, gpus.available()) == "MIG-GPU-aaaa-1/1/0"
 
 
-def test_jobs_with_a_gpu_0_of_their_own_do_not_wait_for_one_another(nvidia, monkeypatch):
-    """Two jobs of a cluster on one node, each of which sees its own card alone, as number 0."""
-    monkeypatch.setattr(gpus, "POLL", 60)
-    with ExitStack() as one, ExitStack() as other:
-        for stack, uuid in ((one, "GPU-x"), (other, "GPU-y")):
-            names = gpus.visible(gpus.by_card(f"GPU 0: NVIDIA H100 (UUID: {uuid})"), "0")
-            assert gpus.take_gpu(stack, names) == uuid
-
-
 def test_a_lock_in_the_shared_temporary_folder_follows_no_link(nvidia, tmp_path):
     """Neither as the lock itself, nor as the folder that holds the locks."""
     victim, folder = tmp_path / "victim", locks.own_folder()
@@ -250,33 +160,14 @@ def test_a_lock_in_the_shared_temporary_folder_follows_no_link(nvidia, tmp_path)
     shutil.rmtree(folder)
     (tmp_path / "others").mkdir()
     folder.symlink_to(tmp_path / "others")
-    with ExitStack() as stack, pytest.raises(UserError, match="is not a folder of yours alone"):
+    with ExitStack() as stack, pytest.raises(UserError, match="is not your private folder"):
         gpus.take_gpu(stack, ["GPU-x"])
     folder.unlink()
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
-    with ExitStack() as stack, pytest.raises(UserError, match="is not a folder of yours alone"):
+    with ExitStack() as stack, pytest.raises(UserError, match="is not your private folder"):
         gpus.take_gpu(stack, ["GPU-x"])
     assert victim.read_text() == "precious" and not list((tmp_path / "others").iterdir())
-
-
-def test_a_gpu_that_is_gone_is_said(nvidia):
-    with ExitStack() as stack, pytest.raises(UserError, match="there is none now: see nvidia-smi"):
-        gpus.take_gpu(stack, [])
-
-
-def test_a_kernel_is_told_the_revisions_and_the_code_before_its_first_cell(inside, tmp_path, monkeypatch):
-    """The start-up file as IPython runs it; nothing of it stays among the notebook's names."""
-    monkeypatch.setattr(params, "REVISIONS", {"someone/tiny": "abc"})
-    monkeypatch.setattr(row_cache.RowCache, "record", "")
-    monkeypatch.setattr(row_cache.RowCache, "code", "")
-    notebook.start_up("0123", tmp_path, "4567")
-    params.REVISIONS.clear()
-    names: dict = {}
-    exec((tmp_path / "ipython/profile_default/startup/run.py").read_text(), names)
-    told = row_cache.RowCache.record, row_cache.RowCache.code
-    assert params.REVISIONS == {"someone/tiny": "abc"} and told == ("0123", "4567")
-    assert set(names) == {"__builtins__"}
 
 
 def test_a_gpus_memory_is_taken_in_segments_that_grow(inside, monkeypatch):
@@ -288,15 +179,8 @@ def test_a_gpus_memory_is_taken_in_segments_that_grow(inside, monkeypatch):
     assert "PYTORCH_ALLOC_CONF" not in notebook.constants(job_of())
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
     assert "PYTORCH_ALLOC_CONF" not in notebook.constants(on_gpu)
-
-
-def test_the_c_library_keeps_what_it_was_given_back_unless_the_user_says_otherwise(inside, monkeypatch):
-    for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"):
-        monkeypatch.delenv(name, raising=False)
-    assert notebook.constants(job_of())["MALLOC_MMAP_THRESHOLD_"] == str(2**25)
-    assert "MALLOC_MMAP_THRESHOLD_" not in notebook.constants(job_of(gpus=1))
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
-    assert "MALLOC_MMAP_THRESHOLD_" not in notebook.constants(job_of())
+    monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
+    assert notebook.constants(job_of())["MALLOC_MMAP_THRESHOLD_"] == str(2**25), "the C library keeps what it was given"
 
 
 def test_what_remains_is_said_where_every_job_has_been_timed(capsys):

@@ -9,7 +9,7 @@ import pytest
 
 from lib import params
 from lib.paths import ROOT
-from workflow import check, cli, hub, run
+from workflow import check, hub, run
 from workflow.pipeline import Run
 
 DEMO = "models: [tiny]\ndatasets: [easy]\n"
@@ -58,13 +58,6 @@ def test_a_source_that_is_no_folder(inside, capsys, source):
     assert "Traceback" not in text.out + text.err and all(len(line) <= 300 for line in text.out.splitlines())
 
 
-def test_two_models_of_one_label_are_refused(inside, capsys):
-    (inside.root / "params/models/other.yaml").write_text("label: Tiny\nsource: weights/tiny\n")
-    inside.replace("params/demo.yaml", "[tiny]", "[tiny, other]")
-    assert run.main(["demo"]) == 2
-    assert "models 'tiny' and 'other' bear the same label 'Tiny'" in complaint(capsys)
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, '{"a/b": 5}', "\x00"])
 def test_revisions_that_cannot_be_read_are_resolved_again(inside, monkeypatch, text):
     (inside.root / "artifacts/demo").mkdir(parents=True)
@@ -74,13 +67,6 @@ def test_revisions_that_cannot_be_read_are_resolved_again(inside, monkeypatch, t
     hub.pin(Run("demo", params.load_profile("demo").model_dump(), 1, 0))
     assert params.REVISIONS == {"a/b": "c0ffee"}
     assert json.loads((inside.root / "artifacts/demo/revisions.json").read_text())["a/b"] == "c0ffee"
-
-
-def test_words_are_shown_as_they_print(capsys):
-    assert cli.main(["\x1b[31mdemo"]) == 2
-    assert r"unknown profile or verb '\x1b[31mdemo'" in complaint(capsys)
-    assert cli.main(["x" * 5000]) == 2
-    complaint(capsys)
 
 
 def test_a_terminal_of_ascii():

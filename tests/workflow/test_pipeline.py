@@ -1,24 +1,8 @@
 """The table of notebooks: their numbers tell the order in which they run, but for what exports, which comes last."""
 
-from lib.paths import ROOT
 from workflow import fresh, pipeline, records
-from workflow.cli import notebooks
 from workflow.files import write_json
-from workflow.pipeline import NOTEBOOKS, Run
-
-NAMES = [row.name for row in NOTEBOOKS]
-
-
-def test_numbers_tell_the_order():
-    assert sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb")) == sorted(NAMES)
-    assert notebooks(ROOT) == sorted({row.number for row in NOTEBOOKS})
-    *before, last = NOTEBOOKS
-    assert last.exports and [row.number for row in before] == sorted(row.number for row in before)
-
-
-def test_each_reads_only_what_comes_before_it():
-    for at, row in enumerate(NOTEBOOKS):
-        assert {word.partition("/")[0] for word in row.reads} <= set(NAMES[:at])
+from workflow.pipeline import Run
 
 
 def test_verdicts_taken_alive_are_an_input_of_the_notebook_alone_that_reads_them():
@@ -34,6 +18,8 @@ def test_what_most_hangs_on_is_begun_first(inside):
     run = Run("demo", {"models": ["tiny", "other"], "datasets": ["easy"]})
     first, second, *_, last = run.jobs
     assert run.urgency[first.name] == run.urgency[second.name] > run.urgency["02_single_pass"] > run.urgency[last.name]
+    thinks = Run("demo", run.values, thinking=("other",))
+    assert thinks.urgency[second.name] > thinks.urgency[first.name], "a model that thinks takes longest"
     write_json(inside.root / "artifacts/demo/seconds.json", {second.name: 500})
     run = Run("demo", run.values)
     assert run.urgency[second.name] == 500 + run.urgency["02_single_pass"] > run.urgency[first.name]
@@ -64,18 +50,11 @@ def test_files_of_a_folder_of_its_own_are_recorded_and_retired(inside, monkeypat
     assert job.loose == ["artifacts/demo/kept/a.json", "artifacts/demo/kept/b.json"]
     records.write_record(job, {f"code {row.path}": "the same"}, job.outputs + job.loose, 1)
     record = records.read_record(inside.root / job.record, job)
-    assert set(job.loose) < set(record["outputs"]) and records.whole(job, record)
+    assert set(job.loose) < set(record["outputs"]) and records.whole(record)
     (inside.root / job.loose[0]).write_text("edited")
-    assert not records.whole(job, record)
-    fresh.retire(job, record)
+    assert not records.whole(record)
+    fresh.retire(job)
     assert job.loose == [] and len(list((inside.root / "artifacts/demo/stale").rglob("kept/*.json"))) == 2
-
-
-def test_jobs_run_upstream_first():
-    jobs = Run("demo", {"models": ["a", "b"], "datasets": ["c"]}).jobs
-    for at, job in enumerate(jobs):
-        assert set(job.upstream) <= set(jobs[:at])
-    assert [job.notebook.number for job in jobs][-4:] == ["07", "09", "10", "08"]
 
 
 def test_a_parameter_that_a_cell_leaves_out_is_given_where_the_notebook_takes_it():

@@ -13,6 +13,7 @@ import sys
 import pytest
 from small_project import ROOT, Project, build, write
 
+pytestmark = pytest.mark.slow
 TOKEN = "hf_thisIsNoRealTokenButLooksLikeOne"
 NAMES = {"USER": "ada-lovelace-user", "LOGNAME": "ada-lovelace-user", "HOSTNAME": "babbage-machine"}
 
@@ -71,7 +72,7 @@ def test_the_model_s_folder_is_known_by_its_files_and_told_by_its_name(project):
     assert "file .../tiny/model.safetensors" in record["parts"] and "file questions.jsonl" in record["parts"]
     (project.home / "my models/tiny/model.safetensors").write_text("other weights")
     code, text = project.run(HOME=str(project.home))
-    assert code == 0 and "01_generate: to be made (changed: file .../tiny/model.safetensors)" in text
+    assert code == 0 and "01_generate: will run (changed: file .../tiny/model.safetensors)" in text
 
 
 def test_nothing_of_the_user_s_was_run(project):

@@ -25,15 +25,15 @@ def folder(inside):
 
 @pytest.mark.parametrize("name", ["generations/tiny__easy.json", "ablation/tiny__easy.parquet"])
 @pytest.mark.parametrize("damage, what", [
-    (lambda path: path.write_text("what"), "is not the file that was shipped"),
-    (lambda path: path.write_text(""), "is not the file that was shipped"),
+    (lambda path: path.write_text("what"), "differs from the shipped file"),
+    (lambda path: path.write_text(""), "differs from the shipped file"),
     (lambda path: path.unlink(), "was shipped and is missing"),
 ])  # fmt: skip
 def test_a_difference_is_named_with_its_cure(folder, name, damage, what):
     damage(folder / name)
     with pytest.raises(UserError) as said:
         reference_data.check_files("demo")
-    assert str(said.value) == f"{DEMO}/{name} {what}: `git checkout -- {DEMO}` brings it back"
+    assert str(said.value) == f"{DEMO}/{name} {what}: `git checkout -- {DEMO}` restores it"
 
 
 def test_a_file_more_and_a_damaged_list(folder):
@@ -53,7 +53,7 @@ def test_every_run_asks_first(folder, inside):
     (folder / "ablation/tiny__easy.parquet").write_text("another")
     for words in (["replay"], ["demo"], ["check", "demo"]):
         code, text = inside.run(*words)
-        assert code == 2 and text.startswith(f"run_all.sh: {DEMO}/ablation/tiny__easy.parquet is not the file")
+        assert code == 2 and text.startswith(f"run_all.sh: {DEMO}/ablation/tiny__easy.parquet differs from the shipped")
         assert len(text.strip().splitlines()) == 1
 
 

@@ -10,17 +10,11 @@ import pytest
 from small_project import ROOT
 
 from lib import params
-from lib.generate import models, preflight
+from lib.generate import preflight
 from lib.paths import UserError
 from workflow import (
-    check,
-    cluster,
-    cost,
-    dry_run,
-    files,
     leftovers,
     notebook,
-    progress,
     records,
 )
 from workflow.pipeline import Run
@@ -63,50 +57,3 @@ def test_what_nobody_writes_any_more_goes_at_once_where_no_other_machine_writes(
     path.write_text("")
     leftovers.clear(Run("demo", RUN.values, cluster=cluster))
     assert path.exists() == stays
-
-
-def test_empty_folders_go_however_deep_they_lie(tmp_path):
-    (tmp_path / "a/b/c").mkdir(parents=True)
-    (tmp_path / "d/e").mkdir(parents=True)
-    (tmp_path / "d/file").write_text("")
-    files.prune(tmp_path)
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["d", "file"]
-
-
-def test_the_answer_of_slurm_is_read():
-    assert cluster.ask("sh", "-c", "echo ' one '; echo; echo two") == (0, "one\ntwo")
-    assert cluster.ask("sh", "-c", "echo other; echo wrong >&2; exit 3") == (3, "wrong")
-    assert cluster.ask("no such program")[0] == 1
-
-
-@pytest.mark.parametrize("ends_after, waits", [(3, 2), (10**9, 60)])
-def test_cancelled_jobs_have_a_minute_to_end(monkeypatch, ends_after, waits):
-    asked, clock = [], []
-    monkeypatch.setattr(cluster, "queued", lambda run: asked.append(run) or (["7"] if len(asked) <= ends_after else []))
-    monkeypatch.setattr(cluster, "ask", lambda *words: (0, ""))
-    monkeypatch.setattr(cluster, "time", SimpleNamespace(monotonic=lambda: len(clock), sleep=clock.append))
-    assert cluster.cancel(cluster.Profile(ROOT, {"executor": "slurm"}), RUN) == 1 and len(clock) == waits
-
-
-def test_a_home_at_the_root_hides_no_path(monkeypatch):
-    monkeypatch.setattr(progress, "PLACES", {"/": "~", "/home/me": "(home)"})
-    assert progress.private("shard 3 / 7 of /home/me/y") == "shard 3 / 7 of (home)/y\n"
-
-
-def test_hours_without_a_gpu_are_those_of_this_machine(monkeypatch):
-    run = Run("demo", RUN.values)
-    asked = []
-    monkeypatch.setattr(cost, "measure_device", lambda threads: "this machine")
-    monkeypatch.setattr(dry_run, "measured", lambda run, model, device: asked.append(device))
-    assert set(dry_run.hours(run, run.jobs[:1]).values()) == {None} and asked == ["this machine"]
-
-
-def test_a_prompt_has_whole_tokens(monkeypatch):
-    monkeypatch.setattr(models, "encode", lambda lm, text: text)
-    monkeypatch.setattr(preflight.Preflight, "render_prompt", lambda self, question="": "<s>" + question)
-    monkeypatch.setattr(check, "written", lambda run, name: None)
-    monkeypatch.setattr(cost.Work, "of", lambda values, spec, prompt, *rest: prompt)
-    run = Run("demo", RUN.values | {"demonstration": "one"})
-    lm = SimpleNamespace(name="tiny", spec=None)
-    prompt = check.work_of(run, preflight.Preflight(lm, run.values, {"easy": ["ab", "c"]}))
-    assert repr(prompt) == "4", "half a token more would make half a row of a batch"

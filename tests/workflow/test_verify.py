@@ -8,17 +8,16 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from clone import copy_of_project, edit, refusal, start
+from clone import copy_of_project, edit, start
 
 from lib import params
-from lib.analysis import results
+from lib.analysis import results, rounding, run_comparison
+from lib.analysis.run_comparison import judge_sameness, match_rows
 from lib.analysis.run_signals import RunSignals
-from lib.paper import rounding
 from lib.paper.exhibits import TABLES
-from lib.paths import ROOT, UserError
+from lib.paths import UserError
 from workflow import verify
 from workflow.pipeline import Run
-from workflow.verify import Alike
 
 MODEL, DATASET = "tiny-llama", "demo-medium"
 READING, CHOICES, BINS = params.Reading(), params.Calibration(), (10, 20)
@@ -33,7 +32,7 @@ def theirs():
 @pytest.fixture(scope="module")
 def here(theirs):
     names, sets = {MODEL: MODEL}, {DATASET: DATASET}
-    frames = rounding.frames_of(theirs, theirs.sets, CHOICES, BINS)
+    frames = rounding.frames_of(theirs, CHOICES, BINS)
     return results.Results(names, sets, names, (names, sets), [params.load_model_config(MODEL)], frames)
 
 
@@ -49,16 +48,16 @@ def altered(side, **columns):
 
 
 def compared(here, ours, theirs):
-    alike = Alike.of(ours, theirs)
+    alike = match_rows(ours, theirs)
     table = verify.compare(here, alike, CHOICES, BINS)
-    return table, alike, verify.verdict(table, alike)
+    return table, alike, judge_sameness(table, alike)
 
 
 def test_the_shipped_run_is_the_same_as_itself(here, theirs):
     table, alike, (held, line) = compared(here, theirs, theirs)
     assert held and (table.difference == 0).all() and alike.noise == (0, 0) and not table.reads.any()
     assert line == f"the same: {len(table)} numbers, all read alike; 500 of 500 responses alike"
-    assert verify.listed(table, "x.csv") == ["every number: x.csv"]
+    assert run_comparison.list_numbers(table, "x.csv") == ["every number: x.csv"]
 
 
 def numbers(count, **columns):
@@ -75,21 +74,7 @@ def numbers(count, **columns):
 ])  # fmt: skip
 def test_the_verdict_is_one_line(columns, held, line):
     alike = SimpleNamespace(rows=100, other=1, alone=(0, 0))
-    assert verify.verdict(numbers(2, **columns), alike) == (held, line)
-
-
-@pytest.mark.parametrize("count, last", [(20, "every number: x.csv"), (21, "and 1 more, all in x.csv")])
-def test_twenty_numbers_are_listed(count, last):
-    lines = verify.listed(numbers(count, reads=True), "x.csv")
-    assert len(lines) == 21 and lines[-1] == last
-
-
-def test_what_is_shipped_is_made_once(here, theirs, monkeypatch):
-    """With and without noise: twice by ourselves, and so often as noise is drawn."""
-    made, cells = [], rounding.shown_numbers
-    monkeypatch.setattr(rounding, "shown_numbers", lambda results: made.append(results) or cells(results))
-    compared(here, theirs, theirs)
-    assert len(made) == 2 + 2
+    assert judge_sameness(numbers(2, **columns), alike) == (held, line)
 
 
 def test_what_two_processors_round_otherwise_is_within(here, theirs):
@@ -109,9 +94,9 @@ def test_a_number_that_differs_by_more_is_named(here, theirs):
     assert not held and line == f"NOT the same: {count} differ by more than rounding moves them"
     estimators = set(beyond.key.str.split("/").str[2])
     assert {"seq_avg", "seq_joint", "ans_avg", "ans_joint"} <= estimators and "p_true" not in estimators
-    lines = verify.listed(table, "x.csv")
+    lines = run_comparison.list_numbers(table, "x.csv")
     assert "MORE than what rounding moves" in lines[0] and lines[0].split(":")[0].split()[0] in set(beyond.table)
-    assert len(lines) == verify.LISTED + 1 and lines[-1].endswith("more, all in x.csv")
+    assert len(lines) == run_comparison.LISTED_NUMBERS + 1 and lines[-1].endswith("more, all in x.csv")
 
 
 def test_a_response_written_otherwise_is_left_out_and_counted(here, theirs):
@@ -119,71 +104,28 @@ def test_a_response_written_otherwise_is_left_out_and_counted(here, theirs):
     far = [row - 1 if place == 3 else row for place, row in enumerate(theirs.generations.token_logprobs)]
     table, alike, (held, line) = compared(here, altered(theirs, token_ids=ids, token_logprobs=far), theirs)
     assert held and "499 of 500 responses alike" in line and (table.difference == 0).all()
-    assert any("1 of 500 responses were written otherwise" in line for line in alike.said)
-
-
-def test_too_many_of_them_are_another_model(theirs):
-    ids = [np.append(row, 7) if place % 20 == 0 else row for place, row in enumerate(theirs.generations.token_ids)]
-    alike = Alike.of(altered(theirs, token_ids=ids), theirs)
-    table = pd.DataFrame({"within": [True], "reads": [False]})
-    assert verify.verdict(table, alike) == (False, "NOT the same: 25 of 500 responses were written otherwise")
-
-
-def test_rows_of_one_side_alone_are_counted_and_fail(here, theirs):
-    """Ten questions of the shipped 500, or 500 of a shipped ten."""
-    few = theirs.generations.groupby("split").head(5)
-    part = RunSignals.from_frames(few, theirs.verification, theirs.dropout, READING)
-    for ours, shipped, said in ((part, theirs, "0 responses are here alone, 490 are shipped alone"),
-                                (theirs, part, "490 responses are here alone, 0 are shipped alone")):  # fmt: skip
-        alike = Alike.of(ours, shipped)
-        assert alike.other == 0 and verify.verdict(pd.DataFrame({"within": [True], "reads": [False]}), alike) == (
-            False, f"NOT the same: {said}")  # fmt: skip
+    assert any("1 of 500 responses were written otherwise" in line for line in alike.summary)
 
 
 def test_nothing_in_common_is_said(theirs):
     others = altered(theirs, token_ids=[np.append(row, 7) for row in theirs.generations.token_ids])
     with pytest.raises(UserError, match="no response in common with what is shipped: these are other models"):
-        Alike.of(others, theirs)
+        match_rows(others, theirs)
 
 
-def test_another_dropout_rate_is_said_and_its_numbers_left_out(here, theirs):
-    rates = theirs.dropout.rate.unique()
-    rate = theirs.dropout[theirs.dropout.selected].rate.iloc[0]
-    other = min(set(rates) - {rate})
-    dropout = theirs.dropout.assign(selected=theirs.dropout.rate == other)
-    ours = RunSignals.from_frames(theirs.generations, theirs.verification, dropout, READING)
-    table, alike, (held, _) = compared(here, ours, theirs)
-    said = f"dropout rate of {MODEL} on {DATASET} is {other:.2f}, shipped {rate:.2f}: c_BALD is left out there"
-    assert alike.said[-1] == said
-    assert held and not table.key[table.table == "tab_result_estimation"].str.contains("c_bald").any()
+def sides(shift=0.0, moves=0.0):
+    """Two isotonic cells of one metric here and in what is shipped, where the second differs by `shift`."""
+    keys = [f"{MODEL}/{DATASET}/{name}/ece/isotonic" for name in ("seq_avg", "ans_avg")]
+    theirs = pd.DataFrame({"table": "tab_x", "key": keys, "value": 0.5, "text": "0.500", "moves": [moves, 0.0]})
+    return theirs.assign(value=theirs.value + [0, shift]).drop(columns="moves"), theirs
 
 
-def test_a_number_of_one_side_alone_is_no_agreement(here, theirs, monkeypatch):
-    cells, calls = rounding.shown_numbers, []
-
-    def once_without(side):
-        calls.append(side)
-        return cells(side).iloc[1:] if len(calls) == 1 else cells(side)
-
-    monkeypatch.setattr(rounding, "shown_numbers", once_without)
-    monkeypatch.setattr(rounding, "moves", lambda *_: cells(here).assign(moves=0.0))
-    alike = Alike.of(theirs, replace(theirs))
-    assert (~verify.compare(here, alike, CHOICES, BINS).within).sum() == 1
-
-
-@pytest.mark.parametrize("size", [0.0019, 0.004])
-def test_a_step_that_few_draws_show_is_allowed_for_by_those_that_do(here, theirs, monkeypatch, size):
+@pytest.mark.parametrize("size, within", [(0.0019, True), (0.004, False)])
+def test_a_step_that_few_draws_show_is_allowed_for_by_those_that_do(size, within):
     """Isotonic cells that draws of noise left alone move as far as another of their table did, and no further."""
-    cells, made = rounding.shown_numbers, rounding.shown_numbers(here)
-    steps = made.index[(made.table == "tab_result_calibration") & made.key.str.contains("isotonic")][:2]
-    moved = made.assign(moves=0.0)
-    moved.loc[steps[0], "moves"] = 0.002
-    monkeypatch.setattr(rounding, "moves", lambda *_: moved)
-    shift = pd.Series(0.0, made.index)
-    shift[steps[1]] = size
-    monkeypatch.setattr(rounding, "shown_numbers", lambda results: made.assign(value=cells(results).value + shift))
-    table = verify.compare(here, Alike.of(theirs, theirs), CHOICES, BINS)
-    assert table.within.sum() == len(table) - (size > 0.002)
+    table = run_comparison.compare_numbers(*sides(shift=size, moves=0.002)).set_index("key")
+    assert table.within[f"{MODEL}/{DATASET}/seq_avg/ece/isotonic"]
+    assert table.within[f"{MODEL}/{DATASET}/ans_avg/ece/isotonic"] == within
 
 
 # ---- what the run printed
@@ -208,7 +150,7 @@ def print_tables(results, folder):
 
 
 def test_a_forged_table_is_noticed(whole, theirs, monkeypatch, tmp_path):
-    alike = Alike.of(theirs, theirs)
+    alike = match_rows(theirs, theirs)
     monkeypatch.setattr(verify, "ROOT", tmp_path)
     print_tables(whole, tmp_path / "figures/lab")
     assert verify.misprinted(whole, "figures/lab") == []
@@ -218,13 +160,13 @@ def test_a_forged_table_is_noticed(whole, theirs, monkeypatch, tmp_path):
     (tmp_path / "figures/lab/tab_selective.tex").unlink()
     assert sorted(verify.misprinted(whole, "figures/lab")) == [
         "figures/lab/tab_result_estimation.tex is NOT what the run's results give",
-        "figures/lab/tab_selective.tex is not there"]  # fmt: skip
-    assert verify.verdict(pd.DataFrame({"within": [], "reads": []}, dtype=bool), alike, ["x"]) == (
+        "figures/lab/tab_selective.tex is missing"]  # fmt: skip
+    assert judge_sameness(pd.DataFrame({"within": [], "reads": []}, dtype=bool), alike, ["x"]) == (
         False, "NOT the same: 1 of the run's tables are not what its signals give")  # fmt: skip
 
 
 def test_a_forged_result_of_05_is_noticed(whole, theirs):
-    made = rounding.frames_of(theirs, theirs.sets, CHOICES, params.load_profile("demo").n_bins_ablation)
+    made = rounding.frames_of(theirs, CHOICES, params.load_profile("demo").n_bins_ablation)
     anew = replace(whole, frames={**whole.frames, **made})
     assert verify.miskept(whole, anew) == []
     kept = whole.frames["result_isotonic"]
@@ -264,7 +206,9 @@ def test_a_run_of_other_kernels_gives_what_is_shipped(tmp_path):
     assert len(rows) > 100 and all(row["within"] == "True" for row in rows)
 
 
-@pytest.mark.parametrize("shift, code, said", [(0, 0, "the same: "), (1, 1, "NOT the same: ")])
+@pytest.mark.parametrize(
+    "shift, code, said", [pytest.param(0, 0, "the same: ", marks=pytest.mark.slow), (1, 1, "NOT the same: ")]
+)
 def test_the_last_line_and_the_exit_code_say_it(theirs, monkeypatch, tmp_path, shift, code, said):
     """A run that has no signals of its own but the shipped ones, and the same with P(True) altered by hand."""
     logits = [np.array([row[0] + shift, *row[1:]]) for row in theirs.verification.standard_logits]
@@ -282,11 +226,7 @@ def test_the_last_line_and_the_exit_code_say_it(theirs, monkeypatch, tmp_path, s
 
 
 def test_what_is_not_shipped_cannot_be_verified():
-    with pytest.raises(UserError, match="'demo' has no shipped twin: no signals of nobody on nothing in artifacts/sh"):
-        verify.both(Run("demo", {"models": ["nobody"], "datasets": ["nothing"]}))
-    with pytest.raises(UserError, match=f"'tiny' has no shipped twin: no signals of {MODEL} on {DATASET} in art"):
-        verify.both(Run("tiny", {"models": [MODEL], "datasets": [DATASET]}))
-
-
-def test_verify_takes_one_profile():
-    assert "did you mean 'demo'?" in refusal(ROOT, "verify", "dmo")
+    with pytest.raises(UserError, match="'demo' has no shipped results: no signals of nobody on nothing in art"):
+        verify.shared_pairs(Run("demo", {"models": ["nobody"], "datasets": ["nothing"]}))
+    with pytest.raises(UserError, match=f"'tiny' has no shipped results: no signals of {MODEL} on {DATASET} in art"):
+        verify.shared_pairs(Run("tiny", {"models": [MODEL], "datasets": [DATASET]}))

@@ -1,0 +1,139 @@
+"""Numerical stability: every printed number again under noise as large as between two CPUs.
+
+CPUs differ in their summation order, so log-probabilities differ in the last digits. The noise was measured on the demo
+models in float32, between AVX-512 and SSE4.1 kernels; `./run_all.sh verify` measures it between any two machines.
+bfloat16 rounds much more and is not simulated. The sampled tokens, the selected dropout rates and the ends of intervals
+are fixed.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from lib.analysis.printed_numbers import printed_numbers
+from lib.analysis.results import Results
+from lib.analysis.run_signals import Frames, RunSignals, scores
+from lib.calibrate.answer_logits import AnswerLogits
+from lib.calibrate.fitting import CalibrationData, ScoredSplit, fit_answers
+from lib.params import Calibration
+from lib.score.bootstrap import RESAMPLED
+from lib.score.metrics import METRICS
+from lib.store import KEYS
+
+DRAWS = 10
+# Standard deviations of the noise.
+LOGPROB = 1.5e-7  # of a token's log-probability, nats; it increases with the token's uncertainty
+DOUBT = 2e-6  # by this factor
+LOGIT = 1.5e-6  # of a logit
+BALD = 1e-5  # relative noise of BALD
+
+# ---- noise
+
+
+def shaken(signals: RunSignals, rng: np.random.Generator) -> RunSignals:
+    """Return the signals with noise."""
+    responses = signals.responses.assign(
+        response=_shaken(signals.responses.response, _logprobs, rng),
+        answer=_shaken(signals.responses.answer, _logprobs, rng))  # fmt: skip
+    logits = {name: _shaken(signals.verification[name], _logits, rng) for name in ("standard_logits", "in_situ_logits")}
+    verification, dropout = signals.verification.assign(**logits), _disagreeing(signals.dropout, rng)
+    confidence = scores(responses, verification, dropout, signals.reading)
+    parts = {"responses": responses, "verification": verification, "dropout": dropout, "confidence": confidence}
+    answers = confidence[confidence.estimator == "ans_avg"].set_index(KEYS).confidence
+    sets = {
+        pair: CalibrationData(*(_add_noise_to_rows(rows, answers, rng) for rows in splits))
+        for pair, splits in signals.sets.items()
+    }
+    return replace(signals, **parts, sets=sets)
+
+
+def _shaken(arrays: pd.Series, noise: Callable[..., np.ndarray], rng: np.random.Generator) -> pd.Series:
+    """Return arrays (any length, or None) with noise on each of their numbers."""
+    there = [np.asarray(array, dtype=float) for array in arrays if array is not None]
+    if not there:
+        return arrays
+    ends = np.cumsum([len(array) for array in there])
+    new = iter(np.split(noise(np.concatenate(there), rng), ends[:-1]))
+    return pd.Series([None if array is None else next(new) for array in arrays], arrays.index, dtype=object)
+
+
+def _logprobs(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    size = LOGPROB - DOUBT * np.expm1(values)
+    return np.minimum(values + size * rng.standard_normal(values.shape), 0)
+
+
+def _logits(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return values + LOGIT * rng.standard_normal(values.shape)
+
+
+def _disagreeing(dropout: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Return passes with only the last value, with noise on BALD."""
+    last = [np.asarray(passes[-1], dtype=float) for passes in dropout.predictive]
+    mean = [np.asarray(passes[-1], dtype=float) for passes in dropout.conditional]
+    noisy = [some + BALD * (some - other) * rng.standard_normal(some.shape)
+             for some, other in zip(last, mean, strict=True)]  # fmt: skip
+    columns = {"predictive": noisy, "conditional": mean}
+    lists = {name: pd.Series([[v] for v in values], dropout.index, dtype=object) for name, values in columns.items()}
+    return dropout.assign(**lists)
+
+
+def _add_noise_to_rows(rows: ScoredSplit, answers: pd.Series, rng: np.random.Generator) -> ScoredSplit:
+    confidence = answers.loc[pd.MultiIndex.from_frame(rows.keys)].to_numpy()
+    answers_kept = None if rows.answers is None else _add_noise_to_answers(rows.answers, rng)
+    return replace(rows, confidence=confidence, answers=answers_kept)
+
+
+def _add_noise_to_answers(answers: AnswerLogits, rng: np.random.Generator) -> AnswerLogits:
+    """Return the stored logits with noise, relative to the largest as before; the largest token stays the largest."""
+    top = _logits(answers.top, rng)
+    lead = top[:, :1].copy()
+    largest = answers.chosen == answers.top[:, 0]
+    chosen = np.where(largest, lead[:, 0], _logits(answers.chosen, rng))
+    return replace(answers, top=top - lead, chosen=chosen - lead[:, 0], tail=_logits(answers.tail, rng))
+
+
+# ---- the effect of noise
+
+
+def frames_of(signals: RunSignals, choices: Calibration, n_bins_ablation: Sequence[int]) -> Frames:
+    """Return the frames of every table that depends on log-probabilities, without intervals."""
+    fitted = fit_answers(signals.sets, choices)
+    frames = signals.estimation(n_bins_ablation, [name for name in METRICS if name in RESAMPLED])
+    frames |= signals.calibration(fitted, choices, RESAMPLED)
+    frames |= signals.in_situ(frames["result_estimation"]) | signals.moved(fitted)
+    return frames | {"result_estimation_full": frames["result_calibration"]}
+
+
+def draw_with_noise(
+    here: Results, signals: RunSignals, choices: Calibration, n_bins_ablation: Sequence[int], draws: int, seed: int
+) -> Iterator[pd.DataFrame]:
+    """Yield the `printed_numbers` without noise, then those of every draw of noise."""
+
+    for some in itertools.chain([signals], (shaken(signals, np.random.default_rng([seed, n])) for n in range(draws))):
+        yield printed_numbers(replace(here, frames={**here.frames, **frames_of(some, choices, n_bins_ablation)}))
+
+
+def moves(
+    here: Results,
+    signals: RunSignals,
+    choices: Calibration = Calibration(),  # noqa: B008  frozen
+    n_bins_ablation: Sequence[int] = (10, 20, 30),
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Return the `printed_numbers` without noise, with the effect of noise on each.
+
+    `moves` is the largest change over the draws, and `moved` the number of `draws` in which its cell changes.
+    """
+    before, *others = draw_with_noise(here, signals, choices, n_bins_ablation, draws, seed)
+    before = before.set_index(["table", "key"])
+    changes = pd.Series(0.0, before.index)
+    moved = pd.Series(0, before.index)
+    for other in others:
+        other = other.set_index(["table", "key"]).reindex(before.index)
+        changes = np.maximum(changes, (other.value - before.value).abs().fillna(np.inf))
+        moved += other.text != before.text
+    return before.assign(moves=changes, moved=moved, draws=draws).reset_index()

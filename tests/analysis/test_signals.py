@@ -1,0 +1,287 @@
+"""What tables and claims rest on beyond errors, by hand: positions, lengths, passes, costs, calibration rows."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import minimize
+from scipy.stats import chi2
+from synthetic import keyed, passed
+
+from lib import params, store
+from lib.analysis import calibration_statistics, dropout_statistics, token_statistics, verification_statistics
+from lib.analysis.run_signals import SIGNAL_KINDS
+from lib.calibrate import fitting
+from lib.calibrate.answer_logits import AnswerLogits
+from lib.params import Reading
+from lib.score import confidence
+from lib.score.interpretation import interpret_responses
+from lib.score.metrics import evaluate
+from lib.store import KEYS
+
+LOG = np.log
+
+
+@pytest.fixture(scope="module")
+def stored():
+    return [store.load_frames("shipped", kind, ["tiny-qwen"], ["demo-hard"])[0] for kind in SIGNAL_KINDS]
+
+
+def told(probabilities, correct, **more):
+    """Responses of one pair, as `interpret_responses` returns them."""
+    return keyed(len(correct), correct=correct, response=[LOG(p) for p in probabilities],
+                 answer=[LOG(p[-1:]) for p in probabilities], **more)  # fmt: skip
+
+
+# ---- tokens
+
+
+def test_a_position_is_a_token_and_the_running_mean_ends_in_seq_avg():
+    found = token_statistics.probabilities_at_positions(LOG([0.1, 0.2, 0.3]), 5)
+    assert found.tolist() == pytest.approx([0.1, 0.1, 0.2, 0.3, 0.3])
+    rows = told([[0.5, 0.9, 0.9], [0.5, 0.9, 0.8], [0.5, 0.2, 0.1], [0.5, 0.2, 0.3]], [True, True, False, False])
+    curves = token_statistics.position_curves(rows, points=3)
+    assert list(curves.single) == [0.5, 1, 1] and list(curves.running)[-1] == 1
+
+
+def test_lengths_and_saturation():
+    rows = told([[0.9], [0.9, 0.9], [0.9, 0.9, 0.8], [0.9, 0.9, 0.9, 0.8]], [True, False, True, False])
+    facts = token_statistics.summarize_tokens(rows).iloc[0]
+    assert facts["product"] == -1 and abs(facts.joint) < 1 and facts.wrong == pytest.approx(np.sqrt(0.9 * 0.8))
+    assert facts.smallest == pytest.approx((0.5 + 1 + 0 + 0.5) / 4)
+    silent = token_statistics.summarize_tokens(rows.assign(answer=None)).iloc[0]
+    assert np.isnan(silent["median"]) and np.isnan(silent.wrong)
+
+
+def test_a_band_is_the_mean_with_its_interval():
+    found = token_statistics.mean_with_interval(np.array([[0.0, 1.0], [1.0, 1.0], [0.5, 1.0]]))
+    half = 1.96 * 0.5 / np.sqrt(3)
+    assert found["mean"].tolist() == [0.5, 1] and found.n.tolist() == [3, 3]
+    assert found.high.tolist() == pytest.approx([0.5 + half, 1]) and found.low.tolist() == pytest.approx([0, 1])
+    assert token_statistics.mean_with_interval(np.array([[0.0, 1.0], [1.0, 1.0]]), 0, 1).high.tolist() == [1, 1]
+    one = token_statistics.mean_with_interval(np.array([[0.25, 1.0]]))
+    assert one.low.tolist() == one.high.tolist() == [0.25, 1]
+
+
+def test_right_less_wrong_with_the_interval_of_a_difference():
+    """Means .8 and .3; halves as of means of two rows each, the larger of the side that was cut and the other."""
+    each = token_statistics.running_mean_curves(told([[0.6], [1.0], [0.2], [0.4]], [True, True, False, False]), 2)
+    assert each.position.tolist() == [0, 1] * 2 and set(each.correct) == {True, False}
+    found = token_statistics.right_minus_wrong(each)
+    assert each.high.max() == 1 and each.low.tolist() == pytest.approx([0.104] * 2 + [0.408] * 2)
+    half = np.hypot(1.96 * 0.2, 1.96 * 0.1)
+    for column, value in (("mean", 0.5), ("low", 0.5 - half), ("high", 0.5 + half)):
+        assert found[column].tolist() == pytest.approx([value] * 2)
+
+
+def test_running_means_are_of_each_pair():
+    frame = pd.concat([told([[0.7], [0.2]], [True, False]).assign(dataset=name) for name in ("e", "d")])
+    found = token_statistics.by_pair(token_statistics.running_mean_curves, frame)
+    assert found.groupby(["model", "dataset", "correct"], sort=False).size().to_dict() == {
+        ("m", name, kind): 101 for name in ("e", "d") for kind in (False, True)}  # fmt: skip
+
+
+def test_an_answer_that_the_extraction_misses(stored):
+    generations = stored[0].head(3).assign(split="evaluation", thinking_end=0, answer=None, reference="12")
+    generations["last_number"] = ["12", "13", None]  # of texts without ####
+    facts = token_statistics.count_missed_answers(generations, Reading()).iloc[0]
+    assert (facts.rows, facts.unparsed, facts.lost) == (3, 3, 1)
+
+
+@pytest.mark.filterwarnings("error")  # scipy's, for a constant
+def test_a_constant_has_no_rank_correlation():
+    assert np.isnan(token_statistics.rank_correlation([1, 1, 1], [1, 2, 3]))
+    assert np.isnan(token_statistics.rank_correlation([1, 2, 3], [1, 1, 1]))
+    assert token_statistics.rank_correlation([1, 2, 3], [1, 3, 5]) == pytest.approx(1)
+    assert token_statistics.rank_correlation([1, 2], [5, 3]) == pytest.approx(-1), "two are enough"
+
+
+# ---- verification
+
+
+def test_tokens_that_are_saved_in_percent():
+    """A query of 30 tokens in place of 120, and of 40: by pair, in the order in which they come."""
+    frame = pd.concat([keyed(2, "n", in_situ_tokens=[30, 30], standard_tokens=[120, 60]),
+                       keyed(1, "n", split="calibration", in_situ_tokens=[30], standard_tokens=[31]),
+                       keyed(1, "m", in_situ_tokens=[30], standard_tokens=[40])])  # fmt: skip
+    found = verification_statistics.token_reduction(frame)
+    assert found.model.tolist() == ["n", "m"] and found.value.tolist() == [62.5, 25.0]
+
+
+def test_mass_of_the_options():
+    """Probabilities .6 and .2 of A and B in the standard prompt (.1 and .1 in the second row), .3 and .3 in situ."""
+    standard, in_situ = LOG([[0.6, 0.2], [0.1, 0.1]]) + 5, LOG([[0.3, 0.3], [0.3, 0.3]]) + 7
+    verified = keyed(2, spellings=[["A", "B"]] * 2, standard_logits=standard, standard_logz=[5.0, 5.0],
+                     in_situ_logits=in_situ, in_situ_logz=[7.0, 7.0])  # fmt: skip
+    margins = confidence.option_log_odds(verified)
+    assert margins.standard_margin.tolist() == pytest.approx([LOG(3), 0])
+    assert margins.standard_mass.tolist() == pytest.approx([0.8, 0.2]) and margins.in_situ_mass[1] == pytest.approx(0.6)
+    ignored = verified.assign(split="calibration", standard_logz=9.0)
+    half = verified.assign(standard_logits=[np.zeros(2)] * 2, standard_logz=LOG(4))
+    for frame, of_standard in ((pd.concat([verified, ignored]), (0.5, 0.5)), (half, (0.5, 0.0))):  # half is not below
+        found = verification_statistics.option_mass(frame).set_index(["estimator", "metric"])
+        assert found.value["p_true"].tolist() == pytest.approx(of_standard) and (found.n == 2).all()
+        assert found.value["p_true_insitu"].to_dict() == pytest.approx({"option_mass": 0.6, "option_mass_low": 0})
+
+
+def test_costs_of_verification(stored):
+    generations, verification, _ = stored
+    length = generations.token_ids.map(len)
+    generations = generations.assign(prompt_tokens=np.random.default_rng(1).integers(40, 400, len(length)))
+    generations["thinking_end"] = np.random.default_rng(2).integers(0, 60, len(length))
+    again = generations.prompt_tokens + length - generations.thinking_end
+
+    def costs(tokens, generations=generations):
+        frame = verification.assign(standard_tokens=tokens, in_situ_tokens=30)
+        return verification_statistics.verification_costs(frame, generations).iloc[0]
+
+    assert costs(again + 30).r2 == pytest.approx(1), "question and answer together"
+    facts = costs(2 * length + 30)
+    assert facts.r2 < 0.5 and facts.saving == pytest.approx(1), "what is saved is held against the response alone"
+    noise = np.random.default_rng(0).permutation(length) + 30
+    assert costs(noise).r2 < 0.1
+    alike = generations.assign(token_ids=[[1, 2]] * len(generations), prompt_tokens=7, thinking_end=0)
+    assert costs(noise, alike)[["r2", "saving"]].isna().all()
+
+
+# ---- passes
+
+
+def test_what_the_passes_of_a_pair_come_to():
+    """Of the supports the range, of the others a mean by hand: BALD .2 and .6, of predictive entropies .5 and .7."""
+    facts = dropout_statistics.summary(passed()).iloc[0]
+    assert (facts.top_k, facts.top_p, facts.unchanged) == (8, 1, 1)
+    assert facts.share == pytest.approx(0.4 / 0.6) and facts.largest == pytest.approx(0.6)
+    assert facts.bald == pytest.approx(0.4) and np.isnan(facts.auroc)
+    bare = dropout_statistics.summary(passed().drop(columns=["top_k_10", "top_p_0.95"])).iloc[0]
+    assert np.isnan(bare.top_k) and np.isnan(bare.top_p)
+
+
+def test_how_alike_passes_are(stored):
+    generations, _, dropout = stored
+    kept = dropout_statistics.answered(dropout[dropout.selected], interpret_responses(generations, Reading()))
+    means = list((np.cumsum([0.2, 0.4, 0.2, 0.4]) / np.arange(1, 5))[:, None])
+    same = kept.head(60).assign(split="evaluation", conditional=[means] * 60)
+    same["predictive"] = [[x + 0.1 for x in means]] * 60
+    facts = dropout_statistics.summary(same).iloc[0]
+    assert (facts.sharp, facts.share, facts.largest) == pytest.approx((0.1 / 0.3, 0.1 / 0.4, 0.1)) and facts.top_p >= 0
+    calm = dropout_statistics.summary(same.assign(top_changed=[[False]] * 60)).iloc[0]
+    assert calm.unchanged == 60 and calm.auroc == 0.5, "one confidence for all tells nothing"
+
+
+def test_halves_of_the_passes_are_held_against_each_other():
+    """Three rows of one answer token, BALD by half: .1 .2 .6 and .2 .1 .6; one more without an answer."""
+    bald = np.array([[0.1, 0.2], [0.2, 0.1], [0.6, 0.6], [9, 9]])
+    whole = {"predictive": [[[b.mean()]] for b in bald], "conditional": [[[0.0]]] * 4}
+    frame = keyed(4, **whole, half_predictive=[[[a], [b]] for a, b in bald], half_conditional=[[[0.0], [0.0]]] * 4,
+                  selected=[True] * 4, tuning=[False] * 4, rate=[0.1] * 4)  # fmt: skip
+    responses = keyed(4, correct=[True, False, False, True], response=[LOG([0.5])] * 4,
+                      answer=[LOG([0.5])] * 3 + [None])  # fmt: skip
+    found = dropout_statistics.split_half_reliability(responses, frame, Reading()).iloc[0]
+    r = np.corrcoef(1 - bald[:3].T)[0, 1]
+    assert (found.rows, found.correlation, found.expected) == pytest.approx((3, r, 2 * r / (1 + r)))
+    assert (found.auroc_1, found.auroc_2) == (1, 0.5)
+    assert (found.ece_1, found.ece_2) == pytest.approx(((0.1 + 0.8 + 0.4) / 3, (0.2 + 0.9 + 0.4) / 3))
+    for older in (frame.drop(columns="half_predictive"), frame.assign(half_predictive=None, half_conditional=None)):
+        assert dropout_statistics.split_half_reliability(responses, older, Reading()).empty
+
+
+def test_numbers_of_passes_are_asked_once():
+    """All of them come last, whether they are asked for or not."""
+    frame = passed().assign(selected=True, rate=0.1).drop(columns="correct")
+    responses = keyed(1, correct=[True], response=[LOG([0.5])], answer=[LOG([0.5, 0.5])])
+    for asked, made in (((1, 3), [1, 3]), ((2, 9), [2, 3]), ((), [1, 2, 3])):
+        found = dropout_statistics.by_passes(responses, frame, Reading(), asked)
+        assert found.passes.tolist() == made
+    assert found.ece.tolist() == pytest.approx([0, 0.15, 0.4])
+
+
+def test_after_all_passes_c_bald_is_itself(stored):
+    generations, _, dropout = stored
+    responses = interpret_responses(generations, Reading())
+    scores = confidence.confidence_frame(responses, dropout=dropout[dropout.selected], names=["c_bald"])
+    curve = dropout_statistics.by_passes(responses, dropout, Reading()).set_index("passes").ece
+    assert len(curve) == 10 and curve[10] == pytest.approx(evaluate(scores, names=["ece"]).value.iloc[0])
+    one = dropout.assign(conditional=dropout.predictive)  # no disagreement: every confidence is 1
+    flat = dropout_statistics.by_passes(responses, one, Reading()).ece
+    assert flat.to_numpy() == pytest.approx(1 - evaluate(scores, names=["acc"]).value.iloc[0])
+
+
+def test_a_row_without_answer_is_no_row_of_the_passes(stored):
+    generations, _, dropout = stored
+    generations = generations.assign(answer=generations.answer.where(generations.index % 50 != 7, None))
+    unread = interpret_responses(generations, params.Reading(missing="zero"))
+    whole, some = (dropout_statistics.answered(dropout, responses) for responses in
+                   (interpret_responses(generations, Reading()), unread))  # fmt: skip
+    missing = set(unread[unread.answer.isna()].example_id)
+    assert missing and set(whole.example_id) - set(some.example_id) == missing
+
+
+# ---- what calibration rows show
+
+
+def test_confident_errors_per_fifty_rows():
+    def pair_of(scores, correct):
+        nothing = AnswerLogits(len(scores), np.zeros(0, int), np.zeros(0), np.zeros((0, 1)), np.zeros((0, 4)))
+        rows = fitting.ScoredSplit(keyed(len(scores))[KEYS], np.array(scores), nothing, np.array(correct, dtype=bool))
+        return fitting.CalibrationData(rows, rows)
+
+    sets = {("m", "d"): pair_of([0.95, 0.9, 0.99, 0.2], [0, 0, 1, 0]), ("m", "e"): pair_of([], [])}
+    found = calibration_statistics.describe_calibration_split(sets)
+    assert found.confident_errors[0] == 12.5, "one of four: .9 itself is not above"
+    assert np.isnan(found.confident_errors[1])
+
+
+def test_the_quadratic_term_by_maximum_likelihood():
+    rng = np.random.default_rng(3)
+    c, y = rng.uniform(0.05, 0.95, 80).round(2), rng.random(80) < 0.6
+    x = LOG(c / (1 - c))
+
+    def loss(weights, powers):
+        z = sum(weight * x**power for power, weight in zip(powers, weights, strict=True))
+        return np.logaddexp(0, np.where(y, -z, z)).sum()
+
+    curvature = calibration_statistics.test_curvature
+    least = [minimize(loss, np.zeros(len(powers)), (powers,), tol=1e-12).fun for powers in ((0, 1), (0, 1, 2))]
+    assert curvature(c, y) == pytest.approx(chi2.sf(2 * (least[0] - least[1]), 1), rel=1e-4)
+    assert 0 <= curvature(np.array([0.2, 0.5, 0.9] * 4), np.array([0, 1, 1, 0, 0, 1, 1, 0, 1, 0, 1, 0])) <= 1
+    assert np.isnan(curvature(c, np.ones(80, bool))) and np.isnan(curvature(np.full(80, 0.9), y))
+
+
+@pytest.mark.parametrize("means, first", [
+    ([0.3, 0.22, 0.21, 0.2], 20), ([0.3, 0.23, 0.2, 0.2], 50), ([0.1, 0.1, 0.1, 0.2], 5), ([0.3, 0.3, 0.3, 0.2], 80),
+    ([0.2, 0.3, 0.21, 0.2], 50),  # five rows were luck
+])  # fmt: skip
+def test_enough_rows_are_those_from_which_on_the_error_stays(means, first):
+    """Within a tenth, which itself is within."""
+    fixed = {"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic"}
+    bands = pd.DataFrame(fixed | {"n": [5, 20, 50, 80], "mean": means})
+    (found,) = calibration_statistics.find_rows_needed(bands).itertuples()
+    assert (found.enough, found.all) == (first, 80)
+    half = calibration_statistics.find_rows_needed(bands.assign(mean=[0.5, 0.375, 0.25, 0.25]), within=0.5)
+    assert half.enough.tolist() == [20], "1.5 times .25 is within"
+    assert calibration_statistics.find_rows_needed(bands.assign(method="")).empty
+
+
+def test_the_middle_eighty_percent_of_the_draws():
+    fixed = {"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic", "n": 5}
+    draws = pd.DataFrame(fixed | {"ece": np.linspace(0, 1, 11), "one_class": [True] + [False] * 10})
+    (found,) = calibration_statistics.curve_bands(draws).itertuples()
+    assert (found.mean, found.low, found.high, found.one_class) == pytest.approx((0.5, 0.1, 0.9, 1))
+
+
+def test_what_is_drawn_of_calibrators():
+    """Of P(True) a map of 201 scores, even in the log-odds, between the ends of its own calibration rows."""
+    scores = keyed(6, split="calibration", estimator=["p_true"] * 6, correct=[True, False, True, True, False, True],
+                   confidence=[0.2, 0.5, 0.9, 0.8, 0.1, 0.7])  # fmt: skip
+    scores["margin"] = LOG(scores.confidence / (1 - scores.confidence))
+    others = ({"dataset": "e"}, {"split": "evaluation"}, {"estimator": "seq_avg"})
+    frame = pd.concat([scores, *(scores.assign(**other, confidence=0.01) for other in others)])
+    found = calibration_statistics.calibration_maps(frame, {}, {}, ("m", "d"))
+    known, even = (found[found.method == method] for method in ("", "platt"))
+    assert set(found.estimator) == {"p_true"} and known.score.tolist() == scores.confidence.tolist()
+    assert len(even) == 201 and (even.score.min(), even.score.max()) == pytest.approx((0.1, 0.9))
+    assert np.diff(LOG(even.score / (1 - even.score))) == pytest.approx(np.full(200, 2 * LOG(9) / 200))
+    assert known.correct.tolist() == scores.correct.tolist() and even.correct.isna().all()
+    sure = scores.assign(confidence=[0.2, 0.5, 1.0, 0.8, 0.0, 0.7])
+    found = calibration_statistics.calibration_maps(sure, {}, {}, ("m", "d"))
+    assert np.isfinite(found[found.method == "isotonic"].score).all()

@@ -1,0 +1,206 @@
+"""The numbers of the demo, made again from its shipped signals by what the notebooks call: every row and column of the
+frames that are shipped; of the others what `python tests/demo/test_demo_numbers.py` wrote to demo_numbers.json."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from digests import check, digest, write
+
+from lib import params, store
+from lib.analysis import (
+    ablation_statistics,
+    calibration_statistics,
+    dropout_statistics,
+    token_statistics,
+    verification_statistics,
+)
+from lib.analysis.run_signals import RunSignals
+from lib.calibrate import fitting, sample_efficiency, transfer
+from lib.score import (
+    bootstrap,
+    confidence,
+    metrics,
+    running_example,
+    selective,
+)
+from lib.score import interpretation as reading_
+from lib.score.confidence import confidence_frame, rows_at_selected_rate
+from lib.score.estimators import ESTIMATORS, EXTRAS
+
+VALUES = params.load_profile("demo").model_dump()
+MODELS, DATASETS = VALUES["models"], VALUES["datasets"]
+READING, CHOICES = params.Reading.of(VALUES), params.Calibration.of(VALUES)
+RUN = "replay-demo"  # a run of its own has nothing: all is read from what is shipped
+KNOWN = Path(__file__).with_name("demo_numbers.json")
+
+
+def check_as_shipped(frame: pd.DataFrame, kind: str, name: str) -> None:
+    shipped = store.read_frame(store.find_frame(RUN, kind, name))
+    assert list(frame) == list(shipped) and len(frame) == len(shipped)
+    for column in frame:
+        ours, theirs = frame[column].reset_index(drop=True), shipped[column].reset_index(drop=True)
+        if pd.api.types.is_float_dtype(theirs):
+            np.testing.assert_allclose(ours.astype(float), theirs.astype(float), rtol=1e-6, atol=1e-9, err_msg=column)
+        else:
+            assert (ours.astype("string").fillna("-") == theirs.astype("string").fillna("-")).all(), column
+
+
+@cache
+def signals() -> RunSignals:
+    return RunSignals.of(RUN, MODELS, DATASETS, READING)
+
+
+@cache
+def fitted():
+    return fitting.fit_answers(signals().sets, CHOICES)
+
+
+def passes_at_the_answer() -> pd.DataFrame:
+    return store.load_frames(RUN, "dropout_answer", MODELS, DATASETS)[0]
+
+
+def every_score() -> pd.DataFrame:
+    """Of the estimators that the project adds, too."""
+    at_answer = rows_at_selected_rate(passes_at_the_answer(), READING)
+    return confidence_frame(
+        signals().responses,
+        signals().verification,
+        rows_at_selected_rate(signals().dropout, READING),
+        READING,
+        ESTIMATORS | EXTRAS,
+        at_answer,
+        fitting.token_signals(signals().sets),
+    )
+
+
+def test_confidence():
+    check_as_shipped(confidence_frame(signals().responses), "confidence", "single_pass")
+
+
+def test_calibrated_confidence_and_its_intervals():
+    calibrated, learned, _ = fitting.calibrate(signals().confidence, signals().sets, fitted(), CHOICES)
+    check_as_shipped(calibrated, "calibration", "confidence")
+    resampled = bootstrap.bootstrap(calibrated, VALUES["bins"], VALUES["closed"], VALUES["resamples"], VALUES["seed"])
+    check_as_shipped(pd.concat([resampled.results, learned], ignore_index=True), "calibration", "results")
+
+
+def test_sample_efficiency():
+    of_model = {pair: one for pair, one in signals().sets.items() if pair[0] == VALUES["figure_model"]}
+    curves = sample_efficiency.learning_curves(
+        of_model, params.Subsampling.of(VALUES), list(sample_efficiency.SAMPLING), VALUES["bins"], VALUES["closed"],
+        CHOICES)  # fmt: skip
+    check_as_shipped(curves, "calibration", "curves")
+
+
+def test_transfer():
+    moved = transfer.transfer(signals().sets, fitted(), VALUES["bins"], VALUES["closed"])
+    check_as_shipped(moved, "calibration", "transfer")
+
+
+def test_what_the_confidence_is_good_for():
+    whole, answer, raw = signals().dropout, passes_at_the_answer(), every_score()
+    calibrated, *_ = fitting.calibrate(raw, signals().sets, fitted(), CHOICES)
+    scores, constants = selective.add_base_rate(raw, calibrated)
+    check_as_shipped(
+        selective.compare_with_base_rate(scores, constants, VALUES["bins"], VALUES["closed"], seed=VALUES["seed"]),
+        "selective",
+        "scores",
+    )
+    check_as_shipped(selective.risk_coverage_curves(scores), "selective", "curves")
+    tuned = {"c_bald": whole[whole.tuning.astype(bool)], "c_bald_insitu": answer[answer.tuning.astype(bool)]}
+    thresholds = selective.selective_thresholds(
+        raw, VALUES["target_precisions"], VALUES["precision_confidence"], VALUES["seed"], tuned
+    )
+    check_as_shipped(thresholds, "selective", "thresholds")
+
+
+def other_frames() -> dict[str, pd.DataFrame]:
+    """What the notebooks show beside the frames that they keep, by name."""
+    frame, responses, scores, sets = (
+        getattr(signals(), what) for what in ("generations", "responses", "confidence", "sets")
+    )
+    verified, whole, answer = signals().verification, signals().dropout, passes_at_the_answer()
+    asked_again = store.load_frames(RUN, "ablation", MODELS, DATASETS)[0]
+    results, one = (
+        metrics.evaluate(scores),
+        running_example.choose_example(responses, "medium-0355", MODELS[0], DATASETS[1]),
+    )
+    tuned, chosen = (
+        dropout_statistics.answered(part, responses) for part in (whole[whole.tuning], whole[whole.selected])
+    )
+    of_one = running_example.rows_of_example(whole[whole.selected], one)
+    of_pair = asked_again[(asked_again.model == one.model) & (asked_again.dataset == one.dataset)]
+    of_model = {pair: part for pair, part in sets.items() if pair[0] == MODELS[0]}
+    calibrated, learned, _ = fitting.calibrate(scores, sets, fitted(), CHOICES)
+    bands = calibration_statistics.curve_bands(store.read_frame(store.find_frame(RUN, "calibration", "curves")))
+    pair = sets[one.model, one.dataset]
+    drawn = sample_efficiency.scores_by_draw(
+        pair, one.dataset, params.Subsampling(calibration_sizes=[5, 50], draws=20), ["uniform"], CHOICES
+    ).loc[one.example_id]
+    of_draws = drawn[drawn.index.get_level_values("method") != ""].groupby(level=["method", "n"], sort=False)
+    extras = every_score()
+    raw, constants = selective.add_base_rate(extras, extras[extras.split == "evaluation"].assign(method=""))
+    return {
+        "coverage": reading_.answer_coverage(frame, READING),
+        "coverage, relative": reading_.answer_coverage(frame, READING.model_copy(update={"grader": "relative"})),
+        "estimators": results,
+        "bins": metrics.ablate_bins(scores, VALUES["n_bins_ablation"]),
+        "positions": token_statistics.position_curves(responses),
+        "tokens": token_statistics.summarize_tokens(responses),
+        "unread": token_statistics.count_missed_answers(frame, READING),
+        "verification costs": verification_statistics.verification_costs(verified, frame),
+        "running means": token_statistics.by_pair(token_statistics.running_mean_curves, responses),
+        "running mean curves": token_statistics.running_mean_curves(responses),
+        "answer tokens": token_statistics.answer_token_logprobs(responses),
+        "entropy curves": dropout_statistics.entropy_curves(chosen),
+        "reduction": verification_statistics.token_reduction(verified),
+        "option mass": verification_statistics.option_mass(verified),
+        "in situ errors": verification_statistics.in_situ_errors(results, MODELS[0], {name: name for name in DATASETS}),
+        "grid": confidence.evaluate_rate_grid(responses, whole, READING),
+        "passes": dropout_statistics.summary(chosen),
+        "tokens of passes": dropout_statistics.answer_tokens(chosen),
+        "by passes": dropout_statistics.by_passes(responses, whole[whole.selected], READING),
+        "by scope": dropout_statistics.by_scope(frame, responses, {"trajectory": whole, "answer": answer}, READING),
+        "by phi": dropout_statistics.by_phi(responses, whole[whole.tuning], READING),
+        "by rate": dropout_statistics.by_rate(tuned),
+        "options of one row": running_example.option_probabilities(
+            running_example.rows_of_example(verified, one).iloc[0]
+        ),
+        "passes over one row": running_example.bald_by_token(of_one, READING),
+        "arms": ablation_statistics.summarize_ablation(asked_again),
+        "demonstration": ablation_statistics.compare_demonstrations(asked_again),
+        "arms by question": ablation_statistics.graded_by_arm(of_pair).astype(float),
+        "compared": selective.compare_with_base_rate(raw, constants, resamples=50),
+        "thinned curves": selective.risk_coverage_curves(raw),
+        "calibration rows": calibration_statistics.describe_calibration_split(sets),
+        "learned": learned,
+        "maps": calibration_statistics.calibration_maps(scores, sets, fitted(), (one.model, one.dataset), CHOICES),
+        "reliability": pd.concat(calibration_statistics.reliability_by_method(calibrated, one.model, one.dataset)),
+        "signals of tokens": fitting.token_signals(sets),
+        "bands": bands,
+        "enough": calibration_statistics.find_rows_needed(bands),
+        "sizes of one row": pd.DataFrame(
+            {"mean": of_draws.mean(), "low": of_draws.quantile(0.1), "high": of_draws.quantile(0.9)}
+        ).reset_index(),
+        "oversampled": sample_efficiency.learning_curves(
+            of_model,
+            params.Subsampling(calibration_sizes=[10], draws=20, seed=1, incorrect_fraction=0.7),
+            sample_efficiency.SAMPLING,
+            choices=CHOICES,
+        ),
+        "unseen": transfer.transfer(sets, fitted(), keep=transfer.rows_without_near_duplicates(frame)),
+        "transfer of one row": transfer.scores_by_source(pair.evaluation, fitted())
+        .loc[one.example_id]
+        .rename("confidence")
+        .reset_index(),
+    }
+
+
+def test_what_the_notebooks_show_beside():
+    check(KNOWN, {name: digest(frame) for name, frame in other_frames().items()})
+
+
+if __name__ == "__main__":
+    write(KNOWN, {name: digest(frame) for name, frame in other_frames().items()})

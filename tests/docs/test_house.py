@@ -1,0 +1,77 @@
+"""The house as docs/code-map.md draws it: rooms, floors, and no import upward."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lib.paths import ROOT
+
+FLOORS = ["lib", "tasks", "generate", "score", "calibrate", "analysis", "paper"]  # from the ground up
+
+
+def room_of(module: str) -> str:
+    """The room of a module below lib: `lib.score.metrics` is in score, `lib.params` on the ground floor."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in FLOORS else "lib"
+
+
+def imports(path: Path) -> set[str]:
+    """The modules of lib that a file imports, with what it takes of a package, wherever in the file."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in names if name.split(".")[0] in ("lib", "workflow", "demo")}
+
+
+def modules() -> dict[str, Path]:
+    paths = sorted((ROOT / "lib").rglob("*.py"))
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
+
+
+def arrows() -> dict[str, set[str]]:
+    """Which rooms each room imports from, itself aside."""
+    found: dict[str, set[str]] = {room: set() for room in FLOORS}
+    for module, path in modules().items():
+        found[room_of(module)] |= {room_of(name) for name in imports(path)} - {room_of(module)}
+    return found
+
+
+def test_imports_only_go_down():
+    for room, below in arrows().items():
+        assert all(FLOORS.index(other) < FLOORS.index(room) for other in below), (room, below)
+    for module, path in modules().items():
+        assert not {name for name in imports(path) if not name.startswith("lib")}, f"{module} leaves the house"
+
+
+def test_the_page_draws_what_is_there():
+    text = (ROOT / "docs" / "code-map.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `lib/(\w*)` \|(.*)\|([^|]*)\|$", text, flags=re.M)
+    drawn = {room or "lib": (set(re.findall(r"`(\w+)`", holds)), set(re.findall(r"`(\w+)`", below)))
+             for room, holds, below in rows}  # fmt: skip
+    assert list(drawn) == FLOORS
+    for room, (holds, below) in drawn.items():
+        there = {module.split(".")[-1] for module in modules() if room_of(module) == room}
+        assert holds == there - {"__init__"} - set(FLOORS), room
+        assert below == arrows()[room], room
+
+
+@pytest.mark.parametrize("room", ["score", "calibrate", "analysis", "paper"])
+def test_what_needs_no_model_imports_no_torch(room):
+    names = [module for module in modules() if room_of(module) == room and not module.endswith("__init__")]
+    code = f"import sys, importlib\nfor name in {names}: importlib.import_module(name)\nprint('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_no_function_is_longer_than_eighty_lines():
+    for path in [*(ROOT / "lib").rglob("*.py"), *(ROOT / "workflow").glob("*.py"), *(ROOT / "demo").glob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno - node.lineno < 80, f"{path.name}: {node.name}"

@@ -1,0 +1,67 @@
+"""The notebooks are for reading: what their cells may hold."""
+
+import ast
+import re
+
+import nbformat
+import pytest
+
+from lib import params
+from lib.paper.exhibits import EXHIBITS
+from lib.paths import ROOT
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+OWN = {"run", "model", "dataset"}  # parameters that a profile does not hold: the runner gives them
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def notebook(request):
+    return nbformat.read(request.param, as_version=4)
+
+
+def code(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def parameters(notebook) -> dict:
+    (cell,) = [c for c in code(notebook) if "parameters" in c.metadata.get("tags", [])]
+    found = {}
+    for line in ast.parse(cell.source).body:
+        assert isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name), "literals only"
+        found[line.targets[0].id] = ast.literal_eval(line.value)
+    return found
+
+
+def test_stored_without_outputs_and_with_known_metadata_only(notebook):
+    nbformat.validate(notebook)
+    assert (notebook.nbformat, notebook.nbformat_minor) >= (4, 5)
+    assert set(notebook.metadata) <= {"kernelspec", "language_info"} and notebook.metadata.kernelspec.name == "python3"
+    for cell in notebook.cells:
+        assert set(cell.metadata) <= {"tags"}
+    for cell in code(notebook):
+        assert cell.outputs == [] and cell.execution_count is None
+
+
+def test_parameters_are_those_of_a_profile_with_the_demo_values(notebook):
+    demo = params.load_profile("demo")
+    given = parameters(notebook)
+    assert set(given) - OWN <= set(params.Profile.model_fields)
+    assert {k: v for k, v in given.items() if k not in OWN} == {k: getattr(demo, k) for k in given if k not in OWN}
+
+
+def test_cells_are_short_and_define_nothing(notebook):
+    forbidden = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.For, ast.While, ast.Global, ast.Try)
+    for cell in code(notebook):
+        if "parameters" in cell.metadata.get("tags", []):
+            continue
+        assert len(cell.source.splitlines()) <= 8, cell.source
+        for node in ast.walk(ast.parse(cell.source)):
+            assert not isinstance(node, forbidden), cell.source
+            assert not (isinstance(node, ast.ImportFrom) and node.names[0].name == "*")
+        assert "sys.path" not in cell.source and "os.chdir" not in cell.source and "__file__" not in cell.source
+
+
+def test_only_08_and_09_carry_targets():
+    for path in NOTEBOOKS:
+        found = set(re.findall(r'"paper": "(\w+)"', path.read_text().replace('\\"', '"')))
+        assert found == {exhibit.name for exhibit in EXHIBITS if exhibit.notebook == path.stem}

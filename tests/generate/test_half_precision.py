@@ -1,0 +1,155 @@
+"""The last layer of a model in half precision gives float32 logits; one in float32 is left alone."""
+
+import dataclasses
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from accelerate.hooks import AlignDevicesHook, add_hook_to_module
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM, GraniteConfig, GraniteForCausalLM
+
+from lib import params, store
+from lib.generate import float32_logits, generation, models, p_true
+from lib.generate.float32_logits import give_float32_logits
+from lib.paths import SHIPPED
+from lib.tasks import datasets
+
+SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=80, top_logits=64, n_temperature_nodes=4)
+ROWS = 60
+
+
+def load(name, dtype="bfloat16"):
+    torch.set_num_threads(1)
+    return models.load_language_model(name, params.load_model_config(name).model_copy(update={"dtype": dtype}))
+
+
+@pytest.fixture(scope="module", params=["tiny-llama", pytest.param("tiny-qwen", marks=pytest.mark.slow)])
+def half(request):
+    return load(request.param)
+
+
+def plain_logits(lm, row):
+    """Logits (n, V) that predict a response's tokens, by one plain pass over this row alone."""
+    prompt, response = models.encode(lm, row.prompt), list(row.token_ids)
+    with torch.inference_mode():
+        return lm.model(torch.tensor([prompt + response]), use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+
+
+@contextmanager
+def rounding(lm):
+    """While it lasts, a model's last layer is as PyTorch has it."""
+    layer = lm.model.get_output_embeddings()
+    hooks = layer._forward_hooks.copy()
+    layer._forward_hooks.clear()
+    try:
+        yield
+    finally:
+        layer._forward_hooks.update(hooks)
+
+
+def shipped(name):
+    frames = [store.read_frame(SHIPPED / kind / f"{name}__demo-medium.parquet") for kind in ("generations", "in_situ")]
+    return frames[0].merge(frames[1], on=store.KEYS).head(ROWS)
+
+
+def bare_margins(lm):
+    """Logits of a bare A less those of a bare B, on shipped responses."""
+    found = p_true.verify_responses(lm, shipped(lm.name), params.Verification())
+    options = np.stack(found.standard_logits)
+    return options[:, found.spellings[0].index("A")] - options[:, found.spellings[0].index("B")]
+
+
+def test_half_precision_says_so_and_float32_is_left_alone(half):
+    layer = half.model.get_output_embeddings()
+    assert layer._forward_hooks and half.facts["logits"] == "float32" and type(layer) is torch.nn.Linear
+    assert layer.weight.dtype == torch.bfloat16  # tied or not, the weights are what they were
+    whole = load("tiny-llama", "float32")
+    assert "logits" not in whole.facts and not give_float32_logits(whole.model)
+
+
+def test_a_hook_of_accelerate_does_not_keep_it_from_float32():
+    """As on a model spread over GPUs, whose modules are hooked while they are loaded."""
+    source = models.local_folder(params.load_model_config("tiny-llama"))
+    network = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16)
+    add_hook_to_module(network.lm_head, AlignDevicesHook("cpu", io_same_device=True))
+    assert give_float32_logits(network) and network(torch.tensor([[5, 6]])).logits.dtype == torch.float32
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 3, 7)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_product_is_that_of_float32(shape, bias, monkeypatch):
+    monkeypatch.setattr(float32_logits, "WEIGHT_ROWS", 4)
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(shape).bfloat16(), torch.randn(10, 7).bfloat16()
+    added = torch.randn(10).bfloat16() if bias else None
+    expected = hidden.double() @ weight.double().T + (added.double() if bias else 0)
+    found = float32_logits.float32_product(hidden, weight, added)
+    assert found.dtype == torch.float32 and found.shape == (*shape[:-1], 10)
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-6)
+
+
+def test_on_a_gpu_the_matrix_units_sums_are_not_rounded():
+    """Tensors that know shape and type alone: bfloat16 goes in, float32 comes out, nothing is made float32 before."""
+    with FakeTensorMode():
+        hidden, weight = (torch.empty(*shape, 64, dtype=torch.bfloat16, device="cuda") for shape in ((2, 3), (9,)))
+        grown = []
+        with pytest.MonkeyPatch.context() as watched:
+            watched.setattr(torch.Tensor, "float", lambda tensor: grown.append(tensor))
+            found = float32_logits.float32_product(hidden, weight)
+        assert found.shape == (2, 3, 9) and found.dtype == torch.float32 and found.is_cuda and not grown
+
+
+def test_margins_differ_where_rounding_makes_ties(half):
+    exact, reference = bare_margins(half), bare_margins(load(half.name, "float32"))
+    with rounding(half):
+        rounded = bare_margins(half)
+    assert len(set(exact)) == ROWS > len(set(rounded)) + 10
+    assert np.abs(exact - reference).mean() < 0.7 * np.abs(rounded - reference).mean()
+
+
+def respond(lm):
+    return generation.generate_responses(
+        lm, "demo-medium", datasets.load_examples(params.load_dataset_config("demo-medium"))[:4], SETTINGS
+    )
+
+
+def test_every_token_is_read_from_float32_logits(half):
+    """Log-probabilities and what is kept, of one plain pass over the row; though drawing rounds on a processor."""
+    frame = respond(half)
+    chosen = np.concatenate(frame.chosen_logit)
+    assert not np.array_equal(chosen, torch.tensor(chosen).bfloat16().float().numpy())
+    for row in frame.itertuples():
+        logits = plain_logits(half, row)
+        expected = logits.log_softmax(-1).gather(-1, torch.tensor(row.token_ids).long()[:, None])[:, 0]
+        np.testing.assert_allclose(row.token_logprobs, expected, atol=0.1)  # other sums in the layers before
+        kept = torch.tensor(row.kept_positions).long()
+        np.testing.assert_allclose(row.chosen_logit, logits[kept, torch.tensor(row.token_ids).long()[kept]], atol=0.5)
+        at_one = np.logaddexp.reduce(np.stack(row.top_logits), axis=1)  # the rest has next to nothing
+        np.testing.assert_allclose(row.chosen_logit - at_one, row.token_logprobs[row.kept_positions], atol=2e-3)
+    assert not float32_logits.rounding
+
+
+@pytest.mark.parametrize("kind, config, scaled", [
+    (Gemma2ForCausalLM, Gemma2Config, {"final_logit_softcapping": 2.0}),
+    (GraniteForCausalLM, GraniteConfig, {"logits_scaling": 4.0}),
+])  # fmt: skip
+def test_a_model_that_scales_its_logits_afterwards(half, kind, config, scaled):
+    """What is said of a token is scaled, too, and in float32."""
+    torch.manual_seed(1)
+    size = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    network = kind(config(vocab_size=len(half.tokenizer), num_key_value_heads=2, **size, **scaled)).bfloat16().eval()
+    for parameter in network.parameters():
+        parameter.data.mul_(4 if parameter.dim() > 1 else 1)  # else no logit is near the cap
+    lm = dataclasses.replace(half, model=network)
+    ids = torch.tensor([list(range(5, 30))])
+    rounded = network(ids).logits
+    assert give_float32_logits(network)
+    exact = network(ids).logits
+    assert exact.dtype == torch.float32 and not torch.equal(exact, exact.bfloat16().float())
+    torch.testing.assert_close(exact, rounded.float(), atol=0.05, rtol=0)
+    for row in respond(lm).itertuples():
+        logits = plain_logits(lm, row)
+        expected = logits.log_softmax(-1).gather(-1, torch.tensor(row.token_ids).long()[:, None])[:, 0]
+        np.testing.assert_allclose(row.token_logprobs, expected, atol=0.02)

@@ -1,0 +1,126 @@
+"""Figures: same data, same bytes; fonts embedded; readable sizes; what a notebook receives."""
+
+import base64
+import hashlib
+import json
+import os
+import subprocess
+import sys
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from IPython.core.formatters import DisplayFormatter
+from matplotlib.text import Text
+from nbformat import v4, validate
+
+from lib.paper import exploratory_plots, figures, prompt_figures
+from lib.paths import ROOT
+
+PROMPT = "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind to $x$ & <y>.<|eot_id|>"
+
+
+def curves():
+    x = np.linspace(0, 1, 11)
+    parts = [
+        pd.DataFrame({"correct": kind, "position": x, "mean": y, "low": y - 0.01, "high": y + 0.01, "n": 9})
+        for kind, y in ((True, 0.9 + x / 20), (False, 0.9 - x / 50))
+    ]
+    return pd.concat(parts)
+
+
+def tokens():
+    x = np.random.default_rng(0).exponential(1e-3, 100)
+    return pd.DataFrame({"correct": np.arange(100) % 3 > 0, "logprob": -np.where(x < 1e-4, 0, x)})
+
+
+def all_figures():
+    terms = {"predictive": np.array([0.1, 0.2, 0.25]), "conditional": np.full(3, 0.1)}
+    entropies = pd.concat(
+        pd.DataFrame({"term": term, "passes": [1, 2, 3], "mean": mean, "low": mean - 0.02, "high": mean + 0.02})
+        for term, mean in terms.items()
+    )
+    in_situ = pd.DataFrame({"dataset": ["a_$b$", "c"], "standard": [0.1, 0.3], "in situ": [0.2, 0.1]})
+    return {
+        "one": figures.main_analysis(curves(), title="a_b & $c$ on <d>"),
+        "two": figures.main_analysis(curves(), in_situ=in_situ),
+        "three": figures.main_analysis(curves(), entropies, in_situ, title="m"),
+        "bars": figures.main_analysis(in_situ=in_situ, title="m"),
+        "both": prompt_figures.prompt_comparison(PROMPT, PROMPT + "\none\n#### 1\n\nIs it?"),
+        "density": exploratory_plots.answer_density(tokens()),
+        "prompt": prompt_figures.prompt_example(PROMPT, "one\n#### 1<|eot_id|>"),
+    }
+
+
+def digests(drawn):
+    return {name: hashlib.sha256(figure.pdf + figure.png).hexdigest() for name, figure in drawn.items()}
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return all_figures()
+
+
+def test_same_bytes_in_another_process(drawn):
+    code = "import json, test_figures as t; print(json.dumps(t.digests(t.all_figures())))"
+    other = {**os.environ, "PYTHONHASHSEED": "123", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/paper'}"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=other, stdout=subprocess.PIPE, check=True)
+    assert json.loads(done.stdout) == digests(drawn)
+
+
+def test_same_bytes_whatever_the_notebook_has_set(drawn):
+    with mpl.rc_context({"font.size": 20, "lines.linewidth": 9, "savefig.dpi": 50, "pdf.fonttype": 3}):
+        again = figures.main_analysis(curves(), title="a_b & $c$ on <d>")
+    assert again.pdf == drawn["one"].pdf and again.png == drawn["one"].png
+
+
+def test_no_dates_and_fonts_embedded_as_truetype(drawn):
+    for figure in drawn.values():
+        assert b"CreationDate" not in figure.pdf and b"matplotlib" not in figure.png
+        assert b"/FontFile2" in figure.pdf and b"/Type3" not in figure.pdf
+        assert figure.pdf.startswith(b"%PDF") and figure.png.startswith(b"\x89PNG")
+
+
+def test_a_column_wide_and_seven_points(drawn):
+    for name, figure in drawn.items():
+        assert figure.canvas.get_size_inches()[0] == pytest.approx(6.6 if name == "both" else 3.3)
+        texts = [t for t in figure.canvas.findobj(Text) if t.get_text().strip() and t.get_visible()]
+        assert texts and min(t.get_fontsize() for t in texts) >= 7
+
+
+def test_what_a_notebook_receives(drawn):
+    """The PDF where it is for print alone."""
+    shown, _ = DisplayFormatter().format(drawn["one"])
+    data, metadata = DisplayFormatter().format(drawn["one"].printed)
+    assert shown == {kind: data[kind] for kind in ("image/png", "text/plain")}
+    assert base64.b64decode(data["application/pdf"]) == drawn["one"].pdf
+    assert base64.b64decode(data["image/png"]) == drawn["one"].png
+    output = v4.new_output("display_data", data=data, metadata=metadata | {"paper": "fig_main_analysis"})
+    validate(v4.new_notebook(cells=[v4.new_code_cell(outputs=[output])]))
+    assert metadata["image/png"]["width"] < 600
+
+
+# ---- prompts
+
+
+def shown(figure, ax):
+    rows = {}
+    for text in figure.canvas.axes[ax].texts[1:]:
+        if text.get_text() != "\u21aa":
+            rows.setdefault(text.get_position()[1], []).append((text.get_position()[0], text.get_text()))
+    return ["".join(part for _, part in sorted(row)) for _, row in sorted(rows.items())]
+
+
+def test_prompt_shows_every_character(drawn):
+    marks = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+    first = f"{marks[0]}{marks[1]}system"  # the next mark does not fit the line
+    assert shown(drawn["prompt"], 0) == [first, marks[2], "Be kind to $x$ & <y>.<|eot_id|>"]
+    assert shown(drawn["prompt"], 1) == ["one", "#### 1<|eot_id|>"]
+    assert [t.get_text() for t in drawn["prompt"].canvas.axes[0].texts[1:] if t.get_weight() == "bold"] == marks
+
+
+@pytest.mark.filterwarnings("error")
+def test_letters_that_the_font_lacks():
+    drawn = prompt_figures.prompt_example("<\uff5cUser\uff5c> 2 \u2264 3 \U0001f600", "\u4e2d" * 200)
+    assert shown(drawn, 0) == ["<|User|> 2 \u2264 3 \\u1f600"]

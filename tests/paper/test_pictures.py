@@ -1,0 +1,138 @@
+"""What notebooks draw beside the paper's figures, and the sentences under them: by hand on small frames."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib import random_streams
+from lib.analysis import (
+    ablation_statistics,
+    calibration_statistics,
+    dropout_statistics,
+    token_statistics,
+    verification_statistics,
+)
+from lib.paper import (
+    exploratory_plots,
+    reliability,
+)
+from lib.params import Reading
+from lib.score import ablation, running_example
+
+
+def bins(count=(4, 96), mean=(0.15, 0.95), accuracy=(0.5, 0.75)):
+    lower = np.floor(np.array(mean) * 10) / 10
+    columns = {"lower": lower, "upper": lower + 0.1, "count": count, "confidence": mean, "accuracy": accuracy}
+    return pd.DataFrame(columns)
+
+
+# ---- reliability
+
+
+def test_reliability_after_guo():
+    """ECE by hand: .04 * .35 + .96 * .2 = .206."""
+    assert reliability.error(bins()) == pytest.approx(0.206)
+    assert reliability.error(bins(accuracy=(0.25, 0.95))) == pytest.approx(0.004)
+
+
+def test_intervals_are_wilsons():
+    """Two of four, z = 1.96: centre .5, half z sqrt(n / 4 + z^2 / 4) / (n + z^2)."""
+    z = 1.959964
+    half = z * np.sqrt(4 * 0.25 + z**2 / 4) / (4 + z**2)
+    ends = reliability.wilson_intervals(bins()).iloc[0]
+    np.testing.assert_allclose(ends, [0.5 - half, 0.5 + half], atol=1e-6)
+
+
+def test_reliability_of_another_estimator():
+    rows = [("m", "d", name, "", 0.95, True) for name in ("ans_avg", "p_true")] + [("m", "d", "p_true", "", 0.2, False)]
+    frame = pd.DataFrame(rows, columns=["model", "dataset", "estimator", "method", "confidence", "correct"])
+    found = [
+        calibration_statistics.reliability_by_method(frame, "m", "d", **how)[""]["count"].sum()
+        for how in ({}, {"estimator": "p_true"})
+    ]
+    assert found == [1, 2]
+
+
+# ---- main figure
+
+
+def running(kind, mean, half):
+    x = np.linspace(0, 1, 11)
+    return pd.DataFrame({"correct": kind, "position": x, "mean": mean, "low": mean - half, "high": mean + half, "n": 9})
+
+
+def test_the_difference_has_the_interval_of_two_means():
+    gap = token_statistics.right_minus_wrong(pd.concat([running(True, 0.9, 0.03), running(False, 0.8, 0.04)]))
+    np.testing.assert_allclose(gap[["mean", "low", "high"]].iloc[0], [0.1, 0.05, 0.15])
+    cut = running(True, 0.99, 0.03).assign(high=1.0)  # at what is possible
+    gap = token_statistics.right_minus_wrong(pd.concat([cut, running(False, 0.8, 0.04)]))
+    np.testing.assert_allclose(gap[["low", "high"]].iloc[0], [0.14, 0.24])
+
+
+def test_whiskers_are_the_bootstraps():
+    rows = [
+        ("m", "d", name, method, "ece", value, value - 0.02, value + 0.03)
+        for name, method, value in (("p_true", "", 0.1), ("p_true", "platt", 0.9), ("p_true_insitu", "", 0.2))
+    ]
+    columns = ["model", "dataset", "estimator", "method", "metric", "value", "low", "high"]
+    errors = verification_statistics.in_situ_errors(pd.DataFrame(rows, columns=columns), "m", {"d": "D"})
+    assert errors.iloc[0].to_dict() == pytest.approx({"dataset": "D", "standard": 0.1, "standard low": 0.08,
+            "standard high": 0.13, "in situ": 0.2, "in situ low": 0.18, "in situ high": 0.23})  # fmt: skip
+
+
+# ---- histograms, and what is new in a prompt
+
+
+def passed():
+    row = {
+        "example_id": "a",
+        "split": "evaluation",
+        "correct": False,
+        "predictive": [np.array([9.0, 9.0]), np.array([1.0, 2.5])],
+        "conditional": [np.array([9.0, 9.0]), np.array([0.75, 0.5])],
+    }
+    return pd.DataFrame([row])
+
+
+def test_bald_is_written_out_as_phi_reads_it():
+    tokens = dropout_statistics.answer_tokens(passed())
+    assert tokens.bald.tolist() == [0.25, 2.0] and exploratory_plots.clipped_in_words(tokens) == "50.0% clipped to 0"
+    written = running_example.describe_c_bald(running_example.bald_by_token(passed(), Reading()))
+    assert written.endswith("clip(1 - 2.000, 0, 1) = 0.000; c_BALD = (0.750 + 0.000) / 2 = 0.375")
+
+
+def test_responses_of_one_question_beside_each_other():
+    answers = ("a", "none", "5"), ("a", "one", "5"), ("b", "none", "5"), ("b", "one", "7")
+    rows = [("m", "d", "evaluation", name, "5", answer, None, "stop", arm, False) for name, arm, answer in answers]
+    frame = pd.DataFrame(rows, columns=[*ablation.ABLATION_COLUMNS, "demonstration", "profile"])
+    assert ablation_statistics.find_changed_answer(frame, "none") == ("b", "one")
+    assert ablation_statistics.graded_by_arm(frame).loc["b"].tolist() == [True, False]
+    alone = frame[frame.demonstration == "none"]
+    assert ablation_statistics.find_changed_answer(alone, "none") == ("a", "none")
+    kept = {
+        "none": pd.DataFrame({"example_id": ["b"], "text": ["#### 5"]}),
+        "one": pd.DataFrame({"example_id": ["b"], "text": [None]}),
+    }
+    assert ablation_statistics.responses_to("b", kept, ["none", "one"]) == {"none": "#### 5", "one": "(not kept)"}
+
+
+# ---- forests, maps and folds
+
+
+def test_the_map_begins_with_the_most_accurate_pair():
+    accuracy = pd.DataFrame([("m", "d", "acc", 0.2), ("m", "e", "acc", 0.9), ("m", "e", "ece", 1.0)],
+                            columns=["model", "dataset", "metric", "value"])  # fmt: skip
+    pairs = exploratory_plots.order_by_accuracy(accuracy, {"m": "M"}, {"d": "D", "e": "E"})
+    assert pairs == {("m", "e"): "M / E (90%)", ("m", "d"): "M / D (20%)"}
+
+
+def test_the_followed_row_is_in_every_part():
+    """So that a notebook with a limit follows the same row as one without."""
+    frame = pd.DataFrame({"dataset": "d", "split": ["calibration"] * 9 + ["evaluation"] * 9,
+                          "example_id": [f"{i}" for i in range(18)]})  # fmt: skip
+    last = random_streams.first_rows(frame, 9, 0).example_id[9:].tolist()
+    for followed in last:
+        few, more = (random_streams.first_rows(frame, count, 0, followed) for count in (2, 5))
+        assert followed in set(few.example_id) < set(more.example_id)
+        assert few.groupby("split").size().tolist() == [2, 2]
+    assert random_streams.first_rows(frame, 2, 0, "").equals(random_streams.first_rows(frame, 2, 0))

@@ -1,0 +1,177 @@
+"""Tables against the paper cell by cell, where its LaTeX is at hand; escaping, notes, HTML; pdflatex."""
+
+import re
+from html.parser import HTMLParser
+
+import pandas as pd
+from latex import PAPER, paper
+
+from lib.paper import tables
+from lib.paper.booktabs import Cell, Table
+from lib.paper.latex import COMMANDS, MACROS, escape
+from lib.score import metrics
+from lib.score.estimators import ESTIMATORS
+
+HOSTILE = r"a_b & <c> 100% #1 $x$ {y} \z ~ ^ | "
+
+
+# ---- against the paper, where test_published.py does not look
+
+
+@paper
+def test_commands_and_macros_are_the_papers():
+    text = PAPER.read_text(encoding="utf-8")
+    for macro, meaning in MACROS.items():
+        assert rf"\newcommand{{{macro}}}{{{meaning}}}" in text
+    text = re.sub(r"%\n|\n|  +", "", text)
+    for command, (count, meaning) in COMMANDS.items():
+        assert rf"\newcommand{{{command}}}[{count}]{{{meaning}}}" in text
+
+
+def test_the_selected_rate_is_one_row():
+    """Of equal errors the lower rate's, and every cell of its row is bold, whatever the other metrics say."""
+    rates = [(0.1, 0.2, 0.5), (0.15, 0.1, 0.9), (0.2, 0.1, 0.1)]
+    rows = [
+        ("m", "d", "c_bald", metric, value, rate)
+        for rate, ece, mce in rates
+        for metric, value in (("ece", ece), ("mce", mce), ("brier", 0.3))
+    ]
+    results = pd.DataFrame(rows, columns=["model", "dataset", "estimator", "metric", "value", "rate"])
+    assert bold(tables.dropout_grid_search(results)) == [[False] * 4, [True] * 4, [False] * 4]
+
+
+# ---- results made here
+
+
+def results(models=("m",), datasets=("d",), names=("seq_avg", "seq_joint"), start=0.1):
+    rows = []
+    for model in models:
+        for dataset in datasets:
+            rows.append((model, dataset, "", "acc", 0.5, ""))
+            for number, name in enumerate(names):
+                for metric in ("ece", "mce", "brier", "auroc"):
+                    rows.append((model, dataset, name, metric, start + number / 100, ""))
+    return pd.DataFrame(rows, columns=["model", "dataset", "estimator", "metric", "value", "reason"])
+
+
+def bold(table):
+    """Of the last label and the cells of each row."""
+    labels = [key[-1] for key in table.cells.index]
+    return [[isinstance(label, Cell) and label.bold, *(cell.bold for cell in row)]
+            for label, row in zip(labels, table.cells.to_numpy(), strict=True)]  # fmt: skip
+
+
+def test_bold_goes_by_the_unrounded_value():
+    frame = results(names=("seq_avg", "seq_joint", "ans_avg"))
+    frame.loc[frame.metric == "ece", "value"] = [0.0530004, 0.0530001, 0.0530002]
+    table = tables.result_estimation(frame)
+    assert bold(table) == [[False] * 4 + [True] + [False] * 3]
+    assert table.latex.count("0.053") == 3 and table.latex.count(r"\textbf{0.053}") == 1
+    frame.loc[frame.metric == "ece", "value"] = 0.05  # equal to the last bit: all of them
+    assert sum(bold(tables.result_estimation(frame))[0]) == 3
+
+
+def test_what_is_missing_says_why():
+    frame = results(models=("x", "y"))
+    frame["value"] = frame["value"].astype("Float64")
+    lost = (frame.model == "x") & (frame.metric == "mce")
+    frame.loc[lost, ["value", "reason"]] = [pd.NA, "one class only"]
+    table = tables.result_estimation(frame[~((frame.model == "y") & (frame.metric == "acc"))], notes=["Demo models."])
+    assert "nan" not in table.latex.lower() and "NA" not in table.latex
+    assert table.latex.count("-- &") + table.latex.count(r"-- \\") == 3
+    assert list(table.notes) == ["Demo models.", "--: one class only, not computed."]
+    assert "one class only" in table._repr_html_()
+
+
+def test_fewer_rows_are_said():
+    """P(True) or c_BALD on some rows only: never beside the others without a word."""
+    frame = results(names=("seq_avg", "c_bald", "p_true"))
+    uneven = frame.assign(n=frame.estimator.map({"c_bald": 50}).fillna(200).astype(int))
+    assert tables.result_estimation(frame.assign(n=200)).notes == ["n = 200 evaluation rows of each model and dataset."]
+    (model,), (dataset,) = frame.model.unique(), frame.dataset.unique()
+    notes = tables.result_estimation(uneven, {model: "Mine"}, {dataset: "Data"}).notes
+    assert notes[1:] == ["c_BALD on Mine on Data: 50 of 200 rows."]
+
+
+# ---- both languages
+
+
+def test_escape():
+    assert escape("a_b & <c>") == r"a\_b \& \textless{}c\textgreater{}"
+    assert escape("50%\n#1 $ {} ~^\\") == r"50\% \#1 \$ \{\} \textasciitilde{}\textasciicircum{}\textbackslash{}"
+
+
+class Grid(HTMLParser):
+    """Rows of texts of an HTML table, with how many columns and rows each covers."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.rows, self.bold = [], 0
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.bold += tag == "b"
+        if tag == "tr":
+            self.rows.append([])
+        if tag == "td":
+            span = dict(attrs)
+            self.rows[-1].append(["", int(span.get("colspan", 1)), int(span.get("rowspan", 1))])
+
+    def handle_data(self, data):
+        if data.strip() and self.rows and self.rows[-1]:
+            self.rows[-1][-1][0] += data
+
+
+def test_html_holds_the_same_cells():
+    frame = results(models=("x", HOSTILE), datasets=("d", "e"))
+    table = tables.result_estimation(frame, notes=["a < b & c"])
+    grid = Grid(table._repr_html_().split("</table>")[0])
+    rows = [[cell for _, cell in sorted(row.cells.items())] for row in (*table.head(), *table.body())]
+    expected = [[[cell.text, cell.columns, cell.rows] for cell in row] for row in rows]
+    assert grid.rows == expected
+    assert grid.bold == table.latex.count(r"\textbf")
+    covered = sum(columns * rows for row in grid.rows for _, columns, rows in row)
+    assert covered == len(table.alignment) * len(grid.rows)
+    assert "<c>" not in table._repr_html_() and "a &lt; b &amp; c" in table._repr_html_()
+    assert r"a\_b \& \textless{}c\textgreater{}" in table.latex
+
+
+def masses(*pairs):
+    """Rows of `verification_statistics.option_mass`: (model, dataset, estimator, median, share below .5, rows)."""
+    records = [(model, dataset, name, metric, value, n) for model, dataset, name, median, low, n in pairs
+               for metric, value in (("option_mass", median), ("option_mass_low", low))]  # fmt: skip
+    return pd.DataFrame(records, columns=["model", "dataset", "estimator", "metric", "value", "n"]).assign(reason="")
+
+
+def test_the_options_mass_stands_below_in_situ_verification():
+    frame = masses(("m", "d", "p_true_insitu", 0.95, 0.1, 100), ("m", "e", "p_true_insitu", 0.4, 0.7, 300),
+                   ("m", "d", "p_true", 1.0, 0.0, 100), ("m", "e", "p_true", 0.99, 0.0, 300))  # fmt: skip
+    table = tables.insitu_ptrue(frame, {"m": "My-Model"}, {"d": "D", "e": "E"}, ["Mine."])
+    in_situ, standard = (ESTIMATORS[name].plain for name in ("p_true_insitu", "p_true"))
+    assert list(table.notes[-2:]) == [
+        f"Probability of both options, {in_situ}: median 0.400 (My-Model on E) to 0.950; "
+        "below .5 in 55.0% of 400 responses (at most 70.0%, My-Model on E).",
+        f"Probability of both options, {standard}: median 0.990 (My-Model on E) to 1.000; "
+        "below .5 in 0.0% of 400 responses.",
+    ]
+    assert "55.0\\%" in table.latex and "55.0%" in table._repr_html_()
+    one = tables.insitu_ptrue(masses(("m", "d", "p_true", 0.3, 1.0, 7)), {"m": "My-Model"}, {"d": "D"})
+    assert one.notes[-1].endswith("median 0.300; below .5 in 100.0% of 7 responses.")
+
+
+def test_an_mce_of_next_to_no_rows_is_marked_on_screen_and_counted():
+    scores = pd.DataFrame({"model": "m", "dataset": "d", "split": "evaluation", "estimator": "seq_avg",
+                           "example_id": map(str, range(12)), "confidence": [0.95] * 8 + [0.15] * 4,
+                           "correct": [True] * 12})  # fmt: skip
+    few = tables.result_estimation(metrics.evaluate(scores))
+    assert few.notes[-1] == "MCE from a bin of fewer than 5 rows: 1 of 1 (* on screen)."
+    assert "0.850<sup>*</sup>" in few._repr_html_() and "sup" not in few.tabular
+    more = tables.result_estimation(metrics.evaluate(pd.concat([scores, scores.assign(example_id="x")])))
+    assert "fewer than 5" not in " ".join(more.notes) and "<sup>" not in more._repr_html_()
+
+
+def test_a_name_longer_than_a_line_breaks_at_its_hyphens():
+    note = "Made on cpu: Small (someone/A-Name-That-Is-Longer-Than-A-Line-Can-Be@0123456789ab), in-situ"
+    table = Table("l", pd.DataFrame([[Cell("b")]], columns=["a"]), [note])
+    lines = [line.split(r"\textit{")[1].split("}}")[0] for line in table.latex.splitlines() if "textit" in line]
+    assert all(line.endswith("-") for line in lines[:-1]) and "".join(lines).replace(" ", "") == note.replace(" ", "")

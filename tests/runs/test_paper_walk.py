@@ -1,0 +1,125 @@
+"""Every path of the paper's run, walked with the real vocabularies, tokenizers and templates of its five models.
+
+The weights are random and two layers small, so the answers are nonsense; the point is that it is counted and shown.
+"""
+
+import shutil
+
+import pandas as pd
+import pytest
+from clone import copy_of_project, edit, walk_through
+from realmodels import FOLDERS, build
+
+from lib import params
+from workflow.export import TARGETS
+
+pytestmark = pytest.mark.slow
+SMALLER = {
+    "engine": "transformers",
+    "datasets": ["gsm8k", "gsmhard"],
+    "limit": 4,
+    "max_new_tokens": 12,
+    "max_batch_tokens": 16384,
+    "n_tuning_examples": 3,
+    "dropout_passes": 2,
+    "resamples": 20,
+    "draws": 2,
+    "calibration_sizes": [5],
+    "ablation_limit": 1,
+    "top_logits": 16,
+    "n_temperature_nodes": 8,
+}
+LOCAL = {
+    "gsm8k": {"calibration": "data/gsm8k/train.jsonl", "evaluation": "data/gsm8k/test.jsonl"},
+    "gsmhard": {"all": "data/gsmhard/gsmhardv2.jsonl"},
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, shared):
+    folder = copy_of_project(tmp_path_factory.mktemp("paper") / "a folder")
+    shutil.copytree(shared / "data", folder / "data")
+    edit(folder / "params/paper.yaml", **SMALLER)
+    for number, (name, published) in enumerate(FOLDERS.items()):
+        build(shared / "tokenizers" / published, folder / "weights" / name, seed=number)
+        own = {"source": f"weights/{name}", "revision": None}
+        thinks = params.load_model_config(name).thinking
+        edit(folder / f"params/models/{name}.yaml", **own | ({"max_new_tokens": 18} if thinks else {}))
+    for name, source in LOCAL.items():
+        edit(folder / f"params/datasets/{name}.yaml", source=source, revision=None, config=None)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(project):
+    assert len(walk_through(project, "paper").split("01_generate__")) == 11
+    return project / "artifacts" / "paper"
+
+
+def frames(made, kind):
+    return pd.concat([pd.read_parquet(path) for path in sorted((made / kind).glob("*.parquet"))])
+
+
+def test_every_table_and_figure_is_there(made, project):
+    names = {path.name for path in (project / "figures/paper").iterdir()}
+    assert {f"{name}.tex" for name in TARGETS if name.startswith("tab_")} <= names
+    assert {f"{name}.pdf" for name in TARGETS if name.startswith("fig_")} <= names
+    table = (project / "figures/paper/tab_result_estimation.tex").read_text()
+    for label in ("Llama-3.1-8B", "DeepSeek-R1-8B", "Qwen3-8B-Thinking", "GSMHard"):
+        assert label in table
+    assert "nan" not in table.lower()
+
+
+def test_prompts_are_each_models_own(made):
+    rows = frames(made, "generations")
+    assert len(rows) == 10 * 2 * SMALLER["limit"]
+    for name, part in rows.groupby("model"):
+        prompt, spec = part.prompt.iloc[0], params.load_model_config(name)
+        assert ("You are a helpful, respectful" in prompt) == spec.system_prompt
+        assert "Sarah has 10 marbles" in prompt and "'#### '" in prompt
+        for bos in ("<|begin_of_text|>", "<｜begin▁of▁sentence｜>"):
+            assert prompt.count(bos) == (1 if bos in prompt else 0)
+        assert ("Today Date: 26 Jul 2024" in prompt) == name.startswith("llama")
+        assert prompt.rstrip().endswith("<think>") == (name == "deepseek-r1-8b")
+
+
+def test_no_token_is_doubled_and_spans_are_of_the_generated_ids(made, project):
+    from transformers import AutoTokenizer
+
+    from lib.tasks import answers
+
+    for name, part in frames(made, "generations").groupby("model"):
+        tokenizer = AutoTokenizer.from_pretrained(project / "weights" / name)
+        for row in part.itertuples():
+            ids = tokenizer(row.prompt, add_special_tokens=False).input_ids
+            assert len(ids) == row.prompt_tokens and ids[:2].count(tokenizer.bos_token_id) <= 1
+            body = list(row.token_ids)[: len(row.token_ids) - row.eos]
+            assert "".join(answers.token_texts(tokenizer, body)) == row.text
+            start, end = answers.answer_span(row)
+            assert 0 <= start < end <= max(len(row.token_ids), 1)
+
+
+def test_the_options_are_the_vocabularies_own(made):
+    found = {name: set(map(tuple, part.spellings)) for name, part in frames(made, "verification").groupby("model")}
+    assert len(found) == 5
+    for spellings in found.values():
+        ((one,)) = spellings
+        assert {"A", " A", "B", " B"} <= set(one)
+    assert (frames(made, "verification").in_situ_tokens == 35).all()
+
+
+def test_nonsense_is_counted_and_shown(made, project):
+    rows = frames(made, "generations")
+    shares = {"unparsed": rows.answer.isna().mean(), "cut": (rows.finish_reason == "length").mean()}
+    assert shares["unparsed"] > 0.5 and shares["cut"] > 0.5
+    unclosed = rows[rows.model.isin(["deepseek-r1-8b", "qwen3-8b-thinking"]) & ~rows.text.str.contains("</think>")]
+    assert len(unclosed) and unclosed.answer.isna().all(), "thinking that was never closed holds no answer"
+    for name in ("tab_result_estimation.tex", "report.html"):
+        text = (project / "figures/paper" / name).read_text().replace("\\", "")
+        assert "No parsable answer: " in text and "Cut by length: " in text
+
+
+def test_it_is_never_called_a_reproduction(project, made):
+    """The labels are the paper's, the weights are not."""
+    report = (project / "figures/paper/report.html").read_text()
+    assert "The models of this run are not" in report and "outside" not in report.split("<h2")[0]

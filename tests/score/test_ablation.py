@@ -1,0 +1,110 @@
+"""The ablations: boxed answers, arms, summaries, and what a pass costs."""
+
+import pandas as pd
+import pytest
+from synthetic import keyed
+
+from lib import params, store
+from lib.analysis import ablation_statistics
+from lib.generate import mc_dropout
+from lib.params import Dropout
+from lib.paths import SHIPPED
+from lib.score import ablation
+from lib.tasks import answers
+
+DEMO = params.load_profile("demo")
+
+
+@pytest.mark.parametrize("text, number", [
+    (r"so \boxed{42}", "42"),
+    (r"\boxed{1} then \boxed{ 1,234 }.", "1234"),
+    (r"$\boxed{\$18}$", "18"),
+    (r"\boxed{\text{18}}", "18"),
+    (r"\boxed {-3.50}", "-3.5"),
+    (r"\boxed{x}", None),
+    (r"\boxed{}", None),
+    (r"boxed{3}", None),
+    ("#### 7", None),
+])  # fmt: skip
+def test_boxed(text, number):
+    assert answers.find_boxed_answer(text) == number
+
+
+def responses(answer, text=()):
+    boxed = [answers.find_boxed_answer(one) for one in text or [""] * len(answer)]
+    return keyed(len(answer), answer=answer, boxed=boxed, reference=["7"] * len(answer)).assign(finish_reason="stop")
+
+
+def arms(**right):
+    """Questions e0, e1, ... answered rightly (1) or not, by arm."""
+    parts = [responses(["7" if one else "8" for one in values]).assign(demonstration=arm)
+             for arm, values in right.items()]  # fmt: skip
+    return pd.concat(parts)
+
+
+def test_mcnemars_exact_test_by_hand():
+    """Right with the example alone: one question; without it alone: four. 2 (1 + 5) / 2^5."""
+    for one, none, p in (([1, 0, 0, 0, 0, 1], [0, 1, 1, 1, 1, 1], 12 / 32), ([1, 0], [1, 0], 1),
+                         ([1, 1, 1], [0, 0, 0], 0.25)):  # fmt: skip
+        found = ablation_statistics.compare_demonstrations(arms(one=one, none=none, few=[1] * len(one)))
+        found = found.set_index("outcome")
+        alone = [sum(a > b for a, b in zip(*pair, strict=True)) for pair in ((one, none), (none, one))]
+        assert found.loc["accuracy", ["rows", "with", "without", "p"]].tolist() == pytest.approx([len(one), *alone, p])
+        assert found.p["extracted"] == 1, "no question turned is no evidence"
+
+
+def test_the_question_that_another_beginning_turns():
+    find = ablation_statistics.find_changed_answer
+    assert find(arms(one=[1, 1, 0], few=[1, 1, 0], none=[1, 0, 0]), "one") == ("e1", "none")
+    assert find(arms(one=[1, 1], none=[1, 1]), "one") == ("e0", "none")
+    assert find(arms(one=[1, 1], few=[1, 1], none=[1, 1]), "few") == ("e0", "one")
+    assert find(arms(one=[1, 1]), "one") == ("e0", "one")
+
+
+def test_summary_by_hand():
+    ours = responses(["7", None, None, "8"], ["#### 7", r"\boxed{7}", r"\boxed{6}", r"#### 8 \boxed{7}"])
+    both = ablation.combine_arms(ours, "one", {"none": responses(["7", "7", None, "7"])})
+    found = ablation_statistics.summarize_ablation(both).set_index("demonstration")
+    assert found.profile.to_dict() == {"one": True, "none": False} and (found["rows"] == 4).all()
+    assert found.loc["one", ["accuracy", "extracted", "accuracy_boxed"]].tolist() == [0.25, 0.5, 0.5]
+    assert found.loc["none", ["accuracy", "extracted"]].tolist() == [0.75, 0.75]
+
+
+def test_a_model_that_can_be_asked_in_one_way_has_no_demonstration_to_compare():
+    ours = responses(["7", None])
+    alone = ablation_statistics.summarize_ablation(ablation.combine_arms(ours, "none", {}))
+    assert alone.demonstration.tolist() == ["none"]
+    for other, count in (("few", 0), ("one", 2)):
+        compared = ablation_statistics.compare_demonstrations(ablation.combine_arms(ours, "none", {other: ours}))
+        assert len(compared) == count
+
+
+def test_the_same_evaluation_questions_are_asked_again():
+    frame = store.read_frame(store.find_frame("shipped", "generations", "tiny-llama__demo-easy"))
+    rows = ablation.choose_ablation_rows(frame, 5)
+    assert len(rows) == 5 and set(rows.split) == {"evaluation"}
+    assert [e.example_id for e in ablation.examples_of_rows(rows)] == rows.example_id.tolist()
+    assert [e.reference for e in ablation.examples_of_rows(rows)] == rows.reference.tolist()
+
+
+def test_operations_are_counted_and_grow_with_the_passes(lm):
+    frame = store.read_frame(store.find_frame("shipped", "generations", f"{lm.name}__demo-easy")).head(1)
+    found = mc_dropout.count_operations(lm, frame, Dropout(), 0.1, passes=(1, 3))
+    assert found["3"] == 3 * found["1"] > 1e6
+    costs = ablation_statistics.pass_costs([{"pair": ["m", "d"], "operations": found}])
+    assert costs.passes.tolist() == [1, 3] and costs.operations.tolist() == list(found.values())
+
+
+@pytest.mark.parametrize("pair", store.pair_names(DEMO.models, DEMO.datasets))
+def test_the_shipped_ablations(pair):
+    path = SHIPPED / "ablation" / f"{pair}.parquet"
+    frame = store.read_frame(path)
+    assert frame.groupby(["demonstration", "profile"]).size().to_dict() == {
+        ("none", True): DEMO.ablation_limit,
+        ("one", False): DEMO.ablation_limit,
+        ("few", False): DEMO.ablation_limit,
+    }
+    generated = store.read_frame(SHIPPED / "generations" / f"{pair}.parquet").set_index("example_id").answer
+    ours = frame[frame.profile]
+    assert ours.answer.tolist() == generated[ours.example_id].tolist()
+    assert set(store.read_manifest(path)["operations"]) == {"1", "2", "4", "8"}
