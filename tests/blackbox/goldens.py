@@ -53,8 +53,16 @@ def report(folder: Path, name: str) -> Texts:
 
 
 def outputs(path: Path) -> list[dict]:
-    """What an executed notebook shows, in the order of its cells."""
-    return [one for cell in json.loads(path.read_text("utf-8"))["cells"] for one in cell.get("outputs", [])]
+    """What an executed notebook shows, in the order of its cells; what was printed in pieces, as one."""
+    found: list[dict] = []
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        for output in cell.get("outputs", []):
+            output["text"] = "".join(output.get("text", ""))
+            if found and output["output_type"] == "stream" and output.get("name") == found[-1].get("name"):
+                found[-1]["text"] += output["text"]
+            else:
+                found.append(output)
+    return found
 
 
 def records(folder: Path, name: str) -> Texts:
@@ -68,13 +76,18 @@ def records(folder: Path, name: str) -> Texts:
     return found
 
 
+def without_clock(text: str) -> str:
+    """A table, or a printed line, without its numbers where it speaks of seconds."""
+    return NUMBER.sub("N", text) if re.search(r"seconds|\d s\b", text) else text
+
+
 def shown(path: Path) -> str:
     """All that a reader of an executed notebook sees, but the pictures: text, and tables without their tags."""
     lines: list[str] = []
     for output in outputs(path):
         data = {kind: "".join(text) for kind, text in output.get("data", {}).items() if kind.startswith("text/")}
-        text = "".join(output.get("text", "")) or data.get("text/html") or data.get("text/plain", "")
-        text = NUMBER.sub("N", text) if re.search(r"seconds|\d s\b", text) else text  # of a clock
+        printed = "\n".join(map(without_clock, output["text"].splitlines()))
+        text = printed or without_clock(data.get("text/html") or data.get("text/plain", ""))
         text = re.sub(r"<(td|th)\b[^>]*>", " ", re.sub(STYLE, "", text))
         lines += [line.strip() for line in html.unescape(re.sub(r"<[^>]+>", "", text)).splitlines()]
     return "\n".join(filter(None, lines))
