@@ -20,12 +20,20 @@ from scipy.special import expit, logit
 from sklearn.base import BaseEstimator, clone
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
+from sklearn.utils.validation import check_is_fitted
 
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.generate.temperatures import COLDEST, HOTTEST, temperatures
 from lib.params import Calibration
 
 Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, their weights -> scores of the evaluation rows
+
+
+def _rows(score: Any) -> Any:
+    """Return scores as they are. Raise ValueError unless they are (n,), or answer tokens of n rows."""
+    if not isinstance(score, AnswerLogits) and np.ndim(score) != 1:
+        raise ValueError(f"scores must have one dimension, not {np.ndim(score)}")
+    return score
 
 
 class Calibrator(BaseEstimator):
@@ -45,9 +53,17 @@ class Calibrator(BaseEstimator):
         score : array of shape (n,), or AnswerLogits
             Confidence, margin or answer tokens, depending on the method.
         correct : array of shape (n,)
+            True or false, or 1 and 0. Without rows, every prediction is .5.
         sample_weight : array of shape (n,), optional
+
+        Raises
+        ------
+        ValueError
+            Other labels, arrays of unequal lengths or of two dimensions.
         """
         y = np.asarray(correct, dtype=float)
+        if y.ndim != 1 or len(_rows(score)) != len(y) or not np.isin(y, (0, 1)).all():
+            raise ValueError("fit needs as many scores (n,) as labels (n,), and labels that are only true and false")
         w = np.ones_like(y) if sample_weight is None else np.asarray(sample_weight, dtype=float)
         self.n_rows_, self.saw_one_class_ = len(y), len(set(y)) < 2
         self.constant_ = self._constant(y, w) if self.saw_one_class_ else None
@@ -69,10 +85,18 @@ class Calibrator(BaseEstimator):
         -------
         array of shape (n,)
             Confidence in [0, 1].
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        ValueError
+            An array of two dimensions.
         """
+        check_is_fitted(self, "constant_")
         if self.constant_ is not None:
-            return np.full(len(score), self.constant_)
-        return self._predict(score, joint)
+            return np.full(len(_rows(score)), self.constant_)
+        return self._predict(_rows(score), joint)
 
     def on_subsets(self, score: Any, correct: np.ndarray, new: Any) -> Predict:
         """Return a function that fits on a subset of rows and predicts for `new`, for repeated calls."""

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from synthetic import generations, logits_of, responses
 
@@ -337,3 +338,21 @@ def test_platt_never_fails(rows):
         warnings.simplefilter("ignore")
         predicted = Platt().fit(m, y).predict(m)
     assert ((predicted >= 0) & (predicted <= 1)).all()
+
+
+@pytest.mark.parametrize(
+    "score, correct", [([0.5, 0.6], [0, 2]), ([0.5, 0.6], [0, 1, 1]), ([[0.5, 0.6]], [0, 1]), (0.5, 1)]
+)
+def test_rows_that_cannot_be_fitted_are_refused(score, correct):
+    for calibrator in (Isotonic(), Platt()):
+        with pytest.raises(ValueError, match="fit needs|one dimension"):
+            calibrator.fit(score, correct)
+
+
+def test_predict_needs_a_fit_and_rows():
+    with pytest.raises(NotFittedError):
+        Platt().predict([0.5])
+    fitted = Isotonic().fit([0.1, 0.4, 0.8], [True, False, True])
+    with pytest.raises(ValueError, match="one dimension"):
+        fitted.predict([[0.5]])
+    assert Isotonic().fit([], []).predict([0.2, 0.9]).tolist() == [0.5, 0.5]
