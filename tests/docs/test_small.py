@@ -1,4 +1,4 @@
-"""What docs/small-models.md and README say of the real model, from its shipped signals.
+"""What docs/small-models.md and README say of the real models, from their shipped signals.
 
 `python tests/docs/test_small.py` renews the tables of both, and README's picture."""
 
@@ -33,9 +33,11 @@ from lib.score.interpretation import answer_coverage  # noqa: E402
 from lib.store import KEYS  # noqa: E402
 
 PAGE, README, RUN = ROOT / "docs" / "small-models.md", ROOT / "README.md", "replay-small"
-PICTURE, PICTURED = ROOT / "figures" / "small.png", "gsmhard"
+PICTURE, PICTURED = ROOT / "figures" / "small.png", ("qwen2.5-coder-1.5b", "gsmhard")
 SMALL = load_profile("small")
-MODEL, READING = SMALL.models[0], Reading.of(SMALL.model_dump())
+READING = Reading.of(SMALL.model_dump())
+PAIRS = {(model, dataset): f"{load_model_config(model).label.rpartition('-')[2]} {load_dataset_config(dataset).label}"
+         for model in SMALL.models for dataset in SMALL.datasets}  # fmt: skip
 BEGIN, END, IN_README_END = "<!-- {}: python tests/docs/test_small.py renews this table -->\n", "<!-- end -->", "\n\n"
 CONSTANT = "ECE of a constant, (right + 1) / (n + 2) of the calibration questions"
 ISOTONIC = {"ece": "ECE Ans Avg, isotonic", "auroc": "AUROC Ans Avg, isotonic",
@@ -49,7 +51,7 @@ IN_README = {  # a column each: its head, and the row of docs/small-models.md
     "a constant": CONSTANT, "AUROC: Ans Avg": "AUROC Ans Avg", "Seq Avg ": "AUROC Seq Avg",}  # fmt: skip
 SCOPES = {"trajectory": "whole response", "answer": "answer only"}
 
-if __name__ != "__main__" and not store.find_pairs(RUN, "generations", [f"{MODEL}__svamp"]):
+if __name__ != "__main__" and not store.find_pairs(RUN, "generations", ["__".join(PICTURED)]):
     pytest.skip("the signals of the small run are not in this copy", allow_module_level=True)
 
 
@@ -63,38 +65,39 @@ def signals() -> RunSignals:
 
 
 @cache
-def results() -> dict[str, dict[str, str]]:
-    """What is measured: dataset: value, as the page writes it."""
-    found: dict[str, dict[str, str]] = defaultdict(dict)
+def results() -> dict[str, dict[tuple[str, str], str]]:
+    """What is measured: by pair of a model and a dataset, as the page writes it."""
+    found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
     responses, generations = signals().responses, signals().generations
     passes = rows_at_selected_rate(store.load_frames(RUN, "dropout_answer", SMALL.models, SMALL.datasets)[0], READING)
     scores = confidence_frame(responses, signals().verification, None, READING, ECE, passes)
     evaluated = scores[scores.split == "evaluation"]
-    for (dataset, split), part in responses.groupby(["dataset", "split"]):
-        found[f"{split} questions"][dataset] = str(len(part))
-        found[f"of these right, {split}"][dataset] = three(part.correct.mean())
+    for (*pair, split), part in responses.groupby(["model", "dataset", "split"]):
+        found[f"{split} questions"][tuple(pair)] = str(len(part))
+        found[f"of these right, {split}"][tuple(pair)] = three(part.correct.mean())
     for row in answer_coverage(generations, READING).itertuples():
-        found["no answer after `####`"][row.dataset] = f"{row.unparsed:.1%}"
+        found["no answer after `####`"][row.model, row.dataset] = f"{row.unparsed:.1%}"
     wrong = evaluated[(evaluated.estimator == "ans_avg") & ~evaluated.correct]
-    for dataset, value in wrong.groupby("dataset").confidence.mean().items():
-        found["Ans Avg, mean on wrong answers"][dataset] = three(value)
+    for pair, value in wrong.groupby(["model", "dataset"]).confidence.mean().items():
+        found["Ans Avg, mean on wrong answers"][pair] = three(value)
     measured = metrics.evaluate(scores, READING.bins, READING.closed)
-    measured = measured.set_index(["metric", "estimator", "dataset"]).value.sort_index()
+    measured = measured.set_index(["metric", "estimator", "model", "dataset"]).value.sort_index()
     for metric in ("ece", "auroc"):
         for name, label in ECE.items():
-            for dataset, value in measured[metric, name].items():
-                found[f"{metric.upper()} {label}"][dataset] = three(value)
+            for pair, value in measured[metric, name].items():
+                found[f"{metric.upper()} {label}"][pair] = three(value)
     for row in passed().itertuples():
-        found["questions with dropout on the whole response"][row.dataset] = str(row.rows)
+        pair = row.model, row.dataset
+        found["questions with dropout on the whole response"][pair] = str(row.rows)
         for metric in ("ece", "auroc"):
-            found[f"of these, {metric.upper()} c_BALD, {SCOPES[row.scope]}"][row.dataset] = three(getattr(row, metric))
-    for dataset, (confidence, correct, constant) in calibrated().items():
+            found[f"of these, {metric.upper()} c_BALD, {SCOPES[row.scope]}"][pair] = three(getattr(row, metric))
+    for pair, (confidence, correct, constant) in calibrated().items():
         after = selective.proper_measures(confidence, correct, constant)
-        found[CONSTANT][dataset] = three(metrics.ece(np.full(len(correct), constant), correct))
+        found[CONSTANT][pair] = three(metrics.ece(np.full(len(correct), constant), correct))
         for measure, label in ISOTONIC.items():
-            found[label][dataset] = three(after[measure])
+            found[label][pair] = three(after[measure])
         for what, (low, high) in against_the_constant(confidence, correct, constant).items():
-            found[f"{what}, 95% interval"][dataset] = f"{three(low)} to {three(high)}"
+            found[f"{what}, 95% interval"][pair] = f"{three(low)} to {three(high)}"
     return found
 
 
@@ -107,11 +110,11 @@ def passed() -> pd.DataFrame:
     return by_scope(signals().generations, signals().responses, made, READING)
 
 
-def calibrated() -> dict[str, tuple[np.ndarray, np.ndarray, float]]:
-    """Of each dataset, the evaluation rows' Ans Avg after isotonic regression, their correctness, and the constant that
+def calibrated() -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray, float]]:
+    """Of each pair, the evaluation rows' Ans Avg after isotonic regression, their correctness, and the constant that
     the calibration rows teach."""
     fitted = fitting.fit_answers(signals().sets)
-    return {pair[1]: (fitted[pair]["isotonic"].predict(evaluation.confidence), evaluation.correct,
+    return {pair: (fitted[pair]["isotonic"].predict(evaluation.confidence), evaluation.correct,
                       selective.base_rate(calibration.correct))
             for pair, (calibration, evaluation) in signals().sets.items()}  # fmt: skip
 
@@ -129,22 +132,21 @@ def against_the_constant(confidence: np.ndarray, correct: np.ndarray, constant: 
 
 
 @cache
-def prompts() -> dict[str, dict[str, str]]:
+def prompts() -> dict[str, dict[tuple[str, str], str]]:
     """The same of the beginnings of the prompt."""
     frame = store.load_frames(RUN, "ablation", SMALL.models, SMALL.datasets)[0]
-    found: dict[str, dict[str, str]] = defaultdict(dict)
+    found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
     for row in ablation_statistics.summarize_ablation(frame).sort_values("demonstration").itertuples():
         assert row.rows == SMALL.ablation_limit
         shares = {"`####`": row.extracted, "right": row.accuracy, "`\\boxed{}` too": row.accuracy_boxed}
         for what, value in shares.items():
-            found[f"{row.demonstration}: {what}"][row.dataset] = three(value)
+            found[f"{row.demonstration}: {what}"][row.model, row.dataset] = three(value)
     return found
 
 
-def table(rows: dict[str, dict[str, str]]) -> str:
-    labels = {name: load_dataset_config(name).label for name in SMALL.datasets}
-    lines = ["| | " + " | ".join(labels.values()) + " |", "|---|" + "---:|" * len(labels)]
-    lines += [f"| {what} | " + " | ".join(values.get(name, "-") for name in labels) + " |"
+def table(rows: dict[str, dict[tuple[str, str], str]]) -> str:
+    lines = ["| | " + " | ".join(PAIRS.values()) + " |", "|---|" + "---:|" * len(PAIRS)]
+    lines += [f"| {what} | " + " | ".join(values.get(pair, "-") for pair in PAIRS) + " |"
               for what, values in rows.items()]  # fmt: skip
     return "\n".join(lines) + "\n"
 
@@ -168,21 +170,19 @@ def test_the_tables_are_those_of_the_shipped_signals():
 def table_of_readme() -> str:
     """The most telling rows of docs/small-models.md, as columns."""
     lines = ["| | " + " | ".join(head.strip() for head in IN_README) + " |", "|---|" + "---:|" * len(IN_README)]
-    for name in SMALL.datasets:
-        cells = " | ".join(results()[row][name] for row in IN_README.values())
-        lines.append(f"| {load_dataset_config(name).label} | {cells} |")
+    for pair, label in PAIRS.items():
+        cells = " | ".join(results()[row][pair] for row in IN_README.values())
+        lines.append(f"| {label} | {cells} |")
     return "\n".join(lines)
 
 
 def picture() -> bytes:
     """Reliability of Ans Avg, raw and after isotonic regression, as a PNG."""
-    pair = MODEL, PICTURED
-    raw, (calibrated_, correct, _) = signals().sets[pair][1].confidence, calibrated()[PICTURED]
+    raw, (calibrated_, correct, _) = signals().sets[PICTURED][1].confidence, calibrated()[PICTURED]
+    model, dataset = load_model_config(PICTURED[0]).label, load_dataset_config(PICTURED[1]).label
     bins = {method: metrics.reliability_bins(confidence, correct, READING.bins, READING.closed).frame()
             for method, confidence in (("", raw), ("isotonic", calibrated_))}  # fmt: skip
-    return reliability_panels(
-        bins, f"Ans Avg, {load_model_config(MODEL).label}, {load_dataset_config(PICTURED).label}"
-    ).png
+    return reliability_panels(bins, f"Ans Avg, {model}, {dataset}").png
 
 
 def test_readmes_table_and_caption_are_those_of_the_shipped_signals():
@@ -208,7 +208,7 @@ def test_isotonic_regression_is_that_of_scikit_learn():
     for pair, (calibration, evaluation) in signals().sets.items():
         plain = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
         expected = plain.fit(calibration.confidence, calibration.correct).predict(evaluation.confidence)
-        assert np.array_equal(calibrated()[pair[1]][0], expected)
+        assert np.array_equal(calibrated()[pair][0], expected)
 
 
 if __name__ == "__main__":
