@@ -5,10 +5,12 @@ Each row of NOTEBOOKS is a notebook. A run (a profile plus the command-line opti
 """
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
+from lib.configs import Model
 from lib.paths import ROOT, UserError, nearest
 from workflow.files import read_json, write_json
 from workflow.fingerprint import code_cells, declared_parameters, import_closure
@@ -17,6 +19,7 @@ REPLAY, PUBLISHED = "replay", "published"
 MARK = "@@"  # prefix of the lines on a job's stdout that are events for the run
 SHIPPED = "artifacts/shipped"
 LONGER = 13  # a thinking model generates about this many times more tokens
+SMALL = 1e8  # bytes of weights: one thread is the fastest, and its results do not depend on the machine's cores
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,12 @@ def needed(names: Iterable[str]) -> list[Notebook]:
     return [row for row in NOTEBOOKS if row.name in wanted]
 
 
+def is_small(spec: Model) -> bool:
+    """Whether a model has local weights of less than SMALL bytes."""
+    files = spec.place.glob("*.safetensors") if os.path.isdir(spec.place) else ()  # pathlib raises for a name too long
+    return 0 < sum(path.stat().st_size for path in files) < SMALL
+
+
 def shippable(may_lack: bool) -> list[str]:
     """Return the outputs of heavy notebooks that a replay needs, or (`may_lack`) can do without."""
     return [path for row in NOTEBOOKS if row.heavy and row.may_lack == may_lack for path in row.writes]
@@ -132,7 +141,8 @@ class Run:
     """One run: its name (the folder below artifacts/ and figures/), resolved parameters, cores and GPUs.
 
     `wanted`: names of notebooks, if only these and their upstream run. `absent`: models without weights.
-    `thinking`: models that think. `cards`: GPUs per model, for models too large for one GPU.
+    `thinking`: models that think. `small`: models with less than SMALL bytes of local weights.
+    `cards`: GPUs per model, for models too large for one GPU.
     `cluster`: the Snakemake executor that submits the jobs, empty for a local run. On a cluster `gpus` is per job,
     `gpus_of` gives it by notebook, and each job counts the cores of its node."""
 
@@ -143,6 +153,7 @@ class Run:
     wanted: tuple[str, ...] = field(default=(), hash=False)
     absent: tuple[str, ...] = field(default=(), hash=False)
     thinking: tuple[str, ...] = field(default=(), hash=False)
+    small: tuple[str, ...] = field(default=(), hash=False)
     cluster: str = ""
     cards: dict = field(default_factory=dict, hash=False)
     gpus_of: dict = field(default_factory=dict, hash=False)
@@ -271,8 +282,8 @@ class Job:
 
     @property
     def threads(self) -> int:
-        """Its share of the cores; one in the demo, whose results must not depend on the machine."""
-        if not self.notebook.heavy or self.run.name == "demo":
+        """Its share of the cores; one for a small model."""
+        if not self.notebook.heavy or self.model in self.run.small:
             return 1
         if self.run.cluster:
             return self.run.cores

@@ -19,7 +19,7 @@ from lib import params
 from lib.paths import ROOT, UserError, one_line
 from workflow import check, cli, cluster, dry_run, extras, finding, fresh, gpus, hub, leftovers, locks, usable, weights
 from workflow.files import write_json
-from workflow.pipeline import NOTEBOOKS, PUBLISHED, REPLAY, SHIPPED, Job, Run, shippable
+from workflow.pipeline import NOTEBOOKS, PUBLISHED, REPLAY, SHIPPED, Job, Run, is_small, shippable
 from workflow.progress import Board, describe_system_error, say
 from workflow.reference_data import check_files
 from workflow.render import renew_report, typeset
@@ -129,6 +129,7 @@ def plan(asked: Namespace) -> Run:
         wanted=wanted,
         absent=tuple(name for name, spec in specs.items() if not spec.at_hand),
         thinking=tuple(name for name, spec in specs.items() if spec.thinking),
+        small=tuple(name for name, spec in specs.items() if spec.at_hand and is_small(spec)),
     )
     if asked.cluster:
         profile = cluster.load_profile(asked.cluster)

@@ -16,8 +16,8 @@ from workflow import gpus, locks, notebook, progress
 from workflow.pipeline import Run
 
 
-def job_of(name="demo", gpus=0, cores=8, **values):
-    return Run(name, {"models": ["tiny"], "datasets": ["easy"], "seed": 0, **values}, cores, gpus).jobs[0]
+def job_of(name="demo", gpus=0, cores=8, small=(), **values):
+    return Run(name, {"models": ["tiny"], "datasets": ["easy"], "seed": 0, **values}, cores, gpus, small=small).jobs[0]
 
 
 def test_what_papermill_is_given(inside, monkeypatch, tmp_path):
@@ -36,8 +36,9 @@ def test_offline_only_if_everything_is_local(inside, tmp_path):
 
 
 def test_threads():
-    assert job_of("demo").threads == 1
-    assert job_of("paper").threads == 8
+    for name in ("demo", "mine"):
+        assert job_of(name, small=("tiny",)).threads == 1, "whatever the profile is called"
+        assert job_of(name, small=("other",)).threads == 8
     assert job_of("paper", gpus=4).threads == 2
     assert job_of("paper", models=["a", "b", "c", "d"]).threads == 2
 

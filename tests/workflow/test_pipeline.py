@@ -1,5 +1,8 @@
 """The table of notebooks: their numbers tell the order in which they run, but for what exports, which comes last."""
 
+import pytest
+
+from lib import params
 from workflow import fresh, pipeline, records
 from workflow.files import write_json
 from workflow.pipeline import Run
@@ -23,6 +26,11 @@ def test_what_most_hangs_on_is_begun_first(inside):
     write_json(inside.root / "artifacts/demo/seconds.json", {second.name: 500})
     run = Run("demo", run.values)
     assert run.urgency[second.name] == 500 + run.urgency["02_single_pass"] > run.urgency[first.name]
+
+
+@pytest.mark.parametrize("name, small", [("tiny-llama", True), ("qwen3-8b-thinking", False), ("logged", False)])
+def test_a_model_is_small_by_its_weights_on_this_disk(name, small):
+    assert pipeline.is_small(params.load_model_config(name)) == small
 
 
 def test_frames_of_passes_come_as_the_scope_asks():

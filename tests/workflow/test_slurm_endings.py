@@ -11,6 +11,12 @@ from small_project import Project, family, until, with_cell
 pytestmark = pytest.mark.slow
 
 WAITING = "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('go'):\n    time.sleep(0.1)"
+SECOND = {
+    "name": "03_ptrue_insitu",
+    "heavy": True,
+    "reads": ("01_generate",),
+    "writes": ("verification/{model}__{dataset}.parquet",),
+}
 LISTED = "#!/bin/sh\necho 'GPU 0: One of none (UUID: GPU-none)'\n"
 
 
@@ -76,8 +82,12 @@ def test_jobs_that_the_cluster_cancels_are_named_and_the_same_command_goes_on(wa
     finish(waiting, slurm)
 
 
-def test_a_job_takes_the_gpu_that_it_was_given(project, slurm):
-    """By SLURM, which counts from 0 on each node; nvidia-smi there says which that is."""
+def test_a_gpu_for_one_notebook_alone(project, slurm):
+    """01 takes the GPU that SLURM gave it, counted from 0 on each node; 03, which runs a model too, takes none."""
+    project.replace("workflow/pipeline.py", "{'name': '08_tables'", f"{SECOND}, {{'name': '08_tables'")
+    generate = project.root / "notebooks/01_generate.ipynb"
+    text = generate.read_text().replace("/ 'generations'", "/ 'verification'")
+    generate.with_name("03_ptrue_insitu.ipynb").write_text(text)
     listing = slurm.folder / "bin" / "nvidia-smi"
     listing.write_text(LISTED)
     listing.chmod(0o755)
@@ -85,6 +95,8 @@ def test_a_job_takes_the_gpu_that_it_was_given(project, slurm):
         said, _ = submit(project, slurm, **{"set-resources": {"01_generate": {"gpu": 1}}}).communicate(timeout=300)
     finally:
         listing.unlink()
-    assert "demo: 3 made, 0 kept" in said, said
-    seen = json.loads(project.read("artifacts/demo/generations/tiny__easy.json"))["environment"]
+    assert "demo: 4 made, 0 kept" in said, said
+    seen, other = (json.loads(project.read(f"artifacts/demo/{folder}/tiny__easy.json"))["environment"]
+                   for folder in ("generations", "verification"))  # fmt: skip
     assert seen["CUDA_VISIBLE_DEVICES"] == "GPU-none" and seen["SLURM_GPUS_ON_NODE"] == "1"
+    assert other.get("CUDA_VISIBLE_DEVICES", "") == "" and "SLURM_GPUS_ON_NODE" not in other
