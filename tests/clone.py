@@ -73,7 +73,7 @@ def refusal(folder: Path, *words: str) -> str:
 
 def counts(said: str) -> tuple[int, int]:
     """Jobs made and kept, as a run says at its end."""
-    made, kept = re.search(r"(\d+) made, (\d+) kept", said).groups()
+    made, kept = re.search(r"(\d+) of \d+ jobs ran, (\d+) up to date", said).groups()
     return int(made), int(kept)
 
 

@@ -181,14 +181,12 @@ def outlook(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
     return list(verdicts.values())
 
 
-def walk(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
-    """Return the same after moving away outputs of forced jobs and restoring valid ones. Each job does the rest."""
-    verdicts = outlook(run, remake)
+def carry_out_all(run: Run, verdicts: list[Verdict]) -> None:
+    """Move the outputs of forced jobs away and restore valid ones. Each job does the rest."""
     force(run, [verdict.job for verdict in verdicts if verdict.why == ASKED])
     for verdict in verdicts:
         if verdict.source:
             carry_out(verdict)
-    return verdicts
 
 
 def settle(job: Job) -> str:

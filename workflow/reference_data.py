@@ -7,6 +7,7 @@ model, and a larger run reuses them. Every run's list of checksums is in git; al
 
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from lib.paths import ARTIFACTS, ROOT, UserError, nearest
@@ -27,6 +28,23 @@ def main(words: list[str]) -> int:
         print(f"reference_data: {problem}", file=sys.stderr)
         return 2
     return 0
+
+
+def shipped_datasets(profile: str, models: list[str], datasets: list[str], say: Callable[[str], None]) -> list[str]:
+    """Return the datasets with shipped signals of all models; print the others. Raise UserError if there are none."""
+    paths = [f"{SHIPPED}/{profile}/{path}" for path in shippable(may_lack=False)]
+    there = [
+        dataset
+        for dataset in datasets
+        if all((ROOT / path.format(model=model, dataset=dataset)).exists() for path in paths for model in models)
+    ]
+    if not there:
+        raise UserError(
+            f"no signals of {', '.join(models)} on {', '.join(datasets)} are shipped in {SHIPPED}/{profile}/"
+        )
+    if absent := [dataset for dataset in datasets if dataset not in there]:
+        say(f"{', '.join(absent)}: not shipped yet, left out")
+    return there
 
 
 def finished_pairs(run: str = "", *wanted: str) -> list[str]:

@@ -19,9 +19,9 @@ from lib import params
 from lib.paths import ROOT, UserError, one_line
 from workflow import check, cli, cluster, dry_run, extras, finding, fresh, gpus, hub, leftovers, locks, usable, weights
 from workflow.files import write_json
-from workflow.pipeline import NOTEBOOKS, PUBLISHED, REPLAY, SHIPPED, Job, Run, is_small, shippable
+from workflow.pipeline import NOTEBOOKS, PUBLISHED, REPLAY, Job, Run, is_small
 from workflow.progress import Board, describe_system_error, say
-from workflow.reference_data import check_files
+from workflow.reference_data import check_files, shipped_datasets
 from workflow.render import renew_report, typeset
 from workflow.schedule import preloaded, schedule
 
@@ -32,7 +32,7 @@ def hush() -> None:
 
 
 class Stopped(BaseException):
-    """A signal asked this run to end."""
+    """A signal args this run to end."""
 
     def __init__(self, number: int):
         self.code = 128 + number
@@ -74,65 +74,65 @@ def complain(text: object) -> None:
     print(f"run_all.sh: {one_line(str(text), most=600)}", file=sys.stderr, flush=True)
 
 
-def obey(asked: Namespace) -> int:
+def obey(args: Namespace) -> int:
     """Execute the parsed command and return its exit code."""
-    run = plan(asked)
-    if asked.verb == "check":
+    run = plan(args)
+    if args.verb == "check":
         return check.main(run, say)
-    if asked.verb == "verify":
-        from workflow.verify import shared_pairs, verify  # slow to import, and other verbs do not need it
-
-        shared_pairs(run)  # fails early if nothing is shipped
-    if (code := make(asked, run)) or asked.dry_run:
+    if (code := make(args, run)) or args.dry_run:
         return code
-    for line in finding.told(run, asked.finding) if asked.finding else ():
+    for line in finding.told(run, args.finding) if args.finding else ():
         say(line)
-    if asked.book:
-        from workflow import book  # slow to import, too
+    if args.book:
+        from workflow import book  # slow to import, and other verbs do not need it
 
         book.write(run, say)
-    return verify(run, say) if asked.verb == "verify" else 0
+    if args.verb == "verify":
+        from workflow.verify import verify  # slow to import, too
+
+        return verify(run, say)
+    return 0
 
 
 # ---- plan of the run ---------------------------------------------------------------------------------------
 
 
-def plan(asked: Namespace) -> Run:
+def plan(args: Namespace) -> Run:
     """Return the run for the parsed command, after validating every parameter file that it needs. Jobs find the folder
     of `--data-dir` in the environment."""
-    if asked.data_dir:
-        os.environ["DATA_FOLDER"] = asked.data_dir
-    profile = proper("profile", asked.profile)
+    if args.data_dir:
+        os.environ["DATA_FOLDER"] = args.data_dir
+    profile = proper("profile", args.profile)
     values = params.load_profile(profile).model_dump(mode="json")
-    values["cpu"] = values["cpu"] or asked.cpu
-    values["models"] = list(dict.fromkeys([*(asked.models or values["models"]), *asked.add_models]))
-    values["datasets"] = list(dict.fromkeys([*(asked.datasets or values["datasets"]), *asked.add_datasets]))
-    if asked.verb != PUBLISHED:
+    values["cpu"] = values["cpu"] or args.cpu
+    values["models"] = list(dict.fromkeys([*(args.models or values["models"]), *args.add_models]))
+    values["datasets"] = list(dict.fromkeys([*(args.datasets or values["datasets"]), *args.add_datasets]))
+    if args.verb != PUBLISHED:
         check_files(profile)
-    if asked.verb == REPLAY:
-        values["datasets"] = shipped(profile, values)
+    if args.verb in (REPLAY, "verify"):
+        values["datasets"] = shipped_datasets(profile, values["models"], values["datasets"], say)
     for kind, load in params.LOADERS.items():
         narrow(values, kind)
         for name in values[kind + "s"]:
             load(proper(kind, name))
-    if asked.verb == PUBLISHED:  # keep only the parameters that are not names of models or datasets
+    if args.verb == PUBLISHED:  # keep only the parameters that are not names of models or datasets
         values |= {name: type(value)() for name, value in values.items() if fresh.kind_of(name) in params.LOADERS}
         values["title"] = "The paper's own numbers, set again."
     unlike(values)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    wanted = finding.NEEDS[asked.finding] if asked.finding else ()
+    wanted = finding.NEEDS[args.finding] if args.finding else ()
     specs = {name: params.load_model_config(name) for name in values["models"]}
     run = Run(
-        asked.run,
+        args.run,
         values,
-        asked.cores or cores,
+        args.cores or cores,
         wanted=wanted,
         absent=tuple(name for name, spec in specs.items() if not spec.at_hand),
         thinking=tuple(name for name, spec in specs.items() if spec.thinking),
         small=tuple(name for name, spec in specs.items() if spec.at_hand and is_small(spec)),
     )
-    if asked.cluster:
-        profile = cluster.load_profile(asked.cluster)
+    if args.cluster:
+        profile = cluster.load_profile(args.cluster)
         by_rule = {row.name: profile.gpus(row) for row in NOTEBOOKS if row.heavy}
         run = replace(run, cores=1, gpus=max(by_rule.values()), cluster=profile.executor, gpus_of=by_rule)
     else:
@@ -140,22 +140,6 @@ def plan(asked: Namespace) -> Run:
     for job in run.jobs:
         job.check()
     return run
-
-
-def shipped(profile: str, values: dict) -> list[str]:
-    """Return the datasets with shipped signals of all models and print the others. Raise UserError if there are
-    none."""
-    folder = ROOT / SHIPPED / profile
-    there = [dataset for dataset in values["datasets"]
-             if all((folder / path.format(model=model, dataset=dataset)).exists()
-                    for path in shippable(may_lack=False) for model in values["models"])]  # fmt: skip
-    if not there:
-        raise UserError(f"no signals of {', '.join(values['models'])} are shipped in {SHIPPED}/{profile}/: "
-                        f"./run_all.sh {profile} computes them")  # fmt: skip
-    absent = [dataset for dataset in values["datasets"] if dataset not in there]
-    if absent:
-        say(f"{', '.join(absent)}: not shipped yet, left out")
-    return there
 
 
 def proper(kind: str, name: str) -> str:
@@ -190,27 +174,28 @@ def narrow(values: dict, kind: str) -> None:
 # ---- the run itself ----------------------------------------------------------------------------------------
 
 
-def make(asked: Namespace, run: Run) -> int:
+def make(args: Namespace, run: Run) -> int:
     """Run everything and return the exit code."""
-    started, profile = time.monotonic(), cluster.load_profile(asked.cluster) if asked.cluster else None
+    started, profile = time.monotonic(), cluster.load_profile(args.cluster) if args.cluster else None
     if profile:
         cluster.check(profile, run)
-    if asked.dry_run:
-        return dry_run.show(run, profile, asked.force, say)
+    if args.dry_run:
+        return dry_run.show(run, profile, args.force, say)
     with locks.run_lock(run):
         hub.pin(run)
         if profile:
             cluster.clear(profile, run, say)
         leftovers.clear(run)
-        jobs = [verdict.job for verdict in fresh.outlook(run, asked.force) if verdict.open]
+        verdicts = fresh.outlook(run, args.force)
+        todo = [verdict for verdict in verdicts if verdict.open]
+        jobs = [verdict.job for verdict in todo]
         with preloaded(run, jobs) as door:
-            if not provide(run, jobs):
+            if jobs and not provide(run, jobs):
                 return 2
             if jobs and profile:
                 extras.install_plugin(cluster.EXECUTORS[profile.executor][1], say)
-            verdicts = fresh.walk(run, asked.force)  # moves files: every check of the user's input is above
+            fresh.carry_out_all(run, verdicts)  # moves files: every check of the user's input is above
             announce(verdicts)
-            todo = [verdict for verdict in verdicts if verdict.open]
             board = Board({verdict.job.name: verdict.job.title for verdict in todo}, run.cores, run.seconds())
             code = execute(run, todo, board, len(verdicts), profile, door) if todo else 0
         if not any(job.notebook.exports and job.name in board.left for job in run.jobs):  # unless 08 failed
@@ -219,11 +204,11 @@ def make(asked: Namespace, run: Run) -> int:
             return code
         if not run.wanted and (line := typeset(ROOT / run.figures)):
             say(line)
-        made = len(board.seconds)
-        say(f"{run.name}: {made} made, {len(verdicts) - made} kept, {time.monotonic() - started:.1f} s")
+        ran, total, seconds = len(board.seconds), len(verdicts), time.monotonic() - started
+        say(f"{run.name}: {ran} of {total} jobs ran, {total - ran} up to date, {seconds:.1f} s")
         if run.wanted:
             return 0
-        say(f"here and in the paper: {run.figures}/report.html")
+        say(f"report: {run.figures}/report.html")
         say(f"tables and figures: {run.figures}/  executed notebooks: {run.folder}/notebooks/")
     return 0
 
@@ -253,8 +238,6 @@ def models_of(jobs: list[Job]) -> list[str]:
 
 def provide(run: Run, jobs: list[Job]) -> bool:
     """Download what the jobs need, and return whether all their models can be loaded. No result of the run changes."""
-    if not jobs:
-        return True
     models = models_of(jobs)
     waiting = [name for name in models if weights.pending(params.load_model_config(name))]
     if refused(run, [name for name in models if name not in waiting]):

@@ -10,35 +10,44 @@ from dataclasses import replace
 
 import pandas as pd
 
-from lib import params, store
+from lib import params
 from lib.analysis import rounding, run_comparison
 from lib.analysis.results import Results
 from lib.analysis.run_results import results_of_run
 from lib.analysis.run_signals import RunSignals
 from lib.paper import footnotes
 from lib.paper.exhibits import TABLES
-from lib.paths import ROOT, UserError
-from workflow.pipeline import Run
+from lib.paths import ROOT
+from workflow.pipeline import REPLAY, Run
 
 
 def verify(run: Run, say: Callable[[str], None]) -> int:
     """Print how a finished run differs from the shipped one. Return 0 if only by rounding, else 1."""
-    models, datasets = shared_pairs(run)
-    if absent := [name for name in run.values["datasets"] if name not in datasets]:
-        say(f"{', '.join(absent)}: not shipped, left out")
-    choices, bins = params.Calibration.of(run.values), run.values["n_bins_ablation"]
-    ours, theirs = (load_signals(run, name, datasets) for name in (run.name, shipped(run)))
-    here, matched = results_of(run, ours, models, datasets), run_comparison.match_rows(ours, theirs)
+    values, choices, bins = run.values, params.Calibration.of(run.values), run.values["n_bins_ablation"]
+    ours, theirs = (
+        RunSignals.of(name, values["models"], values["datasets"], params.Reading.of(values))
+        for name in (run.name, f"{REPLAY}-{run.name}")  # a replay finds only shipped signals
+    )
+    here, matched = results_of(run, ours), run_comparison.match_rows(ours, theirs)
     table = compare(here, matched, choices, bins)
     file = f"{run.figures}/verify.csv"
     (ROOT / run.figures).mkdir(parents=True, exist_ok=True)
     table.to_csv(ROOT / file, index=False, float_format="%.9g")
-    wrong = forged(run, choices)
+    made = replace(here, frames={**here.frames, **rounding.frames_of(ours, choices, bins)})
+    wrong = [*misprinted(here, run.figures), *miskept(here, made)]
     for line in [*matched.summary, *run_comparison.list_numbers(table, file), *wrong]:
         say(line)
     held, line = run_comparison.judge_sameness(table, matched, wrong)
     say(f"verify {run.name}: {line}")
     return 0 if held else 1
+
+
+def results_of(run: Run, signals: RunSignals) -> Results:
+    """Return the results that 08 builds from a run's signals and the saved results of 05 to 07 and 10."""
+    names = ("models", "datasets", "n_bins_ablation", "bin_models", "transfer_models", "transfer_datasets", "resamples",
+             "seed")  # fmt: skip
+    results = results_of_run(run.name, signals, **{name: run.values[name] for name in names})
+    return replace(results, notes=footnotes.notes_of_run(run.name, run.values["title"], signals, results))
 
 
 def compare(
@@ -50,49 +59,7 @@ def compare(
     return run_comparison.compare_numbers(ours, rounding.moves(here, matched.theirs, choices, bins))
 
 
-def shipped(run: Run) -> str:
-    """Return the replay's name, under which only shipped signals are found."""
-    return f"replay-{run.name}"
-
-
-def shared_pairs(run: Run) -> tuple[list[str], list[str]]:
-    """Return the models and the datasets that are shipped for all of them. Raise UserError if there are none."""
-    models, datasets = run.values["models"], run.values["datasets"]
-    folder = store.shipped_folder(shipped(run)) / "generations"
-    there = [
-        name
-        for name in datasets
-        if all((folder / f"{pair}.parquet").exists() for pair in store.pair_names(models, [name]))
-    ]
-    if not there:
-        raise UserError(
-            f"run '{run.name}' has no shipped results: no signals of {', '.join(models)} on {', '.join(datasets)} in "
-            f"{store.relative_path(folder)}/"
-        )
-    return models, there
-
-
-def load_signals(run: Run, name: str, datasets: Sequence[str]) -> RunSignals:
-    return RunSignals.of(name, run.values["models"], datasets, params.Reading.of(run.values))
-
-
-def results_of(run: Run, signals: RunSignals, models: Sequence[str], datasets: Sequence[str]) -> Results:
-    """Return the results that 08 builds from a run's signals and the saved results of 05 to 07 and 10."""
-    names = ("n_bins_ablation", "bin_models", "transfer_models", "transfer_datasets", "resamples", "seed")
-    results = results_of_run(run.name, signals, models, datasets, **{name: run.values[name] for name in names})
-    return replace(results, notes=footnotes.notes_of_run(run.name, run.values["title"], signals, results))
-
-
 # ---- the run's tables and saved results
-
-
-def forged(run: Run, choices: params.Calibration) -> list[str]:
-    """Return one line per table or saved result that does not follow from the run's own signals."""
-    models, datasets = run.values["models"], run.values["datasets"]
-    signals = load_signals(run, run.name, datasets)
-    here = results_of(run, signals, models, datasets)
-    made = rounding.frames_of(signals, choices, run.values["n_bins_ablation"])
-    return [*misprinted(here, run.figures), *miskept(here, replace(here, frames={**here.frames, **made}))]
 
 
 def misprinted(here: Results, folder: str) -> list[str]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from test_fresh import finish, made, numbers, run_of, states  # noqa: F401
+from test_fresh import finish, made, numbers, run_of, states, walk  # noqa: F401
 
 from workflow import fresh
 
@@ -68,7 +68,7 @@ class Scene:
             yield f"killed at step {at} of {len(done)}"
             if at % 7 == 0:
                 with killed(self.monkeypatch, 3):
-                    fresh.walk(run_of())
+                    walk(run_of())
                 yield f"killed at step {at} of {len(done)}, then going on at step 3"
 
 
@@ -82,7 +82,7 @@ def left(root) -> dict[str, str]:
 def both(made):  # noqa: F811
     """The project with results of seed 1, those of seed 0 in stale; and what either left."""
     first = left(made.root)
-    finish(run_of(seed=1), fresh.walk(run_of(seed=1)))
+    finish(run_of(seed=1), walk(run_of(seed=1)))
     return made.root, first, left(made.root)
 
 
@@ -95,7 +95,7 @@ def test_moving_aside(made, monkeypatch):  # noqa: F811
 
 def test_bringing_back(both, monkeypatch):
     root, first, second = both
-    for when in Scene(root, monkeypatch).kills(lambda: fresh.walk(run_of())):
+    for when in Scene(root, monkeypatch).kills(lambda: walk(run_of())):
         assert numbers(run_of()) == "" and left(root) == first, when
         assert numbers(run_of(seed=1)) == "" and left(root) == second, when
 
@@ -103,7 +103,7 @@ def test_bringing_back(both, monkeypatch):
 def test_moving_aside_when_the_turn_has_come(made, monkeypatch):  # noqa: F811
     """In the job itself, which waited for what it reads: it may be tried again at once."""
     before, (first, second, _) = left(made.root), run_of(seed=1).jobs
-    finish(run_of(seed=1), [verdict for verdict in fresh.walk(run_of(seed=1)) if verdict.job == first])
+    finish(run_of(seed=1), [verdict for verdict in walk(run_of(seed=1)) if verdict.job == first])
     for when in Scene(made.root, monkeypatch).kills(lambda: fresh.settle(second)):
         if "going on" not in when:
             assert fresh.settle(second) == "" and not (made.root / second.outputs[0]).exists(), when
@@ -117,7 +117,7 @@ def test_remaking(made, monkeypatch):  # noqa: F811
     shard = f"artifacts/demo/shards/{first.name}-abc/00000-0.parquet"
     (made.root / shard).parent.mkdir(parents=True)
     (made.root / shard).write_text("rows")
-    for when in Scene(made.root, monkeypatch).kills(lambda: fresh.walk(run_of(), ["01"])):
+    for when in Scene(made.root, monkeypatch).kills(lambda: walk(run_of(), ["01"])):
         assert len(list(made.root.rglob("0*-0.parquet"))) == 1, when
         begun = (made.root / run_of().moving).exists() or not (made.root / first.record).exists()
         assert numbers(run_of()) == ("01 02 08" if begun else ""), when

@@ -20,6 +20,13 @@ def run_of(name="demo", **values) -> Run:
     return Run(name, {**VALUES, **values}, cores=2)
 
 
+def walk(run: Run, remake=()) -> list[fresh.Verdict]:
+    """The verdicts of a start of the run, after it has moved what they say."""
+    verdicts = fresh.outlook(run, remake)
+    fresh.carry_out_all(run, verdicts)
+    return verdicts
+
+
 def finish(run: Run, verdicts) -> None:
     """Stand in for the execution of what is to be made."""
     for job in (verdict.job for verdict in verdicts if verdict.open):
@@ -39,7 +46,7 @@ def finish(run: Run, verdicts) -> None:
 
 def states(run: Run, remake=()) -> dict[str, str]:
     leftovers.clear(run)
-    return {verdict.job.notebook.number: verdict.state for verdict in fresh.walk(run, remake)}
+    return {verdict.job.notebook.number: verdict.state for verdict in walk(run, remake)}
 
 
 def numbers(run: Run, remake=()) -> str:
@@ -51,7 +58,7 @@ def numbers(run: Run, remake=()) -> str:
 def made(inside):
     """The small project after a whole run."""
     run = run_of()
-    finish(run, fresh.walk(run))
+    finish(run, walk(run))
     assert numbers(run) == ""
     return inside
 
@@ -97,7 +104,7 @@ def test_touch_comment_spacing_and_markdown_remake_nothing(made):
 def test_a_change_remakes_what_hangs_on_it(made, path, old, new, remade):
     made.replace(path, old, new)
     assert numbers(run_of()) == remade
-    finish(run_of(), fresh.walk(run_of()))
+    finish(run_of(), walk(run_of()))
     assert numbers(run_of()) == ""
 
 
@@ -121,7 +128,7 @@ PUBLISHED = """
 def test_questions_from_the_hub_and_from_a_folder_are_the_same(inside, monkeypatch):
     path = inside.root / "params/datasets/easy.yaml"
     write(path, PUBLISHED % ("a" * 64))
-    finish(run_of(), fresh.walk(run_of()))
+    finish(run_of(), walk(run_of()))
     params.REVISIONS.update({"someone/easy": "abc"})  # as a run does that asks the hub
     assert params.load_dataset_config("easy").revision == "abc" and numbers(run_of()) == ""
     params.REVISIONS.clear()
@@ -157,7 +164,7 @@ GGUF = """
 )
 def test_a_gguf_file_is_known_by_its_sum(inside, old, new, remade):
     write(inside.root / "params/models/tiny.yaml", GGUF % ("a" * 64))
-    finish(run_of(), fresh.walk(run_of()))
+    finish(run_of(), walk(run_of()))
     inside.replace("params/models/tiny.yaml", old, new)
     assert numbers(run_of()) == remade
 
@@ -192,13 +199,13 @@ def signed_anew(job) -> None:
 
 def test_the_record_of_another_job_counts_as_absent_and_moves_nothing_of_it(made):
     run = run_of(models=["tiny", "other"])
-    finish(run, fresh.walk(run))
+    finish(run, walk(run))
     first, second, third, _ = run.jobs
     theirs = (made.root / second.outputs[0]).read_text()
     shutil.copy(made.root / second.record, made.root / first.record)
-    assert {verdict.job.name for verdict in fresh.walk(run) if verdict.state == "make"} >= {first.name}
+    assert {verdict.job.name for verdict in walk(run) if verdict.state == "make"} >= {first.name}
     assert (made.root / second.outputs[0]).read_text() == theirs and (made.root / second.record).exists()
-    finish(run, fresh.walk(run))
+    finish(run, walk(run))
     record = json.loads((made.root / third.record).read_text())
     for foreign in ("artifacts/other/x", "lib/paths.py", "artifacts/demo/../../lib/paths.py"):
         outputs = {**record["outputs"], foreign: "0"}
@@ -232,7 +239,7 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_to_any_file_remakes_exactly_what_hangs_on_it(made, damage):
     """Frames, manifests, records, executed notebooks, tables."""
-    finish(run_of("other"), fresh.walk(run_of("other")))
+    finish(run_of("other"), walk(run_of("other")))
     before, folders = made.root / "before", ("artifacts/demo", "figures/demo")
     for folder in folders:
         shutil.copytree(made.root / folder, before / folder)
@@ -282,7 +289,7 @@ def test_stale_outputs_are_moved_and_come_back(made):
     assert fresh.settle(run_of(seed=1).jobs[0]) == "" and not path.exists()
     stale = made.root / f"artifacts/demo/stale/{before}/artifacts/demo/generations/{PAIR}.parquet"
     assert stale.read_text() == before
-    finish(run_of(seed=1), fresh.walk(run_of(seed=1)))
+    finish(run_of(seed=1), walk(run_of(seed=1)))
     assert path.read_text() != before
     assert len(list(made.root.glob("artifacts/demo/stale/*/figures/demo/tab_x.tex"))) == 1
     assert set(states(run_of()).values()) == {"restored"}
@@ -310,7 +317,7 @@ def test_what_follows_the_same_result_is_left_as_it_is(made):
 
 
 def test_what_follows_another_result_is_moved_when_its_turn_comes(made):
-    fresh.walk(run_of(seed=1))
+    walk(run_of(seed=1))
     first, second, _ = run_of(seed=1).jobs
     finish(run_of(seed=1), [fresh.Verdict(first, "make")])
     output = made.root / second.outputs[0]
@@ -350,7 +357,7 @@ def test_remake_makes_anew_and_keeps_the_old(made):
         folder.mkdir(parents=True)
     assert numbers(run_of(), remake=["02"]) == "02 08"
     assert shards.exists()
-    finish(run_of(), [verdict for verdict in fresh.walk(run_of()) if verdict.job.notebook.number != "01"])
+    finish(run_of(), [verdict for verdict in walk(run_of()) if verdict.job.notebook.number != "01"])
     assert numbers(run_of(), remake=["01"]) == "01 02 08"
     assert not shards.exists() and not tuning.exists() and another.exists()
     assert list(made.root.glob(f"artifacts/demo/stale/forced/2/artifacts/demo/shards/01_generate__{PAIR}-abc"))
@@ -359,24 +366,24 @@ def test_remake_makes_anew_and_keeps_the_old(made):
 def test_a_remake_that_was_stopped_is_gone_on_with(made):
     """By a plain start as by the same command: what it has made is kept, and so are the pieces of what it has not."""
     run, remake = run_of(models=["tiny", "other"]), ["01"]
-    finish(run, fresh.walk(run))
+    finish(run, walk(run))
     first, second, *_ = run.jobs
     old = {job: (made.root / job.record).read_text() for job in (first, second)}
-    walked = fresh.walk(run, remake)
+    walked = walk(run, remake)
     assert [verdict.state for verdict in walked] == ["make", "make", "waits", "waits"]
     finish(run, walked[:1])
     piece = made.root / f"artifacts/demo/shards/{second.name}-abc/00000-0.parquet"
     write(piece, "rows")
     for words in ([], remake, []):
-        assert [verdict.state for verdict in fresh.walk(run, words)] == ["fresh", "make", "waits", "waits"]
+        assert [verdict.state for verdict in walk(run, words)] == ["fresh", "make", "waits", "waits"]
         assert piece.exists()
-    finish(run, fresh.walk(run))
+    finish(run, walk(run))
     assert numbers(run) == ""
     assert all((made.root / run.forced / "1" / job.record).read_text() == text for job, text in old.items())
     assert states(run, remake)["01"] == "make", "and now it is asked for once more"
-    finish(run, fresh.walk(run))
+    finish(run, walk(run))
     write(made.root / "params/models/third.yaml", "label: Third\nsource: weights/tiny\n")
-    more = fresh.walk(run_of(models=["tiny", "other", "third"]), remake)
+    more = walk(run_of(models=["tiny", "other", "third"]), remake)
     assert [verdict.why for verdict in more[:3]] == ["asked for"] * 3, "one more model is nothing that was begun"
 
 
@@ -384,9 +391,9 @@ def test_what_was_made_anew_comes_back_and_what_it_replaced_does_not(made):
     first = run_of().jobs[0]
     shards = made.root / f"artifacts/demo/shards/{first.name}-abc"
     write(shards / "00000-0.parquet", "rows")
-    finish(run_of(), fresh.walk(run_of(), ["01"]))
+    finish(run_of(), walk(run_of(), ["01"]))
     remade = (made.root / first.record).read_text()
-    finish(run_of(seed=1), fresh.walk(run_of(seed=1)))
+    finish(run_of(seed=1), walk(run_of(seed=1)))
     assert states(run_of())["01"] == "restored" and (made.root / first.record).read_text() == remade
     assert len(list((made.root / "artifacts/demo/stale").rglob(shards.name))) == 1
     shutil.rmtree(made.root / first.run.folder / "generations")
@@ -395,17 +402,17 @@ def test_what_was_made_anew_comes_back_and_what_it_replaced_does_not(made):
 
 def test_remake_of_what_the_run_does_not_run(made):
     with pytest.raises(UserError, match="does not run notebook 01"):
-        fresh.walk(run_of("replay"), ["01"])
+        walk(run_of("replay"), ["01"])
 
 
 def test_code_changes_keep(made):
     keep = {"on_code_change": "keep"}
     made.replace("lib/alpha.py", "str(seed)", "str(seed + 1)")
-    first, *others = fresh.walk(run_of(**keep))
+    first, *others = walk(run_of(**keep))
     assert (first.state, first.why) == ("kept", "code lib/alpha.py")
     assert {verdict.state for verdict in others} == {"fresh"}
     assert numbers(run_of(seed=1, **keep)) == "01 02 08"
-    finish(run_of(**keep), fresh.walk(run_of(**keep)))
+    finish(run_of(**keep), walk(run_of(**keep)))
     assert numbers(run_of(**keep), remake=["01"]) == "01 02 08"
 
 
@@ -425,12 +432,12 @@ def test_shards_are_named_by_content(inside):
 def test_replay_reads_shipped_signals_and_runs_no_model(inside):
     shipped = inside.root / f"artifacts/shipped/demo/generations/{PAIR}.parquet"
     with pytest.raises(UserError, match="needs artifacts/shipped/demo/generations/tiny__easy.parquet"):
-        fresh.walk(run_of("replay"))
+        walk(run_of("replay"))
     shipped.parent.mkdir(parents=True)
     shipped.write_text("signals")
     run = run_of("replay")
     assert numbers(run) == "02 08"
-    finish(run, fresh.walk(run))
+    finish(run, walk(run))
     assert numbers(run) == ""
     shipped.write_text("others")
     assert numbers(run) == "02 08"

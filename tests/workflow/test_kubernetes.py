@@ -107,9 +107,9 @@ def test_a_run_by_kubectl(project, kubectl, tmp_path):
     slurm_cluster.plugin("kubernetes", project.root)
     given, env = words(project, kubectl)
     code, said = project.shell(*given, VIRTUAL_ENV=spaced(tmp_path), **env)
-    assert code == 0 and "demo: 3 made, 0 kept" in said, said
+    assert code == 0 and "demo: 3 of 3 jobs ran, 0 up to date" in said, said
     assert "3 of 3 jobs to do on Kubernetes, at most 2 at once" in said and "shard 1/1: done" in said
     made = [json.loads(path.read_text())["metadata"]["labels"] for path in kubectl.glob("*.json")]
     assert sorted(labels["notebook"] for labels in made) == ["01_generate", "light"]
     code, said = project.run(*given, **env)
-    assert code == 0 and "demo: 0 made, 3 kept" in said
+    assert code == 0 and "demo: 0 of 3 jobs ran, 3 up to date" in said

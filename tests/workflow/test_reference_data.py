@@ -57,6 +57,14 @@ def test_every_run_asks_first(folder, inside):
         assert len(text.strip().splitlines()) == 1
 
 
+def test_only_shipped_datasets_are_replayed_and_verified():
+    said, three = [], ["demo-easy", "nothing", "demo-hard"]
+    shipped = reference_data.shipped_datasets("demo", ["tiny-llama"], three, said.append)
+    assert (shipped, said) == (["demo-easy", "demo-hard"], ["nothing: not shipped yet, left out"])
+    with pytest.raises(UserError, match="no signals of nobody on demo-easy are shipped in artifacts/shipped/demo/"):
+        reference_data.shipped_datasets("demo", ["nobody"], ["demo-easy"], said.append)
+
+
 def test_a_pair_that_is_not_finished_is_not_shipped(tmp_path, monkeypatch):
     monkeypatch.setattr(reference_data, "ARTIFACTS", tmp_path)
     with pytest.raises(UserError, match="run '' has no finished pair"):

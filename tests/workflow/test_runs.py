@@ -69,7 +69,7 @@ def kept(project: Project) -> None:
     log = project.root / "artifacts/demo/snakemake.log"
     before = log.stat().st_mtime_ns
     code, text = project.shell()
-    assert code == 0 and "demo: 0 made, 3 kept" in text and log.stat().st_mtime_ns == before
+    assert code == 0 and "demo: 0 of 3 jobs ran, 3 up to date" in text and log.stat().st_mtime_ns == before
 
 
 def test_what_the_user_sees(finished):
@@ -77,7 +77,7 @@ def test_what_the_user_sees(finished):
     assert lines[0].startswith("demo: 3 of 3 jobs to do")
     assert [line.split()[1] for line in lines if line.startswith("[")] == ["01_generate", "02_single_pass", "08_tables"]
     assert any("shard 1/1: done" in line for line in lines)
-    assert lines[-3].startswith("demo: 3 made, 0 kept") and "figures/demo/report.html" in lines[-2]
+    assert lines[-3].startswith("demo: 3 of 3 jobs ran, 0 up to date") and "figures/demo/report.html" in lines[-2]
     assert "figures/demo/" in lines[-1] and "artifacts/demo/notebooks/" in lines[-1]
     assert "TCP" not in finished.text + finished.read("artifacts/demo/snakemake.log")
     names = {path.stem for path in (finished.root / "artifacts/demo/notebooks").iterdir()}
@@ -113,7 +113,7 @@ def test_a_changed_line_remakes_what_hangs_on_it(finished, copy):
     for path in (copy.root / "artifacts/demo/jobs").iterdir():
         os.utime(path, (time.time() + 5000, time.time() + 5000))  # as from a machine whose clock is ahead
     code, text = copy.run()
-    assert code == 0 and "demo: 2 made, 1 kept" in text
+    assert code == 0 and "demo: 2 of 3 jobs ran, 1 up to date" in text
     assert "02_single_pass: will run (changed: code lib/gamma.py)" in text
     made = [json.loads(one.read("figures/demo/tab_estimators.tex"))["letters"] for one in (finished, copy)]
     assert made == [11, 12] and list(copy.root.glob("artifacts/demo/stale/*/figures/demo/tab_estimators.tex"))
@@ -121,7 +121,7 @@ def test_a_changed_line_remakes_what_hangs_on_it(finished, copy):
     copy.replace("lib/gamma.py", "len(text) + 1", "len(text) + 2 - 1")
     code, text = copy.run()
     assert code == 0 and "demo: 1 of 3 jobs to do" in text and "and 1 if their inputs change" in text
-    assert "demo: 1 made, 2 kept" in text
+    assert "demo: 1 of 3 jobs ran, 2 up to date" in text
     assert figures == {path: path.stat().st_mtime_ns for path in (copy.root / "figures/demo").glob("tab_*")}
 
 
@@ -136,7 +136,11 @@ def test_replay_of_what_is_shipped_gives_the_same_tables(finished, copy):
     (copy.root / "artifacts/shipped").mkdir()
     os.rename(copy.root / "artifacts/demo", copy.root / "artifacts/shipped/other")
     code, text = copy.run("replay", "other")
-    assert code == 0 and "hard: not shipped yet, left out" in text and "replay-other: 2 made, 0 kept" in text
+    assert (
+        code == 0
+        and "hard: not shipped yet, left out" in text
+        and "replay-other: 2 of 2 jobs ran, 0 up to date" in text
+    )
     for path in (finished.root / "figures/demo").glob("tab_*"):
         assert path.read_bytes() == (copy.root / "figures/replay-other" / path.name).read_bytes()
 
@@ -287,7 +291,7 @@ def test_nothing_outlives_kill_9(project, victim, monkeypatch, tmp_path):
     else:  # and the next run goes on at once
         with_cell(project, "01_generate", "pass")
         code, text = project.run()
-        assert code == 0 and "3 made" in text
+        assert code == 0 and "3 of 3 jobs ran" in text
     assert not list(temporary.iterdir()), "nothing is left in the temporary folder"
 
 
@@ -302,7 +306,7 @@ def test_what_a_kill_leaves_is_cleared_by_the_next_run(copy):
     for name, text in [*((name, "half") for name in left + stays), (f"shards/{JOB}-2/written", done)]:
         write(folder / name, text)
     code, text = copy.run()
-    assert code == 0 and "0 made, 3 kept" in text
+    assert code == 0 and "0 of 3 jobs ran, 3 up to date" in text
     assert not [name for name in left if (folder / name).exists()] and not (folder / f"shards/{JOB}-2").exists()
     assert not (copy.root / f"figures/demo/.export-{dead}-x").exists()
     assert all((folder / name).exists() for name in stays)
@@ -321,7 +325,7 @@ def test_a_run_goes_on_without_its_preloaded_process(project):
     assert named(project, "workflow.notebook")
     (project.root / "notebooks/go").touch()
     text, _ = process.communicate(timeout=60)
-    assert process.returncode == 0 and "3 made" in text
+    assert process.returncode == 0 and "3 of 3 jobs ran" in text
     until(lambda: not family(project), 5)
 
 

@@ -45,7 +45,7 @@ def finish(project: Project, slurm, before: str = "") -> str:
     until(lambda: before not in slurm.jobs() or process.poll() is not None, 120)
     (project.root / "notebooks/go").touch()
     said, _ = process.communicate(timeout=300)
-    assert "demo: 3 made, 0 kept" in said, said
+    assert "demo: 3 of 3 jobs ran, 0 up to date" in said, said
     return said
 
 
@@ -95,7 +95,7 @@ def test_a_gpu_for_one_notebook_alone(project, slurm):
         said, _ = submit(project, slurm, **{"set-resources": {"01_generate": {"gpu": 1}}}).communicate(timeout=300)
     finally:
         listing.unlink()
-    assert "demo: 4 made, 0 kept" in said, said
+    assert "demo: 4 of 4 jobs ran, 0 up to date" in said, said
     seen, other = (json.loads(project.read(f"artifacts/demo/{folder}/tiny__easy.json"))["environment"]
                    for folder in ("generations", "verification"))  # fmt: skip
     assert seen["CUDA_VISIBLE_DEVICES"] == "GPU-none" and seen["SLURM_GPUS_ON_NODE"] == "1"

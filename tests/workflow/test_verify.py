@@ -135,7 +135,7 @@ def test_a_step_that_few_draws_show_is_allowed_for_by_those_that_do(size, within
 def whole(theirs):
     """What 08 would print of the shipped signals of one pair."""
     values = params.load_profile("demo").model_dump(mode="json")
-    return verify.results_of(lab(values), theirs, [MODEL], [DATASET])
+    return verify.results_of(lab(values), theirs)
 
 
 def lab(values):
@@ -215,18 +215,10 @@ def test_the_last_line_and_the_exit_code_say_it(theirs, monkeypatch, tmp_path, s
     verification = theirs.verification.assign(standard_logits=logits)
     ours = RunSignals.from_frames(theirs.generations, verification, theirs.dropout, READING)
     monkeypatch.setattr(verify.RunSignals, "of", lambda name, *_: ours if name == "lab" else theirs)
-    monkeypatch.setattr(verify, "shipped", lambda run: "replay-demo")
     monkeypatch.setattr(verify, "ROOT", tmp_path)
     here, lines = lab(params.load_profile("demo").model_dump(mode="json")), []
-    print_tables(verify.results_of(here, ours, [MODEL], [DATASET]), tmp_path / "figures/lab")
+    print_tables(verify.results_of(here, ours), tmp_path / "figures/lab")
     assert verify.verify(here, lines.append) == code
     assert lines[-1].startswith(f"verify lab: {said}")
     table = pd.read_csv(tmp_path / "figures/lab/verify.csv")
     assert table.within.all() == (code == 0) and not table[~table.within].key.str.contains("seq_avg|ans_avg").any()
-
-
-def test_what_is_not_shipped_cannot_be_verified():
-    with pytest.raises(UserError, match="'demo' has no shipped results: no signals of nobody on nothing in art"):
-        verify.shared_pairs(Run("demo", {"models": ["nobody"], "datasets": ["nothing"]}))
-    with pytest.raises(UserError, match=f"'tiny' has no shipped results: no signals of {MODEL} on {DATASET} in art"):
-        verify.shared_pairs(Run("tiny", {"models": [MODEL], "datasets": [DATASET]}))
