@@ -158,18 +158,3 @@ def imported(path: str, package: str, source: str) -> frozenset[str]:
             names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
     whole = {".".join(name.split(".")[: i + 1]) for name in names for i in range(name.count(".") + 1)}
     return frozenset(name for name in whole if name.split(".")[0] == "lib")
-
-
-def third_party_imports(sources: Iterable[str], path: str = "") -> list[str]:
-    """Return the top-level statements of the sources, and of their files of `lib`, that import third-party modules."""
-    sources = list(sources)
-    files = [(file, (ROOT / file).read_text(encoding="utf-8")) for file in sorted(import_closure(sources, path))]
-    statements = []
-    for name, source in [*((path, source) for source in sources), *files]:
-        for node in parse(name, source).body:
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and not node.level:
-                names = [node.module]
-            if names and names[0].split(".")[0] not in ("lib", "workflow", "__future__"):
-                statements.append(ast.unparse(node))
-    return list(dict.fromkeys(statements))

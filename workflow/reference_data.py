@@ -39,9 +39,8 @@ def shipped_datasets(profile: str, models: list[str], datasets: list[str], say: 
         if all((ROOT / path.format(model=model, dataset=dataset)).exists() for path in paths for model in models)
     ]
     if not there:
-        raise UserError(
-            f"no signals of {', '.join(models)} on {', '.join(datasets)} are shipped in {SHIPPED}/{profile}/"
-        )
+        raise UserError(f"no signals of {', '.join(models)} are shipped in {SHIPPED}/{profile}/: "
+                        f"./run_all.sh {profile} computes them")  # fmt: skip
     if absent := [dataset for dataset in datasets if dataset not in there]:
         say(f"{', '.join(absent)}: not shipped yet, left out")
     return there

@@ -15,14 +15,19 @@ from contextlib import contextmanager, suppress
 
 from lib import params
 from lib.paths import ROOT
-from workflow import cluster, fresh, locks, node, notebook, records
+from workflow import cluster, locks, node, notebook, records
 from workflow.cluster import Profile
-from workflow.fingerprint import code_cells, third_party_imports
 from workflow.pipeline import Job, Run
 
 # The workflow itself handles freshness, locks and incomplete files.
 FLAGS = """--snakefile workflow/Snakefile --scheduler greedy --keep-going --rerun-triggers input --nolock
     --ignore-incomplete --keep-incomplete --drop-metadata --nocolor"""
+# What the notebooks import, without and with a model. A job imports what is missing here by itself, only later.
+LIGHT = """import pandas, pyarrow.parquet, yaml, jinja2, nbformat, nbconvert.exporters, tokenizers.decoders
+import scipy.stats, scipy.optimize, scipy.interpolate, sklearn.isotonic, sklearn.linear_model, sklearn.preprocessing
+import matplotlib.style, matplotlib.figure, seaborn, huggingface_hub.file_download"""
+HEAVY = """import torch.utils.flop_counter, transformers.masking_utils, transformers.generation.utils
+from transformers import AutoModelForCausalLM, AutoTokenizer"""
 SPOKEN = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 
 
@@ -98,15 +103,9 @@ def preloaded(run: Run, jobs: list[Job]) -> Iterator[str]:
 
 
 def imports(jobs: list[Job]) -> list[str]:
-    """Return the statements that import the third-party modules and model networks of the forked jobs."""
-    jobs = [job for job in jobs if not job.on_gpu]
-    statements = []
-    for row in {job.notebook: None for job in jobs}:
-        statements += third_party_imports(code_cells(row.path), row.path)
-        if row.exports:
-            statements += third_party_imports(map(fresh.text, fresh.EXPORT))
-    networks = [architecture(name) for name in {job.model: None for job in jobs if job.model}]
-    return list(dict.fromkeys([*statements, *filter(None, networks)]))
+    """Return the statements that import the libraries of the forked jobs and the networks of their models."""
+    models = {job.model: None for job in jobs if job.model and not job.on_gpu}
+    return [*LIGHT.splitlines(), *(HEAVY.splitlines() if models else ()), *filter(None, map(architecture, models))]
 
 
 def architecture(model: str) -> str:

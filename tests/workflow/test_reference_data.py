@@ -61,7 +61,7 @@ def test_only_shipped_datasets_are_replayed_and_verified():
     said, three = [], ["demo-easy", "nothing", "demo-hard"]
     shipped = reference_data.shipped_datasets("demo", ["tiny-llama"], three, said.append)
     assert (shipped, said) == (["demo-easy", "demo-hard"], ["nothing: not shipped yet, left out"])
-    with pytest.raises(UserError, match="no signals of nobody on demo-easy are shipped in artifacts/shipped/demo/"):
+    with pytest.raises(UserError, match="no signals of nobody are shipped in artifacts/shipped/demo/: "):
         reference_data.shipped_datasets("demo", ["nobody"], ["demo-easy"], said.append)
 
 
