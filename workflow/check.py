@@ -20,7 +20,6 @@ from workflow.usable import Line
 
 MOST = {"ok": 1000, "note": 1000, "wrong": 300}  # characters per line
 SOME = 50  # questions per dataset whose prompts are measured
-READ = 5e9  # bytes; larger weights are checked only when they are loaded
 
 
 def main(run: Run, say: Callable[[str], None]) -> int:
@@ -140,25 +139,8 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
         return
     where = f"the repository {spec.source} on the hub" if hub.remote(spec) else spec.source
     yield "ok", where + (f" at {spec.revision[:12]}" if spec.revision else "")
-    folder = "" if hub.remote(spec) else usable.config_folder(spec)
-    if folder:
-        yield from about_weights(folder)
     yield from about_decoding(spec, preflight.lm.facts)
-    yield from about_cost(run, preflight, device, folder)
-
-
-def about_weights(folder: str) -> Iterator[Line]:
-    """Check that every weight in a folder is finite, unless the weights are larger than READ."""
-    from safetensors import safe_open
-
-    from lib.generate.checkpoint import check_finite_weights
-
-    size = sum(path.stat().st_size for path in Path(folder).glob("*.safetensors"))
-    if 0 < size <= READ:
-        for path in sorted(Path(folder).glob("*.safetensors")):
-            with safe_open(path, framework="pt") as file:
-                check_finite_weights((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118
-        yield "ok", f"its weights ({size / 1e9:.2g} GB) are complete and finite"
+    yield from about_cost(run, preflight, device)
 
 
 def about_decoding(spec: params.Model, own: dict) -> Iterator[Line]:
@@ -169,22 +151,17 @@ def about_decoding(spec: params.Model, own: dict) -> Iterator[Line]:
         yield "note", "its own generation_config has " + ", ".join(others)
 
 
-def about_cost(run: Run, preflight: Any, device: Device, folder: str = "") -> Iterator[Line]:
-    """Report memory, and hours for all datasets. If a local `folder` contains the weights, a step is timed."""
+def about_cost(run: Run, preflight: Any, device: Device) -> Iterator[Line]:
+    """Report memory, and hours for all datasets."""
     lm = preflight.lm
     size, work = cost.Size.of(lm.model, device.bytes), work_of(run, preflight)
     device = cost.in_precision(device, lm.spec)
     yield memory(size, work, device, run.gpus)
-    timed, fits = None, cost.needed(size, work, device.bytes) < device.memory
-    if folder and fits and not work.served and size.weights <= cost.TIMED:
-        with suppress(Exception):  # a network with another call signature keeps the estimate
-            timed = cost.time_model(folder, work, device)
-    parts = cost.estimate_hours(size, work, device, timed)
+    parts = cost.estimate_hours(size, work, device)
     low, high = cost.sum_hours(parts.values())
-    seen = " (as in earlier responses)" if written(run, lm.name) else ""
-    text = f"about {low:.2g} to {high:.2g} hours for {work.rows} questions, at {work.tokens} tokens a response{seen}"
+    text = f"estimated {low:.2g} to {high:.2g} hours for {work.rows} questions, at {work.tokens} tokens a response"
     named = ", ".join(f"{name} {format_range(hours)}" for name, hours in parts.items())
-    yield "note", f"{text}: {named}; {'measured' if timed else 'estimated'}"
+    yield "note", f"{text}: {named}"
 
 
 def format_range(hours: tuple[float, float]) -> str:
@@ -193,30 +170,14 @@ def format_range(hours: tuple[float, float]) -> str:
 
 
 def work_of(run: Run, preflight: Any) -> cost.Work:
-    """Return a model's work: prompt lengths from the available questions, response lengths from earlier outputs."""
+    """Return a model's work, with the length of the prompts of the available questions."""
     from lib.generate import generation
 
     lm, some = preflight.lm, [question for asked in preflight.questions.values() for question in asked[:SOME]]
     lengths = list(map(preflight.count_tokens, some))
     prompt = sum(lengths) // len(lengths) if lengths else preflight.estimate_prompt()
     shared = len(generation.shared_prompt_ids(lm, "few")) if run.values["demonstration"] == "few" else 0
-    return cost.Work.of(run.values, lm.spec, prompt, shared, written(run, lm.name))
-
-
-def written(run: Run, name: str) -> float | None:
-    """Return the mean tokens of a model's existing responses (an earlier run's or shipped ones), or None."""
-    import pandas as pd
-
-    from lib import store
-
-    means = []
-    for pair in store.pair_names([name], run.values["datasets"]):
-        paths = [path for who in (run.name, f"replay-{run.name}", "replay")
-                 for path in store.frame_paths(who, "generations", pair) if path.exists()]  # fmt: skip
-        with suppress(Exception):  # the run reports a damaged file
-            frame = pd.read_parquet(paths[0], columns=["token_logprobs"])
-            means.append(float(frame.token_logprobs.map(len).mean()))
-    return sum(means) / len(means) if means else None
+    return cost.Work.of(run.values, lm.spec, prompt, shared)
 
 
 def memory(size: cost.Size, work: cost.Work, device: Device, gpus: int = 1) -> Line:

@@ -29,13 +29,6 @@ TAKES = {  # the arguments of each verb
     "published": ("--force", "--cores"),
     **dict.fromkeys(("lab", "test", "archive", "help"), ()),
 }
-REASONS = {  # why a verb takes no others
-    "check": ": it runs nothing",
-    "replay": ": it runs no model",
-    "published": ": it shows the paper's own models and datasets",
-    "lab": "; its own options come after --",
-    "test": "; its own options come after --",
-}
 REMOVED = {
     "--only": "--models A B replaces the profile's models, --add-models A B adds to them",
     "--data": "it is --data-dir FOLDER now",
@@ -139,15 +132,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
         raise WordError(f"finding {finding} is followed by a profile, or by replay, not by {verb}")
     if book and verb not in (MAKE, "replay", "published"):
         raise WordError(f"book is followed by a profile, by replay or by published, not by {verb}")
-    asked, asked.surplus = build_parser().parse_known_args([verb, *words])
-    for option in [word.split("=")[0] for word in asked.surplus if word.startswith("-")]:
+    args, args.surplus = build_parser().parse_known_args([verb, *words])
+    for option in [word.split("=")[0] for word in args.surplus if word.startswith("-")]:
         if option in REMOVED:
             raise WordError(f"there is no option '{option}' any more: {REMOVED[option]}")
-        raise WordError(f"{verb} takes no {choose('option', option, list(OPTIONS))}{REASONS.get(verb, '')}")
-    asked.finding, asked.book, asked.rest, asked.run = finding, book, rest, asked.profile
+        raise WordError(f"{verb} takes no {choose('option', option, list(OPTIONS))}")
+    args.finding, args.book, args.rest, args.run = finding, book, rest, args.profile
     if verb in ("replay", "published"):
-        asked.run = verb if asked.profile == DEFAULT else f"{verb}-{asked.profile}"
-    return asked
+        args.run = verb if args.profile == DEFAULT else f"{verb}-{args.profile}"
+    return args
 
 
 def take_finding(words: list[str]) -> tuple[str, list[str]]:
@@ -162,37 +155,37 @@ def take_finding(words: list[str]) -> tuple[str, list[str]]:
 
 def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
     """Parse the arguments and check them against the folders of the project."""
-    asked, profiles = parse(argv), names(root)
-    for word in (asked.verb, asked.profile):
+    args, profiles = parse(argv), names(root)
+    for word in (args.verb, args.profile):
         if word in profiles and (word in VERBS or word.startswith("replay-")):
             raise WordError(f"params/{word}.yaml has the name of a verb: rename it")
-    if asked.verb == MAKE:
-        choose("profile or verb", asked.profile, [*profiles, *VERBS])
-    elif "profile" in TAKES[asked.verb]:
-        choose("profile", asked.profile, profiles)
-    if asked.surplus:  # checked after the first word, which may be a misspelled verb
-        raise WordError(f"one profile or verb at a time: '{asked.surplus[0]}' is one too many")
-    if asked.rest and asked.verb not in ("lab", "test"):
-        verb = asked.profile if asked.verb == MAKE else asked.verb
-        raise WordError(f"only lab and test take words after --, not {verb}: '{asked.rest[0]}'")
-    for kind, chosen in (("model", asked.models + asked.add_models), ("dataset", asked.datasets + asked.add_datasets)):
+    if args.verb == MAKE:
+        choose("profile or verb", args.profile, [*profiles, *VERBS])
+    elif "profile" in TAKES[args.verb]:
+        choose("profile", args.profile, profiles)
+    if args.surplus:  # checked after the first word, which may be a misspelled verb
+        raise WordError(f"one profile or verb at a time: '{args.surplus[0]}' is one too many")
+    if args.rest and args.verb not in ("lab", "test"):
+        verb = args.profile if args.verb == MAKE else args.verb
+        raise WordError(f"only lab and test take words after --, not {verb}: '{args.rest[0]}'")
+    for kind, chosen in (("model", args.models + args.add_models), ("dataset", args.datasets + args.add_datasets)):
         for word in chosen:
             there = names(root, kind + "s")  # a profile may have the same name
             if word not in there and (word in profiles or word in VERBS):
                 raise WordError(f"'{word}' is not a {kind}: the profile or verb comes before the options")
             choose(kind, word, there)
-    asked.force = [choose("notebook", number(word), notebooks(root)) for word in asked.force]
-    if asked.cores is not None:
-        asked.cores = whole_number(asked.cores)
-    if asked.data_dir is not None:
-        asked.data_dir = data_folder(asked.data_dir)
-    if asked.cluster is not None:
-        asked.cluster = profile_folder(asked.cluster, root)
-    if asked.dry_run and not asked.cluster:
+    args.force = [choose("notebook", number(word), notebooks(root)) for word in args.force]
+    if args.cores is not None:
+        args.cores = whole_number(args.cores)
+    if args.data_dir is not None:
+        args.data_dir = data_folder(args.data_dir)
+    if args.cluster is not None:
+        args.cluster = profile_folder(args.cluster, root)
+    if args.dry_run and not args.cluster:
         raise WordError("--dry-run lists jobs without submitting: use it with --profile FOLDER, as profiles/slurm")
-    if asked.cluster and asked.cores:
+    if args.cluster and args.cores:
         raise WordError("--cores does not go with --profile: set `set-threads` and `cpus_per_task` in its config.yaml")
-    return asked
+    return args
 
 
 def data_folder(word: str) -> str:
@@ -232,38 +225,14 @@ def help_text(root: Path = ROOT) -> str:
     return HELP.format(profiles=profiles)
 
 
-def packages(root: Path) -> set[str]:
-    """Return the import names of the locked packages, mostly their own names."""
-    lock = root / "requirements.lock"
-    text = lock.read_text(encoding="utf-8") if lock.is_file() else ""
-    found = re.findall(r"^([\w.-]+)==", text, flags=re.M)
-    return {"sklearn", "torch", "yaml", *(name.replace("-", "_") for name in found)}
-
-
-def intruder(root: Path) -> str | None:
-    """Return a file that every Python of the project would import by mistake: a start-up file, or a module that shadows
-    one of the standard library or of a package."""
-    own = {"sitecustomize", "usercustomize", *getattr(sys, "stdlib_module_names", ("json", "random", "types"))}
-    for folder in (root, root / "notebooks", root / "workflow"):
-        known = own if folder.name == "workflow" else own | packages(root)
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-            package = path.is_dir() and any(path.glob("__init__.*"))
-            module = path.suffix in (".py", ".pyc", ".so") and not path.is_dir()
-            if (package or module) and path.name.split(".")[0] in known:
-                return str(path.relative_to(root))
-    return None
-
-
 def main(argv: list[str]) -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # for terminals that cannot print a character
     try:
-        asked = check(argv)
-        if found := intruder(ROOT):
-            raise WordError(f"every Python started here would import '{found}': rename it, or move it away")
+        args = check(argv)
     except WordError as error:
         print(f"run_all.sh: {shown(str(error))}", file=sys.stderr)
         return 2
-    print(help_text() if asked.verb == "help" else asked.verb)
+    print(help_text() if args.verb == "help" else args.verb)
     return 0
 
 

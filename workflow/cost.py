@@ -21,13 +21,11 @@ QUERY, VERIFY = 35, 150  # tokens of P(True)'s query; of its own prompt without 
 # Least and most seconds to launch a layer. On a GPU, the 32 to 36 layers of an 8B model take about 25 to 40 ms in eager
 # transformers at any batch size. On a CPU, 0.3 ms per layer was measured.
 LAUNCH = {True: (0.7e-3, 1.1e-3), False: (0.2e-3, 0.6e-3)}
-PASSED = 4096  # tokens of a timed pass
-TIMED = 4e9  # parameters; up to this size a local model is timed, in about 20 s, most of it loading
 DRAWING = 44  # peak bytes per vocabulary entry to sample a token: logits, float32, float64, sorted
 # Share of the peak speed in full forward passes: on a GPU by experience, on a CPU measured with a 1.5B model.
 UTILIZED = {True: 1 / 3, False: 0.9}
 SERVED = 256  # rows that vLLM decodes together, if their caches fit in memory with the weights
-SLOWER = 2  # upper bound of a step's time in multiples of the computed or measured one (vLLM, timed models)
+SLOWER = 2  # upper bound of a step's time with vLLM, in multiples of the computed one
 OF_PAIR = 4  # notebooks that run a model on a dataset: 01, 03, 04, 04b
 OTHER_WAYS = 2  # demonstrations that 04b tries besides the run's
 LOADING = {True: 20, False: 3}  # seconds of a notebook to load its model, run its live example and draw its figures
@@ -154,14 +152,13 @@ class Work:
         return self.prompt + min(LONGEST[1] * self.tokens, self.longest - self.prompt) / 2
 
     @staticmethod
-    def of(values: dict, spec: params.Model, prompt: int, shared: int = 0, written: float | None = None) -> "Work":
-        """Return the work; `written` is the mean tokens of existing responses, else a typical length is used."""
+    def of(values: dict, spec: params.Model, prompt: int, shared: int = 0) -> "Work":
         datasets = [params.load_dataset_config(name) for name in values["datasets"]]
         splits = [size for spec in datasets for size in (spec.calibration, spec.evaluation)]
         rows = [min(size, values["limit"] or size) for size in splits]
         new_tokens = spec.max_new_tokens or values["max_new_tokens"]
         usual = AFTER_EXAMPLES if values["demonstration"] == "few" else TOKENS[spec.thinking]
-        mean = min(round(written or usual), new_tokens)
+        mean = min(usual, new_tokens)
         hidden = max(mean - TOKENS[False], 0) * (spec.thinking and not values["ptrue_includes_thinking"])
         return Work(
             rows=sum(rows),
@@ -237,41 +234,9 @@ def rows_at_once(size: Size, work: Work, device: Device) -> int:
     return max(1, min(SERVED, work.rows, int(room / row)))
 
 
-def time_model(folder: str, work: Work, device: Device) -> tuple[Range, float]:
-    """Time a local model: least and most seconds of a step, and seconds per token of a full forward pass.
-
-    All cached rows are equal. Sampling and saving tokens may take as long again, hence the upper bound.
-    """
-    import torch
-    from transformers import AutoModelForCausalLM, logging
-
-    logging.disable_progress_bar()
-    place, dtype = "cuda" if device.cuda else "cpu", torch.bfloat16 if device.bytes == 2 else torch.float32
-    network = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, trust_remote_code=False).to(place)
-    small, length = network.num_parameters() < 1e7, int(work.prompt + work.tokens)
-    one = torch.ones((1, int(work.middle)), dtype=torch.long, device=place)
-    whole = torch.ones((max(1, PASSED // length) if small else 1, length), dtype=torch.long, device=place)
-    with torch.inference_mode():
-        cache = network(one, use_cache=True, logits_to_keep=1).past_key_values
-        cache.batch_repeat_interleave(work.batch)
-        last = torch.ones((work.batch, 1), dtype=torch.long, device=place)
-        step = seconds(lambda: network(last, past_key_values=cache, use_cache=True))
-        passed = seconds(lambda: network(whole, use_cache=False, logits_to_keep=1))
-    return (step, SLOWER * step if small else step), passed / whole.numel()
-
-
-def estimate_hours(
-    size: Size, work: Work, device: Device, timed: tuple[Range, float] | None = None
-) -> dict[str, Range]:
-    """Return a model's least and most hours by part: draw, rescore, verify, dropout, ablation and loads.
-
-    Parameters
-    ----------
-    timed
-        The result of `time_model`; else the seconds per step and per token are estimated.
-    """
-    token = 2 * size.weights / (device.operations * UTILIZED[device.cuda])
-    step, token = timed or (step_seconds(size, work, device), token)
+def estimate_hours(size: Size, work: Work, device: Device) -> dict[str, Range]:
+    """Return a model's least and most hours by part: draw, rescore, verify, dropout, ablation and loads."""
+    step, token = step_seconds(size, work, device), 2 * size.weights / (device.operations * UTILIZED[device.cuda])
     batches, room = work.rows / rows_at_once(size, work, device), work.longest - work.prompt
     longest = (1, 1) if work.served else LONGEST  # vLLM's rows do not wait for each other
     prompts = work.rows * (work.prompt - work.shared) * token

@@ -46,32 +46,14 @@ def by_card(listed: str) -> dict[str, list[str]]:
 
 
 def visible(cards: dict[str, list[str]], chosen: str) -> list[str]:
-    """Interpret CUDA_VISIBLE_DEVICES as CUDA does: up to the first unknown name; nothing if one appears twice."""
+    """Return the UUIDs that CUDA_VISIBLE_DEVICES names, by index or by the beginning of a UUID. A GPU with MIG parts
+    stands for its parts."""
     found: list[str] = []
     for word in map(str.strip, chosen.split(",")):
-        names = called(cards, word)
-        if not names:
-            break
-        if set(names) & set(found):
-            return []
-        found += names
+        for place, (card, names) in enumerate(cards.items()):
+            called = word in (str(place), card) or word.startswith("GPU-") and card.startswith(word)
+            found += names if called else [name for name in names if word.startswith("MIG-") and name.startswith(word)]
     return found
-
-
-def called(cards: dict[str, list[str]], word: str) -> list[str]:
-    """Return the UUIDs that one word of CUDA_VISIBLE_DEVICES names: an index, a UUID prefix, or a MIG part.
-
-    The old name of a part contains the UUID of its GPU (MIG-GPU-.../1/0).
-    """
-    if re.fullmatch(r"[0-9]+", word):
-        return list(cards.values())[int(word)] if int(word) < len(cards) else []
-    if word.startswith("MIG-GPU-"):
-        return [word] if word.removeprefix("MIG-").split("/")[0] in cards else []
-    if word.startswith("GPU-"):
-        matching = [names for card, names in cards.items() if card.startswith(word)]
-    else:
-        matching = [[part] for parts in cards.values() for part in parts if word and part.startswith(word)]
-    return matching[0] if len(matching) == 1 else []
 
 
 def seen_by_torch() -> list[str]:
