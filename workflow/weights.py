@@ -57,17 +57,23 @@ def locked(spec: Model, say: Say) -> Iterator[IO]:
 
 
 def obtain(name: str, spec: Model, say: Say) -> Path:
-    """Return a local GGUF file or download it. Raise UserError if its sha256 is wrong."""
-    file = local_file(spec)
+    """Return a local GGUF file or download it. Raise UserError if its sha256 is wrong or the disk is too full."""
+    file, size = locate(spec)
+    if lack := lack_of_room(spec, size):
+        raise UserError(lack)
     if not file:
-        size = size_on_hub(spec)
-        look_for_room(spec, ROOM * size)
         say(f"fetching {name}: {gigabytes(size)} from {spec.source}")
         file = hub.download_file(spec)
     found = file_sha256(file)
     if found != spec.sha256:
         raise UserError(f"{spec.gguf} has sha256 {found}, expected {spec.sha256}: it is not used")
     return file
+
+
+def locate(spec: Model) -> tuple[Path | None, int]:
+    """Return the local GGUF file, if there is one, and its size here or on the hub."""
+    file = local_file(spec)
+    return file, file.stat().st_size if file else size_on_hub(spec)
 
 
 def size_on_hub(spec: Model) -> int:
@@ -107,13 +113,10 @@ def convert(name: str, spec: Model, file: Path, lock: IO, say: Say) -> None:
 
     The process inherits the lock, so that after a kill of its run the next run waits for it.
     """
-    from lib.generate import gguf_file  # imported here, because nothing else needs the GGUF reader
+    from lib.generate.gguf_file import partial_folder_of  # imported here, because nothing else needs the GGUF reader
 
-    dtype, count = gguf_file.measure_gguf(file)
-    each = 4 if dtype == "float32" else 2
-    shutil.rmtree(gguf_file.partial_folder_of(spec.place), ignore_errors=True)
-    look_for_room(spec, each * count)
-    say(f"converting {name} ({count / 1e9:.2g} billion weights) into {where(spec)}, once ...")
+    shutil.rmtree(partial_folder_of(spec.place), ignore_errors=True)
+    say(f"converting {name} ({gigabytes(file.stat().st_size)}) into {where(spec)}, once ...")
     command = [sys.executable, "-m", "lib.generate.gguf_file", str(file), str(spec.place)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "HF_HUB_OFFLINE": "1"}
     with TemporaryFile("w+") as words:  # not a pipe, which would break if this run is killed
@@ -122,9 +125,10 @@ def convert(name: str, spec: Model, file: Path, lock: IO, say: Say) -> None:
         words.seek(0)
         said = words.read().strip() or f"{spec.gguf} can't be converted"
     if done.returncode < 0:
-        need = f"it needs about {2e-9 * each * count:.2g} GB; the same command resumes"
-        raise UserError(f"the conversion of {spec.gguf} was killed by signal {-done.returncode}, "
-                        f"most likely for lack of memory: {need}")  # fmt: skip
+        killed = (
+            f"the conversion of {spec.gguf} was killed by signal {-done.returncode}, most likely for lack of memory"
+        )
+        raise UserError(f"{killed}; the same command resumes")
     if done.returncode:
         raise UserError(said.splitlines()[-1])
 
@@ -133,16 +137,13 @@ def where(spec: Model) -> str:
     return f"artifacts/.models/{str(spec.sha256)[:12]}.../"
 
 
-def free(spec: Model) -> int:
-    """Return the free bytes on the disk of the checkpoints."""
-    return hub.free_bytes(spec.place.parent)
-
-
-def look_for_room(spec: Model, wanted: int) -> None:
-    """Raise UserError if the disk has too little free space."""
-    if wanted > hub.FILLED * free(spec):
-        there = f"the disk of artifacts/ has {free(spec) / 1e9:.1f} GB free"
-        raise UserError(f"the conversion of {spec.gguf} needs {wanted / 1e9:.1f} GB: {there}")
+def lack_of_room(spec: Model, size: int) -> str:
+    """Return why the disk has too little room to convert a file of this size; empty if it has enough."""
+    free = hub.free_bytes(spec.place.parent)
+    if ROOM * size <= hub.FILLED * free:
+        return ""
+    needed = f"the conversion of {spec.gguf} needs {gigabytes(ROOM * size)}"
+    return f"{needed}: the disk of artifacts/ has {free / 1e9:.1f} GB free"
 
 
 # ---- the lines of `check` ----------------------------------------------------------------------------------
@@ -153,10 +154,8 @@ def about(spec: Model) -> Iterator[tuple[str, str]]:
     if not pending(spec):
         yield "ok", f"{spec.gguf} is converted, in {where(spec)}"
         return
-    file = local_file(spec)
-    size, place = (file.stat().st_size, "") if file else (size_on_hub(spec), "on the hub")
-    text = f"{spec.gguf} of {spec.source}, {gigabytes(size)} {place}".rstrip()
+    file, size = locate(spec)
+    text = f"{spec.gguf} of {spec.source}, {gigabytes(size)}" + ("" if file else " on the hub")
     yield "note", f"{text}, is not converted yet: a run does so once, and `check` then also estimates its hours"
-    room = f"{free(spec) / 1e9:.0f} GB are free"
-    level = "wrong" if ROOM * size > hub.FILLED * free(spec) else "ok"
-    yield level, f"about {gigabytes(ROOM * size)} of disk will be needed for {where(spec)}, {room}"
+    if lack := lack_of_room(spec, size):
+        yield "wrong", lack

@@ -181,18 +181,15 @@ def test_a_folder_that_holds_the_file(here, monkeypatch):
     assert here.file.exists(), "the user's own"
 
 
-@pytest.mark.parametrize("place", ["hub", "conversion"])
+@pytest.mark.parametrize("place", ["hub", "folder"])
 def test_a_full_disk_is_said_before(here, monkeypatch, place):
-    here.served.unlink()
+    if place == "hub":
+        here.served.unlink()
     Hub(monkeypatch, here.file)
-    monkeypatch.setattr(weights, "free", lambda spec: 1000)
+    monkeypatch.setattr(weights.hub, "free_bytes", lambda place: 1000)
     with pytest.raises(UserError, match="^the conversion of small.gguf needs .* GB: the disk .* has 0.0 GB free"):
-        if place == "conversion":
-            with weights.locked(here.spec(), print) as lock:
-                weights.convert("small", here.spec(), here.file, lock, here.said.append)
-        else:
-            here.obtain(here.spec())
-    assert kept(here.models) == set() and not any("converting" in line for line in here.said)
+        here.obtain(here.spec())
+    assert kept(here.models) == set() and not here.said
 
 
 @pytest.mark.slow
@@ -218,18 +215,17 @@ def said(spec) -> list[str]:
 
 def test_what_check_says(here, monkeypatch):
     Hub(monkeypatch, here.file)
-    monkeypatch.setattr(weights, "free", lambda spec: 50e9)
+    monkeypatch.setattr(weights.hub, "free_bytes", lambda place: 50e9)
     assert (
         said(here.spec())[0].startswith("note small.gguf of someone/small-GGUF, ")
         and " on the hub" not in said(here.spec())[0]
     )
     here.served.unlink()
-    first, second = said(here.spec())
-    assert first.startswith("note small.gguf of someone/small-GGUF, ")
-    assert " GB on the hub, is not converted yet" in first
-    assert second.startswith("ok about ") and second.endswith("50 GB are free")
-    monkeypatch.setattr(weights, "free", lambda spec: 1000)
-    assert said(here.spec())[1].startswith("wrong about")
+    (line,) = said(here.spec())
+    assert line.startswith("note small.gguf of someone/small-GGUF, ")
+    assert " GB on the hub, is not converted yet" in line
+    monkeypatch.setattr(weights.hub, "free_bytes", lambda place: 1000)
+    assert said(here.spec())[1].startswith("wrong the conversion of small.gguf needs")
     Hub(monkeypatch, here.file, error=errors.OfflineModeIsEnabled("offline"))
     with pytest.raises(UserError, match="can't be reached.*or put it at"):
         said(here.spec())
