@@ -158,15 +158,10 @@ def about_cost(run: Run, preflight: Any, device: Device) -> Iterator[Line]:
     device = cost.in_precision(device, lm.spec)
     yield memory(size, work, device, run.gpus)
     parts = cost.estimate_hours(size, work, device)
-    low, high = cost.sum_hours(parts.values())
-    text = f"estimated {low:.2g} to {high:.2g} hours for {work.rows} questions, at {work.tokens} tokens a response"
-    named = ", ".join(f"{name} {format_range(hours)}" for name, hours in parts.items())
+    total = cost.format_hours(cost.sum_hours(parts.values()))
+    text = f"estimated {total} hours for {work.rows} questions, at {work.tokens} tokens a response"
+    named = ", ".join(f"{name} {cost.format_hours(hours)}" for name, hours in parts.items())
     yield "note", f"{text}: {named}"
-
-
-def format_range(hours: tuple[float, float]) -> str:
-    low, high = (f"{value:.2g}" for value in hours)
-    return low if low == high else f"{low} to {high}"
 
 
 def work_of(run: Run, preflight: Any) -> cost.Work:

@@ -254,3 +254,8 @@ def estimate_hours(size: Size, work: Work, device: Device) -> dict[str, Range]:
 def sum_hours(parts: Iterable[Range]) -> Range:
     low, high = map(sum, zip(*parts, strict=True))
     return low, high
+
+
+def format_hours(hours: Range) -> str:
+    low, high = (f"{value:.2g}" if value < 10 else f"{value:.0f}" for value in hours)
+    return low if low == high else f"{low} to {high}"

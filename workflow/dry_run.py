@@ -11,19 +11,18 @@ Say = Callable[[str], None]
 CARD = cost.Device(True, "GPU of 80 GB", 80e9, 2.0e12, 312e12, 2)  # an A100: bytes/s and FLOP/s by its data sheet
 
 
-def show(run: Run, profile: Profile, remake: Iterable[str], say: Say) -> int:
+def show(run: Run, profile: Profile, force: Iterable[str], say: Say) -> int:
     """Print a line per job; submit, move and download nothing."""
-    todo = [verdict.job for verdict in fresh.outlook(run, remake) if verdict.open]
+    todo = [verdict.job for verdict in fresh.outlook(run, force) if verdict.open]
     times = hours(run, todo)
     width = max((len(job.title) for job in todo), default=0)
     for job in todo:
-        say(f"{job.title.ljust(width)}  {asks(profile, job)}; {span(times[job])}")
-    total = [sum(part) for part in zip(*filter(None, times.values()), strict=True)]
-    unknown = sum(time is None for time in times.values())
-    rest = f", and {unknown} job(s) of unknown length" if unknown else ""
-    estimated = f"; about {span(tuple(total))} in all{rest}" if total else rest
+        known = f"{cost.format_hours(times[job])} h" if job in times else "hours unknown"
+        say(f"{job.title.ljust(width)}  {asks(profile, job)}; {known}")
+    total = f"; about {cost.format_hours(cost.sum_hours(times.values()))} h in all" if times else ""
+    rest = f", and {len(todo) - len(times)} job(s) of unknown length" if len(times) < len(todo) else ""
     where = f" (hours as on a {CARD.name})" if run.gpus else ""
-    say(f"{run.name}: {len(todo)} of {len(run.jobs)} jobs would be submitted to {profile.name}{estimated}{where}; "
+    say(f"{run.name}: {len(todo)} of {len(run.jobs)} jobs would be submitted to {profile.name}{total}{rest}{where}; "
         "nothing was")  # fmt: skip
     return 0
 
@@ -35,33 +34,23 @@ def asks(profile: Profile, job: Job) -> str:
     return ", ".join(f"{key.removeprefix('slurm_')} {value}" for key, value in resources.items())
 
 
-def span(time: tuple[float, float] | None) -> str:
-    """Return a range of hours as text."""
-    if time is None:
-        return "hours unknown"
-    low, high = (f"{value:.1f}" if value < 10 else f"{value:.0f}" for value in time)
-    return f"{low} h" if low == high else f"{low} to {high} h"
-
-
-def hours(run: Run, jobs: list[Job]) -> dict[Job, tuple[float, float] | None]:
-    """Return the least and most hours of each job: its last timing, else an estimate; None if neither is known."""
-    timed, sizes = run.seconds(), {}
-    device = CARD if run.gpus else None
-    found: dict[Job, tuple[float, float] | None] = {}
+def hours(run: Run, jobs: list[Job]) -> dict[Job, cost.Range]:
+    """Return the least and most hours of each job: its last timing, else an estimate. A job without either is left
+    out."""
+    timed = run.seconds()
+    sizes = {name: measure(run, name) for name in {job.model: None for job in jobs if job.model} if run.gpus}
+    found: dict[Job, cost.Range] = {}
     for job in jobs:
         if job.name in timed:
             found[job] = (timed[job.name] / 3600,) * 2
         elif not job.notebook.heavy:
             found[job] = (job.notebook.minutes / 60,) * 2
-        else:
-            if job.model not in sizes:
-                device = device or cost.measure_device(1)
-                sizes[job.model] = measured(run, job.model, device)
-            found[job] = estimate(job, *sizes[job.model], device) if sizes[job.model] else None
+        elif size := sizes.get(job.model):
+            found[job] = estimate(job, *size, CARD)
     return found
 
 
-def measured(run: Run, model: str, device: cost.Device) -> tuple[cost.Size, int, int] | None:
+def measure(run: Run, model: str) -> tuple[cost.Size, int, int] | None:
     """Return the size of a model's network, the tokens of its prompt, and those shared by all prompts. None if its
     files are not available."""
     try:
@@ -69,7 +58,7 @@ def measured(run: Run, model: str, device: cost.Device) -> tuple[cost.Size, int,
         work = check.work_of(run, preflight)
     except Exception:  # of the Hub or of the files; `check` and the run report it
         return None
-    return cost.Size.of(preflight.lm.model, device.bytes), work.prompt, work.shared
+    return cost.Size.of(preflight.lm.model, CARD.bytes), work.prompt, work.shared
 
 
 def estimate(job: Job, size: cost.Size, prompt: int, shared: int, device: cost.Device) -> tuple[float, float]:

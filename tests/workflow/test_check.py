@@ -255,6 +255,5 @@ def test_what_waits_for_its_conversion_is_looked_at_after_it(inside, monkeypatch
 def test_a_run_with_nothing_to_do_looks_at_no_model(inside, monkeypatch):
     asked = []
     monkeypatch.setattr(usable, "find_unusable", lambda run, names: asked.append(names) or ["no"])
-    for name in ("outlook", "walk"):
-        monkeypatch.setattr(run.fresh, name, lambda run, remake: [])
+    monkeypatch.setattr(run.fresh, "outlook", lambda run, remake: [])
     assert run.main(["demo"]) == 0 and not asked
