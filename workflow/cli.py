@@ -225,10 +225,26 @@ def help_text(root: Path = ROOT) -> str:
     return HELP.format(profiles=profiles)
 
 
+def intruder(root: Path) -> str | None:
+    """Return a module of the project that every Python here would import instead of one of the standard library or of a
+    package, or at its start."""
+    lock = (root / "requirements.lock").read_text(encoding="utf-8")
+    known = {"sitecustomize", "usercustomize", *getattr(sys, "stdlib_module_names", ("json", "random", "types"))}
+    known |= {"sklearn", "yaml", *re.findall(r"^(\w+)==", lock.replace("-", "_"), flags=re.M)}
+    for folder in (root, root / "notebooks", root / "workflow"):
+        for path in sorted(folder.iterdir()):
+            module = path.suffix in (".py", ".pyc", ".so") or any(path.glob("__init__.*"))
+            if module and path.name.split(".")[0] in known:
+                return str(path.relative_to(root))
+    return None
+
+
 def main(argv: list[str]) -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # for terminals that cannot print a character
     try:
         args = check(argv)
+        if found := intruder(ROOT):
+            raise WordError(f"every Python started here would import '{found}': rename it, or move it away")
     except WordError as error:
         print(f"run_all.sh: {shown(str(error))}", file=sys.stderr)
         return 2

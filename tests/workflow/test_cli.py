@@ -101,6 +101,18 @@ def test_shell_script_is_old_bash():
     assert subprocess.run(["bash", "-n", str(ROOT / "run_all.sh")]).returncode == 0
 
 
+@pytest.mark.parametrize("name", ["sitecustomize.py", "notebooks/types.py", "yaml/__init__.py"])
+def test_modules_that_every_python_would_run_are_refused(project, name):
+    """They would stand before the standard library's, in every job."""
+    path = project.root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("raise SystemExit('ran')")
+    code, text = project.shell("replay")
+    shown = name.removesuffix("/__init__.py")
+    assert code == 2 and text.startswith(f"run_all.sh: every Python started here would import '{shown}'")
+    assert len(text.strip().splitlines()) == 1
+
+
 def test_the_first_python_runs_nothing_that_a_variable_names(project, tmp_path):
     for name in ("sitecustomize", "random", "json"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('ran')")
