@@ -89,10 +89,8 @@ def about_disk(run: Run) -> Iterator[Line]:
     except UserError:  # reported with the model
         return
     if specs:
-        place, free = hub.room()
-        text = f"{wanted / 1e9:.1f} GB of weights to fetch to {place}, {free / 1e9:.0f} GB free"
-        fits = wanted <= hub.FILLED * free
-        yield ("ok", text) if fits else ("wrong", f"{text}: free some, or set HF_HOME to a larger disk")
+        lack = hub.lack_of_room(wanted)
+        yield ("wrong", lack) if lack else ("ok", f"{wanted / 1e9:.1f} GB of weights to fetch")
 
 
 def about_engine(run: Run) -> Iterator[Line]:

@@ -173,12 +173,16 @@ def free_bytes(place: Path) -> int:
     return shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.is_dir())).free
 
 
-def room() -> tuple[Path, int]:
-    """Return the folder of the hub's cache and the free bytes on its disk."""
+def lack_of_room(wanted: int) -> str:
+    """Return why this many bytes of weights do not fit on the disk of the hub's cache; empty if they do."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     place = Path(HF_HUB_CACHE).expanduser()
-    return place, free_bytes(place)
+    free = free_bytes(place)
+    if wanted <= FILLED * free:
+        return ""
+    need = f"{wanted / 1e9:.0f} GB of weights do not fit on the disk of {place} ({free / 1e9:.0f} GB free)"
+    return f"{need}: free some, or set HF_HOME to a larger one"
 
 
 def check_files(run: Run) -> None:
@@ -195,12 +199,8 @@ def fetch(names: list[str], say: Callable[[str], None]) -> None:
     specs = {name: params.load_model_config(name) for name in names}
     sizes = {name: missing(spec) for name, spec in specs.items() if remote(spec)}
     wanted = sum(sizes.values())
-    if not wanted:
-        return
-    place, free = room()
-    if wanted > FILLED * free:
-        need = f"{wanted / 1e9:.0f} GB of weights do not fit on the disk of {place} ({free / 1e9:.0f} GB free)"
-        raise UserError(f"{need}: free some, or set HF_HOME to a larger one")
+    if wanted and (lack := lack_of_room(wanted)):
+        raise UserError(lack)
     for name, size in sizes.items():
         if size:
             say(f"fetching {name}: {size / 1e9:.1f} GB of the repository {specs[name].source} on the hub")

@@ -62,9 +62,6 @@ def main(argv: list[str]) -> int:
         hush()
         complain(f"{describe_system_error(problem)}; once that is mended, the same command goes on from here")
         return 1
-    except MemoryError:
-        complain("no memory is left; the same command goes on from here, with --cores 1 one notebook at a time")
-        return 1
     except Stopped as stopped:
         print("run_all.sh: stopped; the same command goes on from here", file=sys.stderr)
         return stopped.code
