@@ -232,7 +232,7 @@ def intruder(root: Path) -> str | None:
     known = {"sitecustomize", "usercustomize", *getattr(sys, "stdlib_module_names", ("json", "random", "types"))}
     known |= {"sklearn", "yaml", *re.findall(r"^(\w+)==", lock.replace("-", "_"), flags=re.M)}
     for folder in (root, root / "notebooks", root / "workflow"):
-        for path in sorted(folder.iterdir()):
+        for path in sorted(folder.glob("*")):
             module = path.suffix in (".py", ".pyc", ".so") or any(path.glob("__init__.*"))
             if module and path.name.split(".")[0] in known:
                 return str(path.relative_to(root))

@@ -27,7 +27,7 @@ def archive(root):
 def project(tmp_path):
     """The command, in a project of a few files that is no repository."""
     root = tmp_path / "a project"
-    for name in ("run_all.sh", "workflow/cli.py", "params/demo.yaml", ".gitignore"):
+    for name in ("run_all.sh", "workflow/cli.py", "params/demo.yaml", "requirements.lock", ".gitignore"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
     (root / "pyproject.toml").write_text('[project]\nname = "small"\nversion = "2.1"\ndescription = "-"\n')
