@@ -194,7 +194,7 @@ def test_a_failing_cell(project, source, code, line):
 
 @pytest.mark.parametrize("path, content, line", [
     ("params/shipped.yaml", "models: [tiny]\ndatasets: [easy]\n", "not 'shipped'"),
-    ("params/lab-x.yaml", "models: [tiny]\ndatasets: [easy]\n", "is kept for what is run by hand"),
+    ("params/lab-x.yaml", "models: [tiny]\ndatasets: [easy]\n", "which is for what is run by hand"),
     ("params/models/a__b.yaml", "label: x\nsource: y\n", "needs letters, digits"),
     ("notebooks/02_single_pass.ipynb", "{", "cannot be read as a notebook"),
     ("lib/beta.py", "def f(:\n", "lib/beta.py, line 1: invalid syntax: def f(:"),
