@@ -206,8 +206,8 @@ class Run:
         """Every job of the run, upstream first."""
         jobs = []
         for row in self.notebooks:
-            asked = [pair for pair in self.pairs if row.given == (pair[0] in self.absent)]
-            jobs += [Job(self, row, *pair) for pair in asked] if row.of_pair else [Job(self, row)]
+            pairs = [pair for pair in self.pairs if row.given == (pair[0] in self.absent)]
+            jobs += [Job(self, row, *pair) for pair in pairs] if row.of_pair else [Job(self, row)]
         return tuple(jobs)
 
     @cached_property

@@ -91,9 +91,9 @@ def preloaded(run: Run, jobs: list[Job]) -> Iterator[str]:
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(folder / "door"))
         door.listen(128)  # clients wait until the imports are done
-        asked = json.dumps([door.fileno(), os.getpid(), imports(jobs)])
+        words = json.dumps([door.fileno(), os.getpid(), imports(jobs)])
         env = surroundings() | notebook.constants(run.jobs[-1]) | {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
-        command, silent = [sys.executable, "-m", "workflow.preload", asked], subprocess.DEVNULL
+        command, silent = [sys.executable, "-m", "workflow.preload", words], subprocess.DEVNULL
         process = start(command, env, pass_fds=[door.fileno()], stdout=silent, stderr=silent)
     try:
         yield str(folder / "door")
