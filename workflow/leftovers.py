@@ -26,13 +26,10 @@ def clear(run: Run) -> None:
         if record := read_record(ROOT / job.record, job):
             forget_shards(job, fresh.resume_key(run, record["parts"]))
     age = YOUNG if run.cluster else 0
-    for folder, spared in (
-        (run.folder, age),
-        (run.figures, age),
-        ("artifacts/.checksums", YOUNG),
-    ):  # shared by all runs
+    spared = {run.folder: age, run.figures: age, "artifacts/.checksums": YOUNG}  # which all runs share
+    for folder in spared:
         for path in list((ROOT / folder).rglob(".*")):
-            if abandoned(path, spared):
+            if abandoned(path, spared[folder]):
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
