@@ -45,7 +45,7 @@ def hours(run: Run, jobs: list[Job]) -> dict[Job, cost.Range]:
             found[job] = (timed[job.name] / 3600,) * 2
         elif not job.notebook.heavy:
             found[job] = (job.notebook.minutes / 60,) * 2
-        elif size := sizes.get(job.model):
+        elif (size := sizes.get(job.model)) and job.notebook.number in cost.PARTS:
             found[job] = estimate(job, *size, CARD)
     return found
 

@@ -52,7 +52,7 @@ def constants(job: Job) -> dict[str, str]:
     return {
         **threads,
         **offline,
-        **(allocation() if job.on_gpu else reuse()),
+        **(allocation() if job.gpus else reuse()),
         "PYTHONPATH": str(ROOT),
         "PYTHONHASHSEED": "0",
         "PYTHONUTF8": "1",
@@ -90,7 +90,7 @@ def surroundings(job: Job, scratch: Path) -> dict[str, str]:
 def forkable(job: Job) -> bool:
     """Whether this forked process imported its libraries with the environment of the job's kernel."""
     alike = all(os.environ.get(name) == value for name, value in constants(job).items())
-    return alike and not job.on_gpu
+    return alike and not job.gpus
 
 
 def start_up(record: str, scratch: Path, code: str, earlier: str) -> None:
@@ -197,9 +197,9 @@ def run_job(job: Job, scratch: Path, forked: bool) -> None:
     code = fresh.resume_key(job.run, parts)
     tell(job, "start")
     with ExitStack() as stack:
-        if job.on_gpu:
+        if job.gpus:
             names = available()
-            count = len(names) if job.run.cluster else job.cards  # on a cluster the job uses all GPUs it sees
+            count = len(names) if job.run.cluster else job.gpus  # on a cluster the job uses all GPUs it sees
             taken = take_gpu(stack, names, lambda text: tell(job, "progress", text=text), max(1, count))
             os.environ["CUDA_VISIBLE_DEVICES"] = taken
         if forked and forkable(job):

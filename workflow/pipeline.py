@@ -142,9 +142,9 @@ class Run:
 
     `wanted`: names of notebooks, if only these and their upstream run. `absent`: models without weights.
     `thinking`: models that think. `small`: models with less than SMALL bytes of local weights.
-    `cards`: GPUs per model, for models too large for one GPU.
-    `cluster`: the Snakemake executor that submits the jobs, empty for a local run. On a cluster `gpus` is per job,
-    `gpus_of` gives it by notebook, and each job counts the cores of its node."""
+    `gpus_by_model`: for models too large for one GPU.
+    `cluster`: the Snakemake executor that submits the jobs, empty for a local run. On a cluster `gpus_by_notebook` is
+    what the profile requests for a job, `gpus` the largest of these, and each job counts the cores of its node."""
 
     name: str
     values: dict = field(hash=False)
@@ -155,8 +155,8 @@ class Run:
     thinking: tuple[str, ...] = field(default=(), hash=False)
     small: tuple[str, ...] = field(default=(), hash=False)
     cluster: str = ""
-    cards: dict = field(default_factory=dict, hash=False)
-    gpus_of: dict = field(default_factory=dict, hash=False)
+    gpus_by_model: dict = field(default_factory=dict, hash=False)
+    gpus_by_notebook: dict = field(default_factory=dict, hash=False)
 
     @property
     def folder(self) -> str:
@@ -291,13 +291,10 @@ class Job:
         return max(1, self.run.cores // side_by_side)
 
     @property
-    def on_gpu(self) -> bool:
-        return self.notebook.heavy and self.run.gpus_of.get(self.notebook.name, self.run.gpus) > 0
-
-    @property
-    def cards(self) -> int:
+    def gpus(self) -> int:
         """The number of GPUs that it uses."""
-        return self.run.cards.get(self.model, 1) if self.on_gpu else 0
+        wanted = self.run.gpus_by_notebook.get(self.notebook.name, self.run.gpus)
+        return self.run.gpus_by_model.get(self.model, 1) if self.notebook.heavy and wanted else 0
 
     @property
     def upstream(self) -> list["Job"]:

@@ -95,48 +95,50 @@ def obey(args: Namespace) -> int:
 
 
 def plan(args: Namespace) -> Run:
-    """Return the run for the parsed command, after validating every parameter file that it needs. Jobs find the folder
-    of `--data-dir` in the environment."""
+    """Return the run for the parsed command, after validating every parameter file that it needs."""
     if args.data_dir:
-        os.environ["DATA_FOLDER"] = args.data_dir
-    profile = proper("profile", args.profile)
-    values = params.load_profile(profile).model_dump(mode="json")
-    values["cpu"] = values["cpu"] or args.cpu
-    values["models"] = list(dict.fromkeys([*(args.models or values["models"]), *args.add_models]))
-    values["datasets"] = list(dict.fromkeys([*(args.datasets or values["datasets"]), *args.add_datasets]))
-    if args.verb != PUBLISHED:
-        check_files(profile)
-    if args.verb in (REPLAY, "verify"):
-        values["datasets"] = shipped_datasets(profile, values["models"], values["datasets"], say)
-    for kind, load in params.LOADERS.items():
-        narrow(values, kind)
-        for name in values[kind + "s"]:
-            load(proper(kind, name))
-    if args.verb == PUBLISHED:  # keep only the parameters that are not names of models or datasets
-        values |= {name: type(value)() for name, value in values.items() if fresh.kind_of(name) in params.LOADERS}
-        values["title"] = "The paper's own numbers, set again."
-    unlike(values)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    wanted = finding.NEEDS[args.finding] if args.finding else ()
+        os.environ["DATA_FOLDER"] = args.data_dir  # for the jobs, too
+    values = choose_values(args)
     specs = {name: params.load_model_config(name) for name in values["models"]}
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     run = Run(
         args.run,
         values,
-        args.cores or cores,
-        wanted=wanted,
+        args.cores or here,
+        wanted=finding.NEEDS[args.finding] if args.finding else (),
         absent=tuple(name for name, spec in specs.items() if not spec.at_hand),
         thinking=tuple(name for name, spec in specs.items() if spec.thinking),
         small=tuple(name for name, spec in specs.items() if spec.at_hand and is_small(spec)),
     )
     if args.cluster:
         profile = cluster.load_profile(args.cluster)
-        by_rule = {row.name: profile.gpus(row) for row in NOTEBOOKS if row.heavy}
-        run = replace(run, cores=1, gpus=max(by_rule.values()), cluster=profile.executor, gpus_of=by_rule)
+        asked = {row.name: profile.gpus(row) for row in NOTEBOOKS if row.heavy}
+        run = replace(run, cores=1, gpus=max(asked.values()), cluster=profile.executor, gpus_by_notebook=asked)
     else:
         run = replace(run, gpus=len(gpus.available()))
     for job in run.jobs:
         job.check()
     return run
+
+
+def choose_values(args: Namespace) -> dict:
+    """Return the parameters of the profile, with the models and datasets of the command line."""
+    values = params.load_profile(proper("profile", args.profile)).model_dump(mode="json")
+    values["cpu"] = values["cpu"] or args.cpu
+    values["models"] = list(dict.fromkeys([*(args.models or values["models"]), *args.add_models]))
+    values["datasets"] = list(dict.fromkeys([*(args.datasets or values["datasets"]), *args.add_datasets]))
+    if args.verb == PUBLISHED:  # no models and datasets, and no parameters that name some
+        values |= {name: type(value)() for name, value in values.items() if fresh.kind_of(name) in params.LOADERS}
+        return values | {"title": "The paper's own numbers, set again."}
+    check_files(args.profile)
+    if args.verb in (REPLAY, "verify"):
+        values["datasets"] = shipped_datasets(args.profile, values["models"], values["datasets"], say)
+    for kind, load in params.LOADERS.items():
+        narrow(values, kind)
+        for name in values[kind + "s"]:
+            load(proper(kind, name))
+    unlike(values)
+    return values
 
 
 def proper(kind: str, name: str) -> str:
@@ -257,7 +259,7 @@ def execute(
     sure = sum(verdict.state == "make" for verdict in todo)
     others = f", and {len(todo) - sure} if their inputs change" if sure < len(todo) else ""
     say(f"{run.name}: {sure} of {total} jobs to do on {at_once}{others}")
-    replace(run, cards=usable.cards(run, models_of(jobs))).save()
+    replace(run, gpus_by_model=usable.gpus_by_model(run, models_of(jobs))).save()
     log = ROOT / run.folder / "snakemake.log"
     log.write_text("", encoding="utf-8")
     code = schedule(run, jobs, partial(board.hear, log), profile, door)

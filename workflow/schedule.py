@@ -104,7 +104,7 @@ def preloaded(run: Run, jobs: list[Job]) -> Iterator[str]:
 
 def imports(jobs: list[Job]) -> list[str]:
     """Return the statements that import the libraries of the forked jobs and the networks of their models."""
-    models = {job.model: None for job in jobs if job.model and not job.on_gpu}
+    models = {job.model: None for job in jobs if job.model and not job.gpus}
     return [*LIGHT.splitlines(), *(HEAVY.splitlines() if models else ()), *filter(None, map(architecture, models))]
 
 

@@ -106,7 +106,7 @@ def check_processor(run: Run, network: Any) -> Iterator[Line]:
     import torch
 
     weights = network.num_parameters()
-    bare = [row.name for row in run.notebooks if row.heavy and not run.gpus_of.get(row.name, run.gpus)]
+    bare = [row.name for row in run.notebooks if row.heavy and not run.gpus_by_notebook.get(row.name, run.gpus)]
     there = not bare if run.cluster else torch.cuda.is_available()  # on a cluster, the profile requests the GPUs
     if weights <= LARGE or run.values.get("cpu") or there:
         return
@@ -117,7 +117,7 @@ def check_processor(run: Run, network: Any) -> Iterator[Line]:
     yield "wrong", f"{weights / 1e9:.2g} billion parameters, and {seen}: {remedy}"
 
 
-def cards(run: Run, names: list[str]) -> dict[str, int]:
+def gpus_by_model(run: Run, names: list[str]) -> dict[str, int]:
     """Return how many GPUs each model needs that is too large for one of this machine's GPUs."""
     memory = gpus.gpu_memory(gpus.available()) if run.gpus > 1 and not run.cluster else []
     if not memory:

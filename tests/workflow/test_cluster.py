@@ -13,7 +13,7 @@ from small_project import ROOT
 from lib.paths import UserError
 from workflow import cli, cluster, dry_run, fresh, node, notebook, records, run
 from workflow.cluster import Profile
-from workflow.pipeline import NOTEBOOKS, Run
+from workflow.pipeline import NOTEBOOKS, Job, Notebook, Run
 
 GENERATE = next(row for row in NOTEBOOKS if row.number == "01")
 RUN = Run("demo", {"models": ["tiny"], "datasets": ["easy"], "seed": 0}, cluster="slurm")
@@ -210,13 +210,14 @@ def test_only_jobs_of_this_run_and_folder_are_cancelled(answers, monkeypatch):
 def test_a_line_for_each_job_with_its_hours(monkeypatch):
     values = run.params.load_profile("demo").model_dump(mode="json")
     found, said = Run("demo", values, gpus=1, cluster="slurm"), []
-    todo = found.jobs[:1] + found.jobs[-1:]
+    todo = found.jobs[:1] + found.jobs[-1:] + (Job(found, Notebook("11_mine", heavy=True), "tiny-llama", "demo-easy"),)
     monkeypatch.setattr(fresh, "outlook", lambda run, remake: [fresh.Verdict(job, "make") for job in todo])
     monkeypatch.setattr(Run, "seconds", lambda self: {})
     assert dry_run.show(found, of(slurm_partition="gpu", runtime=60), [], said.append) == 0
     assert said[0].startswith("01_generate tiny-llama demo-easy  threads 1, partition gpu, runtime 60; ")
     assert said[0].endswith(" h") and said[1].endswith("; 0.0017 h"), "six seconds of a light notebook"
-    assert "2 of" in said[2] and "(hours as on a GPU of 80 GB); nothing was" in said[2]
+    assert said[2].startswith("11_mine tiny-llama demo-easy ") and said[2].endswith("; hours unknown")
+    assert "3 of" in said[3] and "and 1 job(s) of unknown length (hours as on a GPU of 80 GB); nothing was" in said[3]
     monkeypatch.setattr(Run, "seconds", lambda self: {todo[0].name: 7200})
     said.clear()
     dry_run.show(found, of(), [], said.append)
