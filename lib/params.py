@@ -6,6 +6,8 @@ uses. `Profile` inherits from one part per step of the pipeline, so each default
 they are checked here.
 """
 
+import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -169,7 +171,8 @@ class Profile(Generation, Reading, Verification, Dropout, Calibration, Saving, B
 
 # ---- reading and checking the files
 
-REVISIONS: dict[str, str] = {}  # commits by hub source, for files without a revision; set by a run
+# commits by hub source, for files without a revision; set by a run, for its notebooks in the environment
+REVISIONS: dict[str, str] = json.loads(os.environ.get("CALIBRATION_REVISIONS", "{}"))
 
 
 def parameter_file_names(folder: Path) -> list[str]:

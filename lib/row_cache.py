@@ -4,6 +4,7 @@ Shards are stored in artifacts/<run>/shards/<job>-<key>/ until the frame is writ
 manifest's facts, and of the code if the workflow passes it. It does not depend on the number of rows (`limit`).
 """
 
+import os
 import resource
 import shutil
 import sys
@@ -47,9 +48,11 @@ class RowCache:
     stage : name of the stage, for a frame that is built in stages
     """
 
-    code = ""  # digest of the current code, if rows of other code are not reused
-    record = ""  # the workflow's record of this job, if the workflow removes the shards itself
-    earlier_record = ""  # the same record under the parameter names of version 1.0.0
+    # set by the workflow: digest of the current code, if rows of other code are not reused
+    code = os.environ.get("CALIBRATION_CODE", "")
+    # the record of this job, if the workflow removes the shards itself; and under the parameter names of version 1.0.0
+    record = os.environ.get("CALIBRATION_RECORD", "")
+    earlier_record = os.environ.get("CALIBRATION_EARLIER_RECORD", "")
 
     def __init__(
         self,

@@ -81,30 +81,24 @@ def reuse() -> dict[str, str]:
     return {} if any(name in os.environ for name in wanted) else wanted
 
 
-def surroundings(job: Job, scratch: Path) -> dict[str, str]:
-    """Return the environment variables of the kernel."""
-    own = str(scratch / "ipython")  # our start-up files instead of the user's
-    return {**constants(job), "JUPYTER_RUNTIME_DIR": str(scratch), "IPYTHONDIR": own, "TMPDIR": str(scratch)}
+def surroundings(job: Job, scratch: Path, content: fresh.Parts) -> dict[str, str]:
+    """Return the environment variables of the kernel: places, and the keys and revisions for `lib`."""
+    return {
+        **constants(job),
+        "JUPYTER_RUNTIME_DIR": str(scratch),
+        "IPYTHONDIR": str(scratch / "ipython"),  # without the user's start-up files
+        "TMPDIR": str(scratch),
+        "CALIBRATION_RECORD": fresh.resume_key(job.run, content),
+        "CALIBRATION_EARLIER_RECORD": fresh.earlier_resume_key(job.run, content),
+        "CALIBRATION_CODE": fresh.code_key(job, content),
+        "CALIBRATION_REVISIONS": json.dumps(params.REVISIONS),
+    }
 
 
 def forkable(job: Job) -> bool:
     """Whether this forked process imported its libraries with the environment of the job's kernel."""
     alike = all(os.environ.get(name) == value for name, value in constants(job).items())
     return alike and not job.gpus
-
-
-def start_up(record: str, scratch: Path, code: str, earlier: str) -> None:
-    """Write the kernel's start-up file. It passes `lib` the pinned revisions, the key of the shards' record, now and in
-    the `earlier` version, and the key of the `code` if rows of other code do not count."""
-    folder = scratch / "ipython" / "profile_default" / "startup"
-    folder.mkdir(parents=True)
-    lines = ["import lib.row_cache", f"lib.row_cache.RowCache.record = {record!r}"]
-    lines += [f"lib.row_cache.RowCache.earlier_record = {earlier!r}"]
-    if code:
-        lines += [f"lib.row_cache.RowCache.code = {code!r}"]
-    if params.REVISIONS:
-        lines += ["import lib.params", f"lib.params.REVISIONS.update({params.REVISIONS!r})"]
-    (folder / "run.py").write_text("\n".join([*lines, "del lib", ""]), encoding="utf-8")
 
 
 class Progress:
@@ -194,7 +188,6 @@ def run_job(job: Job, scratch: Path, forked: bool) -> None:
         records.mark_done(job)
         return tell(job, "kept", text=why)
     parts = fresh.parts(job)
-    code = fresh.resume_key(job.run, parts)
     tell(job, "start")
     with ExitStack() as stack:
         if job.gpus:
@@ -204,12 +197,11 @@ def run_job(job: Job, scratch: Path, forked: bool) -> None:
             os.environ["CUDA_VISIBLE_DEVICES"] = taken
         if forked and forkable(job):
             fork_kernels()
-        os.environ.update(surroundings(job, scratch))
+        os.environ.update(surroundings(job, scratch, parts))
         tempfile.tempdir = None  # read TMPDIR again
         # show figures inline, run no start-up file of the user, and find no other kernel spec
         for name in ("MPLBACKEND", "PYTHONSTARTUP", "JUPYTER_PATH"):
             os.environ.pop(name, None)
-        start_up(code, scratch, fresh.code_key(job, parts), fresh.earlier_resume_key(job.run, parts))
         (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
         execute(job, scratch)
     outputs = job.outputs + job.loose
@@ -219,7 +211,7 @@ def run_job(job: Job, scratch: Path, forked: bool) -> None:
         outputs += [f"{job.run.figures}/{name}" for name in export(ROOT / job.executed, ROOT / job.run.figures)]
     seconds = time.monotonic() - began
     records.write_record(job, parts, outputs, seconds)
-    records.forget_shards(job, code)
+    records.forget_shards(job, fresh.resume_key(job.run, parts))
     records.mark_done(job)
     tell(job, "end", seconds=seconds)
 

@@ -37,8 +37,10 @@ SHOW = """
         return f"{count(text, 0)['letters']} letters"
 """
 ROW_CACHE = """
+    import os
+
     class RowCache:
-        record = code = ""
+        record, code = os.environ.get("CALIBRATION_RECORD", ""), os.environ.get("CALIBRATION_CODE", "")
 """
 REPORTED = {  # what the report takes of the modules of claims
     "claims": "FINDINGS = {}",
@@ -57,13 +59,12 @@ ROWS = [  # of workflow.pipeline.NOTEBOOKS, in place of the project's own
 NOTEBOOKS = {
     "01_generate": (
         "run = 'demo'\nmodel: str = 'tiny'\ndataset = 'easy'\nseed = 0",
-        "facts = {'names': [name for name in dir() if name in ('lib', 'params', 'row_cache')]}",
         "import json\nimport os\nfrom lib import alpha\nfrom lib.row_cache import RowCache\nfrom lib.paper import show",
         "from lib.paths import ARTIFACTS, UserError",
         "folder = ARTIFACTS / run / 'generations'\nfolder.mkdir(parents=True, exist_ok=True)",
         "print('shard 1/1: done')",
         "_ = (folder / f'{model}__{dataset}.parquet').write_text(alpha.words(model, dataset, seed))",
-        "facts |= {'cwd': os.getcwd(), 'environment': dict(os.environ), 'code': [RowCache.record, RowCache.code]}",
+        "facts = {'cwd': os.getcwd(), 'environment': dict(os.environ), 'code': [RowCache.record, RowCache.code]}",
         "_ = (folder / f'{model}__{dataset}.json').write_text(json.dumps(facts))",
         "show.said(alpha.words(model, dataset, seed))",
     ),

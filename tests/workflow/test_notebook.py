@@ -29,10 +29,10 @@ def test_what_papermill_is_given(inside, monkeypatch, tmp_path):
     assert given["config"].KernelManager.ip.startswith(str(tmp_path))
 
 
-def test_offline_only_if_everything_is_local(inside, tmp_path):
-    assert notebook.surroundings(job_of(), tmp_path)["HF_HUB_OFFLINE"] == "1"
+def test_offline_only_if_everything_is_local(inside):
+    assert notebook.constants(job_of())["HF_HUB_OFFLINE"] == "1"
     write(inside.root / "params/models/tiny.yaml", "label: Tiny\nsource: someone/tiny\n")
-    assert "HF_HUB_OFFLINE" not in notebook.surroundings(job_of(), tmp_path)
+    assert "HF_HUB_OFFLINE" not in notebook.constants(job_of())
 
 
 def test_threads():
