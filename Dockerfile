@@ -10,14 +10,12 @@ RUN apt-get update \
 
 # The environment hangs on these files alone, so that an edit elsewhere does not install it again.
 WORKDIR /artifact
-COPY pyproject.toml requirements.lock environment.yml run_all.sh ./
-COPY workflow ./workflow
-COPY params ./params
-COPY lib ./lib
-COPY notebooks ./notebooks
+COPY pyproject.toml requirements.lock ./
+COPY lib/__init__.py lib/
+COPY workflow/__init__.py workflow/environment.py workflow/
 # With a GPU: --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130, and docker run --gpus all
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN TORCH_INDEX="$TORCH_INDEX" python3 workflow/environment.py demo
+RUN TORCH_INDEX="$TORCH_INDEX" python3 workflow/environment.py
 
 COPY . .
 ENTRYPOINT ["./run_all.sh"]
