@@ -31,6 +31,9 @@ def hush() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 class Stopped(BaseException):
     """A signal args this run to end."""
 
@@ -46,9 +49,11 @@ def main(argv: list[str]) -> int:
             stream.reconfigure(errors="backslashreplace")  # for terminals that cannot print a character of a label
 
     def handle(number, frame):
+        for one in STOPPING:
+            signal.signal(one, signal.SIG_IGN)  # a second Ctrl-C does not keep the first from ending every process
         raise Stopped(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in STOPPING:
         signal.signal(number, handle)
     try:
         return obey(cli.check(argv))
