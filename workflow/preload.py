@@ -20,11 +20,12 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-JUPYTER = """import papermill, nbclient, nbformat, jupyter_client.ioloop, ipykernel.kernelapp, ipykernel.ipkernel
-import IPython.core.completerlib, matplotlib_inline.config, psutil, pydantic, yaml, filelock"""
+JUPYTER = """papermill nbclient nbformat jupyter_client.ioloop ipykernel.kernelapp ipykernel.ipkernel
+    IPython.core.completerlib matplotlib_inline.config psutil pydantic yaml filelock"""
 CODE = b"@exit "  # prefix of the last line of a job's output
 PARENT_DEATH = 1  # of Linux's prctl
 
@@ -116,9 +117,9 @@ def serve(door: int, parent: int, imports: list[str]) -> None:
     sys.modules.setdefault("rfc3987_syntax", None)  # an unused URI grammar that takes 1.5 s to import
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # a kernel's backend, read at import
     gc.disable()  # imports leave no garbage, and searching for it takes a second
-    for statement in [*JUPYTER.splitlines(), *imports]:
+    for module in [*JUPYTER.split(), *imports]:
         with suppress(Exception):  # the notebook that needs it reports the error
-            exec(statement, {})
+            import_module(module)
     os.environ.pop("MPLBACKEND")
     gc.collect()
     gc.freeze()  # keeps this memory shared with the forks

@@ -23,11 +23,11 @@ from workflow.pipeline import Job, Run
 FLAGS = """--snakefile workflow/Snakefile --scheduler greedy --keep-going --rerun-triggers input --nolock
     --ignore-incomplete --keep-incomplete --drop-metadata --nocolor"""
 # What the notebooks import, without and with a model. A job imports what is missing here by itself, only later.
-LIGHT = """import pandas, pyarrow.parquet, yaml, jinja2, nbformat, nbconvert.exporters, tokenizers.decoders
-import scipy.stats, scipy.optimize, scipy.interpolate, sklearn.isotonic, sklearn.linear_model, sklearn.preprocessing
-import matplotlib.style, matplotlib.figure, seaborn, huggingface_hub.file_download"""
-HEAVY = """import torch.utils.flop_counter, transformers.masking_utils, transformers.generation.utils
-from transformers import AutoModelForCausalLM, AutoTokenizer"""
+LIGHT = """pandas pyarrow.parquet yaml jinja2 nbformat nbconvert.exporters tokenizers.decoders seaborn matplotlib.figure
+    matplotlib.style scipy.stats scipy.optimize scipy.interpolate sklearn.isotonic sklearn.linear_model
+    sklearn.preprocessing huggingface_hub.file_download"""
+HEAVY = """torch.utils.flop_counter transformers.masking_utils transformers.generation.utils
+    transformers.models.auto.modeling_auto transformers.models.auto.tokenization_auto"""
 SPOKEN = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 
 
@@ -103,15 +103,15 @@ def preloaded(run: Run, jobs: list[Job]) -> Iterator[str]:
 
 
 def imports(jobs: list[Job]) -> list[str]:
-    """Return the statements that import the libraries of the forked jobs and the networks of their models."""
+    """Return the modules of the libraries of the forked jobs, and of the networks of their models."""
     models = {job.model: None for job in jobs if job.model and not job.gpus}
-    return [*LIGHT.splitlines(), *(HEAVY.splitlines() if models else ()), *filter(None, map(architecture, models))]
+    return [*LIGHT.split(), *(HEAVY.split() if models else ()), *filter(None, map(architecture, models))]
 
 
 def architecture(model: str) -> str:
-    """Return the statement that imports the network of a model in a local folder; empty for others."""
+    """Return the module of transformers with the network of a model in a local folder; empty for others."""
     with suppress(OSError, ValueError, KeyError):
         config = params.load_model_config(model).place / "config.json"
         kind = json.loads(config.read_text(encoding="utf-8"))["model_type"]
-        return f"import transformers.models.{kind}.modeling_{kind}"
+        return f"transformers.models.{kind}.modeling_{kind}"
     return ""
