@@ -1,9 +1,11 @@
 """The table of notebooks: their numbers tell the order in which they run, but for what exports, which comes last."""
 
+from importlib.util import find_spec
+
 import pytest
 
 from lib import params
-from workflow import fresh, pipeline, records
+from workflow import fresh, pipeline, preload, records, schedule
 from workflow.files import write_json
 from workflow.pipeline import Run
 
@@ -31,6 +33,15 @@ def test_what_most_hangs_on_is_begun_first(inside):
 @pytest.mark.parametrize("name, small", [("tiny-llama", True), ("qwen3-8b-thinking", False), ("logged", False)])
 def test_a_model_is_small_by_its_weights_on_this_disk(name, small):
     assert pipeline.is_small(params.load_model_config(name)) == small
+
+
+def test_what_is_imported_before_forking_is_there_and_holds_no_torch_where_no_model_runs():
+    values = params.load_profile("demo").model_dump()
+    light, heavy = (schedule.imports(list(Run(name, values).jobs)) for name in ("replay", "demo"))
+    for module in (*preload.JUPYTER.split(), *heavy):
+        assert find_spec(module), "its import would fail unseen, and each job would take longer"
+    assert set(light) < set(heavy) and "transformers.models.llama.modeling_llama" in heavy
+    assert not {module.split(".")[0] for module in light} & {"torch", "transformers"}
 
 
 def test_frames_of_passes_come_as_the_scope_asks():
