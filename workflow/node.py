@@ -46,11 +46,10 @@ def is_visible(job: Job) -> bool:
     return False
 
 
-def append_event(line: str) -> None:
-    """Report a line of this job to a run on another machine, through the file CALIBRATION_EVENTS."""
-    if place := os.environ.get("CALIBRATION_EVENTS"):
-        with suppress(OSError), open(place, "a", encoding="utf-8") as file:
-            file.write(line)
+def append_event(job: Job, line: str) -> None:
+    """Report a line of a cluster's job to the run on another machine."""
+    with suppress(OSError), (ROOT / job.events).open("a", encoding="utf-8") as file:
+        file.write(line)
 
 
 @contextmanager

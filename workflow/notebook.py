@@ -39,7 +39,8 @@ class Failure(Exception):
 def tell(job: Job, event: str, **facts) -> None:
     """Send run.py an event: start, progress, end, kept or fail. One write, because parallel jobs share the pipe."""
     line = json.dumps({"job": job.name, "event": event, **facts})
-    node.append_event(f"{MARK}{line}\n")
+    if job.run.cluster:
+        node.append_event(job, f"{MARK}{line}\n")
     sys.stdout.write(f"\n{MARK}{line}\n")  # print writes the newline separately if Python is unbuffered
     sys.stdout.flush()
 
@@ -225,8 +226,6 @@ def main(argv: list[str], forked: bool = True) -> int:
             signal.signal(number, lambda received, frame: sys.exit(128 + received))
     job = node.with_local_cores(Run.load(argv[0])).job(argv[1])
     hub.pin(job.run)
-    if job.run.cluster:
-        os.environ["CALIBRATION_EVENTS"] = str(ROOT / job.events)
     scratch = scratch_folder()
     try:
         with job_lock(job):

@@ -139,7 +139,6 @@ def test_what_jobs_say_elsewhere_is_heard_line_by_line(inside, monkeypatch):
     job, heard = found.jobs[0], []
     (inside.root / job.events).parent.mkdir(parents=True)
     (inside.root / job.events).write_text("of an earlier run\n")
-    monkeypatch.setenv("CALIBRATION_EVENTS", str(inside.root / job.events))
     with node.follow_events(found, heard.append) as told:
         told("Snakemake's own")
         notebook.tell(job, "start")

@@ -54,12 +54,14 @@ def test_progress_lines(capsys):
 
 
 MANY = """
-import sys, types
+import sys
+from types import SimpleNamespace
 from workflow import notebook
+job = SimpleNamespace(name="x", run=SimpleNamespace(cluster=""))
 print(flush=True)
 sys.stdin.buffer.raw.read(1)  # both at once
 for number in range(3000):
-    notebook.tell(types.SimpleNamespace(name="x"), "progress", text="y" * (number % 50))
+    notebook.tell(job, "progress", text="y" * (number % 50))
 """
 
 
