@@ -19,7 +19,6 @@ from lib.paths import ROOT
 
 FUZZ = 150, 2_000, 10_000  # examples of a test that reads anything at all; with `--all`; with `--anew`, too
 LONGEST_FIRST = (
-    "test_kill_anywhere",
     "test_paper_walk",
     "test_end_to_end",
     "test_lab",
