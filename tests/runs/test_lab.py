@@ -1,6 +1,6 @@
-"""Readers' ways into the notebooks, from the shipped signals alone: a real Jupyter server, and plain papermill.
+"""Readers' ways into the notebooks, from the shipped signals alone: a real Jupyter server.
 
-What the other notebooks show by themselves is in test_edits and tests/blackbox.
+Plain papermill, and what the other notebooks show by themselves, are in test_edits and tests/blackbox.
 """
 
 import json
@@ -17,7 +17,6 @@ import uuid
 import nbformat
 import pytest
 import websocket
-import yaml
 
 from lib.paths import ROOT, SHIPPED
 
@@ -108,17 +107,3 @@ def test_links_to_code_lead_somewhere_and_no_news_are_asked_for(server):
         (page,) = re.findall(r'id="jupyter-config-data"[^>]*>(.*?)</script>', answer.read().decode(), flags=re.S)
     disabled = json.loads(page)["disabledExtensions"]
     assert "@jupyterlab/apputils-extension:announcements" in disabled
-
-
-def test_a_notebook_runs_by_plain_papermill(tmp_path):
-    """With a profile as its parameter file; and the same file is refused nothing that the notebook declares."""
-    name = "05_calibration"
-    values = yaml.safe_load((ROOT / "params" / "demo.yaml").read_text()) | SMALL | {"run": f"{RUN}-{name[:2]}"}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(values))
-    folder = ROOT / "notebooks"
-    command = [sys.executable, "-m", "papermill", "-f", tmp_path / "mine.yaml", "-k", "python3", "--cwd", folder,
-               folder / f"{name}.ipynb", tmp_path / "out.ipynb"]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
-    assert done.returncode == 0, done.stderr[-2000:]
-    outputs = [o for c in nbformat.read(tmp_path / "out.ipynb", 4).cells if c.cell_type == "code" for o in c.outputs]
-    assert any("text/html" in o.get("data", {}) for o in outputs)

@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 
 import pytest
-import torch
 
 from lib import params
 from workflow import check, cost
@@ -119,13 +118,3 @@ def test_responses_that_are_there_say_how_long_they_are():
     assert check.written(run, "smollm2-135m") is None
     spec = params.load_model_config("tiny-llama")
     assert [Work.of(run.values, spec, 60, written=length).tokens for length in (None, 41.3, 900)] == [256, 41, 256]
-
-
-def test_a_small_local_model_is_timed_and_its_parts_are_said(monkeypatch):
-    torch.set_num_threads(1)
-    run = Run("demo", params.load_profile("demo").model_dump() | {"datasets": ["demo-easy"], "limit": 20}, 2, 0)
-    device = replace(H200, cuda=False, bytes=4, memory=8e9)
-    said = [text for _, text in check.about_model(run, "tiny-llama", device, {})]
-    low, high = map(float, re.search(r"about (\S+) to (\S+) hours for 40 questions", said[-1]).groups())
-    assert 0 < low <= high < 1 and said[-1].endswith("measured")
-    assert re.search(": draw .*, rescore .*, verify .*, dropout .*, ablation .*, loads ", said[-1])

@@ -94,15 +94,17 @@ def top(models: Path) -> set[str]:
     return {name.split("/")[0] for name in kept(models)}
 
 
-def test_from_a_file_to_a_checkpoint_once(files):
-    (converting,) = finish(start(files)).splitlines()
-    assert converting.startswith("converting small (") and files.sha256[:12] in converting
-    assert top(files.models) == {files.sha256}, "nothing of the way there is left"
-    names = {path.name for path in (files.models / files.sha256).iterdir()}
+def test_from_a_file_to_a_checkpoint_once(here):
+    weights.fetch(["small"], here.said.append)
+    (converting,) = here.said
+    assert converting.startswith("converting small (") and here.sha256[:12] in converting
+    assert top(here.models) == {here.sha256}, "nothing of the way there is left"
+    names = {path.name for path in (here.models / here.sha256).iterdir()}
     assert {"model.safetensors", "config.json", "tokenizer.json"} <= names
-    assert str(files.project.root) not in (files.models / files.sha256 / "config.json").read_text()
-    files.served.unlink()
-    assert finish(start(files)) == "", "the second start does nothing"
+    assert str(here.project.root) not in (here.models / here.sha256 / "config.json").read_text()
+    here.served.unlink()
+    weights.fetch(["small"], here.said.append)
+    assert len(here.said) == 1, "the second start does nothing"
 
 
 @pytest.mark.slow
