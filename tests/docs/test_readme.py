@@ -13,8 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from benchmarks import makespan  # noqa: E402
-
+from docs.benchmarks import makespan  # noqa: E402
 from lib.analysis import run_results  # noqa: E402
 from lib.paper.claims import CLAIMS, FINDINGS, Claim  # noqa: E402
 from lib.paper.reference import published  # noqa: E402
