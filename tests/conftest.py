@@ -73,11 +73,22 @@ def slurm(tmp_path_factory):
         yield found
 
 
-@pytest.fixture(scope="session")
-def alone(tmp_path_factory) -> tuple[Path, str, float]:
-    """A small demo that nobody stops: its folder, what it said, its seconds; one for all workers of pytest-xdist."""
+def for_all_workers(tmp_path_factory) -> Path:
+    """A folder that is the same for all workers of pytest-xdist."""
     base = tmp_path_factory.getbasetemp()
-    return clone.left_alone(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def alone(tmp_path_factory) -> tuple[Path, str]:
+    """A small demo that nobody stops: its folder, and what it said."""
+    return clone.made_once(for_all_workers(tmp_path_factory), clone.left_alone)
+
+
+@pytest.fixture(scope="session")
+def replayed(tmp_path_factory) -> Path:
+    """A folder unpacked from the archive, in which the whole demo is replayed."""
+    return clone.made_once(for_all_workers(tmp_path_factory), clone.archive_replayed)[0]
 
 
 # ---- slow tests

@@ -12,11 +12,15 @@ def same(name, found):
     goldens.same(goldens.differences(goldens.read(name), found, NEAR.get(name, 0)), f"goldens.py {name}")
 
 
-@pytest.mark.parametrize("name", ["published", pytest.param("replay", marks=pytest.mark.slow),
-                                  pytest.param("replay-small", marks=pytest.mark.slow)])  # fmt: skip
+@pytest.mark.parametrize("name", ["published", pytest.param("replay-small", marks=pytest.mark.slow)])
 def test_a_run_without_a_model(name, tmp_path):
     """Every byte of its tables and macros; its records, its report, each claim with verdict, count and reason."""
     same(name, goldens.make(name, tmp_path))
+
+
+@pytest.mark.slow
+def test_the_replay_of_what_was_unpacked_from_the_archive(replayed):
+    same("replay", goldens.of_run(replayed, "replay"))
 
 
 @pytest.mark.slow
