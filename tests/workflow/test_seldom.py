@@ -15,6 +15,7 @@ from lib.paths import UserError
 from workflow import (
     leftovers,
     notebook,
+    records,
 )
 from workflow.pipeline import Run
 
@@ -36,6 +37,15 @@ def test_the_code_beside_a_tokenizer_does_not_run(tmp_path):
 def test_a_fault_of_the_program_ends_otherwise_than_one_of_the_user(name, code):
     error = SimpleNamespace(ename=name, evalue="no", exec_count=1, source="1 / 0")
     assert notebook.cell_failure(RUN.jobs[0], error).code == code
+
+
+@pytest.mark.parametrize("record, fine", [
+    ({"key": records.key({"a": 1}), "parts": {"a": 1}, "outputs": {"x": "sum"}}, True),
+    ({"key": records.key({"a": 1}), "parts": {"a": 2}, "outputs": {"x": "sum"}}, False),
+    ({"key": records.key({"a": 1}), "parts": {"a": 1}, "outputs": {"x": None}}, False),
+])  # fmt: skip
+def test_a_record_is_its_own_witness(record, fine):
+    assert records.in_order(record) == fine
 
 
 @pytest.mark.parametrize("cluster, stays", [("", False), ("slurm", True)])
