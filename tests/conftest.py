@@ -17,11 +17,14 @@ from lib import params
 from lib.generate import models
 from lib.paths import ROOT
 
-FUZZ = 150, 2_000, 10_000  # examples of a test that reads anything at all; with `--all`; with `--anew`, too
+FUZZ = 60, 2_000, 10_000  # examples of a test that reads anything at all; with `--all`; with `--anew`, too
 LONGEST_FIRST = (
-    "test_paper_walk",
+    "test_goldens",
+    "test_killed_at_every_step",
+    "test_transcript",
+    "test_same_bytes",
     "test_end_to_end",
-    "test_lab",
+    "test_paper_walk",
     "test_new_models",
     "test_logged",
     "test_slurm_endings",
@@ -32,8 +35,6 @@ LONGEST_FIRST = (
     "test_findings",
     "test_edits",
     "test_verify",
-    "test_same_bytes",
-    "test_archive",
 )
 LEFT_OUT = pytest.StashKey[int]()
 
