@@ -13,7 +13,7 @@ import time
 
 import psutil
 import pytest
-from small_project import PAIR, Project, build, family, named, until, with_cell, write
+from small_project import PAIR, Project, family, named, until, with_cell, write
 
 from lib.paths import UserError
 from workflow import locks, run
@@ -34,27 +34,6 @@ with open('starts', 'a') as file:
 while not os.path.exists('go'):
     time.sleep(0.1)
 """
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> Project:
-    """The small project after ./run_all.sh, called from elsewhere, with what a site's Jupyter brings in the way: a
-    kernel of the same name, by another interpreter and provisioner."""
-    project = Project(build(tmp_path_factory.mktemp("runs") / "a project"))
-    elsewhere = project.root.parent
-    kernel = {"argv": ["/bin/false", "-f", "{connection_file}"], "display_name": "x", "language": "python",
-              "metadata": {"kernel_provisioner": {"provisioner_name": "local-provisioner"}}}  # fmt: skip
-    write(elsewhere / "jupyter/kernels/python3/kernel.json", json.dumps(kernel))
-    own = {"MPLBACKEND": "agg", "PYTHONPATH": "/nowhere", "JUPYTER_PATH": str(elsewhere / "jupyter")}
-    code, project.text = project.shell(cwd=elsewhere, **own)
-    assert code == 0, project.text
-    return project
-
-
-@pytest.fixture
-def copy(finished, tmp_path) -> Project:
-    shutil.copytree(finished.root, tmp_path / "copy")
-    return Project(tmp_path / "copy")
 
 
 def files(project: Project) -> dict:
