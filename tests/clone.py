@@ -7,7 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
-import time
+import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -18,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SMALL = {"models": ["tiny-llama"], "datasets": ["demo-easy"], "limit": 12, "rows_per_shard": 4, "n_tuning_examples": 5,
          "dropout_passes": 3, "resamples": 100, "draws": 2, "calibration_sizes": [5], "ablation_limit": 2}  # fmt: skip
 JOBS = 11
+GIT = ("git", "-c", "user.name=someone", "-c", "user.email=someone@example.org", "-c", "commit.gpgsign=false")
 ENV = os.environ | {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
 
 
@@ -77,19 +79,34 @@ def counts(said: str) -> tuple[int, int]:
     return int(made), int(kept)
 
 
-def left_alone(base: Path) -> tuple[Path, str, float]:
-    """A small demo that nobody stops, on one core: its folder, what it said, its seconds. One for all that ask for the
-    same `base`, whatever process they are in, so none may change it."""
-    folder, told = base / "left alone", base / "left alone.txt"
-    with open(base / "left alone.lock", "w") as lock:
+def made_once(base: Path, make: Callable[[Path], str]) -> tuple[Path, str]:
+    """A folder that `make` fills, and what was said then: once for all that ask for the same `base`, whatever process
+    they are in, so none may change it."""
+    name = make.__name__.replace("_", " ")
+    folder, told = base / name, base / f"{name}.txt"
+    with open(base / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not told.exists():
-            edit(copy_of_project(folder) / "params" / "demo.yaml", **SMALL)
-            began = time.monotonic()
-            said = run(folder, "--cores", "1", TZ="UTC", LC_ALL="C")
-            told.write_text(f"{time.monotonic() - began}\n{said}")
-    seconds, said = told.read_text().split("\n", 1)
-    return folder, said, float(seconds)
+            told.write_text(make(folder))
+    return folder, told.read_text()
+
+
+def left_alone(folder: Path) -> str:
+    """A small demo that nobody stops, on one core."""
+    edit(copy_of_project(folder) / "params" / "demo.yaml", **SMALL)
+    return run(folder, "--cores", "1", TZ="UTC", LC_ALL="C")
+
+
+def archive_replayed(folder: Path) -> str:
+    """The archive of the project with today's edits, unpacked, and the replay of the whole demo in it, without git."""
+    project, scratch = copy_of_project(folder.with_name("archived")), folder.with_name("unpacked")
+    for words in (("init", "-q"), ("add", "--force", "."), ("commit", "-qm", "today")):
+        subprocess.run([*GIT, *words], cwd=project, check=True)
+    with tarfile.open(project / run(project, "archive").partition(":")[0]) as packed:
+        packed.extractall(scratch, filter="data")
+    (unpacked,) = scratch.iterdir()
+    unpacked.rename(folder)
+    return run(folder, "replay")
 
 
 def tables(folder: Path, name: str = "demo") -> dict[str, bytes]:

@@ -17,12 +17,14 @@ from lib import params
 from lib.generate import models
 from lib.paths import ROOT
 
-FUZZ = 150, 2_000, 10_000  # examples of a test that reads anything at all; with `--all`; with `--anew`, too
+FUZZ = 60, 2_000, 10_000  # examples of a test that reads anything at all; with `--all`; with `--anew`, too
 LONGEST_FIRST = (
-    "test_kill_anywhere",
-    "test_paper_walk",
+    "test_goldens",
+    "test_killed_at_every_step",
+    "test_transcript",
+    "test_same_bytes",
     "test_end_to_end",
-    "test_lab",
+    "test_paper_walk",
     "test_new_models",
     "test_logged",
     "test_slurm_endings",
@@ -33,8 +35,6 @@ LONGEST_FIRST = (
     "test_findings",
     "test_edits",
     "test_verify",
-    "test_same_bytes",
-    "test_archive",
 )
 LEFT_OUT = pytest.StashKey[int]()
 
@@ -74,11 +74,22 @@ def slurm(tmp_path_factory):
         yield found
 
 
-@pytest.fixture(scope="session")
-def alone(tmp_path_factory) -> tuple[Path, str, float]:
-    """A small demo that nobody stops: its folder, what it said, its seconds; one for all workers of pytest-xdist."""
+def for_all_workers(tmp_path_factory) -> Path:
+    """A folder that is the same for all workers of pytest-xdist."""
     base = tmp_path_factory.getbasetemp()
-    return clone.left_alone(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def alone(tmp_path_factory) -> tuple[Path, str]:
+    """A small demo that nobody stops: its folder, and what it said."""
+    return clone.made_once(for_all_workers(tmp_path_factory), clone.left_alone)
+
+
+@pytest.fixture(scope="session")
+def replayed(tmp_path_factory) -> Path:
+    """A folder unpacked from the archive, in which the whole demo is replayed."""
+    return clone.made_once(for_all_workers(tmp_path_factory), clone.archive_replayed)[0]
 
 
 # ---- slow tests

@@ -157,7 +157,7 @@ def test_questions_that_were_asked_again_stay(lm, earlier):
     rows, arm = ablation.choose_ablation_rows(small, 2), small.assign(answer="7")
     store.write_frame(ablation.combine_arms(rows, "none", {"one": arm[arm.example_id.isin(rows.example_id)]}),
                 earlier / "ablation" / f"{PAIR}.parquet", inputs=store.file_checksums([path]), **about)  # fmt: skip
-    larger, _ = generate(lm, 30)
+    larger, _ = generate(lm, 14)
     before = earlier_rows.find_earlier_rows("mine", "ablation", PAIR, about, larger)
     assert set(before.example_id) == set(rows.example_id)
     again = ablation.choose_ablation_rows(larger, 4, before=before.example_id)

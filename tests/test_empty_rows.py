@@ -137,7 +137,9 @@ def test_one_dataset_without_answers_stops_no_other(missing, folder, monkeypatch
 
 
 @SHIPPED_ONLY
-@pytest.mark.parametrize("name", ["02", "05", "06", "07", "10"])
+@pytest.mark.parametrize(
+    "name", ["02", "10", *(pytest.param(name, marks=pytest.mark.slow) for name in ("05", "06", "07"))]
+)
 def test_where_the_reading_leaves_no_row_it_is_said_in_one_line(name, folder, monkeypatch):
     frame, _ = thinned(DATASETS[0])
     keep(frame.assign(**NO_ANSWER), folder)
@@ -145,7 +147,9 @@ def test_where_the_reading_leaves_no_row_it_is_said_in_one_line(name, folder, mo
         walk([name], monkeypatch, folder, **WALK | {"datasets": [*DATASETS[:1]]}, example="", missing="drop")
 
 
-@pytest.mark.parametrize("missing, notebooks", [("last_number", ["01", "03", "04", "04b"]), ("zero", ["01", "04"])])
+@pytest.mark.parametrize("missing, notebooks", [
+    ("last_number", ["01", "03", "04", "04b"]), pytest.param("zero", ["01", "04"], marks=pytest.mark.slow),
+])  # fmt: skip
 def test_a_model_that_says_nothing_is_asked_and_measured(missing, notebooks, folder, monkeypatch):
     """Every response ends at once."""
     load = models.load_language_model

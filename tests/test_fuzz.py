@@ -47,11 +47,6 @@ def value_or_line(read):
         return None
 
 
-def test_examples_are_the_same_unless_others_are_asked_for(request):
-    anew = request.config.getoption("--anew")
-    assert FUZZ.derandomize == settings.default.derandomize == (not anew)
-
-
 @FUZZ
 @given(BYTES | VALUES.map(lambda value: yaml.safe_dump(value, allow_unicode=False).encode()))
 def test_any_parameter_file(place, content):

@@ -31,15 +31,6 @@ def row_of(kind, **values):
     return pd.DataFrame({name: [None] for name in schemas.empty_frame(kind)} | values)
 
 
-def test_a_frame_comes_back_with_its_manifest(artifacts):
-    path = store.write_frame(FRAME, artifacts / "x" / "one.parquet", parameters={"seed": 0}, seconds=1.5)
-    back = store.read_frame(path)
-    assert back.a.tolist() == [1, 2] and back.b[0].tolist() == [0, 1, 2]
-    facts = store.read_manifest(path)
-    assert facts["rows"] == 2 and facts["parameters"] == {"seed": 0} and facts["sha256"] == store.sha256(path)
-    assert sorted(p.name for p in path.parent.iterdir()) == ["one.json", "one.parquet"]
-
-
 def test_a_flipped_byte_is_caught(artifacts):
     path = store.write_frame(FRAME, artifacts / "one.parquet")
     data = bytearray(path.read_bytes())

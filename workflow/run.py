@@ -148,9 +148,10 @@ def choose_values(args: Namespace) -> dict:
 
 def proper(kind: str, name: str) -> str:
     """Return the name; raise UserError if it cannot be part of the names of jobs and folders."""
-    if not re.fullmatch(r"(?!lab-|shipped$)\w[\w.-]*", name) or "__" in name:
-        raise UserError(f"{kind} '{name}': a file's name needs letters, digits, '.', '-' and single '_', not 'shipped' "
-                        "or 'lab-' at its beginning, which is for what is run by hand")  # fmt: skip
+    if not re.fullmatch(r"\w[\w.-]*", name) or "__" in name or name == "shipped":
+        raise UserError(f"{kind} '{name}': a file's name needs letters, digits, '.', '-' and single '_', not 'shipped'")
+    if kind == "profile" and name.startswith("lab-"):
+        raise UserError(f"profile '{name}': a name that begins with 'lab-' is kept for what is run by hand")
     return name
 
 

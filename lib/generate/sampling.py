@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from transformers import Cache, DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
+from torch.nn.functional import pad
+from transformers import (
+    Cache,
+    DynamicCache,
+    EosTokenCriteria,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    StoppingCriteriaList,
+)
 
 from lib.configs import Model
 from lib.generate.batching import map_by_length
@@ -63,32 +72,58 @@ def sample_batch(lm: LanguageModel, requests: Sequence[Request]) -> list[list[in
     """Return the token ids of a response to each request of a batch with one `max_new_tokens`.
 
     `generate` requires padding on the left. We put it after the shared prefix, unless a sliding window would count it.
+    It also runs until the longest response ends. So it stops when half of the rows have ended, and the others go on.
     """
-    shared = 0 if has_sliding_window(lm) else requests[0].shared_tokens
-    rest = lm.tokenizer.pad({"input_ids": [one.prompt_ids[shared:] for one in requests]}, return_tensors="pt")
-    first = torch.tensor([requests[0].prompt_ids[:shared]] * len(requests), dtype=torch.long)
+    prefix = requests[0].prompt_ids[: 0 if has_sliding_window(lm) else requests[0].shared_tokens]
+    rest = lm.tokenizer.pad({"input_ids": [one.prompt_ids[len(prefix) :] for one in requests]}, return_tensors="pt")
+    first = torch.tensor([prefix] * len(requests), dtype=torch.long)
     ids = torch.cat([first, rest.input_ids], 1).to(lm.device)
     mask = torch.cat([torch.ones_like(first), rest.attention_mask], 1).to(lm.device)
-    steps = requests[0].max_new_tokens
+    cache = select_rows(encode_prefix(lm, prefix), [0] * len(requests))
+    start, steps = ids.shape[1], requests[0].max_new_tokens
+    uniforms = uniform_numbers([one.seed for one in requests], steps)
+    sampled: dict[int, list[int]] = {}
+    rows = list(range(len(requests)))
     with rounded_logits_on_cpu(lm.model):
-        tokens = lm.model.generate(
-            input_ids=ids,
-            attention_mask=mask,
-            past_key_values=select_rows(encode_prefix(lm, requests[0].prompt_ids[:shared]), [0] * len(requests)),
-            # greedy: with do_sample, transformers would apply its own warpers after the sampler
-            logits_processor=LogitsProcessorList([SeededSampler(lm.spec, [one.seed for one in requests], steps)]),
-            generation_config=GenerationConfig(
-                do_sample=False, max_new_tokens=steps, eos_token_id=lm.eos, pad_token_id=lm.tokenizer.pad_token_id
-            ),
-        )
-    return [truncate_at_eos(row, lm.eos) for row in tokens[:, ids.shape[1] :].tolist()]
+        while rows:
+            done = ids.shape[1] - start
+            ids = lm.model.generate(
+                input_ids=ids,
+                attention_mask=mask,
+                past_key_values=cache,
+                # greedy: with do_sample, transformers would apply its own warpers after the sampler
+                logits_processor=LogitsProcessorList([SeededSampler(lm.spec, uniforms[rows, done:])]),
+                stopping_criteria=StoppingCriteriaList([HalfEnded(lm.eos)]),
+                generation_config=GenerationConfig(
+                    do_sample=False,
+                    max_new_tokens=steps - done,
+                    eos_token_id=lm.eos,
+                    pad_token_id=lm.tokenizer.pad_token_id,
+                ),
+            )
+            sampled |= zip(rows, (truncate_at_eos(row, lm.eos) for row in ids[:, start:].tolist()), strict=True)
+            going = [i for i, row in enumerate(rows) if len(sampled[row]) < steps and sampled[row][-1] not in lm.eos]
+            rows, ids = [rows[i] for i in going], ids[going]
+            mask = pad(mask[going], (0, ids.shape[1] - mask.shape[1]), value=1)
+            cache = select_rows(cache, going)
+    return [sampled[i] for i in range(len(requests))]
+
+
+class HalfEnded(EosTokenCriteria):
+    """Stops all rows of a batch once half of them have ended."""
+
+    ended: torch.Tensor | bool = False
+
+    def __call__(self, input_ids: Any, scores: Any, *more: Any, **kwargs: Any) -> Any:
+        self.ended = super().__call__(input_ids, scores, *more, **kwargs) | self.ended  # (batch,)
+        return (2 * self.ended.sum() >= len(self.ended)).expand(len(self.ended))
 
 
 class SeededSampler(LogitsProcessor):
     """Draws each row's token from its own Philox stream, and masks all other tokens."""
 
-    def __init__(self, spec: Model, seeds: Sequence[int], steps: int):
-        self.spec, self.uniforms, self.step = spec, uniform_numbers(seeds, steps), 0
+    def __init__(self, spec: Model, uniforms: torch.Tensor):
+        self.spec, self.uniforms, self.step = spec, uniforms, 0  # (batch, steps)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         self.uniforms = self.uniforms.to(scores.device)  # once
@@ -164,7 +199,7 @@ def select_rows(cache: Cache, rows: Sequence[int]) -> Cache:
     """Return a growable cache with these rows of a cache, repeated as often as listed; `cache` is unchanged."""
     selected = copy.copy(cache)
     selected.layers = [copy.copy(layer) for layer in cache.layers]
-    selected.batch_select_indices(torch.tensor(rows))
+    selected.batch_select_indices(torch.tensor(rows, dtype=torch.long))
     return selected
 
 

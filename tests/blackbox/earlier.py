@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from clone import ENV, SMALL, copy_of_project, edit, run  # noqa: E402
+from clone import ENV, GIT, SMALL, copy_of_project, edit, run  # noqa: E402
 
 FILE = Path(__file__).with_name("earlier.tar.xz")
 PAIR = "tiny-llama__demo-easy"
@@ -34,7 +34,6 @@ scores = [place / 9 for place in range(10)]
 found = {path.split("/")[-1]: load_calibrator(path).predict(scores) for path in sys.argv[1:]}
 print(json.dumps({name: list(map(float, values)) for name, values in found.items()}))
 """
-GIT = ("git", "-c", "user.name=someone", "-c", "user.email=someone@example.org")
 
 
 def write_profiles(project: Path) -> None:

@@ -5,21 +5,18 @@ import pytest
 import transcript
 
 CASES = transcript.parse(transcript.FILE.read_text("utf-8"))
-WRONG_FILE = [case for case in CASES if case.files or "check demo" in case.command]
-WORDS = [case for case in CASES if case not in WRONG_FILE]
+# a notebook begins, or models are looked at
+SLOW = [
+    case for case in CASES if "wrote in" in case.said or "model 'mine': " in case.said or "check demo" in case.command
+]
 
 
-def same(cases, tmp_path):
+@pytest.mark.parametrize("cases", [
+    pytest.param([case for case in CASES if case not in SLOW], id="at once"),
+    pytest.param(SLOW, id="begun", marks=pytest.mark.slow),
+])  # fmt: skip
+def test_it_says_the_same(cases, tmp_path):
     goldens.same(transcript.differences(cases, transcript.all_typed(cases, tmp_path)), "transcript.py")
-
-
-def test_wrong_words(tmp_path):
-    same(WORDS, tmp_path)
-
-
-@pytest.mark.slow
-def test_wrong_files(tmp_path):
-    same(WRONG_FILE, tmp_path)
 
 
 def test_a_transcript_is_what_was_parsed():

@@ -7,6 +7,7 @@ said, and `= ` with its exit code. A new case is a `$` line with no answer yet.
 """
 
 import difflib
+import json
 import re
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -21,6 +23,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from clone import ENV, copy_of_project  # noqa: E402
 
 FILE = Path(__file__).with_name("transcript.txt")
+ENVIRONMENT = ENV | {"LC_ALL": "C.UTF-8"}
+FORKS = """
+import json, os, sys
+import pandas, snakemake, torch, transformers
+from workflow import run
+for line in sys.stdin:
+    words, *files = json.loads(line)
+    if not (child := os.fork()):
+        for number, path in enumerate([os.devnull, *files]):
+            os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
+        code = run.main(words)
+        sys.stdout.flush()
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
 MEASURED = re.compile(r"\d+(\.\d+)?")  # numbers that `check` says are a machine's own, and so are its notes
 
 
@@ -55,42 +72,76 @@ def parse(text: str) -> list[Case]:
     return cases
 
 
+class Project:
+    """A copy of the project, and two ways to give it a command: each tells the exit code and what was said."""
+
+    def __init__(self, folder: Path):
+        self.folder = copy_of_project(folder)
+
+    def shell(self, command: str) -> tuple[int, str]:
+        done = subprocess.run(["bash", "-c", command], cwd=self.folder, env=ENVIRONMENT, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+        return done.returncode, done.stdout
+
+    def fork(self, command: str) -> tuple[int, str]:
+        """Without run_all.sh, in a process that has imported already what takes long; `| tail -n 1` is done here."""
+        words, _, tail = command.partition(" | ")
+        files = [self.folder.with_name(f"{self.folder.name} {name}") for name in ("stdout", "stderr")]
+        print(json.dumps([words.split()[1:], *map(str, files)]), file=self.door.stdin, flush=True)
+        code = int(self.door.stdout.readline())
+        said, complaint = (path.read_text("utf-8") for path in files)
+        return code, complaint + "".join(said.splitlines(True)[-1 if tail else 0 :])
+
+    @cached_property
+    def door(self) -> subprocess.Popen:
+        env = ENVIRONMENT | {"PYTHONPATH": str(self.folder), "CALLED_FROM": str(self.folder)}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        return subprocess.Popen([sys.executable, "-c", FORKS], cwd=self.folder, env=env, text=True, **pipes)
+
+    def close(self) -> None:
+        if "door" in vars(self):
+            self.door.communicate()
+        shutil.rmtree(self.folder)
+
+
 def listing(project: Path) -> dict[str, int]:
     """Every file of a project, with the time of its last change; a lock and what Python compiles are nobody's files."""
     files = (path for path in project.rglob("*") if path.is_file() and not path.name.endswith((".lock", ".pyc")))
     return {str(path.relative_to(project)): path.stat().st_mtime_ns for path in files}
 
 
-def typed(project: Path, case: Case) -> Case:
+def typed(project: Project, case: Case) -> Case:
     """The case with what the command says now, and where a refused one wrote all the same. Its files are there while it
     runs, and no others are."""
-    paths = {project / name: text for name, text in case.files.items()}
+    paths = {project.folder / name: text for name, text in case.files.items()}
     for path, text in paths.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    before = listing(project)
-    streams = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    shell = ["bash", "-o", "pipefail", "-c", case.command]
-    done = subprocess.run(shell, cwd=project, env=ENV | {"LC_ALL": "C.UTF-8"}, text=True, timeout=300, **streams)
-    changed = {name.split("/")[0] for name, _ in before.items() ^ listing(project).items()} if done.returncode else ()
+    before = listing(project.folder)
+    code, said = (project.fork if case.files else project.shell)(case.command)
+    changed = (
+        {name.split("/")[0] for name, _ in before.items() ^ listing(project.folder).items()}
+        if code or "check" in case.command
+        else ()
+    )
     for path in paths:
         path.unlink()
-    said = done.stdout.replace(str(project), "(here)")
-    if "check demo" in case.command and not done.returncode:
+    said = said.replace(str(project.folder), "(here)")
+    if "check demo" in case.command and not code:
         said = MEASURED.sub("N", "".join(line for line in said.splitlines(True) if not line.startswith("note")))
     said = said if not said or said.endswith("\n") else said + "\n"
     said += f"(wrote in: {', '.join(sorted(changed))})\n" if changed else ""
-    return replace(case, said=said, code=done.returncode)
+    return replace(case, said=said, code=code)
 
 
 def all_typed(cases: list[Case], scratch: Path) -> list[Case]:
     """All of them, on two copies of the project."""
-    copies = [copy_of_project(scratch / name) for name in ("a project", "another project")]
-    halves = [cases[::2], cases[1::2]]
+    projects = [Project(scratch / name) for name in ("a project", "another project")]
     with ThreadPoolExecutor(2) as pool:
-        halves = list(pool.map(lambda job: [typed(job[0], case) for case in job[1]], zip(copies, halves, strict=True)))
-    for copy in copies:
-        shutil.rmtree(copy)
+        halves = list(pool.map(lambda job: [typed(job[0], case) for case in job[1]],
+                               zip(projects, (cases[::2], cases[1::2]), strict=True)))  # fmt: skip
+    for project in projects:
+        project.close()
     return [halves[place % 2][place // 2] for place in range(len(cases))]
 
 

@@ -1,12 +1,13 @@
 """The numbers of the demo, made again from its shipped signals by what the notebooks call: every row and column of the
 frames that are shipped; of the others what `python tests/demo/test_demo_numbers.py` wrote to demo_numbers.json."""
 
+import json
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from digests import check, digest, write
+import pytest
 
 from lib import params, store
 from lib.analysis import (
@@ -34,6 +35,31 @@ MODELS, DATASETS = VALUES["models"], VALUES["datasets"]
 READING, CHOICES = params.Reading.of(VALUES), params.Calibration.of(VALUES)
 RUN = "replay-demo"  # a run of its own has nothing: all is read from what is shipped
 KNOWN = Path(__file__).with_name("demo_numbers.json")
+
+
+def digest(frame: pd.DataFrame) -> dict[str, list[float]]:
+    """Of every column of numbers: how many there are, their mean, and their mean weighted by place; of others, how many
+    different ones."""
+    found, places = {}, np.arange(1, len(frame) + 1)
+    for column in frame:
+        if pd.api.types.is_numeric_dtype(frame[column]) or pd.api.types.is_bool_dtype(frame[column]):
+            values = frame[column].astype("Float64").to_numpy(float, na_value=np.nan)
+            there = ~np.isnan(values)
+            means = [values[there].mean(), (values * places)[there].sum() / places.sum()] if there.any() else []
+            found[str(column)] = [int(there.sum()), *(float(f"{value:.9g}") for value in means)]
+        else:
+            found[str(column)] = [frame[column].astype(str).nunique()]
+    return found
+
+
+def check_as_known(found) -> None:
+    """What was `found`, by name and column, is what the file says."""
+    known = json.loads(KNOWN.read_text())
+    assert list(known) == list(found)
+    for name, columns in found.items():
+        assert list(known[name]) == list(columns), name
+        for column, values in columns.items():
+            assert values == pytest.approx(known[name][column], rel=1e-6, abs=1e-9), (name, column)
 
 
 def check_as_shipped(frame: pd.DataFrame, kind: str, name: str) -> None:
@@ -199,8 +225,9 @@ def other_frames() -> dict[str, pd.DataFrame]:
 
 
 def test_what_the_notebooks_show_beside():
-    check(KNOWN, {name: digest(frame) for name, frame in other_frames().items()})
+    check_as_known({name: digest(frame) for name, frame in other_frames().items()})
 
 
 if __name__ == "__main__":
-    write(KNOWN, {name: digest(frame) for name, frame in other_frames().items()})
+    lines = [f"{json.dumps(name)}: {json.dumps(digest(frame))}" for name, frame in other_frames().items()]
+    KNOWN.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from benchmarks import choices
 
+from docs.benchmarks import choices
 from lib import params
 from lib.params import PARAMS, Profile
 from lib.paths import ROOT

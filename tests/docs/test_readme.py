@@ -1,8 +1,6 @@
 """README and the pages in docs/: commands that are understood, links that lead somewhere, lines that run, and numbers
-that come from the code. `python tests/docs/test_readme.py` renews README's table of findings."""
+that come from the code."""
 
-import json
-import lzma
 import re
 import subprocess
 import sys
@@ -10,54 +8,17 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-
-from benchmarks import makespan  # noqa: E402
-
-from lib.analysis import run_results  # noqa: E402
-from lib.paper.claims import CLAIMS, FINDINGS, Claim  # noqa: E402
-from lib.paper.reference import published  # noqa: E402
-from lib.paper.verdicts import Verdict, judge_all  # noqa: E402
-from lib.params import Reading, load_profile  # noqa: E402
-from workflow import cli, finding  # noqa: E402
-from workflow.pipeline import Run  # noqa: E402
+from docs.benchmarks import makespan
+from docs.tables import findings
+from docs.tables.findings import counted_in_report
+from lib.paper.claims import CLAIMS
+from lib.params import load_profile
+from lib.paths import ROOT
+from workflow import cli
+from workflow.pipeline import Run
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 README, APPENDIX = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "ARTIFACT-APPENDIX.md"))
-BEGIN, END = "<!-- findings: python tests/docs/test_readme.py renews this table -->\n", "\n\n"
-MINUTES = {"1": 5, "2": 4, "3": 2, "4": 5}
-
-
-def counted(verdicts_of: dict[str, Verdict]) -> str:
-    return "{} of {}".format(*finding.tally(verdicts_of))
-
-
-def counted_in_report(run: str, side: str, claims: list[Claim]) -> str:
-    """How many of the claims hold in the golden report of a run, `here` or on the numbers of the `paper`."""
-    report = json.loads(lzma.decompress((ROOT / f"tests/blackbox/goldens/{run}.json.xz").read_bytes()))
-    verdict_of = dict(re.findall(rf'^/(\w+)/{side}: "(.*)"$', report["rep_findings"], flags=re.M))
-    verdicts = [verdict_of[claim.name] for claim in claims if claim.kind == "claim"]
-    return f"{verdicts.count('holds')} of {sum(verdict in ('holds', 'does not hold') for verdict in verdicts)}"
-
-
-def table() -> str:
-    """The findings, each with its command and how many of its claims hold."""
-    demo = load_profile("demo")
-    moved = {"transfer_models": demo.transfer_models, "transfer_datasets": demo.transfer_datasets}
-    head = ("finding", "command", "minutes", "notebooks", "on the paper's numbers", "on the demo", "on a real model")
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for number, notebooks in finding.NEEDS.items():
-        some = [claim for claim in CLAIMS if claim.group == f"Finding {number}"]
-        here = run_results.partial_results(
-            "replay", demo.models, demo.datasets, Reading(), finding.kinds(number), **moved
-        )
-        sides = [counted(judge_all(results, some)) for results in (published(), here)]
-        sides.append(counted_in_report("replay-small", "here", some))
-        names = ", ".join(name.split("_")[0] for name in notebooks)
-        said, command = FINDINGS[f"Finding {number}"], f"`./run_all.sh finding {number}`"
-        lines.append(f"| {number}. {said} | {command} | {MINUTES[number]} | {names} | {' | '.join(sides)} |")
-    return "\n".join(lines)
 
 
 def experiments() -> dict[str, str]:
@@ -67,7 +28,7 @@ def experiments() -> dict[str, str]:
 
 
 def test_the_findings_are_counted():
-    assert README.partition(BEGIN)[2].partition(END)[0] == table(), "python tests/docs/test_readme.py renews it"
+    assert findings.renewed(README) == README, "python docs/tables/findings.py renews the table"
 
 
 def test_all_claims_are_counted():
@@ -146,9 +107,3 @@ def test_every_link_leads_somewhere(page):
         assert place.exists(), f"{page.name}: {target}"
         if anchor and place.suffix == ".md":
             assert anchor in anchors(place), f"{page.name}: {target}"
-
-
-if __name__ == "__main__":
-    before, _, rest = README.partition(BEGIN)
-    after = rest.partition(END)[2] if rest.startswith("|") else rest.lstrip("\n")
-    (ROOT / "README.md").write_text(before + BEGIN + table() + END + after, encoding="utf-8")

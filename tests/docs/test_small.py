@@ -1,219 +1,39 @@
-"""What docs/small-models.md and README say of the real models, from their shipped signals.
-
-`python tests/docs/test_small.py` renews the tables of both, and README's picture."""
+"""docs/small-models.md and README say of the real models what their shipped signals give."""
 
 import io
 import re
-import sys
-from collections import defaultdict
-from functools import cache
-from pathlib import Path
 
+import matplotlib.image
 import numpy as np
-import pandas as pd
 import pytest
-from sklearn.isotonic import IsotonicRegression
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+from docs.tables import small_models
+from lib import store
+from lib.paths import ROOT
 
-import matplotlib.image  # noqa: E402
-
-from lib import store  # noqa: E402
-from lib.analysis import ablation_statistics  # noqa: E402
-from lib.analysis.dropout_statistics import by_scope  # noqa: E402
-from lib.analysis.run_signals import RunSignals  # noqa: E402
-from lib.calibrate import fitting  # noqa: E402
-from lib.paper.reliability import reliability_panels  # noqa: E402
-from lib.params import Reading, load_dataset_config, load_model_config, load_profile  # noqa: E402
-from lib.schemas import DROPOUT  # noqa: E402
-from lib.score import bootstrap, metrics, selective  # noqa: E402
-from lib.score.confidence import confidence_frame, rows_at_selected_rate  # noqa: E402
-from lib.score.interpretation import answer_coverage  # noqa: E402
-from lib.store import KEYS  # noqa: E402
-
-PAGE, README, RUN = ROOT / "docs" / "small-models.md", ROOT / "README.md", "replay-small"
-PICTURE, PICTURED = ROOT / "figures" / "small.png", ("qwen2.5-coder-1.5b", "gsmhard")
-SMALL = load_profile("small")
-READING = Reading.of(SMALL.model_dump())
-PAIRS = {(model, dataset): f"{load_model_config(model).label.rpartition('-')[2]} {load_dataset_config(dataset).label}"
-         for model in SMALL.models for dataset in SMALL.datasets}  # fmt: skip
-BEGIN, END, IN_README_END = "<!-- {}: python tests/docs/test_small.py renews this table -->\n", "<!-- end -->", "\n\n"
-CONSTANT = "ECE of a constant, (right + 1) / (n + 2) of the calibration questions"
-ISOTONIC = {"ece": "ECE Ans Avg, isotonic", "auroc": "AUROC Ans Avg, isotonic",
-            "skill": "Brier skill of Ans Avg, isotonic, over this constant"}  # fmt: skip
-DIFFERENCE = "ECE Ans Avg, isotonic, minus that of the constant"
-ECE = {"ans_avg": "Ans Avg", "seq_avg": "Seq Avg", "p_true": "P(True)", "p_true_insitu": "P(True) in situ",
-       "c_bald_insitu": "c_BALD, dropout on the answer only"}  # fmt: skip
-IN_README = {  # a column each: its head, and the row of docs/small-models.md
-    "accuracy": "of these right, evaluation", "ECE: Ans Avg": "ECE Ans Avg", "Seq Avg": "ECE Seq Avg",
-    "P(True)": "ECE P(True)", "P(True) in situ": "ECE P(True) in situ", "Ans Avg, isotonic": ISOTONIC["ece"],
-    "a constant": CONSTANT, "AUROC: Ans Avg": "AUROC Ans Avg", "Seq Avg ": "AUROC Seq Avg",}  # fmt: skip
-SCOPES = {"trajectory": "whole response", "answer": "answer only"}
-
-if __name__ != "__main__" and not store.find_pairs(RUN, "generations", ["__".join(PICTURED)]):
+if not store.find_pairs(small_models.RUN, "generations", ["__".join(small_models.PICTURED)]):
     pytest.skip("the signals of the small run are not in this copy", allow_module_level=True)
 
-
-def three(value: float) -> str:
-    return f"{value:.3f}".replace("0.", ".", 1)
-
-
-@cache
-def signals() -> RunSignals:
-    return RunSignals.of(RUN, SMALL.models, SMALL.datasets, READING)
-
-
-@cache
-def results() -> dict[str, dict[tuple[str, str], str]]:
-    """What is measured: by pair of a model and a dataset, as the page writes it."""
-    found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
-    responses, generations = signals().responses, signals().generations
-    passes = rows_at_selected_rate(store.load_frames(RUN, "dropout_answer", SMALL.models, SMALL.datasets)[0], READING)
-    scores = confidence_frame(responses, signals().verification, None, READING, ECE, passes)
-    evaluated = scores[scores.split == "evaluation"]
-    for (*pair, split), part in responses.groupby(["model", "dataset", "split"]):
-        found[f"{split} questions"][tuple(pair)] = str(len(part))
-        found[f"of these right, {split}"][tuple(pair)] = three(part.correct.mean())
-    for row in answer_coverage(generations, READING).itertuples():
-        found["no answer after `####`"][row.model, row.dataset] = f"{row.unparsed:.1%}"
-    wrong = evaluated[(evaluated.estimator == "ans_avg") & ~evaluated.correct]
-    for pair, value in wrong.groupby(["model", "dataset"]).confidence.mean().items():
-        found["Ans Avg, mean on wrong answers"][pair] = three(value)
-    measured = metrics.evaluate(scores, READING.bins, READING.closed)
-    measured = measured.set_index(["metric", "estimator", "model", "dataset"]).value.sort_index()
-    for metric in ("ece", "auroc"):
-        for name, label in ECE.items():
-            for pair, value in measured[metric, name].items():
-                found[f"{metric.upper()} {label}"][pair] = three(value)
-    for row in passed().itertuples():
-        pair = row.model, row.dataset
-        found["questions with dropout on the whole response"][pair] = str(row.rows)
-        for metric in ("ece", "auroc"):
-            found[f"of these, {metric.upper()} c_BALD, {SCOPES[row.scope]}"][pair] = three(getattr(row, metric))
-    for pair, (confidence, correct, constant) in calibrated().items():
-        after = selective.proper_measures(confidence, correct, constant)
-        found[CONSTANT][pair] = three(metrics.ece(np.full(len(correct), constant), correct))
-        for measure, label in ISOTONIC.items():
-            found[label][pair] = three(after[measure])
-        for what, (low, high) in against_the_constant(confidence, correct, constant).items():
-            found[f"{what}, 95% interval"][pair] = f"{three(low)} to {three(high)}"
-    return found
-
-
-def passed() -> pd.DataFrame:
-    """c_BALD in both scopes on the evaluation questions with dropout on the whole response, by dataset."""
-    made = {scope: store.load_frames(RUN, DROPOUT[scope], SMALL.models, SMALL.datasets, may_lack=True)[0]
-            for scope in SCOPES}  # fmt: skip
-    whole = made["trajectory"][KEYS].drop_duplicates()
-    made["answer"] = made["answer"].merge(whole, on=KEYS)
-    return by_scope(signals().generations, signals().responses, made, READING)
-
-
-def calibrated() -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray, float]]:
-    """Of each pair, the evaluation rows' Ans Avg after isotonic regression, their correctness, and the constant that
-    the calibration rows teach."""
-    fitted = fitting.fit_answers(signals().sets)
-    return {pair: (fitted[pair]["isotonic"].predict(evaluation.confidence), evaluation.correct,
-                      selective.base_rate(calibration.correct))
-            for pair, (calibration, evaluation) in signals().sets.items()}  # fmt: skip
-
-
-def against_the_constant(confidence: np.ndarray, correct: np.ndarray, constant: float) -> dict[str, np.ndarray]:
-    """Ends of 95% intervals, over the resamples that tables use, of what calibrated scores have before the constant."""
-    scores = np.column_stack([confidence, np.full(len(correct), constant)])
-    asked = READING.bins, READING.closed, SMALL.resamples, SMALL.seed
-    resampled = bootstrap.resample_metrics(scores, correct, *asked)
-    ece, brier = resampled["ece"].T, resampled["brier"].T
-    counts = bootstrap.draw_resample_counts(len(correct), SMALL.resamples, SMALL.seed)
-    aurocs = np.concatenate([metrics.auroc(confidence, correct, block) for block in counts])
-    values = {ISOTONIC["auroc"]: aurocs, ISOTONIC["skill"]: 1 - brier[0] / brier[1], DIFFERENCE: ece[0] - ece[1]}
-    return {what: np.percentile(some, [2.5, 97.5]) for what, some in values.items()}
-
-
-@cache
-def prompts() -> dict[str, dict[tuple[str, str], str]]:
-    """The same of the beginnings of the prompt."""
-    frame = store.load_frames(RUN, "ablation", SMALL.models, SMALL.datasets)[0]
-    found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
-    for row in ablation_statistics.summarize_ablation(frame).sort_values("demonstration").itertuples():
-        assert row.rows == SMALL.ablation_limit
-        shares = {"`####`": row.extracted, "right": row.accuracy, "`\\boxed{}` too": row.accuracy_boxed}
-        for what, value in shares.items():
-            found[f"{row.demonstration}: {what}"][row.model, row.dataset] = three(value)
-    return found
-
-
-def table(rows: dict[str, dict[tuple[str, str], str]]) -> str:
-    lines = ["| | " + " | ".join(PAIRS.values()) + " |", "|---|" + "---:|" * len(PAIRS)]
-    lines += [f"| {what} | " + " | ".join(values.get(pair, "-") for pair in PAIRS) + " |"
-              for what, values in rows.items()]  # fmt: skip
-    return "\n".join(lines) + "\n"
-
-
-TABLES = {"results": results, "prompts": prompts}
-
-
-def renewed(text: str) -> str:
-    for name, rows in TABLES.items():
-        before, mark, rest = text.partition(BEGIN.format(name))
-        text = before + mark + table(rows()) + END + rest.partition(END)[2]
-    return text
+README = small_models.README.read_text(encoding="utf-8")
+RENEW = "python docs/tables/small_models.py renews it"
 
 
 def test_the_tables_are_those_of_the_shipped_signals():
-    text = PAGE.read_text(encoding="utf-8")
-    assert text.count(END) == len(TABLES)
-    assert renewed(text) == text, "python tests/docs/test_small.py renews them"
+    page = small_models.PAGE.read_text(encoding="utf-8")
+    assert page.count(small_models.END) == len(small_models.TABLES)
+    assert small_models.renewed(page) == page and small_models.renewed_readme(README) == README, RENEW
 
 
-def table_of_readme() -> str:
-    """The most telling rows of docs/small-models.md, as columns."""
-    lines = ["| | " + " | ".join(head.strip() for head in IN_README) + " |", "|---|" + "---:|" * len(IN_README)]
-    for pair, label in PAIRS.items():
-        cells = " | ".join(results()[row][pair] for row in IN_README.values())
-        lines.append(f"| {label} | {cells} |")
-    return "\n".join(lines)
-
-
-def picture() -> bytes:
-    """Reliability of Ans Avg, raw and after isotonic regression, as a PNG."""
-    raw, (calibrated_, correct, _) = signals().sets[PICTURED][1].confidence, calibrated()[PICTURED]
-    model, dataset = load_model_config(PICTURED[0]).label, load_dataset_config(PICTURED[1]).label
-    bins = {method: metrics.reliability_bins(confidence, correct, READING.bins, READING.closed).frame()
-            for method, confidence in (("", raw), ("isotonic", calibrated_))}  # fmt: skip
-    return reliability_panels(bins, f"Ans Avg, {model}, {dataset}").png
-
-
-def test_readmes_table_and_caption_are_those_of_the_shipped_signals():
-    text = README.read_text(encoding="utf-8")
-    begin = BEGIN.format("readme")
-    assert text.partition(begin)[2].partition(IN_README_END)[0] == table_of_readme(), (
-        "python tests/docs/test_small.py renews it"
-    )
-    caption = re.search(r"\n\*.*?\*\n", text.partition(f"({PICTURE.relative_to(ROOT)})")[2], flags=re.S)[0]
-    shown = [results()[row][PICTURED] for row in ("ECE Ans Avg", ISOTONIC["ece"])]
+def test_the_caption_of_readmes_picture_is_of_the_shipped_signals():
+    picture = small_models.PICTURE.relative_to(ROOT)
+    caption = re.search(r"\n\*.*?\*\n", README.partition(f"({picture})")[2], flags=re.S)[0]
+    rows = ("ECE Ans Avg", small_models.ISOTONIC["ece"])
+    shown = [small_models.results()[row][small_models.PICTURED] for row in rows]
     assert re.findall(r"(?<!\w)\.\d+", caption) == shown
 
 
 def test_readmes_picture_is_drawn_from_the_shipped_signals():
     """But for letters and edges, which other processors may smooth otherwise."""
-    drawn, stored = (matplotlib.image.imread(io.BytesIO(data)) for data in (picture(), PICTURE.read_bytes()))
-    assert drawn.shape == stored.shape and np.abs(drawn - stored).mean() < 0.01, (
-        "python tests/docs/test_small.py draws it"
-    )
-
-
-def test_isotonic_regression_is_that_of_scikit_learn():
-    for pair, (calibration, evaluation) in signals().sets.items():
-        plain = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
-        expected = plain.fit(calibration.confidence, calibration.correct).predict(evaluation.confidence)
-        assert np.array_equal(calibrated()[pair][0], expected)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    before, mark, rest = README.read_text(encoding="utf-8").partition(BEGIN.format("readme"))
-    after = rest.partition(IN_README_END)[2] if rest.startswith("|") else rest.lstrip("\n")
-    README.write_text(before + mark + table_of_readme() + IN_README_END + after, encoding="utf-8")
-    PICTURE.write_bytes(picture())
+    images = small_models.picture(), small_models.PICTURE.read_bytes()
+    drawn, stored = (matplotlib.image.imread(io.BytesIO(image)) for image in images)
+    assert drawn.shape == stored.shape and np.abs(drawn - stored).mean() < 0.01, RENEW

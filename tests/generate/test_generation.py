@@ -61,7 +61,9 @@ def test_logprobs_are_those_of_transformers(lm):
     padded = lm.tokenizer.pad({"input_ids": [one.prompt_ids for one in requests]}, return_tensors="pt")
     out = lm.model.generate(
         **padded,
-        logits_processor=LogitsProcessorList([sampling.SeededSampler(lm.spec, [one.seed for one in requests], 120)]),
+        logits_processor=LogitsProcessorList(
+            [sampling.SeededSampler(lm.spec, sampling.uniform_numbers([one.seed for one in requests], 120))]
+        ),
         generation_config=GenerationConfig(
             do_sample=False,
             max_new_tokens=120,
@@ -94,6 +96,16 @@ def test_tokens_and_their_beginning_are_those_of_one_batch(lm, beginning):
     forgets = architectures.random("mistral", sliding_window=16)  # whose cache is begun with by no one
     for model in (lm, forgets):
         assert sampling.sample_batch(model, requests) == sampling.sample_batch(model, plain)
+
+
+@pytest.mark.parametrize("name", ["tiny-llama", "qwen3", "gpt2", "gemma2", "sliding"])
+def test_tokens_are_those_of_a_row_by_itself(name):
+    """Rows of a batch end at different times; those that go on keep their cache, their padding and their stream."""
+    lm = architectures.random("mistral", sliding_window=16) if name == "sliding" else architectures.load(name)
+    requests = generation.build_requests(lm, "d", examples(9), SETTINGS)
+    together = sampling.sample_batch(lm, requests)
+    assert len({len(response) for response in together}) > 4, "the rows must end at different times"
+    assert together == [sampling.sample_batch(lm, [one])[0] for one in requests]
 
 
 def test_only_a_common_beginning_is_shared(lm):

@@ -3,29 +3,19 @@
 import ast
 import json
 import re
-import subprocess
-import sys
 
-import pandas as pd
 import pytest
 from playing import SHIPPED_ONLY, play
 
-from lib import random_streams
 from lib.paths import ROOT, UserError
-from lib.tasks import datasets
-from lib.tasks.datasets import Example
 
 
 @SHIPPED_ONLY
 @pytest.mark.parametrize("name, edits", [
     ("02", {"models": ["tiny-qwen"], "bin_models": ["tiny-llama"], "grader": "exact", "bins": 5}),
-    pytest.param("05", {"models": ["tiny-qwen"], "phi": "top_k", "grader": "relative"}, marks=pytest.mark.slow),
-    pytest.param("06", {"seed": 1, "datasets": ["demo-easy"]}, marks=pytest.mark.slow),
     ("07", {"models": ["tiny-llama"], "datasets": ["demo-easy"]}),
-    pytest.param("07", {"closed": "left", "transfer_models": []}, marks=pytest.mark.slow),
     # of a model without learning curves: those that are shipped are of the other
     pytest.param("08", {"models": ["tiny-qwen"], "datasets": ["demo-easy"]}, marks=pytest.mark.slow),
-    pytest.param("10", {"models": ["tiny-llama"], "datasets": ["demo-easy"]}, marks=pytest.mark.slow),
 ], ids=str)  # fmt: skip
 def test_other_rows_and_choices_answer(name, edits, monkeypatch, tmp_path):
     _, shown = play(name, monkeypatch, tmp_path, **edits)
@@ -58,31 +48,6 @@ def test_a_mistake_is_one_line(name, edits, said, monkeypatch, tmp_path):
     with pytest.raises(UserError) as error:
         play(name, monkeypatch, tmp_path, **edits)
     assert said in str(error.value) and "\n" not in str(error.value)
-
-
-def test_limit_takes_the_first_of_one_random_order():
-    """As 01 does with questions, so that a limit repeated in 03 or 04 takes nothing away."""
-    splits = {f"{split[0]}{i}": split for split in ("calibration", "evaluation") for i in range(20)}
-    frame = pd.DataFrame({"dataset": "d", "split": splits.values(), "example_id": splits.keys()})
-    few, more = (random_streams.first_rows(frame, count, seed=3) for count in (4, 9))
-    assert few.groupby("split").size().tolist() == [4, 4] and set(few.example_id) < set(more.example_id)
-    examples = [Example(name, split, "q", "1") for name, split in splits.items()]
-    assert set(few.example_id) == {example.example_id for example in datasets.select_examples(examples, 4, 3, "d")}
-    assert list(more.example_id) == [name for name in frame.example_id if name in set(more.example_id)]
-    assert random_streams.first_rows(few, 4, seed=3).equals(few) and random_streams.first_rows(frame, 0, seed=3).equals(
-        frame
-    )
-    assert set(random_streams.first_rows(frame, 4, seed=4).example_id) != set(few.example_id)
-
-
-@pytest.mark.slow
-def test_a_notebook_does_not_begin_with_a_warning_in_red():
-    """As a kernel imports the model's libraries, without ipywidgets."""
-    cells = json.loads((ROOT / "notebooks" / "01_generate.ipynb").read_text(encoding="utf-8"))["cells"]
-    (imports,) = ["".join(cell["source"]) for cell in cells if "".join(cell["source"]).startswith("import ")]
-    done = subprocess.run([sys.executable, "-c", f"import ipykernel.zmqshell\n{imports}\nimport tqdm.auto"], cwd=ROOT,
-                          capture_output=True, text=True, check=True)  # fmt: skip
-    assert done.stderr == ""
 
 
 def closing_edits() -> list[tuple[str, dict]]:

@@ -1,12 +1,11 @@
-"""Readers' ways into the notebooks, from the shipped signals alone: a real Jupyter server, and plain papermill.
+"""A reader's way into the notebooks, from the shipped signals alone: a real Jupyter server.
 
-What the other notebooks show by themselves is in test_edits and tests/blackbox.
+Plain papermill, and what the other notebooks show by themselves, are in test_edits and tests/blackbox.
 """
 
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,23 +16,13 @@ import uuid
 import nbformat
 import pytest
 import websocket
-import yaml
 
 from lib.paths import ROOT, SHIPPED
 
-RUN = "lab-test"  # and the notebook's number: runs of their own, whose responses no other notebook must refuse
-SMALL = {"limit": 4, "dropout_passes": 2, "n_tuning_examples": 10, "resamples": 200, "draws": 4}
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy"),
 ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def nothing_left_behind():
-    yield
-    for folder in (ROOT / "artifacts").glob(f"{RUN}-*"):
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -86,19 +75,18 @@ def run_cell(socket_, code: str) -> list[dict]:
                 return sent
 
 
-@pytest.mark.parametrize("name", ["01_generate", "08_tables"])
-def test_a_notebook_runs_in_jupyterlab(server, name):
-    notebook = nbformat.from_dict(request(server, f"api/contents/notebooks/{name}.ipynb")["content"])
-    session = {"path": f"notebooks/{name}.ipynb", "type": "notebook", "name": name, "kernel": {"name": "python3"}}
+def test_a_notebook_begins_in_jupyterlab(server):
+    """Where its kernel stands, and what it can import; the rest of a notebook hangs on no server."""
+    notebook = nbformat.from_dict(request(server, "api/contents/notebooks/02_single_pass.ipynb")["content"])
+    session = {"path": "notebooks/02_single_pass.ipynb", "type": "notebook", "name": "", "kernel": {"name": "python3"}}
     kernel = request(server, "api/sessions", session)["kernel"]["id"]
     socket_ = websocket.create_connection(f"ws://{server}/api/kernels/{kernel}/channels?token=t", timeout=120)
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            values = SMALL | {"run": f"{RUN}-{name[:2]}"}
-            given = [f"{parameter} = {value!r}" for parameter, value in values.items()]
-            small = given if "parameters" in cell.metadata.get("tags", []) else []
-            for message in run_cell(socket_, "\n".join([cell.source, *small])):
-                assert message["msg_type"] != "error", "\n".join(message["content"]["traceback"])
+    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    for source in code[:4]:
+        sent = run_cell(socket_, source)
+        for message in sent:
+            assert message["msg_type"] != "error", "\n".join(message["content"]["traceback"])
+    assert any("text/html" in message["content"].get("data", {}) for message in sent), "a table of what is shipped"
     socket_.close()
 
 
@@ -108,17 +96,3 @@ def test_links_to_code_lead_somewhere_and_no_news_are_asked_for(server):
         (page,) = re.findall(r'id="jupyter-config-data"[^>]*>(.*?)</script>', answer.read().decode(), flags=re.S)
     disabled = json.loads(page)["disabledExtensions"]
     assert "@jupyterlab/apputils-extension:announcements" in disabled
-
-
-def test_a_notebook_runs_by_plain_papermill(tmp_path):
-    """With a profile as its parameter file; and the same file is refused nothing that the notebook declares."""
-    name = "05_calibration"
-    values = yaml.safe_load((ROOT / "params" / "demo.yaml").read_text()) | SMALL | {"run": f"{RUN}-{name[:2]}"}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(values))
-    folder = ROOT / "notebooks"
-    command = [sys.executable, "-m", "papermill", "-f", tmp_path / "mine.yaml", "-k", "python3", "--cwd", folder,
-               folder / f"{name}.ipynb", tmp_path / "out.ipynb"]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
-    assert done.returncode == 0, done.stderr[-2000:]
-    outputs = [o for c in nbformat.read(tmp_path / "out.ipynb", 4).cells if c.cell_type == "code" for o in c.outputs]
-    assert any("text/html" in o.get("data", {}) for o in outputs)

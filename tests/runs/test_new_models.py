@@ -1,4 +1,4 @@
-"""A model of one's own is one file: three architectures that the paper has not, with tokenizers of their own, and a
+"""A model of one's own is one file: two architectures that the paper has not, with tokenizers of their own, and a
 dataset of one's own, through every notebook."""
 
 import json
@@ -12,29 +12,22 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
     PreTrainedTokenizerFast,
 )
 
 pytestmark = pytest.mark.slow
-NAMES = ["my-gemma", "my-mistral", "my-phi"]
+NAMES = ["my-gemma", "my-phi"]
 SIZE = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "max_position_embeddings": 2048}  # fmt: skip
-# Gemma's template refuses a system role, Mistral's puts it in the first turn, Phi's has one.
+# Gemma's template refuses a system role, Phi's has one.
 GEMMA = """{{ bos_token }}{% for m in messages %}
 {%- if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif -%}
 <start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}
 {{ m.content | trim }}<end_of_turn>
 {% endfor %}{% if add_generation_prompt %}<start_of_turn>model
 {% endif %}"""
-MISTRAL = """{{ bos_token }}
-{%- set first = messages[0].content + '\n\n' if messages[0].role == 'system' else '' %}
-{%- for m in messages if m.role != 'system' %}
-{%- if m.role == 'user' %}[INST] {{ first + m.content }}[/INST]{% else %} {{ m.content }}</s>{% endif %}
-{%- endfor %}"""
 PHI = """{% for m in messages %}<|{{ m.role }}|>
 {{ m.content }}<|end|>
 {% endfor %}{% if add_generation_prompt %}<|assistant|>
@@ -42,7 +35,7 @@ PHI = """{% for m in messages %}<|{{ m.role }}|>
 
 
 def tokenizer(kind, words, template, special, **named):
-    """Gemma's and Mistral's mark spaces by U+2581 with bytes to fall back on, Phi's works on bytes."""
+    """Gemma's marks spaces by U+2581 with bytes to fall back on, Phi's works on bytes."""
     if kind == "bytes":
         made = Tokenizer(models.BPE())
         made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -67,14 +60,10 @@ def checkpoints(words):
     torch.manual_seed(0)
     gemma = tokenizer("marks", words, GEMMA, ["<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"],
                       bos_token="<bos>", eos_token="<end_of_turn>", pad_token="<pad>")  # fmt: skip
-    mistral = tokenizer("marks", words, MISTRAL, ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"],
-                        bos_token="<s>", eos_token="</s>")  # fmt: skip
     phi = tokenizer("bytes", words, PHI, ["<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"],
                     eos_token="<|end|>", pad_token="<|endoftext|>")  # fmt: skip
     yield ("my-gemma", {"system_prompt": False}, gemma,
            Gemma2ForCausalLM(Gemma2Config(vocab_size=len(gemma), head_dim=8, sliding_window=64, **SIZE)))  # fmt: skip
-    yield ("my-mistral", {"system_prompt": True}, mistral,
-           MistralForCausalLM(MistralConfig(vocab_size=len(mistral), sliding_window=None, **SIZE)))  # fmt: skip
     yield ("my-phi", {"system_prompt": True, "temperature": 0.7, "top_k": 20}, phi,
            Phi3ForCausalLM(Phi3Config(vocab_size=len(phi), pad_token_id=phi.pad_token_id, **SIZE)))  # fmt: skip
 
@@ -118,13 +107,12 @@ def made(project):
 def test_each_is_a_row_of_every_table(made, project):
     for name in ("result_estimation", "result_isotonic", "insitu_ptrue", "dropout_grid_search", "inference_settings"):
         text = (project / f"figures/small/tab_{name}.tex").read_text()
-        assert all(label in text for label in ("My-Gemma", "My-Mistral", "My-Phi", "Tiny-Llama")), name
+        assert all(label in text for label in ("My-Gemma", "My-Phi", "Tiny-Llama")), name
         assert "my own models." in text.lower() and "nan" not in text.lower()
 
 
 def test_prompts_are_their_own_templates(made):
     starts = {"my-gemma": "<bos><start_of_turn>user\nYou are a mathematics expert.",
-              "my-mistral": "<s>[INST] You are a helpful, respectful",
               "my-phi": "<|system|>\nYou are a helpful"}  # fmt: skip
     for name, start in starts.items():
         frame = pd.read_parquet(made / f"generations/{name}__mine.parquet")
@@ -147,5 +135,5 @@ def test_every_signal_is_there(made, name):
 
 def test_check_says_they_are_ready(project):
     said = run(project, "check", "small", "--models", *NAMES, "--datasets", "mine")
-    for words in ("Gemma2Attention", "MistralAttention", "Phi3Attention", "ready; nothing was run"):
+    for words in ("Gemma2Attention", "Phi3Attention", "ready; nothing was run"):
         assert words in said

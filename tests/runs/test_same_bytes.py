@@ -1,32 +1,92 @@
-"""The same run under everything that must not matter: cores, batches, shards, folder, link, locale, time zone."""
+"""The same run under everything that must not matter: cores, batches, shards, folder, link, locale, time zone, and four
+kills, each of another of its processes at another point.
+
+Every step on the disk is tried on the small project, in tests/blackbox/test_killed_at_every_step.py.
+"""
 
 import re
+import time
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
-from clone import SMALL, assert_same_tables, copy_of_project, edit, run
+from clone import SMALL, assert_same_tables, copy_of_project, counts, edit, run, start
 from PIL import Image
 
 pytestmark = pytest.mark.slow
 
 PAIR = "tiny-llama__demo-easy"
-OTHERWISE = {"rows_per_shard": 100, "max_batch_tokens": 2500, "max_dropout_tokens": 700}
+OTHERWISE = {"rows_per_shard": 5, "max_batch_tokens": 2500, "max_dropout_tokens": 700}
 ELSEWHERE = {"TZ": "Asia/Kathmandu", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "COLUMNS": "40"}
+WORDS = ("demo", "--cores", "2")
+POINTS = (("shards/01_*/[0-9]*.parquet", "all"), ("jobs/01_*.json", "snakemake"),
+          ("shards/04_*/[0-9]*.parquet", "kernel"), ("jobs/05_*.json", "workflow.run"))  # fmt: skip
+LEFT = (".*.partial", ".*.json.[0-9]*", "written", ".export-*")
 PICTURE = r"base64,[A-Za-z0-9+/=]+"
 SECONDS = r'(?s)<h2 id="rep_costs">.*?</table>'  # what no two runs share
 SHADES = 12  # of 255
 
 
+def victims(everyone: list[psutil.Process], kind: str) -> list[psutil.Process]:
+    """Those of a run's processes that are to be killed; a kernel is the child of a job, and that of what forks jobs."""
+    if kind == "all":
+        return everyone
+    if kind == "kernel":
+        parents = {one.pid: one.ppid() for one in everyone}
+        forks = next(one.pid for one in everyone if "workflow.preload" in one.cmdline())
+        return [one for one in everyone if parents.get(one.ppid()) == forks][:1]
+    return [one for one in everyone if kind in one.cmdline()]
+
+
+def killed(folder: Path, point: str, kind: str) -> str:
+    """Starts a run, and kills one of its processes, or all, once there is a file; what the run said."""
+    process = start(folder, *WORDS, **ELSEWHERE)
+    while not any((folder / "artifacts/demo").glob(point)):
+        assert process.poll() is None, f"it came to its end before {point}"
+        time.sleep(0.01)
+    top = psutil.Process(process.pid)
+    everyone = [*top.children(recursive=True), top]
+    for one in victims(everyone, kind):
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    said = process.communicate(timeout=600)[0]
+    assert not psutil.wait_procs(everyone, timeout=60)[1], f"orphans after killing {kind}"
+    assert "Traceback" not in said, said
+    return said
+
+
 @pytest.fixture(scope="module")
-def both(alone, tmp_path_factory):
-    """The run on one core, and on two, called through a link, with everything else otherwise, too."""
+def otherwise(tmp_path_factory):
+    """A run on two cores, called through a link and killed at each of the points, with everything else otherwise, too;
+    and what it said."""
     there = copy_of_project(tmp_path_factory.mktemp("two") / "a folder, far & away")
     edit(there / "params" / "demo.yaml", **(SMALL | OTHERWISE))
     link = there.parent / "link"
     link.symlink_to(there)
-    run(link, "--cores", "2", **ELSEWHERE)
-    return alone[0], there
+    before, said = {}, ""
+    for point, kind in POINTS:
+        said += killed(link, point, kind)
+        now = {path: path.stat().st_mtime_ns for path in there.glob("artifacts/demo/shards/*/[0-9]*.parquet")}
+        assert all(now.get(path, then) == then for path, then in before.items()), "a finished shard was made again"
+        before = now
+    return there, said + run(link, *WORDS, **ELSEWHERE)
+
+
+@pytest.fixture
+def both(alone, otherwise):
+    """The folders of a run on one core that nobody stops, and of the other."""
+    return alone[0], otherwise[0]
+
+
+def test_no_shard_is_made_twice_and_nothing_half_written_is_left(otherwise):
+    there, said = otherwise
+    made = re.findall(r"01_generate \S+ \S+ +shard (\d)/5: \d+ rows", said)
+    assert sorted(made) == list("12345")
+    assert not [path for name in LEFT for part in ("artifacts", "figures") for path in (there / part).rglob(name)]
+    assert counts(run(there))[0] == 0
 
 
 def test_tables_are_the_same_bytes(both):

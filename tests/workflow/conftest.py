@@ -1,8 +1,10 @@
+import json
 import pkgutil
+import shutil
 from importlib import import_module
 
 import pytest
-from small_project import ROWS, Project, build
+from small_project import ROWS, Project, build, write
 
 import workflow
 from lib import configs, params
@@ -29,3 +31,24 @@ def inside(project, monkeypatch) -> Project:
     monkeypatch.setattr(params, "PARAMS", project.root / "params")
     monkeypatch.setattr(usable, "find_unusable", lambda run, names: [])
     return project
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory) -> Project:
+    """The small project after ./run_all.sh, called from elsewhere, with what a site's Jupyter brings in the way: a
+    kernel of the same name, by another interpreter and provisioner."""
+    project = Project(build(tmp_path_factory.mktemp("runs") / "a project"))
+    elsewhere = project.root.parent
+    kernel = {"argv": ["/bin/false", "-f", "{connection_file}"], "display_name": "x", "language": "python",
+              "metadata": {"kernel_provisioner": {"provisioner_name": "local-provisioner"}}}  # fmt: skip
+    write(elsewhere / "jupyter/kernels/python3/kernel.json", json.dumps(kernel))
+    own = {"MPLBACKEND": "agg", "PYTHONPATH": "/nowhere", "JUPYTER_PATH": str(elsewhere / "jupyter")}
+    code, project.text = project.shell(cwd=elsewhere, **own)
+    assert code == 0, project.text
+    return project
+
+
+@pytest.fixture
+def copy(finished, tmp_path) -> Project:
+    shutil.copytree(finished.root, tmp_path / "copy")
+    return Project(tmp_path / "copy")

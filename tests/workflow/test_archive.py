@@ -1,20 +1,17 @@
-"""The archive: the last commit as one file, the same bytes every time, which replays without git."""
+"""The archive: the last commit as one file, the same bytes every time. What was unpacked from it is
+replayed by the tests that ask for `replayed` (tests/conftest.py)."""
 
 import hashlib
 import os
 import shutil
 import subprocess
-import sys
-import tarfile
 
 import pytest
-from small_project import ROOT
-
-NAMED = ["-c", "user.name=someone", "-c", "user.email=someone@example.org", "-c", "commit.gpgsign=false"]
+from clone import GIT, ROOT
 
 
 def git(folder, *words):
-    subprocess.run(["git", "-C", str(folder), *NAMED, *words], check=True, capture_output=True)
+    subprocess.run([*GIT, *words], cwd=folder, check=True, capture_output=True)
 
 
 def archive(root):
@@ -66,17 +63,3 @@ def test_what_is_not_committed_is_refused(committed):
     code, said, wrong = archive(committed)
     assert (code, said) == (2, "") and wrong.count("\n") == 1 and "commit what 'git status' lists" in wrong
     assert not (committed / "artifacts").exists()
-
-
-@pytest.mark.slow
-def test_the_projects_own_replays_without_git(tmp_path):
-    clone = tmp_path / "clone"
-    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
-    file = archive(clone)[1].partition(":")[0]
-    with tarfile.open(clone / file) as packed:
-        packed.extractall(tmp_path / "unpacked", filter="data")
-    [folder] = (tmp_path / "unpacked").iterdir()
-    done = subprocess.run([folder / "run_all.sh", "replay"], capture_output=True, text=True,
-                          env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "VIRTUAL_ENV": sys.prefix})  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert len(list((folder / "figures" / "replay").glob("tab_*.tex"))) >= 12

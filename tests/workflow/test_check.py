@@ -14,7 +14,7 @@ from transformers import BloomConfig
 
 from lib import params
 from lib.generate import generation, preflight
-from lib.paths import ROOT, UserError
+from lib.paths import ROOT
 from lib.tasks import prompts
 from workflow import check, cost, run, usable
 from workflow.cost import Device
@@ -41,17 +41,6 @@ def loaded(spec, folder=None):
 
 def asked(lm, questions=(), **values):
     return preflight.Preflight(lm, run_of(**values).values, dict(questions))
-
-
-def test_the_demo_is_ready_and_nothing_is_written(capsys, tmp_path, monkeypatch):
-    before = {path for path in (ROOT / "artifacts").rglob("*")}
-    assert run.main(["check"]) == 0
-    text = capsys.readouterr().out
-    for words_said in ("ok     model tiny-llama: option tokens: 'A' 32", "one beginning-of-sequence token", "'####'",
-                       "dropout sites: 4 Qwen3Attention", "300 calibration and 200 evaluation questions",
-                       "demo: ready; nothing was run"):  # fmt: skip
-        assert words_said in text
-    assert {path for path in (ROOT / "artifacts").rglob("*")} == before
 
 
 def test_something_wrong_is_exit_code_two(inside, capsys, monkeypatch):
@@ -97,29 +86,6 @@ def test_a_gpu_that_torch_does_not_see(monkeypatch):
 # ---- prompts and templates
 
 
-def templated(template, **changed):
-    lm = loaded(spec_of(**changed))
-    lm.tokenizer.chat_template = template
-    return asked(lm).check()
-
-
-CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
-
-
-def test_templates():
-    with pytest.raises(UserError, match="no chat template"):
-        list(templated(None))
-    with pytest.raises(UserError, match="System role not supported; if it knows no system role, write `system_prompt"):
-        list(templated("{{ raise_exception('System role not supported') }}", system_prompt=True))
-    dated = "{% if date_string is not defined %}{% set date_string = strftime_now('%d') %}{% endif %}" + CHAT
-    assert any("set `date_string`" in line for line in said(templated(dated)))
-    assert not any("date_string" in line for line in said(templated(dated, date_string="1 May")))
-    assert any("write `thinking: true`" in line for line in said(templated(CHAT + "<think>\n")))
-    assert not any("wrong" in line for line in said(templated(CHAT + "<think>\n", thinking=True)))
-    with pytest.raises(UserError, match="beginning-of-sequence token twice"):
-        list(templated("{{ bos_token }}{{ bos_token }}" + CHAT))
-
-
 QUESTIONS = {"short": ["What is 1?"], "long": ["What is 1?", "What is " + "1 plus " * 50 + "1?", "What?"]}
 
 
@@ -150,6 +116,7 @@ def lm_ids(lm, question):
     return lm.tokenizer(generation.solving_prompt(lm, question, "none"), add_special_tokens=False).input_ids
 
 
+@pytest.mark.slow
 def test_the_papers_models_hold_their_longest_responses(shared):
     """Real configurations and tokenizers, with the settings of the paper's profile."""
     paper = Run("paper", params.load_profile("paper").model_dump(), 2, 0)
@@ -230,15 +197,6 @@ def test_a_large_model_without_a_gpu_is_refused_before_the_first_job(models_of, 
     assert usable.find_unusable(run_of(cpu=True), ["good"]) == []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert usable.find_unusable(run_of(), ["good"]) == []
-
-
-def test_nothing_is_run_where_a_model_cannot_be_asked(inside, capsys, monkeypatch):
-    monkeypatch.setattr(usable, "find_unusable", lambda run, names: [f"model '{name}': no" for name in names])
-    monkeypatch.setattr(run.hub, "fetch", None)
-    assert run.main(["demo"]) == 2
-    said = capsys.readouterr()
-    assert said.err == "run_all.sh: model 'tiny': no\n" and said.out == ""
-    assert not (inside.root / "artifacts/demo/generations").exists()
 
 
 def test_what_waits_for_its_conversion_is_looked_at_after_it(inside, monkeypatch):

@@ -10,26 +10,6 @@ from small_project import ROOT
 from workflow import cli
 
 
-@pytest.mark.parametrize("line, hint", [
-    ("demo --models tiny othr", "unknown model 'othr': did you mean 'other'?"),
-    ("demo --only tiny", "there is no option '--only' any more: --models A B replaces the profile's models"),
-    ("demo --remake=01", "there is no option '--remake' any more: it is --force 01 now"),
-    ("demo --data .", "there is no option '--data' any more: it is --data-dir FOLDER now"),
-    ("demo --kubernetes=mine.yaml", "--profile profiles/kubernetes submits the jobs"),
-    ("demo --dry-run", "with --profile FOLDER, as profiles/slurm"),
-    ("demo --profile", "argument --profile: expected one argument"),
-    ("check demo --force 01", "check takes no --force"),
-    ("replay --profile profiles/slurm", "replay takes no --profile"),
-    ("demo --profile profiles/slurm --cores 2", "--cores does not go with --profile"),
-])  # fmt: skip
-def test_a_wrong_word_that_the_transcript_has_not(project, line, hint):
-    (project.root / "profiles/slurm").mkdir(parents=True)
-    (project.root / "profiles/slurm/config.yaml").write_text("executor: slurm\n")
-    with pytest.raises(cli.WordError) as caught:
-        cli.check(line.split(), project.root)
-    assert hint in str(caught.value)
-
-
 def test_a_wrong_word_installs_nothing(project):
     done = subprocess.run(
         [str(project.root / "run_all.sh"), "demmo"],

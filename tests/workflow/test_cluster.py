@@ -11,7 +11,7 @@ import pytest
 from small_project import ROOT
 
 from lib.paths import UserError
-from workflow import cli, cluster, dry_run, fresh, node, notebook, records, run
+from workflow import cluster, dry_run, fresh, node, notebook, records, run
 from workflow.cluster import Profile
 from workflow.pipeline import NOTEBOOKS, Job, Notebook, Run
 
@@ -70,14 +70,6 @@ def test_a_mistake_in_the_profile_is_one_line(tmp_path, text, line):
     with pytest.raises(UserError) as caught:
         cluster.load_profile(write(tmp_path, text))
     assert line in str(caught.value)
-
-
-def test_the_folder_is_seen_from_where_the_user_is_and_from_the_project(tmp_path, monkeypatch):
-    mine = write(tmp_path, "jobs: 3")
-    monkeypatch.setenv("CALLED_FROM", str(tmp_path))
-    assert cli.check(["demo", "--profile", "mine"]).cluster == mine
-    found = cli.check(["demo", "--profile", "profiles/slurm", "--dry-run"])
-    assert found.cluster == str(ROOT / "profiles/slurm") and found.dry_run
 
 
 # ---- what a node sees, and what the run hears
@@ -177,12 +169,6 @@ def answers(monkeypatch):
 
     monkeypatch.setattr(cluster, "ask", ask)
     return Namespace(said=said, asked=asked)
-
-
-def test_a_cluster_without_accounting_is_asked_by_squeue(answers):
-    assert cluster.options(of(), RUN)[-2:] == ["--slurm-status-command", "squeue"]
-    answers.said["sacct"] = (0, "")
-    assert "--slurm-status-command" not in cluster.options(of(), RUN)
 
 
 def test_what_the_cluster_does_not_have_is_one_line(answers):

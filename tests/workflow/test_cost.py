@@ -8,7 +8,6 @@ import pytest
 from lib import params
 from workflow import check, cost
 from workflow.cost import Device, Size, Work
-from workflow.pipeline import Run
 
 H200 = Device(cuda=True, name="H200", memory=139e9, bandwidth=4e12, operations=7.9e14, bytes=2)
 # A model of 8 billion parameters: 32 layers, 8 heads of keys and values of width 128, in bfloat16.
@@ -106,12 +105,3 @@ def test_work_of_part_of_the_rows():
     own = Work.of(values | {"dropout_prefix": "own"}, spec, 470, shared=411)
     assert own.passed["dropout"] == rows * (470 + 100) * 1.5 + at_answer
     assert Work.of(values | {"dropout_scope": ["answer"]}, spec, 470, 411).passed["dropout"] == at_answer
-
-
-def test_hours_are_said_with_their_parts():
-    run = Run("demo", params.load_profile("demo").model_dump() | {"datasets": ["demo-easy"], "limit": 20}, 2, 0)
-    device = replace(H200, cuda=False, bytes=4, memory=8e9)
-    said = [text for _, text in check.about_model(run, "tiny-llama", device, {})]
-    low, high = map(float, re.search(r"estimated (\S+) to (\S+) hours for 40 questions", said[-1]).groups())
-    assert 0 < low <= high < 1
-    assert re.search(": draw .*, rescore .*, verify .*, dropout .*, ablation .*, loads ", said[-1])

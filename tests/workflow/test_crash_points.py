@@ -54,12 +54,12 @@ class Scene:
             shutil.copytree(root / name, self.kept / name)
         monkeypatch.setattr(os, "fsync", lambda number: None)  # it takes long, and is looked at in test_fresh
 
-    def kills(self, act):
+    def kills(self, act, first=1, every=1):
         """`act`, killed at each of its steps; and after some of these what goes on, killed too."""
         with killed(self.monkeypatch, 10**9) as done:
             act()
         assert done.count("replace") > 3
-        for at in range(1, len(done) + 1):
+        for at in range(first, len(done) + 1, every):
             for name in FOLDERS:
                 shutil.rmtree(self.root / name)
                 shutil.copytree(self.kept / name, self.root / name)
@@ -93,9 +93,11 @@ def test_moving_aside(made, monkeypatch):  # noqa: F811
         assert left(made.root) == before, when
 
 
-def test_bringing_back(both, monkeypatch):
+@pytest.mark.parametrize("number", [1, *(pytest.param(number, marks=pytest.mark.slow) for number in range(2, 6))])
+def test_bringing_back(both, monkeypatch, number):
+    """At every fifth step, which are many."""
     root, first, second = both
-    for when in Scene(root, monkeypatch).kills(lambda: walk(run_of())):
+    for when in Scene(root, monkeypatch).kills(lambda: walk(run_of()), number, every=5):
         assert numbers(run_of()) == "" and left(root) == first, when
         assert numbers(run_of(seed=1)) == "" and left(root) == second, when
 

@@ -133,12 +133,6 @@ def made(notes):
     return [note for note in notes if note in ("new", "install")]
 
 
-def test_venv_is_made_once(installs):
-    root, notes = installs
-    assert environment.locked(root) == environment.locked(root) == str(root / ".venv/bin/python")
-    assert made(notes) == ["new", "install"]
-
-
 def test_a_file_system_without_locks_is_no_other_run(installs, monkeypatch):
     def flock(file, how):
         raise OSError(errno.ENOTSUP, "Operation not supported")

@@ -6,7 +6,7 @@ import shutil
 import nbformat
 import pytest
 
-from workflow.export import OF_PUBLISHED, TARGETS, export, exported, results
+from workflow.export import TARGETS, export, exported
 from workflow.render import typeset
 
 DATA = {
@@ -64,23 +64,6 @@ def test_a_table_needs_latex_and_a_figure_both_forms():
         exported(notebook("fig_main_analysis", data={"image/png": DATA["image/png"]}))
     with pytest.raises(match="'rep_findings' has no application/json"):
         exported(notebook("rep_findings", data={"text/html": "<table>"}))
-
-
-def test_the_papers_own_numbers_declare_no_figures():
-    files = exported(notebook(*OF_PUBLISHED, run="published"))
-    assert {name.split(".")[0][:3] for name in files} == {"tab", "num"} and len(files) == 13
-    with pytest.raises(match="unknown target 'fig_main_analysis'"):
-        exported(notebook(*OF_PUBLISHED, "fig_main_analysis", run="published"))
-    with pytest.raises(match="no output has the target tab_estimators"):
-        exported(notebook(*OF_PUBLISHED[1:], run="published"))
-
-
-def test_results_set_each_table_and_figure_once():
-    nb = notebook(*TARGETS)
-    text = results(nb, exported(nb))
-    for name in TARGETS:
-        assert text.count(f"{{{name}}}" if name[:3] in ("tab", "num") else f"{{{name}.pdf}}") == (name[:3] != "rep")
-    assert r"100\% \textless{}mine\textgreater{}" in text
 
 
 # ---- the document

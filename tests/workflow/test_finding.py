@@ -19,11 +19,6 @@ def lacking(number: str, kinds: set[str]) -> list[str]:
     return [name for name, verdict in judged.items() if verdict.lacks]
 
 
-@pytest.mark.parametrize("number", finding.NEEDS)
-def test_what_a_finding_needs_is_enough(number):
-    assert lacking(number, finding.kinds(number)) == []
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", finding.NEEDS)
 def test_and_none_of_it_is_too_much(number):

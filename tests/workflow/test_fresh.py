@@ -175,18 +175,12 @@ MALFORMED = ["", "{", "[]", "null", "7", '"x"', "[" * 5000, '{"key": 1, "parts":
 
 @pytest.mark.parametrize("text", MALFORMED)
 def test_a_malformed_record_counts_as_absent(made, text):
+    """And what took how long, and what files held, is remembered, and none of it needed."""
+    for path in [made.root / "artifacts/demo/seconds.json", *(made.root / "artifacts/.checksums").glob("*")]:
+        path.write_text(text)
+    assert run_of().urgency["08_tables"] >= 0 and numbers(run_of()) == ""
     (made.root / f"artifacts/demo/jobs/01_generate__{PAIR}.json").write_text(text)
     assert numbers(run_of()) == "01 02 08"
-
-
-@pytest.mark.parametrize("text", MALFORMED)
-def test_so_do_other_malformed_files_of_the_run(made, text):
-    """What took how long, what files held: remembered, and none of it needed."""
-    (made.root / "artifacts/demo/seconds.json").write_text(text)
-    assert run_of().urgency["08_tables"] >= 0
-    for memory in (made.root / "artifacts/.checksums").glob("*"):
-        memory.write_text(text)
-    assert numbers(run_of()) == ""
 
 
 def signed_anew(job) -> None:
@@ -255,18 +249,6 @@ def test_damage_to_any_file_remakes_exactly_what_hangs_on_it(made, damage):
     assert numbers(run_of()) == ""
 
 
-def test_shards_are_forgotten_with_the_record_and_only_those(made):
-    job = run_of().jobs[0]
-    folders = {name: made.root / "artifacts/demo/shards" / name for name in ("mine", "others", "unfinished")}
-    for name, folder in folders.items():
-        folder.mkdir(parents=True)
-        (folder / "00000-0.parquet").write_text("x")
-        if name != "unfinished":
-            (folder / "written").write_text(name)
-    records.forget_shards(job, "mine")
-    assert [name for name, folder in folders.items() if folder.exists()] == ["others", "unfinished"]
-
-
 def test_all_that_a_record_names_is_on_the_disk_before_it_is(made, monkeypatch):
     """And then the record, and its name: else a loss of power could leave it beside files cut short."""
     steps, sync, replace = [], os.fsync, os.replace
@@ -286,14 +268,12 @@ def test_stale_outputs_are_moved_and_come_back(made):
     path = made.root / f"artifacts/demo/generations/{PAIR}.parquet"
     before = path.read_text()
     assert numbers(run_of(seed=1)) == "01 02 08"
-    assert fresh.settle(run_of(seed=1).jobs[0]) == "" and not path.exists()
-    stale = made.root / f"artifacts/demo/stale/{before}/artifacts/demo/generations/{PAIR}.parquet"
-    assert stale.read_text() == before
     finish(run_of(seed=1), walk(run_of(seed=1)))
     assert path.read_text() != before
+    stale = made.root / f"artifacts/demo/stale/{before}/artifacts/demo/generations/{PAIR}.parquet"
+    assert stale.read_text() == before
     assert len(list(made.root.glob("artifacts/demo/stale/*/figures/demo/tab_x.tex"))) == 1
-    assert set(states(run_of()).values()) == {"restored"}
-    assert path.read_text() == before
+    assert set(states(run_of()).values()) == {"restored"} and path.read_text() == before
     assert not (made.root / "artifacts/demo/stale" / before).exists(), "nothing is left where it lay"
     assert set(states(run_of()).values()) == {"fresh"}
 
@@ -314,14 +294,6 @@ def test_what_follows_the_same_result_is_left_as_it_is(made):
     assert fresh.settle(second) == fresh.settle(third) == "its inputs are unchanged"
     assert set(states(run_of()).values()) == {"fresh"}
     assert before == {path: path.stat().st_mtime_ns for path in (made.root / "artifacts/demo/confidence").iterdir()}
-
-
-def test_what_follows_another_result_is_moved_when_its_turn_comes(made):
-    walk(run_of(seed=1))
-    first, second, _ = run_of(seed=1).jobs
-    finish(run_of(seed=1), [fresh.Verdict(first, "make")])
-    output = made.root / second.outputs[0]
-    assert output.exists() and fresh.settle(second) == "" and not output.exists()
 
 
 def test_seconds_and_memory_say_nothing_that_matters(inside, monkeypatch):
@@ -356,8 +328,8 @@ def test_remake_makes_anew_and_keeps_the_old(made):
     for folder in (shards, tuning, another):
         folder.mkdir(parents=True)
     assert numbers(run_of(), remake=["02"]) == "02 08"
-    assert shards.exists()
     finish(run_of(), [verdict for verdict in walk(run_of()) if verdict.job.notebook.number != "01"])
+    assert shards.exists()
     assert numbers(run_of(), remake=["01"]) == "01 02 08"
     assert not shards.exists() and not tuning.exists() and another.exists()
     assert list(made.root.glob(f"artifacts/demo/stale/forced/2/artifacts/demo/shards/01_generate__{PAIR}-abc"))
@@ -413,12 +385,9 @@ def test_code_changes_keep(made):
     assert {verdict.state for verdict in others} == {"fresh"}
     assert numbers(run_of(seed=1, **keep)) == "01 02 08"
     finish(run_of(**keep), walk(run_of(**keep)))
-    assert numbers(run_of(**keep), remake=["01"]) == "01 02 08"
-
-
-def test_code_changes_keep_is_for_heavy_notebooks_only(made):
     made.replace("lib/gamma.py", "len(text)", "len(text) + 1")
-    assert numbers(run_of(on_code_change="keep")) == "02 08"
+    assert numbers(run_of(**keep)) == "02 08", "of heavy notebooks only"
+    assert numbers(run_of(**keep), remake=["01"]) == "01 02 08"
 
 
 def test_shards_are_named_by_content(inside):

@@ -80,6 +80,7 @@ def test_the_page_has_one_script_and_its_policy_names_it(report):
     assert "script-src 'sha256-" in text and "script-src 'unsafe-inline'" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(chromium is None, reason="no chromium on this machine")
 def test_nothing_runs_in_a_browser_but_the_page_s_own_script(report):
     own = _browse(f"{report.as_uri()}#f3", "--dump-dom")

@@ -9,41 +9,24 @@ import pytest
 
 from lib import params
 from lib.paths import ROOT
-from workflow import check, hub, run
+from workflow import check, cost, hub, run
 from workflow.pipeline import Run
 
-DEMO = "models: [tiny]\ndatasets: [easy]\n"
 
-
-def complaint(capsys):
-    """The one line that a refused command says."""
-    said = capsys.readouterr()
-    (line,) = said.err.splitlines()
-    assert said.out == "" and line.startswith("run_all.sh: ") and len(line) <= 300 and line.isprintable()
-    return line
-
-
-def folder(path):
-    path.mkdir()
-
-
-def dangling(path):
-    path.symlink_to("nowhere")
+@pytest.fixture(autouse=True)
+def no_clock(monkeypatch):
+    monkeypatch.setattr(cost, "measure_device", lambda threads: cost.Device(False, "CPU", 8e9, 1e10, 1e11, 4))
 
 
 @pytest.mark.parametrize(("make", "said"), [
-    (folder, "params/demo.yaml can't be read: Is a directory"),
-    (dangling, "params/demo.yaml can't be read: No such file or directory"),
-    (lambda path: path.write_text(f"{DEMO}bins: yes\n"), "params/demo.yaml: 'bins' is True"),
-    (lambda path: path.write_text(f"{DEMO}bins: 5\nbins: 6\n"), "demo.yaml is not YAML, line 4: the key 'bins' again"),
-    (lambda path: path.write_text("models: [tiny, tiny]\ndatasets: [easy]\n"), "'models' holds 'tiny' twice"),
-    (lambda path: path.write_text(f"{DEMO}{'x' * 400}: 1\n"), "there is no parameter 'xxx"),
+    (lambda path: path.mkdir(), "Is a directory"),
+    (lambda path: path.symlink_to("nowhere"), "No such file or directory"),
 ])  # fmt: skip
 def test_a_profile_that_cannot_be_read(inside, capsys, make, said):
     (inside.root / "params/demo.yaml").unlink()
     make(inside.root / "params/demo.yaml")
     assert run.main(["demo"]) == 2
-    assert said in complaint(capsys)
+    assert capsys.readouterr() == ("", f"run_all.sh: params/demo.yaml can't be read: {said}\n")
 
 
 SOURCES = ["~nosuchuser/x", '"a\\0b"', "x" * 300, "x" * 300 + "/y", "weights/loop", "5", "/"]

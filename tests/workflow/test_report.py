@@ -52,20 +52,6 @@ def test_a_cell_leads_to_its_row_and_a_finding_to_its_table():
     assert "0.123" in text and "0.12345" not in text
 
 
-def test_numbers_say_whether_rounding_moves_them():
-    rows = [row(), row("m/d/ans_avg/ece")]
-    stable = [{"table": one["table"], "key": one["key"], "moves": words}
-              for one, words in zip(rows, ("no", "3 of 10, by 0.2"), strict=True)]  # fmt: skip
-    shown = dict(rep_findings=[finding()], rep_numbers=rows, tab_result_estimation=TABLE)
-    text = made(**shown, rep_stability=stable, rep_sensitivity=[])
-    assert "<th>moves under rounding</th>" in text and "<td>no</td>" in text and "<td>3 of 10, by 0.2</td>" in text
-    assert "<b>1 of 2</b> numbers move under rounding" in text and "has not run" not in text
-    alone = made(**shown)
-    assert "moves under rounding" not in alone and ("<code>09_robustness</code> has not run" in alone) == (
-        "here" in finding()
-    )
-
-
 def test_a_number_is_rounded_once():
     """.13246 is .132 in every table, and would be .133 after a detour over four decimals."""
     shown = Listing(pd.DataFrame({"value": [0.13246]}), pd.DataFrame())._repr_mimebundle_()["application/json"]

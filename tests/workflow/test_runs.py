@@ -10,14 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 
 import psutil
 import pytest
-from small_project import PAIR, Project, build, family, named, until, with_cell, write
+from small_project import PAIR, Project, family, named, until, with_cell, write
 
 from lib.paths import UserError
-from workflow import cli, locks, run
+from workflow import locks, run
 from workflow.pipeline import Run
 
 JOB = f"01_generate__{PAIR}"
@@ -37,39 +36,10 @@ while not os.path.exists('go'):
 """
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> Project:
-    """The small project after ./run_all.sh, called from elsewhere, with what a site's Jupyter brings in the way: a
-    kernel of the same name, by another interpreter and provisioner."""
-    project = Project(build(tmp_path_factory.mktemp("runs") / "a project"))
-    elsewhere = project.root.parent
-    kernel = {"argv": ["/bin/false", "-f", "{connection_file}"], "display_name": "x", "language": "python",
-              "metadata": {"kernel_provisioner": {"provisioner_name": "local-provisioner"}}}  # fmt: skip
-    write(elsewhere / "jupyter/kernels/python3/kernel.json", json.dumps(kernel))
-    own = {"MPLBACKEND": "agg", "PYTHONPATH": "/nowhere", "JUPYTER_PATH": str(elsewhere / "jupyter")}
-    code, project.text = project.shell(cwd=elsewhere, **own)
-    assert code == 0, project.text
-    return project
-
-
-@pytest.fixture
-def copy(finished, tmp_path) -> Project:
-    shutil.copytree(finished.root, tmp_path / "copy")
-    return Project(tmp_path / "copy")
-
-
 def files(project: Project) -> dict:
     """What a run has left, but for the lock, which holds the number of the last process."""
     paths = [path for folder in ("artifacts", "figures") for path in (project.root / folder).rglob("*")]
     return {path: path.read_bytes() for path in paths if path.is_file() and path.name != ".lock"}
-
-
-def kept(project: Project) -> None:
-    """A run of `project` does nothing, without Snakemake."""
-    log = project.root / "artifacts/demo/snakemake.log"
-    before = log.stat().st_mtime_ns
-    code, text = project.shell()
-    assert code == 0 and "demo: 0 of 3 jobs ran, 3 up to date" in text and log.stat().st_mtime_ns == before
 
 
 def test_what_the_user_sees(finished):
@@ -97,29 +67,19 @@ def test_what_the_kernel_sees(finished):
                         "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_TELEMETRY": "1"}.items():  # fmt: skip
         assert env[name] == value
     assert [len(name) for name in facts["code"]] == [16, 16], "of shards, and of the code that makes rows"
+    assert facts["names"] == [], "nothing of the start-up is left among the notebook's own names"
     assert not os.path.exists(env["JUPYTER_RUNTIME_DIR"])
 
 
-def test_a_copy_whose_files_were_touched_does_nothing(copy):
-    shutil.rmtree(copy.root / ".snakemake")
-    for path in copy.root.rglob("*"):
-        os.utime(path)
-    kept(copy)
-
-
-def test_a_changed_line_remakes_what_hangs_on_it(finished, copy):
-    copy.replace("lib/gamma.py", "len(text)", "len(text) + 1")
+def test_a_changed_line_remakes_what_hangs_on_it(copy):
+    """And what follows is left as it is where the result is the same."""
+    copy.replace("lib/gamma.py", "len(text)", "len(text) + 1 - 1")
     for path in (copy.root / "artifacts/demo/jobs").iterdir():
         os.utime(path, (time.time() + 5000, time.time() + 5000))  # as from a machine whose clock is ahead
-    code, text = copy.run()
-    assert code == 0 and "demo: 2 of 3 jobs ran, 1 up to date" in text
-    assert "02_single_pass: will run (changed: code lib/gamma.py)" in text
-    made = [json.loads(one.read("figures/demo/tab_estimators.tex"))["letters"] for one in (finished, copy)]
-    assert made == [11, 12] and list(copy.root.glob("artifacts/demo/stale/*/figures/demo/tab_estimators.tex"))
     figures = {path: path.stat().st_mtime_ns for path in (copy.root / "figures/demo").glob("tab_*")}
-    copy.replace("lib/gamma.py", "len(text) + 1", "len(text) + 2 - 1")
     code, text = copy.run()
-    assert code == 0 and "demo: 1 of 3 jobs to do" in text and "and 1 if their inputs change" in text
+    assert code == 0 and "02_single_pass: will run (changed: code lib/gamma.py)" in text
+    assert "demo: 1 of 3 jobs to do" in text and "and 1 if their inputs change" in text
     assert "demo: 1 of 3 jobs ran, 2 up to date" in text
     assert figures == {path: path.stat().st_mtime_ns for path in (copy.root / "figures/demo").glob("tab_*")}
 
@@ -173,8 +133,8 @@ def test_the_folder_of_published_questions_reaches_the_notebook(project):
      f"run_all.sh: artifacts/demo/notebooks/{JOB}.ipynb failed in cell [3] `x = 1`: KeyError: 'what'"),
     pytest.param("from lib.paths import UserError\nraise UserError('mend this')", 2, "run_all.sh: mend this",
                  marks=pytest.mark.slow),
-    ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", 1,
-     f"run_all.sh: artifacts/demo/notebooks/{JOB}.ipynb: the kernel died in the cell `import os, signal`"),
+    pytest.param("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", 1, f"run_all.sh: artifacts/demo/notebooks/"
+                 f"{JOB}.ipynb: the kernel died in the cell `import os, signal`", marks=pytest.mark.slow),
     pytest.param("raise SystemExit(0)", 2, "run_all.sh: notebooks/01_generate.ipynb ended without writing "
                  "artifacts/demo/generations/", marks=pytest.mark.slow),
 ])  # fmt: skip
@@ -192,18 +152,12 @@ def test_a_failing_cell(project, source, code, line):
 
 
 @pytest.mark.parametrize("path, content, line", [
-    ("params/shipped.yaml", "models: [tiny]\ndatasets: [easy]\n", "not 'shipped'"),
-    ("params/lab-x.yaml", "models: [tiny]\ndatasets: [easy]\n", "which is for what is run by hand"),
-    ("params/models/a__b.yaml", "label: x\nsource: y\n", "needs letters, digits"),
     ("notebooks/02_single_pass.ipynb", "{", "cannot be read as a notebook"),
     ("lib/beta.py", "def f(:\n", "lib/beta.py, line 1: invalid syntax: def f(:"),
 ])  # fmt: skip
-def test_a_mistake_in_a_file_is_one_line_before_any_work(inside, capsys, monkeypatch, path, content, line):
+def test_a_mistake_in_a_file_is_one_line_before_any_work(inside, capsys, path, content, line):
     (inside.root / path).write_text(content)
-    words = {"params/models/a__b.yaml": ["--add-models", "a__b"], "params/shipped.yaml": ["shipped"],
-             "params/lab-x.yaml": ["lab-x"]}.get(path, [])  # fmt: skip
-    monkeypatch.setattr(cli, "check", partial(cli.check, root=inside.root))
-    assert run.main(words) == 2
+    assert run.main([]) == 2
     said = capsys.readouterr()
     assert line in said.err and len(said.err.splitlines()) == 1 and said.out == ""
     assert not (inside.root / "artifacts/demo/jobs").exists()
@@ -287,10 +241,6 @@ def test_nothing_outlives_kill_9(project, victim, monkeypatch, tmp_path):
     if victim != "workflow.run":
         last = text.strip().splitlines()[-1]
         assert "01_generate tiny easy" in last and "killed" in last and "the same command goes on" in last
-    else:  # and the next run goes on at once
-        with_cell(project, "01_generate", "pass")
-        code, text = project.run()
-        assert code == 0 and "3 of 3 jobs ran" in text
     assert not list(temporary.iterdir()), "nothing is left in the temporary folder"
 
 
@@ -324,18 +274,14 @@ def test_a_run_goes_on_without_its_preloaded_process(project):
     assert named(project, "workflow.notebook")
     (project.root / "notebooks/go").touch()
     text, _ = process.communicate(timeout=60)
-    assert process.returncode == 0 and "3 of 3 jobs ran" in text
+    assert process.returncode == 0 and "3 made" in text
     until(lambda: not family(project), 5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [1, 9])
-def test_a_stopped_run_ends_in_good_order(project, times):
-    """Also where Ctrl-C is pressed again while its processes end."""
+def test_a_stopped_run_ends_in_good_order(project):
     process = ticking(project)
-    for _ in range(times):
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 130, text
     assert text.strip().splitlines()[-1] == "run_all.sh: stopped; the same command goes on from here"

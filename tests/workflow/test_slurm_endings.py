@@ -60,16 +60,6 @@ def test_a_run_that_is_stopped_leaves_no_job(waiting, slurm):
     until(lambda: not family(waiting), 30)
 
 
-def test_jobs_of_a_run_that_was_killed_are_cancelled_by_the_next(waiting, slurm):
-    process = begin(waiting, slurm)
-    schedulers = [one for one in family(waiting) if "snakemake" in one.cmdline() and one.ppid() == process.pid]
-    for one in (process, *schedulers):
-        one.kill()
-    process.communicate()
-    (job,) = slurm.jobs()
-    assert "1 job(s) of an earlier run, which was killed, are cancelled" in finish(waiting, slurm, job)
-
-
 def test_jobs_that_the_cluster_cancels_are_named_and_the_same_command_goes_on(waiting, slurm):
     process = begin(waiting, slurm)
     (job,) = slurm.jobs()

@@ -9,24 +9,9 @@ import subprocess
 import sys
 
 import pytest
-from small_project import PAIR, Project, build, with_cell
+from small_project import PAIR, with_cell
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Project:
-    """The small project after a run."""
-    project = Project(build(tmp_path_factory.mktemp("system") / "a project"))
-    code, text = project.run()
-    assert code == 0, text
-    return project
-
-
-@pytest.fixture
-def copy(whole, tmp_path) -> Project:
-    shutil.copytree(whole.root, tmp_path / "copy")
-    return Project(tmp_path / "copy")
 
 
 def one_line(text: str) -> str:

@@ -1,15 +1,11 @@
 """GGUF files on their way to a checkpoint: where they are had from, what is refused, and that it is done once."""
 
-import os
-import signal
-import subprocess
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
 import huggingface_hub
-import psutil
 import pytest
 from huggingface_hub import errors
 from small_project import ROOT, write
@@ -19,6 +15,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 import tiny_gguf
 
 from lib import params
+from lib.generate import gguf_file
 from lib.paths import UserError
 from workflow import weights
 
@@ -31,27 +28,19 @@ SPEC = """
 
 
 @pytest.fixture
-def files(project):
+def here(inside, monkeypatch):
     """The small project with a model that is a GGUF file, which lies in models/; no hub is reached."""
-    file = tiny_gguf.write(project.root.parent / "small.gguf", tiny_gguf.random_weights())
-    served = project.root / "models" / "small.gguf"
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    file = tiny_gguf.write(inside.root.parent / "small.gguf", tiny_gguf.random_weights())
+    served = inside.root / "models" / "small.gguf"
     served.parent.mkdir()
     served.write_bytes(file.read_bytes())
-    sha256 = tiny_gguf.sha256(file)
-    write(project.root / "params/models/small.yaml", SPEC.format(sha256=sha256))
-    return SimpleNamespace(project=project, file=file, served=served, env={"HF_HUB_OFFLINE": "1"}, sha256=sha256,
-                           models=project.root / "artifacts/.models")  # fmt: skip
-
-
-@pytest.fixture
-def here(files, inside, monkeypatch):
-    """The same for this process."""
-    for name, value in files.env.items():
-        monkeypatch.setenv(name, value)
-    files.said = []
-    files.spec = lambda **changed: params.load_model_config("small").model_copy(update=changed)
-    files.obtain = lambda spec: weights.obtain("small", spec, files.said.append)
-    return files
+    sha256, said = tiny_gguf.sha256(file), []
+    write(inside.root / "params/models/small.yaml", SPEC.format(sha256=sha256))
+    return SimpleNamespace(
+        project=inside, file=file, served=served, sha256=sha256, models=inside.root / "artifacts/.models", said=said,
+        spec=lambda **changed: params.load_model_config("small").model_copy(update=changed),
+        obtain=lambda spec: weights.obtain("small", spec, said.append))  # fmt: skip
 
 
 def kept(models: Path) -> set[str]:
@@ -61,59 +50,23 @@ def kept(models: Path) -> set[str]:
 
 # ---- from a file to a checkpoint ----------------------------------------------------------------------------
 
-FETCH = "from workflow import weights; weights.fetch(['small'], lambda text: print(text, flush=True))"
 
-
-def start(files) -> subprocess.Popen:
-    """What a run does before its jobs, in a process group of its own."""
-    env = files.project.environment(PYTHONPATH=str(files.project.root), **files.env)
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen([sys.executable, "-c", FETCH], cwd=files.project.root, env=env, start_new_session=True,
-                            **streams)  # fmt: skip
-
-
-def finish(process: subprocess.Popen) -> str:
-    text, _ = process.communicate(timeout=180)
-    assert process.returncode == 0, text
-    return text
-
-
-def converting(files) -> subprocess.Popen:
-    """The same, while it converts."""
-    process = start(files)
-    for line in process.stdout:
-        if line.startswith("converting"):
-            break
-    while not psutil.Process(process.pid).children():
-        time.sleep(0.05)
-    assert not (files.models / files.sha256).exists()
-    return process
-
-
-def top(models: Path) -> set[str]:
-    return {name.split("/")[0] for name in kept(models)}
-
-
-def test_from_a_file_to_a_checkpoint_once(files):
-    (converting,) = finish(start(files)).splitlines()
-    assert converting.startswith("converting small (") and files.sha256[:12] in converting
-    assert top(files.models) == {files.sha256}, "nothing of the way there is left"
-    names = {path.name for path in (files.models / files.sha256).iterdir()}
+def test_from_a_file_to_a_checkpoint_once(here):
+    """By one of two starts, though a conversion was killed before; the next does nothing."""
+    place = here.models / here.sha256
+    write(gguf_file.partial_folder_of(place) / "config.json", "{")
+    with ThreadPoolExecutor(2) as starts:
+        list(starts.map(lambda _: weights.fetch(["small"], here.said.append), range(2)))
+    (converting,) = (line for line in here.said if line.startswith("converting small ("))
+    assert here.sha256[:12] in converting and not any("fetching" in line for line in here.said)
+    assert {name.split("/")[0] for name in kept(here.models)} == {here.sha256}, "nothing of the way there is left"
+    names = {path.name for path in place.iterdir()}
     assert {"model.safetensors", "config.json", "tokenizer.json"} <= names
-    assert str(files.project.root) not in (files.models / files.sha256 / "config.json").read_text()
-    files.served.unlink()
-    assert finish(start(files)) == "", "the second start does nothing"
-
-
-@pytest.mark.slow
-def test_a_killed_conversion_is_done_by_the_next_start_and_by_one_of_two(files):
-    killed = converting(files)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.communicate()
-    assert files.sha256 not in top(files.models)
-    text = "".join(map(finish, [start(files), start(files)]))
-    assert text.count("converting small") == 1 and "fetching" not in text
-    assert top(files.models) == {files.sha256}
+    assert str(here.project.root) not in (place / "config.json").read_text()
+    here.served.unlink()
+    here.said.clear()
+    weights.fetch(["small"], here.said.append)
+    assert not here.said
 
 
 # ---- where it is had from ----------------------------------------------------------------------------------

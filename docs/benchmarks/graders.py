@@ -1,4 +1,4 @@
-"""`python tests/benchmarks/graders.py`: what each grader accepts of the 1,319 references of GSMHard (../shared/data).
+"""`python docs/benchmarks/graders.py`: what each grader accepts of the 1,319 references of GSMHard (../shared/data).
 
 An answer a row, made from the reference; a grader a column: how many of the references it counts as met.
 docs/configuration.md shows the table.

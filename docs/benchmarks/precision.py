@@ -1,6 +1,6 @@
 """Half precision against float32, and two sizes of a batch against one another. Run by hand; it needs no GPU:
 
-    python tests/benchmarks/precision.py [rows]
+    python docs/benchmarks/precision.py [rows]
 
 The demo models answer questions in float32; the same tokens are then read in bfloat16, with logits that the last layer
 rounds and in float32 (lib/generate/float32_logits.py). Beside it, how many responses come out the same when they are

@@ -1,4 +1,4 @@
-"""`python tests/benchmarks/choices.py`: what each choice that needs no model changes on the shipped demo signals.
+"""`python docs/benchmarks/choices.py`: what each choice that needs no model changes on the shipped demo signals.
 
 A choice a row: the largest change of accuracy, of any raw ECE and of any ECE after calibration over all pairs, each
 choice alone in place of the default. docs/configuration.md quotes these figures.

@@ -1,6 +1,6 @@
 """The paper's run, scheduled over 1, 4 and 15 GPUs with estimated job costs (docs/hardware.md). Run by hand:
 
-    python tests/benchmarks/makespan.py FOLDER        # FOLDER/<model>/config.json, by the last part of their names
+    python docs/benchmarks/makespan.py FOLDER        # FOLDER/<model>/config.json, by the last part of their names
 
 Jobs are begun as the run begins them, those that most hangs on first, each on a GPU of its own; light ones need none.
 Then the same with every job of more than some hours cut into equal parts, as its shards would allow.

@@ -1,6 +1,6 @@
 """Measures what the demo models are meant to show (the bands in demo/README.md). Run by hand:
 
-    python tests/benchmarks/bands.py [run]
+    python demo/bands.py [run]
 
 Reads the signals of a run (default: the shipped ones). Loads the models for one thing: ten passes with dropout, drawn
 twice more, over the first 120 evaluation rows of each pair.
