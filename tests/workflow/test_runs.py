@@ -273,14 +273,18 @@ def test_a_run_goes_on_without_its_preloaded_process(project):
     assert named(project, "workflow.notebook")
     (project.root / "notebooks/go").touch()
     text, _ = process.communicate(timeout=60)
-    assert process.returncode == 0 and "3 made" in text
+    assert process.returncode == 0 and "3 of 3 jobs ran" in text
     until(lambda: not family(project), 5)
 
 
 @pytest.mark.slow
-def test_a_stopped_run_ends_in_good_order(project):
+@pytest.mark.parametrize("times", [1, 9])
+def test_a_stopped_run_ends_in_good_order(project, times):
+    """Also where Ctrl-C is pressed again while its processes end."""
     process = ticking(project)
-    process.send_signal(signal.SIGINT)
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 130, text
     assert text.strip().splitlines()[-1] == "run_all.sh: stopped; the same command goes on from here"
