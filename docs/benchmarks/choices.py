@@ -9,7 +9,6 @@ import pandas as pd
 from lib import params
 from lib.analysis.robustness import under, variants
 from lib.analysis.run_signals import RunSignals
-from lib.calibrate.fitting import fit_answers
 from lib.params import Calibration, Reading
 
 DEMO = params.load_profile("demo")
@@ -18,7 +17,7 @@ DEMO = params.load_profile("demo")
 def errors(signals: RunSignals, choices: Calibration) -> pd.Series:
     """Accuracy and ECE by cell: model, dataset, estimator, method."""
     raw = signals.estimation(DEMO.n_bins_ablation, ("acc", "ece"))["result_estimation"].assign(method="")
-    after = signals.calibration(fit_answers(signals.sets, choices), choices)["result_calibration"]
+    after = signals.calibration(choices)["result_calibration"]
     rows = pd.concat([raw, after[(after["method"] != "") & (after.metric == "ece")]])
     return rows.set_index(["model", "dataset", "estimator", "method", "metric"]).value.astype(float)
 
