@@ -96,10 +96,8 @@ def seconds(here: Results) -> Listing:
     wide["model"], wide["dataset"] = wide["model"].map(dict(here.models)), wide["dataset"].map(dict(here.datasets))
     hours = wide.get(TOTAL, pd.Series([np.nan]))
     last = pd.DataFrame([{"model": "all", "dataset": "", TOTAL: hours.sum()}] if hours.notna().all() else [])
-    heads = {name: f"{ALL_ESTIMATORS[name].plain}, s" for name in FURTHER} | {
-        RESPONSE: "response, s",
-        TOTAL: "all jobs, hours",
-    }
+    heads = {name: f"{ALL_ESTIMATORS[name].plain}, s" for name in FURTHER}
+    heads |= {RESPONSE: "response, s", TOTAL: "all jobs, hours"}
     records = pd.concat([wide, last], ignore_index=True).rename(columns=heads)
     return Listing(records, records.round(3))
 

@@ -496,7 +496,7 @@ def test_tuning_examples_are_drawn_from_the_calibration_split():
 
 
 def test_entropies_by_passes():
-    curves = entropy_curves(kept({0.1: [0.2, 0.4]}), split="calibration")
+    curves = entropy_curves(kept({0.1: [0.2, 0.4]}).assign(split="evaluation"))
     last = curves[(curves.term == "predictive") & (curves.passes == 2)].iloc[0]
     assert last["mean"] == pytest.approx(0.3) and last.low < 0.3 < last.high and last.n == 2
     assert (curves[curves.term == "conditional"]["mean"] == 0).all()
