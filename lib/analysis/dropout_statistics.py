@@ -11,13 +11,7 @@ import pandas as pd
 
 from lib.analysis.token_statistics import mean_with_interval
 from lib.params import Reading
-from lib.score.confidence import (
-    compute_bald,
-    confidence_frame,
-    effective_support_column,
-    evaluate_rate_grid,
-    scale_bald,
-)
+from lib.score import confidence
 from lib.score.estimators import c_bald
 from lib.score.metrics import auroc, evaluate
 from lib.store import KEYS, PAIR
@@ -62,7 +56,7 @@ def summary(passes: pd.DataFrame) -> pd.DataFrame:
     """
     records = []
     for pair, rows in passes[passes.split == "evaluation"].groupby(PAIR, sort=False):
-        values = [compute_bald(row) for row in rows.itertuples()]
+        values = [confidence.compute_bald(row) for row in rows.itertuples()]
         alike = ~rows.top_changed.map(any).to_numpy()
         scores = np.array([c_bald(value) for value in values])
         predictive = np.mean([np.mean(row.predictive[-1]) for row in rows.itertuples()])
@@ -84,7 +78,7 @@ def answer_tokens(passes: pd.DataFrame, phi: str = "clip") -> pd.DataFrame:
     """Return one row per answer token of rows of `answered`: example_id, correct, bald (nats; `top_k` and `top_p`
     divide it)."""
     rows = passes[passes.split == "evaluation"]
-    tokens = rows[["example_id", "correct"]].assign(bald=scale_bald(rows, phi))
+    tokens = rows[["example_id", "correct"]].assign(bald=confidence.scale_bald(rows, phi))
     return tokens.explode("bald", ignore_index=True).astype({"bald": float, "correct": bool})
 
 
@@ -104,11 +98,11 @@ def by_passes(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, 
     Columns: model, dataset, passes, ece.
     """
     chosen, parts = dropout[dropout.selected & (dropout.split == "evaluation")], []
-    stacked = [*BALD_TERMS, *filter(None, [effective_support_column(dropout, reading.phi)])]
+    stacked = [*BALD_TERMS, *filter(None, [confidence.effective_support_column(dropout, reading.phi)])]
     most = max(map(len, chosen.predictive), default=0)
     for count in [n for n in counts if n < most] + [most] if counts else range(1, most + 1):
         first = chosen.assign(**{name: [values[:count] for values in chosen[name]] for name in stacked})
-        scores = confidence_frame(responses, dropout=first, reading=reading, names=["c_bald"])
+        scores = confidence.confidence_frame(responses, dropout=first, reading=reading, names=["c_bald"])
         results = evaluate(scores, reading.bins, reading.closed, names=["ece"])
         parts.append(results[[*PAIR, "value"]].rename(columns={"value": "ece"}).assign(passes=count))
     if not parts:
@@ -143,7 +137,7 @@ def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, readi
     scores, measured = [], {}
     for half in (0, 1):
         alone = {term: [[both[half]] for both in chosen[name]] for term, name in zip(BALD_TERMS, HALVES, strict=True)}
-        score = confidence_frame(known, dropout=chosen.assign(**alone), reading=reading, names=["c_bald"])
+        score = confidence.confidence_frame(known, dropout=chosen.assign(**alone), reading=reading, names=["c_bald"])
         scores.append(score.set_index(KEYS).confidence)
         results = evaluate(score, reading.bins, reading.closed, names=["ece", "auroc"])
         for metric, found in results.groupby("metric"):
@@ -165,7 +159,7 @@ def by_scope(generations: pd.DataFrame, responses: pd.DataFrame, frames: Mapping
     for scope, frame in frames.items():
         chosen = frame[frame.selected & (frame.split == "evaluation")]
         for pair, rows in chosen.groupby(PAIR, sort=False):
-            scores = confidence_frame(responses, dropout=rows, reading=reading, names=["c_bald"])
+            scores = confidence.confidence_frame(responses, dropout=rows, reading=reading, names=["c_bald"])
             if scores.empty:  # the reading omits all of these rows
                 continue
             found = evaluate(scores, reading.bins, reading.closed, names=["ece", "auroc"]).set_index("metric").value
@@ -188,9 +182,9 @@ def tokens_read(row: pd.Series, scope: str) -> tuple[int, int]:
 
 def by_phi(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     """Run `evaluate_rate_grid` under each phi for ECE: phi, rate, value."""
-    parts = [evaluate_rate_grid(responses, dropout, reading.model_copy(update={"phi": phi}), ["ece"]).assign(phi=phi)
-             for phi in ("clip", *supports(dropout))]  # fmt: skip
-    return pd.concat(parts, ignore_index=True)
+    grids = {phi: confidence.evaluate_rate_grid(responses, dropout, reading.model_copy(update={"phi": phi}), ["ece"])
+             for phi in ("clip", *supports(dropout))}  # fmt: skip
+    return pd.concat([grid.assign(phi=phi) for phi, grid in grids.items()], ignore_index=True)
 
 
 def by_rate(passes: pd.DataFrame) -> pd.DataFrame:

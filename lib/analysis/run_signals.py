@@ -160,7 +160,7 @@ class RunSignals:
 
     def learning(self, choices: Calibration, model: str, drawn: Subsampling) -> Frames:
         """Return the learning curves of a model on uniformly sampled rows; 06 stores a run's."""
-        how = drawn, ("uniform",), self.reading.bins, self.reading.closed, choices
+        how = drawn, ("uniform",), self.reading.bins, self.reading.closed, choices, self.call
         return {"learning": curve_bands(self.call(learning_curves, self.call(sets_of, self.sets, model), *how))}
 
     def of_responses(self) -> Frames:
