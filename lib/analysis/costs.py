@@ -56,7 +56,8 @@ def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verific
         where, hours = pair.split("__"), 0.0
         for kind in WORK:
             for facts in manifests(run, kind, pair):
-                seconds, made = facts.get("seconds", 0.0) + facts.get("grid_seconds", 0.0), rows_made(facts)
+                seconds = facts.get("seconds", 0.0) + facts.get("grid_seconds", 0.0)  # known for rows of the run itself
+                made = facts["rows"] - facts.get("kept_from", {"rows": 0})["rows"]
                 hours += seconds / 3600 if made == facts["rows"] else np.nan
                 if kind in estimators and made > 0:
                     records.append((*where, estimators[kind], "seconds", seconds / made))
@@ -67,11 +68,6 @@ def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verific
         means = verification.groupby(PAIR, sort=False)[name].mean().dropna()
         records += [(*where, columns[name], "seconds", value) for where, value in means.items()]
     return pd.DataFrame(records, columns=[*PAIR, "estimator", "metric", "value"])
-
-
-def rows_made(facts: Mapping[str, Any]) -> int:
-    """Return the number of rows that the run itself computed, according to the manifest: their seconds are known."""
-    return facts["rows"] - facts["kept_from"]["rows"] if "kept_from" in facts else facts["rows"]
 
 
 def manifests(run: str, kind: str, pair: str) -> Iterator[dict[str, Any]]:

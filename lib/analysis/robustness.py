@@ -82,9 +82,6 @@ def sensitivity(signals: RunSignals, choices: Calibration, analysis: Callable[..
         except UserError as error:  # such as options that are not single tokens of the model
             records.append((*label, str(error), "", "", "", False))
             continue
-        if other is None:
-            records.append((*label, ALIKE, "", "", "", False))
-            continue
         for claim, new in judge(analysis(*other), claims).items():
             old = before[claim]
             turns = new.held is not None and new.held != old.held
@@ -92,10 +89,10 @@ def sensitivity(signals: RunSignals, choices: Calibration, analysis: Callable[..
     return pd.DataFrame(records, columns=SENSITIVITY_COLUMNS)
 
 
-def under(signals: RunSignals, choices: Calibration, name: str, value: Any) -> tuple[RunSignals, Calibration] | None:
+def under(signals: RunSignals, choices: Calibration, name: str, value: Any) -> tuple[RunSignals, Calibration]:
     """Return signals and choices with one choice changed; unaffected parts remain the same objects.
 
-    None if nothing changes. Raise UserError if no response is left to judge.
+    Raise UserError if nothing changes, or if no response is left to judge.
     """
     if name in Calibration.model_fields:
         return signals, choices.model_copy(update={name: value})
@@ -103,8 +100,9 @@ def under(signals: RunSignals, choices: Calibration, name: str, value: Any) -> t
     other = RunSignals.from_frames(signals.generations, signals.verification, signals.dropout, reading, signals.call)
     if other.responses.empty:
         raise UserError("(leaves no response to judge)")
-    alike = other.responses is signals.responses and other.confidence is signals.confidence and name != "closed"
-    return None if alike else (other, choices)
+    if other.responses is signals.responses and other.confidence is signals.confidence and name != "closed":
+        raise UserError(ALIKE)
+    return other, choices
 
 
 def turned_claims(records: pd.DataFrame) -> pd.DataFrame:
