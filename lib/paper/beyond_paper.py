@@ -128,12 +128,13 @@ def selective(scores: Frame, thresholds: Frame, models: Labels = None, datasets:
               ("Answered at", ""): {at(t): short(t).rstrip("0") for t in targets}}  # fmt: skip
     columns = [Line((group, head), {"method": method, "metric": metric})
                for (group, method), heads in groups.items() for metric, head in heads.items()]  # fmt: skip
-    shown = layout.place(rows, columns)
-    shown = shown[(shown["estimator"] != BASE) | (shown["column"] < len(RAW_LABELS))]
-    shown = shown.assign(bold=best_of_pair(shown))
-    names, widths = ("Model", "Dataset", "Estimator"), (len(heads) for heads in groups.values())
-    specification = " ".join(["lll", *("c" * width for width in widths)])
-    table = layout.set_cells(shown, rows, columns, names, specification, cell)
+    specification = " ".join(["lll", *("c" * len(heads) for heads in groups.values())])
+
+    def beside_base(shown: Frame) -> pd.Series:
+        return (shown["estimator"] != BASE) | (shown["column"] < len(RAW_LABELS))
+
+    names = ("Model", "Dataset", "Estimator")
+    table = layout.build(rows, columns, names, specification, cell, best_of_pair, beside_base)
     return replace(table, notes=[*table.notes, *promise(thresholds)])
 
 
