@@ -563,7 +563,7 @@ def test_estimators_are_compared_on_the_same_rows(signals):
     row = judged("PTrueBelowAnsAvg", here).rows.iloc[0]
     assert (row.p_true, row.ans_avg) == pytest.approx((on_all.p_true, on_all.ans_avg)), "both have all"
     assert str(round(float(on_all.p_true), 3))[1:] in str(exhibits.build("tab_result_estimation", here))
-    gaps = run_results.paired(scores.assign(method=""), signals.reading, 200).set_index("estimator")
+    gaps = run_results.paired(scores.assign(method=""), signals.reading, 200, 0).set_index("estimator")
     assert gaps.difference["c_bald"] == pytest.approx(on_these.c_bald - on_these.p_true)
     assert gaps.difference["seq_avg"] == pytest.approx(on_all.seq_avg - on_all.ans_avg)
     whole = run_signals.RunSignals.from_frames(*kept, signals.reading)
