@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import groupby, product
+from operator import itemgetter
 from typing import Any
 
 import pandas as pd
@@ -21,9 +22,9 @@ from transformers import Cache
 from lib import random_streams, store
 from lib.generate import models
 from lib.generate.bald import dropout_columns
-from lib.generate.batching import retry_in_halves_on_oom
+from lib.generate.batching import map_by_length, retry_in_halves_on_oom
 from lib.generate.models import LanguageModel
-from lib.generate.sampling import encode_prefix, select_rows
+from lib.generate.sampling import encode_prefixes, has_sliding_window, repeat_row, select_rows
 from lib.generate.seeded_dropout import Pass, seeded_dropout
 from lib.params import Dropout, Scope
 from lib.random_streams import stream_seed
@@ -56,9 +57,33 @@ def shared_prefix(lm: LanguageModel, row: Any, ids: Sequence[int]) -> tuple[int,
 def encode_shared(lm: LanguageModel, ids: tuple[int, ...], passes: tuple[Pass, ...] = ()) -> Cache:
     """Return the cache of tokens: one row without dropout, or one row per pass."""
     if not passes:
-        return encode_prefix(lm, ids)
+        return encode_prefixes(lm, [ids])
     with seeded_dropout(lm.model, passes):
-        return encode_prefix(lm, ids, rows=len(passes))
+        return encode_prefixes(lm, [ids] * len(passes))
+
+
+def read_tokens(lm: LanguageModel, row: Any) -> tuple[tuple[int, ...], int]:
+    """Return the token ids that a pass over a generations row reads, and how many of the last ones predict the
+    answer."""
+    start, end = answers.answer_span(row)
+    return tuple(models.encode(lm, row.prompt) + row.token_ids[: end - 1].tolist()), end - start
+
+
+@torch.inference_mode()
+def encode_without_dropout(lm: LanguageModel, rows: Sequence[Any], encode: Callable[..., Cache]) -> list[Cache]:
+    """Return, for each generations row, the cache of the tokens before those that predict its answer.
+
+    The rows are one batch, after the tokens that all of them share.
+    """
+    read = [read_tokens(lm, row) for row in rows]
+    shared = os.path.commonprefix([shared_prefix(lm, row, ids) for row, (ids, _) in zip(rows, read, strict=True)])
+    prefixes = [ids[len(shared) : -answer] for ids, answer in read]
+    together = encode_prefixes(lm, prefixes, encode(shared))
+    caches = [select_rows(together, slice(i, i + 1)) for i in range(len(rows))]
+    for cache, prefix in zip(caches, prefixes, strict=True):
+        if padding := max(map(len, prefixes)) - len(prefix):
+            cache.crop(-padding)
+    return caches
 
 
 @torch.inference_mode()
@@ -67,8 +92,8 @@ def pass_logits(
     row: Any,
     rates: Sequence[float],
     settings: Dropout,
-    scope: Scope,
     encode: Callable[..., Cache],
+    clean: Cache | None = None,
 ) -> Iterator[torch.Tensor]:
     """Return the logits of T stochastic passes at each of R rates over one response, at its answer tokens.
 
@@ -76,6 +101,7 @@ def pass_logits(
     ----------
     row : of a generations frame
     encode : `encode_shared` of this model, possibly with a cache for the prefix that rows share
+    clean : in the scope `answer`, the row's cache from `encode_without_dropout`
 
     Yields
     ------
@@ -87,19 +113,17 @@ def pass_logits(
     ------
     UserError if even a single pass exceeds the device's memory
     """
-    start, end = answers.answer_span(row)
-    ids, answer = tuple(models.encode(lm, row.prompt) + row.token_ids[: end - 1].tolist()), end - start
+    ids, answer = read_tokens(lm, row)
     passes = seeded_passes(settings, rates, lm.name, row.dataset, row.example_id)
-    shared = shared_prefix(lm, row, ids) if scope == "answer" or settings.dropout_prefix == "shared" else ()
     cache = None
-    if scope == "answer":
-        cache = encode_prefix(lm, ids[len(shared) : -answer], encode(shared))
-    elif shared:
+    if clean:
+        cache = repeat_row(clean, len(passes))
+    elif settings.dropout_prefix == "shared" and (shared := shared_prefix(lm, row, ids)):
         cache = encode(shared, seeded_passes(settings, rates, lm.name, "opening"))
     new = torch.tensor(ids[cache.get_seq_length() if cache else 0 :], device=lm.device)
 
     def run(places: torch.Tensor, batch: Sequence[int]) -> list[torch.Tensor]:
-        before = cache and select_rows(cache, [0] * len(batch) if scope == "answer" else batch)
+        before = cache and select_rows(cache, slice(batch[0], batch[-1] + 1))
         rows = new.expand(len(batch), -1)
         with seeded_dropout(lm.model, [passes[i] for i in batch]):
             read = lm.model(rows, past_key_values=before, use_cache=bool(before), logits_to_keep=places)
@@ -120,7 +144,9 @@ def pass_probabilities(
     lm: LanguageModel, row: Any, rate: float, settings: Dropout, scope: Scope = "trajectory"
 ) -> torch.Tensor:
     """Return the float64 probabilities (T, m, V) of `pass_logits`; the dropout frames contain their entropies."""
-    blocks = pass_logits(lm, row, [rate], settings, scope, partial(encode_shared, lm))
+    encode = partial(encode_shared, lm)
+    clean = encode_without_dropout(lm, [row], encode)[0] if scope == "answer" else None
+    blocks = pass_logits(lm, row, [rate], settings, encode, clean)
     return torch.cat([logits[0].double().softmax(-1) for logits in blocks], 1).cpu()
 
 
@@ -154,14 +180,33 @@ def mc_dropout_entropies(
     ----------
     work : (row number, rate) of each row of the result, in order; consecutive rates of the same row form one batch
     """
-    encode, rows, made = lru_cache(maxsize=1)(partial(encode_shared, lm)), list(frame.itertuples(index=False)), []
-    for number, neighbors in groupby(work, key=lambda item: item[0]):
-        row, rates = rows[number], [rate for _, rate in neighbors]
-        logits = pass_logits(lm, row, rates, settings, scope, encode)
+    rows, encode = list(frame.itertuples(index=False)), lru_cache(maxsize=1)(partial(encode_shared, lm))
+    items = [(rows[number], [rate for _, rate in same]) for number, same in groupby(work, key=itemgetter(0))]
+    run = partial(run_batch, lm, settings, scope, encode)
+    if scope == "trajectory" or lm.model.dtype != torch.float32 or has_sliding_window(lm):
+        made = [run([item])[0] for item in items]  # in half precision, the batch affects the last digits
+    else:
+        lengths = [row.prompt_tokens + len(row.token_ids) for row, _ in items]
+        made = map_by_length(run, items, lengths, settings.max_dropout_tokens, f"model '{lm.name}'")
+    return pd.DataFrame([row for by_rate in made for row in by_rate])
+
+
+def run_batch(
+    lm: LanguageModel,
+    settings: Dropout,
+    scope: Scope,
+    encode: Callable[..., Cache],
+    batch: Sequence[tuple[Any, Sequence[float]]],
+) -> list[list[dict[str, Any]]]:
+    """Return for each of a batch, a generations row with its rates, the rows of a dropout frame by rate."""
+    rows, made = [row for row, _ in batch], []
+    clean = encode_without_dropout(lm, rows, encode) if scope == "answer" else [None] * len(rows)
+    for (row, rates), before in zip(batch, clean, strict=True):
+        logits = pass_logits(lm, row, rates, settings, encode, before)
         by_rate = dropout_columns(logits, settings.dropout_top_k, settings.dropout_top_p)
         keys = {name: getattr(row, name) for name in KEYS}
-        made += [keys | {"rate": rate} | columns for rate, columns in zip(rates, by_rate, strict=True)]
-    return pd.DataFrame(made)
+        made.append([keys | {"rate": rate} | columns for rate, columns in zip(rates, by_rate, strict=True)])
+    return made
 
 
 def count_operations(

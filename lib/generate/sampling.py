@@ -16,6 +16,7 @@ import numpy as np
 import torch
 import transformers
 from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     Cache,
     DynamicCache,
@@ -79,7 +80,7 @@ def sample_batch(lm: LanguageModel, requests: Sequence[Request]) -> list[list[in
     first = torch.tensor([prefix] * len(requests), dtype=torch.long)
     ids = torch.cat([first, rest.input_ids], 1).to(lm.device)
     mask = torch.cat([torch.ones_like(first), rest.attention_mask], 1).to(lm.device)
-    cache = select_rows(encode_prefix(lm, prefix), [0] * len(requests))
+    cache = repeat_row(encode_prefixes(lm, [prefix]), len(requests))
     start, steps = ids.shape[1], requests[0].max_new_tokens
     uniforms = uniform_numbers([one.seed for one in requests], steps)
     sampled: dict[int, list[int]] = {}
@@ -105,7 +106,7 @@ def sample_batch(lm: LanguageModel, requests: Sequence[Request]) -> list[list[in
             going = [i for i, row in enumerate(rows) if len(sampled[row]) < steps and sampled[row][-1] not in lm.eos]
             rows, ids = [rows[i] for i in going], ids[going]
             mask = pad(mask[going], (0, ids.shape[1] - mask.shape[1]), value=1)
-            cache = select_rows(cache, going)
+            cache = select_rows(cache, torch.tensor(going, dtype=torch.long))
     return [sampled[i] for i in range(len(requests))]
 
 
@@ -186,21 +187,31 @@ def apply_warpers(logits: torch.Tensor, spec: Model) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def encode_prefix(lm: LanguageModel, ids: Sequence[int], before: Cache | None = None, rows: int = 1) -> Cache:
-    """Return the cache of `rows` rows of shared tokens after the first row of `before`; an empty cache without
-    tokens."""
-    cache = DynamicCache(config=lm.model.config) if before is None else select_rows(before, [0])
-    if ids:
-        lm.model(torch.tensor([ids] * rows, device=lm.device), past_key_values=cache, logits_to_keep=1)
+def encode_prefixes(lm: LanguageModel, rows: Sequence[Sequence[int]], before: Cache | None = None) -> Cache:
+    """Return the cache of rows of tokens, padded on the right, each after the first row of `before`; an empty cache
+    without tokens."""
+    cache = DynamicCache(config=lm.model.config) if before is None else repeat_row(before, len(rows))
+    ids = pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True)
+    if ids.numel():
+        lm.model(ids.to(lm.device), past_key_values=cache, logits_to_keep=1)
     return cache
 
 
-def select_rows(cache: Cache, rows: Sequence[int]) -> Cache:
-    """Return a growable cache with these rows of a cache, repeated as often as listed; `cache` is unchanged."""
+def select_rows(cache: Cache, rows: slice | torch.Tensor) -> Cache:
+    """Return a growable cache with these rows of a cache; a slice of rows is not copied. `cache` is unchanged."""
     selected = copy.copy(cache)
     selected.layers = [copy.copy(layer) for layer in cache.layers]
-    selected.batch_select_indices(torch.tensor(rows, dtype=torch.long))
+    selected.batch_select_indices(rows)
     return selected
+
+
+def repeat_row(cache: Cache, count: int) -> Cache:
+    """Return a growable cache with the first row of a cache `count` times, without copying it; `cache` is unchanged."""
+    repeated = select_rows(cache, slice(1))
+    for layer in repeated.layers:
+        if layer.get_seq_length():
+            layer.keys, layer.values = (values.expand(count, -1, -1, -1) for values in (layer.keys, layer.values))
+    return repeated
 
 
 def has_sliding_window(lm: LanguageModel) -> bool:

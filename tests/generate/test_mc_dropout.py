@@ -145,7 +145,9 @@ def whole(lm, row, rate, settings, scope):
 
 
 def logits_of(lm, row, rate, settings, scope):
-    return mc_dropout.pass_logits(lm, row, [rate], settings, scope, partial(mc_dropout.encode_shared, lm))
+    encode = partial(mc_dropout.encode_shared, lm)
+    clean = mc_dropout.encode_without_dropout(lm, [row], encode)[0] if scope == "answer" else None
+    return mc_dropout.pass_logits(lm, row, [rate], settings, encode, clean)
 
 
 def entropy(p):
@@ -258,7 +260,7 @@ def test_longer_responses_are_read_some_queries_at_a_time(any_lm, frame, monkeyp
 
 @pytest.mark.parametrize("scope, settings", MODES)
 def test_what_rows_begin_with_is_encoded_once(llama, monkeypatch, scope, settings):
-    """A row, with what it shares with others, once for all its rates in the scope `answer`."""
+    """In the scope `answer`, rows are encoded together, each once for all its rates."""
     frame = generations(llama)
     shapes, forward = [], llama.model.forward
     monkeypatch.setattr(llama.model, "forward", lambda ids, **k: shapes.append(tuple(ids.shape)) or forward(ids, **k))
@@ -274,7 +276,7 @@ def test_what_rows_begin_with_is_encoded_once(llama, monkeypatch, scope, setting
     elif scope == "answer":
         expected = [
             (1, prefix),
-            *((1, length - m - prefix) for length, m in every[::2]),
+            (len(rows), max(length - m for length, m in every) - prefix),
             *((6, m) for _, m in every[::2]),
         ]
     assert prefix > 10 and sorted(shapes) == sorted(expected)
