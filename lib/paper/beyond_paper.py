@@ -17,7 +17,7 @@ from lib.paper.number_cells import plain, short
 from lib.paper.reference import reference_numbers
 from lib.paper.tables import dropout_grid_search, lowest_ece, score_interval
 from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
-from lib.score.selective import BASE
+from lib.score.proper_scores import BASE
 from lib.store import PAIR
 
 ALL_ESTIMATORS = ESTIMATORS | EXTRAS
