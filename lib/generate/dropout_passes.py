@@ -8,8 +8,8 @@ where the model reads the answer's tokens. All tokens before are in a cache comp
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any
 
@@ -44,6 +44,7 @@ def shared_prefix(lm: LanguageModel, row: Any, ids: Sequence[int]) -> tuple[int,
     return tuple(os.path.commonprefix([models.encode(lm, before), list(ids)])) if question else ()
 
 
+@lru_cache(maxsize=1)  # consecutive rows share it
 def encode_shared(lm: LanguageModel, ids: tuple[int, ...], passes: tuple[Pass, ...] = ()) -> Cache:
     """Return the cache of tokens: one row without dropout, or one row per pass."""
     if not passes:
@@ -60,7 +61,7 @@ def read_tokens(lm: LanguageModel, row: Any) -> tuple[tuple[int, ...], int]:
 
 
 @torch.inference_mode()
-def encode_without_dropout(lm: LanguageModel, rows: Sequence[Any], encode: Callable[..., Cache]) -> list[Cache]:
+def encode_without_dropout(lm: LanguageModel, rows: Sequence[Any]) -> list[Cache]:
     """Return, for each generations row, the cache of the tokens before those that predict its answer.
 
     The rows are one batch, after the tokens that all of them share.
@@ -68,7 +69,7 @@ def encode_without_dropout(lm: LanguageModel, rows: Sequence[Any], encode: Calla
     read = [read_tokens(lm, row) for row in rows]
     shared = os.path.commonprefix([shared_prefix(lm, row, ids) for row, (ids, _) in zip(rows, read, strict=True)])
     prefixes = [ids[len(shared) : -answer] for ids, answer in read]
-    together = encode_prefixes(lm, prefixes, encode(shared))
+    together = encode_prefixes(lm, prefixes, encode_shared(lm, shared))
     caches = [select_rows(together, slice(i, i + 1)) for i in range(len(rows))]
     for cache, prefix in zip(caches, prefixes, strict=True):
         if padding := max(map(len, prefixes)) - len(prefix):
@@ -78,26 +79,19 @@ def encode_without_dropout(lm: LanguageModel, rows: Sequence[Any], encode: Calla
 
 @torch.inference_mode()
 def pass_logits(
-    lm: LanguageModel,
-    row: Any,
-    rates: Sequence[float],
-    settings: Dropout,
-    encode: Callable[..., Cache],
-    clean: Cache | None = None,
+    lm: LanguageModel, row: Any, rates: Sequence[float], settings: Dropout, clean: Cache | None = None
 ) -> Iterator[torch.Tensor]:
     """Return the logits of T stochastic passes at each of R rates over one response, at its answer tokens.
 
     Parameters
     ----------
     row : of a generations frame
-    encode : `encode_shared` of this model, possibly with a cache for the prefix that rows share
     clean : in the scope `answer`, the row's cache from `encode_without_dropout`
 
     Yields
     ------
     float32 logits (R, T, b, V), one block of answer tokens after another; each block is another forward pass with the
-    same
-    masks
+    same masks
 
     Raises
     ------
@@ -109,7 +103,7 @@ def pass_logits(
     if clean:
         cache = repeat_row(clean, len(passes))
     elif settings.dropout_prefix == "shared" and (shared := shared_prefix(lm, row, ids)):
-        cache = encode(shared, seeded_passes(settings, rates, lm.name, "opening"))
+        cache = encode_shared(lm, shared, seeded_passes(settings, rates, lm.name, "opening"))
     new = torch.tensor(ids[cache.get_seq_length() if cache else 0 :], device=lm.device)
 
     def run(places: torch.Tensor, batch: Sequence[int]) -> list[torch.Tensor]:

@@ -1,7 +1,7 @@
 """MC dropout along fixed responses: frames of stochastic passes, compared at the answer (`dropout_passes`)."""
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -9,12 +9,11 @@ from typing import Any
 import pandas as pd
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import Cache
 
 from lib import random_streams, store
 from lib.generate.bald import dropout_columns
 from lib.generate.batching import map_by_length
-from lib.generate.dropout_passes import encode_shared, encode_without_dropout, pass_logits
+from lib.generate.dropout_passes import encode_without_dropout, pass_logits
 from lib.generate.models import LanguageModel
 from lib.generate.sampling import has_sliding_window
 from lib.params import Dropout, Scope
@@ -29,9 +28,8 @@ def pass_probabilities(
     lm: LanguageModel, row: Any, rate: float, settings: Dropout, scope: Scope = "trajectory"
 ) -> torch.Tensor:
     """Return the float64 probabilities (T, m, V) of `pass_logits`; the dropout frames contain their entropies."""
-    encode = partial(encode_shared, lm)
-    clean = encode_without_dropout(lm, [row], encode)[0] if scope == "answer" else None
-    blocks = pass_logits(lm, row, [rate], settings, encode, clean)
+    clean = encode_without_dropout(lm, [row])[0] if scope == "answer" else None
+    blocks = pass_logits(lm, row, [rate], settings, clean)
     return torch.cat([logits[0].double().softmax(-1) for logits in blocks], 1).cpu()
 
 
@@ -65,9 +63,9 @@ def mc_dropout_entropies(
     ----------
     work : (row number, rate) of each row of the result, in order; consecutive rates of the same row form one batch
     """
-    rows, encode = list(frame.itertuples(index=False)), lru_cache(maxsize=1)(partial(encode_shared, lm))
+    rows = list(frame.itertuples(index=False))
     items = [(rows[number], [rate for _, rate in same]) for number, same in groupby(work, key=itemgetter(0))]
-    run = partial(run_batch, lm, settings, scope, encode)
+    run = partial(run_batch, lm, settings, scope)
     if scope == "trajectory" or lm.model.dtype != torch.float32 or has_sliding_window(lm):
         made = [run([item])[0] for item in items]  # in half precision, the batch affects the last digits
     else:
@@ -77,17 +75,13 @@ def mc_dropout_entropies(
 
 
 def run_batch(
-    lm: LanguageModel,
-    settings: Dropout,
-    scope: Scope,
-    encode: Callable[..., Cache],
-    batch: Sequence[tuple[Any, Sequence[float]]],
+    lm: LanguageModel, settings: Dropout, scope: Scope, batch: Sequence[tuple[Any, Sequence[float]]]
 ) -> list[list[dict[str, Any]]]:
     """Return for each of a batch, a generations row with its rates, the rows of a dropout frame by rate."""
     rows, made = [row for row, _ in batch], []
-    clean = encode_without_dropout(lm, rows, encode) if scope == "answer" else [None] * len(rows)
+    clean = encode_without_dropout(lm, rows) if scope == "answer" else [None] * len(rows)
     for (row, rates), before in zip(batch, clean, strict=True):
-        logits = pass_logits(lm, row, rates, settings, encode, before)
+        logits = pass_logits(lm, row, rates, settings, before)
         by_rate = dropout_columns(logits, settings.dropout_top_k, settings.dropout_top_p)
         keys = {name: getattr(row, name) for name in KEYS}
         made.append([keys | {"rate": rate} | columns for rate, columns in zip(rates, by_rate, strict=True)])

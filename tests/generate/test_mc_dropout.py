@@ -1,7 +1,5 @@
 """MC dropout: nothing but dropout changes, masks belong to the pass, BALD against independent oracles."""
 
-from functools import partial
-
 import architectures
 import numpy as np
 import pandas as pd
@@ -145,9 +143,8 @@ def whole(lm, row, rate, settings, scope):
 
 
 def logits_of(lm, row, rate, settings, scope):
-    encode = partial(dropout_passes.encode_shared, lm)
-    clean = dropout_passes.encode_without_dropout(lm, [row], encode)[0] if scope == "answer" else None
-    return dropout_passes.pass_logits(lm, row, [rate], settings, encode, clean)
+    clean = dropout_passes.encode_without_dropout(lm, [row])[0] if scope == "answer" else None
+    return dropout_passes.pass_logits(lm, row, [rate], settings, clean)
 
 
 def entropy(p):
@@ -262,6 +259,7 @@ def test_longer_responses_are_read_some_queries_at_a_time(any_lm, frame, monkeyp
 def test_what_rows_begin_with_is_encoded_once(llama, monkeypatch, scope, settings):
     """In the scope `answer`, rows are encoded together, each once for all its rates."""
     frame = generations(llama)
+    dropout_passes.encode_shared.cache_clear()
     shapes, forward = [], llama.model.forward
     monkeypatch.setattr(llama.model, "forward", lambda ids, **k: shapes.append(tuple(ids.shape)) or forward(ids, **k))
     rates, rows = (0.1, 0.2), range(3)
