@@ -13,7 +13,7 @@ import pandas as pd
 from lib.configs import Dataset
 from lib.paths import ROOT, UserError, first_line, is_path, nearest, parse_json, read_bytes
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # an unpaired surrogate, valid in JSON, but not in tokenizers and files
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class SourceRow:
         value = self.field(name)
         if not isinstance(value, str):
             raise UserError(f"{self.where}: '{name}' is {value!r:.40}, not a text")
-        if broken := _SURROGATE.search(value):  # valid in JSON, but not in tokenizers and files
+        if broken := HALF_CHARACTER.search(value):
             raise UserError(f"{self.where}: '{name}' holds {broken.group()!a}, half of a character")
         return value.strip()
 
