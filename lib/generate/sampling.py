@@ -20,6 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     Cache,
     DynamicCache,
+    DynamicLayer,
     EosTokenCriteria,
     GenerationConfig,
     LogitsProcessor,
@@ -197,8 +198,11 @@ def encode_prefixes(lm: LanguageModel, rows: Sequence[Sequence[int]], before: Ca
     return cache
 
 
-def select_rows(cache: Cache, rows: slice | torch.Tensor) -> Cache:
-    """Return a growable cache with these rows of a cache; a slice of rows is not copied. `cache` is unchanged."""
+def select_rows(cache: Cache, rows: Any) -> Cache:
+    """Return a growable cache with these rows of a cache: a tensor of indices, or a slice, which is not copied.
+
+    `cache` is unchanged.
+    """
     selected = copy.copy(cache)
     selected.layers = [copy.copy(layer) for layer in cache.layers]
     selected.batch_select_indices(rows)
@@ -206,11 +210,14 @@ def select_rows(cache: Cache, rows: slice | torch.Tensor) -> Cache:
 
 
 def repeat_row(cache: Cache, count: int) -> Cache:
-    """Return a growable cache with the first row of a cache `count` times, without copying it; `cache` is unchanged."""
-    repeated = select_rows(cache, slice(1))
+    """Return a growable cache with the first row of a cache `count` times; `cache` is unchanged."""
+    repeated: Any = select_rows(cache, slice(1))
     for layer in repeated.layers:
-        if layer.get_seq_length():
+        only_grows = type(layer) is DynamicLayer and layer.is_initialized
+        if only_grows:  # by concatenation, so a view serves
             layer.keys, layer.values = (values.expand(count, -1, -1, -1) for values in (layer.keys, layer.values))
+        else:
+            layer.batch_select_indices(torch.zeros(count, dtype=torch.long))
     return repeated
 
 
