@@ -105,9 +105,9 @@ def sample_batch(lm: LanguageModel, requests: Sequence[Request]) -> list[list[in
             )
             sampled |= zip(rows, (truncate_at_eos(row, lm.eos) for row in ids[:, start:].tolist()), strict=True)
             going = [i for i, row in enumerate(rows) if len(sampled[row]) < steps and sampled[row][-1] not in lm.eos]
-            rows, ids = [rows[i] for i in going], ids[going]
-            mask = pad(mask[going], (0, ids.shape[1] - mask.shape[1]), value=1)
-            cache = select_rows(cache, torch.tensor(going, dtype=torch.long))
+            rows, left = [rows[i] for i in going], torch.tensor(going, dtype=torch.long)
+            ids, cache = ids[left], select_rows(cache, left)
+            mask = pad(mask[left], (0, ids.shape[1] - mask.shape[1]), value=1)
     return [sampled[i] for i in range(len(requests))]
 
 
