@@ -169,9 +169,8 @@ def frame_paths(run: str, kind: str, name: str) -> list[Path]:
 def find_frame(run: str, kind: str, name: str) -> Path:
     """Return the path of the run's own frame, else of the shipped one. Raise UserError if neither exists."""
     paths = frame_paths(run, kind, name)
-    for path in paths:
-        if path.exists():
-            return path
+    if found := next(filter(Path.exists, paths), None):
+        return found
     there = {other.stem for path in paths for other in path.parent.glob("*.parquet")}
     why = "nor are they shipped" if borrowed_folder(run) else "and what is shipped serves 'lab' and replays alone"
     raise UserError(f"run '{run}' has no {kind} '{name}', {why}; {nearest(name, there)}")
@@ -212,7 +211,7 @@ def read_pairs(run: str, kind: str, name: str, models: Sequence[str], datasets: 
 
 def find_pairs(run: str, kind: str, names: Iterable[str]) -> list[str]:
     """Return the pairs with a frame of this kind, without shipped frames of other responses."""
-    there = {name: next((path for path in frame_paths(run, kind, name) if path.exists()), None) for name in names}
+    there = {name: next(filter(Path.exists, frame_paths(run, kind, name)), None) for name in names}
     return [name for name, path in there.items()
             if path and (path.is_relative_to(ARTIFACTS / run) or not other_responses(path, run, [name]))]  # fmt: skip
 

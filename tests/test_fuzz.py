@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lib import params
 from lib.generate import checkpoint, imported_responses
-from lib.paths import UserError, one_line, parse_json
+from lib.paths import UserError, one_line
 from lib.tasks import answers, datasets
 
 FUZZ = settings(settings.get_profile("fuzz"), suppress_health_check=list(HealthCheck))
@@ -114,14 +114,3 @@ def test_any_file_of_a_checkpoint(place, content):
 def test_any_message(text, most):
     shown = one_line(text * 10, most)
     assert len(shown) <= most and shown.isprintable()
-
-
-@FUZZ
-@given(VALUES)
-def test_json_gives_what_was_written(value):
-    """Of what it can hold: no NaN."""
-    try:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=True)
-    except ValueError:
-        return
-    assert parse_json(text.encode(), "here") == value

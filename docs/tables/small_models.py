@@ -21,7 +21,7 @@ from lib.calibrate import fitting  # noqa: E402
 from lib.paper.reliability import reliability_panels  # noqa: E402
 from lib.params import Reading, load_dataset_config, load_model_config, load_profile  # noqa: E402
 from lib.schemas import DROPOUT  # noqa: E402
-from lib.score import bootstrap, metrics, selective  # noqa: E402
+from lib.score import bootstrap, metrics, proper_scores  # noqa: E402
 from lib.score.confidence import confidence_frame, rows_at_selected_rate  # noqa: E402
 from lib.score.interpretation import answer_coverage  # noqa: E402
 from lib.store import KEYS  # noqa: E402
@@ -83,7 +83,7 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
         for metric in ("ece", "auroc"):
             found[f"of these, {metric.upper()} c_BALD, {SCOPES[row.scope]}"][pair] = three(getattr(row, metric))
     for pair, (confidence, correct, constant) in calibrated().items():
-        after = selective.proper_measures(confidence, correct, constant)
+        after = proper_scores.proper_measures(confidence, correct, constant)
         found[CONSTANT][pair] = three(metrics.ece(np.full(len(correct), constant), correct))
         for measure, label in ISOTONIC.items():
             found[label][pair] = three(after[measure])
@@ -106,7 +106,7 @@ def calibrated() -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray, float]]:
     the calibration rows teach."""
     fitted = fitting.fit_answers(signals().sets)
     return {pair: (fitted[pair]["isotonic"].predict(evaluation.confidence), evaluation.correct,
-                      selective.base_rate(calibration.correct))
+                      proper_scores.base_rate(calibration.correct))
             for pair, (calibration, evaluation) in signals().sets.items()}  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import pandas as pd
 
 from lib import store
 from lib.analysis.dropout_statistics import by_scope
+from lib.analysis.run_signals import Frames, RunSignals
 from lib.params import Reading
 from lib.score.bootstrap import bootstrap
 from lib.score.confidence import confidence_frame, evaluate_rate_grid, rows_at_selected_rate
@@ -16,25 +17,17 @@ LACKING = {"trajectory": "no passes over the whole response", "answer": "no pass
 COMPARED_METRICS = ("rate", "ece", "auroc", "tokens")
 
 
-def in_situ(
-    run: str,
-    models: Sequence[str],
-    datasets: Sequence[str],
-    generations: pd.DataFrame,
-    responses: pd.DataFrame,
-    dropout: pd.DataFrame,
-    reading: Reading,
-    resamples: int = 5000,
-    seed: int = 0,
-) -> dict[str, pd.DataFrame]:
+def in_situ(run: str, models: Sequence[str], datasets: Sequence[str], signals: RunSignals, resamples: int = 5000,
+            seed: int = 0) -> Frames:  # fmt: skip
     """Return the frames of `tab_dropout_in_situ` and of its grid.
 
-    They use the passes over whole trajectories (`dropout`) and a run's passes at the answer only, which may lack pairs.
+    They use the passes over whole trajectories and a run's passes at the answer only, which may lack pairs.
     """
+    responses, reading = signals.responses, signals.reading
     answer = store.load_frames(run, "dropout_answer", models, datasets, may_lack=True)[0]
-    frames = {"trajectory": dropout, "answer": answer}
+    frames = {"trajectory": signals.dropout, "answer": answer}
     chosen = {scope: rows_at_selected_rate(frame, reading) for scope, frame in frames.items()}
-    measured = by_scope(generations, responses, chosen, reading).rename(columns={"scope": "estimator"})
+    measured = by_scope(signals.generations, responses, chosen, reading).rename(columns={"scope": "estimator"})
     measured = measured.melt([*PAIR, "estimator"], ["rate", "auroc", "tokens", "once"], "metric")
     measured["estimator"] = measured.estimator.map(SCOPES)
     scores = confidence_frame(responses, None, chosen["trajectory"], reading, SCOPES.values(), chosen["answer"])
@@ -43,7 +36,7 @@ def in_situ(
     return {"dropout_in_situ": pd.concat(parts, ignore_index=True), "dropout_in_situ_grid": rates}
 
 
-def resampled(scores: pd.DataFrame, reading: Reading, resamples: int = 5000, seed: int = 0) -> list[pd.DataFrame]:
+def resampled(scores: pd.DataFrame, reading: Reading, resamples: int, seed: int) -> list[pd.DataFrame]:
     """Return the ECE of both with intervals, and the paired difference (estimator "", metric `difference`)."""
     evaluation = scores[scores.split == "evaluation"].assign(method="")
     if evaluation.empty:

@@ -8,43 +8,41 @@ import numpy as np
 import pandas as pd
 
 from lib import store
-from lib.store import KEYS, PAIR
+from lib.analysis.run_signals import Frames, RunSignals
+from lib.store import PAIR
 
 RESPONSE, TOTAL = "response", "total"  # instead of an estimator: the response itself; all jobs of a pair
 FURTHER = ("p_true", "p_true_insitu", "c_bald", "c_bald_insitu")  # estimators that read more tokens
 WORK = ("generations", "verification", "dropout", "dropout_answer", "ablation")  # kinds whose manifests have seconds
 
 
-def estimator_costs(
-    run: str,
-    models: Sequence[str],
-    datasets: Sequence[str],
-    generations: pd.DataFrame,
-    verification: pd.DataFrame,
-    in_situ: pd.DataFrame,
-) -> pd.DataFrame:
-    """Return the costs by pair and estimator; `in_situ` is the frame of `tab_dropout_in_situ` from
-    `answer_dropout.in_situ`.
+def costs_of_run(run: str, models: Sequence[str], datasets: Sequence[str], signals: RunSignals,
+                 frames: Mapping[str, pd.DataFrame]) -> Frames:  # fmt: skip
+    """Return the frames of costs and benefits, from the other `frames` of a run.
 
-    Metrics: mean `tokens` of an evaluation question beyond the response, `seconds` per question, and total `hours` of a
-    pair's jobs. The row of the response has its own tokens and its prompt's.
+    The costs are by pair and estimator: mean `tokens` of an evaluation question beyond the response, `seconds` per
+    question, and total `hours` of a pair's jobs. The row of the response has its own tokens and its prompt's.
     """
+    in_situ = frames["dropout_in_situ"]
     passes = in_situ[in_situ["metric"].isin(["tokens", "once"]) & in_situ["value"].notna()]
-    parts = [count_tokens(generations, verification), passes.groupby([*PAIR, "estimator"], sort=False)["value"].sum()
-             .reset_index().assign(metric="tokens"), seconds_of(run, models, datasets, verification)]  # fmt: skip
-    return pd.concat([part[[*PAIR, "estimator", "metric", "value"]] for part in parts], ignore_index=True)
+    of_passes = passes.groupby([*PAIR, "estimator"], sort=False)["value"].sum().reset_index().assign(metric="tokens")
+    tokens = count_tokens(signals.generations, signals.verification)
+    parts = [tokens, of_passes, seconds_of(run, models, datasets, signals.verification)]
+    found = pd.concat([part[[*PAIR, "estimator", "metric", "value"]] for part in parts], ignore_index=True)
+    return {"costs": found, "worth": cost_and_worth(found, frames["result_estimation"], in_situ)}
 
 
-def count_tokens(generations: pd.DataFrame, verification: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
+def count_tokens(generations: pd.DataFrame, verification: pd.DataFrame) -> pd.DataFrame:
     """Return the mean tokens of the response with its prompt, and of both variants of verification."""
-    read = generations[generations["split"] == split]
-    counts = {RESPONSE: read.assign(n=read["prompt_tokens"] + read["token_ids"].map(len))[[*KEYS, "n"]]}
-    asked = verification[verification["split"] == split]
-    for name, column in (("p_true", "standard_tokens"), ("p_true_insitu", "in_situ_tokens")):
-        counts[name] = asked.assign(n=asked[column])[[*KEYS, "n"]]
-    parts = [rows.groupby(PAIR, sort=False)["n"].mean().rename("value").reset_index().assign(estimator=name)
-             for name, rows in counts.items()]  # fmt: skip
-    return pd.concat(parts, ignore_index=True).assign(metric="tokens")
+    read, asked = (frame[frame["split"] == "evaluation"] for frame in (generations, verification))
+    counts = {RESPONSE: read["prompt_tokens"] + read["token_ids"].map(len), "p_true": asked["standard_tokens"],
+              "p_true_insitu": asked["in_situ_tokens"]}  # fmt: skip
+    parts = []
+    for name, tokens in counts.items():
+        rows = read if name == RESPONSE else asked
+        means = tokens.groupby([rows["model"], rows["dataset"]], sort=False).mean()
+        parts.append(means.rename("value").reset_index().assign(estimator=name, metric="tokens"))
+    return pd.concat(parts, ignore_index=True)
 
 
 def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verification: pd.DataFrame) -> pd.DataFrame:
@@ -58,7 +56,8 @@ def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verific
         where, hours = pair.split("__"), 0.0
         for kind in WORK:
             for facts in manifests(run, kind, pair):
-                seconds, made = facts.get("seconds", 0.0) + facts.get("grid_seconds", 0.0), rows_made(facts)
+                seconds = facts.get("seconds", 0.0) + facts.get("grid_seconds", 0.0)  # known for rows of the run itself
+                made = facts["rows"] - facts.get("kept_from", {"rows": 0})["rows"]
                 hours += seconds / 3600 if made == facts["rows"] else np.nan
                 if kind in estimators and made > 0:
                     records.append((*where, estimators[kind], "seconds", seconds / made))
@@ -69,11 +68,6 @@ def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verific
         means = verification.groupby(PAIR, sort=False)[name].mean().dropna()
         records += [(*where, columns[name], "seconds", value) for where, value in means.items()]
     return pd.DataFrame(records, columns=[*PAIR, "estimator", "metric", "value"])
-
-
-def rows_made(facts: Mapping[str, Any]) -> int:
-    """Return the number of rows that the run itself computed, according to the manifest: their seconds are known."""
-    return facts["rows"] - facts["kept_from"]["rows"] if "kept_from" in facts else facts["rows"]
 
 
 def manifests(run: str, kind: str, pair: str) -> Iterator[dict[str, Any]]:
@@ -94,17 +88,3 @@ def cost_and_worth(frame: pd.DataFrame, results: pd.DataFrame, in_situ: pd.DataF
     further = tokens.set_index([*PAIR, "estimator"])["value"]
     keys = list(table[[*PAIR, "estimator"]].itertuples(index=False, name=None))
     return table.assign(tokens=[response.get(key[:2], np.nan) + further.get(key, 0.0) for key in keys])
-
-
-def costs_of_run(
-    run: str,
-    models: Sequence[str],
-    datasets: Sequence[str],
-    generations: pd.DataFrame,
-    verification: pd.DataFrame,
-    frames: Mapping[str, pd.DataFrame],
-) -> dict[str, pd.DataFrame]:
-    """Return the frames of costs and benefits, from the other frames of a run."""
-    in_situ = frames["dropout_in_situ"]
-    found = estimator_costs(run, models, datasets, generations, verification, in_situ)
-    return {"costs": found, "worth": cost_and_worth(found, frames["result_estimation"], in_situ)}

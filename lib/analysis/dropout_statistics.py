@@ -11,13 +11,7 @@ import pandas as pd
 
 from lib.analysis.token_statistics import mean_with_interval
 from lib.params import Reading
-from lib.score.confidence import (
-    compute_bald,
-    confidence_frame,
-    effective_support_column,
-    evaluate_rate_grid,
-    scale_bald,
-)
+from lib.score import confidence
 from lib.score.estimators import c_bald
 from lib.score.metrics import auroc, evaluate
 from lib.store import KEYS, PAIR
@@ -26,13 +20,13 @@ from lib.tasks.answers import answer_span
 BALD_TERMS = ("predictive", "conditional")  # of `eq:bald`: the entropy of the mean, the mean of the entropies
 
 
-def entropy_curves(dropout: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
+def entropy_curves(dropout: pd.DataFrame) -> pd.DataFrame:
     """Return both terms of `eq:bald` against the number of passes: mean and 95% interval over examples.
 
     An example's value is the mean over its answer tokens. Columns: term, passes, mean, low, high, n; empty without
     passes.
     """
-    part, parts = dropout[dropout.split == split], []
+    part, parts = dropout[dropout.split == "evaluation"], []
     if part.empty:
         return pd.DataFrame(columns=["mean", "low", "high", "n", "term", "passes"])
     for term in BALD_TERMS:
@@ -52,7 +46,7 @@ def supports(dropout: pd.DataFrame) -> list[str]:
     return [name for name in dropout if name.startswith(("top_k", "top_p"))]
 
 
-def summary(passes: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
+def summary(passes: pd.DataFrame) -> pd.DataFrame:
     """Return statistics by pair at one rate, from rows of `answered`.
 
     `sharp`: SD over passes of an example's entropy relative to its mean. `share`: BALD relative to the predictive
@@ -61,8 +55,8 @@ def summary(passes: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
     (`auroc`).
     """
     records = []
-    for pair, rows in passes[passes.split == split].groupby(PAIR, sort=False):
-        values = [compute_bald(row) for row in rows.itertuples()]
+    for pair, rows in passes[passes.split == "evaluation"].groupby(PAIR, sort=False):
+        values = [confidence.compute_bald(row) for row in rows.itertuples()]
         alike = ~rows.top_changed.map(any).to_numpy()
         scores = np.array([c_bald(value) for value in values])
         predictive = np.mean([np.mean(row.predictive[-1]) for row in rows.itertuples()])
@@ -75,17 +69,16 @@ def summary(passes: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
             "auroc": auroc(scores[alike], rows.correct[alike]) if alike.any() else np.nan}  # fmt: skip
         for kind in ("top_k", "top_p"):
             column = next((name for name in supports(rows) if name.startswith(kind)), None)
-            sizes = [0] if column is None else np.concatenate([row[-1] for row in rows[column]])
-            record[kind] = int(np.max(sizes) - np.min(sizes)) if column else np.nan
+            record[kind] = int(np.ptp(np.concatenate([row[-1] for row in rows[column]]))) if column else np.nan
         records.append(record)
     return pd.DataFrame(records)
 
 
-def answer_tokens(passes: pd.DataFrame, phi: str = "clip", split: str = "evaluation") -> pd.DataFrame:
+def answer_tokens(passes: pd.DataFrame, phi: str = "clip") -> pd.DataFrame:
     """Return one row per answer token of rows of `answered`: example_id, correct, bald (nats; `top_k` and `top_p`
     divide it)."""
-    rows = passes[passes.split == split]
-    tokens = rows[["example_id", "correct"]].assign(bald=scale_bald(rows, phi))
+    rows = passes[passes.split == "evaluation"]
+    tokens = rows[["example_id", "correct"]].assign(bald=confidence.scale_bald(rows, phi))
     return tokens.explode("bald", ignore_index=True).astype({"bald": float, "correct": bool})
 
 
@@ -105,11 +98,11 @@ def by_passes(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, 
     Columns: model, dataset, passes, ece.
     """
     chosen, parts = dropout[dropout.selected & (dropout.split == "evaluation")], []
-    stacked = [*BALD_TERMS, *filter(None, [effective_support_column(dropout, reading.phi)])]
+    stacked = [*BALD_TERMS, *filter(None, [confidence.effective_support_column(dropout, reading.phi)])]
     most = max(map(len, chosen.predictive), default=0)
     for count in [n for n in counts if n < most] + [most] if counts else range(1, most + 1):
         first = chosen.assign(**{name: [values[:count] for values in chosen[name]] for name in stacked})
-        scores = confidence_frame(responses, dropout=first, reading=reading, names=["c_bald"])
+        scores = confidence.confidence_frame(responses, dropout=first, reading=reading, names=["c_bald"])
         results = evaluate(scores, reading.bins, reading.closed, names=["ece"])
         parts.append(results[[*PAIR, "value"]].rename(columns={"value": "ece"}).assign(passes=count))
     if not parts:
@@ -120,9 +113,7 @@ def by_passes(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, 
 HALVES = ("half_predictive", "half_conditional")  # older frames lack these columns
 
 
-def split_half_reliability(
-    responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, split: str = "evaluation"
-) -> pd.DataFrame:
+def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     """Compare c_BALD from the two halves of the passes at the selected rate, by pair.
 
     Parameters
@@ -137,28 +128,28 @@ def split_half_reliability(
     `clip`, both halves are divided by the support of all passes. No rows without stored halves.
     """
     columns = [*PAIR, "rows", "correlation", "expected", "ece_1", "ece_2", "auroc_1", "auroc_2"]
-    known, chosen = responses[responses.answer.notna()], dropout[dropout.selected & (dropout.split == split)]
-    if set(HALVES) <= set(chosen):
-        there = [isinstance(both, list | np.ndarray) and len(both) == 2 for both in chosen[HALVES[0]]]
-        chosen = chosen[there].merge(known[KEYS], on=KEYS)
-    if chosen.empty or not set(HALVES) <= set(chosen):
+    known, chosen = responses[responses.answer.notna()], dropout[dropout.selected & (dropout.split == "evaluation")]
+    halves = chosen.get(HALVES[0], pd.Series(None, chosen.index, dtype=object))
+    there = [isinstance(both, list | np.ndarray) and len(both) == 2 for both in halves]
+    chosen = chosen[there].merge(known[KEYS], on=KEYS)
+    if chosen.empty:
         return pd.DataFrame(columns=columns)
     scores, measured = [], {}
     for half in (0, 1):
         alone = {term: [[both[half]] for both in chosen[name]] for term, name in zip(BALD_TERMS, HALVES, strict=True)}
-        score = confidence_frame(known, dropout=chosen.assign(**alone), reading=reading, names=["c_bald"])
+        score = confidence.confidence_frame(known, dropout=chosen.assign(**alone), reading=reading, names=["c_bald"])
         scores.append(score.set_index(KEYS).confidence)
-        results = evaluate(score, reading.bins, reading.closed, split, ["ece", "auroc"])
+        results = evaluate(score, reading.bins, reading.closed, names=["ece", "auroc"])
         for metric, found in results.groupby("metric"):
             measured[f"{metric}_{half + 1}"] = found.set_index(PAIR).value.astype(float)
-    halves = pd.concat(scores, axis=1, keys=["first", "second"]).groupby(PAIR, sort=False)
-    correlation = halves.apply(lambda part: part["first"].corr(part["second"]))
-    table = pd.DataFrame({"rows": halves.size(), "correlation": correlation, **measured})
+    pairs = pd.concat(scores, axis=1, keys=["first", "second"]).groupby(PAIR, sort=False)
+    correlation = pairs.apply(lambda part: part["first"].corr(part["second"]))
+    table = pd.DataFrame({"rows": pairs.size(), "correlation": correlation, **measured})
     return table.assign(expected=2 * correlation / (1 + correlation)).reset_index()[columns]
 
 
-def by_scope(generations: pd.DataFrame, responses: pd.DataFrame, frames: Mapping[str, pd.DataFrame], reading: Reading,
-             split: str = "evaluation") -> pd.DataFrame:  # fmt: skip
+def by_scope(generations: pd.DataFrame, responses: pd.DataFrame, frames: Mapping[str, pd.DataFrame], reading: Reading
+             ) -> pd.DataFrame:  # fmt: skip
     """Return statistics by pair and scope (`frames`: its passes) at the selected rate.
 
     Columns: scope, rate, rows, ECE and AUROC of c_BALD, mean tokens of a row over all passes (`tokens`), and tokens
@@ -166,12 +157,12 @@ def by_scope(generations: pd.DataFrame, responses: pd.DataFrame, frames: Mapping
     """
     parts = []
     for scope, frame in frames.items():
-        chosen = frame[frame.selected & (frame.split == split)]
+        chosen = frame[frame.selected & (frame.split == "evaluation")]
         for pair, rows in chosen.groupby(PAIR, sort=False):
-            scores = confidence_frame(responses, dropout=rows, reading=reading, names=["c_bald"])
+            scores = confidence.confidence_frame(responses, dropout=rows, reading=reading, names=["c_bald"])
             if scores.empty:  # the reading omits all of these rows
                 continue
-            found = evaluate(scores, reading.bins, reading.closed, split, ["ece", "auroc"]).set_index("metric").value
+            found = evaluate(scores, reading.bins, reading.closed, names=["ece", "auroc"]).set_index("metric").value
             read = rows[KEYS].merge(generations, on=KEYS, validate="one_to_one").apply(tokens_read, axis=1, scope=scope)
             of_pass, once = np.mean(list(read), axis=0)
             parts.append((*pair, scope, float(rows.rate.iloc[0]), len(scores), found.ece, found.auroc,
@@ -189,11 +180,11 @@ def tokens_read(row: pd.Series, scope: str) -> tuple[int, int]:
     return (answer, whole - answer) if scope == "answer" else (whole, 0)
 
 
-def by_phi(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, phis: Sequence[str] = ()) -> pd.DataFrame:
-    """Run `evaluate_rate_grid` under each of `phis` (all by default) for ECE: phi, rate, value."""
-    parts = [evaluate_rate_grid(responses, dropout, reading.model_copy(update={"phi": phi}), ["ece"]).assign(phi=phi)
-             for phi in phis or ["clip", *supports(dropout)]]  # fmt: skip
-    return pd.concat(parts, ignore_index=True)
+def by_phi(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading) -> pd.DataFrame:
+    """Run `evaluate_rate_grid` under each phi for ECE: phi, rate, value."""
+    grids = {phi: confidence.evaluate_rate_grid(responses, dropout, reading.model_copy(update={"phi": phi}), ["ece"])
+             for phi in ("clip", *supports(dropout))}  # fmt: skip
+    return pd.concat([grid.assign(phi=phi) for phi, grid in grids.items()], ignore_index=True)
 
 
 def by_rate(passes: pd.DataFrame) -> pd.DataFrame:

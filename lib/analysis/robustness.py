@@ -10,8 +10,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from lib.analysis.results import Results
-from lib.analysis.run_signals import Call, RunSignals
-from lib.calibrate.fitting import fit_answers
+from lib.analysis.run_signals import RunSignals
 from lib.params import Calibration, Reading, Subsampling
 from lib.paths import UserError
 
@@ -36,38 +35,14 @@ ALIKE = "(changes nothing that is read or measured)"
 EARLY = (5,)  # numbers of passes for which a finding needs c_BALD
 
 
-def calling_once() -> Call:
-    """Return a function that calls others once per set of arguments; frames and the like are compared by identity."""
-    known: dict[tuple, tuple[tuple, Any]] = {}
-
-    def call(function: Callable[..., Any], *arguments: Any) -> Any:
-        key = (function, *map(identity, arguments))
-        if key not in known:
-            known[key] = arguments, function(*arguments)  # keeps the arguments alive, so their ids stay unique
-        return known[key][1]
-
-    return call
-
-
-def identity(argument: Any) -> Any:
-    """Return the argument itself if it is hashable, else its id."""
-    try:
-        hash(argument)
-    except TypeError:
-        return "id", id(argument)
-    return argument
-
-
 def analyze(signals: RunSignals, choices: Calibration, labels: Results, n_bins_ablation: tuple[int, ...],
-            model: str, drawn: Subsampling, call: Call) -> Results:  # fmt: skip
+            model: str, drawn: Subsampling) -> Results:  # fmt: skip
     """Compute all results of a run from its signals, without intervals.
 
-    `labels`: its results without frames; `model` and `drawn`: of its learning curves; `call`: from `calling_once`,
-    shared by several choices.
+    `labels`: its results without frames; `model` and `drawn`: of its learning curves.
     """
-    fitted = call(fit_answers, signals.sets, choices)
-    frames = signals.of_responses(call) | signals.of_scores(n_bins_ablation, EARLY, call) | signals.moved(fitted, call)
-    frames |= signals.learning(choices, model, drawn, call) | signals.calibration(fitted, choices, call=call)
+    frames = signals.of_responses() | signals.call(RunSignals.of_scores, signals, n_bins_ablation, EARLY)
+    frames |= signals.moved(choices) | signals.learning(choices, model, drawn) | signals.calibration(choices)
     return replace(labels, frames=frames)
 
 
@@ -107,9 +82,6 @@ def sensitivity(signals: RunSignals, choices: Calibration, analysis: Callable[..
         except UserError as error:  # such as options that are not single tokens of the model
             records.append((*label, str(error), "", "", "", False))
             continue
-        if other is None:
-            records.append((*label, ALIKE, "", "", "", False))
-            continue
         for claim, new in judge(analysis(*other), claims).items():
             old = before[claim]
             turns = new.held is not None and new.held != old.held
@@ -117,23 +89,20 @@ def sensitivity(signals: RunSignals, choices: Calibration, analysis: Callable[..
     return pd.DataFrame(records, columns=SENSITIVITY_COLUMNS)
 
 
-def under(signals: RunSignals, choices: Calibration, name: str, value: Any) -> tuple[RunSignals, Calibration] | None:
+def under(signals: RunSignals, choices: Calibration, name: str, value: Any) -> tuple[RunSignals, Calibration]:
     """Return signals and choices with one choice changed; unaffected parts remain the same objects.
 
-    None if nothing changes. Raise UserError if no response is left to judge.
+    Raise UserError if nothing changes, or if no response is left to judge.
     """
     if name in Calibration.model_fields:
         return signals, choices.model_copy(update={name: value})
     reading = signals.reading.model_copy(update={name: value})
-    other = RunSignals.from_frames(signals.generations, signals.verification, signals.dropout, reading)
+    other = RunSignals.from_frames(signals.generations, signals.verification, signals.dropout, reading, signals.call)
     if other.responses.empty:
         raise UserError("(leaves no response to judge)")
-    same = {part: getattr(signals, part) for part in ("responses", "confidence")
-            if getattr(other, part).equals(getattr(signals, part))}  # fmt: skip
-    if len(same) == 2 and name != "closed":
-        return None
-    answers, before = (side.responses.drop(columns="response") for side in (other, signals))
-    return replace(other, **same | ({"sets": signals.sets} if answers.equals(before) else {})), choices
+    if other.responses is signals.responses and other.confidence is signals.confidence and name != "closed":
+        raise UserError(ALIKE)
+    return other, choices
 
 
 def turned_claims(records: pd.DataFrame) -> pd.DataFrame:

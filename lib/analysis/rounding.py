@@ -13,11 +13,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from lib.analysis.dropout_statistics import BALD_TERMS
 from lib.analysis.printed_numbers import printed_numbers
 from lib.analysis.results import Results
-from lib.analysis.run_signals import Frames, RunSignals, scores
+from lib.analysis.run_signals import Frames, RunSignals, calling_once, scores
 from lib.calibrate.answer_logits import AnswerLogits
-from lib.calibrate.fitting import CalibrationData, ScoredSplit, fit_answers
+from lib.calibrate.fitting import CalibrationData, ScoredSplit
 from lib.params import Calibration
 from lib.score.bootstrap import RESAMPLED
 from lib.score.metrics import METRICS
@@ -43,11 +44,9 @@ def shaken(signals: RunSignals, rng: np.random.Generator) -> RunSignals:
     confidence = scores(responses, verification, dropout, signals.reading)
     parts = {"responses": responses, "verification": verification, "dropout": dropout, "confidence": confidence}
     answers = confidence[confidence.estimator == "ans_avg"].set_index(KEYS).confidence
-    sets = {
-        pair: CalibrationData(*(_add_noise_to_rows(rows, answers, rng) for rows in splits))
-        for pair, splits in signals.sets.items()
-    }
-    return replace(signals, **parts, sets=sets)
+    sets = {pair: CalibrationData(*(_add_noise_to_rows(rows, answers, rng) for rows in splits))
+            for pair, splits in signals.sets.items()}  # fmt: skip
+    return replace(signals, **parts, sets=sets, call=calling_once())
 
 
 def _shaken(arrays: pd.Series, noise: Callable[..., np.ndarray], rng: np.random.Generator) -> pd.Series:
@@ -71,12 +70,11 @@ def _logits(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def _disagreeing(dropout: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     """Return passes with only the last value, with noise on BALD."""
-    last = [np.asarray(passes[-1], dtype=float) for passes in dropout.predictive]
-    mean = [np.asarray(passes[-1], dtype=float) for passes in dropout.conditional]
+    last, mean = ([np.asarray(passes[-1], dtype=float) for passes in dropout[name]] for name in BALD_TERMS)
     noisy = [some + BALD * (some - other) * rng.standard_normal(some.shape)
              for some, other in zip(last, mean, strict=True)]  # fmt: skip
-    columns = {"predictive": noisy, "conditional": mean}
-    lists = {name: pd.Series([[v] for v in values], dropout.index, dtype=object) for name, values in columns.items()}
+    lists = {name: pd.Series([[value] for value in values], dropout.index, dtype=object)
+             for name, values in zip(BALD_TERMS, (noisy, mean), strict=True)}  # fmt: skip
     return dropout.assign(**lists)
 
 
@@ -100,40 +98,29 @@ def _add_noise_to_answers(answers: AnswerLogits, rng: np.random.Generator) -> An
 
 def frames_of(signals: RunSignals, choices: Calibration, n_bins_ablation: Sequence[int]) -> Frames:
     """Return the frames of every table that depends on log-probabilities, without intervals."""
-    fitted = fit_answers(signals.sets, choices)
     frames = signals.estimation(n_bins_ablation, [name for name in METRICS if name in RESAMPLED])
-    frames |= signals.calibration(fitted, choices, RESAMPLED)
-    frames |= signals.in_situ(frames["result_estimation"]) | signals.moved(fitted)
+    frames |= signals.calibration(choices, RESAMPLED) | signals.moved(choices)
+    frames |= signals.in_situ(frames["result_estimation"])
     return frames | {"result_estimation_full": frames["result_calibration"]}
 
 
 def draw_with_noise(
-    here: Results, signals: RunSignals, choices: Calibration, n_bins_ablation: Sequence[int], draws: int, seed: int
+    here: Results, signals: RunSignals, choices: Calibration, n_bins_ablation: Sequence[int], draws: int
 ) -> Iterator[pd.DataFrame]:
     """Yield the `printed_numbers` without noise, then those of every draw of noise."""
-
-    for some in itertools.chain([signals], (shaken(signals, np.random.default_rng([seed, n])) for n in range(draws))):
+    for some in itertools.chain([signals], (shaken(signals, np.random.default_rng([0, n])) for n in range(draws))):
         yield printed_numbers(replace(here, frames={**here.frames, **frames_of(some, choices, n_bins_ablation)}))
 
 
-def moves(
-    here: Results,
-    signals: RunSignals,
-    choices: Calibration = Calibration(),  # noqa: B008  frozen
-    n_bins_ablation: Sequence[int] = (10, 20, 30),
-    draws: int = DRAWS,
-    seed: int = 0,
-) -> pd.DataFrame:
+def moves(here: Results, signals: RunSignals, choices: Calibration, n_bins_ablation: Sequence[int] = (10, 20, 30),
+          draws: int = DRAWS) -> pd.DataFrame:  # fmt: skip
     """Return the `printed_numbers` without noise, with the effect of noise on each.
 
     `moves` is the largest change over the draws, and `moved` the number of `draws` in which its cell changes.
     """
-    before, *others = draw_with_noise(here, signals, choices, n_bins_ablation, draws, seed)
+    before, *others = draw_with_noise(here, signals, choices, n_bins_ablation, draws)
     before = before.set_index(["table", "key"])
-    changes = pd.Series(0.0, before.index)
-    moved = pd.Series(0, before.index)
-    for other in others:
-        other = other.set_index(["table", "key"]).reindex(before.index)
-        changes = np.maximum(changes, (other.value - before.value).abs().fillna(np.inf))
-        moved += other.text != before.text
+    others = [other.set_index(["table", "key"]).reindex(before.index) for other in others]
+    changes = pd.concat([(other.value - before.value).abs().fillna(np.inf) for other in others], axis=1).max(axis=1)
+    moved = sum((other.text != before.text).astype(int) for other in others)
     return before.assign(moves=changes, moved=moved, draws=draws).reset_index()

@@ -73,21 +73,19 @@ def keep_rows(side: RunSignals, keys: pd.DataFrame, passes: pd.DataFrame) -> Run
     generations, verification, dropout = (
         frame.merge(keys, on=KEYS) for frame in (side.generations, side.verification, side.dropout)
     )
-    use = passes[[*KEYS, "rate"]].assign(
-        **{name: passes[name] & passes[f"{name}_theirs"] for name in ("tuning", "selected")}
-    )
+    both = {name: passes[name] & passes[f"{name}_theirs"] for name in ("tuning", "selected")}
+    use = passes[[*KEYS, "rate"]].assign(**both)
     dropout = dropout.drop(columns=["tuning", "selected"]).merge(use, on=[*KEYS, "rate"])
     return RunSignals.from_frames(generations, verification, dropout, side.reading)
 
 
 def differing_rates(ours: RunSignals, theirs: RunSignals) -> list[str]:
     """Describe the pairs with different selected dropout rates."""
-    here, there = (side.dropout[side.dropout.selected].groupby(PAIR, sort=False).rate.min() for side in (ours, theirs))
-    shared = here.index.intersection(there.index)
+    rates = [side.dropout[side.dropout.selected].groupby(PAIR, sort=False).rate.min() for side in (ours, theirs)]
+    both = pd.concat(rates, axis=1, keys=["here", "there"]).dropna().query("here != there")
     return [
-        f"{' on '.join(pair)} is {here[pair]:.2f}, shipped {there[pair]:.2f}"
-        for pair in shared
-        if here[pair] != there[pair]
+        f"{model} on {dataset} is {here:.2f}, shipped {there:.2f}"
+        for (model, dataset), here, there in both.itertuples()
     ]
 
 

@@ -22,7 +22,10 @@ CONTRASTS = (  # lower and higher ECE according to the paper: (estimator, method
     (("ans_avg", "isotonic"), ("ans_avg", "")), (("ans_avg", "platt"), ("ans_avg", "")),
 )  # fmt: skip
 SELECTIVE_KINDS = ("scores", "thresholds", "curves")
-CALIBRATION_KINDS = ("results", "confidence", "transfer", "curves")
+KEPT = {  # stored frame of 05, 06 or 07: its names in `Results`
+    "results": ("result_estimation_full", *CALIBRATED), "confidence": ("calibrated",),
+    "transfer": TRANSFER_TABLES, "curves": ("learning",),
+}  # fmt: skip
 
 
 def labels_of_run(models: Sequence[str], datasets: Sequence[str], *, bin_models: Sequence[str] = (),
@@ -51,9 +54,8 @@ def results_of_run(run: str, signals: RunSignals, models: Sequence[str], dataset
     frames = kept_frames(*pairs) | signals.of_responses() | signals.of_scores(n_bins_ablation)
     frames |= signals.in_situ(frames["result_estimation"])  # without P(True) if no model is available
     frames |= asked_again(*pairs, signals.reading) | load_selective(*pairs)
-    frames |= answer_dropout.in_situ(*pairs, signals.generations, signals.responses, signals.dropout,
-                                     signals.reading, *drawn)  # fmt: skip
-    frames |= costs.costs_of_run(*pairs, signals.generations, signals.verification, frames)
+    frames |= answer_dropout.in_situ(*pairs, signals, *drawn)
+    frames |= costs.costs_of_run(*pairs, signals, frames)
     frames["paired"] = paired(frames["calibrated"], signals.reading, *drawn)
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
     questions = {name: (params.load_dataset_config(name).source, int(rows[name, "calibration"]),
@@ -79,20 +81,13 @@ def partial_results(run: str, models: Sequence[str], datasets: Sequence[str], re
     return replace(labels_of_run(models, datasets, **shown), frames=frames | kept_frames(run, models, datasets, kept))
 
 
-def kept_frames(run: str, models: Sequence[str], datasets: Sequence[str], names: Collection[str] = CALIBRATION_KINDS
+def kept_frames(run: str, models: Sequence[str], datasets: Sequence[str], names: Collection[str] = tuple(KEPT)
                 ) -> Frames:  # fmt: skip
-    """Return the stored frames of 05 (results, confidence), 06 (curves) and 07 (transfer). Raise UserError if they are
-    missing."""
-    kept = {name: store.read_pairs(run, "calibration", name, models, datasets) for name in names}
+    """Return the stored frames of KEPT. Raise UserError if they are missing."""
     frames: Frames = {}
-    if "results" in kept:
-        frames |= dict.fromkeys(("result_estimation_full", *CALIBRATED), kept["results"])
-    if "transfer" in kept:
-        frames |= dict.fromkeys(TRANSFER_TABLES, kept["transfer"])
-    if "curves" in kept:
-        frames |= {"learning": curve_bands(kept["curves"])}
-    if "confidence" in kept:
-        frames["calibrated"] = kept["confidence"]
+    for name in names:
+        frame = store.read_pairs(run, "calibration", name, models, datasets)
+        frames |= dict.fromkeys(KEPT[name], curve_bands(frame) if name == "curves" else frame)
     return frames
 
 
@@ -118,7 +113,7 @@ def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], readin
     return {}
 
 
-def paired(calibrated: pd.DataFrame, reading: Reading, resamples: int = 5000, seed: int = 0) -> pd.DataFrame:
+def paired(calibrated: pd.DataFrame, reading: Reading, resamples: int, seed: int) -> pd.DataFrame:
     """Return paired differences of ECE with intervals for CONTRASTS, from `Bootstrap.differences`, on shared rows."""
     who, parts = list(zip(calibrated.estimator, calibrated["method"], strict=True)), []
     for contrast in CONTRASTS:

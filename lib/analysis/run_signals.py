@@ -11,7 +11,7 @@ from lib.analysis import dropout_statistics, token_statistics, verification_stat
 from lib.analysis.calibration_statistics import curve_bands, describe_calibration_split
 from lib.analysis.token_statistics import by_pair
 from lib.calibrate.calibrators import Calibrator
-from lib.calibrate.fitting import DataByPair, Pair, calibrate, calibration_data
+from lib.calibrate.fitting import DataByPair, Pair, calibrate, calibration_data, fit_answers
 from lib.calibrate.sample_efficiency import learning_curves
 from lib.calibrate.transfer import transfer
 from lib.params import Calibration, Reading, Subsampling
@@ -26,13 +26,36 @@ SIGNAL_KINDS = ("generations", "verification", "dropout")  # stored model output
 CALIBRATED = ("result_calibration", "result_calibration_full", "result_isotonic")  # tables from one frame
 TRANSFER_TABLES = ("calibration_transfer_full", "calibration_transfer_summary")
 Frames = dict[str, pd.DataFrame]
-Fits = Mapping[Pair, Mapping[str, Calibrator]]  # from `fit_answers`
 Call = Callable[..., Any]  # calls a function with arguments
 
 
-def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function every time; `robustness.calling_once` calls once per set of arguments."""
-    return function(*arguments)
+def calling_once() -> Call:
+    """Return a function that calls others once per set of arguments; frames and the like are compared by identity.
+
+    A frame that equals an earlier result of the same function is that result, so calls with it are known, too.
+    """
+    known: dict[tuple, tuple[tuple, Any]] = {}
+
+    def call(function: Callable[..., Any], *arguments: Any) -> Any:
+        key = (function, *map(identity, arguments))
+        if key not in known:
+            new = function(*arguments)
+            if isinstance(new, pd.DataFrame):
+                earlier = (old for (did, *_), (_, old) in known.items() if did is function)
+                new = next((old for old in earlier if new.equals(old)), new)
+            known[key] = arguments, new  # keeps the arguments alive, so their ids stay unique
+        return known[key][1]
+
+    return call
+
+
+def identity(argument: Any) -> Any:
+    """Return the argument itself if it is hashable, else its id."""
+    try:
+        hash(argument)
+    except TypeError:
+        return "id", id(argument)
+    return argument
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +63,7 @@ class RunSignals:
     """The signals of a run, interpreted under its choices.
 
     `responses` are from `interpret_responses`, `sets` are the calibration and evaluation rows of calibrators, and
-    `confidence` has every estimator.
+    `confidence` has every estimator. `call` is from `calling_once`.
     """
 
     generations: pd.DataFrame = field(repr=False)
@@ -50,6 +73,7 @@ class RunSignals:
     responses: pd.DataFrame = field(repr=False)
     sets: DataByPair = field(repr=False)
     confidence: pd.DataFrame = field(repr=False)
+    call: Call = field(default_factory=calling_once, repr=False)
 
     @classmethod
     def of(cls, run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> "RunSignals":
@@ -66,27 +90,33 @@ class RunSignals:
 
     @classmethod
     def from_frames(cls, generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame,
-                    reading: Reading) -> "RunSignals":  # fmt: skip
-        """Interpret these frames under the choices."""
-        responses = interpret_responses(generations, reading)
-        sets = calibration_data(generations, responses) if len(responses) else {}
-        confidence = scores(responses, verification, dropout, reading)
-        return cls(generations, verification, dropout, reading, responses, sets, confidence)
+                    reading: Reading, call: Call | None = None) -> "RunSignals":  # fmt: skip
+        """Interpret these frames under the choices; `call` is shared with signals under other choices."""
+        call = call or calling_once()
+        responses = call(interpret_responses, generations, reading)
+        sets = call(calibration_data, generations, call(answers_of, responses)) if len(responses) else {}
+        how = only(reading, "options", "phi", "fit_on_tuning_rows")
+        confidence = call(scores, responses, verification, dropout, how)
+        return cls(generations, verification, dropout, reading, responses, sets, confidence, call)
+
+    @property
+    def answers(self) -> pd.DataFrame:
+        """The responses without what only the sequence estimators read."""
+        return self.call(answers_of, self.responses)
 
     @property
     def measuring(self) -> Reading:
-        """The choices that matter for measuring passes, with defaults for the others."""
-        return Reading(phi=self.reading.phi, bins=self.reading.bins, closed=self.reading.closed)
+        """The choices that matter for measuring passes."""
+        return only(self.reading, "phi", "bins", "closed")
 
-    def estimation(self, n_bins_ablation: Sequence[int], metrics: Sequence[str] = tuple(METRICS), call: Call = call
-                   ) -> Frames:  # fmt: skip
+    def estimation(self, n_bins_ablation: Sequence[int], metrics: Sequence[str] = tuple(METRICS)) -> Frames:
         """Return the frames of the tables of raw confidence, without intervals."""
         n_bins, closed = self.reading.bins, self.reading.closed
         raw, shared = evaluate(self.confidence, n_bins, closed, names=metrics), self.shared_rows()
         single_pass = self.confidence.estimator.map(lambda name: ESTIMATORS[name].group) == "single_pass"
         frames = {
             "result_estimation": pd.concat([raw, shared], ignore_index=True) if len(shared) else raw,
-            "dropout_grid_search": call(evaluate_rate_grid, self.responses, self.dropout, self.measuring, metrics),
+            "dropout_grid_search": self.call(evaluate_rate_grid, self.answers, self.dropout, self.measuring, metrics),
         }
         if single_pass.any():
             chosen, measured = self.confidence[single_pass], ("ece", "mce", "brier")
@@ -113,24 +143,27 @@ class RunSignals:
         mass = verification_statistics.option_mass(self.verification, self.reading.options)
         return {"insitu_ptrue": pd.concat([results, tokens, mass], ignore_index=True)}
 
-    def calibration(self, fitted: Fits, choices: Calibration, metrics: Sequence[str] = ("ece",), call: Call = call
-                    ) -> Frames:  # fmt: skip
-        """Return the frames of the tables of calibration, without intervals; `fitted` is from `fit_answers`. 05
-        stores a run's."""
-        calibrated, learned, _ = call(calibrate, self.confidence, self.sets, fitted, choices)
+    def fitted(self, choices: Calibration) -> Mapping[Pair, Mapping[str, Calibrator]]:
+        """Return the calibrators of Ans Avg."""
+        return self.call(fit_answers, self.sets, choices)
+
+    def calibration(self, choices: Calibration, metrics: Sequence[str] = ("ece",)) -> Frames:
+        """Return the frames of the tables of calibration, without intervals; 05 stores a run's."""
+        calibrated, learned, _ = self.call(calibrate, self.confidence, self.sets, self.fitted(choices), choices)
         results = estimate_metrics(calibrated, self.reading.bins, self.reading.closed, metrics)
         return dict.fromkeys(CALIBRATED, pd.concat([results, learned], ignore_index=True))
 
-    def moved(self, fitted: Fits, call: Call = call) -> Frames:
+    def moved(self, choices: Calibration) -> Frames:
         """Return the frames of the tables of transfer between all pairs; 07 stores a run's."""
-        return dict.fromkeys(TRANSFER_TABLES, call(transfer, self.sets, fitted, self.reading.bins, self.reading.closed))
+        results = self.call(transfer, self.sets, self.fitted(choices), self.reading.bins, self.reading.closed)
+        return dict.fromkeys(TRANSFER_TABLES, results)
 
-    def learning(self, choices: Calibration, model: str, drawn: Subsampling, call: Call = call) -> Frames:
+    def learning(self, choices: Calibration, model: str, drawn: Subsampling) -> Frames:
         """Return the learning curves of a model on uniformly sampled rows; 06 stores a run's."""
-        how = drawn, ("uniform",), self.reading.bins, self.reading.closed, choices
-        return {"learning": curve_bands(call(learning_curves, call(sets_of, self.sets, model), *how))}
+        how = drawn, ("uniform",), self.reading.bins, self.reading.closed, choices, self.call
+        return {"learning": curve_bands(self.call(learning_curves, self.call(sets_of, self.sets, model), *how))}
 
-    def of_responses(self, call: Call = call) -> Frames:
+    def of_responses(self) -> Frames:
         """Return, for every pair, the statistics of responses that the paper shows as pictures or in words.
 
         Also included is what no choice changes: evaluation questions, and tokens of verification.
@@ -139,38 +172,50 @@ class RunSignals:
         evaluation = self.generations[self.generations.split == "evaluation"]
         rows = evaluation.groupby("dataset", sort=False).example_id.nunique().rename("rows").reset_index()
         return {
-            "running_mean": call(by_pair, token_statistics.running_mean_curves, self.responses),
-            "tokens": call(token_statistics.summarize_tokens, self.responses),
-            "positions": call(token_statistics.position_curves, self.responses),
+            "running_mean": self.call(by_pair, token_statistics.running_mean_curves, self.responses),
+            "tokens": self.call(token_statistics.summarize_tokens, self.responses),
+            "positions": self.call(token_statistics.position_curves, self.responses),
             "unread": token_statistics.count_missed_answers(self.generations, self.reading),
             "answered": answered.agg(rows="size", parsed="sum").reset_index(),
-            "calibration_rows": call(describe_calibration_split, self.sets),
+            "calibration_rows": self.call(describe_calibration_split, self.sets),
             "rows": rows,
-            "verification": call(verification_statistics.verification_costs, self.verification, self.generations),
+            "verification": self.call(verification_statistics.verification_costs, self.verification, self.generations),
         }
 
-    def of_passes(self, counts: Sequence[int] = (), call: Call = call) -> Frames:
+    def of_passes(self, counts: Sequence[int] = ()) -> Frames:
         """Return the statistics of the passes, on rows with a parsed answer; `counts`: as in
         `dropout_statistics.by_passes`."""
-        kept = call(dropout_statistics.answered, self.dropout, self.responses)
-        selected = call(rows_at_selected_rate, kept)
+        kept = self.call(dropout_statistics.answered, self.dropout, self.answers)
+        selected = self.call(rows_at_selected_rate, kept)
         if selected.empty:  # without a parsed answer there are no statistics of passes
             return dict.fromkeys(("entropies", "passes", "by_passes", "by_rate"), selected)
-        return {"entropies": call(by_pair, dropout_statistics.entropy_curves, selected),
-                "passes": call(dropout_statistics.summary, selected),
-                "by_passes": call(dropout_statistics.by_passes, self.responses, self.dropout, self.measuring, counts),
-                "by_rate": call(dropout_statistics.by_rate, kept)}  # fmt: skip
+        passes = self.answers, self.dropout, self.measuring
+        return {
+            "entropies": self.call(by_pair, dropout_statistics.entropy_curves, selected),
+            "passes": self.call(dropout_statistics.summary, selected),
+            "by_passes": self.call(dropout_statistics.by_passes, *passes, counts),
+            "by_rate": self.call(dropout_statistics.by_rate, kept),
+        }
 
-    def of_scores(self, n_bins_ablation: Sequence[int] = (10, 20, 30), counts: Sequence[int] = (), call: Call = call
-                  ) -> Frames:  # fmt: skip
+    def of_scores(self, n_bins_ablation: Sequence[int] = (10, 20, 30), counts: Sequence[int] = ()) -> Frames:
         """Return the statistics of raw confidence and passes; missing kinds have no frame, or an empty one."""
         evaluation = self.confidence[self.confidence.split == "evaluation"]
         gaps = (evaluation.confidence - evaluation.correct).groupby([evaluation[key] for key in (*PAIR, "estimator")])
-        frames = self.estimation(n_bins_ablation, call=call) | self.of_passes(counts, call)
+        frames = self.estimation(n_bins_ablation) | self.of_passes(counts)
         frames["overconfidence"] = gaps.mean().rename("gap").reset_index()
-        how = self.measuring.model_copy(update={"phi": "clip"})  # set in turn
-        frames["by_phi"] = call(dropout_statistics.by_phi, self.responses, self.dropout, how)
+        measuring = only(self.reading, "bins", "closed")  # phi is set in turn
+        frames["by_phi"] = self.call(dropout_statistics.by_phi, self.answers, self.dropout, measuring)
         return frames | (self.in_situ(frames["result_estimation"]) if len(self.verification) else {})
+
+
+def only(reading: Reading, *names: str) -> Reading:
+    """Return these choices of a reading, with defaults for the others."""
+    return Reading(**{name: getattr(reading, name) for name in names})
+
+
+def answers_of(responses: pd.DataFrame) -> pd.DataFrame:
+    """Return responses without the log-probabilities that only the sequence estimators read."""
+    return responses.assign(response=None)
 
 
 def sets_of(sets: DataByPair, model: str) -> DataByPair:

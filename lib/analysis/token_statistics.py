@@ -39,13 +39,13 @@ def mean_with_interval(curves: np.ndarray, least: float = 0.0, most: float = np.
     return pd.DataFrame({"mean": mean, "low": low, "high": high, "n": n})
 
 
-def running_mean_curves(responses: pd.DataFrame, points: int = 101, split: str = "evaluation") -> pd.DataFrame:
+def running_mean_curves(responses: pd.DataFrame, points: int = 101) -> pd.DataFrame:
     """Return curves of right and of wrong responses: correct, position and the columns of `mean_with_interval`.
 
     A class without responses has no rows.
     """
     parts = [pd.DataFrame(columns=["mean", "low", "high", "n", "correct", "position"])]
-    for correct, group in responses[responses.split == split].groupby("correct"):
+    for correct, group in responses[responses.split == "evaluation"].groupby("correct"):
         curves = np.stack([running_mean(logprobs, points) for logprobs in group.response])  # (responses, points)
         parts.append(mean_with_interval(curves, 0, 1).assign(correct=bool(correct), position=np.linspace(0, 1, points)))
     return pd.concat(parts[1:] or parts, ignore_index=True)
@@ -64,15 +64,14 @@ def right_minus_wrong(curves: pd.DataFrame) -> pd.DataFrame:
 
 def by_pair(function: Callable[[pd.DataFrame], pd.DataFrame], rows: pd.DataFrame) -> pd.DataFrame:
     """Apply a function to the rows of every pair, and add the columns model and dataset."""
-    parts = [
-        function(part).assign(**dict(zip(PAIR, pair, strict=True))) for pair, part in rows.groupby(PAIR, sort=False)
-    ]
+    groups = rows.groupby(PAIR, sort=False)
+    parts = [function(part).assign(model=model, dataset=dataset) for (model, dataset), part in groups]
     return pd.concat(parts, ignore_index=True)
 
 
-def answer_token_logprobs(responses: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
+def answer_token_logprobs(responses: pd.DataFrame) -> pd.DataFrame:
     """Return one row per answer token: model, dataset, example_id, correct, logprob."""
-    answered = responses[responses.split == split].dropna(subset="answer")
+    answered = responses[responses.split == "evaluation"].dropna(subset="answer")
     tokens = answered[["model", "dataset", "example_id", "correct"]].assign(logprob=answered.answer)
     return tokens.explode("logprob", ignore_index=True).astype({"logprob": float, "correct": bool})
 
@@ -83,14 +82,14 @@ def probabilities_at_positions(logprobs: Any, points: int = 101) -> np.ndarray:
     return probabilities[np.rint(np.linspace(0, probabilities.size - 1, points)).astype(int)]
 
 
-def position_curves(responses: pd.DataFrame, points: int = 101, split: str = "evaluation") -> pd.DataFrame:
+def position_curves(responses: pd.DataFrame, points: int = 101) -> pd.DataFrame:
     """Return the discrimination at each normalized position, by pair.
 
     Columns: position, `single` (AUROC of the token there) and `running` (AUROC of the mean up to there; at 1 that of
     Seq Avg).
     """
     parts = []
-    for pair, rows in responses[responses.split == split].groupby(PAIR, sort=False):
+    for pair, rows in responses[responses.split == "evaluation"].groupby(PAIR, sort=False):
         tokens = np.stack([probabilities_at_positions(logprobs, points) for logprobs in rows.response])
         means = np.stack([running_mean(logprobs, points) for logprobs in rows.response])  # (responses, points)
         single, running = ([auroc(scores, rows.correct) for scores in table.T] for table in (tokens, means))
@@ -99,7 +98,7 @@ def position_curves(responses: pd.DataFrame, points: int = 101, split: str = "ev
     return pd.concat(parts, ignore_index=True)
 
 
-def summarize_tokens(responses: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
+def summarize_tokens(responses: pd.DataFrame) -> pd.DataFrame:
     """Return statistics of tokens by pair.
 
     `median`: median probability of answer tokens, for all responses and for `wrong` ones. `smallest`: AUROC of the
@@ -107,15 +106,13 @@ def summarize_tokens(responses: pd.DataFrame, split: str = "evaluation") -> pd.D
     product.
     """
     parts = []
-    for pair, rows in responses[responses.split == split].groupby(PAIR, sort=False):
+    for pair, rows in responses[responses.split == "evaluation"].groupby(PAIR, sort=False):
         answered = rows.dropna(subset="answer")
         wrong = answered.answer[~answered.correct.astype(bool)]
         smallest = [np.exp(validate_logprobs(logprobs).min()) for logprobs in rows.response]
         length = [len(logprobs) for logprobs in rows.response]
         joint = [seq_joint(logprobs) for logprobs in rows.response]
-        product = [
-            float(validate_logprobs(logprobs).sum()) for logprobs in rows.response
-        ]  # its logarithm: the same ranks
+        product = [float(validate_logprobs(logprobs).sum()) for logprobs in rows.response]  # logarithm: the same ranks
         parts.append(dict(zip(PAIR, pair, strict=True)) | {
             "median": _median(answered.answer), "wrong": _median(wrong),
             "smallest": auroc(smallest, rows.correct),
@@ -134,13 +131,13 @@ def rank_correlation(values: Any, others: Any) -> float:
     return float(spearmanr(values, others).statistic)
 
 
-def count_missed_answers(generations: pd.DataFrame, reading: Reading, split: str = "evaluation") -> pd.DataFrame:
+def count_missed_answers(generations: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     """Count by pair: rows, those without a parsed answer (`unparsed`), and those of them whose last number is right
     (`lost`).
 
     The latter are answers that the extraction misses.
     """
-    part, records = generations[generations.split == split], []
+    part, records = generations[generations.split == "evaluation"], []
     for row in part.itertuples(index=False):
         missed = not has_answer(row)
         right = missed and grade(row.last_number, row.reference, reading.grader)

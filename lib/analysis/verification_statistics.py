@@ -12,22 +12,22 @@ from lib.score.confidence import option_log_odds
 from lib.store import PAIR
 
 
-def token_reduction(verification: pd.DataFrame, split: str = "evaluation") -> pd.DataFrame:
+def token_reduction(verification: pd.DataFrame) -> pd.DataFrame:
     """Return the tokens saved in situ as rows like `metrics.evaluate`: mean of 1 - query / standard prompt, percent."""
-    part = verification[verification.split == split]
+    part = verification[verification.split == "evaluation"]
     saved = 100 * (1 - part.in_situ_tokens / part.standard_tokens)
     saved = saved.groupby([part.model, part.dataset], sort=False).mean()
     rows = saved.rename("value").reset_index()
     return rows.assign(estimator="p_true_insitu", metric="token_reduction_pct", reason="")
 
 
-def option_mass(verification: pd.DataFrame, options: str = "A/B", split: str = "evaluation") -> pd.DataFrame:
+def option_mass(verification: pd.DataFrame, options: str = "A/B") -> pd.DataFrame:
     """Return the total probability of both options as rows like `metrics.evaluate`.
 
     `option_mass` is its median over responses, and `option_mass_low` the share of responses below .5. If the mass is
     small, the model would continue differently, and P(True) compares two unlikely tokens.
     """
-    part, rows = option_log_odds(verification[verification.split == split], options), []
+    part, rows = option_log_odds(verification[verification.split == "evaluation"], options), []
     for estimator, variant in (("p_true", "standard"), ("p_true_insitu", "in_situ")):
         masses = part[f"{variant}_mass"].groupby([part.model, part.dataset], sort=False)
         for metric, value in (("option_mass", np.median), ("option_mass_low", lambda mass: np.mean(mass < 0.5))):
@@ -44,18 +44,18 @@ def in_situ_errors(results: pd.DataFrame, model: str, datasets: Mapping[str, str
     """
     part = results[(results.metric == "ece") & (results.model == model)]
     part = part[part["method"] == ""] if "method" in part else part
-    part, columns = part.set_index(["estimator", "dataset"]), {}
+    part = part.set_index(["estimator", "dataset"])
     if part.empty or "p_true" not in part.index:
         return pd.DataFrame(columns=["dataset", "standard", "in situ"])
     datasets = {name: label for name, label in datasets.items() if ("p_true", name) in part.index}
-    for bar, name in (("standard", "p_true"), ("in situ", "p_true_insitu")):
-        for end in [column for column in ("value", "low", "high") if column in part]:
-            title = bar if end == "value" else f"{bar} {end}"
-            columns[title] = [float(part[end][name, dataset]) for dataset in datasets]
+    ends = {"": "value"} | {f" {end}": end for end in ("low", "high") if end in part}
+    columns = {f"{bar}{word}": [float(part[end][name, dataset]) for dataset in datasets]
+               for bar, name in (("standard", "p_true"), ("in situ", "p_true_insitu"))
+               for word, end in ends.items()}  # fmt: skip
     return pd.DataFrame({"dataset": list(datasets.values()), **columns})
 
 
-def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame, split: str = "evaluation"
+def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame
                        ) -> pd.DataFrame:  # fmt: skip
     """Return what determines the tokens of verification, by pair.
 
@@ -65,7 +65,7 @@ def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame, sp
     keys, parts = [*PAIR, "split", "example_id"], []
     length = generations[keys].assign(length=generations.token_ids.map(len))
     length["again"] = generations.prompt_tokens + length["length"] - generations.thinking_end
-    rows = verification[verification.split == split].merge(length, on=keys)
+    rows = verification[verification.split == "evaluation"].merge(length, on=keys)
     for pair, part in rows.groupby(PAIR, sort=False):
         saved = 1 - part.in_situ_tokens / part.standard_tokens
         varied = part.again.nunique() > 1

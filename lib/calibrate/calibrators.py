@@ -17,7 +17,7 @@ import numpy as np
 import sklearn
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
@@ -103,7 +103,7 @@ class Calibrator(BaseEstimator):
 
         def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
             with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
-                return clone(self).fit(score[rows], correct[rows], sample_weight).predict(new)
+                return self.fit(score[rows], correct[rows], sample_weight).predict(new)
 
         return predict
 

@@ -1,7 +1,8 @@
 """Finding 4 on Ans Avg: calibrators fitted on fewer rows, with or without oversampling of incorrect answers
 (`fig:calibration_analysis` (c))."""
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -42,6 +43,7 @@ def learning_curves(
     n_bins: int = 10,
     closed: str = "right",
     choices: Calibration = Calibration(),  # noqa: B008  frozen
+    call: Callable[..., pd.DataFrame] = operator.call,
 ) -> pd.DataFrame:
     """Measure the ECE of Ans Avg against the number of calibration rows (Finding 4).
 
@@ -57,6 +59,8 @@ def learning_curves(
     n_bins, closed
         As for `ece`.
     choices : Calibration
+    call : callable
+        Calls `scores_by_draw` with its arguments, or returns what it gave for them before.
 
     Returns
     -------
@@ -66,7 +70,7 @@ def learning_curves(
     """
     rows: list[tuple] = []
     for (model, dataset), pair in sets.items():
-        for (*key, one_class), scores in scores_by_draw(pair, dataset, drawn, sampling, choices).items():
+        for (*key, one_class), scores in call(scores_by_draw, pair, dataset, drawn, sampling, choices).items():
             rows.append((model, dataset, *key, ece(scores, pair.evaluation.correct, n_bins, closed), one_class))
     columns = ["model", "dataset", "sampling", "method", "n", "draw", "ece", "one_class"]
     return pd.DataFrame(rows, columns=columns)

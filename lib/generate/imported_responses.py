@@ -24,12 +24,12 @@ from lib.generate.scoring import Scores, response_row
 from lib.paths import UserError, nearest, parse_json, public_path, read_bytes
 from lib.tasks import answers
 from lib.tasks.datasets import Example
+from lib.tasks.source_rows import HALF_CHARACTER
 from lib.validation import Strict, validate
 
 END_MARK = re.compile(r"<[^<>\s]+>")  # an end token as text: </s>, <|im_end|>
 UNKNOWN_TOKEN = -1  # the id of a token known only by its text
 IMPOSSIBLE = -100.0  # log-probability (nats) of the end token that replaces a missing response
-HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # an unpaired surrogate, which JSON can express
 
 
 class ImportedToken(Strict):
@@ -82,11 +82,6 @@ class ImportedResponse(Strict):
         one."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         return [decoder.decode(bytes(one.bytes)) if one.bytes else one.token for one in self.logprobs or ()]
-
-    @property
-    def stated(self) -> list[float]:
-        """The log-probability of each entry of `logprobs`."""
-        return [one.logprob for one in self.logprobs or ()]
 
     @property
     def ended(self) -> bool:
@@ -238,7 +233,8 @@ def imported_row(spec: Model, example: Example, response: ImportedResponse, save
 
     A log has one log-probability per token and does not tell whether it is raw or that of sampling: we use it for both.
     """
-    logprobs = np.minimum(np.array(response.stated or [IMPOSSIBLE], np.float32), 0)
+    stated = [one.logprob for one in response.logprobs or ()] or [IMPOSSIBLE]
+    logprobs = np.minimum(np.array(stated, np.float32), 0)
     ended = response.ended or not response.logprobs
     scores: Scores = {
         "located": answers.locate_answer_in_texts(response.pieces[: len(logprobs) - ended], spec.thinking),

@@ -1,126 +1,35 @@
-"""MC dropout along a fixed response: stochastic passes over its tokens, compared at the answer.
+"""MC dropout along fixed responses: frames of stochastic passes, compared at the answer (`dropout_passes`)."""
 
-Nothing is generated again. The T passes over one example form one batch of equal length, so there is no padding. Each
-pass draws its masks from its own stream (`seeded_dropout`), so results are independent of the batch.
-
-In the paper's scope, `trajectory`, dropout acts on all tokens. In the scope `answer`, beyond the paper, it acts only
-where the model reads the answer's tokens. All tokens before are in a cache computed without dropout.
-"""
-
-import os
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
-from itertools import groupby, product
+from collections.abc import Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pandas as pd
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import Cache
 
 from lib import random_streams, store
-from lib.generate import models
 from lib.generate.bald import dropout_columns
-from lib.generate.batching import retry_in_halves_on_oom
+from lib.generate.batching import map_by_length
+from lib.generate.dropout_passes import encode_without_dropout, pass_logits
 from lib.generate.models import LanguageModel
-from lib.generate.sampling import encode_prefix, select_rows
-from lib.generate.seeded_dropout import Pass, seeded_dropout
+from lib.generate.sampling import has_sliding_window
 from lib.params import Dropout, Scope
-from lib.random_streams import stream_seed
 from lib.row_cache import RowCache
 from lib.schemas import DROPOUT
 from lib.store import KEYS
-from lib.tasks import answers
 
-MAX_LOGITS = 2**26  # logits of all passes in memory, 256 MB: 44 answer tokens of ten passes, vocabulary 152k
-
-# ---- the passes over one response
-
-
-def seeded_passes(settings: Dropout, rates: Sequence[float], *names: str) -> tuple[Pass, ...]:
-    """Return T passes at each rate, with one random stream per (run seed, names, rate, pass)."""
-    passes = product(rates, range(settings.dropout_passes))
-    return tuple((stream_seed(settings.seed, *names, f"{rate:g}", str(number)), rate) for rate, number in passes)
-
-
-def shared_prefix(lm: LanguageModel, row: Any, ids: Sequence[int]) -> tuple[int, ...]:
-    """Return the token ids before the question of a generations row, such as worked examples, which all rows share.
-
-    `ids` are the tokens of its prompt and what follows. A token that includes part of the question is excluded. The
-    result is empty if the prompt does not contain the question.
-    """
-    before, question, _ = row.prompt.rpartition(row.question or row.prompt)
-    return tuple(os.path.commonprefix([models.encode(lm, before), list(ids)])) if question else ()
-
-
-def encode_shared(lm: LanguageModel, ids: tuple[int, ...], passes: tuple[Pass, ...] = ()) -> Cache:
-    """Return the cache of tokens: one row without dropout, or one row per pass."""
-    if not passes:
-        return encode_prefix(lm, ids)
-    with seeded_dropout(lm.model, passes):
-        return encode_prefix(lm, ids, rows=len(passes))
-
-
-@torch.inference_mode()
-def pass_logits(
-    lm: LanguageModel,
-    row: Any,
-    rates: Sequence[float],
-    settings: Dropout,
-    scope: Scope,
-    encode: Callable[..., Cache],
-) -> Iterator[torch.Tensor]:
-    """Return the logits of T stochastic passes at each of R rates over one response, at its answer tokens.
-
-    Parameters
-    ----------
-    row : of a generations frame
-    encode : `encode_shared` of this model, possibly with a cache for the prefix that rows share
-
-    Yields
-    ------
-    float32 logits (R, T, b, V), one block of answer tokens after another; each block is another forward pass with the
-    same
-    masks
-
-    Raises
-    ------
-    UserError if even a single pass exceeds the device's memory
-    """
-    start, end = answers.answer_span(row)
-    ids, answer = tuple(models.encode(lm, row.prompt) + row.token_ids[: end - 1].tolist()), end - start
-    passes = seeded_passes(settings, rates, lm.name, row.dataset, row.example_id)
-    shared = shared_prefix(lm, row, ids) if scope == "answer" or settings.dropout_prefix == "shared" else ()
-    cache = None
-    if scope == "answer":
-        cache = encode_prefix(lm, ids[len(shared) : -answer], encode(shared))
-    elif shared:
-        cache = encode(shared, seeded_passes(settings, rates, lm.name, "opening"))
-    new = torch.tensor(ids[cache.get_seq_length() if cache else 0 :], device=lm.device)
-
-    def run(places: torch.Tensor, batch: Sequence[int]) -> list[torch.Tensor]:
-        before = cache and select_rows(cache, [0] * len(batch) if scope == "answer" else batch)
-        rows = new.expand(len(batch), -1)
-        with seeded_dropout(lm.model, [passes[i] for i in batch]):
-            read = lm.model(rows, past_key_values=before, use_cache=bool(before), logits_to_keep=places)
-        return [read.logits.float()]
-
-    at_once = max(1, settings.max_dropout_tokens // len(ids))
-    size = max(1, MAX_LOGITS // (len(passes) * lm.vocab_size))
-    for places in torch.arange(len(new) - answer, len(new), device=lm.device).split(size):
-        parts = []
-        for first in range(0, len(passes), at_once):
-            batch = range(len(passes))[first : first + at_once]
-            parts += retry_in_halves_on_oom(partial(run, places), batch, f"model '{lm.name}'")
-        logits = torch.cat(parts) if len(parts) > 1 else parts[0]  # cat of a single part would copy it
-        yield logits.unflatten(0, (len(rates), -1))
+# ---- the distributions of one response
 
 
 def pass_probabilities(
     lm: LanguageModel, row: Any, rate: float, settings: Dropout, scope: Scope = "trajectory"
 ) -> torch.Tensor:
     """Return the float64 probabilities (T, m, V) of `pass_logits`; the dropout frames contain their entropies."""
-    blocks = pass_logits(lm, row, [rate], settings, scope, partial(encode_shared, lm))
+    clean = encode_without_dropout(lm, [row])[0] if scope == "answer" else None
+    blocks = pass_logits(lm, row, [rate], settings, clean)
     return torch.cat([logits[0].double().softmax(-1) for logits in blocks], 1).cpu()
 
 
@@ -154,14 +63,29 @@ def mc_dropout_entropies(
     ----------
     work : (row number, rate) of each row of the result, in order; consecutive rates of the same row form one batch
     """
-    encode, rows, made = lru_cache(maxsize=1)(partial(encode_shared, lm)), list(frame.itertuples(index=False)), []
-    for number, neighbors in groupby(work, key=lambda item: item[0]):
-        row, rates = rows[number], [rate for _, rate in neighbors]
-        logits = pass_logits(lm, row, rates, settings, scope, encode)
+    rows = list(frame.itertuples(index=False))
+    items = [(rows[number], [rate for _, rate in same]) for number, same in groupby(work, key=itemgetter(0))]
+    run = partial(run_batch, lm, settings, scope)
+    if scope == "trajectory" or lm.model.dtype != torch.float32 or has_sliding_window(lm):
+        made = [run([item])[0] for item in items]  # in half precision, the batch affects the last digits
+    else:
+        lengths = [row.prompt_tokens + len(row.token_ids) for row, _ in items]
+        made = map_by_length(run, items, lengths, settings.max_dropout_tokens, f"model '{lm.name}'")
+    return pd.DataFrame([row for by_rate in made for row in by_rate])
+
+
+def run_batch(
+    lm: LanguageModel, settings: Dropout, scope: Scope, batch: Sequence[tuple[Any, Sequence[float]]]
+) -> list[list[dict[str, Any]]]:
+    """Return for each of a batch, a generations row with its rates, the rows of a dropout frame by rate."""
+    rows, made = [row for row, _ in batch], []
+    clean = encode_without_dropout(lm, rows) if scope == "answer" else [None] * len(rows)
+    for (row, rates), before in zip(batch, clean, strict=True):
+        logits = pass_logits(lm, row, rates, settings, before)
         by_rate = dropout_columns(logits, settings.dropout_top_k, settings.dropout_top_p)
         keys = {name: getattr(row, name) for name in KEYS}
-        made += [keys | {"rate": rate} | columns for rate, columns in zip(rates, by_rate, strict=True)]
-    return pd.DataFrame(made)
+        made.append([keys | {"rate": rate} | columns for rate, columns in zip(rates, by_rate, strict=True)])
+    return made
 
 
 def count_operations(

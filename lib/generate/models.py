@@ -33,7 +33,7 @@ ALONE_SHARE = 0.9  # share of the free memory of a single GPU that weights may u
 SPREAD_SHARE = 0.6  # the same with several GPUs, which also need memory for caches
 
 
-@dataclass
+@dataclass(eq=False)
 class LanguageModel:
     """A loaded model, with the ids of all end tokens in `eos` and its facts for manifests in `facts`."""
 

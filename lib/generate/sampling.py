@@ -16,9 +16,11 @@ import numpy as np
 import torch
 import transformers
 from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     Cache,
     DynamicCache,
+    DynamicLayer,
     EosTokenCriteria,
     GenerationConfig,
     LogitsProcessor,
@@ -79,7 +81,7 @@ def sample_batch(lm: LanguageModel, requests: Sequence[Request]) -> list[list[in
     first = torch.tensor([prefix] * len(requests), dtype=torch.long)
     ids = torch.cat([first, rest.input_ids], 1).to(lm.device)
     mask = torch.cat([torch.ones_like(first), rest.attention_mask], 1).to(lm.device)
-    cache = select_rows(encode_prefix(lm, prefix), [0] * len(requests))
+    cache = repeat_row(encode_prefixes(lm, [prefix]), len(requests))
     start, steps = ids.shape[1], requests[0].max_new_tokens
     uniforms = uniform_numbers([one.seed for one in requests], steps)
     sampled: dict[int, list[int]] = {}
@@ -103,9 +105,9 @@ def sample_batch(lm: LanguageModel, requests: Sequence[Request]) -> list[list[in
             )
             sampled |= zip(rows, (truncate_at_eos(row, lm.eos) for row in ids[:, start:].tolist()), strict=True)
             going = [i for i, row in enumerate(rows) if len(sampled[row]) < steps and sampled[row][-1] not in lm.eos]
-            rows, ids = [rows[i] for i in going], ids[going]
-            mask = pad(mask[going], (0, ids.shape[1] - mask.shape[1]), value=1)
-            cache = select_rows(cache, going)
+            rows, left = [rows[i] for i in going], torch.tensor(going, dtype=torch.long)
+            ids, cache = ids[left], select_rows(cache, left)
+            mask = pad(mask[left], (0, ids.shape[1] - mask.shape[1]), value=1)
     return [sampled[i] for i in range(len(requests))]
 
 
@@ -186,21 +188,37 @@ def apply_warpers(logits: torch.Tensor, spec: Model) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def encode_prefix(lm: LanguageModel, ids: Sequence[int], before: Cache | None = None, rows: int = 1) -> Cache:
-    """Return the cache of `rows` rows of shared tokens after the first row of `before`; an empty cache without
-    tokens."""
-    cache = DynamicCache(config=lm.model.config) if before is None else select_rows(before, [0])
-    if ids:
-        lm.model(torch.tensor([ids] * rows, device=lm.device), past_key_values=cache, logits_to_keep=1)
+def encode_prefixes(lm: LanguageModel, rows: Sequence[Sequence[int]], before: Cache | None = None) -> Cache:
+    """Return the cache of rows of tokens, padded on the right, each after the first row of `before`; an empty cache
+    without tokens."""
+    cache = DynamicCache(config=lm.model.config) if before is None else repeat_row(before, len(rows))
+    ids = pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True)
+    if ids.numel():
+        lm.model(ids.to(lm.device), past_key_values=cache, logits_to_keep=1)
     return cache
 
 
-def select_rows(cache: Cache, rows: Sequence[int]) -> Cache:
-    """Return a growable cache with these rows of a cache, repeated as often as listed; `cache` is unchanged."""
+def select_rows(cache: Cache, rows: Any) -> Cache:
+    """Return a growable cache with these rows of a cache: a tensor of indices, or a slice, which is not copied.
+
+    `cache` is unchanged.
+    """
     selected = copy.copy(cache)
     selected.layers = [copy.copy(layer) for layer in cache.layers]
-    selected.batch_select_indices(torch.tensor(rows, dtype=torch.long))
+    selected.batch_select_indices(rows)
     return selected
+
+
+def repeat_row(cache: Cache, count: int) -> Cache:
+    """Return a growable cache with the first row of a cache `count` times; `cache` is unchanged."""
+    repeated: Any = select_rows(cache, slice(1))
+    for layer in repeated.layers:
+        only_grows = type(layer) is DynamicLayer and layer.is_initialized
+        if only_grows:  # by concatenation, so a view serves
+            layer.keys, layer.values = (values.expand(count, -1, -1, -1) for values in (layer.keys, layer.values))
+        else:
+            layer.batch_select_indices(torch.zeros(count, dtype=torch.long))
+    return repeated
 
 
 def has_sliding_window(lm: LanguageModel) -> bool:

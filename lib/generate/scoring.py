@@ -21,7 +21,7 @@ from lib.configs import Model
 from lib.generate import p_true
 from lib.generate.batching import map_by_length
 from lib.generate.models import LanguageModel, check_finite_logits
-from lib.generate.sampling import Request, encode_prefix, select_rows, warp_logits
+from lib.generate.sampling import Request, encode_prefixes, repeat_row, warp_logits
 from lib.generate.temperatures import temperatures
 from lib.params import Generation
 from lib.tasks import answers
@@ -76,7 +76,7 @@ def score_responses(
         A row's logits are not finite, or a single row exceeds the device's memory.
     """
     rows = [ScoredRow.locate(lm, *pair) for pair in zip(requests, responses, strict=True)]
-    prefix = encode_prefix(lm, rows[0].ids[: requests[0].shared_tokens])
+    prefix = encode_prefixes(lm, [rows[0].ids[: requests[0].shared_tokens]])
     at_once = 1 if lm.model.dtype != torch.float32 else min(settings.max_batch_tokens, PASS_TOKENS)
     work, lengths = partial(score_batch, lm, prefix, settings), [len(row.ids) for row in rows]
     return map_by_length(work, rows, lengths, at_once, f"model '{lm.name}'")
@@ -109,7 +109,7 @@ def score_batch(lm: LanguageModel, prefix: Cache, settings: Generation, rows: Se
     Logits are computed for a chunk of columns at a time. The seconds in situ are the query's share of the pass.
     """
     started, shared = p_true.seconds_when_idle(lm), prefix.get_seq_length()
-    cache = select_rows(prefix, [0] * len(rows))
+    cache = repeat_row(prefix, len(rows))
     ids, targets, at_answer, at_end = lay_out(rows)
     own, sampling = torch.zeros(2, *ids.shape)
     kept: list[tuple[torch.Tensor, ...]] = []  # by chunk, and in each by row and column

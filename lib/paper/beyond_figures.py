@@ -53,8 +53,8 @@ def _draw_points(ax: Axes, frame: Frame, metric: str, sign: int) -> None:
         ax.plot(*at, markersize=7, markeredgewidth=0.7, label=ALL_ESTIMATORS[name].plain, **more)
     front = bettered(means.values(), sign)
     if front:
-        ax.step(*zip(*front, strict=True), where="post", color="0.5", linewidth=0.8, zorder=0,
-                label="best so far")  # fmt: skip
+        line: dict[str, Any] = {"color": "0.5", "linewidth": 0.8, "zorder": 0, "label": "best so far"}
+        ax.step(*zip(*front, strict=True), where="post", **line)
 
 
 def bettered(points: Any, sign: int) -> list[tuple[float, float]]:
@@ -100,12 +100,9 @@ def when_to_answer(curves: Frame, thresholds: Frame, model: str, datasets: Mappi
             ax.set_ylabel(f"accuracy, {said}")
         handles = [Line2D([], [], color=look[0], linestyle=look[1], marker=look[2], markersize=3.5, linewidth=1.2,
                           label=e.plain) for e, look in zip(drawn, looks.values(), strict=False)]  # fmt: skip
-        ring = {"linestyle": "", "marker": "o", "markersize": 6, "markerfacecolor": "none", "markeredgecolor": "black"}
-        for label, look in (
-            (f"guaranteed {precision:g}", ring),
-            (f"accuracy {precision:g}", {"color": "0.6", "linewidth": 0.8}),
-        ):
-            handles.append(Line2D([], [], label=label, **look))
+        handles.append(Line2D([], [], linestyle="", marker="o", markersize=6, markerfacecolor="none",
+                              markeredgecolor="black", label=f"guaranteed {precision:g}"))  # fmt: skip
+        handles.append(Line2D([], [], color="0.6", linewidth=0.8, label=f"accuracy {precision:g}"))
         canvas.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // 2), handlelength=2.6)
         canvas.suptitle(title, x=0.02, ha="left", size=7.5, parse_math=False)
     return Figure(canvas)

@@ -17,7 +17,7 @@ from lib.paper.number_cells import plain, short
 from lib.paper.reference import reference_numbers
 from lib.paper.tables import dropout_grid_search, lowest_ece, score_interval
 from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
-from lib.score.selective import BASE
+from lib.score.proper_scores import BASE
 from lib.store import PAIR
 
 ALL_ESTIMATORS = ESTIMATORS | EXTRAS
@@ -96,10 +96,8 @@ def seconds(here: Results) -> Listing:
     wide["model"], wide["dataset"] = wide["model"].map(dict(here.models)), wide["dataset"].map(dict(here.datasets))
     hours = wide.get(TOTAL, pd.Series([np.nan]))
     last = pd.DataFrame([{"model": "all", "dataset": "", TOTAL: hours.sum()}] if hours.notna().all() else [])
-    heads = {name: f"{ALL_ESTIMATORS[name].plain}, s" for name in FURTHER} | {
-        RESPONSE: "response, s",
-        TOTAL: "all jobs, hours",
-    }
+    heads = {name: f"{ALL_ESTIMATORS[name].plain}, s" for name in FURTHER}
+    heads |= {RESPONSE: "response, s", TOTAL: "all jobs, hours"}
     records = pd.concat([wide, last], ignore_index=True).rename(columns=heads)
     return Listing(records, records.round(3))
 
@@ -130,12 +128,13 @@ def selective(scores: Frame, thresholds: Frame, models: Labels = None, datasets:
               ("Answered at", ""): {at(t): short(t).rstrip("0") for t in targets}}  # fmt: skip
     columns = [Line((group, head), {"method": method, "metric": metric})
                for (group, method), heads in groups.items() for metric, head in heads.items()]  # fmt: skip
-    shown = layout.place(rows, columns)
-    shown = shown[(shown["estimator"] != BASE) | (shown["column"] < len(RAW_LABELS))]
-    shown = shown.assign(bold=best_of_pair(shown))
-    names, widths = ("Model", "Dataset", "Estimator"), (len(heads) for heads in groups.values())
-    specification = " ".join(["lll", *("c" * width for width in widths)])
-    table = layout.set_cells(shown, rows, columns, names, specification, cell)
+    specification = " ".join(["lll", *("c" * len(heads) for heads in groups.values())])
+
+    def beside_base(shown: Frame) -> pd.Series:
+        return (shown["estimator"] != BASE) | (shown["column"] < len(RAW_LABELS))
+
+    names = ("Model", "Dataset", "Estimator")
+    table = layout.build(rows, columns, names, specification, cell, best_of_pair, beside_base)
     return replace(table, notes=[*table.notes, *promise(thresholds)])
 
 

@@ -11,7 +11,6 @@ from lib.paper.view_helpers import (
     PAPER_ESTIMATORS,
     NotApplicable,
     beside_hardest,
-    curve_points,
     hardest_of,
     pivoted,
     printed,
@@ -83,8 +82,8 @@ def errors_by_model(results: Results) -> pd.DataFrame:
 
 
 def _learning_curves(results: Results) -> pd.DataFrame:
-    """Return the ECE by the number of calibration rows, `x`, and that of the raw score."""
-    rows = curve_points(results, "learning").rename(columns={"group": "method"})
+    """Return the ECE by the number of calibration rows `n`, and that of the raw score."""
+    rows = results.frame("learning", sampling="uniform").astype({"n": float})
     before = rows[rows["method"] == ""].set_index(PAIR)["mean"].rename("raw")
     return rows[rows["method"] != ""].join(before, on=PAIR)
 
@@ -92,20 +91,20 @@ def _learning_curves(results: Results) -> pd.DataFrame:
 def learning_at_fifty(results: Results) -> pd.DataFrame:
     """ECE of Ans Avg by pair and method: raw, calibrated with 50 rows (or the nearest size), and with all"""
     rows = _learning_curves(results)
-    nearest = rows.assign(distance=np.log(rows.x / 50).abs()).sort_values("distance").groupby(METHOD_KEY).first()
-    few = nearest[["x", "raw", "mean"]].set_axis(["rows", "raw", "few"], axis=1)
-    return few.join(rows.sort_values("x").groupby(METHOD_KEY)["mean"].last().rename("every"))
+    nearest = rows.assign(distance=np.log(rows.n / 50).abs()).sort_values("distance").groupby(METHOD_KEY).first()
+    few = nearest[["n", "raw", "mean"]].set_axis(["rows", "raw", "few"], axis=1)
+    return few.join(rows.sort_values("n").groupby(METHOD_KEY)["mean"].last().rename("every"))
 
 
 def rows_needed(results: Results) -> pd.DataFrame:
     """fewest calibration rows with which nine draws in ten improve, by model, method and dataset, and on the hardest"""
     rows = _learning_curves(results)
-    needed = rows[rows.high < rows.raw].groupby(METHOD_KEY).x.min().reindex(rows.set_index(METHOD_KEY).index.unique())
+    needed = rows[rows.high < rows.raw].groupby(METHOD_KEY).n.min().reindex(rows.set_index(METHOD_KEY).index.unique())
     needed = needed.fillna(np.inf).rename("needed").reset_index()
     hard = needed.dataset == hardest_of(results)
     on_hard = needed[hard].set_index(["model", "method"]).needed.rename("needed_on_hardest")
     both = needed[~hard].join(on_hard, on=["model", "method"]).dropna()
-    told = both[both[["needed", "needed_on_hardest"]].max(axis=1) > rows.x.min()]
+    told = both[both[["needed", "needed_on_hardest"]].max(axis=1) > rows.n.min()]
     if len(both) and told.empty:
         raise NotApplicable("the fewest rows tried are enough on every dataset")
     return told

@@ -14,7 +14,6 @@ from lib.paper.view_helpers import (
     PAPER_ESTIMATORS,
     NotApplicable,
     beside_hardest,
-    curve_points,
     hardest_of,
     last_column,
     medians_beside_hardest,
@@ -140,14 +139,14 @@ def token_statistics(results: Results) -> pd.DataFrame:
 
 def running_means(results: Results) -> pd.DataFrame:
     """running means by pair: mean gap of right less wrong responses, and slopes after the first tenth"""
-    rows, kinds = curve_points(results, "running_mean"), ["True", "False"]
+    rows, kinds = results.frame("running_mean"), [True, False]
 
     def gap(first: float, last: float) -> pd.Series:
-        part = rows[rows.x.between(first, last)].pivot_table(index=PAIR, columns="group", values="mean")
-        return part.reindex(columns=kinds).pipe(lambda means: means["True"] - means["False"])
+        part = rows[rows.position.between(first, last)].pivot_table(index=PAIR, columns="correct", values="mean")
+        return part.reindex(columns=kinds).pipe(lambda means: means[True] - means[False])
 
-    later = rows[rows.x >= 0.1].groupby([*PAIR, "group"])
-    slopes = later.apply(lambda line: np.polyfit(line.x, line["mean"], 1)[0]).unstack("group").reindex(columns=kinds)
+    later = rows[rows.position >= 0.1].groupby([*PAIR, "correct"])
+    slopes = later.apply(lambda line: np.polyfit(line.position, line["mean"], 1)[0]).unstack().reindex(columns=kinds)
     slopes = slopes.set_axis(["slope_right", "slope_wrong"], axis=1)
     return slopes.assign(gap_first_tenth=gap(0, 0.1), gap_last_tenth=gap(0.9, 1))
 
@@ -190,9 +189,9 @@ def pass_statistics(results: Results) -> pd.DataFrame:
 
 def entropy_curves_by_pair(results: Results) -> pd.DataFrame:
     """entropies by pair after all passes, how far off they are before (predictive: from the fifth), and their growth"""
-    rows, columns = curve_points(results, "entropies"), {}
+    rows, columns = results.frame("entropies"), {}
     for term, first in (("conditional", 1), ("predictive", 5)):
-        table = pivoted(rows[rows.group == term], "x", "mean")
+        table = pivoted(rows[rows.term == term], "passes", "mean")
         columns[term] = last_column(table)
         drift = table.loc[:, table.columns >= first].sub(columns[term], axis=0).abs().max(axis=1)
         columns[f"{term}_drift"] = drift[[max(table.columns, default=0) > first] * len(drift)]
@@ -202,28 +201,28 @@ def entropy_curves_by_pair(results: Results) -> pd.DataFrame:
 
 def ece_by_passes(results: Results) -> pd.DataFrame:
     """ECE of c_BALD by pair, after five passes and after all"""
-    table = pivoted(curve_points(results, "by_passes"), "x", "mean")
+    table = pivoted(results.frame("by_passes"), "passes", "ece")
     return pd.DataFrame({"after_five": table.get(5), "after_all": last_column(table.loc[:, table.columns > 5])})
 
 
 def operations_per_pass(results: Results) -> pd.DataFrame:
     """operations per pass by pair, of the most passes over the fewest"""
-    table = pivoted(curve_points(results, "cost"), "x", "mean")
+    table = pivoted(results.frame("cost"), "passes", "operations")
     per_pass = table.div(table.columns.to_numpy(float))
     return pd.DataFrame({"ratio": per_pass.iloc[:, -1] / per_pass.iloc[:, 0]})
 
 
 def ece_range_by_phi(results: Results) -> pd.DataFrame:
     """by pair and phi: how far the ECE of c_BALD on the tuning examples moves over the dropout rates"""
-    table = pivoted(curve_points(results, "by_phi"), "x", "mean", [*PAIR, "group"]).rename_axis([*PAIR, "phi"])
+    table = pivoted(results.frame("by_phi", metric="ece"), "rate", index=[*PAIR, "phi"])
     return pd.DataFrame({"ece_range": spread_of(table) if table.shape[1] > 1 else np.nan}, index=table.index)
 
 
 def entropies_by_rate(results: Results) -> pd.DataFrame:
     """growth of both entropies by pair, from the lowest dropout rate to the highest"""
-    rows, columns = curve_points(results, "by_rate"), {}
+    columns = {}
     for term in ("predictive", "conditional"):
-        table = pivoted(rows[rows.group == term], "x", "mean")
+        table = pivoted(results.frame("by_rate"), "rate", term)
         columns[f"{term}_growth"] = (table.iloc[:, -1] / table.iloc[:, 0] - 1) if table.shape[1] > 1 else np.nan
     return pd.DataFrame(columns, index=table.index)
 

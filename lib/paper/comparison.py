@@ -41,17 +41,8 @@ class Listing:
 # ---- claims
 
 UNSAID = {"paper": "no number printed", "here": "not made by this run"}  # the claim lacks its numbers
-FACTS = (
-    "name",
-    "group",
-    "kind",
-    "quote",
-    "quantifier",
-    "place",
-    "predicate",
-    "where",
-    "cases",
-)  # of each claim, for the report
+# Of each claim, for the report:
+FACTS = ("name", "group", "kind", "quote", "quantifier", "place", "predicate", "where", "cases")
 
 
 def findings(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = None) -> Listing:
@@ -59,9 +50,7 @@ def findings(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = 
     records = []
     for name, on_paper in paper.items():
         record: dict[str, Any] = {fact: getattr(on_paper.claim, fact) for fact in FACTS}
-        sides = {"paper": on_paper}
-        if here is not None:
-            sides["here"] = here[name]
+        sides = {"paper": on_paper} | ({} if here is None else {"here": here[name]})
         for side, verdict in sides.items():
             record[side] = VERDICT_WORDS[verdict.held]
             record[f"{side}_said"] = verdict.said or verdict.reason or UNSAID[side]

@@ -12,7 +12,6 @@ from lib.earlier_rows import devices_of
 from lib.score.estimators import in_columns
 from lib.score.interpretation import answer_coverage
 
-OWN_NAME = {"paper": ""}  # every other run shows its name under its tables, unless it has a title
 MIN_BIN_COUNT = 5  # gaps of bins with fewer rows are marked
 NOT_AT_HAND = ("Responses and log-probabilities from a file, the model not at hand, so that nothing is known of "
                "P(True), passes with dropout and temperature")  # fmt: skip
@@ -77,7 +76,7 @@ def notes_of_run(run: str, title: str, signals: RunSignals, labels: Results) -> 
     covered = answer_coverage(signals.generations, signals.reading)
     covered = covered.assign(model=covered.model.map(labels.models), dataset=covered.dataset.map(labels.datasets))
     how = [*how_made(run, labels.models, list(labels.datasets)), *missing_signals(run, labels.models, labels.datasets)]
-    return notes(title or OWN_NAME.get(run, f"Run {run}"), covered, how)
+    return notes(title or ("" if run == "paper" else f"Run {run}"), covered, how)
 
 
 def missing_signals(run: str, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:

@@ -45,14 +45,10 @@ def mathjax(latex: str) -> str:
 
 def preamble(body: str) -> str:
     """Return the packages as a comment, and the macros and commands that the body uses."""
-    lines = [r"% \usepackage{amsmath,amssymb,bm,booktabs,multirow}"]
-    for name, meaning in MACROS.items():
-        if _macro(name).search(body):
-            lines.append(rf"\providecommand{{{name}}}{{{meaning}}}%")
-    for name, (count, meaning) in COMMANDS.items():
-        if _macro(name).search(body):
-            lines.append(rf"\providecommand{{{name}}}[{count}]{{{meaning}}}%")
-    return "\n".join([*lines, ""])
+    meanings = {name: f"{{{meaning}}}" for name, meaning in MACROS.items()}
+    meanings |= {name: f"[{count}]{{{meaning}}}" for name, (count, meaning) in COMMANDS.items()}
+    used = [rf"\providecommand{{{name}}}{meaning}%" for name, meaning in meanings.items() if _macro(name).search(body)]
+    return "\n".join([r"% \usepackage{amsmath,amssymb,bm,booktabs,multirow}", *used, ""])
 
 
 def _macro(name: str) -> re.Pattern:

@@ -97,17 +97,25 @@ class Layout:
         return [*self.notes, *footnotes(self.frame, shown, self.labels["model"], self.labels["dataset"], self.counted)]
 
     def build(self, rows: Sequence[Line], columns: Sequence[Line], names: Sequence[str | Cell | None],
-              specification: str, cell: Callable[..., Cell] = plain, bold: Callable[[Frame], Any] | None = None
-              ) -> Table:  # fmt: skip
+              specification: str, cell: Callable[..., Cell] = plain, bold: Callable[[Frame], Any] | None = None,
+              only: Callable[[Frame], Any] | None = None) -> Table:  # fmt: skip
         """Build the table of these rows and columns.
 
-        `names` label the row levels, `specification` is LaTeX's, `cell` formats a number (or numbers), and `bold` marks
-        rows of `place`.
+        `names` label the row levels, `specification` is LaTeX's, and `cell` formats a number (or numbers). `bold` marks
+        rows of `place`, and `only` those to show.
         """
         shown = self.place(rows, columns)
+        if only is not None:
+            shown = shown[only(shown)]
         if bold is not None:
-            shown["bold"] = bold(shown)
-        return self.set_cells(shown, rows, columns, names, specification, cell)
+            shown = shown.assign(bold=bold(shown))
+        cells = np.full((len(rows), len(columns)), Cell(), dtype=object)
+        for place, numbers in groupby(shown.itertuples(), key=lambda one: (one.row, one.column)):
+            cells[place] = cell(*numbers)
+        index = pd.MultiIndex.from_tuples([row.labels for row in rows], names=names)
+        levels = len(columns[0].labels) if columns else 1
+        heads = pd.MultiIndex.from_tuples([column.labels for column in columns], names=[None] * levels)
+        return Table(specification, pd.DataFrame(cells, index, heads), self.footnotes(shown))
 
     def by_pair(self, columns: Sequence[Line], specification: str = "", **more: Any) -> Table:
         """Build a table with a row for each dataset in the block of each model."""
@@ -123,14 +131,3 @@ class Layout:
             parts.append((Table(specifications[group], whole.cells.iloc[:, start:end], notes), GROUPS[group]))
             start = end
         return Stack(parts)
-
-    def set_cells(self, shown: Frame, rows: Sequence[Line], columns: Sequence[Line], names: Sequence[str | Cell | None],
-                  specification: str, cell: Callable[..., Cell]) -> Table:  # fmt: skip
-        """Build the table of the numbers `shown`, with blanks elsewhere."""
-        cells = np.full((len(rows), len(columns)), Cell(), dtype=object)
-        for place, numbers in groupby(shown.itertuples(), key=lambda one: (one.row, one.column)):
-            cells[place] = cell(*numbers)
-        index = pd.MultiIndex.from_tuples([row.labels for row in rows], names=names)
-        levels = len(columns[0].labels) if columns else 1
-        heads = pd.MultiIndex.from_tuples([column.labels for column in columns], names=[None] * levels)
-        return Table(specification, pd.DataFrame(cells, index, heads), self.footnotes(shown))

@@ -26,18 +26,15 @@ def paper_facts() -> dict[str, Any]:
     return yaml.safe_load(FACTS.read_text(encoding="utf-8"))
 
 
-def reference_numbers(table: str = "") -> pd.DataFrame:
-    """Return the numbers of one table (label without `tab:`), or of all, keyed like the frames of a run.
+def reference_numbers() -> pd.DataFrame:
+    """Return the numbers of all tables (labels without `tab:`), keyed like the frames of a run.
 
     The file's column variant is split into method ("" for the raw score) with the source of a transfer, dropout rate,
     or number of bins. `text` is the number as printed. value, low, high are missing for text, and `relative` (a share:
-    +66% is 0.66) if the paper prints none. Raise KeyError for a table without numbers.
+    +66% is 0.66) if the paper prints none.
     """
     names = {"lo": "low", "hi": "high", "relative_pct": "relative"}
     raw = pd.read_csv(REFERENCE, dtype=str, keep_default_na=False).rename(columns=names)
-    if table and table not in set(raw.table):
-        raise KeyError(table)
-    raw = raw[raw.table == table] if table else raw
     parts = raw.variant.str.extract(r"^([a-z]+)(?: from (.+)/(.+))?$").fillna("")
     frame = raw.assign(
         estimator=raw.estimator.replace("bald", "c_bald"), method=parts[0].replace("uncalibrated", ""),

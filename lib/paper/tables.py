@@ -62,8 +62,9 @@ def label_rows(frame: Frame, models: Labels, datasets: Labels) -> Frame:
 def estimators() -> Table:
     """Build `tab:estimators` from the registry."""
     defined = [e for e in ESTIMATORS.values() if e.definition]
-    formulas = [f'<div style="min-width:28em">{mathjax(e.definition)}</div>' for e in defined]  # avoids line breaks
-    cells = [[Cell(latex=e.definition, html=formula)] for e, formula in zip(defined, formulas, strict=True)]
+    # The width avoids line breaks:
+    cells = [[Cell(latex=e.definition, html=f'<div style="min-width:28em">{mathjax(e.definition)}</div>')]
+             for e in defined]  # fmt: skip
     index = pd.MultiIndex.from_tuples([(e.group, heading(e)) for e in defined], names=[None, Cell("Method", bold=True)])
     return Table("ll", pd.DataFrame(cells, index, [Cell("Definition", bold=True)]))
 

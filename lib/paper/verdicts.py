@@ -68,7 +68,9 @@ def names_in(expression: str) -> list[str]:
 def judge(claim: Claim, results: Results) -> Verdict:
     """Count the cases of a claim that agree with its predicate; cases with NaN are ignored."""
     try:
-        cases = results.once((claim.view,), lambda: VIEWS[claim.view](results))
+        if claim.view not in results.views:  # shared by several claims
+            results.views[claim.view] = VIEWS[claim.view](results)
+        cases = results.views[claim.view]
     except NotThere as missing:
         return Verdict(claim, lacks=str(missing.args[0]))
     except NotApplicable as why:

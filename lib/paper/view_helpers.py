@@ -38,16 +38,10 @@ def raw(results: Results, table: str = "result_estimation", metric: str = "ece")
     return pivoted(printed(results, table, metric).query("method == ''"), "estimator")
 
 
-def curve_points(results: Results, name: str) -> pd.DataFrame:
-    """Return the points of a curve. Raise NotThere if it is missing."""
-    results.frame(name)
-    return results.curves[results.curves.curve == name]
-
-
 def on_same_rows(results: Results, table: str, names: list[str]) -> pd.DataFrame:
     """Return the raw ECE of these estimators on the same rows.
 
-    If some have fewer rows (dropout passes), the ECE of the others is on the shared rows (`on_shared_rows`).
+    If some have fewer rows (dropout passes), the ECE of the others is on the shared rows (`shared_rows`).
     """
     errors = raw(results, table).reindex(columns=names)
     shared = raw(results, table, "ece_shared").reindex(index=errors.index, columns=names)

@@ -24,10 +24,8 @@ PAIR = ("tiny-qwen", "demo-hard")
 def frames():
     """Of the shipped signals."""
     signals = run_signals.RunSignals.of(RUN, DEMO.models, DEMO.datasets, Reading())
-    made = signals.estimation([10]) | answer_dropout.in_situ(
-        RUN, DEMO.models, DEMO.datasets, signals.generations, signals.responses, signals.dropout, Reading()
-    )
-    return made | costs.costs_of_run(RUN, DEMO.models, DEMO.datasets, signals.generations, signals.verification, made)
+    made = signals.estimation([10]) | answer_dropout.in_situ(RUN, DEMO.models, DEMO.datasets, signals)
+    return made | costs.costs_of_run(RUN, DEMO.models, DEMO.datasets, signals, made)
 
 
 def value(frame, estimator, metric, pair=PAIR):

@@ -119,18 +119,14 @@ def typed(project: Project, case: Case) -> Case:
         path.write_text(text)
     before = listing(project.folder)
     code, said = (project.fork if case.files else project.shell)(case.command)
-    changed = (
-        {name.split("/")[0] for name, _ in before.items() ^ listing(project.folder).items()}
-        if code or "check" in case.command
-        else ()
-    )
+    changed = {name.split("/")[0] for name, _ in before.items() ^ listing(project.folder).items()}
     for path in paths:
         path.unlink()
     said = said.replace(str(project.folder), "(here)")
     if "check demo" in case.command and not code:
         said = MEASURED.sub("N", "".join(line for line in said.splitlines(True) if not line.startswith("note")))
     said = said if not said or said.endswith("\n") else said + "\n"
-    said += f"(wrote in: {', '.join(sorted(changed))})\n" if changed else ""
+    said += f"(wrote in: {', '.join(sorted(changed))})\n" if changed and (code or "check" in case.command) else ""
     return replace(case, said=said, code=code)
 
 

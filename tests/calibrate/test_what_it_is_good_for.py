@@ -10,6 +10,7 @@ from lib import params, store
 from lib.analysis import run_results
 from lib.calibrate import fitting
 from lib.paths import SHIPPED
+from lib.score import proper_scores
 from lib.score import selective as when
 from lib.score.confidence import confidence_frame
 from lib.score.estimators import EXTRAS
@@ -80,7 +81,7 @@ def test_the_small_real_run(monkeypatch, tmp_path):
     space, _ = play("10", monkeypatch, tmp_path, run="replay-small", models=small.models, datasets=there,
                     figure_model=small.models[0])  # fmt: skip
     compared = space["compared"].set_index(["dataset", "estimator", "method", "metric"]).value
-    assert compared["svamp", when.BASE, "", "skill"] == 0
+    assert compared["svamp", proper_scores.BASE, "", "skill"] == 0
     assert compared["svamp", "ans_avg", "", "skill"] < 0, "a raw score worse than a constant"
     assert {"ans_margin", "ans_entropy", "seq_window"} <= set(space["compared"].estimator)
     assert list((tmp_path / "calibrators").glob(f"{small.models[0]}__svamp__p_true__platt.json"))

@@ -23,6 +23,7 @@ from lib.score import (
     bootstrap,
     confidence,
     metrics,
+    proper_scores,
     running_example,
     selective,
 )
@@ -128,9 +129,9 @@ def test_transfer():
 def test_what_the_confidence_is_good_for():
     whole, answer, raw = signals().dropout, passes_at_the_answer(), every_score()
     calibrated, *_ = fitting.calibrate(raw, signals().sets, fitted(), CHOICES)
-    scores, constants = selective.add_base_rate(raw, calibrated)
+    scores, constants = proper_scores.add_base_rate(raw, calibrated)
     check_as_shipped(
-        selective.compare_with_base_rate(scores, constants, VALUES["bins"], VALUES["closed"], seed=VALUES["seed"]),
+        proper_scores.compare_with_base_rate(scores, constants, VALUES["bins"], VALUES["closed"], seed=VALUES["seed"]),
         "selective",
         "scores",
     )
@@ -167,7 +168,7 @@ def other_frames() -> dict[str, pd.DataFrame]:
     ).loc[one.example_id]
     of_draws = drawn[drawn.index.get_level_values("method") != ""].groupby(level=["method", "n"], sort=False)
     extras = every_score()
-    raw, constants = selective.add_base_rate(extras, extras[extras.split == "evaluation"].assign(method=""))
+    raw, constants = proper_scores.add_base_rate(extras, extras[extras.split == "evaluation"].assign(method=""))
     return {
         "coverage": reading_.answer_coverage(frame, READING),
         "coverage, relative": reading_.answer_coverage(frame, READING.model_copy(update={"grader": "relative"})),
@@ -198,7 +199,7 @@ def other_frames() -> dict[str, pd.DataFrame]:
         "arms": ablation_statistics.summarize_ablation(asked_again),
         "demonstration": ablation_statistics.compare_demonstrations(asked_again),
         "arms by question": ablation_statistics.graded_by_arm(of_pair).astype(float),
-        "compared": selective.compare_with_base_rate(raw, constants, resamples=50),
+        "compared": proper_scores.compare_with_base_rate(raw, constants, resamples=50),
         "thinned curves": selective.risk_coverage_curves(raw),
         "calibration rows": calibration_statistics.describe_calibration_split(sets),
         "learned": learned,

@@ -1,7 +1,5 @@
 """MC dropout: nothing but dropout changes, masks belong to the pass, BALD against independent oracles."""
 
-from functools import partial
-
 import architectures
 import numpy as np
 import pandas as pd
@@ -13,7 +11,7 @@ from transformers import AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, Q
 
 from lib import params
 from lib.analysis.dropout_statistics import entropy_curves
-from lib.generate import bald, generation, mc_dropout, models, seeded_dropout
+from lib.generate import bald, dropout_passes, generation, mc_dropout, models, seeded_dropout
 from lib.generate.bald import bald_terms, dropout_columns
 from lib.generate.mc_dropout import mc_dropout_entropies
 from lib.generate.models import LanguageModel
@@ -131,7 +129,7 @@ def whole(lm, row, rate, settings, scope):
         seed = stream_seed(1, lm.name, row.dataset, row.example_id, f"{rate:g}", str(t))
         segments = [(0, len(ids), seed)] if scope == "trajectory" else [(query, len(ids), seed)]
         if settings is SHARED:
-            prefix = len(mc_dropout.shared_prefix(lm, row, ids))
+            prefix = len(dropout_passes.shared_prefix(lm, row, ids))
             first = stream_seed(1, lm.name, "opening", f"{rate:g}", str(t))
             segments = [(0, prefix, first), (prefix, len(ids), seed)]
         masks = RecordedMasks(rate, *segments, window=window_of(lm))
@@ -145,7 +143,8 @@ def whole(lm, row, rate, settings, scope):
 
 
 def logits_of(lm, row, rate, settings, scope):
-    return mc_dropout.pass_logits(lm, row, [rate], settings, scope, partial(mc_dropout.encode_shared, lm))
+    clean = dropout_passes.encode_without_dropout(lm, [row])[0] if scope == "answer" else None
+    return dropout_passes.pass_logits(lm, row, [rate], settings, clean)
 
 
 def entropy(p):
@@ -258,15 +257,16 @@ def test_longer_responses_are_read_some_queries_at_a_time(any_lm, frame, monkeyp
 
 @pytest.mark.parametrize("scope, settings", MODES)
 def test_what_rows_begin_with_is_encoded_once(llama, monkeypatch, scope, settings):
-    """A row, with what it shares with others, once for all its rates in the scope `answer`."""
+    """In the scope `answer`, rows are encoded together, each once for all its rates."""
     frame = generations(llama)
+    dropout_passes.encode_shared.cache_clear()
     shapes, forward = [], llama.model.forward
     monkeypatch.setattr(llama.model, "forward", lambda ids, **k: shapes.append(tuple(ids.shape)) or forward(ids, **k))
     rates, rows = (0.1, 0.2), range(3)
     by_row = [(i, rate) for i in rows for rate in rates]
     work = by_row if scope == "answer" else [(i, rate) for rate in rates for i in rows]
     mc_dropout_entropies(llama, frame, work, settings, scope)
-    prefix = len(mc_dropout.shared_prefix(llama, frame.iloc[0], parts_of(llama, frame.iloc[0])[0]))
+    prefix = len(dropout_passes.shared_prefix(llama, frame.iloc[0], parts_of(llama, frame.iloc[0])[0]))
     every = [(len(ids), m) for ids, _, m in (parts_of(llama, frame.iloc[i]) for i, _ in work)]
     expected = [(3, length) for length, _ in every]
     if settings is SHARED:
@@ -274,7 +274,7 @@ def test_what_rows_begin_with_is_encoded_once(llama, monkeypatch, scope, setting
     elif scope == "answer":
         expected = [
             (1, prefix),
-            *((1, length - m - prefix) for length, m in every[::2]),
+            (len(rows), max(length - m for length, m in every) - prefix),
             *((6, m) for _, m in every[::2]),
         ]
     assert prefix > 10 and sorted(shapes) == sorted(expected)
@@ -285,7 +285,7 @@ def test_a_prompt_without_the_question_shares_nothing(llama):
     frame = generations(llama, 2)
     for question in ("", "never asked"):
         row = frame.assign(question=question).iloc[0]
-        assert mc_dropout.shared_prefix(llama, row, models.encode(llama, row.prompt)) == ()
+        assert dropout_passes.shared_prefix(llama, row, models.encode(llama, row.prompt)) == ()
     other = frame.assign(question="")
     own, shared = (mc_dropout_entropies(llama, other, [(0, 0.1)], one).iloc[0] for one in (PASSES, SHARED))
     assert np.array_equal(np.stack(own.predictive), np.stack(shared.predictive))
@@ -297,7 +297,7 @@ def test_a_token_that_reaches_into_the_question_is_not_shared(llama, monkeypatch
     whole, head = encode(llama, row.prompt), row.prompt.rpartition(row.question)[0]
     monkeypatch.setattr(models, "encode",
                         lambda lm, text: [*encode(lm, head)[:-1], 7] if text == head else encode(lm, text))  # fmt: skip
-    found = mc_dropout.shared_prefix(llama, row, whole)
+    found = dropout_passes.shared_prefix(llama, row, whole)
     assert found == tuple(whole[: len(found)]) and len(found) == len(encode(llama, head)) - 1
 
 
@@ -403,7 +403,7 @@ def test_a_response_of_five_hundred_digits_takes_no_more_at_once(llama, monkeypa
     row.token_ids = np.array([*row.token_ids[:5], *digits])
     row.update({"answer_start": 5, "answer_end": 505, "eos": 0, "token_logprobs": np.zeros(505)})
     (whole,) = logits_of(llama, row, 0.2, PASSES, scope)
-    monkeypatch.setattr(mc_dropout, "MAX_LOGITS", 3 * 120 * llama.model.config.vocab_size)
+    monkeypatch.setattr(dropout_passes, "MAX_LOGITS", 3 * 120 * llama.model.config.vocab_size)
     blocks = list(logits_of(llama, row, 0.2, PASSES, scope))
     assert [block.shape[2] for block in blocks] == [120, 120, 120, 120, 20] and whole.shape[2] == 500
     torch.testing.assert_close(torch.cat(blocks, 2), whole, atol=2e-5, rtol=0)
@@ -496,7 +496,7 @@ def test_tuning_examples_are_drawn_from_the_calibration_split():
 
 
 def test_entropies_by_passes():
-    curves = entropy_curves(kept({0.1: [0.2, 0.4]}), split="calibration")
+    curves = entropy_curves(kept({0.1: [0.2, 0.4]}).assign(split="evaluation"))
     last = curves[(curves.term == "predictive") & (curves.passes == 2)].iloc[0]
     assert last["mean"] == pytest.approx(0.3) and last.low < 0.3 < last.high and last.n == 2
     assert (curves[curves.term == "conditional"]["mean"] == 0).all()

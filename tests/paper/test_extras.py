@@ -27,7 +27,7 @@ def signals(shipped):
 
 @pytest.fixture(scope="module")
 def frames(signals):
-    return answer_dropout.in_situ("shipped", *ONE, signals.generations, signals.responses, signals.dropout, READING)
+    return answer_dropout.in_situ("shipped", *ONE, signals)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_its_numbers_by_hand(signals, frames):
 
 def test_a_pair_without_passes_says_why(signals, without):
     without(PAIR)
-    made = answer_dropout.in_situ("shipped", *ONE, signals.generations, signals.responses, signals.dropout, READING)
+    made = answer_dropout.in_situ("shipped", *ONE, signals)
     lines = values(made["dropout_in_situ"])
     assert pd.isna(lines.value["c_bald_insitu", "ece"]) and lines.value["c_bald", "ece"] > 0
     text = beyond_paper.dropout_in_situ(made["dropout_in_situ"])._repr_html_()

@@ -95,8 +95,7 @@ def again(signals, chosen=None, datasets=DEMO.datasets):
     """The findings judged again under other choices, with learning curves of few draws."""
     labels = run_results.labels_of_run(DEMO.models, datasets)
     drawn = params.Subsampling(calibration_sizes=[5, 50], draws=4)
-    analysis = partial(robustness.analyze, labels=labels, n_bins_ablation=(10, 20, 30), model="tiny-llama", drawn=drawn,
-                       call=robustness.calling_once())  # fmt: skip
+    analysis = partial(robustness.analyze, labels=labels, n_bins_ablation=(10, 20, 30), model="tiny-llama", drawn=drawn)
     return robustness.sensitivity(signals, CHOICES, analysis, judge_all, chosen)
 
 
@@ -320,9 +319,8 @@ def test_what_a_choice_does_not_touch_is_taken_from_before(signals, choice):
     analysis = partial(robustness.analyze, labels=labels, n_bins_ablation=(10,), model="tiny-llama", drawn=drawn)
     other, choices = robustness.under(signals, CHOICES, *choice)
     kept = (other.generations, other.verification, other.dropout, other.reading)
-    before, quick = (analysis(*some, call=once).frames for once in [robustness.calling_once()]
-                     for some in ((signals, CHOICES), (other, choices)))  # fmt: skip
-    anew = analysis(run_signals.RunSignals.from_frames(*kept), choices, call=robustness.calling_once()).frames
+    before, quick = (analysis(*some).frames for some in ((signals, CHOICES), (other, choices)))
+    anew = analysis(run_signals.RunSignals.from_frames(*kept), choices).frames
     assert quick.keys() == anew.keys() and quick["learning"].equals(before["learning"])
     assert any(quick[name] is before[name] for name in quick)
     for name in quick:
@@ -565,7 +563,7 @@ def test_estimators_are_compared_on_the_same_rows(signals):
     row = judged("PTrueBelowAnsAvg", here).rows.iloc[0]
     assert (row.p_true, row.ans_avg) == pytest.approx((on_all.p_true, on_all.ans_avg)), "both have all"
     assert str(round(float(on_all.p_true), 3))[1:] in str(exhibits.build("tab_result_estimation", here))
-    gaps = run_results.paired(scores.assign(method=""), signals.reading, 200).set_index("estimator")
+    gaps = run_results.paired(scores.assign(method=""), signals.reading, 200, 0).set_index("estimator")
     assert gaps.difference["c_bald"] == pytest.approx(on_these.c_bald - on_these.p_true)
     assert gaps.difference["seq_avg"] == pytest.approx(on_all.seq_avg - on_all.ans_avg)
     whole = run_signals.RunSignals.from_frames(*kept, signals.reading)
@@ -582,14 +580,3 @@ def test_one_frame_holds_every_number_of_the_tables(paper, demo):
         of_table = found[found.table == "bin_ablation"]
         assert of_table.value.tolist() == pytest.approx(results_.frames["bin_ablation"].value.astype(float).tolist())
         assert set(of_table.bins) == {10, 20, 30} and of_table.rate.isna().all() and set(of_table["method"]) == {""}
-
-
-def test_one_frame_holds_every_point_of_the_curves(paper, demo):
-    found = demo.curves
-    assert paper.curves.empty and list(found) == list(paper.curves) == results.CURVE_COLUMNS
-    assert not found[["curve", "model", "dataset", "group", "x"]].duplicated().any()
-    assert set(found.curve) == set(results.CURVES)
-    means = demo.frames["running_mean"].sort_values(["model", "dataset", "correct", "position"])["mean"]
-    assert found[found.curve == "running_mean"].sort_values(["model", "dataset", "group", "x"])["mean"].tolist() == (
-        pytest.approx(means.tolist())
-    )

@@ -9,7 +9,8 @@ PAPER = params.load_profile("paper")
 
 
 def test_decoding_settings_are_the_papers():
-    printed = reference.reference_numbers("inference_settings").pivot(index="model", columns="metric", values="text")
+    printed = reference.reference_numbers().query("table == 'inference_settings'")
+    printed = printed.pivot(index="model", columns="metric", values="text")
     assert len(printed) == len(PAPER.models) == 5
     for name in PAPER.models:
         spec = params.load_model_config(name)

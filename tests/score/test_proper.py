@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import d2_brier_score, log_loss, roc_auc_score
 
-from lib.score import metrics, selective
+from lib.score import metrics, proper_scores
 from lib.score.bootstrap import bootstrap, draw_resample_counts
 
 scores_and_outcomes = st.lists(st.tuples(st.sampled_from([0.0, 0.2, 0.5, 0.5000001, 0.9, 1.0]), st.booleans()),
@@ -34,12 +34,12 @@ def frame(**models):
 
 
 def compared(raw, **more):
-    scores, constants = selective.add_base_rate(raw, raw[raw.split == "evaluation"])
-    return selective.compare_with_base_rate(scores, constants, **more), constants
+    scores, constants = proper_scores.add_base_rate(raw, raw[raw.split == "evaluation"])
+    return proper_scores.compare_with_base_rate(scores, constants, **more), constants
 
 
 def test_the_constant_by_hand():
-    assert selective.base_rate([True, True, False]) == 3 / 5 and selective.base_rate([]) == 0.5
+    assert proper_scores.base_rate([True, True, False]) == 3 / 5 and proper_scores.base_rate([]) == 0.5
 
 
 def test_skill_is_that_of_scikit_learn_against_the_constant():
@@ -47,7 +47,7 @@ def test_skill_is_that_of_scikit_learn_against_the_constant():
     evaluation rows' own accuracy."""
     c, y = rows()
     for base in (0.3, float(y.mean())):
-        found = selective.proper_measures(c, y, base)
+        found = proper_scores.proper_measures(c, y, base)
         own, constant = (1 - d2_brier_score(y, values) for values in (c, np.full_like(c, base)))
         assert 1 - found["skill"] == pytest.approx(own / constant, abs=1e-12)
     assert found["skill"] == pytest.approx(d2_brier_score(y, c), abs=1e-12)
@@ -55,9 +55,9 @@ def test_skill_is_that_of_scikit_learn_against_the_constant():
 
 def test_log_loss_is_that_of_scikit_learn():
     for c, y in (rows(), (np.array([0.0, 1.0, 1.0]), np.array([1, 1, 0]))):
-        found = selective.proper_measures(c, y, 0.5)
+        found = proper_scores.proper_measures(c, y, 0.5)
         assert found["log_loss"] == pytest.approx(log_loss(y, c, labels=[0, 1]), rel=1e-12)
-        assert found == selective.proper_measures(c, y, 0.5, 10, "right")
+        assert found == proper_scores.proper_measures(c, y, 0.5, 10, "right")
 
 
 @given(scores_and_outcomes, st.integers(0, 9))
@@ -81,7 +81,7 @@ def test_augrc_is_the_area_that_a_loop_walks(pairs):
         added = (group & ~y).sum() / len(c)
         area += group.sum() / len(c) * (risk + added / 2)
         risk += added
-    assert selective.augrc(metrics.auroc(c, y), y.mean()) == pytest.approx(area, abs=1e-12)
+    assert proper_scores.augrc(metrics.auroc(c, y), y.mean()) == pytest.approx(area, abs=1e-12)
 
 
 def test_bins_of_equally_many_rows_by_a_loop_and_by_mapie():
@@ -91,7 +91,7 @@ def test_bins_of_equally_many_rows_by_a_loop_and_by_mapie():
     c, y = rows(100, ties=False)
     order = np.argsort(c)
     total = sum(abs(y[part].sum() - c[part].sum()) / 100 for part in np.split(order, 10))
-    assert selective.equal_mass_ece(c, y) == pytest.approx(total, abs=1e-12)
+    assert proper_scores.equal_mass_ece(c, y) == pytest.approx(total, abs=1e-12)
     theirs = calibration.expected_calibration_error(y[order].astype(int), c[order], num_bins=10,
                                                     split_strategy="array split")  # fmt: skip
     assert total == pytest.approx(theirs, abs=1e-9)
@@ -101,7 +101,7 @@ def test_bins_of_equally_many_rows_by_a_loop_and_by_mapie():
 def test_the_order_of_rows_does_not_count(pairs, random):
     """Of the same rows in another order every measure is the same, equal scores or not."""
     mixed = random.sample(pairs, len(pairs))
-    one, other = (selective.proper_measures(np.array([c for c, _ in some]), np.array([y for _, y in some]), 0.4)
+    one, other = (proper_scores.proper_measures(np.array([c for c, _ in some]), np.array([y for _, y in some]), 0.4)
                   for some in (pairs, mixed))  # fmt: skip
     for name in one:
         assert one[name] == pytest.approx(other[name], abs=1e-12, nan_ok=True)
@@ -123,7 +123,7 @@ def test_intervals_are_of_the_same_draws_as_the_other_tables():
 def test_a_base_rate_stands_in_every_comparison():
     raw = frame(m=rows(), n=rows(seed=1))
     table, constants = compared(raw, resamples=50)
-    base = table[table.estimator == selective.BASE].set_index(["model", "metric"]).value
+    base = table[table.estimator == proper_scores.BASE].set_index(["model", "metric"]).value
     for model, part in raw.groupby("model"):
         right = part.correct[part.split == "calibration"]
         constant, y = (right.sum() + 1) / (len(right) + 2), part.correct[part.split == "evaluation"]

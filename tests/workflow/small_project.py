@@ -123,6 +123,7 @@ def build(root: Path) -> Path:
         "tasks/__init__",
         "tasks/answers",
         "tasks/datasets",
+        "tasks/source_rows",
         "paper/__init__",
         "paper/latex",
         "paper/exhibits",

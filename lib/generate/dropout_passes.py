@@ -1,0 +1,124 @@
+"""The stochastic passes over one fixed response, as one batch of equal length, and the caches of what stands before.
+
+Nothing is generated again. Each pass draws its masks from its own stream (`seeded_dropout`), so results are independent
+of the batch.
+
+In the paper's scope, `trajectory`, dropout acts on all tokens. In the scope `answer`, beyond the paper, it acts only
+where the model reads the answer's tokens. All tokens before are in a cache computed without dropout.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
+from itertools import product
+from typing import Any
+
+import torch
+from transformers import Cache
+
+from lib.generate import models
+from lib.generate.batching import retry_in_halves_on_oom
+from lib.generate.models import LanguageModel
+from lib.generate.sampling import encode_prefixes, repeat_row, select_rows
+from lib.generate.seeded_dropout import Pass, seeded_dropout
+from lib.params import Dropout
+from lib.random_streams import stream_seed
+from lib.tasks import answers
+
+MAX_LOGITS = 2**26  # logits of all passes in memory, 256 MB: 44 answer tokens of ten passes, vocabulary 152k
+
+
+def seeded_passes(settings: Dropout, rates: Sequence[float], *names: str) -> tuple[Pass, ...]:
+    """Return T passes at each rate, with one random stream per (run seed, names, rate, pass)."""
+    passes = product(rates, range(settings.dropout_passes))
+    return tuple((stream_seed(settings.seed, *names, f"{rate:g}", str(number)), rate) for rate, number in passes)
+
+
+def shared_prefix(lm: LanguageModel, row: Any, ids: Sequence[int]) -> tuple[int, ...]:
+    """Return the token ids before the question of a generations row, such as worked examples, which all rows share.
+
+    `ids` are the tokens of its prompt and what follows. A token that includes part of the question is excluded. The
+    result is empty if the prompt does not contain the question.
+    """
+    before, question, _ = row.prompt.rpartition(row.question or row.prompt)
+    return tuple(os.path.commonprefix([models.encode(lm, before), list(ids)])) if question else ()
+
+
+@lru_cache(maxsize=1)  # consecutive rows share it
+def encode_shared(lm: LanguageModel, ids: tuple[int, ...], passes: tuple[Pass, ...] = ()) -> Cache:
+    """Return the cache of tokens: one row without dropout, or one row per pass."""
+    if not passes:
+        return encode_prefixes(lm, [ids])
+    with seeded_dropout(lm.model, passes):
+        return encode_prefixes(lm, [ids] * len(passes))
+
+
+def read_tokens(lm: LanguageModel, row: Any) -> tuple[tuple[int, ...], int]:
+    """Return the token ids that a pass over a generations row reads, and how many of the last ones predict the
+    answer."""
+    start, end = answers.answer_span(row)
+    return tuple(models.encode(lm, row.prompt) + row.token_ids[: end - 1].tolist()), end - start
+
+
+@torch.inference_mode()
+def encode_without_dropout(lm: LanguageModel, rows: Sequence[Any]) -> list[Cache]:
+    """Return, for each generations row, the cache of the tokens before those that predict its answer.
+
+    The rows are one batch, after the tokens that all of them share.
+    """
+    read = [read_tokens(lm, row) for row in rows]
+    shared = os.path.commonprefix([shared_prefix(lm, row, ids) for row, (ids, _) in zip(rows, read, strict=True)])
+    prefixes = [ids[len(shared) : -answer] for ids, answer in read]
+    together = encode_prefixes(lm, prefixes, encode_shared(lm, shared))
+    caches = [select_rows(together, slice(i, i + 1)) for i in range(len(rows))]
+    for cache, prefix in zip(caches, prefixes, strict=True):
+        if padding := max(map(len, prefixes)) - len(prefix):
+            cache.crop(-padding)
+    return caches
+
+
+@torch.inference_mode()
+def pass_logits(
+    lm: LanguageModel, row: Any, rates: Sequence[float], settings: Dropout, clean: Cache | None = None
+) -> Iterator[torch.Tensor]:
+    """Return the logits of T stochastic passes at each of R rates over one response, at its answer tokens.
+
+    Parameters
+    ----------
+    row : of a generations frame
+    clean : in the scope `answer`, the row's cache from `encode_without_dropout`
+
+    Yields
+    ------
+    float32 logits (R, T, b, V), one block of answer tokens after another; each block is another forward pass with the
+    same masks
+
+    Raises
+    ------
+    UserError if even a single pass exceeds the device's memory
+    """
+    ids, answer = read_tokens(lm, row)
+    passes = seeded_passes(settings, rates, lm.name, row.dataset, row.example_id)
+    cache = None
+    if clean:
+        cache = repeat_row(clean, len(passes))
+    elif settings.dropout_prefix == "shared" and (shared := shared_prefix(lm, row, ids)):
+        cache = encode_shared(lm, shared, seeded_passes(settings, rates, lm.name, "opening"))
+    new = torch.tensor(ids[cache.get_seq_length() if cache else 0 :], device=lm.device)
+
+    def run(places: torch.Tensor, batch: Sequence[int]) -> list[torch.Tensor]:
+        before = cache and select_rows(cache, slice(batch[0], batch[-1] + 1))
+        rows = new.expand(len(batch), -1)
+        with seeded_dropout(lm.model, [passes[i] for i in batch]):
+            read = lm.model(rows, past_key_values=before, use_cache=bool(before), logits_to_keep=places)
+        return [read.logits.float()]
+
+    at_once = max(1, settings.max_dropout_tokens // len(ids))
+    size = max(1, MAX_LOGITS // (len(passes) * lm.vocab_size))
+    for places in torch.arange(len(new) - answer, len(new), device=lm.device).split(size):
+        parts = []
+        for first in range(0, len(passes), at_once):
+            batch = range(len(passes))[first : first + at_once]
+            parts += retry_in_halves_on_oom(partial(run, places), batch, f"model '{lm.name}'")
+        logits = torch.cat(parts) if len(parts) > 1 else parts[0]  # cat of a single part would copy it
+        yield logits.unflatten(0, (len(rates), -1))
