@@ -16,9 +16,9 @@ from lib.paths import ROOT, UserError
 from lib.tasks import answers
 
 SHARED = ROOT.parent / "shared"
-REAL = ["Llama-3.1-8B-Instruct", "Llama-3.2-3B-Instruct", "DeepSeek-R1-Distill-Llama-8B",
-        "Qwen3-8B", "Qwen3-4B-Instruct-2507"]  # fmt: skip
-LLAMA, QWEN = REAL[:3], REAL[3:]
+PLAIN = ["Llama-3.1-8B-Instruct", "Qwen3-8B"]
+REAL = [*PLAIN, "Llama-3.2-3B-Instruct", "DeepSeek-R1-Distill-Llama-8B", "Qwen3-4B-Instruct-2507"]
+EACH = [*PLAIN, *(pytest.param(name, marks=pytest.mark.slow) for name in REAL[2:])]
 CORPUS = ["She sells 18 eggs.\n#### 18\n", "He has 1,234 coins.\n#### 1,234\n", "#### -7\n#### $18\n"] * 5
 
 
@@ -272,14 +272,6 @@ def test_token_span_by_hand():
     assert answers.token_span(spans, None) == answers.token_span(spans, (9, 9)) == (-1, -1)
 
 
-@pytest.mark.parametrize("kind", ["merging", "sentencepiece"])
-def test_texts_join_to_the_decoded_text(kind):
-    tokenizer = small(kind)
-    for text in [c for c, *_ in FOUND if c.isascii()] + ["\U0001f600 #### \u22127", "a  b"]:
-        ids = encode(tokenizer, text)
-        assert "".join(answers.token_texts(tokenizer, ids)) == tokenizer.decode(ids, skip_special_tokens=False)
-
-
 def test_number_merged_with_its_neighbours():
     tokenizer = small("merging")
     for shown, text in {"18": "#### 18\n", "-7": "#### -7\n", "1,234": "#### 1,234\n"}.items():
@@ -290,7 +282,7 @@ def test_number_merged_with_its_neighbours():
         assert found["answer"] == shown.replace(",", "") and found["text"] == text
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", EACH)
 def test_spans_with_real_tokenizers(name):
     tokenizer = real(name)
     for text, shown, value in FOUND:
@@ -303,10 +295,8 @@ def test_spans_with_real_tokenizers(name):
         assert shown not in "".join(texts[start + 1 : end]) and shown not in "".join(texts[start : end - 1])
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_what_is_recorded_of_a_real_tokenizer_is_what_it_does(name):
-    if not (SHARED / "tokenizers" / name).is_dir():
-        pytest.skip("the real tokenizers are not here")
+@pytest.mark.parametrize("name", EACH)
+def test_what_is_recorded_of_a_real_tokenizer_is_what_it_does(name, shared):
     recorded, tokenizer = recorded_tokenizers.Recorded(name), real(name)
     assert len(recorded.ids) >= len(FOUND)
     for text, ids in recorded.ids.items():
@@ -314,36 +304,7 @@ def test_what_is_recorded_of_a_real_tokenizer_is_what_it_does(name):
         assert answers.token_texts(recorded, ids) == answers.token_texts(tokenizer, ids)
 
 
-def tokens_of_answer(name, text):
-    tokenizer = real(name)
-    ids = encode(tokenizer, text)
-    found = answers.locate_answer(tokenizer, ids, thinking=False)
-    return answers.token_texts(tokenizer, ids[found["answer_start"] : found["answer_end"]])
-
-
-SPLIT = {  # by Llama's tokenizers, and by Qwen's: three digits or single ones; the sign merges with the blank
-    "18": (["18"], ["1", "8"]), "1234567": (["123", "456", "7"], list("1234567")),
-    "1,234": (["1", ",", "234"], list("1,234")), "-8": ([" -", "8"], [" -", "8"]),
-    "$18": (["18"], ["1", "8"]), "-$18": ([" -$", "18"], [" -$", "1", "8"]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", REAL)
-def test_digits_are_tokens_in_threes_or_single(name):
-    for text, (llama, qwen) in SPLIT.items():
-        assert tokens_of_answer(name, f"#### {text}") == (llama if name in LLAMA else qwen)
-
-
-@pytest.mark.parametrize("name", REAL)
-def test_tokens_of_a_fraction_hold_all_of_it(name):
-    """The whole fraction is the answer, and nothing beside it but what its first and last token bring along."""
-    texts = {"\\frac{32}{3}": "#### $ \\frac{32}{3} $", "1 1/2": "#### 1 1/2\n", "80": "#### $$\n\\boxed{80}\n$$"}
-    for shown, text in texts.items():
-        held = tokens_of_answer(name, text)
-        assert "".join(held).strip() in (shown, shown + "}") and shown in "".join(held)
-
-
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", EACH)
 def test_minus_of_several_bytes(name):
     tokenizer = real(name)
     ids = encode(tokenizer, "\U0001f9ee\U0001f600#### \uff0d7")
@@ -371,19 +332,15 @@ def test_thinking_tokens(name):
     assert plain["thinking_end"] == 0 and plain["answer"] == "6"
 
 
-OF_REAL = {test_spans_with_real_tokenizers: REAL, test_digits_are_tokens_in_threes_or_single: REAL,
-           test_minus_of_several_bytes: REAL, test_tokens_of_a_fraction_hold_all_of_it: REAL,
+OF_REAL = {test_spans_with_real_tokenizers: REAL, test_minus_of_several_bytes: REAL,
            test_thinking_tokens: ["DeepSeek-R1-Distill-Llama-8B", "Qwen3-8B"]}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [LLAMA[0], QWEN[0]])
-def test_every_gsm8k_solution(name):
+@pytest.mark.parametrize("name", PLAIN)
+def test_every_gsm8k_solution(name, shared):
     """The answer is found, right against itself, and its tokens decode to the number: with a tokenizer a family."""
-    file = SHARED / "data" / "gsm8k" / "test.jsonl"
-    if not file.is_file():
-        pytest.skip(f"the published datasets are not here ({file.parent})")
-    tokenizer = real(name)
-    solutions = [json.loads(line)["answer"] for line in file.open(encoding="utf-8")]
+    lines = (shared / "data" / "gsm8k" / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    tokenizer, solutions = real(name), [json.loads(line)["answer"] for line in lines]
     assert len(solutions) == 1319
     backend = tokenizer.backend_tokenizer
     encodings = backend.encode_batch(solutions, add_special_tokens=False)
@@ -421,14 +378,6 @@ def test_any_text(text, start):
     assert 0 <= answers.answer_start_char(text, True) <= len(text)
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.integers(-(10**15), 10**15))
-def test_integers_come_back(number):
-    for text in (f"{number}", f"{number:,}", f"{number}.", f"{number}.00", f"${number:,}", f"**{number}**"):
-        span = answers.find_answer(f"3 + 4 = 7\n#### {text}")
-        assert answers.parse_number(f"3 + 4 = 7\n#### {text}"[slice(*span)]) == number
-
-
 @settings(max_examples=300, deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_any_float_matches_itself(number):
@@ -438,7 +387,7 @@ def test_any_float_matches_itself(number):
     assert answers.grade(repr(number), repr(number), "exact")
 
 
-@pytest.mark.parametrize("kind", ["merging", "sentencepiece", "wordpiece", *REAL])
+@pytest.mark.parametrize("kind", ["merging", "sentencepiece", "wordpiece", *PLAIN])
 def test_any_ids(kind):
     tokenizer = real(kind) if kind in REAL else small(kind)
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
