@@ -1,35 +1,34 @@
 """The models that verification and dropout are tried on: both demo models, and random ones of other architectures."""
 
+import pandas as pd
 import torch
 from transformers import (
+    AutoModelForCausalLM,
     AutoTokenizer,
     Gemma2Config,
-    Gemma2ForCausalLM,
     GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
     MistralConfig,
-    MistralForCausalLM,
     Qwen2Config,
-    Qwen2ForCausalLM,
     Qwen3Config,
-    Qwen3ForCausalLM,
 )
 
 from lib import params
-from lib.generate import checkpoint, models
+from lib.generate import checkpoint, generation, models
 from lib.generate.models import LanguageModel
 from lib.paths import ROOT
+from lib.tasks import datasets
 
-NAMES = ["tiny-llama", "tiny-qwen", "mistral", "gpt2"]
-FAMILIES = {
-    "mistral": (MistralForCausalLM, MistralConfig, {"sliding_window": None}),
-    "llama": (LlamaForCausalLM, LlamaConfig, {}),
-    "qwen2": (Qwen2ForCausalLM, Qwen2Config, {}),
-    "qwen3": (Qwen3ForCausalLM, Qwen3Config, {"head_dim": 16}),
-    "gemma2": (Gemma2ForCausalLM, Gemma2Config, {"head_dim": 16, "sliding_window": 16}),  # in every second layer
-}
+SHAPE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2}  # fmt: skip
+CONFIGS = {
+    "gpt2": (GPT2Config, {"n_embd": 64, "n_layer": 2, "n_head": 4}),  # learned positions, and modules of nn.Dropout
+    "mistral": (MistralConfig, SHAPE | {"sliding_window": None}),
+    "sliding": (MistralConfig, SHAPE | {"sliding_window": 12}),
+    "qwen2": (Qwen2Config, SHAPE),
+    "qwen3": (Qwen3Config, SHAPE | {"head_dim": 16}),
+    "gemma2": (Gemma2Config, SHAPE | {"head_dim": 16, "sliding_window": 12, "attn_logit_softcapping": 5.0,
+                                      "final_logit_softcapping": 20.0}),  # windows in every second layer
+}  # fmt: skip
 SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=120, top_logits=8, n_temperature_nodes=4)
 
 
@@ -38,32 +37,26 @@ def random(name: str, **more: object) -> LanguageModel:
     torch.manual_seed(1)
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "demo" / "models" / "tiny-llama")
     checkpoint.set_padding(tokenizer)
-    size = len(tokenizer)
-    if name == "gpt2":  # learned positions, and nn.Dropout modules beside the attention's own dropout
-        model = GPT2LMHeadModel(
-            GPT2Config(vocab_size=size, n_embd=64, n_layer=2, n_head=4, **{"n_positions": 1024} | more)
-        )
-    else:
-        network, config, own = FAMILIES[name]
-        model = network(
-            config(
-                vocab_size=size,
-                hidden_size=64,
-                intermediate_size=128,
-                num_hidden_layers=2,
-                num_attention_heads=4,
-                num_key_value_heads=2,
-                **own | more,
-            )
-        )
+    config, own = CONFIGS[name]
+    model = AutoModelForCausalLM.from_config(config(vocab_size=len(tokenizer), **own | more))
     for parameter in model.parameters():  # the usual initialisation is so flat that every error would look small
         if parameter.dim() > 1:
             parameter.data.mul_(4)
-    return LanguageModel(
-        name, params.load_model_config("tiny-llama"), model.eval(), tokenizer, list(range(300, 315)), {}
-    )
+    spec = params.load_model_config("tiny-llama")
+    return LanguageModel(name, spec, model.eval(), tokenizer, list(range(300, 315)), {})
 
 
 def load(name: str) -> LanguageModel:
     torch.set_num_threads(1)
     return models.load_language_model(name, params.load_model_config(name)) if name.startswith("tiny") else random(name)
+
+
+def examples(dataset: str, count: int | None = None) -> list[datasets.Example]:
+    """The first questions of a demo dataset."""
+    return datasets.load_examples(params.load_dataset_config(dataset))[:count]
+
+
+def respond(lm: LanguageModel, count: int, dataset: str = "demo-medium", **changed: object) -> pd.DataFrame:
+    """A generations frame of the first questions, under SETTINGS with some changed."""
+    settings = SETTINGS.model_copy(update=changed)
+    return generation.generate_responses(lm, dataset, examples(dataset, count), settings)

@@ -47,7 +47,7 @@ def shared() -> Path:
     return folder
 
 
-@pytest.fixture(scope="session", params=["tiny-llama", "tiny-qwen"])
+@pytest.fixture(scope="session", params=["tiny-llama", pytest.param("tiny-qwen", marks=pytest.mark.slow)])
 def lm(request):
     """Each demo model in turn."""
     import torch
@@ -63,6 +63,16 @@ def shipped():
 
     demo = params.load_profile("demo")
     return RunSignals.of("shipped", demo.models, demo.datasets, params.Reading.of(demo.model_dump()))
+
+
+@pytest.fixture(scope="session")
+def demo(shipped):
+    """The results of the shipped signals, with the demo's transfer."""
+    from lib.analysis import run_results
+
+    profile = params.load_profile("demo")
+    moved = dict(transfer_models=profile.transfer_models, transfer_datasets=profile.transfer_datasets)
+    return run_results.results_of_run("shipped", shipped, profile.models, profile.datasets, **moved)
 
 
 @pytest.fixture(scope="session")

@@ -6,20 +6,17 @@ import accelerator
 import numpy as np
 import pytest
 import torch
+from accelerate.hooks import AlignDevicesHook, add_hook_to_module
+from architectures import respond
 from transformers import AutoModelForCausalLM
 
 from lib import params
-from lib.generate import batching, generation, mc_dropout, models, p_true
+from lib.generate import batching, mc_dropout, models, p_true
 from lib.paths import UserError
 from lib.row_cache import Meter
-from lib.tasks import datasets
+from workflow import cost
 
-SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=60, top_logits=8, n_temperature_nodes=4)
 NESTED = {"top_logits", "tail_curve", "predictive", "conditional"}
-
-
-def examples(count):
-    return datasets.load_examples(params.load_dataset_config("demo-medium"))[:count]
 
 
 def load(name, **changed):
@@ -35,7 +32,7 @@ def name(request):
 @pytest.fixture(scope="module")
 def near(name):
     """What the CPU makes: responses with their verdicts."""
-    return generation.generate_responses(load(name), "demo-medium", examples(4), SETTINGS)
+    return respond(load(name), 4, max_new_tokens=60)
 
 
 def same(found, expected):
@@ -49,49 +46,50 @@ def same(found, expected):
                 np.testing.assert_array_equal(one, other, err_msg=column)
 
 
-def test_responses_and_their_verdicts(name, near, monkeypatch):
-    lm = load(name)
-    with accelerator.pretended(monkeypatch, lm.model) as work:
-        found = generation.generate_responses(lm, "demo-medium", examples(4), SETTINGS)
+def part(lm):
+    """Half of the layers on the CPU, all else on the pretended device, as accelerate has them talk."""
+    accelerator.move(lm.model)
+    layers = lm.model.model.layers
+    for i, layer in enumerate(layers):
+        there = i < len(layers) // 2
+        if not there:
+            back(layer)
+        place = accelerator.DEVICE if there else "cpu"
+        add_hook_to_module(layer, AlignDevicesHook(place, skip_keys="past_key_values"))
+    for module in (lm.model.model.norm, lm.model.lm_head):
+        add_hook_to_module(module, AlignDevicesHook(accelerator.DEVICE, io_same_device=module is lm.model.lm_head))
+
+
+def back(module):
+    for each in module.modules():
+        for key, parameter in list(each._parameters.items()):
+            if parameter is not None:
+                each._parameters[key] = torch.nn.Parameter(parameter.held, requires_grad=False)
+
+
+def everything(lm):
+    """Responses with their verdicts, both verdicts of 03, and passes in each scope."""
+    frame = respond(lm, 4, max_new_tokens=60)
+    work = [(0, 0.1), (1, 0.1), (0, 0.2)]
+    passes = [
+        mc_dropout.mc_dropout_entropies(lm, frame, work, params.Dropout(dropout_passes=3, dropout_prefix=prefix), scope)
+        for scope, prefix in (("trajectory", "own"), ("trajectory", "shared"), ("answer", "own"))
+    ]
+    return [frame, p_true.verify_responses(lm, frame, params.Verification()), *passes]
+
+
+@pytest.mark.parametrize("dtype, spread", [("float32", False), ("bfloat16", False), ("float32", True)])
+def test_a_device_says_what_the_cpu_says(name, monkeypatch, dtype, spread):
+    """In half precision, too, where logits are made float32 on it; and spread over two devices."""
+    expected, lm = everything(load(name, dtype=dtype)), load(name, dtype=dtype)
+    with accelerator.pretended(monkeypatch, *[lm.model][spread:]) as work:
+        if spread:
+            part(lm)
+        assert len({parameter.device for parameter in lm.model.parameters()}) == 1 + spread
+        found = everything(lm)
     assert work.waits and work.loads
-    same(found, near)
-
-
-def test_verification(name, near, monkeypatch):
-    lm, frame = load(name), near
-    expected = p_true.verify_responses(lm, frame, params.Verification())
-    with accelerator.pretended(monkeypatch, lm.model) as work:
-        assert lm.device == accelerator.DEVICE
-        found = p_true.verify_responses(lm, frame, params.Verification())
-    assert work.loads
-    same(found, expected)
-
-
-def test_all_of_it_in_half_precision(name, monkeypatch):
-    """Logits are made float32 there, too, and what is kept of hidden states is read there."""
-    work, settings = [(0, 0.1), (1, 0.1)], params.Dropout(dropout_passes=2)
-
-    def made(lm):
-        frame = generation.generate_responses(lm, "demo-medium", examples(3), SETTINGS)
-        verified = p_true.verify_responses(lm, frame, params.Verification())
-        return frame, verified, mc_dropout.mc_dropout_entropies(lm, frame, work, settings)
-
-    expected, lm = made(load(name, dtype="bfloat16")), load(name, dtype="bfloat16")
-    with accelerator.pretended(monkeypatch, lm.model):
-        found = made(lm)
-    assert lm.facts["logits"] == "float32"
     for one, other in zip(found, expected, strict=True):
         same(one, other)
-
-
-@pytest.mark.parametrize("scope, opening", [("trajectory", "own"), ("trajectory", "shared"), ("answer", "own")])
-def test_dropout(name, near, monkeypatch, scope, opening):
-    lm, settings = load(name), params.Dropout(dropout_passes=3, dropout_prefix=opening)
-    work = [(0, 0.1), (1, 0.1), (0, 0.2)]
-    expected = mc_dropout.mc_dropout_entropies(lm, near, work, settings, scope)
-    with accelerator.pretended(monkeypatch, lm.model):
-        found = mc_dropout.mc_dropout_entropies(lm, near, work, settings, scope)
-    same(found, expected)
 
 
 def test_what_a_device_would_refuse_is_refused_here(monkeypatch):
@@ -171,7 +169,7 @@ def test_responses_where_memory_ends(name, near, narrow, after):
     lm = load(name)
     narrow(lm, 2, after)
     with Meter() as meter:
-        found = generation.generate_responses(lm, "demo-medium", examples(4), SETTINGS)
+        found = respond(lm, 4, max_new_tokens=60)
     same(found, near)
     assert meter.facts()["halved_for_memory"] == batching.oom_splits and batching.oom_splits[0] == 4
 
@@ -199,7 +197,7 @@ def test_a_row_that_is_too_large_by_itself_is_said(name, near, narrow):
     lm = load(name)
     narrow(lm, 0)
     with pytest.raises(UserError, match=f"model '{name}': the device's memory ends at a single row"):
-        generation.generate_responses(lm, "demo-medium", examples(2), SETTINGS)
+        respond(lm, 2, max_new_tokens=60)
     assert len(batching.oom_splits) == 1
 
 
@@ -219,3 +217,33 @@ def test_every_kind_of_error_that_says_that_memory_ended_is_halved(monkeypatch):
     assert batching.oom_splits == [5, 3] * 4
     with pytest.raises(RuntimeError, match="of another kind"):
         batching.retry_in_halves_on_oom(functools.partial(failing, RuntimeError("of another kind")), [1, 2, 3], "x")
+
+
+# ---- a model on several GPUs: how many it takes, and that it says the same
+
+
+@pytest.mark.parametrize("weights, memory, count", [
+    (16e9, [80e9], 1), (72e9, [80e9], 1), (73e9, [80e9], 0), (16e9, [80e9] * 4, 1), (73e9, [80e9] * 4, 2),
+    (140e9, [80e9] * 4, 3), (200e9, [80e9] * 4, 0),
+])  # fmt: skip
+def test_a_model_takes_the_fewest_that_hold_it(weights, memory, count):
+    assert models.gpus_needed(weights, memory) == count
+
+
+def test_numbers_that_a_token_takes_in_the_cache(name):
+    """Against the cache that a pass over three tokens leaves."""
+    network = load(name).model
+    layers = network(torch.tensor([[5, 6, 7]]), use_cache=True).past_key_values.layers
+    held = sum(layer.keys.numel() + layer.values.numel() for layer in layers)
+    assert held == 3 * cost.cache_numbers_per_token(network)
+
+
+def test_small_and_large_models_on_several_gpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    source = str(models.local_folder(params.load_model_config("tiny-llama")))
+    for count, free, spread in ((1, 1e3, False), (2, 1e9, False), (2, 4e6, True)):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda i, free=free: (free, free))
+        found = models.choose_devices(source, None, torch.float32)
+        expected = {"device_map": "balanced", "max_memory": {0: int(0.6 * free), 1: int(0.6 * free)}}
+        assert found == (expected if spread else {"device_map": "cuda"}), (count, free)

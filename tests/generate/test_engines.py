@@ -1,5 +1,6 @@
 """Responses from a file, and from an engine in an environment of its own: the same frames as drawn here."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ import time
 import types
 from pathlib import Path
 
+import architectures
 import numpy as np
 import pytest
 import synthetic
@@ -18,7 +20,6 @@ from lib import params
 from lib.generate import generation, imported_responses, models, vllm_engine
 from lib.params import Generation
 from lib.paths import ROOT, UserError
-from lib.tasks import datasets
 
 SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=60, top_logits=16, n_temperature_nodes=9)
 RECORDED = json.loads((ROOT / "tests" / "vllm_demo.json").read_text(encoding="utf-8"))
@@ -26,7 +27,7 @@ DATASET = "demo-medium"
 
 
 def examples(count):
-    return datasets.load_examples(params.load_dataset_config(DATASET))[:count]
+    return architectures.examples(DATASET, count)
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +53,9 @@ class Source:
         return generation.generate_responses(self.lm, DATASET, asked, SETTINGS, self.engine)
 
 
-def from_file(lm, path, count=6):
+def from_file(lm, path, asked=None):
     spec = lm.spec.model_copy(update={"responses": str(path)})
-    lm = models.LanguageModel(lm.name, spec, lm.model, lm.tokenizer, lm.eos, lm.facts)
-    return Source(lm, "transformers", examples(count))
+    return Source(dataclasses.replace(lm, spec=spec), "transformers", asked or examples(6))
 
 
 def same(found, expected, atol=5e-5):
@@ -68,7 +68,7 @@ def same(found, expected, atol=5e-5):
 
 def put(folder, *lines):
     path = folder / "responses.jsonl"
-    path.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 
@@ -87,10 +87,7 @@ def test_texts_are_tokenised_and_ended(lm, here, tmp_path):
     path = put(tmp_path, *({"example_id": row.example_id, "text": row.text.removesuffix(lm.tokenizer.eos_token)}
                            for row in whole.itertuples()))  # fmt: skip
     wanted = [example for example in examples(6) if example.example_id in set(whole.example_id)]
-    spec = lm.spec.model_copy(update={"responses": str(path)})
-    other = models.LanguageModel(lm.name, spec, lm.model, lm.tokenizer, lm.eos, lm.facts)
-    source = Source(other, "transformers", wanted)
-    same(source.respond(wanted), whole.reset_index(drop=True))
+    same(from_file(lm, path, wanted).respond(wanted), whole.reset_index(drop=True))
 
 
 def test_the_dataset_in_the_name_of_the_file(lm):
@@ -118,10 +115,10 @@ def test_questions_without_a_response_and_answered_twice(lm, here, tmp_path):
 
 
 def test_an_id_that_the_vocabulary_lacks(lm, tmp_path):
-    names = [example.example_id for example in examples(1)]
-    source = from_file(lm, put(tmp_path, {"example_id": names[0], "token_ids": [10**6]}), 1)
+    (asked,) = examples(1)
+    source = from_file(lm, put(tmp_path, {"example_id": asked.example_id, "token_ids": [10**6]}), [asked])
     with pytest.raises(UserError, match="token id 1000000, and the vocabulary"):
-        source.respond(examples(1))
+        source.respond([asked])
 
 
 # ---- vLLM
@@ -131,14 +128,8 @@ def test_what_vllm_wrote_is_rescored(lm):
     """Ids and log-probabilities that vLLM (float32) gave for demo prompts, recorded in tests/vllm_demo.json."""
     settings = Generation.of(RECORDED["settings"])
     by_id = {line["example_id"]: line for line in RECORDED["answers"]}
-    asked = [
-        example
-        for example in datasets.load_examples(params.load_dataset_config(DATASET))
-        if example.example_id in by_id
-    ]
-    engine = types.SimpleNamespace(
-        sample=lambda requests: [by_id[one.example.example_id]["token_ids"] for one in requests]
-    )
+    asked = [example for example in examples(None) if example.example_id in by_id]
+    engine = types.SimpleNamespace(sample=lambda some: [by_id[one.example.example_id]["token_ids"] for one in some])
     frame = generation.generate_responses(lm, DATASET, asked, settings, engine)
     assert len(frame) == len(by_id) > 10 and frame.answer.notna().mean() > 0.9
     for row in frame.itertuples():
@@ -268,10 +259,8 @@ def until(found, seconds=30):
 def test_why_an_engine_failed_is_its_first_error():
     log = "INFO ok\n(Worker) ERROR [x.py:9] ValueError: too little memory\n  File x\nRuntimeError: See above."
     assert vllm_engine.find_root_cause(log) == "ValueError: too little memory"
-    assert (
-        vllm_engine.find_root_cause("loading\nout of memory\n") == "out of memory"
-        and vllm_engine.find_root_cause("") == "no word"
-    )
+    assert vllm_engine.find_root_cause("loading\nout of memory\n") == "out of memory"
+    assert vllm_engine.find_root_cause("") == "no word"
 
 
 @pytest.mark.parametrize("free, total, share", [(80e9, 80e9, 0.6), (24e9, 40e9, 0.562), (28e9, 48e9, 0.552)])

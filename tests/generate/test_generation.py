@@ -10,6 +10,7 @@ import pytest
 import synthetic
 import torch
 import transformers
+from architectures import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.interpolate import CubicSpline
@@ -23,20 +24,16 @@ from lib.generate.temperatures import temperatures
 from lib.params import Generation
 from lib.paths import UserError
 from lib.random_streams import stream_seed
-from lib.tasks import datasets, prompts
+from lib.tasks import prompts
 
 SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=120, top_logits=16, n_temperature_nodes=33)
-
-
-def examples(count, dataset="demo-hard"):
-    return datasets.load_examples(params.load_dataset_config(dataset))[:count]
 
 
 def prompt_ids(lm, count=6):
     """Prompts of unequal lengths: from the bare question to the full one-shot prompt."""
     return [
         models.encode(lm, generation.solving_prompt(lm, e.question, demonstration="none" if i % 3 else "one"))
-        for i, e in enumerate(examples(count))
+        for i, e in enumerate(examples("demo-hard", count))
     ]
 
 
@@ -49,51 +46,35 @@ def sample(lm, prompts, seeds, settings=SETTINGS):
     return sampling.sample_batch(lm, requests)
 
 
-def greedy(lm):
-    return dataclasses.replace(lm, spec=lm.spec.model_copy(update={"top_k": 1, "top_p": 1.0}))
-
-
 def test_logprobs_are_those_of_transformers(lm):
     """Log-probabilities equal compute_transition_scores on the raw logits of `generate`, which draws through
     temperature and top-k/p; rows that finish early included."""
     lm = dataclasses.replace(lm, spec=lm.spec.model_copy(update={"top_k": 20, "top_p": 0.9, "temperature": 0.7}))
-    requests = generation.build_requests(lm, "demo-hard", examples(6), SETTINGS)
+    requests = generation.build_requests(lm, "demo-hard", examples("demo-hard", 6), SETTINGS)
     padded = lm.tokenizer.pad({"input_ids": [one.prompt_ids for one in requests]}, return_tensors="pt")
-    out = lm.model.generate(
-        **padded,
-        logits_processor=LogitsProcessorList(
-            [sampling.SeededSampler(lm.spec, sampling.uniform_numbers([one.seed for one in requests], 120))]
-        ),
-        generation_config=GenerationConfig(
-            do_sample=False,
-            max_new_tokens=120,
-            eos_token_id=lm.eos,
-            output_logits=True,
-            pad_token_id=lm.tokenizer.pad_token_id,
-            return_dict_in_generate=True,
-        ),
-    )
+    sampler = sampling.SeededSampler(lm.spec, sampling.uniform_numbers([one.seed for one in requests], 120))
+    ends = {"eos_token_id": lm.eos, "pad_token_id": lm.tokenizer.pad_token_id, "max_new_tokens": 120}
+    config = GenerationConfig(do_sample=False, output_logits=True, return_dict_in_generate=True, **ends)
+    out = lm.model.generate(**padded, logits_processor=LogitsProcessorList([sampler]), generation_config=config)
     # in double: in float32 the oracle's own log-softmax, taken along a strided dimension, is off by up to 1.5e-5
     logits = tuple(step.double() for step in out.logits)
     oracle = lm.model.compute_transition_scores(out.sequences, logits, normalize_logits=True)
-    frame = generation.generate_responses(lm, "demo-hard", examples(6), SETTINGS)
+    frame = generation.generate_responses(lm, "demo-hard", examples("demo-hard", 6), SETTINGS)
     assert frame.token_ids.map(len).nunique() > 1, "the batch must have rows that finish early"
-    for row, ids, expected in zip(
-        frame.itertuples(), out.sequences[:, padded.input_ids.shape[1] :], oracle, strict=True
-    ):
+    responses = out.sequences[:, padded.input_ids.shape[1] :]
+    for row, ids, expected in zip(frame.itertuples(), responses, oracle, strict=True):
         assert list(row.token_ids) == sampling.truncate_at_eos(ids.tolist(), lm.eos)
         np.testing.assert_allclose(row.token_logprobs, expected[: len(row.token_ids)], atol=5e-5)
 
 
-@pytest.mark.parametrize("beginning", ["none", "few"])
-def test_tokens_and_their_beginning_are_those_of_one_batch(lm, beginning):
+def test_tokens_and_their_beginning_are_those_of_one_batch(lm):
     """What all prompts begin with is encoded once, and changes no token."""
-    few = SETTINGS.model_copy(update={"demonstration": beginning})
-    requests = generation.build_requests(lm, "d", examples(6), few)
+    few = SETTINGS.model_copy(update={"demonstration": "few"})
+    requests = generation.build_requests(lm, "d", examples("demo-hard", 6), few)
     shared = requests[0].shared_tokens
-    assert (shared > 100) is (beginning == "few") and {one.shared_tokens for one in requests} == {shared}
+    assert shared > 100 and {one.shared_tokens for one in requests} == {shared}
     plain = [dataclasses.replace(one, shared_tokens=0) for one in requests]
-    forgets = architectures.random("mistral", sliding_window=16)  # whose cache is begun with by no one
+    forgets = architectures.random("sliding")  # whose cache is begun with by no one
     for model in (lm, forgets):
         assert sampling.sample_batch(model, requests) == sampling.sample_batch(model, plain)
 
@@ -101,8 +82,8 @@ def test_tokens_and_their_beginning_are_those_of_one_batch(lm, beginning):
 @pytest.mark.parametrize("name", ["tiny-llama", "qwen3", "gpt2", "gemma2", "sliding"])
 def test_tokens_are_those_of_a_row_by_itself(name):
     """Rows of a batch end at different times; those that go on keep their cache, their padding and their stream."""
-    lm = architectures.random("mistral", sliding_window=16) if name == "sliding" else architectures.load(name)
-    requests = generation.build_requests(lm, "d", examples(9), SETTINGS)
+    lm = architectures.load(name)
+    requests = generation.build_requests(lm, "d", examples("demo-hard", 9), SETTINGS)
     together = sampling.sample_batch(lm, requests)
     assert len({len(response) for response in together}) > 4, "the rows must end at different times"
     assert together == [sampling.sample_batch(lm, [one])[0] for one in requests]
@@ -110,7 +91,7 @@ def test_tokens_are_those_of_a_row_by_itself(name):
 
 def test_only_a_common_beginning_is_shared(lm):
     """Nothing without worked examples, and never a token of a question, however alike the questions of a batch are."""
-    same = [examples(1)[0]] * 3
+    same = [examples("demo-hard", 1)[0]] * 3
     for beginning in ("none", "one"):
         settings = SETTINGS.model_copy(update={"demonstration": beginning})
         assert generation.build_requests(lm, "d", same, settings)[0].shared_tokens == 0
@@ -145,9 +126,7 @@ def test_warped_logits_are_those_of_transformers_warpers(settings, size):
     torch.testing.assert_close(found.softmax(-1), expected.softmax(-1), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("mode", [greedy, lambda lm: lm], ids=["greedy", "sampled"])
-def test_tokens_do_not_depend_on_the_batch(lm, mode):
-    lm = mode(lm)
+def test_tokens_do_not_depend_on_the_batch(lm):
     prompt, seed = prompt_ids(lm), seeds(6)
     together = sample(lm, prompt, seed)
     backwards = sample(lm, prompt[::-1], seed[::-1])[::-1]
@@ -167,7 +146,7 @@ def test_an_answer_may_begin_with_the_response():
 
 def test_a_response_cut_by_length_says_so(lm):
     short = SETTINGS.model_copy(update={"max_new_tokens": 5})
-    frame = generation.generate_responses(lm, "demo-hard", examples(3), short)
+    frame = generation.generate_responses(lm, "demo-hard", examples("demo-hard", 3), short)
     assert set(frame.finish_reason) == {"length"} and set(frame.eos) == {0}
     assert all(len(ids) == 5 for ids in frame.token_ids)
     assert (frame.answer_start == -1).all()
@@ -176,7 +155,7 @@ def test_a_response_cut_by_length_says_so(lm):
 
 
 def test_rows_hold_what_the_contract_says(lm):
-    frame = generation.generate_responses(lm, "demo-easy", examples(8, "demo-easy"), SETTINGS)
+    frame = generation.generate_responses(lm, "demo-easy", examples("demo-easy", 8), SETTINGS)
     for row in frame.itertuples():
         body = row.token_ids[: len(row.token_ids) - row.eos]
         assert lm.tokenizer.decode(body, skip_special_tokens=False) == row.text
@@ -194,15 +173,9 @@ def test_rows_hold_what_the_contract_says(lm):
 
 def test_a_response_is_shown_token_by_token(lm):
     ids = models.encode(lm, "#### 42 and no more")[:6]
-    row = SimpleNamespace(
-        token_ids=ids,
-        token_logprobs=np.log([0.5, 1, 1, 0.25, 1, 1]),
-        eos=True,
-        token_logprobs_sampling=np.zeros(6),
-        answer_start=3,
-        answer_end=5,
-        thinking_end=2,
-    )
+    places = {"thinking_end": 2, "answer_start": 3, "answer_end": 5, "eos": True}
+    logprobs = {"token_logprobs": np.log([0.5, 1, 1, 0.25, 1, 1]), "token_logprobs_sampling": np.zeros(6)}
+    row = SimpleNamespace(token_ids=ids, **places, **logprobs)
     shown = generation.token_table(lm, row)
     assert shown.part.tolist() == ["thinking", "thinking", "", "answer", "answer", "end"]
     assert shown.probability.tolist() == [0.5, 1, 1, 0.25, 1, 1] and shown.id.tolist() == row.token_ids
@@ -258,7 +231,7 @@ def test_the_shipped_generation_config_hides_no_processor(tmp_path, lm):
 def test_a_response_that_ends_at_once_has_a_confidence(lm):
     """Its answer token is the end token, whose logits are kept, so that temperature can be fitted on it."""
     hasty = dataclasses.replace(lm, eos=list(range(len(lm.tokenizer))))
-    frame = generation.generate_responses(hasty, "demo-easy", examples(4), SETTINGS)
+    frame = generation.generate_responses(hasty, "demo-easy", examples("demo-easy", 4), SETTINGS)
     assert (frame.token_ids.map(len) == 1).all() and (frame.eos == 1).all() and frame.answer.isna().all()
     frame["split"] = ["calibration", "evaluation"] * 2
     confidence = synthetic.single_pass(frame)
@@ -272,7 +245,7 @@ def test_a_response_that_ends_at_once_has_a_confidence(lm):
 
 def test_responses_end_where_the_context_does(lm, monkeypatch):
     """Each row where prompt, response and query fill it: cut, a row is the beginning of what it is uncut."""
-    asked, query = examples(8), len(p_true.query_ids(lm))
+    asked, query = examples("demo-hard", 8), len(p_true.query_ids(lm))
     whole = generation.generate_responses(lm, "demo-hard", asked, SETTINGS)
     context = int(whole.prompt_tokens.max()) + 25 + query
     monkeypatch.setattr(lm.model.config, "max_position_embeddings", context)
@@ -284,58 +257,35 @@ def test_responses_end_where_the_context_does(lm, monkeypatch):
         np.testing.assert_allclose(row.token_logprobs, uncut.token_logprobs[:room], atol=1e-5)
         assert row.finish_reason == ("stop" if len(uncut.token_ids) <= room and uncut.eos else "length")
     cut = (whole.token_ids.map(len) > left).sum()
-    assert (
-        generation.count_cut_by_context(frame, SETTINGS) == cut > 0 == generation.count_cut_by_context(whole, SETTINGS)
-    )
+    counted = [generation.count_cut_by_context(each, SETTINGS) for each in (frame, whole)]
+    assert cut > 0 and counted == [cut, 0]
     trajectory = [len(p_true.trajectory_ids(lm, row)) + query for row in frame.itertuples()]
     assert max(trajectory) == context
-
-
-def test_positions_that_are_learned_never_run_out():
-    """GPT-2 has no position beyond its context: decoding, the live query and the passes stay within it."""
-    asked = [*examples(3), *examples(3, "demo-easy")]
-    lm = architectures.random("gpt2", n_positions=1024)
-    prompts_alone = [len(models.encode(lm, generation.solving_prompt(lm, e.question, "none"))) for e in asked]
-    lm = architectures.random("gpt2", n_positions=max(prompts_alone) + 8 + len(p_true.query_ids(lm)))
-    assert lm.context == lm.model.config.n_positions
-    frame = generation.generate_responses(lm, "demo-hard", asked, SETTINGS)
-    assert (frame.token_ids.map(len) < SETTINGS.max_new_tokens).all() and generation.count_cut_by_context(
-        frame, SETTINGS
-    )
-    verified = p_true.verify_responses(lm, frame, params.Verification())
-    again = p_true.encode_and_ask(
-        lm, [p_true.trajectory_ids(lm, row) + p_true.query_ids(lm) for row in frame.itertuples()], frame.example_id
-    )
-    np.testing.assert_allclose(np.stack(verified.in_situ_logits), [v["logits"] for v in again], atol=1e-4)
 
 
 def test_a_prompt_that_fills_the_context_is_refused(lm, monkeypatch):
     monkeypatch.setattr(lm.model.config, "max_position_embeddings", 40)
     with pytest.raises(UserError, match=f"model '{lm.name}': the prompt of example .* leaves no room .* of 40"):
-        generation.generate_responses(lm, "demo-hard", examples(1), SETTINGS)
+        generation.generate_responses(lm, "demo-hard", examples("demo-hard", 1), SETTINGS)
 
 
 def test_a_model_without_a_context_is_not_cut(lm):
-    free = dataclasses.replace(lm, model=SimpleNamespace(config=BloomConfig()))  # distances instead of positions
-    assert (
-        free.context is None
-        and generation.count_new_tokens(free, *examples(1), [5] * 9, SETTINGS) == SETTINGS.max_new_tokens
-    )
+    """As of distances instead of positions; GPT-2's, which are learned, have a name of their own."""
+    free = dataclasses.replace(lm, model=SimpleNamespace(config=BloomConfig()))
+    assert free.context is None
+    assert generation.count_new_tokens(free, *examples("demo-hard", 1), [5] * 9, SETTINGS) == SETTINGS.max_new_tokens
+    assert architectures.random("gpt2", n_positions=77).context == 77
 
 
 def test_beginnings_that_a_model_cannot_take_are_left_out(lm, monkeypatch):
     """The ablation asks a model in the ways that it can be asked: by its context, and by its template."""
-    ways, asked = ["one", "few", "none"], examples(3)
+    ways, asked = ["one", "few", "none"], examples("demo-hard", 3)
     assert generation.supported_demonstrations(lm, asked, SETTINGS, ways) == ways
-    longest = {way: max(len(models.encode(lm, generation.solving_prompt(lm, e.question, way))) for e in asked)
-               for way in ways}  # fmt: skip
-    assert longest["none"] < longest["one"] < longest["few"]
+    longest = max(len(models.encode(lm, generation.solving_prompt(lm, e.question, "one"))) for e in asked)
     query = len(p_true.query_ids(lm))
-    for way, held in (("few", ways), ("one", ["one", "none"]), ("none", ["none"])):
-        monkeypatch.setattr(lm.model.config, "max_position_embeddings", longest[way] + query + 1)
+    for left, held in ((1, ["one", "none"]), (0, ["none"])):
+        monkeypatch.setattr(lm.model.config, "max_position_embeddings", longest + query + left)
         assert generation.supported_demonstrations(lm, asked, SETTINGS, ways) == held
-    monkeypatch.setattr(lm.model.config, "max_position_embeddings", longest["none"] + query)
-    assert generation.supported_demonstrations(lm, asked, SETTINGS, ways) == []
     monkeypatch.undo()
     once = "{% for m in messages if m.role == 'assistant' %}{{ raise_exception('one turn') }}{% endfor %}"
     monkeypatch.setattr(lm.tokenizer, "chat_template", once + lm.tokenizer.chat_template)

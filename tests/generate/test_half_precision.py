@@ -1,23 +1,18 @@
 """The last layer of a model in half precision gives float32 logits; one in float32 is left alone."""
 
 import dataclasses
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module
+from architectures import respond
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM, GraniteConfig, GraniteForCausalLM
 
-from lib import params, store
-from lib.generate import float32_logits, generation, models, p_true
+from lib import params
+from lib.generate import float32_logits, models
 from lib.generate.float32_logits import give_float32_logits
-from lib.paths import SHIPPED
-from lib.tasks import datasets
-
-SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=80, top_logits=64, n_temperature_nodes=4)
-ROWS = 60
 
 
 def load(name, dtype="bfloat16"):
@@ -35,30 +30,6 @@ def plain_logits(lm, row):
     prompt, response = models.encode(lm, row.prompt), list(row.token_ids)
     with torch.inference_mode():
         return lm.model(torch.tensor([prompt + response]), use_cache=False).logits[0, len(prompt) - 1 : -1].float()
-
-
-@contextmanager
-def rounding(lm):
-    """While it lasts, a model's last layer is as PyTorch has it."""
-    layer = lm.model.get_output_embeddings()
-    hooks = layer._forward_hooks.copy()
-    layer._forward_hooks.clear()
-    try:
-        yield
-    finally:
-        layer._forward_hooks.update(hooks)
-
-
-def shipped(name):
-    frames = [store.read_frame(SHIPPED / kind / f"{name}__demo-medium.parquet") for kind in ("generations", "in_situ")]
-    return frames[0].merge(frames[1], on=store.KEYS).head(ROWS)
-
-
-def bare_margins(lm):
-    """Logits of a bare A less those of a bare B, on shipped responses."""
-    found = p_true.verify_responses(lm, shipped(lm.name), params.Verification())
-    options = np.stack(found.standard_logits)
-    return options[:, found.spellings[0].index("A")] - options[:, found.spellings[0].index("B")]
 
 
 def test_half_precision_says_so_and_float32_is_left_alone(half):
@@ -101,23 +72,9 @@ def test_on_a_gpu_the_matrix_units_sums_are_not_rounded():
         assert found.shape == (2, 3, 9) and found.dtype == torch.float32 and found.is_cuda and not grown
 
 
-def test_margins_differ_where_rounding_makes_ties(half):
-    exact, reference = bare_margins(half), bare_margins(load(half.name, "float32"))
-    with rounding(half):
-        rounded = bare_margins(half)
-    assert len(set(exact)) == ROWS > len(set(rounded)) + 10
-    assert np.abs(exact - reference).mean() < 0.7 * np.abs(rounded - reference).mean()
-
-
-def respond(lm):
-    return generation.generate_responses(
-        lm, "demo-medium", datasets.load_examples(params.load_dataset_config("demo-medium"))[:4], SETTINGS
-    )
-
-
 def test_every_token_is_read_from_float32_logits(half):
     """Log-probabilities and what is kept, of one plain pass over the row; though drawing rounds on a processor."""
-    frame = respond(half)
+    frame = respond(half, 4, max_new_tokens=80, top_logits=64)
     chosen = np.concatenate(frame.chosen_logit)
     assert not np.array_equal(chosen, torch.tensor(chosen).bfloat16().float().numpy())
     for row in frame.itertuples():
@@ -149,7 +106,7 @@ def test_a_model_that_scales_its_logits_afterwards(half, kind, config, scaled):
     exact = network(ids).logits
     assert exact.dtype == torch.float32 and not torch.equal(exact, exact.bfloat16().float())
     torch.testing.assert_close(exact, rounded.float(), atol=0.05, rtol=0)
-    for row in respond(lm).itertuples():
+    for row in respond(lm, 4, max_new_tokens=80, top_logits=64).itertuples():
         logits = plain_logits(lm, row)
         expected = logits.log_softmax(-1).gather(-1, torch.tensor(row.token_ids).long()[:, None])[:, 0]
         np.testing.assert_allclose(row.token_logprobs, expected, atol=0.02)

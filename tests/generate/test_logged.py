@@ -16,8 +16,8 @@ from lib import params, store
 from lib.analysis.results import Results
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.generate import imported_responses
+from lib.paper import footnotes
 from lib.paper.claims import CLAIMS
-from lib.paper.footnotes import made
 from lib.paper.verdicts import judge
 from lib.params import Model, Reading
 from lib.paths import ROOT, SHIPPED, UserError
@@ -128,10 +128,8 @@ EMPTY = {
     "no line": None,
     "neither": {},
     "null": {"logprobs": None},
-    "none": {"logprobs": []},
     "no content": {"logprobs": {"content": []}, "finish_reason": "length"},
     "refused": {"logprobs": {"content": None, "refusal": []}},
-    "no text": {"text": None},
     "an empty text": {"text": "", "logprobs": None},
     "a text alone": {"text": "#### 17", "logprobs": None},
     "withheld": {"finish_reason": "content_filter", "logprobs": {"content": None}},
@@ -213,20 +211,6 @@ def test_single_pass_columns_are_those_of_the_model_itself(shipped, served, choi
     np.testing.assert_allclose(a.confidence, b.confidence, atol=1e-6)
 
 
-@SHIPPED_ONLY
-def test_isotonic_regression_is_had_and_temperature_is_not(served):
-    responses = interpret_responses(served)
-    sets = fitting.calibration_data(served, responses)
-    fitted = fitting.fit_answers(sets)
-    assert [list(methods) for methods in fitted.values()] == [["isotonic"]]
-    calibrated, learned, _ = fitting.calibrate(confidence_frame(responses), sets, fitted)
-    assert set(calibrated["method"]) == {"", "isotonic"} and not (learned["metric"] == "t").any()
-    curves = sample_efficiency.learning_curves(sets, params.Subsampling(calibration_sizes=[10], draws=2))
-    assert set(curves["method"]) == {"", "isotonic"}
-    assert set(transfer.transfer(sets, fitted)["method"]) == {"", "isotonic"}
-    assert fitting.token_signals(sets).empty
-
-
 @pytest.mark.parametrize("name, said", [
     ("IsotonicMendsCurves", "temperature was not fitted: no logits are there"),
     ("CalibrationSubstantial", "one of both methods was not fitted")])  # fmt: skip
@@ -251,14 +235,18 @@ def test_beside_a_model_that_is_at_hand():
     fitted = fitting.fit_answers(sets)
     has = {pair[0]: set(methods) for pair, methods in fitted.items()}
     assert has.pop("logged") == {"isotonic"} and set.union(*has.values()) == {"isotonic", "platt"}
+    curves = sample_efficiency.learning_curves(sets, params.Subsampling(calibration_sizes=[10], draws=2))
+    calibrated, learned, _ = fitting.calibrate(synthetic.single_pass(frame), sets, fitted)
     moved = transfer.transfer(sets, fitted)
-    assert set(moved[moved.model == "logged"]["method"]) == {"", "isotonic"}
+    for made in (curves, calibrated, moved):
+        assert set(made[made.model == "logged"]["method"]) == {"", "isotonic"}
+    assert "logged" not in {*learned.model, *fitting.token_signals(sets).model}
     assert "platt" in set(moved[moved.model != "logged"]["method"])
 
 
 def test_a_line_says_what_stays_empty():
     loaded = {"revision": None, "device": "cpu", "dtype": "float32", "source": "a/b"}
-    lines = made([("Here", {"loaded": loaded, "rows": 2}), ("Logged", {"drawn": {"engine": "file"}})])
+    lines = footnotes.made([("Here", {"loaded": loaded, "rows": 2}), ("Logged", {"drawn": {"engine": "file"}})])
     assert lines[0] == "Made on cpu, float32: Here (a/b)."
     assert "P(True), passes with dropout and temperature" in lines[1] and lines[1].endswith("Logged.")
 

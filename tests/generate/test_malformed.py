@@ -41,16 +41,8 @@ def fits(text, said):
 # ---- odd files, whatever they are read for
 
 
-def folder(path):
-    path.mkdir()
-
-
 def dangling(path):
     path.symlink_to(path.with_name("nowhere"))
-
-
-def loop(path):
-    path.symlink_to(path.name)
 
 
 def fifo(path):
@@ -166,29 +158,19 @@ PART = "model-00002-of-00002.safetensors"
 EVERY = "{% for m in messages %}{{ m.content }}{% endfor %}"
 NOT_WHOLE = [  # of files and tensors: neither checked nor loaded
     (tensors(**{NORM: None}), "its files lack model.norm.weight (1 in all)"),
-    (tensors(model__embed_tokens__weight=None), "its files lack"),
     (config(tie_word_embeddings=False), "its files lack lm_head.weight"),
     (config(num_hidden_layers=9), "its files lack model.layers.4."),
-    (config(num_hidden_layers=1), "its files hold more than the network has: model.layers.1."),
     (tensors(other=torch.ones(3)), "hold more than the network has: other (1 in all)"),
-    (tensors(model__layers__4__mlp__up_proj__weight=torch.ones(3)), "hold more than the network has"),
     (tensors(**{NORM: torch.ones(3)}), "can't be loaded"),
     (config(hidden_size=64), "can't be loaded"),
     (config(model_type="gpt2"), ""),
-    (config(model_type="qwen3"), "its files lack"),
-    (config(model_type="nothing-known"), "can't be loaded"),
     (config("model_type"), "can't be loaded"),
-    (config(hidden_size="abc"), "can't be loaded"),
     (config(num_attention_heads=0), "can't be loaded"),
-    (config(hidden_act="nothing"), "can't be loaded"),
     (bytes_of("config.json", "[]"), "can't be loaded"),
-    (bytes_of("config.json", "{"), "can't be loaded"),
     (bytes_of("config.json", "[" * 100_000), "can't be loaded"),
     (bytes_of("config.json", POINTER), "config.json is a pointer of git-lfs: `git lfs pull`"),
     (odd("config.json", fifo), "can't be loaded"),
-    (odd("config.json", dangling), "can't be loaded"),
     (bytes_of("generation_config.json", "[]"), "can't be loaded"),
-    (bytes_of("generation_config.json", "{"), "can't be loaded"),
     (bytes_of("tokenizer_config.json", "[1]"), "can't be loaded"),
     (cut("model.safetensors", -1), "can't be loaded"),
     (bytes_of("model.safetensors", b"\x80\x04K\x01." * 9), "can't be loaded"),
@@ -196,13 +178,11 @@ NOT_WHOLE = [  # of files and tensors: neither checked nor loaded
     (odd("model.safetensors", fifo), "can't be loaded"),
     (odd("model.safetensors", dangling), "can't be loaded"),
     (sharded(lambda place, index: (place / PART).unlink()), "can't be loaded"),
-    (sharded(lambda place, index: cut(PART, 900)(place)), "can't be loaded"),
     (sharded(lambda place, index: bytes_of(PART, POINTER)(place)), f"{PART} is a pointer of git-lfs"),
     (sharded(lambda place, index: index.update(weight_map={"model.norm.weight": PART})), "its files lack"),
     (sharded(lambda place, index: index.pop("weight_map")), "can't be loaded"),
     (sharded(lambda place, index: index["weight_map"].update(other="../x.safetensors")), ""),
     (tensors(**{NORM: holding(NAN)}), "its tensor model.norm.weight holds NaN or infinite weights"),
-    (tensors(**{NORM: holding(INFINITE)}), "its tensor model.norm.weight holds NaN or infinite weights"),
     (tensors(model__embed_tokens__weight=holding(-INFINITE)), "holds NaN or infinite weights"),
     (several(fields("generation_config.json", "eos_token_id"), config("eos_token_id"),
              fields("tokenizer_config.json", "eos_token")), "no end token"),
@@ -212,7 +192,6 @@ NOT_WHOLE = [  # of files and tensors: neither checked nor loaded
     (fields("tokenizer_config.json", pad_token="<nowhere>"), "its padding token '<nowhere>' (820) is none"),
     (fields("tokenizer_config.json", pad_token=5), ""),
     (bytes_of("tokenizer.json", "{"), "can't be loaded"),
-    (bytes_of("tokenizer.json", "{}"), "can't be loaded"),
     (bytes_of("tokenizer.json", POINTER), "tokenizer.json is a pointer of git-lfs"),
     (vocabulary(lambda known: known.pop("model")), "can't be loaded"),
     (vocabulary(lambda known: known["model"]["vocab"].update(zebra=5000)), "its token 'zebra' (5000) is none"),
@@ -222,12 +201,10 @@ NOT_TO_BE_ASKED = [  # of templates and settings: said by `check`
     (template(""), "no chat template"),
     (template("{# nothing #}"), "writes nothing"),
     (template("Hello"), "does not write the question as it is given"),
-    (template("{{ messages[0].role }}"), "does not write the question"),
     (template(EVERY.replace("m.content", "m.content[:20]")), "does not write the question"),
     (template(EVERY.replace("m.content", "m.content.split('\n\nAt')[0]")), "does not write the instruction"),
     (template("{{ nothing.at.all }}"), "its chat template fails"),
     (template("{% for"), "its chat template fails"),
-    (template("{{ 1 / 0 }}"), "its chat template fails"),
     (template("{{ ''.__class__.__mro__ }}"), "its chat template fails"),
     (template("{{ raise_exception('\x1b[31mno') }}"), r"its chat template fails: \x1b[31mno"),
     (template("{{ strftime_now('%d') }}{{ date_string }}" + EVERY), "set `date_string`"),

@@ -7,20 +7,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from architectures import SETTINGS
+from architectures import SETTINGS, examples, respond
 from realmodels import FOLDERS
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from lib import params, store
-from lib.analysis import verification_statistics
 from lib.generate import checkpoint, generation, models, p_true
 from lib.generate.models import LanguageModel
 from lib.params import Generation, Verification
 from lib.paths import UserError
 from lib.score import confidence, estimators
-from lib.tasks import datasets, prompts
+from lib.tasks import prompts
 
 CAKE = (
     "Mary is baking a cake. The recipe calls for 6 cups of flour, 8 cups of sugar, and 7 cups of salt. She "
@@ -38,10 +37,6 @@ SLOW = (pytest.param(name, marks=pytest.mark.slow) for name in ("tiny-qwen", "mi
 @pytest.fixture(scope="module", params=["tiny-llama", "gpt2", *SLOW])
 def any_lm(request):
     return architectures.load(request.param)
-
-
-def examples(dataset, count):
-    return datasets.load_examples(params.load_dataset_config(dataset))[:count]
 
 
 def prompt_ids(lm):
@@ -78,16 +73,6 @@ def assert_plain(lm, frame):
         assert abs(verdict["logz"] - logz) < 1e-4 and verdict["seconds"] > 0 < before
 
 
-def test_encoded_rows_are_plain_forward_passes(any_lm):
-    """Side by side, of unequal lengths, within float32's rounding; and no row has a query that sees nothing."""
-    ids = prompt_ids(any_lm)
-    assert len({len(row) for row in ids}) > 3
-    for row, verdict in zip(ids, p_true.encode_and_ask(any_lm, ids, list(map(str, ids))), strict=True):
-        logits, logz = plain(any_lm, row)
-        np.testing.assert_allclose(verdict["logits"], logits, atol=1e-5)
-        assert abs(verdict["logz"] - logz) < 1e-5
-
-
 def test_no_row_is_blind_where_tokens_are_fixed(any_lm, monkeypatch):
     """Every query of attention sees a key: a kernel may make a NaN of one that sees none."""
     blind, attention = [], torch.nn.functional.scaled_dot_product_attention
@@ -103,24 +88,15 @@ def test_no_row_is_blind_where_tokens_are_fixed(any_lm, monkeypatch):
     assert not sum(blind)
 
 
-def poisoned(lm, place):
-    """The model, with a NaN in the logits of one row of every batch."""
-    head = lm.model.get_output_embeddings()
-
-    def spoil(module, inputs, logits):
-        logits = logits.clone()
-        logits[place] = torch.nan
-        return logits
-
-    return head.register_forward_hook(spoil)
-
-
 def test_logits_that_are_not_finite_are_refused_with_the_row(any_lm):
     """In 01, and in both verdicts of 03: never a token V, never a NaN."""
-    asked = examples("demo-easy", 3)
-    frame = generation.generate_responses(any_lm, "demo-easy", asked, SETTINGS)
+    asked, frame = examples("demo-easy", 3), respond(any_lm, 3, "demo-easy")
+
+    def spoil(module, inputs, logits):
+        return logits.index_fill(0, torch.tensor(0), torch.nan)
+
     refused = r"model '.*': the logits of row \S+ are not finite \(1 of . rows in its batch; float32, sdpa attention\)"
-    with poisoned(any_lm, 0):
+    with any_lm.model.get_output_embeddings().register_forward_hook(spoil):
         for work in (lambda: generation.generate_responses(any_lm, "demo-easy", asked, SETTINGS),
                      lambda: p_true.verify_responses(any_lm, frame, Verification())):  # fmt: skip
             with pytest.raises(UserError, match=refused) as problem:
@@ -146,29 +122,14 @@ def test_a_thinking_block_is_part_of_the_trajectory():
 
 
 def test_the_standard_prompt_is_asked_whole(any_lm):
-    settings = SETTINGS.model_copy(update={"max_new_tokens": 30})
-    frame = generation.generate_responses(any_lm, "demo-easy", examples("demo-easy", 5), settings)
+    frame = respond(any_lm, 5, "demo-easy", max_new_tokens=30)
+    query = len(models.encode(any_lm, prompts.QUERY))
     for row in p_true.verify_responses(any_lm, frame, Verification(), max_batch_tokens=500).itertuples():
-        logits, logz = plain(any_lm, models.encode(any_lm, row.standard_prompt))
-        np.testing.assert_allclose(row.standard_logits, logits, atol=1e-4)
-
-
-def test_tokens_saved_are_counted_right(lm):
-    settings = SETTINGS.model_copy(update={"max_new_tokens": 200})
-    asked = {
-        name: [e._replace(split="evaluation") for e in examples(name, 6)]
-        for name in ("demo-easy", "demo-medium", "demo-hard")
-    }
-    frames = [generation.generate_responses(lm, name, part, settings) for name, part in asked.items()]
-    verified = p_true.verify_responses(lm, pd.concat(frames, ignore_index=True), Verification())
-    query = len(lm.tokenizer(prompts.QUERY, add_special_tokens=False).input_ids)
-    by_hand = [
-        1 - query / len(lm.tokenizer(text, add_special_tokens=False).input_ids)
-        for text in verified.standard_prompt[verified.dataset == "demo-medium"]
-    ]
-    saved = verification_statistics.token_reduction(verified).set_index("dataset").value
-    assert saved["demo-medium"] == pytest.approx(100 * np.mean(by_hand), abs=1e-9)
-    assert (saved >= 60).all(), saved.to_dict()
+        ids = models.encode(any_lm, row.standard_prompt)
+        logits, logz = plain(any_lm, ids)
+        np.testing.assert_allclose(row.standard_logits, logits, atol=1e-5)
+        assert abs(row.standard_logz - logz) < 1e-5
+        assert (row.standard_tokens, row.in_situ_tokens) == (len(ids), query)
 
 
 # ---- the prompts
@@ -270,11 +231,8 @@ def made(kind, *pieces):
     ("bytes", [" A", " B"], ["A", " A", "B", " B"], "'A', ' A' against 'B', ' B'"),
     ("bytes", [" B"], ["A", "B", " B"], "'A' against 'B'"),
     ("bytes", [" A", "AB"], ["A", " A", "B"], "'A' against 'B'"),
-    ("bytes", [], ["A", "B"], "'A' against 'B'"),
     ("metaspace", ["A", "B", " A", " B"], ["A", " A", "B", " B"], "'A', ' A' against 'B', ' B'"),
     ("metaspace", ["A", "B", " B"], ["A", "B", " B"], "'A' against 'B'"),
-    ("metaspace", ["A", "B"], ["A", "B"], "'A' against 'B'"),
-    ("metaspace", [" A", " B"], [" A", " B"], "' A' against ' B'"),
     ("metaspace", ["A", " A", " B"], ["A", " A", " B"], "' A' against ' B'"),
 ])  # fmt: skip
 def test_spellings_are_the_vocabularys_own(kind, pieces, written, counts):
