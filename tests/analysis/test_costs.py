@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from lib import params, store
 from lib.analysis import answer_dropout, costs, run_signals
 from lib.paper import beyond_figures
-from lib.params import Reading
 from lib.paths import SHIPPED
 from lib.tasks import answers
 
@@ -21,11 +20,10 @@ PAIR = ("tiny-qwen", "demo-hard")
 
 
 @pytest.fixture(scope="module")
-def frames():
-    """Of the shipped signals."""
-    signals = run_signals.RunSignals.of(RUN, DEMO.models, DEMO.datasets, Reading())
-    made = signals.estimation([10]) | answer_dropout.in_situ(RUN, DEMO.models, DEMO.datasets, signals)
-    return made | costs.costs_of_run(RUN, DEMO.models, DEMO.datasets, signals, made)
+def frames(shipped):
+    run = RUN, DEMO.models, DEMO.datasets
+    made = shipped.estimation([10]) | answer_dropout.in_situ(*run, shipped)
+    return made | costs.costs_of_run(*run, shipped, made)
 
 
 def value(frame, estimator, metric, pair=PAIR):

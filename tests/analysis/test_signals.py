@@ -64,8 +64,9 @@ def test_a_band_is_the_mean_with_its_interval():
 
 def test_right_less_wrong_with_the_interval_of_a_difference():
     """Means .8 and .3; halves as of means of two rows each, the larger of the side that was cut and the other."""
-    each = token_statistics.running_mean_curves(told([[0.6], [1.0], [0.2], [0.4]], [True, True, False, False]), 2)
-    assert each.position.tolist() == [0, 1] * 2 and set(each.correct) == {True, False}
+    rows = told([[0.6], [1.0], [0.2], [0.4]], [True, True, False, False])
+    each = token_statistics.running_mean_curves(pd.concat([rows, rows.head(1).assign(split="calibration")]), 2)
+    assert each.position.tolist() == [0, 1] * 2 and set(each.correct) == {True, False} and each.n.tolist() == [2] * 4
     found = token_statistics.right_minus_wrong(each)
     assert each.high.max() == 1 and each.low.tolist() == pytest.approx([0.104] * 2 + [0.408] * 2)
     half = np.hypot(1.96 * 0.2, 1.96 * 0.1)

@@ -8,11 +8,9 @@ import pandas as pd
 import pytest
 from synthetic import responses, run, single_pass, with_margins
 
-from lib.analysis import calibration_statistics
 from lib.calibrate import fitting, sample_efficiency
 from lib.calibrate.calibrators import METHODS, Calibrator, Isotonic, Method, Temperature
 from lib.calibrate.transfer import rows_without_near_duplicates, transfer
-from lib.paper import calibration_figures
 from lib.params import Calibration, Subsampling
 from lib.score.bootstrap import bootstrap
 from lib.score.metrics import ece
@@ -231,18 +229,3 @@ def test_twins_of_gsmhard_are_the_published_ones(shared):
     without_twin = {int(i.rpartition("-")[2]) for i in found["gsmhard", "gsm8k"]}
     assert len(without_twin & twins) <= 3 and len(without_twin | twins) >= len(test) - 3
     assert len(found["gsm8k", "gsmhard"]) == 400
-
-
-# ---- figures
-
-
-def test_sizes_have_a_line_per_dataset_and_method(sets):
-    curves = sample_efficiency.learning_curves(sets, of_sizes([10, 30], 2))
-    bands = calibration_statistics.curve_bands(curves).query("model == 'm'")
-    figure = calibration_figures.sample_efficiency(bands, {"d": "D", "e": "E"})
-    assert [ax.get_title(loc="left") for ax in figure.canvas.axes] == ["(c) D", "E"]
-    for ax, dataset in zip(figure.canvas.axes, "de", strict=True):
-        raw = bands[(bands.dataset == dataset) & (bands.method == "")]["mean"].iloc[0]
-        assert [line.get_linestyle() for line in ax.lines if line.get_ydata()[0] == raw][0] == ":"
-        assert [list(line.get_xdata()) for line in ax.lines if line.get_linestyle() != ":"] == [[10, 30, 60]] * 2
-        assert [t.get_text() for t in ax.get_xticklabels()][-1] == "60"

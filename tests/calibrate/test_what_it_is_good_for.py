@@ -10,7 +10,6 @@ from lib import params, store
 from lib.analysis import run_results
 from lib.calibrate import fitting
 from lib.paths import SHIPPED
-from lib.score import proper_scores
 from lib.score import selective as when
 from lib.score.confidence import confidence_frame
 from lib.score.estimators import EXTRAS
@@ -68,20 +67,3 @@ def test_a_run_without_passes_of_one_model_and_few_rows(monkeypatch, tmp_path):
     assert space["thresholds"].threshold.isna().all()
     assert set(space["thresholds"].reason) == {when.TOO_FEW_ROWS}
     assert not {"c_bald", "c_bald_insitu"} & set(space["compared"].estimator)
-
-
-@SHIPPED_ONLY
-def test_the_small_real_run(monkeypatch, tmp_path):
-    """The signals of a real model, as far as they are shipped: no passes over whole responses."""
-    if not (SHIPPED.parent / "small" / "verification").exists():
-        pytest.skip("the signals of the small real model are not in this copy")
-    small = params.load_profile("small")
-    folder = SHIPPED.parent / "small" / "verification"
-    there = [name for name in small.datasets if (folder / f"{small.models[0]}__{name}.parquet").exists()]
-    space, _ = play("10", monkeypatch, tmp_path, run="replay-small", models=small.models, datasets=there,
-                    figure_model=small.models[0])  # fmt: skip
-    compared = space["compared"].set_index(["dataset", "estimator", "method", "metric"]).value
-    assert compared["svamp", proper_scores.BASE, "", "skill"] == 0
-    assert compared["svamp", "ans_avg", "", "skill"] < 0, "a raw score worse than a constant"
-    assert {"ans_margin", "ans_entropy", "seq_window"} <= set(space["compared"].estimator)
-    assert list((tmp_path / "calibrators").glob(f"{small.models[0]}__svamp__p_true__platt.json"))

@@ -4,15 +4,12 @@ import pandas as pd
 import pytest
 from synthetic import keyed
 
-from lib import params, store
+from lib import store
 from lib.analysis import ablation_statistics
 from lib.generate import mc_dropout
 from lib.params import Dropout
-from lib.paths import SHIPPED
 from lib.score import ablation
 from lib.tasks import answers
-
-DEMO = params.load_profile("demo")
 
 
 @pytest.mark.parametrize("text, number", [
@@ -93,18 +90,3 @@ def test_operations_are_counted_and_grow_with_the_passes(lm):
     assert found["3"] == 3 * found["1"] > 1e6
     costs = ablation_statistics.pass_costs([{"pair": ["m", "d"], "operations": found}])
     assert costs.passes.tolist() == [1, 3] and costs.operations.tolist() == list(found.values())
-
-
-@pytest.mark.parametrize("pair", store.pair_names(DEMO.models, DEMO.datasets))
-def test_the_shipped_ablations(pair):
-    path = SHIPPED / "ablation" / f"{pair}.parquet"
-    frame = store.read_frame(path)
-    assert frame.groupby(["demonstration", "profile"]).size().to_dict() == {
-        ("none", True): DEMO.ablation_limit,
-        ("one", False): DEMO.ablation_limit,
-        ("few", False): DEMO.ablation_limit,
-    }
-    generated = store.read_frame(SHIPPED / "generations" / f"{pair}.parquet").set_index("example_id").answer
-    ours = frame[frame.profile]
-    assert ours.answer.tolist() == generated[ours.example_id].tolist()
-    assert set(store.read_manifest(path)["operations"]) == {"1", "2", "4", "8"}

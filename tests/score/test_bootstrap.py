@@ -47,15 +47,8 @@ def test_distributions_are_the_metrics_of_resampled_rows(closed):
 
 def test_intervals_are_scipys():
     c, y = scores(400, 1)
-    theirs = scipy_bootstrap(
-        (c[:, 0], y),
-        lambda a, b: brier(a, b),
-        paired=True,
-        vectorized=False,
-        n_resamples=2000,
-        method="percentile",
-        rng=np.random.default_rng(1),
-    ).confidence_interval
+    options = {"paired": True, "vectorized": False, "method": "percentile", "n_resamples": 2000}
+    theirs = scipy_bootstrap((c[:, 0], y), brier, rng=np.random.default_rng(1), **options).confidence_interval
     ours = np.percentile(resample_metrics(c, y, resamples=5000)["brier"], [2.5, 97.5])
     assert ours == pytest.approx([theirs.low, theirs.high], abs=0.005)
 

@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import passed, responses, single_pass
 
-from lib.analysis.token_statistics import answer_token_logprobs, running_mean, running_mean_curves
+from lib.analysis.token_statistics import answer_token_logprobs, running_mean
 from lib.params import Reading
 from lib.paths import UserError
 from lib.score import estimators
 from lib.score.confidence import compute_bald, scale_bald
-from lib.score.estimators import ESTIMATORS
 from lib.score.interpretation import answer_coverage
 
 LOG = np.log
@@ -108,12 +107,6 @@ def test_bald_after_some_passes_and_after_all():
 def test_sums_are_float64():
     x = np.full(20_000, np.log(0.9), np.float32)
     assert estimators.seq_joint(x) == pytest.approx(np.exp(float(x[0])), abs=1e-14)
-
-
-def test_declarations():
-    assert list(ESTIMATORS) == ["seq_joint", "seq_avg", "ans_joint", "ans_avg", "p_true", "c_bald", "p_true_insitu"]
-    order = [e.name for e in estimators.in_columns([*ESTIMATORS, "unknown", ""])]
-    assert order == ["seq_avg", "seq_joint", "ans_avg", "ans_joint", "p_true", "c_bald"]
 
 
 # ---- reading
@@ -218,22 +211,6 @@ def test_running_mean_ends_at_seq_avg(x):
     assert curve[-1] == pytest.approx(estimators.seq_avg(x), abs=1e-12)
     assert curve[0] == pytest.approx(np.exp(x[0]))
     assert ((curve >= 0) & (curve <= 1 + 1e-12)).all()
-
-
-def test_curves_right_and_wrong():
-    rows = [
-        row("a", (0.5, 0.5, 0.5, 1)),
-        row("b", (0.7, 0.7, 0.7, 1)),
-        row("c", (0.2, 0.2, 0.2, 1), answer="8"),
-    ]
-    curves = running_mean_curves(responses(pd.DataFrame([*rows, row("x", split="calibration")])), points=3)
-    right, wrong = curves[curves.correct], curves[~curves.correct.astype(bool)]
-    assert right["mean"].to_list() == pytest.approx([0.6] * 3)
-    half = 1.96 * np.std([0.5, 0.7], ddof=1) / np.sqrt(2)
-    assert right.high.to_list() == pytest.approx([0.6 + half] * 3)
-    assert right.low.to_list() == pytest.approx([0.6 - half] * 3)
-    assert wrong.low.to_list() == wrong.high.to_list() == pytest.approx([0.2] * 3)
-    assert right.n.to_list() == [2] * 3 and right.position.to_list() == [0, 0.5, 1]
 
 
 def test_answer_tokens():

@@ -7,18 +7,18 @@ import nbformat
 import numpy as np
 import pandas as pd
 import pytest
+from playing import SHIPPED_ONLY
 from synthetic import passed
 
 from lib import store
 from lib.analysis import calibration_statistics
+from lib.analysis.run_signals import SIGNAL_KINDS
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.params import Calibration, Reading, Subsampling, load_profile
-from lib.paths import ROOT, SHIPPED, UserError
+from lib.paths import ROOT, UserError
 from lib.score import metrics, running_example
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.interpretation import interpret_responses
-
-WHO = ("medium-0355", "tiny-llama", "demo-medium")
 
 
 def responses():
@@ -75,39 +75,49 @@ def test_ece_by_hand():
     assert table.gap.max() == pytest.approx(metrics.mce(c, y))
 
 
-@pytest.fixture(scope="module")
-def shipped():
-    if not SHIPPED.exists():
-        pytest.skip("the shipped demo signals are not in this copy")
-    kinds = ("generations", "verification", "dropout")
-    return {kind: store.load_frames("shipped", kind, ["tiny-llama"], ["demo-medium"])[0] for kind in kinds}
-
-
-def test_every_notebook_tells_the_same_row_the_same(shipped):
-    """What 01 to 07 show of it agrees with the frames that 05 calibrates."""
-    graded = interpret_responses(shipped["generations"])
-    one = running_example.choose_example(graded, *WHO)
-    assert one.example_id == "medium-0355" and not one.correct
-    scores = confidence_frame(graded, shipped["verification"], rows_at_selected_rate(shipped["dropout"]))
+@SHIPPED_ONLY
+def test_the_walk_of_the_followed_row_is_what_the_signals_say():
+    """docs/code-map.md from 01 to 07, number by number; what two notebooks show of the row is the same."""
+    page = (ROOT / "docs" / "code-map.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| ([^|]*) \| ([^|]*) \| [^|]* \|$", page, flags=re.M))
+    generations, verification, dropout = (
+        store.load_frames("shipped", kind, ["tiny-llama"], ["demo-medium", "demo-hard"])[0] for kind in SIGNAL_KINDS
+    )
+    graded, passes = interpret_responses(generations), rows_at_selected_rate(dropout)
+    one = running_example.choose_example(graded, "medium-0355", "tiny-llama", "demo-medium")
+    scores = confidence_frame(graded, verification, passes)
     raw = running_example.rows_of_example(scores, one).set_index("estimator").confidence
-    asked = running_example.option_probabilities(running_example.rows_of_example(shipped["verification"], one).iloc[0])
-    assert list(asked["P(True)"]) == pytest.approx([raw.p_true, raw.p_true_insitu])
-    passes = running_example.rows_of_example(rows_at_selected_rate(shipped["dropout"]), one)
-    assert running_example.bald_by_token(passes, Reading()).phi.mean() == pytest.approx(raw.c_bald)
-    sets = fitting.calibration_data(shipped["generations"], graded)
+    asked = running_example.option_probabilities(running_example.rows_of_example(verification, one).iloc[0])
+    told = running_example.bald_by_token(running_example.rows_of_example(passes, one), Reading())
+    assert [*asked["P(True)"], told.phi.mean()] == pytest.approx([raw.p_true, raw.p_true_insitu, raw.c_bald])
+    sets = fitting.calibration_data(generations, graded)
     fitted = fitting.fit_answers(sets)
     calibrated, *_ = fitting.calibrate(scores, sets, fitted)
-    after = (
-        running_example.rows_of_example(calibrated, one).query("estimator == 'ans_avg'").set_index("method").confidence
-    )
+    after = running_example.rows_of_example(calibrated, one).set_index(["estimator", "method"]).confidence
+    own = after["ans_avg"].drop("").to_dict()
     pair = sets[one.model, one.dataset]
-    carried = transfer.scores_by_source(pair.evaluation, fitted).loc[one.example_id]
-    assert carried["tiny-llama", "demo-medium"].to_dict() == pytest.approx(dict(after.drop("")))
-    fewer = sample_efficiency.scores_by_draw(
-        pair, one.dataset, Subsampling(calibration_sizes=[20], draws=3), ["uniform"], Calibration()
+    carried = transfer.scores_by_source(pair.evaluation, fitted).loc[one.example_id, "tiny-llama"]
+    assert carried["demo-medium"].to_dict() == pytest.approx(own)
+    drawn = sample_efficiency.scores_by_draw(
+        pair, one.dataset, Subsampling(calibration_sizes=[20]), ["uniform"], Calibration()
     ).loc[one.example_id]
-    of_all = fewer.xs(300, level="n").droplevel(["sampling", "draw", "one_class"])
-    assert of_all.to_dict() == pytest.approx(dict(after), abs=1e-3)  # between temperatures of a grid
+    few = drawn.groupby(level=["n", "method"]).mean()
+    assert few[300].drop("").to_dict() == pytest.approx(own, abs=1e-3), "between temperatures of a grid"
+    of_response = np.exp(running_example.rows_of_example(graded, one).iloc[0].response)
+    found = {
+        "least sure token, the wrong digit": of_response[31], "least sure word": np.sort(of_response)[1],
+        "Seq Avg": raw.seq_avg, "Seq Joint": raw.seq_joint,
+        "least sure answer token": np.exp(one.answer).min(), "Ans Avg": raw.ans_avg,
+        "P(True), standard": raw.p_true, "P(True), in situ": raw.p_true_insitu,
+        "BALD": told.BALD, "phi": told.phi, "c_BALD": raw.c_bald,
+        "Ans Avg, isotonic": own["isotonic"], "Ans Avg, temperature": own["platt"],
+        "P(True), isotonic": after["p_true", "isotonic"], "P(True), Platt": after["p_true", "platt"],
+        "isotonic from 20 rows, a mean": few[20, "isotonic"],
+        "isotonic of Demo-Hard": carried["demo-hard", "isotonic"],
+    }  # fmt: skip
+    shown = {name: ", ".join(f"{x:.5f}" if 0.999 < x < 1 else f"{x:.3f}" for x in np.atleast_1d(value))
+             for name, value in found.items()}  # fmt: skip
+    assert {name: rows.get(name) for name in shown} == shown
 
 
 @pytest.mark.parametrize("profile", ["demo", "small", "paper"])
