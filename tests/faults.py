@@ -16,7 +16,7 @@ from typing import NamedTuple
 from clone import ENV, repository
 
 CRASHES = "test_killed_at_every_step.py::test_a_sample_of_crash_points"
-PUBLISHED = "test_goldens.py::test_a_run_without_a_model[published]"
+PUBLISHED = "test_published.py::test_it_is_what_it_was"
 REPLAY = "test_goldens.py::test_the_replay_of_what_was_unpacked_from_the_archive"
 DEMO = "test_goldens.py::test_a_small_demo"
 UNTIMELY = (

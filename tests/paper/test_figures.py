@@ -44,9 +44,7 @@ def all_figures():
     in_situ = pd.DataFrame({"dataset": ["a_$b$", "c"], "standard": [0.1, 0.3], "in situ": [0.2, 0.1]})
     return {
         "one": figures.main_analysis(curves(), title="a_b & $c$ on <d>"),
-        "two": figures.main_analysis(curves(), in_situ=in_situ),
         "three": figures.main_analysis(curves(), entropies, in_situ, title="m"),
-        "bars": figures.main_analysis(in_situ=in_situ, title="m"),
         "both": prompt_figures.prompt_comparison(PROMPT, PROMPT + "\none\n#### 1\n\nIs it?"),
         "density": exploratory_plots.answer_density(tokens()),
         "prompt": prompt_figures.prompt_example(PROMPT, "one\n#### 1<|eot_id|>"),

@@ -46,10 +46,8 @@ def test_tokens_spell_the_response(generations, spellings):
 
 def test_probabilities_are_those_of_the_frame(generations, responses, spellings):
     one = running_example.choose_example(responses, "medium-0355", "tiny-llama", "demo-medium")
-    row, view = (
-        running_example.rows_of_example(generations, one).iloc[0],
-        microscope.token_page(generations, one, LABELS, spellings).views[0],
-    )
+    row = running_example.rows_of_example(generations, one).iloc[0]
+    (view,) = microscope.token_page(generations, one, LABELS, spellings).views
     p = np.exp(row.token_logprobs[: len(view["tokens"])])
     assert [float(t["said"].split(",")[0]) for t in view["tokens"]] == pytest.approx(p, abs=6e-5)
     assert float(view["end"]) == pytest.approx(p.mean(), abs=6e-4)
@@ -111,12 +109,6 @@ def test_without_a_tokenizer_ids_are_shown(generations, responses):
 
 
 # ---- in a browser
-
-
-def policy(text: str) -> str:
-    """A page whose policy lets nothing run and nothing load."""
-    head = "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-    return f"<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>{head}{text}"
 
 
 @pytest.mark.skipif(chromium is None, reason="no chromium on this machine")

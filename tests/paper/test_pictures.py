@@ -3,21 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
+from synthetic import passed
 
 from lib import random_streams
-from lib.analysis import (
-    ablation_statistics,
-    calibration_statistics,
-    dropout_statistics,
-    token_statistics,
-    verification_statistics,
-)
-from lib.paper import (
-    exploratory_plots,
-    reliability,
-)
-from lib.params import Reading
-from lib.score import ablation, running_example
+from lib.analysis import ablation_statistics, calibration_statistics, dropout_statistics, verification_statistics
+from lib.paper import exploratory_plots, reliability
+from lib.score import ablation
 
 
 def bins(count=(4, 96), mean=(0.15, 0.95), accuracy=(0.5, 0.75)):
@@ -56,19 +47,6 @@ def test_reliability_of_another_estimator():
 # ---- main figure
 
 
-def running(kind, mean, half):
-    x = np.linspace(0, 1, 11)
-    return pd.DataFrame({"correct": kind, "position": x, "mean": mean, "low": mean - half, "high": mean + half, "n": 9})
-
-
-def test_the_difference_has_the_interval_of_two_means():
-    gap = token_statistics.right_minus_wrong(pd.concat([running(True, 0.9, 0.03), running(False, 0.8, 0.04)]))
-    np.testing.assert_allclose(gap[["mean", "low", "high"]].iloc[0], [0.1, 0.05, 0.15])
-    cut = running(True, 0.99, 0.03).assign(high=1.0)  # at what is possible
-    gap = token_statistics.right_minus_wrong(pd.concat([cut, running(False, 0.8, 0.04)]))
-    np.testing.assert_allclose(gap[["low", "high"]].iloc[0], [0.14, 0.24])
-
-
 def test_whiskers_are_the_bootstraps():
     rows = [
         ("m", "d", name, method, "ece", value, value - 0.02, value + 0.03)
@@ -83,22 +61,10 @@ def test_whiskers_are_the_bootstraps():
 # ---- histograms, and what is new in a prompt
 
 
-def passed():
-    row = {
-        "example_id": "a",
-        "split": "evaluation",
-        "correct": False,
-        "predictive": [np.array([9.0, 9.0]), np.array([1.0, 2.5])],
-        "conditional": [np.array([9.0, 9.0]), np.array([0.75, 0.5])],
-    }
-    return pd.DataFrame([row])
-
-
-def test_bald_is_written_out_as_phi_reads_it():
-    tokens = dropout_statistics.answer_tokens(passed())
+def test_tokens_whose_disagreement_is_clipped():
+    passes = passed(predictive=[[[9, 9], [1.0, 2.5]]], conditional=[[[9, 9], [0.75, 0.5]]])
+    tokens = dropout_statistics.answer_tokens(passes)
     assert tokens.bald.tolist() == [0.25, 2.0] and exploratory_plots.clipped_in_words(tokens) == "50.0% clipped to 0"
-    written = running_example.describe_c_bald(running_example.bald_by_token(passed(), Reading()))
-    assert written.endswith("clip(1 - 2.000, 0, 1) = 0.000; c_BALD = (0.750 + 0.000) / 2 = 0.375")
 
 
 def test_responses_of_one_question_beside_each_other():
