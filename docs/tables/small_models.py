@@ -60,7 +60,9 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
     """What is measured: by pair of a model and a dataset, as the page writes it."""
     found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
     responses, generations = signals().responses, signals().generations
-    passes = rows_at_selected_rate(store.load_frames(RUN, "dropout_answer", SMALL.models, SMALL.datasets)[0], READING)
+    passes = rows_at_selected_rate(
+        store.load_frames(RUN, "dropout_answer", SMALL.models, SMALL.datasets, may_lack=True)[0], READING
+    )
     scores = confidence_frame(responses, signals().verification, None, READING, ECE, passes)
     evaluated = scores[scores.split == "evaluation"]
     for (*pair, split), part in responses.groupby(["model", "dataset", "split"]):
@@ -125,7 +127,7 @@ def against_the_constant(confidence: np.ndarray, correct: np.ndarray, constant: 
 @cache
 def prompts() -> dict[str, dict[tuple[str, str], str]]:
     """The same of the beginnings of the prompt."""
-    frame = store.load_frames(RUN, "ablation", SMALL.models, SMALL.datasets)[0]
+    frame = store.load_frames(RUN, "ablation", SMALL.models, SMALL.datasets, may_lack=True)[0]
     found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
     for row in ablation_statistics.summarize_ablation(frame).sort_values("demonstration").itertuples():
         assert row.rows == SMALL.ablation_limit
