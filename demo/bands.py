@@ -30,26 +30,37 @@ def of_scores(read: pd.DataFrame, scores: pd.DataFrame, verified: pd.DataFrame) 
     shown = {"accuracy": correct.mean(), "responses with a parsable answer": read.parsed.mean(),
              "Ans Avg, mean on wrong answers": averaged.mean(),
              "Ans Avg less Ans Joint, on wrong answers": (averaged - joint).mean()}  # fmt: skip
-    for name, label in {"seq_avg": "Seq Avg", "ans_avg": "Ans Avg", "p_true": "P(True), standard",
-                        "p_true_insitu": "P(True), in situ", "c_bald": "c_BALD"}.items():  # fmt: skip
+    for name, label in {
+        "seq_avg": "Seq Avg",
+        "ans_avg": "Ans Avg",
+        "p_true": "P(True), standard",
+        "p_true_insitu": "P(True), in situ",
+        "c_bald": "c_BALD",
+    }.items():
         shown[f"{label}: ECE"] = metrics.ece(by_name[name], correct)
         shown[f"{label}: AUROC"] = metrics.auroc(by_name[name], correct)
     masses = confidence.option_log_odds(verified)
-    return shown | {f"P(True), {form.replace('_', ' ')}: mass of A and B": masses[f"{form}_mass"].mean()
-                    for form in confidence.MARGINS}  # fmt: skip
+    return shown | {
+        f"P(True), {form.replace('_', ' ')}: mass of A and B": masses[f"{form}_mass"].mean()
+        for form in confidence.MARGINS
+    }
 
 
 def of_passes(lm: models.LanguageModel, frame: pd.DataFrame, correct: np.ndarray, rate: float) -> dict[str, float]:
     """Whether c_BALD of ten passes says the same twice: two draws of masks over the same rows."""
     settings, work = params.Dropout.of(DEMO.model_dump()), [(row, rate) for row in range(min(ROWS, len(frame)))]
-    twice = [mc_dropout.mc_dropout_entropies(lm, frame, work, settings.model_copy(update={"seed": seed}))
-             for seed in (1, 2)]  # fmt: skip
+    twice = [
+        mc_dropout.mc_dropout_entropies(lm, frame, work, settings.model_copy(update={"seed": seed})) for seed in (1, 2)
+    ]
     first, second = (
         [estimators.c_bald(confidence.compute_bald(row)) for row in passes.itertuples()] for passes in twice
     )
-    return {"c_BALD: rate": rate, "c_BALD: correlation of two draws": np.corrcoef(first, second)[0, 1],
-            "c_BALD: AUROC of one draw": metrics.auroc(first, correct[: len(work)]),
-            "c_BALD: AUROC of the other": metrics.auroc(second, correct[: len(work)])}  # fmt: skip
+    return {
+        "c_BALD: rate": rate,
+        "c_BALD: correlation of two draws": np.corrcoef(first, second)[0, 1],
+        "c_BALD: AUROC of one draw": metrics.auroc(first, correct[: len(work)]),
+        "c_BALD: AUROC of the other": metrics.auroc(second, correct[: len(work)]),
+    }
 
 
 def moved_cells(run: str, signals: run_signals.RunSignals) -> pd.DataFrame:
@@ -66,8 +77,10 @@ def main(run: str) -> None:
     for name in DEMO.models:
         lm = models.load_language_model(name, params.load_model_config(name))
         for dataset in DEMO.datasets:
-            parts = [frame[(frame.model == name) & (frame.dataset == dataset) & (frame.split == "evaluation")]
-                     for frame in (signals.responses, signals.confidence, signals.verification)]  # fmt: skip
+            parts = [
+                frame[(frame.model == name) & (frame.dataset == dataset) & (frame.split == "evaluation")]
+                for frame in (signals.responses, signals.confidence, signals.verification)
+            ]
             place = store.find_frame(run, "generations", f"{name}__{dataset}")
             whole = generation.restore_texts(
                 lm, store.read_frame(place), dataset, store.read_manifest(place)["parameters"]

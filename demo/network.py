@@ -16,12 +16,22 @@ def config(name: str, tokenizer) -> PretrainedConfig:
     """Return the configuration of `tiny-llama` or `tiny-qwen`: about 0.9 million parameters."""
     kind = LlamaConfig if name == "tiny-llama" else Qwen3Config
     return kind(
-        vocab_size=len(tokenizer), hidden_size=128, intermediate_size=384, num_hidden_layers=4,
-        num_attention_heads=4, num_key_value_heads=4 if name == "tiny-llama" else 2, head_dim=32,
-        max_position_embeddings=1024, rms_norm_eps=1e-6, tie_word_embeddings=True, attention_dropout=0.0,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=4 if name == "tiny-llama" else 2,
+        head_dim=32,
+        max_position_embeddings=1024,
+        rms_norm_eps=1e-6,
+        tie_word_embeddings=True,
+        attention_dropout=0.0,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
 
 
 def initial(c: PretrainedConfig, seed: int) -> Weights:

@@ -79,9 +79,15 @@ def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
     frame, facts = frame.drop(columns=timed), facts | ({"row_seconds": means} if means else {})
     table = schemas.to_table(path.parent.name, frame, relative_path(path))
     write_atomically(path, partial(pq.write_table, table, compression="zstd"))
-    manifest = {"file": path.name, "sha256": sha256(path), "rows": len(frame), "columns": list(frame.columns),
-                "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
-                "python": platform.python_version(), **facts}  # fmt: skip
+    manifest = {
+        "file": path.name,
+        "sha256": sha256(path),
+        "rows": len(frame),
+        "columns": list(frame.columns),
+        "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
+        "python": platform.python_version(),
+        **facts,
+    }
     text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
     if re.search(rf"(?<![\w.-]){re.escape(str(ROOT))}(?![\w.-])", text):
         raise ValueError(f"manifest of {path.name} holds a path of this machine")
@@ -134,8 +140,10 @@ def read_frame(path: Path) -> pd.DataFrame:
 def check_run_name(run: Any) -> str:
     """Return a run's name, its folder in artifacts/. Raise UserError for an invalid folder name."""
     if not isinstance(run, str) or run == "shipped" or not re.fullmatch(r"\w[\w.-]*", run):
-        raise UserError(f"run {run!r} can't be a folder in artifacts/: a name needs letters, digits, '.', '-' and '_', "
-                        "and is not 'shipped'")  # fmt: skip
+        raise UserError(
+            f"run {run!r} can't be a folder in artifacts/: a name needs letters, digits, '.', '-' and '_', "
+            "and is not 'shipped'"
+        )
     return run
 
 
@@ -198,8 +206,10 @@ def check_made_from(path: Path, run: str, wanted: Iterable[str]) -> None:
     for generations in other_responses(path, run, wanted):
         writer = schemas.WRITERS.get(f"{path.parent.name}/{path.stem}") or schemas.WRITERS[path.parent.name]
         back = f", or delete artifacts/{run}/*/{generations.stem}.*" if borrowed_folder(run) else ""
-        raise UserError(f"{relative_path(path)} was made from other responses than {relative_path(generations)}: "
-                        f"run {writer} for run '{run}' first{back}")  # fmt: skip
+        raise UserError(
+            f"{relative_path(path)} was made from other responses than {relative_path(generations)}: "
+            f"run {writer} for run '{run}' first{back}"
+        )
 
 
 def read_pairs(run: str, kind: str, name: str, models: Sequence[str], datasets: Sequence[str]) -> pd.DataFrame:
@@ -212,12 +222,16 @@ def read_pairs(run: str, kind: str, name: str, models: Sequence[str], datasets: 
 def find_pairs(run: str, kind: str, names: Iterable[str]) -> list[str]:
     """Return the pairs with a frame of this kind, without shipped frames of other responses."""
     there = {name: next(filter(Path.exists, frame_paths(run, kind, name)), None) for name in names}
-    return [name for name, path in there.items()
-            if path and (path.is_relative_to(ARTIFACTS / run) or not other_responses(path, run, [name]))]  # fmt: skip
+    return [
+        name
+        for name, path in there.items()
+        if path and (path.is_relative_to(ARTIFACTS / run) or not other_responses(path, run, [name]))
+    ]
 
 
-def load_frames(run: str, kind: str, models: Sequence[str], datasets: Sequence[str], may_lack: bool = False
-           ) -> tuple[pd.DataFrame, pd.DataFrame]:  # fmt: skip
+def load_frames(
+    run: str, kind: str, models: Sequence[str], datasets: Sequence[str], may_lack: bool = False
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Read the frames of all model-dataset pairs into one.
 
     Parameters
@@ -239,9 +253,12 @@ def load_frames(run: str, kind: str, models: Sequence[str], datasets: Sequence[s
     for path in paths:
         check_made_from(path, run, [path.stem])
     source = pd.DataFrame(
-        [(path.stem, str(path.parent.relative_to(ARTIFACTS)), facts["rows"], facts["sha256"][:12])
-         for path, facts in zip(paths, map(read_manifest, paths), strict=True)],
-        columns=["pair", "read from", "rows", "sha256"])  # fmt: skip
+        [
+            (path.stem, str(path.parent.relative_to(ARTIFACTS)), facts["rows"], facts["sha256"][:12])
+            for path, facts in zip(paths, map(read_manifest, paths), strict=True)
+        ],
+        columns=["pair", "read from", "rows", "sha256"],
+    )
     frames = [read_frame(path) for path in paths] or [schemas.empty_frame(kind)]
     return pd.concat(frames, ignore_index=True), source
 

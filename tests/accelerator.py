@@ -36,8 +36,13 @@ class Remote(torch.Tensor):
     @staticmethod
     def __new__(cls, held):
         return torch.Tensor._make_wrapper_subclass(
-            cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype,
-            device=DEVICE)  # fmt: skip
+            cls,
+            held.shape,
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=DEVICE,
+        )
 
     def __init__(self, held):
         self.held = held

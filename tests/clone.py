@@ -54,8 +54,14 @@ def edit(path: Path, **values: object) -> None:
 
 
 def start(folder: Path, *words: str, **env: str) -> subprocess.Popen:
-    return subprocess.Popen([folder / "run_all.sh", *words], cwd="/", env=ENV | env, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    return subprocess.Popen(
+        [folder / "run_all.sh", *words],
+        cwd="/",
+        env=ENV | env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
 def run(folder: Path, *words: str, **env: str) -> str:
@@ -125,7 +131,13 @@ def assert_same_tables(one: Path, other: Path, name: str = "demo") -> None:
 def walk_through(project: Path, profile: str) -> str:
     """Every notebook of a profile in one process, without the hub (walk.py); what it printed."""
     env = ENV | {"PYTHONPATH": str(project), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "tests/walk.py", profile], cwd=project, env=env, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "tests/walk.py", profile],
+        cwd=project,
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     assert done.returncode == 0, done.stdout[-4000:]
     return done.stdout

@@ -71,8 +71,13 @@ def failure(project: Path, fault: Fault) -> str:
         return f"NOT TRIED: {fault.file} holds the text {count} times"
     path.write_text(text.replace(fault.old, fault.new), "utf-8")
     words = ["-q", "-x", "-n", "0", "--all", "-p", "no:cacheprovider", f"tests/blackbox/{fault.test}"]
-    done = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=project, capture_output=True, text=True,
-                          env=ENV | {"PYTHONPATH": str(project)})  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        env=ENV | {"PYTHONPATH": str(project)},
+    )
     path.write_text(text, "utf-8")
     said = [line[1:].strip() for line in done.stdout.splitlines() if line.startswith("E ")]
     if done.returncode != 1 or not said:

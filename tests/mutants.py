@@ -118,9 +118,12 @@ def parts(statement: ast.stmt) -> Iterator[ast.AST]:
         node = waiting.pop()
         yield node
         fields = {name: value for name, value in ast.iter_fields(node) if name not in UNTOUCHED}
-        waiting += [child for child in ast.iter_child_nodes(type(node)(**fields))
-                    if not isinstance(child, ast.stmt | ast.excepthandler | ast.JoinedStr)
-                    and not (isinstance(child, ast.keyword) and child.arg in QUIET)]  # fmt: skip
+        waiting += [
+            child
+            for child in ast.iter_child_nodes(type(node)(**fields))
+            if not isinstance(child, ast.stmt | ast.excepthandler | ast.JoinedStr)
+            and not (isinstance(child, ast.keyword) and child.arg in QUIET)
+        ]
 
 
 def otherwise(node: ast.AST) -> Iterator[tuple[str, Any]]:
@@ -166,8 +169,11 @@ def standing(mutant: Mutant) -> Change | None:
 def drawn(module: str) -> list[Change]:
     """Some changes of a module, among those whose lines stand once in its room."""
     room = module.rpartition("/")[0]
-    here = [change for change, *others in changes_in(room).values()
-            if change.mutant.module == module and not others and len(change.mutant.before) <= LONGEST]  # fmt: skip
+    here = [
+        change
+        for change, *others in changes_in(room).values()
+        if change.mutant.module == module and not others and len(change.mutant.before) <= LONGEST
+    ]
     return random.Random(f"0 {module}").sample(here, min(COUNT, len(here)))
 
 
@@ -178,9 +184,16 @@ def drawn(module: str) -> list[Change]:
 def imports() -> dict[Path, set[str]]:
     """The parts of all names that each file of tests imports."""
     trees = {path: ast.walk(ast.parse(path.read_text("utf-8"))) for path in sorted((ROOT / "tests").rglob("test_*.py"))}
-    return {path: {part for node in tree if isinstance(node, ast.Import | ast.ImportFrom)
-                   for name in [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
-                   for part in name.split(".")} for path, tree in trees.items()}  # fmt: skip
+    return {
+        path: {
+            part
+            for node in tree
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for name in [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+            for part in name.split(".")
+        }
+        for path, tree in trees.items()
+    }
 
 
 def tests_of(module: str) -> list[str]:
@@ -297,8 +310,12 @@ def main(words: list[str]) -> int:
         if words[:1] == ["compare"]:
             return compare(mutants, end, words[1:])
         known = {one.module for one in mutants}
-        every = [module for room, names in VISITED.items() for module in modules_of(room)
-                 if module not in known and (names == "*" or module.rpartition("/")[2] in names.split())]  # fmt: skip
+        every = [
+            module
+            for room, names in VISITED.items()
+            for module in modules_of(room)
+            if module not in known and (names == "*" or module.rpartition("/")[2] in names.split())
+        ]
         for module in words or every:
             new = list(tried(drawn(module), end))
             print(f"{module}: {share(new)} killed", flush=True)

@@ -23,10 +23,15 @@ from workflow.pipeline import NOTEBOOKS
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "sinfo", "scontrol")
 NODES = ("one", "two")
 LONGER = "self.next_seconds_between_status_checks + 10,"  # by which the plugin looks less and less often
-FILE = {"executor": "slurm", "jobs": 4, "restart-times": 0, "latency-wait": 30,
-        "groups": {row.name: "light" for row in NOTEBOOKS if not row.of_pair},
-        "slurm-init-seconds-before-status-checks": 2,
-        "default-resources": {"slurm_partition": "work", "runtime": 30, "mem_mb": 1000}}  # fmt: skip
+FILE = {
+    "executor": "slurm",
+    "jobs": 4,
+    "restart-times": 0,
+    "latency-wait": 30,
+    "groups": {row.name: "light" for row in NOTEBOOKS if not row.of_pair},
+    "slurm-init-seconds-before-status-checks": 2,
+    "default-resources": {"slurm_partition": "work", "runtime": 30, "mem_mb": 1000},
+}
 CONFIGURATION = """
 ClusterName=tests
 SlurmctldHost={host}(127.0.0.1)
@@ -149,8 +154,9 @@ class Cluster:
     def start(self) -> None:
         place = self.folder
         own = [f"--{name}-file={place}/munge.{name}" for name in ("pid", "log", "seed")]
-        self.daemon("munged", "--foreground", "--force", f"--key-file={place}/key", f"--socket={place}/munge.socket",
-                    *own)  # fmt: skip
+        self.daemon(
+            "munged", "--foreground", "--force", f"--key-file={place}/key", f"--socket={place}/munge.socket", *own
+        )
         self.until(lambda: (place / "munge.socket").exists())
         self.daemon("slurmctld", "-D")
         for name in NODES:

@@ -37,17 +37,36 @@ def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabular
         body = np.append(np.log(rng.beta(9, 1 + (not right), 10)), answer).astype("float32")
         place = {"answer_start": 10, "answer_end": 10 + m} if parsed else {"answer_start": -1, "answer_end": -1}
         question = f"Person {i} has {i} things of kind {'abcdefghij'[i % 10]} and asks."
-        found.append({
-            "model": model, "dataset": dataset, "split": "calibration" if i < rows else "evaluation",
-            "example_id": f"{i:04d}",
-            "question": question, "reference": "7",
-            "token_ids": np.arange(10 + m), "token_logprobs": body, "token_logprobs_sampling": body, **place,
-            "words": hash_words(question), "plain": parsed, "boxed": None, "last_number": "7" if right else "8",
-            "last_number_start": 10, "last_number_end": 10 + m, "thinking_end": 0, "eos": 0, "finish_reason": "stop",
-            "answer": ("7" if right else "8") if parsed else None, "kept_positions": np.arange(10, 10 + m),
-            "chosen_logit": logits[:, 0], "top_logits": list(values), "top_ids": list(ids), "tail_curve": list(curve),
-            "logits": list(logits),
-        })  # fmt: skip
+        found.append(
+            {
+                "model": model,
+                "dataset": dataset,
+                "split": "calibration" if i < rows else "evaluation",
+                "example_id": f"{i:04d}",
+                "question": question,
+                "reference": "7",
+                "token_ids": np.arange(10 + m),
+                "token_logprobs": body,
+                "token_logprobs_sampling": body,
+                **place,
+                "words": hash_words(question),
+                "plain": parsed,
+                "boxed": None,
+                "last_number": "7" if right else "8",
+                "last_number_start": 10,
+                "last_number_end": 10 + m,
+                "thinking_end": 0,
+                "eos": 0,
+                "finish_reason": "stop",
+                "answer": ("7" if right else "8") if parsed else None,
+                "kept_positions": np.arange(10, 10 + m),
+                "chosen_logit": logits[:, 0],
+                "top_logits": list(values),
+                "top_ids": list(ids),
+                "tail_curve": list(curve),
+                "logits": list(logits),
+            }
+        )
     return pd.DataFrame(found)
 
 

@@ -54,7 +54,10 @@ def test_model_files_say_the_decoding_settings_that_were_trained_with(name):
     spec = params.load_model_config(name)
     settings = train.DECODING[name]
     assert (spec.temperature, spec.top_p, max(spec.top_k, 0)) == (
-        settings["temperature"], settings["top_p"], settings["top_k"])  # fmt: skip
+        settings["temperature"],
+        settings["top_p"],
+        settings["top_k"],
+    )
 
 
 @pytest.mark.slow

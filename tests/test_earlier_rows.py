@@ -60,8 +60,11 @@ def keep(frame, folder, **told):
     """The frames of a generations frame with verdicts, with their manifests, as 01 writes them."""
     path = folder / "generations" / f"{PAIR}.parquet"
     store.write_frame(frame.drop(columns=p_true.IN_SITU_COLUMNS), path, **told)
-    store.write_frame(frame[[*store.KEYS, *p_true.IN_SITU_COLUMNS]], folder / "in_situ" / f"{PAIR}.parquet",
-                      generations=store.read_manifest(path)["sha256"])  # fmt: skip
+    store.write_frame(
+        frame[[*store.KEYS, *p_true.IN_SITU_COLUMNS]],
+        folder / "in_situ" / f"{PAIR}.parquet",
+        generations=store.read_manifest(path)["sha256"],
+    )
     return path
 
 
@@ -155,8 +158,12 @@ def test_questions_that_were_asked_again_stay(lm, earlier):
     path = keep(small, earlier, **facts(lm))
     about = {**facts(lm), "parameters": Generation(demonstration="none").model_dump()}
     rows, arm = ablation.choose_ablation_rows(small, 2), small.assign(answer="7")
-    store.write_frame(ablation.combine_arms(rows, "none", {"one": arm[arm.example_id.isin(rows.example_id)]}),
-                earlier / "ablation" / f"{PAIR}.parquet", inputs=store.file_checksums([path]), **about)  # fmt: skip
+    store.write_frame(
+        ablation.combine_arms(rows, "none", {"one": arm[arm.example_id.isin(rows.example_id)]}),
+        earlier / "ablation" / f"{PAIR}.parquet",
+        inputs=store.file_checksums([path]),
+        **about,
+    )
     larger, _ = generate(lm, 14)
     before = earlier_rows.find_earlier_rows("mine", "ablation", PAIR, about, larger)
     assert set(before.example_id) == set(rows.example_id)

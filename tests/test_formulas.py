@@ -26,8 +26,15 @@ def formulas(text: str) -> list[str]:
 
 def shown() -> dict[str, list[str]]:
     """The formulas of every notebook's paragraphs, and of the table of estimators."""
-    found = {path.stem: [formula for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown"
-                         for formula in formulas(cell.source)] for path in NOTEBOOKS}  # fmt: skip
+    found = {
+        path.stem: [
+            formula
+            for cell in nbformat.read(path, 4).cells
+            if cell.cell_type == "markdown"
+            for formula in formulas(cell.source)
+        ]
+        for path in NOTEBOOKS
+    }
     return found | {"tab_estimators": formulas(html.unescape(tables.estimators()._repr_html_()))}
 
 
@@ -35,8 +42,13 @@ def problems(some: list[str]) -> list[list[str]]:
     """What JupyterLab's MathJax cannot set of each formula."""
     if not shutil.which("node") or not JUPYTERLAB.is_dir():
         pytest.skip("needs JupyterLab's built files and node, which runs them outside a browser")
-    done = subprocess.run(["node", ROOT / "tests" / "mathjax.js", JUPYTERLAB], input=json.dumps(some),
-                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    done = subprocess.run(
+        ["node", ROOT / "tests" / "mathjax.js", JUPYTERLAB],
+        input=json.dumps(some),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -50,7 +62,11 @@ def test_every_formula_is_set_by_jupyterlab(where):
 
 def test_what_it_cannot_set_is_found():
     assert problems([r"\bm{x}", r"\boldsymbol{x}", r"\frac{1}{", r"\textsc{Ans}"]) == [
-        [r"\bm"], [], ["Missing close brace"], [r"\textsc"]]  # fmt: skip
+        [r"\bm"],
+        [],
+        ["Missing close brace"],
+        [r"\textsc"],
+    ]
 
 
 def test_no_macro_of_the_papers_own_is_left():

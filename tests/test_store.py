@@ -116,8 +116,10 @@ def test_the_run_comes_before_the_shipped(artifacts):
 def test_what_is_shipped_serves_replays_and_the_lab_alone(artifacts):
     """The run of a model that makes no passes at the answer has none, though the demo ships some of the same pair."""
     row = row_of("dropout_answer")
-    demo, small = (store.write_frame(row, artifacts / "shipped" / name / "dropout_answer" / f"{pair}.parquet")
-                   for name, pair in (("demo", "m__d"), ("small", "n__d")))  # fmt: skip
+    demo, small = (
+        store.write_frame(row, artifacts / "shipped" / name / "dropout_answer" / f"{pair}.parquet")
+        for name, pair in (("demo", "m__d"), ("small", "n__d"))
+    )
     for run in ("traj", "demo", "small", "laboratory"):
         assert store.find_pairs(run, "dropout_answer", ["m__d", "n__d"]) == []
         assert store.load_frames(run, "dropout_answer", ["m", "n"], ["d"], may_lack=True)[0].empty

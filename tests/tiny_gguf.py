@@ -72,17 +72,27 @@ def write(path: Path, weights: dict[str, np.ndarray], kind: str = "F32", archite
     """A GGUF file of these weights: vectors as F32, matrices as `kind`."""
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name("a tiny one")
-    for add, value in ((writer.add_context_length, CONTEXT), (writer.add_embedding_length, WIDTH),
-                       (writer.add_block_count, LAYERS), (writer.add_feed_forward_length, INNER),
-                       (writer.add_head_count, HEADS), (writer.add_head_count_kv, KEYS),
-                       (writer.add_rope_freq_base, 1e4), (writer.add_rope_dimension_count, HEAD),
-                       (writer.add_layer_norm_rms_eps, 1e-5),
-                       (writer.add_vocab_size, len(VOCABULARY)), (writer.add_tokenizer_model, "gpt2"),
-                       (writer.add_tokenizer_pre, "smollm"), (writer.add_token_list, VOCABULARY),
-                       (writer.add_token_types, [1] * (len(VOCABULARY) - 2) + [3, 3]),
-                       (writer.add_token_merges, MERGES), (writer.add_bos_token_id, VOCABULARY.index("<|start|>")),
-                       (writer.add_eos_token_id, VOCABULARY.index("<|end|>")), (writer.add_add_bos_token, False),
-                       (writer.add_chat_template, TEMPLATE)):  # fmt: skip
+    for add, value in (
+        (writer.add_context_length, CONTEXT),
+        (writer.add_embedding_length, WIDTH),
+        (writer.add_block_count, LAYERS),
+        (writer.add_feed_forward_length, INNER),
+        (writer.add_head_count, HEADS),
+        (writer.add_head_count_kv, KEYS),
+        (writer.add_rope_freq_base, 1e4),
+        (writer.add_rope_dimension_count, HEAD),
+        (writer.add_layer_norm_rms_eps, 1e-5),
+        (writer.add_vocab_size, len(VOCABULARY)),
+        (writer.add_tokenizer_model, "gpt2"),
+        (writer.add_tokenizer_pre, "smollm"),
+        (writer.add_token_list, VOCABULARY),
+        (writer.add_token_types, [1] * (len(VOCABULARY) - 2) + [3, 3]),
+        (writer.add_token_merges, MERGES),
+        (writer.add_bos_token_id, VOCABULARY.index("<|start|>")),
+        (writer.add_eos_token_id, VOCABULARY.index("<|end|>")),
+        (writer.add_add_bos_token, False),
+        (writer.add_chat_template, TEMPLATE),
+    ):
         add(value)
     for name, weight in weights.items():
         stored = gguf.GGMLQuantizationType.F32 if weight.ndim == 1 else gguf.GGMLQuantizationType[kind]

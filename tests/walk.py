@@ -29,8 +29,14 @@ def walk(profile: str) -> None:
     for job in plan.jobs:
         if job.notebook.exports:
             (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
-            execute_notebook(ROOT / job.notebook.path, ROOT / job.executed, parameters=job.parameters,
-                             cwd=ROOT / "notebooks", kernel_name="python3", progress_bar=False)  # fmt: skip
+            execute_notebook(
+                ROOT / job.notebook.path,
+                ROOT / job.executed,
+                parameters=job.parameters,
+                cwd=ROOT / "notebooks",
+                kernel_name="python3",
+                progress_bar=False,
+            )
             export(ROOT / job.executed, ROOT / job.run.figures)
         elif not job.notebook.heavy:
             play(job)

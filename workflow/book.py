@@ -74,8 +74,10 @@ def make_pages(run: Run) -> dict[str, str]:
 def render(title: str, **given: Any) -> str:
     """Return a page of the book."""
     env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    light, dark = (Markup(HtmlFormatter(style=style).get_style_defs(".highlight"))  # noqa: S704  of Pygments
-                   for style in ("friendly", "github-dark"))  # fmt: skip
+    light, dark = (
+        Markup(HtmlFormatter(style=style).get_style_defs(".highlight"))  # noqa: S704  of Pygments
+        for style in ("friendly", "github-dark")
+    )
     template = env.from_string(TEMPLATE.read_text(encoding="utf-8"))
     return visible(template.render(title=title, light=light, dark=dark, **given))
 

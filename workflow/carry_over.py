@@ -40,9 +40,11 @@ def check_carried_over(run: Run) -> None:
         record = read_json(path)
         parts = record.get("parts") if isinstance(record, dict) else None
         if isinstance(parts, dict) and any(f"parameter {name}" in parts for name in (*RENAMED, *REMOVED)):
-            raise UserError(f"{run.folder} was made by an earlier version: "
-                            f"`.venv/bin/python -m workflow.carry_over {run.name}` brings it over, and nothing is "
-                            "run again")  # fmt: skip
+            raise UserError(
+                f"{run.folder} was made by an earlier version: "
+                f"`.venv/bin/python -m workflow.carry_over {run.name}` brings it over, and nothing is "
+                "run again"
+            )
 
 
 def carry_over(folder: Path) -> tuple[int, int]:

@@ -41,8 +41,10 @@ def reach_hub(run: Run, say: Callable[[str], None]) -> None:
     names = [(load, name) for kind, load in params.LOADERS.items() for name in run.values[f"{kind}s"]]
     if any(hub.remote(load(name)) for load, name in names) and not hub.answers():
         os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")  # before its import
-        say("note   hub: it does not answer; models and datasets must be in the local cache, or in folders that a "
-            "model's `source` and --data-dir name")  # fmt: skip
+        say(
+            "note   hub: it does not answer; models and datasets must be in the local cache, or in folders that a "
+            "model's `source` and --data-dir name"
+        )
 
 
 def subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
@@ -131,9 +133,14 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
             return
     preflight = yield from usable.check_usable(run, name, texts)
     if not preflight:
-        yield "note", ("its weights are not available (its file names no `source`): the log-probabilities of its "
-                       "responses give the Seq and Ans estimators and isotonic regression; P(True), MC dropout, "
-                       "temperature scaling and ablations stay empty")  # fmt: skip
+        yield (
+            "note",
+            (
+                "its weights are not available (its file names no `source`): the log-probabilities of its "
+                "responses give the Seq and Ans estimators and isotonic regression; P(True), MC dropout, "
+                "temperature scaling and ablations stay empty"
+            ),
+        )
         return
     where = f"the repository {spec.source} on the hub" if hub.remote(spec) else spec.source
     yield "ok", where + (f" at {spec.revision[:12]}" if spec.revision else "")

@@ -22,8 +22,10 @@ def show(run: Run, profile: Profile, force: Iterable[str], say: Say) -> int:
     total = f"; about {cost.format_hours(cost.sum_hours(times.values()))} h in all" if times else ""
     rest = f", and {len(todo) - len(times)} job(s) of unknown length" if len(times) < len(todo) else ""
     where = f" (hours as on a {CARD.name})" if run.gpus else ""
-    say(f"{run.name}: {len(todo)} of {len(run.jobs)} jobs would be submitted to {profile.name}{total}{rest}{where}; "
-        "nothing was")  # fmt: skip
+    say(
+        f"{run.name}: {len(todo)} of {len(run.jobs)} jobs would be submitted to {profile.name}{total}{rest}{where}; "
+        "nothing was"
+    )
     return 0
 
 

@@ -87,8 +87,10 @@ def install_vllm(run: Run, todo: list[Job], say: Say) -> None:
 def why_no_vllm(run: Run) -> str:
     """Return why vLLM cannot be installed on this machine; empty if it can."""
     if not run.gpus_by_notebook.get("01_generate", run.gpus):
-        return ("`engine: vllm` needs a GPU with CUDA, and none is seen here: write `engine: transformers`, or set "
-                "VLLM_PYTHON to a Python with vLLM's CPU build")  # fmt: skip
+        return (
+            "`engine: vllm` needs a GPU with CUDA, and none is seen here: write `engine: transformers`, or set "
+            "VLLM_PYTHON to a Python with vLLM's CPU build"
+        )
     if not run.cluster and not any(map(shutil.which, ("cc", "gcc", "clang"))):
         lacks = "`engine: vllm` compiles kernels, and no C compiler is found here"
         return f"{lacks}: install gcc and g++, or write `engine: transformers`"

@@ -39,8 +39,10 @@ def shipped_datasets(profile: str, models: list[str], datasets: list[str], say: 
         if all((ROOT / path.format(model=model, dataset=dataset)).exists() for path in paths for model in models)
     ]
     if not there:
-        raise UserError(f"no signals of {', '.join(models)} are shipped in {SHIPPED}/{profile}/: "
-                        f"./run_all.sh {profile} computes them")  # fmt: skip
+        raise UserError(
+            f"no signals of {', '.join(models)} are shipped in {SHIPPED}/{profile}/: "
+            f"./run_all.sh {profile} computes them"
+        )
     if absent := [dataset for dataset in datasets if dataset not in there]:
         say(f"{', '.join(absent)}: not shipped yet, left out")
     return there
@@ -107,8 +109,10 @@ def check_files(run: str) -> None:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise UserError(f"{SHIPPED}/{run}/{wrong[0]} {what}{more}: `git checkout -- {SHIPPED}/{run}` restores it")
     if added := sorted(there.keys() - listed.keys()):
-        raise UserError(f"{SHIPPED}/{run}/{added[0]} is not in {SHIPPED}/{run}/{LIST}: move it away, or add it with "
-                        f"`python -m workflow.reference_data {run}`")  # fmt: skip
+        raise UserError(
+            f"{SHIPPED}/{run}/{added[0]} is not in {SHIPPED}/{run}/{LIST}: move it away, or add it with "
+            f"`python -m workflow.reference_data {run}`"
+        )
 
 
 if __name__ == "__main__":

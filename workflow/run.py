@@ -301,8 +301,10 @@ def last_words(run: Run, code: int, going: dict[str, str]) -> str:
         who = f"{titles}: ended by the cluster" if going else "the cluster says"
         return f"{who}: {said}; the same command goes on from here (logs: {name}, {run.folder}/cluster/)"
     if going:
-        return (f"{titles}: killed before it could say why, most likely out of memory; the same command goes on "
-                f"from here, with --cores 1 one notebook at a time (log: {name})")  # fmt: skip
+        return (
+            f"{titles}: killed before it could say why, most likely out of memory; the same command goes on "
+            f"from here, with --cores 1 one notebook at a time (log: {name})"
+        )
     text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"(Error|Exception)\b.*\w", line)] or lines[-1:]

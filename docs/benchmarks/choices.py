@@ -38,8 +38,9 @@ def effects() -> pd.DataFrame:
         then = base
         with suppress(UserError):  # it changes nothing
             then = errors(*under(signals, Calibration(), name, value))
-        rows.append((name, value, largest(base, then, "acc"), largest(base, then, "ece"),
-                     largest(base, then, "ece", raw=False)))  # fmt: skip
+        rows.append(
+            (name, value, largest(base, then, "acc"), largest(base, then, "ece"), largest(base, then, "ece", raw=False))
+        )
     return pd.DataFrame(rows, columns=["choice", "value", "accuracy", "raw", "calibrated"])
 
 

@@ -90,8 +90,9 @@ def simulate(graph: Graph, costs: Costs, heavy: set[str], cards: int) -> tuple[f
 
 def cut(graph: Graph, costs: Costs, heavy: set[str], most: float) -> tuple[Graph, Costs, set[str]]:
     """The same work with every heavy job of more than `most` hours in equal parts, side by side."""
-    parts = {name: [f"{name}/{k}" for k in range(int(costs[name] / most) + 1)] if name in heavy else [name]
-             for name in graph}  # fmt: skip
+    parts = {
+        name: [f"{name}/{k}" for k in range(int(costs[name] / most) + 1)] if name in heavy else [name] for name in graph
+    }
     split = {part: [p for above in graph[name] for p in parts[above]] for name in graph for part in parts[name]}
     shares = {part: costs[name] / len(parts[name]) for name in graph for part in parts[name]}
     return split, shares, {part for name in heavy for part in parts[name]}

@@ -30,8 +30,11 @@ PAGE, README, RUN = ROOT / "docs" / "small-models.md", ROOT / "README.md", "repl
 PICTURE, PICTURED = ROOT / "figures" / "small.png", ("qwen2.5-coder-1.5b", "gsmhard")
 SMALL = load_profile("small")
 READING = Reading.of(SMALL.model_dump())
-PAIRS = {(model, dataset): f"{load_model_config(model).label.rpartition('-')[2]} {load_dataset_config(dataset).label}"
-         for model in SMALL.models for dataset in SMALL.datasets}  # fmt: skip
+PAIRS = {
+    (model, dataset): f"{load_model_config(model).label.rpartition('-')[2]} {load_dataset_config(dataset).label}"
+    for model in SMALL.models
+    for dataset in SMALL.datasets
+}
 BEGIN, END = "<!-- {}: python docs/tables/small_models.py renews this table -->\n", "<!-- end -->"
 CONSTANT = "ECE of a constant, (right + 1) / (n + 2) of the calibration questions"
 ISOTONIC = {"ece": "ECE Ans Avg, isotonic", "auroc": "AUROC Ans Avg, isotonic",
@@ -96,8 +99,10 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
 
 def passed() -> pd.DataFrame:
     """c_BALD in both scopes on the evaluation questions with dropout on the whole response, by dataset."""
-    made = {scope: store.load_frames(RUN, DROPOUT[scope], SMALL.models, SMALL.datasets, may_lack=True)[0]
-            for scope in SCOPES}  # fmt: skip
+    made = {
+        scope: store.load_frames(RUN, DROPOUT[scope], SMALL.models, SMALL.datasets, may_lack=True)[0]
+        for scope in SCOPES
+    }
     whole = made["trajectory"][KEYS].drop_duplicates()
     made["answer"] = made["answer"].merge(whole, on=KEYS)
     return by_scope(signals().generations, signals().responses, made, READING)
@@ -107,9 +112,14 @@ def calibrated() -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray, float]]:
     """Of each pair, the evaluation rows' Ans Avg after isotonic regression, their correctness, and the constant that
     the calibration rows teach."""
     fitted = fitting.fit_answers(signals().sets)
-    return {pair: (fitted[pair]["isotonic"].predict(evaluation.confidence), evaluation.correct,
-                      proper_scores.base_rate(calibration.correct))
-            for pair, (calibration, evaluation) in signals().sets.items()}  # fmt: skip
+    return {
+        pair: (
+            fitted[pair]["isotonic"].predict(evaluation.confidence),
+            evaluation.correct,
+            proper_scores.base_rate(calibration.correct),
+        )
+        for pair, (calibration, evaluation) in signals().sets.items()
+    }
 
 
 def against_the_constant(confidence: np.ndarray, correct: np.ndarray, constant: float) -> dict[str, np.ndarray]:
@@ -139,8 +149,9 @@ def prompts() -> dict[str, dict[tuple[str, str], str]]:
 
 def table(rows: dict[str, dict[tuple[str, str], str]]) -> str:
     lines = ["| | " + " | ".join(PAIRS.values()) + " |", "|---|" + "---:|" * len(PAIRS)]
-    lines += [f"| {what} | " + " | ".join(values.get(pair, "-") for pair in PAIRS) + " |"
-              for what, values in rows.items()]  # fmt: skip
+    lines += [
+        f"| {what} | " + " | ".join(values.get(pair, "-") for pair in PAIRS) + " |" for what, values in rows.items()
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -167,8 +178,10 @@ def picture() -> bytes:
     """Reliability of Ans Avg, raw and after isotonic regression, as a PNG."""
     raw, (calibrated_, correct, _) = signals().sets[PICTURED][1].confidence, calibrated()[PICTURED]
     model, dataset = load_model_config(PICTURED[0]).label, load_dataset_config(PICTURED[1]).label
-    bins = {method: metrics.reliability_bins(confidence, correct, READING.bins, READING.closed).frame()
-            for method, confidence in (("", raw), ("isotonic", calibrated_))}  # fmt: skip
+    bins = {
+        method: metrics.reliability_bins(confidence, correct, READING.bins, READING.closed).frame()
+        for method, confidence in (("", raw), ("isotonic", calibrated_))
+    }
     return reliability_panels(bins, f"Ans Avg, {model}, {dataset}").png
 
 

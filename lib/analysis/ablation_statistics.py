@@ -82,13 +82,18 @@ def responses_to(example_id: str, frames: Mapping[str, pd.DataFrame], arms: Sequ
 
     Answers from a smaller run have no text.
     """
-    texts = {arm: frames[arm].reindex(columns=["example_id", "text"]).set_index("example_id").text[example_id]
-             for arm in arms}  # fmt: skip
+    texts = {
+        arm: frames[arm].reindex(columns=["example_id", "text"]).set_index("example_id").text[example_id]
+        for arm in arms
+    }
     return {arm: text if isinstance(text, str) else "(not kept)" for arm, text in texts.items()}
 
 
 def pass_costs(manifests: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """Return the counts of `mc_dropout.count_operations` from manifests: model, dataset, passes, operations."""
-    rows = [(*facts["pair"], int(passes), operations)
-            for facts in manifests for passes, operations in facts["operations"].items()]  # fmt: skip
+    rows = [
+        (*facts["pair"], int(passes), operations)
+        for facts in manifests
+        for passes, operations in facts["operations"].items()
+    ]
     return pd.DataFrame(rows, columns=[*PAIR, "passes", "operations"])

@@ -17,8 +17,9 @@ LACKING = {"trajectory": "no passes over the whole response", "answer": "no pass
 COMPARED_METRICS = ("rate", "ece", "auroc", "tokens")
 
 
-def in_situ(run: str, models: Sequence[str], datasets: Sequence[str], signals: RunSignals, resamples: int = 5000,
-            seed: int = 0) -> Frames:  # fmt: skip
+def in_situ(
+    run: str, models: Sequence[str], datasets: Sequence[str], signals: RunSignals, resamples: int = 5000, seed: int = 0
+) -> Frames:
     """Return the frames of `tab_dropout_in_situ` and of its grid.
 
     They use the passes over whole trajectories and a run's passes at the answer only, which may lack pairs.

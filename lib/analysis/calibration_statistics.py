@@ -88,9 +88,13 @@ def calibration_maps(
 
 
 def reliability_by_method(
-    calibrated: pd.DataFrame, model: str, dataset: str, n_bins: int = 10, closed: str = "right",
+    calibrated: pd.DataFrame,
+    model: str,
+    dataset: str,
+    n_bins: int = 10,
+    closed: str = "right",
     estimator: str = "ans_avg",
-) -> dict[str, pd.DataFrame]:  # fmt: skip
+) -> dict[str, pd.DataFrame]:
     """Return the reliability diagram of an estimator on one pair, by method."""
     here = calibrated[(calibrated[["model", "dataset", "estimator"]] == [model, dataset, estimator]).all(axis=1)]
     groups = here.groupby("method", sort=False)

@@ -16,8 +16,9 @@ FURTHER = ("p_true", "p_true_insitu", "c_bald", "c_bald_insitu")  # estimators t
 WORK = ("generations", "verification", "dropout", "dropout_answer", "ablation")  # kinds whose manifests have seconds
 
 
-def costs_of_run(run: str, models: Sequence[str], datasets: Sequence[str], signals: RunSignals,
-                 frames: Mapping[str, pd.DataFrame]) -> Frames:  # fmt: skip
+def costs_of_run(
+    run: str, models: Sequence[str], datasets: Sequence[str], signals: RunSignals, frames: Mapping[str, pd.DataFrame]
+) -> Frames:
     """Return the frames of costs and benefits, from the other `frames` of a run.
 
     The costs are by pair and estimator: mean `tokens` of an evaluation question beyond the response, `seconds` per

@@ -66,7 +66,8 @@ def summary(passes: pd.DataFrame) -> pd.DataFrame:
             "largest": float(max(value.max() for value in values)),
             "unchanged": int(alike.sum()),
             "bald": float(np.mean([v.mean() for v, same in zip(values, alike, strict=True) if same] or [np.nan])),
-            "auroc": auroc(scores[alike], rows.correct[alike]) if alike.any() else np.nan}  # fmt: skip
+            "auroc": auroc(scores[alike], rows.correct[alike]) if alike.any() else np.nan,
+        }
         for kind in ("top_k", "top_p"):
             column = next((name for name in supports(rows) if name.startswith(kind)), None)
             record[kind] = int(np.ptp(np.concatenate([row[-1] for row in rows[column]]))) if column else np.nan
@@ -91,8 +92,9 @@ def _spread(conditional: Any) -> float:
     return float(entropies.std() / means[-1]) if means[-1] > 0 else 0.0
 
 
-def by_passes(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, counts: Sequence[int] = ()
-              ) -> pd.DataFrame:  # fmt: skip
+def by_passes(
+    responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, counts: Sequence[int] = ()
+) -> pd.DataFrame:
     """Return the ECE of c_BALD on the evaluation rows after 1..T passes (or `counts`) at the selected rate.
 
     Columns: model, dataset, passes, ece.
@@ -148,8 +150,9 @@ def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, readi
     return table.assign(expected=2 * correlation / (1 + correlation)).reset_index()[columns]
 
 
-def by_scope(generations: pd.DataFrame, responses: pd.DataFrame, frames: Mapping[str, pd.DataFrame], reading: Reading
-             ) -> pd.DataFrame:  # fmt: skip
+def by_scope(
+    generations: pd.DataFrame, responses: pd.DataFrame, frames: Mapping[str, pd.DataFrame], reading: Reading
+) -> pd.DataFrame:
     """Return statistics by pair and scope (`frames`: its passes) at the selected rate.
 
     Columns: scope, rate, rows, ECE and AUROC of c_BALD, mean tokens of a row over all passes (`tokens`), and tokens
@@ -165,8 +168,18 @@ def by_scope(generations: pd.DataFrame, responses: pd.DataFrame, frames: Mapping
             found = evaluate(scores, reading.bins, reading.closed, names=["ece", "auroc"]).set_index("metric").value
             read = rows[KEYS].merge(generations, on=KEYS, validate="one_to_one").apply(tokens_read, axis=1, scope=scope)
             of_pass, once = np.mean(list(read), axis=0)
-            parts.append((*pair, scope, float(rows.rate.iloc[0]), len(scores), found.ece, found.auroc,
-                          of_pass * len(rows.predictive.iloc[0]), once))  # fmt: skip
+            parts.append(
+                (
+                    *pair,
+                    scope,
+                    float(rows.rate.iloc[0]),
+                    len(scores),
+                    found.ece,
+                    found.auroc,
+                    of_pass * len(rows.predictive.iloc[0]),
+                    once,
+                )
+            )
     return pd.DataFrame(parts, columns=[*PAIR, "scope", "rate", "rows", "ece", "auroc", "tokens", "once"])
 
 
@@ -182,8 +195,10 @@ def tokens_read(row: pd.Series, scope: str) -> tuple[int, int]:
 
 def by_phi(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     """Run `evaluate_rate_grid` under each phi for ECE: phi, rate, value."""
-    grids = {phi: confidence.evaluate_rate_grid(responses, dropout, reading.model_copy(update={"phi": phi}), ["ece"])
-             for phi in ("clip", *supports(dropout))}  # fmt: skip
+    grids = {
+        phi: confidence.evaluate_rate_grid(responses, dropout, reading.model_copy(update={"phi": phi}), ["ece"])
+        for phi in ("clip", *supports(dropout))
+    }
     return pd.concat([grid.assign(phi=phi) for phi, grid in grids.items()], ignore_index=True)
 
 

@@ -55,8 +55,11 @@ def printed_numbers(results: Results) -> pd.DataFrame:
                 frame = frame[frame[f"source_{column}"].isin(["", *labels])].assign(estimator="")
         frames[name] = frame
     numbers = tidy_numbers(frames).dropna(subset="value").drop_duplicates(NUMBER_KEY, keep="last")
-    words = {f"{end}{name}_label": numbers[end + name].replace(dict(labels))
-             for name, labels in zip(PAIR, every, strict=True) for end in ("", "source_")}  # fmt: skip
+    words = {
+        f"{end}{name}_label": numbers[end + name].replace(dict(labels))
+        for name, labels in zip(PAIR, every, strict=True)
+        for end in ("", "source_")
+    }
     more = {"table": "tab_" + numbers.table, "key": key_words(numbers), "text": texts(numbers), **words}
     return numbers.assign(**more).reset_index(drop=True)
 

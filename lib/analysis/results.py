@@ -95,8 +95,11 @@ def tidy_numbers(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Return the rows of these frames, by table, as one frame in NUMBER_COLUMNS."""
     words = [name for name in (*NUMBER_KEY, "reason") if name not in ("rate", "bins")]
     types = {name: object if name in words else float for name in NUMBER_COLUMNS}
-    parts = [frames[name].reindex(columns=NUMBER_COLUMNS).assign(table=name).astype(types)
-             for name in frames if len(frames[name])]  # fmt: skip
+    parts = [
+        frames[name].reindex(columns=NUMBER_COLUMNS).assign(table=name).astype(types)
+        for name in frames
+        if len(frames[name])
+    ]
     tidy = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=NUMBER_COLUMNS).astype(types)
     return tidy.fillna(dict.fromkeys(words, ""))
 

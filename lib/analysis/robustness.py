@@ -35,8 +35,14 @@ ALIKE = "(changes nothing that is read or measured)"
 EARLY = (5,)  # numbers of passes for which a finding needs c_BALD
 
 
-def analyze(signals: RunSignals, choices: Calibration, labels: Results, n_bins_ablation: tuple[int, ...],
-            model: str, drawn: Subsampling) -> Results:  # fmt: skip
+def analyze(
+    signals: RunSignals,
+    choices: Calibration,
+    labels: Results,
+    n_bins_ablation: tuple[int, ...],
+    model: str,
+    drawn: Subsampling,
+) -> Results:
     """Compute all results of a run from its signals, without intervals.
 
     `labels`: its results without frames; `model` and `drawn`: of its learning curves.
@@ -62,16 +68,23 @@ def describe_choice(name: str, value: Any, now: Any) -> str:
     return f"{NAMED[name]} ({name}): {said.get(value, value)}, not {said.get(now, now)}"
 
 
-def sensitivity(signals: RunSignals, choices: Calibration, analysis: Callable[..., Results],
-                judge: Callable[..., Mapping[str, Any]], chosen: Sequence[tuple[str, Any]] | None = None
-                ) -> pd.DataFrame:  # fmt: skip
+def sensitivity(
+    signals: RunSignals,
+    choices: Calibration,
+    analysis: Callable[..., Results],
+    judge: Callable[..., Mapping[str, Any]],
+    chosen: Sequence[tuple[str, Any]] | None = None,
+) -> pd.DataFrame:
     """Judge the findings again under other choices (`chosen`, by default all `variants`), changed one at a time.
 
     Return a row for every choice and claim. `analysis` computes results like `analyze`, and `judge` their verdicts (for
     all claims, or the given ones).
     """
-    before = {name: verdict for name, verdict in judge(analysis(signals, choices)).items()
-              if verdict.claim.kind == "claim" and verdict.held is not None}  # fmt: skip
+    before = {
+        name: verdict
+        for name, verdict in judge(analysis(signals, choices)).items()
+        if verdict.claim.kind == "claim" and verdict.held is not None
+    }
     claims = [verdict.claim for verdict in before.values()]
     records: list[tuple] = []
     for name, value in variants(signals.reading, choices) if chosen is None else chosen:

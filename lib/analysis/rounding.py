@@ -38,14 +38,17 @@ def shaken(signals: RunSignals, rng: np.random.Generator) -> RunSignals:
     """Return the signals with noise."""
     responses = signals.responses.assign(
         response=_shaken(signals.responses.response, _logprobs, rng),
-        answer=_shaken(signals.responses.answer, _logprobs, rng))  # fmt: skip
+        answer=_shaken(signals.responses.answer, _logprobs, rng),
+    )
     logits = {name: _shaken(signals.verification[name], _logits, rng) for name in ("standard_logits", "in_situ_logits")}
     verification, dropout = signals.verification.assign(**logits), _disagreeing(signals.dropout, rng)
     confidence = scores(responses, verification, dropout, signals.reading)
     parts = {"responses": responses, "verification": verification, "dropout": dropout, "confidence": confidence}
     answers = confidence[confidence.estimator == "ans_avg"].set_index(KEYS).confidence
-    sets = {pair: CalibrationData(*(_add_noise_to_rows(rows, answers, rng) for rows in splits))
-            for pair, splits in signals.sets.items()}  # fmt: skip
+    sets = {
+        pair: CalibrationData(*(_add_noise_to_rows(rows, answers, rng) for rows in splits))
+        for pair, splits in signals.sets.items()
+    }
     return replace(signals, **parts, sets=sets, call=calling_once())
 
 
@@ -71,10 +74,13 @@ def _logits(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def _disagreeing(dropout: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     """Return passes with only the last value, with noise on BALD."""
     last, mean = ([np.asarray(passes[-1], dtype=float) for passes in dropout[name]] for name in BALD_TERMS)
-    noisy = [some + BALD * (some - other) * rng.standard_normal(some.shape)
-             for some, other in zip(last, mean, strict=True)]  # fmt: skip
-    lists = {name: pd.Series([[value] for value in values], dropout.index, dtype=object)
-             for name, values in zip(BALD_TERMS, (noisy, mean), strict=True)}  # fmt: skip
+    noisy = [
+        some + BALD * (some - other) * rng.standard_normal(some.shape) for some, other in zip(last, mean, strict=True)
+    ]
+    lists = {
+        name: pd.Series([[value] for value in values], dropout.index, dtype=object)
+        for name, values in zip(BALD_TERMS, (noisy, mean), strict=True)
+    }
     return dropout.assign(**lists)
 
 
@@ -112,8 +118,13 @@ def draw_with_noise(
         yield printed_numbers(replace(here, frames={**here.frames, **frames_of(some, choices, n_bins_ablation)}))
 
 
-def moves(here: Results, signals: RunSignals, choices: Calibration, n_bins_ablation: Sequence[int] = (10, 20, 30),
-          draws: int = DRAWS) -> pd.DataFrame:  # fmt: skip
+def moves(
+    here: Results,
+    signals: RunSignals,
+    choices: Calibration,
+    n_bins_ablation: Sequence[int] = (10, 20, 30),
+    draws: int = DRAWS,
+) -> pd.DataFrame:
     """Return the `printed_numbers` without noise, with the effect of noise on each.
 
     `moves` is the largest change over the draws, and `moved` the number of `draws` in which its cell changes.

@@ -28,8 +28,14 @@ KEPT = {  # stored frame of 05, 06 or 07: its names in `Results`
 }  # fmt: skip
 
 
-def labels_of_run(models: Sequence[str], datasets: Sequence[str], *, bin_models: Sequence[str] = (),
-                  transfer_models: Sequence[str] = (), transfer_datasets: Sequence[str] = ()) -> Results:  # fmt: skip
+def labels_of_run(
+    models: Sequence[str],
+    datasets: Sequence[str],
+    *,
+    bin_models: Sequence[str] = (),
+    transfer_models: Sequence[str] = (),
+    transfer_datasets: Sequence[str] = (),
+) -> Results:
     """Return the results of a run without frames: its models and datasets, and those of single tables."""
     specs = [params.load_model_config(name) for name in models]
     labels = {name: spec.label for name, spec in zip(models, specs, strict=True)}
@@ -43,9 +49,17 @@ def labels_of(labels: Mapping[str, str], kind: str, names: Sequence[str]) -> dic
     return {name: labels[name] for name in params.choose_some(kind, names, list(labels))}
 
 
-def results_of_run(run: str, signals: RunSignals, models: Sequence[str], datasets: Sequence[str], *,
-                   n_bins_ablation: Sequence[int] = (10, 20, 30), resamples: int = 5000, seed: int = 0,
-                   **shown: Sequence[str]) -> Results:  # fmt: skip
+def results_of_run(
+    run: str,
+    signals: RunSignals,
+    models: Sequence[str],
+    datasets: Sequence[str],
+    *,
+    n_bins_ablation: Sequence[int] = (10, 20, 30),
+    resamples: int = 5000,
+    seed: int = 0,
+    **shown: Sequence[str],
+) -> Results:
     """Return all results of a run, with intervals over the `resamples` of 05; `shown`: as `labels_of_run`.
 
     Raise UserError if frames of 05 to 07 or 10 are missing.
@@ -58,13 +72,21 @@ def results_of_run(run: str, signals: RunSignals, models: Sequence[str], dataset
     frames |= costs.costs_of_run(*pairs, signals, frames)
     frames["paired"] = paired(frames["calibrated"], signals.reading, *drawn)
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
-    questions = {name: (params.load_dataset_config(name).source, int(rows[name, "calibration"]),
-                        int(rows[name, "evaluation"])) for name in datasets}  # fmt: skip
+    questions = {
+        name: (params.load_dataset_config(name).source, int(rows[name, "calibration"]), int(rows[name, "evaluation"]))
+        for name in datasets
+    }
     return replace(labels_of_run(models, datasets, **shown), frames=frames, questions=questions)
 
 
-def partial_results(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading, kinds: Collection[str],
-                    **shown: Sequence[str]) -> Results:  # fmt: skip
+def partial_results(
+    run: str,
+    models: Sequence[str],
+    datasets: Sequence[str],
+    reading: Reading,
+    kinds: Collection[str],
+    **shown: Sequence[str],
+) -> Results:
     """Return the results of some of a run's notebooks, for findings that need only these `kinds` of frames.
 
     The kinds are those of `lib.schemas`; all but `generations` may be missing.
@@ -81,8 +103,9 @@ def partial_results(run: str, models: Sequence[str], datasets: Sequence[str], re
     return replace(labels_of_run(models, datasets, **shown), frames=frames | kept_frames(run, models, datasets, kept))
 
 
-def kept_frames(run: str, models: Sequence[str], datasets: Sequence[str], names: Collection[str] = tuple(KEPT)
-                ) -> Frames:  # fmt: skip
+def kept_frames(
+    run: str, models: Sequence[str], datasets: Sequence[str], names: Collection[str] = tuple(KEPT)
+) -> Frames:
     """Return the stored frames of KEPT. Raise UserError if they are missing."""
     frames: Frames = {}
     for name in names:
@@ -94,8 +117,10 @@ def kept_frames(run: str, models: Sequence[str], datasets: Sequence[str], names:
 def load_selective(run: str, models: Sequence[str], datasets: Sequence[str]) -> Frames:
     """Return the stored frames of 10 for these pairs, by `selective_` and SELECTIVE_KINDS."""
     frames = {kind: store.read_pairs(run, "selective", kind, models, datasets) for kind in SELECTIVE_KINDS}
-    return {f"selective_{kind}": frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
-            for kind, frame in frames.items()}  # fmt: skip
+    return {
+        f"selective_{kind}": frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
+        for kind, frame in frames.items()
+    }
 
 
 def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> Frames:
@@ -107,9 +132,11 @@ def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], readin
         there = store.find_pairs(run, "ablation", store.pair_names(models, datasets))
         manifests = [store.read_manifest(store.find_frame(run, "ablation", name)) for name in there]
         frame = store.load_frames(run, "ablation", models, datasets, may_lack=True)[0]
-        return {"ablation": ablation_statistics.summarize_ablation(frame, reading.grader),
-                "cost": ablation_statistics.pass_costs(manifests),
-                "demonstration": ablation_statistics.compare_demonstrations(frame, reading.grader)}  # fmt: skip
+        return {
+            "ablation": ablation_statistics.summarize_ablation(frame, reading.grader),
+            "cost": ablation_statistics.pass_costs(manifests),
+            "demonstration": ablation_statistics.compare_demonstrations(frame, reading.grader),
+        }
     return {}
 
 

@@ -89,8 +89,14 @@ class RunSignals:
         return cls.from_frames(generations, verification, dropout, reading)
 
     @classmethod
-    def from_frames(cls, generations: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame,
-                    reading: Reading, call: Call | None = None) -> "RunSignals":  # fmt: skip
+    def from_frames(
+        cls,
+        generations: pd.DataFrame,
+        verification: pd.DataFrame,
+        dropout: pd.DataFrame,
+        reading: Reading,
+        call: Call | None = None,
+    ) -> "RunSignals":
         """Interpret these frames under the choices; `call` is shared with signals under other choices."""
         call = call or calling_once()
         responses = call(interpret_responses, generations, reading)
@@ -223,7 +229,8 @@ def sets_of(sets: DataByPair, model: str) -> DataByPair:
     return {pair: rows for pair, rows in sets.items() if pair[0] == model}
 
 
-def scores(responses: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, reading: Reading
-           ) -> pd.DataFrame:  # fmt: skip
+def scores(
+    responses: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, reading: Reading
+) -> pd.DataFrame:
     """Return the confidence of every estimator at the selected dropout rate."""
     return confidence_frame(responses, verification, rows_at_selected_rate(dropout, reading), reading)

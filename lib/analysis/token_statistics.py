@@ -113,10 +113,16 @@ def summarize_tokens(responses: pd.DataFrame) -> pd.DataFrame:
         length = [len(logprobs) for logprobs in rows.response]
         joint = [seq_joint(logprobs) for logprobs in rows.response]
         product = [float(validate_logprobs(logprobs).sum()) for logprobs in rows.response]  # logarithm: the same ranks
-        parts.append(dict(zip(PAIR, pair, strict=True)) | {
-            "median": _median(answered.answer), "wrong": _median(wrong),
-            "smallest": auroc(smallest, rows.correct),
-            "joint": rank_correlation(joint, length), "product": rank_correlation(product, length)})  # fmt: skip
+        parts.append(
+            dict(zip(PAIR, pair, strict=True))
+            | {
+                "median": _median(answered.answer),
+                "wrong": _median(wrong),
+                "smallest": auroc(smallest, rows.correct),
+                "joint": rank_correlation(joint, length),
+                "product": rank_correlation(product, length),
+            }
+        )
     return pd.DataFrame(parts)
 
 

@@ -49,14 +49,15 @@ def in_situ_errors(results: pd.DataFrame, model: str, datasets: Mapping[str, str
         return pd.DataFrame(columns=["dataset", "standard", "in situ"])
     datasets = {name: label for name, label in datasets.items() if ("p_true", name) in part.index}
     ends = {"": "value"} | {f" {end}": end for end in ("low", "high") if end in part}
-    columns = {f"{bar}{word}": [float(part[end][name, dataset]) for dataset in datasets]
-               for bar, name in (("standard", "p_true"), ("in situ", "p_true_insitu"))
-               for word, end in ends.items()}  # fmt: skip
+    columns = {
+        f"{bar}{word}": [float(part[end][name, dataset]) for dataset in datasets]
+        for bar, name in (("standard", "p_true"), ("in situ", "p_true_insitu"))
+        for word, end in ends.items()
+    }
     return pd.DataFrame({"dataset": list(datasets.values()), **columns})
 
 
-def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame
-                       ) -> pd.DataFrame:  # fmt: skip
+def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame) -> pd.DataFrame:
     """Return what determines the tokens of verification, by pair.
 
     `r2`: R squared of the standard prompt's tokens on those it encodes again: the question (in its prompt) and the

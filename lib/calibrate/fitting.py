@@ -62,8 +62,9 @@ def calibration_data(generations: pd.DataFrame, responses: pd.DataFrame) -> Data
         If no response is left.
     """
     if responses.empty:
-        raise UserError("no response has an answer, and `missing: drop` leaves out all others; "
-                        "choose last_number or zero")  # fmt: skip
+        raise UserError(
+            "no response has an answer, and `missing: drop` leaves out all others; choose last_number or zero"
+        )
     kept = ["kept_positions", "chosen_logit", "top_logits", "tail_curve"]
     joined = generations[[*KEYS, *kept]].merge(responses, on=KEYS)
     data = {}
@@ -88,9 +89,14 @@ def fit_answers(sets: DataByPair, choices: Calibration = Calibration()) -> dict[
     dict of (model, dataset) to dict of method to Calibrator
         Fitted on the answer tokens if the method takes them, else on Ans Avg.
     """
-    return {pair: {name: method.make(method.of_answers, choices).fit(scores, rows.correct)
-                   for name, method in METHODS.items() if (scores := getattr(rows, method.of_answers)) is not None}
-            for pair, (rows, _) in sets.items()}  # fmt: skip
+    return {
+        pair: {
+            name: method.make(method.of_answers, choices).fit(scores, rows.correct)
+            for name, method in METHODS.items()
+            if (scores := getattr(rows, method.of_answers)) is not None
+        }
+        for pair, (rows, _) in sets.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -191,7 +197,8 @@ def token_signals(sets: DataByPair) -> pd.DataFrame:
     parts = [pd.DataFrame(columns=[*KEYS, "answer_margin", "answer_entropy"])]
     for rows in (rows for pair in sets.values() for rows in pair):
         if (answers := rows.answers) is not None:
-            margins, entropies = (pd.Series(answers.by_row(values), dtype=object)
-                                  for values in (answers.margins(), answers.entropies()))  # fmt: skip
+            margins, entropies = (
+                pd.Series(answers.by_row(values), dtype=object) for values in (answers.margins(), answers.entropies())
+            )
             parts.append(rows.keys.assign(answer_margin=margins, answer_entropy=entropies))
     return pd.concat(parts[1:] or parts, ignore_index=True)

@@ -140,9 +140,17 @@ def rest_work(
 
 
 def run_passes(
-    run: str, pair: str, lm: LanguageModel, generations: pd.DataFrame, settings: Dropout, rows_per_shard: int,
-    facts: dict[str, Any], scope: Scope, work: Sequence[tuple[int, float]], rate: float | None = None,
-) -> tuple[pd.DataFrame, RowCache]:  # fmt: skip
+    run: str,
+    pair: str,
+    lm: LanguageModel,
+    generations: pd.DataFrame,
+    settings: Dropout,
+    rows_per_shard: int,
+    facts: dict[str, Any],
+    scope: Scope,
+    work: Sequence[tuple[int, float]],
+    rate: float | None = None,
+) -> tuple[pd.DataFrame, RowCache]:
     """Run the passes of a pair as in `mc_dropout_entropies`; return them with the cache of finished rows.
 
     Parameters
@@ -159,9 +167,14 @@ def run_passes(
 
 
 def write_passes(
-    run: str, pair: str, scope: Scope, rate: float, grid: tuple[pd.DataFrame, RowCache],
-    rest: tuple[pd.DataFrame, RowCache], **facts: Any,
-) -> pd.DataFrame:  # fmt: skip
+    run: str,
+    pair: str,
+    scope: Scope,
+    rate: float,
+    grid: tuple[pd.DataFrame, RowCache],
+    rest: tuple[pd.DataFrame, RowCache],
+    **facts: Any,
+) -> pd.DataFrame:
     """Write and return a dropout frame: the tuning rows at all rates and the others at the selected `rate`.
 
     `facts` go to its manifest.

@@ -70,8 +70,9 @@ def bettered(points: Any, sign: int) -> list[tuple[float, float]]:
 # ---- when to answer
 
 
-def when_to_answer(curves: Frame, thresholds: Frame, model: str, datasets: Mapping[str, str], title: str = ""
-                   ) -> Figure:  # fmt: skip
+def when_to_answer(
+    curves: Frame, thresholds: Frame, model: str, datasets: Mapping[str, str], title: str = ""
+) -> Figure:
     """Draw risk-coverage curves of one model, a column for each of the `datasets` {name: label}.
 
     `curves` and `thresholds` are from `risk_coverage_curves` and `selective_thresholds`. Only thresholds of the middle
@@ -92,16 +93,37 @@ def when_to_answer(curves: Frame, thresholds: Frame, model: str, datasets: Mappi
                 _draw_curves(ax, here[here["method"] == method], looks)
                 ax.axhline(precision, color="0.6", linewidth=0.8, zorder=0)
             for ring in rings[rings["estimator"].isin(list(looks))].itertuples():
-                column[0].plot(ring.answered, ring.precision, "o", markersize=6, markerfacecolor="none",
-                               markeredgecolor=looks[ring.estimator][0], clip_on=False)  # fmt: skip
+                column[0].plot(
+                    ring.answered,
+                    ring.precision,
+                    "o",
+                    markersize=6,
+                    markerfacecolor="none",
+                    markeredgecolor=looks[ring.estimator][0],
+                    clip_on=False,
+                )
             column[0].set_title(name, parse_math=False)
             column[1].set_xlabel("share answered")
         for ax, said in zip(axes[:, 0], ("raw", "isotonic"), strict=True):
             ax.set_ylabel(f"accuracy, {said}")
-        handles = [Line2D([], [], color=look[0], linestyle=look[1], marker=look[2], markersize=3.5, linewidth=1.2,
-                          label=e.plain) for e, look in zip(drawn, looks.values(), strict=False)]  # fmt: skip
-        handles.append(Line2D([], [], linestyle="", marker="o", markersize=6, markerfacecolor="none",
-                              markeredgecolor="black", label=f"guaranteed {precision:g}"))  # fmt: skip
+        handles = [
+            Line2D(
+                [], [], color=look[0], linestyle=look[1], marker=look[2], markersize=3.5, linewidth=1.2, label=e.plain
+            )
+            for e, look in zip(drawn, looks.values(), strict=False)
+        ]
+        handles.append(
+            Line2D(
+                [],
+                [],
+                linestyle="",
+                marker="o",
+                markersize=6,
+                markerfacecolor="none",
+                markeredgecolor="black",
+                label=f"guaranteed {precision:g}",
+            )
+        )
         handles.append(Line2D([], [], color="0.6", linewidth=0.8, label=f"accuracy {precision:g}"))
         canvas.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // 2), handlelength=2.6)
         canvas.suptitle(title, x=0.02, ha="left", size=7.5, parse_math=False)

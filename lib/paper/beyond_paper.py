@@ -36,12 +36,16 @@ def dropout_in_situ(frame: Frame, models: Labels = None, datasets: Labels = None
     Columns of each: selected rate, ECE with interval, AUROC, and mean tokens that the passes over a response read.
     """
     layout = Layout(frame, models, datasets, notes)
-    columns = [Line((heading(ALL_ESTIMATORS[name]), head), {"estimator": name, "metric": metric})
-               for name in SCOPES.values() for metric, head in SHOWN.items()]  # fmt: skip
+    columns = [
+        Line((heading(ALL_ESTIMATORS[name]), head), {"estimator": name, "metric": metric})
+        for name in SCOPES.values()
+        for metric, head in SHOWN.items()
+    ]
     columns.append(Line(("Difference", "ECE"), {"estimator": "", "metric": "difference"}))
     shows = {"rate": "{:.2f}".format, "tokens": "{:.0f}".format}
-    table = layout.by_pair(columns, "ll cccc cccc c", bold=lowest_ece,
-                           cell=lambda one: score_interval(one, shows.get(one.metric, short)))  # fmt: skip
+    table = layout.by_pair(
+        columns, "ll cccc cccc c", bold=lowest_ece, cell=lambda one: score_interval(one, shows.get(one.metric, short))
+    )
     return replace(table, notes=[*table.notes, *read_once(frame)])
 
 
@@ -51,8 +55,10 @@ def read_once(frame: Frame) -> list[str]:
     if rows.empty:
         return []
     least, most = rows["value"].min(), rows["value"].max()
-    return ["Tokens: what all passes over a response read, a mean. In situ its trajectory is encoded once before them "
-            f"({least:.0f} to {most:.0f} tokens), unless its cache is still at hand."]  # fmt: skip
+    return [
+        "Tokens: what all passes over a response read, a mean. In situ its trajectory is encoded once before them "
+        f"({least:.0f} to {most:.0f} tokens), unless its cache is still at hand."
+    ]
 
 
 def dropout_in_situ_grid(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
@@ -111,8 +117,9 @@ def show_selective(frame: Frame) -> list[Estimator]:
     return [e for declared in (ESTIMATORS, EXTRAS) for e in in_declared_order(declared.values()) if e.name in there]
 
 
-def selective(scores: Frame, thresholds: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()
-              ) -> Table:  # fmt: skip
+def selective(
+    scores: Frame, thresholds: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()
+) -> Table:
     """Build the table of a pair's base rate and estimators, a row each.
 
     `scores` are from `compare_with_base_rate`, `thresholds` from `selective_thresholds`.
@@ -120,14 +127,27 @@ def selective(scores: Frame, thresholds: Frame, models: Labels = None, datasets:
     targets = sorted(thresholds["target"].unique())
     wanted = thresholds.assign(metric=[at(t) for t in thresholds["target"]], value=thresholds["answered"], method="")
     layout = Layout(pd.concat([scores, wanted], ignore_index=True), models, datasets, notes)
-    there = set(scores.loc[(scores["metric"] == "ece") & (scores["method"] == ""), [*PAIR, "estimator"]]
-                .itertuples(index=False, name=None))  # fmt: skip
-    rows = [Line((*pair.labels, label), {**pair.key, "estimator": name}) for pair in layout.pairs
-            for name, label in row_labels(scores).items() if (*pair.key.values(), name) in there]  # fmt: skip
-    groups = {("Raw", ""): RAW_LABELS, ("Isotonic", "isotonic"): AFTER,
-              ("Answered at", ""): {at(t): short(t).rstrip("0") for t in targets}}  # fmt: skip
-    columns = [Line((group, head), {"method": method, "metric": metric})
-               for (group, method), heads in groups.items() for metric, head in heads.items()]  # fmt: skip
+    there = set(
+        scores.loc[(scores["metric"] == "ece") & (scores["method"] == ""), [*PAIR, "estimator"]].itertuples(
+            index=False, name=None
+        )
+    )
+    rows = [
+        Line((*pair.labels, label), {**pair.key, "estimator": name})
+        for pair in layout.pairs
+        for name, label in row_labels(scores).items()
+        if (*pair.key.values(), name) in there
+    ]
+    groups = {
+        ("Raw", ""): RAW_LABELS,
+        ("Isotonic", "isotonic"): AFTER,
+        ("Answered at", ""): {at(t): short(t).rstrip("0") for t in targets},
+    }
+    columns = [
+        Line((group, head), {"method": method, "metric": metric})
+        for (group, method), heads in groups.items()
+        for metric, head in heads.items()
+    ]
     specification = " ".join(["lll", *("c" * len(heads) for heads in groups.values())])
 
     def beside_base(shown: Frame) -> pd.Series:
@@ -168,6 +188,8 @@ def promise(thresholds: Frame) -> list[str]:
     if len(held):
         broken = int((~held.astype(bool)).sum())
         said = f"On the evaluation rows {broken} of {len(held)} come out below by more than chance (5%)."
-    return ["Intervals: 95% bootstrap percentile, over draws of the other tables. Equal mass: ECE of bins with equally "
-            "many rows. Log-loss: a score of exactly 0 or 1 that is wrong costs 36.",
-            f"Answered at: by a threshold on the raw score, fitted on calibration rows. {said}"]  # fmt: skip
+    return [
+        "Intervals: 95% bootstrap percentile, over draws of the other tables. Equal mass: ECE of bins with equally "
+        "many rows. Log-loss: a score of exactly 0 or 1 that is wrong costs 36.",
+        f"Answered at: by a threshold on the raw score, fitted on calibration rows. {said}",
+    ]

@@ -61,8 +61,11 @@ def _band(ax: Axes, part: pd.DataFrame, color: Any, line: str, marker: str, alph
 
 def _legend(canvas: Canvas, title: str, shown: Collection[str]) -> None:
     """Add the title, and one legend of colors and lines for all panels that show these methods."""
-    methods = [Line2D([], [], color=color, linestyle=line, marker=marker, markersize=3.5, linewidth=1, label=name)
-               for method, (name, color, line, marker, _) in looks().items() if method in shown]  # fmt: skip
+    methods = [
+        Line2D([], [], color=color, linestyle=line, marker=marker, markersize=3.5, linewidth=1, label=name)
+        for method, (name, color, line, marker, _) in looks().items()
+        if method in shown
+    ]
     canvas.legend(handles=methods, loc="outside lower center", ncols=1 + len(METHODS), handlelength=2.4)
     canvas.suptitle(title, x=0.02, ha="left", size=7.5)
 

@@ -109,8 +109,9 @@ def calibrator_notes(frame: Frame) -> list[str]:
     """Return a line for each pair and reason of a calibrator, with its estimators."""
     odd = frame[~frame["metric"].isin(METRICS) & (frame["reason"] != "")]
     groups = odd.groupby(["model", "dataset", "reason"], sort=False)["estimator"]
-    return [f"{model} on {dataset}, {', '.join(names.unique())}: {reason}."
-            for (model, dataset, reason), names in groups]  # fmt: skip
+    return [
+        f"{model} on {dataset}, {', '.join(names.unique())}: {reason}." for (model, dataset, reason), names in groups
+    ]
 
 
 def result_isotonic(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Stack:
@@ -119,8 +120,10 @@ def result_isotonic(frame: Frame, models: Labels = None, datasets: Labels = None
     The largest improvement of a pair as printed, over both parts, is bold.
     """
     layout = Layout(frame[frame["method"] == "isotonic"], models, datasets, notes)
-    columns = {group: [Line((heading(e),), {"estimator": e.name, "metric": "ece", "method": "isotonic"}) for e in some]
-               for group, some in by_group(layout).items()}  # fmt: skip
+    columns = {
+        group: [Line((heading(e),), {"estimator": e.name, "metric": "ece", "method": "isotonic"}) for e in some]
+        for group, some in by_group(layout).items()
+    }
 
     def largest(shown: Frame) -> pd.Series:
         return percent(shown) == percent(shown).groupby(shown["row"]).transform("max")
@@ -154,13 +157,22 @@ def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Lab
     layout = transfer_layout(frame, models, datasets, notes)
     raw = frame[(frame["method"] == "") & (frame["metric"] == "ece") & frame["value"].notna()]
     there = set(zip(raw["model"], raw["dataset"], strict=True))
-    pairs = {" / ".join(map(str, pair.labels)): pair.key for pair in layout.pairs
-             if (pair.key["model"], pair.key["dataset"]) in there}  # fmt: skip
+    pairs = {
+        " / ".join(map(str, pair.labels)): pair.key
+        for pair in layout.pairs
+        if (pair.key["model"], pair.key["dataset"]) in there
+    }
     rows = [Line(("Uncalibrated", DASH), {"method": "", "source_model": "", "source_dataset": ""})]
-    rows += [Line((how.label, label), {"method": method, **{f"source_{name}": key[name] for name in key}})
-             for method, how in METHODS.items() for label, key in pairs.items()]  # fmt: skip
-    columns = [Line((label, METRICS[metric].label), {**key, "estimator": "", "metric": metric})
-               for label, key in pairs.items() for metric in ERRORS]  # fmt: skip
+    rows += [
+        Line((how.label, label), {"method": method, **{f"source_{name}": key[name] for name in key}})
+        for method, how in METHODS.items()
+        for label, key in pairs.items()
+    ]
+    columns = [
+        Line((label, METRICS[metric].label), {**key, "estimator": "", "metric": metric})
+        for label, key in pairs.items()
+        for metric in ERRORS
+    ]
 
     def own(shown: Frame) -> pd.Series:
         return (shown["model"] == shown["source_model"]) & (shown["dataset"] == shown["source_dataset"])
@@ -177,13 +189,24 @@ def calibration_transfer_summary(
     Improvements on the dataset `hard` (`hardest`: the one with the lowest accuracy) are bold.
     """
     layout = transfer_layout(frame, models, datasets, notes)
-    across = [((model, source), (model, target)) for model in layout.labels["model"]
-              for source, target in itertools.permutations(layout.labels["dataset"], 2)]  # fmt: skip
-    between = [((source, dataset), (target, dataset)) for dataset in layout.labels["dataset"]
-               for source, target in itertools.permutations(layout.labels["model"], 2)]  # fmt: skip
-    rows = [Line((kind, arrow_label(layout, source, target)),
-                 {"source_model": source[0], "source_dataset": source[1], "model": target[0], "dataset": target[1]})
-            for kind, arrows in (("across", across), ("between", between)) for source, target in arrows]  # fmt: skip
+    across = [
+        ((model, source), (model, target))
+        for model in layout.labels["model"]
+        for source, target in itertools.permutations(layout.labels["dataset"], 2)
+    ]
+    between = [
+        ((source, dataset), (target, dataset))
+        for dataset in layout.labels["dataset"]
+        for source, target in itertools.permutations(layout.labels["model"], 2)
+    ]
+    rows = [
+        Line(
+            (kind, arrow_label(layout, source, target)),
+            {"source_model": source[0], "source_dataset": source[1], "model": target[0], "dataset": target[1]},
+        )
+        for kind, arrows in (("across", across), ("between", between))
+        for source, target in arrows
+    ]
     change = {"estimator": "", "metric": "delta_ece"}
     columns = [Line((how.label,), {"method": method, **change}) for method, how in METHODS.items()]
 

@@ -130,10 +130,14 @@ def _arrows(results: Results) -> pd.DataFrame:
 def transfers(results: Results) -> pd.DataFrame:
     """change of ECE by a calibrator of another dataset or model"""
     rows, hardest = _arrows(results), hardest_of(results)
-    llama, qwen = ([name for name, label in results.moved[0].items() if family in label.lower()]
-                   for family in ("llama", "qwen"))  # fmt: skip
-    return rows.assign(onto_hardest=rows.dataset == hardest, from_hardest=rows.source_dataset == hardest,
-                       llama_to_qwen=rows.source_model.isin(llama) & rows.model.isin(qwen))  # fmt: skip
+    llama, qwen = (
+        [name for name, label in results.moved[0].items() if family in label.lower()] for family in ("llama", "qwen")
+    )
+    return rows.assign(
+        onto_hardest=rows.dataset == hardest,
+        from_hardest=rows.source_dataset == hardest,
+        llama_to_qwen=rows.source_model.isin(llama) & rows.model.isin(qwen),
+    )
 
 
 def _between_models(results: Results) -> pd.DataFrame:
@@ -167,8 +171,10 @@ def transfers_twice(results: Results) -> pd.DataFrame:
 
 def calibrated_twice(results: Results) -> pd.DataFrame:
     """ECE after calibration, in the short and in the full table"""
-    both = [printed(results, table).query("method != ''").set_index([*CELL, "method"]).value
-            for table in ("result_calibration", "result_calibration_full")]  # fmt: skip
+    both = [
+        printed(results, table).query("method != ''").set_index([*CELL, "method"]).value
+        for table in ("result_calibration", "result_calibration_full")
+    ]
     return pd.concat(both, axis=1, keys=["short", "full"], join="inner")
 
 

@@ -121,8 +121,9 @@ def paired_differences(results: Results) -> pd.DataFrame:
 
 def metrics_by_bins(results: Results) -> pd.DataFrame:
     """by pair and estimator: how far a metric moves over the numbers of bins, and MCE with the fewest and the most"""
-    tables = {name: pivoted(printed(results, "bin_ablation", name), "bins", index=CELL)
-              for name in ("ece", "mce", "brier")}  # fmt: skip
+    tables = {
+        name: pivoted(printed(results, "bin_ablation", name), "bins", index=CELL) for name in ("ece", "mce", "brier")
+    }
     ranges = pd.DataFrame({f"{name}_range": spread_of(table) for name, table in tables.items()})
     return ranges.assign(mce_fewest_bins=tables["mce"].iloc[:, 0], mce_most_bins=tables["mce"].iloc[:, -1])
 

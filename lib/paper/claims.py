@@ -27,9 +27,11 @@ SUMMARY, ASKED = "tab_calibration_transfer_summary", "rep_ablation"
 SATURATED = "saturated: it cannot be computed on any pair"
 FEW_PASSES = "no more than five passes"
 VIEWS: dict[str, Callable[[Results], pd.DataFrame]] = {
-    name: view for module in (claim_views, calibration_views) for name, view in vars(module).items()
+    name: view
+    for module in (claim_views, calibration_views)
+    for name, view in vars(module).items()
     if isfunction(view) and view.__module__ == module.__name__ and not name.startswith("_")
-}  # fmt: skip
+}
 BOTH = fill_in("hard {hard:.3f}, elsewhere {elsewhere:.3f}")
 
 

@@ -34,8 +34,11 @@ class Listing:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         records = json.loads(self.records.to_json(orient="records", double_precision=15))
-        return {"text/html": in_sentences(self.shown, na_rep=""), "text/plain": self.shown.to_string(),
-                "application/json": records}  # fmt: skip
+        return {
+            "text/html": in_sentences(self.shown, na_rep=""),
+            "text/plain": self.shown.to_string(),
+            "application/json": records,
+        }
 
 
 # ---- claims
@@ -102,8 +105,12 @@ def _in_words(numbers: pd.DataFrame) -> dict[str, Any]:
     """Describe each number with labels for the reader."""
     plain = {name: e.plain for name, e in ESTIMATORS.items()}
     variants = [" ".join(filter(None, words)) for words in numbers[VARIANT].map(as_word).itertuples(index=False)]
-    return {"model": numbers["model_label"], "dataset": numbers["dataset_label"], "variant": variants,
-            "estimator": numbers["estimator"].map(lambda name: plain.get(name, name))}  # fmt: skip
+    return {
+        "model": numbers["model_label"],
+        "dataset": numbers["dataset_label"],
+        "variant": variants,
+        "estimator": numbers["estimator"].map(lambda name: plain.get(name, name)),
+    }
 
 
 def stability(moved: pd.DataFrame) -> Listing:

@@ -161,8 +161,20 @@ def transfer_map(results: pd.DataFrame, pairs: Mapping[tuple[str, str], str]) ->
     for ax, method in zip(axes, METHODS, strict=True):
         part = change[change["method"] == method].set_index(["source_model", "source_dataset", "model", "dataset"])
         grid = part["value"].unstack(["model", "dataset"]).reindex(index=list(pairs), columns=list(pairs))
-        sns.heatmap(grid, ax=ax, center=0, vmin=-reach, vmax=reach, cmap="RdBu_r", cbar=False, annot=True, fmt="+.2f",
-                    annot_kws={"size": 7}, xticklabels=numbers, yticklabels=names)  # fmt: skip
+        sns.heatmap(
+            grid,
+            ax=ax,
+            center=0,
+            vmin=-reach,
+            vmax=reach,
+            cmap="RdBu_r",
+            cbar=False,
+            annot=True,
+            fmt="+.2f",
+            annot_kws={"size": 7},
+            xticklabels=numbers,
+            yticklabels=names,
+        )
         ax.tick_params(axis="x", rotation=0)
         ax.set(ylabel="fitted on", xlabel="", title=looks()[method][0])
     axes[-1].set_xlabel("applied to")
@@ -171,15 +183,18 @@ def transfer_map(results: pd.DataFrame, pairs: Mapping[tuple[str, str], str]) ->
     return canvas
 
 
-def order_by_accuracy(accuracy: pd.DataFrame, models: Mapping[str, str], datasets: Mapping[str, str]
-                      ) -> dict[tuple[str, str], str]:  # fmt: skip
+def order_by_accuracy(
+    accuracy: pd.DataFrame, models: Mapping[str, str], datasets: Mapping[str, str]
+) -> dict[tuple[str, str], str]:
     """Return the labels of pairs on the map, the most accurate first; `accuracy` is from `metrics.evaluate`.
 
     In this order the cost of transferring a calibrator increases with the distance from the diagonal.
     """
     rows = accuracy[accuracy["metric"] == "acc"].sort_values("value", ascending=False, kind="stable")
-    return {(row.model, row.dataset): f"{models[row.model]} / {datasets[row.dataset]} ({row.value:.0%})"
-            for row in rows.itertuples()}  # fmt: skip
+    return {
+        (row.model, row.dataset): f"{models[row.model]} / {datasets[row.dataset]} ({row.value:.0%})"
+        for row in rows.itertuples()
+    }
 
 
 @drawn

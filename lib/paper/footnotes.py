@@ -13,8 +13,10 @@ from lib.score.estimators import in_columns
 from lib.score.interpretation import answer_coverage
 
 MIN_BIN_COUNT = 5  # gaps of bins with fewer rows are marked
-NOT_AT_HAND = ("Responses and log-probabilities from a file, the model not at hand, so that nothing is known of "
-               "P(True), passes with dropout and temperature")  # fmt: skip
+NOT_AT_HAND = (
+    "Responses and log-probabilities from a file, the model not at hand, so that nothing is known of "
+    "P(True), passes with dropout and temperature"
+)
 SHARES = {"unparsed": "No parsable answer", "cut": "Cut by length", "unclosed": "Thinking never closed"}
 
 # ---- of a run
@@ -83,23 +85,35 @@ def missing_signals(run: str, models: Mapping[str, str], datasets: Mapping[str, 
     """Return a line with the pairs whose dropout passes are missing, if any."""
     there = set(store.find_pairs(run, "dropout", store.pair_names(list(models), list(datasets))))
     asked = {model: models[model] for model in params.models_at_hand(list(models))}
-    absent = [f"{label} on {name}" for model, label in asked.items() for dataset, name in datasets.items()
-              if f"{model}__{dataset}" not in there]  # fmt: skip
+    absent = [
+        f"{label} on {name}"
+        for model, label in asked.items()
+        for dataset, name in datasets.items()
+        if f"{model}__{dataset}" not in there
+    ]
     return [f"No dropout passes over the whole response yet: {', '.join(absent)}."] if absent else []
 
 
 def how_made(run: str, labels: Mapping[str, str], datasets: Sequence[str]) -> list[str]:
     """Return notes on how the signals of a run's models ({name: label}) were generated, from their manifests."""
     pairs = store.pair_names(list(labels), datasets)
-    return made((labels[pair.split("__")[0]], store.read_manifest(store.find_frame(run, kind, pair)))
-                       for kind in SIGNAL_KINDS for pair in store.find_pairs(run, kind, pairs))  # fmt: skip
+    return made(
+        (labels[pair.split("__")[0]], store.read_manifest(store.find_frame(run, kind, pair)))
+        for kind in SIGNAL_KINDS
+        for pair in store.find_pairs(run, kind, pairs)
+    )
 
 
 # ---- of a table
 
 
-def footnotes(frame: pd.DataFrame, shown: pd.DataFrame, models: Mapping[str, str], datasets: Mapping[str, str],
-              counted: str = "evaluation rows") -> list[str]:  # fmt: skip
+def footnotes(
+    frame: pd.DataFrame,
+    shown: pd.DataFrame,
+    models: Mapping[str, str],
+    datasets: Mapping[str, str],
+    counted: str = "evaluation rows",
+) -> list[str]:
     """Return the lines below the numbers `shown` (from `Layout.place`) of a tidy frame.
 
     They give the number of rows (`counted` names them), estimators with fewer rows, MCEs from small bins, and reasons

@@ -38,8 +38,11 @@ def heading(estimator: Estimator) -> Cell:
 
 def by_metric(estimators: Iterable[Estimator], metrics: Sequence[str]) -> list[Line]:
     """Return columns of every estimator, each with the metrics below."""
-    return [Line((heading(e), METRICS[metric].label), {"estimator": e.name, "metric": metric})
-            for e in estimators for metric in metrics]  # fmt: skip
+    return [
+        Line((heading(e), METRICS[metric].label), {"estimator": e.name, "metric": metric})
+        for e in estimators
+        for metric in metrics
+    ]
 
 
 def is_lowest(shown: Frame, among: pd.Series, *by: str) -> pd.Series:
@@ -63,8 +66,10 @@ class Layout:
     counted: str = "evaluation rows"
 
     def __post_init__(self) -> None:
-        self.labels = {column: {name: str(name) for name in self.frame[column].unique()} if labels is None else labels
-                       for column, labels in zip(PAIR, (self.models, self.datasets), strict=True)}  # fmt: skip
+        self.labels = {
+            column: {name: str(name) for name in self.frame[column].unique()} if labels is None else labels
+            for column, labels in zip(PAIR, (self.models, self.datasets), strict=True)
+        }
 
     @property
     def estimators(self) -> list[Estimator]:
@@ -73,9 +78,11 @@ class Layout:
     @property
     def pairs(self) -> list[Line]:
         """A row for each dataset in the block of each model."""
-        return [Line((label, name), {"model": model, "dataset": dataset})
-                for model, label in self.labels["model"].items()
-                for dataset, name in self.labels["dataset"].items()]  # fmt: skip
+        return [
+            Line((label, name), {"model": model, "dataset": dataset})
+            for model, label in self.labels["model"].items()
+            for dataset, name in self.labels["dataset"].items()
+        ]
 
     def place(self, rows: Sequence[Line], columns: Sequence[Line]) -> Frame:
         """Return the numbers in the order of the cells.
@@ -85,8 +92,11 @@ class Layout:
         """
         used = {*NUMBER_KEY[1:5], *(name for line in (*rows, *columns) for name in line.key)}
         names = [name for name in NUMBER_KEY if name in used]
-        keys = [({"row": i, "column": j} | {**row.key, **column.key}) for i, row in enumerate(rows)
-                for j, column in enumerate(columns)]  # fmt: skip
+        keys = [
+            ({"row": i, "column": j} | {**row.key, **column.key})
+            for i, row in enumerate(rows)
+            for j, column in enumerate(columns)
+        ]
         places = pd.DataFrame(keys, columns=["row", "column", *names]).explode("metric", ignore_index=True)
         found = self.frame.drop_duplicates(names, keep="last").reindex(columns=[*names, *SHOWN_QUANTITIES, "reason"])
         shown = places.astype(found[names].dtypes).merge(found, how="left", on=names)
@@ -96,9 +106,16 @@ class Layout:
     def footnotes(self, shown: Frame) -> list[str]:
         return [*self.notes, *footnotes(self.frame, shown, self.labels["model"], self.labels["dataset"], self.counted)]
 
-    def build(self, rows: Sequence[Line], columns: Sequence[Line], names: Sequence[str | Cell | None],
-              specification: str, cell: Callable[..., Cell] = plain, bold: Callable[[Frame], Any] | None = None,
-              only: Callable[[Frame], Any] | None = None) -> Table:  # fmt: skip
+    def build(
+        self,
+        rows: Sequence[Line],
+        columns: Sequence[Line],
+        names: Sequence[str | Cell | None],
+        specification: str,
+        cell: Callable[..., Cell] = plain,
+        bold: Callable[[Frame], Any] | None = None,
+        only: Callable[[Frame], Any] | None = None,
+    ) -> Table:
         """Build the table of these rows and columns.
 
         `names` label the row levels, `specification` is LaTeX's, and `cell` formats a number (or numbers). `bold` marks

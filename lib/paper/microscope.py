@@ -41,8 +41,12 @@ class Microscope:
         facts = {"model": "model", "dataset": "dataset", "answer": "verdict", "mean": "mean"}
         choices = {name: list(dict.fromkeys(one[fact] for one in self.views)) for name, fact in facts.items()}
         return env.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-            views=self.views, choices=choices, themed=themed, folded=len(self.views) > 1,
-            unspelt=not all(one["spelt"] for one in self.views))  # fmt: skip
+            views=self.views,
+            choices=choices,
+            themed=themed,
+            folded=len(self.views) > 1,
+            unspelt=not all(one["spelt"] for one in self.views),
+        )
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         titles = [one["title"] for one in self.views]
@@ -63,14 +67,16 @@ def load_token_speller(spec: Model) -> Speller | None:
     return lambda token: tokenizer.decode([token], skip_special_tokens=False)
 
 
-def token_page(generations: pd.DataFrame, one: pd.Series, labels: tuple[Mapping, Mapping], spellings: Spellings
-               ) -> Microscope:  # fmt: skip
+def token_page(
+    generations: pd.DataFrame, one: pd.Series, labels: tuple[Mapping, Mapping], spellings: Spellings
+) -> Microscope:
     """Return the view of one response: a row of `interpret_responses`; the generations frame has its tokens."""
     return Microscope([token_view(generations, one, labels, spellings)])
 
 
-def token_pages(generations: pd.DataFrame, responses: pd.DataFrame, labels: tuple[Mapping, Mapping],
-                spellings: Spellings) -> Microscope:  # fmt: skip
+def token_pages(
+    generations: pd.DataFrame, responses: pd.DataFrame, labels: tuple[Mapping, Mapping], spellings: Spellings
+) -> Microscope:
     """Return views of the responses with the highest and lowest mean probability in every pair's evaluation rows.
 
     Both right and wrong responses are shown, right ones first; ties go to the first.
@@ -102,8 +108,13 @@ def ends(rows: pd.DataFrame) -> Iterator[tuple[pd.Series, str]]:
             yield rows.loc[part.idxmin()], "unsure"
 
 
-def token_view(generations: pd.DataFrame, one: pd.Series, labels: tuple[Mapping, Mapping], spellings: Spellings,
-               most: int = MAX_TOKENS_SHOWN) -> dict[str, Any]:  # fmt: skip
+def token_view(
+    generations: pd.DataFrame,
+    one: pd.Series,
+    labels: tuple[Mapping, Mapping],
+    spellings: Spellings,
+    most: int = MAX_TOKENS_SHOWN,
+) -> dict[str, Any]:
     """Return the template's values for a row of `interpret_responses`; an empty response shows its end token."""
     row = running_example.rows_of_example(generations, one).iloc[0]
     spelt, n = spellings.get(row.model), max(1, len(row.token_ids) - int(row.eos))
@@ -112,9 +123,17 @@ def token_view(generations: pd.DataFrame, one: pd.Series, labels: tuple[Mapping,
     means = p.cumsum() / np.arange(1, n + 1)
     start, end = map(int, one.span or (n, n))
     others = alternatives(row, spell)
-    tokens = [{"text": spell(int(token)), "shade": shade(p[i]), "answer": start <= i < end, "gap": 0,
-               "said": f"{p[i]:.4f}, mean {means[i]:.3f}", "others": others.get(i)}
-              for i, token in enumerate(row.token_ids[:n])]  # fmt: skip
+    tokens = [
+        {
+            "text": spell(int(token)),
+            "shade": shade(p[i]),
+            "answer": start <= i < end,
+            "gap": 0,
+            "said": f"{p[i]:.4f}, mean {means[i]:.3f}",
+            "others": others.get(i),
+        }
+        for i, token in enumerate(row.token_ids[:n])
+    ]
     thought = min(int(row.thinking_end), n)
     parts = {"thinking": shortened(tokens[:thought], most // 2), "thought": thought,
              "tokens": shortened(tokens[thought:], most // 2 if thought else most)}  # fmt: skip

@@ -37,11 +37,15 @@ def reference_numbers() -> pd.DataFrame:
     raw = pd.read_csv(REFERENCE, dtype=str, keep_default_na=False).rename(columns=names)
     parts = raw.variant.str.extract(r"^([a-z]+)(?: from (.+)/(.+))?$").fillna("")
     frame = raw.assign(
-        estimator=raw.estimator.replace("bald", "c_bald"), method=parts[0].replace("uncalibrated", ""),
-        source_model=parts[1], source_dataset=parts[2], text=raw.value, bold=raw.bold == "1",
+        estimator=raw.estimator.replace("bald", "c_bald"),
+        method=parts[0].replace("uncalibrated", ""),
+        source_model=parts[1],
+        source_dataset=parts[2],
+        text=raw.value,
+        bold=raw.bold == "1",
         rate=pd.to_numeric(raw.variant.where(raw.table == "dropout_grid_search"), errors="coerce"),
         bins=pd.to_numeric(raw.variant.where(raw.table == "bin_ablation"), errors="coerce").astype("Int64"),
-    )  # fmt: skip
+    )
     numbers = {name: pd.to_numeric(frame[name], errors="coerce") for name in QUANTITIES}
     frame = frame.assign(**numbers | {"relative": numbers["relative"] / 100}).reset_index(drop=True)
     return frame[[*NUMBER_KEY, *QUANTITIES, "text", "bold"]]
@@ -60,9 +64,14 @@ def published(title: str = "") -> Results:
         settings.append(SimpleNamespace(label=label, system_prompt=text["System prompt"] == "Yes", **numbers))
     main, moved = frames["result_estimation"], frames["calibration_transfer_full"]
     return Results(
-        models=_labels(main.model), datasets=_labels(main.dataset), binned=_labels(frames["bin_ablation"].model),
-        moved=(_labels(moved.model), _labels(moved.dataset)), settings=settings, frames=frames,
-        notes=footnotes.notes(title))  # fmt: skip
+        models=_labels(main.model),
+        datasets=_labels(main.dataset),
+        binned=_labels(frames["bin_ablation"].model),
+        moved=(_labels(moved.model), _labels(moved.dataset)),
+        settings=settings,
+        frames=frames,
+        notes=footnotes.notes(title),
+    )
 
 
 def _labels(names: Iterable[str]) -> dict[str, str]:

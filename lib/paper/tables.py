@@ -44,12 +44,19 @@ def label_rows(frame: Frame, models: Labels, datasets: Labels) -> Frame:
         estimator = frame["estimator"] if "estimator" in frame else ["ans_avg"] * len(frame)
         plain = {"": "raw"} | {name: method.plain for name, method in METHODS.items()}
         named = plain | {name: method.label.lower().replace("platt", "Platt") for name, method in METHODS.items()}
-        words = [plain.get(method, "raw") if name in of_answers else named.get(method, method)
-                 for name, method in zip(estimator, frame["method"], strict=True)]  # fmt: skip
+        words = [
+            plain.get(method, "raw") if name in of_answers else named.get(method, method)
+            for name, method in zip(estimator, frame["method"], strict=True)
+        ]
         order = [word for word in dict.fromkeys([*plain.values(), *words]) if word in words]
         frame["method"] = pd.Categorical(words, order, ordered=True)
-    for column, labels in {"model": models, "source_model": models, "dataset": datasets, "source_dataset": datasets,
-                           "estimator": estimators}.items():  # fmt: skip
+    for column, labels in {
+        "model": models,
+        "source_model": models,
+        "dataset": datasets,
+        "source_dataset": datasets,
+        "estimator": estimators,
+    }.items():
         if column in frame and labels:
             here = [label for name, label in labels.items() if name in set(frame[column])]
             frame[column] = pd.Categorical(frame[column].map(dict(labels)), list(dict.fromkeys(here)), ordered=True)
@@ -63,8 +70,9 @@ def estimators() -> Table:
     """Build `tab:estimators` from the registry."""
     defined = [e for e in ESTIMATORS.values() if e.definition]
     # The width avoids line breaks:
-    cells = [[Cell(latex=e.definition, html=f'<div style="min-width:28em">{mathjax(e.definition)}</div>')]
-             for e in defined]  # fmt: skip
+    cells = [
+        [Cell(latex=e.definition, html=f'<div style="min-width:28em">{mathjax(e.definition)}</div>')] for e in defined
+    ]
     index = pd.MultiIndex.from_tuples([(e.group, heading(e)) for e in defined], names=[None, Cell("Method", bold=True)])
     return Table("ll", pd.DataFrame(cells, index, [Cell("Definition", bold=True)]))
 
@@ -80,8 +88,9 @@ def inference_settings(models: Iterable[Any], notes: Notes = ()) -> Table:
     """
     models, settings = list(models), paper_facts()["decoding_settings"]
     heads = [Cell(head.replace("$", ""), latex=head, html=re.sub(r"\$(.)\$", r"<i>\1</i>", head)) for head in settings]
-    rows = [[str(SETTING_FORMATS.get(name, float)(getattr(model, name))) for model in models]
-            for name in settings.values()]  # fmt: skip
+    rows = [
+        [str(SETTING_FORMATS.get(name, float)(getattr(model, name))) for model in models] for name in settings.values()
+    ]
     rows.append(["Yes" if model.system_prompt else "No" for model in models])
     index = pd.Index([*heads, Cell("System prompt")], name=Cell("Setting", bold=True))
     cells = pd.DataFrame(rows, index, [model.label for model in models]).map(Cell)
@@ -126,8 +135,10 @@ def result_estimation_full(frame: Frame, models: Labels = None, datasets: Labels
     layout = Layout(frame[frame["method"] == ""], models, datasets, notes)
     first = {"single_pass": [Line(("Acc.", ""), ACCURACY)]}
     columns = {group: first.get(group, []) + by_metric(some, ERRORS) for group, some in by_group(layout).items()}
-    specifications = {group: " ".join(["ll" + "c" * (group in first), *("ccc" for _ in some)])
-                      for group, some in by_group(layout).items()}  # fmt: skip
+    specifications = {
+        group: " ".join(["ll" + "c" * (group in first), *("ccc" for _ in some)])
+        for group, some in by_group(layout).items()
+    }
     return layout.stack(columns, specifications, cell=score_interval, bold=lowest_ece)
 
 
@@ -165,24 +176,30 @@ def option_mass_note(layout: Layout) -> list[str]:
         spread = f" ({there}) to {medians['value'].max():.3f}" if len(medians) > 1 else ""
         share = f"{(low['value'] * low['n']).sum() / low['n'].sum():.1%} of {low['n'].sum():.0f} responses"
         at_most = f" (at most {most['value']:.1%}, {worst})" if most["value"] and len(low) > 1 else ""
-        lines.append(f"Probability of both options, {e.plain}: median {least['value']:.3f}{spread}; "
-                     f"below .5 in {share}{at_most}.")  # fmt: skip
+        lines.append(
+            f"Probability of both options, {e.plain}: median {least['value']:.3f}{spread}; "
+            f"below .5 in {share}{at_most}."
+        )
     return lines
 
 
 # ---- one setting with several values
 
 
-def dropout_grid_search(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (),
-                        estimator: str = "c_bald") -> Table:  # fmt: skip
+def dropout_grid_search(
+    frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (), estimator: str = "c_bald"
+) -> Table:
     """Build `tab:dropout_grid_search`: ECE, MCE and Brier of c_BALD on the tuning examples for each dropout rate.
 
     `frame` is from `evaluate_rate_grid`, with column `rate`; it may have another `estimator`. The row of lowest ECE,
     the selected rate, is bold.
     """
     layout = Layout(frame, models, datasets, notes, "tuning examples of the calibration split")
-    rows = [Line((*pair.labels, f"{rate:.2f}"), {**pair.key, "rate": rate})
-            for pair in layout.pairs for rate in sorted(frame["rate"].unique())]  # fmt: skip
+    rows = [
+        Line((*pair.labels, f"{rate:.2f}"), {**pair.key, "rate": rate})
+        for pair in layout.pairs
+        for rate in sorted(frame["rate"].unique())
+    ]
     columns = [Line((METRICS[metric].label,), {"estimator": estimator, "metric": metric}) for metric in ERRORS]
     names = ("Model", "Dataset", "Dropout rate")
 
@@ -204,7 +221,10 @@ def bin_ablation(frame: Frame, models: Labels = None, datasets: Labels = None, n
     """
     layout = Layout(frame, models, datasets, notes)
     chosen = [e for e in layout.estimators if e.group == "single_pass"]
-    rows = [Line((*pair.labels, str(bins)), {**pair.key, "bins": bins})
-            for pair in layout.pairs for bins in frame["bins"].unique()]  # fmt: skip
+    rows = [
+        Line((*pair.labels, str(bins)), {**pair.key, "bins": bins})
+        for pair in layout.pairs
+        for bins in frame["bins"].unique()
+    ]
     specification = " ".join(["lll", *("ccc" for _ in chosen)])
     return layout.build(rows, by_metric(chosen, ERRORS), ("Model", "Dataset", "Bins"), specification)

@@ -104,8 +104,10 @@ def judge_all(results: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, V
     found = {claim.name: judge(claim, heard) for claim in claims}
     if heard is results:
         return found
-    return {name: replace(verdict, lacks="", reason=UNHEARD) if len(results.frames.get(verdict.lacks, ())) else verdict
-            for name, verdict in found.items()}  # fmt: skip
+    return {
+        name: replace(verdict, lacks="", reason=UNHEARD) if len(results.frames.get(verdict.lacks, ())) else verdict
+        for name, verdict in found.items()
+    }
 
 
 # ---- for the paper, and for a notebook
@@ -162,8 +164,9 @@ class ClaimsTable:
         return f"Of {len(self.frame)} claims, {'; '.join(parts)}."
 
 
-def show_claims(names: str, models: Mapping[str, str], datasets: Mapping[str, str], **frames: pd.DataFrame
-                ) -> ClaimsTable:  # fmt: skip
+def show_claims(
+    names: str, models: Mapping[str, str], datasets: Mapping[str, str], **frames: pd.DataFrame
+) -> ClaimsTable:
     """Return a table of claims with their verdicts on the paper's printed numbers and on `frames`.
 
     `names` are claims, or a group such as Finding 1, of which the claims that `frames` can judge are shown. `frames`
@@ -173,8 +176,14 @@ def show_claims(names: str, models: Mapping[str, str], datasets: Mapping[str, st
     here = judge_all(results, [claim for claim in CLAIMS if claim.group == names or claim.name in names.split()])
     chosen = [verdict.claim for verdict in here.values() if verdict.claim.group != names or not verdict.lacks]
     paper = judge_all(published(), chosen)
-    rows = [(claim.quote or "(ours)", f"{claim.statement} ({claim.quantifier})",
-             paper[claim.name].in_words("no number printed"), here[claim.name].in_words(VERDICT_WORDS[None]))
-            for claim in chosen]  # fmt: skip
+    rows = [
+        (
+            claim.quote or "(ours)",
+            f"{claim.statement} ({claim.quantifier})",
+            paper[claim.name].in_words("no number printed"),
+            here[claim.name].in_words(VERDICT_WORDS[None]),
+        )
+        for claim in chosen
+    ]
     group = next((claim.group for claim in chosen), names)
     return ClaimsTable(pd.DataFrame(rows, columns=[group, "counted", "paper", "here"]))

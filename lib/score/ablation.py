@@ -24,14 +24,21 @@ def choose_ablation_rows(
     That order is the same for every model.
     """
     evaluation, before = generations[generations.split == "evaluation"], set(before)
-    order = sorted((row.example_id not in before,
-                    hashlib.sha256(f"{seed}|{row.dataset}|{row.example_id}".encode()).hexdigest(), place)
-                   for place, row in enumerate(evaluation.itertuples()))  # fmt: skip
+    order = sorted(
+        (
+            row.example_id not in before,
+            hashlib.sha256(f"{seed}|{row.dataset}|{row.example_id}".encode()).hexdigest(),
+            place,
+        )
+        for place, row in enumerate(evaluation.itertuples())
+    )
     return evaluation.iloc[sorted(place for *_, place in order[:rows])]
 
 
-def ask_again(arms: Mapping[Demonstration, Callable[[list[Example]], pd.DataFrame]],
-              asked: Iterable[tuple[Demonstration, Example]]) -> pd.DataFrame:  # fmt: skip
+def ask_again(
+    arms: Mapping[Demonstration, Callable[[list[Example]], pd.DataFrame]],
+    asked: Iterable[tuple[Demonstration, Example]],
+) -> pd.DataFrame:
     """Return the answers of each arm to its questions; an arm is a function of the questions."""
     questions: dict[Demonstration, list[Example]] = {}
     for arm, example in asked:
@@ -44,8 +51,9 @@ def examples_of_rows(generations: pd.DataFrame) -> list[Example]:
     return [Example(*row) for row in generations[list(Example._fields)].itertuples(index=False)]
 
 
-def combine_arms(rows: pd.DataFrame, demonstration: Demonstration, asked_again: Mapping[Demonstration, pd.DataFrame]
-         ) -> pd.DataFrame:  # fmt: skip
+def combine_arms(
+    rows: pd.DataFrame, demonstration: Demonstration, asked_again: Mapping[Demonstration, pd.DataFrame]
+) -> pd.DataFrame:
     """Return all answers to each question: those of the run's own `rows` (`profile`) and of each other
     demonstration."""
     own = rows[ABLATION_COLUMNS].assign(demonstration=demonstration, profile=True)

@@ -222,8 +222,9 @@ def evaluate(
     return pd.DataFrame(rows, columns=RESULT).astype({"value": "Float64", "of_bin": "Int64"})
 
 
-def ablate_bins(frame: pd.DataFrame, n_bins_ablation: Iterable[int], closed: str = "right",
-                names: Iterable[str] = METRICS) -> pd.DataFrame:  # fmt: skip
+def ablate_bins(
+    frame: pd.DataFrame, n_bins_ablation: Iterable[int], closed: str = "right", names: Iterable[str] = METRICS
+) -> pd.DataFrame:
     """Run `evaluate` for each number of bins, given in column `bins` (`tab:bin_ablation`)."""
     parts = [evaluate(frame, n_bins, closed, names=names).assign(bins=n_bins) for n_bins in n_bins_ablation]
     return pd.concat(parts, ignore_index=True)

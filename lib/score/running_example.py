@@ -31,8 +31,10 @@ def choose_example(responses: pd.DataFrame, example: str, model: str, dataset: s
     """
     rows = responses[(responses.model == model) & (responses.split == "evaluation")]
     if rows.empty:
-        raise UserError(f"model '{model}': no evaluation row has an answer, and `missing: drop` leaves out all others; "
-                        "choose last_number or zero")  # fmt: skip
+        raise UserError(
+            f"model '{model}': no evaluation row has an answer, and `missing: drop` leaves out all others; "
+            "choose last_number or zero"
+        )
     named = rows[rows.example_id == example]
     if len(named):
         return named.iloc[0]
@@ -68,8 +70,12 @@ def bald_by_token(passes: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     Columns: both terms of `eq:bald` after all passes, BALD (nats) and its phi (`top_k` and `top_p` divide BALD first).
     """
     row: Any = passes.iloc[0]
-    columns = {"predictive": row.predictive[-1], "conditional": row.conditional[-1], "BALD": compute_bald(row),
-               "phi": [c_bald([value]) for value in scale_bald(passes, reading.phi)[0]]}  # fmt: skip
+    columns = {
+        "predictive": row.predictive[-1],
+        "conditional": row.conditional[-1],
+        "BALD": compute_bald(row),
+        "phi": [c_bald([value]) for value in scale_bald(passes, reading.phi)[0]],
+    }
     return pd.DataFrame(columns).rename_axis("answer token")
 
 

@@ -37,8 +37,9 @@ def risk_coverage(confidence: Any, correct: Any) -> pd.DataFrame:
     order = np.argsort(-c, kind="stable")
     last = np.flatnonzero(np.diff(-c[order], append=2.0))  # last row of each score
     count = last + 1
-    return pd.DataFrame({"threshold": c[order][last], "answered": count / c.size,
-                         "accuracy": np.cumsum(y[order])[last] / count})  # fmt: skip
+    return pd.DataFrame(
+        {"threshold": c[order][last], "answered": count / c.size, "accuracy": np.cumsum(y[order])[last] / count}
+    )
 
 
 def risk_coverage_curves(frame: pd.DataFrame, points: int = 100) -> pd.DataFrame:

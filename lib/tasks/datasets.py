@@ -55,8 +55,10 @@ def load_examples(dataset: Dataset) -> list[Example]:
         examples[example.example_id] = example
         other = asked.setdefault(example.question, example)
         if other.split != split:
-            raise UserError(f"{row.where}: the question of '{example.example_id}' ({split}) is that of "
-                            f"'{other.example_id}' ({other.split}), too: leave one of them out")  # fmt: skip
+            raise UserError(
+                f"{row.where}: the question of '{example.example_id}' ({split}) is that of "
+                f"'{other.example_id}' ({other.split}), too: leave one of them out"
+            )
     sizes = Counter(example.split for example in examples.values())
     expected = f"{dataset.calibration} calibration and {dataset.evaluation} evaluation questions"
     there = f"{sizes[CALIBRATION]} calibration and {sizes[EVALUATION]} evaluation questions"
@@ -196,8 +198,9 @@ def use_local_files(dataset: Dataset) -> Dataset:
         path, data = read_source_file(str(dataset.folder / file.path))
         found = hashlib.sha256(data).hexdigest()
         if found != file.sha256:
-            raise UserError(f"{path} is not the file of dataset '{dataset.label}': its sha256 is {found}, "
-                            f"expected {file.sha256}")  # fmt: skip
+            raise UserError(
+                f"{path} is not the file of dataset '{dataset.label}': its sha256 is {found}, expected {file.sha256}"
+            )
         paths[part] = str(path)
     lists = paths.pop("split_ids", None)
     return dataset.model_copy(update={"source": paths, "split_ids": lists, "files": {}})

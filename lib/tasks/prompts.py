@@ -76,8 +76,9 @@ def balance_spellings(spellings: Iterable[str], options: str = "A/B") -> tuple[l
     there, words = set(spellings), options.split("/")
     for word in words:
         if not there & {form + word for form in FORMS}:
-            raise UserError(f"the option '{word}' is not a single token of the vocabulary; "
-                            f"{nearest(word, map(str.strip, there))}")  # fmt: skip
+            raise UserError(
+                f"the option '{word}' is not a single token of the vocabulary; {nearest(word, map(str.strip, there))}"
+            )
     shared = [form for form in FORMS if all(form + word in there for word in words)]
     if not shared:
         held = " and ".join(repr(form + word) for word in words for form in FORMS if form + word in there)

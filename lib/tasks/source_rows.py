@@ -58,8 +58,10 @@ def load_hub_parts(dataset: Dataset) -> tuple[dict[str, Any], str]:
     Raise UserError if the source is a path.
     """
     if is_path(str(dataset.source)) and not os.path.isdir(str(dataset.source)):
-        raise UserError(f"dataset '{dataset.label}': files are named by part, as `source: {{all: {dataset.source}}}`; "
-                        "a text alone is a name on the hub")  # fmt: skip
+        raise UserError(
+            f"dataset '{dataset.label}': files are named by part, as `source: {{all: {dataset.source}}}`; "
+            "a text alone is a name on the hub"
+        )
     try:
         import datasets  # slow to import, and local files do not need it
 

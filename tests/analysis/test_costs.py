@@ -27,8 +27,12 @@ def frames(shipped):
 
 
 def value(frame, estimator, metric, pair=PAIR):
-    found = frame[(frame.model == pair[0]) & (frame.dataset == pair[1]) & (frame.estimator == estimator)
-                  & (frame.metric == metric)]  # fmt: skip
+    found = frame[
+        (frame.model == pair[0])
+        & (frame.dataset == pair[1])
+        & (frame.estimator == estimator)
+        & (frame.metric == metric)
+    ]
     return found.value.item()
 
 
@@ -76,6 +80,9 @@ POINTS = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), max_size=12)
 @given(POINTS, st.sampled_from([1, -1]))
 def test_who_is_bettered_by_a_loop(points, sign):
     """A point is on the line if no other of at most as many tokens is at least as good, itself aside."""
-    line = [p for p in dict.fromkeys(points)
-            if not any(q != p and q[0] <= p[0] and sign * q[1] <= sign * p[1] for q in points)]  # fmt: skip
+    line = [
+        p
+        for p in dict.fromkeys(points)
+        if not any(q != p and q[0] <= p[0] and sign * q[1] <= sign * p[1] for q in points)
+    ]
     assert beyond_figures.bettered(points, sign) == sorted(line)

@@ -71,8 +71,10 @@ def test_noise_is_as_large_as_was_measured(signals, shaken):
     for name in ("standard_logits", "in_situ_logits"):
         moved = flat(other.verification, name) - flat(signals.verification, name)
         assert spread(moved) == pytest.approx(rounding.LOGIT, rel=0.05)
-    last = [np.concatenate([p[-1] - c[-1] for p, c in zip(f.predictive, f.conditional, strict=True)])
-            for f in (signals.dropout, other.dropout)]  # fmt: skip
+    last = [
+        np.concatenate([p[-1] - c[-1] for p, c in zip(f.predictive, f.conditional, strict=True)])
+        for f in (signals.dropout, other.dropout)
+    ]
     share = (last[1] - last[0])[last[0] > 1e-6] / last[0][last[0] > 1e-6]
     assert spread(share) == pytest.approx(rounding.BALD, rel=0.1)
 
@@ -82,7 +84,8 @@ def test_noise_changes_no_answer_and_no_row(signals, shaken):
     for frame in ("responses", "confidence"):
         old, new = getattr(signals, frame), getattr(other, frame)
         assert old.drop(columns=["response", "answer", "confidence", "margin"], errors="ignore").equals(
-            new.drop(columns=["response", "answer", "confidence", "margin"], errors="ignore"))  # fmt: skip
+            new.drop(columns=["response", "answer", "confidence", "margin"], errors="ignore")
+        )
     moved = np.abs(other.confidence.confidence - signals.confidence.confidence)
     assert 0 < moved.max() < 1e-4 and moved.groupby(other.confidence.estimator).max().gt(0).all()
     for pair, splits in other.sets.items():

@@ -28,8 +28,13 @@ def stored():
 
 def told(probabilities, correct, **more):
     """Responses of one pair, as `interpret_responses` returns them."""
-    return keyed(len(correct), correct=correct, response=[LOG(p) for p in probabilities],
-                 answer=[LOG(p[-1:]) for p in probabilities], **more)  # fmt: skip
+    return keyed(
+        len(correct),
+        correct=correct,
+        response=[LOG(p) for p in probabilities],
+        answer=[LOG(p[-1:]) for p in probabilities],
+        **more,
+    )
 
 
 # ---- tokens
@@ -78,7 +83,8 @@ def test_running_means_are_of_each_pair():
     frame = pd.concat([told([[0.7], [0.2]], [True, False]).assign(dataset=name) for name in ("e", "d")])
     found = token_statistics.by_pair(token_statistics.running_mean_curves, frame)
     assert found.groupby(["model", "dataset", "correct"], sort=False).size().to_dict() == {
-        ("m", name, kind): 101 for name in ("e", "d") for kind in (False, True)}  # fmt: skip
+        ("m", name, kind): 101 for name in ("e", "d") for kind in (False, True)
+    }
 
 
 def test_an_answer_that_the_extraction_misses(stored):
@@ -101,9 +107,13 @@ def test_a_constant_has_no_rank_correlation():
 
 def test_tokens_that_are_saved_in_percent():
     """A query of 30 tokens in place of 120, and of 40: by pair, in the order in which they come."""
-    frame = pd.concat([keyed(2, "n", in_situ_tokens=[30, 30], standard_tokens=[120, 60]),
-                       keyed(1, "n", split="calibration", in_situ_tokens=[30], standard_tokens=[31]),
-                       keyed(1, "m", in_situ_tokens=[30], standard_tokens=[40])])  # fmt: skip
+    frame = pd.concat(
+        [
+            keyed(2, "n", in_situ_tokens=[30, 30], standard_tokens=[120, 60]),
+            keyed(1, "n", split="calibration", in_situ_tokens=[30], standard_tokens=[31]),
+            keyed(1, "m", in_situ_tokens=[30], standard_tokens=[40]),
+        ]
+    )
     found = verification_statistics.token_reduction(frame)
     assert found.model.tolist() == ["n", "m"] and found.value.tolist() == [62.5, 25.0]
 
@@ -111,8 +121,14 @@ def test_tokens_that_are_saved_in_percent():
 def test_mass_of_the_options():
     """Probabilities .6 and .2 of A and B in the standard prompt (.1 and .1 in the second row), .3 and .3 in situ."""
     standard, in_situ = LOG([[0.6, 0.2], [0.1, 0.1]]) + 5, LOG([[0.3, 0.3], [0.3, 0.3]]) + 7
-    verified = keyed(2, spellings=[["A", "B"]] * 2, standard_logits=standard, standard_logz=[5.0, 5.0],
-                     in_situ_logits=in_situ, in_situ_logz=[7.0, 7.0])  # fmt: skip
+    verified = keyed(
+        2,
+        spellings=[["A", "B"]] * 2,
+        standard_logits=standard,
+        standard_logz=[5.0, 5.0],
+        in_situ_logits=in_situ,
+        in_situ_logz=[7.0, 7.0],
+    )
     margins = confidence.option_log_odds(verified)
     assert margins.standard_margin.tolist() == pytest.approx([LOG(3), 0])
     assert margins.standard_mass.tolist() == pytest.approx([0.8, 0.2]) and margins.in_situ_mass[1] == pytest.approx(0.6)
@@ -173,10 +189,18 @@ def test_halves_of_the_passes_are_held_against_each_other():
     """Three rows of one answer token, BALD by half: .1 .2 .6 and .2 .1 .6; one more without an answer."""
     bald = np.array([[0.1, 0.2], [0.2, 0.1], [0.6, 0.6], [9, 9]])
     whole = {"predictive": [[[b.mean()]] for b in bald], "conditional": [[[0.0]]] * 4}
-    frame = keyed(4, **whole, half_predictive=[[[a], [b]] for a, b in bald], half_conditional=[[[0.0], [0.0]]] * 4,
-                  selected=[True] * 4, tuning=[False] * 4, rate=[0.1] * 4)  # fmt: skip
-    responses = keyed(4, correct=[True, False, False, True], response=[LOG([0.5])] * 4,
-                      answer=[LOG([0.5])] * 3 + [None])  # fmt: skip
+    frame = keyed(
+        4,
+        **whole,
+        half_predictive=[[[a], [b]] for a, b in bald],
+        half_conditional=[[[0.0], [0.0]]] * 4,
+        selected=[True] * 4,
+        tuning=[False] * 4,
+        rate=[0.1] * 4,
+    )
+    responses = keyed(
+        4, correct=[True, False, False, True], response=[LOG([0.5])] * 4, answer=[LOG([0.5])] * 3 + [None]
+    )
     found = dropout_statistics.split_half_reliability(responses, frame, Reading()).iloc[0]
     r = np.corrcoef(1 - bald[:3].T)[0, 1]
     assert (found.rows, found.correlation, found.expected) == pytest.approx((3, r, 2 * r / (1 + r)))
@@ -211,8 +235,10 @@ def test_a_row_without_answer_is_no_row_of_the_passes(stored):
     generations, _, dropout = stored
     generations = generations.assign(answer=generations.answer.where(generations.index % 50 != 7, None))
     unread = interpret_responses(generations, params.Reading(missing="zero"))
-    whole, some = (dropout_statistics.answered(dropout, responses) for responses in
-                   (interpret_responses(generations, Reading()), unread))  # fmt: skip
+    whole, some = (
+        dropout_statistics.answered(dropout, responses)
+        for responses in (interpret_responses(generations, Reading()), unread)
+    )
     missing = set(unread[unread.answer.isna()].example_id)
     assert missing and set(whole.example_id) - set(some.example_id) == missing
 
@@ -272,8 +298,13 @@ def test_the_middle_eighty_percent_of_the_draws():
 
 def test_what_is_drawn_of_calibrators():
     """Of P(True) a map of 201 scores, even in the log-odds, between the ends of its own calibration rows."""
-    scores = keyed(6, split="calibration", estimator=["p_true"] * 6, correct=[True, False, True, True, False, True],
-                   confidence=[0.2, 0.5, 0.9, 0.8, 0.1, 0.7])  # fmt: skip
+    scores = keyed(
+        6,
+        split="calibration",
+        estimator=["p_true"] * 6,
+        correct=[True, False, True, True, False, True],
+        confidence=[0.2, 0.5, 0.9, 0.8, 0.1, 0.7],
+    )
     scores["margin"] = LOG(scores.confidence / (1 - scores.confidence))
     others = ({"dataset": "e"}, {"split": "evaluation"}, {"estimator": "seq_avg"})
     frame = pd.concat([scores, *(scores.assign(**other, confidence=0.01) for other in others)])

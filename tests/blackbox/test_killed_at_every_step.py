@@ -67,8 +67,11 @@ def killed_at(project: Project, scratch: Path, number: int) -> str:
 def results(root: Path) -> dict[str, bytes]:
     """What a user reads of a run: its frames, and what it exports."""
     paths = [*(root / "figures").rglob("*"), *(root / "artifacts" / "demo").glob("*/*.parquet")]
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(paths)
-            if path.suffix in (".parquet", ".tex", ".png")}  # fmt: skip
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(paths)
+        if path.suffix in (".parquet", ".tex", ".png")
+    }
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +91,12 @@ def finished(root: Path) -> dict[str, int]:
     """Outputs of the jobs whose records are there, with the time at which each was written."""
     records = {path.stem for path in (root / "artifacts" / "demo" / "jobs").glob("[0-9]*.json")}
     frames = {"generations/*.parquet": "01_generate__tiny__easy", "confidence/*.parquet": "02_single_pass"}
-    return {str(path): path.stat().st_mtime_ns for pattern, job in frames.items() if job in records
-            for path in (root / "artifacts" / "demo").glob(pattern)}  # fmt: skip
+    return {
+        str(path): path.stat().st_mtime_ns
+        for pattern, job in frames.items()
+        if job in records
+        for path in (root / "artifacts" / "demo").glob(pattern)
+    }
 
 
 def dies_at(whole, tmp_path, number):
@@ -107,8 +114,12 @@ def dies_at(whole, tmp_path, number):
     after = finished(project.root)
     assert before.items() <= after.items(), f"{where}: made twice"
     unfinished = (".*.partial", "*.partial", "written", ".*.json.[0-9]*", "shards/*", ".export-*", ".typeset-*")
-    left = [str(path.relative_to(project.root)) for pattern in unfinished for folder in ("artifacts", "figures")
-            for path in (project.root / folder).rglob(pattern)]  # fmt: skip
+    left = [
+        str(path.relative_to(project.root))
+        for pattern in unfinished
+        for folder in ("artifacts", "figures")
+        for path in (project.root / folder).rglob(pattern)
+    ]
     assert not left, f"{where}: left {', '.join(left)}"
 
 

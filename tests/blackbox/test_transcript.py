@@ -11,10 +11,13 @@ SLOW = [
 ]
 
 
-@pytest.mark.parametrize("cases", [
-    pytest.param([case for case in CASES if case not in SLOW], id="at once"),
-    pytest.param(SLOW, id="begun", marks=pytest.mark.slow),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "cases",
+    [
+        pytest.param([case for case in CASES if case not in SLOW], id="at once"),
+        pytest.param(SLOW, id="begun", marks=pytest.mark.slow),
+    ],
+)
 def test_it_says_the_same(cases, tmp_path):
     goldens.same(transcript.differences(cases, transcript.all_typed(cases, tmp_path)), "transcript.py")
 

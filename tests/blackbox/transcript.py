@@ -79,8 +79,15 @@ class Project:
         self.folder = copy_of_project(folder)
 
     def shell(self, command: str) -> tuple[int, str]:
-        done = subprocess.run(["bash", "-c", command], cwd=self.folder, env=ENVIRONMENT, text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=ENVIRONMENT,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         return done.returncode, done.stdout
 
     def fork(self, command: str) -> tuple[int, str]:
@@ -134,8 +141,12 @@ def all_typed(cases: list[Case], scratch: Path) -> list[Case]:
     """All of them, on two copies of the project."""
     projects = [Project(scratch / name) for name in ("a project", "another project")]
     with ThreadPoolExecutor(2) as pool:
-        halves = list(pool.map(lambda job: [typed(job[0], case) for case in job[1]],
-                               zip(projects, (cases[::2], cases[1::2]), strict=True)))  # fmt: skip
+        halves = list(
+            pool.map(
+                lambda job: [typed(job[0], case) for case in job[1]],
+                zip(projects, (cases[::2], cases[1::2]), strict=True),
+            )
+        )
     for project in projects:
         project.close()
     return [halves[place % 2][place // 2] for place in range(len(cases))]

@@ -198,18 +198,27 @@ def test_transfer_on_some_rows(sets):
 
 
 def part(dataset, split, questions):
-    return pd.DataFrame({"model": "m", "dataset": dataset, "split": split, "words": map(hash_words, questions),
-                         "example_id": [f"{split}-{i}" for i in range(len(questions))]})  # fmt: skip
+    return pd.DataFrame(
+        {
+            "model": "m",
+            "dataset": dataset,
+            "split": split,
+            "words": map(hash_words, questions),
+            "example_id": [f"{split}-{i}" for i in range(len(questions))],
+        }
+    )
 
 
 def test_twins_differ_in_numbers_only():
     words = "Tom has 3 red apples and buys 4 more at the market near his old house on Monday"
-    frame = pd.concat([
-        part("hard", "calibration", [words.replace("3", "93284").replace("4", "8,421.5")]),
-        part("hard", "evaluation", ["Quite another question about 12 trains"]),
-        part("base", "calibration", ["Something else about 5 ships"]),
-        part("base", "evaluation", [words, "Ann sells 9 cakes"]),
-    ])  # fmt: skip
+    frame = pd.concat(
+        [
+            part("hard", "calibration", [words.replace("3", "93284").replace("4", "8,421.5")]),
+            part("hard", "evaluation", ["Quite another question about 12 trains"]),
+            part("base", "calibration", ["Something else about 5 ships"]),
+            part("base", "evaluation", [words, "Ann sells 9 cakes"]),
+        ]
+    )
     found = rows_without_near_duplicates(frame)
     assert found["hard", "base"] == {"evaluation-1"} and found["base", "hard"] == {"evaluation-0"}
     assert found["base", "base"] == {"evaluation-0", "evaluation-1"}
@@ -222,10 +231,16 @@ def test_twins_of_gsmhard_are_the_published_ones(shared):
 
     test, hard = questions("gsm8k/test.jsonl", "question"), questions("gsmhard/gsmhardv2.jsonl", "input")
     twins = set(json.loads((shared / "data/gsmhard/to_gsm8k_test_index.json").read_text())[:919])
-    found = rows_without_near_duplicates(pd.concat([
-        part("gsmhard", "calibration", hard[:919]), part("gsmhard", "evaluation", hard[919:]),
-        part("gsm8k", "calibration", ["no twin of anything"]), part("gsm8k", "evaluation", test),
-    ]))  # fmt: skip
+    found = rows_without_near_duplicates(
+        pd.concat(
+            [
+                part("gsmhard", "calibration", hard[:919]),
+                part("gsmhard", "evaluation", hard[919:]),
+                part("gsm8k", "calibration", ["no twin of anything"]),
+                part("gsm8k", "evaluation", test),
+            ]
+        )
+    )
     without_twin = {int(i.rpartition("-")[2]) for i in found["gsmhard", "gsm8k"]}
     assert len(without_twin & twins) <= 3 and len(without_twin | twins) >= len(test) - 3
     assert len(found["gsm8k", "gsmhard"]) == 400

@@ -55,11 +55,19 @@ def written(fits, folder):
 def test_another_process_predicts_bit_for_bit(written):
     words = [word for path, fit in written.items() for word in (path, fit.kind)]
     assert {fit.kind for fit in written.values()} == {"confidence", "answers", "margin"}
-    done = subprocess.run([sys.executable, "-c", ELSEWHERE, *words], cwd=ROOT / "tests", text=True,
-                          capture_output=True, env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, *words],
+        cwd=ROOT / "tests",
+        text=True,
+        capture_output=True,
+        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
-    here = [[value.hex() for value in fit.calibrator.predict(synthetic.fitting_input(fit.kind), joint).tolist()]
-            for fit in written.values() for joint in (False, True)]  # fmt: skip
+    here = [
+        [value.hex() for value in fit.calibrator.predict(synthetic.fitting_input(fit.kind), joint).tolist()]
+        for fit in written.values()
+        for joint in (False, True)
+    ]
     assert [line.split() for line in done.stdout.splitlines()] == here
 
 

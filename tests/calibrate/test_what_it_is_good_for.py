@@ -19,8 +19,11 @@ def test_margins_and_entropies_are_those_of_the_whole_vocabulary():
     """From the kept logits and the curve of the rest, against all 300 logits."""
     frame = synthetic.generations(rows=20)
     responses = synthetic.responses(frame)
-    scores = confidence_frame(responses, names=["ans_margin", "ans_entropy"],
-                              further=fitting.token_signals(fitting.calibration_data(frame, responses)))  # fmt: skip
+    scores = confidence_frame(
+        responses,
+        names=["ans_margin", "ans_entropy"],
+        further=fitting.token_signals(fitting.calibration_data(frame, responses)),
+    )
     found = scores.set_index(["estimator", "example_id"]).confidence
     assert len(found) == 2 * len(frame)
     for row in frame.itertuples():

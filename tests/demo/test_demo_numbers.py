@@ -116,8 +116,13 @@ def test_calibrated_confidence_and_its_intervals():
 def test_sample_efficiency():
     of_model = {pair: one for pair, one in signals().sets.items() if pair[0] == VALUES["figure_model"]}
     curves = sample_efficiency.learning_curves(
-        of_model, params.Subsampling.of(VALUES), list(sample_efficiency.SAMPLING), VALUES["bins"], VALUES["closed"],
-        CHOICES)  # fmt: skip
+        of_model,
+        params.Subsampling.of(VALUES),
+        list(sample_efficiency.SAMPLING),
+        VALUES["bins"],
+        VALUES["closed"],
+        CHOICES,
+    )
     check_as_shipped(curves, "calibration", "curves")
 
 

@@ -57,8 +57,10 @@ def test_files_that_it_names_are_there(page):
 @pytest.mark.slow
 def test_the_effects_that_stand_there_are_those_of_the_demo():
     """Every figure with its kind, as the benchmark makes it from the shipped signals."""
-    shown = {name: re.findall(r"(?:(\w+): )?((?:(?:accuracy|raw|calibrated) \.\d{3}(?:, )?)+)", effect)
-             for name, _, _, effect in ROWS}  # fmt: skip
+    shown = {
+        name: re.findall(r"(?:(\w+): )?((?:(?:accuracy|raw|calibrated) \.\d{3}(?:, )?)+)", effect)
+        for name, _, _, effect in ROWS
+    }
     found = choices.effects().astype({"value": str})
     for name, stated in shown.items():
         for value, figures in stated:

@@ -51,8 +51,10 @@ def test_imports_only_go_down():
 def test_the_page_draws_what_is_there():
     text = (ROOT / "docs" / "code-map.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `lib/(\w*)` \|(.*)\|([^|]*)\|$", text, flags=re.M)
-    drawn = {room or "lib": (set(re.findall(r"`(\w+)`", holds)), set(re.findall(r"`(\w+)`", below)))
-             for room, holds, below in rows}  # fmt: skip
+    drawn = {
+        room or "lib": (set(re.findall(r"`(\w+)`", holds)), set(re.findall(r"`(\w+)`", below)))
+        for room, holds, below in rows
+    }
     assert list(drawn) == FLOORS
     for room, (holds, below) in drawn.items():
         there = {module.split(".")[-1] for module in modules() if room_of(module) == room}

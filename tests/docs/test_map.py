@@ -34,8 +34,13 @@ def test_headings_are_those_of_the_notebooks():
     assert len(places) > 30
     for place in places:
         cells = json.loads((ROOT / place["path"]).read_text(encoding="utf-8"))["cells"]
-        headings = [line.lstrip("# ").strip() for cell in cells if cell["cell_type"] == "markdown"
-                    for line in "".join(cell["source"]).splitlines() if line.startswith("#")]  # fmt: skip
+        headings = [
+            line.lstrip("# ").strip()
+            for cell in cells
+            if cell["cell_type"] == "markdown"
+            for line in "".join(cell["source"]).splitlines()
+            if line.startswith("#")
+        ]
         assert place["heading"] in headings, place[0]
 
 

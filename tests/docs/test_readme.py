@@ -59,8 +59,13 @@ def test_the_lines_of_a_page_run(page, tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), flags=re.S)
     (lines,) = (block for block in blocks if "artifacts/" not in block)  # the others read a run
     assert page != "README.md" or len(lines.strip().splitlines()) <= 5
-    done = subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, text=True, capture_output=True,
-                          env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", lines],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == re.findall(r"^print.*  # (.*)$", lines, flags=re.M)
 
@@ -82,8 +87,10 @@ def test_every_command_is_understood(page, tmp_path):
     (tmp_path / "notebooks").symlink_to(ROOT / "notebooks")
     for command in commands(page.read_text(encoding="utf-8")):
         argv = command.split()[1:]
-        argv = [{"PROFILE": "demo", "[PROFILE]": "demo", "NAME": "mine", "FOLDER": str(tmp_path)}.get(word, word)
-                for word in argv]  # fmt: skip
+        argv = [
+            {"PROFILE": "demo", "[PROFILE]": "demo", "NAME": "mine", "FOLDER": str(tmp_path)}.get(word, word)
+            for word in argv
+        ]
         try:
             asked = cli.check(argv, tmp_path)
         except cli.WordError as problem:

@@ -96,8 +96,12 @@ def test_what_a_device_would_refuse_is_refused_here(monkeypatch):
     near = torch.ones(3)
     with accelerator.pretended(monkeypatch) as work:
         far = near.to(accelerator.DEVICE)
-        for wrong in (lambda: far + near, lambda: near[far.long()], lambda: torch.cat([far, near]),
-                      lambda: far.index_put_((far.long(),), near)):  # fmt: skip
+        for wrong in (
+            lambda: far + near,
+            lambda: near[far.long()],
+            lambda: torch.cat([far, near]),
+            lambda: far.index_put_((far.long(),), near),
+        ):
             with pytest.raises(accelerator.DeviceMismatch):
                 wrong()
         with pytest.raises((TypeError, RuntimeError)):
@@ -209,9 +213,12 @@ def test_every_kind_of_error_that_says_that_memory_ended_is_halved(monkeypatch):
             raise error
         return [2 * item for item in part]
 
-    for error in (torch.OutOfMemoryError("CUDA out of memory."), MemoryError(),
-                  RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-                  RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 B.")):  # fmt: skip
+    for error in (
+        torch.OutOfMemoryError("CUDA out of memory."),
+        MemoryError(),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 B."),
+    ):
         work = functools.partial(failing, error)
         assert batching.retry_in_halves_on_oom(work, [1, 2, 3, 4, 5], "x") == [2, 4, 6, 8, 10]
     assert batching.oom_splits == [5, 3] * 4

@@ -84,8 +84,13 @@ def test_what_one_run_wrote_is_another_runs_file(lm, here, tmp_path):
 
 def test_texts_are_tokenised_and_ended(lm, here, tmp_path):
     whole = here[here.finish_reason == "stop"].head(2)
-    path = put(tmp_path, *({"example_id": row.example_id, "text": row.text.removesuffix(lm.tokenizer.eos_token)}
-                           for row in whole.itertuples()))  # fmt: skip
+    path = put(
+        tmp_path,
+        *(
+            {"example_id": row.example_id, "text": row.text.removesuffix(lm.tokenizer.eos_token)}
+            for row in whole.itertuples()
+        ),
+    )
     wanted = [example for example in examples(6) if example.example_id in set(whole.example_id)]
     same(from_file(lm, path, wanted).respond(wanted), whole.reset_index(drop=True))
 

@@ -114,10 +114,17 @@ def test_warped_logits_are_those_of_transformers_warpers(settings, size):
     logits[0] *= 8
     logits[1] *= 3
     logits[2] = (logits[2] * 4).bfloat16().float()
-    chain = [warper for name, off, warper in (
-        ("temperature", 1.0, transformers.TemperatureLogitsWarper), ("top_k", -1, transformers.TopKLogitsWarper),
-        ("top_p", 1.0, transformers.TopPLogitsWarper), ("min_p", 0.0, transformers.MinPLogitsWarper),
-    ) if getattr(spec, name) != off for warper in [warper(getattr(spec, name))]]  # fmt: skip
+    chain = [
+        warper
+        for name, off, warper in (
+            ("temperature", 1.0, transformers.TemperatureLogitsWarper),
+            ("top_k", -1, transformers.TopKLogitsWarper),
+            ("top_p", 1.0, transformers.TopPLogitsWarper),
+            ("min_p", 0.0, transformers.MinPLogitsWarper),
+        )
+        if getattr(spec, name) != off
+        for warper in [warper(getattr(spec, name))]
+    ]
     expected = logits
     for warper in chain:
         expected = warper(None, expected)

@@ -65,16 +65,25 @@ def test_it_is_a_model_like_any_other(tmp_path, monkeypatch):
     facts = {"source": "someone/tiny", "revision": "abc", "gguf": "tiny.gguf", "sha256": sha256}
     assert {name: lm.facts[name] for name in facts} == facts
 
-    config = LlamaConfig(vocab_size=len(tiny_gguf.VOCABULARY), hidden_size=tiny_gguf.WIDTH, rms_norm_eps=1e-5,
-                         intermediate_size=tiny_gguf.INNER, num_hidden_layers=tiny_gguf.LAYERS,
-                         num_attention_heads=tiny_gguf.HEADS, num_key_value_heads=tiny_gguf.KEYS,
-                         max_position_embeddings=tiny_gguf.CONTEXT, tie_word_embeddings=False)  # fmt: skip
+    config = LlamaConfig(
+        vocab_size=len(tiny_gguf.VOCABULARY),
+        hidden_size=tiny_gguf.WIDTH,
+        rms_norm_eps=1e-5,
+        intermediate_size=tiny_gguf.INNER,
+        num_hidden_layers=tiny_gguf.LAYERS,
+        num_attention_heads=tiny_gguf.HEADS,
+        num_key_value_heads=tiny_gguf.KEYS,
+        max_position_embeddings=tiny_gguf.CONTEXT,
+        tie_word_embeddings=False,
+    )
     reference = LlamaForCausalLM(config).eval()
     reference.load_state_dict({name: torch.tensor(weight) for name, weight in weights.items()})
     text = models.apply_chat_template(lm, [{"role": "user", "content": "Is it 12?\n#### 12"}])
     ids = models.encode(lm, text)
-    assert ids == [tiny_gguf.VOCABULARY.index(piece) for piece in
-                   ["<|start|>", *"Is\u0120it\u012012?\u010a", "####", *"\u012012", "<|end|>"]]  # fmt: skip
+    assert ids == [
+        tiny_gguf.VOCABULARY.index(piece)
+        for piece in ["<|start|>", *"Is\u0120it\u012012?\u010a", "####", *"\u012012", "<|end|>"]
+    ]
     assert lm.eos == [tiny_gguf.VOCABULARY.index("<|end|>")]
     assert lm.model.config.max_position_embeddings == tiny_gguf.CONTEXT
     with torch.inference_mode():
@@ -92,8 +101,10 @@ def test_no_path_of_this_machine_is_kept(tmp_path):
 def test_what_cannot_be_converted_is_said_in_one_line_and_nothing_is_left(tmp_path):
     (tmp_path / "not.gguf").write_bytes(b"no such thing" * 10)
     other = tiny_gguf.write(tmp_path / "other.gguf", tiny_gguf.random_weights(), architecture="nothing-known")
-    for file, said in ((tmp_path / "not.gguf", "not.gguf can't be read as GGUF"),
-                       (other, "other.gguf can't be converted: .*nothing-known")):  # fmt: skip
+    for file, said in (
+        (tmp_path / "not.gguf", "not.gguf can't be read as GGUF"),
+        (other, "other.gguf can't be converted: .*nothing-known"),
+    ):
         with pytest.raises(UserError, match=f"^{said}[^\n]*$"):
             gguf_file.convert_gguf(file, tmp_path / "checkpoint")
         assert {path.name for path in tmp_path.iterdir()} == {"not.gguf", "other.gguf"}

@@ -52,16 +52,26 @@ def spec_with(path, *lines):
 # ---- what servers write
 
 
-@pytest.mark.parametrize("logprobs", [
-    entries(ANSWERED),
-    {"content": entries(ANSWERED, bytes=None, top_logprobs=[])},  # a chat completion's
-    {"content": entries(ANSWERED), "refusal": None},
-    [entry | {"id": 5, "bytes": list(entry["token"].encode())} for entry in entries(ANSWERED)],  # with ids and bytes
-], ids=["a list", "chat completions", "with more", "bytes"])  # fmt: skip
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        entries(ANSWERED),
+        {"content": entries(ANSWERED, bytes=None, top_logprobs=[])},  # a chat completion's
+        {"content": entries(ANSWERED), "refusal": None},
+        [
+            entry | {"id": 5, "bytes": list(entry["token"].encode())} for entry in entries(ANSWERED)
+        ],  # with ids and bytes
+    ],
+    ids=["a list", "chat completions", "with more", "bytes"],
+)
 def test_lists_of_tokens_as_servers_write_them(logprobs):
     found = row(response(logprobs))
     assert (found["text"], found["answer"], found["answer_start"], found["answer_end"]) == (
-        "The answer.\n#### 17", "17", 5, 7)  # fmt: skip
+        "The answer.\n#### 17",
+        "17",
+        5,
+        7,
+    )
     np.testing.assert_allclose(found["token_logprobs"], [logprob for _, logprob in ANSWERED])
     assert (found["eos"], found["finish_reason"], found["plain"]) == (0, "stop", True)
 
@@ -158,11 +168,18 @@ def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line
     assert imported_responses.describe_import(spec, found) == facts
 
 
-@pytest.mark.parametrize("lines, said", [
-    ([{"example_id": "c", "logprobs": entries(ANSWERED)}], "no response to 2 of 2 questions, the first 'a'"),
-    ([{"example_id": name, "logprobs": None} for name in "ab"], "no response to 2 of 2 questions, the first 'a'"),
-    ([{"example_id": "a", "text": "1", "logprobs": None}], "2 of 2 responses, the first to 'a', have no `logprobs`"),
-], ids=["others", "all empty", "no log-probabilities"])  # fmt: skip
+@pytest.mark.parametrize(
+    "lines, said",
+    [
+        ([{"example_id": "c", "logprobs": entries(ANSWERED)}], "no response to 2 of 2 questions, the first 'a'"),
+        ([{"example_id": name, "logprobs": None} for name in "ab"], "no response to 2 of 2 questions, the first 'a'"),
+        (
+            [{"example_id": "a", "text": "1", "logprobs": None}],
+            "2 of 2 responses, the first to 'a', have no `logprobs`",
+        ),
+    ],
+    ids=["others", "all empty", "no log-probabilities"],
+)
 def test_a_file_that_answers_nothing_is_refused(tmp_path, lines, said):
     examples = [datasets.Example(name, "evaluation", "How many?", "17") for name in "ab"]
     with pytest.raises(UserError, match=said):

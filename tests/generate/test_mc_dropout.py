@@ -250,16 +250,18 @@ def test_a_token_that_reaches_into_the_question_is_not_shared(llama, monkeypatch
     """As a newline and the spaces that a question begins with may be one token."""
     row, encode = generations(llama, 1).iloc[0], models.encode
     whole, head = encode(llama, row.prompt), row.prompt.rpartition(row.question)[0]
-    monkeypatch.setattr(models, "encode",
-                        lambda lm, text: [*encode(lm, head)[:-1], 7] if text == head else encode(lm, text))  # fmt: skip
+    monkeypatch.setattr(
+        models, "encode", lambda lm, text: [*encode(lm, head)[:-1], 7] if text == head else encode(lm, text)
+    )
     found = dropout_passes.shared_prefix(llama, row, whole)
     assert found == tuple(whole[: len(found)]) and len(found) == len(encode(llama, head)) - 1
 
 
 def test_only_rows_of_the_trajectory_depend_on_what_is_shared():
     """Rows at the answer are kept, whatever is said of it, and so are those of before it could be said."""
-    facts = {kind: {"sites": 1, "parameters": {"dropout_prefix": kind, "dropout_passes": 10}}
-             for kind in ("own", "shared")}  # fmt: skip
+    facts = {
+        kind: {"sites": 1, "parameters": {"dropout_prefix": kind, "dropout_passes": 10}} for kind in ("own", "shared")
+    }
     before, of = {"sites": 1, "parameters": {"dropout_passes": 10}}, mc_dropout.facts_in_scope
     assert of("answer", facts["own"]) == of("answer", facts["shared"]) == of("trajectory", facts["own"]) == before
     assert of("trajectory", facts["shared"]) == facts["shared"]
@@ -379,16 +381,31 @@ def kept(values, tokens=2):
     """A dropout frame of one pair with BALD values per example, T = 2, at two rates."""
     keys = {"model": "m", "dataset": "d", "split": "calibration", "tuning": True}
     rows = [(rate, str(i), value) for rate, column in values.items() for i, value in enumerate(column)]
-    return pd.DataFrame([keys | {"rate": rate, "example_id": name, "predictive": [np.zeros(tokens), np.full(tokens, v)],
-                                 "conditional": [np.zeros(tokens)] * 2, "top_p_0.95": [np.full(tokens, 10)] * 2,
-                                 "top_changed": np.zeros(tokens, bool)} for rate, name, v in rows])  # fmt: skip
+    return pd.DataFrame(
+        [
+            keys
+            | {
+                "rate": rate,
+                "example_id": name,
+                "predictive": [np.zeros(tokens), np.full(tokens, v)],
+                "conditional": [np.zeros(tokens)] * 2,
+                "top_p_0.95": [np.full(tokens, 10)] * 2,
+                "top_changed": np.zeros(tokens, bool),
+            }
+            for rate, name, v in rows
+        ]
+    )
 
 
 def answered(right):
     same = {"model": "m", "dataset": "d", "split": "calibration", "reference": "1", "answer_start": 0, "answer_end": 1,
             "last_number_start": -1, "last_number_end": -1, "thinking_end": 0, "eos": 0}  # fmt: skip
-    return pd.DataFrame([same | {"example_id": str(i), "answer": "1" if ok else "2", "token_logprobs": np.zeros(1)}
-                         for i, ok in enumerate(right)])  # fmt: skip
+    return pd.DataFrame(
+        [
+            same | {"example_id": str(i), "answer": "1" if ok else "2", "token_logprobs": np.zeros(1)}
+            for i, ok in enumerate(right)
+        ]
+    )
 
 
 def test_the_rate_of_lowest_ece_is_selected():

@@ -97,8 +97,10 @@ def test_logits_that_are_not_finite_are_refused_with_the_row(any_lm):
 
     refused = r"model '.*': the logits of row \S+ are not finite \(1 of . rows in its batch; float32, sdpa attention\)"
     with any_lm.model.get_output_embeddings().register_forward_hook(spoil):
-        for work in (lambda: generation.generate_responses(any_lm, "demo-easy", asked, SETTINGS),
-                     lambda: p_true.verify_responses(any_lm, frame, Verification())):  # fmt: skip
+        for work in (
+            lambda: generation.generate_responses(any_lm, "demo-easy", asked, SETTINGS),
+            lambda: p_true.verify_responses(any_lm, frame, Verification()),
+        ):
             with pytest.raises(UserError, match=refused) as problem:
                 work()
             assert any(f"row {e.example_id} are" in str(problem.value) for e in asked)
@@ -200,8 +202,10 @@ def test_one_beginning_of_sequence_and_options_of_one_token(real):
         assert real.tokenizer.decode([index]) == spelling
     for word in p_true.OPTION_WORDS:  # in these vocabularies, encoding the word alone finds the same tokens
         assert models.encode(real, word) == [found[word]] and models.encode(real, " " + word) == [found[" " + word]]
-    assert p_true.balanced_spellings(real) == {"A/B": "'A', ' A' against 'B', ' B'",
-                                    "True/False": "'True', ' True' against 'False', ' False'"}  # fmt: skip
+    assert p_true.balanced_spellings(real) == {
+        "A/B": "'A', ' A' against 'B', ' B'",
+        "True/False": "'True', ' True' against 'False', ' False'",
+    }
     assert 30 <= len(models.encode(real, prompts.QUERY)) <= 40
 
 
@@ -221,8 +225,9 @@ def made(kind, *pieces):
     else:  # as Llama 2 and llama2.c: every text is opened with a space, bytes stand for what no token writes
         tokenizer = Tokenizer(tokenizer_models.BPE(vocabulary, merges, byte_fallback=True, unk_token="<unk>"))
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
-        tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(),
-                                               decoders.Fuse(), decoders.Strip(" ", 1, 0)])  # fmt: skip
+        tokenizer.decoder = decoders.Sequence(
+            [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        )
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
     return LanguageModel("made", params.load_model_config("tiny-llama"), None, fast, [], {}), vocabulary
 
@@ -322,8 +327,10 @@ def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):
     """Questions are found again in the dataset and texts in the ids; nothing of either is written."""
     settings = Generation(demonstration="none", max_new_tokens=60, top_logits=8, n_temperature_nodes=4)
     asked = examples("demo-easy", 3)
-    frames = [generation.generate_responses(lm, "demo-easy", asked, settings.model_copy(update={"save_texts": keep}))
-              for keep in (True, False)]  # fmt: skip
+    frames = [
+        generation.generate_responses(lm, "demo-easy", asked, settings.model_copy(update={"save_texts": keep}))
+        for keep in (True, False)
+    ]
     assert frames[1][["text", "prompt", "question"]].isna().all(axis=None)
     told = generation.restore_texts(lm, frames[1], "demo-easy", {"save_texts": False, "demonstration": "none"})
     one, other = (frame.drop(columns="in_situ_seconds") for frame in (told, frames[0]))
@@ -337,8 +344,9 @@ def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):
     shown = generation.example_dialogue(lm, settings.model_dump() | {"save_texts": False}, Verification())
     assert prompts.EXAMPLE in shown["prompt"] and prompts.EXAMPLE in shown["standard_prompt"] and shown["text"]
     with pytest.raises(UserError, match="has no row 'gone' to ask again"):
-        generation.restore_texts(lm, frames[1].assign(example_id="gone"), "demo-easy",
-                             {"save_texts": False, "demonstration": "none"})  # fmt: skip
+        generation.restore_texts(
+            lm, frames[1].assign(example_id="gone"), "demo-easy", {"save_texts": False, "demonstration": "none"}
+        )
     for keep in (True, False):  # as 01b writes it
         with pytest.raises(UserError, match="were imported, .* run 01_generate for model 'tiny-"):
             generation.restore_texts(lm, frames[1], "demo-easy", {"save_texts": keep})

@@ -112,8 +112,10 @@ def test_chunks_and_batches_change_nothing_but_the_last_digits(lm, monkeypatch, 
 def test_a_beginning_that_is_encoded_once_changes_nothing(lm):
     requests, responses = drawn(lm, settings=SETTINGS.model_copy(update={"demonstration": "few"}))
     assert requests[0].shared_tokens > 100
-    near(score(lm, [dataclasses.replace(one, shared_tokens=0) for one in requests], responses),
-         score(lm, requests, responses))  # fmt: skip
+    near(
+        score(lm, [dataclasses.replace(one, shared_tokens=0) for one in requests], responses),
+        score(lm, requests, responses),
+    )
 
 
 def test_a_shared_beginning_is_encoded_once(monkeypatch):

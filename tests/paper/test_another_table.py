@@ -49,8 +49,18 @@ def project(tmp_path_factory):
     notebook = nbformat.read(folder / "notebooks/08_tables.ipynb", as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(CELL, metadata={"tags": ["run"]}))
     nbformat.write(notebook, folder / "notebooks/08_tables.ipynb")
-    call(folder, "papermill", "notebooks/08_tables.ipynb", "out.ipynb", "--cwd", "notebooks", "-k", "python3",
-         "-y", yaml.safe_dump(FEWER))  # fmt: skip
+    call(
+        folder,
+        "papermill",
+        "notebooks/08_tables.ipynb",
+        "out.ipynb",
+        "--cwd",
+        "notebooks",
+        "-k",
+        "python3",
+        "-y",
+        yaml.safe_dump(FEWER),
+    )
     call(folder, "nbconvert", "--to", "workflow.export.PaperExporter", "out.ipynb", "--output-dir", "figures")
     return folder
 
@@ -63,8 +73,13 @@ def call(folder, *command: str) -> None:
 
 def outputs(folder, target: str) -> dict:
     cells = nbformat.read(folder / "out.ipynb", as_version=4).cells
-    (data,) = [output.data for cell in cells if cell.cell_type == "code" for output in cell.outputs
-               if output.get("metadata", {}).get("paper") == target]  # fmt: skip
+    (data,) = [
+        output.data
+        for cell in cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if output.get("metadata", {}).get("paper") == target
+    ]
     return data
 
 

@@ -46,6 +46,10 @@ def test_a_transfer_is_severe_above_a_fifth(largest, held):
     moved = pd.DataFrame(ends, columns=[*keys, "value"]).assign(metric="delta_ece", method="isotonic")
     accuracy = pd.DataFrame([("a", "d", 0.9), ("a", "h", 0.5)], columns=["model", "dataset", "value"])
     names = dict.fromkeys("ab", ""), dict.fromkeys("dh", "")
-    found = judged("TransferSevere", names, calibration_transfer_summary=moved,
-                   result_estimation=accuracy.assign(metric="acc", estimator=""))  # fmt: skip
+    found = judged(
+        "TransferSevere",
+        names,
+        calibration_transfer_summary=moved,
+        result_estimation=accuracy.assign(metric="acc", estimator=""),
+    )
     assert found.held is held and found.rows.largest.tolist() == [largest]

@@ -30,8 +30,13 @@ def without(monkeypatch):
     def lacks(*pairs):
         places = store.frame_paths
         gone = {f"{model}__{dataset}" for model, dataset in pairs}
-        monkeypatch.setattr(store, "frame_paths", lambda run, kind, name: [] if kind == "dropout_answer" and (
-            not gone or name in gone) else places(run, kind, name))  # fmt: skip
+        monkeypatch.setattr(
+            store,
+            "frame_paths",
+            lambda run, kind, name: (
+                [] if kind == "dropout_answer" and (not gone or name in gone) else places(run, kind, name)
+            ),
+        )
 
     return lacks
 
@@ -94,8 +99,19 @@ def test_a_small_frame_by_hand():
     generations = synthetic.generations(rows=2).assign(prompt_tokens=7, last_number_end=13)
     generations["answer_end"] = np.where(generations.answer.notna(), 13, -1)
     keys = generations.loc[generations.split == "evaluation", store.KEYS]
-    made = pd.DataFrame([{**row, "rate": 0.1, "tuning": False, "selected": True, "predictive": [np.zeros(3)] * 2,
-                          "conditional": [np.zeros(3)] * 2} for row in keys.to_dict("records")])  # fmt: skip
+    made = pd.DataFrame(
+        [
+            {
+                **row,
+                "rate": 0.1,
+                "tuning": False,
+                "selected": True,
+                "predictive": [np.zeros(3)] * 2,
+                "conditional": [np.zeros(3)] * 2,
+            }
+            for row in keys.to_dict("records")
+        ]
+    )
     passes, responses = {"trajectory": made, "answer": made}, synthetic.responses(generations)
     found = dropout_statistics.by_scope(generations, responses, passes, Reading())
     assert dropout_statistics.by_scope(generations, responses.head(0), passes, Reading()).empty

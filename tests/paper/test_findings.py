@@ -225,8 +225,12 @@ def test_the_paper_lies_inside_its_own_intervals(paper):
 
 def test_a_number_outside_its_interval_is_said_so(paper):
     table = paper.frames["result_estimation_full"].copy()
-    row = table[(table.model == "Llama-3.1-8B") & (table.dataset == "GSM8K") & (table.estimator == "seq_avg")
-                & (table.metric == "ece")].index[0]  # fmt: skip
+    row = table[
+        (table.model == "Llama-3.1-8B")
+        & (table.dataset == "GSM8K")
+        & (table.estimator == "seq_avg")
+        & (table.metric == "ece")
+    ].index[0]
     for beyond, verdict in ((0.0004, "inside"), (0.002, "outside")):  # printed with three decimals
         table.loc[row, "value"] = table.loc[row, "high"] + beyond
         run = as_the_papers(paper, frames={**paper.frames, "result_estimation_full": table})
@@ -321,10 +325,13 @@ def heads(shipped, count, passes=None, answers=None):
     first = shipped.generations.groupby(["model", "dataset", "split"], sort=False).head(count)
     first = first[first.dataset == "demo-hard"].reset_index(drop=True)
     if answers is not None:
-        first = first.assign(answer=first.answer.where(first.model.isin(answers)),
-                             answer_start=first.answer_start.where(first.model.isin(answers), -1))  # fmt: skip
-    verification, dropout = (frame.merge(first[store.KEYS], on=store.KEYS)
-                             for frame in (shipped.verification, shipped.dropout))  # fmt: skip
+        first = first.assign(
+            answer=first.answer.where(first.model.isin(answers)),
+            answer_start=first.answer_start.where(first.model.isin(answers), -1),
+        )
+    verification, dropout = (
+        frame.merge(first[store.KEYS], on=store.KEYS) for frame in (shipped.verification, shipped.dropout)
+    )
     if passes is not None:
         dropout = dropout[dropout.model.isin(passes)]
     return run_signals.RunSignals.from_frames(first, verification, dropout, params.Reading())
@@ -383,8 +390,11 @@ def test_each_subset_of_tokens_counts(paper):
     """ "Within each token subset": of the answer's tokens, too."""
     turned = judge_all(swapped(paper, "result_estimation", "ans_joint", "ans_avg"))["JointBelowAvg"]
     assert turned.said == "Seq 11 of 15, Ans 1 of 15 (8 equal), 12 of 30 cases" and turned.held is False
-    nearly = changed(paper, "result_estimation", lambda f: f.assign(
-        value=f.value.where(f.metric == "acc", 0.0621 + 1e-4 * (f.estimator == "ans_avg"))))  # fmt: skip
+    nearly = changed(
+        paper,
+        "result_estimation",
+        lambda f: f.assign(value=f.value.where(f.metric == "acc", 0.0621 + 1e-4 * (f.estimator == "ans_avg"))),
+    )
     assert nearly("JointBelowAvg").said == "Seq 0 of 15 (15 equal), Ans 0 of 15 (15 equal), 0 of 30 cases"
 
 
@@ -406,8 +416,9 @@ def test_only_the_estimators_of_the_table_count(paper):
 ])  # fmt: skip
 def test_a_tie_at_the_fewest_rows_tells_nothing(paper, hard, others, counted):
     enough = dict(zip(("GSMHard", "GSM8K", "SVAMP"), (hard, *others), strict=True))
-    rows = [(dataset, "isotonic", n, 0.2 if at and n >= at else 0.4) for dataset, at in enough.items()
-            for n in (5, 10, 50)] + [(dataset, "", 50, 0.3) for dataset in enough]  # fmt: skip
+    rows = [
+        (dataset, "isotonic", n, 0.2 if at and n >= at else 0.4) for dataset, at in enough.items() for n in (5, 10, 50)
+    ] + [(dataset, "", 50, 0.3) for dataset in enough]
     bands = pd.DataFrame(rows, columns=["dataset", "method", "n", "high"])
     bands = bands.assign(model="Llama-3.1-8B", sampling="uniform", mean=bands.high)
     found = judged("HardNeedsFewer", paper, learning=bands)
@@ -458,16 +469,20 @@ def test_between_models_the_directions_are_told_apart(paper):
 def test_estimators_are_compared_on_the_same_rows(shipped):
     """Where passes were made over some rows only, P(True) and the others count on these, too; in the tables on all."""
     pair = {"model": "tiny-llama", "dataset": "demo-easy"}
-    kept = [frame[(frame.model == pair["model"]) & (frame.dataset == pair["dataset"])]
-            for frame in (shipped.generations, shipped.verification, shipped.dropout)]  # fmt: skip
+    kept = [
+        frame[(frame.model == pair["model"]) & (frame.dataset == pair["dataset"])]
+        for frame in (shipped.generations, shipped.verification, shipped.dropout)
+    ]
     passed = sorted(kept[2].example_id.unique())[::3]
     fewer = run_signals.RunSignals.from_frames(*kept[:2], kept[2][kept[2].example_id.isin(passed)], shipped.reading)
     frames_ = fewer.estimation((10,))
     names = {pair["model"]: "M"}
     here = results.Results(names, {pair["dataset"]: "D"}, names, (names, {}), (), frames_)
     scores = fewer.confidence
-    on_all, on_these = (evaluate(part, names=["ece"]).set_index("estimator").value
-                        for part in (scores, scores[scores.example_id.isin(passed)]))  # fmt: skip
+    on_all, on_these = (
+        evaluate(part, names=["ece"]).set_index("estimator").value
+        for part in (scores, scores[scores.example_id.isin(passed)])
+    )
     row = judged("BaldBelowPTrue", here).rows.iloc[0]
     assert (row.c_bald, row.p_true) == pytest.approx((on_these.c_bald, on_these.p_true))
     assert abs(on_all.p_true - on_these.p_true) > 1e-3
@@ -484,8 +499,9 @@ def test_one_frame_holds_every_number_of_the_tables(paper, demo):
     for results_ in (paper, demo):
         found = results_.numbers
         assert list(found) == results.NUMBER_COLUMNS and not found[results.NUMBER_KEY].duplicated().any()
-        assert found.table.value_counts().to_dict() == {name: len(results_.frames[name])
-                                                        for name in results.TABLES_OF_NUMBERS}  # fmt: skip
+        assert found.table.value_counts().to_dict() == {
+            name: len(results_.frames[name]) for name in results.TABLES_OF_NUMBERS
+        }
         of_table = found[found.table == "bin_ablation"]
         assert of_table.value.tolist() == pytest.approx(results_.frames["bin_ablation"].value.astype(float).tolist())
         assert set(of_table.bins) == {10, 20, 30} and of_table.rate.isna().all() and set(of_table["method"]) == {""}

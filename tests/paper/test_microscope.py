@@ -54,8 +54,11 @@ def test_probabilities_are_those_of_the_frame(generations, responses, spellings)
     assert [i for i, t in enumerate(view["tokens"]) if t["answer"]] == list(range(*one.span))
     assert "".join(t["text"] for t in view["tokens"] if t["answer"]) == row.answer
     for i in range(*one.span):
-        written, *_ = (float(said.split()[-1]) for said in view["tokens"][i]["others"]
-                       if said.startswith(view["tokens"][i]["text"] + " "))  # fmt: skip
+        written, *_ = (
+            float(said.split()[-1])
+            for said in view["tokens"][i]["others"]
+            if said.startswith(view["tokens"][i]["text"] + " ")
+        )
         assert written == pytest.approx(p[i], abs=6e-5), "the alternatives are of the same distribution"
     assert view["title"].startswith("Tiny, Medium, medium-0355: wrong") and view["question"] == row.question
 
@@ -63,8 +66,12 @@ def test_probabilities_are_those_of_the_frame(generations, responses, spellings)
 def test_the_rule_that_chooses(generations, responses, spellings):
     made = microscope.token_pages(generations, responses, LABELS, spellings)
     assert [(v["model"], v["dataset"], v["verdict"], v["mean"]) for v in made.views] == [
-        (model, dataset, verdict, mean) for model in LABELS[0].values() for dataset in LABELS[1].values()
-        for verdict in ("right", "wrong") for mean in ("confident", "unsure")]  # fmt: skip
+        (model, dataset, verdict, mean)
+        for model in LABELS[0].values()
+        for dataset in LABELS[1].values()
+        for verdict in ("right", "wrong")
+        for mean in ("confident", "unsure")
+    ]
     rows = responses.query("model == 'tiny-llama' and dataset == 'demo-easy' and split == 'evaluation' and ~correct")
     means = [np.exp(logprobs).mean() for logprobs in rows.response]
     assert made.views[2]["title"].endswith(f"{max(means):.3f}") and made.views[3]["title"].endswith(f"{min(means):.3f}")
@@ -78,18 +85,32 @@ def test_a_response_that_ends_at_once_is_its_end_token(spellings):
     """A row without an answer, in the middle of others."""
     row = long_row("tiny-llama", 0, 1) | {"answer": None, "eos": 1, "thinking_end": 0, "kept_positions": [0]}
     frame = pd.DataFrame([row, long_row("tiny-llama", 1, 400)])
-    read_ = frame[store.KEYS].assign(correct=False, parsed=False, span=[(0, 1), (399, 400)],
-                                     response=[np.log([0.4]), np.log([0.7])])  # fmt: skip
+    read_ = frame[store.KEYS].assign(
+        correct=False, parsed=False, span=[(0, 1), (399, 400)], response=[np.log([0.4]), np.log([0.7])]
+    )
     view = microscope.token_pages(frame, read_, LABELS, spellings).views[1]
     assert view["title"].endswith("wrong (no answer, and 1 is right), mean probability 0.400")
     assert [(t["text"], t["answer"]) for t in view["tokens"]] == [(spellings["tiny-llama"](0), True)]
 
 
 def long_row(model: str, number: int, n: int = 32_768) -> dict:
-    return {"model": model, "dataset": "demo-easy", "split": "evaluation", "example_id": f"row-{number}",
-            "reference": "1", "answer": "1", "question": None, "token_ids": np.arange(n), "eos": 0,
-            "token_logprobs": np.log(np.linspace(0.4, 1, n)), "thinking_end": n - 300, "kept_positions": [n - 9],
-            "chosen_logit": [1.0], "top_logits": [np.zeros(64)], "top_ids": [np.arange(64)]}  # fmt: skip
+    return {
+        "model": model,
+        "dataset": "demo-easy",
+        "split": "evaluation",
+        "example_id": f"row-{number}",
+        "reference": "1",
+        "answer": "1",
+        "question": None,
+        "token_ids": np.arange(n),
+        "eos": 0,
+        "token_logprobs": np.log(np.linspace(0.4, 1, n)),
+        "thinking_end": n - 300,
+        "kept_positions": [n - 9],
+        "chosen_logit": [1.0],
+        "top_logits": [np.zeros(64)],
+        "top_ids": [np.arange(64)],
+    }
 
 
 def test_words_stay_words(generations, responses):
@@ -129,8 +150,11 @@ def test_the_report_chooses_among_them(generations, responses, spellings, tmp_pa
     asked += "pick('answer', 'wrong'); pick('mean', 'unsure'); pick('dataset', 'Easy'); "
     asked += "return [...document.querySelectorAll('details[data-model]')].filter((x) => x.offsetHeight)"
     asked += ".map((x) => x.firstElementChild.textContent.split(':')[0]) })()"
-    titles = [v["title"].split(":")[0] for v in views
-              if (v["verdict"], v["mean"], v["dataset"]) == ("wrong", "unsure", "Easy")]  # fmt: skip
+    titles = [
+        v["title"].split(":")[0]
+        for v in views
+        if (v["verdict"], v["mean"], v["dataset"]) == ("wrong", "unsure", "Easy")
+    ]
     assert measured(path, asked) == titles and len(titles) == 2
 
 

@@ -16,7 +16,8 @@ def test_decoding_settings_are_the_papers():
         spec = params.load_model_config(name)
         row = printed.loc[spec.label]
         assert [spec.temperature, spec.top_p, spec.top_k, spec.min_p] == [
-            float(row[c]) for c in ("Temperature", "Top-$p$", "Top-$k$", "Min-$p$")]  # fmt: skip
+            float(row[c]) for c in ("Temperature", "Top-$p$", "Top-$k$", "Min-$p$")
+        ]
         assert spec.system_prompt == (row["System prompt"] == "Yes")
         assert re.fullmatch("[0-9a-f]{40}", spec.revision)
     assert {params.load_model_config(name).source for name in PAPER.models} == set(

@@ -54,8 +54,17 @@ def test_whiskers_are_the_bootstraps():
     ]
     columns = ["model", "dataset", "estimator", "method", "metric", "value", "low", "high"]
     errors = verification_statistics.in_situ_errors(pd.DataFrame(rows, columns=columns), "m", {"d": "D"})
-    assert errors.iloc[0].to_dict() == pytest.approx({"dataset": "D", "standard": 0.1, "standard low": 0.08,
-            "standard high": 0.13, "in situ": 0.2, "in situ low": 0.18, "in situ high": 0.23})  # fmt: skip
+    assert errors.iloc[0].to_dict() == pytest.approx(
+        {
+            "dataset": "D",
+            "standard": 0.1,
+            "standard low": 0.08,
+            "standard high": 0.13,
+            "in situ": 0.2,
+            "in situ low": 0.18,
+            "in situ high": 0.23,
+        }
+    )
 
 
 # ---- histograms, and what is new in a prompt
@@ -86,16 +95,19 @@ def test_responses_of_one_question_beside_each_other():
 
 
 def test_the_map_begins_with_the_most_accurate_pair():
-    accuracy = pd.DataFrame([("m", "d", "acc", 0.2), ("m", "e", "acc", 0.9), ("m", "e", "ece", 1.0)],
-                            columns=["model", "dataset", "metric", "value"])  # fmt: skip
+    accuracy = pd.DataFrame(
+        [("m", "d", "acc", 0.2), ("m", "e", "acc", 0.9), ("m", "e", "ece", 1.0)],
+        columns=["model", "dataset", "metric", "value"],
+    )
     pairs = exploratory_plots.order_by_accuracy(accuracy, {"m": "M"}, {"d": "D", "e": "E"})
     assert pairs == {("m", "e"): "M / E (90%)", ("m", "d"): "M / D (20%)"}
 
 
 def test_the_followed_row_is_in_every_part():
     """So that a notebook with a limit follows the same row as one without."""
-    frame = pd.DataFrame({"dataset": "d", "split": ["calibration"] * 9 + ["evaluation"] * 9,
-                          "example_id": [f"{i}" for i in range(18)]})  # fmt: skip
+    frame = pd.DataFrame(
+        {"dataset": "d", "split": ["calibration"] * 9 + ["evaluation"] * 9, "example_id": [f"{i}" for i in range(18)]}
+    )
     last = random_streams.first_rows(frame, 9, 0).example_id[9:].tolist()
     for followed in last:
         few, more = (random_streams.first_rows(frame, count, 0, followed) for count in (2, 5))

@@ -56,8 +56,10 @@ def results(models=("m",), datasets=("d",), names=("seq_avg", "seq_joint"), star
 def bold(table):
     """Of the last label and the cells of each row."""
     labels = [key[-1] for key in table.cells.index]
-    return [[isinstance(label, Cell) and label.bold, *(cell.bold for cell in row)]
-            for label, row in zip(labels, table.cells.to_numpy(), strict=True)]  # fmt: skip
+    return [
+        [isinstance(label, Cell) and label.bold, *(cell.bold for cell in row)]
+        for label, row in zip(labels, table.cells.to_numpy(), strict=True)
+    ]
 
 
 def test_bold_goes_by_the_unrounded_value():
@@ -108,8 +110,11 @@ def test_words_of_others_are_escaped_in_both_languages():
 
 def masses(*pairs):
     """Rows of `verification_statistics.option_mass`: (model, dataset, estimator, median, share below .5, rows)."""
-    records = [(model, dataset, name, metric, value, n) for model, dataset, name, median, low, n in pairs
-               for metric, value in (("option_mass", median), ("option_mass_low", low))]  # fmt: skip
+    records = [
+        (model, dataset, name, metric, value, n)
+        for model, dataset, name, median, low, n in pairs
+        for metric, value in (("option_mass", median), ("option_mass_low", low))
+    ]
     return pd.DataFrame(records, columns=["model", "dataset", "estimator", "metric", "value", "n"]).assign(reason="")
 
 
@@ -129,9 +134,17 @@ def test_the_options_mass_stands_below_in_situ_verification():
 
 
 def test_an_mce_of_next_to_no_rows_is_marked_on_screen_and_counted():
-    scores = pd.DataFrame({"model": "m", "dataset": "d", "split": "evaluation", "estimator": "seq_avg",
-                           "example_id": map(str, range(12)), "confidence": [0.95] * 8 + [0.15] * 4,
-                           "correct": [True] * 12})  # fmt: skip
+    scores = pd.DataFrame(
+        {
+            "model": "m",
+            "dataset": "d",
+            "split": "evaluation",
+            "estimator": "seq_avg",
+            "example_id": map(str, range(12)),
+            "confidence": [0.95] * 8 + [0.15] * 4,
+            "correct": [True] * 12,
+        }
+    )
     few = tables.result_estimation(metrics.evaluate(scores))
     assert few.notes[-1] == "MCE from a bin of fewer than 5 rows: 1 of 1 (* on screen)."
     assert "0.850<sup>*</sup>" in few._repr_html_() and "sup" not in few.tabular

@@ -58,14 +58,35 @@ def tokenizer(kind, words, template, special, **named):
 def checkpoints(words):
     """(name, file's own lines, tokenizer, model) of each."""
     torch.manual_seed(0)
-    gemma = tokenizer("marks", words, GEMMA, ["<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"],
-                      bos_token="<bos>", eos_token="<end_of_turn>", pad_token="<pad>")  # fmt: skip
-    phi = tokenizer("bytes", words, PHI, ["<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"],
-                    eos_token="<|end|>", pad_token="<|endoftext|>")  # fmt: skip
-    yield ("my-gemma", {"system_prompt": False}, gemma,
-           Gemma2ForCausalLM(Gemma2Config(vocab_size=len(gemma), head_dim=8, sliding_window=64, **SIZE)))  # fmt: skip
-    yield ("my-phi", {"system_prompt": True, "temperature": 0.7, "top_k": 20}, phi,
-           Phi3ForCausalLM(Phi3Config(vocab_size=len(phi), pad_token_id=phi.pad_token_id, **SIZE)))  # fmt: skip
+    gemma = tokenizer(
+        "marks",
+        words,
+        GEMMA,
+        ["<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"],
+        bos_token="<bos>",
+        eos_token="<end_of_turn>",
+        pad_token="<pad>",
+    )
+    phi = tokenizer(
+        "bytes",
+        words,
+        PHI,
+        ["<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"],
+        eos_token="<|end|>",
+        pad_token="<|endoftext|>",
+    )
+    yield (
+        "my-gemma",
+        {"system_prompt": False},
+        gemma,
+        Gemma2ForCausalLM(Gemma2Config(vocab_size=len(gemma), head_dim=8, sliding_window=64, **SIZE)),
+    )
+    yield (
+        "my-phi",
+        {"system_prompt": True, "temperature": 0.7, "top_k": 20},
+        phi,
+        Phi3ForCausalLM(Phi3Config(vocab_size=len(phi), pad_token_id=phi.pad_token_id, **SIZE)),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +101,10 @@ def project(tmp_path_factory):
         model.save_pretrained(folder / "weights" / name)
         words.save_pretrained(folder / "weights" / name)
         write(folder / f"params/models/{name}.yaml", {"label": name.title(), "source": f"weights/{name}"} | own)
-    mine = [{"question": row["question"], "answer": row["answer"], "split": split}
-            for row, split in zip(rows, ["calibration"] * 8 + ["evaluation"] * 6, strict=False)]  # fmt: skip
+    mine = [
+        {"question": row["question"], "answer": row["answer"], "split": split}
+        for row, split in zip(rows, ["calibration"] * 8 + ["evaluation"] * 6, strict=False)
+    ]
     (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in mine))
     write(
         folder / "params/datasets/mine.yaml",

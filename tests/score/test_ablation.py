@@ -34,15 +34,19 @@ def responses(answer, text=()):
 
 def arms(**right):
     """Questions e0, e1, ... answered rightly (1) or not, by arm."""
-    parts = [responses(["7" if one else "8" for one in values]).assign(demonstration=arm)
-             for arm, values in right.items()]  # fmt: skip
+    parts = [
+        responses(["7" if one else "8" for one in values]).assign(demonstration=arm) for arm, values in right.items()
+    ]
     return pd.concat(parts)
 
 
 def test_mcnemars_exact_test_by_hand():
     """Right with the example alone: one question; without it alone: four. 2 (1 + 5) / 2^5."""
-    for one, none, p in (([1, 0, 0, 0, 0, 1], [0, 1, 1, 1, 1, 1], 12 / 32), ([1, 0], [1, 0], 1),
-                         ([1, 1, 1], [0, 0, 0], 0.25)):  # fmt: skip
+    for one, none, p in (
+        ([1, 0, 0, 0, 0, 1], [0, 1, 1, 1, 1, 1], 12 / 32),
+        ([1, 0], [1, 0], 1),
+        ([1, 1, 1], [0, 0, 0], 0.25),
+    ):
         found = ablation_statistics.compare_demonstrations(arms(one=one, none=none, few=[1] * len(one)))
         found = found.set_index("outcome")
         alone = [sum(a > b for a, b in zip(*pair, strict=True)) for pair in ((one, none), (none, one))]

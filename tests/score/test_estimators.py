@@ -192,7 +192,11 @@ def test_coverage_says_what_other_graders_would_grade_otherwise():
     rows = [row("a", answer="6277880", reference="6277881"), row("b", answer="3", reference="3.3"), row("c")]
     (shares,) = answer_coverage(pd.DataFrame(rows)).to_dict("records")
     assert {name: shares[name] for name in ("relative", "pal", "exact", "integer")} == {
-        "relative": 1 / 3, "pal": 1 / 3, "exact": 1 / 3, "integer": 1 / 3}  # fmt: skip
+        "relative": 1 / 3,
+        "pal": 1 / 3,
+        "exact": 1 / 3,
+        "integer": 1 / 3,
+    }
     (shares,) = answer_coverage(pd.DataFrame(rows), Reading(grader="exact")).to_dict("records")
     assert "exact" not in shares and shares["numeric"] == 1 / 3 and shares["relative"] == 2 / 3 and shares["pal"] == 0
 

@@ -23,8 +23,10 @@ from lib.score.interpretation import interpret_responses
 
 def responses():
     sure = {"a": (0.9, True), "b": (0.5, False), "c": (0.8, False), "d": (0.99, False)}
-    rows = [("m", "d", "calibration" if name == "d" else "evaluation", name, right, np.log([p]))
-            for name, (p, right) in sure.items()]  # fmt: skip
+    rows = [
+        ("m", "d", "calibration" if name == "d" else "evaluation", name, right, np.log([p]))
+        for name, (p, right) in sure.items()
+    ]
     return pd.DataFrame(rows, columns=[*store.KEYS, "correct", "answer"])
 
 
@@ -51,10 +53,16 @@ def test_of_responses_without_an_answer_the_first():
 def test_options_by_hand():
     """Masses .2 and .6 of a distribution: p = .25; of ` A` there is no ` B`, so it does not count."""
     logits = np.log(np.array([0.2, 0.6, 0.1]))
-    verified = pd.Series({**dict.fromkeys(store.KEYS, "x"), "spellings": ["A", "B", " A"],
-                          "standard_tokens": 9, "in_situ_tokens": 3,
-                          **{f"{way}_logits": logits + 5 for way in ("standard", "in_situ")},
-                          **{f"{way}_logz": 5.0 for way in ("standard", "in_situ")}})  # fmt: skip
+    verified = pd.Series(
+        {
+            **dict.fromkeys(store.KEYS, "x"),
+            "spellings": ["A", "B", " A"],
+            "standard_tokens": 9,
+            "in_situ_tokens": 3,
+            **{f"{way}_logits": logits + 5 for way in ("standard", "in_situ")},
+            **{f"{way}_logz": 5.0 for way in ("standard", "in_situ")},
+        }
+    )
     table = running_example.option_probabilities(verified)
     np.testing.assert_allclose(table.loc["standard", ["A", "B", "P(True)"]].astype(float), [0.2, 0.6, 0.25])
     assert list(table.tokens) == [9, 3]
@@ -115,8 +123,10 @@ def test_the_walk_of_the_followed_row_is_what_the_signals_say():
         "isotonic from 20 rows, a mean": few[20, "isotonic"],
         "isotonic of Demo-Hard": carried["demo-hard", "isotonic"],
     }  # fmt: skip
-    shown = {name: ", ".join(f"{x:.5f}" if 0.999 < x < 1 else f"{x:.3f}" for x in np.atleast_1d(value))
-             for name, value in found.items()}  # fmt: skip
+    shown = {
+        name: ", ".join(f"{x:.5f}" if 0.999 < x < 1 else f"{x:.3f}" for x in np.atleast_1d(value))
+        for name, value in found.items()
+    }
     assert {name: rows.get(name) for name in shown} == shown
 
 
@@ -129,8 +139,11 @@ def test_where_no_row_is_named_all_follow_the_same(profile):
     for name in ("02", "05", "06", "07"):
         (path,) = (ROOT / "notebooks").glob(f"{name}_*.ipynb")
         code = "\n".join(cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "code")
-        (call,) = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)
-                   and ast.unparse(node.func) == "running_example.choose_example"]  # fmt: skip
+        (call,) = [
+            node
+            for node in ast.walk(ast.parse(code))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "running_example.choose_example"
+        ]
         asked[name] = tuple(eval(ast.unparse(argument), {**space}) for argument in call.args[1:])
     assert len(set(asked.values())) == 1, asked
 

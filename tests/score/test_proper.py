@@ -10,8 +10,9 @@ from sklearn.metrics import d2_brier_score, log_loss, roc_auc_score
 from lib.score import metrics, proper_scores
 from lib.score.bootstrap import bootstrap, draw_resample_counts
 
-scores_and_outcomes = st.lists(st.tuples(st.sampled_from([0.0, 0.2, 0.5, 0.5000001, 0.9, 1.0]), st.booleans()),
-                               min_size=2, max_size=40)  # fmt: skip
+scores_and_outcomes = st.lists(
+    st.tuples(st.sampled_from([0.0, 0.2, 0.5, 0.5000001, 0.9, 1.0]), st.booleans()), min_size=2, max_size=40
+)
 
 
 def rows(n=200, seed=0, ties=True):
@@ -92,8 +93,9 @@ def test_bins_of_equally_many_rows_by_a_loop_and_by_mapie():
     order = np.argsort(c)
     total = sum(abs(y[part].sum() - c[part].sum()) / 100 for part in np.split(order, 10))
     assert proper_scores.equal_mass_ece(c, y) == pytest.approx(total, abs=1e-12)
-    theirs = calibration.expected_calibration_error(y[order].astype(int), c[order], num_bins=10,
-                                                    split_strategy="array split")  # fmt: skip
+    theirs = calibration.expected_calibration_error(
+        y[order].astype(int), c[order], num_bins=10, split_strategy="array split"
+    )
     assert total == pytest.approx(theirs, abs=1e-9)
 
 
@@ -101,8 +103,10 @@ def test_bins_of_equally_many_rows_by_a_loop_and_by_mapie():
 def test_the_order_of_rows_does_not_count(pairs, random):
     """Of the same rows in another order every measure is the same, equal scores or not."""
     mixed = random.sample(pairs, len(pairs))
-    one, other = (proper_scores.proper_measures(np.array([c for c, _ in some]), np.array([y for _, y in some]), 0.4)
-                  for some in (pairs, mixed))  # fmt: skip
+    one, other = (
+        proper_scores.proper_measures(np.array([c for c, _ in some]), np.array([y for _, y in some]), 0.4)
+        for some in (pairs, mixed)
+    )
     for name in one:
         assert one[name] == pytest.approx(other[name], abs=1e-12, nan_ok=True)
 

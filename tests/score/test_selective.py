@@ -19,8 +19,17 @@ def raw(n=300, seed=0, estimator="seq_avg", power=1):
     rng = np.random.default_rng(seed)
     c = rng.beta(6, 2, n)
     split = np.where(np.arange(n) < 2 * n // 3, "calibration", "evaluation")
-    return pd.DataFrame({"model": "m", "dataset": "d", "split": split, "example_id": [f"{i:04d}" for i in range(n)],
-                         "estimator": estimator, "confidence": c, "correct": rng.random(n) < c**power})  # fmt: skip
+    return pd.DataFrame(
+        {
+            "model": "m",
+            "dataset": "d",
+            "split": split,
+            "example_id": [f"{i:04d}" for i in range(n)],
+            "estimator": estimator,
+            "confidence": c,
+            "correct": rng.random(n) < c**power,
+        }
+    )
 
 
 # ---- curves

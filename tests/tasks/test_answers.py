@@ -144,10 +144,24 @@ def test_answer_is_found():
 
 
 def test_no_answer():
-    for text in ["", "18", "### 18", "####", "#### ", "####\n", "#### none", "#### none\n18",
-                                  "#### x1", "#### \u0661\u0662", "#### 5\nbut\n####",
-                                  "\\boxed{80}", "$$\\boxed{80}$$\n####", "#### $$", "#### $$\nnone\n80",
-                                  "#### none $$\n80"]:  # fmt: skip
+    for text in [
+        "",
+        "18",
+        "### 18",
+        "####",
+        "#### ",
+        "####\n",
+        "#### none",
+        "#### none\n18",
+        "#### x1",
+        "#### \u0661\u0662",
+        "#### 5\nbut\n####",
+        "\\boxed{80}",
+        "$$\\boxed{80}$$\n####",
+        "#### $$",
+        "#### $$\nnone\n80",
+        "#### none $$\n80",
+    ]:
         assert answers.find_answer(text) is None, text
 
 
@@ -182,10 +196,28 @@ NUMBERS = {"1,000": "1000", " $1,000. ": "1000", "-9867630.0": "-9867630", "5e-0
 def test_numbers_are_parsed():
     for text, value in NUMBERS.items():
         assert answers.format_number(answers.parse_number(text)) == value
-    for text in [None, "", "-", "$", "nan", "inf", "-Infinity", "1e9999", "5 apples", "1 2",
-                                  "0x10",
-                                  "\\frac{1}{0}", "\\frac{x}{2}", "1 1/0", "\\frac12",
-                                  "1_000", "\u0661", "1,2345", "--", "1.2.3"]:  # fmt: skip
+    for text in [
+        None,
+        "",
+        "-",
+        "$",
+        "nan",
+        "inf",
+        "-Infinity",
+        "1e9999",
+        "5 apples",
+        "1 2",
+        "0x10",
+        "\\frac{1}{0}",
+        "\\frac{x}{2}",
+        "1 1/0",
+        "\\frac12",
+        "1_000",
+        "\u0661",
+        "1,2345",
+        "--",
+        "1.2.3",
+    ]:
         assert answers.parse_number(text) is None, text
 
 
@@ -360,8 +392,7 @@ def test_every_gsm8k_solution(name, shared):
 
 LATEX = st.sampled_from(["####", "\\frac{", "\\tfrac{1}{2}", "\\boxed{", "}{", " 1/2", "$$\n", "\\[\n", "=", "-"])
 FORMULA = st.lists(LATEX | st.text("0123456789,.-}/ ", max_size=4), max_size=14).map("".join)
-TEXT = FORMULA | st.text(
-    st.sampled_from("0123456789#,.-+$%=(){}/\\e \n\u2212x*\ufffd") | st.characters(), max_size=60)  # fmt: skip
+TEXT = FORMULA | st.text(st.sampled_from("0123456789#,.-+$%=(){}/\\e \n\u2212x*\ufffd") | st.characters(), max_size=60)
 
 
 @settings(max_examples=400, deadline=None)

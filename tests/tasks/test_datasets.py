@@ -60,8 +60,10 @@ def test_every_reference_of_gsmhard_can_be_met(published):
     """The prompt asks for an integer: by its rounding, where 303 of 1,319 are none."""
     references = [example.reference for example in datasets.load_examples(published("gsmhard"))]
     rounded = [answers.format_number(answers.parse_number(one).to_integral_value()) for one in references]
-    met = [[answers.grade(*pair, grader) for pair in zip(rounded, references, strict=True)]
-           for grader in ("numeric", "integer")]  # fmt: skip
+    met = [
+        [answers.grade(*pair, grader) for pair in zip(rounded, references, strict=True)]
+        for grader in ("numeric", "integer")
+    ]
     assert [sum(of_grader) for of_grader in met] == [1319, 1319 - 303]
 
 
@@ -87,16 +89,32 @@ class Part(list):
 
 
 HUB = {
-    "openai/gsm8k": {"train": [{"question": "A?", "answer": "so\n#### 1,000"}],
-                     "test": [{"question": "B?", "answer": "#### -3"}, {"question": "C?", "answer": "#### 5"}]},
-    "reasoning-machines/gsm-hard": {"train": [{"input": f"Q{n}?", "code": "", "target": t} for n, t in
-                                              enumerate([-9867630.0, 3244047.0999999996, 5e-7, 0.0])]},
-    "ChilleD/SVAMP": {"train": [{"ID": "chal-2", "Body": "Dan had $ 3 left ", "Question": "How much?",
-                                 "Equation": "( 4.0 - 3.0 )", "Answer": "1.0", "Type": "Subtraction",
-                                 "question_concat": "Dan had $ 3 left How much?"}],
-                      "test": [{"ID": "chal-1", "Body": "Packs cost 76.", "Question": "How much?", "Answer": 51.0}]},
+    "openai/gsm8k": {
+        "train": [{"question": "A?", "answer": "so\n#### 1,000"}],
+        "test": [{"question": "B?", "answer": "#### -3"}, {"question": "C?", "answer": "#### 5"}],
+    },
+    "reasoning-machines/gsm-hard": {
+        "train": [
+            {"input": f"Q{n}?", "code": "", "target": t}
+            for n, t in enumerate([-9867630.0, 3244047.0999999996, 5e-7, 0.0])
+        ]
+    },
+    "ChilleD/SVAMP": {
+        "train": [
+            {
+                "ID": "chal-2",
+                "Body": "Dan had $ 3 left ",
+                "Question": "How much?",
+                "Equation": "( 4.0 - 3.0 )",
+                "Answer": "1.0",
+                "Type": "Subtraction",
+                "question_concat": "Dan had $ 3 left How much?",
+            }
+        ],
+        "test": [{"ID": "chal-1", "Body": "Packs cost 76.", "Question": "How much?", "Answer": 51.0}],
+    },
     "me/mine": {"train": [row()], "validation": [row("V?")], "test": [row("T?", 2)]},
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -117,13 +135,19 @@ def hub(monkeypatch):
 ORDER = sorted(range(4), key=lambda index: hashlib.sha256(f"0|{index}".encode()).hexdigest())
 HARD = ["-9867630", "3244047.0999999996", "0.0000005", "0"]
 OF_HUB = {
-    "gsm8k": [("calibration-0", "calibration", "A?", "1000"), ("evaluation-0", "evaluation", "B?", "-3"),
-              ("evaluation-1", "evaluation", "C?", "5")],
-    "gsmhard": [(f"row-{n}", "evaluation" if i == 3 else "calibration", f"Q{n}?", HARD[n])
-                for i, n in enumerate(ORDER)],
-    "svamp": [("chal-2", "calibration", "Dan had $ 3 left How much?", "1"),
-              ("chal-1", "evaluation", "Packs cost 76. How much?", "51")],
-}  # fmt: skip
+    "gsm8k": [
+        ("calibration-0", "calibration", "A?", "1000"),
+        ("evaluation-0", "evaluation", "B?", "-3"),
+        ("evaluation-1", "evaluation", "C?", "5"),
+    ],
+    "gsmhard": [
+        (f"row-{n}", "evaluation" if i == 3 else "calibration", f"Q{n}?", HARD[n]) for i, n in enumerate(ORDER)
+    ],
+    "svamp": [
+        ("chal-2", "calibration", "Dan had $ 3 left How much?", "1"),
+        ("chal-1", "evaluation", "Packs cost 76. How much?", "51"),
+    ],
+}
 
 
 @pytest.mark.parametrize("name", OF_HUB)
@@ -224,14 +248,21 @@ MISTAKES = [  # the file, what the message says after the file's name
     (ROW.replace("A?", " "), ", line 1: an empty question"),
     (ROW.replace('"A?"', "5"), ", line 1: 'question' is 5, not a text"),
     (ROW.replace("A?", "\\ud800"), ", line 1: 'question' holds '\\ud800', half of a character"),
-    *((ROW.replace("1", wrong), ", line 1: no number in the answer") for wrong in
-      ('"five"', '"5 #### five"', '"1/0"', '""', "true", "NaN", "-1e999", "null", "[5]")),
-    *((ROW.replace("}", f', "id": {wrong}}}'), ", line 1: the id ") for wrong in
-      ("true", "1.5", "[1]", '""', '"a\\nb"', '"\\ud800"')),
+    *(
+        (ROW.replace("1", wrong), ", line 1: no number in the answer")
+        for wrong in ('"five"', '"5 #### five"', '"1/0"', '""', "true", "NaN", "-1e999", "null", "[5]")
+    ),
+    *(
+        (ROW.replace("}", f', "id": {wrong}}}'), ", line 1: the id ")
+        for wrong in ("true", "1.5", "[1]", '""', '"a\\nb"', '"\\ud800"')
+    ),
     (ROW.replace("}", ', "id": 4}\n') + ROW.replace("}", ', "id": "4"}'), ", line 2: the id '4' again"),
-    (ROW.replace("}", ', "id": "a"}\n') + ROW.replace("A?", " A?").replace("train", "test"),
-     ", line 2: the question of 'evaluation-1' (evaluation) is that of 'a' (calibration), too: leave one of them out"),
-]  # fmt: skip
+    (
+        ROW.replace("}", ', "id": "a"}\n') + ROW.replace("A?", " A?").replace("train", "test"),
+        ", line 2: the question of 'evaluation-1' (evaluation) is that of 'a' (calibration), too: leave one of them "
+        "out",
+    ),
+]
 
 
 @pytest.mark.parametrize(("content", "message"), MISTAKES)
@@ -247,8 +278,10 @@ def test_sizes_are_checked(tmp_path):
     path = lines(tmp_path / "q.jsonl", row(split="train"), row("B?", split="test"))
     with pytest.raises(UserError) as caught:
         datasets.load_examples(dataset(source={"all": path}, calibration=3, evaluation=1))
-    assert str(caught.value) == ("dataset 'Mine': expected 3 calibration and 1 evaluation questions, "
-                                 "found 1 calibration and 1 evaluation questions")  # fmt: skip
+    assert str(caught.value) == (
+        "dataset 'Mine': expected 3 calibration and 1 evaluation questions, "
+        "found 1 calibration and 1 evaluation questions"
+    )
 
 
 def test_missing_files_name_the_nearest(tmp_path):
@@ -310,8 +343,10 @@ def folder(tmp_path, monkeypatch, hub):
     rows = [svamp_row(1), svamp_row(2), svamp_row(3)]
     (tmp_path / "mine/all.json").write_text(json.dumps(rows))
     (tmp_path / "mine/ids.json").write_text(json.dumps({"train": ["chal-3", "chal-1"], "test": ["chal-2"]}))
-    files = {part: {"path": f"mine/{name}.json", "sha256": sha256_of(tmp_path / f"mine/{name}.json")}
-             for part, name in (("all", "all"), ("split_ids", "ids"))}  # fmt: skip
+    files = {
+        part: {"path": f"mine/{name}.json", "sha256": sha256_of(tmp_path / f"mine/{name}.json")}
+        for part, name in (("all", "all"), ("split_ids", "ids"))
+    }
     monkeypatch.setenv("DATA_FOLDER", str(tmp_path))
     monkeypatch.setitem(HUB, "me/mine", {"train": [rows[2], rows[0]], "test": [rows[1]]})
     return tmp_path, dataset("me/mine", calibration=2, files=files, **SVAMP)
@@ -325,8 +360,9 @@ def test_a_named_folder_stands_in_for_the_hub(folder, hub, monkeypatch):
     place, mine = folder
     examples = datasets.load_examples(mine)
     assert [example.example_id for example in examples] == ["chal-3", "chal-1", "chal-2"], "in the hub's order"
-    assert datasets.describe_source(mine) == {f"mine/{name}.json": sha256_of(place / f"mine/{name}.json")
-                                        for name in ("all", "ids")}  # fmt: skip
+    assert datasets.describe_source(mine) == {
+        f"mine/{name}.json": sha256_of(place / f"mine/{name}.json") for name in ("all", "ids")
+    }
     assert not hub
     monkeypatch.setenv("DATA_FOLDER", "")
     assert datasets.load_examples(mine) == examples and len(hub) == 1
@@ -338,8 +374,10 @@ def test_another_file_is_refused(folder):
     path = place / "mine/ids.json"
     right = sha256_of(path)
     path.write_text(path.read_text() + " ")
-    with pytest.raises(UserError, match=f"^{path} is not the file of dataset 'Mine': its sha256 is "
-                                        f"{sha256_of(path)}, expected {right}$"):  # fmt: skip
+    with pytest.raises(
+        UserError,
+        match=f"^{path} is not the file of dataset 'Mine': its sha256 is {sha256_of(path)}, expected {right}$",
+    ):
         datasets.load_examples(mine)
 
 
@@ -349,5 +387,7 @@ def test_another_file_is_refused(folder):
 def test_the_parts_of_a_published_dataset_may_have_other_names(hub, monkeypatch):
     monkeypatch.setitem(HUB, "me/mine", {"train": [row()], "validation": [row("V?", 2)], "test": [row("T?", None)]})
     mine = dataset("me/mine", parts={"train": "calibration", "validation": "evaluation"})
-    assert datasets.load_examples(mine) == [("calibration-0", "calibration", "How many?", "1"),
-                                   ("evaluation-0", "evaluation", "V?", "2")]  # fmt: skip
+    assert datasets.load_examples(mine) == [
+        ("calibration-0", "calibration", "How many?", "1"),
+        ("evaluation-0", "evaluation", "V?", "2"),
+    ]

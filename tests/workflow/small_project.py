@@ -91,8 +91,14 @@ NOTEBOOKS = {
 
 
 def cell(source: str, tags=()) -> dict:
-    return {"cell_type": "code", "execution_count": None, "id": os.urandom(4).hex(),
-            "metadata": {"tags": list(tags)} if tags else {}, "outputs": [], "source": source}  # fmt: skip
+    return {
+        "cell_type": "code",
+        "execution_count": None,
+        "id": os.urandom(4).hex(),
+        "metadata": {"tags": list(tags)} if tags else {},
+        "outputs": [],
+        "source": source,
+    }
 
 
 def write_notebook(path: Path, parameters: str, *code: str) -> None:
@@ -142,8 +148,13 @@ def build(root: Path) -> Path:
     (root / "workflow/pipeline.py").write_text(text)
     with (root / "workflow/usable.py").open("a") as file:
         file.write("\n\ndef find_unusable(run, names):  # its models are none\n    return []\n")
-    for name, text in (("alpha", ALPHA), ("beta", BETA), ("gamma", GAMMA), ("paper/show", SHOW),
-                       ("row_cache", ROW_CACHE)):  # fmt: skip
+    for name, text in (
+        ("alpha", ALPHA),
+        ("beta", BETA),
+        ("gamma", GAMMA),
+        ("paper/show", SHOW),
+        ("row_cache", ROW_CACHE),
+    ):
         write(root / "lib" / f"{name}.py", text)
     write(root / "lib/gamma.html.jinja", "<p>")
     for name, (parameters, *code) in NOTEBOOKS.items():

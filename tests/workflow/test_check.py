@@ -98,10 +98,13 @@ def test_the_context():
     for context, new, said_so in [
         (1024, 256, "ok {} fit its context of 1024"),
         (prompt + query + 256, 256, f"ok {{}} fit its context of {prompt + query + 256}"),
-        (prompt + query + 255, 256, f"wrong {{}} do not fit its context of {prompt + query + 255}: write "
-         "`max_new_tokens: 255` in its file"),
+        (
+            prompt + query + 255,
+            256,
+            f"wrong {{}} do not fit its context of {prompt + query + 255}: write `max_new_tokens: 255` in its file",
+        ),
         (prompt, 256, f"wrong {{}} do not fit its context of {prompt}: it can't be asked these questions"),
-    ]:  # fmt: skip
+    ]:
         lm.model.config.max_position_embeddings = context
         assert said(asked(lm, QUESTIONS, max_new_tokens=new).check_context()) == {said_so.format(text.format(new))}
     own = replace(lm, spec=spec_of(max_new_tokens=10**6))
@@ -163,8 +166,10 @@ def without_spaced_b(folder):
     """No `A` but after a space, no `B` but bare: the tokens are there under other names."""
     path = folder / "tokenizer.json"
     text = json.loads(path.read_text())
-    text["model"]["vocab"] = {{"A": "\u0100A", "\u0120B": "\u0120\u0100"}.get(token, token): index
-                              for token, index in text["model"]["vocab"].items()}  # fmt: skip
+    text["model"]["vocab"] = {
+        {"A": "\u0100A", "\u0120B": "\u0120\u0100"}.get(token, token): index
+        for token, index in text["model"]["vocab"].items()
+    }
     text["model"]["merges"] = []
     path.write_text(json.dumps(text))
 

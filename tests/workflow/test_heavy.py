@@ -116,9 +116,11 @@ def test_nothing_that_scores_decides_what_a_heavy_notebook_writes_but_what_its_r
 
 
 def test_a_flow_is_seen():
-    for cell in ("one = interpretation.interpret_responses(frame)\ncache.map(work, [x for x in one])",
-                 "frame['x'] = interpretation.interpret_responses(frame)\nstore.write_frame(frame, path)",
-                 "for x in interpretation.interpret_responses(frame):\n    store.write_frame(x, path)"):  # fmt: skip
+    for cell in (
+        "one = interpretation.interpret_responses(frame)\ncache.map(work, [x for x in one])",
+        "frame['x'] = interpretation.interpret_responses(frame)\nstore.write_frame(frame, path)",
+        "for x in interpretation.interpret_responses(frame):\n    store.write_frame(x, path)",
+    ):
         assert flows(["from lib.score import interpretation", cell]) and not flows([cell])
 
 
@@ -126,8 +128,15 @@ IMPORT = "from lib.paper import tables, figures as f"
 
 
 def test_the_rule_is_strict():
-    for cell in ("x = tables.rows(1)", "store.write(tables.rows(1), path)", "tables.rows(1)\nx = 1",
-                 "tables.rows(f.width(1))", "f.WIDTH", "store.write(_, path)", "store.write(Out[3], x)"):  # fmt: skip
+    for cell in (
+        "x = tables.rows(1)",
+        "store.write(tables.rows(1), path)",
+        "tables.rows(1)\nx = 1",
+        "tables.rows(f.width(1))",
+        "f.WIDTH",
+        "store.write(_, path)",
+        "store.write(Out[3], x)",
+    ):
         assert misused([IMPORT, "tables.rows(1)", cell])
     assert misused([IMPORT, "x = 1\ntables.rows(x)", "f.curves(x, title='y').large()"]) == []
     for line in ("import lib.paper.tables", "from lib import paper", "import importlib"):

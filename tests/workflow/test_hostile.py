@@ -34,11 +34,16 @@ def notebook():
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     rows = [row(f"{text}/d/x/ece", model=text, dataset=text, table="tab_inference_settings") for text in STRINGS]
-    outputs = {"rep_findings": {"application/json": [finding(cases=text, predicate=text, name=f"f{i}", paper_said=text)
-                                                     for i, text in enumerate(STRINGS)]},
-               "rep_numbers": {"application/json": rows},
-               "tab_inference_settings": settings()._repr_mimebundle_(),
-               "tab_estimators": tables.estimators()._repr_mimebundle_()}  # fmt: skip
+    outputs = {
+        "rep_findings": {
+            "application/json": [
+                finding(cases=text, predicate=text, name=f"f{i}", paper_said=text) for i, text in enumerate(STRINGS)
+            ]
+        },
+        "rep_numbers": {"application/json": rows},
+        "tab_inference_settings": settings()._repr_mimebundle_(),
+        "tab_estimators": tables.estimators()._repr_mimebundle_(),
+    }
     path = tmp_path_factory.mktemp("hostile") / "report.html"
     path.write_text(page(notebook(), outputs), encoding="utf-8")
     return path
@@ -98,7 +103,12 @@ def test_latex_sets_them(tmp_path):
     files = {"tab_inference_settings.tex": table.latex.encode()}
     (tmp_path / "tab_inference_settings.tex").write_text(table.latex, encoding="utf-8")
     (tmp_path / "results.tex").write_text(results(notebook(), files), encoding="utf-8")
-    done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-no-shell-escape", "results.tex"], cwd=tmp_path,
-                          capture_output=True, text=True, errors="replace")  # fmt: skip
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-no-shell-escape", "results.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
     assert (tmp_path / "results.pdf").exists(), done.stdout[-2000:]
     assert not list(tmp_path.rglob("ran")) and "root:" not in done.stdout

@@ -45,7 +45,9 @@ def test_progress_lines(capsys):
     for text in ("sha", "rd 1/2: x\nother\nshard", " 2/2: y\n", "rest"):
         told.write(text)
     assert [progress.parse(line)["text"] for line in capsys.readouterr().out.split("\n") if line] == [
-        "shard 1/2: x", "shard 2/2: y"]  # fmt: skip
+        "shard 1/2: x",
+        "shard 2/2: y",
+    ]
 
 
 def test_an_event_is_written_at_once(monkeypatch):

@@ -27,7 +27,12 @@ def test_it_is_the_papers_run_with_fewer_rows():
 def test_eight_questions_go_through_everything(tmp_path):
     """With the demo's model, as transformers draws: neither vLLM nor the hub is here."""
     root = copy_of_project(tmp_path)
-    edit(root / "params" / "pilot.yaml", engine="transformers", max_new_tokens=256, models=["tiny-llama"],
-         datasets=["demo-easy"])  # fmt: skip
+    edit(
+        root / "params" / "pilot.yaml",
+        engine="transformers",
+        max_new_tokens=256,
+        models=["tiny-llama"],
+        datasets=["demo-easy"],
+    )
     walk_through(root, "pilot")
     assert len(list((root / "figures" / "pilot").glob("tab_*.tex"))) >= 10

@@ -43,8 +43,10 @@ def project(tmp_path_factory) -> Project:
 def written(project: Project) -> dict[str, str]:
     """Everything below artifacts and figures, and what the names say."""
     files = [path for folder in ("artifacts", "figures") for path in (project.root / folder).rglob("*")]
-    return {str(path.relative_to(project.root)): path.read_text(errors="replace") if path.is_file() else ""
-            for path in files}  # fmt: skip
+    return {
+        str(path.relative_to(project.root)): path.read_text(errors="replace") if path.is_file() else ""
+        for path in files
+    }
 
 
 def test_nothing_private_is_written(project):

@@ -17,16 +17,40 @@ HOSTILE = '<script>alert("x")</script> & more'
 
 def finding(**changed):
     rows = {"columns": ["model", "ece"], "data": [[HOSTILE, 0.12345], ["m", None]]}
-    return {"name": "One", "group": "Finding 1", "kind": "claim", "cases": f"Cases of {HOSTILE}",
-            "predicate": "ece < 1", "where": "",
-            "quote": "as it says", "quantifier": "all", "place": "tab_result_estimation", "paper": "holds",
-            "paper_said": "1 of 2 pairs", "paper_rows": rows} | changed  # fmt: skip
+    return {
+        "name": "One",
+        "group": "Finding 1",
+        "kind": "claim",
+        "cases": f"Cases of {HOSTILE}",
+        "predicate": "ece < 1",
+        "where": "",
+        "quote": "as it says",
+        "quantifier": "all",
+        "place": "tab_result_estimation",
+        "paper": "holds",
+        "paper_said": "1 of 2 pairs",
+        "paper_rows": rows,
+    } | changed
 
 
 def row(key="m/d/seq_avg/ece", **changed):
-    return {"table": "tab_result_estimation", "key": key, "model": HOSTILE, "dataset": "d", "estimator": "Seq Avg",
-            "metric": "ece", "variant": "", "value": 0.1, "low": None, "high": None, "value_paper": None,
-            "low_paper": None, "high_paper": None, "difference": None, "verdict": "inside"} | changed  # fmt: skip
+    return {
+        "table": "tab_result_estimation",
+        "key": key,
+        "model": HOSTILE,
+        "dataset": "d",
+        "estimator": "Seq Avg",
+        "metric": "ece",
+        "variant": "",
+        "value": 0.1,
+        "low": None,
+        "high": None,
+        "value_paper": None,
+        "low_paper": None,
+        "high_paper": None,
+        "difference": None,
+        "verdict": "inside",
+    } | changed
 
 
 def made(**outputs):

@@ -63,8 +63,14 @@ def test_what_the_kernel_sees(finished):
     assert facts["cwd"] == str(finished.root / "notebooks")
     assert env["PYTHONPATH"] == str(finished.root)
     assert "inline" in env.get("MPLBACKEND", "inline") and "JUPYTER_PATH" not in env
-    for name, value in {"PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
-                        "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_TELEMETRY": "1"}.items():  # fmt: skip
+    for name, value in {
+        "PYTHONHASHSEED": "0",
+        "SOURCE_DATE_EPOCH": "0",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }.items():
         assert env[name] == value
     assert [len(name) for name in facts["code"]] == [16, 16], "of shards, and of the code that makes rows"
     assert not os.path.exists(env["JUPYTER_RUNTIME_DIR"])
@@ -294,9 +300,14 @@ def test_a_stopped_run_ends_in_good_order(project, times):
 @pytest.mark.slow
 def test_a_listener_who_leaves_gets_no_traceback(project):
     """As `./run_all.sh | head -1` does."""
-    process = subprocess.Popen([sys.executable, "-m", "workflow.run"], cwd=project.root, text=True,
-                               env=project.environment(PYTHONPATH=str(project.root)),
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "workflow.run"],
+        cwd=project.root,
+        text=True,
+        env=project.environment(PYTHONPATH=str(project.root)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     process.stdout.readline()
     process.stdout.close()
     said = process.stderr.read()

@@ -86,7 +86,9 @@ def test_a_gpu_for_one_notebook_alone(project, slurm):
     finally:
         listing.unlink()
     assert "demo: 4 of 4 jobs ran, 0 up to date" in said, said
-    seen, other = (json.loads(project.read(f"artifacts/demo/{folder}/tiny__easy.json"))["environment"]
-                   for folder in ("generations", "verification"))  # fmt: skip
+    seen, other = (
+        json.loads(project.read(f"artifacts/demo/{folder}/tiny__easy.json"))["environment"]
+        for folder in ("generations", "verification")
+    )
     assert seen["CUDA_VISIBLE_DEVICES"] == "GPU-none" and seen["SLURM_GPUS_ON_NODE"] == "1"
     assert other.get("CUDA_VISIBLE_DEVICES", "") == "" and "SLURM_GPUS_ON_NODE" not in other

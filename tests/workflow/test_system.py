@@ -69,8 +69,14 @@ def permissions(tmp_path_factory):
     (f"artifacts/demo/jobs/01_generate__{PAIR}.json", 0)])  # fmt: skip
 def test_what_may_not_be_read_or_written_is_named_and_nothing_is_lost(copy, permissions, name, mode):
     def run():
-        done = subprocess.run([sys.executable, "-m", "workflow.run"], cwd=copy.root, preexec_fn=as_anyone, text=True,
-                              capture_output=True, env=copy.environment(PYTHONPATH=str(copy.root)))  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "workflow.run"],
+            cwd=copy.root,
+            preexec_fn=as_anyone,
+            text=True,
+            capture_output=True,
+            env=copy.environment(PYTHONPATH=str(copy.root)),
+        )
         return done.returncode, done.stdout + done.stderr
 
     generated = copy.root / f"artifacts/demo/generations/{PAIR}.parquet"
@@ -88,8 +94,14 @@ def test_what_may_not_be_read_or_written_is_named_and_nothing_is_lost(copy, perm
 
 @pytest.mark.parametrize("where, code", [("> /dev/full", 1), (">&-", 0), (">&- 2>&-", 0)])
 def test_a_full_or_closed_stdout(copy, where, code):
-    done = subprocess.run(f"'{sys.executable}' -m workflow.run {where}", shell=True, cwd=copy.root, text=True,
-                          capture_output=True, env=copy.environment(PYTHONPATH=str(copy.root)))  # fmt: skip
+    done = subprocess.run(
+        f"'{sys.executable}' -m workflow.run {where}",
+        shell=True,
+        cwd=copy.root,
+        text=True,
+        capture_output=True,
+        env=copy.environment(PYTHONPATH=str(copy.root)),
+    )
     assert done.returncode == code, done
     if code:
         assert one_line(done.stderr) == (

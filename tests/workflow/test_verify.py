@@ -62,8 +62,10 @@ def test_the_shipped_run_is_the_same_as_itself(here, theirs):
 
 def test_numbers_that_are_read_otherwise_are_counted():
     table = pd.DataFrame({"within": [True] * 3, "reads": [True, True, False]})
-    assert judge_sameness(table, SimpleNamespace(rows=100, other=1, alone=(0, 0))) == (True, "the same: 3 numbers, "
-        "2 read otherwise, by no more than rounding moves them; 99 of 100 responses alike")  # fmt: skip
+    assert judge_sameness(table, SimpleNamespace(rows=100, other=1, alone=(0, 0))) == (
+        True,
+        "the same: 3 numbers, 2 read otherwise, by no more than rounding moves them; 99 of 100 responses alike",
+    )
 
 
 def test_what_two_processors_round_otherwise_is_within(here, theirs):
@@ -149,9 +151,12 @@ def test_a_forged_table_is_noticed(whole, theirs, monkeypatch, tmp_path):
     (tmp_path / "figures/lab/tab_selective.tex").unlink()
     assert sorted(verify.misprinted(whole, "figures/lab")) == [
         "figures/lab/tab_result_estimation.tex is NOT what the run's results give",
-        "figures/lab/tab_selective.tex is missing"]  # fmt: skip
+        "figures/lab/tab_selective.tex is missing",
+    ]
     assert judge_sameness(pd.DataFrame({"within": [], "reads": []}, dtype=bool), alike, ["x"]) == (
-        False, "NOT the same: 1 of the run's tables are not what its signals give")  # fmt: skip
+        False,
+        "NOT the same: 1 of the run's tables are not what its signals give",
+    )
 
 
 def test_a_forged_result_of_05_is_noticed(whole, theirs):

@@ -38,9 +38,15 @@ def here(inside, monkeypatch):
     sha256, said = tiny_gguf.sha256(file), []
     write(inside.root / "params/models/small.yaml", SPEC.format(sha256=sha256))
     return SimpleNamespace(
-        project=inside, file=file, served=served, sha256=sha256, models=inside.root / "artifacts/.models", said=said,
+        project=inside,
+        file=file,
+        served=served,
+        sha256=sha256,
+        models=inside.root / "artifacts/.models",
+        said=said,
         spec=lambda **changed: params.load_model_config("small").model_copy(update=changed),
-        obtain=lambda spec: weights.obtain("small", spec, said.append))  # fmt: skip
+        obtain=lambda spec: weights.obtain("small", spec, said.append),
+    )
 
 
 def kept(models: Path) -> set[str]:
@@ -114,9 +120,11 @@ def test_where_the_hub_has_it_not(here, monkeypatch, case):
     Hub(monkeypatch, here.file, said="f" * 64 if case == "other bytes" else None, error=error)
     name = "smaller.gguf" if case == "no such file" else "small.gguf"
     would_serve = rf"; or put it at models/small.gguf \(sha256 {here.sha256}\)$"
-    expected = {"out of reach": f"the hub can't be reached.*{would_serve}",
-                "other bytes": f"has sha256 {'f' * 64}, expected",
-                "no such file": "has no file 'smaller.gguf' on the hub"}[case]  # fmt: skip
+    expected = {
+        "out of reach": f"the hub can't be reached.*{would_serve}",
+        "other bytes": f"has sha256 {'f' * 64}, expected",
+        "no such file": "has no file 'smaller.gguf' on the hub",
+    }[case]
     with pytest.raises(UserError, match=expected):
         here.obtain(here.spec(gguf=name))
     assert not here.said and kept(here.models) == set()
