@@ -37,7 +37,7 @@ def table() -> str:
     """The findings, each with its command and how many of its claims hold."""
     demo = load_profile("demo")
     moved = {"transfer_models": demo.transfer_models, "transfer_datasets": demo.transfer_datasets}
-    head = ("finding", "command", "minutes", "notebooks", "on the paper's numbers", "on the demo", "on a real model")
+    head = ("finding", "command", "minutes", "notebooks", "on the paper's numbers", "on the demo", "on two real models")
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for number, notebooks in finding.NEEDS.items():
         some = [claim for claim in CLAIMS if claim.group == f"Finding {number}"]

@@ -93,7 +93,8 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
         for measure, label in ISOTONIC.items():
             found[label][pair] = three(after[measure])
         for what, (low, high) in against_the_constant(confidence, correct, constant).items():
-            found[f"{what}, 95% interval"][pair] = f"{three(low)} to {three(high)}"
+            if not np.isnan(low):  # a resample without a right answer has no AUROC
+                found[f"{what}, 95% interval"][pair] = f"{three(low)} to {three(high)}"
     return found
 
 

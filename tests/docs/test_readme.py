@@ -36,7 +36,7 @@ def test_all_claims_are_counted():
     held, judged = counted_in_report("replay", "paper", list(CLAIMS)).split(" of ")
     number = sum(claim.kind == "claim" for claim in CLAIMS)
     assert f"{number} claims. It prints numbers for {judged}, and {held} hold" in README
-    assert f"On the demo {demo} hold, on the real model {small}." in README
+    assert f"On the demo {demo} hold, on the real models {small}." in README
 
 
 @pytest.mark.slow
