@@ -12,6 +12,7 @@ from lib.analysis.costs import FURTHER
 from lib.paper.beyond_paper import ALL_ESTIMATORS, show_selective
 from lib.paper.figure_style import STYLES, WIDTH, Canvas, Figure, style
 from lib.paper.layout import Frame
+from lib.store import PAIR
 
 ESTIMATOR_MARKERS = dict(zip(("ans_avg", "seq_avg", *FURTHER), ("o", "s", "^", "v", "D", "P"), strict=True))
 DRAWN = ("seq_avg", "ans_avg", "p_true", "c_bald")  # of the paper's estimators, one of each kind
@@ -40,13 +41,15 @@ def pareto(frame: Frame, title: str = "") -> Figure:
 
 
 def _draw_points(ax: Axes, frame: Frame, metric: str, sign: int) -> None:
-    """Draw every pair, the means, and the Pareto front of the means."""
-    means = {}
+    """Draw every pair, the means over the pairs that have every estimator, and the Pareto front of the means."""
+    means, every = {}, frame["estimator"].nunique()
+    complete = frame.groupby(PAIR)["estimator"].transform("nunique") == every
     for (name, mark), look in zip(ESTIMATOR_MARKERS.items(), [*STYLES, *STYLES], strict=False):
         rows = frame[frame["estimator"] == name]
         if rows.empty:
             continue
-        means[name] = at = float(np.exp(np.log(rows["tokens"]).mean())), float(rows[metric].mean())
+        shared = rows[complete[rows.index]] if complete.any() else rows
+        means[name] = at = float(np.exp(np.log(shared["tokens"]).mean())), float(shared[metric].mean())
         color = look[0] if len(means) <= len(STYLES) else "white"
         more: dict[str, Any] = {"color": color, "markeredgecolor": "black", "linestyle": "none", "marker": mark}
         ax.plot(rows["tokens"], rows[metric], markersize=2.5, alpha=0.5, **{**more, "markeredgecolor": "0.4"})

@@ -92,8 +92,8 @@ EXHIBITS = (
     # Beyond the paper:
     Exhibit("fig_costs", "beyond_figures.pareto", "What the tokens buy (not in the paper)",
             "ECE (the lower the better) and AUROC (the higher) of raw scores against the tokens that a question takes, "
-            "response and prompt included: a small mark for each pair, a large one for the mean, and a line along the "
-            "means that no cheaper estimator betters."),
+            "response and prompt included: a small mark for each pair, a large one for the mean of the pairs that "
+            "have every estimator, and a line along the means that no cheaper estimator betters."),
     Exhibit("fig_selective", "beyond_figures.when_to_answer", "When to answer (not in the paper)",
             "Accuracy of the answers given against the share of questions answered, the surest first: raw scores "
             "above, after isotonic regression below. A ring is a threshold that guarantees the precision of the gray "
