@@ -84,6 +84,11 @@ class ImportedResponse(Strict):
         return [decoder.decode(bytes(one.bytes)) if one.bytes else one.token for one in self.logprobs or ()]
 
     @property
+    def stated(self) -> list[float]:
+        """The log-probability of each entry of `logprobs`."""
+        return [one.logprob for one in self.logprobs or ()]
+
+    @property
     def ended(self) -> bool:
         """Whether the last entry of `logprobs` is an end token: servers write its name or an empty text, or omit it."""
         if not self.logprobs or self.finish_reason != "stop":
@@ -233,8 +238,7 @@ def imported_row(spec: Model, example: Example, response: ImportedResponse, save
 
     A log has one log-probability per token and does not tell whether it is raw or that of sampling: we use it for both.
     """
-    stated = [one.logprob for one in response.logprobs or ()] or [IMPOSSIBLE]
-    logprobs = np.minimum(np.array(stated, np.float32), 0)
+    logprobs = np.minimum(np.array(response.stated or [IMPOSSIBLE], np.float32), 0)
     ended = response.ended or not response.logprobs
     scores: Scores = {
         "located": answers.locate_answer_in_texts(response.pieces[: len(logprobs) - ended], spec.thinking),
