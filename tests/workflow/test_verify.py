@@ -178,7 +178,7 @@ def test_a_run_of_other_kernels_gives_what_is_shipped(tmp_path):
     """Twenty questions of each split, on another path through the processor, against those rows of the shipped run; the
     others are shipped alone."""
     folder = copy_of_project(tmp_path / "a folder")
-    edit(folder / "params" / "demo.yaml", **SMALL | {"datasets": [DATASET], "limit": 20})
+    edit(folder / "params" / "demo.yaml", **SMALL | {"datasets": [DATASET], "limit": 20, "dropout_passes": 10})
     process = start(folder, "verify", **OTHER_KERNELS)
     said = process.communicate()[0].splitlines()
     assert process.returncode == 1
