@@ -19,6 +19,7 @@ from workflow.pipeline import Run
 from workflow.usable import Line
 
 MOST = {"ok": 1000, "note": 1000, "wrong": 300}  # characters per line
+READ = 5e9  # bytes; larger weights are checked only when they are loaded
 SOME = 50  # questions per dataset whose prompts are measured
 
 
@@ -144,8 +145,23 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
         return
     where = f"the repository {spec.source} on the hub" if hub.remote(spec) else spec.source
     yield "ok", where + (f" at {spec.revision[:12]}" if spec.revision else "")
+    if not hub.remote(spec):
+        check_weights(usable.config_folder(spec))
     yield from about_decoding(spec, preflight.lm.facts)
     yield from about_cost(run, preflight, device)
+
+
+def check_weights(folder: str) -> None:
+    """Raise UserError if a weight in a folder is not finite, unless the weights are larger than READ."""
+    from safetensors import safe_open
+
+    from lib.generate.checkpoint import check_finite_weights
+
+    files = sorted(Path(folder).glob("*.safetensors"))
+    if sum(path.stat().st_size for path in files) <= READ:
+        for path in files:
+            with safe_open(path, framework="pt") as file:
+                check_finite_weights((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118
 
 
 def about_decoding(spec: params.Model, own: dict) -> Iterator[Line]:

@@ -235,7 +235,7 @@ def looked_at(spec):
 
     def lines():
         lm = preflight.load_outline("mine", spec, usable.config_folder(spec), whole=True)
-        yield from check.about_weights(spec.source)
+        check.check_weights(spec.source)
         yield from preflight.Preflight(lm, RUN.values, {}).check()
 
     return [text for level, text in usable.explain_errors(lines()) if level == "wrong"]
