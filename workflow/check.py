@@ -19,8 +19,8 @@ from workflow.pipeline import Run
 from workflow.usable import Line
 
 MOST = {"ok": 1000, "note": 1000, "wrong": 300}  # characters per line
-READ = 5e9  # bytes; larger weights are checked only when they are loaded
 SOME = 50  # questions per dataset whose prompts are measured
+READ = 5e9  # bytes; larger weights are checked only when they are loaded
 
 
 def main(run: Run, say: Callable[[str], None]) -> int:
@@ -134,14 +134,12 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
             return
     preflight = yield from usable.check_usable(run, name, texts)
     if not preflight:
-        yield (
-            "note",
-            (
-                "its weights are not available (its file names no `source`): the log-probabilities of its "
-                "responses give the Seq and Ans estimators and isotonic regression; P(True), MC dropout, "
-                "temperature scaling and ablations stay empty"
-            ),
+        text = (
+            "its weights are not available (its file names no `source`): the log-probabilities of its "
+            "responses give the Seq and Ans estimators and isotonic regression; P(True), MC dropout, "
+            "temperature scaling and ablations stay empty"
         )
+        yield "note", text
         return
     where = f"the repository {spec.source} on the hub" if hub.remote(spec) else spec.source
     yield "ok", where + (f" at {spec.revision[:12]}" if spec.revision else "")

@@ -40,7 +40,8 @@ def hours(run: Run, jobs: list[Job]) -> dict[Job, cost.Range]:
     """Return the least and most hours of each job: its last timing, else an estimate. A job without either is left
     out."""
     timed = run.seconds()
-    sizes = {name: measure(run, name) for name in {job.model: None for job in jobs if job.model} if run.gpus}
+    unknown = {job.model: None for job in jobs if job.notebook.heavy and job.name not in timed}
+    sizes = {name: measure(run, name) for name in unknown if run.gpus}
     found: dict[Job, cost.Range] = {}
     for job in jobs:
         if job.name in timed:

@@ -26,10 +26,10 @@ def clear(run: Run) -> None:
         if record := read_record(ROOT / job.record, job):
             forget_shards(job, fresh.resume_key(run, record["parts"]))
     age = YOUNG if run.cluster else 0
-    spared = {run.folder: age, run.figures: age, "artifacts/.checksums": YOUNG}  # which all runs share
-    for folder in spared:
+    ages = {run.folder: age, run.figures: age, "artifacts/.checksums": YOUNG}  # which all runs share
+    for folder, spared in ages.items():
         for path in list((ROOT / folder).rglob(".*")):
-            if abandoned(path, spared[folder]):
+            if abandoned(path, spared):
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 

@@ -35,7 +35,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(BaseException):
-    """A signal args this run to end."""
+    """A signal asked this run to end."""
 
     def __init__(self, number: int):
         self.code = 128 + number

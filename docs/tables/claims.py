@@ -7,6 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from docs.tables.replacing import replace_table  # noqa: E402
 from lib.paper.claims import CLAIMS, VIEWS  # noqa: E402
 
 BEGIN = "<!-- claims: python docs/tables/claims.py renews this table -->\n"
@@ -36,8 +37,7 @@ def table_of_claims() -> str:
 
 
 def renewed(text: str) -> str:
-    before, _, rest = text.partition(BEGIN)
-    return before + BEGIN + table_of_claims() + rest[rest.index("\n\n") :]
+    return replace_table(text, BEGIN, table_of_claims())
 
 
 if __name__ == "__main__":

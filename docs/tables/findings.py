@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from docs.tables.replacing import replace_table  # noqa: E402
 from lib.analysis import run_results  # noqa: E402
 from lib.paper.claims import CLAIMS, FINDINGS, Claim  # noqa: E402
 from lib.paper.reference import published  # noqa: E402
@@ -53,8 +54,7 @@ def table() -> str:
 
 
 def renewed(text: str) -> str:
-    before, _, rest = text.partition(BEGIN)
-    return before + BEGIN + table() + rest[rest.index("\n\n") :]
+    return replace_table(text, BEGIN, table())
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from docs.tables.replacing import replace_table  # noqa: E402
 from lib import store  # noqa: E402
 from lib.analysis import ablation_statistics  # noqa: E402
 from lib.analysis.dropout_statistics import by_scope  # noqa: E402
@@ -187,8 +188,7 @@ def picture() -> bytes:
 
 
 def renewed_readme(text: str) -> str:
-    before, mark, rest = text.partition(BEGIN.format("readme"))
-    return before + mark + table_of_readme() + rest[rest.index("\n\n") :]
+    return replace_table(text, BEGIN.format("readme"), table_of_readme())
 
 
 if __name__ == "__main__":

@@ -168,18 +168,8 @@ def by_scope(
             found = evaluate(scores, reading.bins, reading.closed, names=["ece", "auroc"]).set_index("metric").value
             read = rows[KEYS].merge(generations, on=KEYS, validate="one_to_one").apply(tokens_read, axis=1, scope=scope)
             of_pass, once = np.mean(list(read), axis=0)
-            parts.append(
-                (
-                    *pair,
-                    scope,
-                    float(rows.rate.iloc[0]),
-                    len(scores),
-                    found.ece,
-                    found.auroc,
-                    of_pass * len(rows.predictive.iloc[0]),
-                    once,
-                )
-            )
+            rate, tokens = float(rows.rate.iloc[0]), of_pass * len(rows.predictive.iloc[0])
+            parts.append((*pair, scope, rate, len(scores), found.ece, found.auroc, tokens, once))
     return pd.DataFrame(parts, columns=[*PAIR, "scope", "rate", "rows", "ece", "auroc", "tokens", "once"])
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import sklearn
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
@@ -101,9 +101,11 @@ class Calibrator(BaseEstimator):
     def on_subsets(self, score: Any, correct: np.ndarray, new: Any) -> Predict:
         """Return a function that fits on a subset of rows and predicts for `new`, for repeated calls."""
 
+        own = clone(self)  # so that this calibrator stays as it is
+
         def predict(rows: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
             with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):
-                return self.fit(score[rows], correct[rows], sample_weight).predict(new)
+                return own.fit(score[rows], correct[rows], sample_weight).predict(new)
 
         return predict
 
