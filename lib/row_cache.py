@@ -26,8 +26,8 @@ RESPONSE = "response"  # column of shards: digest of the response's tokens
 
 
 def name_of(item: Any) -> tuple:
-    """Return the key of an item's row: its `example_id` or the item itself, for each part of a plain tuple."""
-    return tuple(getattr(part, "example_id", part) for part in (item if type(item) is tuple else (item,)))
+    """Return the key of an item's row: its `example_id`, or the item itself."""
+    return (getattr(item, "example_id", item),)
 
 
 class RowCache:
@@ -45,7 +45,6 @@ class RowCache:
     more : further facts that are not in the manifest
     known_by : key columns of a row
     generations : the responses that the rows refer to, if any; a row is reused if its response's tokens are the same
-    stage : name of the stage, for a frame that is built in stages
     """
 
     # set by the workflow: digest of the current code, if rows of other code are not reused
@@ -64,7 +63,6 @@ class RowCache:
         more: Sequence[Any] = (),
         known_by: Sequence[str] = ("example_id",),
         generations: pd.DataFrame | None = None,
-        stage: str = "",
     ):
         told = {name: value for name, value in facts.items() if generations is None or name != "inputs"}
         keys = [
@@ -72,28 +70,33 @@ class RowCache:
             store.digest([earlier_shard_facts(facts), *more], self.earlier_record),
         ]
         shards = ARTIFACTS / store.check_run_name(run) / "shards"
-        self.folders = [shards / f"{schemas.WRITERS[kind]}__{pair}{stage}-{key[:16]}" for key in keys]
+        self.folders = [shards / f"{schemas.WRITERS[kind]}__{pair}-{key[:16]}" for key in keys]
         self.folder = self.folders[0]
         self.rows_per_shard, self.known_by = rows_per_shard, list(known_by)
         self.earlier = find_earlier_rows(run, kind, pair, facts, generations, self.code)
         self.responses = None if generations is None else tokens_by_example(generations)
-        self.all_asked = True  # whether every row of the shards was requested
+        self.asked: set[tuple] = set()  # the keys of all rows that were requested
         self.meter = Meter()
 
     def map(
-        self, work: Callable[[list], pd.DataFrame], items: Sequence[Any], key: Callable[[Any], tuple] = name_of
+        self,
+        work: Callable[[list], pd.DataFrame],
+        items: Sequence[Any],
+        key: Callable[[Any], tuple] = name_of,
+        **constant: Any,
     ) -> pd.DataFrame:
         """Return the rows of all items in order, and compute only the missing ones.
 
         Parameters
         ----------
         work : computes the rows of some items, one each
-        key : returns the key of an item, a value for each of the columns `known_by`
+        key : returns the key of an item, a value for each of the other columns `known_by`
+        constant : values of the first columns `known_by`, the same for all items
         """
-        names = [key(item) for item in items]
+        names = [(*constant.values(), *key(item)) for item in items]
         with self.meter:
             saved = self.read_shards()
-            self.all_asked = {*self.row_names(*saved)} <= {*names}
+            self.asked |= {*names}
             if count := len({*self.row_names(self.earlier)} & {*names}):
                 print(f"{count} of {len(names)} rows kept from a smaller run")
             parts = [self.earlier, *saved]
@@ -103,7 +106,7 @@ class RowCache:
                 began, places = time.time(), range(len(items))[start : start + self.rows_per_shard]
                 lacking = [items[place] for place in places if names[place] not in known]
                 if lacking:
-                    parts.append(self.save_shard(start, work(lacking)))
+                    parts.append(self.save_shard(start, work(lacking).assign(**constant)))
                 said = f"{len(lacking)} rows in {time.time() - began:.1f} s" if lacking else "kept from before"
                 print(f"shard {number}/{len(starts)}: {said}")
             rows = pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
@@ -149,7 +152,9 @@ class RowCache:
 
         If the workflow keeps a record, it removes them after writing that; this only marks the folder.
         """
-        for folder in self.folders if self.all_asked else ():
+        if not {*self.row_names(*self.read_shards())} <= self.asked:
+            return
+        for folder in self.folders:
             if not self.record:
                 shutil.rmtree(folder, ignore_errors=True)
             elif folder.exists():

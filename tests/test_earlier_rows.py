@@ -172,10 +172,14 @@ def test_questions_that_were_asked_again_stay(lm, earlier):
     assert set(rows.example_id) != set(ablation.choose_ablation_rows(larger, 2).example_id), "by themselves others"
     cache = RowCache("mine", "ablation", PAIR, about, known_by=("demonstration", "example_id"), generations=larger)
     asked: list = []
-    ask = {"one": lambda some: asked.extend(some) or small[small.example_id == some[0].example_id]}
-    items = [("one", example) for example in ablation.examples_of_rows(small[small.example_id.isin(again.example_id)])]
-    kept = cache.map(partial(ablation.ask_again, ask), items)
-    assert asked == [example for _, example in items if example.example_id not in set(rows.example_id)]
+    items = ablation.examples_of_rows(small[small.example_id.isin(again.example_id)])
+
+    def ask(some):
+        asked.extend(some)
+        return small[small.example_id == some[0].example_id]
+
+    kept = cache.map(ask, items, demonstration="one")
+    assert asked == [example for example in items if example.example_id not in set(rows.example_id)]
     assert kept[kept.example_id.isin(rows.example_id)].answer.tolist() == ["7", "7"]
     assert ablation_statistics.responses_to(rows.example_id.iloc[0], {"one": kept}, ["one"]) == {"one": "(not kept)"}
 

@@ -123,8 +123,8 @@ def test_rows_of_an_earlier_run_are_not_made_and_their_shards_not_kept_for_them(
 def test_rows_may_be_known_by_several_columns():
     cache = RowCache("mine", "dropout", "job", {}, 3, known_by=("x", "rate"))
     items, made = [(x, rate) for rate in (0.1, 0.2) for x in "abc"], []
-    cache.map(lambda part: pd.DataFrame(part, columns=["x", "rate"]), items[:4])
-    rows = cache.map(lambda part: made.extend(part) or pd.DataFrame(part, columns=["x", "rate"]), items[::-1])
+    cache.map(lambda part: pd.DataFrame(part, columns=["x", "rate"]), items[:4], key=tuple)
+    rows = cache.map(lambda part: made.extend(part) or pd.DataFrame(part, columns=["x", "rate"]), items[::-1], tuple)
     assert list(rows.itertuples(index=False, name=None)) == items[::-1] and sorted(made) == items[4:]
 
 

@@ -139,49 +139,37 @@ def rest_work(
     return [(row, rate) for row in rows if row not in tuning]
 
 
+def open_cache(
+    run: str, pair: str, scope: Scope, facts: dict[str, Any], generations: pd.DataFrame, rows_per_shard: int
+) -> RowCache:
+    """Return the cache of a pair's passes in a scope, one row for each response and rate."""
+    known_by, facts = ("example_id", "rate"), facts_in_scope(scope, facts)
+    return RowCache(run, DROPOUT[scope], pair, facts, rows_per_shard, [scope], known_by, generations)
+
+
 def run_passes(
-    run: str,
-    pair: str,
+    cache: RowCache,
     lm: LanguageModel,
     generations: pd.DataFrame,
-    settings: Dropout,
-    rows_per_shard: int,
-    facts: dict[str, Any],
-    scope: Scope,
     work: Sequence[tuple[int, float]],
-    rate: float | None = None,
-) -> tuple[pd.DataFrame, RowCache]:
-    """Run the passes of a pair as in `mc_dropout_entropies`; return them with the cache of finished rows.
-
-    Parameters
-    ----------
-    facts : all facts that the passes depend on
-    rate : the selected rate; None for the tuning rows, which serve to select it
-    """
-    facts, ids, known_by = facts_in_scope(scope, facts), generations.example_id, ("example_id", "rate")
-    stage, more = (f"__{scope}__tuning", []) if rate is None else (f"__{scope}", [rate])
-    cache = RowCache(run, DROPOUT[scope], pair, facts, rows_per_shard, more, known_by, generations, stage)
+    settings: Dropout,
+    scope: Scope,
+) -> pd.DataFrame:
+    """Return the rows of `mc_dropout_entropies`, computed unless they are in the cache."""
+    ids = generations.example_id
     make = partial(mc_dropout_entropies, lm, generations, settings=settings, scope=scope)
-    frame = cache.map(make, work, key=lambda item: (ids.iloc[item[0]], item[1]))
-    return frame.assign(tuning=rate is None), cache
+    return cache.map(make, work, key=lambda item: (ids.iloc[item[0]], item[1]))
 
 
 def write_passes(
-    run: str,
-    pair: str,
-    scope: Scope,
-    rate: float,
-    grid: tuple[pd.DataFrame, RowCache],
-    rest: tuple[pd.DataFrame, RowCache],
-    **facts: Any,
+    run: str, pair: str, scope: Scope, rate: float, tuned: pd.DataFrame, rest: pd.DataFrame, **facts: Any
 ) -> pd.DataFrame:
     """Write and return a dropout frame: the tuning rows at all rates and the others at the selected `rate`.
 
     `facts` go to its manifest.
     """
-    frame = pd.concat([grid[0], rest[0]], ignore_index=True)
+    frame = pd.concat([tuned, rest.assign(tuning=False)], ignore_index=True)
     frame["selected"] = frame.rate == rate
-    cost = rest[1].facts() | {"grid_seconds": grid[1].meter.seconds}
     place = store.frame_path(run, DROPOUT[scope], pair)
-    store.write_frame(frame, place, **facts_in_scope(scope, facts), scope=scope, rate=rate, **cost)
+    store.write_frame(frame, place, **facts_in_scope(scope, facts), scope=scope, rate=rate)
     return frame

@@ -2,7 +2,7 @@
 none."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import get_args
 
 import pandas as pd
@@ -33,17 +33,6 @@ def choose_ablation_rows(
         for place, row in enumerate(evaluation.itertuples())
     )
     return evaluation.iloc[sorted(place for *_, place in order[:rows])]
-
-
-def ask_again(
-    arms: Mapping[Demonstration, Callable[[list[Example]], pd.DataFrame]],
-    asked: Iterable[tuple[Demonstration, Example]],
-) -> pd.DataFrame:
-    """Return the answers of each arm to its questions; an arm is a function of the questions."""
-    questions: dict[Demonstration, list[Example]] = {}
-    for arm, example in asked:
-        questions.setdefault(arm, []).append(example)
-    return pd.concat([arms[arm](some).assign(demonstration=arm) for arm, some in questions.items()])
 
 
 def examples_of_rows(generations: pd.DataFrame) -> list[Example]:
