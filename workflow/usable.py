@@ -94,9 +94,9 @@ def check_responses(run: Run, spec: params.Model) -> Iterator[Line]:
 
     for name in run.values["datasets"]:
         examples = select_examples(run, name)
-        found = imported_responses.read_imported(spec, name, examples)
-        told = sum(bool(found[example.example_id].stated) for example in examples)
-        said, *missed = imported_responses.describe_coverage(spec, name, examples, found)
+        found = imported_responses.ImportedResponses.read(spec, name, examples)
+        told = sum(bool(found.responses[example.example_id].stated) for example in examples)
+        said, *missed = found.describe_coverage()
         yield "ok", f"{said}, {told} with log-probabilities"
         yield from (("note", text) for text in missed)
 

@@ -9,6 +9,7 @@ answer. Its only token is an end token of probability 0, so every confidence is 
 import codecs
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -128,62 +129,76 @@ def parse_response(line: bytes, where: str, number: int) -> ImportedResponse:
     return validate(ImportedResponse, raw, f"{where}, line {number}")
 
 
-def read_imported(spec: Model, dataset: str, examples: Sequence[Example]) -> dict[str, ImportedResponse]:
-    """Return the responses to these examples from a model's file, by example_id; empty ones for questions without a
-    response.
+@dataclass(frozen=True)
+class ImportedResponses:
+    """The responses of a model's file to the questions of a run; empty ones for questions without a response."""
 
-    Raises
-    ------
-    UserError
-        A line is invalid; no question has a response; or a text has no log-probabilities and the model is unavailable.
-    """
-    path, names = spec.responses_to(dataset), [example.example_id for example in examples]
-    if path is None:
-        raise UserError(f"'{spec.label}' names no file of `responses`: nothing is to be imported")
-    where, given = store.relative_path(path), read_response_file(path, dataset)
-    found = {name: ImportedResponse(example_id=name) for name in names} | given
-    if names and all(found[name].empty for name in names):
-        hint = nearest(names[0], [name for name, response in given.items() if not response.empty])
-        said = f"no response to {len(names)} of {len(names)} questions, the first '{names[0]}'"
-        raise UserError(f"{where} has {said}; {hint}")
-    without = unanswered_questions(spec, names, found)
-    silent = [name for name in without if not found[name].empty and "logprobs" not in found[name].model_fields_set]
-    if silent or len(without) == len(names) > 0:
-        first, *_ = silent or without
-        raise UserError(
-            f"{where}: {len(silent or without)} of {len(names)} responses, the first to '{first}', "
-            "have no `logprobs`, and the model's file names no `source` that could say them"
-        )
-    return found
+    spec: Model
+    dataset: str
+    examples: Sequence[Example]
+    responses: Mapping[str, ImportedResponse]  # by example_id
 
+    @classmethod
+    def read(cls, spec: Model, dataset: str, examples: Sequence[Example]) -> Self:
+        """Read the file.
 
-def unanswered_questions(spec: Model, names: Sequence[str], responses: Mapping[str, ImportedResponse]) -> list[str]:
-    """Return the questions that become rows without an answer.
+        Raises
+        ------
+        UserError
+            A line is invalid; no question has a response; or a text has no log-probabilities and the model is
+            unavailable.
+        """
+        if (path := spec.responses_to(dataset)) is None:
+            raise UserError(f"'{spec.label}' names no file of `responses`: nothing is to be imported")
+        where, given = store.relative_path(path), read_response_file(path, dataset)
+        found = {name: ImportedResponse(example_id=name) for name, *_ in examples} | given
+        count, imported = len(examples), cls(spec, dataset, examples, found)
+        if examples and all(found[example.example_id].empty for example in examples):
+            first = examples[0].example_id
+            hint = nearest(first, [name for name, response in given.items() if not response.empty])
+            raise UserError(f"{where} has no response to {count} of {count} questions, the first '{first}'; {hint}")
+        without = imported.unanswered
+        silent = [name for name in without if not found[name].empty and "logprobs" not in found[name].model_fields_set]
+        if silent or (examples and len(without) == count):
+            raise UserError(
+                f"{where}: {len(silent or without)} of {count} responses, the first to '{(silent or without)[0]}', "
+                "have no `logprobs`, and the model's file names no `source` that could say them"
+            )
+        return imported
 
-    Their response is missing or empty or, if the model is unavailable, lacks log-probabilities.
-    """
-    return [name for name in names if responses[name].empty or not (spec.at_hand or responses[name].logprobs)]
+    def lacks_answer(self, name: str) -> bool:
+        """Whether a question becomes a row without an answer: its response is missing or empty or, if the model is
+        unavailable, lacks log-probabilities."""
+        response = self.responses[name]
+        return response.empty or not (self.spec.at_hand or response.logprobs)
 
+    @property
+    def unanswered(self) -> list[str]:
+        """The run's questions that become rows without an answer."""
+        return [name for name, *_ in self.examples if self.lacks_answer(name)]
 
-def describe_coverage(
-    spec: Model, dataset: str, examples: Sequence[Example], responses: Mapping[str, ImportedResponse]
-) -> list[str]:
-    """Describe how many questions a model's file answers and how the others are treated."""
-    without = unanswered_questions(spec, [example.example_id for example in examples], responses)
-    said = f"the {len(examples)} questions of {dataset}"
-    answered = f"{len(examples) - len(without)} of {said}" if without else said
-    lines = [f"{public_path(str(spec.responses).format(dataset=dataset))} answers {answered}"]
-    if without:
-        first = f"{len(without)} without a response, the first '{without[0]}'"
-        lines.append(f"{first}: rows without an answer, which count as wrong")
-    return lines
+    def describe_coverage(self) -> list[str]:
+        """Describe how many questions the file answers and how the others are treated."""
+        without, said = self.unanswered, f"the {len(self.examples)} questions of {self.dataset}"
+        answered = f"{len(self.examples) - len(without)} of {said}" if without else said
+        lines = [f"{public_path(str(self.spec.responses).format(dataset=self.dataset))} answers {answered}"]
+        if without:
+            first = f"{len(without)} without a response, the first '{without[0]}'"
+            lines.append(f"{first}: rows without an answer, which count as wrong")
+        return lines
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The manifest's facts about the source of the responses."""
+        lost = sum(map(self.lacks_answer, self.responses))
+        facts: dict[str, Any] = {"engine": "file", "responses": len(self.responses) - lost}
+        return facts | ({} if self.spec.at_hand else {"model at hand": False}) | ({"unanswered": lost} if lost else {})
 
-def describe_import(spec: Model, responses: Mapping[str, ImportedResponse]) -> dict[str, Any]:
-    """Return the manifest's facts about the source of the responses."""
-    lost = len(unanswered_questions(spec, list(responses), responses))
-    facts: dict[str, Any] = {"engine": "file", "responses": len(responses) - lost}
-    return facts | ({} if spec.at_hand else {"model at hand": False}) | ({"unanswered": lost} if lost else {})
+    def to_frame(self, model: str, save_texts: bool = True) -> pd.DataFrame:
+        """Return a generations frame without logits, for a model that is unavailable, in the order of the examples."""
+        keys = {"model": model, "dataset": self.dataset}
+        rows = [imported_row(self.spec, one, self.responses[one.example_id], save_texts) for one in self.examples]
+        return pd.DataFrame([keys | row for row in rows])
 
 
 # ---- with the model
@@ -193,8 +208,8 @@ class FileEngine:
     """An engine that takes the responses from a model's file instead of sampling."""
 
     def __init__(self, lm: LanguageModel, dataset: str, examples: Sequence[Example]):
-        self.lm, self.responses = lm, read_imported(lm.spec, dataset, examples)
-        self.facts = describe_import(lm.spec, self.responses)
+        self.lm, imported = lm, ImportedResponses.read(lm.spec, dataset, examples)
+        self.responses, self.facts = imported.responses, imported.facts
 
     def sample(self, requests: Sequence[Request]) -> list[list[int]]:
         """Return the token ids of the response to each request, including its end token."""
@@ -218,19 +233,6 @@ def response_token_ids(lm: LanguageModel, response: ImportedResponse) -> list[in
 
 
 # ---- without the model
-
-
-def import_responses(
-    name: str,
-    spec: Model,
-    dataset: str,
-    examples: Sequence[Example],
-    responses: Mapping[str, ImportedResponse],
-    save_texts: bool = True,
-) -> pd.DataFrame:
-    """Return a generations frame without logits for a model that is unavailable, in the order of `examples`."""
-    rows = [imported_row(spec, example, responses[example.example_id], save_texts) for example in examples]
-    return pd.DataFrame([{"model": name, "dataset": dataset} | row for row in rows])
 
 
 def imported_row(spec: Model, example: Example, response: ImportedResponse, save_texts: bool = True) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def test_a_malformed_line_is_named(tmp_path, line, said):
     right = {"example_id": "b", "logprobs": entries(ANSWERED)}
     spec = spec_with(tmp_path / "r.jsonl", right, {"example_id": "a"} | line)
     with pytest.raises(UserError, match=f"r.jsonl, line 2.*{said}"):
-        imported_responses.read_imported(spec, "demo-easy", [])
+        imported_responses.ImportedResponses.read(spec, "demo-easy", [])
 
 
 def test_responses_without_log_probabilities_need_the_model(tmp_path):
@@ -129,9 +129,9 @@ def test_responses_without_log_probabilities_need_the_model(tmp_path):
     lines = [{"example_id": "a", "logprobs": entries(ANSWERED)}, {"example_id": "b", "text": "#### 17"}]
     spec = spec_with(tmp_path / "r.jsonl", *lines)
     with pytest.raises(UserError, match="1 of 2 responses, the first to 'b', have no `logprobs`, and .* no `source`"):
-        imported_responses.read_imported(spec, "demo-easy", examples)
+        imported_responses.ImportedResponses.read(spec, "demo-easy", examples)
     here = spec.model_copy(update={"source": "demo/models/tiny-llama"})
-    assert len(imported_responses.read_imported(here, "demo-easy", examples)) == 2
+    assert len(imported_responses.ImportedResponses.read(here, "demo-easy", examples).responses) == 2
 
 
 EMPTY = {
@@ -152,11 +152,11 @@ def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line
     examples = [datasets.Example(name, "evaluation", "How many?", "17") for name in "ab"]
     lines = [] if line is None else [{"example_id": "b"} | line]
     spec = spec_with(tmp_path / "r.jsonl", {"example_id": "a", "logprobs": entries(ANSWERED)}, *lines)
-    found = imported_responses.read_imported(spec, "demo-easy", examples)
+    found = imported_responses.ImportedResponses.read(spec, "demo-easy", examples)
     said = ["1 of the 2 questions of demo-easy", "1 without a response, the first 'b': rows without an answer"]
-    told = imported_responses.describe_coverage(spec, "demo-easy", examples, found)
+    told = found.describe_coverage()
     assert all(part in text for part, text in zip(said, told, strict=True))
-    frame = imported_responses.import_responses("m", spec, "demo-easy", examples, found)
+    frame = found.to_frame("m")
     lost = frame.iloc[1]
     assert (lost.text, lost.finish_reason, lost.eos, len(lost.token_logprobs)) == ("", "stop", 1, 1)
     assert pd.isna(lost[["answer", "boxed", "last_number"]]).all()
@@ -165,7 +165,7 @@ def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line
     assert not scores[scores.example_id == "b"].correct.any() and scores[scores.example_id == "a"].correct.all()
     assert (scores[scores.example_id == "b"].confidence < 1e-9).all() and len(scores) == 2 * len(SINGLE)
     facts = {"engine": "file", "responses": 1, "model at hand": False, "unanswered": 1}
-    assert imported_responses.describe_import(spec, found) == facts
+    assert found.facts == facts
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line
 def test_a_file_that_answers_nothing_is_refused(tmp_path, lines, said):
     examples = [datasets.Example(name, "evaluation", "How many?", "17") for name in "ab"]
     with pytest.raises(UserError, match=said):
-        imported_responses.read_imported(spec_with(tmp_path / "r.jsonl", *lines), "demo-easy", examples)
+        imported_responses.ImportedResponses.read(spec_with(tmp_path / "r.jsonl", *lines), "demo-easy", examples)
 
 
 def test_a_model_needs_a_source_or_responses():
@@ -212,8 +212,8 @@ def served(shipped, tmp_path_factory):
         Model(label="x", responses=str(path)),
         datasets.load_examples(params.load_dataset_config("demo-medium")),
     )
-    found = imported_responses.read_imported(spec, "demo-medium", examples)
-    return imported_responses.import_responses("tiny-llama", spec, "demo-medium", examples, found)
+    found = imported_responses.ImportedResponses.read(spec, "demo-medium", examples)
+    return found.to_frame("tiny-llama")
 
 
 @SHIPPED_ONLY
