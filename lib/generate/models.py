@@ -204,7 +204,7 @@ def check_finite_logits(lm: LanguageModel, partitions: Sequence[float], names: S
         dtype, attention = str(lm.model.dtype).removeprefix("torch."), lm.model.config._attn_implementation
         raise UserError(
             f"model '{lm.name}': the logits of row {wrong[0]} are not finite ({len(wrong)} of {len(names)} "
-            f"rows in its batch; {dtype}, {attention} attention); try `dtype: float32` or "
+            f"rows; {dtype}, {attention} attention); try `dtype: float32` or "
             "`attention: eager` in its file"
         )
 

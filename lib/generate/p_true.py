@@ -117,7 +117,7 @@ def in_situ_columns(verdict: OptionLogits) -> dict[str, Any]:
 
 @torch.inference_mode()
 def encode_and_ask(
-    lm: LanguageModel, sequences: Sequence[list[int]], names: Sequence[str], max_batch_tokens: int = 32768
+    lm: LanguageModel, sequences: Sequence[list[int]], max_batch_tokens: int = 32768
 ) -> list[OptionLogits]:
     """Return the option logits after each sequence of token ids, with every token encoded.
 
@@ -127,27 +127,19 @@ def encode_and_ask(
     Parameters
     ----------
     sequences : token ids by row
-    names : names of the rows, for messages
     max_batch_tokens : tokens of a batch
-
-    Raises
-    ------
-    UserError
-        A row's logits are not finite.
     """
 
-    def ask(batch: list[tuple[list[int], str]]) -> list[OptionLogits]:  # each has its share of the seconds
+    def ask(batch: list[list[int]]) -> list[OptionLogits]:  # each has its share of the seconds
         started = seconds_when_idle(lm)
-        rows = [torch.tensor(ids) for ids, _ in batch]
+        rows = list(map(torch.tensor, batch))
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(lm.device)
         last = torch.tensor([[len(row) - 1] for row in rows]).to(lm.device)
         found = option_logits(lm, lm.model(padded, logits_to_keep=last, use_cache=False).logits[:, 0])
-        check_finite_logits(lm, [verdict["logz"] for verdict in found], [name for _, name in batch])
         seconds = (seconds_when_idle(lm) - started) / len(rows)
         return [verdict | {"seconds": seconds} for verdict in found]
 
-    items, lengths = list(zip(sequences, names, strict=True)), [len(ids) for ids in sequences]
-    return map_by_length(ask, items, lengths, max_batch_tokens, f"model '{lm.name}'")
+    return map_by_length(ask, sequences, list(map(len, sequences)), max_batch_tokens, f"model '{lm.name}'")
 
 
 @torch.inference_mode()
@@ -187,7 +179,7 @@ def verify_responses(
     """Return both verifications of a generations frame, one row each (columns: lib.schemas).
 
     Only the standard one is computed here; the frame contains the in-situ one (IN_SITU_COLUMNS). The standard prompts
-    are omitted unless `save_texts`.
+    are omitted unless `save_texts`. Raise UserError if a row's logits are not finite.
     """
     texts = [standard_prompt(lm, *text, settings) for text in zip(frame.question, frame.text, strict=True)]
     ids = [encode(lm, text) for text in texts]
@@ -198,6 +190,7 @@ def verify_responses(
         in_situ_tokens=len(query_ids(lm)),
         live=True,
     )
-    verdicts = encode_and_ask(lm, ids, frame.example_id.tolist(), max_batch_tokens)
+    verdicts = encode_and_ask(lm, ids, max_batch_tokens)
+    check_finite_logits(lm, [verdict["logz"] for verdict in verdicts], frame.example_id.tolist())
     standard = pd.DataFrame(verdicts, index=frame.index).add_prefix("standard_")
     return pd.concat([asked, standard, frame[IN_SITU_COLUMNS]], axis=1)

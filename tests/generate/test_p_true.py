@@ -84,7 +84,7 @@ def test_no_row_is_blind_where_tokens_are_fixed(any_lm, monkeypatch):
         return attention(*states, attn_mask=attn_mask, **more)
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spied)
-    p_true.encode_and_ask(any_lm, prompt_ids(any_lm), list("abcdef"))
+    p_true.encode_and_ask(any_lm, prompt_ids(any_lm))
     assert not sum(blind)
 
 
@@ -95,7 +95,7 @@ def test_logits_that_are_not_finite_are_refused_with_the_row(any_lm):
     def spoil(module, inputs, logits):
         return logits.index_fill(0, torch.tensor(0), torch.nan)
 
-    refused = r"model '.*': the logits of row \S+ are not finite \(1 of . rows in its batch; float32, sdpa attention\)"
+    refused = r"model '.*': the logits of row \S+ are not finite \(1 of . rows; float32, sdpa attention\)"
     with any_lm.model.get_output_embeddings().register_forward_hook(spoil):
         for work in (
             lambda: generation.generate_responses(any_lm, "demo-easy", asked, SETTINGS),

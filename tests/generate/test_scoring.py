@@ -102,11 +102,13 @@ def test_chunks_and_batches_change_nothing_but_the_last_digits(lm, monkeypatch, 
     together = score(lm, requests, responses)
     near([score(lm, [one], [ids])[0] for one, ids in zip(requests, responses, strict=True)], together)
     near(score(lm, requests[::-1], responses[::-1])[::-1], together)
-    sizes, keep = [], scoring.keep_answer
-    monkeypatch.setattr(scoring, "keep_answer", lambda some, *more: sizes.append(some.numel()) or keep(some, *more))
+    sizes, sampled = [], scoring.gather_sampling_logprobs
+    monkeypatch.setattr(
+        scoring, "gather_sampling_logprobs", lambda some, *more: sizes.append(some.numel()) or sampled(some, *more)
+    )
     monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", logits)
     near(score(lm, requests, responses), together)
-    assert max(sizes) <= max(logits, len(requests) * lm.vocab_size), "one column of the batch, or what is allowed"
+    assert max(sizes) <= max(logits, lm.vocab_size), "one position, or what is allowed"
 
 
 def test_a_beginning_that_is_encoded_once_changes_nothing(lm):
@@ -123,7 +125,6 @@ def test_a_shared_beginning_is_encoded_once(monkeypatch):
     spec = params.load_model_config("tiny-llama").model_copy(update={"dtype": "bfloat16"})
     lm = models.load_language_model("tiny-llama", spec)
     requests, responses = drawn(lm, 4, SETTINGS.model_copy(update={"demonstration": "few"}))
-    monkeypatch.setattr(scoring, "PASS_TOKENS", 1)
     encoded, forward = [], lm.model.forward
     monkeypatch.setattr(lm.model, "forward", lambda ids, **more: encoded.append(ids.numel()) or forward(ids, **more))
     score(lm, requests, responses)
@@ -155,15 +156,6 @@ def test_what_is_kept_is_relative_to_the_largest():
     assert curve[0].numpy() == pytest.approx(np.log(np.exp(-2 / t) + np.exp(-3 / t)), rel=1e-5)
     top, *_ = scoring.compress_logits(torch.tensor([[1.0, 3.0, 0.0]]), 9, 5)
     assert top.tolist() == [[3.0, 1.0]], "one is left over"
-
-
-@pytest.mark.parametrize("wanted, most, cuts", [
-    ([[0, 0, 1, 1, 1]], 2, [(0, 4), (4, 5)]), ([[0, 1, 1, 0], [0, 0, 1, 1]], 3, [(0, 3), (3, 4)]),
-    ([[1, 1], [1, 1]], 1, [(0, 1), (1, 2)]), ([[0, 0, 0, 1]], 9, [(0, 4)]),
-])  # fmt: skip
-def test_columns_are_cut_where_enough_is_wanted(wanted, most, cuts):
-    found = scoring.split_columns(torch.tensor(wanted, dtype=torch.bool), 0, most)
-    assert [(part.start, part.stop) for part in found] == cuts
 
 
 def test_in_half_precision_a_row_has_the_bytes_that_it_has_alone():
