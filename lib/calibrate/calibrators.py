@@ -40,6 +40,8 @@ class Calibrator(BaseEstimator):
     """Base class: weights, and a constant prediction for single-class data that the method can't fit."""
 
     fits_one_class = True
+    symbols: Mapping[str, str] = {}  # learned numbers by their symbol in the tables
+    flags: Mapping[str, str] = {}  # notes by the learned flag that calls for them
     constant_: float | None
 
     def __init__(self, one_class: str = "fit"):
@@ -119,12 +121,14 @@ class Calibrator(BaseEstimator):
     @property
     def learned(self) -> dict[str, float | None]:
         """Learned numbers by their symbol in the tables: t, or a and b."""
-        return {}
+        return {symbol: getattr(self, name) for symbol, name in self.symbols.items()}
 
     @property
     def note(self) -> str:
         """Anything unusual about the fit, for table notes."""
-        return "one class only" if self.saw_one_class_ else ""
+        if self.saw_one_class_:
+            return "one class only"
+        return next((note for flag, note in self.flags.items() if getattr(self, flag)), "")
 
 
 class Isotonic(Calibrator):
@@ -158,6 +162,8 @@ class Temperature(Calibrator):
     [0.1, 20]; `at_bound_` is set if it ends at a bound.
     """
 
+    symbols = {"t": "temperature_"}
+    flags = {"at_bound_": "at the bound"}
     temperature_: float | None = None
     at_bound_: bool = False
 
@@ -200,14 +206,6 @@ class Temperature(Calibrator):
 
         return predict
 
-    @property
-    def learned(self) -> dict[str, float | None]:
-        return {"t": self.temperature_}
-
-    @property
-    def note(self) -> str:
-        return super().note or ("at the bound" if self.at_bound_ else "")
-
 
 def parabolic_argmin(loss: np.ndarray) -> float:
     """Return the minimum of a loss on an even grid, in grid steps.
@@ -229,6 +227,8 @@ class Platt(Calibrator):
     """
 
     fits_one_class = False
+    symbols = {"a": "a_", "b": "b_"}
+    flags = {"separable_": "separable"}
     a_: float | None = None
     b_: float | None = None
     separable_: bool = False
@@ -252,14 +252,6 @@ class Platt(Calibrator):
 
     def _predict(self, score: Any, joint: bool) -> np.ndarray:
         return expit(np.asarray(score, dtype=float) * float(self.a_ or 0) + float(self.b_ or 0))
-
-    @property
-    def learned(self) -> dict[str, float | None]:
-        return {"a": self.a_, "b": self.b_}
-
-    @property
-    def note(self) -> str:
-        return super().note or ("separable" if self.separable_ else "")
 
 
 # ---- registry of methods, used by tables, figures and experiments

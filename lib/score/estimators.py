@@ -92,7 +92,6 @@ class Estimator:
     group: str  # "single_pass" | "multi_pass"
     needs: str  # one of SIGNALS
     function: Callable[[Any], float]
-    extra: bool = False  # not in the paper: shown only in its own tables
 
     def __post_init__(self) -> None:
         if self.needs not in SIGNALS:
@@ -134,21 +133,15 @@ _DECLARED = (
     Estimator("c_bald", r"$c_{\mathrm{BALD}}$", "c_BALD", _avg(*_BALD), _MORE, "bald", c_bald),
     # only in `tab:insitu_ptrue`: no definition, and no column in the result tables
     Estimator("p_true_insitu", r"In-situ $\ptrue$", "In-situ P(True)", "", _MORE, "in_situ_margin", p_true),
-    # with dropout at the answer only
-    Estimator(
-        "c_bald_insitu", r"$c_{\mathrm{BALD}}$ in situ", "c_BALD in situ", "", _MORE, "answer_bald", c_bald, extra=True
-    ),
-    # of windows and single tokens
-    Estimator("seq_window", r"\textsc{Seq Window}", "Seq Window", "", _ONE, "response", min_window_mean, extra=True),
-    Estimator(
-        "ans_margin", r"\textsc{Ans Margin}", "Ans Margin", "", _ONE, "answer_margin", min_top2_margin, extra=True
-    ),
-    Estimator(
-        "ans_entropy", r"\textsc{Ans Entropy}", "Ans Entropy", "", _ONE, "answer_entropy", exp_neg_entropy, extra=True
-    ),
 )
-ESTIMATORS: dict[str, Estimator] = {e.name: e for e in _DECLARED if not e.extra}  # the paper's
-EXTRAS: dict[str, Estimator] = {e.name: e for e in _DECLARED if e.extra}  # ours
+_EXTRA = (  # shown only in their own tables: dropout at the answer only; windows and single tokens
+    Estimator("c_bald_insitu", r"$c_{\mathrm{BALD}}$ in situ", "c_BALD in situ", "", _MORE, "answer_bald", c_bald),
+    Estimator("seq_window", r"\textsc{Seq Window}", "Seq Window", "", _ONE, "response", min_window_mean),
+    Estimator("ans_margin", r"\textsc{Ans Margin}", "Ans Margin", "", _ONE, "answer_margin", min_top2_margin),
+    Estimator("ans_entropy", r"\textsc{Ans Entropy}", "Ans Entropy", "", _ONE, "answer_entropy", exp_neg_entropy),
+)
+ESTIMATORS: dict[str, Estimator] = {e.name: e for e in _DECLARED}
+EXTRAS: dict[str, Estimator] = {e.name: e for e in _EXTRA}
 
 
 def in_declared_order(estimators: Iterable[Estimator]) -> list[Estimator]:
