@@ -4,6 +4,8 @@ Shards are stored in artifacts/<run>/shards/<job>-<key>/ until the frame is writ
 manifest's facts, and of the code if the workflow passes it. It does not depend on the number of rows (`limit`).
 """
 
+import hashlib
+import io
 import os
 import resource
 import shutil
@@ -121,16 +123,17 @@ class RowCache:
         """Return the rows of the undamaged shards, and set damaged ones aside."""
         parts = []
         for path in (path for folder in self.folders for path in sorted(folder.glob("[0-9]*-*.parquet"))):
-            start = int(path.name.split("-")[0])
-            if path.is_file() and path.name == shard_name(path, start):
-                parts.append(self.about_same_responses(pd.read_parquet(path)))
+            start, content = int(path.name.split("-")[0]), path.read_bytes() if path.is_file() else b""
+            if path.name == shard_name(path.parent, start, content):
+                parts.append(self.about_same_responses(content))
             else:
                 path.replace(path.with_name(f"{path.name}.damaged"))
                 print(f"shard from {start}: shards/{path.parent.name}/{path.name} is damaged: set aside, rerun")
         return parts
 
-    def about_same_responses(self, rows: pd.DataFrame) -> pd.DataFrame:
+    def about_same_responses(self, content: bytes) -> pd.DataFrame:
         """Return the rows of a shard whose responses still have the same tokens."""
+        rows = pd.read_parquet(io.BytesIO(content))
         if self.responses is None or RESPONSE not in rows:
             return rows
         return rows[rows[RESPONSE] == rows.example_id.map(self.responses)].drop(columns=RESPONSE)
@@ -140,12 +143,10 @@ class RowCache:
         (self.folder / WRITTEN).unlink(missing_ok=True)
         if self.responses is not None:
             rows = rows.assign(**{RESPONSE: rows.example_id.map(self.responses)})
-        path = store.write_atomically(
-            self.folder / f"{start:05d}.parquet",
-            lambda scratch: rows.to_parquet(scratch, index=False),
-            lambda scratch: shard_name(scratch, start),
-        )
-        return self.about_same_responses(pd.read_parquet(path))
+        content = rows.to_parquet(index=False)
+        path = self.folder / shard_name(self.folder, start, content)
+        store.write_atomically(path, lambda scratch: scratch.write_bytes(content))
+        return self.about_same_responses(content)
 
     def clear(self) -> None:
         """Remove the shards once all their rows are in a frame.
@@ -165,9 +166,9 @@ class RowCache:
         return ({"code": self.code} if self.code else {}) | self.earlier.attrs | self.meter.facts()
 
 
-def shard_name(path: Path, start: int) -> str:
-    """Return the name of the shard that starts at an item and has the content of `path`."""
-    return f"{start:05d}-{store.digest(path.parent.name, start, store.sha256(path))[:16]}.parquet"
+def shard_name(folder: Path, start: int, content: bytes) -> str:
+    """Return the name of the shard that starts at an item and has this content."""
+    return f"{start:05d}-{store.digest(folder.name, start, hashlib.sha256(content).hexdigest())[:16]}.parquet"
 
 
 def shard_facts(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,20 +41,15 @@ def digest(*facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def write_atomically(path: Path, write: Callable[[Path], Any], name: Callable[[Path], str] | None = None) -> Path:
-    """Write to a temporary file, flush it to disk, then rename it, so readers never see a partial file.
-
-    `name` computes the final name from the written file.
-    """
+def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
+    """Write to a temporary file, flush it to disk, then rename it, so readers never see a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         write(scratch)
-        path = path.with_name(name(scratch)) if name else path
         commit(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)
-    return path
 
 
 def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:
