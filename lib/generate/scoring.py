@@ -5,7 +5,7 @@ sampling distribution. It also computes compressed logits at possible answer tok
 query. Each response has its own pass, without padding, so its scores do not depend on other responses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,30 +84,26 @@ def score_response(
 ) -> Scores:
     """Return the scores of one response, after the cache of its shared prefix, which is unchanged.
 
-    The pass reads prompt, response and query, and predicts the response's tokens and the option. Logits are computed
-    for some of these at a time. The seconds in situ are the query's share of the pass.
+    The pass reads prompt, response and query, and predicts the response's tokens and the option. The seconds in situ
+    are the query's share of the pass.
     """
     started, cache = p_true.seconds_when_idle(lm), repeat_row(prefix, 1)
     body, query = response[:-1] if response[-1] in lm.eos else response, p_true.query_ids(lm)
     located = answers.locate_answer(lm.tokenizer, body, lm.spec.thinking)
     kept = answer_positions(located, max(len(body), 1))  # for an empty response, its end token
-    ids = torch.tensor([*request.prompt_ids, *body, *query][prefix.get_seq_length() :], device=lm.device)
-    first = len(ids) - len(body) - len(query) - 1  # where the response's first token is predicted
-    places = torch.tensor([*range(first, first + len(response)), len(ids) - 1], device=lm.device)
+    ids = [*request.prompt_ids, *body, *query][prefix.get_seq_length() :]
+    first = len(ids) - len(query) - len(body) - 1  # where the response's first token is predicted
+    places = [*range(first, first + len(response)), len(ids) - 1]
     targets = torch.tensor([*response, query[0]], device=lm.device)  # the last stands for the option
-    at_answer = torch.zeros_like(targets, dtype=torch.bool)
-    at_answer[kept] = True
-    at_once = max(1, LOGITS_AT_ONCE * (4 if lm.device.type == "cuda" else 1) // lm.vocab_size)
-    parts, read = [], 0
-    for at, tokens, answer in zip(*(values.split(at_once) for values in (places, targets, at_answer)), strict=True):
-        end = int(at[-1]) + 1
-        logits = lm.model(ids[None, read:end], past_key_values=cache, logits_to_keep=at - read).logits[0].float()
-        compressed = compress_logits(logits[answer], settings.top_logits, settings.n_temperature_nodes)
+    at_answer = torch.isin(torch.arange(len(places)), torch.tensor(kept))
+    parts = []
+    for part, logits in predict_in_parts(lm, cache, ids, places):
+        tokens, answer = targets[part], at_answer[part]
         own, sampling = gather_token(logits.log_softmax(-1), tokens), gather_sampling_logprobs(logits, tokens, lm.spec)
-        parts.append([own, sampling, gather_token(logits[answer], tokens[answer]), *compressed])
-        read = end
+        compressed = compress_logits(logits[answer], settings.top_logits, settings.n_temperature_nodes)
+        parts.append([own, sampling, gather_token(logits, tokens)[answer], *compressed])
     (verdict,) = p_true.option_logits(lm, logits[-1:])
-    own, sampling, chosen, top, top_ids, tail_curve = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
+    own, sampling, chosen, top, top_ids, tail_curve = (torch.cat(columns).cpu() for columns in zip(*parts, strict=True))
     seconds = (p_true.seconds_when_idle(lm) - started) * len(query) / len(ids)
     check_finite_logits(lm, [float(own[:-1].sum()) + verdict["logz"]], [request.example.example_id])
     return {
@@ -121,6 +117,22 @@ def score_response(
         "located": located,
         **p_true.in_situ_columns(verdict | {"seconds": seconds}),
     }
+
+
+def predict_in_parts(
+    lm: LanguageModel, cache: Cache, ids: Sequence[int], places: Sequence[int]
+) -> Iterator[tuple[slice, torch.Tensor]]:
+    """Read token ids after a cache, and yield the float32 logits (n, V) at some of the increasing places at a time.
+
+    The slice tells which of the places these are. A long response would need too much memory for all of them.
+    """
+    at_once = max(1, LOGITS_AT_ONCE * (4 if lm.device.type == "cuda" else 1) // lm.vocab_size)
+    read, new = 0, torch.tensor([ids], device=lm.device)
+    for first in range(0, len(places), at_once):
+        part = slice(first, first + at_once)
+        keep, end = torch.tensor(places[part], device=lm.device) - read, places[part][-1] + 1
+        yield part, lm.model(new[:, read:end], past_key_values=cache, logits_to_keep=keep).logits[0].float()
+        read = end
 
 
 def gather_token(values: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
