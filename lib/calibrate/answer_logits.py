@@ -13,7 +13,6 @@ from scipy.interpolate import CubicSpline
 from scipy.special import logsumexp
 
 from lib.generate.temperatures import temperatures
-from lib.paths import UserError
 
 TINY = 1e-12  # avoids an infinite log-loss for a wrong confidence of exactly 0 or 1
 
@@ -34,17 +33,11 @@ class AnswerLogits:
 
     @classmethod
     def of(cls, generations: pd.DataFrame, spans: pd.Series) -> "AnswerLogits":
-        """Create from rows of a generations frame and the answer span of each (half-open, or None).
-
-        Raise UserError if an answer token has no stored logits.
-        """
+        """Create from rows of a generations frame and the answer span of each (half-open, or None)."""
         tokens = []
         for i, (row, span) in enumerate(zip(generations.itertuples(index=False), spans, strict=True)):
             kept = {int(position): k for k, position in enumerate(row.kept_positions)}
             for position in range(*(span or (0, 0))):
-                if position not in kept:
-                    where = f"{row.model}/{row.dataset}/{row.example_id}"
-                    raise UserError(f"{where}: no logits were kept at answer token {position}; generate it again")
                 k = kept[position]
                 tokens.append((i, row.chosen_logit[k], row.top_logits[k], row.tail_curve[k]))
         if not tokens:

@@ -17,7 +17,6 @@ from synthetic import generations, logits_of, responses
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import Isotonic, Platt, Temperature, parabolic_argmin
 from lib.generate import scoring
-from lib.paths import UserError
 from lib.score.estimators import ans_avg, ans_joint
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -247,12 +246,6 @@ def test_a_response_without_answer_follows_the_choice():
     zero = answers_of(frame, missing="zero").confidence(3.0)[0]
     assert (zero[[4, 9]] == 0).all() and (np.delete(zero, [4, 9]) > 0).all()
     assert (answers_of(frame, missing="last_number").confidence(3.0)[0] > 0).all()
-
-
-def test_tokens_whose_logits_were_not_kept_are_named():
-    frame = generations(rows=3).assign(kept_positions=lambda f: [p + 100 for p in f.kept_positions])
-    with pytest.raises(UserError, match="m/d/0000: no logits were kept at answer token 10"):
-        answers_of(frame)
 
 
 def test_responses_without_an_answer_have_no_tokens():
