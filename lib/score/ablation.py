@@ -23,16 +23,11 @@ def choose_ablation_rows(
     It contains the rows of a smaller run (`before`), then the first in the order of sha256("seed|dataset|example_id").
     That order is the same for every model.
     """
-    evaluation, before = generations[generations.split == "evaluation"], set(before)
-    order = sorted(
-        (
-            row.example_id not in before,
-            hashlib.sha256(f"{seed}|{row.dataset}|{row.example_id}".encode()).hexdigest(),
-            place,
-        )
-        for place, row in enumerate(evaluation.itertuples())
-    )
-    return evaluation.iloc[sorted(place for *_, place in order[:rows])]
+    evaluation = generations[generations.split == "evaluation"]
+    names = [f"{seed}|{row.dataset}|{row.example_id}" for row in evaluation.itertuples()]
+    rank = [hashlib.sha256(name.encode()).hexdigest() for name in names]
+    order = pd.DataFrame({"new": ~evaluation.example_id.isin(set(before)).to_numpy(), "rank": rank})
+    return evaluation.iloc[sorted(order.sort_values(["new", "rank"]).index[:rows])]
 
 
 def examples_of_rows(generations: pd.DataFrame) -> list[Example]:
