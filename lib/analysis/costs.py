@@ -1,14 +1,13 @@
 """The cost of each estimator in tokens and seconds per question, and its benefit; the paper reports it for verification
 only. Single-pass estimators come with the response; every other one reads more tokens."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from lib import store
-from lib.analysis.run_signals import Frames, RunSignals
+from lib.analysis.run_signals import Frames, RunSignals, read_manifests
 from lib.store import PAIR
 
 RESPONSE, TOTAL = "response", "total"  # instead of an estimator: the response itself; all jobs of a pair
@@ -35,15 +34,12 @@ def costs_of_run(
 
 def count_tokens(generations: pd.DataFrame, verification: pd.DataFrame) -> pd.DataFrame:
     """Return the mean tokens of the response with its prompt, and of both variants of verification."""
-    read, asked = (frame[frame["split"] == "evaluation"] for frame in (generations, verification))
-    counts = {RESPONSE: read["prompt_tokens"] + read["token_ids"].map(len), "p_true": asked["standard_tokens"],
-              "p_true_insitu": asked["in_situ_tokens"]}  # fmt: skip
-    parts = []
-    for name, tokens in counts.items():
-        rows = read if name == RESPONSE else asked
-        means = tokens.groupby([rows["model"], rows["dataset"]], sort=False).mean()
-        parts.append(means.rename("value").reset_index().assign(estimator=name, metric="tokens"))
-    return pd.concat(parts, ignore_index=True)
+    response = generations.assign(**{RESPONSE: generations["prompt_tokens"] + generations["token_ids"].map(len)})
+    asked = verification.rename(columns={"standard_tokens": "p_true", "in_situ_tokens": "p_true_insitu"})
+    parts = ((response, [RESPONSE]), (asked, ["p_true", "p_true_insitu"]))
+    counts = pd.concat([frame.melt([*PAIR, "split"], names, "estimator") for frame, names in parts])
+    evaluation = counts[counts["split"] == "evaluation"].groupby(["estimator", *PAIR], sort=False)
+    return evaluation["value"].mean().reset_index().assign(metric="tokens")
 
 
 def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verification: pd.DataFrame) -> pd.DataFrame:
@@ -56,7 +52,7 @@ def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verific
     for pair in store.pair_names(models, datasets):
         where, hours = pair.split("__"), 0.0
         for kind in WORK:
-            for facts in manifests(run, kind, pair):
+            for _, facts in read_manifests(run, kind, [pair]):
                 seconds = facts.get("seconds", 0.0) + facts.get("grid_seconds", 0.0)  # known for rows of the run itself
                 made = facts["rows"] - facts.get("kept_from", {"rows": 0})["rows"]
                 hours += seconds / 3600 if made == facts["rows"] else np.nan
@@ -71,12 +67,6 @@ def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verific
     return pd.DataFrame(records, columns=[*PAIR, "estimator", "metric", "value"])
 
 
-def manifests(run: str, kind: str, pair: str) -> Iterator[dict[str, Any]]:
-    """Yield the manifest of a run's frame, if it exists."""
-    for name in store.find_pairs(run, kind, [pair]):
-        yield store.read_manifest(store.find_frame(run, kind, name))
-
-
 def cost_and_worth(frame: pd.DataFrame, results: pd.DataFrame, in_situ: pd.DataFrame) -> pd.DataFrame:
     """Return by pair and estimator: all tokens of a question with its response, ECE and AUROC of the raw score."""
     measured = pd.concat([results, in_situ[in_situ["estimator"] == "c_bald_insitu"]], ignore_index=True)
@@ -85,7 +75,7 @@ def cost_and_worth(frame: pd.DataFrame, results: pd.DataFrame, in_situ: pd.DataF
     table = measured.pivot_table(index=[*PAIR, "estimator"], columns="metric", values="value").reset_index()
     table = table.reindex(columns=[*PAIR, "estimator", "ece", "auroc"])
     tokens = frame[frame["metric"] == "tokens"]
-    response = tokens[tokens["estimator"] == RESPONSE].set_index(PAIR)["value"]
-    further = tokens.set_index([*PAIR, "estimator"])["value"]
-    keys = list(table[[*PAIR, "estimator"]].itertuples(index=False, name=None))
-    return table.assign(tokens=[response.get(key[:2], np.nan) + further.get(key, 0.0) for key in keys])
+    response = tokens[tokens["estimator"] == RESPONSE].set_index(PAIR)["value"].rename("response")
+    further = tokens.set_index([*PAIR, "estimator"])["value"].rename("further")
+    table = table.join(response, on=PAIR).join(further, on=[*PAIR, "estimator"])
+    return table.assign(tokens=table.pop("response") + table.pop("further").fillna(0.0))

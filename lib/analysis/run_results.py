@@ -10,7 +10,7 @@ from lib import params, store
 from lib.analysis import ablation_statistics, answer_dropout, costs
 from lib.analysis.calibration_statistics import curve_bands
 from lib.analysis.results import Results
-from lib.analysis.run_signals import CALIBRATED, SIGNAL_KINDS, TRANSFER_TABLES, Frames, RunSignals
+from lib.analysis.run_signals import CALIBRATED, SIGNAL_KINDS, TRANSFER_TABLES, Frames, RunSignals, read_manifests
 from lib.params import Reading
 from lib.paths import UserError
 from lib.schemas import empty_frame
@@ -21,10 +21,10 @@ CONTRASTS = (  # lower and higher ECE according to the paper: (estimator, method
     (("seq_avg", ""), ("ans_avg", "")), (("c_bald", ""), ("p_true", "")),
     (("ans_avg", "isotonic"), ("ans_avg", "")), (("ans_avg", "platt"), ("ans_avg", "")),
 )  # fmt: skip
-SELECTIVE_KINDS = ("scores", "thresholds", "curves")
-KEPT = {  # stored frame of 05, 06 or 07: its names in `Results`
-    "results": ("result_estimation_full", *CALIBRATED), "confidence": ("calibrated",),
-    "transfer": TRANSFER_TABLES, "curves": ("learning",),
+KEPT = {  # stored frame of 05, 06, 07 or 10: its names in `Results`
+    "calibration/results": ("result_estimation_full", *CALIBRATED), "calibration/confidence": ("calibrated",),
+    "calibration/transfer": TRANSFER_TABLES, "calibration/curves": ("learning",),
+    **{f"selective/{name}": (f"selective_{name}",) for name in ("scores", "thresholds", "curves")},
 }  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def results_of_run(
     pairs, drawn = (run, models, datasets), (resamples, seed)
     frames = kept_frames(*pairs) | signals.of_responses() | signals.of_scores(n_bins_ablation)
     frames |= signals.in_situ(frames["result_estimation"])  # without P(True) if no model is available
-    frames |= asked_again(*pairs, signals.reading) | load_selective(*pairs)
+    frames |= asked_again(*pairs, signals.reading)
     frames |= answer_dropout.in_situ(*pairs, signals, *drawn)
     frames |= costs.costs_of_run(*pairs, signals, frames)
     frames["paired"] = paired(frames["calibrated"], signals.reading, *drawn)
@@ -99,28 +99,20 @@ def partial_results(
     frames = signals.of_responses() | signals.of_scores()
     if "ablation" in kinds:
         frames |= asked_again(run, models, datasets, reading)
-    kept = [kind.removeprefix("calibration/") for kind in kinds if kind.startswith("calibration/")]
-    return replace(labels_of_run(models, datasets, **shown), frames=frames | kept_frames(run, models, datasets, kept))
+    frames |= kept_frames(run, models, datasets, [kind for kind in KEPT if kind in kinds])
+    return replace(labels_of_run(models, datasets, **shown), frames=frames)
 
 
 def kept_frames(
-    run: str, models: Sequence[str], datasets: Sequence[str], names: Collection[str] = tuple(KEPT)
+    run: str, models: Sequence[str], datasets: Sequence[str], kinds: Collection[str] = tuple(KEPT)
 ) -> Frames:
-    """Return the stored frames of KEPT. Raise UserError if they are missing."""
+    """Return the stored frames of KEPT for these pairs. Raise UserError if they are missing."""
     frames: Frames = {}
-    for name in names:
-        frame = store.read_pairs(run, "calibration", name, models, datasets)
-        frames |= dict.fromkeys(KEPT[name], curve_bands(frame) if name == "curves" else frame)
+    for kind in kinds:
+        frame = store.read_pairs(run, *kind.split("/"), models, datasets)
+        frame = frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
+        frames |= dict.fromkeys(KEPT[kind], curve_bands(frame) if kind == "calibration/curves" else frame)
     return frames
-
-
-def load_selective(run: str, models: Sequence[str], datasets: Sequence[str]) -> Frames:
-    """Return the stored frames of 10 for these pairs, by `selective_` and SELECTIVE_KINDS."""
-    frames = {kind: store.read_pairs(run, "selective", kind, models, datasets) for kind in SELECTIVE_KINDS}
-    return {
-        f"selective_{kind}": frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
-        for kind, frame in frames.items()
-    }
 
 
 def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> Frames:
@@ -129,8 +121,7 @@ def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], readin
     Without 04b there are none, and claims that need them are not judged.
     """
     with suppress(UserError):
-        there = store.find_pairs(run, "ablation", store.pair_names(models, datasets))
-        manifests = [store.read_manifest(store.find_frame(run, "ablation", name)) for name in there]
+        manifests = [facts for _, facts in read_manifests(run, "ablation", store.pair_names(models, datasets))]
         frame = store.load_frames(run, "ablation", models, datasets, may_lack=True)[0]
         return {
             "ablation": ablation_statistics.summarize_ablation(frame, reading.grader),

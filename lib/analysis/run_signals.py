@@ -1,6 +1,6 @@
 """The stored model outputs of a run, interpreted under its choices, and the frames computed from them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -212,6 +212,12 @@ class RunSignals:
         measuring = only(self.reading, "bins", "closed")  # phi is set in turn
         frames["by_phi"] = self.call(dropout_statistics.by_phi, self.answers, self.dropout, measuring)
         return frames | (self.in_situ(frames["result_estimation"]) if len(self.verification) else {})
+
+
+def read_manifests(run: str, kind: str, pairs: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the pairs that have a frame of this kind, each with its manifest."""
+    for pair in store.find_pairs(run, kind, pairs):
+        yield pair, store.read_manifest(store.find_frame(run, kind, pair))
 
 
 def only(reading: Reading, *names: str) -> Reading:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from lib import params, store
 from lib.analysis.results import Results
-from lib.analysis.run_signals import SIGNAL_KINDS, RunSignals
+from lib.analysis.run_signals import SIGNAL_KINDS, RunSignals, read_manifests
 from lib.earlier_rows import devices_of
 from lib.score.estimators import in_columns
 from lib.score.interpretation import answer_coverage
@@ -77,7 +77,10 @@ def notes_of_run(run: str, title: str, signals: RunSignals, labels: Results) -> 
     """
     covered = answer_coverage(signals.generations, signals.reading)
     covered = covered.assign(model=covered.model.map(labels.models), dataset=covered.dataset.map(labels.datasets))
-    how = [*how_made(run, labels.models, list(labels.datasets)), *missing_signals(run, labels.models, labels.datasets)]
+    pairs = store.pair_names(list(labels.models), list(labels.datasets))
+    manifests = (one for kind in SIGNAL_KINDS for one in read_manifests(run, kind, pairs))
+    how = made((labels.models[pair.split("__")[0]], facts) for pair, facts in manifests)
+    how += missing_signals(run, labels.models, labels.datasets)
     return notes(title or ("" if run == "paper" else f"Run {run}"), covered, how)
 
 
@@ -92,16 +95,6 @@ def missing_signals(run: str, models: Mapping[str, str], datasets: Mapping[str, 
         if f"{model}__{dataset}" not in there
     ]
     return [f"No dropout passes over the whole response yet: {', '.join(absent)}."] if absent else []
-
-
-def how_made(run: str, labels: Mapping[str, str], datasets: Sequence[str]) -> list[str]:
-    """Return notes on how the signals of a run's models ({name: label}) were generated, from their manifests."""
-    pairs = store.pair_names(list(labels), datasets)
-    return made(
-        (labels[pair.split("__")[0]], store.read_manifest(store.find_frame(run, kind, pair)))
-        for kind in SIGNAL_KINDS
-        for pair in store.find_pairs(run, kind, pairs)
-    )
 
 
 # ---- of a table

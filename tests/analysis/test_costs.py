@@ -57,7 +57,8 @@ def test_tokens_are_counted(frames):
     ({"rows": 0, "seconds": 0.0}, 0.0, None),
 ])  # fmt: skip
 def test_seconds_are_told_of_the_rows_that_a_run_made_itself(monkeypatch, facts, whole, of_row):
-    monkeypatch.setattr(costs, "manifests", lambda run, kind, pair: [facts] if kind == "generations" else [])
+    there = {"generations": [("m__d", facts)]}
+    monkeypatch.setattr(costs, "read_manifests", lambda run, kind, pairs: there.get(kind, []))
     made = costs.seconds_of(RUN, ["m"], ["d"], pd.DataFrame(columns=["model", "dataset"])).set_index("metric").value
     assert made.get("seconds") == of_row and made.get("hours") == (None if whole is None else whole / 3600)
 
