@@ -43,13 +43,10 @@ def printed_numbers(results: Results) -> pd.DataFrame:
     Further columns: labels of models and datasets (`..._label`), the `key` of each within its table in one word, as in
     cells, and its `text`.
     """
-    every = results.models, results.datasets
-    shown = {"bin_ablation": (results.binned, results.datasets)}
-    shown |= dict.fromkeys(("calibration_transfer_summary", "calibration_transfer_full"), results.moved)
     frames = {}
     for name, (source, rows) in PRINTED.items():
         frame = results.frames[source].query(rows, engine="python")
-        for column, labels in zip(PAIR, shown.get(name, every), strict=True):
+        for column, labels in zip(PAIR, results.labels(name), strict=True):
             frame = frame[frame[column].isin(list(labels))]
             if name.startswith("calibration_transfer"):
                 frame = frame[frame[f"source_{column}"].isin(["", *labels])].assign(estimator="")
@@ -57,7 +54,7 @@ def printed_numbers(results: Results) -> pd.DataFrame:
     numbers = tidy_numbers(frames).dropna(subset="value").drop_duplicates(NUMBER_KEY, keep="last")
     words = {
         f"{end}{name}_label": numbers[end + name].replace(dict(labels))
-        for name, labels in zip(PAIR, every, strict=True)
+        for name, labels in zip(PAIR, (results.models, results.datasets), strict=True)
         for end in ("", "source_")
     }
     more = {"table": "tab_" + numbers.table, "key": key_words(numbers), "text": texts(numbers), **words}

@@ -64,6 +64,12 @@ class Results:
         """
         return tidy_numbers({name: self.frames[name] for name in TABLES_OF_NUMBERS if name in self.frames})
 
+    def labels(self, table: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """Return the models and datasets that a table shows, {name: label} each."""
+        if table.startswith("calibration_transfer"):
+            return self.moved
+        return self.binned if table == "bin_ablation" else self.models, self.datasets
+
     @property
     def silent(self) -> set[str]:
         """The models without any parsed answer."""

@@ -38,8 +38,8 @@ class Exhibit:
         """Build a table from all results of a run, or of the paper."""
         if self.arguments is not None:
             return self.function(*self.arguments(run))
-        frame = run.frames[self.frame or self.name.removeprefix("tab_")]
-        return self.function(frame, run.models, run.datasets, run.notes)
+        name = self.frame or self.name.removeprefix("tab_")
+        return self.function(run.frames[name], *run.labels(name), run.notes)
 
 
 EXHIBITS = (
@@ -73,8 +73,7 @@ EXHIBITS = (
     Exhibit("tab_dropout_grid_search", "tables.dropout_grid_search", "Dropout rates",
             "c_BALD on the tuning examples for each rate of the grid; the rate of lowest ECE is bold.", published=True),
     Exhibit("tab_bin_ablation", "tables.bin_ablation", "Number of bins",
-            "The single-pass estimators measured with other numbers of bins.", published=True,
-            arguments=lambda run: (run.frames["bin_ablation"], run.binned, run.datasets, run.notes)),
+            "The single-pass estimators measured with other numbers of bins.", published=True),
     Exhibit("tab_result_estimation_full", "tables.result_estimation_full", "Raw confidence with intervals",
             "Every metric with its 95% bootstrap percentile interval over evaluation rows.", published=True),
     Exhibit("tab_result_calibration_full", "calibration_tables.result_calibration_full",
@@ -83,8 +82,7 @@ EXHIBITS = (
     Exhibit("tab_result_isotonic", "calibration_tables.result_isotonic", "Isotonic regression on every estimator",
             "ECE after isotonic regression, 95% interval, and change against the raw score.", published=True),
     Exhibit("tab_calibration_transfer_full", "calibration_tables.calibration_transfer_full", "Transfer in full",
-            "Every calibrator on every target; bold where it was learned on the target itself.", published=True,
-            arguments=lambda run: (run.frames["calibration_transfer_full"], *run.moved, run.notes)),
+            "Every calibrator on every target; bold where it was learned on the target itself.", published=True),
     Exhibit("fig_prompt_example", "prompt_figures.prompt_example", "One exchange",
             "A prompt as the model reads it, special tokens and all, and its response."),
     Exhibit("fig_prompt_comparison", "prompt_figures.prompt_comparison", "Two ways to ask",
