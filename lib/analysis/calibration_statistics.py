@@ -81,9 +81,8 @@ def calibration_maps(
             platt = METHODS["platt"].make("margin", choices).fit(rows.margin.to_numpy(float), correct)
             drawn["platt"] = (expit(even), platt.predict(even), None)
         for method, (x, y, right) in drawn.items():
-            known = pd.array([pd.NA] * len(x) if right is None else right, dtype="boolean")
-            columns = {"estimator": estimator, "method": method, "score": x, "calibrated": y, "correct": known}
-            parts.append(pd.DataFrame(columns))
+            columns = {"estimator": estimator, "method": method, "score": x, "calibrated": y, "correct": right}
+            parts.append(pd.DataFrame(columns).astype({"correct": "boolean"}))
     return pd.concat(parts[1:] or parts, ignore_index=True)
 
 

@@ -57,15 +57,15 @@ def summary(passes: pd.DataFrame) -> pd.DataFrame:
     records = []
     for pair, rows in passes[passes.split == "evaluation"].groupby(PAIR, sort=False):
         values = [confidence.compute_bald(row) for row in rows.itertuples()]
+        means, scores = (np.array([of(value) for value in values]) for of in (np.mean, c_bald))
         alike = ~rows.top_changed.map(any).to_numpy()
-        scores = np.array([c_bald(value) for value in values])
-        predictive = np.mean([np.mean(row.predictive[-1]) for row in rows.itertuples()])
+        predictive = np.mean([np.mean(entropies[-1]) for entropies in rows.predictive])
         record: dict[str, Any] = dict(zip(PAIR, pair, strict=True)) | {
-            "sharp": float(np.mean([_spread(row.conditional) for row in rows.itertuples()])),
-            "share": float(np.mean([value.mean() for value in values]) / predictive) if predictive else np.nan,
-            "largest": float(max(value.max() for value in values)),
+            "sharp": float(np.mean([_spread(entropies) for entropies in rows.conditional])),
+            "share": float(means.mean() / predictive) if predictive else np.nan,
+            "largest": float(max(map(np.max, values))),
             "unchanged": int(alike.sum()),
-            "bald": float(np.mean([v.mean() for v, same in zip(values, alike, strict=True) if same] or [np.nan])),
+            "bald": float(means[alike].mean()) if alike.any() else np.nan,
             "auroc": auroc(scores[alike], rows.correct[alike]) if alike.any() else np.nan,
         }
         for kind in ("top_k", "top_p"):

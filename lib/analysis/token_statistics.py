@@ -107,23 +107,14 @@ def summarize_tokens(responses: pd.DataFrame) -> pd.DataFrame:
     """
     parts = []
     for pair, rows in responses[responses.split == "evaluation"].groupby(PAIR, sort=False):
-        answered = rows.dropna(subset="answer")
+        answered, response = rows.dropna(subset="answer"), rows.response.map(validate_logprobs)
         wrong = answered.answer[~answered.correct.astype(bool)]
-        smallest = [np.exp(validate_logprobs(logprobs).min()) for logprobs in rows.response]
-        length = [len(logprobs) for logprobs in rows.response]
-        joint = [seq_joint(logprobs) for logprobs in rows.response]
-        product = [float(validate_logprobs(logprobs).sum()) for logprobs in rows.response]  # logarithm: the same ranks
-        parts.append(
-            dict(zip(PAIR, pair, strict=True))
-            | {
-                "median": _median(answered.answer),
-                "wrong": _median(wrong),
-                "smallest": auroc(smallest, rows.correct),
-                "joint": rank_correlation(joint, length),
-                "product": rank_correlation(product, length),
-            }
-        )
-    return pd.DataFrame(parts)
+        smallest = [np.exp(logprobs.min()) for logprobs in response]
+        product = [logprobs.sum() for logprobs in response]  # logarithm: the same ranks
+        joint, length = response.map(seq_joint), response.map(len)
+        correlations = rank_correlation(joint, length), rank_correlation(product, length)
+        parts.append((*pair, _median(answered.answer), _median(wrong), auroc(smallest, rows.correct), *correlations))
+    return pd.DataFrame(parts, columns=[*PAIR, "median", "wrong", "smallest", "joint", "product"])
 
 
 def _median(answers: pd.Series) -> float:
@@ -143,10 +134,8 @@ def count_missed_answers(generations: pd.DataFrame, reading: Reading) -> pd.Data
 
     The latter are answers that the extraction misses.
     """
-    part, records = generations[generations.split == "evaluation"], []
-    for row in part.itertuples(index=False):
-        missed = not has_answer(row)
-        right = missed and grade(row.last_number, row.reference, reading.grader)
-        records.append((row.model, row.dataset, 1, missed, right))
-    frame = pd.DataFrame(records, columns=[*PAIR, "rows", "unparsed", "lost"])
-    return frame.groupby(PAIR, sort=False).sum().reset_index()
+    part = generations[generations.split == "evaluation"]
+    missed = [not has_answer(row) for row in part.itertuples()]
+    right = [grade(row.last_number, row.reference, reading.grader) for row in part.itertuples()]
+    counts = part[PAIR].assign(rows=1, unparsed=missed, lost=np.logical_and(missed, right))
+    return counts.groupby(PAIR, sort=False).sum().reset_index()

@@ -42,19 +42,14 @@ def in_situ_errors(results: pd.DataFrame, model: str, datasets: Mapping[str, str
     If `results` have intervals, their ends are included (standard low, standard high, and so on). Models without
     P(True) and datasets without a value have no row.
     """
-    part = results[(results.metric == "ece") & (results.model == model)]
+    bars = {"p_true": "standard", "p_true_insitu": "in situ"}
+    part = results[(results.metric == "ece") & (results.model == model) & results.estimator.isin(list(bars))]
     part = part[part["method"] == ""] if "method" in part else part
-    part = part.set_index(["estimator", "dataset"])
-    if part.empty or "p_true" not in part.index:
-        return pd.DataFrame(columns=["dataset", "standard", "in situ"])
-    datasets = {name: label for name, label in datasets.items() if ("p_true", name) in part.index}
-    ends = {"": "value"} | {f" {end}": end for end in ("low", "high") if end in part}
-    columns = {
-        f"{bar}{word}": [float(part[end][name, dataset]) for dataset in datasets]
-        for bar, name in (("standard", "p_true"), ("in situ", "p_true_insitu"))
-        for word, end in ends.items()
-    }
-    return pd.DataFrame({"dataset": list(datasets.values()), **columns})
+    ends = [name for name in ("value", "low", "high") if name in part]
+    wide = part.pivot(index="dataset", columns="estimator", values=ends).astype(float)
+    wide = wide.reindex(index=[name for name in datasets if name in wide.index])
+    columns = {f"{bars[name]} {end}".removesuffix(" value"): wide[end, name].array for end, name in wide}
+    return pd.DataFrame({"dataset": [datasets[name] for name in wide.index], **columns})
 
 
 def verification_costs(verification: pd.DataFrame, generations: pd.DataFrame) -> pd.DataFrame:
