@@ -17,6 +17,9 @@ from lib.store import PAIR
 ESTIMATOR_MARKERS = dict(zip(("ans_avg", "seq_avg", *FURTHER), ("o", "s", "^", "v", "D", "P"), strict=True))
 DRAWN = ("seq_avg", "ans_avg", "p_true", "c_bald")  # of the paper's estimators, one of each kind
 LEAST = 0.05  # curves start at this share answered: below it they depend on a few rows
+CURVE: dict[str, Any] = {"linewidth": 1.2, "markersize": 3.5}
+RING: dict[str, Any] = {"marker": "o", "markersize": 6, "markerfacecolor": "none", "linestyle": "none"}
+TARGET: dict[str, Any] = {"color": "0.6", "linewidth": 0.8}
 
 # ---- costs
 
@@ -94,40 +97,20 @@ def when_to_answer(
             here, rings = (frame[frame["dataset"] == dataset] for frame in (ours, found))
             for ax, method in zip(column, ("", "isotonic"), strict=True):
                 _draw_curves(ax, here[here["method"] == method], looks)
-                ax.axhline(precision, color="0.6", linewidth=0.8, zorder=0)
+                ax.axhline(precision, zorder=0, **TARGET)
             for ring in rings[rings["estimator"].isin(list(looks))].itertuples():
-                column[0].plot(
-                    ring.answered,
-                    ring.precision,
-                    "o",
-                    markersize=6,
-                    markerfacecolor="none",
-                    markeredgecolor=looks[ring.estimator][0],
-                    clip_on=False,
-                )
+                color = looks[ring.estimator][0]
+                column[0].plot(ring.answered, ring.precision, markeredgecolor=color, clip_on=False, **RING)
             column[0].set_title(name, parse_math=False)
             column[1].set_xlabel("share answered")
         for ax, said in zip(axes[:, 0], ("raw", "isotonic"), strict=True):
             ax.set_ylabel(f"accuracy, {said}")
         handles = [
-            Line2D(
-                [], [], color=look[0], linestyle=look[1], marker=look[2], markersize=3.5, linewidth=1.2, label=e.plain
-            )
-            for e, look in zip(drawn, looks.values(), strict=False)
+            Line2D([], [], color=color, linestyle=line, marker=marker, label=ALL_ESTIMATORS[name].plain, **CURVE)
+            for name, (color, line, marker, _) in looks.items()
         ]
-        handles.append(
-            Line2D(
-                [],
-                [],
-                linestyle="",
-                marker="o",
-                markersize=6,
-                markerfacecolor="none",
-                markeredgecolor="black",
-                label=f"guaranteed {precision:g}",
-            )
-        )
-        handles.append(Line2D([], [], color="0.6", linewidth=0.8, label=f"accuracy {precision:g}"))
+        handles.append(Line2D([], [], markeredgecolor="black", label=f"guaranteed {precision:g}", **RING))
+        handles.append(Line2D([], [], label=f"accuracy {precision:g}", **TARGET))
         canvas.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // 2), handlelength=2.6)
         canvas.suptitle(title, x=0.02, ha="left", size=7.5, parse_math=False)
     return Figure(canvas)
@@ -141,6 +124,6 @@ def _draw_curves(ax: Axes, curves: Frame, looks: Mapping[str, tuple]) -> None:
         color, line, marker, _ = looks[str(estimator)]
         part = part.sort_values("answered")
         nearest = [int(np.abs(part["answered"] - share).argmin()) for share in np.linspace(0.2, 1, 5)]
-        more: dict[str, Any] = {"marker": marker, "markersize": 3.5, "markevery": sorted(set(nearest))}
-        ax.plot(part["answered"], part["accuracy"], line, color=color, linewidth=1.2, **more)
+        look = CURVE | {"color": color, "marker": marker, "markevery": sorted(set(nearest))}
+        ax.plot(part["answered"], part["accuracy"], line, **look)
     ax.set(xlim=(0, 1.02), xticks=[0, 0.5, 1])

@@ -18,6 +18,7 @@ PANELS_PER_ROW = 3
 CONTRAST = ["estimator", "method", "than", "than_method"]
 MARK: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.8, "zorder": 3}
 BELOW: dict[str, Any] = {"loc": "outside lower center", "handlelength": 2.6, "columnspacing": 1}
+MAP: dict[str, Any] = {"center": 0, "cmap": "RdBu_r", "cbar": False, "annot": True, "fmt": "+.2f"}
 
 # ---- correct and incorrect responses separately
 
@@ -161,20 +162,8 @@ def transfer_map(results: pd.DataFrame, pairs: Mapping[tuple[str, str], str]) ->
     for ax, method in zip(axes, METHODS, strict=True):
         part = change[change["method"] == method].set_index(["source_model", "source_dataset", "model", "dataset"])
         grid = part["value"].unstack(["model", "dataset"]).reindex(index=list(pairs), columns=list(pairs))
-        sns.heatmap(
-            grid,
-            ax=ax,
-            center=0,
-            vmin=-reach,
-            vmax=reach,
-            cmap="RdBu_r",
-            cbar=False,
-            annot=True,
-            fmt="+.2f",
-            annot_kws={"size": 7},
-            xticklabels=numbers,
-            yticklabels=names,
-        )
+        labels = {"xticklabels": numbers, "yticklabels": names}
+        sns.heatmap(grid, ax=ax, vmin=-reach, vmax=reach, annot_kws={"size": 7}, **labels, **MAP)
         ax.tick_params(axis="x", rotation=0)
         ax.set(ylabel="fitted on", xlabel="", title=looks()[method][0])
     axes[-1].set_xlabel("applied to")
