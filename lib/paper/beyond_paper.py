@@ -1,7 +1,6 @@
 """Tables beyond the paper: dropout at the answer only, costs, and selective prediction. They do not count in any table,
 finding or number of the paper."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from lib.store import PAIR
 ALL_ESTIMATORS = ESTIMATORS | EXTRAS
 SHOWN = {"rate": "Rate", "ece": "ECE", "auroc": "AUROC", "tokens": "Tokens"}
 RAW_LABELS = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "skill": "Skill", "log_loss": "Log-loss",
-       "auroc": "AUROC", "augrc": "AUGRC"}  # fmt: skip
+              "auroc": "AUROC", "augrc": "AUGRC"}  # fmt: skip
 SPREAD = ("skill", "auroc", "augrc")  # shown with intervals
 AFTER = {"ece": "ECE", "skill": "Skill"}
 
@@ -43,10 +42,11 @@ def dropout_in_situ(frame: Frame, models: Labels = None, datasets: Labels = None
     ]
     columns.append(Line(("Difference", "ECE"), {"estimator": "", "metric": "difference"}))
     shows = {"rate": "{:.2f}".format, "tokens": "{:.0f}".format}
-    table = layout.by_pair(
-        columns, "ll cccc cccc c", bold=lowest_ece, cell=lambda one: score_interval(one, shows.get(one.metric, short))
-    )
-    return replace(table, notes=[*table.notes, *read_once(frame)])
+
+    def cell(one: Any) -> Cell:
+        return score_interval(one, shows.get(one.metric, short))
+
+    return layout.by_pair(columns, bold=lowest_ece, cell=cell, notes=read_once(frame))
 
 
 def read_once(frame: Frame) -> list[str]:
@@ -76,8 +76,8 @@ def costs_table(frame: Frame, models: Labels = None, datasets: Labels = None, no
     """
     columns = [Line(("Response",), {"estimator": RESPONSE, "metric": "tokens"})]
     columns += [Line((heading(ALL_ESTIMATORS[name]),), {"estimator": name, "metric": "tokens"}) for name in FURTHER]
-    table = Layout(frame, models, datasets, notes).by_pair(columns, cell=lambda one: plain(one, "{:,.0f}".format))
-    return replace(table, notes=[*table.notes, *cost_saved(frame)])
+    layout = Layout(frame, models, datasets, notes)
+    return layout.by_pair(columns, cell=lambda one: plain(one, "{:,.0f}".format), notes=cost_saved(frame))
 
 
 def cost_saved(frame: Frame) -> list[str]:
@@ -127,17 +127,8 @@ def selective(
     targets = sorted(thresholds["target"].unique())
     wanted = thresholds.assign(metric=[at(t) for t in thresholds["target"]], value=thresholds["answered"], method="")
     layout = Layout(pd.concat([scores, wanted], ignore_index=True), models, datasets, notes)
-    there = set(
-        scores.loc[(scores["metric"] == "ece") & (scores["method"] == ""), [*PAIR, "estimator"]].itertuples(
-            index=False, name=None
-        )
-    )
-    rows = [
-        Line((*pair.labels, label), {**pair.key, "estimator": name})
-        for pair in layout.pairs
-        for name, label in row_labels(scores).items()
-        if (*pair.key.values(), name) in there
-    ]
+    measured = scores.query("metric == 'ece' and method == ''").set_index([*PAIR, "estimator"]).index
+    rows = [row for row in layout.by_value("estimator", row_labels(scores)) if tuple(row.key.values()) in measured]
     groups = {
         ("Raw", ""): RAW_LABELS,
         ("Isotonic", "isotonic"): AFTER,
@@ -148,14 +139,12 @@ def selective(
         for (group, method), heads in groups.items()
         for metric, head in heads.items()
     ]
-    specification = " ".join(["lll", *("c" * len(heads) for heads in groups.values())])
 
     def beside_base(shown: Frame) -> pd.Series:
         return (shown["estimator"] != BASE) | (shown["column"] < len(RAW_LABELS))
 
     names = ("Model", "Dataset", "Estimator")
-    table = layout.build(rows, columns, names, specification, cell, best_of_pair, beside_base)
-    return replace(table, notes=[*table.notes, *promise(thresholds)])
+    return layout.build(rows, columns, names, "", cell, best_of_pair, beside_base, promise(thresholds))
 
 
 def at(precision: float) -> str:

@@ -21,7 +21,9 @@ from lib.paper.layout import Frame, Labels, Layout, Line, Notes, heading, is_low
 from lib.paper.number_cells import DASH, improved, interval, plain, short
 from lib.paper.tables import ERRORS, by_group
 from lib.score.metrics import METRICS
+from lib.store import PAIR
 
+SOURCE = [f"source_{name}" for name in PAIR]
 HEADINGS = {"isotonic": "Isotonic Regression", "platt": "Platt Scaling"}  # other methods use their label
 
 # ---- calibration
@@ -155,16 +157,12 @@ def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Lab
     Cells whose source is the target are bold.
     """
     layout = transfer_layout(frame, models, datasets, notes)
-    raw = frame[(frame["method"] == "") & (frame["metric"] == "ece") & frame["value"].notna()]
-    there = set(zip(raw["model"], raw["dataset"], strict=True))
-    pairs = {
-        " / ".join(map(str, pair.labels)): pair.key
-        for pair in layout.pairs
-        if (pair.key["model"], pair.key["dataset"]) in there
-    }
-    rows = [Line(("Uncalibrated", DASH), {"method": "", "source_model": "", "source_dataset": ""})]
+    there = frame.query("method == '' and metric == 'ece'").dropna(subset="value").set_index(PAIR).index
+    kept = [pair for pair in layout.pairs if tuple(pair.key.values()) in there]
+    pairs = {" / ".join(map(str, pair.labels)): pair.key for pair in kept}
+    rows = [Line(("Uncalibrated", DASH), {"method": "", **dict.fromkeys(SOURCE, "")})]
     rows += [
-        Line((how.label, label), {"method": method, **{f"source_{name}": key[name] for name in key}})
+        Line((how.label, label), {"method": method, **dict(zip(SOURCE, key.values(), strict=True))})
         for method, how in METHODS.items()
         for label, key in pairs.items()
     ]
@@ -174,11 +172,11 @@ def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Lab
         for metric in ERRORS
     ]
 
-    def own(shown: Frame) -> pd.Series:
-        return (shown["model"] == shown["source_model"]) & (shown["dataset"] == shown["source_dataset"])
+    def own(shown: Frame) -> Any:
+        return (shown[PAIR].to_numpy() == shown[SOURCE].to_numpy()).all(axis=1)
 
     corner = ("Calibration", Cell("Source \\ Target", latex=r"Source $\backslash$ Target"))
-    return layout.build(rows, columns, corner, " ".join(["ll", *("ccc" for _ in pairs)]), bold=own)
+    return layout.build(rows, columns, corner, bold=own)
 
 
 def calibration_transfer_summary(
@@ -189,23 +187,15 @@ def calibration_transfer_summary(
     Improvements on the dataset `hard` (`hardest`: the one with the lowest accuracy) are bold.
     """
     layout = transfer_layout(frame, models, datasets, notes)
-    across = [
-        ((model, source), (model, target))
+    rows = [
+        arrow(layout, "across", (model, source), (model, target))
         for model in layout.labels["model"]
         for source, target in itertools.permutations(layout.labels["dataset"], 2)
     ]
-    between = [
-        ((source, dataset), (target, dataset))
+    rows += [
+        arrow(layout, "between", (source, dataset), (target, dataset))
         for dataset in layout.labels["dataset"]
         for source, target in itertools.permutations(layout.labels["model"], 2)
-    ]
-    rows = [
-        Line(
-            (kind, arrow_label(layout, source, target)),
-            {"source_model": source[0], "source_dataset": source[1], "model": target[0], "dataset": target[1]},
-        )
-        for kind, arrows in (("across", across), ("between", between))
-        for source, target in arrows
     ]
     change = {"estimator": "", "metric": "delta_ece"}
     columns = [Line((how.label,), {"method": method, **change}) for method, how in METHODS.items()]
@@ -218,15 +208,16 @@ def calibration_transfer_summary(
             return replace(cell, latex=rf"$\bm{{{cell.text}}}$", html=f"<b>{cell.text}</b>")
         return replace(cell, latex=f"${cell.text}$")
 
-    arrow = r"Calibration Source $\rightarrow$ Evaluation Target"
-    title = Cell(arrow.replace(r"$\rightarrow$", "\u2192"), latex=arrow)
+    latex = r"Calibration Source $\rightarrow$ Evaluation Target"
+    title = Cell(latex.replace(r"$\rightarrow$", "\u2192"), latex=latex)
     return layout.build(rows, columns, (None, title), "l" + "r" * len(METHODS), cell)
 
 
-def arrow_label(layout: Layout, *ends: tuple[str, str]) -> Cell:
-    """Return a label such as Llama: GSM8K -> Llama: GSMHard."""
+def arrow(layout: Layout, block: str, *ends: tuple[str, str]) -> Line:
+    """Return the row of a source and a target, with a label such as Llama: GSM8K -> Llama: GSMHard."""
     words = [f"{layout.labels['model'][model]}: {layout.labels['dataset'][dataset]}" for model, dataset in ends]
-    return Cell(" \u2192 ".join(words), latex=r" $\rightarrow$ ".join(map(escape, words)))
+    label = Cell(" \u2192 ".join(words), latex=r" $\rightarrow$ ".join(map(escape, words)))
+    return Line((block, label), dict(zip((*SOURCE, *PAIR), itertools.chain(*ends), strict=True)))
 
 
 def signed_change(value: float) -> str:

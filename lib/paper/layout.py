@@ -45,6 +45,12 @@ def by_metric(estimators: Iterable[Estimator], metrics: Sequence[str]) -> list[L
     ]
 
 
+def default_specification(levels: int, columns: Sequence[Line]) -> str:
+    """Return LaTeX's column specification: left for each of the row levels, centered for numbers, apart by group."""
+    groups = groupby(columns, key=lambda column: column.labels[:-1])
+    return "l" * levels + "".join(" " * bool(group) + "c" * len(list(some)) for group, some in groups)
+
+
 def is_lowest(shown: Frame, among: pd.Series, *by: str) -> pd.Series:
     """Mark the lowest number, unrounded, `among` those with equal columns `by`; ties are all marked."""
     values = shown["value"].where(among)
@@ -84,6 +90,11 @@ class Layout:
             for dataset, name in self.labels["dataset"].items()
         ]
 
+    def by_value(self, column: str, values: Mapping[Any, str | Cell]) -> list[Line]:
+        """Return a row for each value of a column ({value: label}) in the block of each pair."""
+        labels = values.items()
+        return [Line((*pair.labels, label), {**pair.key, column: v}) for pair in self.pairs for v, label in labels]
+
     def place(self, rows: Sequence[Line], columns: Sequence[Line]) -> Frame:
         """Return the numbers in the order of the cells.
 
@@ -111,15 +122,16 @@ class Layout:
         rows: Sequence[Line],
         columns: Sequence[Line],
         names: Sequence[str | Cell | None],
-        specification: str,
+        specification: str = "",
         cell: Callable[..., Cell] = plain,
         bold: Callable[[Frame], Any] | None = None,
         only: Callable[[Frame], Any] | None = None,
+        notes: Notes = (),
     ) -> Table:
         """Build the table of these rows and columns.
 
-        `names` label the row levels, `specification` is LaTeX's, and `cell` formats a number (or numbers). `bold` marks
-        rows of `place`, and `only` those to show.
+        `names` label the row levels, `specification` is LaTeX's (by default `default_specification`), and `cell`
+        formats a number (or numbers). `bold` marks rows of `place`, and `only` those to show. `notes` come last.
         """
         shown = self.place(rows, columns)
         if only is not None:
@@ -132,11 +144,11 @@ class Layout:
         index = pd.MultiIndex.from_tuples([row.labels for row in rows], names=names)
         levels = len(columns[0].labels) if columns else 1
         heads = pd.MultiIndex.from_tuples([column.labels for column in columns], names=[None] * levels)
-        return Table(specification, pd.DataFrame(cells, index, heads), self.footnotes(shown))
+        specification = specification or default_specification(len(names), columns)
+        return Table(specification, pd.DataFrame(cells, index, heads), [*self.footnotes(shown), *notes])
 
     def by_pair(self, columns: Sequence[Line], specification: str = "", **more: Any) -> Table:
         """Build a table with a row for each dataset in the block of each model."""
-        specification = specification or "ll" + "c" * len(columns)
         return self.build(self.pairs, columns, ("Model", "Dataset"), specification, **more)
 
     def stack(self, groups: Mapping[str, Sequence[Line]], specifications: Mapping[str, str], **more: Any) -> Stack:

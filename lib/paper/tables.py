@@ -7,7 +7,6 @@ notes. A missing number is shown as --, with its reason below.
 import itertools
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -44,19 +43,12 @@ def label_rows(frame: Frame, models: Labels, datasets: Labels) -> Frame:
         estimator = frame["estimator"] if "estimator" in frame else ["ans_avg"] * len(frame)
         plain = {"": "raw"} | {name: method.plain for name, method in METHODS.items()}
         named = plain | {name: method.label.lower().replace("platt", "Platt") for name, method in METHODS.items()}
-        words = [
-            plain.get(method, "raw") if name in of_answers else named.get(method, method)
-            for name, method in zip(estimator, frame["method"], strict=True)
-        ]
+        both = zip(estimator, frame["method"], strict=True)
+        words = [(plain if name in of_answers else named).get(method, method) for name, method in both]
         order = [word for word in dict.fromkeys([*plain.values(), *words]) if word in words]
         frame["method"] = pd.Categorical(words, order, ordered=True)
-    for column, labels in {
-        "model": models,
-        "source_model": models,
-        "dataset": datasets,
-        "source_dataset": datasets,
-        "estimator": estimators,
-    }.items():
+    named_by = {"model": models, "source_model": models, "dataset": datasets, "source_dataset": datasets}
+    for column, labels in (named_by | {"estimator": estimators}).items():
         if column in frame and labels:
             here = [label for name, label in labels.items() if name in set(frame[column])]
             frame[column] = pd.Categorical(frame[column].map(dict(labels)), list(dict.fromkeys(here)), ordered=True)
@@ -159,8 +151,7 @@ def insitu_ptrue(frame: Frame, models: Labels = None, datasets: Labels = None, n
         return plain(one, three_decimals if one.metric == "ece" else "{:.2f}".format)
 
     corner = (Cell("Model", bold=True), Cell("Dataset", bold=True))
-    table = layout.build(layout.pairs, columns, corner, "llcccc", cell)
-    return replace(table, notes=[*table.notes, *option_mass_note(layout)])
+    return layout.build(layout.pairs, columns, corner, cell=cell, notes=option_mass_note(layout))
 
 
 def option_mass_note(layout: Layout) -> list[str]:
@@ -195,11 +186,7 @@ def dropout_grid_search(
     the selected rate, is bold.
     """
     layout = Layout(frame, models, datasets, notes, "tuning examples of the calibration split")
-    rows = [
-        Line((*pair.labels, f"{rate:.2f}"), {**pair.key, "rate": rate})
-        for pair in layout.pairs
-        for rate in sorted(frame["rate"].unique())
-    ]
+    rows = layout.by_value("rate", {rate: f"{rate:.2f}" for rate in sorted(frame["rate"].unique())})
     columns = [Line((METRICS[metric].label,), {"estimator": estimator, "metric": metric}) for metric in ERRORS]
     names = ("Model", "Dataset", "Dropout rate")
 
@@ -221,10 +208,5 @@ def bin_ablation(frame: Frame, models: Labels = None, datasets: Labels = None, n
     """
     layout = Layout(frame, models, datasets, notes)
     chosen = [e for e in layout.estimators if e.group == "single_pass"]
-    rows = [
-        Line((*pair.labels, str(bins)), {**pair.key, "bins": bins})
-        for pair in layout.pairs
-        for bins in frame["bins"].unique()
-    ]
-    specification = " ".join(["lll", *("ccc" for _ in chosen)])
-    return layout.build(rows, by_metric(chosen, ERRORS), ("Model", "Dataset", "Bins"), specification)
+    rows = layout.by_value("bins", {bins: str(bins) for bins in frame["bins"].unique()})
+    return layout.build(rows, by_metric(chosen, ERRORS), ("Model", "Dataset", "Bins"))
