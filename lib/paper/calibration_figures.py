@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from lib.calibrate.calibrators import METHODS
-from lib.paper.figure_style import BLUE, ORANGE, STYLES, WIDTH, Canvas, drawn, looks, panels
+from lib.paper.figure_style import BLUE, ORANGE, STYLES, WIDTH, Canvas, draw_band, drawn, looks, panels
 from lib.paper.reliability import panel
 
 DATASETS_PER_ROW = 3  # datasets side by side
+LEARNING: dict[str, Any] = {"markersize": 3, "linewidth": 1}  # curves by the number of calibration rows
 
 
 def _log_axis(ax: Axes, sizes: pd.Series, few: bool = False) -> None:
@@ -40,7 +41,7 @@ def _sizes(canvas: Canvas, place: Any, bands: pd.DataFrame, datasets: Mapping[st
             if not method:
                 ax.axhline(part["mean"].iloc[0], color=color, linestyle=line, linewidth=1)
             else:
-                _band(ax, part, color, line, marker, alpha=0.2)
+                draw_band(ax, part.sort_values("n"), "n", color, line, 0.2, marker=marker, **LEARNING)
         of_first = of_dataset[of_dataset["method"] == next(iter(METHODS))]
         _log_axis(ax, of_first["n"], few=len(datasets) > 1)
         one_class = int(of_first["one_class"].sum())
@@ -50,13 +51,6 @@ def _sizes(canvas: Canvas, place: Any, bands: pd.DataFrame, datasets: Mapping[st
             ax.set_yticklabels([])
         else:
             ax.set_ylabel("ECE")
-
-
-def _band(ax: Axes, part: pd.DataFrame, color: Any, line: str, marker: str, alpha: float, **more: Any) -> None:
-    """Draw a mean by the number of calibration rows, with the middle 80% of the draws."""
-    part = part.sort_values("n")
-    ax.plot(part["n"], part["mean"], line, marker=marker, color=color, markersize=3, linewidth=1, **more)
-    ax.fill_between(part["n"], part["low"], part["high"], color=color, alpha=alpha, linewidth=0)
 
 
 def _legend(canvas: Canvas, title: str, shown: Collection[str]) -> None:
@@ -166,7 +160,8 @@ def sampling_curves(bands: pd.DataFrame, method: str, title: str = "") -> Canvas
     canvas, (ax,) = panels(1, 2.5)
     ways = bands[bands["method"] == method].groupby("sampling", sort=False)
     for (way, part), (color, line, marker, _) in zip(ways, STYLES, strict=False):
-        _band(ax, part, color, line, marker, alpha=0.15, label=way.replace("wrong", "incorrect"))
+        label = way.replace("wrong", "incorrect")
+        draw_band(ax, part.sort_values("n"), "n", color, line, 0.15, marker=marker, label=label, **LEARNING)
     _log_axis(ax, bands["n"])
     ax.set(xlabel="calibration rows", ylabel="ECE", ylim=(0, None), title=title)
     canvas.legend(loc="outside lower center", ncols=2, handlelength=2.4, columnspacing=1)

@@ -16,7 +16,9 @@ from typing import Any, ParamSpec
 
 import matplotlib as mpl
 import matplotlib.style
+import pandas as pd
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from lib.calibrate.calibrators import METHODS
@@ -63,6 +65,12 @@ def panels(columns: int, height: float, width: float = WIDTH, title: str = "", r
     if title:
         canvas.suptitle(title, x=0.02, ha="left", size=7.5)
     return canvas, canvas.subplots(rows, columns, squeeze=False, **more).ravel()
+
+
+def draw_band(ax: Axes, rows: pd.DataFrame, x: str, color: Any, line: str, alpha: float = 0.25, **look: Any) -> None:
+    """Draw the mean of rows against the column `x`, and the band from low to high."""
+    ax.plot(rows[x], rows["mean"], line, color=color, **look)
+    ax.fill_between(rows[x], rows["low"], rows["high"], color=color, alpha=alpha, linewidth=0)
 
 
 class Figure:

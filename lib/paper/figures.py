@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from lib.analysis.token_statistics import right_minus_wrong
-from lib.paper.figure_style import BLUE, ORANGE, RESPONSE_STYLES, WIDTH, Canvas, drawn
+from lib.paper.figure_style import BLUE, ORANGE, RESPONSE_STYLES, WIDTH, Canvas, draw_band, drawn
 
 SETTLED = 0.2  # the limits of the axis come from the curves after this position
 STABLE = 5  # number of passes after which the paper finds the predictive entropy stable
@@ -19,9 +19,7 @@ def _running_mean(ax: Axes, curves: pd.DataFrame) -> None:
         part = curves[curves["correct"] == correct]
         if len(part):
             label = f"{label} (n = {part['n'].iloc[0]})"
-            ax.plot(part["position"], part["mean"], line, color=color, label=label)
-            band = (part["position"], part["low"], part["high"])
-            ax.fill_between(*band, color=color, alpha=0.25, linewidth=0)
+            draw_band(ax, part, "position", color, line, label=label)
     settled = curves[curves["position"] >= SETTLED]
     least, most = settled["low"].min(), settled["high"].max()
     room = 0.08 * max(most - least, 1e-3)
@@ -31,10 +29,8 @@ def _running_mean(ax: Axes, curves: pd.DataFrame) -> None:
 
 def _difference(ax: Axes, curves: pd.DataFrame) -> None:
     """Draw correct minus incorrect with its interval: the position discriminates if the band excludes 0."""
-    gap = right_minus_wrong(curves)
     ax.axhline(0, color="0.5", linewidth=0.8)
-    ax.plot(gap["position"], gap["mean"], color="black", linewidth=1.2)
-    ax.fill_between(gap["position"], gap["low"], gap["high"], color="black", alpha=0.2, linewidth=0)
+    draw_band(ax, right_minus_wrong(curves), "position", "black", "-", 0.2, linewidth=1.2)
     ax.set(ylabel="correct \N{MINUS SIGN}\nincorrect", xlim=(0, 1))
 
 
@@ -42,8 +38,7 @@ def _entropies(ax: Axes, frame: pd.DataFrame) -> None:
     ends = {}
     for term, color, line in (("predictive", BLUE, "o-"), ("conditional", ORANGE, "s--")):
         part = frame[frame["term"] == term].sort_values("passes")
-        ax.plot(part["passes"], part["mean"], line, markersize=3, color=color, label=term)
-        ax.fill_between(part["passes"], part["low"], part["high"], color=color, alpha=0.25, linewidth=0)
+        draw_band(ax, part, "passes", color, line, markersize=3, label=term)
         ends[term] = float(part["mean"].iloc[-1])
     passes = int(frame["passes"].max())
     if passes > 1:

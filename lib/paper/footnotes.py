@@ -100,26 +100,8 @@ def missing_signals(run: str, models: Mapping[str, str], datasets: Mapping[str, 
 # ---- of a table
 
 
-def footnotes(
-    frame: pd.DataFrame,
-    shown: pd.DataFrame,
-    models: Mapping[str, str],
-    datasets: Mapping[str, str],
-    counted: str = "evaluation rows",
-) -> list[str]:
-    """Return the lines below the numbers `shown` (from `Layout.place`) of a tidy frame.
-
-    They give the number of rows (`counted` names them), estimators with fewer rows, MCEs from small bins, and reasons
-    of empty cells.
-    """
-    estimators = in_columns(frame["estimator"].unique())
-    of_estimators = frame[frame["estimator"].isin([e.name for e in estimators])]
-    lines = [*row_counts(frame, datasets, counted), *fewer_rows(of_estimators, models, datasets)]
-    return [*lines, *thin_bins(of_estimators), *why_empty(shown)]
-
-
 def row_counts(frame: pd.DataFrame, datasets: Mapping[str, str], counted: str) -> list[str]:
-    """Return how many rows each dataset has, if the frame contains this."""
+    """Return how many rows each dataset has, if the frame contains this; `counted` names them."""
     if "n" not in frame:
         return []
     raw = frame[(frame["metric"] == "ece") & frame["dataset"].isin(list(datasets))]
@@ -160,7 +142,7 @@ def thin_bins(frame: pd.DataFrame) -> list[str]:
 
 
 def why_empty(shown: pd.DataFrame) -> list[str]:
-    """Return the reasons of missing numbers, each once."""
+    """Return the reasons of missing numbers (from `Layout.place`), each once."""
     reasons = shown.loc[shown["value"].isna(), "reason"]
     reasons = reasons.where(reasons.notna() & (reasons != ""), "not computed")
     return [f"--: {', '.join(dict.fromkeys(reasons))}."] if len(reasons) else []

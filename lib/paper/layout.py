@@ -11,7 +11,7 @@ import pandas as pd
 from lib.analysis.printed_numbers import key_words
 from lib.analysis.results import NUMBER_KEY, QUANTITIES
 from lib.paper.booktabs import Cell, Stack, Table
-from lib.paper.footnotes import footnotes
+from lib.paper.footnotes import fewer_rows, row_counts, thin_bins, why_empty
 from lib.paper.number_cells import plain
 from lib.score.estimators import Estimator, in_columns
 from lib.score.metrics import METRICS
@@ -115,7 +115,11 @@ class Layout:
         return shown.assign(key=key_words(shown[names]), bold=False)
 
     def footnotes(self, shown: Frame) -> list[str]:
-        return [*self.notes, *footnotes(self.frame, shown, self.labels["model"], self.labels["dataset"], self.counted)]
+        """Return the notes, and what the reader of the numbers `shown` (from `place`) must know."""
+        measured = self.frame[self.frame["estimator"].isin([e.name for e in self.estimators])]
+        models, datasets = self.labels.values()
+        counts = [*row_counts(self.frame, datasets, self.counted), *fewer_rows(measured, models, datasets)]
+        return [*self.notes, *counts, *thin_bins(measured), *why_empty(shown)]
 
     def build(
         self,
