@@ -77,11 +77,8 @@ def _disagreeing(dropout: pd.DataFrame, rng: np.random.Generator) -> pd.DataFram
     noisy = [
         some + BALD * (some - other) * rng.standard_normal(some.shape) for some, other in zip(last, mean, strict=True)
     ]
-    lists = {
-        name: pd.Series([[value] for value in values], dropout.index, dtype=object)
-        for name, values in zip(BALD_TERMS, (noisy, mean), strict=True)
-    }
-    return dropout.assign(**lists)
+    only_last = ([[entropies] for entropies in values] for values in (noisy, mean))
+    return dropout.assign(**dict(zip(BALD_TERMS, only_last, strict=True)))
 
 
 def _add_noise_to_rows(rows: ScoredSplit, answers: pd.Series, rng: np.random.Generator) -> ScoredSplit:

@@ -109,7 +109,8 @@ def kept_frames(
     """Return the stored frames of KEPT for these pairs. Raise UserError if they are missing."""
     frames: Frames = {}
     for kind in kinds:
-        frame = store.read_pairs(run, *kind.split("/"), models, datasets)
+        folder, name = kind.split("/")
+        frame = store.read_pairs(run, folder, name, models, datasets)
         frame = frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
         frames |= dict.fromkeys(KEPT[kind], curve_bands(frame) if kind == "calibration/curves" else frame)
     return frames

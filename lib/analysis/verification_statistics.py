@@ -15,10 +15,9 @@ from lib.store import PAIR
 def token_reduction(verification: pd.DataFrame) -> pd.DataFrame:
     """Return the tokens saved in situ as rows like `metrics.evaluate`: mean of 1 - query / standard prompt, percent."""
     part = verification[verification.split == "evaluation"]
-    saved = 100 * (1 - part.in_situ_tokens / part.standard_tokens)
-    saved = saved.groupby([part.model, part.dataset], sort=False).mean()
-    rows = saved.rename("value").reset_index()
-    return rows.assign(estimator="p_true_insitu", metric="token_reduction_pct", reason="")
+    rows = part.assign(value=100 * (1 - part.in_situ_tokens / part.standard_tokens)).groupby(PAIR, sort=False)
+    means = rows.value.mean().reset_index()
+    return means.assign(estimator="p_true_insitu", metric="token_reduction_pct", reason="")
 
 
 def option_mass(verification: pd.DataFrame, options: str = "A/B") -> pd.DataFrame:
