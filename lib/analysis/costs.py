@@ -39,7 +39,7 @@ def count_tokens(generations: pd.DataFrame, verification: pd.DataFrame) -> pd.Da
     parts = ((response, [RESPONSE]), (asked, ["p_true", "p_true_insitu"]))
     counts = pd.concat([frame.melt([*PAIR, "split"], names, "estimator") for frame, names in parts])
     evaluation = counts[counts["split"] == "evaluation"].groupby(["estimator", *PAIR], sort=False)
-    return evaluation["value"].mean().reset_index().assign(metric="tokens")
+    return evaluation["value"].mean().astype(float).reset_index().assign(metric="tokens")
 
 
 def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verification: pd.DataFrame) -> pd.DataFrame:
