@@ -10,7 +10,7 @@ from matplotlib.ticker import LogLocator
 
 from lib.analysis.costs import FURTHER
 from lib.paper.beyond_paper import ALL_ESTIMATORS, show_selective
-from lib.paper.figure_style import STYLES, WIDTH, Canvas, Figure, style
+from lib.paper.figure_style import STYLES, WIDTH, Canvas, drawn, panels
 from lib.paper.layout import Frame
 from lib.store import PAIR
 
@@ -24,23 +24,22 @@ TARGET: dict[str, Any] = {"color": "0.6", "linewidth": 0.8}
 # ---- costs
 
 
-def pareto(frame: Frame, title: str = "") -> Figure:
+@drawn
+def pareto(frame: Frame, title: str = "") -> Canvas:
     """Draw ECE and AUROC against tokens; `frame` is from `cost_and_worth`."""
-    with style():
-        canvas = Canvas(figsize=(WIDTH, 4.0), layout="constrained")
-        axes = canvas.subplots(2, 1, sharex=True)
-        for ax, (metric, label, sign) in zip(axes, (("ece", "ECE", 1), ("auroc", "AUROC", -1)), strict=True):
-            _draw_points(ax, frame.dropna(subset=[metric, "tokens"]), metric, sign)
-            ax.set(ylabel=label, xscale="log")
-            ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            ax.xaxis.set_major_formatter("{x:,.0f}")
-            ax.minorticks_off()
-        axes[1].set_xlabel("tokens a question")
-        handles, labels = axes[0].get_legend_handles_labels()
-        if handles:
-            canvas.legend(handles, labels, loc="outside lower center", ncols=3, handlelength=1.2)
-        axes[0].set_title(title, parse_math=False)
-    return Figure(canvas)
+    canvas, axes = panels(1, 4.0, rows=2, sharex=True)
+    for ax, (metric, label, sign) in zip(axes, (("ece", "ECE", 1), ("auroc", "AUROC", -1)), strict=True):
+        _draw_points(ax, frame.dropna(subset=[metric, "tokens"]), metric, sign)
+        ax.set(ylabel=label, xscale="log")
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.xaxis.set_major_formatter("{x:,.0f}")
+        ax.minorticks_off()
+    axes[1].set_xlabel("tokens a question")
+    handles, labels = axes[0].get_legend_handles_labels()
+    if handles:
+        canvas.legend(handles, labels, loc="outside lower center", ncols=3, handlelength=1.2)
+    axes[0].set_title(title)
+    return canvas
 
 
 def _draw_points(ax: Axes, frame: Frame, metric: str, sign: int) -> None:
@@ -76,9 +75,10 @@ def bettered(points: Any, sign: int) -> list[tuple[float, float]]:
 # ---- when to answer
 
 
+@drawn
 def when_to_answer(
     curves: Frame, thresholds: Frame, model: str, datasets: Mapping[str, str], title: str = ""
-) -> Figure:
+) -> Canvas:
     """Draw risk-coverage curves of one model, a column for each of the `datasets` {name: label}.
 
     `curves` and `thresholds` are from `risk_coverage_curves` and `selective_thresholds`. Only thresholds of the middle
@@ -87,33 +87,32 @@ def when_to_answer(
     targets = sorted(thresholds["target"].unique()) or [0.9]
     precision = targets[len(targets) // 2]
     ours, found = curves[curves["model"] == model], thresholds[thresholds["model"] == model]
-    drawn = [e for e in show_selective(ours) if e.name in DRAWN] or show_selective(ours)[: len(STYLES)]
-    looks: dict[str, tuple] = {e.name: look for e, look in zip(drawn, STYLES, strict=False)}
+    shown = [e for e in show_selective(ours) if e.name in DRAWN] or show_selective(ours)[: len(STYLES)]
+    looks: dict[str, tuple] = {e.name: look for e, look in zip(shown, STYLES, strict=False)}
     found = found[(found["target"] == precision) & found["answered"].notna() & found["precision"].notna()]
-    with style():
-        canvas = Canvas(figsize=(WIDTH * max(1, len(datasets) / 2), 3.4), layout="constrained")
-        axes = canvas.subplots(2, len(datasets), sharex=True, sharey="col", squeeze=False)
-        for column, (dataset, name) in zip(axes.T, datasets.items(), strict=True):
-            here, rings = (frame[frame["dataset"] == dataset] for frame in (ours, found))
-            for ax, method in zip(column, ("", "isotonic"), strict=True):
-                _draw_curves(ax, here[here["method"] == method], looks)
-                ax.axhline(precision, zorder=0, **TARGET)
-            for ring in rings[rings["estimator"].isin(list(looks))].itertuples():
-                color = looks[ring.estimator][0]
-                column[0].plot(ring.answered, ring.precision, markeredgecolor=color, clip_on=False, **RING)
-            column[0].set_title(name, parse_math=False)
-            column[1].set_xlabel("share answered")
-        for ax, said in zip(axes[:, 0], ("raw", "isotonic"), strict=True):
-            ax.set_ylabel(f"accuracy, {said}")
-        handles = [
-            Line2D([], [], color=color, linestyle=line, marker=marker, label=ALL_ESTIMATORS[name].plain, **CURVE)
-            for name, (color, line, marker, _) in looks.items()
-        ]
-        handles.append(Line2D([], [], markeredgecolor="black", label=f"guaranteed {precision:g}", **RING))
-        handles.append(Line2D([], [], label=f"accuracy {precision:g}", **TARGET))
-        canvas.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // 2), handlelength=2.6)
-        canvas.suptitle(title, x=0.02, ha="left", size=7.5, parse_math=False)
-    return Figure(canvas)
+    width = WIDTH * max(1, len(datasets) / 2)
+    canvas, axes = panels(len(datasets), 3.4, width, title, rows=2, sharex=True, sharey="col")
+    axes = axes.reshape(2, -1)
+    for column, (dataset, name) in zip(axes.T, datasets.items(), strict=True):
+        here, rings = (frame[frame["dataset"] == dataset] for frame in (ours, found))
+        for ax, method in zip(column, ("", "isotonic"), strict=True):
+            _draw_curves(ax, here[here["method"] == method], looks)
+            ax.axhline(precision, zorder=0, **TARGET)
+        for ring in rings[rings["estimator"].isin(list(looks))].itertuples():
+            color = looks[ring.estimator][0]
+            column[0].plot(ring.answered, ring.precision, markeredgecolor=color, clip_on=False, **RING)
+        column[0].set_title(name)
+        column[1].set_xlabel("share answered")
+    for ax, said in zip(axes[:, 0], ("raw", "isotonic"), strict=True):
+        ax.set_ylabel(f"accuracy, {said}")
+    handles = [
+        Line2D([], [], color=color, linestyle=line, marker=marker, label=ALL_ESTIMATORS[name].plain, **CURVE)
+        for name, (color, line, marker, _) in looks.items()
+    ]
+    handles.append(Line2D([], [], markeredgecolor="black", label=f"guaranteed {precision:g}", **RING))
+    handles.append(Line2D([], [], label=f"accuracy {precision:g}", **TARGET))
+    canvas.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // 2), handlelength=2.6)
+    return canvas
 
 
 def _draw_curves(ax: Axes, curves: Frame, looks: Mapping[str, tuple]) -> None:
