@@ -74,7 +74,7 @@ def cost_and_worth(frame: pd.DataFrame, results: pd.DataFrame, in_situ: pd.DataF
     measured = measured[known].astype({"value": float})
     table = measured.pivot_table(index=[*PAIR, "estimator"], columns="metric", values="value").reset_index()
     table = table.reindex(columns=[*PAIR, "estimator", "ece", "auroc"])
-    tokens = frame[frame["metric"] == "tokens"]
+    tokens = frame[frame["metric"] == "tokens"].astype({"value": float})
     response = tokens[tokens["estimator"] == RESPONSE].set_index(PAIR)["value"].rename("response")
     further = tokens.set_index([*PAIR, "estimator"])["value"].rename("further")
     table = table.join(response, on=PAIR).join(further, on=[*PAIR, "estimator"])
