@@ -15,6 +15,7 @@ import pandas as pd
 
 from lib.analysis.printed_numbers import two_digits
 from lib.calibrate.calibrators import METHODS
+from lib.calibrate.transfer import SOURCE
 from lib.paper.booktabs import Cell, Stack, Table
 from lib.paper.latex import escape
 from lib.paper.layout import Frame, Labels, Layout, Line, Notes, heading, is_lowest
@@ -23,7 +24,6 @@ from lib.paper.tables import ERRORS, by_group
 from lib.score.metrics import METRICS
 from lib.store import PAIR
 
-SOURCE = [f"source_{name}" for name in PAIR]
 HEADINGS = {"isotonic": "Isotonic Regression", "platt": "Platt Scaling"}  # other methods use their label
 
 # ---- calibration
