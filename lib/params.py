@@ -251,7 +251,7 @@ def labels_by_name(kind: str, chosen: Sequence[str]) -> dict[str, str]:
     return {name: LOADERS[kind](name).label for name in chosen}
 
 
-def choose_some(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list[str]:
+def select_names(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list[str]:
     """Return the wanted models or datasets (`kind`) of the run, or all if none of them is wanted.
 
     Raise UserError for a name without a file, or if the run has none.
@@ -263,5 +263,5 @@ def choose_some(kind: str, wanted: Sequence[str], there: Sequence[str]) -> list[
 
 
 def choose_one(kind: str, wanted: str, there: Sequence[str]) -> str:
-    """Return the wanted model or dataset, or the run's first if that is empty or absent. Raise as `choose_some`."""
-    return choose_some(kind, [wanted] if wanted else [], there)[0]
+    """Return the wanted model or dataset, or the run's first if that is empty or absent. Raise as `select_names`."""
+    return select_names(kind, [wanted] if wanted else [], there)[0]

@@ -46,7 +46,7 @@ def labels_of_run(
 
 def labels_of(labels: Mapping[str, str], kind: str, names: Sequence[str]) -> dict[str, str]:
     """Return the {name: label} of the models (or datasets) that a table shows; all if none is named."""
-    return {name: labels[name] for name in params.choose_some(kind, names, list(labels))}
+    return {name: labels[name] for name in params.select_names(kind, names, list(labels))}
 
 
 def results_of_run(

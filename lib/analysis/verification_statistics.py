@@ -35,7 +35,7 @@ def option_mass(verification: pd.DataFrame, options: str = "A/B") -> pd.DataFram
     return pd.concat(rows, ignore_index=True)
 
 
-def in_situ_errors(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
+def ece_by_prompt(results: pd.DataFrame, model: str, datasets: Mapping[str, str]) -> pd.DataFrame:
     """Return the data of `fig:main_analysis` (c): dataset (its label), standard, in situ (both raw ECE) of one model.
 
     If `results` have intervals, their ends are included (standard low, standard high, and so on). Models without

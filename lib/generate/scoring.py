@@ -163,7 +163,7 @@ def response_row(
         **request.example._asdict(),
         **located,
         **(texts if save_texts else dict.fromkeys(texts)),
-        **answers.find_alternative_answers(located["text"], thinking),
+        **answers.find_answers_by_rule(located["text"], thinking),
         "words": hash_words(request.example.question),
         "prompt_tokens": len(request.prompt_ids),
         "token_ids": np.array(token_ids, np.int32),

@@ -140,7 +140,7 @@ def _sureness(score: pd.Series, saturated: bool) -> np.ndarray:
 
 
 @drawn
-def sample_efficiency(bands: pd.DataFrame, datasets: Mapping[str, str], title: str = "") -> Canvas:
+def draw_learning_curves(bands: pd.DataFrame, datasets: Mapping[str, str], title: str = "") -> Canvas:
     """Draw only (c) of `calibration_analysis`."""
     datasets = {name: label for name, label in datasets.items() if (bands["dataset"] == name).any()}
     if not datasets:

@@ -134,14 +134,14 @@ def forest_plot(differences: pd.DataFrame, pairs: Mapping[tuple[str, str], str])
         ax.scatter(part["difference"], places, 14, facecolor=np.where(decided, "black", "white"), **MARK)
         ax.set_yticks(places, list(pairs.values()))
         ax.xaxis.set_major_locator(MaxNLocator(3))
-        title = "\n\N{MINUS SIGN} ".join(score_in_words(*contrast[i : i + 2]) for i in (0, 2))
+        title = "\n\N{MINUS SIGN} ".join(label_score(*contrast[i : i + 2]) for i in (0, 2))
         ax.set(xlabel="difference of ECE", ylim=(len(pairs) - 0.5, -0.5), title=title)
     for ax in axes[len(contrasts) :]:
         ax.axis("off")
     return canvas
 
 
-def score_in_words(estimator: str, method: str) -> str:
+def label_score(estimator: str, method: str) -> str:
     """Return a label such as Ans Avg, temperature."""
     row = label_rows(pd.DataFrame({"estimator": [estimator], "method": [method]}), None, None).iloc[0]
     return f"{ESTIMATORS[estimator].plain}, {row.method}"

@@ -76,7 +76,7 @@ def main_analysis(
     """Draw `fig:main_analysis`, with the panels whose data is given and not empty.
 
     (a) `curves` from `running_mean_curves`, and their difference below if both classes exist; (b) `entropies` from
-    `entropy_curves`; (c) `in_situ` from `in_situ_errors`. `title` (model and dataset) is over the first panel, the
+    `entropy_curves`; (c) `in_situ` from `ece_by_prompt`. `title` (model and dataset) is over the first panel, the
     dropout `rate` over the second.
     """
     panels = {"a": (_running_mean, curves), "b": (_entropies, entropies), "c": (_in_situ, in_situ)}

@@ -227,7 +227,7 @@ def find_boxed_answer(text: str) -> str | None:
     return canonical_number(boxes[-1].replace(r"\text{", "").strip("{} ") if boxes else None)
 
 
-def find_alternative_answers(text: str, thinking: bool) -> dict[str, Any]:
+def find_answers_by_rule(text: str, thinking: bool) -> dict[str, Any]:
     """Extract answers under other settings, so that changing them does not need the text.
 
     Returns

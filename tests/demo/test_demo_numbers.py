@@ -189,7 +189,7 @@ def other_frames() -> dict[str, pd.DataFrame]:
         "entropy curves": dropout_statistics.entropy_curves(chosen),
         "reduction": verification_statistics.token_reduction(verified),
         "option mass": verification_statistics.option_mass(verified),
-        "in situ errors": verification_statistics.in_situ_errors(results, MODELS[0], {name: name for name in DATASETS}),
+        "in situ errors": verification_statistics.ece_by_prompt(results, MODELS[0], {name: name for name in DATASETS}),
         "grid": confidence.evaluate_rate_grid(responses, whole, READING),
         "passes": dropout_statistics.summary(chosen),
         "tokens of passes": dropout_statistics.answer_tokens(chosen),

@@ -53,7 +53,7 @@ def test_whiskers_are_the_bootstraps():
         for name, method, value in (("p_true", "", 0.1), ("p_true", "platt", 0.9), ("p_true_insitu", "", 0.2))
     ]
     columns = ["model", "dataset", "estimator", "method", "metric", "value", "low", "high"]
-    errors = verification_statistics.in_situ_errors(pd.DataFrame(rows, columns=columns), "m", {"d": "D"})
+    errors = verification_statistics.ece_by_prompt(pd.DataFrame(rows, columns=columns), "m", {"d": "D"})
     assert errors.iloc[0].to_dict() == pytest.approx(
         {
             "dataset": "D",
