@@ -1,5 +1,5 @@
 # Everything in one image: docker build -t confidence . && docker run --rm -v "$PWD/figures:/artifact/figures" confidence
-# The demo, and with other words anything else: docker run --rm confidence test
+# The demo, or any other command: docker run --rm confidence test
 FROM python:3.11-slim-bookworm@sha256:b18992999dbe963a45a8a4da40ac2b1975be1a776d939d098c647482bcad5cba
 
 # LaTeX sets figures/<run>/results.pdf; without it one line says that this file is not made. vLLM compiles its kernels.
@@ -8,7 +8,7 @@ RUN apt-get update \
     texlive-fonts-recommended poppler-utils gcc g++ \
  && rm -rf /var/lib/apt/lists/*
 
-# The environment hangs on these files alone, so that an edit elsewhere does not install it again.
+# The environment depends only on these files, so that an edit elsewhere does not install it again.
 WORKDIR /artifact
 COPY pyproject.toml requirements.lock ./
 COPY lib/__init__.py lib/

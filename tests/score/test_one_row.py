@@ -113,15 +113,15 @@ def test_the_walk_of_the_followed_row_is_what_the_signals_say():
     assert few[300].drop("").to_dict() == pytest.approx(own, abs=1e-3), "between temperatures of a grid"
     of_response = np.exp(running_example.rows_of_example(graded, one).iloc[0].response)
     found = {
-        "least sure token, the wrong digit": of_response[31], "least sure word": np.sort(of_response)[1],
+        "least probable token, the wrong digit": of_response[31], "least probable word": np.sort(of_response)[1],
         "Seq Avg": raw.seq_avg, "Seq Joint": raw.seq_joint,
-        "least sure answer token": np.exp(one.answer).min(), "Ans Avg": raw.ans_avg,
+        "least probable answer token": np.exp(one.answer).min(), "Ans Avg": raw.ans_avg,
         "P(True), standard": raw.p_true, "P(True), in situ": raw.p_true_insitu,
         "BALD": told.BALD, "phi": told.phi, "c_BALD": raw.c_bald,
         "Ans Avg, isotonic": own["isotonic"], "Ans Avg, temperature": own["platt"],
         "P(True), isotonic": after["p_true", "isotonic"], "P(True), Platt": after["p_true", "platt"],
-        "isotonic from 20 rows, a mean": few[20, "isotonic"],
-        "isotonic of Demo-Hard": carried["demo-hard", "isotonic"],
+        "isotonic, 20 rows, mean over draws": few[20, "isotonic"],
+        "isotonic fitted on Demo-Hard": carried["demo-hard", "isotonic"],
     }  # fmt: skip
     shown = {
         name: ", ".join(f"{x:.5f}" if 0.999 < x < 1 else f"{x:.3f}" for x in np.atleast_1d(value))
