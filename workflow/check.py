@@ -92,7 +92,7 @@ def about_disk(run: Run) -> Iterator[Line]:
     except UserError:  # reported with the model
         return
     if specs:
-        lack = hub.lack_of_room(wanted)
+        lack = hub.lack_of_cache_room(wanted)
         yield ("wrong", lack) if lack else ("ok", f"{wanted / 1e9:.1f} GB of weights to fetch")
 
 

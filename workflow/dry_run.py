@@ -1,6 +1,7 @@
 """`--dry-run`: list the jobs of a cluster run with their resources and estimated time, without submitting them."""
 
 from collections.abc import Callable, Iterable
+from functools import cache
 
 from lib import params
 from workflow import check, cost, fresh, usable
@@ -39,20 +40,16 @@ def asks(profile: Profile, job: Job) -> str:
 def hours(run: Run, jobs: list[Job]) -> dict[Job, cost.Range]:
     """Return the least and most hours of each job: its last timing, else an estimate. A job without either is left
     out."""
-    timed = run.seconds()
-    unknown = {job.model: None for job in jobs if job.notebook.heavy and job.name not in timed}
-    sizes = {name: measure(run, name) for name in unknown if run.gpus}
-    found: dict[Job, cost.Range] = {}
+    timed, found = run.seconds(), {}
     for job in jobs:
-        if job.name in timed:
-            found[job] = (timed[job.name] / 3600,) * 2
-        elif not job.notebook.heavy:
-            found[job] = (job.notebook.minutes / 60,) * 2
-        elif (size := sizes.get(job.model)) and job.notebook.number in cost.PARTS:
-            found[job] = estimate(job, *size, CARD)
+        if job.name in timed or not job.notebook.heavy:
+            found[job] = (timed.get(job.name, 60 * job.notebook.minutes) / 3600,) * 2
+        elif run.gpus and job.notebook.number in cost.PARTS and (measured := measure(run, job.model)):
+            found[job] = estimate(job, *measured)
     return found
 
 
+@cache
 def measure(run: Run, model: str) -> tuple[cost.Size, int, int] | None:
     """Return the size of a model's network, the tokens of its prompt, and those shared by all prompts. None if its
     files are not available."""
@@ -64,10 +61,9 @@ def measure(run: Run, model: str) -> tuple[cost.Size, int, int] | None:
     return cost.Size.of(preflight.lm.model, CARD.bytes), work.prompt, work.shared
 
 
-def estimate(job: Job, size: cost.Size, prompt: int, shared: int, device: cost.Device) -> tuple[float, float]:
-    """Estimate the least and most hours of a job that runs a model, with its share of the loading time."""
+def estimate(job: Job, size: cost.Size, prompt: int, shared: int) -> cost.Range:
+    """Estimate the least and most hours of a job that runs a model on CARD, with its share of the loading time."""
     spec, values = params.load_model_config(job.model), {**job.run.values, "datasets": [job.dataset]}
-    parts = cost.estimate_hours(size, cost.Work.of(values, spec, prompt, shared), device)
-    own = cost.sum_hours(parts[name] for name in cost.PARTS[job.notebook.number])
-    low, high = (value + parts["loads"][0] / cost.OF_PAIR for value in own)
-    return low, high
+    parts = cost.estimate_hours(size, cost.Work.of(values, spec, prompt, shared), CARD)
+    load = parts["loads"][0] / cost.OF_PAIR
+    return cost.sum_hours([(load, load), *(parts[name] for name in cost.PARTS[job.notebook.number])])

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lib import params
 from lib.paths import ROOT, UserError
+from workflow import hub
 from workflow.pipeline import Job, Run
 
 VENV = ROOT / ".venv-vllm"
@@ -94,8 +95,6 @@ def why_no_vllm(run: Run) -> str:
     if not run.cluster and not any(map(shutil.which, ("cc", "gcc", "clang"))):
         lacks = "`engine: vllm` compiles kernels, and no C compiler is found here"
         return f"{lacks}: install gcc and g++, or write `engine: transformers`"
-    free = shutil.disk_usage(ROOT).free
-    if not is_installed(VENV, "vllm") and free < DISK:
-        needed = f"vLLM's packages need {DISK / 1e9:.0f}"
-        return f"{free / 1e9:.0f} GB free on this disk, and {needed}: write `engine: transformers`"
-    return ""
+    if is_installed(VENV, "vllm"):
+        return ""
+    return hub.lack_of_room("the installation of vLLM", DISK, ROOT, "; write `engine: transformers`")

@@ -7,15 +7,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from lib.paths import UserError
+from workflow.environment import DRIVER
 from workflow.locks import own_folder
 
 POLL = 0.5  # seconds
-DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")  # at least one exists if an NVIDIA driver is installed
 LOOK = "from torch import cuda\nfor i in range(cuda.device_count()): print(cuda.get_device_properties(i).uuid)"
 
 
@@ -61,7 +60,7 @@ def seen_by_torch() -> list[str]:
 
     It runs in a separate process, because a process that has initialized CUDA cannot be forked.
     """
-    if not any(Path(place).exists() for place in DRIVER):
+    if not any(map(os.path.exists, DRIVER)):
         return []
     try:
         done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=120, check=True)

@@ -173,16 +173,20 @@ def free_bytes(place: Path) -> int:
     return shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.is_dir())).free
 
 
-def lack_of_room(wanted: int) -> str:
-    """Return why this many bytes of weights do not fit on the disk of the hub's cache; empty if they do."""
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    place = Path(HF_HUB_CACHE).expanduser()
+def lack_of_room(what: str, wanted: float, place: Path, remedy: str = "") -> str:
+    """Return why this many bytes do not fit on the disk of a folder; empty if they do."""
     free = free_bytes(place)
     if wanted <= FILLED * free:
         return ""
-    need = f"{wanted / 1e9:.0f} GB of weights do not fit on the disk of {place} ({free / 1e9:.0f} GB free)"
-    return f"{need}: free some, or set HF_HOME to a larger one"
+    return f"{what} needs {wanted / 1e9:.3g} GB: the disk of {place} has {free / 1e9:.1f} GB free{remedy}"
+
+
+def lack_of_cache_room(wanted: int) -> str:
+    """Return why this many bytes of weights do not fit on the disk of the hub's cache; empty if they do."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    remedy = "; free some, or set HF_HOME to a folder on a larger disk"
+    return lack_of_room("the download of weights", wanted, Path(HF_HUB_CACHE).expanduser(), remedy)
 
 
 def check_files(run: Run) -> None:
@@ -199,7 +203,7 @@ def fetch(names: list[str], say: Callable[[str], None]) -> None:
     specs = {name: params.load_model_config(name) for name in names}
     sizes = {name: missing(spec) for name, spec in specs.items() if remote(spec)}
     wanted = sum(sizes.values())
-    if wanted and (lack := lack_of_room(wanted)):
+    if wanted and (lack := lack_of_cache_room(wanted)):
         raise UserError(lack)
     for name, size in sizes.items():
         if size:

@@ -35,7 +35,7 @@ def verify(run: Run, say: Callable[[str], None]) -> int:
     table.to_csv(ROOT / file, index=False, float_format="%.9g")
     made = replace(here, frames={**here.frames, **rounding.frames_of(ours, choices, bins)})
     wrong = [*misprinted(here, run.figures), *miskept(here, made)]
-    for line in [*matched.summary, *run_comparison.list_numbers(table, file), *wrong]:
+    for line in [*matched.summary, *other_passes(matched), *run_comparison.list_numbers(table, file), *wrong]:
         say(line)
     held, line = run_comparison.judge_sameness(table, matched, wrong)
     say(f"verify {run.name}: {line}")
@@ -57,6 +57,14 @@ def compare(
     frames = rounding.frames_of(matched.ours, choices, bins)
     ours = rounding.printed_numbers(replace(here, frames={**here.frames, **frames}))
     return run_comparison.compare_numbers(ours, rounding.moves(here, matched.theirs, choices, bins))
+
+
+def other_passes(matched: run_comparison.MatchedRows) -> list[str]:
+    """Return a line if the runs have different numbers of passes with dropout."""
+    here, shipped = (sorted(set(map(len, side.dropout.predictive))) for side in (matched.ours, matched.theirs))
+    if here == shipped:
+        return []
+    return [f"dropout_passes {' and '.join(map(str, here))}, shipped {' and '.join(map(str, shipped))}: c_BALD differs"]
 
 
 # ---- the run's tables and saved results

@@ -139,11 +139,7 @@ def where(spec: Model) -> str:
 
 def lack_of_room(spec: Model, size: int) -> str:
     """Return why the disk has too little room to convert a file of this size; empty if it has enough."""
-    free = hub.free_bytes(spec.place.parent)
-    if ROOM * size <= hub.FILLED * free:
-        return ""
-    needed = f"the conversion of {spec.gguf} needs {gigabytes(ROOM * size)}"
-    return f"{needed}: the disk of artifacts/ has {free / 1e9:.1f} GB free"
+    return hub.lack_of_room(f"the conversion of {spec.gguf}", ROOM * size, spec.place.parent)
 
 
 # ---- the lines of `check` ----------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch):
 def test_a_full_disk_is_said_before_the_first_byte(remote, monkeypatch):
     asked = Hub(monkeypatch, files=[(62_000_000_000, True)])
     monkeypatch.setattr(hub, "free_bytes", lambda place: 10_000_000_000)
-    with pytest.raises(UserError, match="62 GB of weights do not fit .*10 GB free.*HF_HOME"):
+    with pytest.raises(UserError, match="needs 62 GB: the disk of .* has 10.0 GB free; .*HF_HOME"):
         hub.fetch(["tiny"], print)
     assert not asked.fetched
 

@@ -78,7 +78,7 @@ def test_refusals(place, monkeypatch):
         extras.install_vllm(run(), [GENERATE], print)
     monkeypatch.setattr(extras.shutil, "which", lambda name: name)
     monkeypatch.setattr(extras, "DISK", 1e18)
-    with pytest.raises(UserError, match="free on this disk"):
+    with pytest.raises(UserError, match="the installation of vLLM needs .* GB: the disk .*`engine: transformers`"):
         extras.install_vllm(run(), [GENERATE], print)
     monkeypatch.setenv("VLLM_PYTHON", "/opt/vllm/bin/python")
     extras.install_vllm(run(gpus=0), [GENERATE], print)

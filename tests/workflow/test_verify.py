@@ -98,6 +98,14 @@ def test_a_response_written_otherwise_is_left_out_and_counted(here, theirs):
     assert any("1 of 500 responses were written otherwise" in line for line in alike.summary)
 
 
+def test_other_passes_with_dropout_are_one_line():
+    ten, five = (SimpleNamespace(dropout=pd.DataFrame({"predictive": [[[0.1]] * count] * 2})) for count in (10, 5))
+    assert verify.other_passes(SimpleNamespace(ours=ten, theirs=ten)) == []
+    assert verify.other_passes(SimpleNamespace(ours=five, theirs=ten)) == [
+        "dropout_passes 5, shipped 10: c_BALD differs"
+    ]
+
+
 def test_nothing_in_common_is_said(theirs):
     others = altered(theirs, token_ids=[np.append(row, 7) for row in theirs.generations.token_ids])
     with pytest.raises(UserError, match="no response in common with what is shipped: these are other models"):
