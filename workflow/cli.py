@@ -19,11 +19,15 @@ DEFAULT, MAKE = "demo", "make"  # profile and verb if none is given
 VERBS = ("replay", "published", "check", "verify", "finding", "book", "archive", "lab", "test", "help")
 FINDINGS = ("1", "2", "3", "4")
 SELECTION = ("--models", "--add-models", "--datasets", "--add-datasets")
-OPTIONS = (*SELECTION, "--data-dir", "--force", "--cores", "--cpu", "--profile", "--dry-run", "--help")
-MANY, ALONE = (*SELECTION, "--force"), ("--cpu", "--dry-run")  # options with several values, or none; others take one
+OPTIONS = {  # how argparse reads them
+    **dict.fromkeys((*SELECTION, "--force"), {"nargs": "+"}),
+    **dict.fromkeys(("--data-dir", "--cores"), {}),
+    **dict.fromkeys(("--cpu", "--dry-run"), {"action": "store_true"}),
+    "--profile": {"dest": "cluster"},
+}
 TAKES = {  # the arguments of each verb
-    MAKE: ("profile", *OPTIONS[:-1]),
-    "verify": ("profile", *OPTIONS[:-1]),
+    MAKE: ("profile", *OPTIONS),
+    "verify": ("profile", *OPTIONS),
     "check": ("profile", *SELECTION, "--data-dir", "--cores", "--cpu"),
     "replay": ("profile", *SELECTION, "--force", "--cores"),
     "published": ("--force", "--cores"),
@@ -107,14 +111,7 @@ def build_parser() -> Parser:
         one.set_defaults(profile=DEFAULT, models=[], add_models=[], datasets=[], add_datasets=[], force=[])
         one.set_defaults(data_dir=None, cores=None, cluster=None, cpu=False, dry_run=False)
         for word in taken:
-            if word == "profile":
-                one.add_argument(word, nargs="?", default=DEFAULT)
-            elif word == "--profile":
-                one.add_argument(word, dest="cluster")
-            elif word in ALONE:
-                one.add_argument(word, action="store_true")
-            else:
-                one.add_argument(word, nargs="+" if word in MANY else None)
+            one.add_argument(word, **OPTIONS.get(word, {"nargs": "?"}))  # the profile may be left out
     return parser
 
 
@@ -136,7 +133,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for option in [word.split("=")[0] for word in args.surplus if word.startswith("-")]:
         if option in REMOVED:
             raise WordError(f"there is no option '{option}' any more: {REMOVED[option]}")
-        raise WordError(f"{verb} takes no {choose('option', option, list(OPTIONS))}")
+        raise WordError(f"{verb} takes no {choose('option', option, [*OPTIONS, '--help'])}")
     args.finding, args.book, args.rest, args.run = finding, book, rest, args.profile
     if verb in ("replay", "published"):
         args.run = verb if args.profile == DEFAULT else f"{verb}-{args.profile}"

@@ -71,38 +71,26 @@ def obtain(name: str, spec: Model, say: Say) -> Path:
 
 
 def locate(spec: Model) -> tuple[Path | None, int]:
-    """Return the local GGUF file, if there is one, and its size here or on the hub."""
-    file = local_file(spec)
-    return file, file.stat().st_size if file else size_on_hub(spec)
+    """Return the GGUF file in the folder `source` or in models/, and its size; no file but its size on the hub.
 
-
-def size_on_hub(spec: Model) -> int:
-    """Return the bytes of the file on the hub. The UserError names the folder for a local copy and its sha256."""
-    try:
-        return hub.file_size(spec)
-    except UserError as problem:
-        raise UserError(f"{problem}; or put it at {served_by(spec)} (sha256 {spec.sha256})") from None
-
-
-def served_by(spec: Model) -> str:
-    """Return the file's path in models/, which is valid for any `source`."""
-    return f"models/{Path(str(spec.gguf)).name}"
-
-
-def local_file(spec: Model) -> Path | None:
-    """Return a model's GGUF file in the folder `source` or in models/, or None.
-
-    Raise UserError if `source` is a folder without it.
+    Raise UserError if `source` is a folder without it, or if the hub lacks it.
     """
-    folder, file = ROOT / spec.source, ROOT / spec.source / str(spec.gguf)
+    folder, copy = ROOT / spec.source, f"models/{Path(str(spec.gguf)).name}"
+    file = folder / str(spec.gguf)
     if folder.is_dir() and not file.is_file():
         there = [path.name for path in folder.glob("*.gguf")]
         raise UserError(f"no file {spec.gguf} in {spec.source}; {nearest(file.name, there)}")
-    return next((path for path in (file, ROOT / served_by(spec)) if path.is_file()), None)
+    for place in (file, ROOT / copy):
+        if place.is_file():
+            return place, place.stat().st_size
+    try:
+        return None, hub.file_size(spec)
+    except UserError as problem:
+        raise UserError(f"{problem}; or put it at {copy} (sha256 {spec.sha256})") from None
 
 
 def gigabytes(size: int) -> str:
-    return f"{size / 1e9:.2g} GB"
+    return f"{size / 1e9:.3g} GB"
 
 
 # ---- conversion --------------------------------------------------------------------------------------------
