@@ -1,4 +1,4 @@
-"""Reuse rows of earlier frames, shipped or set aside, that were generated under the same facts."""
+"""Reuse rows of earlier frames, shipped or set aside, that were generated with the same settings."""
 
 import hashlib
 import json

@@ -39,7 +39,7 @@ def random(name: str, **more: object) -> LanguageModel:
     checkpoint.set_padding(tokenizer)
     config, own = CONFIGS[name]
     model = AutoModelForCausalLM.from_config(config(vocab_size=len(tokenizer), **own | more))
-    for parameter in model.parameters():  # the usual initialisation is so flat that every error would look small
+    for parameter in model.parameters():  # the usual initialization is so flat that every error would look small
         if parameter.dim() > 1:
             parameter.data.mul_(4)
     spec = params.load_model_config("tiny-llama")

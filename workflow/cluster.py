@@ -20,7 +20,7 @@ from workflow import extras
 from workflow.pipeline import NOTEBOOKS, Notebook, Run
 
 EXECUTORS = {"slurm": ("SLURM", "slurm"), "cluster-generic": ("Kubernetes", "kubernetes")}  # name, lock of the plugin
-PATIENCE = 60  # seconds to wait until cancelled jobs have ended
+PATIENCE = 60  # seconds to wait until canceled jobs have ended
 BY_RULE = ("set-resources", "set-threads")
 
 

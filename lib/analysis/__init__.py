@@ -1,1 +1,1 @@
-"""What a run shows beyond its scores: tokens, passes, and rows that calibrators learn from."""
+"""Statistics of a run: tokens, dropout passes, calibration examples."""

@@ -1,5 +1,5 @@
 """The cost of each estimator in tokens and seconds per question, and its benefit; the paper reports it for verification
-only. Single-pass estimators come with the response; every other one reads more tokens."""
+only. Single-pass estimators come with the response; all others process additional tokens."""
 
 from collections.abc import Mapping, Sequence
 

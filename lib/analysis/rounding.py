@@ -1,4 +1,4 @@
-"""Numerical stability: every printed number again under noise as large as between two CPUs.
+"""Numerical stability: recompute every printed number with noise as large as the difference between two CPUs.
 
 CPUs differ in their summation order, so log-probabilities differ in the last digits. The noise was measured on the demo
 models in float32, between AVX-512 and SSE4.1 kernels; `./run_all.sh verify` measures it between any two machines.

@@ -1,4 +1,5 @@
-"""The stochastic passes over one fixed response, as one batch of equal length, and the caches of what stands before.
+"""The stochastic passes over one fixed response, as one batch of equal length, and the key-value caches of the
+preceding tokens.
 
 Nothing is generated again. Each pass draws its masks from its own stream (`seeded_dropout`), so results are independent
 of the batch.

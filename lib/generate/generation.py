@@ -1,6 +1,6 @@
 """Responses of a model to questions: one row each, with the probability of every token (columns: lib.schemas).
 
-An engine returns token ids: transformers, vLLM in an environment of its own, or a file of existing responses. One
+An engine returns token ids: transformers, vLLM in a separate environment, or a file of existing responses. One
 teacher-forced pass over these tokens (lib.generate.scoring) computes all other columns.
 """
 

@@ -1,4 +1,4 @@
-"""P(True): the model is asked whether its own answer is right, in a new prompt and in situ (`fig:prompt_comparison`).
+"""P(True): the model is asked whether its own answer is correct, in a new prompt and in situ (`fig:prompt_comparison`).
 
 Standard: question and proposed answer form a new conversation, encoded completely. In situ: the query follows the
 model's own trajectory directly after its last token, so only the query has to be encoded. We store the logits of every

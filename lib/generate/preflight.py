@@ -1,7 +1,7 @@
 """Check whether a model supports a run, before its weights are loaded.
 
-This needs only its configuration, its tokenizer and its network without memory. Each check gives a line: `ok`; `note`,
-for information; or `wrong`, with the remedy.
+This needs only its configuration, its tokenizer and its architecture on the meta device. Each check gives a line: `ok`;
+`note`, for information; or `wrong`, with the remedy.
 """
 
 from collections import Counter

@@ -1,9 +1,9 @@
 """Sampling: from prompts to token ids.
 
 transformers' `generate` decodes greedily after our logits processor. It warps a step's logits (temperature, top-k,
-top-p, min-p) and inverts the cumulative distribution at a uniform number of (example, step). So in float32 an example's
-tokens are independent of the batch. In bfloat16 kernels sum in another order for another batch, so near-ties can
-resolve differently (3 of 200 demo responses).
+top-p, min-p) and inverts the cumulative distribution at a uniform random number seeded by example and step. So in
+float32 an example's tokens are independent of the batch. In bfloat16 kernels sum in a different order for a different
+batch, so near-ties can resolve differently (4 and 6 of 200 responses of the demo models).
 """
 
 import copy

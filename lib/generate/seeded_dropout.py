@@ -1,4 +1,4 @@
-"""Dropout with masks that are seeded by pass, without any other change: in float32 results are independent of the
+"""Dropout with masks that are seeded by pass, and nothing else changed: in float32 results are independent of the
 batch.
 
 Dropout acts on the attention weights of every attention module and in every nn.Dropout. Llama and Qwen3 have only the

@@ -1,4 +1,4 @@
-"""The range of temperatures for answer tokens, and the nodes for the sum over the other logits."""
+"""The range of temperatures for answer tokens, and the interpolation nodes for the remaining logits."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Figures beyond the paper: what the tokens of an estimator buy, and when to answer."""
+"""Figures beyond the paper: cost against quality, and selective prediction."""
 
 from collections.abc import Mapping
 from typing import Any

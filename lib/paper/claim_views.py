@@ -1,4 +1,5 @@
-"""The views of claims: wide frames of results, one case per row, with a column for each number in a predicate.
+"""The views of claims. A view is a data frame with one row per case (one model-dataset pair, say) and a column for each
+number in a predicate.
 
 Each public function is a view of that name; its docstring is shown with the predicate. A view raises NotThere if
 results lack a frame. A number that cannot be computed is NaN, and `verdicts.judge` ignores cases with NaN in their

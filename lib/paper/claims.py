@@ -1,4 +1,4 @@
-r"""The paper's claims, all of them, in the order of the paper: reading this table is reading the paper.
+r"""All claims of the paper, in its order.
 
     "the paper's sentence in a few words": Claim(name, exhibit, quantifier, view, predicate)
 

@@ -1,7 +1,7 @@
 """The style of all figures, and an object that a notebook shows and the exporter writes.
 
-Figures are one column wide, with text of at least 7 points, as PDF (fonts embedded) and PNG. None passes through
-pyplot, so none must be closed or appears twice in a notebook. The same data give the same bytes.
+Figures are one column wide, with text of at least 7 points, as PDF (fonts embedded) and PNG. Figures bypass pyplot, so
+they need no closing and never appear twice in a notebook. The same data give the same bytes.
 """
 
 import base64

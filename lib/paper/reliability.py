@@ -1,7 +1,7 @@
 """Reliability diagrams after `guo2017calibration`: accuracy against mean confidence by bin. Formatting only.
 
-A point is a bin: its area grows with its number of rows, and it is hollow below SMALL_BIN rows. A thin line is its
-binomial interval, and a wide one the gap to the diagonal; the ECE is the mean gap over rows.
+A point is a bin: its area grows with its number of rows, and it is hollow if it has fewer than SMALL_BIN rows. A thin
+line is its binomial interval, and a wide one the gap to the diagonal; the ECE is the mean gap over rows.
 """
 
 from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""Confidence from what a model left behind, and how good it is."""
+"""Compute and evaluate confidence from stored model outputs."""

@@ -1,4 +1,4 @@
-"""Ask a few evaluation questions of each pair again with other prompts: the paper's example, worked examples or
+"""Prompt ablation on a few evaluation questions per model-dataset pair: the paper's example, worked examples or
 none."""
 
 import hashlib

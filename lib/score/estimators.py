@@ -1,7 +1,7 @@
 """Table `tab:estimators`: one small pure function per row, and their registry.
 
 Each maps a signal to a probability in [0, 1]; sums are float64. Log-probabilities are natural, one per token. To add an
-estimator, write its function and one row of ESTIMATORS with the signal it needs (computed in `lib.score.confidence`).
+estimator, write its function and one row of `_DECLARED` with the signal it needs (computed in `lib.score.confidence`).
 It then appears in every table, curve and calibrator.
 """
 

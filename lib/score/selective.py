@@ -1,11 +1,11 @@
 """Selective prediction: accuracy by coverage, and thresholds with a guaranteed precision.
 
-Learn-then-Test (arXiv 2110.01052) with a split fixed sequence finds the threshold for a target precision. A third of
-the calibration rows proposes thresholds and the starting point. The other rows test them one by one with the exact
-binomial tail, down to the first failure. For any scores, the true precision of the returned threshold is below the
-target with probability at most 1 - `certainty` over draws of calibration rows. MAPIE 1.6.0 has the same test. But there
-a threshold that no row reaches gives a NaN p-value, after which Holm's procedure finds nothing. Its rounding also
-counts an error too many in a third of the cases.
+Learn-then-Test (arXiv 2110.01052) finds the threshold for a target precision in one fixed sequence of thresholds. A
+third of the calibration rows proposes thresholds and the starting point. The other rows test them one by one with the
+exact binomial tail, down to the first failure. For any scores, the true precision of the returned threshold is below
+the target with probability at most 1 - `certainty` (the parameter `precision_confidence`) over draws of calibration
+rows. MAPIE 1.6.0 has the same test. But there a threshold that no row reaches gives a NaN p-value, after which Holm's
+procedure finds nothing. Its rounding also overcounts errors by one in a third of the cases.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Responses token by token: probabilities that are the model's, shades that hold in grey, words that stay words."""
+"""Responses token by token: probabilities that are the model's, shades that hold in gray, words that stay words."""
 
 import base64
 import hashlib

@@ -27,7 +27,7 @@ def test_reliability_after_guo():
 
 
 def test_intervals_are_wilsons():
-    """Two of four, z = 1.96: centre .5, half z sqrt(n / 4 + z^2 / 4) / (n + z^2)."""
+    """Two of four, z = 1.96: center .5, half z sqrt(n / 4 + z^2 / 4) / (n + z^2)."""
     z = 1.959964
     half = z * np.sqrt(4 * 0.25 + z**2 / 4) / (4 + z**2)
     ends = reliability.wilson_intervals(bins()).iloc[0]

@@ -32,7 +32,7 @@ def notebook_of(folder: Path, job: str) -> list[psutil.Process]:
 
 
 def test_tables_are_those_of_a_run_on_this_machine(slurm, alone, tmp_path):
-    """Through two nodes, with a job that is killed on its node and all jobs cancelled once: the same bytes."""
+    """Through two nodes, with a job that is killed on its node and all jobs canceled once: the same bytes."""
     here, told = alone
     assert counts(told) == (JOBS, 0)
     there = copy_of_project(tmp_path / "on a cluster")

@@ -53,7 +53,7 @@ def test_revisions_that_cannot_be_read_are_resolved_again(inside, monkeypatch, t
 
 
 def test_a_terminal_of_ascii():
-    """Letters that it lacks are spelt out."""
+    """Letters that it lacks are spelled out."""
     env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
     for code, said in (
         ("import sys; from workflow import run; sys.exit(run.main(['caf\\u00e9']))", rb"caf\xe9"),

@@ -1,4 +1,4 @@
-"""How runs on a real SLURM end, with notebooks that only wait: stopped, killed, cancelled, refused, and on a GPU."""
+"""How runs on a real SLURM end, with notebooks that only wait: stopped, killed, canceled, refused, and on a GPU."""
 
 import json
 import signal
