@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 from docs.tables.replacing import replace_table  # noqa: E402
 from lib import store  # noqa: E402
 from lib.analysis import ablation_statistics  # noqa: E402
-from lib.analysis.dropout_statistics import by_scope  # noqa: E402
+from lib.analysis.dropout_statistics import by_scope, split_half_reliability  # noqa: E402
 from lib.analysis.run_signals import RunSignals  # noqa: E402
 from lib.calibrate import fitting  # noqa: E402
 from lib.paper.reliability import reliability_panels  # noqa: E402
@@ -110,6 +110,23 @@ def passed() -> pd.DataFrame:
     return by_scope(signals().generations, signals().responses, made, READING)
 
 
+@cache
+def retest() -> dict[str, dict[tuple[str, str], str]]:
+    """How far c_BALD depends on the draw of its masks: both halves of the passes, by scope."""
+    found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
+    for scope, label in SCOPES.items():
+        frame = store.load_frames(RUN, DROPOUT[scope], SMALL.models, SMALL.datasets, may_lack=True)[0]
+        for row in split_half_reliability(signals().responses, frame, READING).itertuples():
+            pair = row.model, row.dataset
+            found[f"{label}: questions"][pair] = str(row.rows)
+            found[f"{label}: correlation of both halves"][pair] = three(row.correlation)
+            found[f"{label}: expected of two draws of ten passes"][pair] = three(row.expected)
+            for metric in ("ece", "auroc"):
+                both = (three(getattr(row, f"{metric}_{half}")) for half in (1, 2))
+                found[f"{label}: {metric.upper()} of each half"][pair] = " ".join(both)
+    return found
+
+
 def calibrated() -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray, float]]:
     """Of each pair, the evaluation rows' Ans Avg after isotonic regression, their correctness, and the constant that
     the calibration rows teach."""
@@ -157,7 +174,7 @@ def table(rows: dict[str, dict[tuple[str, str], str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-TABLES = {"results": results, "prompts": prompts}
+TABLES = {"results": results, "retest": retest, "prompts": prompts}
 
 
 def renewed(text: str) -> str:
