@@ -14,7 +14,7 @@ from workflow import reference_data
 from workflow.files import read_json, write_json
 from workflow.fingerprint import checksum, declared_parameters, semantic_checksum
 from workflow.pipeline import NOTEBOOKS, Run
-from workflow.records import in_order, key
+from workflow.records import is_valid, key
 
 BEFORE = ".before.json"  # in a run's folder: old checksums of frames and manifests, until all records are updated
 OPEN_CHOICES = {"dtype": "fastest", "attention": "cudnn"}  # removed values of model files
@@ -88,7 +88,7 @@ def carry_over_manifest(frame: Path) -> bool:
 def carry_over_record(path: Path, before: dict, values: dict) -> bool:
     """Update the parameter names and checksums in a job's record; return whether it changed."""
     record = read_json(path)
-    if not in_order(record):
+    if not is_valid(record):
         return False
     parts = {}
     for name, value in record["parts"].items():

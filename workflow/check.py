@@ -40,7 +40,7 @@ def main(run: Run, say: Callable[[str], None]) -> int:
 def reach_hub(run: Run, say: Callable[[str], None]) -> None:
     """Switch the hub's client to offline mode if the hub does not answer: it would retry for minutes per name."""
     names = [(load, name) for kind, load in params.LOADERS.items() for name in run.values[f"{kind}s"]]
-    if any(hub.remote(load(name)) for load, name in names) and not hub.answers():
+    if any(hub.remote(load(name)) for load, name in names) and not hub.is_reachable():
         os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")  # before its import
         say(
             "note   hub: it does not answer; models and datasets must be in the local cache, or in folders that a "
@@ -88,7 +88,7 @@ def about_disk(run: Run) -> Iterator[Line]:
         yield "ok", f"every model is in a local folder{files}"
         return
     try:
-        wanted = sum(hub.missing(spec) for spec in specs)
+        wanted = sum(hub.count_missing_bytes(spec) for spec in specs)
     except UserError:  # reported with the model
         return
     if specs:
@@ -129,8 +129,8 @@ def about_dataset(run: Run, name: str) -> Iterator[Line]:
 def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]) -> Iterator[Line]:
     spec = params.load_model_config(name)
     if spec.gguf and spec.at_hand:
-        yield from weights.about(spec)
-        if weights.pending(spec):
+        yield from weights.describe_weights(spec)
+        if weights.needs_conversion(spec):
             return
     preflight = yield from usable.check_usable(run, name, texts)
     if not preflight:

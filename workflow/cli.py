@@ -222,7 +222,7 @@ def help_text(root: Path = ROOT) -> str:
     return HELP.format(profiles=profiles)
 
 
-def intruder(root: Path) -> str | None:
+def find_shadowing_module(root: Path) -> str | None:
     """Return a module of the project that every Python here would import instead of one of the standard library or of a
     package, or at its start."""
     lock = (root / "requirements.lock").read_text(encoding="utf-8")
@@ -240,7 +240,7 @@ def main(argv: list[str]) -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # for terminals that cannot print a character
     try:
         args = check(argv)
-        if found := intruder(ROOT):
+        if found := find_shadowing_module(ROOT):
             raise WordError(f"every Python started here would import '{found}': rename it, or move it away")
     except WordError as error:
         print(f"run_all.sh: {shown(str(error))}", file=sys.stderr)

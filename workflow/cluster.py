@@ -81,7 +81,7 @@ def read_mapping(content: object, where: str) -> dict:
     return content
 
 
-def tag(run: Run) -> str:
+def job_name_prefix(run: Run) -> str:
     """Return the prefix of this run's job names, unique to this project folder."""
     place = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
     return re.sub(r"[^A-Za-z0-9_-]", "-", run.name)[:30] + f"-{place}"
@@ -102,7 +102,7 @@ def ask(*command: str, **more: str) -> tuple[int, str]:
 
 def ask_script(profile: Profile, run: Run, verb: str) -> tuple[int, str]:
     """Run the profile's job.py and return its exit code and its last line."""
-    code, said = ask(sys.executable, str(profile.folder / "job.py"), verb, CALIBRATION_RUN=tag(run))
+    code, said = ask(sys.executable, str(profile.folder / "job.py"), verb, CALIBRATION_RUN=job_name_prefix(run))
     return code, re.sub(r"^The error message was '(.*)'$", r"\1", said.rpartition("\n")[2])
 
 
@@ -128,20 +128,20 @@ def cancel(profile: Profile, run: Run) -> int:
     if profile.executor != "slurm":
         code, said = ask_script(profile, run, "cancel")
         return 0 if code else int(said)
-    jobs = queued(run)
+    jobs = find_queued_jobs(run)
     if jobs:
         ask("scancel", *jobs)
     end = time.monotonic() + PATIENCE
-    while jobs and queued(run) and time.monotonic() < end:
+    while jobs and find_queued_jobs(run) and time.monotonic() < end:
         time.sleep(1)
     return len(jobs)
 
 
-def queued(run: Run) -> list[str]:
+def find_queued_jobs(run: Run) -> list[str]:
     """Return the ids of this run's pending and running jobs on SLURM."""
     code, said = ask("squeue", "-h", "-u", getpass.getuser(), "-o", "%A %j")
     rows = [line.split(maxsplit=1) for line in said.splitlines()] if not code else []
-    return [row[0] for row in rows if row[-1].startswith(f"{tag(run)}_")]
+    return [row[0] for row in rows if row[-1].startswith(f"{job_name_prefix(run)}_")]
 
 
 # ---- Snakemake's options -----------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def options(profile: Profile, run: Run) -> list[str]:
     words = ["--profile", str(profile.folder), "--workflow-profile", "none", "--jobs", str(profile.at_once)]
     if profile.executor == "slurm":
         folder = ROOT / run.folder / "cluster"
-        words += ["--slurm-logdir", str(folder), "--slurm-jobname-prefix", tag(run)]
+        words += ["--slurm-logdir", str(folder), "--slurm-jobname-prefix", job_name_prefix(run)]
         if "slurm-status-command" not in profile.values and ask("sacct", "-X", "-n")[0]:  # no accounting
             words += ["--slurm-status-command", "squeue"]
     return words
@@ -173,7 +173,7 @@ def environment(profile: Profile, run: Run) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(extras.plugin_folder(EXECUTORS[profile.executor][1]))]),
         "PYTHONUTF8": "1",
         "CALIBRATION_PROFILE": str(profile.folder),
-        "CALIBRATION_RUN": tag(run),
+        "CALIBRATION_RUN": job_name_prefix(run),
     }
 
 

@@ -14,7 +14,7 @@ CARD = cost.Device(True, "GPU of 80 GB", 80e9, 2.0e12, 312e12, 2)  # an A100: by
 
 def show(run: Run, profile: Profile, force: Iterable[str], say: Say) -> int:
     """Print a line per job; submit, move and download nothing."""
-    todo = [verdict.job for verdict in fresh.outlook(run, force) if verdict.open]
+    todo = [verdict.job for verdict in fresh.judge_all(run, force) if verdict.open]
     times = hours(run, todo)
     width = max((len(job.title) for job in todo), default=0)
     for job in todo:

@@ -29,7 +29,7 @@ def kinds(number: str) -> set[str]:
     return {path.split("/")[0] if "{" in path else path for path in paths}
 
 
-def told(run: Run, number: str) -> Iterator[str]:
+def summary_lines(run: Run, number: str) -> Iterator[str]:
     """Yield the lines to print: each claim with its verdicts on the paper and on this run, and its rows."""
     from lib.analysis.run_results import partial_results  # slow to import, and not used by other verbs
     from lib.paper.claims import CLAIMS, FINDINGS

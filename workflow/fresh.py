@@ -23,7 +23,7 @@ from workflow.carry_over import check_carried_over
 from workflow.files import finish_move, move, prune
 from workflow.fingerprint import checksum, code_cells, digest, import_closure, normalize_source, semantic_checksum
 from workflow.pipeline import Job, Run
-from workflow.records import differences, key, read_record, whole, with_manifests
+from workflow.records import differences, is_intact, key, read_record, with_manifests
 
 NEW, ASKED = "not made yet", "asked for"
 EXPORT = ("workflow/export.py",)
@@ -41,19 +41,19 @@ def parts(job: Job, lying: Mapping[str, str] = MappingProxyType({})) -> Parts:
     values = job.parameters
     return {
         **{f"parameter {name}": value for name, value in values.items() if name not in params.BUDGETS},
-        **{key: content for kind in params.LOADERS for key, content in specified(job, kind, values).items()},
+        **{key: content for kind in params.LOADERS for key, content in spec_content(job, kind, values).items()},
         **{f"input {path}": semantic_checksum(lying.get(path, path)) for path in job.inputs},
         **code(job),
     }
 
 
-def specified(job: Job, kind: str, values: dict) -> Parts:
+def spec_content(job: Job, kind: str, values: dict) -> Parts:
     """Return the contents of the model (or dataset) files that the parameters name. For a job that runs a model or
     reads responses, add the checksums of the local files that these name."""
     contents: Parts = {}
     for name in mentioned(values, kind):
         spec = params.LOADERS[kind](name)
-        content = described(spec)
+        content = describe_content(spec)
         if job.notebook.of_pair:
             content.pop("label", None)  # used only in tables
             responses = (getattr(spec, "responses", None) or "").format(dataset=job.dataset)
@@ -66,7 +66,7 @@ def specified(job: Job, kind: str, values: dict) -> Parts:
     return contents
 
 
-def described(spec: params.Model | params.Dataset) -> dict:
+def describe_content(spec: params.Model | params.Dataset) -> dict:
     """Return the content of a model or dataset file without the location of its data: the sha256 identifies a GGUF file
     and published questions, from the Hub or a local folder."""
     content = spec.model_dump(mode="json")
@@ -118,7 +118,7 @@ def earlier_resume_key(run: Run, content: Parts) -> str:
 
 def code_key(job: Job, content: Parts) -> str:
     """Return the key of the code that computes a job's rows; empty if rows survive code changes."""
-    if not job.notebook.heavy or keeps(job):
+    if not job.notebook.heavy or tolerates_code_change(job):
         return ""
     return key({name: value for name, value in content.items() if name.startswith("code ")})[:16]
 
@@ -172,36 +172,36 @@ class Verdict:
         return self.state in ("make", "waits")
 
 
-def outlook(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
+def judge_all(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
     """Return the verdict on each job, upstream first; no file moves. `remake`: numbers of notebooks to rerun."""
     check_carried_over(run)
-    anew, verdicts = asked_anew(run, set(remake)), {}
+    anew, verdicts = find_forced_jobs(run, set(remake)), {}
     for job in run.jobs:
         verdicts[job] = judge(job, [verdicts[up] for up in job.upstream], job in anew)
     return list(verdicts.values())
 
 
-def carry_out_all(run: Run, verdicts: list[Verdict]) -> None:
+def move_all_outputs(run: Run, verdicts: list[Verdict]) -> None:
     """Move the outputs of forced jobs away and restore valid ones. Each job does the rest."""
     force(run, [verdict.job for verdict in verdicts if verdict.why == ASKED])
     for verdict in verdicts:
         if verdict.source:
-            carry_out(verdict)
+            move_outputs(verdict)
 
 
-def settle(job: Job) -> str:
+def decide_at_start(job: Job) -> str:
     """Return why a job need not run, now that its inputs exist; else move its old outputs away and return ''."""
     finish_move(job)  # if an earlier attempt was killed during a move
     verdict = judge(job)
-    carry_out(verdict)
+    move_outputs(verdict)
     return "" if verdict.open else "its inputs are unchanged" if verdict.state == "fresh" else verdict.why
 
 
-def carry_out(verdict: Verdict) -> None:
+def move_outputs(verdict: Verdict) -> None:
     if verdict.open or verdict.source:
-        retire(verdict.job)
+        archive_outputs(verdict.job)
     if verdict.source:
-        restore(verdict.job, verdict.source)
+        restore_outputs(verdict.job, verdict.source)
 
 
 def judge(job: Job, upstream: Iterable[Verdict] = (), anew: bool = False) -> Verdict:
@@ -220,9 +220,9 @@ def judge(job: Job, upstream: Iterable[Verdict] = (), anew: bool = False) -> Ver
     few = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
     if not record:
         why = NEW
-    elif not whole(record):
+    elif not is_intact(record):
         why = "its outputs were edited or damaged"
-    elif changed and not (keeps(job) and all(name.startswith("code ") for name in changed)):
+    elif changed and not (tolerates_code_change(job) and all(name.startswith("code ") for name in changed)):
         why = f"changed: {few}"
     elif waits:
         return Verdict(job, "waits", f"follows {waits[0]}")
@@ -233,7 +233,7 @@ def judge(job: Job, upstream: Iterable[Verdict] = (), anew: bool = False) -> Ver
     return Verdict(job, "make", why)
 
 
-def keeps(job: Job) -> bool:
+def tolerates_code_change(job: Job) -> bool:
     """Whether the outputs of a job survive a change of code."""
     return job.notebook.heavy and job.run.values.get("on_code_change") == "keep"
 
@@ -241,7 +241,7 @@ def keeps(job: Job) -> bool:
 # ---- forced reruns -------------------------------------------------------------------------------------------
 
 
-def asked_anew(run: Run, numbers: set[str]) -> set[Job]:
+def find_forced_jobs(run: Run, numbers: set[str]) -> set[Job]:
     """Return the jobs of these notebooks, except those whose forced rerun was stopped and can resume."""
     if unknown := numbers - {job.notebook.number for job in run.jobs}:
         raise UserError(f"run '{run.name}' does not run notebook {min(unknown)}: nothing to rerun")
@@ -279,19 +279,19 @@ def replaced(job: Job, record: dict | None) -> list[str]:
     return [path for path in paths if (ROOT / path).exists()]
 
 
-def retire(job: Job) -> None:
+def archive_outputs(job: Job) -> None:
     """Move record and outputs to artifacts/<run>/stale/<key>/. Shards remain, so an unfinished job resumes."""
     record = read_record(ROOT / job.record, job)
     for name in ("results.pdf", "results.log", "report.html") if job.notebook.exports else ():
         (ROOT / job.run.figures / name).unlink(missing_ok=True)  # derived from these outputs
     if paths := replaced(job, record):
         name = record["key"] if record else f"unfinished-{job.name}"
-        newest = max(set_aside(job, name), default=0)
+        newest = max(find_archived(job, name), default=0)
         stale = f"{job.run.folder}/stale/{name}" + (f"-{newest + 1}" if newest else "")
         move(job, [(path, f"{stale}/{path}") for path in paths])
 
 
-def set_aside(job: Job, name: str) -> dict[int, Path]:
+def find_archived(job: Job, name: str) -> dict[int, Path]:
     """Return the folders in stale of one name (<key>, <key>-2, ...) by number; the newest has the largest."""
     folders = (ROOT / job.run.folder / "stale").glob(f"{name}*")
     found = ((re.fullmatch(r"(?:-([0-9]+))?", folder.name.removeprefix(name)), folder) for folder in folders)
@@ -300,14 +300,14 @@ def set_aside(job: Job, name: str) -> dict[int, Path]:
 
 def restorable(job: Job, wanted: str) -> str:
     """Return the newest intact folder in stale with the same key; empty if there is none."""
-    for _, stale in sorted(set_aside(job, wanted).items(), reverse=True):
+    for _, stale in sorted(find_archived(job, wanted).items(), reverse=True):
         record, below = read_record(stale / job.record, job), f"{stale.relative_to(ROOT).as_posix()}/"
-        if record and record["key"] == wanted and whole(record, below):
+        if record and record["key"] == wanted and is_intact(record, below):
             return below
     return ""
 
 
-def restore(job: Job, source: str) -> None:
+def restore_outputs(job: Job, source: str) -> None:
     """Restore from a folder in stale the files that its record names, and no others."""
     record = read_record(ROOT / source / job.record, job)
     move(job, [(source + path, path) for path in (*record["outputs"], job.record)])

@@ -33,7 +33,7 @@ def remote(spec: params.Model | params.Dataset) -> bool:
     return isinstance(source, str) and source.count("/") == 1 and not is_path(source)
 
 
-def answers() -> bool:
+def is_reachable() -> bool:
     """Whether the hub answers within seconds: its own client would retry for minutes per name."""
     place = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     try:
@@ -72,12 +72,12 @@ def resolve(kind: str, source: str, revision: str | None = None) -> str:
 
     logging.set_verbosity_error()  # the UserError reports the problem once
     api = HfApi()
-    with explained(kind, source, revision):
+    with explain_hub_errors(kind, source, revision):
         return str((api.model_info if kind == "model" else api.dataset_info)(source, revision=revision).sha)
 
 
 @contextmanager
-def explained(kind: str, source: str, revision: str | None) -> Iterator[None]:
+def explain_hub_errors(kind: str, source: str, revision: str | None) -> Iterator[None]:
     """Turn any error of the hub into a UserError."""
     try:
         yield
@@ -111,7 +111,7 @@ def download(spec: params.Model, patterns: list[str], **options: Any) -> Any:
     from huggingface_hub import snapshot_download
 
     options |= {"revision": spec.revision, "allow_patterns": patterns, "ignore_patterns": IGNORED}
-    with explained("model", spec.source, spec.revision):
+    with explain_hub_errors("model", spec.source, spec.revision):
         return snapshot_download(spec.source, **options)
 
 
@@ -123,7 +123,7 @@ def cached(spec: params.Model) -> bool:
     return False
 
 
-def texts(spec: params.Model) -> str:
+def download_texts(spec: params.Model) -> str:
     """Return the folder with a model's configuration, tokenizer and template. Download them without the weights."""
     here = cached(spec)  # without a network, the cached files are used
     if not here:
@@ -131,7 +131,7 @@ def texts(spec: params.Model) -> str:
     return str(download(spec, TEXTS, local_files_only=here))
 
 
-def missing(spec: params.Model) -> int:
+def count_missing_bytes(spec: params.Model) -> int:
     """Return the bytes of a model's files that are not downloaded yet."""
     try:
         resolve("model", spec.source, spec.revision)
@@ -148,7 +148,7 @@ def file_size(spec: params.Model) -> int:
     from huggingface_hub import HfApi
 
     resolve("model", spec.source, spec.revision)
-    with explained("model", spec.source, spec.revision):
+    with explain_hub_errors("model", spec.source, spec.revision):
         found = HfApi().get_paths_info(spec.source, [str(spec.gguf)], revision=spec.revision)
     if not found:
         raise UserError(f"model '{spec.source}' has no file '{spec.gguf}' on the hub")
@@ -161,7 +161,7 @@ def download_file(spec: params.Model) -> Path:
     """Download a model's GGUF file into the hub's cache and return its path."""
     from huggingface_hub import hf_hub_download
 
-    with explained("model", spec.source, spec.revision):
+    with explain_hub_errors("model", spec.source, spec.revision):
         return Path(hf_hub_download(spec.source, str(spec.gguf), revision=spec.revision))
 
 
@@ -201,7 +201,7 @@ def check_files(run: Run) -> None:
 def fetch(names: list[str], say: Callable[[str], None]) -> None:
     """Download the weights that jobs need, after checking the access, revision and disk space of all of them."""
     specs = {name: params.load_model_config(name) for name in names}
-    sizes = {name: missing(spec) for name, spec in specs.items() if remote(spec)}
+    sizes = {name: count_missing_bytes(spec) for name, spec in specs.items() if remote(spec)}
     wanted = sum(sizes.values())
     if wanted and (lack := lack_of_cache_room(wanted)):
         raise UserError(lack)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lib.paths import ROOT
 from workflow import files, fresh
-from workflow.locks import alive
+from workflow.locks import is_running
 from workflow.pipeline import Run
 from workflow.records import forget_shards, read_record
 
@@ -36,6 +36,6 @@ def clear(run: Run) -> None:
 def abandoned(path: Path, age: float) -> bool:
     """Whether a path is temporary, its process has ended, and it is at least `age` seconds old."""
     found = SCRATCH.fullmatch(path.name)
-    if not found or not path.exists() or alive(int(found[1] or found[2])):
+    if not found or not path.exists() or is_running(int(found[1] or found[2])):
         return False
     return time.time() - path.stat().st_mtime >= age

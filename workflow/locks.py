@@ -34,19 +34,20 @@ def run_lock(run: Run, patience: float = 30) -> Iterator[None]:
     note, here = ROOT / run.folder / ".running", platform.node()
     note.parent.mkdir(parents=True, exist_ok=True)
     try:
-        lock = FileLock(ROOT / run.folder / ".lock").acquire(patience, cancel_check=lambda: alive(holder(note)["pid"]))
+        lock = FileLock(ROOT / run.folder / ".lock")
+        taken = lock.acquire(patience, cancel_check=lambda: is_running(holder(note)["pid"]))
     except Timeout:
-        raise going_on(run, holder(note)) from None
-    with lock:
+        raise running_already(run, holder(note)) from None
+    with taken:
         left = holder(note)
         if left["machine"] not in ("", here) and time.time() - note.stat().st_mtime < SILENT:
-            raise going_on(run, left)
+            raise running_already(run, left)
         if left["machine"] == here:  # the run was killed
             time.sleep(GRACE)
             shutil.rmtree(short_tempdir() / left["scratch"], ignore_errors=True)
         scratch, ended = scratch_folder(), threading.Event()
         write_json(note, {"pid": os.getpid(), "scratch": scratch.name, "machine": here})
-        threading.Thread(target=beat, args=[note, ended], daemon=True).start()
+        threading.Thread(target=keep_touching, args=[note, ended], daemon=True).start()
         os.environ["CALIBRATION_SCRATCH"] = str(scratch)
         try:
             yield
@@ -64,13 +65,13 @@ def holder(note: Path) -> dict:
     return known if alike and Path(known["scratch"]).name == known["scratch"] != "" else nobody
 
 
-def going_on(run: Run, held: dict) -> UserError:
+def running_already(run: Run, held: dict) -> UserError:
     there = "" if held["machine"] in ("", platform.node()) else f" on {held['machine']}"
     since = f", or was killed there less than {SILENT // 60} minutes ago" if there else ""
     return UserError(f"run '{run.name}' is running already, in process {held['pid']}{there}{since}")
 
 
-def beat(note: Path, ended: threading.Event) -> None:
+def keep_touching(note: Path, ended: threading.Event) -> None:
     """Touch the note of a run until the run has ended."""
     while not ended.wait(BEAT):
         with suppress(OSError):
@@ -120,7 +121,7 @@ def own_folder() -> Path:
 # ---- processes ---------------------------------------------------------------------------------------------
 
 
-def alive(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     try:
         return pid > 0 and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -42,7 +42,7 @@ def is_visible(job: Job) -> bool:
     with suppress(OSError):  # the file is being written
         record = records.read_record(ROOT / job.record, job)
         current = (ROOT / job.done).read_text(encoding="utf-8") == checksum(job.record)  # not an older record
-        return current and bool(record) and records.whole(record)
+        return current and bool(record) and records.is_intact(record)
     return False
 
 

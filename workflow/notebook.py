@@ -36,7 +36,7 @@ class Failure(Exception):
         self.code = code
 
 
-def tell(job: Job, event: str, **facts) -> None:
+def emit_event(job: Job, event: str, **facts) -> None:
     """Send run.py an event: start, progress, end, kept or fail. One write, because parallel jobs share the pipe."""
     line = json.dumps({"job": job.name, "event": event, **facts})
     if job.run.cluster:
@@ -45,7 +45,7 @@ def tell(job: Job, event: str, **facts) -> None:
     sys.stdout.flush()
 
 
-def constants(job: Job) -> dict[str, str]:
+def fixed_environment(job: Job) -> dict[str, str]:
     """Return the environment variables that libraries read at import."""
     threads = {f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
     fetched = fresh.is_local(job) or (job.run.cluster and job.model and hub.cached(params.load_model_config(job.model)))
@@ -82,10 +82,10 @@ def reuse() -> dict[str, str]:
     return {} if any(name in os.environ for name in wanted) else wanted
 
 
-def surroundings(job: Job, scratch: Path, content: fresh.Parts) -> dict[str, str]:
+def kernel_environment(job: Job, scratch: Path, content: fresh.Parts) -> dict[str, str]:
     """Return the environment variables of the kernel: places, and the keys and revisions for `lib`."""
     return {
-        **constants(job),
+        **fixed_environment(job),
         "JUPYTER_RUNTIME_DIR": str(scratch),
         "IPYTHONDIR": str(scratch / "ipython"),  # without the user's start-up files
         "TMPDIR": str(scratch),
@@ -98,7 +98,7 @@ def surroundings(job: Job, scratch: Path, content: fresh.Parts) -> dict[str, str
 
 def forkable(job: Job) -> bool:
     """Whether this forked process imported its libraries with the environment of the job's kernel."""
-    alike = all(os.environ.get(name) == value for name, value in constants(job).items())
+    alike = all(os.environ.get(name) == value for name, value in fixed_environment(job).items())
     return alike and not job.gpus
 
 
@@ -112,7 +112,7 @@ class Progress:
         *lines, self.rest = (self.rest + text).split("\n")
         for line in lines:
             if line.startswith("shard"):
-                tell(self.job, "progress", text=line.strip())
+                emit_event(self.job, "progress", text=line.strip())
 
     def flush(self) -> None:
         pass
@@ -185,20 +185,20 @@ def run_job(job: Job, scratch: Path, forked: bool) -> None:
     """Run, export and record the job, unless its outputs are still valid."""
     began = time.monotonic()
     node.wait_for_inputs(job)
-    if why := fresh.settle(job):
+    if why := fresh.decide_at_start(job):
         records.mark_done(job)
-        return tell(job, "kept", text=why)
+        return emit_event(job, "kept", text=why)
     parts = fresh.parts(job)
-    tell(job, "start")
+    emit_event(job, "start")
     with ExitStack() as stack:
         if job.gpus:
             names = available()
             count = len(names) if job.run.cluster else job.gpus  # on a cluster the job uses all GPUs it sees
-            taken = take_gpu(stack, names, lambda text: tell(job, "progress", text=text), max(1, count))
+            taken = take_gpu(stack, names, lambda text: emit_event(job, "progress", text=text), max(1, count))
             os.environ["CUDA_VISIBLE_DEVICES"] = taken
         if forked and forkable(job):
             fork_kernels()
-        os.environ.update(surroundings(job, scratch, parts))
+        os.environ.update(kernel_environment(job, scratch, parts))
         tempfile.tempdir = None  # read TMPDIR again
         # show figures inline, run no start-up file of the user, and find no other kernel spec
         for name in ("MPLBACKEND", "PYTHONSTARTUP", "JUPYTER_PATH"):
@@ -214,7 +214,7 @@ def run_job(job: Job, scratch: Path, forked: bool) -> None:
     records.write_record(job, parts, outputs, seconds)
     records.forget_shards(job, fresh.resume_key(job.run, parts))
     records.mark_done(job)
-    tell(job, "end", seconds=seconds)
+    emit_event(job, "end", seconds=seconds)
 
 
 def main(argv: list[str], forked: bool = True) -> int:
@@ -233,13 +233,13 @@ def main(argv: list[str], forked: bool = True) -> int:
         return 0
     except (UserError, Failure) as problem:
         code = getattr(problem, "code", 2)
-        tell(job, "fail", text=str(problem), code=code)
+        emit_event(job, "fail", text=str(problem), code=code)
         return code
     except Exception as problem:  # a system error or a bug: the traceback goes to the log
         traceback.print_exc()
         system = isinstance(problem, OSError)
         why = describe_system_error(problem) if system else f"{type(problem).__name__}: {first_line(str(problem))}"
-        tell(job, "fail", text=f"{job.title}: {why}", code=1)
+        emit_event(job, "fail", text=f"{job.title}: {why}", code=1)
         return 1
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -32,7 +32,7 @@ PLACES = {str(ROOT): ".", sys.prefix: "(environment)", os.path.expanduser("~"): 
 PLACES.setdefault(sys.base_prefix, "(Python)")  # warnings name its files
 
 
-def private(line: str) -> str:
+def redact_paths(line: str) -> str:
     """Return a line for the log without this machine's paths and without unprintable characters."""
     for place, name in PLACES.items():
         if len(place) > 1:
@@ -42,7 +42,7 @@ def private(line: str) -> str:
 
 def describe_system_error(problem: OSError) -> str:
     """Return the system's reason (full disk, no permission) and the file, without this machine's paths."""
-    where = private(f" ({problem.filename})").rstrip() if problem.filename else ""
+    where = redact_paths(f" ({problem.filename})").rstrip() if problem.filename else ""
     return f"{problem.strerror or problem}{where}"
 
 
@@ -83,7 +83,7 @@ class Board:
             self.show(event)
         elif line.strip() and not re.match(r"\s*(host|user):", line, flags=re.I):
             with suppress(OSError), log.open("a", encoding="utf-8") as file:
-                file.write(private(line))
+                file.write(redact_paths(line))
 
     def show(self, event: dict) -> None:
         job, kind, text = event["job"], event["event"], event.get("text", "started")

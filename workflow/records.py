@@ -25,17 +25,17 @@ def key(content: dict) -> str:
 def read_record(path: Path, job: Job) -> dict | None:
     """Return the record of a job; None if the job has not finished."""
     record = read_json(path)
-    return record if in_order(record) and belongs(record, job) else None
+    return record if is_valid(record) and is_record_of(record, job) else None
 
 
-def in_order(record: object) -> bool:
+def is_valid(record: object) -> bool:
     """Whether this is a record that matches its own key."""
     if not isinstance(record, dict) or not all(isinstance(record.get(name), dict) for name in ("parts", "outputs")):
         return False
     return record.get("key") == key(record["parts"]) and all(isinstance(it, str) for it in record["outputs"].values())
 
 
-def belongs(record: dict, job: Job) -> bool:
+def is_record_of(record: dict, job: Job) -> bool:
     """Whether a record belongs to this job and names only files of its run."""
     parts, folders = record["parts"], (f"{job.run.folder}/", f"{job.run.figures}/")
     pair = (parts.get("parameter model", job.model), parts.get("parameter dataset", job.dataset))
@@ -87,6 +87,6 @@ def differences(record: dict, content: dict) -> list[str]:
     return sorted(name for name in named if old.get(name, nothing) != new.get(name, nothing))
 
 
-def whole(record: dict, below: str = "") -> bool:
+def is_intact(record: dict, below: str = "") -> bool:
     """Whether all files of a record have their checksums. `below`: the folder that has them, with a final slash."""
     return all(checksum(below + path) == value for path, value in record["outputs"].items())

@@ -78,7 +78,7 @@ def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, str] | None = N
         robust="rep_sensitivity" in outputs,
         flips=[row for row in choices if row.get("flips")],
         judged=len({row["choice"] for row in choices}),
-        tried_choices=turned(choices).items(),
+        tried_choices=count_changed_verdicts(choices).items(),
         ablation=ablation,
         costs=costs,
         number=number,
@@ -110,7 +110,7 @@ def grouped(claims: list[dict], sides: list[str]) -> list[dict[str, Any]]:
     return groups
 
 
-def turned(choices: list[dict]) -> dict[str, int]:
+def count_changed_verdicts(choices: list[dict]) -> dict[str, int]:
     """Count the claims whose verdict changes under each alternative choice."""
     counts = dict.fromkeys((row["words"] for row in choices), 0)
     for row in choices:

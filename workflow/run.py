@@ -26,7 +26,7 @@ from workflow.render import renew_report, typeset
 from workflow.schedule import preloaded, schedule
 
 
-def hush() -> None:
+def silence_stdout() -> None:
     """Discard further output to stdout, whose reader is gone or whose disk is full."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -56,34 +56,34 @@ def main(argv: list[str]) -> int:
     for number in STOPPING:
         signal.signal(number, handle)
     try:
-        return obey(cli.check(argv))
+        return execute_command(cli.check(argv))
     except (UserError, cli.WordError) as problem:
-        complain(problem)
+        print_error(problem)
         return 2
     except BrokenPipeError:  # the reader of the pipe is gone: `| head`
-        hush()
+        silence_stdout()
         return 141
     except OSError as problem:  # of the system: full disk, no permission, a folder instead of a file
-        hush()
-        complain(f"{describe_system_error(problem)}; once that is mended, the same command goes on from here")
+        silence_stdout()
+        print_error(f"{describe_system_error(problem)}; once that is mended, the same command goes on from here")
         return 1
     except Stopped as stopped:
         print("run_all.sh: stopped; the same command goes on from here", file=sys.stderr)
         return stopped.code
 
 
-def complain(text: object) -> None:
+def print_error(text: object) -> None:
     print(f"run_all.sh: {one_line(str(text), most=600)}", file=sys.stderr, flush=True)
 
 
-def obey(args: Namespace) -> int:
+def execute_command(args: Namespace) -> int:
     """Execute the parsed command and return its exit code."""
     run = plan(args)
     if args.verb == "check":
         return check.main(run, say)
     if (code := make(args, run)) or args.dry_run:
         return code
-    for line in finding.told(run, args.finding) if args.finding else ():
+    for line in finding.summary_lines(run, args.finding) if args.finding else ():
         say(line)
     if args.book:
         from workflow import book  # slow to import, and other verbs do not need it
@@ -128,7 +128,7 @@ def plan(args: Namespace) -> Run:
 
 def choose_values(args: Namespace) -> dict:
     """Return the parameters of the profile, with the models and datasets of the command line."""
-    values = params.load_profile(proper("profile", args.profile)).model_dump(mode="json")
+    values = params.load_profile(validate_name("profile", args.profile)).model_dump(mode="json")
     values["cpu"] = values["cpu"] or args.cpu
     values["models"] = list(dict.fromkeys([*(args.models or values["models"]), *args.add_models]))
     values["datasets"] = list(dict.fromkeys([*(args.datasets or values["datasets"]), *args.add_datasets]))
@@ -139,14 +139,14 @@ def choose_values(args: Namespace) -> dict:
     if args.verb in (REPLAY, "verify"):
         values["datasets"] = shipped_datasets(args.profile, values["models"], values["datasets"], say)
     for kind, load in params.LOADERS.items():
-        narrow(values, kind)
+        restrict_to_selection(values, kind)
         for name in values[kind + "s"]:
-            load(proper(kind, name))
-    unlike(values)
+            load(validate_name(kind, name))
+    check_unique_labels(values)
     return values
 
 
-def proper(kind: str, name: str) -> str:
+def validate_name(kind: str, name: str) -> str:
     """Return the name; raise UserError if it cannot be part of the names of jobs and folders."""
     if not re.fullmatch(r"\w[\w.-]*", name) or "__" in name or name == "shipped":
         raise UserError(f"{kind} '{name}': a file's name needs letters, digits, '.', '-' and single '_', not 'shipped'")
@@ -155,7 +155,7 @@ def proper(kind: str, name: str) -> str:
     return name
 
 
-def unlike(values: dict) -> None:
+def check_unique_labels(values: dict) -> None:
     """Raise UserError if two models (or datasets) have the same label: tables could not distinguish them."""
     for kind, load in params.LOADERS.items():
         labels: dict[str, str] = {}
@@ -165,7 +165,7 @@ def unlike(values: dict) -> None:
                 raise UserError(f"{kind}s '{first}' and '{name}' bear the same label '{label}'")
 
 
-def narrow(values: dict, kind: str) -> None:
+def restrict_to_selection(values: dict, kind: str) -> None:
     """Restrict the models (or datasets) of single figures to those of the command line."""
     chosen = values[kind + "s"]
     for name, value in values.items():
@@ -190,16 +190,16 @@ def make(args: Namespace, run: Run) -> int:
         if profile:
             cluster.clear(profile, run, say)
         leftovers.clear(run)
-        verdicts = fresh.outlook(run, args.force)
+        verdicts = fresh.judge_all(run, args.force)
         todo = [verdict for verdict in verdicts if verdict.open]
         jobs = [verdict.job for verdict in todo]
         with preloaded(run, jobs) as door:
-            if jobs and not provide(run, jobs):
+            if jobs and not prepare_models(run, jobs):
                 return 2
             if jobs and profile:
                 extras.install_plugin(cluster.EXECUTORS[profile.executor][1], say)
-            fresh.carry_out_all(run, verdicts)  # moves files: every check of the user's input is above
-            announce(verdicts)
+            fresh.move_all_outputs(run, verdicts)  # moves files: every check of the user's input is above
+            print_verdicts(verdicts)
             board = Board({verdict.job.name: verdict.job.title for verdict in todo}, run.cores, run.seconds())
             code = execute(run, todo, board, len(verdicts), profile, door) if todo else 0
         if not any(job.notebook.exports and job.name in board.left for job in run.jobs):  # unless 08 failed
@@ -225,7 +225,7 @@ SAID = {  # by state
 }
 
 
-def announce(verdicts: list[fresh.Verdict]) -> None:
+def print_verdicts(verdicts: list[fresh.Verdict]) -> None:
     """Print which notebooks will run, are kept or were restored: one line per notebook and reason."""
     lines = []
     for verdict in verdicts:
@@ -240,18 +240,18 @@ def models_of(jobs: list[Job]) -> list[str]:
     return list(dict.fromkeys(job.model for job in jobs if job.model))
 
 
-def provide(run: Run, jobs: list[Job]) -> bool:
+def prepare_models(run: Run, jobs: list[Job]) -> bool:
     """Download what the jobs need, and return whether all their models can be loaded. No result of the run changes."""
     models = models_of(jobs)
-    waiting = [name for name in models if weights.pending(params.load_model_config(name))]
-    if refused(run, [name for name in models if name not in waiting]):
+    waiting = [name for name in models if weights.needs_conversion(params.load_model_config(name))]
+    if report_unusable(run, [name for name in models if name not in waiting]):
         return False
     if models:
         hub.check_files(run)
     extras.install_vllm(run, jobs, say)
     hub.fetch(models, say)
     weights.fetch(models, say)
-    return not refused(run, waiting)  # a GGUF file can be checked only after its conversion
+    return not report_unusable(run, waiting)  # a GGUF file can be checked only after its conversion
 
 
 def execute(
@@ -273,24 +273,24 @@ def execute(
         write_json(ROOT / run.folder / "seconds.json", {**run.seconds(), **board.seconds})
     if not code:
         return 0
-    failures = list(dict.fromkeys(board.failures)) or [(1, last_words(run, code, board.going))]
+    failures = list(dict.fromkeys(board.failures)) or [(1, failure_reason(run, code, board.going))]
     for _, text in reversed(failures):  # the first failure last
-        complain(text)
+        print_error(text)
     return 2 if all(code == 2 for code, _ in failures) else 1
 
 
-def refused(run: Run, models: list[str]) -> bool:
+def report_unusable(run: Run, models: list[str]) -> bool:
     """Whether any of these models cannot be loaded; the reasons are printed. Checked before any job starts."""
     reasons = usable.find_unusable(run, models)
     for text in reasons:
-        complain(text)
+        print_error(text)
     return bool(reasons)
 
 
 # ---- failure --------------------------------------------------------------------------------------------------
 
 
-def last_words(run: Run, code: int, going: dict[str, str]) -> str:
+def failure_reason(run: Run, code: int, going: dict[str, str]) -> str:
     """Return why a run failed although no job reported a failure: killed jobs, or Snakemake's error."""
     name, titles = f"{run.folder}/snakemake.log", ", ".join(going.values())
     if code < 0:

@@ -42,17 +42,17 @@ def schedule(run: Run, jobs: list[Job], hear: Callable[[str], None], profile: Pr
     command = [sys.executable, "-m", "snakemake", *FLAGS.split(), *config]
     if not profile:
         command += ["--cores", str(run.cores), "--resources", f"gpu={run.gpus}"]
-        return attend(start(command, surroundings() | {"CALIBRATION_PRELOADED": door}, **SPOKEN), hear)
+        return stream_output(start(command, child_environment() | {"CALIBRATION_PRELOADED": door}, **SPOKEN), hear)
     try:
         with node.follow_events(run, hear) as told:
             command += cluster.options(profile, run)
             process = start(command, cluster.environment(profile, run), **SPOKEN)
-            return attend(process, told, patience=3, number=signal.SIGINT)
+            return stream_output(process, told, patience=3, number=signal.SIGINT)
     finally:
         cluster.cancel(profile, run)  # no job may outlive the run
 
 
-def surroundings() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """Return the environment variables of Snakemake and the preloaded process."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
     # a killed Snakemake leaves temporary files
@@ -67,7 +67,7 @@ def start(command: list[str], env: dict[str, str], **options) -> subprocess.Pope
     return subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True, stdin=subprocess.DEVNULL, **options)
 
 
-def attend(process: subprocess.Popen, hear: Callable[[str], None], **manner) -> int:
+def stream_output(process: subprocess.Popen, hear: Callable[[str], None], **manner) -> int:
     """Read the output of a process to its end and return the exit code. `manner`: options of locks.stop."""
     try:
         for line in process.stdout:
@@ -92,7 +92,11 @@ def preloaded(run: Run, jobs: list[Job]) -> Iterator[str]:
         door.bind(str(folder / "door"))
         door.listen(128)  # clients wait until the imports are done
         words = json.dumps([door.fileno(), os.getpid(), imports(jobs)])
-        env = surroundings() | notebook.constants(run.jobs[-1]) | {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+        env = (
+            child_environment()
+            | notebook.fixed_environment(run.jobs[-1])
+            | {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+        )
         command, silent = [sys.executable, "-m", "workflow.preload", words], subprocess.DEVNULL
         process = start(command, env, pass_fds=[door.fileno()], stdout=silent, stderr=silent)
     try:

@@ -64,7 +64,7 @@ def config_folder(spec: params.Model) -> str:
     from lib.generate import models
 
     if hub.remote(spec):
-        return hub.texts(spec)
+        return hub.download_texts(spec)
     folder = models.find_source(spec)
     if not list(Path(folder).glob("*.safetensors")):
         raise UserError(f"{spec.source} has no *.safetensors, the only weights that are loaded")

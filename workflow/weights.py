@@ -26,7 +26,7 @@ ROOM = 5  # disk space in multiples of the file: the file and its 16-bit weights
 Say = Callable[[str], None]
 
 
-def pending(spec: Model) -> bool:
+def needs_conversion(spec: Model) -> bool:
     """Whether a model's GGUF file is not converted yet."""
     return bool(spec.gguf) and not spec.place.is_dir()
 
@@ -34,10 +34,10 @@ def pending(spec: Model) -> bool:
 def fetch(names: list[str], say: Say) -> None:
     """Obtain and convert the GGUF files of these models. Raise UserError if one is not available."""
     for name, spec in ((name, params.load_model_config(name)) for name in names):
-        if pending(spec):
+        if needs_conversion(spec):
             with locked(spec, say) as lock:
-                if pending(spec):  # another run may have converted it
-                    convert(name, spec, obtain(name, spec, say), lock, say)
+                if needs_conversion(spec):  # another run may have converted it
+                    convert(name, spec, obtain_file(name, spec, say), lock, say)
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def locked(spec: Model, say: Say) -> Iterator[IO]:
 # ---- finding the file --------------------------------------------------------------------------------------
 
 
-def obtain(name: str, spec: Model, say: Say) -> Path:
+def obtain_file(name: str, spec: Model, say: Say) -> Path:
     """Return a local GGUF file or download it. Raise UserError if its sha256 is wrong or the disk is too full."""
     file, size = locate(spec)
     if lack := lack_of_room(spec, size):
@@ -133,9 +133,9 @@ def lack_of_room(spec: Model, size: int) -> str:
 # ---- the lines of `check` ----------------------------------------------------------------------------------
 
 
-def about(spec: Model) -> Iterator[tuple[str, str]]:
+def describe_weights(spec: Model) -> Iterator[tuple[str, str]]:
     """Yield (level, text): the file's source, size and disk space, or that it is converted."""
-    if not pending(spec):
+    if not needs_conversion(spec):
         yield "ok", f"{spec.gguf} is converted, in {where(spec)}"
         return
     file, size = locate(spec)

@@ -53,7 +53,7 @@ def test_something_wrong_is_exit_code_two(inside, capsys, monkeypatch):
 def test_a_hub_that_does_not_answer_is_said_once_and_asked_no_more(monkeypatch, capsys):
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
         monkeypatch.setenv(name, "")
-    monkeypatch.setattr(check.hub, "answers", lambda: False)
+    monkeypatch.setattr(check.hub, "is_reachable", lambda: False)
     check.reach_hub(Run("paper", params.load_profile("paper").model_dump(mode="json"), 2, 0), print)
     assert capsys.readouterr().out.startswith("note   hub: it does not answer; models and datasets must be in")
     assert os.environ["HF_HUB_OFFLINE"] == os.environ["HF_DATASETS_OFFLINE"] == "1"
@@ -207,7 +207,7 @@ def test_a_large_model_without_a_gpu_is_refused_before_the_first_job(models_of, 
 def test_what_waits_for_its_conversion_is_looked_at_after_it(inside, monkeypatch):
     """A GGUF file says what it holds when it is converted; the other models are looked at before any fetching."""
     steps = []
-    monkeypatch.setattr(run.weights, "pending", lambda spec: True)
+    monkeypatch.setattr(run.weights, "needs_conversion", lambda spec: True)
     monkeypatch.setattr(run.weights, "fetch", lambda names, say: steps.append(("converted", names)))
     monkeypatch.setattr(usable, "find_unusable", lambda run, names: steps.append(("asked", names)) or names)
     assert run.main(["demo"]) == 2
@@ -218,5 +218,5 @@ def test_what_waits_for_its_conversion_is_looked_at_after_it(inside, monkeypatch
 def test_a_run_with_nothing_to_do_looks_at_no_model(inside, monkeypatch):
     asked = []
     monkeypatch.setattr(usable, "find_unusable", lambda run, names: asked.append(names) or ["no"])
-    monkeypatch.setattr(run.fresh, "outlook", lambda run, remake: [])
+    monkeypatch.setattr(run.fresh, "judge_all", lambda run, remake: [])
     assert run.main(["demo"]) == 0 and not asked

@@ -94,7 +94,7 @@ def test_a_node_asks_the_hub_for_nothing_that_was_fetched(monkeypatch, executor,
     monkeypatch.setattr(fresh, "is_local", lambda job: False)
     monkeypatch.setattr(notebook.hub, "cached", lambda spec: fetched)
     job = Run("demo", {"models": ["tiny-llama"], "datasets": ["demo-easy"]}, cluster=executor).jobs[0]
-    assert ("HF_HUB_OFFLINE" in notebook.constants(job)) == offline
+    assert ("HF_HUB_OFFLINE" in notebook.fixed_environment(job)) == offline
 
 
 def upstream(inside, text="words"):
@@ -133,7 +133,7 @@ def test_what_jobs_say_elsewhere_is_heard_line_by_line(inside, monkeypatch):
     (inside.root / job.events).write_text("of an earlier run\n")
     with node.follow_events(found, heard.append) as told:
         told("Snakemake's own")
-        notebook.tell(job, "start")
+        notebook.emit_event(job, "start")
         with (inside.root / job.events).open("a") as file:
             file.write("@@half")
             file.flush()
@@ -181,11 +181,11 @@ def test_what_the_cluster_does_not_have_is_one_line(answers):
 
 
 def test_only_jobs_of_this_run_and_folder_are_cancelled(answers, monkeypatch):
-    name = cluster.tag(RUN)
+    name = cluster.job_name_prefix(RUN)
     answers.said["squeue"] = (0, f"7 {name}_1234\n8 another\n9 {name}2_1234\n10 {name}_5")
     monkeypatch.setattr(cluster, "PATIENCE", 0)
     assert cluster.cancel(of(), RUN) == 2 and ("scancel", "7", "10") in answers.asked
-    odd = cluster.tag(Run("a.b" * 20, {}))
+    odd = cluster.job_name_prefix(Run("a.b" * 20, {}))
     assert len(odd) <= 50 and odd.replace("-", "").isalnum()
 
 
@@ -196,7 +196,7 @@ def test_a_line_for_each_job_with_its_hours(monkeypatch):
     values = run.params.load_profile("demo").model_dump(mode="json")
     found, said = Run("demo", values, gpus=1, cluster="slurm"), []
     todo = found.jobs[:1] + found.jobs[-1:] + (Job(found, Notebook("11_mine", heavy=True), "tiny-llama", "demo-easy"),)
-    monkeypatch.setattr(fresh, "outlook", lambda run, remake: [fresh.Verdict(job, "make") for job in todo])
+    monkeypatch.setattr(fresh, "judge_all", lambda run, remake: [fresh.Verdict(job, "make") for job in todo])
     monkeypatch.setattr(Run, "seconds", lambda self: {})
     assert dry_run.show(found, of(slurm_partition="gpu", runtime=60), [], said.append) == 0
     assert said[0].startswith("01_generate tiny-llama demo-easy  threads 1, partition gpu, runtime 60; ")

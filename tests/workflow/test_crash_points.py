@@ -88,7 +88,7 @@ def both(made):  # noqa: F811
 
 def test_moving_aside(made, monkeypatch):  # noqa: F811
     before = left(made.root)
-    for when in Scene(made.root, monkeypatch).kills(lambda: fresh.settle(run_of(seed=1).jobs[0])):
+    for when in Scene(made.root, monkeypatch).kills(lambda: fresh.decide_at_start(run_of(seed=1).jobs[0])):
         assert numbers(run_of()) == "", when
         assert left(made.root) == before, when
 
@@ -106,9 +106,9 @@ def test_moving_aside_when_the_turn_has_come(made, monkeypatch):  # noqa: F811
     """In the job itself, which waited for what it reads: it may be tried again at once."""
     before, (first, second, _) = left(made.root), run_of(seed=1).jobs
     finish(run_of(seed=1), [verdict for verdict in walk(run_of(seed=1)) if verdict.job == first])
-    for when in Scene(made.root, monkeypatch).kills(lambda: fresh.settle(second)):
+    for when in Scene(made.root, monkeypatch).kills(lambda: fresh.decide_at_start(second)):
         if "going on" not in when:
-            assert fresh.settle(second) == "" and not (made.root / second.outputs[0]).exists(), when
+            assert fresh.decide_at_start(second) == "" and not (made.root / second.outputs[0]).exists(), when
             finish(run_of(seed=1), [fresh.Verdict(second, "make")])
         assert numbers(run_of()) == "" and left(made.root) == before, when
 

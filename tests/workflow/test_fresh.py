@@ -22,15 +22,15 @@ def run_of(name="demo", **values) -> Run:
 
 def walk(run: Run, remake=()) -> list[fresh.Verdict]:
     """The verdicts of a start of the run, after it has moved what they say."""
-    verdicts = fresh.outlook(run, remake)
-    fresh.carry_out_all(run, verdicts)
+    verdicts = fresh.judge_all(run, remake)
+    fresh.move_all_outputs(run, verdicts)
     return verdicts
 
 
 def finish(run: Run, verdicts) -> None:
     """Stand in for the execution of what is to be made."""
     for job in (verdict.job for verdict in verdicts if verdict.open):
-        if fresh.settle(job):
+        if fresh.decide_at_start(job):
             continue
         outputs = job.outputs or [f"{run.figures}/tab_x.tex"]
         found = fresh.parts(job)
@@ -275,7 +275,7 @@ def test_what_follows_the_same_result_is_left_as_it_is(made):
     assert states(run_of(), remake=["01"]) == {"01": "make", "02": "waits", "08": "waits"}
     first, second, third = run_of().jobs
     again(first)
-    assert fresh.settle(second) == fresh.settle(third) == "its inputs are unchanged"
+    assert fresh.decide_at_start(second) == fresh.decide_at_start(third) == "its inputs are unchanged"
     assert set(states(run_of()).values()) == {"fresh"}
     assert before == {path: path.stat().st_mtime_ns for path in (made.root / "artifacts/demo/confidence").iterdir()}
 
@@ -300,7 +300,7 @@ def test_seconds_and_memory_say_nothing_that_matters(inside, monkeypatch):
 
 def test_a_damaged_stale_output_does_not_come_back(made):
     before = (made.root / f"artifacts/demo/generations/{PAIR}.parquet").read_text()
-    fresh.settle(run_of(seed=1).jobs[0])
+    fresh.decide_at_start(run_of(seed=1).jobs[0])
     (made.root / f"artifacts/demo/stale/{before}/artifacts/demo/generations/{PAIR}.parquet").write_text("x")
     assert numbers(run_of()) == "01 02 08"
 

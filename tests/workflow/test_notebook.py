@@ -27,9 +27,9 @@ def test_what_papermill_is_given(inside, monkeypatch, tmp_path):
 
 
 def test_offline_only_if_everything_is_local(inside):
-    assert notebook.constants(job_of())["HF_HUB_OFFLINE"] == "1"
+    assert notebook.fixed_environment(job_of())["HF_HUB_OFFLINE"] == "1"
     write(inside.root / "params/models/tiny.yaml", "label: Tiny\nsource: someone/tiny\n")
-    assert "HF_HUB_OFFLINE" not in notebook.constants(job_of())
+    assert "HF_HUB_OFFLINE" not in notebook.fixed_environment(job_of())
 
 
 def test_threads():
@@ -55,7 +55,7 @@ def test_an_event_is_written_at_once(monkeypatch):
     written: list[str] = []
     pipe = SimpleNamespace(write=written.append, flush=lambda: None)
     monkeypatch.setattr(notebook.sys, "stdout", pipe)
-    notebook.tell(job_of(), "progress", text="y" * 1000)
+    notebook.emit_event(job_of(), "progress", text="y" * 1000)
     (line,) = written
     assert line[0] == line[-1] == "\n" and progress.parse(line.strip())["text"] == "y" * 1000
 
@@ -155,12 +155,14 @@ def test_a_gpus_memory_is_taken_in_segments_that_grow(inside, monkeypatch):
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         monkeypatch.delenv(name, raising=False)
     on_gpu = job_of(gpus=1)
-    assert notebook.constants(on_gpu)["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
-    assert "PYTORCH_ALLOC_CONF" not in notebook.constants(job_of())
+    assert notebook.fixed_environment(on_gpu)["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    assert "PYTORCH_ALLOC_CONF" not in notebook.fixed_environment(job_of())
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
-    assert "PYTORCH_ALLOC_CONF" not in notebook.constants(on_gpu)
+    assert "PYTORCH_ALLOC_CONF" not in notebook.fixed_environment(on_gpu)
     monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
-    assert notebook.constants(job_of())["MALLOC_MMAP_THRESHOLD_"] == str(2**25), "the C library keeps what it was given"
+    assert notebook.fixed_environment(job_of())["MALLOC_MMAP_THRESHOLD_"] == str(2**25), (
+        "the C library keeps what it was given"
+    )
 
 
 def test_what_remains_is_said_where_every_job_has_been_timed(capsys):

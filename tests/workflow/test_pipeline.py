@@ -69,10 +69,10 @@ def test_files_of_a_folder_of_its_own_are_recorded_and_retired(inside, monkeypat
     assert job.loose == ["artifacts/demo/kept/a.json", "artifacts/demo/kept/b.json"]
     records.write_record(job, {f"code {row.path}": "the same"}, job.outputs + job.loose, 1)
     record = records.read_record(inside.root / job.record, job)
-    assert set(job.loose) < set(record["outputs"]) and records.whole(record)
+    assert set(job.loose) < set(record["outputs"]) and records.is_intact(record)
     (inside.root / job.loose[0]).write_text("edited")
-    assert not records.whole(record)
-    fresh.retire(job)
+    assert not records.is_intact(record)
+    fresh.archive_outputs(job)
     assert job.loose == [] and len(list((inside.root / "artifacts/demo/stale").rglob("kept/*.json"))) == 2
 
 

@@ -62,7 +62,7 @@ def test_nothing_private_is_written(project):
 
 def test_a_warning_of_pythons_own_files_tells_no_place(tmp_path):
     """Where the home is another one than that which Python lies in."""
-    code = "import sys; from workflow.progress import private; print(private(sys.base_prefix + '/lib/x.py:1127'))"
+    code = "import sys; from workflow import progress; print(progress.redact_paths(sys.base_prefix + '/lib/x.py:1127'))"
     env = os.environ | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
     assert said.strip() == "(Python)/lib/x.py:1127"

@@ -275,7 +275,7 @@ def test_a_run_goes_on_without_its_preloaded_process(project):
     first = preloaded(process).children(recursive=True)  # the job and its kernel
     preloaded(process).kill()
     until(lambda: starts.read_text() == "..")
-    assert len(first) == 2 and not any(locks.alive(one.pid) for one in first)
+    assert len(first) == 2 and not any(locks.is_running(one.pid) for one in first)
     assert named(project, "workflow.notebook")
     (project.root / "notebooks/go").touch()
     text, _ = process.communicate(timeout=60)

@@ -45,7 +45,7 @@ def test_a_fault_of_the_program_ends_otherwise_than_one_of_the_user(name, code):
     ({"key": records.key({"a": 1}), "parts": {"a": 1}, "outputs": {"x": None}}, False),
 ])  # fmt: skip
 def test_a_record_is_its_own_witness(record, fine):
-    assert records.in_order(record) == fine
+    assert records.is_valid(record) == fine
 
 
 @pytest.mark.parametrize("cluster, stays", [("", False), ("slurm", True)])

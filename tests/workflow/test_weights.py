@@ -45,7 +45,7 @@ def here(inside, monkeypatch):
         models=inside.root / "artifacts/.models",
         said=said,
         spec=lambda **changed: params.load_model_config("small").model_copy(update=changed),
-        obtain=lambda spec: weights.obtain("small", spec, said.append),
+        obtain=lambda spec: weights.obtain_file("small", spec, said.append),
     )
 
 
@@ -171,7 +171,7 @@ def test_a_conversion_that_fails_says_why_in_one_line(here, monkeypatch):
 
 
 def said(spec) -> list[str]:
-    return [f"{level} {text}" for level, text in weights.about(spec)]
+    return [f"{level} {text}" for level, text in weights.describe_weights(spec)]
 
 
 def test_what_check_says(here, monkeypatch):
