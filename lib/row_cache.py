@@ -33,7 +33,7 @@ def name_of(item: Any) -> tuple:
 
 
 class RowCache:
-    """The finished rows of a frame. A notebook calls it once: `rows = cache.map(work, items)`.
+    """The finished rows of a frame, for one or several calls `rows = cache.map(work, items)`.
 
     A shard's name contains its checksum, so a damaged one is detected, set aside and regenerated. Items are split into
     shards by position, so a resumed run has the same batches as an uninterrupted one. Rows of an earlier run under the
@@ -78,6 +78,7 @@ class RowCache:
         self.earlier = find_earlier_rows(run, kind, pair, facts, generations, self.code)
         self.responses = None if generations is None else tokens_by_example(generations)
         self.asked: set[tuple] = set()  # the keys of all rows that were requested
+        self.found: set[tuple] = set()  # the keys of all rows that were in shards
         self.meter = Meter()
 
     def map(
@@ -99,6 +100,7 @@ class RowCache:
         with self.meter:
             saved = self.read_shards()
             self.asked |= {*names}
+            self.found |= {*self.row_names(*saved)}
             if count := len({*self.row_names(self.earlier)} & {*names}):
                 print(f"{count} of {len(names)} rows kept from a smaller run")
             parts = [self.earlier, *saved]
@@ -153,7 +155,7 @@ class RowCache:
 
         If the workflow keeps a record, it removes them after writing that; this only marks the folder.
         """
-        if not {*self.row_names(*self.read_shards())} <= self.asked:
+        if not self.found <= self.asked:
             return
         for folder in self.folders:
             if not self.record:
