@@ -136,6 +136,7 @@ def count_missed_answers(generations: pd.DataFrame, reading: Reading) -> pd.Data
     """
     part = generations[generations.split == "evaluation"]
     missed = [not has_answer(row) for row in part.itertuples()]
-    right = [grade(row.last_number, row.reference, reading.grader) for row in part.itertuples()]
-    counts = part[PAIR].assign(rows=1, unparsed=missed, lost=np.logical_and(missed, right))
+    last = zip(missed, part.last_number, part.reference, strict=True)
+    lost = [without and grade(number, reference, reading.grader) for without, number, reference in last]
+    counts = part[PAIR].assign(rows=1, unparsed=missed, lost=lost)
     return counts.groupby(PAIR, sort=False).sum().reset_index()
