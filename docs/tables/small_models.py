@@ -60,13 +60,17 @@ def signals() -> RunSignals:
 
 
 @cache
+def passes_in(scope: str) -> pd.DataFrame:
+    """The dropout frames of all pairs in a scope."""
+    return store.load_frames(RUN, DROPOUT[scope], SMALL.models, SMALL.datasets, may_lack=True)[0]
+
+
+@cache
 def results() -> dict[str, dict[tuple[str, str], str]]:
     """What is measured: by pair of a model and a dataset, as the page writes it."""
     found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
     responses, generations = signals().responses, signals().generations
-    passes = rows_at_selected_rate(
-        store.load_frames(RUN, "dropout_answer", SMALL.models, SMALL.datasets, may_lack=True)[0], READING
-    )
+    passes = rows_at_selected_rate(passes_in("answer"), READING)
     scores = confidence_frame(responses, signals().verification, None, READING, ECE, passes)
     evaluated = scores[scores.split == "evaluation"]
     for (*pair, split), part in responses.groupby(["model", "dataset", "split"]):
@@ -101,10 +105,7 @@ def results() -> dict[str, dict[tuple[str, str], str]]:
 
 def passed() -> pd.DataFrame:
     """c_BALD in both scopes on the evaluation questions with dropout on the whole response, by dataset."""
-    made = {
-        scope: store.load_frames(RUN, DROPOUT[scope], SMALL.models, SMALL.datasets, may_lack=True)[0]
-        for scope in SCOPES
-    }
+    made = {scope: passes_in(scope) for scope in SCOPES}
     whole = made["trajectory"][KEYS].drop_duplicates()
     made["answer"] = made["answer"].merge(whole, on=KEYS)
     return by_scope(signals().generations, signals().responses, made, READING)
@@ -115,8 +116,7 @@ def retest() -> dict[str, dict[tuple[str, str], str]]:
     """How far c_BALD depends on the draw of its masks: both halves of the passes, by scope."""
     found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
     for scope, label in SCOPES.items():
-        frame = store.load_frames(RUN, DROPOUT[scope], SMALL.models, SMALL.datasets, may_lack=True)[0]
-        for row in split_half_reliability(signals().responses, frame, READING).itertuples():
+        for row in split_half_reliability(signals().responses, passes_in(scope), READING).itertuples():
             pair = row.model, row.dataset
             found[f"{label}: questions"][pair] = str(row.rows)
             found[f"{label}: correlation of both halves"][pair] = three(row.correlation)
