@@ -199,7 +199,7 @@ def imports() -> dict[Path, set[str]]:
 def tests_of(module: str) -> list[str]:
     """The files of tests that import a module, those of its room and its name first; else all of its room's folder."""
     room, _, name = module.rpartition("/")
-    own = ROOT / "tests" / room.removeprefix("lib").strip("/")
+    own = ROOT / "tests" / (room.removeprefix("lib").strip("/") or "files")
     some = [path for path, names in imports().items() if name in names]
     some.sort(key=lambda path: (path.parent != own, name not in path.stem, len(imports()[path])))
     return [str(path.relative_to(ROOT)) for path in some[:FILES] or sorted(own.glob("test_*.py"))]
