@@ -1,5 +1,6 @@
 """The models that verification and dropout are tried on: both demo models, and random ones of other architectures."""
 
+import numpy as np
 import pandas as pd
 import torch
 from transformers import (
@@ -29,6 +30,7 @@ CONFIGS = {
     "gemma2": (Gemma2Config, SHAPE | {"head_dim": 16, "sliding_window": 12, "attn_logit_softcapping": 5.0,
                                       "final_logit_softcapping": 20.0}),  # windows in every second layer
 }  # fmt: skip
+NESTED = {"top_logits", "top_ids", "tail_curve", "predictive", "conditional"}  # of arrays
 SETTINGS = params.Generation(seed=3, demonstration="none", max_new_tokens=120, top_logits=8, n_temperature_nodes=4)
 
 
@@ -46,9 +48,12 @@ def random(name: str, **more: object) -> LanguageModel:
     return LanguageModel(name, spec, model.eval(), tokenizer, list(range(300, 315)), {})
 
 
-def load(name: str) -> LanguageModel:
+def load(name: str, **changed: object) -> LanguageModel:
+    """A model by name; a demo model with some of its file changed."""
     torch.set_num_threads(1)
-    return models.load_language_model(name, params.load_model_config(name)) if name.startswith("tiny") else random(name)
+    if not name.startswith("tiny"):
+        return random(name)
+    return models.load_language_model(name, params.load_model_config(name).model_copy(update=changed))
 
 
 def examples(dataset: str, count: int | None = None) -> list[datasets.Example]:
@@ -60,3 +65,21 @@ def respond(lm: LanguageModel, count: int, dataset: str = "demo-medium", **chang
     """A generations frame of the first questions, under SETTINGS with some changed."""
     settings = SETTINGS.model_copy(update=changed)
     return generation.generate_responses(lm, dataset, examples(dataset, count), settings)
+
+
+@torch.inference_mode()
+def plain_logits(lm: LanguageModel, ids: list[int]) -> torch.Tensor:
+    """The logits (n, V) of one forward pass over token ids, without a cache."""
+    return lm.model(torch.tensor([ids]), use_cache=False).logits[0]
+
+
+def assert_alike(found: pd.DataFrame, expected: pd.DataFrame, atol: float = 5e-5) -> None:
+    """The same rows but for seconds, and for the last digits of numbers."""
+    for column in expected.columns[~expected.columns.str.endswith("seconds")]:
+        tolerance = 10 * atol if column == "tail_curve" else atol
+        for pair in zip(found[column], expected[column], strict=True):
+            one, other = map(np.stack, pair) if column in NESTED else pair
+            if np.asarray(other).dtype.kind == "f":
+                np.testing.assert_allclose(one, other, atol=tolerance, err_msg=column)
+            else:
+                np.testing.assert_array_equal(one, other, err_msg=column)

@@ -1,13 +1,13 @@
 """What would go wrong on an accelerator alone, held by tensors that claim to be on one (accelerator.py)."""
 
 import functools
+import itertools
 
 import accelerator
-import numpy as np
 import pytest
 import torch
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module
-from architectures import respond
+from architectures import assert_alike, load, respond
 from transformers import AutoModelForCausalLM
 
 from lib import params
@@ -15,13 +15,6 @@ from lib.generate import batching, mc_dropout, models, p_true
 from lib.paths import UserError
 from lib.row_cache import Meter
 from workflow import cost
-
-NESTED = {"top_logits", "tail_curve", "predictive", "conditional"}
-
-
-def load(name, **changed):
-    torch.set_num_threads(1)
-    return models.load_language_model(name, params.load_model_config(name).model_copy(update=changed))
 
 
 @pytest.fixture(scope="module", params=["tiny-llama", pytest.param("tiny-qwen", marks=pytest.mark.slow)])
@@ -35,36 +28,17 @@ def near(name):
     return respond(load(name), 4, max_new_tokens=60)
 
 
-def same(found, expected):
-    for column in expected.columns.difference([name for name in expected if name.endswith("seconds")]):
-        for one, other in zip(found[column], expected[column], strict=True):
-            if column in NESTED:
-                one, other = np.stack(one), np.stack(other)
-            if np.asarray(one).dtype.kind == "f":
-                np.testing.assert_allclose(one, other, atol=1e-4, err_msg=column)
-            else:
-                np.testing.assert_array_equal(one, other, err_msg=column)
-
-
 def part(lm):
     """Half of the layers on the CPU, all else on the pretended device, as accelerate has them talk."""
-    accelerator.move(lm.model)
-    layers = lm.model.model.layers
-    for i, layer in enumerate(layers):
-        there = i < len(layers) // 2
-        if not there:
-            back(layer)
-        place = accelerator.DEVICE if there else "cpu"
-        add_hook_to_module(layer, AlignDevicesHook(place, skip_keys="past_key_values"))
-    for module in (lm.model.model.norm, lm.model.lm_head):
-        add_hook_to_module(module, AlignDevicesHook(accelerator.DEVICE, io_same_device=module is lm.model.lm_head))
-
-
-def back(module):
-    for each in module.modules():
-        for key, parameter in list(each._parameters.items()):
-            if parameter is not None:
-                each._parameters[key] = torch.nn.Parameter(parameter.held, requires_grad=False)
+    network, head, layers = lm.model.model, lm.model.lm_head, lm.model.model.layers
+    first, rest = layers[: len(layers) // 2], layers[len(layers) // 2 :]
+    for module in (network.embed_tokens, network.rotary_emb, *first, network.norm, head):
+        accelerator.move(module)
+    for place, some in ((accelerator.DEVICE, first), ("cpu", rest)):
+        for layer in some:
+            add_hook_to_module(layer, AlignDevicesHook(place, skip_keys="past_key_values"))
+    for module in (network.norm, head):
+        add_hook_to_module(module, AlignDevicesHook(accelerator.DEVICE, io_same_device=module is head))
 
 
 def everything(lm):
@@ -89,21 +63,19 @@ def test_a_device_says_what_the_cpu_says(name, monkeypatch, dtype, spread):
         found = everything(lm)
     assert work.waits and work.loads
     for one, other in zip(found, expected, strict=True):
-        same(one, other)
+        assert_alike(one, other, atol=1e-4)
 
 
 def test_what_a_device_would_refuse_is_refused_here(monkeypatch):
     near = torch.ones(3)
     with accelerator.pretended(monkeypatch) as work:
         far = near.to(accelerator.DEVICE)
-        for wrong in (
-            lambda: far + near,
-            lambda: near[far.long()],
-            lambda: torch.cat([far, near]),
-            lambda: far.index_put_((far.long(),), near),
-        ):
+        put = far.index_put_
+        for wrong, *tensors in ((torch.add, far, near), (torch.cat, [far, near]), (put, (far.long(),), near)):
             with pytest.raises(accelerator.DeviceMismatch):
-                wrong()
+                wrong(*tensors)
+        with pytest.raises(accelerator.DeviceMismatch):
+            near[far.long()]
         with pytest.raises((TypeError, RuntimeError)):
             far.numpy()
         assert not sum(work.waits.values())
@@ -111,98 +83,76 @@ def test_what_a_device_would_refuse_is_refused_here(monkeypatch):
         assert len(far[far > 0]) == 3 and sum(work.waits.values()) == 5
 
 
-def test_cudnn_attention_is_off(monkeypatch):
-    """What loading does on CUDA, and says in every manifest; nothing is said where there is none."""
-    asked, spec = torch.backends.cuda.cudnn_sdp_enabled(), params.load_model_config("tiny-llama")
-    try:
-        assert "cudnn_attention" not in models.load_language_model("tiny", spec).facts
-        with monkeypatch.context() as on_cuda:
-            on_cuda.setattr(torch.cuda, "is_available", lambda: True)
-            on_cuda.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
-            places = straight(on_cuda)
-            lm = models.load_language_model("tiny", spec)
-        assert places == ["cuda"] and lm.facts["logits"] == "float32" and lm.facts["attention"] == "sdpa"
-        assert lm.facts["cudnn_attention"] is False is torch.backends.cuda.cudnn_sdp_enabled()
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(asked)
-
-
-def straight(monkeypatch):
-    """Weights go where `from_pretrained` is told, and nowhere from there. Which places it was told."""
-    load_weights, places = AutoModelForCausalLM.from_pretrained, []
+def test_weights_go_to_the_gpu_at_once_and_cudnn_attention_is_off(monkeypatch):
+    """They are not copied there afterwards; and a manifest says of cuDNN what is so, on CUDA alone."""
+    asked, load_weights, places = torch.backends.cuda.cudnn_sdp_enabled(), AutoModelForCausalLM.from_pretrained, []
 
     def there(*words, device_map, **options):
         places.append(device_map)
         return load_weights(*words, **options)
 
-    def moved(module, *words, **options):
-        raise AssertionError("a model is moved after it was loaded")
-
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", there)
-    monkeypatch.setattr(torch.nn.Module, "to", moved)
-    return places
+    try:
+        assert "cudnn_attention" not in load("tiny-llama").facts
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+        monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", there)
+        monkeypatch.setattr(torch.nn.Module, "to", lambda *words, **options: pytest.fail("moved after it was loaded"))
+        facts = load("tiny-llama").facts
+        assert places == ["cuda"] and facts["logits"] == "float32" and facts["attention"] == "sdpa"
+        assert facts["cudnn_attention"] is False is torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(asked)
 
 
 # ---- where memory ends
 
 
-@pytest.fixture
-def narrow(monkeypatch):
-    """A device that holds so many rows at once: a forward pass of more ends as CUDA ends it. Says which were tried."""
-    tried = []
+def narrow(lm, most, after=0):
+    """After some passes, a forward pass of more rows at once ends as CUDA ends it."""
+    passes = itertools.count(1)
 
-    def narrowed(lm, most, after=0):
-        forward = lm.model.forward
+    def limit(model, inputs, named):
+        ids = inputs[0] if inputs else named["input_ids"]
+        if next(passes) > after and len(ids) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
 
-        @functools.wraps(forward)  # `generate` asks which arguments it takes
-        def limited(input_ids, *more, **named):
-            tried.append(len(input_ids))
-            if len(input_ids) > most and len(tried) > after:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
-            return forward(input_ids, *more, **named)
-
-        monkeypatch.setattr(lm.model, "forward", limited)
-        return tried
-
-    monkeypatch.setattr(batching, "oom_splits", [])
-    return narrowed
+    lm.model.register_forward_pre_hook(limit, with_kwargs=True)
 
 
-@pytest.mark.parametrize("after", [0, 17], ids=["at the prefill", "in the middle"])
-def test_responses_where_memory_ends(name, near, narrow, after):
-    lm = load(name)
-    narrow(lm, 2, after)
-    with Meter() as meter:
-        found = respond(lm, 4, max_new_tokens=60)
-    same(found, near)
-    assert meter.facts()["halved_for_memory"] == batching.oom_splits and batching.oom_splits[0] == 4
+def responses(lm, frame):
+    return respond(lm, 4, max_new_tokens=60)
 
 
-def test_verification_where_memory_ends(name, near, narrow):
-    lm, frame = load(name), near
-    expected = p_true.verify_responses(lm, frame, params.Verification())
-    narrow(lm, 1)
-    same(p_true.verify_responses(lm, frame, params.Verification()), expected)
-    assert batching.oom_splits == [4, 2, 2]
+def verification(lm, frame):
+    return p_true.verify_responses(lm, frame, params.Verification())
 
 
-def test_dropout_where_memory_ends(name, near, narrow):
-    """In the forward pass of some: none is left out, none is added twice."""
-    lm, settings = load(name), params.Dropout(dropout_passes=5)
+def dropout(lm, frame):
     work = [(0, 0.1), (1, 0.1), (0, 0.2)]
-    expected = mc_dropout.mc_dropout_entropies(lm, near, work, settings)
-    narrow(lm, 2)
-    found = mc_dropout.mc_dropout_entropies(lm, near, work, settings)
-    assert [5, 3] * len(work) == batching.oom_splits
-    same(found, expected)
+    return mc_dropout.mc_dropout_entropies(lm, frame, work, params.Dropout(dropout_passes=5))
 
 
-def test_a_row_that_is_too_large_by_itself_is_said(name, near, narrow):
+@pytest.mark.parametrize("make, most, after, halved", [
+    (responses, 2, 0, [4]), (responses, 2, 17, [4]), (verification, 1, 0, [4, 2, 2]), (dropout, 2, 0, [5, 3] * 3),
+], ids=["at the prefill", "in the middle", "verification", "dropout"])  # fmt: skip
+def test_where_memory_ends_rows_are_halved_to_the_same_numbers(name, near, monkeypatch, make, most, after, halved):
+    """None is left out, none is added twice."""
+    monkeypatch.setattr(batching, "oom_splits", [])
+    lm = load(name)
+    expected = make(lm, near)
+    narrow(lm, most, after)
+    with Meter() as meter:
+        assert_alike(make(lm, near), expected, atol=1e-4)
+    assert meter.facts()["halved_for_memory"] == batching.oom_splits == halved
+
+
+def test_a_row_that_is_too_large_by_itself_is_said(name, monkeypatch):
+    monkeypatch.setattr(batching, "oom_splits", [])
     lm = load(name)
     narrow(lm, 0)
     with pytest.raises(UserError, match=f"model '{name}': the device's memory ends at a single row"):
         respond(lm, 2, max_new_tokens=60)
-    assert len(batching.oom_splits) == 1
+    assert batching.oom_splits == [2]
 
 
 def test_every_kind_of_error_that_says_that_memory_ended_is_halved(monkeypatch):
@@ -221,7 +171,6 @@ def test_every_kind_of_error_that_says_that_memory_ended_is_halved(monkeypatch):
     ):
         work = functools.partial(failing, error)
         assert batching.retry_in_halves_on_oom(work, [1, 2, 3, 4, 5], "x") == [2, 4, 6, 8, 10]
-    assert batching.oom_splits == [5, 3] * 4
     with pytest.raises(RuntimeError, match="of another kind"):
         batching.retry_in_halves_on_oom(functools.partial(failing, RuntimeError("of another kind")), [1, 2, 3], "x")
 

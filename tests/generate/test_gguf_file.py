@@ -1,12 +1,10 @@
 """GGUF files as checkpoints: the weights that were written come out, with tokenizer and template, and run."""
 
 import gguf
-import numpy as np
 import pytest
 import tiny_gguf
 import torch
-from safetensors.numpy import load_file
-from safetensors.torch import load_file as load_tensors
+from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from lib import configs
@@ -19,35 +17,20 @@ def converted(tmp_path, weights, kind):
     return tmp_path / "checkpoint"
 
 
-@pytest.mark.parametrize("kind", ["F32", "F16"])
+@pytest.mark.parametrize(
+    "kind, dtype", [("F32", "float32"), ("F16", "float32"), ("Q8_0", "bfloat16"), ("Q4_0", "bfloat16")]
+)
 @pytest.mark.parametrize("tied", [True, False])
-def test_plain_numbers_come_out_exactly(tmp_path, kind, tied):
-    weights = tiny_gguf.random_weights(tied=tied)
+def test_what_was_written_comes_out(tmp_path, kind, dtype, tied):
+    """Plain numbers exactly; quantised ones as the package gguf reads them, rounded to bfloat16."""
+    weights, stored = tiny_gguf.random_weights(tied=tied), gguf.GGMLQuantizationType[kind]
     kept = load_file(converted(tmp_path, weights, kind) / "model.safetensors")
     assert kept.keys() == weights.keys()
     for name, weight in weights.items():
-        assert kept[name].dtype == np.float32 and np.array_equal(kept[name], weight), name
-
-
-@pytest.mark.parametrize("kind, levels", [("Q8_0", 127), ("Q4_0", 8)])
-def test_quantised_ones_within_their_rounding(tmp_path, kind, levels):
-    """A block of 32 shares a scale, its largest number over `levels`: one is off by half a step, or (at the end of
-    Q4_0's uneven range) by a whole one; and by bfloat16's and the scale's own rounding."""
-    weights = tiny_gguf.random_weights(tied=False)
-    kept = load_tensors(converted(tmp_path, weights, kind) / "model.safetensors")
-    stored = gguf.GGMLQuantizationType[kind]
-    for name, weight in weights.items():
-        assert kept[name].dtype == torch.bfloat16
-        found = kept[name].float().numpy()
-        if weight.ndim == 1:
-            assert np.array_equal(found, weight), name
-            continue
-        unpacked = gguf.quants.dequantize(gguf.quants.quantize(weight, stored), stored)  # the package's own reading
-        assert np.array_equal(found, torch.tensor(unpacked).bfloat16().float().numpy()), name
-        step = np.abs(weight.reshape(len(weight), -1, 32)).max(-1, keepdims=True) / levels
-        off = np.abs(found - weight).reshape(len(weight), -1, 32)
-        assert (off <= (1 if kind == "Q4_0" else 0.5) * step + 0.005 * levels * step).all(), name
-        assert off.max() > 0, "it was quantised"
+        if weight.ndim > 1:
+            weight = gguf.quants.dequantize(gguf.quants.quantize(weight, stored), stored)
+        expected = torch.tensor(weight).to(getattr(torch, dtype))
+        assert kept[name].dtype == expected.dtype and torch.equal(kept[name], expected), name
 
 
 def test_it_is_a_model_like_any_other(tmp_path, monkeypatch):
@@ -80,12 +63,9 @@ def test_it_is_a_model_like_any_other(tmp_path, monkeypatch):
     reference.load_state_dict({name: torch.tensor(weight) for name, weight in weights.items()})
     text = models.apply_chat_template(lm, [{"role": "user", "content": "Is it 12?\n#### 12"}])
     ids = models.encode(lm, text)
-    assert ids == [
-        tiny_gguf.VOCABULARY.index(piece)
-        for piece in ["<|start|>", *"Is\u0120it\u012012?\u010a", "####", *"\u012012", "<|end|>"]
-    ]
-    assert lm.eos == [tiny_gguf.VOCABULARY.index("<|end|>")]
-    assert lm.model.config.max_position_embeddings == tiny_gguf.CONTEXT
+    pieces = ["<|start|>", *"Is\u0120it\u012012?\u010a", "####", *"\u012012", "<|end|>"]
+    assert ids == list(map(tiny_gguf.VOCABULARY.index, pieces)) and lm.eos == ids[-1:]
+    assert lm.context == tiny_gguf.CONTEXT
     with torch.inference_mode():
         torch.testing.assert_close(lm.model(torch.tensor([ids])).logits, reference(torch.tensor([ids])).logits)
 
