@@ -11,13 +11,8 @@ from workflow import cli
 
 
 def test_a_wrong_word_installs_nothing(project):
-    done = subprocess.run(
-        [str(project.root / "run_all.sh"), "demmo"],
-        capture_output=True,
-        text=True,
-        cwd="/",
-        env={"PATH": "/usr/bin:/bin"},
-    )
+    command, env = [project.root / "run_all.sh", "demmo"], {"PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/", env=env)
     assert (done.returncode, done.stdout) == (2, "")
     assert not (project.root / ".venv").exists() and not (project.root / ".venv.lock").exists()
 
@@ -37,20 +32,18 @@ def test_the_folder_is_seen_from_where_the_user_is(project, monkeypatch):
     (project.root / "questions").mkdir()
     monkeypatch.delenv("CALLED_FROM", raising=False)  # as these tests' own run_all.sh left it
     monkeypatch.chdir(project.root)
-    assert cli.check(["--data-dir", "questions"], project.root).data_dir == str(project.root / "questions")
+    there = str(project.root / "questions")
+    assert cli.check(["--data-dir", "questions"], project.root).data_dir == there
     monkeypatch.chdir("/")
     monkeypatch.setenv("CALLED_FROM", str(project.root))
-    assert cli.check(["check", "demo", "--data-dir=questions"], project.root).data_dir == str(
-        project.root / "questions"
-    )
+    assert cli.check(["check", "demo", "--data-dir=questions"], project.root).data_dir == there
     assert cli.check([], project.root).data_dir is None
 
 
-def test_a_profile_a_model_and_a_dataset_may_share_a_name(tmp_path):
-    for folder in ("params", "params/models", "params/datasets", "notebooks"):
-        (tmp_path / folder).mkdir(exist_ok=True)
-        (tmp_path / folder / "mine.yaml").touch()
-    asked = cli.check(["mine", "--models", "mine", "--datasets", "mine"], tmp_path)
+def test_a_profile_a_model_and_a_dataset_may_share_a_name(project):
+    for folder in ("params", "params/models", "params/datasets"):
+        (project.root / folder / "mine.yaml").touch()
+    asked = cli.check(["mine", "--models", "mine", "--datasets", "mine"], project.root)
     assert (asked.profile, asked.models, asked.datasets) == ("mine", ["mine"], ["mine"])
 
 
@@ -66,9 +59,7 @@ def test_a_profile_with_the_name_of_a_verb_is_refused(project, line):
 
 @pytest.mark.parametrize("name", ["cli.py", "environment.py"])
 def test_bootstrap_is_standard_library_and_old_syntax(name):
-    source = (ROOT / "workflow" / name).read_text()
-    tree = ast.parse(source, feature_version=(3, 8))
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse((ROOT / "workflow" / name).read_text(), feature_version=(3, 8))):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         assert {one.split(".")[0] for one in names} <= sys.stdlib_module_names
@@ -90,7 +81,6 @@ def test_modules_that_every_python_would_run_are_refused(project, name):
     code, text = project.shell("replay")
     shown = name.removesuffix("/__init__.py")
     assert code == 2 and text.startswith(f"run_all.sh: every Python started here would import '{shown}'")
-    assert len(text.strip().splitlines()) == 1
 
 
 def test_the_first_python_runs_nothing_that_a_variable_names(project, tmp_path):

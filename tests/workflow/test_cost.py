@@ -1,4 +1,4 @@
-"""Hours of a model against cases worked out by hand, and against what was measured of the demo and the small run."""
+"""Memory and hours of a model against cases worked out by hand."""
 
 import re
 from dataclasses import replace
@@ -20,32 +20,30 @@ PASSED = {
 PAPER = Work(rows=11_111, batch=3, budget=131_072, prompt=400, tokens=4000, longest=33_168, passed=PASSED)
 
 
-def test_few_rows_are_bound_by_launches():
-    """32 layers of 0.7 ms; at most 1.1 ms each, and 16.06 GB of weights and 3 x 3 caches of 4400 tokens at 4 TB/s."""
-    low, high = cost.step_seconds(LLAMA, PAPER, H200)
-    assert low == pytest.approx(32 * 0.7e-3)
-    assert high == pytest.approx((16.06e9 + 3 * 3 * 4400 * 131_072) / 4e12 + 32 * 1.1e-3)
+MANY, SERVED = replace(PAPER, batch=92, prompt=6000), replace(PAPER, served=True)
+SLOW = replace(H200, operations=1e12)
+WEIGHTS, CACHE = 16.06e9, 131_072  # bytes: of all weights, and of a token
+LAUNCH = 32 * 1.1e-3  # at most, of the layers
+STEP = (WEIGHTS + 214 * 2400 * CACHE) / 4e12
 
 
-def test_many_rows_are_bound_by_their_caches_and_a_slow_processor_by_arithmetic():
-    """92 rows of 10,000 tokens: 120.6 GB of cache to be read, 34 ms; the weights' share is 4 ms."""
-    many = replace(PAPER, batch=92, prompt=6000)
-    low, _ = cost.step_seconds(LLAMA, many, H200)
-    assert low == pytest.approx((16.06e9 + 92 * 10_000 * 131_072) / 4e12) and low > 0.034
-    low, _ = cost.step_seconds(LLAMA, many, replace(H200, operations=1e12))
-    assert low == pytest.approx(2 * 8.03e9 * 92 / 1e12)
+@pytest.mark.parametrize("work, device, low, high", [
+    # 3 rows of 4400 tokens: 32 layers of 0.7 ms take longer than reading at 4 TB/s
+    (PAPER, H200, 32 * 0.7e-3, (WEIGHTS + 3 * 3 * 4400 * CACHE) / 4e12 + LAUNCH),
+    # 92 rows of 10,000 tokens: 120.6 GB of cache to be read, 34 ms; the weights' share is 4 ms
+    (MANY, H200, (WEIGHTS + 92 * 10_000 * CACHE) / 4e12, (WEIGHTS + 3 * 92 * 10_000 * CACHE) / 4e12 + LAUNCH),
+    (MANY, SLOW, 2 * 8.03e9 * 92 / 1e12, 2 * 8.03e9 * 92 / 1e12 + LAUNCH),
+    (SERVED, H200, STEP, 2 * STEP),
+])  # fmt: skip
+def test_a_step_is_bound_by_launches_caches_or_arithmetic(work, device, low, high):
+    assert cost.step_seconds(LLAMA, work, device) == pytest.approx((low, high))
 
 
 def test_vllm_has_as_many_rows_as_fit_beside_the_weights():
     """(83.4 - 16.06) GB of 0.6 x 139 GB, over 2400 tokens of 131,072 bytes; none waits for the longest."""
-    work = replace(PAPER, served=True)
-    assert cost.rows_at_once(LLAMA, work, H200) == int((0.6 * 139e9 - 16.06e9) / (2400 * 131_072)) == 214
-    step = (16.06e9 + 214 * 2400 * 131_072) / 4e12
-    assert cost.step_seconds(LLAMA, work, H200) == pytest.approx((step, 2 * step))
-    prompts = 11_111 * 400 * 2 * 8.03e9 / (7.9e14 / 3)
-    assert cost.estimate_hours(LLAMA, work, H200)["draw"][0] == pytest.approx(
-        (11_111 / 214 * 4000 * step + prompts) / 3600
-    )
+    assert cost.rows_at_once(LLAMA, SERVED, H200) == int((0.6 * 139e9 - WEIGHTS) / (2400 * CACHE)) == 214
+    seconds = 11_111 / 214 * 4000 * STEP + 11_111 * 400 * 2 * 8.03e9 / (7.9e14 / 3)
+    assert cost.estimate_hours(LLAMA, SERVED, H200)["draw"][0] == pytest.approx(seconds / 3600)
 
 
 def test_parts_by_hand(monkeypatch):
@@ -53,9 +51,7 @@ def test_parts_by_hand(monkeypatch):
     6000 a second, and 30 tokens of a prompt are its own."""
     size, device = Size(1000, 1, 1), replace(H200, operations=18_000)
     passed = {"rescore": 1300, "verify": 2850, "dropout": 22_500}
-    work = Work(
-        rows=10, batch=5, budget=1000, prompt=50, tokens=100, longest=250, passed=passed, shared=20, again=0.5, jobs=4
-    )
+    work = Work(10, 5, budget=1000, prompt=50, tokens=100, longest=250, passed=passed, shared=20, again=0.5, jobs=4)
     monkeypatch.setattr(cost, "step_seconds", lambda *some: (1, 2))
     parts = {name: [3600 * value for value in hours] for name, hours in cost.estimate_hours(size, work, device).items()}
     assert parts["draw"] == pytest.approx([2 * 130 + 100, 2 * 200 * 2 + 100])

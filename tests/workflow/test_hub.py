@@ -56,7 +56,7 @@ class Hub:
             raise errors.LocalEntryNotFoundError("not cached")
         if options.get("dry_run"):
             return [SimpleNamespace(file_size=size, will_download=new) for size, new in self.files]
-        self.fetched.append((source, options["revision"], tuple(options["allow_patterns"])))
+        self.fetched.append((source, options["allow_patterns"]))
         return "/cache"
 
 
@@ -78,36 +78,37 @@ def test_what_the_hub_answers_is_one_helpful_line(monkeypatch, error, said):
     assert said in str(caught.value) and "someone/tiny" in str(caught.value)
 
 
-def test_local_sources_never_ask(inside, monkeypatch):
-    asked = Hub(monkeypatch, RuntimeError("asked"))
-    hub.pin(run_of())
-    hub.fetch(["tiny"], print)
-    assert not asked.asked and not (inside.root / "artifacts/demo/revisions.json").exists()
-
-
-@pytest.mark.parametrize("source", ["weights/tinny", "models/mine", "lib/x", "./mine", "../a", "a/b/c", "/no/where",
-                                    "{root}/mine/x", "~/x"])  # fmt: skip
-def test_a_folder_that_is_missing_is_no_repository_of_the_hub(inside, monkeypatch, source):
+@pytest.mark.parametrize("source", ["weights/tiny", "weights/tinny", "models/mine", "lib/x", "./mine", "../a", "a/b/c",
+                                    "/no/where", "{root}/mine/x", "~/x"])  # fmt: skip
+def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(inside, monkeypatch, source):
     asked = Hub(monkeypatch, RuntimeError("asked"))
     write(inside.root / "params/models/tiny.yaml", f"label: Tiny\nsource: {source.format(root=inside.root)}\n")
     hub.pin(run_of())
     hub.fetch(["tiny"], print)
-    assert not asked.asked
-    with pytest.raises(UserError, match="^model folder '.*' does not exist"):
-        usable.config_folder(params.load_model_config("tiny"))
+    assert not asked.asked and not (inside.root / "artifacts/demo/revisions.json").exists()
+    if source != "weights/tiny":
+        with pytest.raises(UserError, match="^model folder '.*' does not exist"):
+            usable.config_folder(params.load_model_config("tiny"))
 
 
 def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkeypatch):
     asked = Hub(monkeypatch)
-    assert params.load_model_config("tiny").revision is None
     before = fresh.parts(run_of().jobs[0])["model tiny"]
     hub.pin(run_of())
     assert params.load_model_config("tiny").revision == SHA
     assert fresh.parts(run_of().jobs[0])["model tiny"] == before | {"revision": SHA}
     hub.pin(run_of())
     assert asked.asked == ["someone/tiny"], "the second time it is known"
-    kept = json.loads((remote.root / "artifacts/demo/revisions.json").read_text())
-    assert kept == {"someone/tiny": SHA}
+    assert json.loads((remote.root / "artifacts/demo/revisions.json").read_text()) == {"someone/tiny": SHA}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, '{"a/b": 5}', "\x00"])
+def test_revisions_that_cannot_be_read_are_resolved_again(remote, monkeypatch, text):
+    Hub(monkeypatch)
+    path = remote.root / "artifacts/demo/revisions.json"
+    write(path, text)
+    hub.pin(run_of())
+    assert params.REVISIONS == {"someone/tiny": SHA} and json.loads(path.read_text())["someone/tiny"] == SHA
 
 
 def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch):
@@ -115,7 +116,7 @@ def test_weights_are_fetched_once_before_the_jobs(remote, monkeypatch):
     asked, said = Hub(monkeypatch, files=files), []
     hub.fetch(["tiny"], said.append)
     assert said == ["fetching tiny: 3.0 GB of the repository someone/tiny on the hub"], "but for what is in the cache"
-    ((source, _, patterns),) = asked.fetched
+    ((source, patterns),) = asked.fetched
     assert source == "someone/tiny" and "*.safetensors" in patterns
     assert not any(word in pattern for pattern in patterns for word in (".bin", ".pt", ".pkl", ".py", "*.*"))
 

@@ -1,16 +1,21 @@
-"""What is wrong with a file, as the command says it: exit code 2, one short line, on any terminal."""
+"""What is wrong with a file, or seldom happens to a run, as its user sees it: a short line on any terminal."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from lib import params
-from lib.paths import ROOT
-from workflow import check, cost, hub, run
+from lib.generate import preflight
+from lib.paths import ROOT, UserError
+from workflow import check, cost, leftovers, notebook, records, run
 from workflow.pipeline import Run
+
+RUN = Run("demo", {"models": ["tiny"], "datasets": ["easy"]})
 
 
 @pytest.fixture(autouse=True)
@@ -29,39 +34,13 @@ def test_a_profile_that_cannot_be_read(inside, capsys, make, said):
     assert capsys.readouterr() == ("", f"run_all.sh: params/demo.yaml can't be read: {said}\n")
 
 
-SOURCES = ["~nosuchuser/x", '"a\\0b"', "x" * 300, "x" * 300 + "/y", "weights/loop", "5", "/"]
-
-
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", ["~nosuchuser/x", '"a\\0b"', "x" * 300, "x" * 300 + "/y", "weights/loop", "5", "/"])
 def test_a_source_that_is_no_folder(inside, capsys, source):
     (inside.root / "weights/loop").symlink_to("loop")
     (inside.root / "params/models/tiny.yaml").write_text(f"label: Tiny\nsource: {source}\n")
     assert run.main(["check"]) == 2
     text = capsys.readouterr()
     assert "Traceback" not in text.out + text.err and all(len(line) <= 300 for line in text.out.splitlines())
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, '{"a/b": 5}', "\x00"])
-def test_revisions_that_cannot_be_read_are_resolved_again(inside, monkeypatch, text):
-    (inside.root / "artifacts/demo").mkdir(parents=True)
-    (inside.root / "artifacts/demo/revisions.json").write_text(text)
-    monkeypatch.setattr(hub, "resolve", lambda kind, source, revision=None: "c0ffee")
-    (inside.root / "params/models/tiny.yaml").write_text("label: Tiny\nsource: a/b\n")
-    hub.pin(Run("demo", params.load_profile("demo").model_dump(), 1, 0))
-    assert params.REVISIONS == {"a/b": "c0ffee"}
-    assert json.loads((inside.root / "artifacts/demo/revisions.json").read_text())["a/b"] == "c0ffee"
-
-
-def test_a_terminal_of_ascii():
-    """Letters that it lacks are spelled out."""
-    env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
-    for code, said in (
-        ("import sys; from workflow import run; sys.exit(run.main(['caf\\u00e9']))", rb"caf\xe9"),
-        ("from workflow import run; run.main(['x']); run.say('caf\\u00e9 \\u2013')", rb"caf\xe9 \u2013"),
-        ("import sys; from workflow import cli; cli.main(['x']); print('\\u2013')", rb"\u2013"),
-    ):
-        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True)
-        assert said in done.stdout + done.stderr and b"UnicodeEncodeError" not in done.stderr
 
 
 def test_whatever_check_meets_is_a_line(inside, capsys, monkeypatch):
@@ -72,3 +51,50 @@ def test_whatever_check_meets_is_a_line(inside, capsys, monkeypatch):
     monkeypatch.setattr(check, "about_dataset", about)
     assert run.main(["check"]) == 2
     assert "wrong  dataset easy: can't be looked at (ZeroDivisionError: nothing to)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("code, said", [
+    ("from workflow import run; run.main(['caf\\u00e9'])", rb"caf\xe9"),
+    ("from workflow import run; run.main(['x']); run.say('caf\\u00e9 \\u2013')", rb"caf\xe9 \u2013"),
+    ("from workflow import cli; cli.main(['x']); print('\\u2013')", rb"\u2013"),
+])  # fmt: skip
+def test_a_terminal_of_ascii(code, said):
+    """Letters that it lacks are spelled out."""
+    env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True)
+    assert said in done.stdout + done.stderr and b"UnicodeEncodeError" not in done.stderr
+
+
+def test_the_code_beside_a_tokenizer_does_not_run(tmp_path):
+    folder = shutil.copytree(ROOT / "demo" / "models" / "tiny-llama", tmp_path / "model")
+    (folder / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass Theirs: ...\n")
+    told = json.loads((folder / "tokenizer_config.json").read_text())
+    told |= {"auto_map": {"AutoTokenizer": [None, "theirs.Theirs"]}, "tokenizer_class": "Theirs"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    with pytest.raises(UserError):
+        preflight.load_outline("tiny-llama", params.load_model_config("tiny-llama"), str(folder), whole=True)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name, code", [("ZeroDivisionError", 1), ("UserError", 2)])
+def test_a_fault_of_the_program_ends_otherwise_than_one_of_the_user(name, code):
+    error = SimpleNamespace(ename=name, evalue="no", exec_count=1, source="1 / 0")
+    assert notebook.cell_failure(RUN.jobs[0], error).code == code
+
+
+def test_a_record_is_its_own_witness():
+    record = {"key": records.key({"a": 1}), "parts": {"a": 1}, "outputs": {"x": "sum"}}
+    assert records.is_valid(record)
+    assert not records.is_valid(record | {"parts": {"a": 2}})
+    assert not records.is_valid(record | {"outputs": {"x": None}})
+
+
+@pytest.mark.parametrize("cluster, stays", [("", False), ("slurm", True)])
+def test_what_nobody_writes_any_more_goes_at_once_where_no_other_machine_writes(inside, cluster, stays):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    path = inside.root / f"artifacts/demo/jobs/.record.json.{ended.pid}"
+    path.parent.mkdir(parents=True)
+    path.write_text("")
+    leftovers.clear(Run("demo", RUN.values, cluster=cluster))
+    assert path.exists() == stays

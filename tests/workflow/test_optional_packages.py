@@ -37,14 +37,18 @@ def place(tmp_path, monkeypatch):
     return SimpleNamespace(folder=tmp_path, commands=commands)
 
 
+def refuses(words: str, gpus: int = 1) -> None:
+    with pytest.raises(UserError, match=words):
+        extras.install_vllm(run(gpus), [GENERATE], print)
+
+
 def test_it_is_made_once_and_again_for_another_lock(place):
     said = []
     for _ in range(2):
         extras.install_vllm(run(), [GENERATE], said.append)
     assert len(said) == 1 and len(place.commands) == 2
-    assert place.commands[0][:3] == [sys.executable, "-m", "venv"]
-    assert "--require-hashes" in place.commands[1]
-    assert (place.folder / "venv" / extras.MARK).read_text() == extras.stamp("vllm")
+    assert place.commands[0][:3] == [sys.executable, "-m", "venv"] and "--require-hashes" in place.commands[1]
+    assert extras.is_installed(extras.VENV, "vllm")
     (place.folder / "lock").write_text("six==1.16.0")
     extras.install_vllm(run(), [TABLES, AGAIN], said.append)  # which asks again, by the same engine
     assert len(said) == 2
@@ -61,25 +65,19 @@ def test_locks_of_plugins_are_hashed_and_hold_nothing_that_the_environment_has(n
 
 def test_a_failed_installation_is_one_line_and_leaves_no_mark(place):
     (place.folder / "lock").write_text("fails==1")
-    with pytest.raises(
-        UserError, match="venv can't be installed, for the reason above; fix it, or write `engine: transformers`"
-    ):
-        extras.install_vllm(run(), [GENERATE], print)
+    refuses("venv can't be installed, for the reason above; fix it, or write `engine: transformers`")
     assert not extras.is_installed(extras.VENV, "vllm")
 
 
 def test_refusals(place, monkeypatch):
-    with pytest.raises(UserError, match="needs a GPU with CUDA.*`engine: transformers`"):
-        extras.install_vllm(run(gpus=0), [GENERATE], print)
+    refuses("needs a GPU with CUDA.*`engine: transformers`", gpus=0)
     ((level, text),) = check.about_engine(run(gpus=0))
     assert level == "wrong" and "VLLM_PYTHON" in text
     monkeypatch.setattr(extras.shutil, "which", lambda name: None)
-    with pytest.raises(UserError, match="no C compiler is found here"):
-        extras.install_vllm(run(), [GENERATE], print)
+    refuses("no C compiler is found here")
     monkeypatch.setattr(extras.shutil, "which", lambda name: name)
     monkeypatch.setattr(extras, "DISK", 1e18)
-    with pytest.raises(UserError, match="the installation of vLLM needs .* GB: the disk .*`engine: transformers`"):
-        extras.install_vllm(run(), [GENERATE], print)
+    refuses("the installation of vLLM needs .* GB: the disk .*`engine: transformers`")
     monkeypatch.setenv("VLLM_PYTHON", "/opt/vllm/bin/python")
     extras.install_vllm(run(gpus=0), [GENERATE], print)
     ((level, text),) = check.about_engine(run(gpus=0))
