@@ -7,11 +7,10 @@ from scipy.optimize import minimize
 from scipy.stats import chi2
 from synthetic import keyed, passed
 
-from lib import params, store
+from lib import store
 from lib.analysis import calibration_statistics, dropout_statistics, token_statistics, verification_statistics
 from lib.analysis.run_signals import SIGNAL_KINDS
 from lib.calibrate import fitting
-from lib.calibrate.answer_logits import AnswerLogits
 from lib.params import Reading
 from lib.score import confidence
 from lib.score.interpretation import interpret_responses
@@ -27,14 +26,9 @@ def stored():
 
 
 def told(probabilities, correct, **more):
-    """Responses of one pair, as `interpret_responses` returns them."""
-    return keyed(
-        len(correct),
-        correct=correct,
-        response=[LOG(p) for p in probabilities],
-        answer=[LOG(p[-1:]) for p in probabilities],
-        **more,
-    )
+    """Responses of one pair, as `interpret_responses` returns them; the answer is the last token."""
+    tokens = [LOG(p) for p in probabilities]
+    return keyed(len(correct), correct=correct, response=tokens, answer=[p[-1:] for p in tokens], **more)
 
 
 # ---- tokens
@@ -79,14 +73,6 @@ def test_right_less_wrong_with_the_interval_of_a_difference():
         assert found[column].tolist() == pytest.approx([value] * 2)
 
 
-def test_running_means_are_of_each_pair():
-    frame = pd.concat([told([[0.7], [0.2]], [True, False]).assign(dataset=name) for name in ("e", "d")])
-    found = token_statistics.by_pair(token_statistics.running_mean_curves, frame)
-    assert found.groupby(["model", "dataset", "correct"], sort=False).size().to_dict() == {
-        ("m", name, kind): 101 for name in ("e", "d") for kind in (False, True)
-    }
-
-
 def test_an_answer_that_the_extraction_misses(stored):
     generations = stored[0].head(3).assign(split="evaluation", thinking_end=0, answer=None, reference="12")
     generations["last_number"] = ["12", "13", None]  # of texts without ####
@@ -95,11 +81,11 @@ def test_an_answer_that_the_extraction_misses(stored):
 
 
 @pytest.mark.filterwarnings("error")  # scipy's, for a constant
-def test_a_constant_has_no_rank_correlation():
-    assert np.isnan(token_statistics.rank_correlation([1, 1, 1], [1, 2, 3]))
-    assert np.isnan(token_statistics.rank_correlation([1, 2, 3], [1, 1, 1]))
-    assert token_statistics.rank_correlation([1, 2, 3], [1, 3, 5]) == pytest.approx(1)
-    assert token_statistics.rank_correlation([1, 2], [5, 3]) == pytest.approx(-1), "two are enough"
+@pytest.mark.parametrize("one, other, expected", [
+    ([1, 1, 1], [1, 2, 3], np.nan), ([1, 2, 3], [1, 1, 1], np.nan), ([1, 2, 3], [1, 3, 5], 1), ([1, 2], [5, 3], -1),
+])  # fmt: skip
+def test_a_constant_has_no_rank_correlation(one, other, expected):
+    assert token_statistics.rank_correlation(one, other) == pytest.approx(expected, nan_ok=True)
 
 
 # ---- verification
@@ -107,28 +93,20 @@ def test_a_constant_has_no_rank_correlation():
 
 def test_tokens_that_are_saved_in_percent():
     """A query of 30 tokens in place of 120, and of 40: by pair, in the order in which they come."""
-    frame = pd.concat(
-        [
-            keyed(2, "n", in_situ_tokens=[30, 30], standard_tokens=[120, 60]),
-            keyed(1, "n", split="calibration", in_situ_tokens=[30], standard_tokens=[31]),
-            keyed(1, "m", in_situ_tokens=[30], standard_tokens=[40]),
-        ]
-    )
-    found = verification_statistics.token_reduction(frame)
+    pairs = [
+        keyed(2, "n", in_situ_tokens=[30, 30], standard_tokens=[120, 60]),
+        keyed(1, "n", split="calibration", in_situ_tokens=[30], standard_tokens=[31]),
+        keyed(1, "m", in_situ_tokens=[30], standard_tokens=[40]),
+    ]
+    found = verification_statistics.token_reduction(pd.concat(pairs))
     assert found.model.tolist() == ["n", "m"] and found.value.tolist() == [62.5, 25.0]
 
 
 def test_mass_of_the_options():
     """Probabilities .6 and .2 of A and B in the standard prompt (.1 and .1 in the second row), .3 and .3 in situ."""
     standard, in_situ = LOG([[0.6, 0.2], [0.1, 0.1]]) + 5, LOG([[0.3, 0.3], [0.3, 0.3]]) + 7
-    verified = keyed(
-        2,
-        spellings=[["A", "B"]] * 2,
-        standard_logits=standard,
-        standard_logz=[5.0, 5.0],
-        in_situ_logits=in_situ,
-        in_situ_logz=[7.0, 7.0],
-    )
+    verified = keyed(2, spellings=[["A", "B"]] * 2, standard_logits=standard, in_situ_logits=in_situ)
+    verified = verified.assign(standard_logz=5.0, in_situ_logz=7.0)
     margins = confidence.option_log_odds(verified)
     assert margins.standard_margin.tolist() == pytest.approx([LOG(3), 0])
     assert margins.standard_mass.tolist() == pytest.approx([0.8, 0.2]) and margins.in_situ_mass[1] == pytest.approx(0.6)
@@ -142,9 +120,9 @@ def test_mass_of_the_options():
 
 def test_costs_of_verification(stored):
     generations, verification, _ = stored
-    length = generations.token_ids.map(len)
-    generations = generations.assign(prompt_tokens=np.random.default_rng(1).integers(40, 400, len(length)))
-    generations["thinking_end"] = np.random.default_rng(2).integers(0, 60, len(length))
+    rng, length = np.random.default_rng(1), generations.token_ids.map(len)
+    drawn = {"prompt_tokens": rng.integers(40, 400, len(length)), "thinking_end": rng.integers(0, 60, len(length))}
+    generations = generations.assign(**drawn)
     again = generations.prompt_tokens + length - generations.thinking_end
 
     def costs(tokens, generations=generations):
@@ -154,7 +132,7 @@ def test_costs_of_verification(stored):
     assert costs(again + 30).r2 == pytest.approx(1), "question and answer together"
     facts = costs(2 * length + 30)
     assert facts.r2 < 0.5 and facts.saving == pytest.approx(1), "what is saved is held against the response alone"
-    noise = np.random.default_rng(0).permutation(length) + 30
+    noise = rng.permutation(length) + 30
     assert costs(noise).r2 < 0.1
     alike = generations.assign(token_ids=[[1, 2]] * len(generations), prompt_tokens=7, thinking_end=0)
     assert costs(noise, alike)[["r2", "saving"]].isna().all()
@@ -188,19 +166,11 @@ def test_how_alike_passes_are(stored):
 def test_halves_of_the_passes_are_held_against_each_other():
     """Three rows of one answer token, BALD by half: .1 .2 .6 and .2 .1 .6; one more without an answer."""
     bald = np.array([[0.1, 0.2], [0.2, 0.1], [0.6, 0.6], [9, 9]])
+    halves = {"half_predictive": [[[a], [b]] for a, b in bald], "half_conditional": [[[0.0], [0.0]]] * 4}
     whole = {"predictive": [[[b.mean()]] for b in bald], "conditional": [[[0.0]]] * 4}
-    frame = keyed(
-        4,
-        **whole,
-        half_predictive=[[[a], [b]] for a, b in bald],
-        half_conditional=[[[0.0], [0.0]]] * 4,
-        selected=[True] * 4,
-        tuning=[False] * 4,
-        rate=[0.1] * 4,
-    )
-    responses = keyed(
-        4, correct=[True, False, False, True], response=[LOG([0.5])] * 4, answer=[LOG([0.5])] * 3 + [None]
-    )
+    frame = keyed(4, **whole, **halves).assign(selected=True, tuning=False, rate=0.1)
+    responses = told([[0.5]] * 4, [True, False, False, True])
+    responses.loc[3, "answer"] = None
     found = dropout_statistics.split_half_reliability(responses, frame, Reading()).iloc[0]
     r = np.corrcoef(1 - bald[:3].T)[0, 1]
     assert (found.rows, found.correlation, found.expected) == pytest.approx((3, r, 2 * r / (1 + r)))
@@ -213,7 +183,7 @@ def test_halves_of_the_passes_are_held_against_each_other():
 def test_numbers_of_passes_are_asked_once():
     """All of them come last, whether they are asked for or not."""
     frame = passed().assign(selected=True, rate=0.1).drop(columns="correct")
-    responses = keyed(1, correct=[True], response=[LOG([0.5])], answer=[LOG([0.5, 0.5])])
+    responses = told([[0.5]], [True])
     for asked, made in (((1, 3), [1, 3]), ((2, 9), [2, 3]), ((), [1, 2, 3])):
         found = dropout_statistics.by_passes(responses, frame, Reading(), asked)
         assert found.passes.tolist() == made
@@ -234,13 +204,11 @@ def test_after_all_passes_c_bald_is_itself(stored):
 def test_a_row_without_answer_is_no_row_of_the_passes(stored):
     generations, _, dropout = stored
     generations = generations.assign(answer=generations.answer.where(generations.index % 50 != 7, None))
-    unread = interpret_responses(generations, params.Reading(missing="zero"))
-    whole, some = (
-        dropout_statistics.answered(dropout, responses)
-        for responses in (interpret_responses(generations, Reading()), unread)
-    )
-    missing = set(unread[unread.answer.isna()].example_id)
-    assert missing and set(whole.example_id) - set(some.example_id) == missing
+    kept = {}
+    for missing in ("last_number", "zero"):
+        responses = interpret_responses(generations, Reading(missing=missing))
+        kept[missing] = set(dropout_statistics.answered(dropout, responses).example_id)
+    assert kept["last_number"] - kept["zero"] == set(responses[responses.answer.isna()].example_id) != set()
 
 
 # ---- what calibration rows show
@@ -248,8 +216,7 @@ def test_a_row_without_answer_is_no_row_of_the_passes(stored):
 
 def test_confident_errors_per_fifty_rows():
     def pair_of(scores, correct):
-        nothing = AnswerLogits(len(scores), np.zeros(0, int), np.zeros(0), np.zeros((0, 1)), np.zeros((0, 4)))
-        rows = fitting.ScoredSplit(keyed(len(scores))[KEYS], np.array(scores), nothing, np.array(correct, dtype=bool))
+        rows = fitting.ScoredSplit(keyed(len(scores))[KEYS], np.array(scores), None, np.array(correct, dtype=bool))
         return fitting.CalibrationData(rows, rows)
 
     sets = {("m", "d"): pair_of([0.95, 0.9, 0.99, 0.2], [0, 0, 1, 0]), ("m", "e"): pair_of([], [])}
@@ -298,13 +265,9 @@ def test_the_middle_eighty_percent_of_the_draws():
 
 def test_what_is_drawn_of_calibrators():
     """Of P(True) a map of 201 scores, even in the log-odds, between the ends of its own calibration rows."""
-    scores = keyed(
-        6,
-        split="calibration",
-        estimator=["p_true"] * 6,
-        correct=[True, False, True, True, False, True],
-        confidence=[0.2, 0.5, 0.9, 0.8, 0.1, 0.7],
-    )
+    confidence = [0.2, 0.5, 0.9, 0.8, 0.1, 0.7]
+    scores = keyed(6, split="calibration", correct=[True, False, True, True, False, True], confidence=confidence)
+    scores["estimator"] = "p_true"
     scores["margin"] = LOG(scores.confidence / (1 - scores.confidence))
     others = ({"dataset": "e"}, {"split": "evaluation"}, {"estimator": "seq_avg"})
     frame = pd.concat([scores, *(scores.assign(**other, confidence=0.01) for other in others)])

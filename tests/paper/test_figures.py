@@ -21,32 +21,29 @@ from lib.paths import ROOT
 PROMPT = "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind to $x$ & <y>.<|eot_id|>"
 
 
-def curves():
-    x = np.linspace(0, 1, 11)
-    parts = [
-        pd.DataFrame({"correct": kind, "position": x, "mean": y, "low": y - 0.01, "high": y + 0.01, "n": 9})
-        for kind, y in ((True, 0.9 + x / 20), (False, 0.9 - x / 50))
-    ]
-    return pd.concat(parts)
-
-
-def tokens():
-    x = np.random.default_rng(0).exponential(1e-3, 100)
-    return pd.DataFrame({"correct": np.arange(100) % 3 > 0, "logprob": -np.where(x < 1e-4, 0, x)})
+def drawn_curve(name, **columns):
+    """A curve of one kind as notebooks draw it, with a narrow interval."""
+    frame = pd.DataFrame(columns)
+    return frame.assign(correct=name, term=name, low=frame["mean"] - 0.01, high=frame["mean"] + 0.01, n=9)
 
 
 def all_figures():
-    terms = {"predictive": np.array([0.1, 0.2, 0.25]), "conditional": np.full(3, 0.1)}
+    x = np.linspace(0, 1, 11)
+    means = pd.concat(
+        [drawn_curve(kind, position=x, mean=0.9 + slope * x) for kind, slope in ((True, 0.05), (False, -0.02))]
+    )
     entropies = pd.concat(
-        pd.DataFrame({"term": term, "passes": [1, 2, 3], "mean": mean, "low": mean - 0.02, "high": mean + 0.02})
-        for term, mean in terms.items()
+        drawn_curve(term, passes=[1, 2, 3], mean=mean)
+        for term, mean in (("predictive", [0.1, 0.2, 0.25]), ("conditional", [0.1, 0.1, 0.1]))
     )
     in_situ = pd.DataFrame({"dataset": ["a_$b$", "c"], "standard": [0.1, 0.3], "in situ": [0.2, 0.1]})
+    doubt = np.random.default_rng(0).exponential(1e-3, 100)
+    tokens = pd.DataFrame({"correct": np.arange(100) % 3 > 0, "logprob": -np.where(doubt < 1e-4, 0, doubt)})
     return {
-        "one": figures.main_analysis(curves(), title="a_b & $c$ on <d>"),
-        "three": figures.main_analysis(curves(), entropies, in_situ, title="m"),
+        "one": figures.main_analysis(means, title="a_b & $c$ on <d>"),
+        "three": figures.main_analysis(means, entropies, in_situ, title="m"),
         "both": prompt_figures.prompt_comparison(PROMPT, PROMPT + "\none\n#### 1\n\nIs it?"),
-        "density": exploratory_plots.answer_density(tokens()),
+        "density": exploratory_plots.answer_density(tokens),
         "prompt": prompt_figures.prompt_example(PROMPT, "one\n#### 1<|eot_id|>"),
     }
 
@@ -69,8 +66,7 @@ def test_same_bytes_in_another_process(drawn):
 
 def test_same_bytes_whatever_the_notebook_has_set(drawn):
     with mpl.rc_context({"font.size": 20, "lines.linewidth": 9, "savefig.dpi": 50, "pdf.fonttype": 3}):
-        again = figures.main_analysis(curves(), title="a_b & $c$ on <d>")
-    assert again.pdf == drawn["one"].pdf and again.png == drawn["one"].png
+        assert digests(all_figures()) == digests(drawn)
 
 
 def test_no_dates_and_fonts_embedded_as_truetype(drawn):
@@ -115,7 +111,6 @@ def test_prompt_shows_every_character(drawn):
     first = f"{marks[0]}{marks[1]}system"  # the next mark does not fit the line
     assert shown(drawn["prompt"], 0) == [first, marks[2], "Be kind to $x$ & <y>.<|eot_id|>"]
     assert shown(drawn["prompt"], 1) == ["one", "#### 1<|eot_id|>"]
-    assert [t.get_text() for t in drawn["prompt"].canvas.axes[0].texts[1:] if t.get_weight() == "bold"] == marks
 
 
 @pytest.mark.filterwarnings("error")

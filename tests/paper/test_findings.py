@@ -67,6 +67,8 @@ ON_PAPER = {
     "ShortIsFull": (False, "89 of 90 cells"),  # .080 against .081
 }
 DEMO = params.load_profile("demo")
+CHOICES = params.Calibration()
+BY_NAME = {claim.name: claim for claim in CLAIMS}
 
 
 @pytest.fixture(scope="module")
@@ -74,29 +76,14 @@ def paper():
     return reference.published()
 
 
-@pytest.fixture(scope="module")
-def on_paper(paper):
-    return judge_all(paper)
+def judged(name, results_, **frames):
+    """The verdict on one claim, on results with these frames in place of theirs."""
+    return judge(BY_NAME[name], replace(results_, frames={**results_.frames, **frames}))
 
 
-def again(shipped, chosen=None, datasets=DEMO.datasets):
-    """The findings judged again under other choices, with learning curves of few draws."""
-    labels = run_results.labels_of_run(DEMO.models, datasets)
-    drawn = params.Subsampling(calibration_sizes=[5, 50], draws=4)
-    analysis = partial(robustness.analyze, labels=labels, n_bins_ablation=(10, 20, 30), model="tiny-llama", drawn=drawn)
-    return robustness.sensitivity(shipped, CHOICES, analysis, judge_all, chosen)
-
-
-def test_every_finding_on_the_papers_numbers(on_paper):
-    assert {name: (v.held, v.said) for name, v in on_paper.items() if v.held is not None} == ON_PAPER
-    unsaid = {name for name, v in on_paper.items() if v.held is None}
-    assert unsaid == set(on_paper) - set(ON_PAPER)
-    unprinted = {"tokens", "positions", "running_mean", "overconfidence", "unread", "entropies", "passes", "by_passes",
-                 "by_phi", "by_rate", "verification", "learning", "calibration_rows", "ablation", "demonstration",
-                 "cost", "paired"}  # fmt: skip
-    for name in unsaid - {"SeqDiscriminates"}:  # and only for want of numbers: pictures and words are there
-        assert on_paper[name].lacks in unprinted
-    assert on_paper["SeqDiscriminates"].reason == "no AUROC printed"
+def test_every_finding_on_the_papers_numbers(paper):
+    verdicts = judge_all(paper)
+    assert {name: (v.held, v.said) for name, v in verdicts.items() if v.held is not None} == ON_PAPER
 
 
 @paper_text
@@ -126,32 +113,11 @@ def in_order(quote, said, most=60):
     return False
 
 
-BY_NAME = {claim.name: claim for claim in CLAIMS}
-
-
-def judged(name, results_, **frames):
-    """The verdict on one claim, on results with these frames in place of theirs."""
-    return judge(BY_NAME[name], replace(results_, frames={**results_.frames, **frames}))
-
-
 def test_a_claim_without_its_frame_says_what_it_lacks(demo):
     for claim in (claim for claim in CLAIMS if claim.view != "decoding_settings"):
         lacks = judge(claim, replace(demo, frames={})).lacks
         rest = {name: frame for name, frame in demo.frames.items() if name != lacks}
         assert lacks in demo.frames and judge(claim, replace(demo, frames=rest)).lacks == lacks, claim.name
-
-
-def test_what_is_printed_is_what_is_evaluated(demo, paper):
-    """Every column that a predicate names is one of its view, and it gives what stands beside the rows."""
-    for claim in CLAIMS:
-        for results_ in (paper, demo):
-            verdict = judge(claim, results_)
-            if verdict.held is None:
-                continue
-            columns = VIEWS[claim.view](results_).reset_index().columns
-            assert {*names_in(claim.predicate), *names_in(claim.where)} <= set(columns), claim.name
-            again = verdict.rows.eval(claim.predicate, engine="python")
-            assert again.tolist() == verdict.rows.agrees.tolist(), claim.name
     assert {claim.view for claim in CLAIMS} == set(VIEWS), "each view is one of a claim"
 
 
@@ -168,32 +134,20 @@ def test_a_claim_turns_when_its_rows_do(paper, monkeypatch, name):
         monkeypatch.setitem(VIEWS, claim.view, lambda results, four=four: four)
         verdict = judge(claim, replace(paper))
         assert verdict.held is held and (held is not None or verdict.reason == claim.otherwise)
-        assert not claim.unit or verdict.said == {True: f"4 of 4 {claim.unit}", False: f"0 of 4 {claim.unit}"}.get(
-            held, ""
-        )
+        said = {True: f"4 of 4 {claim.unit}", False: f"0 of 4 {claim.unit}", None: ""}
+        assert not claim.unit or verdict.said == said[held]
 
 
 def test_what_cannot_be_judged_says_why(demo):
-    few = changed(demo, "passes", lambda f: f.assign(unchanged=ENOUGH - 1))
-    assert few("TopTokenUnchanged").held is None and "no pair has 20 such" in few("TopTokenUnchanged").reason
+    few = judged("TopTokenUnchanged", demo, passes=demo.frames["passes"].assign(unchanged=ENOUGH - 1))
+    assert few.held is None and "no pair has 20 such" in few.reason
     alone = replace(demo, datasets={"demo-hard": "Demo-Hard"})
-    assert judge_all(alone)["HardToEasy"].reason == "one dataset"
-    same = changed(demo, "demonstration", lambda f: f.assign(**{"with": 0, "without": 0}))
-    assert same("DemonstrationAccuracy").reason.startswith("saturated")
-    assert judge_all(demo)["BoxedFormat"].reason == "no model of this run was taught \\boxed{}"
+    assert judge(BY_NAME["HardToEasy"], alone).reason == "one dataset"
+    same = demo.frames["demonstration"].assign(**{"with": 0, "without": 0})
+    assert judged("DemonstrationAccuracy", demo, demonstration=same).reason.startswith("saturated")
 
 
-def swapped(e, table, one, other):
-    """The evidence with two estimators' names exchanged in one frame."""
-    frame = e.frames[table]
-    names = frame.estimator.replace({one: other, other: one})
-    return replace(e, frames={**e.frames, table: frame.assign(estimator=names)})
-
-
-def changed(e, table, change):
-    """Verdicts, by name, on results with a frame changed."""
-    results_ = replace(e, frames={**e.frames, table: change(e.frames[table].copy())})
-    return lambda name: judge(BY_NAME[name], results_)
+# ---- claims by hand: what a sentence says, case by case
 
 
 @pytest.mark.parametrize("few, every, agrees", [
@@ -208,6 +162,121 @@ def test_fifty_rows_suffice_from_half_of_what_all_remove(paper, few, every, agre
     assert VIEWS["learning_at_fifty"](replace(paper, frames={"learning": frame})).rows.tolist() == [50]
 
 
+@pytest.mark.parametrize("end, gains", [(0.7, False), (0.71, True)])
+def test_a_running_mean_that_gains_nothing_does_not_accumulate(paper, end, gains):
+    curve = pd.DataFrame({"model": "m", "dataset": "d", "position": [0.1, 1.0], "single": 0.6, "running": [0.7, end]})
+    rows = judged("SignalAccumulates", paper, positions=curve).rows
+    assert rows.agrees.tolist() == [gains] and rows.at_the_end.tolist() == [end]
+
+
+def test_each_subset_of_tokens_counts(paper):
+    """ "Within each token subset": of the answer's tokens, too."""
+    frame = paper.frames["result_estimation"]
+    swapped = frame.estimator.replace({"ans_joint": "ans_avg", "ans_avg": "ans_joint"})
+    turned = judged("JointBelowAvg", paper, result_estimation=frame.assign(estimator=swapped))
+    assert turned.said == "Seq 11 of 15, Ans 1 of 15 (8 equal), 12 of 30 cases" and turned.held is False
+    alike = frame.value.where(frame.metric == "acc", 0.0621 + 1e-4 * (frame.estimator == "ans_avg"))
+    nearly = judged("JointBelowAvg", paper, result_estimation=frame.assign(value=alike))
+    assert nearly.said == "Seq 0 of 15 (15 equal), Ans 0 of 15 (15 equal), 0 of 30 cases"
+
+
+def test_only_the_estimators_of_the_table_count(paper):
+    """A run fits isotonic regression on all estimators; the paper's table of both methods has three."""
+    frame = paper.frames["result_calibration"]
+    seq = frame[(frame["method"] == "isotonic") & (frame.estimator == "p_true")].assign(estimator="seq_avg")
+    more = pd.concat([frame, seq.assign(relative=-9.0, value=0.9)], ignore_index=True)
+    for name in ("CalibrationSubstantial", "HighRawMends", "IsotonicBelowTemperature"):
+        assert judged(name, paper, result_calibration=more).said == ON_PAPER[name][1], name
+
+
+@pytest.mark.parametrize("hard, others, counted", [
+    (5, (10, 50), [True, True]), (5, (5, 10), [True]), (10, (10, 50), [False, True]), (10, (5, 10), [False, False]),
+    (None, (5, 10), [False, False]), (5, (5, 5), "the fewest rows tried are enough on every dataset"),
+])  # fmt: skip
+def test_a_tie_at_the_fewest_rows_tells_nothing(paper, hard, others, counted):
+    enough = dict(zip(("GSMHard", "GSM8K", "SVAMP"), (hard, *others), strict=True))
+    rows = [
+        (dataset, "isotonic", n, 0.2 if at and n >= at else 0.4) for dataset, at in enough.items() for n in (5, 10, 50)
+    ] + [(dataset, "", 50, 0.3) for dataset in enough]
+    bands = pd.DataFrame(rows, columns=["dataset", "method", "n", "high"])
+    bands = bands.assign(model="Llama-3.1-8B", sampling="uniform", mean=bands.high)
+    found = judged("HardNeedsFewer", paper, learning=bands)
+    assert found.reason == counted if isinstance(counted, str) else found.rows.agrees.tolist() == counted
+
+
+@pytest.mark.parametrize("predictive, grows, settles", [
+    ([1, 2, 3, 4, 5, 4.9, 5.1, 5], True, True), ([1, 2, 3, 2.9, 5, 5, 5, 5], False, True),
+    ([5, 5, 5, 5, 5, 5, 5, 5], False, True), ([1, 2, 3, 4, 5, 9, 5, 5], True, False),
+    ([1, 2, 3, 4, 5, 6, 7, 8], True, False), ([1, 2, 3, 4, 5], True, None),
+])  # fmt: skip
+def test_entropy_grows_up_to_five_passes_and_is_stable_after(paper, predictive, grows, settles):
+    curve = pd.DataFrame({"model": "m", "dataset": "d", "term": "predictive", "mean": predictive})
+    curve["passes"] = curve.index + 1
+    assert judged("EntropyGrows", paper, entropies=curve).held is grows
+    settled = judged("PredictiveSettles", paper, entropies=curve)
+    assert settled.held is settles and settled.reason == ("no more than five passes" if settles is None else "")
+
+
+@pytest.mark.parametrize("name, here, there, dataset, elsewhere, held, said", [
+    ("ModelsOnEasy", 0.0, 0.3, "GSM8K", 0.0, True, "2 of 2 cases"),
+    ("LittleChange", 0.0, 0.3, "GSM8K", 0.0, True, "2 of 2 arrows"),
+    ("TransferSevere", 0.0, 0.3, "GSM8K", 0.0, True, "largest 0.300"),
+    ("ModelsOnEasy", 0.3, 0.0, "GSM8K", 0.0, True, "2 of 2 cases"),
+    ("LittleChange", 0.3, 0.0, "GSM8K", 0.0, False, None),  # one direction, not the other
+    ("ModelsOnEasy", 0.3, 0.4, "GSM8K", 0.0, False, "0 of 2 cases"),  # both grow: they do not differ
+    ("ModelsOnEasy", -0.3, 0.004, "GSM8K", 0.0, False, "0 of 2 cases"),  # so little is no growth
+    ("TransferSevere", 0.3, 0.3, "GSMHard", 0.1, None, "largest 0.100"),  # the sentence is about the other dataset
+    ("TransferSevere", 0.0, 0.0, "GSM8K", 0.9, None, "largest 0.000"),  # and about models
+])  # fmt: skip
+def test_between_models_the_directions_are_told_apart(paper, name, here, there, dataset, elsewhere, held, said):
+    """Errors change by `here` from Llama to Qwen on one dataset, by `there` back, by `elsewhere` otherwise."""
+    frame = paper.frames["calibration_transfer_summary"]
+    models = (frame.source_model != frame.model) & (frame.dataset == dataset) & (frame.source_dataset == dataset)
+    change = np.where(models, np.where(frame.source_model == "Llama", here, there), elsewhere)
+    found = judged(name, paper, calibration_transfer_summary=frame.assign(value=change))
+    assert (held is None or found.held is held) and (said is None or found.said == said)
+
+
+def test_without_an_arrow_between_models_none_is_judged(paper):
+    alone = replace(paper, moved=({"Qwen": "Qwen"}, paper.moved[1]))
+    assert judged("TransferSevere", alone).reason == "no arrow between models"
+    assert judged("LittleChange", alone).reason == "no arrow from a Llama model to a Qwen model"
+
+
+def test_estimators_are_compared_on_the_same_rows(shipped):
+    """Where passes were made over some rows only, P(True) and the others count on these, too; in the tables on all."""
+    pair = {"model": "tiny-llama", "dataset": "demo-easy"}
+    frames = (shipped.generations, shipped.verification, shipped.dropout)
+    kept = [frame.merge(pd.DataFrame([pair])) for frame in frames]
+    passed = sorted(kept[2].example_id.unique())[::3]
+    fewer = run_signals.RunSignals.from_frames(*kept[:2], kept[2][kept[2].example_id.isin(passed)], shipped.reading)
+    names, scores = {pair["model"]: "M"}, fewer.confidence
+    here = results.Results(names, {pair["dataset"]: "D"}, names, (names, {}), (), fewer.estimation((10,)))
+    both = scores, scores[scores.example_id.isin(passed)]
+    on_all, on_these = (evaluate(part, names=["ece"]).set_index("estimator").value for part in both)
+    row = judged("BaldBelowPTrue", here).rows.iloc[0]
+    assert (row.c_bald, row.p_true) == pytest.approx((on_these.c_bald, on_these.p_true))
+    assert abs(on_all.p_true - on_these.p_true) > 1e-3
+    row = judged("PTrueBelowAnsAvg", here).rows.iloc[0]
+    assert (row.p_true, row.ans_avg) == pytest.approx((on_all.p_true, on_all.ans_avg)), "both have all"
+    gaps = run_results.paired(scores.assign(method=""), shipped.reading, 200, 0).set_index("estimator")
+    assert gaps.difference["c_bald"] == pytest.approx(on_these.c_bald - on_these.p_true)
+    whole = run_signals.RunSignals.from_frames(*kept, shipped.reading)
+    assert "ece_shared" not in set(whole.estimation((10,))["result_estimation"].metric)
+
+
+def test_one_frame_holds_every_number_of_the_tables(paper, demo):
+    """Each once, under a key that tells it from all others, of a run in the columns of the paper."""
+    for results_ in (paper, demo):
+        found = results_.numbers
+        assert list(found) == results.NUMBER_COLUMNS and not found[results.NUMBER_KEY].duplicated().any()
+        sizes = {name: len(results_.frames[name]) for name in results.TABLES_OF_NUMBERS}
+        assert found.table.value_counts().to_dict() == sizes
+        of_table = found[found.table == "bin_ablation"]
+        assert of_table.value.tolist() == pytest.approx(results_.frames["bin_ablation"].value.astype(float).tolist())
+        assert set(of_table.bins) == {10, 20, 30} and of_table.rate.isna().all() and set(of_table["method"]) == {""}
+
+
 # ---- numbers beside the paper's
 
 
@@ -217,40 +286,67 @@ def as_the_papers(paper, **values):
     return replace(paper, settings=settings, **values)
 
 
+def without_transfer(records):
+    """Records of the tables that call a model by its label: the paper's transfer names families."""
+    return records[~records.table.str.contains("transfer")]
+
+
 def test_the_paper_lies_inside_its_own_intervals(paper):
     found = comparison.beside(as_the_papers(paper), paper).records
     assert set(found.verdict) == {"inside", "no interval printed"} and found.difference.abs().max() == 0
     assert len(found) > 1300 and (found.verdict == "inside").sum() == 195 + 285 + 30 + 90 + 90 + 90
 
 
-def test_a_number_outside_its_interval_is_said_so(paper):
+@pytest.mark.parametrize("beyond, outside", [(0.0004, 0), (0.002, 1)])  # printed with three decimals
+def test_a_number_outside_its_interval_is_said_so(paper, beyond, outside):
     table = paper.frames["result_estimation_full"].copy()
-    row = table[
-        (table.model == "Llama-3.1-8B")
-        & (table.dataset == "GSM8K")
-        & (table.estimator == "seq_avg")
-        & (table.metric == "ece")
-    ].index[0]
-    for beyond, verdict in ((0.0004, "inside"), (0.002, "outside")):  # printed with three decimals
-        table.loc[row, "value"] = table.loc[row, "high"] + beyond
-        run = as_the_papers(paper, frames={**paper.frames, "result_estimation_full": table})
-        found = comparison.beside(run, paper).records.query("table == 'tab_result_estimation_full'")
-        assert (found.verdict == "outside").sum() == (verdict == "outside")
+    row = table.query("model == 'Llama-3.1-8B' and dataset == 'GSM8K' and estimator == 'seq_avg' and metric == 'ece'")
+    table.loc[row.index, "value"] = row.high + beyond
+    run = as_the_papers(paper, frames={**paper.frames, "result_estimation_full": table})
+    found = comparison.beside(run, paper).records.query("table == 'tab_result_estimation_full'")
+    assert (found.verdict == "outside").sum() == outside
 
 
-def test_other_models_are_compared_with_nothing(paper, demo):
+def test_other_models_settings_and_questions_are_compared_with_nothing(paper, demo):
     found = comparison.beside(demo, paper).records
     assert set(found.verdict) == {"not comparable: another model"} and found.value_paper.isna().all()
-    alike = replace(paper, settings=[type(s)(**vars(s) | {"source": "weights/random"}) for s in paper.settings])
-    found = comparison.beside(alike, paper).records
-    found = found[~found.table.str.contains("transfer")]  # whose models the paper calls by their family
-    assert set(found.verdict) == {"not comparable: another model"}, "the label alone makes no model the paper's"
+    run = as_the_papers(paper)
+    others = {
+        "another model": {"source": "weights/random"},  # the label alone makes no model the paper's
+        "other decoding settings": {"temperature": 0.55},
+    }
+    for reason, change in others.items():
+        settings = [type(spec)(**vars(spec) | change) for spec in run.settings]
+        found = without_transfer(comparison.beside(replace(run, settings=settings), paper).records)
+        assert set(found.verdict) == {f"not comparable: {reason}"}
+    own = {name: tuple(paper_facts()["questions"][name].values()) for name in paper.datasets}
+    assert comparison.foreign_questions(replace(run, questions=own)) == {}
+    limited = own | {"SVAMP": ("ChilleD/SVAMP", 20, 20), "GSM8K": ({"all": "mine.jsonl"}, 7473, 1319)}
+    foreign = comparison.foreign_questions(replace(run, questions=limited))
+    assert foreign == {"SVAMP": "other numbers of questions", "GSM8K": "other questions"}
+    found = comparison.beside(replace(run, questions=limited), paper).records
+    assert set(found[found.verdict.str.startswith("not comparable")].dataset) == {"SVAMP", "GSM8K"}
+
+
+def test_a_faithful_rerun_is_not_expected_inside_as_often_as_the_interval_says():
+    """Two runs with the same spread, simulated: how often the second lies in the first's 95% interval."""
+    first, second = np.random.default_rng(0).normal(size=(2, 200_000))
+    assert pytest.approx(np.mean(abs(second - first) < 1.96), abs=0.003) == comparison.INSIDE_EXPECTED
 
 
 # ---- sensitivity
 
 
-CHOICES = params.Calibration()
+def analysis(draws):
+    """All results under some choices, with learning curves of few draws."""
+    labels = run_results.labels_of_run(DEMO.models, DEMO.datasets)
+    drawn = params.Subsampling(calibration_sizes=[5, 50], draws=draws)
+    return partial(robustness.analyze, labels=labels, n_bins_ablation=(10, 20, 30), model="tiny-llama", drawn=drawn)
+
+
+def again(shipped, chosen):
+    """The findings judged again under other choices."""
+    return robustness.sensitivity(shipped, CHOICES, analysis(4), judge_all, chosen)
 
 
 def test_sensitivity(shipped):
@@ -264,51 +360,21 @@ def test_sensitivity(shipped):
     assert not robustness.turned_claims(found[~found.flips]).finding.item().startswith("ECE")
 
 
-SLOW = (("phi", "top_k"), ("options", "True/False"), ("fit_on_tuning_rows", False))
+OTHER_CHOICES = ("phi", "top_k"), ("options", "True/False"), ("fit_on_tuning_rows", False)
+SLOW = [pytest.param(choice, marks=pytest.mark.slow) for choice in OTHER_CHOICES]
 
 
-@pytest.mark.parametrize(
-    "choice", [("include_eos", True), *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)]
-)
+@pytest.mark.parametrize("choice", [("include_eos", True), *SLOW])
 def test_what_a_choice_does_not_touch_is_taken_from_before(shipped, choice):
     """And is what it would be if all were made anew."""
-    drawn = params.Subsampling(calibration_sizes=[5], draws=2, seed=3)
-    labels = run_results.labels_of_run(DEMO.models, DEMO.datasets)
-    analysis = partial(robustness.analyze, labels=labels, n_bins_ablation=(10,), model="tiny-llama", drawn=drawn)
     other, choices = robustness.under(shipped, CHOICES, *choice)
     kept = (other.generations, other.verification, other.dropout, other.reading)
-    before, quick = (analysis(*some).frames for some in ((shipped, CHOICES), (other, choices)))
-    anew = analysis(run_signals.RunSignals.from_frames(*kept), choices).frames
+    before, quick = (analysis(2)(*some).frames for some in ((shipped, CHOICES), (other, choices)))
+    anew = analysis(2)(run_signals.RunSignals.from_frames(*kept), choices).frames
     assert quick.keys() == anew.keys() and quick["learning"].equals(before["learning"])
     assert any(quick[name] is before[name] for name in quick)
     for name in quick:
         pd.testing.assert_frame_equal(quick[name], anew[name], obj=name)
-
-
-# ---- what can be held against the paper
-
-
-def test_another_decoding_or_other_questions_are_compared_with_nothing(paper):
-    run = as_the_papers(paper)
-    hotter = [type(spec)(**vars(spec) | {"temperature": spec.temperature + 0.1}) for spec in run.settings]
-    verdicts = comparison.beside(replace(run, settings=hotter), paper).records
-    shown = verdicts[~verdicts.table.str.contains("transfer")]  # whose models the paper calls by their family
-    assert set(shown.verdict) == {"not comparable: other decoding settings"}
-    own = {name: tuple(paper_facts()["questions"][name].values()) for name in paper.datasets}
-    assert comparison.foreign_questions(replace(run, questions=own)) == {}
-    limited = own | {"SVAMP": ("ChilleD/SVAMP", 20, 20), "GSM8K": ({"all": "mine.jsonl"}, 7473, 1319)}
-    verdicts = comparison.beside(replace(run, questions=limited), paper).records
-    by_dataset = verdicts[verdicts.table == "tab_result_estimation"].groupby("dataset").verdict.unique().map(set)
-    assert by_dataset["SVAMP"] == {"not comparable: other numbers of questions"}
-    assert by_dataset["GSM8K"] == {"not comparable: other questions"}
-    assert not any("not comparable" in verdict for verdict in by_dataset["GSMHard"])
-
-
-def test_a_faithful_rerun_is_not_expected_inside_as_often_as_the_interval_says():
-    """Two runs with the same spread, simulated: how often the second lies in the first's 95% interval."""
-    first, second = np.random.default_rng(0).normal(size=(2, 200_000))
-    assert pytest.approx(np.mean(abs(second - first) < 1.96), abs=0.003) == comparison.INSIDE_EXPECTED
-    assert pytest.approx(0.834, abs=0.001) == comparison.INSIDE_EXPECTED
 
 
 def test_a_choice_may_leave_no_response(shipped):
@@ -320,20 +386,17 @@ def test_a_choice_may_leave_no_response(shipped):
     assert "none turns" in set(robustness.turned_claims(found).finding)
 
 
-def heads(shipped, count, passes=None, answers=None):
+# ---- a run that lacks answers or passes
+
+
+def heads(shipped, count, passes=DEMO.models, answers=DEMO.models):
     """The first rows of each split of the hard dataset, with passes of some models alone, and answers of some."""
     first = shipped.generations.groupby(["model", "dataset", "split"], sort=False).head(count)
     first = first[first.dataset == "demo-hard"].reset_index(drop=True)
-    if answers is not None:
-        first = first.assign(
-            answer=first.answer.where(first.model.isin(answers)),
-            answer_start=first.answer_start.where(first.model.isin(answers), -1),
-        )
-    verification, dropout = (
-        frame.merge(first[store.KEYS], on=store.KEYS) for frame in (shipped.verification, shipped.dropout)
-    )
-    if passes is not None:
-        dropout = dropout[dropout.model.isin(passes)]
+    heard = first.model.isin(answers)
+    first = first.assign(answer=first.answer.where(heard), answer_start=first.answer_start.where(heard, -1))
+    verification = shipped.verification.merge(first[store.KEYS], on=store.KEYS)
+    dropout = shipped.dropout[shipped.dropout.model.isin(passes)].merge(first[store.KEYS], on=store.KEYS)
     return run_signals.RunSignals.from_frames(first, verification, dropout, params.Reading())
 
 
@@ -374,134 +437,3 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, models, tmp_path
         f"No dropout passes over the whole response yet: {'' if models else 'L on D, '}Q on D."
     ]
     assert footnotes.missing_signals("mine", {m: m for m in models}, {"d": "D"}) == []
-
-
-@pytest.mark.parametrize("end, gains", [(0.7, False), (0.71, True)])
-def test_a_running_mean_that_gains_nothing_does_not_accumulate(paper, end, gains):
-    curve = pd.DataFrame({"model": "m", "dataset": "d", "position": [0.1, 1.0], "single": 0.6, "running": [0.7, end]})
-    rows = judged("SignalAccumulates", paper, positions=curve).rows
-    assert rows.agrees.tolist() == [gains] and rows.at_the_end.tolist() == [end]
-
-
-# ---- what a sentence says, case by case
-
-
-def test_each_subset_of_tokens_counts(paper):
-    """ "Within each token subset": of the answer's tokens, too."""
-    turned = judge_all(swapped(paper, "result_estimation", "ans_joint", "ans_avg"))["JointBelowAvg"]
-    assert turned.said == "Seq 11 of 15, Ans 1 of 15 (8 equal), 12 of 30 cases" and turned.held is False
-    nearly = changed(
-        paper,
-        "result_estimation",
-        lambda f: f.assign(value=f.value.where(f.metric == "acc", 0.0621 + 1e-4 * (f.estimator == "ans_avg"))),
-    )
-    assert nearly("JointBelowAvg").said == "Seq 0 of 15 (15 equal), Ans 0 of 15 (15 equal), 0 of 30 cases"
-
-
-def test_only_the_estimators_of_the_table_count(paper):
-    """A run fits isotonic regression on all estimators; the paper's table of both methods has three."""
-
-    def with_seq(frame):
-        seq = frame[(frame["method"] == "isotonic") & (frame.estimator == "p_true")].assign(estimator="seq_avg")
-        return pd.concat([frame, seq.assign(relative=-9.0, value=0.9)], ignore_index=True)
-
-    more = changed(paper, "result_calibration", with_seq)
-    for name in ("CalibrationSubstantial", "HighRawMends", "IsotonicBelowTemperature"):
-        assert more(name).said == ON_PAPER[name][1], name
-
-
-@pytest.mark.parametrize("hard, others, counted", [
-    (5, (10, 50), [True, True]), (5, (5, 10), [True]), (10, (10, 50), [False, True]), (10, (5, 10), [False, False]),
-    (None, (5, 10), [False, False]), (5, (5, 5), "the fewest rows tried are enough on every dataset"),
-])  # fmt: skip
-def test_a_tie_at_the_fewest_rows_tells_nothing(paper, hard, others, counted):
-    enough = dict(zip(("GSMHard", "GSM8K", "SVAMP"), (hard, *others), strict=True))
-    rows = [
-        (dataset, "isotonic", n, 0.2 if at and n >= at else 0.4) for dataset, at in enough.items() for n in (5, 10, 50)
-    ] + [(dataset, "", 50, 0.3) for dataset in enough]
-    bands = pd.DataFrame(rows, columns=["dataset", "method", "n", "high"])
-    bands = bands.assign(model="Llama-3.1-8B", sampling="uniform", mean=bands.high)
-    found = judged("HardNeedsFewer", paper, learning=bands)
-    assert found.reason == counted if isinstance(counted, str) else found.rows.agrees.tolist() == counted
-
-
-@pytest.mark.parametrize("predictive, grows, settles", [
-    ([1, 2, 3, 4, 5, 4.9, 5.1, 5], True, True), ([1, 2, 3, 2.9, 5, 5, 5, 5], False, True),
-    ([5, 5, 5, 5, 5, 5, 5, 5], False, True), ([1, 2, 3, 4, 5, 9, 5, 5], True, False),
-    ([1, 2, 3, 4, 5, 6, 7, 8], True, False), ([1, 2, 3, 4, 5], True, None),
-])  # fmt: skip
-def test_entropy_grows_up_to_five_passes_and_is_stable_after(paper, predictive, grows, settles):
-    curve = pd.DataFrame({"model": "m", "dataset": "d", "term": "predictive", "mean": predictive})
-    curve["passes"] = curve.index + 1
-    found = judge_all(replace(paper, frames={**paper.frames, "entropies": curve}))
-    assert found["EntropyGrows"].held is grows and found["PredictiveSettles"].held is settles
-    assert found["PredictiveSettles"].reason == ("no more than five passes" if settles is None else "")
-
-
-def between(paper, here, there, dataset="GSM8K", elsewhere=0.0):
-    """Verdicts on changes between models: from Llama to Qwen `here`, back `there`, on one dataset."""
-
-    def moved(frame):
-        models = (frame.source_model != frame.model) & (frame.dataset == dataset) & (frame.source_dataset == dataset)
-        change = np.where(frame.source_model == "Llama", here, there)
-        return frame.assign(value=np.where(models, change, elsewhere))
-
-    return changed(paper, "calibration_transfer_summary", moved)
-
-
-def test_between_models_the_directions_are_told_apart(paper):
-    found = between(paper, 0.0, 0.3)
-    assert (found("ModelsOnEasy").held, found("LittleChange").held, found("TransferSevere").held) == (True,) * 3
-    back = between(paper, 0.3, 0.0)
-    assert back("ModelsOnEasy").held and back("LittleChange").held is False, "one direction, not the other"
-    both = between(paper, 0.3, 0.4)
-    assert both("ModelsOnEasy").said == "0 of 2 cases", "both grow: they do not differ"
-    assert between(paper, -0.3, 0.004)("ModelsOnEasy").held is False, "so little is no growth"
-    onto_hard = between(paper, 0.3, 0.3, "GSMHard", elsewhere=0.1)
-    assert onto_hard("TransferSevere").said == "largest 0.100", "the sentence is about the other dataset"
-    datasets = between(paper, 0.0, 0.0, elsewhere=0.9)
-    assert datasets("TransferSevere").said == "largest 0.000", "and about models"
-    alone = replace(paper, moved=({"Qwen": "Qwen"}, paper.moved[1]))
-    assert judge_all(alone)["TransferSevere"].reason == "no arrow between models"
-    assert judge_all(alone)["LittleChange"].reason == "no arrow from a Llama model to a Qwen model"
-
-
-def test_estimators_are_compared_on_the_same_rows(shipped):
-    """Where passes were made over some rows only, P(True) and the others count on these, too; in the tables on all."""
-    pair = {"model": "tiny-llama", "dataset": "demo-easy"}
-    kept = [
-        frame[(frame.model == pair["model"]) & (frame.dataset == pair["dataset"])]
-        for frame in (shipped.generations, shipped.verification, shipped.dropout)
-    ]
-    passed = sorted(kept[2].example_id.unique())[::3]
-    fewer = run_signals.RunSignals.from_frames(*kept[:2], kept[2][kept[2].example_id.isin(passed)], shipped.reading)
-    frames_ = fewer.estimation((10,))
-    names = {pair["model"]: "M"}
-    here = results.Results(names, {pair["dataset"]: "D"}, names, (names, {}), (), frames_)
-    scores = fewer.confidence
-    on_all, on_these = (
-        evaluate(part, names=["ece"]).set_index("estimator").value
-        for part in (scores, scores[scores.example_id.isin(passed)])
-    )
-    row = judged("BaldBelowPTrue", here).rows.iloc[0]
-    assert (row.c_bald, row.p_true) == pytest.approx((on_these.c_bald, on_these.p_true))
-    assert abs(on_all.p_true - on_these.p_true) > 1e-3
-    row = judged("PTrueBelowAnsAvg", here).rows.iloc[0]
-    assert (row.p_true, row.ans_avg) == pytest.approx((on_all.p_true, on_all.ans_avg)), "both have all"
-    gaps = run_results.paired(scores.assign(method=""), shipped.reading, 200, 0).set_index("estimator")
-    assert gaps.difference["c_bald"] == pytest.approx(on_these.c_bald - on_these.p_true)
-    whole = run_signals.RunSignals.from_frames(*kept, shipped.reading)
-    assert "ece_shared" not in set(whole.estimation((10,))["result_estimation"].metric)
-
-
-def test_one_frame_holds_every_number_of_the_tables(paper, demo):
-    """Each once, under a key that tells it from all others, of a run in the columns of the paper."""
-    for results_ in (paper, demo):
-        found = results_.numbers
-        assert list(found) == results.NUMBER_COLUMNS and not found[results.NUMBER_KEY].duplicated().any()
-        assert found.table.value_counts().to_dict() == {
-            name: len(results_.frames[name]) for name in results.TABLES_OF_NUMBERS
-        }
-        of_table = found[found.table == "bin_ablation"]
-        assert of_table.value.tolist() == pytest.approx(results_.frames["bin_ablation"].value.astype(float).tolist())
-        assert set(of_table.bins) == {10, 20, 30} and of_table.rate.isna().all() and set(of_table["method"]) == {""}

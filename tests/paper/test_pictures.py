@@ -11,10 +11,10 @@ from lib.paper import exploratory_plots, reliability
 from lib.score import ablation
 
 
-def bins(count=(4, 96), mean=(0.15, 0.95), accuracy=(0.5, 0.75)):
-    lower = np.floor(np.array(mean) * 10) / 10
-    columns = {"lower": lower, "upper": lower + 0.1, "count": count, "confidence": mean, "accuracy": accuracy}
-    return pd.DataFrame(columns)
+def bins(accuracy=(0.5, 0.75)):
+    """Two bins of 4 and of 96 rows."""
+    columns = {"lower": [0.1, 0.9], "upper": [0.2, 1.0], "count": [4, 96], "confidence": [0.15, 0.95]}
+    return pd.DataFrame(columns | {"accuracy": accuracy})
 
 
 # ---- reliability
@@ -37,34 +37,24 @@ def test_intervals_are_wilsons():
 def test_reliability_of_another_estimator():
     rows = [("m", "d", name, "", 0.95, True) for name in ("ans_avg", "p_true")] + [("m", "d", "p_true", "", 0.2, False)]
     frame = pd.DataFrame(rows, columns=["model", "dataset", "estimator", "method", "confidence", "correct"])
-    found = [
-        calibration_statistics.reliability_by_method(frame, "m", "d", **how)[""]["count"].sum()
-        for how in ({}, {"estimator": "p_true"})
-    ]
-    assert found == [1, 2]
+    for how, count in (({}, 1), ({"estimator": "p_true"}, 2)):
+        found = calibration_statistics.reliability_by_method(frame, "m", "d", **how)
+        assert found[""]["count"].sum() == count
 
 
 # ---- main figure
 
 
 def test_whiskers_are_the_bootstraps():
-    rows = [
-        ("m", "d", name, method, "ece", value, value - 0.02, value + 0.03)
-        for name, method, value in (("p_true", "", 0.1), ("p_true", "platt", 0.9), ("p_true_insitu", "", 0.2))
-    ]
-    columns = ["model", "dataset", "estimator", "method", "metric", "value", "low", "high"]
-    errors = verification_statistics.ece_by_prompt(pd.DataFrame(rows, columns=columns), "m", {"d": "D"})
-    assert errors.iloc[0].to_dict() == pytest.approx(
-        {
-            "dataset": "D",
-            "standard": 0.1,
-            "standard low": 0.08,
-            "standard high": 0.13,
-            "in situ": 0.2,
-            "in situ low": 0.18,
-            "in situ high": 0.23,
-        }
-    )
+    rows = [("p_true", "", 0.1), ("p_true", "platt", 0.9), ("p_true_insitu", "", 0.2)]
+    frame = pd.DataFrame(rows, columns=["estimator", "method", "value"]).assign(model="m", dataset="d", metric="ece")
+    frame = frame.assign(low=frame.value - 0.02, high=frame.value + 0.03)
+    (errors,) = verification_statistics.ece_by_prompt(frame, "m", {"d": "D"}).to_dict("records")
+    assert errors.pop("dataset") == "D"
+    assert errors == pytest.approx(
+        {"standard": 0.1, "standard low": 0.08, "standard high": 0.13,
+         "in situ": 0.2, "in situ low": 0.18, "in situ high": 0.23}
+    )  # fmt: skip
 
 
 # ---- histograms, and what is new in a prompt
@@ -84,10 +74,8 @@ def test_responses_of_one_question_beside_each_other():
     assert ablation_statistics.graded_by_arm(frame).loc["b"].tolist() == [True, False]
     alone = frame[frame.demonstration == "none"]
     assert ablation_statistics.find_changed_answer(alone, "none") == ("a", "none")
-    kept = {
-        "none": pd.DataFrame({"example_id": ["b"], "text": ["#### 5"]}),
-        "one": pd.DataFrame({"example_id": ["b"], "text": [None]}),
-    }
+    texts = {"none": ["#### 5"], "one": [None]}
+    kept = {arm: pd.DataFrame({"example_id": ["b"], "text": text}) for arm, text in texts.items()}
     assert ablation_statistics.responses_to("b", kept, ["none", "one"]) == {"none": "#### 5", "one": "(not kept)"}
 
 
@@ -95,19 +83,16 @@ def test_responses_of_one_question_beside_each_other():
 
 
 def test_the_map_begins_with_the_most_accurate_pair():
-    accuracy = pd.DataFrame(
-        [("m", "d", "acc", 0.2), ("m", "e", "acc", 0.9), ("m", "e", "ece", 1.0)],
-        columns=["model", "dataset", "metric", "value"],
-    )
+    rows = [("m", "d", "acc", 0.2), ("m", "e", "acc", 0.9), ("m", "e", "ece", 1.0)]
+    accuracy = pd.DataFrame(rows, columns=["model", "dataset", "metric", "value"])
     pairs = exploratory_plots.order_by_accuracy(accuracy, {"m": "M"}, {"d": "D", "e": "E"})
     assert pairs == {("m", "e"): "M / E (90%)", ("m", "d"): "M / D (20%)"}
 
 
 def test_the_followed_row_is_in_every_part():
     """So that a notebook with a limit follows the same row as one without."""
-    frame = pd.DataFrame(
-        {"dataset": "d", "split": ["calibration"] * 9 + ["evaluation"] * 9, "example_id": [f"{i}" for i in range(18)]}
-    )
+    splits = ["calibration"] * 9 + ["evaluation"] * 9
+    frame = pd.DataFrame({"dataset": "d", "split": splits, "example_id": map(str, range(18))})
     last = random_streams.first_rows(frame, 9, 0).example_id[9:].tolist()
     for followed in last:
         few, more = (random_streams.first_rows(frame, count, 0, followed) for count in (2, 5))

@@ -4,6 +4,7 @@ import re
 
 import pandas as pd
 from latex import PAPER, paper
+from synthetic import keyed
 
 from lib.paper import tables
 from lib.paper.booktabs import Cell, Table
@@ -29,28 +30,22 @@ def test_commands_and_macros_are_the_papers():
 
 def test_the_selected_rate_is_one_row():
     """Of equal errors the lower rate's, and every cell of its row is bold, whatever the other metrics say."""
-    rates = [(0.1, 0.2, 0.5), (0.15, 0.1, 0.9), (0.2, 0.1, 0.1)]
-    rows = [
-        ("m", "d", "c_bald", metric, value, rate)
-        for rate, ece, mce in rates
-        for metric, value in (("ece", ece), ("mce", mce), ("brier", 0.3))
-    ]
-    results = pd.DataFrame(rows, columns=["model", "dataset", "estimator", "metric", "value", "rate"])
+    rates = {0.1: (0.2, 0.5, 0.3), 0.15: (0.1, 0.9, 0.3), 0.2: (0.1, 0.1, 0.3)}
+    frame = pd.DataFrame(rates, index=["ece", "mce", "brier"]).rename_axis("metric").reset_index()
+    results = frame.melt("metric", var_name="rate").assign(model="m", dataset="d", estimator="c_bald")
     assert bold(tables.dropout_grid_search(results)) == [[False] * 4, [True] * 4, [False] * 4]
 
 
 # ---- results made here
 
 
-def results(models=("m",), datasets=("d",), names=("seq_avg", "seq_joint"), start=0.1):
+def results(models=("m",), names=("seq_avg", "seq_joint")):
     rows = []
     for model in models:
-        for dataset in datasets:
-            rows.append((model, dataset, "", "acc", 0.5, ""))
-            for number, name in enumerate(names):
-                for metric in ("ece", "mce", "brier", "auroc"):
-                    rows.append((model, dataset, name, metric, start + number / 100, ""))
-    return pd.DataFrame(rows, columns=["model", "dataset", "estimator", "metric", "value", "reason"])
+        rows.append((model, "", "acc", 0.5))
+        for place, name in enumerate(names):
+            rows += [(model, name, metric, 0.1 + place / 100) for metric in ("ece", "mce", "brier", "auroc")]
+    return pd.DataFrame(rows, columns=["model", "estimator", "metric", "value"]).assign(dataset="d", reason="")
 
 
 def bold(table):
@@ -87,40 +82,31 @@ def test_what_is_missing_says_why():
 def test_fewer_rows_are_said():
     """P(True) or c_BALD on some rows only: never beside the others without a word."""
     frame = results(names=("seq_avg", "c_bald", "p_true"))
-    uneven = frame.assign(n=frame.estimator.map({"c_bald": 50}).fillna(200).astype(int))
     assert tables.result_estimation(frame.assign(n=200)).notes == ["n = 200 evaluation rows of each model and dataset."]
-    (model,), (dataset,) = frame.model.unique(), frame.dataset.unique()
-    notes = tables.result_estimation(uneven, {model: "Mine"}, {dataset: "Data"}).notes
+    uneven = frame.assign(n=frame.estimator.map({"c_bald": 50}).fillna(200).astype(int))
+    notes = tables.result_estimation(uneven, {"m": "Mine"}, {"d": "Data"}).notes
     assert notes[1:] == ["c_BALD on Mine on Data: 50 of 200 rows."]
 
 
 # ---- both languages
 
 
-def test_escape():
-    assert escape("a_b & <c>") == r"a\_b \& \textless{}c\textgreater{}"
-    assert escape("50%\n#1 $ {} ~^\\") == r"50\% \#1 \$ \{\} \textasciitilde{}\textasciicircum{}\textbackslash{}"
-
-
 def test_words_of_others_are_escaped_in_both_languages():
+    assert escape("50%\n#1 $ {} ~^\\") == r"50\% \#1 \$ \{\} \textasciitilde{}\textasciicircum{}\textbackslash{}"
     table = tables.result_estimation(results(models=("x", HOSTILE)), notes=["a < b & c"])
     assert "<c>" not in table._repr_html_() and "a &lt; b &amp; c" in table._repr_html_()
     assert r"a\_b \& \textless{}c\textgreater{}" in table.latex
 
 
 def masses(*pairs):
-    """Rows of `verification_statistics.option_mass`: (model, dataset, estimator, median, share below .5, rows)."""
-    records = [
-        (model, dataset, name, metric, value, n)
-        for model, dataset, name, median, low, n in pairs
-        for metric, value in (("option_mass", median), ("option_mass_low", low))
-    ]
-    return pd.DataFrame(records, columns=["model", "dataset", "estimator", "metric", "value", "n"]).assign(reason="")
+    """Rows of `verification_statistics.option_mass`: (dataset, estimator, median, share below .5, rows)."""
+    frame = pd.DataFrame(pairs, columns=["dataset", "estimator", "option_mass", "option_mass_low", "n"])
+    return frame.melt(["dataset", "estimator", "n"], var_name="metric").assign(model="m", reason="")
 
 
 def test_the_options_mass_stands_below_in_situ_verification():
-    frame = masses(("m", "d", "p_true_insitu", 0.95, 0.1, 100), ("m", "e", "p_true_insitu", 0.4, 0.7, 300),
-                   ("m", "d", "p_true", 1.0, 0.0, 100), ("m", "e", "p_true", 0.99, 0.0, 300))  # fmt: skip
+    frame = masses(("d", "p_true_insitu", 0.95, 0.1, 100), ("e", "p_true_insitu", 0.4, 0.7, 300),
+                   ("d", "p_true", 1.0, 0.0, 100), ("e", "p_true", 0.99, 0.0, 300))  # fmt: skip
     table = tables.insitu_ptrue(frame, {"m": "My-Model"}, {"d": "D", "e": "E"}, ["Mine."])
     in_situ, standard = (ESTIMATORS[name].plain for name in ("p_true_insitu", "p_true"))
     assert list(table.notes[-2:]) == [
@@ -129,22 +115,12 @@ def test_the_options_mass_stands_below_in_situ_verification():
         f"Probability of both options, {standard}: median 0.990 (My-Model on E) to 1.000; "
         "below .5 in 0.0% of 400 responses.",
     ]
-    one = tables.insitu_ptrue(masses(("m", "d", "p_true", 0.3, 1.0, 7)), {"m": "My-Model"}, {"d": "D"})
+    one = tables.insitu_ptrue(masses(("d", "p_true", 0.3, 1.0, 7)), {"m": "My-Model"}, {"d": "D"})
     assert one.notes[-1].endswith("median 0.300; below .5 in 100.0% of 7 responses.")
 
 
 def test_an_mce_of_next_to_no_rows_is_marked_on_screen_and_counted():
-    scores = pd.DataFrame(
-        {
-            "model": "m",
-            "dataset": "d",
-            "split": "evaluation",
-            "estimator": "seq_avg",
-            "example_id": map(str, range(12)),
-            "confidence": [0.95] * 8 + [0.15] * 4,
-            "correct": [True] * 12,
-        }
-    )
+    scores = keyed(12, estimator=["seq_avg"] * 12, confidence=[0.95] * 8 + [0.15] * 4, correct=[True] * 12)
     few = tables.result_estimation(metrics.evaluate(scores))
     assert few.notes[-1] == "MCE from a bin of fewer than 5 rows: 1 of 1 (* on screen)."
     assert "0.850<sup>*</sup>" in few._repr_html_() and "sup" not in few.tabular
