@@ -49,13 +49,8 @@ def write_profiles(project: Path) -> None:
 
 def kill_between_shards(project: Path, name: str) -> None:
     """Starts a run, and kills all of it as soon as the first notebook has saved a shard or two."""
-    process = subprocess.Popen(
-        [project / "run_all.sh", name, "--cores", "1"],
-        cwd=project,
-        env=ENV,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-    )
+    command = [project / "run_all.sh", name, "--cores", "1"]
+    process = subprocess.Popen(command, cwd=project, env=ENV, start_new_session=True, stdout=subprocess.DEVNULL)
     while len(list((project / "artifacts" / name / "shards").glob("01_*/[0-9]*.parquet"))) < 2:
         assert process.poll() is None, "it came to its end"
         time.sleep(0.01)
@@ -85,12 +80,8 @@ def make(project: Path) -> bytes:
     for words in (("init", "-q"), ("add", "params"), ("commit", "-qm", "first")):
         subprocess.run([*GIT, *words], cwd=project, check=True)
     who = {f"GIT_{role}_{what}": "someone" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    subprocess.run(
-        [sys.executable, "-m", "workflow.reference_data", "earlier"],
-        cwd=project,
-        check=True,
-        env=ENV | who | {"PYTHONPATH": str(project)},
-    )
+    command = [sys.executable, "-m", "workflow.reference_data", "earlier"]
+    subprocess.run(command, cwd=project, check=True, env=ENV | who | {"PYTHONPATH": str(project)})
     (project / "artifacts" / "earlier" / "predictions.json").write_text(json.dumps(predictions(project)))
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:xz", preset=9) as archive:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import pandas as pd
 import psutil
 import pytest
 
@@ -45,6 +46,7 @@ if "CRASH_STEPS" in os.environ:
         setattr(os, name, counted(name, getattr(os, name)))
     shutil.rmtree = counted("rmtree", shutil.rmtree)
 """
+KINDS = "figures/**/*.tex", "figures/**/*.png", "artifacts/demo/*/*.parquet"  # what a user reads of a run
 # leaves shards that wait for the record of their job, as a notebook that asks a model does
 SHARDS = "os.makedirs(at := folder.parent / 'shards/1', exist_ok=True); (at / 'written').write_text(RowCache.record)"
 
@@ -66,12 +68,8 @@ def killed_at(project: Project, scratch: Path, number: int) -> str:
 
 def results(root: Path) -> dict[str, bytes]:
     """What a user reads of a run: its frames, and what it exports."""
-    paths = [*(root / "figures").rglob("*"), *(root / "artifacts" / "demo").glob("*/*.parquet")]
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in sorted(paths)
-        if path.suffix in (".parquet", ".tex", ".png")
-    }
+    paths = [path for kind in KINDS for path in root.glob(kind)]
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(paths)}
 
 
 @pytest.fixture(scope="module")
@@ -89,14 +87,11 @@ def whole(tmp_path_factory):
 
 def finished(root: Path) -> dict[str, int]:
     """Outputs of the jobs whose records are there, with the time at which each was written."""
-    records = {path.stem for path in (root / "artifacts" / "demo" / "jobs").glob("[0-9]*.json")}
-    frames = {"generations/*.parquet": "01_generate__tiny__easy", "confidence/*.parquet": "02_single_pass"}
-    return {
-        str(path): path.stat().st_mtime_ns
-        for pattern, job in frames.items()
-        if job in records
-        for path in (root / "artifacts" / "demo").glob(pattern)
-    }
+    demo, found = root / "artifacts" / "demo", {}
+    for frames, job in (("generations", "01_generate__tiny__easy"), ("confidence", "02_single_pass")):
+        if (demo / "jobs" / f"{job}.json").exists():
+            found |= {str(path): path.stat().st_mtime_ns for path in (demo / frames).glob("*.parquet")}
+    return found
 
 
 def dies_at(whole, tmp_path, number):
@@ -113,13 +108,9 @@ def dies_at(whole, tmp_path, number):
     assert not changed, f"{where}: missing, or other than without a kill: {', '.join(changed)}"
     after = finished(project.root)
     assert before.items() <= after.items(), f"{where}: made twice"
-    unfinished = (".*.partial", "*.partial", "written", ".*.json.[0-9]*", "shards/*", ".export-*", ".typeset-*")
-    left = [
-        str(path.relative_to(project.root))
-        for pattern in unfinished
-        for folder in ("artifacts", "figures")
-        for path in (project.root / folder).rglob(pattern)
-    ]
+    unfinished = ".*.partial", "*.partial", "written", ".*.json.[0-9]*", "shards/*", ".export-*", ".typeset-*"
+    folders = project.root / "artifacts", project.root / "figures"
+    left = [path.name for pattern in unfinished for folder in folders for path in folder.rglob(pattern)]
     assert not left, f"{where}: left {', '.join(left)}"
 
 
@@ -133,11 +124,8 @@ def test_a_sample_of_crash_points(whole, tmp_path):
 
 def telling(steps: list[str]) -> list[int]:
     """Numbers of the first and the last step of each kind: what is done to which file, of whatever job or figure."""
-    places: dict[str, list[int]] = {}
-    for number, step in enumerate(steps, 1):
-        kind = re.sub(r"(tab|fig|\d\d)_\w+|-\d+-\w+|\d+", "", step.rstrip())
-        places.setdefault(kind, []).append(number)
-    return sorted({number for some in places.values() for number in (some[0], some[-1])})
+    kinds = pd.Series([re.sub(r"(tab|fig|\d\d)_\w+|-\d+-\w+|\d+", "", step.rstrip()) for step in steps])
+    return [place + 1 for place in kinds.index[~kinds.duplicated() | ~kinds.duplicated(keep="last")]]
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ def project(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def figures(project):
     return project / "figures" / "published"
 

@@ -38,6 +38,8 @@ for line in sys.stdin:
         os._exit(code)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+CASE = re.compile(r"((?:### .*\n(?:(?!\$ ).*\n)*)*)\$ (.*)\n((?:(?!= |\$ ).*\n)*)(?:= (\d+)\n)?")
+WRITTEN = re.compile(r"### (.*)\n((?:(?!### ).*\n)*)")  # a file of a case
 MEASURED = re.compile(r"\d+(\.\d+)?")  # numbers that `check` says are a machine's own, and so are its notes
 
 
@@ -55,20 +57,9 @@ class Case:
 
 def parse(text: str) -> list[Case]:
     """The cases of a transcript."""
-    cases, files, said, name, command = [], {}, [], "", ""
-    for line in text.splitlines(keepends=True):
-        if line.startswith("### "):
-            name = line[4:].strip()
-            files[name] = ""
-        elif line.startswith("$ "):
-            command, said, name = line[2:].strip(), [], ""
-        elif line.startswith("= ") and command:
-            cases.append(Case(command, files, "".join(said), int(line[2:]) if line[2:].strip() != "None" else None))
-            command, files = "", {}
-        elif name:
-            files[name] += line
-        elif command:
-            said.append(line)
+    cases = []
+    for files, command, said, code in CASE.findall(text):
+        cases.append(Case(command, dict(WRITTEN.findall(files)), said, int(code) if code else None))
     return cases
 
 
@@ -79,15 +70,8 @@ class Project:
         self.folder = copy_of_project(folder)
 
     def shell(self, command: str) -> tuple[int, str]:
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.folder,
-            env=ENVIRONMENT,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
+        done = subprocess.run(["bash", "-c", command], cwd=self.folder, env=ENVIRONMENT, text=True, **both)
         return done.returncode, done.stdout
 
     def fork(self, command: str) -> tuple[int, str]:
@@ -140,16 +124,12 @@ def typed(project: Project, case: Case) -> Case:
 def all_typed(cases: list[Case], scratch: Path) -> list[Case]:
     """All of them, on two copies of the project."""
     projects = [Project(scratch / name) for name in ("a project", "another project")]
+    halves = cases[::2], cases[1::2]
     with ThreadPoolExecutor(2) as pool:
-        halves = list(
-            pool.map(
-                lambda job: [typed(job[0], case) for case in job[1]],
-                zip(projects, (cases[::2], cases[1::2]), strict=True),
-            )
-        )
+        found = list(pool.map(lambda project, half: [typed(project, case) for case in half], projects, halves))
     for project in projects:
         project.close()
-    return [halves[place % 2][place // 2] for place in range(len(cases))]
+    return [found[place % 2][place // 2] for place in range(len(cases))]
 
 
 def differences(before: list[Case], after: list[Case]) -> list[str]:

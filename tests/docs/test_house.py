@@ -4,7 +4,6 @@ import ast
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 from lib.paths import ROOT
 
@@ -17,10 +16,16 @@ def room_of(module: str) -> str:
     return parts[1] if len(parts) > 1 and parts[1] in FLOORS else "lib"
 
 
-def imports(path: Path) -> set[str]:
-    """The modules of lib that a file imports, with what it takes of a package, wherever in the file."""
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(path.read_text(encoding="utf-8"))
+    for path in sorted((ROOT / "lib").rglob("*.py"))
+}
+
+
+def imports(module: str) -> set[str]:
+    """The modules of the project that a module imports, with what it takes of a package, wherever in the file."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(MODULES[module]):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -28,43 +33,37 @@ def imports(path: Path) -> set[str]:
     return {name for name in names if name.split(".")[0] in ("lib", "workflow", "demo")}
 
 
-def modules() -> dict[str, Path]:
-    paths = sorted((ROOT / "lib").rglob("*.py"))
-    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
-
-
 def arrows() -> dict[str, set[str]]:
     """Which rooms each room imports from, itself aside."""
     found: dict[str, set[str]] = {room: set() for room in FLOORS}
-    for module, path in modules().items():
-        found[room_of(module)] |= {room_of(name) for name in imports(path)} - {room_of(module)}
+    for module in MODULES:
+        found[room_of(module)] |= {room_of(name) for name in imports(module)} - {room_of(module)}
     return found
 
 
 def test_imports_only_go_down():
     for room, below in arrows().items():
         assert all(FLOORS.index(other) < FLOORS.index(room) for other in below), (room, below)
-    for module, path in modules().items():
-        assert not {name for name in imports(path) if not name.startswith("lib")}, f"{module} leaves the house"
+    for module in MODULES:
+        assert all(name.startswith("lib") for name in imports(module)), f"{module} leaves the house"
 
 
 def test_the_page_draws_what_is_there():
     text = (ROOT / "docs" / "code-map.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `lib/(\w*)` \|(.*)\|([^|]*)\|$", text, flags=re.M)
-    drawn = {
-        room or "lib": (set(re.findall(r"`(\w+)`", holds)), set(re.findall(r"`(\w+)`", below)))
-        for room, holds, below in rows
-    }
+    drawn = {}
+    for room, holds, below in rows:
+        drawn[room or "lib"] = [set(re.findall(r"`(\w+)`", words)) for words in (holds, below)]
     assert list(drawn) == FLOORS
     for room, (holds, below) in drawn.items():
-        there = {module.split(".")[-1] for module in modules() if room_of(module) == room}
+        there = {module.split(".")[-1] for module in MODULES if room_of(module) == room}
         assert holds == there - {"__init__"} - set(FLOORS), room
         assert below == arrows()[room], room
 
 
 def test_what_needs_no_model_imports_no_torch():
     rooms = ("score", "calibrate", "analysis", "paper")
-    names = [module for module in modules() if room_of(module) in rooms and not module.endswith("__init__")]
+    names = [module for module in MODULES if room_of(module) in rooms]
     code = f"import sys, importlib\nfor name in {names}: importlib.import_module(name)\nprint('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

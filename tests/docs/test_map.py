@@ -34,13 +34,8 @@ def test_headings_are_those_of_the_notebooks():
     assert len(places) > 30
     for place in places:
         cells = json.loads((ROOT / place["path"]).read_text(encoding="utf-8"))["cells"]
-        headings = [
-            line.lstrip("# ").strip()
-            for cell in cells
-            if cell["cell_type"] == "markdown"
-            for line in "".join(cell["source"]).splitlines()
-            if line.startswith("#")
-        ]
+        text = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+        headings = re.findall(r"^#+ *(.*?) *$", "\n".join(text), flags=re.M)
         assert place["heading"] in headings, place[0]
 
 
