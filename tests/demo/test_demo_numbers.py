@@ -10,27 +10,19 @@ import pandas as pd
 import pytest
 
 from lib import params, store
-from lib.analysis import (
-    ablation_statistics,
-    calibration_statistics,
-    dropout_statistics,
-    token_statistics,
-)
+from lib.analysis import ablation_statistics, calibration_statistics, dropout_statistics, token_statistics
 from lib.analysis.run_signals import RunSignals
 from lib.calibrate import fitting, sample_efficiency, transfer
-from lib.score import (
-    bootstrap,
-    proper_scores,
-    running_example,
-    selective,
-)
+from lib.score import bootstrap, proper_scores, running_example, selective
 from lib.score import interpretation as reading_
 from lib.score.confidence import confidence_frame, rows_at_selected_rate
 from lib.score.estimators import ESTIMATORS, EXTRAS
 
-VALUES = params.load_profile("demo").model_dump()
-MODELS, DATASETS = VALUES["models"], VALUES["datasets"]
-READING, CHOICES = params.Reading.of(VALUES), params.Calibration.of(VALUES)
+DEMO = params.load_profile("demo")
+MODELS, DATASETS, BINS = DEMO.models, DEMO.datasets, (DEMO.bins, DEMO.closed)
+READING, CHOICES, DRAWN = (
+    kind.of(DEMO.model_dump()) for kind in (params.Reading, params.Calibration, params.Subsampling)
+)
 RUN = "replay-demo"  # a run of its own has nothing: all is read from what is shipped
 KNOWN = Path(__file__).with_name("demo_numbers.json")
 
@@ -81,24 +73,6 @@ def fitted():
     return fitting.fit_answers(signals().sets, CHOICES)
 
 
-def passes_at_the_answer() -> pd.DataFrame:
-    return store.load_frames(RUN, "dropout_answer", MODELS, DATASETS)[0]
-
-
-def every_score() -> pd.DataFrame:
-    """Of the estimators that the project adds, too."""
-    at_answer = rows_at_selected_rate(passes_at_the_answer(), READING)
-    return confidence_frame(
-        signals().responses,
-        signals().verification,
-        rows_at_selected_rate(signals().dropout, READING),
-        READING,
-        ESTIMATORS | EXTRAS,
-        at_answer,
-        fitting.token_signals(signals().sets),
-    )
-
-
 def test_confidence():
     check_as_shipped(confidence_frame(signals().responses), "confidence", "single_pass")
 
@@ -106,50 +80,40 @@ def test_confidence():
 def test_calibrated_confidence_and_its_intervals():
     calibrated, learned, _ = fitting.calibrate(signals().confidence, signals().sets, fitted(), CHOICES)
     check_as_shipped(calibrated, "calibration", "confidence")
-    resampled = bootstrap.bootstrap(calibrated, VALUES["bins"], VALUES["closed"], VALUES["resamples"], VALUES["seed"])
+    resampled = bootstrap.bootstrap(calibrated, *BINS, DEMO.resamples, DEMO.seed)
     check_as_shipped(pd.concat([resampled.results, learned], ignore_index=True), "calibration", "results")
 
 
 def test_sample_efficiency():
-    of_model = {pair: one for pair, one in signals().sets.items() if pair[0] == VALUES["figure_model"]}
-    curves = sample_efficiency.learning_curves(
-        of_model,
-        params.Subsampling.of(VALUES),
-        list(sample_efficiency.SAMPLING),
-        VALUES["bins"],
-        VALUES["closed"],
-        CHOICES,
-    )
+    of_model = {pair: one for pair, one in signals().sets.items() if pair[0] == DEMO.figure_model}
+    curves = sample_efficiency.learning_curves(of_model, DRAWN, list(sample_efficiency.SAMPLING), *BINS, CHOICES)
     check_as_shipped(curves, "calibration", "curves")
 
 
 def test_transfer():
-    moved = transfer.transfer(signals().sets, fitted(), VALUES["bins"], VALUES["closed"])
-    check_as_shipped(moved, "calibration", "transfer")
+    check_as_shipped(transfer.transfer(signals().sets, fitted(), *BINS), "calibration", "transfer")
 
 
 def test_what_the_confidence_is_good_for():
-    whole, answer, raw = signals().dropout, passes_at_the_answer(), every_score()
+    """Of the estimators that the project adds, too."""
+    whole, answer = signals().dropout, store.load_frames(RUN, "dropout_answer", MODELS, DATASETS)[0]
+    chosen, at_answer = (rows_at_selected_rate(passes, READING) for passes in (whole, answer))
+    read, tokens = (signals().responses, signals().verification), fitting.token_signals(signals().sets)
+    raw = confidence_frame(*read, chosen, READING, ESTIMATORS | EXTRAS, at_answer, tokens)
     calibrated, *_ = fitting.calibrate(raw, signals().sets, fitted(), CHOICES)
     scores, constants = proper_scores.add_base_rate(raw, calibrated)
-    check_as_shipped(
-        proper_scores.compare_with_base_rate(scores, constants, VALUES["bins"], VALUES["closed"], seed=VALUES["seed"]),
-        "selective",
-        "scores",
-    )
+    compared = proper_scores.compare_with_base_rate(scores, constants, *BINS, seed=DEMO.seed)
+    check_as_shipped(compared, "selective", "scores")
     check_as_shipped(selective.risk_coverage_curves(scores), "selective", "curves")
     tuned = {"c_bald": whole[whole.tuning.astype(bool)], "c_bald_insitu": answer[answer.tuning.astype(bool)]}
-    thresholds = selective.selective_thresholds(
-        raw, VALUES["target_precisions"], VALUES["precision_confidence"], VALUES["seed"], tuned
-    )
-    check_as_shipped(thresholds, "selective", "thresholds")
+    promised = DEMO.target_precisions, DEMO.precision_confidence, DEMO.seed
+    check_as_shipped(selective.selective_thresholds(raw, *promised, tuned), "selective", "thresholds")
 
 
 def other_frames() -> dict[str, pd.DataFrame]:
     """What the notebooks show or draw beside the frames that they keep, by name: where no other test knows it."""
-    frame, responses, scores, sets = (
-        getattr(signals(), what) for what in ("generations", "responses", "confidence", "sets")
-    )
+    frame, responses = signals().generations, signals().responses
+    scores, sets = signals().confidence, signals().sets
     one = running_example.choose_example(responses, "medium-0355", MODELS[0], DATASETS[1])
     chosen = signals().dropout[signals().dropout.selected]
     verified, passes = (running_example.rows_of_example(part, one) for part in (signals().verification, chosen))

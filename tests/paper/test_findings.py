@@ -249,18 +249,6 @@ def test_estimators_are_compared_on_the_same_rows(shipped):
     assert "ece_shared" not in set(whole.estimation((10,))["result_estimation"].metric)
 
 
-def test_one_frame_holds_every_number_of_the_tables(paper, demo):
-    """Each once, under a key that tells it from all others, of a run in the columns of the paper."""
-    for results_ in (paper, demo):
-        found = results_.numbers
-        assert list(found) == results.NUMBER_COLUMNS and not found[results.NUMBER_KEY].duplicated().any()
-        sizes = {name: len(results_.frames[name]) for name in results.TABLES_OF_NUMBERS}
-        assert found.table.value_counts().to_dict() == sizes
-        of_table = found[found.table == "bin_ablation"]
-        assert of_table.value.tolist() == pytest.approx(results_.frames["bin_ablation"].value.astype(float).tolist())
-        assert set(of_table.bins) == {10, 20, 30} and of_table.rate.isna().all() and set(of_table["method"]) == {""}
-
-
 # ---- numbers beside the paper's
 
 
@@ -268,11 +256,6 @@ def as_the_papers(paper, **values):
     """The paper's evidence as a run of its own models would have it."""
     settings = [type(spec)(**vars(spec) | {"source": paper_facts()["models"][spec.label]}) for spec in paper.settings]
     return replace(paper, settings=settings, **values)
-
-
-def without_transfer(records):
-    """Records of the tables that call a model by its label: the paper's transfer names families."""
-    return records[~records.table.str.contains("transfer")]
 
 
 def test_the_paper_lies_inside_its_own_intervals(paper):
@@ -301,7 +284,8 @@ def test_other_models_settings_and_questions_are_compared_with_nothing(paper, de
     }
     for reason, change in others.items():
         settings = [type(spec)(**vars(spec) | change) for spec in run.settings]
-        found = without_transfer(comparison.beside(replace(run, settings=settings), paper).records)
+        found = comparison.beside(replace(run, settings=settings), paper).records
+        found = found[~found.table.str.contains("transfer")]  # whose models the paper calls by their family
         assert set(found.verdict) == {f"not comparable: {reason}"}
     own = {name: tuple(paper_facts()["questions"][name].values()) for name in paper.datasets}
     assert comparison.foreign_questions(replace(run, questions=own)) == {}
