@@ -99,6 +99,13 @@ def here(signals):
     return replace(run_results.labels_of_run(MODEL, DATASETS), frames=frames)
 
 
+def test_nothing_moves_without_noise(signals, here, monkeypatch):
+    for name in ("LOGPROB", "DOUBT", "LOGIT", "BALD"):
+        monkeypatch.setattr(rounding, name, 0.0)
+    still = rounding.moves(here, signals, CHOICES, DEMO.n_bins_ablation, draws=1)
+    assert len(still) > 200 and still.moves.max() < 1e-12 and not still.moved.any()
+
+
 def test_what_moves_is_told_with_how_often_and_by_how_much(signals, here, monkeypatch):
     before = rounding.printed_numbers(here)
     first, second = before.copy(), before.copy()
