@@ -22,7 +22,9 @@ def words(value) -> str:
         return " ".join(map(words, value)) or "all"
     if isinstance(value, float) and value != 0.5:
         return f"{value:.2f}".removeprefix("0")
-    return {None: "all", "": "the first"}.get(value, str(value).lower())
+    if isinstance(value, bool):
+        return str(value).lower()
+    return {None: "all", "": "the first"}.get(value, str(value))
 
 
 def test_every_choice_is_listed_and_nothing_else():
