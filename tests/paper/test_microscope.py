@@ -79,6 +79,11 @@ def test_of_right_and_wrong_responses_the_surest_and_the_least_sure_are_shown(ge
     assert [mean for _, mean in microscope.ends(rows.head(1))] == ["confident"]
 
 
+def test_a_long_response_loses_its_middle_but_not_its_answer():
+    shown = microscope.shortened([{"answer": place == 5, "gap": 0} for place in range(10)], 4)
+    assert [part["gap"] for part in shown] == [0, 0, 3, 0, 2, 0, 0]
+
+
 def test_words_stay_words(generations, responses):
     loud = generations.assign(question=LOUD)
     labels = ({name: LOUD for name in MODELS}, {name: LOUD for name in DATASETS})
