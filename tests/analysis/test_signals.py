@@ -190,6 +190,18 @@ def test_numbers_of_passes_are_asked_once():
     assert found.ece.tolist() == pytest.approx([0, 0.15, 0.4])
 
 
+def test_terms_of_bald_by_rate_and_errors_by_phi():
+    """After all passes BALD of the two tokens is .2 and .6, and their supports are 12 and 20, or 3 and 2."""
+    frame = passed(tuning=[True], rate=[0.1]).drop(columns="correct").assign(split="calibration")
+    other = frame.assign(tuning=False, predictive=[[[9, 9]]])
+    (terms,) = dropout_statistics.by_rate(pd.concat([frame, other])).itertuples()
+    assert (terms.rate, terms.predictive, terms.conditional) == pytest.approx((0.1, 0.6, 0.2))
+    responses = told([[0.5, 0.5]], [True]).assign(split="calibration")
+    errors = dropout_statistics.by_phi(responses, frame, Reading()).set_index("phi").value
+    of_tokens = {"clip": [0.2, 0.6], "top_k_10": [0.2, 0.6] / LOG([12, 20]), "top_p_0.95": [0.2, 0.6] / LOG([3, 2])}
+    assert errors.to_dict() == pytest.approx({phi: np.mean(values) for phi, values in of_tokens.items()})
+
+
 def test_after_all_passes_c_bald_is_itself(stored):
     generations, _, dropout = stored
     responses = interpret_responses(generations, Reading())
