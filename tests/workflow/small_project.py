@@ -12,43 +12,55 @@ import time
 from pathlib import Path
 
 import psutil
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIR = "tiny__easy"
+SPOKEN = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
 
-ALPHA = """
-    from lib import beta  # a comment
+FILES = {  # in place of the project's own, or beside them
+    "lib/alpha.py": """
+        from lib import beta  # a comment
 
-    def words(model, dataset, seed):
-        return beta.join([model, dataset, str(seed)])
-"""
-BETA = """
-    def join(parts):
-        return " ".join(parts)
-"""
-GAMMA = """
-    def count(text, bins):
-        return {"letters": len(text), "bins": bins}
-"""
-SHOW = """
-    from lib.gamma import count
+        def words(model, dataset, seed):
+            return beta.join([model, dataset, str(seed)])
+        """,
+    "lib/beta.py": """
+        def join(parts):
+            return " ".join(parts)
+        """,
+    "lib/gamma.py": """
+        def count(text, bins):
+            return {"letters": len(text), "bins": bins}
+        """,
+    "lib/gamma.html.jinja": "<p>",
+    "lib/paper/show.py": """
+        from lib.gamma import count
 
-    def said(text):
-        return f"{count(text, 0)['letters']} letters"
-"""
-ROW_CACHE = """
-    import os
+        def said(text):
+            return f"{count(text, 0)['letters']} letters"
+        """,
+    "lib/row_cache.py": """
+        import os
 
-    class RowCache:
-        record, code = os.environ.get("CALIBRATION_RECORD", ""), os.environ.get("CALIBRATION_CODE", "")
-"""
-REPORTED = {  # what the report takes of the modules of claims
-    "claims": "FINDINGS = {}",
-    "comparison": "FOREIGN, INSIDE_EXPECTED, STANDS = 'not comparable: ', 0.834, 'no'",
-    "microscope": "class Microscope: ...",
-    "reference": "def paper_facts(): return {'twice': []}",
-    "verdicts": "VERDICT_WORDS = {True: 'holds', False: 'does not hold', None: 'cannot be judged here'}\n"
-    "QUANTIFIERS = {}",
+        class RowCache:
+            record, code = os.environ.get("CALIBRATION_RECORD", ""), os.environ.get("CALIBRATION_CODE", "")
+        """,
+    # what the report takes of the modules of claims
+    "lib/paper/claims.py": "FINDINGS = {}",
+    "lib/paper/comparison.py": "FOREIGN, INSIDE_EXPECTED, STANDS = 'not comparable: ', 0.834, 'no'",
+    "lib/paper/microscope.py": "class Microscope: ...",
+    "lib/paper/reference.py": "def paper_facts(): return {'twice': []}",
+    "lib/paper/verdicts.py": """
+        VERDICT_WORDS = {True: 'holds', False: 'does not hold', None: 'cannot be judged here'}
+        QUANTIFIERS = {}
+        """,
+    "params/demo.yaml": "models: [tiny]\ndatasets: [easy]\nmain_figure_model: tiny\n",
+    "params/models/tiny.yaml": "label: Tiny\nsource: weights/tiny\n",
+    "params/models/other.yaml": "label: Other\nsource: weights/tiny\n",
+    "params/datasets/easy.yaml": "label: Easy\nsource: {all: questions.jsonl}\ncalibration: 1\nevaluation: 1\n",
+    "weights/tiny/model.safetensors": "weights",
+    "questions.jsonl": "{}\n",
 }
 LOCKS = ("requirements.lock", "requirements-slurm.lock", "requirements-kubernetes.lock")
 ROWS = [  # of workflow.pipeline.NOTEBOOKS, in place of the project's own
@@ -90,24 +102,12 @@ NOTEBOOKS = {
 }
 
 
-def cell(source: str, tags=()) -> dict:
-    return {
-        "cell_type": "code",
-        "execution_count": None,
-        "id": os.urandom(4).hex(),
-        "metadata": {"tags": list(tags)} if tags else {},
-        "outputs": [],
-        "source": source,
-    }
-
-
 def write_notebook(path: Path, parameters: str, *code: str) -> None:
     """A notebook of one title, one parameters cell and code cells."""
-    title = {"cell_type": "markdown", "id": os.urandom(4).hex(), "metadata": {}, "source": f"# {path.stem}"}
+    title, first = new_markdown_cell(f"# {path.stem}"), new_code_cell(parameters, metadata={"tags": ["parameters"]})
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    cells = [title, cell(parameters, ["parameters"]), *map(cell, code)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))
+    path.write_text(json.dumps(new_notebook(cells=[title, first, *map(new_code_cell, code)], metadata=kernel)))
 
 
 def write(path: Path, text: str) -> None:
@@ -116,31 +116,11 @@ def write(path: Path, text: str) -> None:
 
 
 def build(root: Path) -> Path:
-    """The small project: real runner and plumbing, real lib.params, three trivial notebooks and modules."""
-    names = (
-        "__init__",
-        "paths",
-        "params",
-        "configs",
-        "validation",
-        "random_streams",
-        "generate/__init__",
-        "generate/gguf_file",
-        "tasks/__init__",
-        "tasks/answers",
-        "tasks/datasets",
-        "tasks/source_rows",
-        "paper/__init__",
-        "paper/latex",
-        "paper/exhibits",
-    )
-    library = [f"lib/{name}.py" for name in names]
-    for name, text in REPORTED.items():
-        write(root / "lib" / "paper" / f"{name}.py", text)
-    for name in ("run_all.sh", "pyproject.toml", *LOCKS, *library):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
+    """The small project: the real runner, `lib.params` and files around them, three trivial notebooks and modules."""
+    for name in ("lib", "workflow"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("run_all.sh", "pyproject.toml", *LOCKS):
         shutil.copy2(ROOT / name, root / name)
-    shutil.copytree(ROOT / "workflow", root / "workflow", ignore=shutil.ignore_patterns("__pycache__"))
     table = f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})\n"
     source = (root / "workflow/pipeline.py").read_text()
     text, found = re.subn(r"(?ms)^NOTEBOOKS = \(.*?^\)[^\n]*\n", lambda _: table, source)
@@ -148,24 +128,10 @@ def build(root: Path) -> Path:
     (root / "workflow/pipeline.py").write_text(text)
     with (root / "workflow/usable.py").open("a") as file:
         file.write("\n\ndef find_unusable(run, names):  # its models are none\n    return []\n")
-    for name, text in (
-        ("alpha", ALPHA),
-        ("beta", BETA),
-        ("gamma", GAMMA),
-        ("paper/show", SHOW),
-        ("row_cache", ROW_CACHE),
-    ):
-        write(root / "lib" / f"{name}.py", text)
-    write(root / "lib/gamma.html.jinja", "<p>")
+    for name, text in FILES.items():
+        write(root / name, text)
     for name, (parameters, *code) in NOTEBOOKS.items():
         write_notebook(root / "notebooks" / f"{name}.ipynb", parameters, *code)
-    write(root / "params/demo.yaml", "models: [tiny]\ndatasets: [easy]\nmain_figure_model: tiny\n")
-    write(root / "params/models/tiny.yaml", "label: Tiny\nsource: weights/tiny\n")
-    write(root / "params/models/other.yaml", "label: Other\nsource: weights/tiny\n")
-    easy = "label: Easy\nsource: {all: questions.jsonl}\ncalibration: 1\nevaluation: 1\n"
-    write(root / "params/datasets/easy.yaml", easy)
-    write(root / "weights/tiny/model.safetensors", "weights")
-    write(root / "questions.jsonl", "{}\n")
     return root
 
 
@@ -181,14 +147,8 @@ class Project:
 
     def start(self, *arguments: str, **extra: str) -> subprocess.Popen:
         """`python -m workflow.run` with the interpreter of the tests."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "workflow.run", *arguments],
-            cwd=self.root,
-            env=self.environment(PYTHONPATH=str(self.root), **extra),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        command, env = [sys.executable, "-m", "workflow.run"], self.environment(PYTHONPATH=str(self.root), **extra)
+        return subprocess.Popen([*command, *arguments], cwd=self.root, env=env, **SPOKEN)
 
     def run(self, *arguments: str, **extra: str) -> tuple[int, str]:
         process = self.start(*arguments, **extra)
@@ -197,15 +157,9 @@ class Project:
 
     def shell(self, *arguments: str, cwd: Path | None = None, **extra: str) -> tuple[int, str]:
         """`./run_all.sh`, with the environment of the tests as the active one."""
-        done = subprocess.run(
-            [str(self.root / "run_all.sh"), *arguments],
-            cwd=cwd or self.root,
-            env=self.environment(**extra),
-            capture_output=True,
-            text=True,
-            timeout=180,
-        )
-        return done.returncode, done.stdout + done.stderr
+        command = [str(self.root / "run_all.sh"), *arguments]
+        done = subprocess.run(command, cwd=cwd or self.root, env=self.environment(**extra), timeout=180, **SPOKEN)
+        return done.returncode, done.stdout
 
     def replace(self, name: str, old: str, new: str) -> None:
         path = self.root / name
@@ -226,22 +180,13 @@ def with_cell(project: Project, name: str, source: str) -> None:
 # ---- its processes
 
 
-def family(project: Project) -> list[psutil.Process]:
-    """Processes that work for the project, kernels included."""
+def family(project: Project, word: str = "") -> list[psutil.Process]:
+    """Processes that work for the project, kernels included; or those that have been started with a word."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.cwd().startswith(str(project.root)) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
-
-
-def named(project: Project, word: str) -> list[psutil.Process]:
-    """Those that have been started with a word."""
-    found = []
-    for process in family(project):
-        with contextlib.suppress(psutil.Error):
-            if word in process.cmdline():
+            here = process.cwd().startswith(str(project.root)) and process.status() != psutil.STATUS_ZOMBIE
+            if here and (not word or word in process.cmdline()):
                 found.append(process)
     return found
 

@@ -1,6 +1,7 @@
 """What of a cluster needs none: profiles, words, what a node sees, what the run hears, what is asked."""
 
 import json
+import re
 import threading
 import time
 from argparse import Namespace
@@ -8,21 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_project import ROOT
+from small_project import ROOT, write
+from test_fresh import complete, run_of
 
 from lib.paths import UserError
 from workflow import cluster, dry_run, fresh, node, notebook, records, run
 from workflow.cluster import Profile
 from workflow.pipeline import NOTEBOOKS, Job, Notebook, Run
 
-GENERATE = next(row for row in NOTEBOOKS if row.number == "01")
+ROWS = {row.number: row for row in NOTEBOOKS}
 RUN = Run("demo", {"models": ["tiny"], "datasets": ["easy"], "seed": 0}, cluster="slurm")
 
 
-def write(folder, text):
-    (folder / "mine").mkdir(exist_ok=True)
-    (folder / "mine" / "config.yaml").write_text(f"executor: slurm\n{text}" if "executor" not in text else text)
-    return str(folder / "mine")
+def load(folder, text) -> Profile:
+    write(folder / "mine/config.yaml", text)
+    return cluster.load_profile(str(folder / "mine"))
 
 
 def of(**resources) -> Profile:
@@ -35,8 +36,7 @@ def of(**resources) -> Profile:
 
 @pytest.mark.parametrize("name", ["slurm", "kubernetes"])
 def test_the_shipped_profiles_name_every_notebook(name):
-    folder = ROOT / "profiles" / name
-    profile = cluster.load_profile(str(folder))
+    profile = cluster.load_profile(str(ROOT / "profiles" / name))
     for row in NOTEBOOKS:
         assert profile.gpus(row) == int(row.heavy), row.name
     together = {row.name for row in NOTEBOOKS if not row.heavy and row.number != "01b"}
@@ -45,31 +45,30 @@ def test_the_shipped_profiles_name_every_notebook(name):
 
 def test_a_notebook_asks_for_its_own_before_what_all_ask_for(tmp_path):
     text = "default-resources: [runtime=10, slurm_extra=--qos=low]\nset-resources: {01_generate: {runtime: 20}}\n"
-    profile = cluster.load_profile(write(tmp_path, text))
-    assert profile.resources(GENERATE) == {"runtime": 20, "slurm_extra": "--qos=low"} and profile.at_once == 100
-    assert profile.resources(next(row for row in NOTEBOOKS if row.number == "02"))["runtime"] == "10"
+    profile = load(tmp_path, f"executor: slurm\n{text}")
+    assert profile.resources(ROWS["01"]) == {"runtime": 20, "slurm_extra": "--qos=low"} and profile.at_once == 100
+    assert profile.resources(ROWS["02"])["runtime"] == "10"
 
 
 @pytest.mark.parametrize("resources, count", [({"gpu": 2}, 2), ({"gres": "gpu:1"}, 1), ({"gres": "gpu"}, 1),
     ({"gres": "gpu:a100:4"}, 4), ({"gres": "gpu:a100"}, 1), ({"gres": "lscratch:20"}, 0), ({}, 0),
     ({"gpu_model": "a100"}, 1)])  # fmt: skip
 def test_gpus_are_counted_as_gpu_and_as_gres(resources, count):
-    assert of(**resources).gpus(GENERATE) == count
+    assert of(**resources).gpus(ROWS["01"]) == count
 
 
 @pytest.mark.parametrize("text, line", [
     ("[executor, 2]", "mine/config.yaml has no key `executor`"),
     ("executor: slum", "mine/config.yaml: executor 'slum' is not supported: did you mean 'slurm'?"),
-    ("set-resources: {01_generat: {gpu: 1}}", "not a notebook: did you mean '01_generate'?"),
-    ("set-threads: {all: 2}", "set-threads names 'all', not a notebook"),
-    ("set-resources: {01_generate: 3}", "mine/config.yaml: 01_generate must be a mapping"),
-    ("default-resources: runtime", "mine/config.yaml: default-resources must be a mapping"),
-    ("jobs: 1\njobs: 2", "the key 'jobs' again"),
+    ("executor: slurm\nset-resources: {01_generat: {gpu: 1}}", "not a notebook: did you mean '01_generate'?"),
+    ("executor: slurm\nset-threads: {all: 2}", "set-threads names 'all', not a notebook"),
+    ("executor: slurm\nset-resources: {01_generate: 3}", "mine/config.yaml: 01_generate must be a mapping"),
+    ("executor: slurm\ndefault-resources: runtime", "mine/config.yaml: default-resources must be a mapping"),
+    ("executor: slurm\njobs: 1\njobs: 2", "the key 'jobs' again"),
 ])  # fmt: skip
 def test_a_mistake_in_the_profile_is_one_line(tmp_path, text, line):
-    with pytest.raises(UserError) as caught:
-        cluster.load_profile(write(tmp_path, text))
-    assert line in str(caught.value)
+    with pytest.raises(UserError, match=re.escape(line)):
+        load(tmp_path, text)
 
 
 # ---- what a node sees, and what the run hears
@@ -87,59 +86,48 @@ def test_cores_are_counted_where_a_job_runs(monkeypatch):
     assert node.with_local_cores(replace(there, small=("tiny",))).jobs[0].threads == 1, "it hangs on no machine"
 
 
-@pytest.mark.parametrize(
-    "executor, fetched, offline", [("slurm", True, True), ("slurm", False, False), ("", True, False)]
-)
-def test_a_node_asks_the_hub_for_nothing_that_was_fetched(monkeypatch, executor, fetched, offline):
-    monkeypatch.setattr(fresh, "is_local", lambda job: False)
-    monkeypatch.setattr(notebook.hub, "cached", lambda spec: fetched)
-    job = Run("demo", {"models": ["tiny-llama"], "datasets": ["demo-easy"]}, cluster=executor).jobs[0]
-    assert ("HF_HUB_OFFLINE" in notebook.fixed_environment(job)) == offline
-
-
-def upstream(inside, text="words"):
-    """A finished job of the small project, and one that reads what it left."""
-    found = Run("demo", {**run.params.load_profile("demo").model_dump(), "models": ["tiny"]}, cluster="slurm")
-    first, second = found.jobs[:2]
-    for path in (*records.with_manifests(first.outputs), first.executed):
-        (inside.root / path).parent.mkdir(parents=True, exist_ok=True)
-        (inside.root / path).write_text(text)
-    records.write_record(first, fresh.parts(first), first.outputs, 1)
-    records.mark_done(first)
-    return first, second
+def test_a_job_asks_the_hub_for_nothing_that_is_local_or_was_fetched_for_a_node(monkeypatch):
+    demo = run.params.load_profile("demo").model_dump(mode="json")
+    for model, executor, fetched, offline in [
+        ("tiny-llama", "", False, True),
+        ("llama-3.2-3b", "slurm", True, True),
+        ("llama-3.2-3b", "slurm", False, False),
+        ("llama-3.2-3b", "", True, False),
+    ]:
+        monkeypatch.setattr(notebook.hub, "cached", lambda spec, fetched=fetched: fetched)
+        job = Run("demo", demo | {"models": [model]}, cluster=executor).jobs[0]
+        assert ("HF_HUB_OFFLINE" in notebook.fixed_environment(job)) == offline
 
 
 def test_a_job_waits_until_it_sees_what_it_reads(inside, monkeypatch):
-    monkeypatch.setattr(node, "ROOT", inside.root)
     monkeypatch.setattr(node, "POLL", 0.05)
-    first, second = upstream(inside)
+    found = replace(run_of(), cluster="slurm")
+    complete(found)
+    first, second, _ = found.jobs
+    records.mark_done(first)
     node.wait_for_inputs(second, 0)
     path = inside.root / first.outputs[0]
+    words = path.read_text()
     path.write_text("half")
     with pytest.raises(UserError, match="do all nodes share the project's folder"):
         node.wait_for_inputs(second, 0)
-    threading.Timer(0.3, lambda: path.write_text("words")).start()
+    threading.Timer(0.3, lambda: path.write_text(words)).start()
     began = time.monotonic()
     node.wait_for_inputs(second, 20)
     assert 0.2 < time.monotonic() - began < 10
 
 
 def test_what_jobs_say_elsewhere_is_heard_line_by_line(inside, monkeypatch):
-    monkeypatch.setattr(node, "ROOT", inside.root)
     monkeypatch.setattr(node, "POLL", 0.05)
-    found = Run("demo", {"models": ["tiny"], "datasets": ["easy"]}, cluster="slurm")
-    job, heard = found.jobs[0], []
-    (inside.root / job.events).parent.mkdir(parents=True)
-    (inside.root / job.events).write_text("of an earlier run\n")
-    with node.follow_events(found, heard.append) as told:
+    job, heard = RUN.jobs[0], []
+    write(inside.root / job.events, "of an earlier run\n")
+    with node.follow_events(RUN, heard.append) as told:
         told("Snakemake's own")
         notebook.emit_event(job, "start")
-        with (inside.root / job.events).open("a") as file:
-            file.write("@@half")
-            file.flush()
-            time.sleep(0.3)
-            assert [json.loads(line[2:])["event"] for line in heard[1:]] == ["start"]
-            file.write(" a line\n")
+        node.append_event(job, "@@half")
+        time.sleep(0.3)
+        assert [json.loads(line[2:])["event"] for line in heard[1:]] == ["start"]
+        node.append_event(job, " a line\n")
     assert heard[0] == "Snakemake's own" and heard[2:] == ["@@half a line"]
 
 
@@ -162,12 +150,7 @@ def answers(monkeypatch):
     said = {"sinfo": (0, "work\ngpu"), "sacct": (1, "accounting storage is disabled"), "squeue": (0, ""),
             "scancel": (0, "")}  # fmt: skip
     asked = []
-
-    def ask(*command):
-        asked.append(command)
-        return said[command[0]]
-
-    monkeypatch.setattr(cluster, "ask", ask)
+    monkeypatch.setattr(cluster, "ask", lambda *command: asked.append(command) or said[command[0]])
     return Namespace(said=said, asked=asked)
 
 

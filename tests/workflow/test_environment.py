@@ -7,27 +7,22 @@ import json
 import re
 import sys
 import tomllib
+from unittest.mock import Mock
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from small_project import ROOT, write
 
 from workflow import environment
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DIRECT = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["test"]
-
-
-def canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def locked() -> list[tuple[Requirement, str]]:
-    """Requirements of the lock with the text of their entries."""
-    text = (ROOT / "requirements.lock").read_text()
-    entries = re.split(r"\n(?=[A-Za-z0-9])", text)[1:]
-    return [(Requirement(entry.split("\\\n")[0].strip()), entry) for entry in entries]
+TEXT = (ROOT / "requirements.lock").read_text()
+ENTRIES = re.split(r"\n(?=[A-Za-z0-9])", TEXT)[1:]
+LOCKED = [Requirement(entry.split("\\\n")[0].strip()) for entry in ENTRIES]
+VERSIONS = {canonicalize_name(entry.name): str(entry.specifier).removeprefix("==") for entry in LOCKED}
 
 
 def test_environment_yml_has_the_pins():
@@ -36,21 +31,16 @@ def test_environment_yml_has_the_pins():
 
 
 def test_lock_has_every_pin_and_no_cuda():
-    versions = {}
-    for requirement, _ in locked():
-        versions.setdefault(canonical(requirement.name), set()).add(str(requirement.specifier))
-    for name, version in environment.pins(ROOT).items():
-        if name != "torch":
-            assert versions[canonical(name)] == {f"=={version}"}, name
-    assert not [name for name in versions if re.match(r"torch$|nvidia|cuda|triton", name)]
-    assert "setuptools" in versions  # the project itself is installed without isolation
+    pins = {canonicalize_name(name): version for name, version in environment.pins(ROOT).items() if name != "torch"}
+    for name, version in pins.items():
+        assert {str(entry.specifier) for entry in LOCKED if canonicalize_name(entry.name) == name} == {f"=={version}"}
+    assert not [name for name in VERSIONS if re.match(r"torch$|nvidia|cuda|triton", name)]
+    assert "setuptools" in VERSIONS  # the project itself is installed without isolation
 
 
 def test_lock_is_hashed_and_names_no_registry():
-    text = (ROOT / "requirements.lock").read_text()
-    assert not re.search(r"https?://|file:|--index|--find-links|--extra", text.replace("--all-extras", ""))
-    for requirement, entry in locked():
-        assert "--hash=sha256:" in entry, requirement
+    assert not re.search(r"https?://|file:|--index|--find-links|--extra", TEXT.replace("--all-extras", ""))
+    assert not [entry for entry in ENTRIES if "--hash=sha256:" not in entry]
 
 
 @pytest.mark.parametrize("python", ["3.11.7", "3.12.1", "3.13.0"])
@@ -60,21 +50,15 @@ def test_lock_pins_each_package_once_per_machine(python, platform):
                "platform_machine": "arm64" if platform == "darwin" else "x86_64", "implementation_name": "cpython",
                "platform_python_implementation": "CPython",
                "os_name": "nt" if platform == "win32" else "posix"}  # fmt: skip
-    names = [canonical(r.name) for r, _ in locked() if not r.marker or r.marker.evaluate(machine)]
+    names = [canonicalize_name(r.name) for r in LOCKED if not r.marker or r.marker.evaluate(machine)]
     assert len(names) == len(set(names)) > 150
 
 
-@pytest.mark.parametrize(
-    "machine, reason",
-    [
-        (("Darwin", "x86_64"), "Intel"),
-        (("Windows", "AMD64"), "WSL"),
-        (("MSYS_NT-10.0", "x86_64"), "WSL"),
-        (("Linux", "i686"), "i686"),
-        (("Linux", "x86_64", "x86_64-linux-musl"), "musl"),
-        (("Linux", "x86_64", "x86_64-linux-gnu", 1e9), "1.0 GB free"),
-    ],
-)
+@pytest.mark.parametrize("machine, reason", [
+    (("Darwin", "x86_64"), "Intel"), (("Windows", "AMD64"), "WSL"), (("MSYS_NT-10.0", "x86_64"), "WSL"),
+    (("Linux", "i686"), "i686"), (("Linux", "x86_64", "x86_64-linux-musl"), "musl"),
+    (("Linux", "x86_64", "x86_64-linux-gnu", 1e9), "1.0 GB free"),
+])  # fmt: skip
 def test_machines_that_cannot_serve(machine, reason):
     text = environment.unsupported(*machine)
     assert reason in text and "\n" not in text
@@ -92,7 +76,7 @@ def test_where_torch_comes_from(monkeypatch, index, system, nvidia, reachable, f
     assert environment.torch_index() == (["--index-url", found] if found else [])
 
 
-def test_what_torch_needs_comes_from_the_lock(monkeypatch, tmp_path):
+def test_what_torch_needs_comes_from_the_lock(monkeypatch):
     """But for CUDA's libraries, which are fetched when all else is there; and one index alone is asked for it."""
     commands = []
     monkeypatch.setattr(environment, "run", lambda command, what: commands.append(command[4:]))
@@ -103,11 +87,10 @@ def test_what_torch_needs_comes_from_the_lock(monkeypatch, tmp_path):
     assert alone[-3:] == rest[-3:] == ["--index-url", "https://one.index", f"torch=={environment.pins(ROOT)['torch']}"]
     assert {"--no-deps", "--require-hashes"} <= set(packages) and "--no-deps" in project
     assert not any("extra" in word for command in commands for word in command)
-    versions = {canonical(entry.name): str(entry.specifier).removeprefix("==") for entry, _ in locked()}
     for needed in map(Requirement, importlib.metadata.requires("torch")):
         cuda = re.match(r"nvidia|cuda|triton", needed.name)
         if not cuda and (not needed.marker or needed.marker.evaluate({"extra": ""})):
-            assert needed.specifier.contains(versions[canonical(needed.name)]), needed
+            assert needed.specifier.contains(VERSIONS[canonicalize_name(needed.name)]), needed
 
 
 # ---- .venv -----------------------------------------------------------------------------------------------
@@ -134,36 +117,29 @@ def made(notes):
 
 
 def test_a_file_system_without_locks_is_no_other_run(installs, monkeypatch):
-    def flock(file, how):
-        raise OSError(errno.ENOTSUP, "Operation not supported")
-
-    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOTSUP, "Operation not supported")))
     with pytest.raises(environment.SetupError, match="^the file system of this folder has no locks"):
         environment.locked(installs[0])
     assert not installs[1], "nothing was waited for"
 
 
-def change_lock(root):
-    with open(root / "requirements.lock", "a") as lock:
-        lock.write("# more\n")
-
-
-def delete_package(root):
-    package = root / ".venv/lib/python3.11/site-packages/one-1.0.dist-info"
+def delete_package(venv):
+    package = venv / "lib/python3.11/site-packages/one-1.0.dist-info"
     write(package / "METADATA", "Name: one\nVersion: 1.0\n")
     write(package / "RECORD", "one/__init__.py,sha256=x,0\n")
 
 
 @pytest.mark.parametrize("damage", [
-    change_lock, delete_package,
-    lambda root: (root / ".venv/bin/python").unlink(),
-    lambda root: (root / ".venv/made-by-run_all.json").write_text("{"),
-    lambda root: (root / ".venv/made-by-run_all.json").write_text(json.dumps({"folder": "/elsewhere", "lock": "x"})),
+    delete_package,
+    lambda venv: write(venv.parent / "requirements.lock", "others"),
+    lambda venv: (venv / "bin/python").unlink(),
+    lambda venv: write(venv / "made-by-run_all.json", "{"),
+    lambda venv: write(venv / "made-by-run_all.json", json.dumps({"folder": "/elsewhere", "lock": "x"})),
 ])  # fmt: skip
 def test_what_is_damaged_moved_or_of_another_lock_is_made_again(installs, damage):
     root, notes = installs
     environment.project_venv(root)
-    damage(root)
+    damage(root / ".venv")
     assert environment.project_venv(root) == environment.project_venv(root) == str(root / ".venv/bin/python")
     assert made(notes) == ["new", "install"] * 2
 
@@ -191,19 +167,18 @@ def test_a_foreign_venv_is_left_alone(installs):
 def test_active_environment_is_used_if_it_fits_and_never_installed_into(installs, monkeypatch):
     root, notes = installs
     monkeypatch.setattr(environment, "first_mismatch", lambda python, test: "" if "good" in python else "old")
-    assert environment.choose(root, {"VIRTUAL_ENV": "/good"}, False) == "/good/bin/python"
-    assert environment.choose(root, {"CONDA_PREFIX": "/good"}, False) == "/good/bin/python"
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        assert environment.choose(root, {variable: "/good"}, False) == "/good/bin/python"
     assert not made(notes)
     assert environment.choose(root, {"VIRTUAL_ENV": "/bad"}, False) == str(root / ".venv/bin/python")
     assert made(notes) == ["new", "install"]
 
 
-@pytest.mark.parametrize("variable", ["VIRTUAL_ENV", "CONDA_PREFIX"])
-def test_an_environment_that_is_gone_or_has_no_python_is_not_used(installs, tmp_path, variable):
+def test_an_environment_that_is_gone_or_has_no_python_is_not_used(installs, tmp_path):
     """As one of R alone, or one that was deleted."""
     root, notes = installs
     for folder in (tmp_path / "gone", tmp_path):
-        assert environment.choose(root, {variable: str(folder)}, False) == str(root / ".venv/bin/python")
+        assert environment.choose(root, {"CONDA_PREFIX": str(folder)}, False) == str(root / ".venv/bin/python")
     assert notes[0] == f"the active environment is not used: {tmp_path}/gone/bin/python: No such file or directory"
 
 

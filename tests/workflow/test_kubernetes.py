@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import slurm_cluster
@@ -50,24 +51,20 @@ def test_a_job_is_of_the_schema_of_kubernetes(job):
     assert api.sanitize_for_serialization(read) == made
 
 
-def test_a_wait_without_rights_ends_at_once_and_a_cluster_that_is_away_is_asked_again(job, monkeypatch, tmp_path):
-    naps, said = [], iter([job.KubectlError("Unable to connect"), '{"status": {"succeeded": 1}}'])
+def test_a_wait_without_rights_ends_at_once_and_a_cluster_that_is_away_is_asked_again(job, monkeypatch):
+    naps = Mock()
+    monkeypatch.setattr(job.time, "sleep", naps)
 
-    def kubectl(*words):
-        one = next(said)
-        if isinstance(one, Exception):
-            raise one
-        return one
+    def status(*said) -> str:
+        monkeypatch.setattr(job, "kubectl", Mock(side_effect=said))
+        return job.status("job-1")
 
-    monkeypatch.setattr(job, "kubectl", kubectl)
-    monkeypatch.setattr(job.time, "sleep", naps.append)
-    assert job.status("job-1") == "success" and len(naps) == 1
-    for problem, tries in ((job.KubectlError("error: You must be logged in"), 1), (job.KubectlError("timeout"), 10)):
-        said = iter([problem] * tries)
+    away, refused = job.KubectlError("Unable to connect"), job.KubectlError("error: You must be logged in")
+    assert status(away, '{"status": {"succeeded": 1}}') == "success" and naps.call_count == 1
+    assert status(job.KubectlError('Error from server (NotFound): jobs.batch "job-1" not found')) == "failed"
+    for said in ([refused], [away] * 10):
         with pytest.raises(job.KubectlError):
-            job.status("job-1")
-    said = iter([job.KubectlError('Error from server (NotFound): jobs.batch "job-1" not found')])
-    assert job.status("job-1") == "failed"
+            status(*said)
 
 
 # ---- whole runs

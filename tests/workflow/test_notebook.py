@@ -1,10 +1,8 @@
 """Parts of one job: its kernel, its surroundings, GPUs, and what is said of failures."""
 
-import shutil
 from contextlib import ExitStack
 from types import SimpleNamespace
 
-import papermill
 import pytest
 from small_project import write
 
@@ -17,21 +15,6 @@ def job_of(name="demo", gpus=0, cores=8, small=(), **values):
     return Run(name, {"models": ["tiny"], "datasets": ["easy"], "seed": 0, **values}, cores, gpus, small=small).jobs[0]
 
 
-def test_what_papermill_is_given(inside, monkeypatch, tmp_path):
-    given = {}
-    monkeypatch.setattr(papermill, "execute_notebook", lambda *paths, **options: given.update(options))
-    notebook.execute(job_of(), tmp_path)
-    assert given["parameters"] == {"run": "demo", "model": "tiny", "dataset": "easy", "seed": 0}
-    assert given["kernel_name"] == "python3" and given["cwd"] == "notebooks"
-    assert given["config"].KernelManager.ip.startswith(str(tmp_path))
-
-
-def test_offline_only_if_everything_is_local(inside):
-    assert notebook.fixed_environment(job_of())["HF_HUB_OFFLINE"] == "1"
-    write(inside.root / "params/models/tiny.yaml", "label: Tiny\nsource: someone/tiny\n")
-    assert "HF_HUB_OFFLINE" not in notebook.fixed_environment(job_of())
-
-
 def test_threads():
     for name in ("demo", "mine"):
         assert job_of(name, small=("tiny",)).threads == 1, "whatever the profile is called"
@@ -40,24 +23,15 @@ def test_threads():
     assert job_of("paper", models=["a", "b", "c", "d"]).threads == 2
 
 
-def test_progress_lines(capsys):
+def test_progress_is_told_line_by_line_each_in_one_write(monkeypatch):
+    """Jobs write to one pipe, and no event runs into another's."""
+    written: list[str] = []
+    monkeypatch.setattr(notebook.sys, "stdout", SimpleNamespace(write=written.append, flush=lambda: None))
     told = notebook.Progress(job_of())
     for text in ("sha", "rd 1/2: x\nother\nshard", " 2/2: y\n", "rest"):
         told.write(text)
-    assert [progress.parse(line)["text"] for line in capsys.readouterr().out.split("\n") if line] == [
-        "shard 1/2: x",
-        "shard 2/2: y",
-    ]
-
-
-def test_an_event_is_written_at_once(monkeypatch):
-    """Jobs write to one pipe, and no event runs into another's."""
-    written: list[str] = []
-    pipe = SimpleNamespace(write=written.append, flush=lambda: None)
-    monkeypatch.setattr(notebook.sys, "stdout", pipe)
-    notebook.emit_event(job_of(), "progress", text="y" * 1000)
-    (line,) = written
-    assert line[0] == line[-1] == "\n" and progress.parse(line.strip())["text"] == "y" * 1000
+    assert [progress.parse(line.strip())["text"] for line in written] == ["shard 1/2: x", "shard 2/2: y"]
+    assert all(line[0] == line[-1] == "\n" for line in written)
 
 
 LISTED = """GPU 0: NVIDIA A100 (UUID: GPU-aaaa-1)
@@ -106,24 +80,15 @@ def test_gpus_without_nvidia_smi_are_those_that_torch_sees(nvidia, tmp_path, mon
 
 def test_each_job_takes_a_gpu_of_its_own(nvidia, monkeypatch):
     """And says that it waits, once, while others have them all."""
-
-    class Waiting(Exception):
-        pass
-
-    def sleep(seconds):
-        if len(naps) == 2:
-            raise Waiting
-        naps.append(seconds)
-
-    naps: list = []
     said: list = []
-    monkeypatch.setattr(gpus, "time", SimpleNamespace(sleep=sleep))
+    naps = iter([None, None])  # then StopIteration
+    monkeypatch.setattr(gpus, "time", SimpleNamespace(sleep=lambda seconds: next(naps)))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-cc,1")
     with ExitStack() as first, ExitStack() as second, ExitStack() as third:
         assert gpus.take_gpu(first, gpus.available(), said.append) == "MIG-cc"
         assert gpus.take_gpu(second, gpus.available(), said.append) == "GPU-bbbb-2"
         assert not said
-        with pytest.raises(Waiting):
+        with pytest.raises(StopIteration):
             gpus.take_gpu(third, gpus.available(), said.append)
         assert said == ["waits for a GPU: other jobs have MIG-cc, GPU-bbbb-2"]
         first.close()
@@ -131,23 +96,26 @@ def test_each_job_takes_a_gpu_of_its_own(nvidia, monkeypatch):
 
 
 def test_a_lock_in_the_shared_temporary_folder_follows_no_link(nvidia, tmp_path):
-    """Neither as the lock itself, nor as the folder that holds the locks."""
-    victim, folder = tmp_path / "victim", locks.own_folder()
+    victim = tmp_path / "victim"
     victim.write_text("precious")
-    (folder / "gpu-GPU-x.lock").symlink_to(victim)
+    (locks.own_folder() / "gpu-GPU-x.lock").symlink_to(victim)
     with ExitStack() as stack, pytest.raises(OSError, match="symbolic link"):
         gpus.take_gpu(stack, ["GPU-x"])
-    shutil.rmtree(folder)
-    (tmp_path / "others").mkdir()
-    folder.symlink_to(tmp_path / "others")
-    with ExitStack() as stack, pytest.raises(UserError, match="is not your private folder"):
-        gpus.take_gpu(stack, ["GPU-x"])
+    assert victim.read_text() == "precious"
+
+
+def test_a_folder_of_locks_that_is_a_link_or_open_to_others_is_not_used(nvidia, tmp_path):
+    folder, others = locks.own_folder(), tmp_path / "others"
+    folder.rmdir()
+    others.mkdir()
+    folder.symlink_to(others)
+    with pytest.raises(UserError, match="is not your private folder"):
+        locks.own_folder()
     folder.unlink()
-    folder.mkdir(mode=0o777)
+    folder.mkdir()
     folder.chmod(0o777)
-    with ExitStack() as stack, pytest.raises(UserError, match="is not your private folder"):
-        gpus.take_gpu(stack, ["GPU-x"])
-    assert victim.read_text() == "precious" and not list((tmp_path / "others").iterdir())
+    with pytest.raises(UserError, match="is not your private folder"):
+        locks.own_folder()
 
 
 def test_a_gpus_memory_is_taken_in_segments_that_grow(inside, monkeypatch):
@@ -160,23 +128,21 @@ def test_a_gpus_memory_is_taken_in_segments_that_grow(inside, monkeypatch):
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
     assert "PYTORCH_ALLOC_CONF" not in notebook.fixed_environment(on_gpu)
     monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
-    assert notebook.fixed_environment(job_of())["MALLOC_MMAP_THRESHOLD_"] == str(2**25), (
-        "the C library keeps what it was given"
-    )
+    assert notebook.fixed_environment(job_of())["MALLOC_MMAP_THRESHOLD_"] == str(2**25), "freed memory is used again"
 
 
 def test_what_remains_is_said_where_every_job_has_been_timed(capsys):
     """As its like took in this run, or itself in the last one; on two cores half of it, or as long as the longest."""
     titles = {f"{name}__m__{data}": f"{name} m {data}" for name in ("01_generate", "04_mc") for data in "ab"}
-    seen = progress.Board(titles, cores=2)
-    seen.show({"event": "end", "job": "01_generate__m__a", "seconds": 240.0})
-    assert capsys.readouterr().out.rstrip().endswith("240.0 s"), "04 was never timed"
-    known = {"04_mc__m__a": 300.0, "04_mc__m__b": 480.0, "01_generate__m__a": 1.0}
-    seen = progress.Board(titles, 2, known)
-    seen.show({"event": "end", "job": "01_generate__m__a", "seconds": 240.0})
-    assert capsys.readouterr().out.rstrip().endswith("240.0 s, about 8 min left")  # 240 + 300 + 480, halved: 8.5
-    seen.show({"event": "end", "job": "04_mc__m__a", "seconds": 20.0})
-    assert capsys.readouterr().out.rstrip().endswith("20.0 s, about 4 min left"), "as its like"
-    seen.show({"event": "kept", "job": "01_generate__m__b", "text": "the same"})
-    seen.show({"event": "end", "job": "04_mc__m__b", "seconds": 20.0})
-    assert "min left" not in capsys.readouterr().out
+
+    def said(board: progress.Board, job: str, seconds: float) -> str:
+        board.show({"event": "end", "job": job, "seconds": seconds})
+        return capsys.readouterr().out.rstrip()
+
+    assert said(progress.Board(titles, 2), "01_generate__m__a", 240.0).endswith("240.0 s"), "04 was never timed"
+    board = progress.Board(titles, 2, {"04_mc__m__a": 300.0, "04_mc__m__b": 480.0, "01_generate__m__a": 1.0})
+    halved = "240.0 s, about 8 min left"  # 240 + 300 + 480, halved: 8.5
+    assert said(board, "01_generate__m__a", 240.0).endswith(halved)
+    assert said(board, "04_mc__m__a", 20.0).endswith("20.0 s, about 4 min left"), "as its like"
+    board.show({"event": "kept", "job": "01_generate__m__b", "text": "the same"})
+    assert "min left" not in said(board, "04_mc__m__b", 20.0)
