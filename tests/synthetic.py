@@ -93,6 +93,18 @@ def with_margins(confidence, seed=0):
     return pd.concat([confidence, rows.assign(margin=margin, confidence=1 / (1 + np.exp(-margin)))], ignore_index=True)
 
 
+def scored(n=200, seed=0, power=2):
+    """Scores (n,) that are a little too high, and whether their answers are right: at `power` 1 they are calibrated."""
+    rng = np.random.default_rng(seed)
+    c = rng.beta(5, 2, n)
+    return c, rng.random(n) < c**power
+
+
+def columns(rows):
+    """The columns of a list of tuples, such as scores and outcomes, each an array."""
+    return (np.array(column) for column in zip(*rows, strict=True))
+
+
 def keyed(rows, model="m", dataset="d", split="evaluation", **columns):
     """A per-example frame of one pair."""
     fixed = {"model": model, "dataset": dataset, "split": split, "example_id": [f"e{i}" for i in range(rows)]}

@@ -1,34 +1,31 @@
-"""Calibrators against scikit-learn, netcal, slow direct versions, and on what usually breaks them."""
+"""Calibrators against netcal, slow direct versions, and on what usually breaks them."""
 
 import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LogisticRegression
-from synthetic import generations, logits_of, responses
+from synthetic import columns, generations, responses, scored, single_pass
 
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.calibrators import Isotonic, Platt, Temperature, parabolic_argmin
-from lib.generate import scoring
-from lib.score.estimators import ans_avg, ans_joint
+from lib.calibrate.fitting import calibration_data, token_signals
+from lib.score.confidence import confidence_frame
+from lib.score.estimators import EXTRAS, ans_avg, ans_joint
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+unit = st.floats(0, 1)
 
 
-def scores(seed=0, n=300):
-    rng = np.random.default_rng(seed)
-    c = rng.beta(5, 1, n)
-    return c, rng.random(n) < c**2
-
+# ---- isotonic regression
 
 ADVERSARIAL = {
+    "usual": scored(300),
     "ties": (np.repeat([0.2, 0.5, 0.9], 20), np.arange(60) % 3 > 0),
     "saturated": (np.append(np.ones(50), [0.1, 0.99]), np.arange(52) % 4 > 0),
     "nearly sure": (1 - np.logspace(-8, -4, 60), np.arange(60) % 5 < 2 + np.arange(60) // 30),
@@ -37,15 +34,6 @@ ADVERSARIAL = {
     "separable": (np.linspace(0, 1, 40), np.arange(40) > 25),
     "two": (np.array([0.3, 0.4]), np.array([False, True])),
 }
-unit = st.floats(0, 1)
-both = pytest.mark.parametrize("given", [*ADVERSARIAL, 0, 1, 2])
-
-
-def example(given):
-    return ADVERSARIAL[given] if given in ADVERSARIAL else scores(given)
-
-
-# ---- isotonic regression
 
 
 def pooled(c, y, w):
@@ -60,19 +48,18 @@ def pooled(c, y, w):
     return np.concatenate([np.full(n, v) for v, _, n in blocks])
 
 
-@both
-@pytest.mark.parametrize("weighted", [False, True])
-def test_isotonic_is_pooled_adjacent_violators(given, weighted):
-    c, y = example(given)
-    w = np.random.default_rng(9).integers(1, 5, len(c)).astype(float) if weighted else np.ones(len(c))
-    fitted = Isotonic().fit(c, y, w)
-    assert fitted.predict(np.unique(c)) == pytest.approx(pooled(c, y.astype(float), w), abs=1e-9)
+@pytest.mark.parametrize("kind", ADVERSARIAL)
+def test_isotonic_is_pooled_adjacent_violators(kind):
+    c, y = ADVERSARIAL[kind]
+    for w in (np.ones(len(c)), np.random.default_rng(9).integers(1, 5, len(c)).astype(float)):
+        predicted = Isotonic().fit(c, y, w).predict(np.unique(c))
+        assert predicted == pytest.approx(pooled(c, y.astype(float), w), abs=1e-9)
 
 
 def test_isotonic_is_netcals():
     from netcal import binning
 
-    c, y = scores()
+    c, y = scored(300)
     theirs = binning.IsotonicRegression()
     theirs.fit(c, y.astype(int))
     assert Isotonic().fit(c, y).predict(c) == pytest.approx(theirs.transform(c), abs=1e-5)
@@ -80,27 +67,30 @@ def test_isotonic_is_netcals():
 
 @given(st.lists(st.tuples(unit, st.booleans()), min_size=1, max_size=40), st.lists(unit, min_size=1))
 def test_isotonic_is_monotone_within_zero_and_one_and_never_nan(rows, new):
-    c, y = (np.array(column) for column in zip(*rows, strict=True))
-    predicted = Isotonic().fit(c, y).predict(np.sort(new))
+    c, y = columns(rows)
+    fitted = Isotonic().fit(c, y)
+    predicted = fitted.predict(np.sort(new))
     assert ((predicted >= 0) & (predicted <= 1)).all() and (np.diff(predicted) >= 0).all()
-    assert (
-        Isotonic().fit(c, y).predict([0.0, 1.0]).tolist() == Isotonic().fit(c, y).predict([c.min(), c.max()]).tolist()
-    )
+    assert fitted.predict([0.0, 1.0]).tolist() == fitted.predict([c.min(), c.max()]).tolist()
 
 
 # ---- Platt scaling
 
 
-def likelihood(parameters, m, y):
-    a, b = parameters
-    z = a * m + b
-    return np.logaddexp(0, z).sum() - z @ y
+def by_likelihood(m, y):
+    """The a and b of the highest likelihood of targets y."""
+
+    def loss(parameters):
+        z = parameters[0] * m + parameters[1]
+        return np.logaddexp(0, z).sum() - z @ y
+
+    return minimize(loss, [0.1, 0.0], method="BFGS", options={"gtol": 1e-9}).x
 
 
-def margins(seed, n=200, slope=0.7, shift=-0.4):
+def margins(seed=0, n=200, slope=0.7):
     rng = np.random.default_rng(seed)
     m = rng.normal(scale=3, size=n)
-    return m, rng.random(n) < expit(slope * m + shift)
+    return m, rng.random(n) < expit(slope * m - 0.4)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -108,17 +98,14 @@ def margins(seed, n=200, slope=0.7, shift=-0.4):
 def test_platt_is_the_maximum_of_the_likelihood(seed, slope):
     m, y = margins(seed, slope=slope)
     fitted = Platt().fit(m, y)
-    direct = minimize(likelihood, [0.1, 0.0], args=(m, y.astype(float)), method="BFGS", options={"gtol": 1e-9})
-    theirs = LogisticRegression(C=np.inf, tol=1e-12, max_iter=10000).fit(m[:, None], y)
-    assert [fitted.a_, fitted.b_] == pytest.approx(direct.x, abs=1e-5)
-    assert fitted.predict(m) == pytest.approx(theirs.predict_proba(m[:, None])[:, 1], abs=1e-5)
+    assert [fitted.a_, fitted.b_] == pytest.approx(by_likelihood(m, y.astype(float)), abs=1e-5)
     assert not fitted.separable_
 
 
 def test_platt_is_netcals():
     from netcal import scaling
 
-    m, y = margins(0)
+    m, y = margins()
     theirs = scaling.LogisticCalibration(method="mle")
     theirs.fit(expit(m), y.astype(int))
     assert Platt().fit(m, y).predict(m) == pytest.approx(theirs.transform(expit(m)), abs=1e-5)
@@ -132,17 +119,13 @@ def test_platt_takes_margins_of_any_scale_and_offset():
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("shared", [0, 1])  # quasi-separable: both kinds at the threshold
-def test_separable_rows_get_platts_smoothed_targets(sign, shared):
-    m, y = sign * np.array([-3.0, -2, -1, 1 - shared, 1, 2]), np.array([0, 0, 0, 0, 1, 1]) > 0
-    m = np.append(m, [sign * 1.0 * shared + sign * 2.0 * (1 - shared)])
-    y = np.append(y, True)
+@pytest.mark.parametrize("last_wrong", [0, 1])  # 1: both kinds at the threshold
+def test_separable_rows_get_platts_smoothed_targets(sign, last_wrong):
+    m, y = sign * np.array([-3.0, -2, -1, last_wrong, 1, 2, 2]), np.array([0, 0, 0, 0, 1, 1, 1])
     fitted = Platt().fit(m, y)
-    assert fitted.separable_ and np.isfinite([fitted.a_, fitted.b_]).all() and np.sign(fitted.a_) == sign
-    target = np.where(y, (y.sum() + 1) / (y.sum() + 2), 1 / ((~y).sum() + 2))
-    direct = minimize(likelihood, [0.1 * sign, 0.0], args=(m, target), method="BFGS", options={"gtol": 1e-10})
-    assert [fitted.a_, fitted.b_] == pytest.approx(direct.x, abs=1e-5)
-    assert ((fitted.predict(m) > 0) & (fitted.predict(m) < 1)).all()
+    assert fitted.separable_ and np.sign(fitted.a_) == sign
+    target = np.where(y, (3 + 1) / (3 + 2), 1 / (4 + 2))
+    assert [fitted.a_, fitted.b_] == pytest.approx(by_likelihood(m, target), abs=1e-5)
 
 
 def test_constant_margins_give_the_base_rate():
@@ -150,16 +133,14 @@ def test_constant_margins_give_the_base_rate():
     assert fitted.a_ == 0 and fitted.predict([2.5, -9.0]) == pytest.approx([0.7, 0.7])
 
 
-def test_weights_are_repeated_rows():
-    m, y = margins(2, 40)
-    times = np.random.default_rng(0).integers(1, 5, 40)
-    weighted, repeated = Platt().fit(m, y, times), Platt().fit(np.repeat(m, times), np.repeat(y, times))
-    assert [weighted.a_, weighted.b_] == pytest.approx([repeated.a_, repeated.b_], abs=1e-6)
-    frame = generations(rows=40).iloc[:40]
-    answers, y = answers_of(frame), np.arange(40) % 3 > 0
-    twice = answers_of(frame.loc[frame.index.repeat(times)])
-    t = Temperature().fit(answers, y, times).temperature_
-    assert t == pytest.approx(Temperature().fit(twice, np.repeat(y, times)).temperature_, rel=1e-6)
+@given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.booleans()), min_size=1, max_size=12))
+@settings(max_examples=60)
+def test_platt_never_fails(rows):
+    m, y = columns(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        predicted = Platt().fit(m, y).predict(m)
+    assert ((predicted >= 0) & (predicted <= 1)).all()
 
 
 # ---- temperature
@@ -169,51 +150,44 @@ def answers_of(frame, **choices):
     return AnswerLogits.of(frame, responses(frame, **choices).span)
 
 
-def full_softmax(row, t, joint):
-    """The estimator at temperature t from all of a row's logits."""
-    logits = np.stack(row.logits).astype(float)[: row.last_number_end - row.last_number_start] / t
-    logprobs = logits[:, 0] - np.logaddexp.reduce(logits, axis=1)
-    return (ans_joint if joint else ans_avg)(np.minimum(logprobs, 0))
+def full_softmax(frame, t, joint=False):
+    """The estimator at temperature t from all logits of the rows."""
+    found = []
+    for row in frame.itertuples():
+        logits = np.stack(row.logits).astype(float) / t
+        logprobs = np.minimum(logits[:, 0] - np.logaddexp.reduce(logits, axis=1), 0)
+        found.append((ans_joint if joint else ans_avg)(logprobs))
+    return np.array(found)
 
 
-@pytest.mark.parametrize("joint", [False, True])
-def test_temperature_through_what_is_stored_is_that_of_all_logits(joint):
-    frame = generations(rows=15)
+@pytest.mark.parametrize("rows, vocabulary", [(15, 300), (2, 128256)])
+def test_temperature_through_what_is_stored_is_that_of_all_logits(rows, vocabulary):
+    frame = generations(rows=rows, vocabulary=vocabulary)
     answers = answers_of(frame)
-    for t in np.exp(np.linspace(np.log(0.1), np.log(20), 25)):
-        direct = [full_softmax(row, t, joint) for row in frame.itertuples()]
-        right, wrong = answers.confidence(t, joint)
-        assert right == pytest.approx(direct, abs=2e-5) and right + wrong == pytest.approx(1)
-
-
-@pytest.mark.parametrize("scale", [1.0, 4.0])
-def test_temperature_through_what_is_stored_at_a_real_vocabulary(scale):
-    logits = logits_of(np.random.default_rng(0), 4, 0, 128256) * scale
-    logits[:, 0] = scale * np.array([0.0, 4.0, 9.0, 20.0])
-    values, _, curve = (x.numpy() for x in scoring.compress_logits(torch.from_numpy(logits), 64, 33))
-    largest = values[:, :1].astype(float)
-    answers = AnswerLogits(4, np.arange(4), logits[:, 0] - largest[:, 0], values - largest, curve.astype(float))
-    for t in np.exp(np.linspace(np.log(0.1), np.log(20), 40)):
-        z = logits.astype(float) / t
-        assert answers.confidence(t)[0] == pytest.approx(np.exp(z[:, 0] - np.logaddexp.reduce(z, axis=1)), abs=2e-5)
+    for t in np.geomspace(0.1, 20, 25):
+        for joint in (False, True):
+            right, wrong = answers.confidence(t, joint)
+            assert right == pytest.approx(full_softmax(frame, t, joint), abs=2e-5) and right + wrong == pytest.approx(1)
 
 
 @pytest.mark.parametrize("joint", [False, True])
 @pytest.mark.parametrize("seed", range(2))
 def test_temperature_is_the_optimum_over_all_logits(joint, seed):
+    """Of the mean that it is fitted for; it serves both."""
     frame = generations(rows=60, accuracy=0.5, seed=seed).iloc[:60]
-    y = responses(frame).correct.to_numpy(bool)
-    fitted = Temperature("ans_joint" if joint else "ans_avg").fit(answers_of(frame), y)
+    answers, y = answers_of(frame), responses(frame).correct.to_numpy(bool)
+    fitted = Temperature("ans_joint" if joint else "ans_avg").fit(answers, y)
+    found = fitted.temperature_
 
     def loss(t):
-        c = np.clip([full_softmax(row, t, joint) for row in frame.itertuples()], 1e-12, 1 - 1e-12)
+        c = np.clip(full_softmax(frame, t, joint), 1e-12, 1 - 1e-12)
         return -np.log(np.where(y, c, 1 - c)).sum()
 
-    assert not fitted.at_bound_ and 0.1 < fitted.temperature_ < 20
-    grid = np.exp(np.linspace(np.log(0.1), np.log(20), 60))
-    assert loss(fitted.temperature_) <= min(map(loss, grid)) + 1e-5
-    near = fitted.temperature_ * np.exp(np.array([-1e-3, 1e-3]))
-    assert loss(fitted.temperature_) < min(map(loss, near))
+    assert not fitted.at_bound_ and 0.1 < found < 20
+    assert loss(found) <= min(map(loss, np.geomspace(0.1, 20, 60))) + 1e-5
+    assert loss(found) < min(loss(found * np.exp(-1e-3)), loss(found * np.exp(1e-3)))
+    for both in (False, True):
+        assert fitted.predict(answers, joint=both) == pytest.approx(full_softmax(frame, found, both), abs=2e-5)
 
 
 def tokens_of(rows, lead):
@@ -229,16 +203,16 @@ def test_a_temperature_by_hand_and_at_its_bounds(rows, share, found):
     hottest."""
     fitted = Temperature().fit(tokens_of(rows, 1.0), np.arange(rows) < round(share * rows))
     assert fitted.temperature_ == pytest.approx(found, rel=0.01) and fitted.at_bound_ == (share in (1, 0.5))
-    assert fitted.predict(tokens_of(1, 1.0))[0] == pytest.approx(1 / (1 + np.exp(-1 / fitted.temperature_)))
 
 
-def test_one_temperature_serves_both_means():
-    frame = generations(rows=30)
-    answers, y = answers_of(frame), responses(frame).correct
-    fitted = Temperature().fit(answers, y)
-    average, joint = fitted.predict(answers), fitted.predict(answers, joint=True)
-    assert (joint <= average + 1e-12).all() and (joint < average - 1e-6).any()
-    assert average == pytest.approx(answers.confidence(fitted.temperature_)[0])
+def test_the_lowest_point_is_the_vertex_of_a_parabola_on_the_grid():
+    for vertex in (0.0, 0.2, 1.0, 2.5, 3.7, 6.0):
+        assert parabolic_argmin(3 * (np.arange(7) - vertex) ** 2 + 1) == pytest.approx(vertex)
+    assert parabolic_argmin((np.arange(6.0) + 3) ** 2) == 0 and parabolic_argmin((np.arange(6.0) - 9) ** 2) == 5
+    assert parabolic_argmin(np.arange(5.0)) == 1, "a line has no vertex: the middle of the three at its lower end"
+
+
+# ---- tokens of answers
 
 
 def test_a_response_without_answer_follows_the_choice():
@@ -246,13 +220,7 @@ def test_a_response_without_answer_follows_the_choice():
     zero = answers_of(frame, missing="zero").confidence(3.0)[0]
     assert (zero[[4, 9]] == 0).all() and (np.delete(zero, [4, 9]) > 0).all()
     assert (answers_of(frame, missing="last_number").confidence(3.0)[0] > 0).all()
-
-
-def test_responses_without_an_answer_have_no_tokens():
-    kept = ("kept_positions", "chosen_logit", "top_logits", "tail_curve")
-    rows = pd.DataFrame({name: [[], []] for name in kept})
-    nothing = AnswerLogits.of(rows, pd.Series([None, None]))
-    assert [nothing.row.size, nothing.chosen.size, *nothing.top.shape, *nothing.tail.shape] == [0, 0, 0, 1, 0, 4]
+    nothing = AnswerLogits.of(frame.iloc[:2], pd.Series([None, None]))
     assert nothing.confidence(2.0)[0].tolist() == [0, 0] and nothing.by_row(nothing.chosen) == [None, None]
 
 
@@ -271,19 +239,35 @@ def test_the_lead_of_the_most_probable_token():
     assert one.margins().tolist() == pytest.approx([(0.5 - 0.2) / 0.7]), "against all others, of one logit alone"
 
 
-@pytest.mark.parametrize("vertex", [0.0, 0.2, 1.0, 2.5, 3.7, 6.0])
-def test_the_lowest_point_is_the_vertex_of_a_parabola(vertex):
-    loss = 3 * (np.arange(7) - vertex) ** 2 + 1
-    assert parabolic_argmin(loss) == pytest.approx(vertex)
+def test_margins_and_entropies_are_those_of_the_whole_vocabulary():
+    """From the kept logits and the curve of the rest, against all 300 logits."""
+    frame = generations(rows=20)
+    read = responses(frame)
+    signals = token_signals(calibration_data(frame, read))
+    scores = confidence_frame(read, names=["ans_margin", "ans_entropy"], further=signals)
+    found = scores.pivot(index="example_id", columns="estimator", values="confidence")
+    for row in frame.itertuples():
+        p = np.exp(np.stack(row.logits).astype(float))
+        p /= p.sum(axis=1, keepdims=True)
+        top = np.sort(p, axis=1)
+        entropy = -(p * np.log(p)).sum(axis=1).mean()
+        assert found.ans_margin[row.example_id] == pytest.approx((top[:, -1] - top[:, -2]).min(), abs=1e-5)
+        assert found.ans_entropy[row.example_id] == pytest.approx(np.exp(-entropy), abs=1e-4)
+    assert not set(single_pass(frame).estimator) & set(EXTRAS), "nothing of the paper's"
 
 
-def test_the_lowest_point_stays_on_the_grid():
-    assert parabolic_argmin(np.arange(5.0)) == 1, "a line has no vertex: the middle of the three at its lower end"
-    assert parabolic_argmin((np.arange(6.0) + 3) ** 2) == 0 and parabolic_argmin((np.arange(6.0) - 9) ** 2) == 5
-    assert parabolic_argmin(np.array([1.0, 1.0, 1.0])) == 1
+# ---- weights, few rows, one class
 
 
-# ---- few rows, one class
+def test_weights_are_repeated_rows():
+    times = np.random.default_rng(0).integers(1, 5, 40)
+    m, y = margins(2, 40)
+    weighted, repeated = Platt().fit(m, y, times), Platt().fit(np.repeat(m, times), np.repeat(y, times))
+    assert [weighted.a_, weighted.b_] == pytest.approx([repeated.a_, repeated.b_], abs=1e-6)
+    answers = answers_of(generations(rows=40).iloc[:40])
+    weighted = Temperature().fit(answers, y, times)
+    repeated = Temperature().fit(answers[np.repeat(np.arange(40), times)], np.repeat(y, times))
+    assert weighted.temperature_ == pytest.approx(repeated.temperature_, rel=1e-6)
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -291,31 +275,29 @@ def test_the_lowest_point_stays_on_the_grid():
 def test_one_class_gives_the_constant_where_it_is_chosen(n, right):
     expected = (n * right + 1) / (n + 2)
     c, y = np.linspace(0.2, 0.9, n), np.full(n, right)
-    frame = generations(rows=20)
+    tokens = answers_of(generations(rows=20))
     for model, old, new in (
         (Isotonic("constant"), c, [0.1, 0.99]),
         (Platt("constant"), c, [-50.0, 50.0]),
-        (Temperature(one_class="constant"), *map(answers_of, (frame.iloc[:n], frame.iloc[:2]))),
+        (Temperature(one_class="constant"), tokens[np.arange(n)], tokens[np.arange(2)]),
     ):
         assert model.fit(old, y).constant_ == expected and model.predict(new).tolist() == [expected] * 2
+        assert model.on_subsets(old, y, new)(np.arange(n), np.ones(n)).tolist() == [expected] * 2
 
 
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize("n", [1, 2, 30])
 def test_one_class_gives_what_the_method_gives(n, right):
     """Isotonic regression, and the limit of Platt's likelihood: the class; temperature: its bound."""
-    frame, y = generations(rows=40), np.full(n, right)
-    c = np.linspace(0.2, 0.9, n)
-    assert Isotonic().fit(c, y).predict([0.1, 0.99]).tolist() == [right, right]
-    platt = Platt().fit(c, y)
-    assert platt.predict([-50.0, 50.0]).tolist() == [right, right] and platt.learned == {"a": None, "b": None}
-    sure = AnswerLogits(n, np.arange(n), np.zeros(n), np.tile([0.0, -1.0], (n, 1)), np.full((n, 33), -50.0))
-    temperature = Temperature().fit(sure, y)
+    c, y = np.linspace(0.2, 0.9, n), np.full(n, right)
+    isotonic, platt = Isotonic().fit(c, y), Platt().fit(c, y)
+    temperature = Temperature().fit(tokens_of(n, 1.0), y)
+    assert isotonic.predict([0.1, 0.99]).tolist() == platt.predict([-50.0, 50.0]).tolist() == [right, right]
+    assert platt.learned == {"a": None, "b": None}
     assert temperature.at_bound_ and temperature.temperature_ == pytest.approx(0.1 if right else 20.0, rel=1e-5)
-    assert {model.note for model in (platt, temperature, Isotonic().fit(c, y))} == {"one class only"}
-    subsets = Temperature().on_subsets(answers_of(frame), np.full(80, right), answers_of(frame.iloc[:5]))
-    whole = Temperature().fit(answers_of(frame), np.full(80, right)).predict(answers_of(frame.iloc[:5]))
-    assert subsets(np.arange(80), np.ones(80)) == pytest.approx(whole, abs=5e-3)
+    assert {model.note for model in (isotonic, platt, temperature)} == {"one class only"}
+    subsets = Temperature().on_subsets(tokens_of(n, 1.0), y, tokens_of(2, 2.0))
+    assert subsets(np.arange(n), np.ones(n)) == pytest.approx(temperature.predict(tokens_of(2, 2.0)), abs=5e-3)
 
 
 def test_refitting_forgets_the_constant():
@@ -323,29 +305,13 @@ def test_refitting_forgets_the_constant():
     assert model.predict([0.3]) == 0.5 and model.fit([0.1, 0.9], [False, True]).predict([0.9]) == 1
 
 
-@given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.booleans()), min_size=1, max_size=12))
-@settings(max_examples=60)
-def test_platt_never_fails(rows):
-    m, y = (np.array(column) for column in zip(*rows, strict=True))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        predicted = Platt().fit(m, y).predict(m)
-    assert ((predicted >= 0) & (predicted <= 1)).all()
-
-
-@pytest.mark.parametrize(
-    "score, correct", [([0.5, 0.6], [0, 2]), ([0.5, 0.6], [0, 1, 1]), ([[0.5, 0.6]], [0, 1]), (0.5, 1)]
-)
-def test_rows_that_cannot_be_fitted_are_refused(score, correct):
+def test_rows_that_cannot_be_fitted_or_predicted_are_refused():
+    some = [0.5, 0.6]
     for calibrator in (Isotonic(), Platt()):
-        with pytest.raises(ValueError, match="fit needs|one dimension"):
-            calibrator.fit(score, correct)
-
-
-def test_predict_needs_a_fit_and_rows():
-    with pytest.raises(NotFittedError):
-        Platt().predict([0.5])
-    fitted = Isotonic().fit([0.1, 0.4, 0.8], [True, False, True])
-    with pytest.raises(ValueError, match="one dimension"):
-        fitted.predict([[0.5]])
-    assert Isotonic().fit([], []).predict([0.2, 0.9]).tolist() == [0.5, 0.5]
+        with pytest.raises(NotFittedError):
+            calibrator.predict(some)
+        for score, correct in ((some, [0, 2]), (some, [0, 1, 1]), ([some], [0, 1]), (0.5, 1)):
+            with pytest.raises(ValueError, match="fit needs|one dimension"):
+                calibrator.fit(score, correct)
+        with pytest.raises(ValueError, match="one dimension"):
+            calibrator.fit(some, [0, 1]).predict([some])

@@ -1,4 +1,4 @@
-"""Metrics by hand (edges above all), against other libraries, and by property."""
+"""Metrics, and scores beside a constant: by hand (edges above all), against other libraries, and by property."""
 
 import numpy as np
 import pandas as pd
@@ -6,55 +6,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import brier_score_loss, roc_auc_score
+from sklearn.metrics import brier_score_loss, d2_brier_score, log_loss, roc_auc_score
+from synthetic import columns, keyed, scored
 
-from lib.score.metrics import METRICS, accuracy, auroc, bin_index, brier, ece, evaluate, mce, reliability_bins
-from lib.score.metrics import ablate_bins as ablate
+from lib.score import proper_scores
+from lib.score.bootstrap import bootstrap, draw_resample_counts
+from lib.score.metrics import METRICS, ablate_bins, accuracy, auroc, bin_index, brier, ece, evaluate, mce
+from lib.score.metrics import reliability_bins as bins_of
 
-scored = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=80)
-n_bins_ablation, sides = st.integers(1, 40), st.sampled_from(["right", "left"])
-
-
-def random(n=400, seed=0):
-    rng = np.random.default_rng(seed)
-    c = rng.beta(4, 1, n)
-    return c, rng.random(n) < c**2
+unit = st.floats(0, 1) | st.sampled_from([0.0, 0.2, 0.5, 1.0])
+pairs = st.lists(st.tuples(unit, st.booleans()), min_size=1, max_size=80)
+n_bins, sides = st.integers(1, 40), st.sampled_from(["right", "left"])
 
 
 # ---- edges
 
 
-@pytest.mark.parametrize("bins", [1, 2, 3, 7, 10, 15, 20, 30, 49, 100])
-def test_every_edge_is_on_its_side(bins):
-    edges = np.arange(bins + 1) / bins
-    k = np.arange(bins + 1)
-    assert (bin_index(edges, bins, "right") == np.maximum(k - 1, 0)).all()  # 0 in the first
-    assert (bin_index(edges, bins, "left") == np.minimum(k, bins - 1)).all()  # 1.0 in the last
+def test_every_edge_is_on_its_side():
+    for bins in (1, 2, 3, 7, 10, 15, 20, 30, 49, 100):
+        k = np.arange(bins + 1)
+        assert (bin_index(k / bins, bins, "right") == np.maximum(k - 1, 0)).all(), "0 in the first"
+        assert (bin_index(k / bins, bins, "left") == np.minimum(k, bins - 1)).all(), "1.0 in the last"
 
 
 def test_edges_however_they_were_computed():
-    three = [0.3, 3 / 10, 0.1 + 0.2, 0.1 * 3, 1 - 0.7, np.linspace(0, 1, 11)[3], np.float64("0.3")]
-    assert (bin_index(three, 10, "right") == 2).all()
-    assert (bin_index(three, 10, "left") == 3).all()
-    for value, right in ((0.1, 0), (0.3, 2), (0.6, 5), (0.7, 6), (0.9, 8)):
-        for kind in (np.float16, np.float32, np.float64):
-            assert bin_index(np.array([value], kind), 10, "right") == right
-            assert bin_index(np.array([value], kind), 10, "left") == right + 1
-
-
-def test_beside_an_edge_is_not_on_it():
+    three = [0.3, 3 / 10, 0.1 + 0.2, 0.1 * 3, 1 - 0.7, np.linspace(0, 1, 11)[3]]
+    assert (bin_index(three, 10, "right") == 2).all() and (bin_index(three, 10, "left") == 3).all()
+    for kind in (np.float16, np.float32, np.float64):
+        tenths = np.array([0.1, 0.3, 0.6, 0.7, 0.9], kind)
+        assert bin_index(tenths, 10, "right").tolist() == [0, 2, 5, 6, 8]
+        assert bin_index(tenths, 10, "left").tolist() == [1, 3, 6, 7, 9]
     for closed in ("right", "left"):
-        assert bin_index([0.3 - 1e-9, 0.3 + 1e-9], 10, closed).tolist() == [2, 3]
+        assert bin_index([0.3 - 1e-9, 0.3 + 1e-9], 10, closed).tolist() == [2, 3], "beside an edge is not on it"
 
 
-def test_convention_changes_the_result():
-    c, y = np.full(40, 0.9), np.arange(40) < 19
-    c = np.append(c, np.full(20, 0.95))
-    y = np.append(y, np.zeros(20))
-    # right: (.8, .9] holds the 40, (.9, 1] the 20; left: both share [.9, 1]
-    assert ece(c, y, closed="right") == pytest.approx((40 * 0.425 + 20 * 0.95) / 60)
-    assert mce(c, y, closed="right") == pytest.approx(0.95)
-    assert ece(c, y, closed="left") == mce(c, y, closed="left") == pytest.approx(55 / 60 - 19 / 60)
+@given(st.lists(unit, min_size=1, max_size=50), n_bins, sides)
+def test_a_score_lies_in_its_bin(c, bins, closed):
+    index, c = bin_index(c, bins, closed), np.array(c)
+    assert (index / bins - 1e-12 <= c).all() and (c <= (index + 1) / bins + 1e-12).all()
+    assert (np.diff(index[np.argsort(c)]) >= 0).all()
 
 
 # ---- by hand
@@ -62,9 +52,8 @@ def test_convention_changes_the_result():
 
 def test_by_hand():
     c, y = [0.05, 0.15, 0.15, 0.95, 1.0], [0, 1, 0, 1, 1]
-    table = reliability_bins(c, y)
-    assert table.count.tolist() == [1, 2, 0, 0, 0, 0, 0, 0, 0, 2]
-    frame = table.frame()
+    assert bins_of(c, y).count.tolist() == [1, 2, 0, 0, 0, 0, 0, 0, 0, 2]
+    frame = bins_of(c, y).frame()
     assert frame.lower.tolist() == [0, 0.1, 0.9] and frame.upper.tolist() == [0.1, 0.2, 1]
     assert frame.confidence.to_list() == pytest.approx([0.05, 0.15, 0.975])
     assert frame.accuracy.to_list() == [0, 0.5, 1]
@@ -73,20 +62,23 @@ def test_by_hand():
     assert brier(c, y) == pytest.approx((0.05**2 + 0.85**2 + 0.15**2 + 0.05**2) / 5)
     assert accuracy(c, y) == 0.6
     assert auroc(c, y) == pytest.approx((1.5 + 2 + 2) / 6)
-    assert ece([1.0], [0]) == mce([1.0], [0]) == brier([1.0], [0]) == 1.0
 
 
-@pytest.mark.parametrize("bad", [1.0000001, -1e-9, np.nan, np.inf])
-@pytest.mark.parametrize("metric", [ece, mce, brier, auroc, accuracy, reliability_bins])
-def test_out_of_range_is_refused(metric, bad):
-    with pytest.raises(ValueError, match="row 1"):
-        metric([0.5, bad], [1, 0])
+def test_the_closed_side_changes_the_result():
+    """Right: (.8, .9] holds the 40, (.9, 1] the 20; left: both share [.9, 1]."""
+    c, y = np.repeat([0.9, 0.95], [40, 20]), np.arange(60) < 19
+    assert ece(c, y) == pytest.approx((40 * 0.425 + 20 * 0.95) / 60) and mce(c, y) == pytest.approx(0.95)
+    assert ece(c, y, closed="left") == mce(c, y, closed="left") == pytest.approx(55 / 60 - 19 / 60)
 
 
-def test_other_bad_input_is_refused():
-    for c, y in (([], []), ([0.5], [1, 0]), ([0.5], [2]), ([0.5], [np.nan])):
-        with pytest.raises(ValueError):
-            ece(c, y)
+def test_what_is_no_score_or_outcome_is_refused():
+    for metric in (ece, mce, brier, auroc, accuracy, bins_of):
+        for bad in (1.0000001, -1e-9, np.nan, np.inf):
+            with pytest.raises(ValueError, match="row 1"):
+                metric([0.5, bad], [1, 0])
+        for c, y in (([], []), ([0.5], [1, 0]), ([0.5], [2]), ([0.5], [np.nan])):
+            with pytest.raises(ValueError, match="equally long and not empty|only true and false"):
+                metric(c, y)
 
 
 # ---- against other libraries
@@ -94,99 +86,181 @@ def test_other_bad_input_is_refused():
 
 @pytest.mark.parametrize("bins", [10, 20, 30])
 def test_right_closed_against_scikit_learn(bins):
-    c, y = random()
-    accuracy_, confidence_ = calibration_curve(y, c, n_bins=bins)
-    frame = reliability_bins(c, y, bins).frame()
-    assert np.allclose(frame.accuracy, accuracy_) and np.allclose(frame.confidence, confidence_)
-    gap = np.abs(accuracy_ - confidence_)
-    assert ece(c, y, bins) == pytest.approx((gap * frame["count"]).sum() / len(c))
-    assert mce(c, y, bins) == pytest.approx(gap.max())
+    c, y = scored(400)
+    right, sure = calibration_curve(y, c, n_bins=bins)
+    frame = bins_of(c, y, bins).frame()
+    assert np.allclose(frame.accuracy, right) and np.allclose(frame.confidence, sure)
+    assert ece(c, y, bins) == pytest.approx((np.abs(right - sure) * frame["count"]).sum() / 400)
+    assert mce(c, y, bins) == pytest.approx(np.abs(right - sure).max())
 
 
 @pytest.mark.parametrize("bins", [10, 20, 30])
 def test_left_closed_against_torchmetrics(bins):
+    """Scores are below 1 here: torchmetrics puts 1.0 in a bin of its own."""
     import torch
     from torchmetrics.functional import classification as functional
 
-    c, y = random()  # below 1: torchmetrics puts 1.0 in a bin of its own
-    given = torch.tensor(c), torch.tensor(y).long()
+    c, y = scored(400)
     for metric, norm in ((ece, "l1"), (mce, "max")):
-        expected = functional.binary_calibration_error(*given, n_bins=bins, norm=norm)
-        assert metric(c, y, bins, "left") == pytest.approx(float(expected), abs=1e-6)
+        theirs = functional.binary_calibration_error(torch.tensor(c), torch.tensor(y).long(), n_bins=bins, norm=norm)
+        assert metric(c, y, bins, "left") == pytest.approx(float(theirs), abs=1e-6)
 
 
-def test_brier_and_auroc_against_scikit_learn():
-    c, y = np.round(random()[0], 1), random()[1]
-    assert brier(c, y) == pytest.approx(brier_score_loss(y, c))
-    assert auroc(c, y) == pytest.approx(roc_auc_score(y, c))
+@given(pairs)
+def test_brier_and_auroc_against_scikit_learn(rows):
+    c, y = columns(rows)
+    assert brier(c, y) == pytest.approx(brier_score_loss(y, c), abs=1e-12)
+    if y.all() or not y.any():
+        assert np.isnan(auroc(c, y))
+    else:
+        assert auroc(c, y) == pytest.approx(roc_auc_score(y, c), abs=1e-12)
 
 
 # ---- properties
 
 
-@given(scored, n_bins_ablation, sides)
+@given(pairs, n_bins, sides)
 def test_bounds(rows, bins, closed):
-    c, y = map(list, zip(*rows, strict=True))
-    expected, maximum = ece(c, y, bins, closed), mce(c, y, bins, closed)
-    assert 0 <= expected <= maximum + 1e-12 <= 1 + 2e-12
-    assert expected >= abs(np.mean(c) - np.mean(y)) - 1e-9
-    assert 0 <= brier(c, y) <= 1 and 0 <= accuracy(c, y) <= 1
-    assert reliability_bins(c, y, bins, closed).count.sum() == len(c)
-    assert np.isnan(auroc(c, y)) or 0 <= auroc(c, y) <= 1
+    c, y = columns(rows)
+    assert abs(c.mean() - y.mean()) - 1e-9 <= ece(c, y, bins, closed) <= mce(c, y, bins, closed) + 1e-12 <= 1 + 2e-12
+    assert bins_of(c, y, bins, closed).count.sum() == len(c)
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=50), n_bins_ablation, sides)
-def test_a_score_lies_in_its_bin(c, bins, closed):
-    index, c = bin_index(c, bins, closed), np.array(c)
-    assert (index / bins - 1e-12 <= c).all() and (c <= (index + 1) / bins + 1e-12).all()
-    order = np.argsort(c)
-    assert (np.diff(index[order]) >= 0).all()
-
-
-@given(scored, n_bins_ablation, st.integers(0, 2**32 - 1))
+@given(pairs, n_bins, st.integers(0, 2**32 - 1))
 def test_weights_are_resampled_rows(rows, bins, seed):
-    c, y = (np.array(column) for column in zip(*rows, strict=True))
+    c, y = columns(rows)
     drawn = np.random.default_rng(seed).integers(0, len(c), (3, len(c)))
     weights = np.stack([np.bincount(row, minlength=len(c)) for row in drawn])
-    for metric in (ece, mce):
-        expected = [metric(c[row], y[row], bins) for row in drawn]
-        assert metric(c, y, bins, sample_weight=weights) == pytest.approx(expected, abs=1e-9)
-    for metric in (brier, accuracy):
-        assert metric(c, y, sample_weight=weights) == pytest.approx([metric(c[row], y[row]) for row in drawn], abs=1e-9)
+    for metric, how in ((ece, (bins,)), (mce, (bins,)), (brier, ()), (accuracy, ()), (auroc, ())):
+        expected = [metric(c[row], y[row], *how) for row in drawn]
+        assert metric(c, y, *how, sample_weight=weights) == pytest.approx(expected, abs=1e-9, nan_ok=True)
 
 
 # ---- frames
 
 
-def frame(n=50):
-    c, y = random(n)
-    keys = {"model": "m", "dataset": "d", "split": "evaluation", "example_id": [str(i) for i in range(n)]}
-    part = pd.DataFrame(keys | {"confidence": c, "correct": y})
+@pytest.fixture
+def frame():
+    c, y = scored(50)
+    part = keyed(50, confidence=c, correct=y, estimator=["seq_avg"] * 50)
     other = part.assign(estimator="seq_joint", confidence=c / 2)
-    ignored = part.assign(estimator="seq_avg", split="calibration", confidence=0.5)
-    return pd.concat([part.assign(estimator="seq_avg"), other, ignored], ignore_index=True)
+    return pd.concat([part, other, part.assign(split="calibration", confidence=0.5)], ignore_index=True)
 
 
-def test_evaluate():
-    c, y = random(50)
-    results = evaluate(frame())
+def test_evaluate(frame):
+    c, y = scored(50)
+    results = evaluate(frame)
     assert list(results) == ["model", "dataset", "estimator", "metric", "value", "n", "reason", "of_bin"]
-    assert set(results.n) == {50}
+    assert set(results.n) == {50} and set(results.metric) == set(METRICS) and len(results) == 1 + 2 * 4
     value = results.set_index(["estimator", "metric"]).value
-    assert value["", "acc"] == y.mean() and len(results) == 1 + 2 * 4
+    assert value["", "acc"] == y.mean()
     assert value["seq_avg", "ece"] == ece(c, y) and value["seq_joint", "mce"] == mce(c / 2, y)
-    assert set(results.metric) == set(METRICS)
 
 
-def test_one_class_is_missing_with_a_reason_and_never_nan():
-    results = evaluate(frame().assign(correct=True)).set_index(["estimator", "metric"])
-    cell = results.loc[("seq_avg", "auroc")]
-    assert cell.value is pd.NA and cell.reason == "one class only"
-    assert results.drop(index=[(e, "auroc") for e in ("seq_avg", "seq_joint")]).value.notna().all()
+def test_one_class_is_missing_with_a_reason_and_never_nan(frame):
+    results = evaluate(frame.assign(correct=True))
+    missing = results[results.value.isna()]
+    assert missing.metric.tolist() == ["auroc"] * 2 and missing.value.tolist() == [pd.NA] * 2
+    assert set(missing.reason) == {"one class only"} and set(results.reason) == {"", "one class only"}
 
 
-def test_ablation_of_bins_leaves_brier_alone():
-    results = ablate(frame(), [10, 20, 30])
-    assert results.bins.unique().tolist() == [10, 20, 30]
-    assert (results[results.metric == "brier"].groupby("estimator").value.nunique() == 1).all()
-    assert results[results.metric == "mce"].groupby("estimator").value.nunique().max() > 1
+def test_ablation_of_bins_leaves_brier_alone(frame):
+    values = ablate_bins(frame, [10, 20, 30]).set_index(["metric", "estimator", "bins"]).value
+    for bins in (10, 20, 30):
+        assert values["mce", "seq_joint", bins] == evaluate(frame, bins).query("metric == 'mce'").value.iloc[1]
+        assert values["brier", "seq_avg", bins] == values["brier", "seq_avg", 10]
+    assert values["mce", "seq_joint", 10] != values["mce", "seq_joint", 20]
+
+
+# ---- beside a constant
+
+
+def raw(c, y, model="m"):
+    """A raw frame of one pair: half of the rows calibrate. Ids sort otherwise as text than as numbers."""
+    part = keyed(len(c), model, confidence=c, correct=y).assign(estimator="seq_avg", method="")
+    return part.assign(split=np.where(np.arange(len(c)) < len(c) // 2, "calibration", "evaluation"))
+
+
+def compared(frame, **more):
+    scores, constants = proper_scores.add_base_rate(frame, frame[frame.split == "evaluation"])
+    return proper_scores.compare_with_base_rate(scores, constants, **more), constants
+
+
+def test_the_constant_by_hand():
+    assert proper_scores.base_rate([True, True, False]) == 3 / 5 and proper_scores.base_rate([]) == 0.5
+
+
+def test_skill_and_log_loss_are_those_of_scikit_learn():
+    """1 - skill is the ratio of what both leave of d2_brier_score, which is against the rows' own accuracy."""
+    for c, y in (scored(), (np.array([0.0, 1.0, 1.0]), np.array([1, 1, 0]))):
+        found = proper_scores.proper_measures(c, y, 0.3)
+        own, constant = (1 - d2_brier_score(y, values) for values in (c, np.full_like(c, 0.3)))
+        assert 1 - found["skill"] == pytest.approx(own / constant, abs=1e-12)
+        assert found["log_loss"] == pytest.approx(log_loss(y, c, labels=[0, 1]), rel=1e-12)
+        assert found == proper_scores.proper_measures(c, y, 0.3, 10, "right")
+
+
+@given(pairs)
+def test_augrc_is_the_area_that_a_loop_walks(rows):
+    """From the surest score down; equal scores are answered in any order, so the curve is straight between them."""
+    c, y = columns(rows)
+    area = risk = 0.0
+    for score in sorted(set(c), reverse=True):
+        group = c == score
+        added = (group & ~y).sum() / len(c)
+        area += group.sum() / len(c) * (risk + added / 2)
+        risk += added
+    assert proper_scores.augrc(auroc(c, y), y.mean()) == pytest.approx(area, abs=1e-12)
+
+
+def test_bins_of_equally_many_rows_are_mapies():
+    """Its `array split` cuts rows as they stand, so they are sorted first."""
+    from mapie.metrics import calibration
+
+    c, y = scored(100)
+    order = np.argsort(c)
+    theirs = calibration.expected_calibration_error(
+        y[order].astype(int), c[order], num_bins=10, split_strategy="array split"
+    )
+    assert proper_scores.equal_mass_ece(c, y) == pytest.approx(theirs, abs=1e-9)
+
+
+@given(pairs, st.randoms())
+def test_the_order_of_rows_does_not_count(rows, random):
+    """Of the same rows in another order every measure is the same, equal scores or not."""
+    mixed = random.sample(rows, len(rows))
+    one, other = (proper_scores.proper_measures(*columns(some), 0.4) for some in (rows, mixed))
+    assert one == pytest.approx(other, abs=1e-12, nan_ok=True)
+
+
+def test_intervals_are_of_the_same_draws_as_the_other_tables():
+    c, y = scored()
+    frame = raw(np.round(c, 1), y)
+    found = compared(frame, resamples=300, seed=3)[0].query("estimator == 'seq_avg'").set_index("metric")
+    theirs = bootstrap(frame, resamples=300, seed=3).results.set_index("metric")
+    for metric in ("ece", "brier"):
+        ours = found.loc[metric, ["value", "low", "high"]]
+        assert ours.tolist() == pytest.approx(theirs.loc[metric, ["value", "low", "high"]].tolist(), abs=1e-12)
+    evaluation = frame[frame.split == "evaluation"].sort_values("example_id")
+    c, y = evaluation.confidence.to_numpy(), evaluation.correct.to_numpy(bool)
+    drawn = [roc_auc_score(y, c, sample_weight=w) for block in draw_resample_counts(100, 300, 3) for w in block]
+    assert list(found.loc["auroc", ["low", "high"]]) == pytest.approx(np.percentile(drawn, [2.5, 97.5]), abs=1e-12)
+
+
+def test_a_base_rate_stands_in_every_comparison():
+    frame = pd.concat([raw(*scored()), raw(*scored(seed=1), model="n")], ignore_index=True)
+    table, constants = compared(frame, resamples=50)
+    base = table[table.estimator == proper_scores.BASE].set_index(["model", "metric"]).value
+    for model, part in frame.groupby("model"):
+        right, y = (part.correct[part.split == split] for split in ("calibration", "evaluation"))
+        assert constants[model, "d"] == (right.sum() + 1) / (100 + 2)
+        assert base[model, "skill"] == 0 and base[model, "auroc"] == 0.5
+        assert base[model, "ece"] == pytest.approx(abs(y.mean() - constants[model, "d"]))
+
+
+def test_one_class_is_said_and_never_a_nan():
+    table = compared(raw(np.linspace(0.1, 1, 20), np.ones(20, bool)), resamples=50)[0]
+    missing = table[table.value.isna()]
+    assert set(missing.metric) == {"auroc"} and set(missing.reason) == {"one class only"}
+    assert not table[["value", "low", "high"]].astype(float).isin([np.inf, -np.inf]).any(axis=None)
+    assert table.set_index(["estimator", "metric"]).value["seq_avg", "augrc"] == 0

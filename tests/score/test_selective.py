@@ -1,35 +1,27 @@
-"""When to answer: curves by a loop, thresholds by a loop and by MAPIE, and their promise in simulated draws."""
+"""When to answer: curves and thresholds by a loop, p-values by MAPIE, the promise in simulated draws; notebook 10."""
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from playing import SHIPPED_ONLY, play
 from scipy.special import expit
 from scipy.stats import binomtest
+from synthetic import columns, keyed, scored
 
+from lib import store
 from lib.random_streams import first_rows
 from lib.score import selective
-from lib.store import KEYS
 
 pairs_of = st.lists(st.tuples(st.sampled_from([0.1, 0.5, 0.9, 0.99, 1.0]), st.booleans()), min_size=1, max_size=40)
 
 
-def raw(n=300, seed=0, estimator="seq_avg", power=1):
-    rng = np.random.default_rng(seed)
-    c = rng.beta(6, 2, n)
-    split = np.where(np.arange(n) < 2 * n // 3, "calibration", "evaluation")
-    return pd.DataFrame(
-        {
-            "model": "m",
-            "dataset": "d",
-            "split": split,
-            "example_id": [f"{i:04d}" for i in range(n)],
-            "estimator": estimator,
-            "confidence": c,
-            "correct": rng.random(n) < c**power,
-        }
-    )
+def raw(n=300, seed=0, power=1.0):
+    """A raw frame of one pair, of which two thirds calibrate; the lower the power, the more answers are right."""
+    c, y = scored(n, seed, power)
+    frame = keyed(n, confidence=c, correct=y).assign(estimator="seq_avg", method="")
+    return frame.assign(split=np.where(np.arange(n) < 2 * n // 3, "calibration", "evaluation"))
 
 
 # ---- curves
@@ -37,19 +29,16 @@ def raw(n=300, seed=0, estimator="seq_avg", power=1):
 
 @given(pairs_of, st.randoms())
 def test_a_curve_by_a_loop_whatever_the_order(pairs, random):
-    c, y = (np.array(column) for column in zip(*pairs, strict=True))
-    found = selective.risk_coverage(c, y)
+    c, y = columns(pairs)
+    found = selective.risk_coverage(*columns(random.sample(pairs, len(pairs))))
     assert found.threshold.tolist() == sorted(set(c), reverse=True)
     for row in found.itertuples():
-        given_ = c >= row.threshold
-        assert row.answered == given_.mean() and row.accuracy == pytest.approx(y[given_].mean())
-    mixed = random.sample(pairs, len(pairs))
-    other = selective.risk_coverage(*(np.array(column) for column in zip(*mixed, strict=True)))
-    pd.testing.assert_frame_equal(found, other)
+        answered = c >= row.threshold
+        assert row.answered == answered.mean() and row.accuracy == pytest.approx(y[answered].mean())
 
 
 def test_thinned_curves_keep_their_end():
-    frame = raw(3000).assign(method="")
+    frame = raw(3000)
     found = selective.risk_coverage_curves(frame, 50)
     assert len(found) == 50 and found.answered.iloc[-1] == 1
     assert found.accuracy.iloc[-1] == pytest.approx(frame.correct[frame.split == "evaluation"].mean())
@@ -72,14 +61,13 @@ def test_p_values_are_those_of_the_exact_test_and_mapies():
 
 
 def by_a_loop(learning, testing, target, certainty, steps=20):
-    """The same search, a row and a threshold at a time."""
-    proposed = sorted({sorted(learning[0])[int(np.floor(k / steps * (len(learning[0]) - 1)))] for k in range(steps)})
+    """The same search, a threshold at a time."""
+    scores = np.sort(learning[0])
+    proposed = sorted({scores[int(k / steps * (len(scores) - 1))] for k in range(steps)})
 
     def p_value(side, at):
-        answered = [right for score, right in zip(*side, strict=True) if score >= at]
-        if not answered:
-            return 1.0
-        return binomtest(answered.count(False), len(answered), 1 - target, alternative="less").pvalue
+        right = side[1][side[0] >= at]
+        return selective.binomial_p_values((~right).sum(), right.size, target)
 
     learned = [p_value(learning, at) for at in proposed]
     found = None
@@ -92,11 +80,10 @@ def by_a_loop(learning, testing, target, certainty, steps=20):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_threshold_by_a_loop(seed):
-    frame = raw(300, seed, power=[0.3, 1][seed % 2])
-    sides = [(part.confidence.tolist(), part.correct.tolist()) for part in (frame[:100], frame[100:])]
+    c, y = scored(300, seed, power=[0.3, 1][seed % 2])
+    learning, testing = (c[:100], y[:100]), (c[100:], y[100:])
     for target in (0.7, 0.8, 0.9):
-        arrays = [tuple(map(np.array, side)) for side in sides]
-        assert selective.find_threshold(*arrays, target) == by_a_loop(*sides, target, 0.9)
+        assert selective.find_threshold(learning, testing, target) == by_a_loop(learning, testing, target, 0.9)
 
 
 def test_the_promise_holds_in_five_hundred_draws():
@@ -104,27 +91,24 @@ def test_the_promise_holds_in_five_hundred_draws():
     on the same rows breaks the promise far more often than one draw in ten: the test could fail."""
     rng = np.random.default_rng(1)
 
-    def chance(c):
-        return expit(6 * (c - 0.55))
+    def drawn(n):
+        c = rng.beta(4, 2, n)
+        return c, rng.random(n) < expit(6 * (c - 0.55))
 
-    many = rng.beta(4, 2, 200_000)
-    order = np.sort(many)[::-1]
-    precision = np.cumsum(chance(order)) / np.arange(1, len(order) + 1)
+    many = selective.risk_coverage(*drawn(200_000))[::-1]
 
-    def true_precision(at):
-        return precision[max(np.searchsorted(-order, -at, side="right") - 1, 0)]
+    def breaks(at):
+        return many.accuracy.iloc[many.threshold.searchsorted(at)] < 0.8
 
     broken = found = naive = 0
     for _ in range(500):
-        c = rng.beta(4, 2, 240)
-        y = rng.random(240) < chance(c)
+        c, y = drawn(240)
         at = selective.find_threshold((c[:80], y[:80]), (c[80:], y[80:]), 0.8)
-        if at is not None:
-            found += 1
-            broken += true_precision(at) < 0.8
+        found += at is not None
+        broken += at is not None and breaks(at)
         curve = selective.risk_coverage(c, y)
         seen = curve.threshold[(curve.accuracy >= 0.8) & (curve.answered > 0.1)]
-        naive += bool(len(seen)) and true_precision(seen.min()) < 0.8
+        naive += bool(len(seen)) and breaks(seen.min())
     assert broken <= 0.1 * 500
     assert found > 0.2 * 500, "a promise that is never given is easily kept"
     assert naive > 0.4 * 500
@@ -144,13 +128,12 @@ def test_the_promise_holds_where_scores_are_equal():
 
 
 def test_who_proposes_and_who_tests():
-    frame = raw()
-    calibration = frame[frame.split == "calibration"]
+    calibration = raw().query("split == 'calibration'")
     first = set(first_rows(calibration, 66, 0).example_id)
     learns = selective.mark_learning_rows(calibration, {}, 0)
     assert set(calibration.example_id[learns]) == first and learns.sum() == 66
-    tuned = calibration[~learns][KEYS].head(30)
-    both = selective.mark_learning_rows(calibration, {"seq_avg": tuned, "ans_avg": calibration[KEYS]}, 0)
+    tuned = calibration[~learns][store.KEYS].head(30)
+    both = selective.mark_learning_rows(calibration, {"seq_avg": tuned, "ans_avg": calibration[store.KEYS]}, 0)
     assert set(calibration.example_id[both]) == first | set(tuned.example_id)
     assert selective.mark_learning_rows(calibration.head(2), {}, 0).sum() == 1, "of few rows one proposes"
 
@@ -166,14 +149,32 @@ def test_a_table_of_thresholds():
     assert selective.min_rows_for_guarantee(0.999) == 2302 and selective.min_rows_for_guarantee(0.9) == 22
     hopeless = selective.selective_thresholds(raw(900, power=40), [0.8])
     assert hopeless.reason.tolist() == [selective.NO_GUARANTEE] and hopeless.answered.isna().all()
-
-
-def test_few_rows_promise_nothing_and_a_broken_promise_is_said():
-    for rows in (1, 2, 5):
-        frame = pd.concat([raw(300)[:rows], raw(300)[250:]], ignore_index=True)
-        assert selective.selective_thresholds(frame, [0.9]).reason.tolist() == [selective.TOO_FEW_ROWS]
-    without = selective.selective_thresholds(frame[frame.split == "evaluation"], [0.9])
-    assert without.reason.tolist() == [selective.TOO_FEW_ROWS] and without.tested.tolist() == [0]
-    frame = raw(900, power=0.05)
     frame.loc[frame.split == "evaluation", "correct"] = False
-    assert selective.selective_thresholds(frame, [0.9]).held.tolist() == [False]
+    assert selective.selective_thresholds(frame, [0.8]).held.tolist() == [False], "a broken promise is said"
+
+
+def test_few_rows_promise_nothing():
+    evaluation = raw().query("split == 'evaluation'")
+    for rows, tested in ((0, 0), (1, 0), (2, 1), (5, 4)):
+        frame = pd.concat([raw()[:rows], evaluation], ignore_index=True)
+        found = selective.selective_thresholds(frame, [0.9])
+        assert found.reason.tolist() == [selective.TOO_FEW_ROWS] and found.tested.tolist() == [tested]
+
+
+# ---- the notebook
+
+
+@SHIPPED_ONLY
+def test_a_run_without_passes_of_one_model_and_few_rows(monkeypatch, tmp_path):
+    """As a first look has it: ten rows, one model, no passes anywhere. Dashes, and no failure."""
+    gather = store.load_frames
+
+    def few(run, kind, models, datasets, may_lack=False):
+        frame, source = gather(run, kind, models, datasets, may_lack)
+        rows = frame.groupby([*store.PAIR, "split"], sort=False).head(0 if may_lack else 5)
+        return rows.reset_index(drop=True), source.head(0) if may_lack else source
+
+    monkeypatch.setattr(store, "load_frames", few)
+    space, _ = play("10", monkeypatch, tmp_path, models=["tiny-qwen"], datasets=["demo-easy"], seed=1)
+    assert space["thresholds"].threshold.isna().all() and set(space["thresholds"].reason) == {selective.TOO_FEW_ROWS}
+    assert not {"c_bald", "c_bald_insitu"} & set(space["compared"].estimator)
