@@ -6,32 +6,28 @@ import re
 import shutil
 import subprocess
 import time
-from contextlib import contextmanager
-from html.parser import HTMLParser
+from pathlib import Path
+
+from bs4 import BeautifulSoup
 
 chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PHONE, DESK = 390, 1280
 
 
-class _Links(HTMLParser):
-    def __init__(self, page):
-        super().__init__()
-        self.targets, self.ids, self.loads = [], [], []
-        self.feed(page)
-
-    def handle_starttag(self, tag, attributes):
-        given = dict(attributes)
-        self.ids += [given["id"]] if "id" in given else []
-        self.targets += [given["href"]] if tag == "a" else []
-        self.loads += [given["src"]] if "src" in given else []
-
-
-def check_links(page):
-    """Every link leads to something on the page, every name is there once, and nothing is loaded from elsewhere."""
-    found = _Links(page)
-    assert len(found.targets) > 50 and len(found.ids) == len(set(found.ids))
-    assert {target.removeprefix("#") for target in found.targets} <= set(found.ids)
-    assert all(source.startswith("data:image/png;base64,") for source in found.loads)
+def check_links(*pages):
+    """Every link leads to something on one of the pages, every name is there once, and nothing is loaded from
+    elsewhere. How many links there are."""
+    found = {page: BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser") for page in pages}
+    names = {page: [one["id"] for one in soup.find_all(id=True)] for page, soup in found.items()}
+    links = [(page, one["href"]) for page, soup in found.items() for one in soup.find_all("a", href=True)]
+    for page, target in links:
+        name, _, anchor = target.partition("#")
+        there = names[Path(os.path.normpath(page.parent / name)) if name else page]
+        assert not anchor or anchor in there, (page.name, target)
+    for page, soup in found.items():
+        assert len(names[page]) == len(set(names[page])), page
+        assert all(one["src"].startswith("data:image/png;base64,") for one in soup.find_all(src=True)), page
+    return len(links)
 
 
 def _browse(url, *options):
@@ -41,8 +37,12 @@ def _browse(url, *options):
 
 def measured(path, expression, width=PHONE, dark=False):
     """What an expression says of a page that is `width` pixels wide, and that a browser shows in light or dark."""
-    with opened(path, width, dark) as page:
+    page = Page()
+    try:
+        page.open(path, width, dark)
         return page.asked(expression)
+    finally:
+        page.close()
 
 
 def check_width(path):
@@ -52,20 +52,30 @@ def check_width(path):
         assert wide <= inner == width, (wide, inner, width)
 
 
-def check_in_browser(path, anchor):
-    """No error on the console; a link to a number unfolds the list that holds it; and `check_width`."""
-    done = _browse(f"{path.as_uri()}#{anchor}", "--dump-dom")
-    assert "CONSOLE" not in done.stderr, done.stderr
-    before = done.stdout[: done.stdout.index(f'id="{anchor}"')]
-    assert re.findall(r"<details[^>]*>|</details>", before)[-1] == '<details open="">'
+def check_in_browser(path, anchor=""):
+    """Nothing is loaded and no error is on the console; a link to a number unfolds the list that holds it; the page
+    never scrolls sideways; the keyboard reaches everything; and there is a dark page, too."""
+    done = _browse(f"{path.as_uri()}#{anchor}", "--dump-dom", "--proxy-server=127.0.0.1:9")  # where nothing answers
+    assert "CONSOLE" not in done.stderr and 'class="ran"' not in done.stdout, done.stderr
+    if anchor:
+        before = done.stdout[: done.stdout.index(f'id="{anchor}"')]
+        assert re.findall(r"<details[^>]*>|</details>", before)[-1] == '<details open="">'
+    assert not measured(path, "performance.getEntriesByType('resource').length")
     check_width(path)
+    check_keyboard(path)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert measured(path, ground) == "rgb(255, 255, 255)" != measured(path, ground, dark=True)
 
 
-# what can be operated on a page
-OPERABLE = """[...document.querySelectorAll('a[href], button, summary, input, select, textarea, [tabindex="0"]')]
-    .filter(one => one.checkVisibility())"""
-LISTEN = "reached = new Set(); document.addEventListener('focusin', event => reached.add(event.target))"
-NAMES = ".map(one => one.outerHTML.slice(0, 80))"
+def check_keyboard(path):
+    """The tab key reaches everything that can be operated on a page, and what it stops at is drawn as such."""
+    operable = "a[href], button, summary, input, select, textarea, [tabindex], .scrolls, .wide"
+    there = f"[...document.querySelectorAll('{operable}')].filter(one => one.checkVisibility())"
+    unseen = "{ one.focus(); return document.activeElement !== one || getComputedStyle(one).outlineStyle === 'none' }"
+    assert measured(path, f"{there}.length", DESK)
+    names = ".map(one => one.outerHTML.slice(0, 80))"
+    assert measured(path, f"{there}.filter(one => one.tabIndex < 0){names}", DESK) == []
+    assert measured(path, f"{there}.filter(one => {unseen}){names}", DESK) == []
 
 
 class Page:
@@ -115,37 +125,3 @@ class Page:
         self.browser.kill()
         self.browser.wait()
         self.answers.close(), os.close(self.to)
-
-
-@contextmanager
-def opened(path, width=DESK, dark=False):
-    page = Page()
-    try:
-        page.open(path, width, dark)
-        yield page
-    finally:
-        page.close()
-
-
-def check_keyboard(path):
-    """The tab key alone reaches everything that can be operated on a page, comes back to its beginning, and what it
-    stops at is drawn as such."""
-    with opened(path) as page:
-        page.asked(f"{LISTEN}; null")
-        operable = page.asked(f"{OPERABLE}.length")
-        assert operable, path
-        for _ in range(2 * operable + 20):  # a browser adds stops of its own: what scrolls
-            for kind in ("keyDown", "keyUp"):
-                page.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
-            if page.asked("document.activeElement === document.body"):
-                break
-        else:
-            raise AssertionError(f"the keyboard is caught in {page.asked('document.activeElement.outerHTML')}")
-        assert page.asked(f"{OPERABLE}.filter(one => !reached.has(one)){NAMES}") == []
-        assert (
-            page.asked(f"""[...reached].filter(one => {{
-            one.focus()
-            return getComputedStyle(one).outlineStyle === 'none'
-        }}){NAMES}""")
-            == []
-        )

@@ -34,35 +34,35 @@ def root(tmp_path, monkeypatch):
 
 def texts(root):
     """Every file of the run but its frames, by its path."""
-    found = {path.relative_to(root).as_posix(): path for path in (root / "artifacts" / RUN).rglob("*.json")}
-    return {name: path.read_text() for name, path in found.items()}
+    paths = (root / "artifacts" / RUN).rglob("*.json")
+    return {path.relative_to(root).as_posix(): path.read_text() for path in paths}
 
 
 def test_a_killed_command_is_gone_on_with_at_every_step(root, monkeypatch):
-    before, steps = texts(root), []
-    copy = root.with_name("copy")
-    shutil.copytree(root, copy, symlinks=True)
-    write, at = carry_over.write_json, [0]
+    write, steps, before = carry_over.write_json, [], texts(root)
+    copy = shutil.copytree(root, root.with_name("copy"), symlinks=True)
 
-    def written(path, content):
-        steps.append(path)
-        if len(steps) == at[0]:
-            raise KeyboardInterrupt
-        write(path, content)
+    def carried(last: int) -> int:
+        """The command, killed when it is about to write for the last time."""
 
-    monkeypatch.setattr(carry_over, "write_json", written)
-    assert carry_over.main([RUN]) == 0
+        def written(path, content):
+            steps.append(path)
+            if len(steps) == last:
+                raise KeyboardInterrupt
+            write(path, content)
+
+        steps.clear()
+        monkeypatch.setattr(carry_over, "write_json", written)
+        return carry_over.main([RUN])
+
+    assert carried(last=-1) == 0
     whole, number = texts(root), len(steps)
     assert number > 10 and {name for name in before.keys() - whole.keys() if "/stale/" in name}
-    for texts_, there in ((before, True), (whole, False)):
-        assert any('"parameter keep_texts"' in text for text in texts_.values()) is there
+    for found, there in ((before, True), (whole, False)):
+        assert any('"parameter keep_texts"' in text for text in found.values()) is there
     for step in range(1, number + 1):
         shutil.rmtree(root)
         shutil.copytree(copy, root, symlinks=True)
-        steps.clear()
-        at[0] = step
         with pytest.raises(KeyboardInterrupt):
-            carry_over.main([RUN])
-        at[0] = 0
-        assert carry_over.main([RUN]) == 0
-        assert texts(root) == whole, step
+            carried(step)
+        assert carried(last=-1) == 0 and texts(root) == whole, step

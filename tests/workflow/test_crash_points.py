@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from test_fresh import finish, made, numbers, run_of, states, walk  # noqa: F401
+from test_fresh import finish, made, numbers, run_of, walk  # noqa: F401
 
 from workflow import fresh
 
@@ -45,31 +45,27 @@ def killed(monkeypatch, at: int):
             yield done
 
 
-class Scene:
-    """A project that is put back as it was before every kill."""
-
-    def __init__(self, root, monkeypatch):
-        self.root, self.monkeypatch, self.kept = root, monkeypatch, root.parent / "kept"
+def kills(root, monkeypatch, act, first=1, every=1):
+    """`act`, killed at each of its steps, each time in the project as it is now; and after some of these what goes on,
+    killed too."""
+    kept = root.parent / "kept"
+    for name in FOLDERS:
+        shutil.copytree(root / name, kept / name)
+    monkeypatch.setattr(os, "fsync", lambda number: None)  # it takes long, and is looked at in test_fresh
+    with killed(monkeypatch, 10**9) as done:
+        act()
+    assert done.count("replace") > 3
+    for at in range(first, len(done) + 1, every):
         for name in FOLDERS:
-            shutil.copytree(root / name, self.kept / name)
-        monkeypatch.setattr(os, "fsync", lambda number: None)  # it takes long, and is looked at in test_fresh
-
-    def kills(self, act, first=1, every=1):
-        """`act`, killed at each of its steps; and after some of these what goes on, killed too."""
-        with killed(self.monkeypatch, 10**9) as done:
+            shutil.rmtree(root / name)
+            shutil.copytree(kept / name, root / name)
+        with killed(monkeypatch, at):
             act()
-        assert done.count("replace") > 3
-        for at in range(first, len(done) + 1, every):
-            for name in FOLDERS:
-                shutil.rmtree(self.root / name)
-                shutil.copytree(self.kept / name, self.root / name)
-            with killed(self.monkeypatch, at):
-                act()
-            yield f"killed at step {at} of {len(done)}"
-            if at % 7 == 0:
-                with killed(self.monkeypatch, 3):
-                    walk(run_of())
-                yield f"killed at step {at} of {len(done)}, then going on at step 3"
+        yield f"killed at step {at} of {len(done)}"
+        if at % 7 == 0:
+            with killed(monkeypatch, 3):
+                walk(run_of())
+            yield f"killed at step {at} of {len(done)}, then going on at step 3"
 
 
 def left(root) -> dict[str, str]:
@@ -88,7 +84,7 @@ def both(made):  # noqa: F811
 
 def test_moving_aside(made, monkeypatch):  # noqa: F811
     before = left(made.root)
-    for when in Scene(made.root, monkeypatch).kills(lambda: fresh.decide_at_start(run_of(seed=1).jobs[0])):
+    for when in kills(made.root, monkeypatch, lambda: fresh.decide_at_start(run_of(seed=1).jobs[0])):
         assert numbers(run_of()) == "", when
         assert left(made.root) == before, when
 
@@ -97,7 +93,7 @@ def test_moving_aside(made, monkeypatch):  # noqa: F811
 def test_bringing_back(both, monkeypatch, number):
     """At every fifth step, which are many."""
     root, first, second = both
-    for when in Scene(root, monkeypatch).kills(lambda: walk(run_of()), number, every=5):
+    for when in kills(root, monkeypatch, lambda: walk(run_of()), number, every=5):
         assert numbers(run_of()) == "" and left(root) == first, when
         assert numbers(run_of(seed=1)) == "" and left(root) == second, when
 
@@ -106,7 +102,7 @@ def test_moving_aside_when_the_turn_has_come(made, monkeypatch):  # noqa: F811
     """In the job itself, which waited for what it reads: it may be tried again at once."""
     before, (first, second, _) = left(made.root), run_of(seed=1).jobs
     finish(run_of(seed=1), [verdict for verdict in walk(run_of(seed=1)) if verdict.job == first])
-    for when in Scene(made.root, monkeypatch).kills(lambda: fresh.decide_at_start(second)):
+    for when in kills(made.root, monkeypatch, lambda: fresh.decide_at_start(second)):
         if "going on" not in when:
             assert fresh.decide_at_start(second) == "" and not (made.root / second.outputs[0]).exists(), when
             finish(run_of(seed=1), [fresh.Verdict(second, "make")])
@@ -119,7 +115,7 @@ def test_remaking(made, monkeypatch):  # noqa: F811
     shard = f"artifacts/demo/shards/{first.name}-abc/00000-0.parquet"
     (made.root / shard).parent.mkdir(parents=True)
     (made.root / shard).write_text("rows")
-    for when in Scene(made.root, monkeypatch).kills(lambda: walk(run_of(), ["01"])):
+    for when in kills(made.root, monkeypatch, lambda: walk(run_of(), ["01"])):
         assert len(list(made.root.rglob("0*-0.parquet"))) == 1, when
         begun = (made.root / run_of().moving).exists() or not (made.root / first.record).exists()
         assert numbers(run_of()) == ("01 02 08" if begun else ""), when

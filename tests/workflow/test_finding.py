@@ -6,7 +6,7 @@ from lib.analysis import run_results
 from lib.paper.claims import CLAIMS
 from lib.paper.verdicts import judge_all
 from lib.params import Reading
-from workflow import finding
+from workflow import finding, run
 from workflow.pipeline import needed
 
 MODELS, DATASETS = ["tiny-llama", "tiny-qwen"], ["demo-easy", "demo-medium", "demo-hard"]
@@ -31,9 +31,9 @@ def test_and_none_of_it_is_too_much(number):
         assert told or "generations" not in lighter or lacking(number, lighter), row.name
 
 
-def test_a_finding_from_shipped_signals(project_command):
-    code, text = project_command("finding", "3", "replay")
-    assert code == 0
+def test_a_finding_from_shipped_signals(capsys):
+    assert run.main(["finding", "3", "replay"]) == 0
+    text = capsys.readouterr().out
     lines = text.splitlines()
     assert lines[0].startswith("replay: 0 of 0 jobs ran, ")
     assert "   paper  holds: 12 of 15 pairs" in lines and "   here   holds: 5 of 6 pairs" in lines
@@ -41,15 +41,3 @@ def test_a_finding_from_shipped_signals(project_command):
     assert "Finding 3 on the paper's numbers: of 5 claims 4 can be judged, 4 of them hold" in lines
     assert lines[-1] == "see: notebooks/03_ptrue_insitu.ipynb"
     assert "report.html" not in text
-
-
-@pytest.fixture
-def project_command(tmp_path, capsys, monkeypatch):
-    """Runs the words in this process; exit code and what was said."""
-    from workflow import run
-
-    def command(*argv):
-        code = run.main(list(argv))
-        return code, capsys.readouterr().out
-
-    return command

@@ -1,79 +1,64 @@
-"""The report from outputs made by hand: escaping, links, what a run lacks."""
+"""The report from outputs made by hand: links, counts, what a run lacks; and that hostile words stay words, in the page
+and in LaTeX."""
 
 import re
+import shutil
+import subprocess
+from types import SimpleNamespace
 
 import nbformat
 import pandas as pd
+import pytest
+from browser import _browse, chromium
+from bs4 import BeautifulSoup
+from hostile import STRINGS
 
-from lib.paper import comparison
+from lib.paper import comparison, tables
 from lib.paper.claims import CLAIMS
 from lib.paper.comparison import Listing
 from lib.paper.verdicts import Verdict
+from lib.paths import visible
+from workflow.export import results
 from workflow.report import anchor, number, page
 
-HEAD_OF_SCRIPT = 'addEventListener("hashchange", unfold)'
-HOSTILE = '<script>alert("x")</script> & more'
+KEY = "m/d/seq_avg/ece"
 
 
 def finding(**changed):
-    rows = {"columns": ["model", "ece"], "data": [[HOSTILE, 0.12345], ["m", None]]}
-    return {
-        "name": "One",
-        "group": "Finding 1",
-        "kind": "claim",
-        "cases": f"Cases of {HOSTILE}",
-        "predicate": "ece < 1",
-        "where": "",
-        "quote": "as it says",
-        "quantifier": "all",
-        "place": "tab_result_estimation",
-        "paper": "holds",
-        "paper_said": "1 of 2 pairs",
-        "paper_rows": rows,
-    } | changed
+    rows = {"columns": ["model", "ece"], "data": [["<m>", 0.12345], ["m", None]]}
+    claim = dict(name="One", group="Finding 1", kind="claim", cases="all pairs", predicate="ece < 1", where="")
+    told = dict(quote="as it says", quantifier="all", place="tab_result_estimation", paper="holds")
+    return claim | told | dict(paper_said="1 of 2 pairs", paper_rows=rows) | changed
 
 
-def row(key="m/d/seq_avg/ece", **changed):
-    return {
-        "table": "tab_result_estimation",
-        "key": key,
-        "model": HOSTILE,
-        "dataset": "d",
-        "estimator": "Seq Avg",
-        "metric": "ece",
-        "variant": "",
-        "value": 0.1,
-        "low": None,
-        "high": None,
-        "value_paper": None,
-        "low_paper": None,
-        "high_paper": None,
-        "difference": None,
-        "verdict": "inside",
-    } | changed
+def row(key=KEY, **changed):
+    cell = dict(table="tab_result_estimation", key=key, model="m", dataset="d", estimator="Seq Avg", metric="ece")
+    absent = dict.fromkeys(("low", "high", "value_paper", "low_paper", "high_paper", "difference"))
+    return cell | absent | dict(variant="", value=0.1, verdict="inside") | changed
+
+
+def turn(**changed):
+    """What another choice does to a claim."""
+    words = dict(choice="grader: exact", words="what counts as right (grader): exact, not numeric")
+    return words | dict(finding="f", name="One", here="1 of 2", then="2 of 2", flips=True) | changed
+
+
+def notebook(title="by hand"):
+    given = {"run": "mine", "title": title}
+    return nbformat.v4.new_notebook(metadata={"papermill": {"parameters": given}})
 
 
 def made(**outputs):
-    nb = nbformat.v4.new_notebook(metadata={"papermill": {"parameters": {"run": "mine", "title": HOSTILE}}})
-    data = {name: one if isinstance(one, dict) else {"application/json": one} for name, one in outputs.items()}
-    return page(nb, data)
-
-
-CELLS = '<td data-key="m/d/seq_avg/ece" style="x">0.100</td><td data-key="no">1</td>'
-TABLE = {"text/html": f"<table><tr>{CELLS}</tr></table>"}
-
-
-def test_what_a_user_wrote_is_text():
-    text = made(rep_findings=[finding()], rep_numbers=[row()], tab_result_estimation=TABLE)
-    assert "<script>alert" not in text and "&lt;script&gt;alert" in text and text.count("<script>") == 1
+    cells = f'<td data-key="{KEY}" style="x">0.100</td><td data-key="no">1</td>'
+    data = {name: {"application/json": one} for name, one in outputs.items()}
+    return page(notebook(), {"tab_result_estimation": {"text/html": f"<table><tr>{cells}</tr></table>"}} | data)
 
 
 def test_a_cell_leads_to_its_row_and_a_finding_to_its_table():
-    text = made(rep_findings=[finding()], rep_numbers=[row()], tab_result_estimation=TABLE)
-    target = anchor("tab_result_estimation", "m/d/seq_avg/ece")
+    text, target = made(rep_findings=[finding()], rep_numbers=[row()]), anchor("tab_result_estimation", KEY)
     assert f'<td style="x"><a href="#{target}">0.100</a></td><td>1</td>' in text and f'<tr id="{target}">' in text
     assert '(<a href="#tab_result_estimation">table</a>)' in text
-    assert "0.123" in text and "0.12345" not in text
+    assert "0.123" in text and "0.12345" not in text and "<m>" not in text and "&lt;m&gt;" in text
 
 
 def test_a_number_is_rounded_once():
@@ -88,25 +73,89 @@ def test_a_number_is_rounded_once():
 
 
 def test_no_headline_counts_what_cannot_be_compared():
+    def opening(text):
+        return re.sub(r"<style>.*?</style>|sha256-\S*", "", text[: text.index('id="findings"')], flags=re.S)
+
     foreign = [row(f"m/{i}", verdict="not comparable: another model") for i in range(7)]
-    text = made(rep_findings=[finding()], rep_numbers=foreign, tab_result_estimation=TABLE)
-    opening = text[: text.index('id="findings"')]
-    assert "7" not in re.sub(r"<style>.*?</style>|sha256-\S*", "", opening, flags=re.S)
-    assert "The models of this run are not" in opening
+    text = made(rep_findings=[finding()], rep_numbers=foreign)
+    assert "7" not in opening(text) and "The models of this run are not" in opening(text)
     assert "not comparable" not in text and "<th>verdict</th>" not in text and "7 numbers one by one" in text
-    both = made(rep_findings=[finding()], rep_numbers=[*foreign, row()], tab_result_estimation=TABLE)
-    opening = both[: both.index('id="findings"')]
-    assert "<b>1 of 1</b>" in opening and "not comparable" not in opening and "are not the paper" not in opening
+    both = made(rep_findings=[finding()], rep_numbers=[*foreign, row()])
+    assert "<b>1 of 1</b>" in opening(both)
+    assert "not comparable" not in opening(both) and "are not the paper" not in opening(both)
     assert "<th>verdict</th>" in both and "8 numbers, compared with the paper" in both
     other = made(rep_findings=[finding()], rep_numbers=[row(verdict="not comparable: other questions")])
     assert "This run is not the paper's (other questions)" in other
 
 
 def test_choices_are_named():
-    turn = {"choice": "grader: exact", "words": "what counts as right (grader): exact, not numeric", "finding": "f",
-            "name": "One", "here": "1 of 2", "then": "2 of 2", "flips": True}  # fmt: skip
-    other = turn | {"words": HOSTILE, "choice": "x", "flips": False}
-    text = made(rep_findings=[finding()], rep_sensitivity=[turn, other])
-    assert "<td>what counts as right (grader): exact, not numeric</td>" in text and "<script>alert" not in text
+    other = turn(words="more", choice="x", flips=False)
+    text = made(rep_findings=[finding()], rep_sensitivity=[turn(), other])
+    assert "<td>what counts as right (grader): exact, not numeric</td>" in text
     listed = text[text.index("the 2 choices") :]
     assert "exact, not numeric: 1 changed" in listed and "more: none changed" in listed
+
+
+# ---- hostile words
+
+WORDS = [visible(" ".join(text.split())) for text in STRINGS]
+
+
+def settings():
+    """A table whose head holds every one of them."""
+    sampling = dict(temperature=1.0, top_p=1.0, top_k=-1, min_p=0.0, system_prompt=True)
+    return tables.inference_settings([SimpleNamespace(label=text, **sampling) for text in STRINGS], STRINGS)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """A page of which every word may be hostile."""
+    table, by_text = "tab_inference_settings", list(enumerate(STRINGS))
+    found = dict(
+        rep_findings=[finding(cases=text, predicate=text, name=f"f{i}", paper_said=text) for i, text in by_text],
+        rep_numbers=[row(f"{text}/d/x/ece", model=text, dataset=text, table=table) for text in STRINGS],
+        rep_sensitivity=[turn(words=text, flips=bool(i % 2)) for i, text in by_text],
+    )
+    outputs = {name: {"application/json": data} for name, data in found.items()}
+    outputs |= {table: settings()._repr_mimebundle_(), "tab_estimators": tables.estimators()._repr_mimebundle_()}
+    path = tmp_path_factory.mktemp("hostile") / "report.html"
+    path.write_text(page(notebook(" ".join(STRINGS)), outputs), encoding="utf-8")
+    return path
+
+
+def test_no_word_is_lost_or_becomes_an_element_and_formulas_are_only_where_declared(report):
+    text = report.read_text(encoding="utf-8")
+    soup = BeautifulSoup(text, "html.parser")
+    shown = [" ".join(cell.get_text().split()) for cell in soup.find_all(["td", "th"])]
+    for word in WORDS:
+        assert shown.count(word) >= 3, word  # in the table's head, and as model and dataset of a number
+    assert len(soup.find_all("script")) == 1 and not soup.find_all(["svg", "object", "iframe", "img"])
+    assert 'addEventListener("hashchange", unfold)' in text, "the page's own script"
+    assert "script-src 'sha256-" in text and "script-src 'unsafe-inline'" not in text
+    declared = tables.estimators()._repr_html_().count("mathjax_process")
+    assert declared > 5 and len(re.findall("<math ", text)) >= declared
+    assert "<math" not in text.split('id="tab_inference_settings"')[1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(chromium is None, reason="no chromium on this machine")
+def test_nothing_runs_in_a_browser_but_the_page_s_own_script(report):
+    own = _browse(f"{report.as_uri()}#f3", "--dump-dom")
+    assert 'class="ran"' not in own.stdout and "CONSOLE" not in own.stderr
+    text = report.read_text(encoding="utf-8")
+    smuggled = report.with_name("smuggled.html")
+    smuggled.write_text(text.replace("</main>", f"</main>{STRINGS[0]}{STRINGS[5]}"), encoding="utf-8")
+    refused = _browse(smuggled.as_uri(), "--dump-dom")
+    assert 'class="ran"' not in refused.stdout and "Content Security Policy" in refused.stderr
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not on this machine")
+def test_latex_sets_them(tmp_path):
+    latex = settings().latex
+    (tmp_path / "tab_inference_settings.tex").write_text(latex, encoding="utf-8")
+    document = results(notebook(" ".join(STRINGS)), {"tab_inference_settings.tex": latex.encode()})
+    (tmp_path / "results.tex").write_text(document, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-no-shell-escape", "results.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
+    assert (tmp_path / "results.pdf").exists(), done.stdout[-2000:]
+    assert not list(tmp_path.rglob("ran")) and "root:" not in done.stdout
