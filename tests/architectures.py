@@ -75,6 +75,7 @@ def plain_logits(lm: LanguageModel, ids: list[int]) -> torch.Tensor:
 
 def assert_alike(found: pd.DataFrame, expected: pd.DataFrame, atol: float = 5e-5) -> None:
     """The same rows but for seconds, and for the last digits of numbers."""
+    found, expected = (frame.astype(object).where(frame.notna(), None) for frame in (found, expected))
     for column in expected.columns[~expected.columns.str.endswith("seconds")]:
         tolerance = 10 * atol if column == "tail_curve" else atol
         for pair in zip(found[column], expected[column], strict=True):

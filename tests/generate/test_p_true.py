@@ -1,13 +1,13 @@
-"""P(True): in situ against a plain re-encode and a continued cache, prompts as in the figure, tokens saved."""
+"""P(True): the standard prompt against a plain forward pass, prompts as in the figure, spellings of the options."""
 
 import re
 
-import architectures
 import numpy as np
 import pandas as pd
 import pytest
+import synthetic
 import torch
-from architectures import SETTINGS, examples, respond
+from architectures import SETTINGS, examples, plain_logits, respond
 from realmodels import FOLDERS
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
@@ -16,7 +16,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from lib import params, store
 from lib.generate import checkpoint, generation, models, p_true
 from lib.generate.models import LanguageModel
-from lib.params import Generation, Verification
+from lib.params import Verification
 from lib.paths import UserError
 from lib.score import confidence, estimators
 from lib.tasks import prompts
@@ -31,50 +31,21 @@ SOLVED = (
 )
 
 
-SLOW = (pytest.param(name, marks=pytest.mark.slow) for name in ("tiny-qwen", "mistral"))
+def test_the_standard_prompt_is_asked_whole(any_lm):
+    """Against a plain forward pass over each prompt by itself."""
+    frame = respond(any_lm, 5, "demo-easy", max_new_tokens=30)
+    query = len(models.encode(any_lm, prompts.QUERY))
+    for row in p_true.verify_responses(any_lm, frame, Verification(), max_batch_tokens=500).itertuples():
+        ids = models.encode(any_lm, row.standard_prompt)
+        logits = plain_logits(any_lm, ids)[-1]
+        options = logits[list(p_true.option_tokens(any_lm).values())]
+        np.testing.assert_allclose(row.standard_logits, options, atol=1e-5)
+        assert abs(row.standard_logz - float(logits.double().logsumexp(-1))) < 1e-5
+        assert (row.standard_tokens, row.in_situ_tokens) == (len(ids), query)
 
 
-@pytest.fixture(scope="module", params=["tiny-llama", "gpt2", *SLOW])
-def any_lm(request):
-    return architectures.load(request.param)
-
-
-def prompt_ids(lm):
-    """Six prompts of unequal lengths, of two difficulties."""
-    asked = [*examples("demo-easy", 3), *examples("demo-hard", 3)]
-    texts = [generation.solving_prompt(lm, e.question, "one" if i == 1 else "none") for i, e in enumerate(asked)]
-    return [models.encode(lm, text) for text in texts]
-
-
-def drawn(lm, most):
-    """A generations frame of unequal prompts and of responses of at most so many tokens."""
-    settings = SETTINGS.model_copy(update={"max_new_tokens": most})
-    asked = [*examples("demo-easy", 3), *examples("demo-hard", 3)]
-    return generation.generate_responses(lm, "demo-mixed", asked, settings)
-
-
-@torch.inference_mode()
-def plain(lm, ids):
-    """Option logits and log-partition after unpadded token ids, by one forward pass without a cache."""
-    logits = lm.model(torch.tensor([ids])).logits[0, -1]
-    return logits[list(p_true.option_tokens(lm).values())].numpy(), float(logits.double().logsumexp(-1))
-
-
-def assert_plain(lm, frame):
-    """In-situ verdicts of 01, and those on a cache that is continued, are those of a plain forward pass."""
-    query = models.encode(lm, prompts.QUERY)
-    for row in frame.itertuples():
-        body = [t for t in row.token_ids if t not in lm.eos]
-        logits, logz = plain(lm, models.encode(lm, row.prompt) + body + query)
-        np.testing.assert_allclose(row.in_situ_logits, logits, atol=1e-4)
-        assert abs(row.in_situ_logz - logz) < 1e-4
-        verdict, before = p_true.ask_in_situ_on_cache(lm, row)
-        np.testing.assert_allclose(verdict["logits"], logits, atol=1e-4)
-        assert abs(verdict["logz"] - logz) < 1e-4 and verdict["seconds"] > 0 < before
-
-
-def test_no_row_is_blind_where_tokens_are_fixed(any_lm, monkeypatch):
-    """Every query of attention sees a key: a kernel may make a NaN of one that sees none."""
+def test_no_query_of_attention_sees_no_key(any_lm, monkeypatch):
+    """A kernel may make a NaN of one that sees none, as padding on the left does."""
     blind, attention = [], torch.nn.functional.scaled_dot_product_attention
 
     def spied(*states, attn_mask=None, **more):
@@ -84,7 +55,7 @@ def test_no_row_is_blind_where_tokens_are_fixed(any_lm, monkeypatch):
         return attention(*states, attn_mask=attn_mask, **more)
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spied)
-    p_true.encode_and_ask(any_lm, prompt_ids(any_lm))
+    p_true.encode_and_ask(any_lm, [list(range(5, 5 + length)) for length in (40, 7, 25, 40)])
     assert not sum(blind)
 
 
@@ -95,43 +66,13 @@ def test_logits_that_are_not_finite_are_refused_with_the_row(any_lm):
     def spoil(module, inputs, logits):
         return logits.index_fill(0, torch.tensor(0), torch.nan)
 
-    refused = r"model '.*': the logits of row \S+ are not finite \(1 of . rows; float32, sdpa attention\)"
+    row = "|".join(example.example_id for example in asked)
+    refused = rf"model '.*': the logits of row ({row}) are not finite \(1 of . rows; float32, (sdpa|eager) attention\)"
     with any_lm.model.get_output_embeddings().register_forward_hook(spoil):
-        for work in (
-            lambda: generation.generate_responses(any_lm, "demo-easy", asked, SETTINGS),
-            lambda: p_true.verify_responses(any_lm, frame, Verification()),
-        ):
-            with pytest.raises(UserError, match=refused) as problem:
-                work()
-            assert any(f"row {e.example_id} are" in str(problem.value) for e in asked)
-
-
-def test_in_situ_is_a_full_encode_and_a_continued_cache(any_lm):
-    """Unequal prompts, rows that finish early, a row that ends with the batch, rows cut by length."""
-    lengths = sorted(map(len, drawn(any_lm, 100).token_ids))
-    assert lengths[0] < lengths[-1], "some row must finish early"
-    for most in (lengths[len(lengths) // 2], 1):
-        frame = drawn(any_lm, most)
-        assert most == 1 or set(frame.eos) == {0, 1}, "some ended, some cut"
-        assert_plain(any_lm, frame)
-
-
-def test_a_thinking_block_is_part_of_the_trajectory():
-    lm = architectures.load("tiny-qwen")
-    frame = drawn(lm, 200)
-    assert frame.text.str.contains("</think>").any()
-    assert_plain(lm, frame)
-
-
-def test_the_standard_prompt_is_asked_whole(any_lm):
-    frame = respond(any_lm, 5, "demo-easy", max_new_tokens=30)
-    query = len(models.encode(any_lm, prompts.QUERY))
-    for row in p_true.verify_responses(any_lm, frame, Verification(), max_batch_tokens=500).itertuples():
-        ids = models.encode(any_lm, row.standard_prompt)
-        logits, logz = plain(any_lm, ids)
-        np.testing.assert_allclose(row.standard_logits, logits, atol=1e-5)
-        assert abs(row.standard_logz - logz) < 1e-5
-        assert (row.standard_tokens, row.in_situ_tokens) == (len(ids), query)
+        with pytest.raises(UserError, match=refused):
+            generation.generate_responses(any_lm, "demo-easy", asked, SETTINGS)
+        with pytest.raises(UserError, match=refused):
+            p_true.verify_responses(any_lm, frame, Verification())
 
 
 # ---- the prompts
@@ -143,10 +84,13 @@ def real(request, shared):
     tokenizer = AutoTokenizer.from_pretrained(shared / "tokenizers" / request.param)
     checkpoint.set_padding(tokenizer)
     thinking = request.param in ("Qwen3-8B", "DeepSeek-R1-Distill-Llama-8B")
-    spec = params.load_model_config("tiny-llama").model_copy(
-        update={"thinking": thinking, "system_prompt": True, "date_string": "26 Jul 2024"}
-    )
+    changed = {"thinking": thinking, "system_prompt": True, "date_string": "26 Jul 2024"}
+    spec = params.load_model_config("tiny-llama").model_copy(update=changed)
     return LanguageModel(request.param, spec, None, tokenizer, [], {})
+
+
+def words(text):
+    return " ".join(text.split())
 
 
 def figures(shared):
@@ -157,12 +101,8 @@ def figures(shared):
     for listing in listings:
         turns = re.split(r"<\|start_header_id\|>(\w+)<\|end_header_id\|>", listing)[1:]
         name = "standard" if "Proposed answer" in listing else "in situ" if "proposed answer" in listing else "solve"
-        found[name] = {role: " ".join(words.split()) for role, words in zip(turns[::2], turns[1::2], strict=True)}
+        found[name] = {role: words(said) for role, said in zip(turns[::2], turns[1::2], strict=True)}
     return found
-
-
-def words(text):
-    return " ".join(text.split())
 
 
 def test_a_few_demonstrations_are_a_conversation():
@@ -177,10 +117,9 @@ def test_prompts_are_the_figures(real, shared):
     assert words(solve[1]["content"]) == drawn["solve"]["user"] == drawn["in situ"]["user"]
     assert words(verify[1]["content"]) == drawn["standard"]["user"]
     assert drawn["in situ"]["assistant"].endswith(words(prompts.QUERY))
+    solved = "Hm.\n</think>\n\n" * real.spec.thinking + SOLVED
     for form in ("template", "as_drawn"):
-        text = p_true.standard_prompt(
-            real, CAKE, "Hm.\n</think>\n\n" * real.spec.thinking + SOLVED, Verification(standard_prompt=form)
-        )
+        text = p_true.standard_prompt(real, CAKE, solved, Verification(standard_prompt=form))
         assert verify[1]["content"] in text and verify[0]["content"] in text
         assert prompts.DEMONSTRATION not in text and prompts.INSTRUCTION not in text
         assert text.endswith(prompts.QUERY) == (form == "as_drawn")
@@ -189,23 +128,14 @@ def test_prompts_are_the_figures(real, shared):
 
 def test_one_beginning_of_sequence_and_options_of_one_token(real):
     bos = real.tokenizer.bos_token_id if "Qwen" not in real.name else None
-    for text in (
-        generation.solving_prompt(real, CAKE, "one"),
-        p_true.standard_prompt(real, CAKE, SOLVED, Verification()),
-    ):
-        ids = models.encode(real, text)
-        assert ids.count(bos) == (bos is not None)
+    standard = p_true.standard_prompt(real, CAKE, SOLVED, Verification())
+    for text in (generation.solving_prompt(real, CAKE, "one"), standard):
+        assert models.encode(real, text).count(bos) == (bos is not None)
     found = p_true.option_tokens(real)
-    assert set(found) == {space + word for word in p_true.OPTION_WORDS for space in ("", " ")}
-    assert len(set(found.values())) == 8
-    for spelling, index in found.items():
-        assert real.tokenizer.decode([index]) == spelling
-    for word in p_true.OPTION_WORDS:  # in these vocabularies, encoding the word alone finds the same tokens
-        assert models.encode(real, word) == [found[word]] and models.encode(real, " " + word) == [found[" " + word]]
-    assert p_true.balanced_spellings(real) == {
-        "A/B": "'A', ' A' against 'B', ' B'",
-        "True/False": "'True', ' True' against 'False', ' False'",
-    }
+    spellings = [space + word for word in p_true.OPTION_WORDS for space in ("", " ")]
+    # in these vocabularies, encoding the word alone finds the same tokens
+    assert {spelling: [index] for spelling, index in found.items()} == {s: models.encode(real, s) for s in spellings}
+    assert p_true.balanced_spellings(real)["True/False"] == "'True', ' True' against 'False', ' False'"
     assert 30 <= len(models.encode(real, prompts.QUERY)) <= 40
 
 
@@ -261,37 +191,29 @@ def test_options_that_cannot_be_compared_are_refused(pieces, said):
 # ---- reading
 
 
-def verified(logits, spellings=("A", " A", "B", " B")):
-    row = {"model": "m", "dataset": "d", "split": "evaluation", "example_id": "1", "spellings": list(spellings)}
+def read(logits, spellings, options):
+    columns = {"spellings": [list(spellings)]}
     for variant in confidence.MARGINS:
-        row |= {f"{variant}_logits": np.float32(logits), f"{variant}_logz": float(np.log(np.exp(logits).sum() + 10))}
-    return pd.DataFrame([row])
+        columns |= {f"{variant}_logits": [np.float32(logits)], f"{variant}_logz": [np.log(np.exp(logits).sum() + 10)]}
+    return confidence.option_log_odds(synthetic.keyed(1, **columns), options).iloc[0]
 
 
-def test_every_spelling_counts():
-    logits = [1.0, 2.0, 0.5, -1.0]
-    read = confidence.option_log_odds(verified(logits)).iloc[0]
-    a, b = np.exp(1) + np.exp(2), np.exp(0.5) + np.exp(-1)
-    assert read.standard_margin == pytest.approx(np.log(a / b), abs=1e-6)
-    assert read.in_situ_mass == pytest.approx((a + b) / (a + b + 10), abs=1e-6)
-    assert estimators.p_true(read.standard_margin) == pytest.approx(a / (a + b), abs=1e-6)
-    other = confidence.option_log_odds(verified(logits, ("A", "True", "B", "False")), "True/False").iloc[0]
-    assert other.standard_margin == pytest.approx(3.0, abs=1e-6)
-    with pytest.raises(UserError, match="'False' is not a single token"):
-        confidence.option_log_odds(verified(logits), "B/False")
-
-
-def test_only_forms_that_both_options_have_are_counted():
-    """Bare A against bare B: .314; with the ` B` that has no counterpart it would be .015."""
-    logits = [np.log(0.314), np.log(0.686), np.log(0.314 / 0.015 - 1)]
-    read = confidence.option_log_odds(verified(logits, ("A", "B", " B"))).iloc[0]
-    assert estimators.p_true(read.in_situ_margin) == pytest.approx(0.314, abs=1e-6)
-    assert read.in_situ_mass == pytest.approx(1 / (np.exp(logits).sum() + 10), abs=1e-6)
-    spaced = confidence.option_log_odds(verified([0.0, 1.0, 3.0, 9.0], (" A", "A", " B", "True"))).iloc[0]
-    assert spaced.standard_margin == pytest.approx(-3.0, abs=1e-6)
-    with pytest.raises(UserError, match="A/B have no spelling of the same form .* only 'A' and ' B'"):
-        confidence.option_log_odds(verified([0.0, 1.0], ("A", " B")))
-    assert prompts.balance_spellings(["True", " True", " False"], "True/False") == ([" True"], [" False"])
+@pytest.mark.parametrize("logits, spellings, options, true, false", [
+    ([1.0, 2.0, 0.5, -1.0], ("A", " A", "B", " B"), "A/B", [0, 1], [2, 3]),
+    ([1.0, 2.0, 0.5, -1.0], ("A", "True", "B", "False"), "True/False", [1], [3]),
+    ([-1.2, -0.4, 3.0], ("A", "B", " B"), "A/B", [0], [1]),
+    ([0.0, 1.0, 3.0, 9.0], (" A", "A", " B", "True"), "A/B", [0], [2]),
+])  # fmt: skip
+def test_every_spelling_counts(logits, spellings, options, true, false):
+    """Of those forms that both options have."""
+    found, e = read(logits, spellings, options), np.exp(logits)
+    a, b = e[true].sum(), e[false].sum()
+    for variant in confidence.MARGINS:
+        assert found[f"{variant}_margin"] == pytest.approx(np.log(a / b), abs=1e-6)
+        assert found[f"{variant}_mass"] == pytest.approx((a + b) / (e.sum() + 10), abs=1e-6)
+        assert estimators.p_true(found[f"{variant}_margin"]) == pytest.approx(a / (a + b), abs=1e-6)
+    with pytest.raises(UserError, match="'Z' is not a single token"):
+        read(logits, spellings, "B/Z")
 
 
 def test_p_true_does_not_underflow():
@@ -302,51 +224,40 @@ def test_p_true_does_not_underflow():
 def test_kept_verdicts_are_used_for_their_own_generations_only(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
     monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
-    row = {key: ["x"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(4)], "in_situ_logz": [0.5],
-                                                "in_situ_seconds": [0.1]}  # fmt: skip
-    for query in ("Is it?", prompts.QUERY):
-        store.write_frame(pd.DataFrame(row), store.frame_path("lab", "in_situ", "m__d"), generations="abc", query=query)
+    frame = synthetic.keyed(1, in_situ_logits=[np.zeros(4)], in_situ_logz=[0.5], in_situ_seconds=[0.1])
+    for query, generations in (("Is it?", "abc"), (prompts.QUERY, "abd")):
+        store.write_frame(frame, store.frame_path("lab", "in_situ", "m__d"), generations="abc", query=query)
         with pytest.raises(UserError, match="of other responses or of another query: run 01_generate"):
-            p_true.read_in_situ("lab", "m__d", "abd" if query == prompts.QUERY else "abc")
+            p_true.read_in_situ("lab", "m__d", generations)
     assert len(p_true.read_in_situ("lab", "m__d", "abc")) == 1
 
 
-def test_no_space_comes_between_response_and_query(lm):
+def test_no_space_comes_between_response_and_query():
     """Some tokenizers open every text with a space; in situ the query continues one."""
-    made = Tokenizer(tokenizer_models.BPE({"\u2581": 0, "\n": 1, "I": 2, "s": 3, "?": 4}, [], unk_token="?"))
-    made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
-    words = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="?")
-    assert words("\n", add_special_tokens=False).input_ids[0] == 0
-    opened = LanguageModel("mine", lm.spec, None, words, [], {})
-    assert p_true.query_ids(opened) == words(prompts.QUERY, add_special_tokens=False).input_ids[1:]
-    assert p_true.query_ids(opened)[0] == 1
-    assert p_true.query_ids(lm) == models.encode(lm, prompts.QUERY)
+    for kind, opened in (("metaspace", True), ("bytes", False)):
+        lm, vocabulary = made(kind)
+        ids = models.encode(lm, prompts.QUERY)
+        assert (ids[0] == vocabulary.get("\u2581")) == opened
+        assert p_true.query_ids(lm) == ids[opened:]
 
 
 def test_a_run_without_texts_verifies_the_same_and_shows_a_question_of_ours(lm):
     """Questions are found again in the dataset and texts in the ids; nothing of either is written."""
-    settings = Generation(demonstration="none", max_new_tokens=60, top_logits=8, n_temperature_nodes=4)
-    asked = examples("demo-easy", 3)
-    frames = [
-        generation.generate_responses(lm, "demo-easy", asked, settings.model_copy(update={"save_texts": keep}))
-        for keep in (True, False)
-    ]
-    assert frames[1][["text", "prompt", "question"]].isna().all(axis=None)
-    told = generation.restore_texts(lm, frames[1], "demo-easy", {"save_texts": False, "demonstration": "none"})
-    one, other = (frame.drop(columns="in_situ_seconds") for frame in (told, frames[0]))
+    bare, prompted = SETTINGS.model_dump() | {"save_texts": False}, {"save_texts": False, "demonstration": "none"}
+    kept, frame = (respond(lm, 3, "demo-easy", max_new_tokens=60, save_texts=keep) for keep in (True, False))
+    assert frame[["text", "prompt", "question"]].isna().all(axis=None)
+    told = generation.restore_texts(lm, frame, "demo-easy", prompted)
+    one, other = (each.drop(columns="in_situ_seconds") for each in (told, kept))
     pd.testing.assert_frame_equal(one, other, check_like=True, check_dtype=False)
-    whole = p_true.verify_responses(lm, frames[0], Verification())
-    bare = p_true.verify_responses(lm, told, Verification(), save_texts=False)
-    assert bare.standard_prompt.isna().all()
-    pd.testing.assert_frame_equal(
-        *(frame.drop(columns=["standard_prompt", "standard_seconds", "in_situ_seconds"]) for frame in (whole, bare))
-    )
-    shown = generation.example_dialogue(lm, settings.model_dump() | {"save_texts": False}, Verification())
+    whole = p_true.verify_responses(lm, kept, Verification())
+    untold = p_true.verify_responses(lm, told, Verification(), save_texts=False)
+    assert untold.standard_prompt.isna().all()
+    own = ["standard_prompt", "standard_seconds", "in_situ_seconds"]
+    pd.testing.assert_frame_equal(whole.drop(columns=own), untold.drop(columns=own))
+    shown = generation.example_dialogue(lm, bare, Verification())
     assert prompts.EXAMPLE in shown["prompt"] and prompts.EXAMPLE in shown["standard_prompt"] and shown["text"]
     with pytest.raises(UserError, match="has no row 'gone' to ask again"):
-        generation.restore_texts(
-            lm, frames[1].assign(example_id="gone"), "demo-easy", {"save_texts": False, "demonstration": "none"}
-        )
+        generation.restore_texts(lm, frame.assign(example_id="gone"), "demo-easy", prompted)
     for keep in (True, False):  # as 01b writes it
         with pytest.raises(UserError, match="were imported, .* run 01_generate for model 'tiny-"):
-            generation.restore_texts(lm, frames[1], "demo-easy", {"save_texts": keep})
+            generation.restore_texts(lm, frame, "demo-easy", {"save_texts": keep})
