@@ -1,6 +1,5 @@
 """A copy of the project in a folder of its own, and `./run_all.sh` in it."""
 
-import difflib
 import fcntl
 import os
 import re
@@ -8,8 +7,10 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -54,14 +55,8 @@ def edit(path: Path, **values: object) -> None:
 
 
 def start(folder: Path, *words: str, **env: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [folder / "run_all.sh", *words],
-        cwd="/",
-        env=ENV | env,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    command, said = [folder / "run_all.sh", *words], subprocess.PIPE
+    return subprocess.Popen(command, cwd="/", env=ENV | env, text=True, stdout=said, stderr=subprocess.STDOUT)
 
 
 def run(folder: Path, *words: str, **env: str) -> str:
@@ -69,6 +64,16 @@ def run(folder: Path, *words: str, **env: str) -> str:
     said = process.communicate()[0]
     assert process.returncode == 0, said
     return said
+
+
+def wait_for(process: subprocess.Popen, happened: Callable[[], Any], seconds: float = 60) -> Any:
+    """Wait for something that a started command does."""
+    end = time.monotonic() + seconds
+    while not (found := happened()):
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.02)
+    return found
 
 
 def refusal(folder: Path, *words: str) -> str:
@@ -119,25 +124,10 @@ def tables(folder: Path, name: str = "demo") -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in sorted((folder / "figures" / name).iterdir()) if p.suffix == ".tex"}
 
 
-def assert_same_tables(one: Path, other: Path, name: str = "demo") -> None:
-    """Fails with the lines that differ."""
-    left, right = (tables(folder, name) for folder in (one, other))
-    assert left.keys() == right.keys() and len(left) > 12
-    for file, data in left.items():
-        lines = difflib.unified_diff(data.decode().splitlines(), right[file].decode().splitlines(), file, n=0)
-        assert data == right[file], "\n".join(lines)
-
-
 def walk_through(project: Path, profile: str) -> str:
     """Every notebook of a profile in one process, without the hub (walk.py); what it printed."""
     env = ENV | {"PYTHONPATH": str(project), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "tests/walk.py", profile],
-        cwd=project,
-        env=env,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    assert done.returncode == 0, done.stdout[-4000:]
+    command = [sys.executable, "tests/walk.py", profile]
+    done = subprocess.run(command, cwd=project, env=env, text=True, capture_output=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout

@@ -38,21 +38,13 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
 SlurmUser={user}
 SlurmdUser={user}
-AuthType=auth/munge
 CryptoType=crypto/munge
 AuthInfo=socket={folder}/munge.socket
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-MpiDefault=none
-SwitchType=switch/none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
@@ -74,10 +66,7 @@ def cluster(folder: Path) -> Iterator["Cluster"]:
         pytest.skip(f"{', '.join(absent)} not found (Debian: munge slurmctld slurmd slurm-client)")
     found = Cluster(folder)
     try:
-        try:
-            found.start()
-        except RuntimeError as problem:  # as in a container that lacks what the daemons ask for
-            pytest.skip(f"SLURM is installed and does not come up here: {problem}")
+        found.start()
         yield found
     finally:
         found.stop()
@@ -143,8 +132,8 @@ class Cluster:
         facts = {"host": host, "user": user, "ports": ports, "folder": folder, "nodes": "\n".join(nodes)}
         (folder / "slurm.conf").write_text(CONFIGURATION.format(**facts))
         (folder / "gres.conf").write_text("".join(f"NodeName={name} Name=gpu File=/dev/null\n" for name in NODES))
-        (folder / "key").write_bytes(secrets.token_bytes(128))
-        (folder / "key").chmod(0o600)
+        (folder / "munge.key").write_bytes(secrets.token_bytes(128))
+        (folder / "munge.key").chmod(0o600)
         self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), **ahead(folder / "bin")}
         (folder / "bin").mkdir()
         srun = folder / "bin" / "srun"  # the plugin hides SLURM_CONF from it, for a cluster has /etc/slurm/slurm.conf
@@ -153,10 +142,8 @@ class Cluster:
 
     def start(self) -> None:
         place = self.folder
-        own = [f"--{name}-file={place}/munge.{name}" for name in ("pid", "log", "seed")]
-        self.daemon(
-            "munged", "--foreground", "--force", f"--key-file={place}/key", f"--socket={place}/munge.socket", *own
-        )
+        own = [f"--{name}-file={place}/munge.{name}" for name in ("pid", "log", "seed", "key")]
+        self.daemon("munged", "--foreground", "--force", f"--socket={place}/munge.socket", *own)
         self.until(lambda: (place / "munge.socket").exists())
         self.daemon("slurmctld", "-D")
         for name in NODES:
@@ -183,7 +170,9 @@ class Cluster:
             dead = [name for name, daemon in self.daemons.items() if daemon.poll() is not None]
             if dead or time.monotonic() > end:
                 logs = [path.read_text()[-1500:] for path in sorted(self.folder.glob("*.out"))]
-                raise RuntimeError(f"no cluster: {dead or 'nothing'} ended\n" + "\n".join(logs))
+                pytest.skip(
+                    f"SLURM does not come up here: {dead or 'nothing'} ended\n" + "\n".join(logs)
+                )  # in a container
             time.sleep(0.2)
 
     def stop(self) -> None:

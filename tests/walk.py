@@ -9,12 +9,12 @@ import os
 import sys
 
 from papermill import execute_notebook
+from playing import play_cells
 
 from lib.generate import models
 from lib.paths import ROOT
 from workflow import cli, run
 from workflow.export import export
-from workflow.fingerprint import cells
 from workflow.render import renew_report
 
 
@@ -23,36 +23,17 @@ def walk(profile: str) -> None:
     load = models.load_language_model
     models.load_language_model = functools.lru_cache(1)(lambda name, spec: load(name, spec))
     os.chdir(ROOT / "notebooks")
-    heavy = [job for job in plan.jobs if job.notebook.heavy]
-    for job in sorted(heavy, key=lambda job: (job.model, job.dataset, job.notebook.number)):
-        play(job)
-    for job in plan.jobs:
-        if job.notebook.exports:
-            (ROOT / job.executed).parent.mkdir(parents=True, exist_ok=True)
-            execute_notebook(
-                ROOT / job.notebook.path,
-                ROOT / job.executed,
-                parameters=job.parameters,
-                cwd=ROOT / "notebooks",
-                kernel_name="python3",
-                progress_bar=False,
-            )
-            export(ROOT / job.executed, ROOT / job.run.figures)
-        elif not job.notebook.heavy:
-            play(job)
+    for job in sorted(plan.jobs, key=lambda job: (not job.notebook.of_pair, job.model, job.dataset)):
+        play_to_export(job) if job.notebook.exports else play_cells(job.notebook, job.parameters)
+        print(job.name, flush=True)
     renew_report(plan)
 
 
-def play(job) -> None:
-    """The code cells of a job, one after the other; what they would show is drawn and thrown away."""
-    space = {"display": lambda thing, **_: getattr(thing, "_repr_mimebundle_", dict)()}
-    for cell in cells(job.notebook.path):
-        if cell["cell_type"] == "code":
-            source = "".join(cell["source"])
-            exec(compile(source, job.name, "exec"), space)
-            if "parameters" in cell["metadata"].get("tags", []):
-                space |= job.parameters
-    print(job.name, flush=True)
+def play_to_export(job) -> None:
+    source, to = ROOT / job.notebook.path, ROOT / job.executed
+    to.parent.mkdir(parents=True, exist_ok=True)
+    execute_notebook(source, to, job.parameters, kernel_name="python3", progress_bar=False, cwd=source.parent)
+    export(to, ROOT / job.run.figures)
 
 
 if __name__ == "__main__":

@@ -1,27 +1,17 @@
 """A small demo through a real SLURM: slurmctld and two slurmd on this machine, the run's jobs as theirs."""
 
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 import slurm_cluster
-from clone import JOBS, SMALL, assert_same_tables, copy_of_project, counts, edit, run, spaced, start
+from clone import JOBS, SMALL, copy_of_project, counts, edit, run, spaced, start, tables, wait_for
 
 from workflow.pipeline import NOTEBOOKS
 
 pytestmark = pytest.mark.slow
 
 PATIENCE = 1500  # seconds
-
-
-def until(process, happened):
-    """Wait for something that a run does."""
-    end = time.monotonic() + PATIENCE
-    while not (found := happened()):
-        assert process.poll() is None and time.monotonic() < end, process.stdout.read()
-        time.sleep(0.1)
-    return found
 
 
 def notebook_of(folder: Path, job: str) -> list[psutil.Process]:
@@ -39,9 +29,9 @@ def test_tables_are_those_of_a_run_on_this_machine(slurm, alone, tmp_path):
     edit(there / "params" / "demo.yaml", **SMALL)
     file = slurm_cluster.profile(there, **{"restart-times": 2})
     process = start(there, "demo", "--profile", file, VIRTUAL_ENV=spaced(tmp_path), **slurm.environment)
-    job, *_ = until(process, lambda: notebook_of(there, "01_generate__tiny-llama__demo-easy"))
+    job, *_ = wait_for(process, lambda: notebook_of(there, "01_generate__tiny-llama__demo-easy"), PATIENCE)
     job.kill()
-    until(process, lambda: notebook_of(there, "04_mc_dropout_grid__tiny-llama__demo-easy"))
+    wait_for(process, lambda: notebook_of(there, "04_mc_dropout_grid__tiny-llama__demo-easy"), PATIENCE)
     cancelled = slurm.jobs()
     slurm.says("scancel", *cancelled)
     said = process.communicate(timeout=PATIENCE)[0]
@@ -49,7 +39,7 @@ def test_tables_are_those_of_a_run_on_this_machine(slurm, alone, tmp_path):
     assert "on SLURM, at most 4 at once" in said
     assert said.count("01_generate tiny-llama demo-easy  ") >= 2
     assert counts(said) == (JOBS, 0)
-    assert_same_tables(here, there)
+    assert tables(here) == tables(there)
 
     history = [line.split("|") for line in slurm.says("squeue", "--states=all", "-h", "-o", "%T|%N").splitlines()]
     states, nodes = zip(*history, strict=True)

@@ -20,56 +20,45 @@ SECOND = {
 LISTED = "#!/bin/sh\necho 'GPU 0: One of none (UUID: GPU-none)'\n"
 
 
-@pytest.fixture
-def waiting(project) -> Project:
-    """The small project whose first notebook waits for a file."""
-    with_cell(project, "01_generate", WAITING)
-    return project
-
-
 def submit(project: Project, slurm, **values: object) -> subprocess.Popen:
     return project.start("demo", "--profile", slurm_cluster.profile(project.root, **values), **slurm.environment)
 
 
-def begin(project: Project, slurm, **values: object) -> subprocess.Popen:
-    """A run whose first job has begun on a node."""
-    process = submit(project, slurm, **values)
-    until(lambda: (project.root / "notebooks/begun").exists() or process.poll() is not None, 120)
-    assert process.poll() is None, process.stdout.read()
-    return process
-
-
-def finish(project: Project, slurm, before: str = "") -> str:
-    """The same command again, to its end; job `before` is gone before anything may end."""
+def begin(project: Project, slurm) -> tuple[subprocess.Popen, str]:
+    """A run whose first job has begun on a node, and that job."""
+    begun = project.root / "notebooks/begun"
+    begun.unlink(missing_ok=True)
     process = submit(project, slurm)
-    until(lambda: before not in slurm.jobs() or process.poll() is not None, 120)
-    (project.root / "notebooks/go").touch()
-    said, _ = process.communicate(timeout=300)
-    assert "demo: 3 of 3 jobs ran, 0 up to date" in said, said
-    return said
-
-
-def test_a_run_that_is_stopped_leaves_no_job(waiting, slurm):
-    process = begin(waiting, slurm)
-    assert len(slurm.jobs()) == 1
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert said.strip().splitlines()[-1] == "run_all.sh: stopped; the same command goes on from here"
-    assert slurm.jobs() == []
-    until(lambda: not family(waiting), 30)
-
-
-def test_jobs_that_the_cluster_cancels_are_named_and_the_same_command_goes_on(waiting, slurm):
-    process = begin(waiting, slurm)
+    until(lambda: begun.exists() or process.poll() is not None, 120)
+    assert process.poll() is None, process.stdout.read()
     (job,) = slurm.jobs()
+    return process, job
+
+
+def ending(process: subprocess.Popen, code: int) -> str:
+    """The last line of a run that ends with a code."""
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == code and "Traceback" not in said, said
+    return said.strip().splitlines()[-1]
+
+
+def test_a_run_that_is_stopped_or_canceled_says_so_and_the_same_command_goes_on(project, slurm):
+    with_cell(project, "01_generate", WAITING)
+    process, _ = begin(project, slurm)
+    process.send_signal(signal.SIGINT)
+    assert ending(process, 130) == "run_all.sh: stopped; the same command goes on from here"
+    assert slurm.jobs() == []
+    until(lambda: not family(project), 30)
+
+    process, job = begin(project, slurm)
     slurm.says("scancel", job)
-    said, _ = process.communicate(timeout=180)
-    assert process.returncode == 1
-    last = said.strip().splitlines()[-1]
+    last = ending(process, 1)
     assert "01_generate tiny easy: ended by the cluster: CANCELLED" in last and f"(job {job})" in last
-    assert "the same command goes on from here" in last and "Traceback" not in said
-    finish(waiting, slurm)
+    assert "the same command goes on from here" in last
+
+    (project.root / "notebooks/go").touch()
+    said, _ = submit(project, slurm).communicate(timeout=300)
+    assert "demo: 3 of 3 jobs ran, 0 up to date" in said, said
 
 
 def test_a_gpu_for_one_notebook_alone(project, slurm):

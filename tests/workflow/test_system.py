@@ -1,5 +1,5 @@
-"""What the system refuses: no room, no permission, a folder in the place of a file, a kernel that stops. One line, exit
-code 1, nothing lost: the same command goes on once it is mended.
+"""What the system refuses: no room, no permission, a folder in the place of a file. One line, exit code 1, nothing
+lost: the same command goes on once it is mended.
 """
 
 import ctypes
@@ -12,39 +12,7 @@ import pytest
 from small_project import PAIR, with_cell
 
 pytestmark = pytest.mark.slow
-
-
-def one_line(text: str) -> str:
-    """The last line, which is the only complaint."""
-    lines = text.strip().splitlines()
-    assert "Traceback" not in text and lines[-1].startswith("run_all.sh: "), text
-    assert len([line for line in lines if line.startswith("run_all.sh: ")]) == 1, text
-    return lines[-1]
-
-
-def in_the_way(path, folder: bool):
-    """A folder in the place of a file, or a file in that of a folder."""
-    shutil.rmtree(path, ignore_errors=True)
-    path.unlink(missing_ok=True)
-    path.mkdir(parents=True) if folder else path.write_text("in the way")
-
-
-@pytest.mark.parametrize("name, folder", [
-    ("artifacts/demo/run.json", True), ("artifacts/demo/notebooks", False), ("figures/demo", False),
-])  # fmt: skip
-def test_what_is_in_the_way_is_named_and_nothing_is_lost(copy, name, folder):
-    before = (copy.root / f"artifacts/demo/generations/{PAIR}.parquet").read_bytes()
-    copy.replace("notebooks/08_tables.ipynb", "UERG", "UERH")  # something is to be done
-    in_the_way(copy.root / name, folder)
-    code, text = copy.run()
-    assert code == 1 and name.split("/")[-1] in one_line(text), text
-    in_the_way(copy.root / name, True)
-    (copy.root / name).rmdir()
-    code, text = copy.run()
-    assert code == 0 and (copy.root / f"artifacts/demo/generations/{PAIR}.parquet").read_bytes() == before
-    assert (copy.root / "figures/demo/tab_estimators.tex").exists()
-
-
+FRAME = f"artifacts/demo/generations/{PAIR}.parquet"
 BOUNDED, CAPABILITIES = 24, (1, 2)  # of Linux: take from the bounding set; to write and to read whatever the modes say
 
 
@@ -52,6 +20,41 @@ def as_anyone() -> None:
     """In a child before its program begins: permissions count for root, too."""
     for capability in CAPABILITIES if not os.getuid() else ():
         ctypes.CDLL(None).prctl(BOUNDED, capability, 0, 0, 0)
+
+
+def run(project, where: str = "") -> subprocess.CompletedProcess:
+    command, env = f"'{sys.executable}' -m workflow.run {where}", project.environment(PYTHONPATH=str(project.root))
+    more = {"capture_output": True, "text": True, "preexec_fn": as_anyone}
+    return subprocess.run(command, shell=True, cwd=project.root, env=env, **more)
+
+
+def complaint(done: subprocess.CompletedProcess) -> str:
+    """The last line, which is the only complaint."""
+    text = done.stdout + done.stderr
+    (line,) = [line for line in text.splitlines() if line.startswith("run_all.sh: ")]
+    assert done.returncode == 1 and "Traceback" not in text and text.strip().endswith(line), text
+    return line
+
+
+@pytest.fixture
+def changed(copy):
+    """A finished run, in which something is to be done again."""
+    copy.replace("notebooks/08_tables.ipynb", "UERG", "UERH")
+    return copy
+
+
+@pytest.mark.parametrize("name, folder", [
+    ("artifacts/demo/run.json", True), ("artifacts/demo/notebooks", False), ("figures/demo", False),
+])  # fmt: skip
+def test_what_is_in_the_way_is_named_and_nothing_is_lost(changed, name, folder):
+    """A folder in the place of a file, or a file in that of a folder."""
+    before, path = (changed.root / FRAME).read_bytes(), changed.root / name
+    path.unlink() if folder else shutil.rmtree(path)
+    path.mkdir() if folder else path.touch()
+    assert path.name in complaint(run(changed))
+    path.rmdir() if folder else path.unlink()
+    assert run(changed).returncode == 0 and (changed.root / FRAME).read_bytes() == before
+    assert (changed.root / "figures/demo/tab_estimators.tex").exists()
 
 
 @pytest.fixture(scope="module")
@@ -65,53 +68,32 @@ def permissions(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name, mode", [
-    ("artifacts/demo", 0o555), ("figures/demo", 0o555), (f"artifacts/demo/generations/{PAIR}.parquet", 0),
-    (f"artifacts/demo/jobs/01_generate__{PAIR}.json", 0)])  # fmt: skip
-def test_what_may_not_be_read_or_written_is_named_and_nothing_is_lost(copy, permissions, name, mode):
-    def run():
-        done = subprocess.run(
-            [sys.executable, "-m", "workflow.run"],
-            cwd=copy.root,
-            preexec_fn=as_anyone,
-            text=True,
-            capture_output=True,
-            env=copy.environment(PYTHONPATH=str(copy.root)),
-        )
-        return done.returncode, done.stdout + done.stderr
-
-    generated = copy.root / f"artifacts/demo/generations/{PAIR}.parquet"
-    before, made = generated.read_bytes(), generated.stat().st_mtime_ns
-    copy.replace("notebooks/08_tables.ipynb", "UERG", "UERH")  # something is to be done
-    usual = (copy.root / name).stat().st_mode
-    (copy.root / name).chmod(mode)
-    code, text = run()
-    (copy.root / name).chmod(usual)
-    assert code == 1 and f"Permission denied (./{name}" in one_line(text), text
-    code, text = run()
-    assert code == 0 and "1 of 3 jobs ran, 2 up to date" in text, text
-    assert generated.read_bytes() == before and generated.stat().st_mtime_ns == made
+    ("artifacts/demo", 0o555), ("figures/demo", 0o555),
+    (FRAME, 0), (f"artifacts/demo/jobs/01_generate__{PAIR}.json", 0),
+])  # fmt: skip
+def test_what_may_not_be_read_or_written_is_named_and_nothing_is_lost(changed, permissions, name, mode):
+    frame, path = changed.root / FRAME, changed.root / name
+    before, made, usual = frame.read_bytes(), frame.stat().st_mtime_ns, path.stat().st_mode
+    path.chmod(mode)
+    done = run(changed)
+    path.chmod(usual)
+    assert f"Permission denied (./{name}" in complaint(done)
+    assert "1 of 3 jobs ran, 2 up to date" in run(changed).stdout
+    assert frame.read_bytes() == before and frame.stat().st_mtime_ns == made
 
 
-@pytest.mark.parametrize("where, code", [("> /dev/full", 1), (">&-", 0), (">&- 2>&-", 0)])
-def test_a_full_or_closed_stdout(copy, where, code):
-    done = subprocess.run(
-        f"'{sys.executable}' -m workflow.run {where}",
-        shell=True,
-        cwd=copy.root,
-        text=True,
-        capture_output=True,
-        env=copy.environment(PYTHONPATH=str(copy.root)),
-    )
-    assert done.returncode == code, done
-    if code:
-        assert one_line(done.stderr) == (
-            "run_all.sh: No space left on device; once that is mended, the same command goes on from here"
-        )
-    else:
-        assert done.stderr == ""
+def test_a_full_stdout(copy):
+    said = "run_all.sh: No space left on device; once that is mended, the same command goes on from here"
+    assert complaint(run(copy, "> /dev/full")) == said
 
 
-def test_a_full_disk(project, tmp_path):
+@pytest.mark.parametrize("where", [">&-", ">&- 2>&-"])
+def test_a_closed_stdout(copy, where):
+    done = run(copy, where)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_full_disk(project):
     """A file system of 1 MB for what the run writes."""
     disk = project.root / "artifacts"
     disk.mkdir()
@@ -120,13 +102,11 @@ def test_a_full_disk(project, tmp_path):
     try:
         filling = "_ = open('../artifacts/filling', 'wb').write(b'x' * 2_000_000)"
         with_cell(project, "02_single_pass", filling)
-        code, text = project.run()
-        line = one_line(text)
-        assert code == 1 and "No space left on device" in line and "02_single_pass" in line
+        line = complaint(run(project))
+        assert "No space left on device" in line and "02_single_pass" in line
         assert (disk / f"demo/jobs/01_generate__{PAIR}.json").exists()
         (disk / "filling").unlink()
         with_cell(project, "02_single_pass", "pass")
-        code, text = project.run()
-        assert code == 0 and "2 of 3 jobs ran, 1 up to date" in text, text
+        assert "2 of 3 jobs ran, 1 up to date" in run(project).stdout
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
