@@ -15,21 +15,20 @@ each with the reason.
 import ast
 import itertools
 import json
-import os
 import random
-import signal
+import re
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import asdict, astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import clone
-import pytest
+from clone import ENV, ROOT, repository
 
-ROOT, STORE = clone.ROOT, Path(__file__).with_suffix(".json")
+STORE = Path(__file__).with_suffix(".json")
 COUNT, LONGEST = 3, 300  # mutants that are drawn of a module; characters of their lines
 FILES, SECONDS = 5, 600  # files of tests that a mutant is tried on; after so long it counts as killed
 VISITED = {  # by room; of `lib` without what sets tables, figures and pages, or opens files of models
@@ -181,81 +180,50 @@ def drawn(module: str) -> list[Change]:
 
 
 @cache
-def imports() -> dict[Path, set[str]]:
-    """The parts of all names that each file of tests imports."""
-    trees = {path: ast.walk(ast.parse(path.read_text("utf-8"))) for path in sorted((ROOT / "tests").rglob("test_*.py"))}
-    return {
-        path: {
-            part
-            for node in tree
-            if isinstance(node, ast.Import | ast.ImportFrom)
-            for name in [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
-            for part in name.split(".")
-        }
-        for path, tree in trees.items()
-    }
+def imported(path: Path) -> set[str]:
+    """The words of a file's imports."""
+    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+    lines = [ast.unparse(node) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    return set(re.findall(r"\w+", " ".join(lines)))
 
 
 def tests_of(module: str) -> list[str]:
     """The files of tests that import a module, those of its room and its name first; else all of its room's folder."""
     room, _, name = module.rpartition("/")
     own = ROOT / "tests" / (room.removeprefix("lib").strip("/") or "files")
-    some = [path for path, names in imports().items() if name in names]
-    some.sort(key=lambda path: (path.parent != own, name not in path.stem, len(imports()[path])))
+    some = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if name in imported(path)]
+    some.sort(key=lambda path: (path.parent != own, name not in path.stem, len(imported(path))))
     return [str(path.relative_to(ROOT)) for path in some[:FILES] or sorted(own.glob("test_*.py"))]
 
 
-def fails(folder: Path, files: list[str]) -> bool:
-    """Whether a test of some files fails in a copy of the project, in a process of its own."""
-    if child := os.fork():
-        return os.waitpid(child, 0)[1] != 0
-    os.setsid()
-    signal.alarm(SECONDS)
-    silent = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silent, 1), os.dup2(silent, 2)
-    os.chdir(folder)
-    sys.path[:1] = [str(folder), str(folder / "tests")]
-    del sys.modules["clone"]  # the copy has its own
-    words = ["-qx", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={folder.parent / 'scratch'}", *files]
-    os._exit(int(pytest.main(words)))
+def fails(project: Path, module: str) -> bool:
+    """Whether a test of a module fails in a copy of the project."""
+    words = ["-qx", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={project.parent / 'scratch'}", *tests_of(module)]
+    env = ENV | {"PYTHONPATH": str(project), "PYTHONDONTWRITEBYTECODE": "1"}  # so that no mutant is taken for another
+    try:
+        command = [sys.executable, "-m", "pytest", *words]
+        return subprocess.run(command, cwd=project, env=env, capture_output=True, timeout=SECONDS).returncode != 0
+    except subprocess.TimeoutExpired:
+        return True
 
 
-def write(path: Path, data: bytes, clock: Iterator[int] = itertools.count(10**9)) -> None:  # noqa: B008
-    """A file with a time of its own, so that no other is taken for what was compiled of it."""
-    path.write_bytes(data)
-    os.utime(path, (moment := next(clock), moment))
-
-
-def trial(folder: Path, alike: Container[str]) -> Callable[[Change], str]:
-    """How a mutant ends, tried in this copy of the project, whose tests pass without it."""
-    import papermill  # noqa: F401  with all else that every process would import anew
-    import torch  # noqa: F401
-    import transformers  # noqa: F401
-
-    sound = cache(lambda files: not fails(folder, list(files)))
-
-    def end(change: Change) -> str:
-        if change.mutant.after in alike:
-            return "alike"
-        path, files = folder / f"{change.mutant.module}.py", tests_of(change.mutant.module)
-        if not sound(tuple(files)):
-            sys.exit(f"tests fail without a mutant: {' '.join(files)}")
+def tried(changes: Iterable[Change], project: Path, alike: Container[str]) -> Iterator[Mutant]:
+    """The mutants of some changes, each with its end in this copy of the project, whose tests pass without it."""
+    sound = cache(lambda module: not fails(project, module))
+    for mutant, begin, end, new in changes:
+        if mutant.after in alike:
+            yield replace(mutant, end="alike")
+            continue
+        if not sound(mutant.module):
+            sys.exit(f"tests fail without a mutant: {' '.join(tests_of(mutant.module))}")
+        path = project / f"{mutant.module}.py"
         text = path.read_bytes()
-        write(path, text[: change.begin] + change.new + text[change.end :])
-        failed = fails(folder, files)
-        write(path, text)
-        return "killed" if failed else "survived"
-
-    return end
-
-
-def tried(changes: Iterable[Change], end: Callable[[Change], str]) -> Iterator[Mutant]:
-    """The mutants of some changes, each with its end."""
-    for change in changes:
-        mutant = replace(change.mutant, end=end(change))
-        if mutant.end == "survived":
+        path.write_bytes(text[:begin] + new + text[end:])
+        killed = fails(project, mutant.module)
+        path.write_bytes(text)
+        if not killed:
             print(f"  survives: {mutant.module}: {mutant.before} -> {mutant.after}", flush=True)
-        yield mutant
+        yield replace(mutant, end="killed" if killed else "survived")
 
 
 def rate(mutants: Iterable[Mutant]) -> tuple[int, int]:
@@ -281,49 +249,52 @@ def stored() -> tuple[dict[str, str], list[Mutant]]:
 
 def store(alike: dict[str, str], mutants: list[Mutant]) -> None:
     """Writes the rate of each room, and a line for each mutant."""
-    rates = {room: share([one for one in mutants if one.room == room]) for room in VISITED}
+    rates = {room: share(one for one in mutants if one.room == room) for room in VISITED}
     lines = [json.dumps(asdict(one), ensure_ascii=False) for one in sorted(mutants, key=astuple)]
     text = json.dumps({"killed": rates, "alike": alike}, indent=1, sort_keys=True, ensure_ascii=False)
     STORE.write_text(text[:-2] + ',\n "mutants": [\n' + ",\n".join(lines) + "\n]}\n", "utf-8")
 
 
-def compare(old: list[Mutant], end: Callable[[Change], str], rooms: list[str]) -> int:
-    """Tries the stored mutants again, and prints a row of how many were killed for each room; the exit code."""
+def draw(modules: list[str], project: Path) -> None:
+    """Tries mutants of these modules; of all that have none stored, and stores them."""
+    alike, mutants = stored()
+    known = {one.module for one in mutants}
+    unknown = [
+        module
+        for room, names in VISITED.items()
+        for module in modules_of(room)
+        if module not in known and (names == "*" or module.rpartition("/")[2] in names.split())
+    ]
+    for module in modules or unknown:
+        new = list(tried(drawn(module), project, alike))
+        print(f"{module}: {share(new)} killed", flush=True)
+        mutants += new
+        if not modules:
+            store(alike, mutants)
+
+
+def compare(rooms: Iterable[str], project: Path) -> bool:
+    """Tries the stored mutants again, and prints a row of how many were killed for each room; whether all are still."""
+    alike, mutants = stored()
     worse = False
     print(f"{'room':14}{'stored':>16}{'gone':>6}{'others then':>16}{'now':>16}")
-    for room in rooms or VISITED:
-        before = [one for one in old if one.room == room and one.end != "alike"]
+    for room in rooms:
+        before = [one for one in mutants if one.room == room and one.end != "alike"]
         there = {one: change for one in before if (change := standing(one))}
-        now = list(tried(there.values(), end))
+        now = list(tried(there.values(), project, alike))
         gone = len(before) - len(there)
         print(f"{room:14}{share(before):>16}{gone:>6}{share(there):>16}{share(now):>16}", flush=True)
         worse |= rate(now)[0] < rate(there)[0]
-    return int(worse)
-
-
-def main(words: list[str]) -> int:
-    alike, mutants = stored()
-    if unknown := [word for word in words[1:] if words[0] == "compare" and word not in VISITED]:
-        sys.exit(f"no room {', '.join(unknown)}; there are {', '.join(VISITED)}")
-    with tempfile.TemporaryDirectory() as scratch:
-        end = trial(clone.repository(Path(scratch) / "a project"), alike)
-        if words[:1] == ["compare"]:
-            return compare(mutants, end, words[1:])
-        known = {one.module for one in mutants}
-        every = [
-            module
-            for room, names in VISITED.items()
-            for module in modules_of(room)
-            if module not in known and (names == "*" or module.rpartition("/")[2] in names.split())
-        ]
-        for module in words or every:
-            new = list(tried(drawn(module), end))
-            print(f"{module}: {share(new)} killed", flush=True)
-            mutants += new
-            if not words:
-                store(alike, mutants)
-    return 0
+    return not worse
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    verb, words = sys.argv[1:2], sys.argv[2:]
+    if verb == ["compare"] and (unknown_ := set(words) - VISITED.keys()):
+        sys.exit(f"no room {', '.join(unknown_)}; there are {', '.join(VISITED)}")
+    with tempfile.TemporaryDirectory() as scratch:
+        project_ = repository(Path(scratch) / "a project")
+        if verb != ["compare"]:
+            draw(verb + words, project_)
+        elif not compare(words or VISITED, project_):
+            sys.exit(1)
