@@ -33,7 +33,7 @@ def respond(lm, engine=None, asked=ASKED):
 
 @pytest.fixture(scope="module")
 def here(llama):
-    return respond(llama)
+    return respond(llama, generation.choose_engine(llama, DATASET, SETTINGS, "transformers", ASKED, Path))
 
 
 # ---- a file
