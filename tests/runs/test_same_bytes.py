@@ -68,7 +68,7 @@ def both(alone, otherwise):
 def test_no_shard_is_made_twice_and_nothing_half_written_is_left(otherwise):
     there, said = otherwise
     made = re.findall(r"01_generate \S+ \S+ +shard (\d)/5: \d+ rows", said)
-    assert len(set(made)) == len(made) >= 4  # what was said of the first may have been lost with its process
+    assert len(set(made)) == len(made) >= 3  # what was said of the first and the last may be lost with their processes
     assert not [path for name in LEFT for part in ("artifacts", "figures") for path in (there / part).rglob(name)]
     assert counts(run(there))[0] == 0
 
