@@ -19,24 +19,10 @@ from lib.paths import ROOT
 
 FUZZ = 60, 2_000, 10_000  # examples of a test that reads anything at all; with `--all`; with `--anew`, too
 LONGEST_FIRST = (
-    "test_goldens",
-    "test_killed_at_every_step",
-    "test_transcript",
-    "test_same_bytes",
-    "test_end_to_end",
-    "test_paper_walk",
-    "test_new_models",
-    "test_logged",
-    "test_slurm_endings",
-    "test_slurm",
-    "test_fuzz",
-    "test_runs",
-    "test_system",
-    "test_findings",
-    "test_edits",
-    "test_verify",
-)
-LEFT_OUT = pytest.StashKey[int]()
+    "test_goldens", "test_killed_at_every_step", "test_transcript", "test_same_bytes", "test_end_to_end",
+    "test_paper_walk", "test_new_models", "test_logged", "test_slurm_endings", "test_slurm", "test_fuzz", "test_runs",
+    "test_system", "test_findings", "test_edits", "test_verify",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -125,20 +111,10 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
     if config.getoption("--all"):
         return
-    slow = [item for item in items if item.get_closest_marker("slow")]
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
     items[:] = [item for item in items if not item.get_closest_marker("slow")]
-    config.hook.pytest_deselected(items=slow)
-    if hasattr(config, "workeroutput"):  # of pytest-xdist: tests are collected in its workers alone
-        config.workeroutput["left_out"] = len(slow)
-    config.stash[LEFT_OUT] = len(slow)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node, error):
-    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    count = config.stash.get(LEFT_OUT, 0)
-    if count:
-        terminalreporter.write_line(f"{count} slow tests were left out: ./run_all.sh test -- --all runs them, too")
+    if not config.getoption("--all"):
+        terminalreporter.write_line("slow tests were left out: ./run_all.sh test -- --all runs them, too")

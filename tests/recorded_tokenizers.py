@@ -34,18 +34,14 @@ class Recorded:
 
 
 def record() -> dict:
-    """The tests themselves say which texts they ask for."""
+    """What each makes of the texts that the tests ask for."""
     sys.path.append(str(FILE.parent / "tasks"))
     import test_answers as tests
 
     known: dict = {}
-    encode = tests.encode
     for name in tests.REAL:
-        tokenizer, ids = tests.real(name), {}
-        tests.encode = lambda tokenizer, text, ids=ids: ids.setdefault(text, encode(tokenizer, text))
-        for test, names in tests.OF_REAL.items():
-            if name in names:
-                test(name)
+        tokenizer = tests.real(name)
+        ids = {text: tests.encode(tokenizer, text) for text in tests.ASKED}
         used = sorted({one for some in ids.values() for one in some})
         tokens = {tokenizer.backend_tokenizer.id_to_token(one): one for one in used}
         known[name] = {"tokens": tokens, "ids": ids}

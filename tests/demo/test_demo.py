@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo import corpus, tokenizer
-from lib import params
+from demo import corpus, tokenizer, train
 from lib.paths import ROOT
 
 LEVELS = list(corpus.LEVELS)
@@ -34,8 +33,6 @@ def test_training_never_sees_what_is_reserved(seed, level):
 
 
 def test_the_shipped_questions_are_reserved_and_written_by_the_corpus(tmp_path, monkeypatch):
-    from demo import train
-
     monkeypatch.setattr(train, "HERE", tmp_path)
     (tmp_path / "questions").mkdir()
     train.questions(seed=0)
@@ -45,19 +42,6 @@ def test_the_shipped_questions_are_reserved_and_written_by_the_corpus(tmp_path, 
         assert len({json.loads(line)["question"] for line in shipped.splitlines()}) == 500
         for x, op, y, z in re.findall(r"(\d+) ([-+*]) (\d+) = (\d+)", shipped):
             assert corpus.apply(int(x), op, int(y)) == int(z)
-
-
-@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen"])
-def test_model_files_say_the_decoding_settings_that_were_trained_with(name):
-    from demo import train
-
-    spec = params.load_model_config(name)
-    settings = train.DECODING[name]
-    assert (spec.temperature, spec.top_p, max(spec.top_k, 0)) == (
-        settings["temperature"],
-        settings["top_p"],
-        settings["top_k"],
-    )
 
 
 @pytest.mark.slow

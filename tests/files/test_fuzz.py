@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lib import params
-from lib.generate import checkpoint, imported_responses
+from lib.generate import imported_responses
 from lib.paths import UserError, one_line
 from lib.tasks import answers, datasets
 
@@ -31,12 +31,18 @@ VALUES = st.recursive(
 YAML = st.text(st.sampled_from("[]{}:,-?&*!|>'\"%@#~ \n\t01.exyabm"), max_size=60)
 BYTES = st.binary(max_size=80) | YAML.map(str.encode)
 JSON = st.text(st.sampled_from('[]{}":,\\ \n1aeu0.-'), max_size=60).map(str.encode)
-ROWS = st.fixed_dictionaries({"example_id": VALUES, "text": VALUES})
+RESPONSE = st.fixed_dictionaries({"example_id": VALUES, "text": VALUES})
+QUESTION = st.fixed_dictionaries({"question": VALUES, "answer": VALUES}, optional={"id": VALUES})
+QUESTIONS = st.lists(QUESTION, max_size=3)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzz")
+
+
+def encoded(value):
+    return json.dumps(value).encode()
 
 
 def value_or_line(read):
@@ -70,20 +76,11 @@ def test_any_keys_of_a_profile(place, values):
 
 
 @FUZZ
-@given(BYTES | JSON | VALUES.map(lambda value: json.dumps(value).encode()))
+@given(BYTES | JSON | VALUES.map(encoded) | QUESTIONS.map(lambda rows: b"\n".join(map(encoded, rows))))
 def test_any_questions(place, content):
     path = place / "any.jsonl"
     path.write_bytes(content)
-    mine = params.Dataset(label="Mine", source={"all": str(path)}, calibration=1, evaluation=1, seed=1)
-    assert value_or_line(lambda: datasets.load_examples(mine)) is None
-
-
-@FUZZ
-@given(st.lists(st.fixed_dictionaries({"question": VALUES, "answer": VALUES}, optional={"id": VALUES}), max_size=3))
-def test_any_rows(place, rows):
-    path = place / "rows.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
-    sizes = {"calibration": 1, "evaluation": max(1, len(rows) - 1)}
+    sizes = {"calibration": 1, "evaluation": max(1, content.count(b"\n"))}
     mine = params.Dataset(label="Mine", source={"all": str(path)}, seed=1, **sizes)
     for example in value_or_line(lambda: datasets.load_examples(mine)) or ():
         assert example.question.encode() and example.example_id.isprintable()
@@ -91,23 +88,12 @@ def test_any_rows(place, rows):
 
 
 @FUZZ
-@given(BYTES | JSON | ROWS.map(lambda row: json.dumps(row).encode()))
+@given(BYTES | JSON | RESPONSE.map(encoded))
 def test_any_file_of_responses(place, content):
     path = place / "drawn.jsonl"
     path.write_bytes(content)
     for name, response in (value_or_line(lambda: imported_responses.read_response_file(path, "mine")) or {}).items():
         assert response.example_id == name and None in (response.text, response.token_ids)
-
-
-@FUZZ
-@given(BYTES | JSON)
-def test_any_file_of_a_checkpoint(place, content):
-    folder = place / "checkpoint"
-    folder.mkdir(exist_ok=True)
-    for name in ("config.json", "model.safetensors.index.json", "model.safetensors"):
-        (folder / name).write_bytes(content)
-        value_or_line(lambda: checkpoint.check_lfs_pointers(folder))
-        (folder / name).unlink()
 
 
 @FUZZ

@@ -5,11 +5,7 @@ import pytest
 
 from lib.row_cache import RowCache
 
-
-@pytest.fixture(autouse=True)
-def artifacts(tmp_path, monkeypatch):
-    monkeypatch.setattr("lib.row_cache.ARTIFACTS", tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("artifacts")
 
 
 def shards(job="job", rows=2, facts=None, **more):
@@ -86,14 +82,8 @@ def test_shards_of_a_run_wait_for_its_record(monkeypatch):
     assert not (cache.folder / "written").exists()
 
 
-def flipped(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize("damage", [
-    flipped,
+    lambda path: path.write_bytes(b"x" + path.read_bytes()[1:]),
     lambda path: path.write_bytes(b""),
     lambda path: path.write_bytes(next(path.parent.parent.glob("*another-*/00002-*")).read_bytes()),
     lambda path: (path.unlink(), path.mkdir()),

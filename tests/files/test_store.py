@@ -1,8 +1,7 @@
-"""Frames, manifests and shards: whole or not at all, checked when read, resumed where they stopped."""
+"""Frames and manifests: whole or not at all, checked when read, the run's own before the shipped."""
 
 import json
 import os
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,16 +13,11 @@ from lib import schemas, store
 from lib.paths import SHIPPED, UserError
 from lib.row_cache import RowCache
 
-
-@pytest.fixture
-def artifacts(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
-    monkeypatch.setattr("lib.row_cache.ARTIFACTS", tmp_path)
-    monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
-    return tmp_path
-
-
 FRAME = pd.DataFrame({"a": [1, 2], "b": [np.arange(3, dtype=np.int32), np.arange(1, dtype=np.int32)]})
+CURVES = pd.DataFrame({"model": ["m"], "dataset": ["d"], "sampling": ["uniform"], "n": [5], "ece": [0.1]})
+VERDICTS = pd.DataFrame(
+    {key: ["x", "y"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(6)] * 2, "in_situ_logz": 0.5}
+)
 
 
 def row_of(kind, **values):
@@ -31,25 +25,24 @@ def row_of(kind, **values):
     return pd.DataFrame({name: [None] for name in schemas.empty_frame(kind)} | values)
 
 
-def test_a_flipped_byte_is_caught(artifacts):
+def load(kind, *datasets, run="lab", **how):
+    return store.load_frames(run, kind, ["m"], datasets, **how)[0]
+
+
+# ---- files
+
+
+def test_a_damaged_or_a_missing_frame_is_one_line(artifacts):
     path = store.write_frame(FRAME, artifacts / "one.parquet")
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    path.write_bytes(b"x" + path.read_bytes()[1:])
     with pytest.raises(UserError, match="not the file its manifest describes"):
         store.read_frame(path)
-
-
-def test_a_missing_frame_is_one_line(artifacts):
     with pytest.raises(UserError, match="is missing; ./run_all.sh makes it"):
         store.read_frame(artifacts / "none.parquet")
 
 
 def test_neither_nan_nor_a_path_of_this_machine_enters_a_manifest(artifacts):
-    for fact, said in (
-        ({"deep": [float("nan")]}, "Out of range float"),
-        (str(store.ROOT / "demo"), "path of this mach"),
-    ):
+    for fact, said in (({"deep": [float("nan")]}, "Out of range float"), (f"{store.ROOT}/demo", "path of this mach")):
         with pytest.raises(ValueError, match=said):
             store.write_frame(FRAME, artifacts / "one.parquet", fact=fact)
 
@@ -66,30 +59,23 @@ def test_an_interrupted_write_leaves_the_old_file(artifacts):
     assert store.read_frame(path).a.tolist() == [1, 2] and len(list(artifacts.iterdir())) == 2
 
 
-def committed(monkeypatch) -> list[list]:
-    """Files that are renamed from now on, each on the disk before and listed there after; and what was synced since."""
-    steps, names = [], []
-    sync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda number: (steps.append(os.fstat(number).st_ino), sync(number)))
-
-    def renamed(source, target):
-        assert steps[-1] == Path(source).stat().st_ino and (not names or Path(names[-1]).parent.stat().st_ino in steps)
-        names.append(str(target))
-        steps.clear()
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", renamed)
-    return [names, steps]
-
-
 def test_what_is_committed_outlives_a_loss_of_power(artifacts, monkeypatch):
     """Frames, manifests and shards: the bytes are on the disk before the name, and then the name is."""
-    names, steps = committed(monkeypatch)
-    store.write_frame(FRAME, artifacts / "one.parquet")
-    cache = RowCache("mine", "in_situ", "job", {}, 2, known_by=("x",))
+    steps = []
+
+    def noted(name, real):
+        monkeypatch.setattr(os, name, lambda file, *to: (steps.append((name, os.stat(file).st_ino)), real(file, *to)))
+
+    noted("fsync", os.fsync)
+    noted("replace", os.replace)
+    path = store.write_frame(FRAME, artifacts / "one.parquet")
+    cache = RowCache("mine", "in_situ", "job", {}, known_by=("x",))
     cache.map(lambda part: pd.DataFrame({"x": part}), [1, 2, 3])
-    assert [Path(name).name[:6] for name in names] == ["one.pa", "one.js", "00000-", "00002-"]
-    assert steps == [Path(names[-1]).parent.stat().st_ino]
+    expected = []
+    for file in (path, path.with_suffix(".json"), *cache.folder.iterdir()):
+        inode, folder = file.stat().st_ino, file.parent.stat().st_ino
+        expected += [("fsync", inode), ("replace", inode), ("fsync", folder)]
+    assert steps == expected and len(steps) == 9
 
 
 @pytest.mark.parametrize("manifest", ["", "[]", "null", "{}", '{"sha256": "%s", "rows": 3}', "[" * 5000])
@@ -102,11 +88,27 @@ def test_a_manifest_that_does_not_describe_its_frame(artifacts, manifest):
             store.read_frame(path)
 
 
+def test_seconds_stand_in_the_manifest_and_make_no_two_files_differ(artifacts):
+    """A row's seconds are never those of another run; they are read back as their mean."""
+    place, sums = artifacts / "in_situ" / "m__d.parquet", set()
+    for seconds in ([0.1, 0.3], [0.5, 0.6]):
+        store.write_frame(VERDICTS.assign(in_situ_seconds=seconds), place)
+        sums.add(store.sha256(place))
+        means = store.read_manifest(place)["row_seconds"]
+        assert means == {"in_situ_seconds": pytest.approx(np.mean(seconds))}
+        assert store.read_frame(place).in_situ_seconds.tolist() == [means["in_situ_seconds"]] * 2
+    store.write_frame(VERDICTS.assign(in_situ_seconds=np.nan), place)
+    assert sums == {store.sha256(place)} and "row_seconds" not in store.read_manifest(place)
+
+
+# ---- where frames are looked for
+
+
 def test_the_run_comes_before_the_shipped(artifacts):
-    shipped = store.write_frame(FRAME, artifacts / "shipped" / "demo" / "things" / "m__d.parquet")
-    assert store.find_frame("lab", "things", "m__d") == shipped
-    own = store.write_frame(FRAME, artifacts / "lab" / "things" / "m__d.parquet")
-    assert store.find_frame("lab", "things", "m__d") == own
+    shipped, own = (artifacts / place / "things" / "m__d.parquet" for place in ("shipped/demo", "lab"))
+    for path in (shipped, own):
+        store.write_frame(FRAME, path)
+        assert store.find_frame("lab", "things", "m__d") == path
     with pytest.raises(UserError, match="nor are they shipped; did you mean 'm__d'"):
         store.find_frame("lab", "things", "m__e")
     frame, source = store.load_frames("lab", "things", ["m"], ["d"])
@@ -115,90 +117,65 @@ def test_the_run_comes_before_the_shipped(artifacts):
 
 def test_what_is_shipped_serves_replays_and_the_lab_alone(artifacts):
     """The run of a model that makes no passes at the answer has none, though the demo ships some of the same pair."""
-    row = row_of("dropout_answer")
+    kind, pairs = "dropout_answer", ["m__d", "n__d"]
     demo, small = (
-        store.write_frame(row, artifacts / "shipped" / name / "dropout_answer" / f"{pair}.parquet")
+        store.write_frame(row_of(kind), artifacts / "shipped" / name / kind / f"{pair}.parquet")
         for name, pair in (("demo", "m__d"), ("small", "n__d"))
     )
     for run in ("traj", "demo", "small", "laboratory"):
-        assert store.find_pairs(run, "dropout_answer", ["m__d", "n__d"]) == []
-        assert store.load_frames(run, "dropout_answer", ["m", "n"], ["d"], may_lack=True)[0].empty
+        assert store.find_pairs(run, kind, pairs) == [] and load(kind, "d", run=run, may_lack=True).empty
         with pytest.raises(UserError, match=f"run '{run}' has no .*what is shipped serves 'lab' and replays alone"):
-            store.find_frame(run, "dropout_answer", "m__d")
+            store.find_frame(run, kind, "m__d")
     for run in ("lab", "lab-2", "replay", "replay-demo"):
-        assert store.find_frame(run, "dropout_answer", "m__d") == demo
-        assert store.find_pairs(run, "dropout_answer", ["m__d", "n__d"]) == ["m__d"]
-    assert store.find_frame("replay-small", "dropout_answer", "n__d") == small
-    assert store.find_pairs("replay-small", "dropout_answer", ["m__d", "n__d"]) == ["n__d"], "nothing of the demo"
+        assert store.find_frame(run, kind, "m__d") == demo and store.find_pairs(run, kind, pairs) == ["m__d"]
+    assert store.find_frame("replay-small", kind, "n__d") == small
+    assert store.find_pairs("replay-small", kind, pairs) == ["n__d"], "nothing of the demo"
 
 
 @pytest.mark.parametrize("run", ["../../x", "..", "", "/tmp/x", "shipped/demo", "shipped", "a/b", ".models", None, 7])
 def test_a_run_has_a_folder_of_its_own(artifacts, run):
     """Said before any work: where frames are looked for, where they are kept, and where shards are."""
-    for ask in (lambda: store.frame_path(run, "things", "m__d"), lambda: RowCache(run, "in_situ", "m__d", {})):
+    asked = [lambda: store.frame_path(run, "things", "m__d"), lambda: RowCache(run, "in_situ", "m__d", {})]
+    if run != "shipped":  # whose frames are read by that name, and never written
+        asked.append(lambda: load("things", "d", run=run))
+    for ask in asked:
         with pytest.raises(UserError, match=r"^run .* can't be a folder in artifacts/"):
             ask()
-    if run != "shipped":  # whose frames are read by that name, and never written
-        with pytest.raises(UserError, match=r"^run .* can't be a folder in artifacts/"):
-            store.load_frames(run, "things", ["m"], ["d"])
 
 
 def test_signals_of_other_responses_are_refused(artifacts, monkeypatch):
     """New responses of the lab beside the shipped verdicts, made from others: one line that names the ways back, where
     they would be shown, and none elsewhere. What a run may lack it then lacks."""
     monkeypatch.setattr(store, "ROOT", artifacts)
-    rows = {key: ["x"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(6)], "in_situ_logz": [0.5]}
-    frame, shipped = pd.DataFrame(rows | {"in_situ_seconds": [0.1]}), artifacts / "shipped" / "demo"
+    shipped, lab = artifacts / "shipped" / "demo", artifacts / "lab"
     for pair in ("m__d", "m__e"):
         old = store.write_frame(row_of("generations"), shipped / "generations" / f"{pair}.parquet")
         inputs = {f"artifacts/demo/generations/{old.name}": store.sha256(old)}
-        store.write_frame(frame, shipped / "in_situ" / f"{pair}.parquet", inputs=inputs)
+        store.write_frame(VERDICTS, shipped / "in_situ" / f"{pair}.parquet", inputs=inputs)
     store.write_frame(CURVES, shipped / "calibration" / "curves.parquet", inputs={"m__d": store.sha256(old)[:12]})
-    assert len(store.load_frames("lab", "in_situ", ["m"], ["d", "e"])[0]) == 2
+    assert len(load("in_situ", "d", "e")) == 4
     assert len(store.read_pairs("lab", "calibration", "curves", ["m"], ["d"])) == 1
-    store.write_frame(row_of("generations", seed=[9]), artifacts / "lab" / "generations" / "m__d.parquet")
+
+    new = store.write_frame(row_of("generations", seed=[9]), lab / "generations" / "m__d.parquet")
     message = (
         "^shipped/demo/in_situ/m__d.parquet was made from other responses than lab/generations/m__d.parquet: "
         r"run 01_generate for run 'lab' first, or delete artifacts/lab/\*/m__d\.\*$"
     )
     with pytest.raises(UserError, match=message):
-        store.load_frames("lab", "in_situ", ["m"], ["d", "e"])
-    assert len(store.load_frames("lab", "in_situ", ["m"], ["e"])[0]) == 1
-    assert store.find_pairs("lab", "in_situ", ["m__d", "m__e"]) == ["m__e"]
-    assert len(store.load_frames("lab", "in_situ", ["m"], ["d", "e"], may_lack=True)[0]) == 1
+        load("in_situ", "d", "e")
     with pytest.raises(UserError, match="run 06_sample_efficiency for run 'lab' first, or delete"):
         store.read_pairs("lab", "calibration", "curves", ["m"], ["d"])
-    new = artifacts / "lab" / "generations" / "m__d.parquet"
-    inputs = {"x/m__d.parquet": store.sha256(new)}
-    store.write_frame(frame, artifacts / "lab" / "in_situ" / "m__d.parquet", inputs=inputs)
-    assert len(store.load_frames("lab", "in_situ", ["m"], ["d", "e"])[0]) == 2
-    for path in artifacts.glob("lab/*/m__d.*"):
+    assert store.find_pairs("lab", "in_situ", ["m__d", "m__e"]) == ["m__e"]
+    assert len(load("in_situ", "e")) == len(load("in_situ", "d", "e", may_lack=True)) == 2
+
+    store.write_frame(VERDICTS, lab / "in_situ" / "m__d.parquet", inputs={"x/m__d.parquet": store.sha256(new)})
+    assert len(load("in_situ", "d", "e")) == 4
+    for path in lab.glob("*/m__d.*"):
         path.unlink()
-    assert len(store.load_frames("lab", "in_situ", ["m"], ["d", "e"])[0]) == 2, "the way back"
-
-
-def test_seconds_stand_in_the_manifest_and_make_no_two_files_differ(artifacts):
-    """A row's seconds are never those of another run; they are read back as their mean."""
-    rows = {key: ["x", "y"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(6)] * 2, "in_situ_logz": [0.5, 1]}
-    frame, place = pd.DataFrame(rows), artifacts / "in_situ" / "m__d.parquet"
-    sums = set()
-    for seconds in ([0.1, 0.3], [0.5, 0.6]):
-        store.write_frame(frame.assign(in_situ_seconds=seconds), place)
-        sums.add(store.sha256(place))
-        means = store.read_manifest(place)["row_seconds"]
-        assert means == {"in_situ_seconds": pytest.approx(np.mean(seconds))}
-        assert store.read_frame(place).in_situ_seconds.tolist() == [means["in_situ_seconds"]] * 2
-    store.write_frame(frame.assign(in_situ_seconds=np.nan), place)
-    assert len(sums | {store.sha256(place)}) == 1 and "row_seconds" not in store.read_manifest(place)
-    assert "in_situ_seconds" not in store.read_frame(place)
+    assert len(load("in_situ", "d", "e")) == 4, "the way back"
 
 
 # ---- the columns, described once
-
-CURVES = pd.DataFrame({"model": ["m"], "dataset": ["d"], "sampling": ["uniform"], "n": [5], "ece": [0.1]})
-VERDICTS = pd.DataFrame(
-    {key: ["x", "y"] for key in store.KEYS} | {"in_situ_logits": [np.zeros(6)] * 2, "in_situ_logz": 0.5}
-)
 
 
 @pytest.mark.parametrize(
@@ -214,20 +191,14 @@ VERDICTS = pd.DataFrame(
 def test_a_frame_is_held_against_its_schema(artifacts, change, message):
     """When it is written, which leaves the old one, and when it is read: another hand may have written it."""
     place = store.write_frame(VERDICTS, artifacts / "in_situ" / "m__d.parquet")
-    before = place.read_bytes()
     with pytest.raises(UserError, match=message):
         store.write_frame(change(VERDICTS), place)
-    assert place.read_bytes() == before and store.read_frame(place).in_situ_logz.equals(VERDICTS.in_situ_logz)
+    assert store.read_frame(place).in_situ_logz.equals(VERDICTS.in_situ_logz)
     change(VERDICTS).to_parquet(place, index=False)
     facts = store.read_manifest(place) | {"sha256": store.sha256(place)}
     place.with_suffix(".json").write_text(json.dumps(facts))
     with pytest.raises(UserError, match=message):
         store.read_frame(place)
-
-
-def test_columns_say_what_they_mean_in_the_file(artifacts):
-    place = store.write_frame(VERDICTS, artifacts / "in_situ" / "m__d.parquet")
-    assert b"after the query" in pq.read_schema(place).field("in_situ_logits").metadata[b"meaning"]
 
 
 def test_an_optional_column_may_lack_and_texts_that_are_not_kept_are_of_their_type(artifacts, monkeypatch):
@@ -237,7 +208,9 @@ def test_an_optional_column_may_lack_and_texts_that_are_not_kept_are_of_their_ty
     assert "spread_1" not in store.read_frame(store.write_frame(VERDICTS, place))
     store.write_frame(VERDICTS.assign(spread_1=1.0, dataset=None), place)
     assert store.read_frame(place).spread_1.tolist() == [1.0, 1.0]
-    assert pq.read_schema(place).field("dataset").type == pa.large_string()
+    stored = pq.read_schema(place)
+    assert stored.field("dataset").type == pa.large_string()
+    assert b"after the query" in stored.field("in_situ_logits").metadata[b"meaning"]
 
 
 @pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")

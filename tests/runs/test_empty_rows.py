@@ -22,6 +22,8 @@ PER_TOKEN = ["kept_positions", "chosen_logit", "top_logits", "top_ids", "tail_cu
 NOWHERE = {f"{name}_{end}": -1 for name in ("answer", "last_number") for end in ("start", "end")}
 NO_ANSWER = {"answer": None, "plain": False, "answer_start": -1, "answer_end": -1}
 NOTHING = NOWHERE | NO_ANSWER | {"last_number": None, "text": "", "boxed": None}
+SHORT = {"eos": 0, "answer": "7", "last_number": "7"}
+EXAMPLES = [("empty", "last_number"), ("thinking", "last_number"), ("", "zero"), ("", "drop")]
 KINDS = ("empty", "thinking", "alone", "short", "unmarked")
 WALK = {"models": [MODEL], "datasets": list(DATASETS), "calibration_sizes": [5, 20], "main_figure_dataset": DATASETS[0],
         "figure_dataset": DATASETS[0], "transfer_models": [], "transfer_datasets": []}  # fmt: skip
@@ -31,18 +33,15 @@ FEW = {"model": MODEL, "dataset": DATASETS[0], "limit": 3, "dropout_passes": 2, 
 
 def of_kind(kind: str, row: dict) -> dict:
     """A generations row of an answer at its end as if the model had written less."""
-    if kind == "empty":
-        return tokens(row, [0]) | NOTHING | {"eos": 1, "finish_reason": "stop"}
-    if kind == "thinking":
-        ids = range(row["answer_start"])
-        return tokens(row, ids) | NOTHING | {"eos": 0, "finish_reason": "length", "thinking_end": len(ids)}
-    if kind == "alone":
-        place = {"last_number": "7", "last_number_start": 0, "last_number_end": 1, "eos": 0}
-        return tokens(row, [row["answer_start"]]) | NOTHING | place
-    if kind == "short":
-        ends = {"answer_end": row["answer_start"] + 1, "last_number_end": row["answer_start"] + 1}
-        return tokens(row, range(row["answer_start"] + 1)) | ends | {"eos": 0, "answer": "7", "last_number": "7"}
-    return row | NO_ANSWER
+    start = row["answer_start"]
+    number = {"last_number": "7", "last_number_start": 0, "last_number_end": 1}
+    return {
+        "empty": tokens(row, [0]) | NOTHING | {"eos": 1, "finish_reason": "stop"},
+        "thinking": tokens(row, range(start)) | NOTHING | {"eos": 0, "finish_reason": "length", "thinking_end": start},
+        "alone": tokens(row, [start]) | NOTHING | number | {"eos": 0},
+        "short": tokens(row, range(start + 1)) | SHORT | {"answer_end": start + 1, "last_number_end": start + 1},
+        "unmarked": row | NO_ANSWER,
+    }[kind]
 
 
 def tokens(row: dict, ids) -> dict:
@@ -110,30 +109,21 @@ def test_each_is_shown_token_by_token(missing):
 
 @SHIPPED_ONLY
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS[:2])
-def test_every_table_and_figure_is_there(kind, folder, monkeypatch):
+@pytest.mark.parametrize("kind, missing", EXAMPLES)
+def test_every_table_and_figure_is_there(kind, missing, folder, monkeypatch):
+    """Where a row of little is the running example; and where a dataset has no answer at all, which stops no other."""
     made = [thinned(dataset) for dataset in DATASETS]
-    for frame, _ in made:
-        keep(frame, folder)
-    example = made[0][1][kind][-1]
-    spaces = walk(["02", "05", "06", "07", "10", "08"], monkeypatch, folder, **WALK, example=example)
-    assert {spaces[name]["one"].example_id for name in ("02", "05", "06", "07")} == {example}
-    results = spaces["08"]["here"].frames["result_estimation"]
-    assert results.query("estimator in ['seq_avg', 'ans_avg', 'c_bald', 'p_true']").value.notna().all()
-    assert set(results.dataset) == set(DATASETS)
-
-
-@SHIPPED_ONLY
-@pytest.mark.slow
-@pytest.mark.parametrize("missing", ["zero", "drop"])
-def test_one_dataset_without_answers_stops_no_other(missing, folder, monkeypatch):
-    for dataset in DATASETS:
-        frame, _ = thinned(dataset)
-        keep(frame.assign(**NO_ANSWER) if dataset == DATASETS[0] else frame, folder)
-    spaces = walk(["02", "05", "06", "07", "10", "08"], monkeypatch, folder, **WALK, example="", missing=missing)
+    for place, (frame, _) in enumerate(made):
+        keep(frame if kind or place else frame.assign(**NO_ANSWER), folder)
+    example = made[0][1][kind][-1] if kind else ""
+    spaces = walk(["02", "05", "06", "07", "10", "08"], monkeypatch, folder, **WALK, example=example, missing=missing)
     one, results = spaces["02"]["one"], spaces["08"]["here"].frames["result_estimation"]
-    assert one.dataset == DATASETS[missing == "drop"] and not one.correct
     assert set(results.dataset) == set(DATASETS[missing == "drop" :])
+    if kind:
+        assert {spaces[name]["one"].example_id for name in ("02", "05", "06", "07")} == {example}
+        assert results.query("estimator in ['seq_avg', 'ans_avg', 'c_bald', 'p_true']").value.notna().all()
+    else:
+        assert one.dataset == DATASETS[missing == "drop"] and not one.correct
 
 
 @SHIPPED_ONLY

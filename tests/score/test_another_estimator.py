@@ -2,28 +2,24 @@
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from lib import params
 from lib.analysis import run_signals
-from lib.analysis.token_statistics import running_mean
 from lib.calibrate import fitting
 from lib.paper import calibration_tables, tables
 from lib.paths import SHIPPED
 from lib.score.bootstrap import bootstrap
-from lib.score.estimators import ESTIMATORS, Estimator, validate_logprobs
+from lib.score.estimators import ESTIMATORS, Estimator
 
 DEMO = params.load_profile("demo")
 pytestmark = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
 MINE = (
-    Estimator("seq_last", "Seq Last", "Seq Last", "$y_n$", "single_pass", "response",
-              lambda logprobs: float(running_mean(logprobs, 2)[-1])),
-    Estimator("ans_min", "Ans Min", "Ans Min", r"$\min_j y_j$", "single_pass", "answer",
-              lambda logprobs: float(np.exp(validate_logprobs(logprobs).min()))),
-    Estimator("p_half", "P Half", "P Half", "$m / 2$", "multi_pass", "standard_margin",
-              lambda margin: 1 / (1 + float(np.exp(-margin / 2)))),
-    Estimator("c_worst", "c Worst", "c Worst", r"$\max_j$", "multi_pass", "bald",
-              lambda bald: float(np.clip(1 - np.max(bald), 0, 1))),
-)  # fmt: skip
+    Estimator("seq_mean", "Seq Mean", "Seq Mean", "$y$", "single_pass", "response", lambda y: np.exp(y).mean()),
+    Estimator("ans_min", "Ans Min", "Ans Min", r"$\min y_j$", "single_pass", "answer", lambda y: np.exp(y).min()),
+    Estimator("p_half", "P Half", "P Half", "$m/2$", "multi_pass", "standard_margin", lambda m: expit(m / 2)),
+    Estimator("c_worst", "c Worst", "c Worst", r"$\max_j$", "multi_pass", "bald", lambda bald: max(0, 1 - bald.max())),
+)
 NAMES = [estimator.name for estimator in MINE]
 
 
@@ -41,7 +37,7 @@ def test_every_kind_is_computed_through_its_row(signals):
     assert {name: len(scores.get_group(name)) for name in NAMES} == dict.fromkeys(NAMES, rows)
     assert (scores.get_group("ans_min").to_numpy() <= scores.get_group("ans_joint").to_numpy() + 1e-12).all()
     assert (scores.get_group("c_worst").to_numpy() <= scores.get_group("c_bald").to_numpy() + 1e-12).all()
-    assert np.allclose(scores.get_group("seq_last"), scores.get_group("seq_avg"))
+    assert np.allclose(scores.get_group("seq_mean"), scores.get_group("seq_avg"))
 
 
 def test_it_has_its_column_in_every_table(signals):
