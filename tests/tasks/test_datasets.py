@@ -168,11 +168,14 @@ def test_a_file_of_lines_of_json(tmp_path):
         row("C?", 2.5, split="evaluation", id=None, note="-"),
     )
     mine = dataset({"all": path}, evaluation=2)
-    assert datasets.load_examples(mine) == [
+    examples = datasets.load_examples(mine)
+    assert examples == [
         ("7", "calibration", "A?", "12"),
         ("evaluation-1", "evaluation", "B?", "1000"),
         ("evaluation-2", "evaluation", "C?", "2.5"),
     ]
+    assert datasets.find_example(examples, "evaluation-1") == examples[1]
+    assert datasets.find_example(examples, "of another dataset") == examples[0]
     assert datasets.describe_source(mine) == {f".../{path.name}": sha256_of(path)}
 
 
