@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 from scipy.interpolate import CubicSpline
-from scipy.special import logsumexp
 
 from lib.generate.temperatures import temperatures
 
@@ -66,8 +65,8 @@ class AnswerLogits:
         return np.minimum(self.chosen / t - self._partition(t), 0.0)
 
     def _partition(self, t: float = 1.0) -> np.ndarray:
-        """Return log Z(t), (m,)."""
-        return np.logaddexp(logsumexp(self.top / t, axis=1), self.rest(-np.log(t)))
+        """Return log Z(t), (m,); no term overflows, since the largest logit is 0."""
+        return np.log(np.exp(self.top / t).sum(axis=1) + np.exp(self.rest(-np.log(t))))
 
     def confidence(self, t: float = 1.0, joint: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Return Ans Avg (or Ans Joint) at temperature t, and 1 minus it without cancellation; (n,) each."""
