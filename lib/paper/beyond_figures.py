@@ -34,7 +34,7 @@ def pareto(frame: Frame, title: str = "") -> Canvas:
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         ax.xaxis.set_major_formatter("{x:,.0f}")
         ax.minorticks_off()
-    axes[1].set_xlabel("tokens a question")
+    axes[1].set_xlabel("tokens per question")
     handles, labels = axes[0].get_legend_handles_labels()
     if handles:
         canvas.legend(handles, labels, loc="outside lower center", ncols=3, handlelength=1.2)
