@@ -41,8 +41,8 @@ def test_tables_are_those_of_a_run_on_this_machine(slurm, alone, tmp_path):
     assert counts(said) == (JOBS, 0)
     assert tables(here) == tables(there)
 
-    history = [line.split("|") for line in slurm.says("squeue", "--states=all", "-h", "-o", "%T|%N").splitlines()]
-    states, nodes = zip(*history, strict=True)
+    history = [line.split("|") for line in slurm.says("squeue", "--states=all", "-h", "-o", "%T|%N|%Z").splitlines()]
+    states, nodes, _ = zip(*(job for job in history if Path(job[2]).is_relative_to(there)), strict=True)
     assert set(nodes) - {""} == set(slurm_cluster.NODES), "both share the work"
     light = sum(not row.of_pair for row in NOTEBOOKS)
     assert states.count("COMPLETED") <= JOBS - light + 3, "light notebooks go together: 02, 09 and the rest"
