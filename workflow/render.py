@@ -6,8 +6,13 @@ Every run checks whether they are up to date, and usually they are. So slow modu
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
+from types import ModuleType
 
 from lib.paths import ROOT, commit
 from workflow.files import read_json, write_json
@@ -17,6 +22,22 @@ from workflow.pipeline import Run
 CARRIERS = ("08_tables", "09_robustness")  # the notebooks whose outputs the report shows
 CODE = ("workflow/report.py", "workflow/report.html.jinja", "workflow/export.py")
 PDFLATEX = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape")
+
+
+def import_libraries() -> list[ModuleType]:
+    """Import what `renew_report` needs."""
+    sys.modules.setdefault("rfc3987_syntax", None)  # an unused URI grammar that takes most of a second
+    return [import_module(name) for name in ("nbformat", "workflow.report")]
+
+
+def import_early() -> None:
+    """Begin to import it, which takes two seconds, while jobs run."""
+
+    def import_them() -> None:
+        with suppress(Exception):  # `renew_report` reports it
+            import_libraries()
+
+    Thread(target=import_them, daemon=True).start()
 
 
 def renew_report(run: Run) -> None:
@@ -29,12 +50,9 @@ def renew_report(run: Run) -> None:
 
     if not (ROOT / tables).is_file() or read_json(note) == checksums():
         return
-    import nbformat
-
-    from workflow.report import report_of
-
+    nbformat, report = import_libraries()
     scratch = ROOT / run.figures / f".report.html.{os.getpid()}.partial"
-    page = report_of(nbformat.read(ROOT / tables, 4), (ROOT / tables).parent)
+    page = report.report_of(nbformat.read(ROOT / tables, 4), (ROOT / tables).parent)
     scratch.write_text(page, encoding="utf-8")
     commit(scratch, ROOT / place)
     write_json(note, checksums())

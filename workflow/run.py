@@ -22,7 +22,7 @@ from workflow.files import write_json
 from workflow.pipeline import NOTEBOOKS, PUBLISHED, REPLAY, Job, Run, is_small
 from workflow.progress import Board, describe_system_error, say
 from workflow.reference_data import check_files, shipped_datasets
-from workflow.render import renew_report, typeset
+from workflow.render import import_early, renew_report, typeset
 from workflow.schedule import preloaded, schedule
 
 
@@ -266,6 +266,7 @@ def execute(
     others = f", and {len(todo) - sure} if their inputs change" if sure < len(todo) else ""
     say(f"{run.name}: {sure} of {total} jobs to do on {at_once}{others}")
     replace(run, gpus_by_model=usable.gpus_by_model(run, models_of(jobs))).save()
+    import_early()
     log = ROOT / run.folder / "snakemake.log"
     log.write_text("", encoding="utf-8")
     code = schedule(run, jobs, partial(board.hear, log), profile, door)

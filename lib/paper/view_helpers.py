@@ -35,7 +35,8 @@ def printed(results: Results, table: str, metric: str = "ece") -> pd.DataFrame:
 
 def raw(results: Results, table: str = "result_estimation", metric: str = "ece") -> pd.DataFrame:
     """Return a metric before calibration by pair, an estimator per column."""
-    return pivoted(printed(results, table, metric).query("method == ''"), "estimator")
+    rows = printed(results, table, metric)
+    return pivoted(rows[rows.method == ""], "estimator")
 
 
 def on_same_rows(results: Results, table: str, names: list[str]) -> pd.DataFrame:
