@@ -138,7 +138,9 @@ def stub(tmp_path, monkeypatch):
     (packages / "vllm-9.9.dist-info" / "top_level.txt").write_text("vllm\n")
     (packages / "vllm.py").write_text(textwrap.dedent(STUB))
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\n[ -z "$PYTHONPATH" ] || exit 3\nPYTHONPATH={packages} exec {sys.executable} "$@"\n')
+    python.write_text(
+        f'#!/bin/sh\n[ -z "$PYTHONPATH" ] || exit 3\nPYTHONPATH="{packages}" exec "{sys.executable}" "$@"\n'
+    )
     python.chmod(0o755)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.setenv("VLLM_PYTHON", str(python))
