@@ -56,7 +56,7 @@ FAULTS = (
     Fault("an exit code changes", "workflow/cli.py",
           "        return 2\n", "        return 3\n", "test_transcript.py::test_it_says_the_same[at once]", "= 3"),
     Fault("the last shard is lost", "lib/row_cache.py",
-          'sorted(self.folder.glob("[0-9]*-*.parquet"))', 'sorted(self.folder.glob("[0-9]*-*.parquet"))[:-1]',
+          'sorted(folder.glob("[0-9]*-*.parquet"))', 'sorted(folder.glob("[0-9]*-*.parquet"))[:-1]',
           "test_earlier.py::test_finished_shards_of_a_killed_run_are_kept", "made again"),
     Fault("bins are closed on the other side", "lib/score/metrics.py",
           'edge - (closed == "right")', 'edge - (closed == "left")', REPLAY, ".tex: "),
