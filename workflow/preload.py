@@ -111,10 +111,15 @@ class Server(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
         self.socket, self.pid = socket.socket(fileno=door), os.getpid()
 
 
+def skip_unused_import() -> None:
+    """Keep jsonschema, and so nbformat, from importing a URI grammar that nothing uses: it takes about a second."""
+    sys.modules.setdefault("rfc3987_syntax", None)
+
+
 def serve(door: int, parent: int, imports: list[str]) -> None:
     """Import the libraries, then fork a job for each connection to the socket `door`. End if forking is unsafe."""
     end_with(parent)
-    sys.modules.setdefault("rfc3987_syntax", None)  # an unused URI grammar that takes 1.5 s to import
+    skip_unused_import()
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # a kernel's backend, read at import
     gc.disable()  # imports leave no garbage, and searching for it takes a second
     for module in [*JUPYTER.split(), *imports]:

@@ -6,7 +6,6 @@ Every run checks whether they are up to date, and usually they are. So slow modu
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from contextlib import suppress
 from importlib import import_module
@@ -15,6 +14,7 @@ from threading import Thread
 from types import ModuleType
 
 from lib.paths import ROOT, commit
+from workflow import preload
 from workflow.files import read_json, write_json
 from workflow.fingerprint import checksum
 from workflow.pipeline import Run
@@ -26,7 +26,7 @@ PDFLATEX = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell
 
 def import_libraries() -> list[ModuleType]:
     """Import what `renew_report` needs."""
-    sys.modules.setdefault("rfc3987_syntax", None)  # an unused URI grammar that takes most of a second
+    preload.skip_unused_import()
     return [import_module(name) for name in ("nbformat", "workflow.report")]
 
 

@@ -266,7 +266,8 @@ def execute(
     others = f", and {len(todo) - sure} if their inputs change" if sure < len(todo) else ""
     say(f"{run.name}: {sure} of {total} jobs to do on {at_once}{others}")
     replace(run, gpus_by_model=usable.gpus_by_model(run, models_of(jobs))).save()
-    import_early()
+    if any(job.notebook.exports for job in jobs):
+        import_early()
     log = ROOT / run.folder / "snakemake.log"
     log.write_text("", encoding="utf-8")
     code = schedule(run, jobs, partial(board.hear, log), profile, door)
