@@ -45,7 +45,7 @@ class Microscope:
             choices=choices,
             themed=themed,
             folded=len(self.views) > 1,
-            unspelt=not all(one["spelt"] for one in self.views),
+            unspelled=not all(one["spelled"] for one in self.views),
         )
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
@@ -117,8 +117,8 @@ def token_view(
 ) -> dict[str, Any]:
     """Return the template's values for a row of `interpret_responses`; an empty response shows its end token."""
     row = running_example.rows_of_example(generations, one).iloc[0]
-    spelt, n = spellings.get(row.model), max(1, len(row.token_ids) - int(row.eos))
-    spell = spelt or (lambda token: f"[{token}]")
+    speller, n = spellings.get(row.model), max(1, len(row.token_ids) - int(row.eos))
+    spell = speller or (lambda token: f"[{token}]")
     p = np.exp(np.asarray(row.token_logprobs, dtype=float)[:n])
     means = p.cumsum() / np.arange(1, n + 1)
     start, end = map(int, one.span or (n, n))
@@ -142,7 +142,7 @@ def token_view(
     found = f"{row.answer}, and {row.reference} is right" if one.parsed else f"no answer, and {row.reference} is right"
     title = f"{', '.join(names.values())}, {row.example_id}: {verdict} ({found}), mean probability {means[-1]:.3f}"
     question = row.question if isinstance(row.question, str) else ""
-    facts = {"verdict": verdict, "mean": "", "title": title, "question": question, "spelt": spelt is not None}
+    facts = {"verdict": verdict, "mean": "", "title": title, "question": question, "spelled": speller is not None}
     return names | facts | parts | running_mean_curve(means, start)
 
 

@@ -97,10 +97,10 @@ WRONG = {
     "another text": ({"logprobs": entries(ANSWERED), "text": "#### 18"}, "do not make up its 'text'"),
     "no probability": ({"logprobs": entries([("a", 0.7)])}, "logprobs.0.logprob"),
     "not a number": ({"logprobs": entries([("a", None)])}, "logprobs.0.logprob"),
-    "a misspelt entry": ({"logprobs": [{"text": "a", "logprob": 0}]}, "'logprobs.0.token' is missing"),
+    "a misspelled entry": ({"logprobs": [{"text": "a", "logprob": 0}]}, "'logprobs.0.token' is missing"),
     "half a character": ({"logprobs": entries([("a\ud800", -1)])}, "its text holds half of a character"),
     "half in its text": ({"text": "\udfff"}, "its text holds half of a character"),
-    "a misspelt key": ({"example": "a", "text": "7"}, "there is no parameter 'example'; did you mean 'exam"),
+    "a misspelled key": ({"example": "a", "text": "7"}, "there is no parameter 'example'; did you mean 'exam"),
     "a reason of its own": ({"text": "7", "finish_reason": "stopped"}, "did you mean 'stop'"),
 }
 
