@@ -42,15 +42,6 @@ def test_a_job_asks_for_what_its_rule_asks_for(job):
     assert light["metadata"]["name"] != heavy["metadata"]["name"] and len(heavy["metadata"]["name"]) <= 63
 
 
-def test_a_job_is_of_the_schema_of_kubernetes(job):
-    """Its published Python client knows every field and type of batch/v1."""
-    client = pytest.importorskip("kubernetes.client", reason="the client of Kubernetes for Python is not installed")
-    made = job.manifest("/s", PROPERTIES)
-    api = client.ApiClient()
-    read = api.deserialize(type("Reply", (), {"data": json.dumps(made)})(), "V1Job")
-    assert api.sanitize_for_serialization(read) == made
-
-
 def test_a_wait_without_rights_ends_at_once_and_a_cluster_that_is_away_is_asked_again(job, monkeypatch):
     naps = Mock()
     monkeypatch.setattr(job.time, "sleep", naps)
