@@ -153,7 +153,7 @@ def file_size(spec: params.Model) -> int:
     if not found:
         raise UserError(f"model '{spec.source}' has no file '{spec.gguf}' on the hub")
     if found[0].lfs and found[0].lfs.sha256 != spec.sha256:
-        raise UserError(f"{spec.gguf} in '{spec.source}' has sha256 {found[0].lfs.sha256}, expected {spec.sha256}")
+        raise UserError(f"{spec.gguf} in '{spec.source}' is another file, of sha256 {found[0].lfs.sha256}")
     return int(found[0].size)
 
 

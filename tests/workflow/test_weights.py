@@ -95,7 +95,7 @@ OFFLINE = errors.OfflineModeIsEnabled("offline")
     "changed, answer, line",
     [
         ({}, {"error": OFFLINE}, r"the hub can't be reached.*; or put it at models/small.gguf \(sha256 SUM\)$"),
-        ({}, {"said": "f" * 64}, f"has sha256 {'f' * 64}, expected .*SUM\\)$"),
+        ({}, {"said": "f" * 64}, f"of sha256 {'f' * 64}; or put it at .*SUM\\)$"),
         ({"gguf": "smaller.gguf"}, {}, "has no file 'smaller.gguf' on the hub"),
     ],
 )
