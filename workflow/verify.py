@@ -33,11 +33,11 @@ def verify(run: Run, say: Callable[[str], None]) -> int:
     file = f"{run.figures}/verify.csv"
     (ROOT / run.figures).mkdir(parents=True, exist_ok=True)
     table.to_csv(ROOT / file, index=False, float_format="%.9g")
-    made = replace(here, frames={**here.frames, **rounding.frames_of(ours, choices, bins)})
+    made = replace(here, frames={**here.frames, **rounding.recompute_frames(ours, choices, bins)})
     wrong = [*misprinted(here, run.figures), *miskept(here, made)]
-    for line in [*matched.summary, *other_passes(matched), *run_comparison.list_numbers(table, file), *wrong]:
+    for line in [*matched.summary, *other_passes(matched), *run_comparison.list_differing_numbers(table, file), *wrong]:
         say(line)
-    held, line = run_comparison.judge_sameness(table, matched, wrong)
+    held, line = run_comparison.judge_reproduction(table, matched, wrong)
     say(f"verify {run.name}: {line}")
     return 0 if held else 1
 
@@ -54,9 +54,9 @@ def compare(
     here: Results, matched: run_comparison.MatchedRows, choices: params.Calibration, bins: Sequence[int]
 ) -> pd.DataFrame:
     """Call `compare_numbers` with both sides' numbers on their shared rows; `here` provides the labels."""
-    frames = rounding.frames_of(matched.ours, choices, bins)
+    frames = rounding.recompute_frames(matched.ours, choices, bins)
     ours = rounding.printed_numbers(replace(here, frames={**here.frames, **frames}))
-    return run_comparison.compare_numbers(ours, rounding.moves(here, matched.theirs, choices, bins))
+    return run_comparison.compare_numbers(ours, rounding.measure_noise_effect(here, matched.theirs, choices, bins))
 
 
 def other_passes(matched: run_comparison.MatchedRows) -> list[str]:

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pandas as pd
 
 from lib import params
-from lib.analysis.robustness import under, variants
+from lib.analysis.robustness import alternative_choices, change_choice
 from lib.analysis.run_signals import RunSignals
 from lib.params import Calibration, Reading
 from lib.paths import UserError
@@ -19,8 +19,8 @@ DEMO = params.load_profile("demo")
 
 def errors(signals: RunSignals, choices: Calibration) -> pd.Series:
     """Accuracy and ECE by cell: model, dataset, estimator, method."""
-    raw = signals.estimation(DEMO.n_bins_ablation, ("acc", "ece"))["result_estimation"].assign(method="")
-    after = signals.calibration(choices)["result_calibration"]
+    raw = signals.raw_frames(DEMO.n_bins_ablation, ("acc", "ece"))["result_estimation"].assign(method="")
+    after = signals.calibration_frames(choices)["result_calibration"]
     rows = pd.concat([raw, after[(after["method"] != "") & (after.metric == "ece")]])
     return rows.set_index(["model", "dataset", "estimator", "method", "metric"]).value.astype(float)
 
@@ -34,10 +34,10 @@ def effects() -> pd.DataFrame:
     """A row for every other value of every choice."""
     signals = RunSignals.of("shipped", DEMO.models, DEMO.datasets, Reading())
     base, rows = errors(signals, Calibration()), []
-    for name, value in variants(Reading(), Calibration()):
+    for name, value in alternative_choices(Reading(), Calibration()):
         then = base
         with suppress(UserError):  # it changes nothing
-            then = errors(*under(signals, Calibration(), name, value))
+            then = errors(*change_choice(signals, Calibration(), name, value))
         rows.append(
             (name, value, largest(base, then, "acc"), largest(base, then, "ece"), largest(base, then, "ece", raw=False))
         )

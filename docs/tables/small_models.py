@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 from docs.tables.replacing import replace_table  # noqa: E402
 from lib import store  # noqa: E402
 from lib.analysis import ablation_statistics  # noqa: E402
-from lib.analysis.dropout_statistics import by_scope, split_half_reliability  # noqa: E402
+from lib.analysis.dropout_statistics import evaluate_scopes, split_half_reliability  # noqa: E402
 from lib.analysis.run_signals import RunSignals  # noqa: E402
 from lib.calibrate import fitting  # noqa: E402
 from lib.paper.reliability import reliability_panels  # noqa: E402
@@ -108,7 +108,7 @@ def passed() -> pd.DataFrame:
     made = {scope: passes_in(scope) for scope in SCOPES}
     whole = made["trajectory"][KEYS].drop_duplicates()
     made["answer"] = made["answer"].merge(whole, on=KEYS)
-    return by_scope(signals().generations, signals().responses, made, READING)
+    return evaluate_scopes(signals().generations, signals().responses, made, READING)
 
 
 @cache

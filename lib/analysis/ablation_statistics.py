@@ -20,7 +20,7 @@ def grade_all(answers: Iterable[Any], references: Iterable[str], grader: str) ->
     return [grade(answer, reference, grader) for answer, reference in zip(answers, references, strict=True)]
 
 
-def with_outcomes(ablation: pd.DataFrame, grader: str) -> pd.DataFrame:
+def add_outcomes(ablation: pd.DataFrame, grader: str) -> pd.DataFrame:
     """Add `extracted`, whether an answer was found, and `accuracy`, whether it is right."""
     extracted = [isinstance(answer, str) for answer in ablation.answer]
     return ablation.assign(extracted=extracted, accuracy=grade_all(ablation.answer, ablation.reference, grader))
@@ -31,7 +31,7 @@ def summarize_ablation(ablation: pd.DataFrame, grader: str = "numeric") -> pd.Da
 
     The latter accepts \\boxed{} in responses without `####`.
     """
-    graded = with_outcomes(ablation, grader)
+    graded = add_outcomes(ablation, grader)
     lenient = ablation.answer.where(graded.extracted, ablation.boxed)
     graded["accuracy_boxed"] = grade_all(lenient, ablation.reference, grader)
     by = graded.groupby([*PAIR, "demonstration", "profile"], sort=False)
@@ -46,7 +46,7 @@ def compare_demonstrations(ablation: pd.DataFrame, grader: str = "numeric") -> p
     `without` it. `p` is the two-sided p-value of McNemar's exact test.
     """
     records = []
-    for pair, rows in with_outcomes(ablation, grader).groupby(PAIR, sort=False):
+    for pair, rows in add_outcomes(ablation, grader).groupby(PAIR, sort=False):
         for outcome in ("accuracy", "extracted"):
             arms = rows.pivot(index="example_id", columns="demonstration", values=outcome)
             arms = arms.reindex(columns=["one", "none"]).dropna().astype(bool)
@@ -58,9 +58,9 @@ def compare_demonstrations(ablation: pd.DataFrame, grader: str = "numeric") -> p
     return pd.DataFrame(records, columns=[*PAIR, "outcome", "rows", "with", "without", "p"])
 
 
-def graded_by_arm(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
+def grade_by_arm(ablation: pd.DataFrame, grader: str = "numeric") -> pd.DataFrame:
     """Return whether the answer to each question (rows, by id) is right in each arm (columns)."""
-    return with_outcomes(ablation, grader).pivot(index="example_id", columns="demonstration", values="accuracy")
+    return add_outcomes(ablation, grader).pivot(index="example_id", columns="demonstration", values="accuracy")
 
 
 def find_changed_answer(ablation: pd.DataFrame, own: str, grader: str = "numeric") -> tuple[str, str]:
@@ -68,7 +68,7 @@ def find_changed_answer(ablation: pd.DataFrame, own: str, grader: str = "numeric
 
     If there is none, return the first question and any other arm (`own` itself if there is no other).
     """
-    right = graded_by_arm(ablation, grader)
+    right = grade_by_arm(ablation, grader)
     others = [arm for arm in BEGINNINGS if arm != own and arm in right]
     for other in others:
         changed = right.index[right[other] != right[own]]
@@ -77,7 +77,7 @@ def find_changed_answer(ablation: pd.DataFrame, own: str, grader: str = "numeric
     return str(right.index[0]), others[0] if others else own
 
 
-def responses_to(example_id: str, frames: Mapping[str, pd.DataFrame], arms: Sequence[str]) -> dict[str, str]:
+def select_responses(example_id: str, frames: Mapping[str, pd.DataFrame], arms: Sequence[str]) -> dict[str, str]:
     """Return the texts of the responses to one question by arm, from `frames` of generations by arm.
 
     Answers from a smaller run have no text.
@@ -89,7 +89,7 @@ def responses_to(example_id: str, frames: Mapping[str, pd.DataFrame], arms: Sequ
     return {arm: text if isinstance(text, str) else "(not kept)" for arm, text in texts.items()}
 
 
-def pass_costs(manifests: Sequence[dict[str, Any]]) -> pd.DataFrame:
+def list_operations(manifests: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """Return the counts of `mc_dropout.count_operations` from manifests: model, dataset, passes, operations."""
     rows = [
         (*facts["pair"], int(passes), operations)

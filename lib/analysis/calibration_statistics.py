@@ -16,8 +16,8 @@ from lib.calibrate.fitting import DataByPair, Pair
 from lib.params import Calibration
 from lib.score.metrics import reliability_bins
 
-CONFIDENT = 0.9
-NEAREST = 1e-7  # minimum distance from 0 and 1, the precision of float32
+CONFIDENT_SCORE = 0.9
+SCORE_PRECISION = 1e-7  # minimum distance from 0 and 1, the precision of float32
 
 
 def describe_calibration_split(sets: DataByPair) -> pd.DataFrame:
@@ -28,7 +28,9 @@ def describe_calibration_split(sets: DataByPair) -> pd.DataFrame:
     """
     records = []
     for (model, dataset), (rows, _) in sets.items():
-        errors = 50 * float(np.mean((rows.confidence > CONFIDENT) & ~rows.correct)) if len(rows.correct) else np.nan
+        errors = (
+            50 * float(np.mean((rows.confidence > CONFIDENT_SCORE) & ~rows.correct)) if len(rows.correct) else np.nan
+        )
         records.append((model, dataset, errors, test_curvature(rows.confidence, rows.correct)))
     return pd.DataFrame(records, columns=["model", "dataset", "confident_errors", "curved"])
 
@@ -38,7 +40,7 @@ def test_curvature(confidence: np.ndarray, correct: np.ndarray) -> float:
 
     NaN for one class, or fewer than three different scores.
     """
-    x = logit(np.clip(np.asarray(confidence, dtype=float), NEAREST, 1 - NEAREST))
+    x = logit(np.clip(np.asarray(confidence, dtype=float), SCORE_PRECISION, 1 - SCORE_PRECISION))
     if len(set(correct)) < 2 or len(np.unique(x)) < 3:
         return np.nan
     x = (x - x.mean()) / x.std()
@@ -49,7 +51,7 @@ def test_curvature(confidence: np.ndarray, correct: np.ndarray) -> float:
     return float(chi2.sf(max(2 * (losses[0] - losses[1]), 0), 1))
 
 
-def calibration_maps(
+def tabulate_calibration_maps(
     confidence: pd.DataFrame,
     sets: DataByPair,
     fitted: Mapping[Pair, Mapping[str, Calibrator]],
@@ -100,7 +102,7 @@ def reliability_by_method(
     return {how: reliability_bins(part.confidence, part.correct, n_bins, closed).frame() for how, part in groups}
 
 
-def curve_bands(curves: pd.DataFrame) -> pd.DataFrame:
+def summarize_curves(curves: pd.DataFrame) -> pd.DataFrame:
     """Return the mean over draws, the band of the middle 80%, and the number of one-class draws."""
     curves = curves.astype({"ece": float})  # an empty frame may have dtype object
     groups = curves.groupby(["model", "dataset", "sampling", "method", "n"], sort=False)

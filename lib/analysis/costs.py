@@ -11,8 +11,14 @@ from lib.analysis.run_signals import Frames, RunSignals, read_manifests
 from lib.store import PAIR
 
 RESPONSE, TOTAL = "response", "total"  # instead of an estimator: the response itself; all jobs of a pair
-FURTHER = ("p_true", "p_true_insitu", "c_bald", "c_bald_insitu")  # estimators that read more tokens
-WORK = ("generations", "verification", "dropout", "dropout_answer", "ablation")  # kinds whose manifests have seconds
+EXTRA_TOKEN_ESTIMATORS = ("p_true", "p_true_insitu", "c_bald", "c_bald_insitu")  # estimators that read more tokens
+TIMED_KINDS = (
+    "generations",
+    "verification",
+    "dropout",
+    "dropout_answer",
+    "ablation",
+)  # kinds whose manifests have seconds
 
 
 def costs_of_run(
@@ -27,9 +33,9 @@ def costs_of_run(
     passes = in_situ[in_situ["metric"].isin(["tokens", "once"]) & in_situ["value"].notna()]
     of_passes = passes.groupby([*PAIR, "estimator"], sort=False)["value"].sum().reset_index().assign(metric="tokens")
     tokens = count_tokens(signals.generations, signals.verification)
-    parts = [tokens, of_passes, seconds_of(run, models, datasets, signals.verification)]
+    parts = [tokens, of_passes, seconds_per_question(run, models, datasets, signals.verification)]
     found = pd.concat([part[[*PAIR, "estimator", "metric", "value"]] for part in parts], ignore_index=True)
-    return {"costs": found, "worth": cost_and_worth(found, frames["result_estimation"], in_situ)}
+    return {"costs": found, "worth": cost_and_quality(found, frames["result_estimation"], in_situ)}
 
 
 def count_tokens(generations: pd.DataFrame, verification: pd.DataFrame) -> pd.DataFrame:
@@ -42,7 +48,9 @@ def count_tokens(generations: pd.DataFrame, verification: pd.DataFrame) -> pd.Da
     return evaluation["value"].mean().astype(float).reset_index().assign(metric="tokens")
 
 
-def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verification: pd.DataFrame) -> pd.DataFrame:
+def seconds_per_question(
+    run: str, models: Sequence[str], datasets: Sequence[str], verification: pd.DataFrame
+) -> pd.DataFrame:
     """Return seconds per question, from manifests and from the rows of verification.
 
     A pair has hours only if they are known for all its rows.
@@ -51,7 +59,7 @@ def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verific
     estimators = {"generations": RESPONSE, "dropout": "c_bald", "dropout_answer": "c_bald_insitu"}
     for pair in store.pair_names(models, datasets):
         where, hours = pair.split("__"), 0.0
-        for kind in WORK:
+        for kind in TIMED_KINDS:
             for _, facts in read_manifests(run, kind, [pair]):
                 seconds = facts.get("seconds", 0.0) + facts.get("grid_seconds", 0.0)  # known for rows of the run itself
                 made = facts["rows"] - facts.get("kept_from", {"rows": 0})["rows"]
@@ -67,7 +75,7 @@ def seconds_of(run: str, models: Sequence[str], datasets: Sequence[str], verific
     return pd.DataFrame(records, columns=[*PAIR, "estimator", "metric", "value"])
 
 
-def cost_and_worth(frame: pd.DataFrame, results: pd.DataFrame, in_situ: pd.DataFrame) -> pd.DataFrame:
+def cost_and_quality(frame: pd.DataFrame, results: pd.DataFrame, in_situ: pd.DataFrame) -> pd.DataFrame:
     """Return by pair and estimator: all tokens of a question with its response, ECE and AUROC of the raw score."""
     measured = pd.concat([results, in_situ[in_situ["estimator"] == "c_bald_insitu"]], ignore_index=True)
     known = measured["metric"].isin(["ece", "auroc"]) & measured["value"].notna()  # AUROC may be missing for one class

@@ -35,19 +35,19 @@ def entropy_curves(dropout: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def answered(dropout: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
+def keep_parsed_answers(dropout: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
     """Return the rows whose response has an answer under the reading, with their correctness."""
     known = responses.loc[responses.answer.notna(), [*KEYS, "correct"]]
     return dropout.merge(known, on=KEYS, validate="many_to_one")
 
 
-def supports(dropout: pd.DataFrame) -> list[str]:
+def support_columns(dropout: pd.DataFrame) -> list[str]:
     """Return the columns of effective supports: every phi but `clip`."""
     return [name for name in dropout if name.startswith(("top_k", "top_p"))]
 
 
-def summary(passes: pd.DataFrame) -> pd.DataFrame:
-    """Return statistics by pair at one rate, from rows of `answered`.
+def summarize_passes(passes: pd.DataFrame) -> pd.DataFrame:
+    """Return statistics by pair at one rate, from rows of `keep_parsed_answers`.
 
     `sharp`: SD over passes of an example's entropy relative to its mean. `share`: BALD relative to the predictive
     entropy. `largest`: the largest BALD of a token. `top_k`, `top_p`: range of the effective support. `unchanged`:
@@ -69,15 +69,17 @@ def summary(passes: pd.DataFrame) -> pd.DataFrame:
             "auroc": auroc(scores[alike], rows.correct[alike]) if alike.any() else np.nan,
         }
         for kind in ("top_k", "top_p"):
-            column = next((name for name in supports(rows) if name.startswith(kind)), None)
+            column = next((name for name in support_columns(rows) if name.startswith(kind)), None)
             record[kind] = int(np.ptp(np.concatenate([row[-1] for row in rows[column]]))) if column else np.nan
         records.append(record)
     return pd.DataFrame(records)
 
 
-def answer_tokens(passes: pd.DataFrame, phi: str = "clip") -> pd.DataFrame:
-    """Return one row per answer token of rows of `answered`: example_id, correct, bald (nats; `top_k` and `top_p`
-    divide it)."""
+def bald_of_answer_tokens(passes: pd.DataFrame, phi: str = "clip") -> pd.DataFrame:
+    """Return one row per answer token, from rows of `keep_parsed_answers`.
+
+    Columns: example_id, correct, bald (nats; `top_k` and `top_p` divide it).
+    """
     rows = passes[passes.split == "evaluation"]
     tokens = rows[["example_id", "correct"]].assign(bald=confidence.scale_bald(rows, phi))
     return tokens.explode("bald", ignore_index=True).astype({"bald": float, "correct": bool})
@@ -92,7 +94,7 @@ def _spread(conditional: Any) -> float:
     return float(entropies.std() / means[-1]) if means[-1] > 0 else 0.0
 
 
-def by_passes(
+def ece_by_number_of_passes(
     responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading, counts: Sequence[int] = ()
 ) -> pd.DataFrame:
     """Return the ECE of c_BALD on the evaluation rows after 1..T passes (or `counts`) at the selected rate.
@@ -150,7 +152,7 @@ def split_half_reliability(responses: pd.DataFrame, dropout: pd.DataFrame, readi
     return table.assign(expected=2 * correlation / (1 + correlation)).reset_index()[columns]
 
 
-def by_scope(
+def evaluate_scopes(
     generations: pd.DataFrame, responses: pd.DataFrame, frames: Mapping[str, pd.DataFrame], reading: Reading
 ) -> pd.DataFrame:
     """Return statistics by pair and scope (`frames`: its passes) at the selected rate.
@@ -166,14 +168,18 @@ def by_scope(
             if scores.empty:  # the reading omits all of these rows
                 continue
             found = evaluate(scores, reading.bins, reading.closed, names=["ece", "auroc"]).set_index("metric").value
-            read = rows[KEYS].merge(generations, on=KEYS, validate="one_to_one").apply(tokens_read, axis=1, scope=scope)
+            read = (
+                rows[KEYS]
+                .merge(generations, on=KEYS, validate="one_to_one")
+                .apply(count_tokens_read, axis=1, scope=scope)
+            )
             of_pass, once = np.mean(list(read), axis=0)
             rate, tokens = float(rows.rate.iloc[0]), of_pass * len(rows.predictive.iloc[0])
             parts.append((*pair, scope, rate, len(scores), found.ece, found.auroc, tokens, once))
     return pd.DataFrame(parts, columns=[*PAIR, "scope", "rate", "rows", "ece", "auroc", "tokens", "once"])
 
 
-def tokens_read(row: pd.Series, scope: str) -> tuple[int, int]:
+def count_tokens_read(row: pd.Series, scope: str) -> tuple[int, int]:
     """Return the tokens of a generations row that a pass reads in a scope, and those encoded once without dropout.
 
     Both end before the answer's last token. Shared prefixes count for each row.
@@ -183,16 +189,16 @@ def tokens_read(row: pd.Series, scope: str) -> tuple[int, int]:
     return (answer, whole - answer) if scope == "answer" else (whole, 0)
 
 
-def by_phi(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading) -> pd.DataFrame:
+def evaluate_rate_grid_by_phi(responses: pd.DataFrame, dropout: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     """Run `evaluate_rate_grid` under each phi for ECE: phi, rate, value."""
     grids = {
         phi: confidence.evaluate_rate_grid(responses, dropout, reading.model_copy(update={"phi": phi}), ["ece"])
-        for phi in ("clip", *supports(dropout))
+        for phi in ("clip", *support_columns(dropout))
     }
     return pd.concat([grid.assign(phi=phi) for phi, grid in grids.items()], ignore_index=True)
 
 
-def by_rate(passes: pd.DataFrame) -> pd.DataFrame:
+def mean_entropies_by_rate(passes: pd.DataFrame) -> pd.DataFrame:
     """Return both terms of `eq:bald` after all passes by rate, averaged over tuning rows."""
     tuning = passes[passes.tuning]
     last = tuning[[*PAIR, "rate"]].assign(**{term: [np.mean(row[-1]) for row in tuning[term]] for term in BALD_TERMS})

@@ -57,30 +57,33 @@ def printed_numbers(results: Results) -> pd.DataFrame:
         for name, labels in zip(PAIR, (results.models, results.datasets), strict=True)
         for end in ("", "source_")
     }
-    more = {"table": "tab_" + numbers.table, "key": key_words(numbers), "text": texts(numbers), **words}
+    more = {"table": "tab_" + numbers.table, "key": number_keys(numbers), "text": format_numbers(numbers), **words}
     return numbers.assign(**more).reset_index(drop=True)
 
 
-def key_words(numbers: pd.DataFrame) -> list[str]:
+def number_keys(numbers: pd.DataFrame) -> list[str]:
     """Return the key of each number within its table in one word: "tiny/easy/ans_avg/ece/isotonic"."""
     further = [name for name in NUMBER_KEY[5:] if name in numbers]
-    columns = [*(numbers[name].map(str) for name in NUMBER_KEY[1:5]), *(numbers[name].map(as_word) for name in further)]
+    columns = [
+        *(numbers[name].map(str) for name in NUMBER_KEY[1:5]),
+        *(numbers[name].map(format_key_part) for name in further),
+    ]
     return ["/".join([*key[:4], *filter(None, key[4:])]) for key in zip(*columns, strict=True)]
 
 
-def as_word(part: Any) -> str:
+def format_key_part(part: Any) -> str:
     """Return a part of a key: empty if it does not apply, 10 for 10.0."""
     return "" if pd.isna(part) else part if isinstance(part, str) else f"{part:g}"
 
 
-def texts(numbers: pd.DataFrame) -> pd.Series:
+def format_numbers(numbers: pd.DataFrame) -> pd.Series:
     """Return the digits that a table prints of each number, with its relative improvement."""
     learned = ~numbers.metric.isin([*METRICS, "delta_ece", "token_reduction_pct"])
-    values = numbers.value.map("{:.3f}".format).mask(learned, numbers.value.map(two_digits))
+    values = numbers.value.map("{:.3f}".format).mask(learned, numbers.value.map(format_two_digits))
     return values.str.cat(numbers.relative.map("{:.0%}".format, na_action="ignore"), " ", na_rep="")
 
 
-def two_digits(value: float) -> str:
+def format_two_digits(value: float) -> str:
     """Return two decimals, or more if needed for two significant digits: 0.53, 0.054."""
     places = 2 if value == 0 else max(2, min(6, 1 - math.floor(math.log10(abs(value)))))
     return f"{value:.{places}f}"

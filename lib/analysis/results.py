@@ -14,7 +14,7 @@ import pandas as pd
 from lib.store import PAIR
 
 # Frames that also describe models without a parsed answer.
-ANYWAY = ("answered", "unread", "ablation", "demonstration", "verification", "cost")
+FRAMES_WITHOUT_ANSWERS = ("answered", "unread", "ablation", "demonstration", "verification", "cost")
 TABLES_OF_NUMBERS = (
     "result_estimation", "result_estimation_full", "result_calibration", "result_calibration_full", "result_isotonic",
     "dropout_grid_search", "calibration_transfer_summary", "calibration_transfer_full", "insitu_ptrue", "bin_ablation",
@@ -24,7 +24,7 @@ NUMBER_KEY = ["table", *PAIR, "estimator", "metric", "method", "source_model", "
 NUMBER_COLUMNS = [*NUMBER_KEY, *QUANTITIES, "n", "reason"]
 
 
-class NotThere(KeyError):
+class MissingFrame(KeyError):
     """Results lack the frame of this name."""
 
 
@@ -32,14 +32,14 @@ class NotThere(KeyError):
 class Results:
     """All results of a run or of the paper.
 
-    `models` and `datasets` are {name: label}, also for `tab:bin_ablation` (`binned`) and the transfer tables (`moved`).
-    `frames` are by the label of the table (without `tab:`); `settings` has a record per model.
+    `models` and `datasets` are {name: label}, also for `tab:bin_ablation` (`bin_labels`) and the transfer tables
+    (`transfer_labels`). `frames` are by the label of the table (without `tab:`); `settings` has a record per model.
     """
 
     models: Mapping[str, str]
     datasets: Mapping[str, str]
-    binned: Mapping[str, str]
-    moved: tuple[Mapping[str, str], Mapping[str, str]]
+    bin_labels: Mapping[str, str]
+    transfer_labels: tuple[Mapping[str, str], Mapping[str, str]]
     settings: Sequence[Any]
     frames: Mapping[str, pd.DataFrame] = field(repr=False)
     notes: Sequence[str] = ()
@@ -49,7 +49,7 @@ class Results:
     def frame(self, name: str, **equal: str) -> pd.DataFrame:
         """Return the rows of a frame whose columns equal the given values. Raise NotThere if it is missing or empty."""
         if name not in self.frames or self.frames[name].empty:
-            raise NotThere(name)
+            raise MissingFrame(name)
         frame = self.frames[name]
         for column, value in equal.items():
             frame = frame[frame[column] == value]
@@ -67,34 +67,34 @@ class Results:
     def labels(self, table: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Return the models and datasets that a table shows, {name: label} each."""
         if table.startswith("calibration_transfer"):
-            return self.moved
-        return self.binned if table == "bin_ablation" else self.models, self.datasets
+            return self.transfer_labels
+        return self.bin_labels if table == "bin_ablation" else self.models, self.datasets
 
     @property
-    def silent(self) -> set[str]:
+    def models_without_answers(self) -> set[str]:
         """The models without any parsed answer."""
         answered = self.frames.get("answered", pd.DataFrame(columns=["model", "parsed"]))
         return set(answered.model) - set(answered.model[answered.parsed > 0])
 
-    def heard(self) -> "Results":
+    def drop_models_without_answers(self) -> "Results":
         """Return results without the rows of silent models: claims about confidence in answers would hold or fail by
         chance.
 
         Frames about costs and responses without an answer keep them.
         """
-        silent = self.silent
+        silent = self.models_without_answers
         if not silent:
             return self
         frames = dict(self.frames)
-        for name in frames.keys() - set(ANYWAY):
+        for name in frames.keys() - set(FRAMES_WITHOUT_ANSWERS):
             for column in {"model", "source_model"} & set(frames[name]):
                 frames[name] = frames[name][~frames[name][column].isin(silent)]
         return replace(self, frames=frames)
 
     @cached_property
-    def hard(self) -> str:
+    def hardest_dataset(self) -> str:
         """The dataset with the lowest accuracy."""
-        return hardest(self.frame("result_estimation"))
+        return find_hardest_dataset(self.frame("result_estimation"))
 
 
 def tidy_numbers(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -110,7 +110,7 @@ def tidy_numbers(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return tidy.fillna(dict.fromkeys(words, ""))
 
 
-def hardest(frame: pd.DataFrame) -> str:
+def find_hardest_dataset(frame: pd.DataFrame) -> str:
     """Return the dataset with the lowest accuracy, averaged over models, from `bootstrap` or `metrics.evaluate`."""
     accuracy = frame[frame["metric"] == "acc"].astype({"value": float})
     return str(accuracy.groupby("dataset", sort=False)["value"].mean().idxmin())

@@ -15,7 +15,7 @@ from lib.params import Calibration, Reading, Subsampling
 from lib.paths import UserError
 
 SENSITIVITY_COLUMNS = ["choice", "words", "finding", "name", "here", "then", "flips"]
-NAMED = {  # descriptions of the choices
+CHOICE_DESCRIPTIONS = {  # descriptions of the choices
     "grader": "what counts as right",
     "answer_format": "what counts as an answer",
     "missing": "a response without an answer",
@@ -30,9 +30,11 @@ NAMED = {  # descriptions of the choices
     "one_class": "a calibrator of rows all right or all wrong",
     "isotonic_decimals": "the decimals that isotonic regression sees of a score",
 }
-TRIED: dict[str, tuple[Any, ...]] = {"isotonic_decimals": (None, 5, 3)}  # choices of a number: the values to try
-ALIKE = "(changes nothing that is read or measured)"
-EARLY = (5,)  # numbers of passes for which a finding needs c_BALD
+NUMBERS_TRIED: dict[str, tuple[Any, ...]] = {
+    "isotonic_decimals": (None, 5, 3)
+}  # choices of a number: the values to try
+CHANGES_NOTHING = "(changes nothing that is read or measured)"
+PASSES_TRIED = (5,)  # numbers of passes for which a finding needs c_BALD
 
 
 def analyze(
@@ -47,17 +49,21 @@ def analyze(
 
     `labels`: its results without frames; `model` and `drawn`: of its learning curves.
     """
-    frames = signals.of_responses() | signals.call(RunSignals.of_scores, signals, n_bins_ablation, EARLY)
-    frames |= signals.moved(choices) | signals.learning(choices, model, drawn) | signals.calibration(choices)
+    frames = signals.response_frames() | signals.call(RunSignals.score_frames, signals, n_bins_ablation, PASSES_TRIED)
+    frames |= (
+        signals.transfer_frames(choices)
+        | signals.learning_frames(choices, model, drawn)
+        | signals.calibration_frames(choices)
+    )
     return replace(labels, frames=frames)
 
 
-def variants(*now: Reading | Calibration) -> Iterator[tuple[str, Any]]:
+def alternative_choices(*now: Reading | Calibration) -> Iterator[tuple[str, Any]]:
     """Yield every choice among several, and each value except the current one (`now`); numbers use TRIED."""
     for part in now:
         for name, field in type(part).model_fields.items():
             values = (True, False) if field.annotation is bool else get_args(field.annotation)
-            for value in TRIED.get(name, values):
+            for value in NUMBERS_TRIED.get(name, values):
                 if value != getattr(part, name):
                     yield name, value
 
@@ -65,17 +71,17 @@ def variants(*now: Reading | Calibration) -> Iterator[tuple[str, Any]]:
 def describe_choice(name: str, value: Any, now: Any) -> str:
     """Describe a choice for the reader: its meaning, the other value, and that of this run."""
     said = {True: "yes", False: "no", None: "all"}
-    return f"{NAMED[name]} ({name}): {said.get(value, value)}, not {said.get(now, now)}"
+    return f"{CHOICE_DESCRIPTIONS[name]} ({name}): {said.get(value, value)}, not {said.get(now, now)}"
 
 
-def sensitivity(
+def judge_alternatives(
     signals: RunSignals,
     choices: Calibration,
     analysis: Callable[..., Results],
     judge: Callable[..., Mapping[str, Any]],
     chosen: Sequence[tuple[str, Any]] | None = None,
 ) -> pd.DataFrame:
-    """Judge the findings again under other choices (`chosen`, by default all `variants`), changed one at a time.
+    """Judge the claims again under other choices, changed one at a time: `chosen`, or all `alternative_choices`.
 
     Return a row for every choice and claim. `analysis` computes results like `analyze`, and `judge` their verdicts (for
     all claims, or the given ones).
@@ -87,11 +93,11 @@ def sensitivity(
     }
     claims = [verdict.claim for verdict in before.values()]
     records: list[tuple] = []
-    for name, value in variants(signals.reading, choices) if chosen is None else chosen:
+    for name, value in alternative_choices(signals.reading, choices) if chosen is None else chosen:
         now = getattr(choices if name in Calibration.model_fields else signals.reading, name)
         label = f"{name}: {value}", describe_choice(name, value, now)
         try:
-            other = under(signals, choices, name, value)
+            other = change_choice(signals, choices, name, value)
         except UserError as error:  # such as options that are not single tokens of the model
             records.append((*label, str(error), "", "", "", False))
             continue
@@ -102,7 +108,7 @@ def sensitivity(
     return pd.DataFrame(records, columns=SENSITIVITY_COLUMNS)
 
 
-def under(signals: RunSignals, choices: Calibration, name: str, value: Any) -> tuple[RunSignals, Calibration]:
+def change_choice(signals: RunSignals, choices: Calibration, name: str, value: Any) -> tuple[RunSignals, Calibration]:
     """Return signals and choices with one choice changed; unaffected parts remain the same objects.
 
     Raise UserError if nothing changes, or if no response is left to judge.
@@ -114,12 +120,12 @@ def under(signals: RunSignals, choices: Calibration, name: str, value: Any) -> t
     if other.responses.empty:
         raise UserError("(leaves no response to judge)")
     if other.responses is signals.responses and other.confidence is signals.confidence and name != "closed":
-        raise UserError(ALIKE)
+        raise UserError(CHANGES_NOTHING)
     return other, choices
 
 
-def turned_claims(records: pd.DataFrame) -> pd.DataFrame:
-    """Return the findings whose verdict flips, for the reader, from the output of `sensitivity`."""
+def list_flipped_claims(records: pd.DataFrame) -> pd.DataFrame:
+    """Return the findings whose verdict flips, for the reader, from the output of `judge_alternatives`."""
     turned = records[records.flips].drop(columns=["choice", "name", "flips"]).rename(columns={"words": "choice"})
     none = {"choice": "any of them", "finding": "none turns", "here": "", "then": ""}
     return turned if len(turned) else pd.DataFrame([none])

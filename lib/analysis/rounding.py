@@ -16,7 +16,7 @@ import pandas as pd
 from lib.analysis.dropout_statistics import BALD_TERMS
 from lib.analysis.printed_numbers import printed_numbers
 from lib.analysis.results import Results
-from lib.analysis.run_signals import Frames, RunSignals, calling_once, scores
+from lib.analysis.run_signals import Frames, RunSignals, memoize, score_at_selected_rate
 from lib.calibrate.answer_logits import AnswerLogits
 from lib.calibrate.fitting import CalibrationData, ScoredSplit
 from lib.params import Calibration
@@ -24,35 +24,38 @@ from lib.score.bootstrap import RESAMPLED
 from lib.score.metrics import METRICS
 from lib.store import KEYS
 
-DRAWS = 10
+NOISE_DRAWS = 10
 # Standard deviations of the noise.
-LOGPROB = 1.5e-7  # of a token's log-probability, nats; it increases with the token's uncertainty
-DOUBT = 2e-6  # by this factor
-LOGIT = 1.5e-6  # of a logit
-BALD = 1e-5  # relative noise of BALD
+LOGPROB_NOISE = 1.5e-7  # of a token's log-probability, nats; it increases with the token's uncertainty
+UNCERTAINTY_FACTOR = 2e-6  # by this factor
+LOGIT_NOISE = 1.5e-6  # of a logit
+BALD_NOISE = 1e-5  # relative noise of BALD
 
 # ---- noise
 
 
-def shaken(signals: RunSignals, rng: np.random.Generator) -> RunSignals:
+def add_noise_to_signals(signals: RunSignals, rng: np.random.Generator) -> RunSignals:
     """Return the signals with noise."""
     responses = signals.responses.assign(
-        response=_shaken(signals.responses.response, _logprobs, rng),
-        answer=_shaken(signals.responses.answer, _logprobs, rng),
+        response=_add_noise_to_arrays(signals.responses.response, _noisy_logprobs, rng),
+        answer=_add_noise_to_arrays(signals.responses.answer, _noisy_logprobs, rng),
     )
-    logits = {name: _shaken(signals.verification[name], _logits, rng) for name in ("standard_logits", "in_situ_logits")}
-    verification, dropout = signals.verification.assign(**logits), _disagreeing(signals.dropout, rng)
-    confidence = scores(responses, verification, dropout, signals.reading)
+    logits = {
+        name: _add_noise_to_arrays(signals.verification[name], _noisy_logits, rng)
+        for name in ("standard_logits", "in_situ_logits")
+    }
+    verification, dropout = signals.verification.assign(**logits), _add_noise_to_bald(signals.dropout, rng)
+    confidence = score_at_selected_rate(responses, verification, dropout, signals.reading)
     parts = {"responses": responses, "verification": verification, "dropout": dropout, "confidence": confidence}
     answers = confidence[confidence.estimator == "ans_avg"].set_index(KEYS).confidence
     sets = {
         pair: CalibrationData(*(_add_noise_to_rows(rows, answers, rng) for rows in splits))
         for pair, splits in signals.sets.items()
     }
-    return replace(signals, **parts, sets=sets, call=calling_once())
+    return replace(signals, **parts, sets=sets, call=memoize())
 
 
-def _shaken(arrays: pd.Series, noise: Callable[..., np.ndarray], rng: np.random.Generator) -> pd.Series:
+def _add_noise_to_arrays(arrays: pd.Series, noise: Callable[..., np.ndarray], rng: np.random.Generator) -> pd.Series:
     """Return arrays (any length, or None) with noise on each of their numbers."""
     there = [np.asarray(array, dtype=float) for array in arrays if array is not None]
     if not there:
@@ -62,20 +65,21 @@ def _shaken(arrays: pd.Series, noise: Callable[..., np.ndarray], rng: np.random.
     return pd.Series([None if array is None else next(new) for array in arrays], arrays.index, dtype=object)
 
 
-def _logprobs(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    size = LOGPROB - DOUBT * np.expm1(values)
+def _noisy_logprobs(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    size = LOGPROB_NOISE - UNCERTAINTY_FACTOR * np.expm1(values)
     return np.minimum(values + size * rng.standard_normal(values.shape), 0)
 
 
-def _logits(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return values + LOGIT * rng.standard_normal(values.shape)
+def _noisy_logits(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return values + LOGIT_NOISE * rng.standard_normal(values.shape)
 
 
-def _disagreeing(dropout: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def _add_noise_to_bald(dropout: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     """Return passes with only the last value, with noise on BALD."""
     last, mean = ([np.asarray(passes[-1], dtype=float) for passes in dropout[name]] for name in BALD_TERMS)
     noisy = [
-        some + BALD * (some - other) * rng.standard_normal(some.shape) for some, other in zip(last, mean, strict=True)
+        some + BALD_NOISE * (some - other) * rng.standard_normal(some.shape)
+        for some, other in zip(last, mean, strict=True)
     ]
     only_last = ([[entropies] for entropies in values] for values in (noisy, mean))
     return dropout.assign(**dict(zip(BALD_TERMS, only_last, strict=True)))
@@ -89,21 +93,21 @@ def _add_noise_to_rows(rows: ScoredSplit, answers: pd.Series, rng: np.random.Gen
 
 def _add_noise_to_answers(answers: AnswerLogits, rng: np.random.Generator) -> AnswerLogits:
     """Return the stored logits with noise, relative to the largest as before; the largest token stays the largest."""
-    top = _logits(answers.top, rng)
+    top = _noisy_logits(answers.top, rng)
     lead = top[:, :1].copy()
     largest = answers.chosen == answers.top[:, 0]
-    chosen = np.where(largest, lead[:, 0], _logits(answers.chosen, rng))
-    return replace(answers, top=top - lead, chosen=chosen - lead[:, 0], tail=_logits(answers.tail, rng))
+    chosen = np.where(largest, lead[:, 0], _noisy_logits(answers.chosen, rng))
+    return replace(answers, top=top - lead, chosen=chosen - lead[:, 0], tail=_noisy_logits(answers.tail, rng))
 
 
 # ---- the effect of noise
 
 
-def frames_of(signals: RunSignals, choices: Calibration, n_bins_ablation: Sequence[int]) -> Frames:
+def recompute_frames(signals: RunSignals, choices: Calibration, n_bins_ablation: Sequence[int]) -> Frames:
     """Return the frames of every table that depends on log-probabilities, without intervals."""
-    frames = signals.estimation(n_bins_ablation, [name for name in METRICS if name in RESAMPLED])
-    frames |= signals.calibration(choices, RESAMPLED) | signals.moved(choices)
-    frames |= signals.in_situ(frames["result_estimation"])
+    frames = signals.raw_frames(n_bins_ablation, [name for name in METRICS if name in RESAMPLED])
+    frames |= signals.calibration_frames(choices, RESAMPLED) | signals.transfer_frames(choices)
+    frames |= signals.verification_frames(frames["result_estimation"])
     return frames | {"result_estimation_full": frames["result_calibration"]}
 
 
@@ -111,16 +115,18 @@ def draw_with_noise(
     here: Results, signals: RunSignals, choices: Calibration, n_bins_ablation: Sequence[int], draws: int
 ) -> Iterator[pd.DataFrame]:
     """Yield the `printed_numbers` without noise, then those of every draw of noise."""
-    for some in itertools.chain([signals], (shaken(signals, np.random.default_rng([0, n])) for n in range(draws))):
-        yield printed_numbers(replace(here, frames={**here.frames, **frames_of(some, choices, n_bins_ablation)}))
+    for some in itertools.chain(
+        [signals], (add_noise_to_signals(signals, np.random.default_rng([0, n])) for n in range(draws))
+    ):
+        yield printed_numbers(replace(here, frames={**here.frames, **recompute_frames(some, choices, n_bins_ablation)}))
 
 
-def moves(
+def measure_noise_effect(
     here: Results,
     signals: RunSignals,
     choices: Calibration,
     n_bins_ablation: Sequence[int] = (10, 20, 30),
-    draws: int = DRAWS,
+    draws: int = NOISE_DRAWS,
 ) -> pd.DataFrame:
     """Return the `printed_numbers` without noise, with the effect of noise on each.
 

@@ -17,7 +17,7 @@ from lib.store import KEYS, PAIR
 LEAST_MATCHED = 0.97  # minimum share of identical responses
 TIMES_NOISE = 3  # a number may differ by this multiple of its largest change in ten noisy draws,
 LEAST_TOLERANCE = 1e-4  # or by a tenth of the last printed digit
-STEPWISE = "isotonic"  # results of this method jump if two close scores swap, too rarely to appear in few draws
+STEP_METHOD = "isotonic"  # results of this method jump if two close scores swap, too rarely to appear in few draws
 LISTED_NUMBERS = 20  # at most
 
 
@@ -58,17 +58,17 @@ def match_rows(ours: RunSignals, theirs: RunSignals) -> MatchedRows:
     gap = np.abs(new.astype(float) - old)
     passes = ours.dropout.merge(theirs.dropout, on=[*KEYS, "rate"], suffixes=("", "_theirs"))
     return MatchedRows(
-        ours=keep_rows(ours, kept[KEYS], passes),
-        theirs=keep_rows(theirs, kept[KEYS], passes),
+        ours=select_rows_of_run(ours, kept[KEYS], passes),
+        theirs=select_rows_of_run(theirs, kept[KEYS], passes),
         rows=len(rows),
         other=len(rows) - len(kept),
-        rates=differing_rates(ours, theirs),
+        rates=list_differing_rates(ours, theirs),
         noise=(float(np.sqrt(np.mean(gap**2))), float(gap.max())),
         alone=(len(ours.generations) - len(rows), len(theirs.generations) - len(rows)),
     )
 
 
-def keep_rows(side: RunSignals, keys: pd.DataFrame, passes: pd.DataFrame) -> RunSignals:
+def select_rows_of_run(side: RunSignals, keys: pd.DataFrame, passes: pd.DataFrame) -> RunSignals:
     """Return the signals of these rows, and the passes that both runs have and use in the same way."""
     generations, verification, dropout = (
         frame.merge(keys, on=KEYS) for frame in (side.generations, side.verification, side.dropout)
@@ -79,7 +79,7 @@ def keep_rows(side: RunSignals, keys: pd.DataFrame, passes: pd.DataFrame) -> Run
     return RunSignals.from_frames(generations, verification, dropout, side.reading)
 
 
-def differing_rates(ours: RunSignals, theirs: RunSignals) -> list[str]:
+def list_differing_rates(ours: RunSignals, theirs: RunSignals) -> list[str]:
     """Describe the pairs with different selected dropout rates."""
     rates = [side.dropout[side.dropout.selected].groupby(PAIR, sort=False).rate.min() for side in (ours, theirs)]
     both = pd.concat(rates, axis=1, keys=["here", "there"]).dropna().query("here != there")
@@ -100,7 +100,7 @@ def compare_numbers(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     ours
         The run's numbers, from `lib.analysis.printed_numbers.printed_numbers`.
     theirs
-        The shipped numbers with their change under noise, from `lib.analysis.rounding.moves`.
+        The shipped numbers with their change under noise, from `lib.analysis.rounding.measure_noise_effect`.
     """
     ours, theirs = (side.rename(columns={"value": name}) for side, name in ((ours, "here"), (theirs, "shipped")))
     table = ours[["table", "key", "here", "text"]].merge(
@@ -108,7 +108,7 @@ def compare_numbers(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     )
     table = table.fillna({"moves": 0.0})
     gap, reads = (table.here - table.shipped).abs(), table.text != table.text_theirs
-    steps = table.moves.where(table.key.str.contains(STEPWISE))  # the largest of the same metric in its table
+    steps = table.moves.where(table.key.str.contains(STEP_METHOD))  # the largest of the same metric in its table
     far = steps.groupby([table.table, table.key.str.split("/").str[3]]).transform("max").where(steps.notna()).fillna(0)
     tolerance = np.maximum(np.maximum(TIMES_NOISE * table.moves, LEAST_TOLERANCE), far)
     table = table.drop(columns=["text", "text_theirs"])
@@ -116,7 +116,7 @@ def compare_numbers(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     return table.assign(difference=gap, tolerance=tolerance, within=within, reads=reads)
 
 
-def list_numbers(table: pd.DataFrame, file: str) -> list[str]:
+def list_differing_numbers(table: pd.DataFrame, file: str) -> list[str]:
     """Return a line for each number whose printed form differs or that differs by too much, largest excess first."""
     shown = table[table.reads | ~table.within].sort_values(["within", "difference"], ascending=[True, False])
     lines = [
@@ -128,7 +128,7 @@ def list_numbers(table: pd.DataFrame, file: str) -> list[str]:
     return [*lines, f"and {more} more, all in {file}" if more > 0 else f"every number: {file}"]
 
 
-def judge_sameness(table: pd.DataFrame, matched: MatchedRows, wrong: Sequence[str] = ()) -> tuple[bool, str]:
+def judge_reproduction(table: pd.DataFrame, matched: MatchedRows, wrong: Sequence[str] = ()) -> tuple[bool, str]:
     """Return whether the run reproduces the shipped one, with one line of explanation.
 
     `wrong`: tables of the run that its signals do not reproduce.

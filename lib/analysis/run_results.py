@@ -8,7 +8,7 @@ import pandas as pd
 
 from lib import params, store
 from lib.analysis import ablation_statistics, answer_dropout, costs
-from lib.analysis.calibration_statistics import curve_bands
+from lib.analysis.calibration_statistics import summarize_curves
 from lib.analysis.results import Results
 from lib.analysis.run_signals import CALIBRATED, SIGNAL_KINDS, TRANSFER_TABLES, Frames, RunSignals, read_manifests
 from lib.params import Reading
@@ -17,18 +17,18 @@ from lib.schemas import empty_frame
 from lib.score.bootstrap import bootstrap
 from lib.store import KEYS, PAIR
 
-CONTRASTS = (  # lower and higher ECE according to the paper: (estimator, method)
+PAIRED_COMPARISONS = (  # lower and higher ECE according to the paper: (estimator, method)
     (("seq_avg", ""), ("ans_avg", "")), (("c_bald", ""), ("p_true", "")),
     (("ans_avg", "isotonic"), ("ans_avg", "")), (("ans_avg", "platt"), ("ans_avg", "")),
 )  # fmt: skip
-KEPT = {  # stored frame of 05, 06, 07 or 10: its names in `Results`
+STORED_FRAMES = {  # stored frame of 05, 06, 07 or 10: its names in `Results`
     "calibration/results": ("result_estimation_full", *CALIBRATED), "calibration/confidence": ("calibrated",),
     "calibration/transfer": TRANSFER_TABLES, "calibration/curves": ("learning",),
     **{f"selective/{name}": (f"selective_{name}",) for name in ("scores", "thresholds", "curves")},
 }  # fmt: skip
 
 
-def labels_of_run(
+def results_without_frames(
     models: Sequence[str],
     datasets: Sequence[str],
     *,
@@ -40,11 +40,11 @@ def labels_of_run(
     specs = [params.load_model_config(name) for name in models]
     labels = {name: spec.label for name, spec in zip(models, specs, strict=True)}
     sets = {name: params.load_dataset_config(name).label for name in datasets}
-    moved = labels_of(labels, "model", transfer_models), labels_of(sets, "dataset", transfer_datasets)
-    return Results(labels, sets, labels_of(labels, "model", bin_models), moved, specs, {})
+    moved = select_labels(labels, "model", transfer_models), select_labels(sets, "dataset", transfer_datasets)
+    return Results(labels, sets, select_labels(labels, "model", bin_models), moved, specs, {})
 
 
-def labels_of(labels: Mapping[str, str], kind: str, names: Sequence[str]) -> dict[str, str]:
+def select_labels(labels: Mapping[str, str], kind: str, names: Sequence[str]) -> dict[str, str]:
     """Return the {name: label} of the models (or datasets) that a table shows; all if none is named."""
     return {name: labels[name] for name in params.select_names(kind, names, list(labels))}
 
@@ -60,23 +60,23 @@ def results_of_run(
     seed: int = 0,
     **shown: Sequence[str],
 ) -> Results:
-    """Return all results of a run, with intervals over the `resamples` of 05; `shown`: as `labels_of_run`.
+    """Return all results of a run, with intervals over the `resamples` of 05; `shown`: as `results_without_frames`.
 
     Raise UserError if frames of 05 to 07 or 10 are missing.
     """
     pairs, drawn = (run, models, datasets), (resamples, seed)
-    frames = kept_frames(*pairs) | signals.of_responses() | signals.of_scores(n_bins_ablation)
-    frames |= signals.in_situ(frames["result_estimation"])  # without P(True) if no model is available
-    frames |= asked_again(*pairs, signals.reading)
-    frames |= answer_dropout.in_situ(*pairs, signals, *drawn)
+    frames = load_stored_frames(*pairs) | signals.response_frames() | signals.score_frames(n_bins_ablation)
+    frames |= signals.verification_frames(frames["result_estimation"])  # without P(True) if no model is available
+    frames |= load_ablation(*pairs, signals.reading)
+    frames |= answer_dropout.compare_dropout_scopes(*pairs, signals, *drawn)
     frames |= costs.costs_of_run(*pairs, signals, frames)
-    frames["paired"] = paired(frames["calibrated"], signals.reading, *drawn)
+    frames["paired"] = compare_estimators(frames["calibrated"], signals.reading, *drawn)
     rows = signals.generations.groupby(["dataset", "split"])["example_id"].nunique()
     questions = {
         name: (params.load_dataset_config(name).source, int(rows[name, "calibration"]), int(rows[name, "evaluation"]))
         for name in datasets
     }
-    return replace(labels_of_run(models, datasets, **shown), frames=frames, questions=questions)
+    return replace(results_without_frames(models, datasets, **shown), frames=frames, questions=questions)
 
 
 def partial_results(
@@ -96,15 +96,15 @@ def partial_results(
         for kind in SIGNAL_KINDS
     )
     signals = RunSignals.from_frames(generations, verification, dropout, reading)
-    frames = signals.of_responses() | signals.of_scores()
+    frames = signals.response_frames() | signals.score_frames()
     if "ablation" in kinds:
-        frames |= asked_again(run, models, datasets, reading)
-    frames |= kept_frames(run, models, datasets, [kind for kind in KEPT if kind in kinds])
-    return replace(labels_of_run(models, datasets, **shown), frames=frames)
+        frames |= load_ablation(run, models, datasets, reading)
+    frames |= load_stored_frames(run, models, datasets, [kind for kind in STORED_FRAMES if kind in kinds])
+    return replace(results_without_frames(models, datasets, **shown), frames=frames)
 
 
-def kept_frames(
-    run: str, models: Sequence[str], datasets: Sequence[str], kinds: Collection[str] = tuple(KEPT)
+def load_stored_frames(
+    run: str, models: Sequence[str], datasets: Sequence[str], kinds: Collection[str] = tuple(STORED_FRAMES)
 ) -> Frames:
     """Return the stored frames of KEPT for these pairs. Raise UserError if they are missing."""
     frames: Frames = {}
@@ -112,11 +112,11 @@ def kept_frames(
         folder, name = kind.split("/")
         frame = store.read_pairs(run, folder, name, models, datasets)
         frame = frame[frame["model"].isin(list(models)) & frame["dataset"].isin(list(datasets))]
-        frames |= dict.fromkeys(KEPT[kind], curve_bands(frame) if kind == "calibration/curves" else frame)
+        frames |= dict.fromkeys(STORED_FRAMES[kind], summarize_curves(frame) if kind == "calibration/curves" else frame)
     return frames
 
 
-def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> Frames:
+def load_ablation(run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> Frames:
     """Return the results of 04b: `ablation`, `demonstration` and `cost`.
 
     Without 04b there are none, and claims that need them are not judged.
@@ -126,16 +126,16 @@ def asked_again(run: str, models: Sequence[str], datasets: Sequence[str], readin
         frame = store.load_frames(run, "ablation", models, datasets, may_lack=True)[0]
         return {
             "ablation": ablation_statistics.summarize_ablation(frame, reading.grader),
-            "cost": ablation_statistics.pass_costs(manifests),
+            "cost": ablation_statistics.list_operations(manifests),
             "demonstration": ablation_statistics.compare_demonstrations(frame, reading.grader),
         }
     return {}
 
 
-def paired(calibrated: pd.DataFrame, reading: Reading, resamples: int, seed: int) -> pd.DataFrame:
+def compare_estimators(calibrated: pd.DataFrame, reading: Reading, resamples: int, seed: int) -> pd.DataFrame:
     """Return paired differences of ECE with intervals for CONTRASTS, from `Bootstrap.differences`, on shared rows."""
     who, parts = list(zip(calibrated.estimator, calibrated["method"], strict=True)), []
-    for contrast in CONTRASTS:
+    for contrast in PAIRED_COMPARISONS:
         chosen = calibrated[[one in contrast for one in who]]
         chosen = chosen[chosen.duplicated(KEYS, keep=False)]
         if len(chosen):

@@ -9,8 +9,8 @@ import pandas as pd
 
 from lib import params, store
 from lib.analysis import dropout_statistics, token_statistics, verification_statistics
-from lib.analysis.calibration_statistics import curve_bands, describe_calibration_split
-from lib.analysis.token_statistics import by_pair
+from lib.analysis.calibration_statistics import describe_calibration_split, summarize_curves
+from lib.analysis.token_statistics import apply_by_pair
 from lib.calibrate.calibrators import Calibrator
 from lib.calibrate.fitting import DataByPair, Pair, calibrate, calibration_data, fit_answers
 from lib.calibrate.sample_efficiency import learning_curves
@@ -27,10 +27,10 @@ SIGNAL_KINDS = ("generations", "verification", "dropout")  # stored model output
 CALIBRATED = ("result_calibration", "result_calibration_full", "result_isotonic")  # tables from one frame
 TRANSFER_TABLES = ("calibration_transfer_full", "calibration_transfer_summary")
 Frames = dict[str, pd.DataFrame]
-Call = Callable[..., Any]  # calls a function with arguments
+Caller = Callable[..., Any]  # calls a function with arguments
 
 
-def calling_once() -> Call:
+def memoize() -> Caller:
     """Return a function that calls others once per set of arguments; frames and the like are compared by identity.
 
     A frame that equals an earlier result of the same function is that result, so calls with it are known, too.
@@ -38,7 +38,7 @@ def calling_once() -> Call:
     known: dict[tuple, tuple[tuple, Any]] = {}
 
     def call(function: Callable[..., Any], *arguments: Any) -> Any:
-        key = (function, *map(identity, arguments))
+        key = (function, *map(argument_key, arguments))
         if key not in known:
             new = function(*arguments)
             if isinstance(new, pd.DataFrame):
@@ -66,7 +66,7 @@ def are_same(new: Any, old: Any) -> bool:
     return new is old or (isinstance(new, (str, tuple)) and new == old)
 
 
-def identity(argument: Any) -> Any:
+def argument_key(argument: Any) -> Any:
     """Return the argument itself if it is hashable, else its id."""
     try:
         hash(argument)
@@ -80,7 +80,7 @@ class RunSignals:
     """The signals of a run, interpreted under its choices.
 
     `responses` are from `interpret_responses`, `sets` are the calibration and evaluation rows of calibrators, and
-    `confidence` has every estimator. `call` is from `calling_once`.
+    `confidence` has every estimator. `call` is from `memoize`.
     """
 
     generations: pd.DataFrame = field(repr=False)
@@ -90,7 +90,7 @@ class RunSignals:
     responses: pd.DataFrame = field(repr=False)
     sets: DataByPair = field(repr=False)
     confidence: pd.DataFrame = field(repr=False)
-    call: Call = field(default_factory=calling_once, repr=False)
+    call: Caller = field(default_factory=memoize, repr=False)
 
     @classmethod
     def of(cls, run: str, models: Sequence[str], datasets: Sequence[str], reading: Reading) -> "RunSignals":
@@ -112,41 +112,43 @@ class RunSignals:
         verification: pd.DataFrame,
         dropout: pd.DataFrame,
         reading: Reading,
-        call: Call | None = None,
+        call: Caller | None = None,
     ) -> "RunSignals":
         """Interpret these frames under the choices; `call` is shared with signals under other choices."""
-        call = call or calling_once()
+        call = call or memoize()
         responses = call(interpret_responses, generations, reading)
-        sets = call(calibration_data, generations, call(answers_of, responses)) if len(responses) else {}
-        how = only(reading, "options", "phi", "fit_on_tuning_rows")
-        confidence = call(scores, responses, verification, dropout, how)
+        sets = call(calibration_data, generations, call(drop_response_logprobs, responses)) if len(responses) else {}
+        how = restrict_reading(reading, "options", "phi", "fit_on_tuning_rows")
+        confidence = call(score_at_selected_rate, responses, verification, dropout, how)
         return cls(generations, verification, dropout, reading, responses, sets, confidence, call)
 
     @property
-    def answers(self) -> pd.DataFrame:
+    def answer_responses(self) -> pd.DataFrame:
         """The responses without what only the sequence estimators read."""
-        return self.call(answers_of, self.responses)
+        return self.call(drop_response_logprobs, self.responses)
 
     @property
-    def measuring(self) -> Reading:
+    def metric_reading(self) -> Reading:
         """The choices that matter for measuring passes."""
-        return only(self.reading, "phi", "bins", "closed")
+        return restrict_reading(self.reading, "phi", "bins", "closed")
 
-    def estimation(self, n_bins_ablation: Sequence[int], metrics: Sequence[str] = tuple(METRICS)) -> Frames:
+    def raw_frames(self, n_bins_ablation: Sequence[int], metrics: Sequence[str] = tuple(METRICS)) -> Frames:
         """Return the frames of the tables of raw confidence, without intervals."""
         n_bins, closed = self.reading.bins, self.reading.closed
-        raw, shared = evaluate(self.confidence, n_bins, closed, names=metrics), self.shared_rows()
+        raw, shared = evaluate(self.confidence, n_bins, closed, names=metrics), self.ece_on_shared_rows()
         single_pass = self.confidence.estimator.map(lambda name: ESTIMATORS[name].group) == "single_pass"
         frames = {
             "result_estimation": pd.concat([raw, shared], ignore_index=True) if len(shared) else raw,
-            "dropout_grid_search": self.call(evaluate_rate_grid, self.answers, self.dropout, self.measuring, metrics),
+            "dropout_grid_search": self.call(
+                evaluate_rate_grid, self.answer_responses, self.dropout, self.metric_reading, metrics
+            ),
         }
         if single_pass.any():
             chosen, measured = self.confidence[single_pass], ("ece", "mce", "brier")
             frames["bin_ablation"] = ablate_bins(chosen, n_bins_ablation, closed, measured)
         return frames
 
-    def shared_rows(self) -> pd.DataFrame:
+    def ece_on_shared_rows(self) -> pd.DataFrame:
         """Return the raw ECE of estimators with more evaluation rows than another one of their pair, on the shared
         rows.
 
@@ -160,33 +162,37 @@ class RunSignals:
         fewer = fewer[fewer.n < had.reindex(pd.MultiIndex.from_frame(fewer[[*PAIR, "estimator"]])).to_numpy()]
         return fewer.assign(metric="ece_shared")
 
-    def in_situ(self, results: pd.DataFrame) -> Frames:
+    def verification_frames(self, results: pd.DataFrame) -> Frames:
         """Return the frame of `tab:insitu_ptrue`, from the frame of raw confidence."""
         tokens = verification_statistics.token_reduction(self.verification)
         mass = verification_statistics.option_mass(self.verification, self.reading.options)
         return {"insitu_ptrue": pd.concat([results, tokens, mass], ignore_index=True)}
 
-    def fitted(self, choices: Calibration) -> Mapping[Pair, Mapping[str, Calibrator]]:
+    def fit_calibrators(self, choices: Calibration) -> Mapping[Pair, Mapping[str, Calibrator]]:
         """Return the calibrators of Ans Avg."""
         return self.call(fit_answers, self.sets, choices)
 
-    def calibration(self, choices: Calibration, metrics: Sequence[str] = ("ece",)) -> Frames:
+    def calibration_frames(self, choices: Calibration, metrics: Sequence[str] = ("ece",)) -> Frames:
         """Return the frames of the tables of calibration, without intervals; 05 stores a run's."""
-        calibrated, learned, _ = self.call(calibrate, self.confidence, self.sets, self.fitted(choices), choices)
+        calibrated, learned, _ = self.call(
+            calibrate, self.confidence, self.sets, self.fit_calibrators(choices), choices
+        )
         results = estimate_metrics(calibrated, self.reading.bins, self.reading.closed, metrics)
         return dict.fromkeys(CALIBRATED, pd.concat([results, learned], ignore_index=True))
 
-    def moved(self, choices: Calibration) -> Frames:
+    def transfer_frames(self, choices: Calibration) -> Frames:
         """Return the frames of the tables of transfer between all pairs; 07 stores a run's."""
-        results = self.call(transfer, self.sets, self.fitted(choices), self.reading.bins, self.reading.closed)
+        results = self.call(transfer, self.sets, self.fit_calibrators(choices), self.reading.bins, self.reading.closed)
         return dict.fromkeys(TRANSFER_TABLES, results)
 
-    def learning(self, choices: Calibration, model: str, drawn: Subsampling) -> Frames:
+    def learning_frames(self, choices: Calibration, model: str, drawn: Subsampling) -> Frames:
         """Return the learning curves of a model on uniformly sampled rows; 06 stores a run's."""
         how = drawn, ("uniform",), self.reading.bins, self.reading.closed, choices, self.call
-        return {"learning": curve_bands(self.call(learning_curves, self.call(sets_of, self.sets, model), *how))}
+        return {
+            "learning": summarize_curves(self.call(learning_curves, self.call(select_model, self.sets, model), *how))
+        }
 
-    def of_responses(self) -> Frames:
+    def response_frames(self) -> Frames:
         """Return, for every pair, the statistics of responses that the paper shows as pictures or in words.
 
         Also included is what no choice changes: evaluation questions, and tokens of verification.
@@ -195,7 +201,7 @@ class RunSignals:
         evaluation = self.generations[self.generations.split == "evaluation"]
         rows = evaluation.groupby("dataset", sort=False).example_id.nunique().rename("rows").reset_index()
         return {
-            "running_mean": self.call(by_pair, token_statistics.running_mean_curves, self.responses),
+            "running_mean": self.call(apply_by_pair, token_statistics.running_mean_curves, self.responses),
             "tokens": self.call(token_statistics.summarize_tokens, self.responses),
             "positions": self.call(token_statistics.position_curves, self.responses),
             "unread": token_statistics.count_missed_answers(self.generations, self.reading),
@@ -205,30 +211,32 @@ class RunSignals:
             "verification": self.call(verification_statistics.verification_costs, self.verification, self.generations),
         }
 
-    def of_passes(self, counts: Sequence[int] = ()) -> Frames:
+    def pass_frames(self, counts: Sequence[int] = ()) -> Frames:
         """Return the statistics of the passes, on rows with a parsed answer; `counts`: as in
-        `dropout_statistics.by_passes`."""
-        kept = self.call(dropout_statistics.answered, self.dropout, self.answers)
+        `dropout_statistics.ece_by_number_of_passes`."""
+        kept = self.call(dropout_statistics.keep_parsed_answers, self.dropout, self.answer_responses)
         selected = self.call(rows_at_selected_rate, kept)
         if selected.empty:  # without a parsed answer there are no statistics of passes
             return dict.fromkeys(("entropies", "passes", "by_passes", "by_rate"), selected)
-        passes = self.answers, self.dropout, self.measuring
+        passes = self.answer_responses, self.dropout, self.metric_reading
         return {
-            "entropies": self.call(by_pair, dropout_statistics.entropy_curves, selected),
-            "passes": self.call(dropout_statistics.summary, selected),
-            "by_passes": self.call(dropout_statistics.by_passes, *passes, counts),
-            "by_rate": self.call(dropout_statistics.by_rate, kept),
+            "entropies": self.call(apply_by_pair, dropout_statistics.entropy_curves, selected),
+            "passes": self.call(dropout_statistics.summarize_passes, selected),
+            "by_passes": self.call(dropout_statistics.ece_by_number_of_passes, *passes, counts),
+            "by_rate": self.call(dropout_statistics.mean_entropies_by_rate, kept),
         }
 
-    def of_scores(self, n_bins_ablation: Sequence[int] = (10, 20, 30), counts: Sequence[int] = ()) -> Frames:
+    def score_frames(self, n_bins_ablation: Sequence[int] = (10, 20, 30), counts: Sequence[int] = ()) -> Frames:
         """Return the statistics of raw confidence and passes; missing kinds have no frame, or an empty one."""
         evaluation = self.confidence[self.confidence.split == "evaluation"]
         gaps = (evaluation.confidence - evaluation.correct).groupby([evaluation[key] for key in (*PAIR, "estimator")])
-        frames = self.estimation(n_bins_ablation) | self.of_passes(counts)
+        frames = self.raw_frames(n_bins_ablation) | self.pass_frames(counts)
         frames["overconfidence"] = gaps.mean().rename("gap").reset_index()
-        measuring = only(self.reading, "bins", "closed")  # phi is set in turn
-        frames["by_phi"] = self.call(dropout_statistics.by_phi, self.answers, self.dropout, measuring)
-        return frames | (self.in_situ(frames["result_estimation"]) if len(self.verification) else {})
+        measuring = restrict_reading(self.reading, "bins", "closed")  # phi is set in turn
+        frames["by_phi"] = self.call(
+            dropout_statistics.evaluate_rate_grid_by_phi, self.answer_responses, self.dropout, measuring
+        )
+        return frames | (self.verification_frames(frames["result_estimation"]) if len(self.verification) else {})
 
 
 def read_manifests(run: str, kind: str, pairs: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -237,22 +245,22 @@ def read_manifests(run: str, kind: str, pairs: Sequence[str]) -> Iterator[tuple[
         yield pair, store.read_manifest(store.find_frame(run, kind, pair))
 
 
-def only(reading: Reading, *names: str) -> Reading:
+def restrict_reading(reading: Reading, *names: str) -> Reading:
     """Return these choices of a reading, with defaults for the others."""
     return Reading(**{name: getattr(reading, name) for name in names})
 
 
-def answers_of(responses: pd.DataFrame) -> pd.DataFrame:
+def drop_response_logprobs(responses: pd.DataFrame) -> pd.DataFrame:
     """Return responses without the log-probabilities that only the sequence estimators read."""
     return responses.assign(response=None)
 
 
-def sets_of(sets: DataByPair, model: str) -> DataByPair:
+def select_model(sets: DataByPair, model: str) -> DataByPair:
     """Return the sets of one model."""
     return {pair: rows for pair, rows in sets.items() if pair[0] == model}
 
 
-def scores(
+def score_at_selected_rate(
     responses: pd.DataFrame, verification: pd.DataFrame, dropout: pd.DataFrame, reading: Reading
 ) -> pd.DataFrame:
     """Return the confidence of every estimator at the selected dropout rate."""

@@ -62,7 +62,7 @@ def right_minus_wrong(curves: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"position": right.position, "mean": mean, "low": mean - half, "high": mean + half})
 
 
-def by_pair(function: Callable[[pd.DataFrame], pd.DataFrame], rows: pd.DataFrame) -> pd.DataFrame:
+def apply_by_pair(function: Callable[[pd.DataFrame], pd.DataFrame], rows: pd.DataFrame) -> pd.DataFrame:
     """Apply a function to the rows of every pair, and add the columns model and dataset."""
     groups = rows.groupby(PAIR, sort=False)
     parts = [function(part).assign(model=model, dataset=dataset) for (model, dataset), part in groups]
@@ -113,11 +113,19 @@ def summarize_tokens(responses: pd.DataFrame) -> pd.DataFrame:
         product = [logprobs.sum() for logprobs in response]  # logarithm: the same ranks
         joint, length = response.map(seq_joint), response.map(len)
         correlations = rank_correlation(joint, length), rank_correlation(product, length)
-        parts.append((*pair, _median(answered.answer), _median(wrong), auroc(smallest, rows.correct), *correlations))
+        parts.append(
+            (
+                *pair,
+                _median_probability(answered.answer),
+                _median_probability(wrong),
+                auroc(smallest, rows.correct),
+                *correlations,
+            )
+        )
     return pd.DataFrame(parts, columns=[*PAIR, "median", "wrong", "smallest", "joint", "product"])
 
 
-def _median(answers: pd.Series) -> float:
+def _median_probability(answers: pd.Series) -> float:
     return float(np.exp(np.median(np.concatenate(list(answers))))) if len(answers) else np.nan
 
 

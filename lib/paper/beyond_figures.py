@@ -8,13 +8,15 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
-from lib.analysis.costs import FURTHER
+from lib.analysis.costs import EXTRA_TOKEN_ESTIMATORS
 from lib.paper.beyond_paper import ALL_ESTIMATORS, show_selective
 from lib.paper.figure_style import STYLES, WIDTH, Canvas, drawn, panels
 from lib.paper.layout import Frame
 from lib.store import PAIR
 
-ESTIMATOR_MARKERS = dict(zip(("ans_avg", "seq_avg", *FURTHER), ("o", "s", "^", "v", "D", "P"), strict=True))
+ESTIMATOR_MARKERS = dict(
+    zip(("ans_avg", "seq_avg", *EXTRA_TOKEN_ESTIMATORS), ("o", "s", "^", "v", "D", "P"), strict=True)
+)
 DRAWN = ("seq_avg", "ans_avg", "p_true", "c_bald")  # of the paper's estimators, one of each kind
 LEAST = 0.05  # curves start at this share answered: below it they depend on a few rows
 CURVE: dict[str, Any] = {"linewidth": 1.2, "markersize": 3.5}
@@ -26,7 +28,7 @@ TARGET: dict[str, Any] = {"color": "0.6", "linewidth": 0.8}
 
 @drawn
 def pareto(frame: Frame, title: str = "") -> Canvas:
-    """Draw ECE and AUROC against tokens; `frame` is from `cost_and_worth`."""
+    """Draw ECE and AUROC against tokens; `frame` is from `cost_and_quality`."""
     canvas, axes = panels(1, 4.0, rows=2, sharex=True)
     for ax, (metric, label, sign) in zip(axes, (("ece", "ECE", 1), ("auroc", "AUROC", -1)), strict=True):
         _draw_points(ax, frame.dropna(subset=[metric, "tokens"]), metric, sign)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.answer_dropout import SCOPES
-from lib.analysis.costs import FURTHER, RESPONSE, TOTAL
+from lib.analysis.costs import EXTRA_TOKEN_ESTIMATORS, RESPONSE, TOTAL
 from lib.analysis.results import Results
 from lib.paper.booktabs import Cell, Table
 from lib.paper.comparison import Listing
@@ -75,7 +75,10 @@ def costs_table(frame: Frame, models: Labels = None, datasets: Labels = None, no
     Seconds differ between runs, so only the report shows them.
     """
     columns = [Line(("Response",), {"estimator": RESPONSE, "metric": "tokens"})]
-    columns += [Line((heading(ALL_ESTIMATORS[name]),), {"estimator": name, "metric": "tokens"}) for name in FURTHER]
+    columns += [
+        Line((heading(ALL_ESTIMATORS[name]),), {"estimator": name, "metric": "tokens"})
+        for name in EXTRA_TOKEN_ESTIMATORS
+    ]
     layout = Layout(frame, models, datasets, notes)
     return layout.by_pair(columns, cell=lambda one: plain(one, "{:,.0f}".format), notes=cost_saved(frame))
 
@@ -98,11 +101,13 @@ def seconds(here: Results) -> Listing:
     frame = here.frames["costs"]
     timed = frame[frame["metric"] != "tokens"]
     wide = timed.pivot_table(index=PAIR, columns="estimator", values="value", sort=False)
-    wide = wide.reindex(columns=[name for name in (RESPONSE, *FURTHER, TOTAL) if name in wide]).reset_index()
+    wide = wide.reindex(
+        columns=[name for name in (RESPONSE, *EXTRA_TOKEN_ESTIMATORS, TOTAL) if name in wide]
+    ).reset_index()
     wide["model"], wide["dataset"] = wide["model"].map(dict(here.models)), wide["dataset"].map(dict(here.datasets))
     hours = wide.get(TOTAL, pd.Series([np.nan]))
     last = pd.DataFrame([{"model": "all", "dataset": "", TOTAL: hours.sum()}] if hours.notna().all() else [])
-    heads = {name: f"{ALL_ESTIMATORS[name].plain}, s" for name in FURTHER}
+    heads = {name: f"{ALL_ESTIMATORS[name].plain}, s" for name in EXTRA_TOKEN_ESTIMATORS}
     heads |= {RESPONSE: "response, s", TOTAL: "all jobs, hours"}
     records = pd.concat([wide, last], ignore_index=True).rename(columns=heads)
     return Listing(records, records.round(3))

@@ -75,8 +75,8 @@ def calibration_analysis(
     """Draw `fig:calibration_analysis`.
 
     (a, b) Reliability of raw ("") and calibrated scores, a panel per method, from `bins` by method
-    (`reliability_by_method`). (c), if given, `bands` of the ECE against the number of calibration rows (`curve_bands`),
-    a panel for each of `datasets` {name: label} in them. `where` names the dataset of (a) and (b).
+    (`reliability_by_method`). (c), if given, `bands` of the ECE against the number of calibration rows
+    (`summarize_curves`), a panel for each of `datasets` {name: label} in them. `where`: the dataset of (a) and (b).
     """
     methods = [method for method in METHODS if method in bins]
     letters, last = string.ascii_lowercase[: len(methods)], string.ascii_lowercase[len(methods)]
@@ -101,7 +101,7 @@ def calibration_analysis(
 
 @drawn
 def calibrators(maps: pd.DataFrame, title: str = "") -> Canvas:
-    """Draw the calibrators of one pair, a panel per estimator; `maps` is from `calibration_maps`.
+    """Draw the calibrators of one pair, a panel per estimator; `maps` is from `tabulate_calibration_maps`.
 
     Isotonic regression is a step function, Platt scaling a sigmoid, temperature a cloud: answers of equal confidence
     can differ after it. The cloud is missing without stored logits. The gray line is the accuracy of the calibration

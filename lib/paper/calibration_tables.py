@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from lib.analysis.printed_numbers import two_digits
+from lib.analysis.printed_numbers import format_two_digits
 from lib.calibrate.calibrators import METHODS
 from lib.calibrate.transfer import SOURCE
 from lib.paper.booktabs import Cell, Stack, Table
@@ -88,7 +88,7 @@ def symbols(names: Sequence[str]) -> Cell:
 
 def parameters_cell(numbers: Sequence[Any], full: bool) -> Cell:
     """Return the fitted parameters: 0.53, or (0.61, -1.20), as a formula if intervals are formulas (`full`)."""
-    cells = [plain(one, two_digits) for one in numbers]
+    cells = [plain(one, format_two_digits) for one in numbers]
     if DASH in cells or len(cells) == 1:
         return DASH if DASH in cells else cells[0]
     text = f"({', '.join(cell.text for cell in cells)})"
@@ -184,7 +184,7 @@ def calibration_transfer_summary(
 ) -> Table:
     """Build `tab:calibration_transfer_summary`: change of ECE, first across datasets, then between models.
 
-    Improvements on the dataset `hard` (`hardest`: the one with the lowest accuracy) are bold.
+    Improvements on the dataset `hard` (`find_hardest_dataset`: the one with the lowest accuracy) are bold.
     """
     layout = transfer_layout(frame, models, datasets, notes)
     rows = [

@@ -117,7 +117,7 @@ def _arrows(results: Results) -> pd.DataFrame:
     """Return the arrows of `tab:calibration_transfer_summary`: both ends are among its models and datasets, and exactly
     one of the two changes; `changed` names it."""
     rows = printed(results, "calibration_transfer_summary", "delta_ece").query("method != ''")
-    for labels, kind in zip(results.moved, PAIR, strict=True):
+    for labels, kind in zip(results.transfer_labels, PAIR, strict=True):
         rows = rows[rows[kind].isin(list(labels)) & rows[f"source_{kind}"].isin(list(labels))]
     other_model = rows.source_model != rows.model
     rows = rows.assign(changed=np.where(other_model, "model", "dataset"), delta_ece=rows.value)
@@ -131,7 +131,8 @@ def transfers(results: Results) -> pd.DataFrame:
     """change of ECE by a calibrator of another dataset or model"""
     rows, hardest = _arrows(results), hardest_of(results)
     llama, qwen = (
-        [name for name, label in results.moved[0].items() if family in label.lower()] for family in ("llama", "qwen")
+        [name for name, label in results.transfer_labels[0].items() if family in label.lower()]
+        for family in ("llama", "qwen")
     )
     return rows.assign(
         onto_hardest=rows.dataset == hardest,

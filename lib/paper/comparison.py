@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from lib.analysis.printed_numbers import as_word, printed_numbers
+from lib.analysis.printed_numbers import format_key_part, printed_numbers
 from lib.analysis.results import Results
 from lib.paper.reference import paper_facts
 from lib.paper.verdicts import VERDICT_WORDS, Verdict, in_sentences
@@ -104,7 +104,9 @@ def beside(here: Results, paper: Results) -> Listing:
 def _in_words(numbers: pd.DataFrame) -> dict[str, Any]:
     """Describe each number with labels for the reader."""
     plain = {name: e.plain for name, e in ESTIMATORS.items()}
-    variants = [" ".join(filter(None, words)) for words in numbers[VARIANT].map(as_word).itertuples(index=False)]
+    variants = [
+        " ".join(filter(None, words)) for words in numbers[VARIANT].map(format_key_part).itertuples(index=False)
+    ]
     return {
         "model": numbers["model_label"],
         "dataset": numbers["dataset_label"],
@@ -116,7 +118,7 @@ def _in_words(numbers: pd.DataFrame) -> dict[str, Any]:
 def stability(moved: pd.DataFrame) -> Listing:
     """List for each number, by table and key, whether it is stable under rounding.
 
-    If not: in how many draws its cell changes, and the largest change. `moved` is from `rounding.moves`.
+    If not: in how many draws its cell changes, and the largest change. `moved` is from `rounding.measure_noise_effect`.
     """
     words = [f"{row.moved} of {row.draws}, by {row.moves:.1g}" if row.moved else STANDS for row in moved.itertuples()]
     frame = moved[["table", "key"]].assign(moves=words)

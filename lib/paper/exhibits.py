@@ -67,7 +67,8 @@ EXHIBITS = (
     Exhibit("tab_calibration_transfer_summary", "calibration_tables.calibration_transfer_summary", "Transfer in short",
             "Change of ECE on the target when the calibrator was learned on the source; improvements on the hard "
             "dataset are bold.", published=True,
-            arguments=lambda run: (run.frames["calibration_transfer_summary"], *run.moved, run.notes, run.hard)),
+            arguments=lambda run: (run.frames["calibration_transfer_summary"], *run.transfer_labels, run.notes,
+                                   run.hardest_dataset)),
     Exhibit("tab_inference_settings", "tables.inference_settings", "Decoding settings", "How each model was sampled.",
             published=True, arguments=lambda run: (run.settings, run.notes[:1])),
     Exhibit("tab_dropout_grid_search", "tables.dropout_grid_search", "Dropout rates",

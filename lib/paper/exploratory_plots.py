@@ -71,7 +71,7 @@ def confidence_histograms(scores: pd.DataFrame, names: Mapping[str, str], title:
 def bald_histogram(tokens: pd.DataFrame, phi: str = "clip", title: str = "") -> Canvas:
     """Draw the share of answer tokens by BALD (nats), for correct and incorrect responses, and the confidence phi.
 
-    `tokens` is from `answer_tokens`: correct, bald (already divided under `top_k` and `top_p`).
+    `tokens` is from `bald_of_answer_tokens`: correct, bald (already divided under `top_k` and `top_p`).
     """
     values = tokens["bald"].astype(float)
     least, most = min(0.0, float(values.min())), max(1.05, float(values.max()) * 1.02)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pandas as pd
 
-from lib.analysis.printed_numbers import key_words
+from lib.analysis.printed_numbers import number_keys
 from lib.analysis.results import NUMBER_KEY, QUANTITIES
 from lib.paper.booktabs import Cell, Stack, Table
 from lib.paper.footnotes import fewer_rows, row_counts, thin_bins, why_empty
@@ -112,7 +112,7 @@ class Layout:
         found = self.frame.drop_duplicates(names, keep="last").reindex(columns=[*names, *SHOWN_QUANTITIES, "reason"])
         shown = places.astype(found[names].dtypes).merge(found, how="left", on=names)
         shown[SHOWN_QUANTITIES] = shown[SHOWN_QUANTITIES].apply(pd.to_numeric, errors="coerce").astype(float)
-        return shown.assign(key=key_words(shown[names]), bold=False)
+        return shown.assign(key=number_keys(shown[names]), bold=False)
 
     def footnotes(self, shown: Frame) -> list[str]:
         """Return the notes, and what the reader of the numbers `shown` (from `place`) must know."""

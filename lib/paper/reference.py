@@ -66,8 +66,8 @@ def published(title: str = "") -> Results:
     return Results(
         models=_labels(main.model),
         datasets=_labels(main.dataset),
-        binned=_labels(frames["bin_ablation"].model),
-        moved=(_labels(moved.model), _labels(moved.dataset)),
+        bin_labels=_labels(frames["bin_ablation"].model),
+        transfer_labels=(_labels(moved.model), _labels(moved.dataset)),
         settings=settings,
         frames=frames,
         notes=footnotes.notes(title),

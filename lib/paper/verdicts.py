@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from lib.analysis.results import NotThere, Results
+from lib.analysis.results import MissingFrame, Results
 from lib.paper import latex
 from lib.paper.claims import CLAIMS, VIEWS, Claim
 from lib.paper.reference import published
@@ -71,7 +71,7 @@ def judge(claim: Claim, results: Results) -> Verdict:
         if claim.view not in results.views:  # shared by several claims
             results.views[claim.view] = VIEWS[claim.view](results)
         cases = results.views[claim.view]
-    except NotThere as missing:
+    except MissingFrame as missing:
         return Verdict(claim, lacks=str(missing.args[0]))
     except NotApplicable as why:
         return Verdict(claim, reason=str(why))
@@ -100,7 +100,7 @@ def columns_shown(claim: Claim, cases: pd.DataFrame) -> list[str]:
 
 def judge_all(results: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, Verdict]:
     """Judge every claim (or those given) on some results, by name. Models that never answer are excluded."""
-    heard = results.heard()
+    heard = results.drop_models_without_answers()
     found = {claim.name: judge(claim, heard) for claim in claims}
     if heard is results:
         return found

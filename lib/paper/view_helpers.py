@@ -55,7 +55,7 @@ def on_same_rows(results: Results, table: str, names: list[str]) -> pd.DataFrame
 
 def hardest_of(results: Results) -> str:
     """Return the dataset with the lowest accuracy. Raise NotApplicable if there is only one dataset."""
-    hardest = results.hard
+    hardest = results.hardest_dataset
     if len(results.datasets) < 2:
         raise NotApplicable("one dataset")
     return hardest

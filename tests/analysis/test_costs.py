@@ -46,13 +46,17 @@ def test_tokens_are_counted(values):
 def test_seconds_are_told_of_the_rows_that_a_run_made_itself(monkeypatch, facts, whole, of_row):
     there = {"generations": [("m__d", facts)]}
     monkeypatch.setattr(costs, "read_manifests", lambda run, kind, pairs: there.get(kind, []))
-    made = costs.seconds_of("a run", ["m"], ["d"], pd.DataFrame(columns=["model", "dataset"])).set_index("metric").value
+    made = (
+        costs.seconds_per_question("a run", ["m"], ["d"], pd.DataFrame(columns=["model", "dataset"]))
+        .set_index("metric")
+        .value
+    )
     assert made.get("seconds") == of_row and made.get("hours") == (None if whole is None else whole / 3600)
 
 
 def test_hours_add_up_to_what_the_manifests_say(demo, values):
     found = demo.frames["costs"]
-    manifests = (json.loads(path.read_text()) for kind in costs.WORK for path in (SHIPPED / kind).glob("*.json"))
+    manifests = (json.loads(path.read_text()) for kind in costs.TIMED_KINDS for path in (SHIPPED / kind).glob("*.json"))
     whole = sum(facts.get("seconds", 0) + facts.get("grid_seconds", 0) for facts in manifests)
     assert whole > 0 and found[found.estimator == costs.TOTAL].value.sum() == pytest.approx(whole / 3600)
     facts = store.read_manifest(SHIPPED / "generations" / f"{'__'.join(PAIR)}.parquet")

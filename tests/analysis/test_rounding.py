@@ -44,7 +44,7 @@ def signals():
 
 @pytest.fixture(scope="module")
 def shaken(signals):
-    return rounding.shaken(signals, np.random.default_rng(0))
+    return rounding.add_noise_to_signals(signals, np.random.default_rng(0))
 
 
 def flat(frame, column):
@@ -69,10 +69,10 @@ def test_noise_is_as_large_as_was_measured(signals, shaken):
     assert (new <= 0).all() and (new != old).mean() > 0.5
     for name in ("standard_logits", "in_situ_logits"):
         moved = flat(shaken.verification, name) - flat(signals.verification, name)
-        assert spread(moved) == pytest.approx(rounding.LOGIT, rel=0.05)
+        assert spread(moved) == pytest.approx(rounding.LOGIT_NOISE, rel=0.05)
     before, after = disagreement(signals.dropout), disagreement(shaken.dropout)
     large = before > 1e-6
-    assert spread(after[large] / before[large] - 1) == pytest.approx(rounding.BALD, rel=0.1)
+    assert spread(after[large] / before[large] - 1) == pytest.approx(rounding.BALD_NOISE, rel=0.1)
 
 
 def test_noise_changes_no_answer_and_no_row(signals, shaken):
@@ -95,14 +95,14 @@ def test_noise_changes_no_answer_and_no_row(signals, shaken):
 
 @pytest.fixture(scope="module")
 def here(signals):
-    frames = rounding.frames_of(signals, CHOICES, DEMO.n_bins_ablation)
-    return replace(run_results.labels_of_run(MODEL, DATASETS), frames=frames)
+    frames = rounding.recompute_frames(signals, CHOICES, DEMO.n_bins_ablation)
+    return replace(run_results.results_without_frames(MODEL, DATASETS), frames=frames)
 
 
 def test_nothing_moves_without_noise(signals, here, monkeypatch):
-    for name in ("LOGPROB", "DOUBT", "LOGIT", "BALD"):
+    for name in ("LOGPROB_NOISE", "UNCERTAINTY_FACTOR", "LOGIT_NOISE", "BALD_NOISE"):
         monkeypatch.setattr(rounding, name, 0.0)
-    still = rounding.moves(here, signals, CHOICES, DEMO.n_bins_ablation, draws=1)
+    still = rounding.measure_noise_effect(here, signals, CHOICES, DEMO.n_bins_ablation, draws=1)
     assert len(still) > 200 and still.moves.max() < 1e-12 and not still.moved.any()
 
 
@@ -112,7 +112,7 @@ def test_what_moves_is_told_with_how_often_and_by_how_much(signals, here, monkey
     first.loc[0, ["value", "text"]] = [before.value[0] + 0.25, "otherwise"]
     second.loc[1, "value"] += 1e-7
     monkeypatch.setattr(rounding, "draw_with_noise", lambda *_: iter([before, first, second]))
-    moved = rounding.moves(here, signals, CHOICES, draws=2)
+    moved = rounding.measure_noise_effect(here, signals, CHOICES, draws=2)
     assert moved.moves[:3].tolist() == pytest.approx([0.25, 1e-7, 0]) and moved.moved[:3].tolist() == [1, 0, 0]
     listed = comparison.stability(moved)
     words = listed.records.moves

@@ -143,23 +143,25 @@ def test_costs_of_verification(stored):
 
 def test_what_the_passes_of_a_pair_come_to():
     """Of the supports the range, of the others a mean by hand: BALD .2 and .6, of predictive entropies .5 and .7."""
-    facts = dropout_statistics.summary(passed()).iloc[0]
+    facts = dropout_statistics.summarize_passes(passed()).iloc[0]
     assert (facts.top_k, facts.top_p, facts.unchanged) == (8, 1, 1)
     assert facts.share == pytest.approx(0.4 / 0.6) and facts.largest == pytest.approx(0.6)
     assert facts.bald == pytest.approx(0.4) and np.isnan(facts.auroc)
-    bare = dropout_statistics.summary(passed().drop(columns=["top_k_10", "top_p_0.95"])).iloc[0]
+    bare = dropout_statistics.summarize_passes(passed().drop(columns=["top_k_10", "top_p_0.95"])).iloc[0]
     assert np.isnan(bare.top_k) and np.isnan(bare.top_p)
 
 
 def test_how_alike_passes_are(stored):
     generations, _, dropout = stored
-    kept = dropout_statistics.answered(dropout[dropout.selected], interpret_responses(generations, Reading()))
+    kept = dropout_statistics.keep_parsed_answers(
+        dropout[dropout.selected], interpret_responses(generations, Reading())
+    )
     means = list((np.cumsum([0.2, 0.4, 0.2, 0.4]) / np.arange(1, 5))[:, None])
     same = kept.head(60).assign(split="evaluation", conditional=[means] * 60)
     same["predictive"] = [[x + 0.1 for x in means]] * 60
-    facts = dropout_statistics.summary(same).iloc[0]
+    facts = dropout_statistics.summarize_passes(same).iloc[0]
     assert (facts.sharp, facts.share, facts.largest) == pytest.approx((0.1 / 0.3, 0.1 / 0.4, 0.1)) and facts.top_p >= 0
-    calm = dropout_statistics.summary(same.assign(top_changed=[[False]] * 60)).iloc[0]
+    calm = dropout_statistics.summarize_passes(same.assign(top_changed=[[False]] * 60)).iloc[0]
     assert calm.unchanged == 60 and calm.auroc == 0.5, "one confidence for all tells nothing"
 
 
@@ -185,7 +187,7 @@ def test_numbers_of_passes_are_asked_once():
     frame = passed().assign(selected=True, rate=0.1).drop(columns="correct")
     responses = told([[0.5]], [True])
     for asked, made in (((1, 3), [1, 3]), ((2, 9), [2, 3]), ((), [1, 2, 3])):
-        found = dropout_statistics.by_passes(responses, frame, Reading(), asked)
+        found = dropout_statistics.ece_by_number_of_passes(responses, frame, Reading(), asked)
         assert found.passes.tolist() == made
     assert found.ece.tolist() == pytest.approx([0, 0.15, 0.4])
 
@@ -194,10 +196,10 @@ def test_terms_of_bald_by_rate_and_errors_by_phi():
     """After all passes BALD of the two tokens is .2 and .6, and their supports are 12 and 20, or 3 and 2."""
     frame = passed(tuning=[True], rate=[0.1]).drop(columns="correct").assign(split="calibration")
     other = frame.assign(tuning=False, predictive=[[[9, 9]]])
-    (terms,) = dropout_statistics.by_rate(pd.concat([frame, other])).itertuples()
+    (terms,) = dropout_statistics.mean_entropies_by_rate(pd.concat([frame, other])).itertuples()
     assert (terms.rate, terms.predictive, terms.conditional) == pytest.approx((0.1, 0.6, 0.2))
     responses = told([[0.5, 0.5]], [True]).assign(split="calibration")
-    errors = dropout_statistics.by_phi(responses, frame, Reading()).set_index("phi").value
+    errors = dropout_statistics.evaluate_rate_grid_by_phi(responses, frame, Reading()).set_index("phi").value
     of_tokens = {"clip": [0.2, 0.6], "top_k_10": [0.2, 0.6] / LOG([12, 20]), "top_p_0.95": [0.2, 0.6] / LOG([3, 2])}
     assert errors.to_dict() == pytest.approx({phi: np.mean(values) for phi, values in of_tokens.items()})
 
@@ -206,10 +208,10 @@ def test_after_all_passes_c_bald_is_itself(stored):
     generations, _, dropout = stored
     responses = interpret_responses(generations, Reading())
     scores = confidence.confidence_frame(responses, dropout=dropout[dropout.selected], names=["c_bald"])
-    curve = dropout_statistics.by_passes(responses, dropout, Reading()).set_index("passes").ece
+    curve = dropout_statistics.ece_by_number_of_passes(responses, dropout, Reading()).set_index("passes").ece
     assert len(curve) == 10 and curve[10] == pytest.approx(evaluate(scores, names=["ece"]).value.iloc[0])
     one = dropout.assign(conditional=dropout.predictive)  # no disagreement: every confidence is 1
-    flat = dropout_statistics.by_passes(responses, one, Reading()).ece
+    flat = dropout_statistics.ece_by_number_of_passes(responses, one, Reading()).ece
     assert flat.to_numpy() == pytest.approx(1 - evaluate(scores, names=["acc"]).value.iloc[0])
 
 
@@ -219,7 +221,7 @@ def test_a_row_without_answer_is_no_row_of_the_passes(stored):
     kept = {}
     for missing in ("last_number", "zero"):
         responses = interpret_responses(generations, Reading(missing=missing))
-        kept[missing] = set(dropout_statistics.answered(dropout, responses).example_id)
+        kept[missing] = set(dropout_statistics.keep_parsed_answers(dropout, responses).example_id)
     assert kept["last_number"] - kept["zero"] == set(responses[responses.answer.isna()].example_id) != set()
 
 
@@ -271,7 +273,7 @@ def test_enough_rows_are_those_from_which_on_the_error_stays(means, first):
 def test_the_middle_eighty_percent_of_the_draws():
     fixed = {"model": "m", "dataset": "d", "sampling": "uniform", "method": "isotonic", "n": 5}
     draws = pd.DataFrame(fixed | {"ece": np.linspace(0, 1, 11), "one_class": [True] + [False] * 10})
-    (found,) = calibration_statistics.curve_bands(draws).itertuples()
+    (found,) = calibration_statistics.summarize_curves(draws).itertuples()
     assert (found.mean, found.low, found.high, found.one_class) == pytest.approx((0.5, 0.1, 0.9, 1))
 
 
@@ -283,12 +285,12 @@ def test_what_is_drawn_of_calibrators():
     scores["margin"] = LOG(scores.confidence / (1 - scores.confidence))
     others = ({"dataset": "e"}, {"split": "evaluation"}, {"estimator": "seq_avg"})
     frame = pd.concat([scores, *(scores.assign(**other, confidence=0.01) for other in others)])
-    found = calibration_statistics.calibration_maps(frame, {}, {}, ("m", "d"))
+    found = calibration_statistics.tabulate_calibration_maps(frame, {}, {}, ("m", "d"))
     known, even = (found[found.method == method] for method in ("", "platt"))
     assert set(found.estimator) == {"p_true"} and known.score.tolist() == scores.confidence.tolist()
     assert len(even) == 201 and (even.score.min(), even.score.max()) == pytest.approx((0.1, 0.9))
     assert np.diff(LOG(even.score / (1 - even.score))) == pytest.approx(np.full(200, 2 * LOG(9) / 200))
     assert known.correct.tolist() == scores.correct.tolist() and even.correct.isna().all()
     sure = scores.assign(confidence=[0.2, 0.5, 1.0, 0.8, 0.0, 0.7])
-    found = calibration_statistics.calibration_maps(sure, {}, {}, ("m", "d"))
+    found = calibration_statistics.tabulate_calibration_maps(sure, {}, {}, ("m", "d"))
     assert np.isfinite(found[found.method == "isotonic"].score).all()

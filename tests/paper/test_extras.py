@@ -52,7 +52,7 @@ def test_nothing_of_the_paper_changes_by_it(shipped, demo, without_passes):
 
 
 def test_its_numbers_by_hand(shipped):
-    found = values(answer_dropout.in_situ(*RUN, shipped))
+    found = values(answer_dropout.compare_dropout_scopes(*RUN, shipped))
     answer = store.load_frames("shipped", "dropout_answer", PAIR[:1], PAIR[1:])[0]
     rows = answer[answer.selected & (answer.split == "evaluation")]
     read = shipped.responses.set_index(store.KEYS).loc[pd.MultiIndex.from_frame(rows[store.KEYS])]
@@ -68,7 +68,7 @@ def test_its_numbers_by_hand(shipped):
 
 def test_a_pair_without_passes_says_why(shipped, without_passes):
     without_passes("__".join(PAIR))
-    made = answer_dropout.in_situ(*RUN, shipped)
+    made = answer_dropout.compare_dropout_scopes(*RUN, shipped)
     lines, others = values(made).value, values(made, ("tiny-qwen", "demo-medium")).value
     assert pd.isna(lines["c_bald_insitu", "ece"]) and lines["c_bald", "ece"] > 0 and others["c_bald_insitu", "ece"] > 0
     text = beyond_paper.dropout_in_situ(made["dropout_in_situ"])._repr_html_()
@@ -83,6 +83,6 @@ def test_a_small_frame_by_hand():
     made = generations.loc[generations.split == "evaluation", store.KEYS].assign(rate=0.1, tuning=False, selected=True)
     made["predictive"] = made["conditional"] = [[np.zeros(3)] * 2] * 2
     passes, responses = {"trajectory": made, "answer": made}, synthetic.responses(generations)
-    found = dropout_statistics.by_scope(generations, responses, passes, Reading())
-    assert dropout_statistics.by_scope(generations, responses.head(0), passes, Reading()).empty
+    found = dropout_statistics.evaluate_scopes(generations, responses, passes, Reading())
+    assert dropout_statistics.evaluate_scopes(generations, responses.head(0), passes, Reading()).empty
     assert found.tokens.tolist() == [38, 6] and found.once.tolist() == [0, 16] and found.rows.tolist() == [2, 2]

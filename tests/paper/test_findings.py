@@ -222,7 +222,7 @@ def test_between_models_the_directions_are_told_apart(paper, name, here, there, 
 
 
 def test_without_an_arrow_between_models_none_is_judged(paper):
-    alone = replace(paper, moved=({"Qwen": "Qwen"}, paper.moved[1]))
+    alone = replace(paper, transfer_labels=({"Qwen": "Qwen"}, paper.transfer_labels[1]))
     assert judged("TransferSevere", alone).reason == "no arrow between models"
     assert judged("LittleChange", alone).reason == "no arrow from a Llama model to a Qwen model"
 
@@ -235,7 +235,7 @@ def test_estimators_are_compared_on_the_same_rows(shipped):
     passed = sorted(kept[2].example_id.unique())[::3]
     fewer = run_signals.RunSignals.from_frames(*kept[:2], kept[2][kept[2].example_id.isin(passed)], shipped.reading)
     names, scores = {pair["model"]: "M"}, fewer.confidence
-    here = results.Results(names, {pair["dataset"]: "D"}, names, (names, {}), (), fewer.estimation((10,)))
+    here = results.Results(names, {pair["dataset"]: "D"}, names, (names, {}), (), fewer.raw_frames((10,)))
     both = scores, scores[scores.example_id.isin(passed)]
     on_all, on_these = (evaluate(part, names=["ece"]).set_index("estimator").value for part in both)
     row = judged("BaldBelowPTrue", here).rows.iloc[0]
@@ -243,10 +243,10 @@ def test_estimators_are_compared_on_the_same_rows(shipped):
     assert abs(on_all.p_true - on_these.p_true) > 1e-3
     row = judged("PTrueBelowAnsAvg", here).rows.iloc[0]
     assert (row.p_true, row.ans_avg) == pytest.approx((on_all.p_true, on_all.ans_avg)), "both have all"
-    gaps = run_results.paired(scores.assign(method=""), shipped.reading, 200, 0).set_index("estimator")
+    gaps = run_results.compare_estimators(scores.assign(method=""), shipped.reading, 200, 0).set_index("estimator")
     assert gaps.difference["c_bald"] == pytest.approx(on_these.c_bald - on_these.p_true)
     whole = run_signals.RunSignals.from_frames(*kept, shipped.reading)
-    assert "ece_shared" not in set(whole.estimation((10,))["result_estimation"].metric)
+    assert "ece_shared" not in set(whole.raw_frames((10,))["result_estimation"].metric)
 
 
 # ---- numbers beside the paper's
@@ -307,25 +307,25 @@ def test_a_faithful_rerun_is_not_expected_inside_as_often_as_the_interval_says()
 
 def analysis(draws):
     """All results under some choices, with learning curves of few draws."""
-    labels = run_results.labels_of_run(DEMO.models, DEMO.datasets)
+    labels = run_results.results_without_frames(DEMO.models, DEMO.datasets)
     drawn = params.Subsampling(calibration_sizes=[5, 50], draws=draws)
     return partial(robustness.analyze, labels=labels, n_bins_ablation=(10, 20, 30), model="tiny-llama", drawn=drawn)
 
 
 def again(shipped, chosen):
     """The findings judged again under other choices."""
-    return robustness.sensitivity(shipped, CHOICES, analysis(4), judge_all, chosen)
+    return robustness.judge_alternatives(shipped, CHOICES, analysis(4), judge_all, chosen)
 
 
 def test_sensitivity(shipped):
     found = again(shipped, [("closed", "left"), ("grader", "exact"), ("phi", "top_p")])
     assert set(found[found.name != ""].choice) == {"closed: left", "phi: top_p"}
-    assert list(found[found.choice == "grader: exact"].finding) == [robustness.ALIKE]
+    assert list(found[found.choice == "grader: exact"].finding) == [robustness.CHANGES_NOTHING]
     assert not {"SeqAnsOverlap", "CostLinear"} & set(found.name), "neither intervals nor 04b are there"
     assert {"BaldBelowPTrue", "EasyToHard", "IsotonicReduces", "FiveReliable", "FiftySuffice"} <= set(found.name)
     turned = found[found.flips]
-    assert len(turned) == len(robustness.turned_claims(found)) > 0
-    assert not robustness.turned_claims(found[~found.flips]).finding.item().startswith("ECE")
+    assert len(turned) == len(robustness.list_flipped_claims(found)) > 0
+    assert not robustness.list_flipped_claims(found[~found.flips]).finding.item().startswith("ECE")
 
 
 OTHER_CHOICES = ("phi", "top_k"), ("options", "True/False"), ("fit_on_tuning_rows", False)
@@ -335,7 +335,7 @@ SLOW = [pytest.param(choice, marks=pytest.mark.slow) for choice in OTHER_CHOICES
 @pytest.mark.parametrize("choice", [("include_eos", True), *SLOW])
 def test_what_a_choice_does_not_touch_is_taken_from_before(shipped, choice):
     """And is what it would be if all were made anew."""
-    other, choices = robustness.under(shipped, CHOICES, *choice)
+    other, choices = robustness.change_choice(shipped, CHOICES, *choice)
     kept = (other.generations, other.verification, other.dropout, other.reading)
     before, quick = (analysis(2)(*some).frames for some in ((shipped, CHOICES), (other, choices)))
     anew = analysis(2)(run_signals.RunSignals.from_frames(*kept), choices).frames
@@ -351,7 +351,7 @@ def test_a_choice_may_leave_no_response(shipped):
     none = replace(shipped, generations=silent, responses=interpret_responses(silent, shipped.reading))
     found = again(none, [("missing", "drop")])
     assert set(found.finding) == {"(leaves no response to judge)"}
-    assert "none turns" in set(robustness.turned_claims(found).finding)
+    assert "none turns" in set(robustness.list_flipped_claims(found).finding)
 
 
 # ---- a run that lacks answers or passes
@@ -371,9 +371,11 @@ def heads(shipped, count, passes=DEMO.models, answers=DEMO.models):
 def test_a_silent_model_of_a_run_is_said_by_its_label_and_left_out(shipped):
     one = heads(shipped, 6, answers=["tiny-llama"])
     results = run_results.results_of_run("shipped", one, DEMO.models, ["demo-hard"])
-    assert results.silent == {"tiny-qwen"}
+    assert results.models_without_answers == {"tiny-qwen"}
     once = results.frames["answered"].assign(parsed=1)
-    assert not replace(results, frames={**results.frames, "answered": once}).silent, "one answer is enough"
+    assert not replace(results, frames={**results.frames, "answered": once}).models_without_answers, (
+        "one answer is enough"
+    )
     verdicts = judge_all(results)
     assert set(verdicts["SeqAvgBelowAnswer"].rows.model) == {"tiny-llama"}
     for name in ("InSituMatches", "IsotonicReduces", "LowTokensSignal"):

@@ -62,7 +62,7 @@ def test_whiskers_are_the_bootstraps():
 
 def test_tokens_whose_disagreement_is_clipped():
     passes = passed(predictive=[[[9, 9], [1.0, 2.5]]], conditional=[[[9, 9], [0.75, 0.5]]])
-    tokens = dropout_statistics.answer_tokens(passes)
+    tokens = dropout_statistics.bald_of_answer_tokens(passes)
     assert tokens.bald.tolist() == [0.25, 2.0] and exploratory_plots.clipped_in_words(tokens) == "50.0% clipped to 0"
 
 
@@ -71,12 +71,12 @@ def test_responses_of_one_question_beside_each_other():
     rows = [("m", "d", "evaluation", name, "5", answer, None, "stop", arm, False) for name, arm, answer in answers]
     frame = pd.DataFrame(rows, columns=[*ablation.ABLATION_COLUMNS, "demonstration", "profile"])
     assert ablation_statistics.find_changed_answer(frame, "none") == ("b", "one")
-    assert ablation_statistics.graded_by_arm(frame).loc["b"].tolist() == [True, False]
+    assert ablation_statistics.grade_by_arm(frame).loc["b"].tolist() == [True, False]
     alone = frame[frame.demonstration == "none"]
     assert ablation_statistics.find_changed_answer(alone, "none") == ("a", "none")
     texts = {"none": ["#### 5"], "one": [None]}
     kept = {arm: pd.DataFrame({"example_id": ["b"], "text": text}) for arm, text in texts.items()}
-    assert ablation_statistics.responses_to("b", kept, ["none", "one"]) == {"none": "#### 5", "one": "(not kept)"}
+    assert ablation_statistics.select_responses("b", kept, ["none", "one"]) == {"none": "#### 5", "one": "(not kept)"}
 
 
 # ---- forests, maps and folds

@@ -87,5 +87,5 @@ def test_operations_are_counted_and_grow_with_the_passes(lm):
     frame = store.read_frame(store.find_frame("shipped", "generations", f"{lm.name}__demo-easy")).head(1)
     found = mc_dropout.count_operations(lm, frame, Dropout(), 0.1, passes=(1, 3))
     assert found["3"] == 3 * found["1"] > 1e6
-    costs = ablation_statistics.pass_costs([{"pair": ["m", "d"], "operations": found}])
+    costs = ablation_statistics.list_operations([{"pair": ["m", "d"], "operations": found}])
     assert costs.passes.tolist() == [1, 3] and costs.operations.tolist() == list(found.values())

@@ -41,7 +41,7 @@ def test_every_kind_is_computed_through_its_row(signals):
 
 
 def test_it_has_its_column_in_every_table(signals):
-    frames = signals.estimation(DEMO.n_bins_ablation)
+    frames = signals.raw_frames(DEMO.n_bins_ablation)
     shown = tables.result_estimation(frames["result_estimation"]).latex
     assert all(estimator.label in shown for estimator in MINE)
     single, defined = [e.label for e in MINE if e.group == "single_pass"], tables.estimators().latex

@@ -12,7 +12,7 @@ from clone import SMALL, copy_of_project, edit, start
 
 from lib import params
 from lib.analysis import results, rounding, run_comparison
-from lib.analysis.run_comparison import judge_sameness, match_rows
+from lib.analysis.run_comparison import judge_reproduction, match_rows
 from lib.analysis.run_signals import RunSignals
 from lib.paper.exhibits import TABLES
 from lib.paths import UserError
@@ -32,14 +32,14 @@ def theirs():
 @pytest.fixture(scope="module")
 def here(theirs):
     names, sets = {MODEL: MODEL}, {DATASET: DATASET}
-    frames = rounding.frames_of(theirs, CHOICES, BINS)
+    frames = rounding.recompute_frames(theirs, CHOICES, BINS)
     return results.Results(names, sets, names, (names, sets), [params.load_model_config(MODEL)], frames)
 
 
 @pytest.fixture(autouse=True)
 def fewer_draws(monkeypatch):
-    moves = rounding.moves
-    monkeypatch.setattr(rounding, "moves", lambda *some: moves(*some, draws=2))
+    moves = rounding.measure_noise_effect
+    monkeypatch.setattr(rounding, "measure_noise_effect", lambda *some: moves(*some, draws=2))
 
 
 def altered(side, **columns):
@@ -50,20 +50,20 @@ def altered(side, **columns):
 def compared(here, ours, theirs):
     alike = match_rows(ours, theirs)
     table = verify.compare(here, alike, CHOICES, BINS)
-    return table, alike, judge_sameness(table, alike)
+    return table, alike, judge_reproduction(table, alike)
 
 
 def test_the_shipped_run_is_the_same_as_itself(here, theirs):
     table, alike, (held, line) = compared(here, theirs, theirs)
     assert held and (table.difference == 0).all() and alike.noise == (0, 0) and not table.reads.any()
     assert line == f"the same: {len(table)} numbers, all read alike; 500 of 500 responses alike"
-    assert run_comparison.list_numbers(table, "x.csv") == ["every number: x.csv"]
+    assert run_comparison.list_differing_numbers(table, "x.csv") == ["every number: x.csv"]
 
 
 def test_numbers_that_are_read_otherwise_are_counted():
     table = pd.DataFrame({"within": True, "reads": [True, True, False]})
     line = "the same: 3 numbers, 2 read otherwise, by no more than rounding moves them; 99 of 100 responses alike"
-    assert judge_sameness(table, SimpleNamespace(rows=100, other=1, alone=(0, 0))) == (True, line)
+    assert judge_reproduction(table, SimpleNamespace(rows=100, other=1, alone=(0, 0))) == (True, line)
 
 
 def test_what_two_processors_round_otherwise_is_within(here, theirs):
@@ -83,7 +83,7 @@ def test_a_number_that_differs_by_more_is_named(here, theirs):
     assert not held and line == f"NOT the same: {count} differ by more than rounding moves them"
     estimators = set(beyond.key.str.split("/").str[2])
     assert {"seq_avg", "seq_joint", "ans_avg", "ans_joint"} <= estimators and "p_true" not in estimators
-    lines = run_comparison.list_numbers(table, "x.csv")
+    lines = run_comparison.list_differing_numbers(table, "x.csv")
     assert "MORE than what rounding moves" in lines[0] and lines[0].split(":")[0].split()[0] in set(beyond.table)
     assert len(lines) == run_comparison.LISTED_NUMBERS + 1 and lines[-1].endswith("more, all in x.csv")
 
@@ -153,11 +153,11 @@ def test_a_forged_table_is_noticed(whole, theirs, monkeypatch, tmp_path):
     ]
     none = pd.DataFrame({"within": [], "reads": []}, dtype=bool)
     line = "NOT the same: 1 of the run's tables are not what its signals give"
-    assert judge_sameness(none, match_rows(theirs, theirs), ["x"]) == (False, line)
+    assert judge_reproduction(none, match_rows(theirs, theirs), ["x"]) == (False, line)
 
 
 def test_a_forged_result_of_05_is_noticed(whole, theirs):
-    made = rounding.frames_of(theirs, CHOICES, params.load_profile("demo").n_bins_ablation)
+    made = rounding.recompute_frames(theirs, CHOICES, params.load_profile("demo").n_bins_ablation)
     anew = replace(whole, frames={**whole.frames, **made})
     assert verify.miskept(whole, anew) == []
     kept = whole.frames["result_isotonic"]
