@@ -19,7 +19,7 @@ from latex2mathml.converter import convert
 from markupsafe import Markup
 
 from lib.paper.claims import FINDINGS
-from lib.paper.comparison import FOREIGN, INSIDE_EXPECTED, STANDS
+from lib.paper.comparison import EXPECTED_CAPTURE_RATE, NOT_COMPARABLE, STABLE
 from lib.paper.exhibits import captions
 from lib.paper.microscope import Microscope
 from lib.paper.reference import paper_facts
@@ -48,9 +48,9 @@ def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, str] | None = N
         for name in ("findings", "ablation", "sensitivity", "microscope", "costs", "stability", "numbers")
     )
     stable = {(row["table"], row["key"]): row["moves"] for row in stability}
-    numbers = [row | {"moves": stable.get((row["table"], row["key"]), STANDS)} for row in numbers]
-    comparable = Counter(row["verdict"] for row in numbers if not row["verdict"].startswith(FOREIGN))
-    foreign = {row["verdict"].removeprefix(FOREIGN) for row in numbers} - set(comparable)
+    numbers = [row | {"moves": stable.get((row["table"], row["key"]), STABLE)} for row in numbers]
+    comparable = Counter(row["verdict"] for row in numbers if not row["verdict"].startswith(NOT_COMPARABLE))
+    foreign = {row["verdict"].removeprefix(NOT_COMPARABLE) for row in numbers} - set(comparable)
     sections = [section(name, outputs[name], numbers) for name in captions() if name in outputs]
     by_kind = {kind: [row for row in findings if row["kind"] == kind] for kind in ("claim", "consistency", "ours")}
     sides = [side for side in ("paper", "here") if any(side in finding for finding in findings)]
@@ -72,9 +72,9 @@ def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, str] | None = N
         total=len(numbers),
         held=comparable,
         foreign=sorted(foreign),
-        expected=INSIDE_EXPECTED,
+        expected=EXPECTED_CAPTURE_RATE,
         tried=bool(stable),
-        moving=sum(row["moves"] != STANDS for row in numbers),
+        moving=sum(row["moves"] != STABLE for row in numbers),
         robust="rep_sensitivity" in outputs,
         flips=[row for row in choices if row.get("flips")],
         judged=len({row["choice"] for row in choices}),
@@ -126,7 +126,7 @@ def section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
         part["image"] = "".join(data["image/png"]).replace("\n", "")
     else:
         part["rows"] = [row | {"id": anchor(name, row["key"])} for row in numbers if row["table"] == name]
-        part["beside"] = any(not row["verdict"].startswith(FOREIGN) for row in part["rows"])
+        part["beside"] = any(not row["verdict"].startswith(NOT_COMPARABLE) for row in part["rows"])
         table = linked(name, "".join(data.get("text/html", "")), {row["id"] for row in part["rows"]})
         part["table"] = Markup(table)  # noqa: S704  escaped in lib.paper.booktabs
     return part

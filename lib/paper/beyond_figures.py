@@ -9,27 +9,27 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
 from lib.analysis.costs import EXTRA_TOKEN_ESTIMATORS
-from lib.paper.beyond_paper import ALL_ESTIMATORS, show_selective
-from lib.paper.figure_style import STYLES, WIDTH, Canvas, drawn, panels
+from lib.paper.beyond_paper import ALL_ESTIMATORS, estimators_shown
+from lib.paper.figure_style import STYLES, WIDTH, Canvas, in_paper_style, make_panels
 from lib.paper.layout import Frame
 from lib.store import PAIR
 
 ESTIMATOR_MARKERS = dict(
     zip(("ans_avg", "seq_avg", *EXTRA_TOKEN_ESTIMATORS), ("o", "s", "^", "v", "D", "P"), strict=True)
 )
-DRAWN = ("seq_avg", "ans_avg", "p_true", "c_bald")  # of the paper's estimators, one of each kind
-LEAST = 0.05  # curves start at this share answered: below it they depend on a few rows
-CURVE: dict[str, Any] = {"linewidth": 1.2, "markersize": 3.5}
-RING: dict[str, Any] = {"marker": "o", "markersize": 6, "markerfacecolor": "none", "linestyle": "none"}
-TARGET: dict[str, Any] = {"color": "0.6", "linewidth": 0.8}
+ESTIMATORS_DRAWN = ("seq_avg", "ans_avg", "p_true", "c_bald")  # of the paper's estimators, one of each kind
+MIN_COVERAGE = 0.05  # curves start at this share answered: below it they depend on a few rows
+CURVE_LOOK: dict[str, Any] = {"linewidth": 1.2, "markersize": 3.5}
+THRESHOLD_LOOK: dict[str, Any] = {"marker": "o", "markersize": 6, "markerfacecolor": "none", "linestyle": "none"}
+TARGET_LOOK: dict[str, Any] = {"color": "0.6", "linewidth": 0.8}
 
 # ---- costs
 
 
-@drawn
-def pareto(frame: Frame, title: str = "") -> Canvas:
+@in_paper_style
+def cost_quality_plot(frame: Frame, title: str = "") -> Canvas:
     """Draw ECE and AUROC against tokens; `frame` is from `cost_and_quality`."""
-    canvas, axes = panels(1, 4.0, rows=2, sharex=True)
+    canvas, axes = make_panels(1, 4.0, rows=2, sharex=True)
     for ax, (metric, label, sign) in zip(axes, (("ece", "ECE", 1), ("auroc", "AUROC", -1)), strict=True):
         _draw_points(ax, frame.dropna(subset=[metric, "tokens"]), metric, sign)
         ax.set(ylabel=label, xscale="log")
@@ -58,13 +58,13 @@ def _draw_points(ax: Axes, frame: Frame, metric: str, sign: int) -> None:
         more: dict[str, Any] = {"color": color, "markeredgecolor": "black", "linestyle": "none", "marker": mark}
         ax.plot(rows["tokens"], rows[metric], markersize=2.5, alpha=0.5, **{**more, "markeredgecolor": "0.4"})
         ax.plot(*at, markersize=7, markeredgewidth=0.7, label=ALL_ESTIMATORS[name].plain, **more)
-    front = bettered(means.values(), sign)
+    front = pareto_front(means.values(), sign)
     if front:
         line: dict[str, Any] = {"color": "0.5", "linewidth": 0.8, "zorder": 0, "label": "best so far"}
         ax.step(*zip(*front, strict=True), where="post", **line)
 
 
-def bettered(points: Any, sign: int) -> list[tuple[float, float]]:
+def pareto_front(points: Any, sign: int) -> list[tuple[float, float]]:
     """Return the Pareto front of points (tokens, value): lower values are better if `sign` is 1, higher ones if it
     is -1."""
     front: list[tuple[float, float]] = []
@@ -77,8 +77,8 @@ def bettered(points: Any, sign: int) -> list[tuple[float, float]]:
 # ---- when to answer
 
 
-@drawn
-def when_to_answer(
+@in_paper_style
+def risk_coverage_plot(
     curves: Frame, thresholds: Frame, model: str, datasets: Mapping[str, str], title: str = ""
 ) -> Canvas:
     """Draw risk-coverage curves of one model, a column for each of the `datasets` {name: label}.
@@ -89,42 +89,42 @@ def when_to_answer(
     targets = sorted(thresholds["target"].unique()) or [0.9]
     precision = targets[len(targets) // 2]
     ours, found = curves[curves["model"] == model], thresholds[thresholds["model"] == model]
-    shown = [e for e in show_selective(ours) if e.name in DRAWN] or show_selective(ours)[: len(STYLES)]
+    shown = [e for e in estimators_shown(ours) if e.name in ESTIMATORS_DRAWN] or estimators_shown(ours)[: len(STYLES)]
     looks: dict[str, tuple] = {e.name: look for e, look in zip(shown, STYLES, strict=False)}
     found = found[(found["target"] == precision) & found["answered"].notna() & found["precision"].notna()]
     width = WIDTH * max(1, len(datasets) / 2)
-    canvas, axes = panels(len(datasets), 3.4, width, title, rows=2, sharex=True, sharey="col")
+    canvas, axes = make_panels(len(datasets), 3.4, width, title, rows=2, sharex=True, sharey="col")
     axes = axes.reshape(2, -1)
     for column, (dataset, name) in zip(axes.T, datasets.items(), strict=True):
         here, rings = (frame[frame["dataset"] == dataset] for frame in (ours, found))
         for ax, method in zip(column, ("", "isotonic"), strict=True):
             _draw_curves(ax, here[here["method"] == method], looks)
-            ax.axhline(precision, zorder=0, **TARGET)
+            ax.axhline(precision, zorder=0, **TARGET_LOOK)
         for ring in rings[rings["estimator"].isin(list(looks))].itertuples():
             color = looks[ring.estimator][0]
-            column[0].plot(ring.answered, ring.precision, markeredgecolor=color, clip_on=False, **RING)
+            column[0].plot(ring.answered, ring.precision, markeredgecolor=color, clip_on=False, **THRESHOLD_LOOK)
         column[0].set_title(name)
         column[1].set_xlabel("share answered")
     for ax, said in zip(axes[:, 0], ("raw", "isotonic"), strict=True):
         ax.set_ylabel(f"accuracy, {said}")
     handles = [
-        Line2D([], [], color=color, linestyle=line, marker=marker, label=ALL_ESTIMATORS[name].plain, **CURVE)
+        Line2D([], [], color=color, linestyle=line, marker=marker, label=ALL_ESTIMATORS[name].plain, **CURVE_LOOK)
         for name, (color, line, marker, _) in looks.items()
     ]
-    handles.append(Line2D([], [], markeredgecolor="black", label=f"guaranteed {precision:g}", **RING))
-    handles.append(Line2D([], [], label=f"accuracy {precision:g}", **TARGET))
+    handles.append(Line2D([], [], markeredgecolor="black", label=f"guaranteed {precision:g}", **THRESHOLD_LOOK))
+    handles.append(Line2D([], [], label=f"accuracy {precision:g}", **TARGET_LOOK))
     canvas.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // 2), handlelength=2.6)
     return canvas
 
 
 def _draw_curves(ax: Axes, curves: Frame, looks: Mapping[str, tuple]) -> None:
     """Draw the curves of one panel, with about five markers each to distinguish them without color."""
-    for estimator, part in curves[curves["answered"] >= LEAST].groupby("estimator", sort=False):
+    for estimator, part in curves[curves["answered"] >= MIN_COVERAGE].groupby("estimator", sort=False):
         if estimator not in looks:
             continue
         color, line, marker, _ = looks[str(estimator)]
         part = part.sort_values("answered")
         nearest = [int(np.abs(part["answered"] - share).argmin()) for share in np.linspace(0.2, 1, 5)]
-        look = CURVE | {"color": color, "marker": marker, "markevery": sorted(set(nearest))}
+        look = CURVE_LOOK | {"color": color, "marker": marker, "markevery": sorted(set(nearest))}
         ax.plot(part["answered"], part["accuracy"], line, **look)
     ax.set(xlim=(0, 1.02), xticks=[0, 0.5, 1])

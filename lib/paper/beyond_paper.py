@@ -10,46 +10,46 @@ from lib.analysis.answer_dropout import SCOPES
 from lib.analysis.costs import EXTRA_TOKEN_ESTIMATORS, RESPONSE, TOTAL
 from lib.analysis.results import Results
 from lib.paper.booktabs import Cell, Table
-from lib.paper.comparison import Listing
-from lib.paper.layout import Frame, Labels, Layout, Line, Notes, heading, is_lowest
-from lib.paper.number_cells import plain, short
+from lib.paper.comparison import ReportRecords
+from lib.paper.layout import Frame, Labels, Layout, Line, Notes, estimator_heading, is_lowest
+from lib.paper.number_cells import format_3dp, number_cell
 from lib.paper.reference import reference_numbers
-from lib.paper.tables import dropout_grid_search, lowest_ece, score_interval
+from lib.paper.tables import dropout_grid_search, mark_lowest_ece, score_interval
 from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
 from lib.score.proper_scores import BASE
 from lib.store import PAIR
 
 ALL_ESTIMATORS = ESTIMATORS | EXTRAS
-SHOWN = {"rate": "Rate", "ece": "ECE", "auroc": "AUROC", "tokens": "Tokens"}
+DROPOUT_LABELS = {"rate": "Rate", "ece": "ECE", "auroc": "AUROC", "tokens": "Tokens"}
 RAW_LABELS = {"ece": "ECE", "ece_mass": "Equal mass", "brier": "Brier", "skill": "Skill", "log_loss": "Log-loss",
               "auroc": "AUROC", "augrc": "AUGRC"}  # fmt: skip
-SPREAD = ("skill", "auroc", "augrc")  # shown with intervals
-AFTER = {"ece": "ECE", "skill": "Skill"}
+WITH_INTERVALS = ("skill", "auroc", "augrc")  # shown with intervals
+ISOTONIC_LABELS = {"ece": "ECE", "skill": "Skill"}
 
 # ---- dropout at the answer only
 
 
-def dropout_in_situ(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
+def dropout_in_situ_table(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
     """Build the table of both forms of c_BALD, with the paired difference of their ECE.
 
     Columns of each: selected rate, ECE with interval, AUROC, and mean tokens that the passes over a response read.
     """
     layout = Layout(frame, models, datasets, notes)
     columns = [
-        Line((heading(ALL_ESTIMATORS[name]), head), {"estimator": name, "metric": metric})
+        Line((estimator_heading(ALL_ESTIMATORS[name]), head), {"estimator": name, "metric": metric})
         for name in SCOPES.values()
-        for metric, head in SHOWN.items()
+        for metric, head in DROPOUT_LABELS.items()
     ]
     columns.append(Line(("Difference", "ECE"), {"estimator": "", "metric": "difference"}))
     shows = {"rate": "{:.2f}".format, "tokens": "{:.0f}".format}
 
     def cell(one: Any) -> Cell:
-        return score_interval(one, shows.get(one.metric, short))
+        return score_interval(one, shows.get(one.metric, format_3dp))
 
-    return layout.by_pair(columns, bold=lowest_ece, cell=cell, notes=read_once(frame))
+    return layout.by_pair(columns, bold=mark_lowest_ece, cell=cell, notes=encoded_once_note(frame))
 
 
-def read_once(frame: Frame) -> list[str]:
+def encoded_once_note(frame: Frame) -> list[str]:
     """Return a note on the tokens that the table omits."""
     rows = frame[(frame["metric"] == "once") & (frame["estimator"] == "c_bald_insitu")]
     if rows.empty:
@@ -61,7 +61,9 @@ def read_once(frame: Frame) -> list[str]:
     ]
 
 
-def dropout_in_situ_grid(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
+def dropout_in_situ_grid_table(
+    frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()
+) -> Table:
     """Build the table of `dropout_grid_search` for c_BALD in situ."""
     return dropout_grid_search(frame, models, datasets, notes, "c_bald_insitu")
 
@@ -76,14 +78,14 @@ def costs_table(frame: Frame, models: Labels = None, datasets: Labels = None, no
     """
     columns = [Line(("Response",), {"estimator": RESPONSE, "metric": "tokens"})]
     columns += [
-        Line((heading(ALL_ESTIMATORS[name]),), {"estimator": name, "metric": "tokens"})
+        Line((estimator_heading(ALL_ESTIMATORS[name]),), {"estimator": name, "metric": "tokens"})
         for name in EXTRA_TOKEN_ESTIMATORS
     ]
     layout = Layout(frame, models, datasets, notes)
-    return layout.by_pair(columns, cell=lambda one: plain(one, "{:,.0f}".format), notes=cost_saved(frame))
+    return layout.by_pair(columns, cell=lambda one: number_cell(one, "{:,.0f}".format), notes=saved_tokens_note(frame))
 
 
-def cost_saved(frame: Frame) -> list[str]:
+def saved_tokens_note(frame: Frame) -> list[str]:
     """Return a note on the savings of in-situ verification, in this run and in the paper."""
     tokens = frame[frame["metric"] == "tokens"].pivot_table(index=PAIR, columns="estimator", values="value")
     if not {"p_true", "p_true_insitu"} <= set(tokens):
@@ -93,7 +95,7 @@ def cost_saved(frame: Frame) -> list[str]:
     return [f"In situ saves {ours:.0f}% of the tokens of P(True) here, {paper:.0f}% in the paper."]
 
 
-def seconds(here: Results) -> Listing:
+def list_seconds(here: Results) -> ReportRecords:
     """Return the report's listing of time by pair, with a last row for all pairs.
 
     Columns: seconds per question of the response, extra seconds of each estimator, and hours of all jobs.
@@ -110,19 +112,19 @@ def seconds(here: Results) -> Listing:
     heads = {name: f"{ALL_ESTIMATORS[name].plain}, s" for name in EXTRA_TOKEN_ESTIMATORS}
     heads |= {RESPONSE: "response, s", TOTAL: "all jobs, hours"}
     records = pd.concat([wide, last], ignore_index=True).rename(columns=heads)
-    return Listing(records, records.round(3))
+    return ReportRecords(records, records.round(3))
 
 
 # ---- beside a constant at the base rate
 
 
-def show_selective(frame: Frame) -> list[Estimator]:
+def estimators_shown(frame: Frame) -> list[Estimator]:
     """Return the estimators of a frame, the paper's first."""
     there = set(frame["estimator"])
     return [e for declared in (ESTIMATORS, EXTRAS) for e in in_declared_order(declared.values()) if e.name in there]
 
 
-def selective(
+def selective_table(
     scores: Frame, thresholds: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()
 ) -> Table:
     """Build the table of a pair's base rate and estimators, a row each.
@@ -130,14 +132,18 @@ def selective(
     `scores` are from `compare_with_base_rate`, `thresholds` from `selective_thresholds`.
     """
     targets = sorted(thresholds["target"].unique())
-    wanted = thresholds.assign(metric=[at(t) for t in thresholds["target"]], value=thresholds["answered"], method="")
+    wanted = thresholds.assign(
+        metric=[precision_metric(t) for t in thresholds["target"]], value=thresholds["answered"], method=""
+    )
     layout = Layout(pd.concat([scores, wanted], ignore_index=True), models, datasets, notes)
     measured = scores.query("metric == 'ece' and method == ''").set_index([*PAIR, "estimator"]).index
-    rows = [row for row in layout.by_value("estimator", row_labels(scores)) if tuple(row.key.values()) in measured]
+    rows = [
+        row for row in layout.by_value("estimator", estimator_labels(scores)) if tuple(row.key.values()) in measured
+    ]
     groups = {
         ("Raw", ""): RAW_LABELS,
-        ("Isotonic", "isotonic"): AFTER,
-        ("Answered at", ""): {at(t): short(t).rstrip("0") for t in targets},
+        ("Isotonic", "isotonic"): ISOTONIC_LABELS,
+        ("Answered at", ""): {precision_metric(t): format_3dp(t).rstrip("0") for t in targets},
     }
     columns = [
         Line((group, head), {"method": method, "metric": metric})
@@ -149,23 +155,25 @@ def selective(
         return (shown["estimator"] != BASE) | (shown["column"] < len(RAW_LABELS))
 
     names = ("Model", "Dataset", "Estimator")
-    return layout.build(rows, columns, names, "", cell, best_of_pair, beside_base, promise(thresholds))
+    return layout.build(
+        rows, columns, names, "", selective_cell, mark_best_of_pair, beside_base, guarantee_notes(thresholds)
+    )
 
 
-def at(precision: float) -> str:
+def precision_metric(precision: float) -> str:
     """Return the metric name of the share answered at a guaranteed precision."""
     return f"answered_{precision:g}"
 
 
-def row_labels(scores: Frame) -> dict[str, str | Cell]:
-    return {BASE: "Base rate"} | {e.name: heading(e) for e in show_selective(scores)}
+def estimator_labels(scores: Frame) -> dict[str, str | Cell]:
+    return {BASE: "Base rate"} | {e.name: estimator_heading(e) for e in estimators_shown(scores)}
 
 
-def cell(one: Any) -> Cell:
-    return score_interval(one) if one.metric in SPREAD and not one.method else plain(one, short)
+def selective_cell(one: Any) -> Cell:
+    return score_interval(one) if one.metric in WITH_INTERVALS and not one.method else number_cell(one, format_3dp)
 
 
-def best_of_pair(shown: Frame) -> pd.Series:
+def mark_best_of_pair(shown: Frame) -> pd.Series:
     """Mark a pair's highest skill, raw and isotonic, its highest share answered at each precision and its lowest
     AUGRC."""
     lower = shown["metric"] == "augrc"
@@ -174,7 +182,7 @@ def best_of_pair(shown: Frame) -> pd.Series:
     return is_lowest(signed, lower | higher, *PAIR, "column")
 
 
-def promise(thresholds: Frame) -> list[str]:
+def guarantee_notes(thresholds: Frame) -> list[str]:
     """Return notes on the intervals and on how many guarantees the evaluation rows contradict."""
     found = thresholds[thresholds["threshold"].notna()]
     held = found["held"].dropna()

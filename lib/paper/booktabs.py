@@ -126,7 +126,9 @@ class Table(Typeset):
             row = dict(enumerate(numbers, len(shown) + 1))
             for column, level in enumerate(shown, 1):
                 if level >= new:
-                    row[column] = replace(_cell(key[level]), rows=1 if level == last else _reach(keys[place:], level))
+                    row[column] = replace(
+                        _cell(key[level]), rows=1 if level == last else _row_span(keys[place:], level)
+                    )
             whole = before is None or new == last
             yield Row(row, None if whole else () if new == 0 else ((new + 1, len(self.alignment)),))
             before = key
@@ -194,7 +196,7 @@ class Table(Typeset):
         return "\n".join("  ".join(cell.text for _, cell in self._filled(row)) for row in rows)
 
 
-def _reach(keys: Sequence[tuple[Hashable, ...]], level: int) -> int:
+def _row_span(keys: Sequence[tuple[Hashable, ...]], level: int) -> int:
     """Return the number of rows that the label of a level spans, from the first of these keys."""
     return len(list(takewhile(lambda key: key[: level + 1] == keys[0][: level + 1], keys)))
 

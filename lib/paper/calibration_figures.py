@@ -10,8 +10,18 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from lib.calibrate.calibrators import METHODS
-from lib.paper.figure_style import BLUE, ORANGE, STYLES, WIDTH, Canvas, draw_band, drawn, looks, panels
-from lib.paper.reliability import panel
+from lib.paper.figure_style import (
+    BLUE,
+    ORANGE,
+    STYLES,
+    WIDTH,
+    Canvas,
+    draw_band,
+    in_paper_style,
+    make_panels,
+    method_styles,
+)
+from lib.paper.reliability import draw_reliability
 
 DATASETS_PER_ROW = 3  # datasets side by side
 LEARNING: dict[str, Any] = {"markersize": 3, "linewidth": 1}  # curves by the number of calibration rows
@@ -37,7 +47,7 @@ def _sizes(canvas: Canvas, place: Any, bands: pd.DataFrame, datasets: Mapping[st
     for at, (name, label) in enumerate(datasets.items()):
         ax, of_dataset = canvas.add_subplot(grid[divmod(at, across)]), shown[shown["dataset"] == name]
         for method, part in of_dataset.groupby("method", sort=False):
-            _, color, line, marker, _ = looks()[method]
+            _, color, line, marker, _ = method_styles()[method]
             if not method:
                 ax.axhline(part["mean"].iloc[0], color=color, linestyle=line, linewidth=1)
             else:
@@ -57,14 +67,14 @@ def _legend(canvas: Canvas, title: str, shown: Collection[str]) -> None:
     """Add the title, and one legend of colors and lines for all panels that show these methods."""
     methods = [
         Line2D([], [], color=color, linestyle=line, marker=marker, markersize=3.5, linewidth=1, label=name)
-        for method, (name, color, line, marker, _) in looks().items()
+        for method, (name, color, line, marker, _) in method_styles().items()
         if method in shown
     ]
     canvas.legend(handles=methods, loc="outside lower center", ncols=1 + len(METHODS), handlelength=2.4)
     canvas.suptitle(title, x=0.02, ha="left", size=7.5)
 
 
-@drawn
+@in_paper_style
 def calibration_analysis(
     bins: Mapping[str, pd.DataFrame],
     bands: pd.DataFrame | None = None,
@@ -88,8 +98,8 @@ def calibration_analysis(
     diagrams = grid[0].subgridspec(2, max(1, len(methods)), height_ratios=[1.5, 0.5])
     for place, (method, letter) in enumerate(zip(methods, letters, strict=True)):
         upper, counts = (canvas.add_subplot(diagrams[row, place]) for row in range(2))
-        panel(upper, counts, {"": bins[""], method: bins[method]})
-        upper.set_title(f"({letter}) {looks()[method][0]}")
+        draw_reliability(upper, counts, {"": bins[""], method: bins[method]})
+        upper.set_title(f"({letter}) {method_styles()[method][0]}")
         if place == 0:
             upper.set_ylabel("accuracy")
             counts.set_ylabel("rows")
@@ -99,8 +109,8 @@ def calibration_analysis(
     return canvas
 
 
-@drawn
-def calibrators(maps: pd.DataFrame, title: str = "") -> Canvas:
+@in_paper_style
+def calibration_map_plot(maps: pd.DataFrame, title: str = "") -> Canvas:
     """Draw the calibrators of one pair, a panel per estimator; `maps` is from `tabulate_calibration_maps`.
 
     Isotonic regression is a step function, Platt scaling a sigmoid, temperature a cloud: answers of equal confidence
@@ -111,19 +121,19 @@ def calibrators(maps: pd.DataFrame, title: str = "") -> Canvas:
     here = [name for name in names if (maps["estimator"] == name).any()]
     if not here:
         return Canvas(figsize=(WIDTH, 0.3))
-    canvas, axes = panels(len(here), 2.4, title=title, sharey=True)
+    canvas, axes = make_panels(len(here), 2.4, title=title, sharey=True)
     for ax, name in zip(axes, here, strict=True):
         part = {method: rows for method, rows in maps[maps["estimator"] == name].groupby("method")}
         rows, isotonic, other = part[""], part["isotonic"], part.get("platt")
         saturated = rows["score"].median() > 0.99  # nearly all close to 1: plot the distance from 1, in powers of ten
-        x = _sureness(isotonic["score"], saturated)
+        x = _nines(isotonic["score"], saturated)
         ax.plot(x, isotonic["calibrated"], drawstyle="steps-mid", color=BLUE, zorder=3, label="isotonic")
         if other is not None:
             look = "." if other["correct"].notna().any() else "--"
-            x = _sureness(other["score"], saturated)
+            x = _nines(other["score"], saturated)
             ax.plot(x, other["calibrated"], look, color=ORANGE, markersize=2.5, label=names[name][1])
         ax.axhline(rows["correct"].astype(float).mean(), color="0.6", linewidth=0.8, zorder=0, label="accuracy")
-        x, y = _sureness(rows["score"], saturated), np.where(rows["correct"].astype(bool), 1.05, -0.05)
+        x, y = _nines(rows["score"], saturated), np.where(rows["correct"].astype(bool), 1.05, -0.05)
         ax.plot(x, y, "|", color="0.3", markersize=5, markeredgewidth=0.5, label="rows (correct above)")
         xlabel = "nines of the raw score" if saturated else "raw score"  # 3: 1 - 1e-3
         ax.set(ylim=(-0.1, 1.1), yticks=[0, 0.5, 1], title=names[name][0], xlabel=xlabel)
@@ -133,13 +143,13 @@ def calibrators(maps: pd.DataFrame, title: str = "") -> Canvas:
     return canvas
 
 
-def _sureness(score: pd.Series, saturated: bool) -> np.ndarray:
+def _nines(score: pd.Series, saturated: bool) -> np.ndarray:
     """Return the scores, or, if close to 1, the distance from 1 in negative powers of ten."""
     values = score.to_numpy(dtype=float)
     return -np.log10(np.maximum(1 - values, 10**-7.25)) if saturated else values
 
 
-@drawn
+@in_paper_style
 def draw_learning_curves(bands: pd.DataFrame, datasets: Mapping[str, str], title: str = "") -> Canvas:
     """Draw only (c) of `calibration_analysis`."""
     datasets = {name: label for name, label in datasets.items() if (bands["dataset"] == name).any()}
@@ -151,13 +161,13 @@ def draw_learning_curves(bands: pd.DataFrame, datasets: Mapping[str, str], title
     return canvas
 
 
-@drawn
+@in_paper_style
 def sampling_curves(bands: pd.DataFrame, method: str, title: str = "") -> Canvas:
     """Draw the mean ECE of one method on one dataset against the number of calibration rows, by sampling scheme.
 
     Bands are the middle 80% of the draws.
     """
-    canvas, (ax,) = panels(1, 2.5)
+    canvas, (ax,) = make_panels(1, 2.5)
     ways = bands[bands["method"] == method].groupby("sampling", sort=False)
     for (way, part), (color, line, marker, _) in zip(ways, STYLES, strict=False):
         label = way.replace("wrong", "incorrect")

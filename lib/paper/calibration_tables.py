@@ -18,13 +18,13 @@ from lib.calibrate.calibrators import METHODS
 from lib.calibrate.transfer import SOURCE
 from lib.paper.booktabs import Cell, Stack, Table
 from lib.paper.latex import escape
-from lib.paper.layout import Frame, Labels, Layout, Line, Notes, heading, is_lowest
-from lib.paper.number_cells import DASH, improved, interval, plain, short
-from lib.paper.tables import ERRORS, by_group
+from lib.paper.layout import Frame, Labels, Layout, Line, Notes, estimator_heading, is_lowest
+from lib.paper.number_cells import DASH, format_3dp, improvement_cell, interval_cell, number_cell
+from lib.paper.tables import ERRORS, estimators_by_group
 from lib.score.metrics import METRICS
 from lib.store import PAIR
 
-HEADINGS = {"isotonic": "Isotonic Regression", "platt": "Platt Scaling"}  # other methods use their label
+METHOD_HEADINGS = {"isotonic": "Isotonic Regression", "platt": "Platt Scaling"}  # other methods use their label
 
 # ---- calibration
 
@@ -43,11 +43,11 @@ def result_calibration(
     def cell(*numbers: Any) -> Cell:
         if numbers[0].metric != "ece":
             return parameters_cell(numbers, full)
-        return interval(numbers[0], (r"\calci", r"\bestcalci")) if full else improved(numbers[0])
+        return interval_cell(numbers[0], (r"\calci", r"\bestcalci")) if full else improvement_cell(numbers[0])
 
     groups = itertools.groupby(columns, lambda column: column.key["method"])
     specification = " | ".join(["ll", *("c" * len(list(group)) for _, group in groups)])
-    return layout.by_pair(columns, specification, cell=cell, bold=best_method)
+    return layout.by_pair(columns, specification, cell=cell, bold=mark_best_method)
 
 
 def result_calibration_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
@@ -69,16 +69,20 @@ def calibrated_columns(layout: Layout) -> list[Line]:
     chosen = [e for e in layout.estimators if any((name, e.name) in fitted for name in beyond)] or layout.estimators
     columns = []
     for method, how in METHODS.items():
-        group = Cell(HEADINGS.get(method, how.label))
+        group = Cell(METHOD_HEADINGS.get(method, how.label))
         for e in (e for e in chosen if (method, e.name) in fitted):
             learner = "ans" if e.needs == "answer" and (method, "ans") in parameters else e.name
             if names := parameters.pop((method, learner), None):
-                columns.append(Line((group, symbols(names)), {"method": method, "estimator": learner, "metric": names}))
-            columns.append(Line((group, heading(e)), {"method": method, "estimator": e.name, "metric": "ece"}))
+                columns.append(
+                    Line((group, parameter_heading(names)), {"method": method, "estimator": learner, "metric": names})
+                )
+            columns.append(
+                Line((group, estimator_heading(e)), {"method": method, "estimator": e.name, "metric": "ece"})
+            )
     return columns
 
 
-def symbols(names: Sequence[str]) -> Cell:
+def parameter_heading(names: Sequence[str]) -> Cell:
     """Return t, or (a, b)."""
     text, latex, html = ", ".join(names), ",".join(names), ", ".join(f"<i>{name}</i>" for name in names)
     if len(names) > 1:
@@ -88,22 +92,22 @@ def symbols(names: Sequence[str]) -> Cell:
 
 def parameters_cell(numbers: Sequence[Any], full: bool) -> Cell:
     """Return the fitted parameters: 0.53, or (0.61, -1.20), as a formula if intervals are formulas (`full`)."""
-    cells = [plain(one, format_two_digits) for one in numbers]
+    cells = [number_cell(one, format_two_digits) for one in numbers]
     if DASH in cells or len(cells) == 1:
         return DASH if DASH in cells else cells[0]
     text = f"({', '.join(cell.text for cell in cells)})"
     return Cell(text, latex=f"${text.replace(' ', '')}$" if full else None, key=cells[0].key)
 
 
-def percent(shown: Frame) -> pd.Series:
+def percent_improved(shown: Frame) -> pd.Series:
     """Return the relative improvement as printed."""
     return (100 * shown["relative"]).round()
 
 
-def best_method(shown: Frame) -> pd.Series:
+def mark_best_method(shown: Frame) -> pd.Series:
     """Mark the lowest ECE of each estimator of a row; ties go to the largest improvement as printed."""
     lowest = is_lowest(shown, shown["metric"] == "ece", "row", "estimator")
-    gains = percent(shown).fillna(0).where(lowest)
+    gains = percent_improved(shown).fillna(0).where(lowest)
     return gains == gains.groupby([shown["row"], shown["estimator"]]).transform("max")
 
 
@@ -123,22 +127,24 @@ def result_isotonic(frame: Frame, models: Labels = None, datasets: Labels = None
     """
     layout = Layout(frame[frame["method"] == "isotonic"], models, datasets, notes)
     columns = {
-        group: [Line((heading(e),), {"estimator": e.name, "metric": "ece", "method": "isotonic"}) for e in some]
-        for group, some in by_group(layout).items()
+        group: [
+            Line((estimator_heading(e),), {"estimator": e.name, "metric": "ece", "method": "isotonic"}) for e in some
+        ]
+        for group, some in estimators_by_group(layout).items()
     }
 
     def largest(shown: Frame) -> pd.Series:
-        return percent(shown) == percent(shown).groupby(shown["row"]).transform("max")
+        return percent_improved(shown) == percent_improved(shown).groupby(shown["row"]).transform("max")
 
     specifications = {group: "ll" + "c" * len(some) for group, some in columns.items()}
-    cell = partial(interval, commands=(r"\isoCI", r"\isoBestCI"))
+    cell = partial(interval_cell, commands=(r"\isoCI", r"\isoBestCI"))
     return layout.stack(columns, specifications, cell=cell, bold=largest)
 
 
 # ---- transfer
 
 
-def families(models: Mapping[str, str]) -> dict[str, str]:
+def family_labels(models: Mapping[str, str]) -> dict[str, str]:
     """Return model labels shortened to their first letters (Llama-3.1-8B: Llama), if these are unique."""
     labels = dict(models)
     cut = {name: (re.match("[^\\W\\d_]+", label) or [label])[0] for name, label in labels.items()}
@@ -147,7 +153,7 @@ def families(models: Mapping[str, str]) -> dict[str, str]:
 
 def transfer_layout(frame: Frame, models: Labels, datasets: Labels, notes: Notes) -> Layout:
     """Return the layout of transfer results, all of one estimator, with models named by their families."""
-    models = families({name: str(name) for name in frame["model"].unique()} if models is None else models)
+    models = family_labels({name: str(name) for name in frame["model"].unique()} if models is None else models)
     return Layout(frame.assign(estimator=""), models, datasets, notes)
 
 
@@ -188,12 +194,12 @@ def calibration_transfer_summary(
     """
     layout = transfer_layout(frame, models, datasets, notes)
     rows = [
-        arrow(layout, "across", (model, source), (model, target))
+        transfer_row(layout, "across", (model, source), (model, target))
         for model in layout.labels["model"]
         for source, target in itertools.permutations(layout.labels["dataset"], 2)
     ]
     rows += [
-        arrow(layout, "between", (source, dataset), (target, dataset))
+        transfer_row(layout, "between", (source, dataset), (target, dataset))
         for dataset in layout.labels["dataset"]
         for source, target in itertools.permutations(layout.labels["model"], 2)
     ]
@@ -201,7 +207,7 @@ def calibration_transfer_summary(
     columns = [Line((how.label,), {"method": method, **change}) for method, how in METHODS.items()]
 
     def cell(one: Any) -> Cell:
-        cell = plain(one, signed_change)
+        cell = number_cell(one, signed_change)
         if cell is DASH:
             return cell
         if cell.text[0] == "-" and one.dataset == hard:
@@ -213,7 +219,7 @@ def calibration_transfer_summary(
     return layout.build(rows, columns, (None, title), "l" + "r" * len(METHODS), cell)
 
 
-def arrow(layout: Layout, block: str, *ends: tuple[str, str]) -> Line:
+def transfer_row(layout: Layout, block: str, *ends: tuple[str, str]) -> Line:
     """Return the row of a source and a target, with a label such as Llama: GSM8K -> Llama: GSMHard."""
     words = [f"{layout.labels['model'][model]}: {layout.labels['dataset'][dataset]}" for model, dataset in ends]
     label = Cell(" \u2192 ".join(words), latex=r" $\rightarrow$ ".join(map(escape, words)))
@@ -222,4 +228,4 @@ def arrow(layout: Layout, block: str, *ends: tuple[str, str]) -> Line:
 
 def signed_change(value: float) -> str:
     """Return three decimals with a sign: +.012, -.209."""
-    return f"{'+' if round(value, 3) >= 0 else '-'}{short(abs(value))}"
+    return f"{'+' if round(value, 3) >= 0 else '-'}{format_3dp(abs(value))}"

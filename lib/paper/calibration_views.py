@@ -7,14 +7,14 @@ from lib.analysis.results import Results
 from lib.paper.reference import paper_facts
 from lib.paper.view_helpers import (
     CELL,
-    ENOUGH,
+    MIN_CASES,
     PAPER_ESTIMATORS,
     NotApplicable,
-    beside_hardest,
-    hardest_of,
-    pivoted,
-    printed,
-    raw,
+    compare_with_hardest,
+    hardest_dataset,
+    pivot_values,
+    rows_of_table,
+    uncalibrated,
 )
 from lib.store import PAIR
 
@@ -27,7 +27,7 @@ METHOD_KEY = [*PAIR, "method"]
 
 def _calibrated(results: Results, table: str, estimators: list[str]) -> pd.DataFrame:
     """Return the ECE of these estimators after each method, with its relative improvement."""
-    rows = printed(results, table).query("method != '' and estimator in @estimators").dropna(subset="relative")
+    rows = rows_of_table(results, table).query("method != '' and estimator in @estimators").dropna(subset="relative")
     return rows[[*CELL, "method", "value", "relative"]]
 
 
@@ -56,20 +56,24 @@ def median_gains(results: Results) -> pd.DataFrame:
 def calibrated_ece(results: Results) -> pd.DataFrame:
     """ECE after isotonic regression and after temperature or Platt scaling, with the gains, by pair and estimator"""
     rows = _in_short(results)
-    return pivoted(rows, "method", index=CELL).join(pivoted(rows, "method", "relative", CELL).add_suffix("_gain"))
+    return pivot_values(rows, "method", index=CELL).join(
+        pivot_values(rows, "method", "relative", CELL).add_suffix("_gain")
+    )
 
 
 def raw_and_calibrated(results: Results) -> pd.DataFrame:
     """ECE before and after calibration, by pair, estimator and method"""
-    before = raw(results).reset_index().melt(PAIR, var_name="estimator", value_name="raw")
+    before = uncalibrated(results).reset_index().melt(PAIR, var_name="estimator", value_name="raw")
     return _in_short(results).rename(columns={"value": "calibrated"}).merge(before, on=CELL)
 
 
 def curved_reliability(results: Results) -> pd.DataFrame:
     """ECE of Ans Avg by pair after both methods, and the p-value of a quadratic term in the logit"""
     curved = results.frame("calibration_rows").set_index(PAIR).curved.rename("p_quadratic")
-    rows = printed(results, "result_calibration").query("estimator == 'ans_avg' and method in ['isotonic', 'platt']")
-    table = pivoted(rows, "method").dropna()
+    rows = rows_of_table(results, "result_calibration").query(
+        "estimator == 'ans_avg' and method in ['isotonic', 'platt']"
+    )
+    table = pivot_values(rows, "method").dropna()
     if (curved < 0.05).any() and not {"isotonic", "platt"} <= set(table):
         raise NotApplicable("temperature was not fitted: no logits are there")
     return table.join(curved, how="inner")
@@ -77,8 +81,8 @@ def curved_reliability(results: Results) -> pd.DataFrame:
 
 def errors_by_model(results: Results) -> pd.DataFrame:
     """confident errors (above .9) in 50 calibration rows by model, on the hardest dataset, and the most elsewhere"""
-    table = pivoted(results.frame("calibration_rows"), "dataset", "confident_errors", ["model"])
-    return beside_hardest(results, table)
+    table = pivot_values(results.frame("calibration_rows"), "dataset", "confident_errors", ["model"])
+    return compare_with_hardest(results, table)
 
 
 def _learning_curves(results: Results) -> pd.DataFrame:
@@ -101,7 +105,7 @@ def rows_needed(results: Results) -> pd.DataFrame:
     rows = _learning_curves(results)
     needed = rows[rows.high < rows.raw].groupby(METHOD_KEY).n.min().reindex(rows.set_index(METHOD_KEY).index.unique())
     needed = needed.fillna(np.inf).rename("needed").reset_index()
-    hard = needed.dataset == hardest_of(results)
+    hard = needed.dataset == hardest_dataset(results)
     on_hard = needed[hard].set_index(["model", "method"]).needed.rename("needed_on_hardest")
     both = needed[~hard].join(on_hard, on=["model", "method"]).dropna()
     told = both[both[["needed", "needed_on_hardest"]].max(axis=1) > rows.n.min()]
@@ -116,7 +120,7 @@ def rows_needed(results: Results) -> pd.DataFrame:
 def _arrows(results: Results) -> pd.DataFrame:
     """Return the arrows of `tab:calibration_transfer_summary`: both ends are among its models and datasets, and exactly
     one of the two changes; `changed` names it."""
-    rows = printed(results, "calibration_transfer_summary", "delta_ece").query("method != ''")
+    rows = rows_of_table(results, "calibration_transfer_summary", "delta_ece").query("method != ''")
     for labels, kind in zip(results.transfer_labels, PAIR, strict=True):
         rows = rows[rows[kind].isin(list(labels)) & rows[f"source_{kind}"].isin(list(labels))]
     other_model = rows.source_model != rows.model
@@ -129,7 +133,7 @@ def _arrows(results: Results) -> pd.DataFrame:
 
 def transfers(results: Results) -> pd.DataFrame:
     """change of ECE by a calibrator of another dataset or model"""
-    rows, hardest = _arrows(results), hardest_of(results)
+    rows, hardest = _arrows(results), hardest_dataset(results)
     llama, qwen = (
         [name for name, label in results.transfer_labels[0].items() if family in label.lower()]
         for family in ("llama", "qwen")
@@ -164,7 +168,7 @@ def largest_transfer(results: Results) -> pd.DataFrame:
 def transfers_twice(results: Results) -> pd.DataFrame:
     """change of ECE by transfer, in the summary and in the full table"""
     summary = _arrows(results).rename(columns={"delta_ece": "summary"})
-    errors = printed(results, "calibration_transfer_full")
+    errors = rows_of_table(results, "calibration_transfer_full")
     before = errors[errors["method"] == ""].set_index(PAIR).value.rename("before")
     both = summary.merge(errors[[*TRANSFER_KEY, "value"]], on=TRANSFER_KEY).join(before, on=PAIR)
     return both.assign(full=both.value - both.before)
@@ -173,7 +177,7 @@ def transfers_twice(results: Results) -> pd.DataFrame:
 def calibrated_twice(results: Results) -> pd.DataFrame:
     """ECE after calibration, in the short and in the full table"""
     both = [
-        printed(results, table).query("method != ''").set_index([*CELL, "method"]).value
+        rows_of_table(results, table).query("method != ''").set_index([*CELL, "method"]).value
         for table in ("result_calibration", "result_calibration_full")
     ]
     return pd.concat(both, axis=1, keys=["short", "full"], join="inner")
@@ -216,8 +220,8 @@ def _with_demonstration(results: Results, outcome: str) -> pd.DataFrame:
     rows = rows.rename(columns={"with": "only_with", "without": "only_without"}).query("only_with + only_without > 0")
     if rows.empty:
         raise NotApplicable("saturated: both prompts do the same on every question")
-    if rows["rows"].max() < ENOUGH:
-        raise NotApplicable(f"fewer than {ENOUGH} questions")
+    if rows["rows"].max() < MIN_CASES:
+        raise NotApplicable(f"fewer than {MIN_CASES} questions")
     return rows
 
 

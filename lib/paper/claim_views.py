@@ -14,15 +14,15 @@ from lib.paper.view_helpers import (
     CELL,
     PAPER_ESTIMATORS,
     NotApplicable,
-    beside_hardest,
-    hardest_of,
+    compare_medians_with_hardest,
+    compare_with_hardest,
+    hardest_dataset,
     last_column,
-    medians_beside_hardest,
     on_same_rows,
-    pivoted,
-    printed,
-    raw,
-    spread_of,
+    pivot_values,
+    range_of_row,
+    rows_of_table,
+    uncalibrated,
 )
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
@@ -32,16 +32,16 @@ from lib.store import PAIR
 
 def raw_ece(results: Results) -> pd.DataFrame:
     """ECE of raw confidence by pair"""
-    errors = raw(results)
+    errors = uncalibrated(results)
     names = [name for name in PAPER_ESTIMATORS if ESTIMATORS[name].group == "multi_pass" and name in errors]
     return errors.assign(best_multi_pass=errors[names].min(axis=1))
 
 
 def raw_auroc(results: Results) -> pd.DataFrame:
     """AUROC of raw confidence by pair"""
-    if printed(results, "result_estimation", "auroc").empty:
+    if rows_of_table(results, "result_estimation", "auroc").empty:
         raise NotApplicable("no AUROC printed")
-    return raw(results, metric="auroc")
+    return uncalibrated(results, metric="auroc")
 
 
 def ece_beside_p_true(results: Results) -> pd.DataFrame:
@@ -59,14 +59,14 @@ def ece_beside_passes(results: Results) -> pd.DataFrame:
     return on_same_rows(results, "result_estimation", ["seq_avg", "seq_joint", "p_true", "c_bald"])
 
 
-def bald_margin(results: Results) -> pd.DataFrame:
+def bald_below_p_true(results: Results) -> pd.DataFrame:
     """median margin of ECE by which c_BALD is below P(True)"""
     errors = ece_beside_passes(results)
-    return medians_beside_hardest(results, (errors.p_true - errors.c_bald).dropna())
+    return compare_medians_with_hardest(results, (errors.p_true - errors.c_bald).dropna())
 
 
 def _joint_and_avg(results: Results) -> pd.DataFrame:
-    errors, parts = raw(results).reset_index(), []
+    errors, parts = uncalibrated(results).reset_index(), []
     for subset in ("seq", "ans"):
         rows = errors.reindex(columns=[*PAIR, f"{subset}_joint", f"{subset}_avg"]).dropna()
         parts.append(rows.set_axis([*PAIR, "joint", "avg"], axis=1).assign(subset=subset.title()))
@@ -78,26 +78,26 @@ def ece_by_subset(results: Results) -> pd.DataFrame:
     return _joint_and_avg(results).round(3)
 
 
-def joint_margin(results: Results) -> pd.DataFrame:
+def joint_below_average(results: Results) -> pd.DataFrame:
     """median margin of ECE by which the joint probability is below the average, over both subsets of tokens"""
     errors = _joint_and_avg(results).set_index(PAIR)
-    return medians_beside_hardest(results, errors.avg - errors.joint)
+    return compare_medians_with_hardest(results, errors.avg - errors.joint)
 
 
 def overconfidence(results: Results) -> pd.DataFrame:
     """mean confidence less accuracy by pair"""
-    return pivoted(results.frame("overconfidence"), "estimator", "gap")
+    return pivot_values(results.frame("overconfidence"), "estimator", "gap")
 
 
 def accuracy_by_model(results: Results) -> pd.DataFrame:
     """dataset of least accuracy of a model, and of all models"""
-    table = pivoted(printed(results, "result_estimation", "acc"), "dataset", index=["model"])
-    return pd.DataFrame({"least_accurate": table.idxmin(axis=1), "hardest": hardest_of(results)})
+    table = pivot_values(rows_of_table(results, "result_estimation", "acc"), "dataset", index=["model"])
+    return pd.DataFrame({"least_accurate": table.idxmin(axis=1), "hardest": hardest_dataset(results)})
 
 
 def intervals(results: Results) -> pd.DataFrame:
     """sides of the 95% intervals of raw ECE and MCE"""
-    rows = pd.concat([printed(results, "result_estimation_full", metric) for metric in ("mce", "ece")])
+    rows = pd.concat([rows_of_table(results, "result_estimation_full", metric) for metric in ("mce", "ece")])
     rows = rows.query("method == '' and estimator in @PAPER_ESTIMATORS").reset_index(drop=True)
     sides = pd.concat([rows.value - rows.low, rows.high - rows.value], axis=1)
     named = rows[CELL].assign(metric=rows.metric.str.upper(), width=rows.high - rows.low, low=rows.low, high=rows.high)
@@ -106,13 +106,13 @@ def intervals(results: Results) -> pd.DataFrame:
 
 def interval_widths(results: Results) -> pd.DataFrame:
     """width of the 95% intervals by pair and estimator"""
-    return pivoted(intervals(results), "metric", "width", CELL).rename(columns=str.lower)
+    return pivot_values(intervals(results), "metric", "width", CELL).rename(columns=str.lower)
 
 
 def interval_ends(results: Results) -> pd.DataFrame:
     """ends of the 95% intervals of raw ECE by pair"""
     rows = intervals(results).query("metric == 'ECE'")
-    return pd.concat([pivoted(rows, "estimator", end).add_suffix(f"_{end}") for end in ("low", "high")], axis=1)
+    return pd.concat([pivot_values(rows, "estimator", end).add_suffix(f"_{end}") for end in ("low", "high")], axis=1)
 
 
 def paired_differences(results: Results) -> pd.DataFrame:
@@ -123,9 +123,10 @@ def paired_differences(results: Results) -> pd.DataFrame:
 def metrics_by_bins(results: Results) -> pd.DataFrame:
     """by pair and estimator: how far a metric moves over the numbers of bins, and MCE with the fewest and the most"""
     tables = {
-        name: pivoted(printed(results, "bin_ablation", name), "bins", index=CELL) for name in ("ece", "mce", "brier")
+        name: pivot_values(rows_of_table(results, "bin_ablation", name), "bins", index=CELL)
+        for name in ("ece", "mce", "brier")
     }
-    ranges = pd.DataFrame({f"{name}_range": spread_of(table) for name, table in tables.items()})
+    ranges = pd.DataFrame({f"{name}_range": range_of_row(table) for name, table in tables.items()})
     return ranges.assign(mce_fewest_bins=tables["mce"].iloc[:, 0], mce_most_bins=tables["mce"].iloc[:, -1])
 
 
@@ -156,7 +157,9 @@ def running_means(results: Results) -> pd.DataFrame:
 def position_aurocs(results: Results) -> pd.DataFrame:
     """AUROC by pair: of the best single position, and of the mean over a tenth and over all"""
     rows = results.frame("positions").dropna()
-    table = pivoted(rows.assign(position=rows.position.round(6)), "position", "running").reindex(columns=[0.1, 1.0])
+    table = pivot_values(rows.assign(position=rows.position.round(6)), "position", "running").reindex(
+        columns=[0.1, 1.0]
+    )
     ends = rows.groupby(PAIR).agg(best_position=("single", "max"), mean_of_all=("running", "last"))
     return ends.join(table.set_axis(["after_a_tenth", "at_the_end"], axis=1))
 
@@ -171,7 +174,9 @@ def unparsed_answers(results: Results) -> pd.DataFrame:
 
 def mean_token_reduction(results: Results) -> pd.DataFrame:
     """mean share of tokens that in-situ verification saves, in percent"""
-    return pd.DataFrame({"mean_reduction": [printed(results, "insitu_ptrue", "token_reduction_pct").value.mean()]})
+    return pd.DataFrame(
+        {"mean_reduction": [rows_of_table(results, "insitu_ptrue", "token_reduction_pct").value.mean()]}
+    )
 
 
 def verification_tokens(results: Results) -> pd.DataFrame:
@@ -193,7 +198,7 @@ def entropy_curves_by_pair(results: Results) -> pd.DataFrame:
     """entropies by pair after all passes, how far off they are before (predictive: from the fifth), and their growth"""
     rows, columns = results.frame("entropies"), {}
     for term, first in (("conditional", 1), ("predictive", 5)):
-        table = pivoted(rows[rows.term == term], "passes", "mean")
+        table = pivot_values(rows[rows.term == term], "passes", "mean")
         columns[term] = last_column(table)
         drift = table.loc[:, table.columns >= first].sub(columns[term], axis=0).abs().max(axis=1)
         columns[f"{term}_drift"] = drift[[max(table.columns, default=0) > first] * len(drift)]
@@ -203,42 +208,42 @@ def entropy_curves_by_pair(results: Results) -> pd.DataFrame:
 
 def ece_by_passes(results: Results) -> pd.DataFrame:
     """ECE of c_BALD by pair, after five passes and after all"""
-    table = pivoted(results.frame("by_passes"), "passes", "ece")
+    table = pivot_values(results.frame("by_passes"), "passes", "ece")
     return pd.DataFrame({"after_five": table.get(5), "after_all": last_column(table.loc[:, table.columns > 5])})
 
 
 def operations_per_pass(results: Results) -> pd.DataFrame:
     """operations per pass by pair, of the most passes over the fewest"""
-    table = pivoted(results.frame("cost"), "passes", "operations")
+    table = pivot_values(results.frame("cost"), "passes", "operations")
     per_pass = table.div(table.columns.to_numpy(float))
     return pd.DataFrame({"ratio": per_pass.iloc[:, -1] / per_pass.iloc[:, 0]})
 
 
 def ece_range_by_phi(results: Results) -> pd.DataFrame:
     """by pair and phi: how far the ECE of c_BALD on the tuning examples moves over the dropout rates"""
-    table = pivoted(results.frame("by_phi", metric="ece"), "rate", index=[*PAIR, "phi"])
-    return pd.DataFrame({"ece_range": spread_of(table) if table.shape[1] > 1 else np.nan}, index=table.index)
+    table = pivot_values(results.frame("by_phi", metric="ece"), "rate", index=[*PAIR, "phi"])
+    return pd.DataFrame({"ece_range": range_of_row(table) if table.shape[1] > 1 else np.nan}, index=table.index)
 
 
 def entropies_by_rate(results: Results) -> pd.DataFrame:
     """growth of both entropies by pair, from the lowest dropout rate to the highest"""
     columns = {}
     for term in ("predictive", "conditional"):
-        table = pivoted(results.frame("by_rate"), "rate", term)
+        table = pivot_values(results.frame("by_rate"), "rate", term)
         columns[f"{term}_growth"] = (table.iloc[:, -1] / table.iloc[:, 0] - 1) if table.shape[1] > 1 else np.nan
     return pd.DataFrame(columns, index=table.index)
 
 
 def dropout_rates(results: Results) -> pd.DataFrame:
     """ECE of c_BALD on the tuning examples by pair, over the dropout rates"""
-    table = pivoted(printed(results, "dropout_grid_search").query("estimator == 'c_bald'"), "rate")
+    table = pivot_values(rows_of_table(results, "dropout_grid_search").query("estimator == 'c_bald'"), "rate")
     selected = table.idxmin(axis=1).astype(float)
-    return pd.DataFrame({"ece_range": spread_of(table), "selected": selected, "lowest_ece": table.min(axis=1)})
+    return pd.DataFrame({"ece_range": range_of_row(table), "selected": selected, "lowest_ece": table.min(axis=1)})
 
 
 def selected_rate_ece(results: Results) -> pd.DataFrame:
     """ECE of c_BALD at the selected rate by pair, on the tuning and on the evaluation examples"""
-    evaluation = raw(results).reindex(columns=["c_bald"]).squeeze(axis=1)
+    evaluation = uncalibrated(results).reindex(columns=["c_bald"]).squeeze(axis=1)
     return dropout_rates(results).join(evaluation.rename("evaluation_ece"), how="inner")
 
 
@@ -250,4 +255,4 @@ def distinct_rates(results: Results) -> pd.DataFrame:
 
 def rate_by_model(results: Results) -> pd.DataFrame:
     """selected dropout rate by model, on the hardest dataset, and the highest elsewhere"""
-    return beside_hardest(results, dropout_rates(results).selected.unstack("dataset"))
+    return compare_with_hardest(results, dropout_rates(results).selected.unstack("dataset"))

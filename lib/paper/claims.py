@@ -18,7 +18,7 @@ import pandas as pd
 from lib.analysis.results import Results
 from lib.paper import calibration_views, claim_views
 from lib.paper.reference import paper_facts
-from lib.paper.view_helpers import count_by, count_directions, fill_in
+from lib.paper.view_helpers import count_by, count_directions, fill_template
 
 MAIN, FULL, PICTURE = "tab_result_estimation", "tab_result_estimation_full", "fig_main_analysis"
 RATES, IN_SITU, BINS = "tab_dropout_grid_search", "tab_insitu_ptrue", "tab_bin_ablation"
@@ -32,7 +32,7 @@ VIEWS: dict[str, Callable[[Results], pd.DataFrame]] = {
     for name, view in vars(module).items()
     if isfunction(view) and view.__module__ == module.__name__ and not name.startswith("_")
 }
-BOTH = fill_in("hard {hard:.3f}, elsewhere {elsewhere:.3f}")
+BOTH = fill_template("hard {hard:.3f}, elsewhere {elsewhere:.3f}")
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,13 @@ DECLARED: Mapping[str, Mapping[str, Claim]] = {
                   where="unchanged >= 20", otherwise="no pair has 20 such responses, right ones and wrong ones"),
         "both of which substantially reduce in-domain calibration error":
             Claim("CalibrationSubstantial", CALIBRATED, "all", "median_gains", "median_gain >= 0.5", unit="methods",
-                  summary=fill_in("{method} {median_gain:.0%}")),
+                  summary=fill_template("{method} {median_gain:.0%}")),
         "length normalization reduces the joint probability's inherent preference for shorter sequences":
             Claim("JointNormalised", "tab_estimators", "generally", "token_statistics",
                   "abs(joint_with_length) < abs(product_with_length)", otherwise=SATURATED),
         "over two thousand evaluation examples in total":
             Claim("OverTwoThousand", MAIN, "figure", "evaluation_questions", "questions > 2000", unit="",
-                  summary=fill_in("{questions:,} questions")),
+                  summary=fill_template("{questions:,} questions")),
     },
     "Finding 1": {
         "across all model-dataset pairs, sequence-based estimators achieve lower ECE":
@@ -127,14 +127,14 @@ DECLARED: Mapping[str, Mapping[str, Claim]] = {
             Claim("JointBelowAvg", MAIN, "often", "ece_by_subset", "joint < avg", unit="cases",
                   summary=count_by("subset", "joint == avg")),
         "particularly on GSMHard":
-            Claim("JointBelowAvgHard", MAIN, "figure", "joint_margin", "hard > elsewhere and hard > 0", unit="",
+            Claim("JointBelowAvgHard", MAIN, "figure", "joint_below_average", "hard > elsewhere and hard > 0", unit="",
                   summary=BOTH),
     },
     "Finding 2": {
         "c_BALD often achieves lower calibration error than P(True)":
             Claim("BaldBelowPTrue", MAIN, "often", "ece_beside_passes", "c_bald < p_true"),
         "its advantage being particularly pronounced on GSMHard":
-            Claim("BaldBelowPTrueHard", MAIN, "figure", "bald_margin", "hard > elsewhere and hard > 0", unit="",
+            Claim("BaldBelowPTrueHard", MAIN, "figure", "bald_below_p_true", "hard > elsewhere and hard > 0", unit="",
                   summary=BOTH),
         "the extra cost is roughly proportional to the length of the re-encoded pair":
             Claim("PTrueCostGrows", IN_SITU, "generally", "verification_tokens", "r2 > 0.9", otherwise=SATURATED),
@@ -172,7 +172,7 @@ DECLARED: Mapping[str, Mapping[str, Claim]] = {
             Claim("InSituBelowAnsAvg", IN_SITU, "generally", "ece_in_situ", "p_true_insitu < ans_avg", kind="ours"),
         "reduces token-processing overhead by 88% on average across all settings":
             Claim("TokenReduction", IN_SITU, "figure", "mean_token_reduction", "mean_reduction >= 85", unit="",
-                  summary=fill_in("{mean_reduction:.0f}%")),
+                  summary=fill_template("{mean_reduction:.0f}%")),
         "particularly relevant for long outputs":
             Claim("SavingGrows", IN_SITU, "generally", "verification_tokens", "saving_with_length > 0",
                   otherwise=SATURATED),
@@ -216,7 +216,7 @@ DECLARED: Mapping[str, Mapping[str, Claim]] = {
                   unit="cases"),
         "can severely degrade calibration":
             Claim("TransferSevere", SUMMARY, "figure", "largest_transfer", "largest > 0.2", unit="",
-                  summary=fill_in("largest {largest:.3f}")),
+                  summary=fill_template("largest {largest:.3f}")),
         "transfer from Llama to Qwen produces little change":
             Claim("LittleChange", SUMMARY, "generally", "transfers", "abs(delta_ece) <= 0.005", unit="arrows",
                   where="changed == 'model' and not onto_hardest and llama_to_qwen",
@@ -237,7 +237,7 @@ DECLARED: Mapping[str, Mapping[str, Claim]] = {
             Claim("RatesHold", RATES, "generally", "selected_rate_ece", "abs(lowest_ece - evaluation_ece) <= 0.05"),
         "but vary across models and datasets":
             Claim("RatesVary", RATES, "figure", "distinct_rates", "different_rates > 1", unit="",
-                  summary=fill_in("{rates}")),
+                  summary=fill_template("{rates}")),
         "GSMHard favors a higher dropout rate for four of the five models":
             Claim("HardRateHigher", RATES, "most", "rate_by_model", "hard > elsewhere", unit="models"),
         "three benchmarks with varying difficulty":

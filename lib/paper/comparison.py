@@ -16,17 +16,17 @@ from scipy.stats import norm
 from lib.analysis.printed_numbers import format_key_part, printed_numbers
 from lib.analysis.results import Results
 from lib.paper.reference import paper_facts
-from lib.paper.verdicts import VERDICT_WORDS, Verdict, in_sentences
+from lib.paper.verdicts import VERDICT_WORDS, Verdict, frame_as_html
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 
 DECODING = ("temperature", "top_p", "top_k", "min_p", "system_prompt")
 # Both a faithful rerun's numbers and the paper's vary, so a 95% interval around one contains fewer of the other.
-INSIDE_EXPECTED = 2 * float(norm.cdf(norm.ppf(0.975) / 2**0.5)) - 1
+EXPECTED_CAPTURE_RATE = 2 * float(norm.cdf(norm.ppf(0.975) / 2**0.5)) - 1
 
 
 @dataclass(frozen=True)
-class Listing:
+class ReportRecords:
     """Records for the report, and a short form for the reader of the notebook."""
 
     records: pd.DataFrame
@@ -35,7 +35,7 @@ class Listing:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         records = json.loads(self.records.to_json(orient="records", double_precision=15))
         return {
-            "text/html": in_sentences(self.shown, na_rep=""),
+            "text/html": frame_as_html(self.shown, na_rep=""),
             "text/plain": self.shown.to_string(),
             "application/json": records,
         }
@@ -43,62 +43,72 @@ class Listing:
 
 # ---- claims
 
-UNSAID = {"paper": "no number printed", "here": "not made by this run"}  # the claim lacks its numbers
+NO_NUMBER = {"paper": "no number printed", "here": "not made by this run"}  # the claim lacks its numbers
 # Of each claim, for the report:
-FACTS = ("name", "group", "kind", "quote", "quantifier", "place", "predicate", "where", "cases")
+CLAIM_FACTS = ("name", "group", "kind", "quote", "quantifier", "place", "predicate", "where", "cases")
 
 
-def findings(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = None) -> Listing:
+def list_claims(paper: Mapping[str, Verdict], here: Mapping[str, Verdict] | None = None) -> ReportRecords:
     """List every claim with its verdicts on the paper's numbers and on a run's, and the rows that decide them."""
     records = []
     for name, on_paper in paper.items():
-        record: dict[str, Any] = {fact: getattr(on_paper.claim, fact) for fact in FACTS}
+        record: dict[str, Any] = {fact: getattr(on_paper.claim, fact) for fact in CLAIM_FACTS}
         sides = {"paper": on_paper} | ({} if here is None else {"here": here[name]})
         for side, verdict in sides.items():
             record[side] = VERDICT_WORDS[verdict.held]
-            record[f"{side}_said"] = verdict.said or verdict.reason or UNSAID[side]
+            record[f"{side}_said"] = verdict.said or verdict.reason or NO_NUMBER[side]
             record[f"{side}_rows"] = json.loads(verdict.rows.to_json(orient="split", index=False, double_precision=15))
         records.append(record)
     frame = pd.DataFrame(records)
     unshown = ("name", "kind", "place")
-    return Listing(frame, frame[[c for c in frame if c not in unshown and not c.endswith("_rows")]])
+    return ReportRecords(frame, frame[[c for c in frame if c not in unshown and not c.endswith("_rows")]])
 
 
 # ---- numbers
 
-MOVES, STANDS = "moves under rounding", "no"
-FOREIGN = "not comparable: "  # how such a verdict begins
-BOUNDED = ["value", "low", "high"]
-PAPERS = [f"{name}_paper" for name in BOUNDED]
-NUMBERS = [*BOUNDED, *PAPERS, "difference"]
+UNSTABLE, STABLE = "moves under rounding", "no"
+NOT_COMPARABLE = "not comparable: "  # how such a verdict begins
+WITH_BOUNDS = ["value", "low", "high"]
+PAPER_NUMBERS = [f"{name}_paper" for name in WITH_BOUNDS]
+NUMBERS = [*WITH_BOUNDS, *PAPER_NUMBERS, "difference"]
 COMPARED_COLUMNS = ["table", "key", *PAIR, "estimator", "metric", "variant", *NUMBERS, "verdict"]
 VARIANT = ["method", "source_model_label", "source_dataset_label", "rate", "bins"]
-SAME = ["model_label", "dataset_label", "estimator", "metric", *VARIANT]  # keys of a number, here and in the paper
-HALF = 0.0005  # half of the last decimal in the paper
+SHARED_KEY = [
+    "model_label",
+    "dataset_label",
+    "estimator",
+    "metric",
+    *VARIANT,
+]  # keys of a number, here and in the paper
+HALF_DIGIT = 0.0005  # half of the last decimal in the paper
 
 
-def beside(here: Results, paper: Results) -> Listing:
+def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     """List every number of a run's tables with the paper's number from the same table.
 
     It has the difference, the paper's interval if any of its tables prints one for this quantity, and whether the run's
     number is inside.
     """
     ours, printed = printed_numbers(here), printed_numbers(paper)
-    both = ours.merge(printed[["table", *SAME, *BOUNDED]], "left", ["table", *SAME], suffixes=("", "_paper"))
-    elsewhere = ours[SAME].merge(printed.dropna(subset="low").drop_duplicates(SAME, keep="last"), "left", SAME)
+    both = ours.merge(
+        printed[["table", *SHARED_KEY, *WITH_BOUNDS]], "left", ["table", *SHARED_KEY], suffixes=("", "_paper")
+    )
+    elsewhere = ours[SHARED_KEY].merge(
+        printed.dropna(subset="low").drop_duplicates(SHARED_KEY, keep="last"), "left", SHARED_KEY
+    )
     for end in ("low", "high"):
         both[f"{end}_paper"] = both[f"{end}_paper"].fillna(elsewhere[end]).where(both["value_paper"].notna())
     both["difference"] = both["value"] - both["value_paper"]
-    inside = both["value"].between(both["low_paper"] - HALF, both["high_paper"] + HALF)
+    inside = both["value"].between(both["low_paper"] - HALF_DIGIT, both["high_paper"] + HALF_DIGIT)
     verdicts = [both["value_paper"].isna(), both["low_paper"].isna(), inside]
     both["verdict"] = np.select(verdicts, ["not in the paper", "no interval printed", "inside"], "outside")
     reasons = foreign_models(here, paper) | foreign_questions(here)
     foreign = both[["model", "dataset", "source_model", "source_dataset"]].map(reasons.get).bfill(axis=1).iloc[:, 0]
-    both.loc[foreign.notna(), "verdict"] = FOREIGN + foreign
-    both.loc[foreign.notna(), [*PAPERS, "difference"]] = np.nan
+    both.loc[foreign.notna(), "verdict"] = NOT_COMPARABLE + foreign
+    both.loc[foreign.notna(), [*PAPER_NUMBERS, "difference"]] = np.nan
     frame = both.assign(**_in_words(both)).reindex(columns=COMPARED_COLUMNS).astype(dict.fromkeys(NUMBERS, float))
     counts = frame.groupby(["table", "verdict"], sort=False).size().unstack(fill_value=0)
-    return Listing(frame, counts.rename_axis(columns=None).reset_index())
+    return ReportRecords(frame, counts.rename_axis(columns=None).reset_index())
 
 
 def _in_words(numbers: pd.DataFrame) -> dict[str, Any]:
@@ -115,15 +125,15 @@ def _in_words(numbers: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def stability(moved: pd.DataFrame) -> Listing:
+def list_stability(moved: pd.DataFrame) -> ReportRecords:
     """List for each number, by table and key, whether it is stable under rounding.
 
     If not: in how many draws its cell changes, and the largest change. `moved` is from `rounding.measure_noise_effect`.
     """
-    words = [f"{row.moved} of {row.draws}, by {row.moves:.1g}" if row.moved else STANDS for row in moved.itertuples()]
+    words = [f"{row.moved} of {row.draws}, by {row.moves:.1g}" if row.moved else STABLE for row in moved.itertuples()]
     frame = moved[["table", "key"]].assign(moves=words)
-    counts = (frame.moves != STANDS).groupby(frame.table, sort=False).agg(numbers="size", moving="sum")
-    return Listing(frame, counts.rename(columns={"moving": MOVES}).reset_index())
+    counts = (frame.moves != STABLE).groupby(frame.table, sort=False).agg(numbers="size", moving="sum")
+    return ReportRecords(frame, counts.rename(columns={"moving": UNSTABLE}).reset_index())
 
 
 def foreign_models(here: Results, paper: Results) -> dict[str, str]:
@@ -153,8 +163,8 @@ def foreign_questions(here: Results) -> dict[str, str]:
 # ---- ablations
 
 
-def ablation(here: Results) -> Listing:
+def list_ablation(here: Results) -> ReportRecords:
     """List the results of 04b by pair and arm, with the run's labels; empty if it was not run."""
     frame = here.frames.get("ablation", pd.DataFrame(columns=[*PAIR, "rows"]))
     frame = frame.assign(model=frame.model.map(dict(here.models)), dataset=frame.dataset.map(dict(here.datasets)))
-    return Listing(frame, frame.round(3))
+    return ReportRecords(frame, frame.round(3))

@@ -89,38 +89,39 @@ EXHIBITS = (
     Exhibit("fig_prompt_comparison", "prompt_figures.prompt_comparison", "Two ways to ask",
             "The same response verified by a prompt of its own, and in situ, where the query follows the trajectory."),
     # Beyond the paper:
-    Exhibit("fig_costs", "beyond_figures.pareto", "What the tokens buy (not in the paper)",
+    Exhibit("fig_costs", "beyond_figures.cost_quality_plot", "What the tokens buy (not in the paper)",
             "ECE (the lower the better) and AUROC (the higher) of raw scores against the tokens that a question takes, "
             "response and prompt included: a small mark for each pair, a large one for the mean of the pairs that "
             "have every estimator, and a line along the means that no cheaper estimator betters."),
-    Exhibit("fig_selective", "beyond_figures.when_to_answer", "When to answer (not in the paper)",
+    Exhibit("fig_selective", "beyond_figures.risk_coverage_plot", "When to answer (not in the paper)",
             "Accuracy of the answers given against the share of questions answered, the surest first: raw scores "
             "above, after isotonic regression below. A ring is a threshold that guarantees the precision of the gray "
             "line."),
     Exhibit("tab_costs", "beyond_paper.costs_table", "What a confidence costs (not in the paper)",
             "Tokens read for a question: for the response with its prompt, which every single-pass estimator has for "
             "nothing, and for what the others read beyond it."),
-    Exhibit("tab_dropout_in_situ", "beyond_paper.dropout_in_situ", "Dropout at the answer only (not in the paper)",
+    Exhibit("tab_dropout_in_situ", "beyond_paper.dropout_in_situ_table",
+            "Dropout at the answer only (not in the paper)",
             "c_BALD with dropout along the whole trajectory, and in situ: only where the answer's tokens are read, "
             "behind a trajectory that was encoded once; each at its own rate. The lower ECE of a row is bold."),
-    Exhibit("tab_dropout_in_situ_grid", "beyond_paper.dropout_in_situ_grid",
+    Exhibit("tab_dropout_in_situ_grid", "beyond_paper.dropout_in_situ_grid_table",
             "Dropout rates at the answer only (not in the paper)",
             "c_BALD in situ on the tuning examples for each rate of the grid; the rate of lowest ECE is bold."),
-    Exhibit("tab_selective", "beyond_paper.selective", "What the confidence is good for (not in the paper)",
+    Exhibit("tab_selective", "beyond_paper.selective_table", "What the confidence is good for (not in the paper)",
             "Each estimator beside a constant at the base rate of the calibration rows, which knows nothing and is "
             "nearly calibrated: Skill is the share of its Brier score that an estimator saves. Then the same after "
             "isotonic regression, and the share of questions answered where a precision is guaranteed. Bold is the "
             "best of a pair.",
             arguments=lambda run: (run.frames["selective_scores"], run.frames["selective_thresholds"], run.models,
                                    run.datasets, run.notes)),
-    Exhibit("numbers", "verdicts.macros", published=True),
-    Exhibit("rep_ablation", "comparison.ablation"),
-    Exhibit("rep_costs", "beyond_paper.seconds"),
-    Exhibit("rep_findings", "comparison.findings", published=True),
+    Exhibit("numbers", "verdicts.claim_macros", published=True),
+    Exhibit("rep_ablation", "comparison.list_ablation"),
+    Exhibit("rep_costs", "beyond_paper.list_seconds"),
+    Exhibit("rep_findings", "comparison.list_claims", published=True),
     Exhibit("rep_microscope", "microscope.token_pages"),
-    Exhibit("rep_numbers", "comparison.beside"),
-    Exhibit("rep_sensitivity", "comparison.Listing", notebook="09_robustness"),
-    Exhibit("rep_stability", "comparison.stability", notebook="09_robustness"),
+    Exhibit("rep_numbers", "comparison.compare_with_paper"),
+    Exhibit("rep_sensitivity", "comparison.ReportRecords", notebook="09_robustness"),
+    Exhibit("rep_stability", "comparison.list_stability", notebook="09_robustness"),
 )  # fmt: skip
 TABLES = [exhibit for exhibit in EXHIBITS if exhibit.name.startswith("tab_")]
 BY_NAME = {exhibit.name: exhibit for exhibit in EXHIBITS}

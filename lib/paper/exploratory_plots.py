@@ -10,15 +10,23 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from lib.calibrate.calibrators import METHODS
-from lib.paper.figure_style import MAX_HEIGHT, RESPONSE_STYLES, WIDTH, Canvas, drawn, looks, panels
+from lib.paper.figure_style import (
+    MAX_HEIGHT,
+    RESPONSE_STYLES,
+    WIDTH,
+    Canvas,
+    in_paper_style,
+    make_panels,
+    method_styles,
+)
 from lib.paper.tables import label_rows
 from lib.score.estimators import ESTIMATORS
 
 PANELS_PER_ROW = 3
 CONTRAST = ["estimator", "method", "than", "than_method"]
-MARK: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.8, "zorder": 3}
-BELOW: dict[str, Any] = {"loc": "outside lower center", "handlelength": 2.6, "columnspacing": 1}
-MAP: dict[str, Any] = {"center": 0, "cmap": "RdBu_r", "cbar": False, "annot": True, "fmt": "+.2f"}
+MARKER_LOOK: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.8, "zorder": 3}
+LEGEND_BELOW: dict[str, Any] = {"loc": "outside lower center", "handlelength": 2.6, "columnspacing": 1}
+HEATMAP_LOOK: dict[str, Any] = {"center": 0, "cmap": "RdBu_r", "cbar": False, "annot": True, "fmt": "+.2f"}
 
 # ---- correct and incorrect responses separately
 
@@ -35,7 +43,7 @@ def histogram(ax: Axes, values: pd.Series, correct: pd.Series, bins: np.ndarray,
     ax.set(ylabel=f"share of {of}", xlim=(bins[0], bins[-1]))
 
 
-@drawn
+@in_paper_style
 def answer_density(tokens: pd.DataFrame, title: str = "") -> Canvas:
     """Draw the share of answer tokens by probability, for correct and incorrect responses.
 
@@ -43,7 +51,7 @@ def answer_density(tokens: pd.DataFrame, title: str = "") -> Canvas:
     shows 1 - p in powers of ten. The last bin includes all below 1e-7, which float32 cannot distinguish from 1.
     """
     powers = -np.log10(np.maximum(-np.expm1(tokens["logprob"].astype(float)), 10**-7.25))  # of 1 - p
-    canvas, (ax,) = panels(1, 2.1)
+    canvas, (ax,) = make_panels(1, 2.1)
     histogram(ax, powers, tokens["correct"], np.arange(0, 8, 0.5), "tokens")
     ax.set_xticks(range(8), ["1", ".1", ".01", ".001", "1e-4", "1e-5", "1e-6", "\u22641e-7"])
     ax.set(xlabel="1 \N{MINUS SIGN} probability of the answer token (surer to the right)", title=title)
@@ -51,23 +59,23 @@ def answer_density(tokens: pd.DataFrame, title: str = "") -> Canvas:
     return canvas
 
 
-@drawn
+@in_paper_style
 def confidence_histograms(scores: pd.DataFrame, names: Mapping[str, str], title: str = "") -> Canvas:
     """Draw the share of evaluation responses by confidence, for correct and incorrect ones, a panel per estimator.
 
     `scores` is from `confidence_frame`, `names` {name: label}. Less overlap means better discrimination.
     """
     scores = scores[scores["split"] == "evaluation"]
-    canvas, axes = panels(len(names), 2.2, title=title, sharey=True)
+    canvas, axes = make_panels(len(names), 2.2, title=title, sharey=True)
     for ax, (name, label) in zip(axes, names.items(), strict=True):
         part = scores[scores["estimator"] == name]
         histogram(ax, part["confidence"], part["correct"], np.linspace(0, 1, 21), "responses")
         ax.set(xlabel="confidence", xticks=[0, 0.5, 1], title=label)
-    canvas.legend(*axes[0].get_legend_handles_labels(), ncols=2, **BELOW)
+    canvas.legend(*axes[0].get_legend_handles_labels(), ncols=2, **LEGEND_BELOW)
     return canvas
 
 
-@drawn
+@in_paper_style
 def bald_histogram(tokens: pd.DataFrame, phi: str = "clip", title: str = "") -> Canvas:
     """Draw the share of answer tokens by BALD (nats), for correct and incorrect responses, and the confidence phi.
 
@@ -75,25 +83,25 @@ def bald_histogram(tokens: pd.DataFrame, phi: str = "clip", title: str = "") -> 
     """
     values = tokens["bald"].astype(float)
     least, most = min(0.0, float(values.min())), max(1.05, float(values.max()) * 1.02)
-    canvas, (ax,) = panels(1, 2.3)
+    canvas, (ax,) = make_panels(1, 2.3)
     histogram(ax, values, tokens["correct"], np.linspace(least, most, 31), "tokens")
     ax.set(xlabel="BALD (nats)" if phi == "clip" else "BALD / log of the support", title=title)
     over, x, name = ax.twinx(), np.array([least, 0, 1, most]), "\N{GREEK SMALL LETTER PHI}"
     over.plot(x, np.clip(1 - x, 0, 1), color="black", linewidth=0.9, label=name)
     over.set(ylim=(0, 1.05), yticks=[0, 0.5, 1], ylabel=name)
     over.spines["right"].set_visible(True)
-    over.text(0.97 * most, 1.04, clipped_in_words(tokens), ha="right", va="top", size=7)
-    canvas.legend(ncols=3, **BELOW)
+    over.text(0.97 * most, 1.04, describe_clipped(tokens), ha="right", va="top", size=7)
+    canvas.legend(ncols=3, **LEGEND_BELOW)
     return canvas
 
 
-def clipped_in_words(tokens: pd.DataFrame) -> str:
+def describe_clipped(tokens: pd.DataFrame) -> str:
     """Return the share of tokens with phi = 0."""
     share = (tokens["bald"].astype(float) >= 1).mean() if len(tokens) else 0
     return f"{share:.1%} clipped to 0"
 
 
-@drawn
+@in_paper_style
 def option_mass_bars(table: pd.DataFrame) -> Canvas:
     """Draw a bar for each P(True) variant of one row: the probability of either option and of all other tokens.
 
@@ -101,7 +109,7 @@ def option_mass_bars(table: pd.DataFrame) -> Canvas:
     """
     shares = table.iloc[:, :2].astype(float)
     shares["all else"] = (1 - shares.sum(axis=1)).clip(0, 1)
-    canvas, (ax,) = panels(1, 1.1)
+    canvas, (ax,) = make_panels(1, 1.1)
     look: dict[str, Any] = {"color": ["0.35", "0.75", "white"], "edgecolor": "black", "linewidth": 0.5}
     shares.plot.barh(stacked=True, ax=ax, width=0.7, legend=False, **look)
     ax.set(xlim=(0, 1), xlabel="probability of the next token")
@@ -115,7 +123,7 @@ def option_mass_bars(table: pd.DataFrame) -> Canvas:
 # ---- differences
 
 
-@drawn
+@in_paper_style
 def forest_plot(differences: pd.DataFrame, pairs: Mapping[tuple[str, str], str]) -> Canvas:
     """Draw paired differences of ECE with their 95% intervals, a panel per contrast and a line per pair.
 
@@ -125,13 +133,13 @@ def forest_plot(differences: pd.DataFrame, pairs: Mapping[tuple[str, str], str])
     contrasts = list(differences.groupby(CONTRAST, sort=False))
     across, places = min(PANELS_PER_ROW, len(contrasts)), np.arange(len(pairs))
     down = -(-len(contrasts) // across)
-    canvas, axes = panels(across, down * (0.75 + 0.15 * len(pairs)), 2 * WIDTH, rows=down, sharey=True)
+    canvas, axes = make_panels(across, down * (0.75 + 0.15 * len(pairs)), 2 * WIDTH, rows=down, sharey=True)
     for ax, (contrast, part) in zip(axes, contrasts, strict=False):
         part = part.set_index(["model", "dataset"]).reindex(list(pairs))
         decided = (part["low"] > 0) | (part["high"] < 0)
         ax.axvline(0, color="0.6", linewidth=0.8)
         ax.hlines(places, part["low"], part["high"], color="black", linewidth=1)
-        ax.scatter(part["difference"], places, 14, facecolor=np.where(decided, "black", "white"), **MARK)
+        ax.scatter(part["difference"], places, 14, facecolor=np.where(decided, "black", "white"), **MARKER_LOOK)
         ax.set_yticks(places, list(pairs.values()))
         ax.xaxis.set_major_locator(MaxNLocator(3))
         title = "\n\N{MINUS SIGN} ".join(label_score(*contrast[i : i + 2]) for i in (0, 2))
@@ -147,7 +155,7 @@ def label_score(estimator: str, method: str) -> str:
     return f"{ESTIMATORS[estimator].plain}, {row.method}"
 
 
-@drawn
+@in_paper_style
 def transfer_map(results: pd.DataFrame, pairs: Mapping[tuple[str, str], str]) -> Canvas:
     """Draw the change of ECE by source (rows) and target (columns) of a calibrator, a map per method; blue is better.
 
@@ -158,14 +166,14 @@ def transfer_map(results: pd.DataFrame, pairs: Mapping[tuple[str, str], str]) ->
     numbers = [str(i) for i in range(1, n + 1)]
     names = [f"{label}  {number}" for label, number in zip(pairs.values(), numbers, strict=True)]
     height, width = 1.4 + 0.2 * n * len(METHODS), max(1.6 * WIDTH, 1.6 + 0.34 * n)  # fits the digits of every pair
-    canvas, axes = panels(1, min(MAX_HEIGHT, height), width, rows=len(METHODS), sharex=True)
+    canvas, axes = make_panels(1, min(MAX_HEIGHT, height), width, rows=len(METHODS), sharex=True)
     for ax, method in zip(axes, METHODS, strict=True):
         part = change[change["method"] == method].set_index(["source_model", "source_dataset", "model", "dataset"])
         grid = part["value"].unstack(["model", "dataset"]).reindex(index=list(pairs), columns=list(pairs))
         labels = {"xticklabels": numbers, "yticklabels": names}
-        sns.heatmap(grid, ax=ax, vmin=-reach, vmax=reach, annot_kws={"size": 7}, **labels, **MAP)
+        sns.heatmap(grid, ax=ax, vmin=-reach, vmax=reach, annot_kws={"size": 7}, **labels, **HEATMAP_LOOK)
         ax.tick_params(axis="x", rotation=0)
-        ax.set(ylabel="fitted on", xlabel="", title=looks()[method][0])
+        ax.set(ylabel="fitted on", xlabel="", title=method_styles()[method][0])
     axes[-1].set_xlabel("applied to")
     label = "change of ECE (blue: lower, so better)"
     canvas.colorbar(axes[-1].collections[0], ax=axes, label=label, location="top", aspect=40)
@@ -186,7 +194,7 @@ def order_by_accuracy(
     }
 
 
-@drawn
+@in_paper_style
 def deduplicated_transfer_plot(both: pd.DataFrame) -> Canvas:
     """Draw the change of ECE on all rows (filled) and on rows without a near-duplicate (hollow).
 
@@ -200,14 +208,14 @@ def deduplicated_transfer_plot(both: pd.DataFrame) -> Canvas:
         canvas = Canvas(figsize=(WIDTH * 1.6, 0.8))
         canvas.text(0, 0.5, "There is one dataset, so no other to carry a calibrator to.")
         return canvas
-    canvas, axes = panels(len(methods), 0.8 + 0.16 * len(arrows), 1.6 * WIDTH, sharey=True)
+    canvas, axes = make_panels(len(methods), 0.8 + 0.16 * len(arrows), 1.6 * WIDTH, sharey=True)
     for ax, method in zip(axes, methods, strict=True):
         part = both[both["method"] == method]
         every, unseen = (part[name].to_numpy(dtype=float, na_value=np.nan) for name in ("value", "value_unseen"))
         ax.axvline(0, color="0.6", linewidth=0.8)
         ax.hlines(part["arrow"], every, unseen, color="black", linewidth=0.8)
-        ax.scatter(unseen, part["arrow"], 26, facecolor="white", marker="s", label="rows without a twin", **MARK)
-        ax.scatter(every, part["arrow"], 8, facecolor="black", label="all rows", **MARK)
+        ax.scatter(unseen, part["arrow"], 26, facecolor="white", marker="s", label="rows without a twin", **MARKER_LOOK)
+        ax.scatter(every, part["arrow"], 8, facecolor="black", label="all rows", **MARKER_LOOK)
         ax.set(xlabel="change of ECE", ylim=(len(arrows) - 0.5, -0.5), title=method)
-    canvas.legend(*axes[0].get_legend_handles_labels(), ncols=2, **BELOW)
+    canvas.legend(*axes[0].get_legend_handles_labels(), ncols=2, **LEGEND_BELOW)
     return canvas

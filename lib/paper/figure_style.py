@@ -45,12 +45,12 @@ AXES_STYLE = (
 )
 
 
-def style() -> Any:
+def paper_style() -> Any:
     """Return the context for drawing and saving figures, independent of the notebook's settings."""
     return mpl.style.context(["default", AXES_STYLE])
 
 
-def looks() -> dict[str, tuple[str, Any, Any, str, str]]:
+def method_styles() -> dict[str, tuple[str, Any, Any, str, str]]:
     """Return name and look of the raw score ("") and of every method.
 
     Any two differ in color, lightness and line style or hatching, for grayscale print and color-blind readers.
@@ -59,7 +59,9 @@ def looks() -> dict[str, tuple[str, Any, Any, str, str]]:
     return {"": ("raw", *RAW_STYLE)} | {method.name: (method.plain, *style) for method, style in named}
 
 
-def panels(columns: int, height: float, width: float = WIDTH, title: str = "", rows: int = 1, **more: Any) -> tuple:
+def make_panels(
+    columns: int, height: float, width: float = WIDTH, title: str = "", rows: int = 1, **more: Any
+) -> tuple:
     """Return a canvas with a title over all of its axes, and the axes row by row."""
     canvas = Canvas(figsize=(width, height), layout="constrained")
     if title:
@@ -97,7 +99,7 @@ class Figure:
         return other
 
     def _save(self, kind: str, *without: str) -> bytes:
-        with style(), io.BytesIO() as buffer:
+        with paper_style(), io.BytesIO() as buffer:
             self.canvas.savefig(buffer, format=kind, metadata=dict.fromkeys(without))
             return buffer.getvalue()
 
@@ -107,12 +109,12 @@ class Figure:
         return texts | {"text/plain": "<Figure>"}, {"image/png": {"width": width, "height": height}}
 
 
-def drawn(draw: Callable[P, Canvas]) -> Callable[P, Figure]:
+def in_paper_style(draw: Callable[P, Canvas]) -> Callable[P, Figure]:
     """Decorate a function that draws on a canvas: use the paper's style and return a Figure."""
 
     @wraps(draw)
     def figure(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with style():
+        with paper_style():
             return Figure(draw(*args, **kwargs))
 
     return figure

@@ -7,10 +7,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from lib.analysis.token_statistics import right_minus_wrong
-from lib.paper.figure_style import BLUE, ORANGE, RESPONSE_STYLES, WIDTH, Canvas, draw_band, drawn
+from lib.paper.figure_style import BLUE, ORANGE, RESPONSE_STYLES, WIDTH, Canvas, draw_band, in_paper_style
 
-SETTLED = 0.2  # the limits of the axis come from the curves after this position
-STABLE = 5  # number of passes after which the paper finds the predictive entropy stable
+ZOOM_START = 0.2  # the limits of the axis come from the curves after this position
+STABLE_PASSES = 5  # number of passes after which the paper finds the predictive entropy stable
 
 
 def _running_mean(ax: Axes, curves: pd.DataFrame) -> None:
@@ -20,7 +20,7 @@ def _running_mean(ax: Axes, curves: pd.DataFrame) -> None:
         if len(part):
             label = f"{label} (n = {part['n'].iloc[0]})"
             draw_band(ax, part, "position", color, line, label=label)
-    settled = curves[curves["position"] >= SETTLED]
+    settled = curves[curves["position"] >= ZOOM_START]
     least, most = settled["low"].min(), settled["high"].max()
     room = 0.08 * max(most - least, 1e-3)
     ax.set(ylabel="mean probability so far", xlim=(0, 1), ylim=(least - 3 * room, most + room))
@@ -44,9 +44,9 @@ def _entropies(ax: Axes, frame: pd.DataFrame) -> None:
     if passes > 1:
         ax.plot([1.07 * passes] * 2, list(ends.values()), marker="_", markersize=3.5, color="black", linewidth=0.7)
         ax.text(1.03 * passes, sum(ends.values()) / 2, "BALD", ha="right", va="center", size=7)
-    if passes > STABLE:
-        ax.axvline(STABLE, ymax=0.7, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
-    ax.set_xticks(sorted({1, STABLE, passes} & set(frame["passes"])))
+    if passes > STABLE_PASSES:
+        ax.axvline(STABLE_PASSES, ymax=0.7, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
+    ax.set_xticks(sorted({1, STABLE_PASSES, passes} & set(frame["passes"])))
     ax.set(xlabel="passes T", ylabel="entropy (nats)", ylim=(0, 1.4 * frame["high"].max() or None))
     ax.legend(loc="upper left", handlelength=2.6)
 
@@ -65,7 +65,7 @@ def _in_situ(ax: Axes, frame: pd.DataFrame) -> None:
     ax.legend(loc="upper left", handlelength=1.6)
 
 
-@drawn
+@in_paper_style
 def main_analysis(
     curves: pd.DataFrame | None = None,
     entropies: pd.DataFrame | None = None,

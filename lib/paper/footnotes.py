@@ -13,7 +13,7 @@ from lib.score.estimators import in_columns
 from lib.score.interpretation import answer_coverage
 
 MIN_BIN_COUNT = 5  # gaps of bins with fewer rows are marked
-NOT_AT_HAND = (
+MODEL_NOT_AVAILABLE = (
     "Responses and log-probabilities from a file, the model not at hand, so that nothing is known of "
     "P(True), passes with dropout and temperature"
 )
@@ -22,7 +22,7 @@ SHARES = {"unparsed": "No parsable answer", "cut": "Cut by length", "unclosed": 
 # ---- of a run
 
 
-def made(manifests: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
+def provenance_notes(manifests: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
     """Return notes on how rows were generated, from manifests of generations, verification and dropout.
 
     Each manifest comes with its model's current label. There is a line per device and precision, with models, sources
@@ -38,10 +38,10 @@ def made(manifests: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
         how = " and ".join(devices_of(facts))
         models.setdefault(how, {})[f"{label} ({loaded['source']}{revision})"] = None
     lines = [f"Made on {how}: {', '.join(names)}." for how, names in models.items()]
-    return lines + ([f"{NOT_AT_HAND}: {', '.join(absent)}."] if absent else [])
+    return lines + ([f"{MODEL_NOT_AVAILABLE}: {', '.join(absent)}."] if absent else [])
 
 
-def notes(title: str = "", coverage: pd.DataFrame | None = None, how: Sequence[str] = ()) -> list[str]:
+def table_notes(title: str = "", coverage: pd.DataFrame | None = None, how: Sequence[str] = ()) -> list[str]:
     """Return the notes under a result table.
 
     They contain the run's `title` (say "Demo models"), `how` it was generated, and the shares of `coverage`
@@ -79,12 +79,12 @@ def notes_of_run(run: str, title: str, signals: RunSignals, labels: Results) -> 
     covered = covered.assign(model=covered.model.map(labels.models), dataset=covered.dataset.map(labels.datasets))
     pairs = store.pair_names(list(labels.models), list(labels.datasets))
     manifests = (one for kind in SIGNAL_KINDS for one in read_manifests(run, kind, pairs))
-    how = made((labels.models[pair.split("__")[0]], facts) for pair, facts in manifests)
-    how += missing_signals(run, labels.models, labels.datasets)
-    return notes(title or ("" if run == "paper" else f"Run {run}"), covered, how)
+    how = provenance_notes((labels.models[pair.split("__")[0]], facts) for pair, facts in manifests)
+    how += missing_passes_note(run, labels.models, labels.datasets)
+    return table_notes(title or ("" if run == "paper" else f"Run {run}"), covered, how)
 
 
-def missing_signals(run: str, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
+def missing_passes_note(run: str, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
     """Return a line with the pairs whose dropout passes are missing, if any."""
     there = set(store.find_pairs(run, "dropout", store.pair_names(list(models), list(datasets))))
     asked = {model: models[model] for model in params.models_at_hand(list(models))}
@@ -100,7 +100,7 @@ def missing_signals(run: str, models: Mapping[str, str], datasets: Mapping[str, 
 # ---- of a table
 
 
-def row_counts(frame: pd.DataFrame, datasets: Mapping[str, str], counted: str) -> list[str]:
+def row_count_notes(frame: pd.DataFrame, datasets: Mapping[str, str], counted: str) -> list[str]:
     """Return how many rows each dataset has, if the frame contains this; `counted` names them."""
     if "n" not in frame:
         return []
@@ -112,7 +112,7 @@ def row_counts(frame: pd.DataFrame, datasets: Mapping[str, str], counted: str) -
     return [f"n, {counted}: {counts}."] if counts else []
 
 
-def fewer_rows(frame: pd.DataFrame, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
+def fewer_rows_notes(frame: pd.DataFrame, models: Mapping[str, str], datasets: Mapping[str, str]) -> list[str]:
     """Return a line for each pair in which some estimators have fewer rows."""
     if "n" not in frame or "source_model" in frame:
         return []
@@ -121,18 +121,18 @@ def fewer_rows(frame: pd.DataFrame, models: Mapping[str, str], datasets: Mapping
         counts = {count: in_columns(rows["estimator"].unique()) for count, rows in part.groupby("n")}
         for count in sorted(counts)[:-1]:
             names = ", ".join(e.plain for e in counts[count])
-            pair = pair_in_words(part.iloc[0], models, datasets)
+            pair = pair_label(part.iloc[0], models, datasets)
             lines.append(f"{names} on {pair}: {int(count)} of {int(max(counts))} rows.")
     return lines
 
 
-def pair_in_words(row: Any, models: Mapping[str, str], datasets: Mapping[str, str]) -> str:
+def pair_label(row: Any, models: Mapping[str, str], datasets: Mapping[str, str]) -> str:
     """Return the label of a row's pair: "Llama-3.1-8B on GSM8K"."""
     model, dataset = row["model"], row["dataset"]
     return f"{models.get(model, model)} on {datasets.get(dataset, dataset)}"
 
 
-def thin_bins(frame: pd.DataFrame) -> list[str]:
+def thin_bins_note(frame: pd.DataFrame) -> list[str]:
     """Return how many MCEs come from a bin of fewer than MIN_BIN_COUNT rows, if the frame contains this."""
     if "of_bin" not in frame:
         return []
@@ -141,7 +141,7 @@ def thin_bins(frame: pd.DataFrame) -> list[str]:
     return [f"MCE from a bin of fewer than {MIN_BIN_COUNT} rows: {thin} of {len(rows)} (* on screen)."] if thin else []
 
 
-def why_empty(shown: pd.DataFrame) -> list[str]:
+def empty_cells_note(shown: pd.DataFrame) -> list[str]:
     """Return the reasons of missing numbers (from `Layout.place`), each once."""
     reasons = shown.loc[shown["value"].isna(), "reason"]
     reasons = reasons.where(reasons.notna() & (reasons != ""), "not computed")

@@ -11,8 +11,8 @@ import pandas as pd
 from lib.analysis.printed_numbers import number_keys
 from lib.analysis.results import NUMBER_KEY, QUANTITIES
 from lib.paper.booktabs import Cell, Stack, Table
-from lib.paper.footnotes import fewer_rows, row_counts, thin_bins, why_empty
-from lib.paper.number_cells import plain
+from lib.paper.footnotes import empty_cells_note, fewer_rows_notes, row_count_notes, thin_bins_note
+from lib.paper.number_cells import number_cell
 from lib.score.estimators import Estimator, in_columns
 from lib.score.metrics import METRICS
 from lib.store import PAIR
@@ -32,14 +32,14 @@ class Line(NamedTuple):
     key: Mapping[str, Any]
 
 
-def heading(estimator: Estimator) -> Cell:
+def estimator_heading(estimator: Estimator) -> Cell:
     return Cell(estimator.plain, latex=estimator.label)
 
 
-def by_metric(estimators: Iterable[Estimator], metrics: Sequence[str]) -> list[Line]:
+def metric_columns(estimators: Iterable[Estimator], metrics: Sequence[str]) -> list[Line]:
     """Return columns of every estimator, each with the metrics below."""
     return [
-        Line((heading(e), METRICS[metric].label), {"estimator": e.name, "metric": metric})
+        Line((estimator_heading(e), METRICS[metric].label), {"estimator": e.name, "metric": metric})
         for e in estimators
         for metric in metrics
     ]
@@ -118,8 +118,8 @@ class Layout:
         """Return the notes, and what the reader of the numbers `shown` (from `place`) must know."""
         measured = self.frame[self.frame["estimator"].isin([e.name for e in self.estimators])]
         models, datasets = self.labels.values()
-        counts = [*row_counts(self.frame, datasets, self.counted), *fewer_rows(measured, models, datasets)]
-        return [*self.notes, *counts, *thin_bins(measured), *why_empty(shown)]
+        counts = [*row_count_notes(self.frame, datasets, self.counted), *fewer_rows_notes(measured, models, datasets)]
+        return [*self.notes, *counts, *thin_bins_note(measured), *empty_cells_note(shown)]
 
     def build(
         self,
@@ -127,7 +127,7 @@ class Layout:
         columns: Sequence[Line],
         names: Sequence[str | Cell | None],
         specification: str = "",
-        cell: Callable[..., Cell] = plain,
+        cell: Callable[..., Cell] = number_cell,
         bold: Callable[[Frame], Any] | None = None,
         only: Callable[[Frame], Any] | None = None,
         notes: Notes = (),

@@ -23,8 +23,8 @@ from lib.store import PAIR
 TEMPLATE = Path(__file__).with_suffix(".html.jinja")
 SHADES = (0.999, 0.99, 0.9, 0.5)  # no shade from the first probability on, and ever darker shades below
 MAX_TOKENS_SHOWN = 12_000  # tokens on a page, about 200 bytes each; longer responses lose their middle
-OTHERS = 5  # most probable tokens to list
-POINTS = 160  # of the running mean's curve
+TOKENS_LISTED = 5  # most probable tokens to list
+CURVE_POINTS = 160  # of the running mean's curve
 Speller = Callable[[int], str]  # from a token's id to its text
 Spellings = Mapping[str, Speller | None]  # by model
 
@@ -82,19 +82,19 @@ def token_pages(
     Both right and wrong responses are shown, right ones first; ties go to the first.
     """
     pairs = responses[responses.split == "evaluation"].groupby(PAIR, sort=False)
-    chosen = [one for _, rows in pairs for one in ends(rows)]
+    chosen = [one for _, rows in pairs for one in most_and_least_confident(rows)]
     most = MAX_TOKENS_SHOWN // max(1, len(chosen))
     views = [token_view(generations, one, labels, spellings, most) | {"mean": mean} for one, mean in chosen]
     return Microscope(views)
 
 
-def passes(table: pd.DataFrame) -> Any:
+def style_passes(table: pd.DataFrame) -> Any:
     """Return a styled frame of probabilities by pass (`tabulate_passes`); lower probabilities are darker."""
     shaded = table.style.set_uuid("passes").background_gradient("Blues_r", vmin=0, vmax=1).format("{:.3f}")
     return shaded.format_index(axis="columns", escape="html", level=[0, 1])
 
 
-def ends(rows: pd.DataFrame) -> Iterator[tuple[pd.Series, str]]:
+def most_and_least_confident(rows: pd.DataFrame) -> Iterator[tuple[pd.Series, str]]:
     """Yield the most and the least confident of the right rows, then of the wrong rows, by mean probability.
 
     A single row counts as most confident.
@@ -122,11 +122,11 @@ def token_view(
     p = np.exp(np.asarray(row.token_logprobs, dtype=float)[:n])
     means = p.cumsum() / np.arange(1, n + 1)
     start, end = map(int, one.span or (n, n))
-    others = alternatives(row, spell)
+    others = most_probable_tokens(row, spell)
     tokens = [
         {
             "text": spell(int(token)),
-            "shade": shade(p[i]),
+            "shade": probability_bucket(p[i]),
             "answer": start <= i < end,
             "gap": 0,
             "said": f"{p[i]:.4f}, mean {means[i]:.3f}",
@@ -135,8 +135,8 @@ def token_view(
         for i, token in enumerate(row.token_ids[:n])
     ]
     thought = min(int(row.thinking_end), n)
-    parts = {"thinking": shortened(tokens[:thought], most // 2), "thought": thought,
-             "tokens": shortened(tokens[thought:], most // 2 if thought else most)}  # fmt: skip
+    parts = {"thinking": omit_middle(tokens[:thought], most // 2), "thought": thought,
+             "tokens": omit_middle(tokens[thought:], most // 2 if thought else most)}  # fmt: skip
     names = {"model": labels[0][row.model], "dataset": labels[1][row.dataset]}
     verdict = "right" if one.correct else "wrong"
     found = f"{row.answer}, and {row.reference} is right" if one.parsed else f"no answer, and {row.reference} is right"
@@ -146,12 +146,12 @@ def token_view(
     return names | facts | parts | running_mean_curve(means, start)
 
 
-def shade(p: float) -> int:
+def probability_bucket(p: float) -> int:
     """Return 0 to 4; lower probabilities are darker."""
     return sum(bool(p < bound) for bound in SHADES)
 
 
-def alternatives(row: Any, spell: Speller) -> dict[int, list[str]]:
+def most_probable_tokens(row: Any, spell: Speller) -> dict[int, list[str]]:
     """Return the most probable tokens, with probabilities, at each position with stored logits.
 
     The log-partition of the softmax follows from the chosen token's logit and log-probability.
@@ -159,12 +159,14 @@ def alternatives(row: Any, spell: Speller) -> dict[int, list[str]]:
     found = {}
     kept = zip(row.kept_positions, row.chosen_logit, row.top_logits, row.top_ids, strict=True)
     for position, chosen, logits, ids in kept:
-        p = np.exp(np.asarray(logits, dtype=float)[:OTHERS] - float(chosen) + float(row.token_logprobs[position]))
+        p = np.exp(
+            np.asarray(logits, dtype=float)[:TOKENS_LISTED] - float(chosen) + float(row.token_logprobs[position])
+        )
         found[int(position)] = [f"{spell(int(token))} {value:.4f}" for token, value in zip(ids, p, strict=False)]
     return found
 
 
-def shortened(tokens: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+def omit_middle(tokens: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     """Return at most `most` tokens: the middle is omitted, except for tokens of the answer."""
     half = most // 2
     shown = [t["answer"] or i < half or i >= len(tokens) - half for i, t in enumerate(tokens)]
@@ -178,7 +180,7 @@ def shortened(tokens: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
 def running_mean_curve(means: np.ndarray, start: int) -> dict[str, Any]:
     """Return the running mean as a line of at most POINTS points in a box of 160 by 70, and the start of the answer."""
     low = np.floor(20 * means.min()) / 20
-    at = np.unique(np.linspace(0, len(means) - 1, POINTS).astype(int))
+    at = np.unique(np.linspace(0, len(means) - 1, CURVE_POINTS).astype(int))
     x = 160 * at / max(1, len(means) - 1)
     y = 70 * (1 - (means[at] - low) / (1 - low if low < 1 else 1))
     line = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))

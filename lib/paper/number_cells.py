@@ -19,17 +19,17 @@ def three_decimals(value: float) -> str:
     return f"{value:.3f}"
 
 
-def short(value: float) -> str:
+def format_3dp(value: float) -> str:
     """Return three decimals without a leading zero: .053, -.209, 1.000."""
     return f"{value:z.3f}".replace("0.", ".", 1) if abs(value) < 0.9995 else f"{value:z.3f}"
 
 
-def relative_percent(one: Any) -> str:
+def format_relative(one: Any) -> str:
     """Return the relative improvement in whole percent: +66%; empty if missing."""
     return "" if pd.isna(one.relative) else f"{round(100 * one.relative):+d}%"
 
 
-def plain(one: Any, show: Show = three_decimals) -> Cell:
+def number_cell(one: Any, show: Show = three_decimals) -> Cell:
     """Return the number, with a star on screen if it comes from a bin of few rows."""
     if np.isnan(one.value):
         return DASH
@@ -38,21 +38,21 @@ def plain(one: Any, show: Show = three_decimals) -> Cell:
     return Cell(text, html=mark, bold=one.bold, key=one.key)
 
 
-def improved(one: Any) -> Cell:
+def improvement_cell(one: Any) -> Cell:
     """Return value and relative improvement: 0.056 (+66%)."""
-    cell, gain = plain(one), relative_percent(one)
+    cell, gain = number_cell(one), format_relative(one)
     return replace(cell, text=f"{cell.text} ({gain})") if gain and cell is not DASH else cell
 
 
-def interval(one: Any, commands: tuple[str, str], show: Show = three_decimals) -> Cell:
+def interval_cell(one: Any, commands: tuple[str, str], show: Show = three_decimals) -> Cell:
     """Return value, interval and, if the commands take it, relative improvement, with the command for plain or bold."""
-    cell = plain(one, show)
+    cell = number_cell(one, show)
     if cell is DASH or np.isnan(one.low) or np.isnan(one.high):
         return cell
     parts = [cell.text, show(one.low), show(one.high)]
     text = "{} [{}, {}]".format(*parts)
     if COMMANDS[commands[0]][0] == 4:
-        parts.append(relative_percent(one) or "--")
+        parts.append(format_relative(one) or "--")
         text += f" ({parts[-1]})"
     latex = commands[one.bold] + "".join(f"{{{escape(part)}}}" for part in parts)
     return replace(cell, latex=latex, html=f"<b>{text}</b>" if one.bold else text, bold=False)

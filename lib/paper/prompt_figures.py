@@ -12,11 +12,11 @@ from matplotlib.patches import Rectangle
 
 from lib import store
 from lib.analysis.run_signals import RunSignals
-from lib.paper.figure_style import BLUE, GRAY, MAX_HEIGHT, ORANGE, WIDTH, Canvas, Figure, drawn
+from lib.paper.figure_style import BLUE, GRAY, MAX_HEIGHT, ORANGE, WIDTH, Canvas, Figure, in_paper_style
 
 SPECIAL_TOKEN = r"<\|[^|<>\n]*\|>|</?think>|</?s>"  # special tokens as tokenizers spell them
 LEADING, LETTERS, MONO = 8.6, 52, "DejaVu Sans Mono"  # points per line, letters per line, and the font
-NOT_ASKED = "(not asked: the model is not at hand)"
+MODEL_NOT_ASKED = "(not asked: the model is not at hand)"
 Lines = list[tuple[str, bool]]  # each with whether it continues the line before
 
 
@@ -93,12 +93,12 @@ def prompt_comparison(standard: str, in_situ: str, new: str = "") -> Figure:
     return _boxes(((first, GRAY, standard), (second, BLUE, in_situ)), new=(standard, new) if new else ())
 
 
-def responses_beside(texts: Mapping[str, str]) -> Figure:
+def responses_side_by_side(texts: Mapping[str, str]) -> Figure:
     """Draw responses to one question side by side, by their names."""
     return _boxes(tuple((name, color, text) for (name, text), color in zip(texts.items(), cycle((GRAY, BLUE, ORANGE)))))
 
 
-@drawn
+@in_paper_style
 def _boxes(texts: tuple[tuple[str, Any, str], ...], across: bool = True, new: tuple[str, ...] = ()) -> Canvas:
     """Draw named texts in frames, equally high `across` the page, or one below another, each with its `new` end shaded.
 
@@ -122,7 +122,7 @@ def _boxes(texts: tuple[tuple[str, Any, str], ...], across: bool = True, new: tu
 # ---- of a run
 
 
-class Exchange(NamedTuple):
+class VerificationExample(NamedTuple):
     """The texts of a question and its verification, for `fig:prompt_example` and `fig:prompt_comparison`."""
 
     prompt: str
@@ -133,11 +133,11 @@ class Exchange(NamedTuple):
         """Return the verification prompt, the trajectory with the query, and the query; or a message if the model
         was not asked."""
         if not self.standard_prompt:
-            return NOT_ASKED, NOT_ASKED, ""
+            return MODEL_NOT_ASKED, MODEL_NOT_ASKED, ""
         return self.standard_prompt, self.prompt + self.text + query, query
 
 
-def load_exchange(run: str, signals: RunSignals, model: str, dataset: str) -> Exchange:
+def load_verification_example(run: str, signals: RunSignals, model: str, dataset: str) -> VerificationExample:
     """Return the first evaluation row of a pair.
 
     If the run stores no texts, return the exchange on our own question from the manifest of 03. For an unavailable
@@ -147,7 +147,9 @@ def load_exchange(run: str, signals: RunSignals, model: str, dataset: str) -> Ex
     one, asked = signals.generations.query(chosen).iloc[0], signals.verification.query(chosen)
     if asked.empty:  # the model is unavailable
         question, text = (one.question, one.text) if isinstance(one.text, str) else ("(not kept)", "(not kept)")
-        return Exchange(question, text, "")
+        return VerificationExample(question, text, "")
     if isinstance(one.text, str):
-        return Exchange(one.prompt, one.text, asked.standard_prompt.iloc[0])
-    return Exchange(**store.read_manifest(store.find_frame(run, "verification", f"{model}__{dataset}"))["exchange"])
+        return VerificationExample(one.prompt, one.text, asked.standard_prompt.iloc[0])
+    return VerificationExample(
+        **store.read_manifest(store.find_frame(run, "verification", f"{model}__{dataset}"))["exchange"]
+    )

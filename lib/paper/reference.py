@@ -70,7 +70,7 @@ def published(title: str = "") -> Results:
         transfer_labels=(_labels(moved.model), _labels(moved.dataset)),
         settings=settings,
         frames=frames,
-        notes=footnotes.notes(title),
+        notes=footnotes.table_notes(title),
     )
 
 

@@ -13,10 +13,10 @@ import pandas as pd
 
 from lib.calibrate.calibrators import METHODS
 from lib.paper.booktabs import Cell, Stack, Table
-from lib.paper.footnotes import pair_in_words
+from lib.paper.footnotes import pair_label
 from lib.paper.latex import mathjax
-from lib.paper.layout import GROUPS, Frame, Labels, Layout, Line, Notes, by_metric, heading, is_lowest
-from lib.paper.number_cells import interval, plain, short, three_decimals
+from lib.paper.layout import GROUPS, Frame, Labels, Layout, Line, Notes, estimator_heading, is_lowest, metric_columns
+from lib.paper.number_cells import format_3dp, interval_cell, number_cell, three_decimals
 from lib.paper.reference import paper_facts
 from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
 from lib.score.metrics import METRICS
@@ -65,7 +65,9 @@ def estimators() -> Table:
     cells = [
         [Cell(latex=e.definition, html=f'<div style="min-width:28em">{mathjax(e.definition)}</div>')] for e in defined
     ]
-    index = pd.MultiIndex.from_tuples([(e.group, heading(e)) for e in defined], names=[None, Cell("Method", bold=True)])
+    index = pd.MultiIndex.from_tuples(
+        [(e.group, estimator_heading(e)) for e in defined], names=[None, Cell("Method", bold=True)]
+    )
     return Table("ll", pd.DataFrame(cells, index, [Cell("Definition", bold=True)]))
 
 
@@ -92,7 +94,7 @@ def inference_settings(models: Iterable[Any], notes: Notes = ()) -> Table:
 # ---- raw confidence
 
 
-def lowest_ece(shown: Frame) -> pd.Series:
+def mark_lowest_ece(shown: Frame) -> pd.Series:
     """Mark the lowest ECE of each row."""
     return is_lowest(shown, shown["metric"] == "ece")
 
@@ -103,20 +105,20 @@ def result_estimation(frame: Frame, models: Labels = None, datasets: Labels = No
     A bar separates single-pass from multi-pass; the lowest ECE of a row is bold.
     """
     layout = Layout(frame, models, datasets, notes)
-    columns = [Line(("Acc.", ""), ACCURACY), *by_metric(layout.estimators, ("ece", "mce"))]
+    columns = [Line(("Acc.", ""), ACCURACY), *metric_columns(layout.estimators, ("ece", "mce"))]
     groups = [" ".join("cc" for _ in group) for _, group in itertools.groupby(layout.estimators, lambda e: e.group)]
-    return layout.by_pair(columns, " | ".join(["llc", *groups]), bold=lowest_ece)
+    return layout.by_pair(columns, " | ".join(["llc", *groups]), bold=mark_lowest_ece)
 
 
-def by_group(layout: Layout) -> dict[str, list[Estimator]]:
+def estimators_by_group(layout: Layout) -> dict[str, list[Estimator]]:
     """Return the available estimators of each of GROUPS."""
     groups = {group: [e for e in layout.estimators if e.group == group] for group in GROUPS}
     return {group: some for group, some in groups.items() if some}
 
 
-def score_interval(one: Any, show: Any = short) -> Cell:
+def score_interval(one: Any, show: Any = format_3dp) -> Cell:
     """Return a number with its interval; bold has its own command."""
-    return interval(one, (r"\scoreci", r"\bestscoreci"), show)
+    return interval_cell(one, (r"\scoreci", r"\bestscoreci"), show)
 
 
 def result_estimation_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Stack:
@@ -126,12 +128,15 @@ def result_estimation_full(frame: Frame, models: Labels = None, datasets: Labels
     """
     layout = Layout(frame[frame["method"] == ""], models, datasets, notes)
     first = {"single_pass": [Line(("Acc.", ""), ACCURACY)]}
-    columns = {group: first.get(group, []) + by_metric(some, ERRORS) for group, some in by_group(layout).items()}
+    columns = {
+        group: first.get(group, []) + metric_columns(some, ERRORS)
+        for group, some in estimators_by_group(layout).items()
+    }
     specifications = {
         group: " ".join(["ll" + "c" * (group in first), *("ccc" for _ in some)])
-        for group, some in by_group(layout).items()
+        for group, some in estimators_by_group(layout).items()
     }
-    return layout.stack(columns, specifications, cell=score_interval, bold=lowest_ece)
+    return layout.stack(columns, specifications, cell=score_interval, bold=mark_lowest_ece)
 
 
 def insitu_ptrue(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
@@ -148,7 +153,7 @@ def insitu_ptrue(frame: Frame, models: Labels = None, datasets: Labels = None, n
     columns.append(Line((Cell("Reduction (%)", bold=True),), saved))
 
     def cell(one: Any) -> Cell:
-        return plain(one, three_decimals if one.metric == "ece" else "{:.2f}".format)
+        return number_cell(one, three_decimals if one.metric == "ece" else "{:.2f}".format)
 
     corner = (Cell("Model", bold=True), Cell("Dataset", bold=True))
     return layout.build(layout.pairs, columns, corner, cell=cell, notes=option_mass_note(layout))
@@ -163,7 +168,7 @@ def option_mass_note(layout: Layout) -> list[str]:
         if medians.empty:
             continue
         least, most = medians.loc[medians["value"].idxmin()], low.loc[low["value"].idxmax()]
-        there, worst = (pair_in_words(row, *layout.labels.values()) for row in (least, most))
+        there, worst = (pair_label(row, *layout.labels.values()) for row in (least, most))
         spread = f" ({there}) to {medians['value'].max():.3f}" if len(medians) > 1 else ""
         share = f"{(low['value'] * low['n']).sum() / low['n'].sum():.1%} of {low['n'].sum():.0f} responses"
         at_most = f" (at most {most['value']:.1%}, {worst})" if most["value"] and len(low) > 1 else ""
@@ -209,4 +214,4 @@ def bin_ablation(frame: Frame, models: Labels = None, datasets: Labels = None, n
     layout = Layout(frame, models, datasets, notes)
     chosen = [e for e in layout.estimators if e.group == "single_pass"]
     rows = layout.by_value("bins", {bins: str(bins) for bins in frame["bins"].unique()})
-    return layout.build(rows, by_metric(chosen, ERRORS), ("Model", "Dataset", "Bins"))
+    return layout.build(rows, metric_columns(chosen, ERRORS), ("Model", "Dataset", "Bins"))

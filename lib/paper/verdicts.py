@@ -29,8 +29,8 @@ QUANTIFIERS: Mapping[str, tuple[str, Callable[[int, int], bool]]] = {  # conditi
     "figure": ("the one number that the text states", lambda count, total: count == total),
 }
 VERDICT_WORDS: dict[bool | None, str] = {True: "holds", False: "does not hold", None: "cannot be judged here"}
-UNHEARD = "no answer of any model could be read"
-LEFT = ' style="text-align: left"'  # notebooks align cells to the right, where sentences are hard to read
+NO_PARSED_ANSWER = "no answer of any model could be read"
+ALIGN_LEFT = ' style="text-align: left"'  # notebooks align cells to the right, where sentences are hard to read
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,9 @@ def judge_all(results: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, V
     if heard is results:
         return found
     return {
-        name: replace(verdict, lacks="", reason=UNHEARD) if len(results.frames.get(verdict.lacks, ())) else verdict
+        name: replace(verdict, lacks="", reason=NO_PARSED_ANSWER)
+        if len(results.frames.get(verdict.lacks, ()))
+        else verdict
         for name, verdict in found.items()
     }
 
@@ -113,7 +115,7 @@ def judge_all(results: Results, claims: Iterable[Claim] = CLAIMS) -> dict[str, V
 # ---- for the paper, and for a notebook
 
 
-def macros(verdicts: Mapping[str, Verdict]) -> str:
+def claim_macros(verdicts: Mapping[str, Verdict]) -> str:
     """Return `numbers.tex`: a LaTeX macro for each number that the text quotes (\\BaldBelowPTrue: 10 of 15)."""
     lines = []
     for name, verdict in verdicts.items():
@@ -135,11 +137,11 @@ class LatexOutput:
         return {"text/html": page, "text/latex": self.latex, "text/plain": self.title}
 
 
-def in_sentences(frame: pd.DataFrame, **how: Any) -> str:
+def frame_as_html(frame: pd.DataFrame, **how: Any) -> str:
     """Return the HTML of a frame whose cells are all text."""
     with pd.option_context("display.max_colwidth", None):
         page = str(frame.to_html(index=False, **how))
-    return page.replace("<td>", f"<td{LEFT}>").replace("<th>", f"<th{LEFT}>")
+    return page.replace("<td>", f"<td{ALIGN_LEFT}>").replace("<th>", f"<th{ALIGN_LEFT}>")
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ class ClaimsTable:
     frame: pd.DataFrame
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        page = f"{in_sentences(self.frame)}<p>{self.in_short}</p>"
+        page = f"{frame_as_html(self.frame)}<p>{self.in_short}</p>"
         return {"text/html": page, "text/plain": f"{self.frame}\n{self.in_short}".strip()}
 
     @property

@@ -10,7 +10,7 @@ from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 
 CELL = [*PAIR, "estimator"]
-ENOUGH = 20  # minimum number of rows for a statement
+MIN_CASES = 20  # minimum number of rows for a statement
 PAPER_ESTIMATORS = [name for name, e in ESTIMATORS.items() if e.definition]
 
 
@@ -21,22 +21,22 @@ class NotApplicable(Exception):
 # ---- rows of results
 
 
-def pivoted(rows: pd.DataFrame, columns: str, values: str = "value", index: list[str] = PAIR) -> pd.DataFrame:
+def pivot_values(rows: pd.DataFrame, columns: str, values: str = "value", index: list[str] = PAIR) -> pd.DataFrame:
     """Return a row per `index` and a column for each of `columns`."""
     return rows.pivot(index=index, columns=columns, values=values).astype(float).rename_axis(columns=None)
 
 
-def printed(results: Results, table: str, metric: str = "ece") -> pd.DataFrame:
+def rows_of_table(results: Results, table: str, metric: str = "ece") -> pd.DataFrame:
     """Return the rows of a table with a metric. Raise NotThere if the table is missing."""
     results.frame(table)
     rows = results.numbers
     return rows[(rows.table == table) & (rows.metric == metric)]
 
 
-def raw(results: Results, table: str = "result_estimation", metric: str = "ece") -> pd.DataFrame:
+def uncalibrated(results: Results, table: str = "result_estimation", metric: str = "ece") -> pd.DataFrame:
     """Return a metric before calibration by pair, an estimator per column."""
-    rows = printed(results, table, metric)
-    return pivoted(rows[rows.method == ""], "estimator")
+    rows = rows_of_table(results, table, metric)
+    return pivot_values(rows[rows.method == ""], "estimator")
 
 
 def on_same_rows(results: Results, table: str, names: list[str]) -> pd.DataFrame:
@@ -44,8 +44,8 @@ def on_same_rows(results: Results, table: str, names: list[str]) -> pd.DataFrame
 
     If some have fewer rows (dropout passes), the ECE of the others is on the shared rows (`shared_rows`).
     """
-    errors = raw(results, table).reindex(columns=names)
-    shared = raw(results, table, "ece_shared").reindex(index=errors.index, columns=names)
+    errors = uncalibrated(results, table).reindex(columns=names)
+    shared = uncalibrated(results, table, "ece_shared").reindex(index=errors.index, columns=names)
     errors.update(shared[shared.isna().any(axis=1)])
     return errors
 
@@ -53,7 +53,7 @@ def on_same_rows(results: Results, table: str, names: list[str]) -> pd.DataFrame
 # ---- comparison with the hardest dataset
 
 
-def hardest_of(results: Results) -> str:
+def hardest_dataset(results: Results) -> str:
     """Return the dataset with the lowest accuracy. Raise NotApplicable if there is only one dataset."""
     hardest = results.hardest_dataset
     if len(results.datasets) < 2:
@@ -61,16 +61,16 @@ def hardest_of(results: Results) -> str:
     return hardest
 
 
-def beside_hardest(results: Results, table: pd.DataFrame) -> pd.DataFrame:
+def compare_with_hardest(results: Results, table: pd.DataFrame) -> pd.DataFrame:
     """Return the hardest dataset of a table (datasets in columns), and the largest of the others."""
-    hardest = hardest_of(results)
+    hardest = hardest_dataset(results)
     table = table.reindex(columns=table.columns.union([hardest], sort=False))
     return pd.DataFrame({"hard": table[hardest], "elsewhere": table.drop(columns=hardest).max(axis=1)})
 
 
-def medians_beside_hardest(results: Results, margin: pd.Series) -> pd.DataFrame:
+def compare_medians_with_hardest(results: Results, margin: pd.Series) -> pd.DataFrame:
     """Return one case: the median of a margin by pair on the hardest dataset, and elsewhere."""
-    hard = margin.index.get_level_values("dataset") == hardest_of(results)
+    hard = margin.index.get_level_values("dataset") == hardest_dataset(results)
     if hard.all() or not hard.any():
         raise NotApplicable("no case elsewhere" if hard.any() else "no case on the hard dataset")
     return pd.DataFrame([{"hard": margin[hard].median(), "elsewhere": margin[~hard].median()}])
@@ -79,7 +79,7 @@ def medians_beside_hardest(results: Results, margin: pd.Series) -> pd.DataFrame:
 # ---- over a row
 
 
-def spread_of(table: pd.DataFrame) -> pd.Series:
+def range_of_row(table: pd.DataFrame) -> pd.Series:
     """Return the largest minus the smallest of a row."""
     return table.max(axis=1) - table.min(axis=1)
 
@@ -112,6 +112,6 @@ def count_directions(rows: pd.DataFrame) -> str:
     return f"more on {more}, less on {len(clear) - more}"
 
 
-def fill_in(template: str) -> Callable[[pd.DataFrame], Any]:
+def fill_template(template: str) -> Callable[[pd.DataFrame], Any]:
     """Write the numbers of each case: "hard 0.137, elsewhere 0.013"."""
     return lambda rows: ", ".join(template.format(**row) for row in rows.to_dict("records"))

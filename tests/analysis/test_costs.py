@@ -71,4 +71,4 @@ def test_who_is_bettered_by_a_loop(points, sign):
         return other != point and other[0] <= point[0] and sign * other[1] <= sign * point[1]
 
     line = {point for point in points if not any(betters(other, point) for other in points)}
-    assert beyond_figures.bettered(points, sign) == sorted(line)
+    assert beyond_figures.pareto_front(points, sign) == sorted(line)

@@ -114,7 +114,7 @@ def test_what_moves_is_told_with_how_often_and_by_how_much(signals, here, monkey
     monkeypatch.setattr(rounding, "draw_with_noise", lambda *_: iter([before, first, second]))
     moved = rounding.measure_noise_effect(here, signals, CHOICES, draws=2)
     assert moved.moves[:3].tolist() == pytest.approx([0.25, 1e-7, 0]) and moved.moved[:3].tolist() == [1, 0, 0]
-    listed = comparison.stability(moved)
+    listed = comparison.list_stability(moved)
     words = listed.records.moves
-    assert words.iloc[0] == "1 of 2, by 0.2" and (words.iloc[1:] == comparison.STANDS).all()
-    assert listed.shown[comparison.MOVES].sum() == 1 and listed.shown.numbers.sum() == len(moved)
+    assert words.iloc[0] == "1 of 2, by 0.2" and (words.iloc[1:] == comparison.STABLE).all()
+    assert listed.shown[comparison.UNSTABLE].sum() == 1 and listed.shown.numbers.sum() == len(moved)

@@ -226,7 +226,9 @@ def test_beside_a_model_that_is_at_hand():
 
 def test_a_line_says_what_stays_empty():
     loaded = {"revision": None, "device": "cpu", "dtype": "float32", "source": "a/b"}
-    _, line = footnotes.made([("Here", {"loaded": loaded, "rows": 2}), ("Logged", {"drawn": {"engine": "file"}})])
+    _, line = footnotes.provenance_notes(
+        [("Here", {"loaded": loaded, "rows": 2}), ("Logged", {"drawn": {"engine": "file"}})]
+    )
     assert "P(True), passes with dropout and temperature" in line and line.endswith("Logged.")
 
 

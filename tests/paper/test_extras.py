@@ -45,10 +45,10 @@ def test_nothing_of_the_paper_changes_by_it(shipped, demo, without_passes):
     bare = run_results.results_of_run("shipped", shipped, *RUN[1:], **moved)
     changed = {name for name in demo.frames if not demo.frames[name].equals(bare.frames[name])}
     assert changed == {"dropout_in_situ", "dropout_in_situ_grid", "costs", "worth"} and demo.notes == bare.notes
-    numbers, others = (comparison.beside(run, reference.published()).records for run in (demo, bare))
+    numbers, others = (comparison.compare_with_paper(run, reference.published()).records for run in (demo, bare))
     pd.testing.assert_frame_equal(numbers, others)
     assert not numbers.table.str.contains("in_situ").any() and not numbers.estimator.str.contains("in situ").any()
-    assert verdicts.macros(verdicts.judge_all(demo)) == verdicts.macros(verdicts.judge_all(bare))
+    assert verdicts.claim_macros(verdicts.judge_all(demo)) == verdicts.claim_macros(verdicts.judge_all(bare))
 
 
 def test_its_numbers_by_hand(shipped):
@@ -71,7 +71,7 @@ def test_a_pair_without_passes_says_why(shipped, without_passes):
     made = answer_dropout.compare_dropout_scopes(*RUN, shipped)
     lines, others = values(made).value, values(made, ("tiny-qwen", "demo-medium")).value
     assert pd.isna(lines["c_bald_insitu", "ece"]) and lines["c_bald", "ece"] > 0 and others["c_bald_insitu", "ece"] > 0
-    text = beyond_paper.dropout_in_situ(made["dropout_in_situ"])._repr_html_()
+    text = beyond_paper.dropout_in_situ_table(made["dropout_in_situ"])._repr_html_()
     assert "&ndash;" in text and "--: no passes at the answer only." in text
 
 

@@ -16,7 +16,7 @@ from lib.paper import comparison, exhibits, footnotes, reference
 from lib.paper.claims import CLAIMS, FINDINGS, VIEWS
 from lib.paper.reference import paper_facts
 from lib.paper.verdicts import judge, judge_all, names_in
-from lib.paper.view_helpers import ENOUGH
+from lib.paper.view_helpers import MIN_CASES
 from lib.score.interpretation import interpret_responses
 from lib.score.metrics import evaluate
 
@@ -123,7 +123,7 @@ def test_a_claim_turns_when_its_rows_do(paper, monkeypatch, name):
 
 
 def test_what_cannot_be_judged_says_why(demo):
-    few = judged("TopTokenUnchanged", demo, passes=demo.frames["passes"].assign(unchanged=ENOUGH - 1))
+    few = judged("TopTokenUnchanged", demo, passes=demo.frames["passes"].assign(unchanged=MIN_CASES - 1))
     assert few.held is None and "no pair has 20 such" in few.reason
     alone = replace(demo, datasets={"demo-hard": "Demo-Hard"})
     assert judge(BY_NAME["HardToEasy"], alone).reason == "one dataset"
@@ -259,7 +259,7 @@ def as_the_papers(paper, **values):
 
 
 def test_the_paper_lies_inside_its_own_intervals(paper):
-    found = comparison.beside(as_the_papers(paper), paper).records
+    found = comparison.compare_with_paper(as_the_papers(paper), paper).records
     assert set(found.verdict) == {"inside", "no interval printed"} and found.difference.abs().max() == 0
     assert len(found) > 1300 and (found.verdict == "inside").sum() == 195 + 285 + 30 + 90 + 90 + 90
 
@@ -270,12 +270,12 @@ def test_a_number_outside_its_interval_is_said_so(paper, beyond, outside):
     row = table.query("model == 'Llama-3.1-8B' and dataset == 'GSM8K' and estimator == 'seq_avg' and metric == 'ece'")
     table.loc[row.index, "value"] = row.high + beyond
     run = as_the_papers(paper, frames={**paper.frames, "result_estimation_full": table})
-    found = comparison.beside(run, paper).records.query("table == 'tab_result_estimation_full'")
+    found = comparison.compare_with_paper(run, paper).records.query("table == 'tab_result_estimation_full'")
     assert (found.verdict == "outside").sum() == outside
 
 
 def test_other_models_settings_and_questions_are_compared_with_nothing(paper, demo):
-    found = comparison.beside(demo, paper).records
+    found = comparison.compare_with_paper(demo, paper).records
     assert set(found.verdict) == {"not comparable: another model"} and found.value_paper.isna().all()
     run = as_the_papers(paper)
     others = {
@@ -284,7 +284,7 @@ def test_other_models_settings_and_questions_are_compared_with_nothing(paper, de
     }
     for reason, change in others.items():
         settings = [type(spec)(**vars(spec) | change) for spec in run.settings]
-        found = comparison.beside(replace(run, settings=settings), paper).records
+        found = comparison.compare_with_paper(replace(run, settings=settings), paper).records
         found = found[~found.table.str.contains("transfer")]  # whose models the paper calls by their family
         assert set(found.verdict) == {f"not comparable: {reason}"}
     own = {name: tuple(paper_facts()["questions"][name].values()) for name in paper.datasets}
@@ -292,14 +292,16 @@ def test_other_models_settings_and_questions_are_compared_with_nothing(paper, de
     limited = own | {"SVAMP": ("ChilleD/SVAMP", 20, 20), "GSM8K": ({"all": "mine.jsonl"}, 7473, 1319)}
     foreign = comparison.foreign_questions(replace(run, questions=limited))
     assert foreign == {"SVAMP": "other numbers of questions", "GSM8K": "other questions"}
-    found = comparison.beside(replace(run, questions=limited), paper).records.query("table == 'tab_result_estimation'")
+    found = comparison.compare_with_paper(replace(run, questions=limited), paper).records.query(
+        "table == 'tab_result_estimation'"
+    )
     assert set(found[found.verdict.str.startswith("not comparable")].dataset) == {"SVAMP", "GSM8K"}
 
 
 def test_a_faithful_rerun_is_not_expected_inside_as_often_as_the_interval_says():
     """Two runs with the same spread, simulated: how often the second lies in the first's 95% interval."""
     first, second = np.random.default_rng(0).normal(size=(2, 200_000))
-    assert pytest.approx(np.mean(abs(second - first) < 1.96), abs=0.003) == comparison.INSIDE_EXPECTED
+    assert pytest.approx(np.mean(abs(second - first) < 1.96), abs=0.003) == comparison.EXPECTED_CAPTURE_RATE
 
 
 # ---- sensitivity
@@ -403,7 +405,7 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, models, tmp_path
     for model in models:
         store.write_frame(schemas.empty_frame("dropout"), tmp_path / "mine" / "dropout" / f"{model}__d.parquet")
     labels = {"tiny-llama": "L", "tiny-qwen": "Q"}
-    assert footnotes.missing_signals("mine", labels, {"d": "D"}) == [
+    assert footnotes.missing_passes_note("mine", labels, {"d": "D"}) == [
         f"No dropout passes over the whole response yet: {'' if models else 'L on D, '}Q on D."
     ]
-    assert footnotes.missing_signals("mine", {m: m for m in models}, {"d": "D"}) == []
+    assert footnotes.missing_passes_note("mine", {m: m for m in models}, {"d": "D"}) == []

@@ -76,11 +76,11 @@ def test_of_right_and_wrong_responses_the_surest_and_the_least_sure_are_shown(ge
     rows = responses.query("model == 'tiny-llama' and dataset == 'demo-easy' and split == 'evaluation' and ~correct")
     means = [np.exp(logprobs).mean() for logprobs in rows.response]
     assert views[2]["title"].endswith(f"{max(means):.3f}") and views[3]["title"].endswith(f"{min(means):.3f}")
-    assert [mean for _, mean in microscope.ends(rows.head(1))] == ["confident"]
+    assert [mean for _, mean in microscope.most_and_least_confident(rows.head(1))] == ["confident"]
 
 
 def test_a_long_response_loses_its_middle_but_not_its_answer():
-    shown = microscope.shortened([{"answer": place == 5, "gap": 0} for place in range(10)], 4)
+    shown = microscope.omit_middle([{"answer": place == 5, "gap": 0} for place in range(10)], 4)
     assert [part["gap"] for part in shown] == [0, 0, 3, 0, 2, 0, 0]
 
 

@@ -22,8 +22,8 @@ def bins(accuracy=(0.5, 0.75)):
 
 def test_reliability_after_guo():
     """ECE by hand: .04 * .35 + .96 * .2 = .206."""
-    assert reliability.error(bins()) == pytest.approx(0.206)
-    assert reliability.error(bins(accuracy=(0.25, 0.95))) == pytest.approx(0.004)
+    assert reliability.ece_of_bins(bins()) == pytest.approx(0.206)
+    assert reliability.ece_of_bins(bins(accuracy=(0.25, 0.95))) == pytest.approx(0.004)
 
 
 def test_intervals_are_wilsons():
@@ -63,7 +63,7 @@ def test_whiskers_are_the_bootstraps():
 def test_tokens_whose_disagreement_is_clipped():
     passes = passed(predictive=[[[9, 9], [1.0, 2.5]]], conditional=[[[9, 9], [0.75, 0.5]]])
     tokens = dropout_statistics.bald_of_answer_tokens(passes)
-    assert tokens.bald.tolist() == [0.25, 2.0] and exploratory_plots.clipped_in_words(tokens) == "50.0% clipped to 0"
+    assert tokens.bald.tolist() == [0.25, 2.0] and exploratory_plots.describe_clipped(tokens) == "50.0% clipped to 0"
 
 
 def test_responses_of_one_question_beside_each_other():

@@ -15,7 +15,7 @@ from hostile import STRINGS
 
 from lib.paper import comparison, tables
 from lib.paper.claims import CLAIMS
-from lib.paper.comparison import Listing
+from lib.paper.comparison import ReportRecords
 from lib.paper.verdicts import Verdict
 from lib.paths import visible
 from workflow.export import results
@@ -63,10 +63,10 @@ def test_a_cell_leads_to_its_row_and_a_finding_to_its_table():
 
 def test_a_number_is_rounded_once():
     """.13246 is .132 in every table, and would be .133 after a detour over four decimals."""
-    shown = Listing(pd.DataFrame({"value": [0.13246]}), pd.DataFrame())._repr_mimebundle_()["application/json"]
+    shown = ReportRecords(pd.DataFrame({"value": [0.13246]}), pd.DataFrame())._repr_mimebundle_()["application/json"]
     claim = CLAIMS[0]
     verdict = Verdict(claim, True, rows=pd.DataFrame({"ece": [0.13246], "agrees": [True]}))
-    (record,) = comparison.findings({claim.name: verdict}).records.paper_rows
+    (record,) = comparison.list_claims({claim.name: verdict}).records.paper_rows
     text = made(rep_findings=[finding(paper_rows=record)])
     assert number(shown[0]["value"]) == "0.132" and ">0.132<" in text and "0.133" not in text
     assert ">yes<" in text and "True" not in text
