@@ -19,9 +19,8 @@ CRASHES = "test_killed_at_every_step.py::test_a_sample_of_crash_points"
 PUBLISHED = "test_published.py::test_it_is_what_it_was"
 REPLAY = "test_goldens.py::test_the_replay_of_what_was_unpacked_from_the_archive"
 DEMO = "test_goldens.py::test_a_small_demo"
-UNTIMELY = (
-    'records.write_json(ROOT / job.record, {"key": records.key(parts), "parts": parts, "outputs": {}, "seconds": 0})'
-)
+EMPTY = '{"key": records.record_key(parts), "parts": parts, "outputs": {}, "seconds": 0}'
+UNTIMELY = f"records.write_json(ROOT / job.record, {EMPTY})"
 
 
 class Fault(NamedTuple):

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from lib.paths import ROOT, SHIPPED
-from workflow.fingerprint import cells, declared_parameters, is_parameters
+from workflow.fingerprint import declared_parameters, is_parameters, read_cells
 from workflow.pipeline import NOTEBOOKS
 
 SHIPPED_ONLY = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped demo signals are not in this copy")
@@ -17,7 +17,7 @@ def play_cells(notebook, values):
     showed, which is drawn."""
     shown: list = []
     space = {"display": lambda thing, **_: shown.append(thing)}
-    for cell in filter(lambda cell: cell["cell_type"] == "code", cells(notebook.path)):
+    for cell in filter(lambda cell: cell["cell_type"] == "code", read_cells(notebook.path)):
         body = ast.parse("".join(cell["source"])).body
         last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
         exec(compile(ast.Module(body, []), notebook.name, "exec"), space)

@@ -22,10 +22,10 @@ from pygments.formatters import HtmlFormatter
 
 from lib.paper.exhibits import captions
 from lib.paths import ROOT, UserError, visible
-from workflow.export import marked
+from workflow.export import marked_outputs
 from workflow.pipeline import Run
 from workflow.render import CARRIERS
-from workflow.report import linked, page
+from workflow.report import link_numbers, report_page
 
 TEMPLATE = Path(__file__).with_name("book.html.jinja")
 HREF = re.compile(r'<a href="(?!#|https?:)([^"]*)"[^>]*>(.*?)</a>', re.DOTALL)
@@ -33,7 +33,7 @@ PICTURE = re.compile(r"""<img\b(?:[^>"']|"[^"]*"|'[^']*')*>""", re.IGNORECASE)
 OUTPUT = re.compile(r'<div class="(output_\w+ rendered_html[^"]*)"')
 
 
-def write(run: Run, say: Callable[[str], None] = print) -> Path:
+def write_book(run: Run, say: Callable[[str], None] = print) -> Path:
     """Write the book of a finished run atomically and return its folder. Raise UserError if there is no such run."""
     if not (ROOT / run.folder / "notebooks" / "08_tables.ipynb").exists():
         raise UserError(f"run '{run.name}' has no executed 08_tables yet: start ./run_all.sh {run.name} first")
@@ -57,12 +57,12 @@ def make_pages(run: Run) -> dict[str, str]:
     notebooks = {
         path.stem: nbformat.read(path, 4) for path in sorted((ROOT / run.folder / "notebooks").glob("*.ipynb"))
     }
-    found = [(stem, *one) for stem in CARRIERS if stem in notebooks for one in marked(notebooks[stem])]
+    found = [(stem, *one) for stem in CARRIERS if stem in notebooks for one in marked_outputs(notebooks[stem])]
     cells = {
         target: f"notebooks/{stem}.html#cell-id={notebooks[stem].cells[number - 1]['id']}"
         for stem, number, target, _ in found
     }
-    pages = {"report.html": page(notebooks["08_tables"], {target: data for *_, target, data in found}, cells)}
+    pages = {"report.html": report_page(notebooks["08_tables"], {target: data for *_, target, data in found}, cells)}
     titles = {stem: title_of(stem, nb) for stem, nb in notebooks.items()}
     for stem, nb in notebooks.items():
         pages[f"notebooks/{stem}.html"] = render(titles[stem], up="../", body=body_of(stem, nb, set(notebooks)))
@@ -91,18 +91,20 @@ def title_of(stem: str, nb: nbformat.NotebookNode) -> str:
 def body_of(stem: str, nb: nbformat.NotebookNode, stems: set[str]) -> Markup:
     """Return a notebook as HTML, in which scrolling outputs can be focused by the keyboard."""
     body, _ = Notebooks(template_name="basic").from_notebook_node(nb)
-    body = linked(stem, OUTPUT.sub(r'<div tabindex="0" class="scrolls \1"', body), set())  # with formulas of tables
-    body = HREF.sub(lambda match: link(match, stems), body)
-    return Markup(PICTURE.sub(lambda match: picture(match[0]), body))  # noqa: S704
+    body = link_numbers(
+        stem, OUTPUT.sub(r'<div tabindex="0" class="scrolls \1"', body), set()
+    )  # with formulas of tables
+    body = HREF.sub(lambda match: link_to_page(match, stems), body)
+    return Markup(PICTURE.sub(lambda match: keep_embedded_picture(match[0]), body))  # noqa: S704
 
 
-def link(match: re.Match, stems: set[str]) -> str:
+def link_to_page(match: re.Match, stems: set[str]) -> str:
     """Return a link to another notebook's page, or its text alone if the run has no such page."""
     name = Path(html.unescape(match[1])).name.removesuffix(".ipynb")
     return f'<a href="{html.escape(name)}.html">{match[2]}</a>' if name in stems else match[2]
 
 
-def picture(tag: str) -> str:
+def keep_embedded_picture(tag: str) -> str:
     """Keep an `<img>` whose source is data; replace any other by its alt text, because pages load nothing."""
     if re.search(r'\ssrc="data:image/', tag):
         return tag

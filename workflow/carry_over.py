@@ -14,7 +14,7 @@ from workflow import reference_data
 from workflow.files import read_json, write_json
 from workflow.fingerprint import checksum, declared_parameters, semantic_checksum
 from workflow.pipeline import NOTEBOOKS, Run
-from workflow.records import is_valid, key
+from workflow.records import is_valid, record_key
 
 BEFORE = ".before.json"  # in a run's folder: old checksums of frames and manifests, until all records are updated
 OPEN_CHOICES = {"dtype": "fastest", "attention": "cudnn"}  # removed values of model files
@@ -108,7 +108,7 @@ def carry_over_record(path: Path, before: dict, values: dict) -> bool:
     outputs = {name: carried_sum(name, value, before) for name, value in record["outputs"].items()}
     if parts == record["parts"] and outputs == record["outputs"]:
         return False
-    renewed = record | {"key": key(parts), "parts": parts, "outputs": outputs}
+    renewed = record | {"key": record_key(parts), "parts": parts, "outputs": outputs}
     write_json(move_stale(path, record["key"], renewed["key"]), renewed)
     return True
 

@@ -27,9 +27,9 @@ def main(run: Run, say: Callable[[str], None]) -> int:
     """Print all checks of a run and return the exit code."""
     reach_hub(run, say)
     with suppress(UserError):  # reported below for each model
-        hub.pin(run)
+        hub.pin_revisions(run)
     wrong = 0
-    for subject, lines in subjects(run):
+    for subject, lines in check_subjects(run):
         for level, text in usable.explain_errors(lines):
             say(one_line(f"{level:5}  {subject}: {text}", MOST[level]))
             wrong += level == "wrong"
@@ -40,7 +40,7 @@ def main(run: Run, say: Callable[[str], None]) -> int:
 def reach_hub(run: Run, say: Callable[[str], None]) -> None:
     """Switch the hub's client to offline mode if the hub does not answer: it would retry for minutes per name."""
     names = [(load, name) for kind, load in params.LOADERS.items() for name in run.values[f"{kind}s"]]
-    if any(hub.remote(load(name)) for load, name in names) and not hub.is_reachable():
+    if any(hub.is_on_hub(load(name)) for load, name in names) and not hub.is_reachable():
         os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")  # before its import
         say(
             "note   hub: it does not answer; models and datasets must be in the local cache, or in folders that a "
@@ -48,7 +48,7 @@ def reach_hub(run: Run, say: Callable[[str], None]) -> None:
         )
 
 
-def subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
+def check_subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
     device = cost.measure_device(run.jobs[0].threads)
     yield "machine", about_machine(run, device)
     yield "disk", about_disk(run)
@@ -66,7 +66,7 @@ def subjects(run: Run) -> Iterator[tuple[str, Iterator[Line]]]:
 def about_machine(run: Run, device: Device) -> Iterator[Line]:
     import torch
 
-    listed, free = gpus.available(), f"{device.memory / 1e9:.0f} GB"
+    listed, free = gpus.list_gpus(), f"{device.memory / 1e9:.0f} GB"
     if device.cuda:
         yield "ok", f"{len(listed)} x {device.name}, {free} free, CUDA {torch.version.cuda}, bfloat16"
     elif listed:
@@ -82,7 +82,7 @@ def about_machine(run: Run, device: Device) -> Iterator[Line]:
 
 def about_disk(run: Run) -> Iterator[Line]:
     models = [params.load_model_config(name) for name in run.values["models"]]
-    specs = [spec for spec in models if hub.remote(spec)]
+    specs = [spec for spec in models if hub.is_on_hub(spec)]
     if models and not specs:
         files = ", or is a GGUF file" if any(spec.gguf for spec in models) else ""
         yield "ok", f"every model is in a local folder{files}"
@@ -117,7 +117,7 @@ def about_dataset(run: Run, name: str) -> Iterator[Line]:
     source = spec.source if isinstance(spec.source, str) else ", ".join(spec.source.values())
     if spec.folder:
         source = f"{', '.join(file.path for file in spec.files.values())} in {spec.folder}, of the right sha256"
-    elif hub.remote(spec):
+    elif hub.is_on_hub(spec):
         source = f"the repository {source} on the hub"
     split = f"{rows[datasets.CALIBRATION]} calibration and {rows[datasets.EVALUATION]} evaluation questions"
     yield "ok", f"{split} from {source}"
@@ -141,9 +141,9 @@ def about_model(run: Run, name: str, device: Device, texts: dict[str, list[str]]
         )
         yield "note", text
         return
-    where = f"the repository {spec.source} on the hub" if hub.remote(spec) else spec.source
+    where = f"the repository {spec.source} on the hub" if hub.is_on_hub(spec) else spec.source
     yield "ok", where + (f" at {spec.revision[:12]}" if spec.revision else "")
-    if not hub.remote(spec):
+    if not hub.is_on_hub(spec):
         check_weights(usable.config_folder(spec))
     yield from about_decoding(spec, preflight.lm.facts)
     yield from about_cost(run, preflight, device)
@@ -173,9 +173,9 @@ def about_decoding(spec: params.Model, own: dict) -> Iterator[Line]:
 def about_cost(run: Run, preflight: Any, device: Device) -> Iterator[Line]:
     """Report memory, and hours for all datasets."""
     lm = preflight.lm
-    size, work = cost.Size.of(lm.model, device.bytes), work_of(run, preflight)
-    device = cost.in_precision(device, lm.spec)
-    yield memory(size, work, device, run.gpus)
+    size, work = cost.Size.of(lm.model, device.bytes), estimate_work(run, preflight)
+    device = cost.adjust_to_precision(device, lm.spec)
+    yield check_memory(size, work, device, run.gpus)
     parts = cost.estimate_hours(size, work, device)
     total = cost.format_hours(cost.sum_hours(parts.values()))
     text = f"estimated {total} hours for {work.rows} questions, at {work.tokens} tokens a response"
@@ -183,7 +183,7 @@ def about_cost(run: Run, preflight: Any, device: Device) -> Iterator[Line]:
     yield "note", f"{text}: {named}"
 
 
-def work_of(run: Run, preflight: Any) -> cost.Work:
+def estimate_work(run: Run, preflight: Any) -> cost.Work:
     """Return a model's work, with the length of the prompts of the available questions."""
     from lib.generate import generation
 
@@ -194,11 +194,11 @@ def work_of(run: Run, preflight: Any) -> cost.Work:
     return cost.Work.of(run.values, lm.spec, prompt, shared)
 
 
-def memory(size: cost.Size, work: cost.Work, device: Device, gpus: int = 1) -> Line:
+def check_memory(size: cost.Size, work: cost.Work, device: Device, gpus: int = 1) -> Line:
     """Compare the memory that weights and decoding need with the free memory of one or several devices."""
     from lib.generate import models
 
-    weights, need = 1.1 * size.weights * device.bytes, cost.needed(size, work, device.bytes)
+    weights, need = 1.1 * size.weights * device.bytes, cost.needed_memory(size, work, device.bytes)
     text = f"{size.weights / 1e9:.2g} billion parameters, up to {need / 1e9:.2g} GB with {work.batch} rows at once"
     count = models.gpus_needed(size.weights * device.bytes, [device.memory] * max(1, gpus))
     if device.cuda and count > 1:

@@ -71,17 +71,17 @@ class WordError(ValueError):
     """A wrong argument, as a one-line error with a suggestion."""
 
 
-def names(root: Path, folder: str = "") -> list[str]:
+def parameter_files(root: Path, folder: str = "") -> list[str]:
     """Return the stems of the parameter files in params/ or one of its folders."""
     return sorted(path.stem for path in (root / "params" / folder).glob("*.yaml"))
 
 
-def notebooks(root: Path) -> list[str]:
+def notebook_numbers(root: Path) -> list[str]:
     """Return the numbers of the notebooks, as `--force` takes them: 01, ..., 04b."""
     return sorted(path.name.split("_")[0] for path in (root / "notebooks").glob("[0-9][0-9]*_*.ipynb"))
 
 
-def number(word: str) -> str:
+def notebook_number(word: str) -> str:
     """Return the notebook number for a value of `--force`: 1, 01 and 01_generate are 01; 4b is 04b."""
     return re.sub(r"^(?=\d(?!\d))", "0", word.split("_")[0])
 
@@ -152,7 +152,7 @@ def take_finding(words: list[str]) -> tuple[str, list[str]]:
 
 def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
     """Parse the arguments and check them against the folders of the project."""
-    args, profiles = parse(argv), names(root)
+    args, profiles = parse(argv), parameter_files(root)
     for word in (args.verb, args.profile):
         if word in profiles and (word in VERBS or word.startswith("replay-")):
             raise WordError(f"params/{word}.yaml has the name of a verb: rename it")
@@ -167,11 +167,11 @@ def check(argv: list[str], root: Path = ROOT) -> argparse.Namespace:
         raise WordError(f"only lab and test take words after --, not {verb}: '{args.rest[0]}'")
     for kind, chosen in (("model", args.models + args.add_models), ("dataset", args.datasets + args.add_datasets)):
         for word in chosen:
-            there = names(root, kind + "s")  # a profile may have the same name
+            there = parameter_files(root, kind + "s")  # a profile may have the same name
             if word not in there and (word in profiles or word in VERBS):
                 raise WordError(f"'{word}' is not a {kind}: the profile or verb comes before the options")
             choose(kind, word, there)
-    args.force = [choose("notebook", number(word), notebooks(root)) for word in args.force]
+    args.force = [choose("notebook", notebook_number(word), notebook_numbers(root)) for word in args.force]
     if args.cores is not None:
         args.cores = whole_number(args.cores)
     if args.data_dir is not None:
@@ -210,7 +210,7 @@ def whole_number(word: str) -> int:
     return int(word)
 
 
-def shown(text: str, most: int = 280) -> str:
+def printable(text: str, most: int = 280) -> str:
     """Return a text for the terminal: unprintable characters escaped, the middle of a long text left out."""
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: 10 * most])
     return text if len(text) <= most else f"{text[: most - 105]} ... {text[-100:]}"
@@ -218,7 +218,7 @@ def shown(text: str, most: int = 280) -> str:
 
 def help_text(root: Path = ROOT) -> str:
     """Return the help, at most 24 lines of 80 columns."""
-    profiles = textwrap.shorten(", ".join(names(root)), 30, placeholder=" ...")
+    profiles = textwrap.shorten(", ".join(parameter_files(root)), 30, placeholder=" ...")
     return HELP.format(profiles=profiles)
 
 
@@ -243,7 +243,7 @@ def main(argv: list[str]) -> int:
         if found := find_shadowing_module(ROOT):
             raise WordError(f"every Python started here would import '{found}': rename it, or move it away")
     except WordError as error:
-        print(f"run_all.sh: {shown(str(error))}", file=sys.stderr)
+        print(f"run_all.sh: {printable(str(error))}", file=sys.stderr)
         return 2
     print(help_text() if args.verb == "help" else args.verb)
     return 0

@@ -90,7 +90,7 @@ def job_name_prefix(run: Run) -> str:
 # ---- commands of the cluster -------------------------------------------------------------------------------
 
 
-def ask(*command: str, **more: str) -> tuple[int, str]:
+def run_program(*command: str, **more: str) -> tuple[int, str]:
     """Run a program with extra environment variables and return its exit code and its output, or its error."""
     env = {**os.environ, **more}
     try:
@@ -100,20 +100,20 @@ def ask(*command: str, **more: str) -> tuple[int, str]:
     return done.returncode, (done.stderr if done.returncode else done.stdout).strip()
 
 
-def ask_script(profile: Profile, run: Run, verb: str) -> tuple[int, str]:
+def run_job_script(profile: Profile, run: Run, verb: str) -> tuple[int, str]:
     """Run the profile's job.py and return its exit code and its last line."""
-    code, said = ask(sys.executable, str(profile.folder / "job.py"), verb, CALIBRATION_RUN=job_name_prefix(run))
+    code, said = run_program(sys.executable, str(profile.folder / "job.py"), verb, CALIBRATION_RUN=job_name_prefix(run))
     return code, re.sub(r"^The error message was '(.*)'$", r"\1", said.rpartition("\n")[2])
 
 
 def check(profile: Profile, run: Run) -> None:
     """Raise UserError if the cluster cannot accept the jobs."""
     if profile.executor != "slurm":
-        code, said = ask_script(profile, run, "check")
+        code, said = run_job_script(profile, run, "check")
         if code:
             raise UserError(f"{profile.name} does not accept jobs: {said}")
         return
-    code, said = ask("sinfo", "-h", "-o", "%R")
+    code, said = run_program("sinfo", "-h", "-o", "%R")
     if code:
         raise UserError(f"SLURM does not answer on this machine: {said.partition(chr(10))[0] or 'sinfo failed'}")
     for row in NOTEBOOKS:
@@ -126,11 +126,11 @@ def check(profile: Profile, run: Run) -> None:
 def cancel(profile: Profile, run: Run) -> int:
     """Cancel all jobs of a run, wait until they have ended and return their number."""
     if profile.executor != "slurm":
-        code, said = ask_script(profile, run, "cancel")
+        code, said = run_job_script(profile, run, "cancel")
         return 0 if code else int(said)
     jobs = find_queued_jobs(run)
     if jobs:
-        ask("scancel", *jobs)
+        run_program("scancel", *jobs)
     end = time.monotonic() + PATIENCE
     while jobs and find_queued_jobs(run) and time.monotonic() < end:
         time.sleep(1)
@@ -139,7 +139,7 @@ def cancel(profile: Profile, run: Run) -> int:
 
 def find_queued_jobs(run: Run) -> list[str]:
     """Return the ids of this run's pending and running jobs on SLURM."""
-    code, said = ask("squeue", "-h", "-u", getpass.getuser(), "-o", "%A %j")
+    code, said = run_program("squeue", "-h", "-u", getpass.getuser(), "-o", "%A %j")
     rows = [line.split(maxsplit=1) for line in said.splitlines()] if not code else []
     return [row[0] for row in rows if row[-1].startswith(f"{job_name_prefix(run)}_")]
 
@@ -147,25 +147,25 @@ def find_queued_jobs(run: Run) -> list[str]:
 # ---- Snakemake's options -----------------------------------------------------------------------------------
 
 
-def clear(profile: Profile, run: Run, say: Callable[[str], None]) -> None:
+def cancel_earlier_jobs(profile: Profile, run: Run, say: Callable[[str], None]) -> None:
     """Cancel the jobs of an earlier, killed run before the run checks what is up to date."""
     if count := cancel(profile, run):
         say(f"{count} job(s) of an earlier run, which was killed, are cancelled; their checkpoints are kept")
     shutil.rmtree(ROOT / ".snakemake" / "incomplete", ignore_errors=True)  # else Snakemake would wait for the jobs
 
 
-def options(profile: Profile, run: Run) -> list[str]:
+def snakemake_options(profile: Profile, run: Run) -> list[str]:
     """Return Snakemake's options in addition to the profile's."""
     words = ["--profile", str(profile.folder), "--workflow-profile", "none", "--jobs", str(profile.at_once)]
     if profile.executor == "slurm":
         folder = ROOT / run.folder / "cluster"
         words += ["--slurm-logdir", str(folder), "--slurm-jobname-prefix", job_name_prefix(run)]
-        if "slurm-status-command" not in profile.values and ask("sacct", "-X", "-n")[0]:  # no accounting
+        if "slurm-status-command" not in profile.values and run_program("sacct", "-X", "-n")[0]:  # no accounting
             words += ["--slurm-status-command", "squeue"]
     return words
 
 
-def environment(profile: Profile, run: Run) -> dict[str, str]:
+def snakemake_environment(profile: Profile, run: Run) -> dict[str, str]:
     """Return Snakemake's environment variables, without those that are valid on this machine only."""
     env = {name: value for name, value in os.environ.items() if name != "CALIBRATION_SCRATCH"}
     return env | {

@@ -59,8 +59,8 @@ def measure_device(threads: int) -> Device:
         cuda=cuda,
         name=torch.cuda.get_device_name() if cuda else "CPU",
         memory=torch.cuda.mem_get_info()[0] if cuda else psutil.virtual_memory().available,
-        bandwidth=2 * block.nbytes / seconds(block.clone),
-        operations=2 * side**3 / seconds(lambda: square @ square),
+        bandwidth=2 * block.nbytes / time_fastest(block.clone),
+        operations=2 * side**3 / time_fastest(lambda: square @ square),
         bytes=block.element_size(),
     )
 
@@ -74,10 +74,12 @@ def bfloat16_seconds() -> float:
 
     rows, weights = torch.ones(64, 1536), torch.ones(8960, 1536)
     half, whole = ((rows.to(dtype), weights.to(dtype)) for dtype in (torch.bfloat16, torch.float32))
-    return seconds(lambda: torch.nn.functional.linear(*half)) / seconds(lambda: torch.nn.functional.linear(*whole))
+    return time_fastest(lambda: torch.nn.functional.linear(*half)) / time_fastest(
+        lambda: torch.nn.functional.linear(*whole)
+    )
 
 
-def in_precision(device: Device, spec: params.Model) -> Device:
+def adjust_to_precision(device: Device, spec: params.Model) -> Device:
     """Return the device's figures for a model's precision: on a CPU they were measured in float32."""
     import torch
 
@@ -88,7 +90,7 @@ def in_precision(device: Device, spec: params.Model) -> Device:
     return replace(device, operations=device.operations / bfloat16_seconds(), bytes=2)
 
 
-def seconds(work: Callable[[], object]) -> float:
+def time_fastest(work: Callable[[], object]) -> float:
     """Return the fastest of five timings, after a warm-up."""
     import torch
 
@@ -200,7 +202,7 @@ def token_bytes(size: Size, work: Work) -> float:
     return size.cell * (1 + 1 / size.layers) + DRAWING * size.vocabulary / work.longest
 
 
-def needed(size: Size, work: Work, number_bytes: int) -> float:
+def needed_memory(size: Size, work: Work, number_bytes: int) -> float:
     """Return the peak bytes of weights and decoding, with `number_bytes` per number."""
     return 1.1 * size.weights * number_bytes + token_bytes(size, work) * max(work.budget, work.longest)
 

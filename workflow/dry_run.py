@@ -12,14 +12,14 @@ Say = Callable[[str], None]
 CARD = cost.Device(True, "GPU of 80 GB", 80e9, 2.0e12, 312e12, 2)  # an A100: bytes/s and FLOP/s by its data sheet
 
 
-def show(run: Run, profile: Profile, force: Iterable[str], say: Say) -> int:
+def list_jobs(run: Run, profile: Profile, force: Iterable[str], say: Say) -> int:
     """Print a line per job; submit, move and download nothing."""
     todo = [verdict.job for verdict in fresh.judge_all(run, force) if verdict.open]
-    times = hours(run, todo)
+    times = job_hours(run, todo)
     width = max((len(job.title) for job in todo), default=0)
     for job in todo:
         known = f"{cost.format_hours(times[job])} h" if job in times else "hours unknown"
-        say(f"{job.title.ljust(width)}  {asks(profile, job)}; {known}")
+        say(f"{job.title.ljust(width)}  {describe_resources(profile, job)}; {known}")
     total = f"; about {cost.format_hours(cost.sum_hours(times.values()))} h in all" if times else ""
     rest = f", and {len(todo) - len(times)} job(s) of unknown length" if len(times) < len(todo) else ""
     where = f" (hours as on a {CARD.name})" if run.gpus else ""
@@ -30,38 +30,38 @@ def show(run: Run, profile: Profile, force: Iterable[str], say: Say) -> int:
     return 0
 
 
-def asks(profile: Profile, job: Job) -> str:
+def describe_resources(profile: Profile, job: Job) -> str:
     """Return the resources that a job requests, by the names of the profile."""
     threads = profile.values["set-threads"].get(job.notebook.name, 1)
     resources = {"threads": threads, **profile.resources(job.notebook)}
     return ", ".join(f"{key.removeprefix('slurm_')} {value}" for key, value in resources.items())
 
 
-def hours(run: Run, jobs: list[Job]) -> dict[Job, cost.Range]:
+def job_hours(run: Run, jobs: list[Job]) -> dict[Job, cost.Range]:
     """Return the least and most hours of each job: its last timing, else an estimate. A job without either is left
     out."""
     timed, found = run.seconds(), {}
     for job in jobs:
         if job.name in timed or not job.notebook.heavy:
             found[job] = (timed.get(job.name, 60 * job.notebook.minutes) / 3600,) * 2
-        elif run.gpus and job.notebook.number in cost.PARTS and (measured := measure(run, job.model)):
-            found[job] = estimate(job, *measured)
+        elif run.gpus and job.notebook.number in cost.PARTS and (measured := measure_model(run, job.model)):
+            found[job] = estimate_job(job, *measured)
     return found
 
 
 @cache
-def measure(run: Run, model: str) -> tuple[cost.Size, int, int] | None:
+def measure_model(run: Run, model: str) -> tuple[cost.Size, int, int] | None:
     """Return the size of a model's network, the tokens of its prompt, and those shared by all prompts. None if its
     files are not available."""
     try:
         preflight = usable.load_preflight(run, model, {})
-        work = check.work_of(run, preflight)
+        work = check.estimate_work(run, preflight)
     except Exception:  # of the Hub or of the files; `check` and the run report it
         return None
     return cost.Size.of(preflight.lm.model, CARD.bytes), work.prompt, work.shared
 
 
-def estimate(job: Job, size: cost.Size, prompt: int, shared: int) -> cost.Range:
+def estimate_job(job: Job, size: cost.Size, prompt: int, shared: int) -> cost.Range:
     """Estimate the least and most hours of a job that runs a model on CARD, with its share of the loading time."""
     spec, values = params.load_model_config(job.model), {**job.run.values, "datasets": [job.dataset]}
     parts = cost.estimate_hours(size, cost.Work.of(values, spec, prompt, shared), CARD)

@@ -36,7 +36,7 @@ def parameters_of(nb: nbformat.NotebookNode) -> dict:
     return nb.metadata.get("papermill", {}).get("parameters", {})
 
 
-def marked(nb: nbformat.NotebookNode) -> Iterator[tuple[int, str, dict]]:
+def marked_outputs(nb: nbformat.NotebookNode) -> Iterator[tuple[int, str, dict]]:
     """Yield (cell number, target, data) of each output that is marked for the paper."""
     for number, cell in enumerate(nb.cells, 1):
         for output in cell.get("outputs", []):
@@ -44,11 +44,11 @@ def marked(nb: nbformat.NotebookNode) -> Iterator[tuple[int, str, dict]]:
                 yield number, output["metadata"]["paper"], output.get("data", {})
 
 
-def exported(nb: nbformat.NotebookNode) -> dict[str, bytes]:
+def exported_files(nb: nbformat.NotebookNode) -> dict[str, bytes]:
     """Return the files' contents by name. Raise UserError unless each target appears exactly once."""
     declared = OF_PUBLISHED if parameters_of(nb).get("run") == PUBLISHED else TARGETS
     files, seen = {}, set()
-    for number, target, data in marked(nb):
+    for number, target, data in marked_outputs(nb):
         if target not in declared:
             raise UserError(f"cell {number}: unknown target '{target}': {nearest(target, declared)}")
         if target in seen:
@@ -83,11 +83,11 @@ PANEL = r"""\begin{minipage}{\linewidth}
 FIGURE = r"\includegraphics[width=.62\linewidth,height=.8\textheight,keepaspectratio]{%s.pdf}"
 
 
-def results(nb: nbformat.NotebookNode, files: dict[str, bytes]) -> str:
+def results_document(nb: nbformat.NotebookNode, files: dict[str, bytes]) -> str:
     """Return a document with one page per table and figure, in the paper's order. Run pdflatex in its folder."""
     title = escape(parameters_of(nb).get("title") or "Tables and figures")
     numbers = r"\input{numbers}" if "numbers.tex" in files else ""
-    lines = [HEAD + numbers, rf"\section*{{{title}}}", quoted(files)]
+    lines = [HEAD + numbers, rf"\section*{{{title}}}", list_of_claims(files)]
     for name, (short, long) in captions().items():
         caption = escape(short), escape(f"{short}. {long}")
         if f"{name}.tex" in files:
@@ -97,7 +97,7 @@ def results(nb: nbformat.NotebookNode, files: dict[str, bytes]) -> str:
     return "\n".join([*lines, r"\end{document}", ""])
 
 
-def quoted(files: dict[str, bytes]) -> str:
+def list_of_claims(files: dict[str, bytes]) -> str:
     """Return the findings and their counts, from the macros and comments of numbers.tex."""
     text = files.get("numbers.tex", b"").decode()
     macros = re.findall(r"% (.*) \(\w+\)\n\\newcommand\{(\\\w+)\}", text)
@@ -121,18 +121,18 @@ class PaperExporter(Exporter):
         from workflow.report import report_of  # slow to import; a run writes its report only after 09
 
         nb, resources = super().from_notebook_node(nb, resources, **kw)
-        files = exported(nb)
+        files = exported_files(nb)
         report = report_of(nb, Path(resources["metadata"].get("path", "")))
         resources["outputs"] = files | {"report.html": report.encode()}
         resources["unique_key"] = "results"
-        return results(nb, files), resources
+        return results_document(nb, files), resources
 
 
 def export(notebook: Path, folder: Path) -> list[str]:
     """Write all files of an executed notebook to a folder, each atomically, and return their names."""
     nb = nbformat.read(notebook, 4)
-    files = exported(nb)
-    files["results.tex"] = results(nb, files).encode()
+    files = exported_files(nb)
+    files["results.tex"] = results_document(nb, files).encode()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".export-{os.getpid()}-", dir=folder) as scratch:
         for name, content in files.items():

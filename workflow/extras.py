@@ -32,10 +32,10 @@ def lock_of(name: str) -> Path:
 def is_installed(folder: Path, name: str) -> bool:
     """Whether a folder is complete and matches the current lock and Python version."""
     mark = folder / MARK
-    return mark.exists() and mark.read_text(encoding="utf-8") == stamp(name)
+    return mark.exists() and mark.read_text(encoding="utf-8") == lock_stamp(name)
 
 
-def stamp(name: str) -> str:
+def lock_stamp(name: str) -> str:
     return "{} {}.{}".format(hashlib.sha256(lock_of(name).read_bytes()).hexdigest(), *sys.version_info)
 
 
@@ -46,7 +46,7 @@ def install(folder: Path, name: str, commands: list[list[str]], remedy: str) -> 
     for command in commands:
         if subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, env=env).returncode:
             raise UserError(f"{folder.name} can't be installed, for the reason above{remedy}")
-    (folder / MARK).write_text(stamp(name), encoding="utf-8")
+    (folder / MARK).write_text(lock_stamp(name), encoding="utf-8")
 
 
 # ---- Snakemake's plugins -----------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def write_json(path: Path, content: object) -> None:
         scratch.unlink(missing_ok=True)
 
 
-def move(job: Job | Run, pairs: Iterable[tuple[str, str]]) -> None:
+def move_files(job: Job | Run, pairs: Iterable[tuple[str, str]]) -> None:
     """Move files or folders, each to a path that does not exist yet."""
     write_json(ROOT / job.moving, list(pairs))
     finish_move(job)
@@ -64,7 +64,7 @@ def finish_move(job: Job | Run) -> None:
     sync(journal.parent)  # if the journal reappeared, its move would take files that are written later
 
 
-def prune(folder: Path) -> None:
+def remove_empty_folders(folder: Path) -> None:
     """Remove the empty folders in a folder, and the folder itself if it is empty."""
     for path in [*sorted(folder.rglob("*"), reverse=True), folder]:
         if path.is_dir() and not any(path.iterdir()):

@@ -23,7 +23,7 @@ NEEDS = {  # the notebooks whose frames the claims use; upstream notebooks are a
 MOST = 6  # deciding rows that are printed per claim
 
 
-def kinds(number: str) -> set[str]:
+def frame_kinds(number: str) -> set[str]:
     """Return the kinds of frames (`lib.schemas`) that the notebooks of a finding write."""
     paths = [path.removesuffix(".parquet") for row in needed(NEEDS[number]) for path in row.writes]
     return {path.split("/")[0] if "{" in path else path for path in paths}
@@ -40,7 +40,7 @@ def summary_lines(run: Run, number: str) -> Iterator[str]:
     some = [claim for claim in CLAIMS if claim.group == group]
     reading = Reading.of(values)
     shown = {name: values[name] for name in ("transfer_models", "transfer_datasets")}
-    results = partial_results(run.name, values["models"], values["datasets"], reading, kinds(number), **shown)
+    results = partial_results(run.name, values["models"], values["datasets"], reading, frame_kinds(number), **shown)
     here, paper = judge_all(results, some), judge_all(published(), some)
     yield f"{group}: {FINDINGS[group]}"
     for place, claim in enumerate(some, 1):
@@ -48,12 +48,12 @@ def summary_lines(run: Run, number: str) -> Iterator[str]:
         yield f"   counted  {claim.statement} ({claim.quantifier})"
         yield f"   paper  {paper[claim.name].in_words('no number printed')}"
         yield f"   here   {here[claim.name].in_words('cannot be judged from this run')}"
-        yield from rows(here[claim.name].rows)
+        yield from deciding_rows(here[claim.name].rows)
     claims = [claim for claim in some if claim.kind == "claim"]
     for side, verdicts_of in (("the paper's numbers", paper), ("this run", here)):
         held, judged = tally(verdicts_of)
         yield f"{group} on {side}: of {len(claims)} claims {judged} can be judged, {held} of them hold"
-    yield f"see: {where(run, number)}"
+    yield f"see: {notebooks_of_finding(run, number)}"
 
 
 def tally(verdicts: Mapping[str, Verdict]) -> tuple[int, int]:
@@ -62,7 +62,7 @@ def tally(verdicts: Mapping[str, Verdict]) -> tuple[int, int]:
     return sum(held), len(held)
 
 
-def rows(frame: pd.DataFrame) -> Iterator[str]:
+def deciding_rows(frame: pd.DataFrame) -> Iterator[str]:
     """Yield the first rows that decide a claim."""
     if len(frame):
         shown = frame.head(MOST).round(3).replace({"agrees": {True: "yes", False: "no"}})
@@ -72,7 +72,7 @@ def rows(frame: pd.DataFrame) -> Iterator[str]:
         yield f"          ... and {len(frame) - MOST} more"
 
 
-def where(run: Run, number: str) -> str:
+def notebooks_of_finding(run: Run, number: str) -> str:
     """Return the finding's executed notebooks, or the stored ones that a replay did not execute."""
     folder = ROOT / run.folder / "notebooks"
     there = [name for name in NEEDS[number] if any(folder.glob(f"{name}*.ipynb"))]

@@ -63,7 +63,7 @@ def semantic_checksum(path: str) -> str | None:
 # ---- code
 
 
-def cells(path: str) -> list[dict]:
+def read_cells(path: str) -> list[dict]:
     try:
         return json.loads((ROOT / path).read_text(encoding="utf-8"))["cells"]
     except (OSError, ValueError, KeyError) as error:
@@ -77,17 +77,17 @@ def is_parameters(cell: dict) -> bool:
 
 def code_cells(path: str) -> list[str]:
     """Return the sources of the code cells, without the parameters cell, whose values are replaced."""
-    code = [cell for cell in cells(path) if cell["cell_type"] == "code" and not is_parameters(cell)]
+    code = [cell for cell in read_cells(path) if cell["cell_type"] == "code" and not is_parameters(cell)]
     return ["".join(cell["source"]) for cell in code]
 
 
 def declared_parameters(path: str) -> list[str]:
     """Return the names assigned in the one cell tagged `parameters`, which may contain only `name = literal` lines."""
-    tagged = [cell for cell in cells(path) if is_parameters(cell)]
+    tagged = [cell for cell in read_cells(path) if is_parameters(cell)]
     if len(tagged) != 1:
         raise UserError(f"{path} needs exactly one cell tagged 'parameters', it has {len(tagged)}")
     names = []
-    for statement in parse(path, "".join(tagged[0]["source"])).body:
+    for statement in parse_source(path, "".join(tagged[0]["source"])).body:
         try:
             (target,) = [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets
             ast.literal_eval(statement.value)
@@ -98,7 +98,7 @@ def declared_parameters(path: str) -> list[str]:
     return names
 
 
-def parse(path: str, source: str) -> ast.Module:
+def parse_source(path: str, source: str) -> ast.Module:
     """Return the syntax tree of Python source, ignoring lines of magics; raise UserError if it is not Python."""
     code = "\n".join("" if line.lstrip()[:1] in ("%", "!") else line for line in source.splitlines())
     try:
@@ -136,7 +136,7 @@ def import_closure(sources: Iterable[str], path: str = "", leave_out: tuple[str,
     files: set[str] = set()
     waiting = [(path, "", source) for source in sources]
     while waiting:
-        for module in imported(*waiting.pop()):
+        for module in imported_names(*waiting.pop()):
             for file in (f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/__init__.py"):
                 if file not in files and (ROOT / file).is_file() and not file.startswith(leave_out):
                     files.add(file)
@@ -146,10 +146,10 @@ def import_closure(sources: Iterable[str], path: str = "", leave_out: tuple[str,
 
 
 @cache
-def imported(path: str, package: str, source: str) -> frozenset[str]:
+def imported_names(path: str, package: str, source: str) -> frozenset[str]:
     """Return the dotted names below `lib` that a source imports, with their packages; some may be attributes."""
     names: set[str] = set()
-    for node in ast.walk(parse(path, source)):
+    for node in ast.walk(parse_source(path, source)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -20,10 +20,10 @@ from lib.paths import ROOT, UserError, public_path
 from lib.validation import RENAMED
 from workflow import hub
 from workflow.carry_over import check_carried_over
-from workflow.files import finish_move, move, prune
+from workflow.files import finish_move, move_files, remove_empty_folders
 from workflow.fingerprint import checksum, code_cells, digest, import_closure, normalize_source, semantic_checksum
 from workflow.pipeline import Job, Run
-from workflow.records import differences, is_intact, key, read_record, with_manifests
+from workflow.records import changed_parts, is_intact, read_record, record_key, with_manifests
 
 NEW, ASKED = "not made yet", "asked for"
 EXPORT = ("workflow/export.py",)
@@ -35,7 +35,7 @@ Parts = dict[str, object]
 # ---- keys --------------------------------------------------------------------------------------------------
 
 
-def parts(job: Job, lying: Mapping[str, str] = MappingProxyType({})) -> Parts:
+def key_parts(job: Job, lying: Mapping[str, str] = MappingProxyType({})) -> Parts:
     """Return everything that a job's outputs depend on, by name: 'parameter bins', 'model x', 'input ...', 'code ...'.
     Memory budgets do not count. `lying`: current paths of inputs that are yet to be restored."""
     values = job.parameters
@@ -43,7 +43,7 @@ def parts(job: Job, lying: Mapping[str, str] = MappingProxyType({})) -> Parts:
         **{f"parameter {name}": value for name, value in values.items() if name not in params.BUDGETS},
         **{key: content for kind in params.LOADERS for key, content in spec_content(job, kind, values).items()},
         **{f"input {path}": semantic_checksum(lying.get(path, path)) for path in job.inputs},
-        **code(job),
+        **code_digests(job),
     }
 
 
@@ -51,7 +51,7 @@ def spec_content(job: Job, kind: str, values: dict) -> Parts:
     """Return the contents of the model (or dataset) files that the parameters name. For a job that runs a model or
     reads responses, add the checksums of the local files that these name."""
     contents: Parts = {}
-    for name in mentioned(values, kind):
+    for name in names_mentioned(values, kind):
         spec = params.LOADERS[kind](name)
         content = describe_content(spec)
         if job.notebook.of_pair:
@@ -78,7 +78,7 @@ def describe_content(spec: params.Model | params.Dataset) -> dict:
     return {name: value for name, value in content.items() if name not in places}
 
 
-def code(job: Job) -> Parts:
+def code_digests(job: Job) -> Parts:
     """Return digests of the notebook's code cells and of every module that they or the export import."""
     cells = code_cells(job.notebook.path)
     named = job.notebook.decided_by + (EXPORT if job.notebook.exports else ())
@@ -94,12 +94,12 @@ def source_of(place: str) -> str:
     """Return the source of a module, or of one of its functions (`module.py:function`)."""
     path, _, name = place.partition(":")
     if not name:
-        return text(path)
-    (function,) = [node for node in ast.parse(text(path)).body if getattr(node, "name", "") == name]
+        return read_source(path)
+    (function,) = [node for node in ast.parse(read_source(path)).body if getattr(node, "name", "") == name]
     return ast.unparse(function)
 
 
-def text(path: str) -> str:
+def read_source(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
@@ -107,7 +107,7 @@ def resume_key(run: Run, content: Parts) -> str:
     """Return the key of unfinished shards. If outputs survive code changes, shards do too."""
     if run.values.get("on_code_change") == "keep":
         content = {name: value for name, value in content.items() if not name.startswith("code ")}
-    return key(content)[:16]
+    return record_key(content)[:16]
 
 
 def earlier_resume_key(run: Run, content: Parts) -> str:
@@ -120,7 +120,7 @@ def code_key(job: Job, content: Parts) -> str:
     """Return the key of the code that computes a job's rows; empty if rows survive code changes."""
     if not job.notebook.heavy or tolerates_code_change(job):
         return ""
-    return key({name: value for name, value in content.items() if name.startswith("code ")})[:16]
+    return record_key({name: value for name, value in content.items() if name.startswith("code ")})[:16]
 
 
 def kind_of(parameter: str) -> str:
@@ -128,7 +128,7 @@ def kind_of(parameter: str) -> str:
     return parameter.removesuffix("s").split("_")[-1]
 
 
-def mentioned(values: dict, kind: str) -> list[str]:
+def names_mentioned(values: dict, kind: str) -> list[str]:
     """Return the models (or datasets) that parameters name: model, models, bin_models, main_figure_model, ..."""
     names: list[str] = []
     for parameter, value in values.items():
@@ -150,8 +150,8 @@ def local_files(source: str) -> list[str]:
 
 def is_local(job: Job) -> bool:
     """Whether model and dataset of a job are local files, so that the job does not need the Hub."""
-    specs = [load(name) for kind, load in params.LOADERS.items() for name in mentioned(job.parameters, kind)]
-    return not any(map(hub.remote, specs))
+    specs = [load(name) for kind, load in params.LOADERS.items() for name in names_mentioned(job.parameters, kind)]
+    return not any(map(hub.is_on_hub, specs))
 
 
 # ---- verdicts ----------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def judge_all(run: Run, remake: Iterable[str] = ()) -> list[Verdict]:
 
 def move_all_outputs(run: Run, verdicts: list[Verdict]) -> None:
     """Move the outputs of forced jobs away and restore valid ones. Each job does the rest."""
-    force(run, [verdict.job for verdict in verdicts if verdict.why == ASKED])
+    set_aside_forced(run, [verdict.job for verdict in verdicts if verdict.why == ASKED])
     for verdict in verdicts:
         if verdict.source:
             move_outputs(verdict)
@@ -214,8 +214,8 @@ def judge(job: Job, upstream: Iterable[Verdict] = (), anew: bool = False) -> Ver
     absent = [path for path in job.inputs if not (ROOT / lying.get(path, path)).is_file()]
     if absent and not waits:
         raise UserError(f"{job.notebook.name} needs {absent[0]}, which does not exist")
-    record, content = read_record(ROOT / job.record, job), parts(job, lying)
-    changed = differences(record, content) if record else []
+    record, content = read_record(ROOT / job.record, job), key_parts(job, lying)
+    changed = changed_parts(record, content) if record else []
     changed = [name for name in changed if not (waits and name.startswith("input "))]
     few = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
     if not record:
@@ -228,7 +228,7 @@ def judge(job: Job, upstream: Iterable[Verdict] = (), anew: bool = False) -> Ver
         return Verdict(job, "waits", f"follows {waits[0]}")
     else:
         return Verdict(job, "kept" if changed else "fresh", few)
-    if not waits and (source := restorable(job, key(content))):
+    if not waits and (source := find_restorable(job, record_key(content))):
         return Verdict(job, "restored", "from an earlier run with the same inputs", source)
     return Verdict(job, "make", why)
 
@@ -245,35 +245,35 @@ def find_forced_jobs(run: Run, numbers: set[str]) -> set[Job]:
     """Return the jobs of these notebooks, except those whose forced rerun was stopped and can resume."""
     if unknown := numbers - {job.notebook.number for job in run.jobs}:
         raise UserError(f"run '{run.name}' does not run notebook {min(unknown)}: nothing to rerun")
-    last = ROOT / run.forced / str(forced(run))
+    last = ROOT / run.forced / str(count_forced_reruns(run))
     waiting = [job for job in run.jobs if (last / job.record).exists() and not read_record(ROOT / job.record, job)]
     begun = {job.notebook.number for job in waiting}
     return {job for job in run.jobs if job.notebook.number in numbers - begun}
 
 
-def forced(run: Run) -> int:
+def count_forced_reruns(run: Run) -> int:
     """Return the number of forced reruns so far; the folder of that number has the outputs that it replaced."""
     return max((int(path.name) for path in (ROOT / run.forced).glob("[0-9]*")), default=0)
 
 
-def force(run: Run, jobs: list[Job]) -> None:
+def set_aside_forced(run: Run, jobs: list[Job]) -> None:
     """Move the outputs and shards of jobs away in one step, to a folder that is never restored from."""
     paths = []
     for job in jobs:
         if record := read_record(ROOT / job.record, job):
-            paths += replaced(job, record)
+            paths += files_of_job(job, record)
             for pattern in (f"{job.name}-*", f"{job.name}__*-*"):  # a notebook may have several row caches
                 shards = (ROOT / run.folder / "shards").glob(pattern)
                 paths += [path.relative_to(ROOT).as_posix() for path in shards]
     if paths:
-        place = f"{run.forced}/{forced(run) + 1}"
-        move(run, [(path, f"{place}/{path}") for path in paths])
+        place = f"{run.forced}/{count_forced_reruns(run) + 1}"
+        move_files(run, [(path, f"{place}/{path}") for path in paths])
 
 
 # ---- moving ------------------------------------------------------------------------------------------------
 
 
-def replaced(job: Job, record: dict | None) -> list[str]:
+def files_of_job(job: Job, record: dict | None) -> list[str]:
     """Return the existing record and outputs of a job."""
     paths = [*(record["outputs"] if record else with_manifests(job.outputs) + job.loose), job.record]
     return [path for path in paths if (ROOT / path).exists()]
@@ -284,11 +284,11 @@ def archive_outputs(job: Job) -> None:
     record = read_record(ROOT / job.record, job)
     for name in ("results.pdf", "results.log", "report.html") if job.notebook.exports else ():
         (ROOT / job.run.figures / name).unlink(missing_ok=True)  # derived from these outputs
-    if paths := replaced(job, record):
+    if paths := files_of_job(job, record):
         name = record["key"] if record else f"unfinished-{job.name}"
         newest = max(find_archived(job, name), default=0)
         stale = f"{job.run.folder}/stale/{name}" + (f"-{newest + 1}" if newest else "")
-        move(job, [(path, f"{stale}/{path}") for path in paths])
+        move_files(job, [(path, f"{stale}/{path}") for path in paths])
 
 
 def find_archived(job: Job, name: str) -> dict[int, Path]:
@@ -298,7 +298,7 @@ def find_archived(job: Job, name: str) -> dict[int, Path]:
     return {int(match[1] or 1): folder for match, folder in found if match}
 
 
-def restorable(job: Job, wanted: str) -> str:
+def find_restorable(job: Job, wanted: str) -> str:
     """Return the newest intact folder in stale with the same key; empty if there is none."""
     for _, stale in sorted(find_archived(job, wanted).items(), reverse=True):
         record, below = read_record(stale / job.record, job), f"{stale.relative_to(ROOT).as_posix()}/"
@@ -310,5 +310,5 @@ def restorable(job: Job, wanted: str) -> str:
 def restore_outputs(job: Job, source: str) -> None:
     """Restore from a folder in stale the files that its record names, and no others."""
     record = read_record(ROOT / source / job.record, job)
-    move(job, [(source + path, path) for path in (*record["outputs"], job.record)])
-    prune(ROOT / source)
+    move_files(job, [(source + path, path) for path in (*record["outputs"], job.record)])
+    remove_empty_folders(ROOT / source)

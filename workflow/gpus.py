@@ -18,7 +18,7 @@ POLL = 0.5  # seconds
 LOOK = "from torch import cuda\nfor i in range(cuda.device_count()): print(cuda.get_device_properties(i).uuid)"
 
 
-def available() -> list[str]:
+def list_gpus() -> list[str]:
     """Return the UUIDs of the GPUs in CUDA_VISIBLE_DEVICES, else of all; of a MIG GPU, those of its parts.
 
     On a shared node, each job may call its own GPU 0; UUIDs are unique.
@@ -26,13 +26,13 @@ def available() -> list[str]:
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return seen_by_torch()
-    cards = by_card(listed)
+        return list_gpus_of_torch()
+    cards = group_by_card(listed)
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return visible(cards, chosen) if chosen is not None else [name for names in cards.values() for name in names]
+    return select_visible(cards, chosen) if chosen is not None else [name for names in cards.values() for name in names]
 
 
-def by_card(listed: str) -> dict[str, list[str]]:
+def group_by_card(listed: str) -> dict[str, list[str]]:
     """Return the UUIDs to use of each GPU that nvidia-smi lists: its own, or those of its MIG parts."""
     cards: dict[str, list[str]] = {}
     for kind, uuid in re.findall(r"^\s*(GPU|MIG) .*\(UUID: ([^)]+)\)", listed, flags=re.M):
@@ -44,7 +44,7 @@ def by_card(listed: str) -> dict[str, list[str]]:
     return {card: parts or [card] for card, parts in cards.items()}
 
 
-def visible(cards: dict[str, list[str]], chosen: str) -> list[str]:
+def select_visible(cards: dict[str, list[str]], chosen: str) -> list[str]:
     """Return the UUIDs that CUDA_VISIBLE_DEVICES names, by index or by the beginning of a UUID. A GPU with MIG parts
     stands for its parts."""
     found: list[str] = []
@@ -55,7 +55,7 @@ def visible(cards: dict[str, list[str]], chosen: str) -> list[str]:
     return found
 
 
-def seen_by_torch() -> list[str]:
+def list_gpus_of_torch() -> list[str]:
     """Return the GPUs that PyTorch finds without nvidia-smi, as in some containers.
 
     It runs in a separate process, because a process that has initialized CUDA cannot be forked.

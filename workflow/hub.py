@@ -25,7 +25,7 @@ IGNORED = ["consolidated*", "original/*", "*/*.safetensors"]  # copies of the sa
 FILLED = 0.95  # largest share of a disk's free bytes to use
 
 
-def remote(spec: params.Model | params.Dataset) -> bool:
+def is_on_hub(spec: params.Model | params.Dataset) -> bool:
     """Whether the source is a repository on the hub: neither local files nor one GGUF file (weights.py)."""
     source = spec.source
     if getattr(spec, "gguf", None) or getattr(spec, "folder", None):
@@ -45,7 +45,7 @@ def is_reachable() -> bool:
     return True
 
 
-def pin(run: Run) -> None:
+def pin_revisions(run: Run) -> None:
     """Pin open revisions: as resolved before, else the newest. A replay does not use the hub.
 
     Raise UserError if a revision cannot be resolved.
@@ -58,14 +58,14 @@ def pin(run: Run) -> None:
     for kind, load in params.LOADERS.items():
         for name in () if run.replayed else run.values[f"{kind}s"]:
             spec = load(name)
-            if remote(spec) and not spec.revision:
-                revisions[spec.source] = known.get(spec.source) or resolve(kind, spec.source)
+            if is_on_hub(spec) and not spec.revision:
+                revisions[spec.source] = known.get(spec.source) or resolve_revision(kind, spec.source)
     params.REVISIONS.update(revisions)
     if revisions.keys() - known.keys():
         write_json(path, known | revisions)
 
 
-def resolve(kind: str, source: str, revision: str | None = None) -> str:
+def resolve_revision(kind: str, source: str, revision: str | None = None) -> str:
     """Return the commit of a revision (by default the newest). Raise UserError immediately if there is no access."""
     from huggingface_hub import HfApi
     from huggingface_hub.utils import logging
@@ -82,10 +82,10 @@ def explain_hub_errors(kind: str, source: str, revision: str | None) -> Iterator
     try:
         yield
     except Exception as error:  # of its client, or of a library that the client uses
-        raise UserError(explain(error, kind, source, revision)) from error
+        raise UserError(explain_error(error, kind, source, revision)) from error
 
 
-def explain(error: Exception, kind: str, source: str, revision: str | None = None) -> str:
+def explain_error(error: Exception, kind: str, source: str, revision: str | None = None) -> str:
     """Return one line with the hub's or the connection's error and its remedy."""
     from huggingface_hub import errors
 
@@ -115,7 +115,7 @@ def download(spec: params.Model, patterns: list[str], **options: Any) -> Any:
         return snapshot_download(spec.source, **options)
 
 
-def cached(spec: params.Model) -> bool:
+def is_cached(spec: params.Model) -> bool:
     """Whether weights and configuration are in the local cache."""
     with suppress(UserError):
         folder = Path(download(spec, TEXTS + WEIGHTS, local_files_only=True))
@@ -125,18 +125,18 @@ def cached(spec: params.Model) -> bool:
 
 def download_texts(spec: params.Model) -> str:
     """Return the folder with a model's configuration, tokenizer and template. Download them without the weights."""
-    here = cached(spec)  # without a network, the cached files are used
+    here = is_cached(spec)  # without a network, the cached files are used
     if not here:
-        resolve("model", spec.source, spec.revision)
+        resolve_revision("model", spec.source, spec.revision)
     return str(download(spec, TEXTS, local_files_only=here))
 
 
 def count_missing_bytes(spec: params.Model) -> int:
     """Return the bytes of a model's files that are not downloaded yet."""
     try:
-        resolve("model", spec.source, spec.revision)
+        resolve_revision("model", spec.source, spec.revision)
     except UserError:
-        if cached(spec):
+        if is_cached(spec):
             return 0
         raise
     files = download(spec, TEXTS + WEIGHTS, dry_run=True)
@@ -147,7 +147,7 @@ def file_size(spec: params.Model) -> int:
     """Return the bytes of a model's GGUF file on the hub. Raise UserError if it is missing or has another sha256."""
     from huggingface_hub import HfApi
 
-    resolve("model", spec.source, spec.revision)
+    resolve_revision("model", spec.source, spec.revision)
     with explain_hub_errors("model", spec.source, spec.revision):
         found = HfApi().get_paths_info(spec.source, [str(spec.gguf)], revision=spec.revision)
     if not found:
@@ -189,7 +189,7 @@ def lack_of_cache_room(wanted: int) -> str:
     return lack_of_room("the download of weights", wanted, Path(HF_HUB_CACHE).expanduser(), remedy)
 
 
-def check_files(run: Run) -> None:
+def check_dataset_files(run: Run) -> None:
     """Raise UserError if a dataset's local folder lacks a file or contains a different one."""
     for spec in map(params.load_dataset_config, run.values["datasets"]):
         if spec.folder:
@@ -201,7 +201,7 @@ def check_files(run: Run) -> None:
 def fetch(names: list[str], say: Callable[[str], None]) -> None:
     """Download the weights that jobs need, after checking the access, revision and disk space of all of them."""
     specs = {name: params.load_model_config(name) for name in names}
-    sizes = {name: count_missing_bytes(spec) for name, spec in specs.items() if remote(spec)}
+    sizes = {name: count_missing_bytes(spec) for name, spec in specs.items() if is_on_hub(spec)}
     wanted = sum(sizes.values())
     if wanted and (lack := lack_of_cache_room(wanted)):
         raise UserError(lack)

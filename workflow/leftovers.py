@@ -17,7 +17,7 @@ SCRATCH = re.compile(r"\..+\.(\d{1,7})(?:\.partial)?|\.(?:export|typeset|book)-(
 YOUNG = 600  # seconds: a process on another machine may still write younger files
 
 
-def clear(run: Run) -> None:
+def clear_leftovers(run: Run) -> None:
     """Finish incomplete moves, remove shards of finished jobs, and remove temporary files whose process has ended.
     The caller must have the lock of the run."""
     files.finish_move(run)
@@ -29,11 +29,11 @@ def clear(run: Run) -> None:
     ages = {run.folder: age, run.figures: age, "artifacts/.checksums": YOUNG}  # which all runs share
     for folder, spared in ages.items():
         for path in list((ROOT / folder).rglob(".*")):
-            if abandoned(path, spared):
+            if is_abandoned(path, spared):
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def abandoned(path: Path, age: float) -> bool:
+def is_abandoned(path: Path, age: float) -> bool:
     """Whether a path is temporary, its process has ended, and it is at least `age` seconds old."""
     found = SCRATCH.fullmatch(path.name)
     if not found or not path.exists() or is_running(int(found[1] or found[2])):

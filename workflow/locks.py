@@ -35,13 +35,13 @@ def run_lock(run: Run, patience: float = 30) -> Iterator[None]:
     note.parent.mkdir(parents=True, exist_ok=True)
     try:
         lock = FileLock(ROOT / run.folder / ".lock")
-        taken = lock.acquire(patience, cancel_check=lambda: is_running(holder(note)["pid"]))
+        taken = lock.acquire(patience, cancel_check=lambda: is_running(read_holder(note)["pid"]))
     except Timeout:
-        raise running_already(run, holder(note)) from None
+        raise running_error(run, read_holder(note)) from None
     with taken:
-        left = holder(note)
+        left = read_holder(note)
         if left["machine"] not in ("", here) and time.time() - note.stat().st_mtime < SILENT:
-            raise running_already(run, left)
+            raise running_error(run, left)
         if left["machine"] == here:  # the run was killed
             time.sleep(GRACE)
             shutil.rmtree(short_tempdir() / left["scratch"], ignore_errors=True)
@@ -58,14 +58,14 @@ def run_lock(run: Run, patience: float = 30) -> Iterator[None]:
             note.unlink(missing_ok=True)
 
 
-def holder(note: Path) -> dict:
+def read_holder(note: Path) -> dict:
     """Return who holds a run's lock, or held it when the run was killed."""
     known, nobody = read_json(note), {"pid": 0, "scratch": "", "machine": ""}
     alike = isinstance(known, dict) and all(type(known.get(name)) is type(value) for name, value in nobody.items())
     return known if alike and Path(known["scratch"]).name == known["scratch"] != "" else nobody
 
 
-def running_already(run: Run, held: dict) -> UserError:
+def running_error(run: Run, held: dict) -> UserError:
     there = "" if held["machine"] in ("", platform.node()) else f" on {held['machine']}"
     since = f", or was killed there less than {SILENT // 60} minutes ago" if there else ""
     return UserError(f"run '{run.name}' is running already, in process {held['pid']}{there}{since}")
@@ -128,7 +128,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def stop(process: subprocess.Popen, patience: float = 20, number: int = signal.SIGTERM) -> None:
+def stop_processes(process: subprocess.Popen, patience: float = 20, number: int = signal.SIGTERM) -> None:
     """End a scheduler (the leader of its process group) and its children: by a signal first, then by a kill."""
     family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
     os.killpg(process.pid, number)

@@ -20,11 +20,11 @@ from pathlib import Path
 from lib import params
 from lib.paths import ROOT, UserError
 from workflow import fresh, hub, node, records
-from workflow.fingerprint import cells
-from workflow.gpus import available, take_gpu
+from workflow.fingerprint import read_cells
+from workflow.gpus import list_gpus, take_gpu
 from workflow.locks import job_lock, scratch_folder
 from workflow.pipeline import MARK, PUBLISHED, Job, Run
-from workflow.preload import follow, fork_kernels
+from workflow.preload import exit_with_parent, fork_kernels
 from workflow.progress import describe_system_error
 
 
@@ -48,12 +48,14 @@ def emit_event(job: Job, event: str, **facts) -> None:
 def fixed_environment(job: Job) -> dict[str, str]:
     """Return the environment variables that libraries read at import."""
     threads = {f"{name}_NUM_THREADS": str(job.threads) for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
-    fetched = fresh.is_local(job) or (job.run.cluster and job.model and hub.cached(params.load_model_config(job.model)))
+    fetched = fresh.is_local(job) or (
+        job.run.cluster and job.model and hub.is_cached(params.load_model_config(job.model))
+    )
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"} if fetched else {}  # cluster nodes retry for minutes
     return {
         **threads,
         **offline,
-        **(allocation() if job.gpus else reuse()),
+        **(gpu_allocator_settings() if job.gpus else cpu_allocator_settings()),
         "PYTHONPATH": str(ROOT),
         "PYTHONHASHSEED": "0",
         "PYTHONUTF8": "1",
@@ -67,14 +69,14 @@ def fixed_environment(job: Job) -> dict[str, str]:
     }
 
 
-def allocation() -> dict[str, str]:
+def gpu_allocator_settings() -> dict[str, str]:
     """Return PyTorch's GPU allocator settings, unless the user sets them. Expandable segments can be reused by batches
     of any shape, while caches grow at every step."""
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     return {} if any(name in os.environ for name in names) else {names[0]: "expandable_segments:True"}
 
 
-def reuse() -> dict[str, str]:
+def cpu_allocator_settings() -> dict[str, str]:
     """Return the C library's allocator settings, unless the user sets them. Freed memory is reused by the next layer:
     getting it from the system again would take 10% to 25% of a forward pass on CPU. Blocks above 32 MB go back to the
     system, to avoid fragmentation."""
@@ -96,7 +98,7 @@ def kernel_environment(job: Job, scratch: Path, content: fresh.Parts) -> dict[st
     }
 
 
-def forkable(job: Job) -> bool:
+def can_fork_kernel(job: Job) -> bool:
     """Whether this forked process imported its libraries with the environment of the job's kernel."""
     alike = all(os.environ.get(name) == value for name, value in fixed_environment(job).items())
     return alike and not job.gpus
@@ -118,7 +120,7 @@ class Progress:
         pass
 
 
-def source(job: Job, scratch: Path) -> str:
+def notebook_to_run(job: Job, scratch: Path) -> str:
     """Return the notebook to run; for `published` a copy without the cells tagged `run`, which need a run."""
     if job.run.name != PUBLISHED:
         return job.notebook.path
@@ -151,11 +153,11 @@ def execute(job: Job, scratch: Path) -> None:
     }
     (ROOT / job.executed).unlink(missing_ok=True)
     try:
-        execute_notebook(source(job, scratch), job.executed, **options)
+        execute_notebook(notebook_to_run(job, scratch), job.executed, **options)
     except PapermillExecutionError as error:
         raise cell_failure(job, error) from None
     except DeadKernelError:
-        raise dead_kernel(job) from None
+        raise dead_kernel_failure(job) from None
 
 
 def first_line(text: str) -> str:
@@ -170,9 +172,9 @@ def cell_failure(job: Job, error) -> Failure:
     return Failure(f"{job.executed} failed in {place}: {error.ename}: {first_line(error.evalue)}")
 
 
-def dead_kernel(job: Job) -> Failure:
+def dead_kernel_failure(job: Job) -> Failure:
     """Return the failure for a dead kernel, which nearly always ran out of memory."""
-    saved = cells(job.executed) if (ROOT / job.executed).is_file() else []
+    saved = read_cells(job.executed) if (ROOT / job.executed).is_file() else []
     times = [cell for cell in saved if cell["metadata"].get("papermill", {}).get("start_time")]
     place = f" in the cell `{first_line(''.join(times[-1]['source']))}`" if times else ""
     return Failure(
@@ -188,15 +190,15 @@ def run_job(job: Job, scratch: Path, forked: bool) -> None:
     if why := fresh.decide_at_start(job):
         records.mark_done(job)
         return emit_event(job, "kept", text=why)
-    parts = fresh.parts(job)
+    parts = fresh.key_parts(job)
     emit_event(job, "start")
     with ExitStack() as stack:
         if job.gpus:
-            names = available()
+            names = list_gpus()
             count = len(names) if job.run.cluster else job.gpus  # on a cluster the job uses all GPUs it sees
             taken = take_gpu(stack, names, lambda text: emit_event(job, "progress", text=text), max(1, count))
             os.environ["CUDA_VISIBLE_DEVICES"] = taken
-        if forked and forkable(job):
+        if forked and can_fork_kernel(job):
             fork_kernels()
         os.environ.update(kernel_environment(job, scratch, parts))
         tempfile.tempdir = None  # read TMPDIR again
@@ -221,11 +223,11 @@ def main(argv: list[str], forked: bool = True) -> int:
     """Run one job and return its exit code. `forked`: by the preloaded process, which handles signals and its end."""
     os.chdir(ROOT)
     if not forked:
-        follow(os.getppid())
+        exit_with_parent(os.getppid())
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda received, frame: sys.exit(128 + received))
     job = node.with_local_cores(Run.load(argv[0])).job(argv[1])
-    hub.pin(job.run)
+    hub.pin_revisions(job.run)
     scratch = scratch_folder()
     try:
         with job_lock(job):

@@ -30,7 +30,7 @@ CODE = b"@exit "  # prefix of the last line of a job's output
 PARENT_DEATH = 1  # of Linux's prctl
 
 
-def follow(parent: int) -> None:
+def exit_with_parent(parent: int) -> None:
     """Start a thread that ends this process when its `parent` ends."""
 
     def look() -> None:
@@ -41,7 +41,7 @@ def follow(parent: int) -> None:
     threading.Thread(target=look, daemon=True).start()
 
 
-def end_with(parent: int) -> None:
+def kill_with_parent(parent: int) -> None:
     """Make Linux kill this process when its `parent` ends for any reason."""
     ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the call
@@ -51,7 +51,7 @@ def end_with(parent: int) -> None:
 # ---- the client ----------------------------------------------------------------------------------------------
 
 
-def ask(door: str, words: list[str], write: Callable[[bytes], Any]) -> int | None:
+def run_in_fork(door: str, words: list[str], write: Callable[[bytes], Any]) -> int | None:
     """Run a job in a fork and return its exit code; None if no process forks jobs. `write` gets its output by line."""
     with suppress(OSError), socket.socket(socket.AF_UNIX) as wire:
         wire.connect(door)
@@ -67,9 +67,9 @@ def ask(door: str, words: list[str], write: Callable[[bytes], Any]) -> int | Non
 
 
 def main(words: list[str]) -> int:
-    follow(os.getppid())
+    exit_with_parent(os.getppid())
     door, said = os.environ.get("CALIBRATION_PRELOADED"), os.fdopen(1, "wb", buffering=0, closefd=False)
-    code = ask(door, words, said.write) if door else None
+    code = run_in_fork(door, words, said.write) if door else None
     if code is None:
         os.execv(sys.executable, [sys.executable, "-m", "workflow.notebook", *words])
     return code
@@ -82,7 +82,7 @@ class Request(socketserver.StreamRequestHandler):
     """A job in a forked child. It writes its output to the client and ends with it."""
 
     def handle(self) -> None:
-        end_with(self.server.pid)
+        kill_with_parent(self.server.pid)
         words, code = json.loads(self.rfile.readline() or "null"), 1
         if not words:
             return
@@ -118,7 +118,7 @@ def skip_unused_import() -> None:
 
 def serve(door: int, parent: int, imports: list[str]) -> None:
     """Import the libraries, then fork a job for each connection to the socket `door`. End if forking is unsafe."""
-    end_with(parent)
+    kill_with_parent(parent)
     skip_unused_import()
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # a kernel's backend, read at import
     gc.disable()  # imports leave no garbage, and searching for it takes a second
@@ -152,7 +152,7 @@ class ForkedKernel:
         job, self.pid = os.getpid(), os.fork()
         if not self.pid:
             try:
-                end_with(job)
+                kill_with_parent(job)
                 serve_cells()
             finally:
                 os._exit(0)

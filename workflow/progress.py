@@ -19,7 +19,7 @@ def say(text: str, end: str = "\n") -> None:
     print(clear + "".join(map(escape_unprintable, text)), end=end, flush=True)
 
 
-def parse(line: str) -> dict | None:
+def parse_event(line: str) -> dict | None:
     """Return the event on a marked line; None for other output, or if other output has damaged the line."""
     try:
         return json.loads(line[len(MARK) :]) if line.startswith(MARK) else None
@@ -57,7 +57,7 @@ class Board:
         self.width = max(map(len, titles.values()), default=0)
 
     @property
-    def left(self) -> set[str]:
+    def unfinished(self) -> set[str]:
         """Jobs that have not ended."""
         return self.titles.keys() - self.ended
 
@@ -69,7 +69,7 @@ class Board:
         for name, seconds in self.seconds.items():
             taken[name.split("__")[0]].append(seconds)
         left = []
-        for name in self.left:
+        for name in self.unfinished:
             alike = taken[name.split("__")[0]]
             if not alike and name not in self.known:
                 return ""
@@ -77,15 +77,15 @@ class Board:
         minutes = max([sum(left) / self.cores, *left], default=0) / 60
         return f", about {minutes:.0f} min left" if minutes >= 1 else ""
 
-    def hear(self, log: Path, line: str) -> None:
+    def handle_line(self, log: Path, line: str) -> None:
         """Show a marked line; write other output to the log unless the disk is full."""
-        if event := parse(line):
-            self.show(event)
+        if event := parse_event(line):
+            self.show_event(event)
         elif line.strip() and not re.match(r"\s*(host|user):", line, flags=re.I):
             with suppress(OSError), log.open("a", encoding="utf-8") as file:
                 file.write(redact_paths(line))
 
-    def show(self, event: dict) -> None:
+    def show_event(self, event: dict) -> None:
         job, kind, text = event["job"], event["event"], event.get("text", "started")
         self.going.pop(job, None)
         if kind in ("start", "progress"):

@@ -17,7 +17,7 @@ from workflow.fingerprint import checksum, digest
 from workflow.pipeline import Job
 
 
-def key(content: dict) -> str:
+def record_key(content: dict) -> str:
     """Return the key of everything that a job's outputs depend on."""
     return digest(json.dumps(content, sort_keys=True, allow_nan=False))
 
@@ -32,7 +32,9 @@ def is_valid(record: object) -> bool:
     """Whether this is a record that matches its own key."""
     if not isinstance(record, dict) or not all(isinstance(record.get(name), dict) for name in ("parts", "outputs")):
         return False
-    return record.get("key") == key(record["parts"]) and all(isinstance(it, str) for it in record["outputs"].values())
+    return record.get("key") == record_key(record["parts"]) and all(
+        isinstance(it, str) for it in record["outputs"].values()
+    )
 
 
 def is_record_of(record: dict, job: Job) -> bool:
@@ -61,7 +63,7 @@ def write_record(job: Job, content: dict, outputs: Iterable[str], seconds: float
         raise UserError(f"{job.notebook.path} ended without writing {missing[0]}")
     for place in sorted({place for path in sums for place in (ROOT / path, (ROOT / path).parent)}):
         sync(place)
-    record = {"key": key(content), "parts": content, "outputs": sums, "seconds": round(seconds, 3)}
+    record = {"key": record_key(content), "parts": content, "outputs": sums, "seconds": round(seconds, 3)}
     write_json(ROOT / job.record, record)
 
 
@@ -80,7 +82,7 @@ def forget_shards(job: Job, code: str) -> None:
             shutil.rmtree(gone)
 
 
-def differences(record: dict, content: dict) -> list[str]:
+def changed_parts(record: dict, content: dict) -> list[str]:
     """Return the names of the parts that changed, without the memory budgets of old records."""
     old, new, nothing = record["parts"], json.loads(json.dumps(content)), object()
     named = (old | new).keys() - {f"parameter {name}" for name in params.BUDGETS}

@@ -95,7 +95,7 @@ def write_checksums(folder: Path) -> None:
     (folder / LIST).write_text("".join(lines), encoding="utf-8")
 
 
-def check_files(run: str) -> None:
+def check_shipped_files(run: str) -> None:
     """Raise UserError for a shipped file that differs from the list. A folder without a list (a user's) is accepted."""
     folder = ROOT / SHIPPED / run
     if not (folder / LIST).is_file():

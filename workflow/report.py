@@ -25,7 +25,7 @@ from lib.paper.microscope import Microscope
 from lib.paper.reference import paper_facts
 from lib.paper.verdicts import QUANTIFIERS, VERDICT_WORDS
 from lib.paths import visible
-from workflow.export import marked, parameters_of
+from workflow.export import marked_outputs, parameters_of
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
 ABOUT = re.compile(r'(<td[^>]*?) data-key="([^"]*)"([^>]*>)(.*?)(</td>)', re.DOTALL)
@@ -38,10 +38,10 @@ def report_of(nb: Any, folder: Path) -> str:
     """Return the page of an executed 08_tables and, if the folder contains one, an executed 09_robustness."""
     beside = folder / "09_robustness.ipynb"
     notebooks = [nb, nbformat.read(beside, 4)] if beside.is_file() else [nb]
-    return page(nb, {target: data for one in notebooks for _, target, data in marked(one)})
+    return report_page(nb, {target: data for one in notebooks for _, target, data in marked_outputs(one)})
 
 
-def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, str] | None = None) -> str:
+def report_page(nb: Any, outputs: dict[str, dict], places: Mapping[str, str] | None = None) -> str:
     """Return the page as HTML. In a book, `places` are the page and cell that produce each target."""
     findings, ablation, choices, views, costs, stability, numbers = (
         outputs.get(f"rep_{name}", {}).get("application/json", [])
@@ -51,22 +51,22 @@ def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, str] | None = N
     numbers = [row | {"moves": stable.get((row["table"], row["key"]), STABLE)} for row in numbers]
     comparable = Counter(row["verdict"] for row in numbers if not row["verdict"].startswith(NOT_COMPARABLE))
     foreign = {row["verdict"].removeprefix(NOT_COMPARABLE) for row in numbers} - set(comparable)
-    sections = [section(name, outputs[name], numbers) for name in captions() if name in outputs]
+    sections = [exhibit_section(name, outputs[name], numbers) for name in captions() if name in outputs]
     by_kind = {kind: [row for row in findings if row["kind"] == kind] for kind in ("claim", "consistency", "ours")}
     sides = [side for side in ("paper", "here") if any(side in finding for finding in findings)]
     template = TEMPLATE.read_text(encoding="utf-8")
     env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     shown = env.from_string(template).render(
-        script=digest(template),
+        script=script_digest(template),
         run=parameters_of(nb).get("run", "lab"),
         title=parameters_of(nb).get("title", ""),
-        groups=grouped(by_kind["claim"], sides),
+        groups=group_claims(by_kind["claim"], sides),
         consistency=by_kind["consistency"],
         ours=by_kind["ours"],
         quantifiers={word: meaning for word, (meaning, _) in QUANTIFIERS.items()},
         twice=paper_facts()["twice"] if findings else (),
         sides=sides,
-        counts=tally(by_kind["claim"], sides),
+        counts=count_verdicts(by_kind["claim"], sides),
         sections=sections,
         there={part["id"] for part in sections} | ({"rep_ablation"} if ablation else set()),
         total=len(numbers),
@@ -81,32 +81,32 @@ def page(nb: Any, outputs: dict[str, dict], places: Mapping[str, str] | None = N
         tried_choices=count_changed_verdicts(choices).items(),
         ablation=ablation,
         costs=costs,
-        number=number,
+        number=format_value,
         places=places or {},
         microscope=Markup(Microscope(views).html(themed=True)) if views else "",  # noqa: S704  escaped there
     )
     return visible(shown)
 
 
-def digest(template: str) -> str:
+def script_digest(template: str) -> str:
     """Return the checksum of the page's script; its content security policy allows no other script."""
     (script,) = SCRIPT.findall(template)
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def tally(findings: list[dict], sides: list[str]) -> dict[str, Counter]:
+def count_verdicts(findings: list[dict], sides: list[str]) -> dict[str, Counter]:
     """Count by side how many hold, do not hold and cannot be judged."""
     none = dict.fromkeys(VERDICT_WORDS.values(), 0)
     return {side: Counter(none | Counter(row[side] for row in findings)) for side in sides}
 
 
-def grouped(claims: list[dict], sides: list[str]) -> list[dict[str, Any]]:
+def group_claims(claims: list[dict], sides: list[str]) -> list[dict[str, Any]]:
     """Group the claims, the paper's boxed findings first, and count how many hold."""
     groups = []
     for name in dict.fromkeys([*FINDINGS, *(claim["group"] for claim in claims)]):
         if rows := [claim for claim in claims if claim["group"] == name]:
             group = {"name": name, "id": re.sub(r"\W", "_", name.lower()), "headline": FINDINGS.get(name, "")}
-            groups.append(group | {"rows": rows, "counts": tally(rows, sides)})
+            groups.append(group | {"rows": rows, "counts": count_verdicts(rows, sides)})
     return groups
 
 
@@ -118,26 +118,26 @@ def count_changed_verdicts(choices: list[dict]) -> dict[str, int]:
     return counts
 
 
-def section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
+def exhibit_section(name: str, data: dict, numbers: list[dict]) -> dict[str, Any]:
     """Return one figure, or one table whose cells link to their numbers next to the paper's."""
     short, long = captions()[name]
     part: dict[str, Any] = {"id": name, "short": short, "long": long, "rows": []}
     if name.startswith("fig_"):
         part["image"] = "".join(data["image/png"]).replace("\n", "")
     else:
-        part["rows"] = [row | {"id": anchor(name, row["key"])} for row in numbers if row["table"] == name]
+        part["rows"] = [row | {"id": number_anchor(name, row["key"])} for row in numbers if row["table"] == name]
         part["beside"] = any(not row["verdict"].startswith(NOT_COMPARABLE) for row in part["rows"])
-        table = linked(name, "".join(data.get("text/html", "")), {row["id"] for row in part["rows"]})
+        table = link_numbers(name, "".join(data.get("text/html", "")), {row["id"] for row in part["rows"]})
         part["table"] = Markup(table)  # noqa: S704  escaped in lib.paper.booktabs
     return part
 
 
-def anchor(table: str, about: str) -> str:
+def number_anchor(table: str, about: str) -> str:
     """Return the id of a number's row."""
     return re.sub(r"[^\w.-]", "_", f"{table}--{about}")
 
 
-def linked(name: str, table: str, ids: set[str]) -> str:
+def link_numbers(name: str, table: str, ids: set[str]) -> str:
     """Return the table's HTML with links from its numbers to their rows, and formulas as MathML.
 
     Only cells that declare formulas contain any: elsewhere a dollar sign is a dollar sign.
@@ -145,7 +145,7 @@ def linked(name: str, table: str, ids: set[str]) -> str:
 
     def cell(match: re.Match) -> str:
         start, about, rest, body, end = match.groups()
-        target = anchor(name, html.unescape(about))
+        target = number_anchor(name, html.unescape(about))
         return f'{start}{rest}<a href="#{target}">{body}</a>{end}' if target in ids else f"{start}{rest}{body}{end}"
 
     def formulas(match: re.Match) -> str:
@@ -154,7 +154,7 @@ def linked(name: str, table: str, ids: set[str]) -> str:
     return DECLARED.sub(formulas, ABOUT.sub(cell, table))
 
 
-def number(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format a value: three decimals, yes or no, an empty string for None."""
     if isinstance(value, bool):
         return "yes" if value else "no"

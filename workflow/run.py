@@ -21,7 +21,7 @@ from workflow import check, cli, cluster, dry_run, extras, finding, fresh, gpus,
 from workflow.files import write_json
 from workflow.pipeline import NOTEBOOKS, PUBLISHED, REPLAY, Job, Run, is_small
 from workflow.progress import Board, describe_system_error, say
-from workflow.reference_data import check_files, shipped_datasets
+from workflow.reference_data import check_shipped_files, shipped_datasets
 from workflow.render import import_early, renew_report, typeset
 from workflow.schedule import preloaded, schedule
 
@@ -88,7 +88,7 @@ def execute_command(args: Namespace) -> int:
     if args.book:
         from workflow import book  # slow to import, and other verbs do not need it
 
-        book.write(run, say)
+        book.write_book(run, say)
     if args.verb == "verify":
         from workflow.verify import verify  # slow to import, too
 
@@ -120,7 +120,7 @@ def plan(args: Namespace) -> Run:
         asked = {row.name: profile.gpus(row) for row in NOTEBOOKS if row.heavy}
         run = replace(run, cores=1, gpus=max(asked.values()), cluster=profile.executor, gpus_by_notebook=asked)
     else:
-        run = replace(run, gpus=len(gpus.available()))
+        run = replace(run, gpus=len(gpus.list_gpus()))
     for job in run.jobs:
         job.check()
     return run
@@ -135,7 +135,7 @@ def choose_values(args: Namespace) -> dict:
     if args.verb == PUBLISHED:  # no models and datasets, and no parameters that name some
         values |= {name: type(value)() for name, value in values.items() if fresh.kind_of(name) in params.LOADERS}
         return values | {"title": "The paper's own numbers, set again."}
-    check_files(args.profile)
+    check_shipped_files(args.profile)
     if args.verb in (REPLAY, "verify"):
         values["datasets"] = shipped_datasets(args.profile, values["models"], values["datasets"], say)
     for kind, load in params.LOADERS.items():
@@ -184,12 +184,12 @@ def make(args: Namespace, run: Run) -> int:
     if profile:
         cluster.check(profile, run)
     if args.dry_run:
-        return dry_run.show(run, profile, args.force, say)
+        return dry_run.list_jobs(run, profile, args.force, say)
     with locks.run_lock(run):
-        hub.pin(run)
+        hub.pin_revisions(run)
         if profile:
-            cluster.clear(profile, run, say)
-        leftovers.clear(run)
+            cluster.cancel_earlier_jobs(profile, run, say)
+        leftovers.clear_leftovers(run)
         verdicts = fresh.judge_all(run, args.force)
         todo = [verdict for verdict in verdicts if verdict.open]
         jobs = [verdict.job for verdict in todo]
@@ -202,7 +202,7 @@ def make(args: Namespace, run: Run) -> int:
             print_verdicts(verdicts)
             board = Board({verdict.job.name: verdict.job.title for verdict in todo}, run.cores, run.seconds())
             code = execute(run, todo, board, len(verdicts), profile, door) if todo else 0
-        if not any(job.notebook.exports and job.name in board.left for job in run.jobs):  # unless 08 failed
+        if not any(job.notebook.exports and job.name in board.unfinished for job in run.jobs):  # unless 08 failed
             renew_report(run)
         if code:
             return code
@@ -247,7 +247,7 @@ def prepare_models(run: Run, jobs: list[Job]) -> bool:
     if report_unusable(run, [name for name in models if name not in waiting]):
         return False
     if models:
-        hub.check_files(run)
+        hub.check_dataset_files(run)
     extras.install_vllm(run, jobs, say)
     hub.fetch(models, say)
     weights.fetch(models, say)
@@ -270,7 +270,7 @@ def execute(
         import_early()
     log = ROOT / run.folder / "snakemake.log"
     log.write_text("", encoding="utf-8")
-    code = schedule(run, jobs, partial(board.hear, log), profile, door)
+    code = schedule(run, jobs, partial(board.handle_line, log), profile, door)
     with suppress(OSError):  # if the disk is full, the job that failed reports it
         write_json(ROOT / run.folder / "seconds.json", {**run.seconds(), **board.seconds})
     if not code:

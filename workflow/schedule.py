@@ -42,11 +42,13 @@ def schedule(run: Run, jobs: list[Job], hear: Callable[[str], None], profile: Pr
     command = [sys.executable, "-m", "snakemake", *FLAGS.split(), *config]
     if not profile:
         command += ["--cores", str(run.cores), "--resources", f"gpu={run.gpus}"]
-        return stream_output(start(command, child_environment() | {"CALIBRATION_PRELOADED": door}, **SPOKEN), hear)
+        return stream_output(
+            start_process(command, child_environment() | {"CALIBRATION_PRELOADED": door}, **SPOKEN), hear
+        )
     try:
         with node.follow_events(run, hear) as told:
-            command += cluster.options(profile, run)
-            process = start(command, cluster.environment(profile, run), **SPOKEN)
+            command += cluster.snakemake_options(profile, run)
+            process = start_process(command, cluster.snakemake_environment(profile, run), **SPOKEN)
             return stream_output(process, told, patience=3, number=signal.SIGINT)
     finally:
         cluster.cancel(profile, run)  # no job may outlive the run
@@ -62,19 +64,19 @@ def child_environment() -> dict[str, str]:
     return env
 
 
-def start(command: list[str], env: dict[str, str], **options) -> subprocess.Popen:
+def start_process(command: list[str], env: dict[str, str], **options) -> subprocess.Popen:
     """Start a process in its own session: Ctrl-C reaches only the run, which then stops the others."""
     return subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True, stdin=subprocess.DEVNULL, **options)
 
 
 def stream_output(process: subprocess.Popen, hear: Callable[[str], None], **manner) -> int:
-    """Read the output of a process to its end and return the exit code. `manner`: options of locks.stop."""
+    """Read the output of a process to its end and return the exit code. `manner`: options of locks.stop_processes."""
     try:
         for line in process.stdout:
             hear(line.decode("utf-8", errors="replace"))
         return process.wait()
     except BaseException:
-        locks.stop(process, **manner)
+        locks.stop_processes(process, **manner)
         raise
 
 
@@ -91,28 +93,28 @@ def preloaded(run: Run, jobs: list[Job]) -> Iterator[str]:
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(folder / "door"))
         door.listen(128)  # clients wait until the imports are done
-        words = json.dumps([door.fileno(), os.getpid(), imports(jobs)])
+        words = json.dumps([door.fileno(), os.getpid(), modules_to_import(jobs)])
         env = (
             child_environment()
             | notebook.fixed_environment(run.jobs[-1])
             | {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
         )
         command, silent = [sys.executable, "-m", "workflow.preload", words], subprocess.DEVNULL
-        process = start(command, env, pass_fds=[door.fileno()], stdout=silent, stderr=silent)
+        process = start_process(command, env, pass_fds=[door.fileno()], stdout=silent, stderr=silent)
     try:
         yield str(folder / "door")
     finally:
-        locks.stop(process)
+        locks.stop_processes(process)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def imports(jobs: list[Job]) -> list[str]:
+def modules_to_import(jobs: list[Job]) -> list[str]:
     """Return the modules of the libraries of the forked jobs, and of the networks of their models."""
     models = {job.model: None for job in jobs if job.model and not job.gpus}
-    return [*LIGHT.split(), *(HEAVY.split() if models else ()), *filter(None, map(architecture, models))]
+    return [*LIGHT.split(), *(HEAVY.split() if models else ()), *filter(None, map(module_of_architecture, models))]
 
 
-def architecture(model: str) -> str:
+def module_of_architecture(model: str) -> str:
     """Return the module of transformers with the network of a model in a local folder; empty for others."""
     with suppress(OSError, ValueError, KeyError):
         config = params.load_model_config(model).place / "config.json"

@@ -56,14 +56,14 @@ def load_preflight(run: Run, name: str, texts: dict[str, list[str]]) -> Any:
 
     spec = params.load_model_config(name)
     # the hub's weights may not be downloaded yet, or only in part
-    return Preflight(load_outline(name, spec, config_folder(spec), whole=not hub.remote(spec)), run.values, texts)
+    return Preflight(load_outline(name, spec, config_folder(spec), whole=not hub.is_on_hub(spec)), run.values, texts)
 
 
 def config_folder(spec: params.Model) -> str:
     """Return the folder with a model's configuration and tokenizer. From the hub only these are downloaded."""
     from lib.generate import models
 
-    if hub.remote(spec):
+    if hub.is_on_hub(spec):
         return hub.download_texts(spec)
     folder = models.find_source(spec)
     if not list(Path(folder).glob("*.safetensors")):
@@ -119,7 +119,7 @@ def check_processor(run: Run, network: Any) -> Iterator[Line]:
 
 def gpus_by_model(run: Run, names: list[str]) -> dict[str, int]:
     """Return how many GPUs each model needs that is too large for one of this machine's GPUs."""
-    memory = gpus.gpu_memory(gpus.available()) if run.gpus > 1 and not run.cluster else []
+    memory = gpus.gpu_memory(gpus.list_gpus()) if run.gpus > 1 and not run.cluster else []
     if not memory:
         return {}
     from lib.generate import models

@@ -29,13 +29,18 @@ def verify(run: Run, say: Callable[[str], None]) -> int:
         for name in (run.name, f"{REPLAY}-{run.name}")  # a replay finds only shipped signals
     )
     here, matched = results_of(run, ours), run_comparison.match_rows(ours, theirs)
-    table = compare(here, matched, choices, bins)
+    table = compare_runs(here, matched, choices, bins)
     file = f"{run.figures}/verify.csv"
     (ROOT / run.figures).mkdir(parents=True, exist_ok=True)
     table.to_csv(ROOT / file, index=False, float_format="%.9g")
     made = replace(here, frames={**here.frames, **rounding.recompute_frames(ours, choices, bins)})
-    wrong = [*misprinted(here, run.figures), *miskept(here, made)]
-    for line in [*matched.summary, *other_passes(matched), *run_comparison.list_differing_numbers(table, file), *wrong]:
+    wrong = [*list_differing_tables(here, run.figures), *list_differing_results(here, made)]
+    for line in [
+        *matched.summary,
+        *describe_other_passes(matched),
+        *run_comparison.list_differing_numbers(table, file),
+        *wrong,
+    ]:
         say(line)
     held, line = run_comparison.judge_reproduction(table, matched, wrong)
     say(f"verify {run.name}: {line}")
@@ -50,7 +55,7 @@ def results_of(run: Run, signals: RunSignals) -> Results:
     return replace(results, notes=footnotes.notes_of_run(run.name, run.values["title"], signals, results))
 
 
-def compare(
+def compare_runs(
     here: Results, matched: run_comparison.MatchedRows, choices: params.Calibration, bins: Sequence[int]
 ) -> pd.DataFrame:
     """Call `compare_numbers` with both sides' numbers on their shared rows; `here` provides the labels."""
@@ -59,7 +64,7 @@ def compare(
     return run_comparison.compare_numbers(ours, rounding.measure_noise_effect(here, matched.theirs, choices, bins))
 
 
-def other_passes(matched: run_comparison.MatchedRows) -> list[str]:
+def describe_other_passes(matched: run_comparison.MatchedRows) -> list[str]:
     """Return a line if the runs have different numbers of passes with dropout."""
     here, shipped = (sorted(set(map(len, side.dropout.predictive))) for side in (matched.ours, matched.theirs))
     if here == shipped:
@@ -70,7 +75,7 @@ def other_passes(matched: run_comparison.MatchedRows) -> list[str]:
 # ---- the run's tables and saved results
 
 
-def misprinted(here: Results, folder: str) -> list[str]:
+def list_differing_tables(here: Results, folder: str) -> list[str]:
     """Return one line per table file that is missing or differs from the table of the results."""
     lines = []
     for exhibit in TABLES:
@@ -82,7 +87,7 @@ def misprinted(here: Results, folder: str) -> list[str]:
     return lines
 
 
-def miskept(here: Results, made: Results) -> list[str]:
+def list_differing_results(here: Results, made: Results) -> list[str]:
     """Return one line per table whose saved results differ from those computed from the signals."""
     kept, anew = (rounding.printed_numbers(results).set_index(["table", "key"]).value for results in (here, made))
     same = (kept - anew).abs() <= run_comparison.LEAST_TOLERANCE

@@ -35,13 +35,13 @@ def fetch(names: list[str], say: Say) -> None:
     """Obtain and convert the GGUF files of these models. Raise UserError if one is not available."""
     for name, spec in ((name, params.load_model_config(name)) for name in names):
         if needs_conversion(spec):
-            with locked(spec, say) as lock:
+            with conversion_lock(spec, say) as lock:
                 if needs_conversion(spec):  # another run may have converted it
                     convert(name, spec, obtain_file(name, spec, say), lock, say)
 
 
 @contextmanager
-def locked(spec: Model, say: Say) -> Iterator[IO]:
+def conversion_lock(spec: Model, say: Say) -> Iterator[IO]:
     """Wait for and hold the lock of a model's conversion, whose process inherits it."""
     spec.place.parent.mkdir(parents=True, exist_ok=True)
     with open(spec.place.with_name(f".{spec.sha256}.lock"), "a") as lock:
@@ -58,11 +58,11 @@ def locked(spec: Model, say: Say) -> Iterator[IO]:
 
 def obtain_file(name: str, spec: Model, say: Say) -> Path:
     """Return a local GGUF file or download it. Raise UserError if its sha256 is wrong or the disk is too full."""
-    file, size = locate(spec)
+    file, size = locate_file(spec)
     if lack := lack_of_room(spec, size):
         raise UserError(lack)
     if not file:
-        say(f"fetching {name}: {gigabytes(size)} from {spec.source}")
+        say(f"fetching {name}: {format_gigabytes(size)} from {spec.source}")
         file = hub.download_file(spec)
     found = file_sha256(file)
     if found != spec.sha256:
@@ -70,7 +70,7 @@ def obtain_file(name: str, spec: Model, say: Say) -> Path:
     return file
 
 
-def locate(spec: Model) -> tuple[Path | None, int]:
+def locate_file(spec: Model) -> tuple[Path | None, int]:
     """Return the GGUF file in the folder `source` or in models/, and its size; no file but its size on the hub.
 
     Raise UserError if `source` is a folder without it, or if the hub lacks it.
@@ -89,7 +89,7 @@ def locate(spec: Model) -> tuple[Path | None, int]:
         raise UserError(f"{problem}; or put it at {copy} (sha256 {spec.sha256})") from None
 
 
-def gigabytes(size: int) -> str:
+def format_gigabytes(size: int) -> str:
     return f"{size / 1e9:.3g} GB"
 
 
@@ -104,7 +104,7 @@ def convert(name: str, spec: Model, file: Path, lock: IO, say: Say) -> None:
     from lib.generate.gguf_file import partial_folder_of  # imported here, because nothing else needs the GGUF reader
 
     shutil.rmtree(partial_folder_of(spec.place), ignore_errors=True)
-    say(f"converting {name} ({gigabytes(file.stat().st_size)}) into {where(spec)}, once ...")
+    say(f"converting {name} ({format_gigabytes(file.stat().st_size)}) into {checkpoint_folder(spec)}, once ...")
     command = [sys.executable, "-m", "lib.generate.gguf_file", str(file), str(spec.place)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "HF_HUB_OFFLINE": "1"}
     with TemporaryFile("w+") as words:  # not a pipe, which would break if this run is killed
@@ -121,7 +121,7 @@ def convert(name: str, spec: Model, file: Path, lock: IO, say: Say) -> None:
         raise UserError(said.splitlines()[-1])
 
 
-def where(spec: Model) -> str:
+def checkpoint_folder(spec: Model) -> str:
     return f"artifacts/.models/{str(spec.sha256)[:12]}.../"
 
 
@@ -136,10 +136,10 @@ def lack_of_room(spec: Model, size: int) -> str:
 def describe_weights(spec: Model) -> Iterator[tuple[str, str]]:
     """Yield (level, text): the file's source, size and disk space, or that it is converted."""
     if not needs_conversion(spec):
-        yield "ok", f"{spec.gguf} is converted, in {where(spec)}"
+        yield "ok", f"{spec.gguf} is converted, in {checkpoint_folder(spec)}"
         return
-    file, size = locate(spec)
-    text = f"{spec.gguf} of {spec.source}, {gigabytes(size)}" + ("" if file else " on the hub")
+    file, size = locate_file(spec)
+    text = f"{spec.gguf} of {spec.source}, {format_gigabytes(size)}" + ("" if file else " on the hub")
     yield "note", f"{text}, is not converted yet: a run does so once, and `check` then also estimates its hours"
     if lack := lack_of_room(spec, size):
         yield "wrong", lack

@@ -40,7 +40,7 @@ def costs_of(run: Run, folder: Path) -> Costs:
     def hours(job: Job) -> float:
         if not job.notebook.heavy:
             return job.notebook.minutes / 60
-        return sum(dry_run.estimate(job, sizes[job.model], PROMPT, 0)) / 2
+        return sum(dry_run.estimate_job(job, sizes[job.model], PROMPT, 0)) / 2
 
     return {job.name: hours(job) for job in run.jobs}
 

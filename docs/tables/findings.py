@@ -43,7 +43,7 @@ def table() -> str:
     for number, notebooks in finding.NEEDS.items():
         some = [claim for claim in CLAIMS if claim.group == f"Finding {number}"]
         here = run_results.partial_results(
-            "replay", demo.models, demo.datasets, Reading(), finding.kinds(number), **moved
+            "replay", demo.models, demo.datasets, Reading(), finding.frame_kinds(number), **moved
         )
         sides = [counted(judge_all(results, some)) for results in (published(), here)]
         sides.append(counted_in_report("replay-small", "here", some))

@@ -14,7 +14,7 @@ from lib.paper import microscope
 from lib.paths import ROOT, SHIPPED
 from lib.score import running_example
 from lib.score.interpretation import interpret_responses
-from workflow.report import page
+from workflow.report import report_page
 
 MODELS, DATASETS = ("tiny-llama", "tiny-qwen"), ("demo-easy", "demo-medium")
 LABELS = {"tiny-llama": "Tiny", "tiny-qwen": "Other"}, {"demo-easy": "Easy", "demo-medium": "Medium"}
@@ -108,7 +108,7 @@ def test_the_report_chooses_among_them(generations, responses, spellings, tmp_pa
     views = microscope.token_pages(generations, responses, LABELS, spellings).views
     nb = SimpleNamespace(metadata={"papermill": {"parameters": {"run": "mine"}}})
     path = tmp_path / "report.html"
-    path.write_text(page(nb, {"rep_microscope": {"application/json": views}}))
+    path.write_text(report_page(nb, {"rep_microscope": {"application/json": views}}))
     assert "CONSOLE" not in _browse(path.as_uri(), "--dump-dom").stderr
     check_width(path)
     assert measured(path, CHOOSE) == [

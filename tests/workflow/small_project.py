@@ -48,7 +48,7 @@ FILES = {  # in place of the project's own, or beside them
         """,
     # what the report takes of the modules of claims
     "lib/paper/claims.py": "FINDINGS = {}",
-    "lib/paper/comparison.py": "FOREIGN, INSIDE_EXPECTED, STANDS = 'not comparable: ', 0.834, 'no'",
+    "lib/paper/comparison.py": "NOT_COMPARABLE, EXPECTED_CAPTURE_RATE, STABLE = 'not comparable: ', 0.834, 'no'",
     "lib/paper/microscope.py": "class Microscope: ...",
     "lib/paper/reference.py": "def paper_facts(): return {'twice': []}",
     "lib/paper/verdicts.py": """

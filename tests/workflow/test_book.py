@@ -55,7 +55,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def made(run):
-    return book.write(run, lambda text: None).resolve()
+    return book.write_book(run, lambda text: None).resolve()
 
 
 def test_every_link_leads_somewhere_and_nothing_is_asked_for(made):
@@ -88,19 +88,19 @@ def test_a_notebook_is_shown_as_the_run_executed_it(made):
     'src="https://some.where/badge.svg"', 'src="x" title="data:image/png"',
 ])  # fmt: skip
 def test_a_picture_that_is_no_data_is_left_as_words(source):
-    assert book.picture(f'<img {source} alt="a word">') == "a word"
+    assert book.keep_embedded_picture(f'<img {source} alt="a word">') == "a word"
     aside = re.sub("(?i)src", "title", source)
     data = f'<img alt="x > y" src="data:image/png;base64,UE5H" {aside}>'
-    assert book.PICTURE.fullmatch(data) and book.picture(data) == data
+    assert book.PICTURE.fullmatch(data) and book.keep_embedded_picture(data) == data
 
 
 def test_the_same_run_gives_the_same_bytes_and_half_a_book_is_none(run, made, monkeypatch):
     before = {path.relative_to(made): path.read_bytes() for path in made.rglob("*.html")}
-    book.write(run, lambda text: None)
+    book.write_book(run, lambda text: None)
     assert {path.relative_to(made): path.read_bytes() for path in made.rglob("*.html")} == before
     monkeypatch.setattr(book, "render", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        book.write(run)
+        book.write_book(run)
     assert {path.name for path in made.parent.iterdir()} == {"book"} and (made / "index.html").exists()
 
 

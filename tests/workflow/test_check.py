@@ -67,10 +67,10 @@ def test_memory(outline):
 
 
 def test_a_gpu_that_torch_does_not_see(monkeypatch):
-    monkeypatch.setattr(check.gpus, "available", lambda: ["0"])
+    monkeypatch.setattr(check.gpus, "list_gpus", lambda: ["0"])
     ((level, text),) = check.about_machine(run_of(), DEVICE)
     assert level == "wrong" and "sees none" in text and "TORCH_INDEX" in text
-    monkeypatch.setattr(check.gpus, "available", list)
+    monkeypatch.setattr(check.gpus, "list_gpus", list)
     ((level, text),) = check.about_machine(run_of(), DEVICE)
     assert level == "note" and "no GPU" in text
 

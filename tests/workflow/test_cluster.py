@@ -94,7 +94,7 @@ def test_a_job_asks_the_hub_for_nothing_that_is_local_or_was_fetched_for_a_node(
         ("llama-3.2-3b", "slurm", False, False),
         ("llama-3.2-3b", "", True, False),
     ]:
-        monkeypatch.setattr(notebook.hub, "cached", lambda spec, fetched=fetched: fetched)
+        monkeypatch.setattr(notebook.hub, "is_cached", lambda spec, fetched=fetched: fetched)
         job = Run("demo", demo | {"models": [model]}, cluster=executor).jobs[0]
         assert ("HF_HUB_OFFLINE" in notebook.fixed_environment(job)) == offline
 
@@ -150,7 +150,7 @@ def answers(monkeypatch):
     said = {"sinfo": (0, "work\ngpu"), "sacct": (1, "accounting storage is disabled"), "squeue": (0, ""),
             "scancel": (0, "")}  # fmt: skip
     asked = []
-    monkeypatch.setattr(cluster, "ask", lambda *command: asked.append(command) or said[command[0]])
+    monkeypatch.setattr(cluster, "run_program", lambda *command: asked.append(command) or said[command[0]])
     return Namespace(said=said, asked=asked)
 
 
@@ -181,12 +181,12 @@ def test_a_line_for_each_job_with_its_hours(monkeypatch):
     todo = found.jobs[:1] + found.jobs[-1:] + (Job(found, Notebook("11_mine", heavy=True), "tiny-llama", "demo-easy"),)
     monkeypatch.setattr(fresh, "judge_all", lambda run, remake: [fresh.Verdict(job, "make") for job in todo])
     monkeypatch.setattr(Run, "seconds", lambda self: {})
-    assert dry_run.show(found, of(slurm_partition="gpu", runtime=60), [], said.append) == 0
+    assert dry_run.list_jobs(found, of(slurm_partition="gpu", runtime=60), [], said.append) == 0
     assert said[0].startswith("01_generate tiny-llama demo-easy  threads 1, partition gpu, runtime 60; ")
     assert said[0].endswith(" h") and said[1].endswith("; 0.0017 h"), "six seconds of a light notebook"
     assert said[2].startswith("11_mine tiny-llama demo-easy ") and said[2].endswith("; hours unknown")
     assert "3 of" in said[3] and "and 1 job(s) of unknown length (hours as on a GPU of 80 GB); nothing was" in said[3]
     monkeypatch.setattr(Run, "seconds", lambda self: {todo[0].name: 7200})
     said.clear()
-    dry_run.show(found, of(), [], said.append)
+    dry_run.list_jobs(found, of(), [], said.append)
     assert said[0].endswith("; 2 h"), "as it was timed"

@@ -71,7 +71,7 @@ def test_memory_of_an_8b_model():
     """One cache of 131,072 tokens, 17.2 GB, beside 17.7 GB of weights; a layer more, and 92 rows' distributions."""
     size, work = Size(1000, 2, 20, vocabulary=50), replace(PAPER, longest=100)
     assert cost.token_bytes(size, work) == 20 + 10 + 22, "cache, copy of a layer, 44 x 50 of a row's 100 tokens"
-    level, text = check.memory(replace(LLAMA, vocabulary=128_256), replace(PAPER, batch=92, longest=1424), H200)
+    level, text = check.check_memory(replace(LLAMA, vocabulary=128_256), replace(PAPER, batch=92, longest=1424), H200)
     need = float(re.search(r"up to (\S+) GB", text)[1])
     assert level == "ok" and 34.8 < need < 40
 

@@ -6,7 +6,7 @@ import shutil
 import nbformat
 import pytest
 
-from workflow.export import TARGETS, export, exported
+from workflow.export import TARGETS, export, exported_files
 from workflow.render import typeset
 
 DATA = {
@@ -56,7 +56,7 @@ LATEX, PNG, HTML = ({kind: DATA.get(kind, "")} for kind in ("text/latex", "image
 ])  # fmt: skip
 def test_a_target_that_is_wrong_or_lacks_a_form_is_one_line(targets, data, line):
     with pytest.raises(match="^[^\n]*$") as caught:
-        exported(notebook(*targets, data=data))
+        exported_files(notebook(*targets, data=data))
     assert line in str(caught.value)
 
 

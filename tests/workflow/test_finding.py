@@ -26,7 +26,7 @@ def test_and_none_of_it_is_too_much(number):
     read = {word.split("/")[0] for row in made for word in row.reads}
     for row in made:
         own = {path.split("/")[0] if "{" in path else path.removesuffix(".parquet") for path in row.writes}
-        lighter = finding.kinds(number) - own
+        lighter = finding.frame_kinds(number) - own
         told = row.name in read or row.name == "02_single_pass"  # read by another; or where the finding is told
         assert told or "generations" not in lighter or lacking(number, lighter), row.name
 

@@ -34,10 +34,10 @@ def finish(run: Run, verdicts) -> None:
         if fresh.decide_at_start(job):
             continue
         outputs = job.outputs or [f"{run.figures}/tab_x.tex"]
-        found = fresh.parts(job)
+        found = fresh.key_parts(job)
         for path in [*records.with_manifests(outputs), job.executed]:
             (fresh.ROOT / path).parent.mkdir(parents=True, exist_ok=True)
-            text = records.key(found)
+            text = records.record_key(found)
             if path.endswith(("json", "ipynb")):
                 text = json.dumps({"cells": [], "made by": text})
             (fresh.ROOT / path).write_text(text)
@@ -49,7 +49,7 @@ def complete(run: Run, remake=()) -> None:
 
 
 def states(run: Run, remake=()) -> dict[str, str]:
-    leftovers.clear(run)
+    leftovers.clear_leftovers(run)
     return {verdict.job.notebook.number: verdict.state for verdict in walk(run, remake)}
 
 
@@ -224,7 +224,7 @@ def test_all_that_a_record_names_is_on_the_disk_before_it_is(made, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda number: (steps.append(os.fstat(number).st_ino), sync(number)))
     monkeypatch.setattr(os, "replace", lambda *paths: (steps.append(str(paths[1])), replace(*paths)))
     job = run_of().jobs[0]
-    records.write_record(job, fresh.parts(job), job.outputs, 1.0)
+    records.write_record(job, fresh.key_parts(job), job.outputs, 1.0)
     record = made.root / job.record
     before = steps[: steps.index(str(record))]
     named = [made.root / path for path in json.loads(record.read_text())["outputs"]]
@@ -304,7 +304,7 @@ def test_code_changes_keep(made):
 
     def shards(**values) -> str:
         job = run_of(**values).jobs[0]
-        return fresh.resume_key(job.run, fresh.parts(job))
+        return fresh.resume_key(job.run, fresh.key_parts(job))
 
     before = shards(), shards(**keep)
     made.replace("lib/alpha.py", "str(seed)", "str(seed + 1)")

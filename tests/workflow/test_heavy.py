@@ -9,7 +9,7 @@ import ast
 
 import pytest
 
-from workflow.fingerprint import ROOT, code_cells, import_closure, imported, parse
+from workflow.fingerprint import ROOT, code_cells, import_closure, imported_names, parse_source
 from workflow.fresh import SHOWING
 from workflow.pipeline import NOTEBOOKS
 
@@ -50,7 +50,7 @@ def imported_to_show(node: ast.Import | ast.ImportFrom, decided_by: tuple[str, .
 def misused(cells: list[str], decided_by: tuple[str, ...] = ()) -> list[str]:
     """Statements that make rows, or write frames, with something in them that what shows had a hand in."""
     touched, lines = set(SHOWN), []
-    for statement in (statement for cell in cells for statement in parse("a cell", cell).body):
+    for statement in (statement for cell in cells for statement in parse_source("a cell", cell).body):
         if isinstance(statement, ast.Import | ast.ImportFrom):
             touched |= imported_to_show(statement, decided_by)
         elif names(statement, ast.Load) & touched:
@@ -67,7 +67,7 @@ def test_nothing_that_shows_decides_what_a_heavy_notebook_writes_but_what_its_ro
     assert bool(misused(cells)) == bool(row.decided_by), "what need not be named"
     for file in import_closure(cells, leave_out=SHOWING):
         package = file.removesuffix(".py").replace("/", ".").rpartition(".")[0]
-        used = imported(file, package, (ROOT / file).read_text())
+        used = imported_names(file, package, (ROOT / file).read_text())
         assert not any(f"{name.replace('.', '/')}/".startswith(SHOWING) for name in used), file
 
 

@@ -74,7 +74,7 @@ def run_of(**values):
 def test_what_the_hub_answers_is_one_helpful_line(monkeypatch, error, said):
     Hub(monkeypatch, error)
     with pytest.raises(UserError, match="^[^\n]*$") as caught:
-        hub.resolve("model", "someone/tiny", SHA)
+        hub.resolve_revision("model", "someone/tiny", SHA)
     assert said in str(caught.value) and "someone/tiny" in str(caught.value)
 
 
@@ -83,7 +83,7 @@ def test_what_the_hub_answers_is_one_helpful_line(monkeypatch, error, said):
 def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(inside, monkeypatch, source):
     asked = Hub(monkeypatch, RuntimeError("asked"))
     write(inside.root / "params/models/tiny.yaml", f"label: Tiny\nsource: {source.format(root=inside.root)}\n")
-    hub.pin(run_of())
+    hub.pin_revisions(run_of())
     hub.fetch(["tiny"], print)
     assert not asked.asked and not (inside.root / "artifacts/demo/revisions.json").exists()
     if source != "weights/tiny":
@@ -93,11 +93,11 @@ def test_a_folder_is_no_repository_of_the_hub_though_it_is_missing(inside, monke
 
 def test_an_open_revision_is_resolved_once_and_is_part_of_the_key(remote, monkeypatch):
     asked = Hub(monkeypatch)
-    before = fresh.parts(run_of().jobs[0])["model tiny"]
-    hub.pin(run_of())
+    before = fresh.key_parts(run_of().jobs[0])["model tiny"]
+    hub.pin_revisions(run_of())
     assert params.load_model_config("tiny").revision == SHA
-    assert fresh.parts(run_of().jobs[0])["model tiny"] == before | {"revision": SHA}
-    hub.pin(run_of())
+    assert fresh.key_parts(run_of().jobs[0])["model tiny"] == before | {"revision": SHA}
+    hub.pin_revisions(run_of())
     assert asked.asked == ["someone/tiny"], "the second time it is known"
     assert json.loads((remote.root / "artifacts/demo/revisions.json").read_text()) == {"someone/tiny": SHA}
 
@@ -107,7 +107,7 @@ def test_revisions_that_cannot_be_read_are_resolved_again(remote, monkeypatch, t
     Hub(monkeypatch)
     path = remote.root / "artifacts/demo/revisions.json"
     write(path, text)
-    hub.pin(run_of())
+    hub.pin_revisions(run_of())
     assert params.REVISIONS == {"someone/tiny": SHA} and json.loads(path.read_text())["someone/tiny"] == SHA
 
 

@@ -30,7 +30,7 @@ def test_progress_is_told_line_by_line_each_in_one_write(monkeypatch):
     told = notebook.Progress(job_of())
     for text in ("sha", "rd 1/2: x\nother\nshard", " 2/2: y\n", "rest"):
         told.write(text)
-    assert [progress.parse(line.strip())["text"] for line in written] == ["shard 1/2: x", "shard 2/2: y"]
+    assert [progress.parse_event(line.strip())["text"] for line in written] == ["shard 1/2: x", "shard 2/2: y"]
     assert all(line[0] == line[-1] == "\n" for line in written)
 
 
@@ -64,18 +64,18 @@ BOTH, PARTS, SECOND = ["MIG-cc", "MIG-dd", "GPU-bbbb-2"], ["MIG-cc", "MIG-dd"], 
 def test_gpus_are_those_that_the_variable_names(nvidia, monkeypatch, chosen, names):
     if chosen is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
-    assert gpus.available() == names
+    assert gpus.list_gpus() == names
 
 
 def test_gpus_without_nvidia_smi_are_those_that_torch_sees(nvidia, tmp_path, monkeypatch):
     """Where a driver is there; else PyTorch is not even asked, which would take seconds at every start."""
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(gpus, "LOOK", "print('1234-5'); print('1234-6')")
-    assert gpus.available() == []
+    assert gpus.list_gpus() == []
     monkeypatch.setattr(gpus, "DRIVER", (str(tmp_path / "bin"),))
-    assert gpus.available() == ["GPU-1234-5", "GPU-1234-6"]
+    assert gpus.list_gpus() == ["GPU-1234-5", "GPU-1234-6"]
     monkeypatch.setattr(gpus, "LOOK", "raise SystemExit(1)")
-    assert gpus.available() == []
+    assert gpus.list_gpus() == []
 
 
 def test_each_job_takes_a_gpu_of_its_own(nvidia, monkeypatch):
@@ -85,14 +85,14 @@ def test_each_job_takes_a_gpu_of_its_own(nvidia, monkeypatch):
     monkeypatch.setattr(gpus, "time", SimpleNamespace(sleep=lambda seconds: next(naps)))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-cc,1")
     with ExitStack() as first, ExitStack() as second, ExitStack() as third:
-        assert gpus.take_gpu(first, gpus.available(), said.append) == "MIG-cc"
-        assert gpus.take_gpu(second, gpus.available(), said.append) == "GPU-bbbb-2"
+        assert gpus.take_gpu(first, gpus.list_gpus(), said.append) == "MIG-cc"
+        assert gpus.take_gpu(second, gpus.list_gpus(), said.append) == "GPU-bbbb-2"
         assert not said
         with pytest.raises(StopIteration):
-            gpus.take_gpu(third, gpus.available(), said.append)
+            gpus.take_gpu(third, gpus.list_gpus(), said.append)
         assert said == ["waits for a GPU: other jobs have MIG-cc, GPU-bbbb-2"]
         first.close()
-        assert gpus.take_gpu(third, gpus.available()) == "MIG-cc"
+        assert gpus.take_gpu(third, gpus.list_gpus()) == "MIG-cc"
 
 
 def test_a_lock_in_the_shared_temporary_folder_follows_no_link(nvidia, tmp_path):
@@ -136,7 +136,7 @@ def test_what_remains_is_said_where_every_job_has_been_timed(capsys):
     titles = {f"{name}__m__{data}": f"{name} m {data}" for name in ("01_generate", "04_mc") for data in "ab"}
 
     def said(board: progress.Board, job: str, seconds: float) -> str:
-        board.show({"event": "end", "job": job, "seconds": seconds})
+        board.show_event({"event": "end", "job": job, "seconds": seconds})
         return capsys.readouterr().out.rstrip()
 
     assert said(progress.Board(titles, 2), "01_generate__m__a", 240.0).endswith("240.0 s"), "04 was never timed"
@@ -144,5 +144,5 @@ def test_what_remains_is_said_where_every_job_has_been_timed(capsys):
     halved = "240.0 s, about 8 min left"  # 240 + 300 + 480, halved: 8.5
     assert said(board, "01_generate__m__a", 240.0).endswith(halved)
     assert said(board, "04_mc__m__a", 20.0).endswith("20.0 s, about 4 min left"), "as its like"
-    board.show({"event": "kept", "job": "01_generate__m__b", "text": "the same"})
+    board.show_event({"event": "kept", "job": "01_generate__m__b", "text": "the same"})
     assert "min left" not in said(board, "04_mc__m__b", 20.0)

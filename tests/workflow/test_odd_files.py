@@ -83,7 +83,7 @@ def test_a_fault_of_the_program_ends_otherwise_than_one_of_the_user(name, code):
 
 
 def test_a_record_is_its_own_witness():
-    record = {"key": records.key({"a": 1}), "parts": {"a": 1}, "outputs": {"x": "sum"}}
+    record = {"key": records.record_key({"a": 1}), "parts": {"a": 1}, "outputs": {"x": "sum"}}
     assert records.is_valid(record)
     assert not records.is_valid(record | {"parts": {"a": 2}})
     assert not records.is_valid(record | {"outputs": {"x": None}})
@@ -96,5 +96,5 @@ def test_what_nobody_writes_any_more_goes_at_once_where_no_other_machine_writes(
     path = inside.root / f"artifacts/demo/jobs/.record.json.{ended.pid}"
     path.parent.mkdir(parents=True)
     path.write_text("")
-    leftovers.clear(Run("demo", RUN.values, cluster=cluster))
+    leftovers.clear_leftovers(Run("demo", RUN.values, cluster=cluster))
     assert path.exists() == stays

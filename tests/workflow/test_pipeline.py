@@ -38,7 +38,7 @@ def test_a_model_is_small_by_its_weights_on_this_disk(name, small):
 
 def test_what_is_imported_before_forking_is_there_and_holds_no_torch_where_no_model_runs():
     values = params.load_profile("demo").model_dump()
-    light, heavy = (schedule.imports(list(Run(name, values).jobs)) for name in ("replay", "demo"))
+    light, heavy = (schedule.modules_to_import(list(Run(name, values).jobs)) for name in ("replay", "demo"))
     for module in (*preload.JUPYTER.split(), *heavy):
         assert find_spec(module), "its import would fail unseen, and each job would take longer"
     assert set(light) < set(heavy) and "transformers.models.llama.modeling_llama" in heavy

@@ -19,7 +19,7 @@ def folder(inside):
     for name in ("generations/tiny__easy.parquet", "generations/tiny__easy.json", "ablation/tiny__easy.parquet"):
         write(place / name, f"what {name} holds")
     reference_data.write_checksums(place)
-    reference_data.check_files("demo")
+    reference_data.check_shipped_files("demo")
     return place
 
 
@@ -32,7 +32,7 @@ def folder(inside):
 def test_a_difference_is_named_with_its_cure(folder, name, damage, what):
     damage(folder / name)
     with pytest.raises(UserError) as said:
-        reference_data.check_files("demo")
+        reference_data.check_shipped_files("demo")
     assert str(said.value) == f"{DEMO}/{name} {what}: `git checkout -- {DEMO}` restores it"
 
 
@@ -46,7 +46,7 @@ def test_a_file_more_and_a_damaged_list(folder):
         if content is not None:
             (folder / "SHA256SUMS").write_bytes(content)
         with pytest.raises(UserError, match=said):
-            reference_data.check_files("demo")
+            reference_data.check_shipped_files("demo")
 
 
 def test_every_run_asks_first(folder, inside, capsys):
@@ -80,7 +80,7 @@ def test_a_pair_that_is_not_finished_is_not_shipped(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not (ROOT / DEMO).exists(), reason="the shipped demo signals are not in this copy")
 def test_the_demo_s_own_list_is_of_the_files_that_are_there():
-    reference_data.check_files("demo")
+    reference_data.check_shipped_files("demo")
     assert len((ROOT / DEMO / "SHA256SUMS").read_text().splitlines()) > 50
     if shutil.which("sha256sum"):
         subprocess.run(["sha256sum", "--quiet", "-c", "SHA256SUMS"], cwd=ROOT / DEMO, check=True)

@@ -14,7 +14,7 @@ VALUES = params.load_profile("demo").model_dump() | {"models": ["tiny-llama"], "
 
 def contents(**changed):
     """What the key of each job holds, by its notebook's number."""
-    return {job.notebook.number: fresh.parts(job) for job in Run("mine", VALUES | changed).jobs}
+    return {job.notebook.number: fresh.key_parts(job) for job in Run("mine", VALUES | changed).jobs}
 
 
 def changed_by(before, after):
@@ -88,7 +88,7 @@ LIGHT = {"02", "05", "06", "07", "08", "09", "10"}  # notebooks that run no mode
     ("lib/score/estimators.py", "_DECLARED = (", '_DECLARED = (\n    Estimator("mine", "", "", "", "", "", len),', ""),
     ("lib/calibrate/calibrators.py", "METHODS", "METHODS_AND_MINE", ""),
     ("lib/paper/claims.py", "FINDINGS", "FINDINGS_AND_MINE", ""),
-    ("lib/paper/footnotes.py", "def notes(", "def mine():\n    pass\n\n\ndef notes(", ""),
+    ("lib/paper/footnotes.py", "def table_notes(", "def mine():\n    pass\n\n\ndef table_notes(", ""),
     ("lib/score/bootstrap.py", "def ", "def more_", ""),
     # what decides what a model leaves
     ("lib/score/estimators.py", "np.clip(1 - np.asarray(bald", "np.clip(2 - np.asarray(bald", "04"),
@@ -100,8 +100,8 @@ LIGHT = {"02", "05", "06", "07", "08", "09", "10"}  # notebooks that run no mode
 def test_a_job_that_runs_a_model_is_remade_only_for_code_that_decides_what_it_leaves(
     before, monkeypatch, path, old, new, remade
 ):
-    text = fresh.text
+    text = fresh.read_source
     assert old in text(path)
-    monkeypatch.setattr(fresh, "text", lambda read: text(read).replace(old, new) if read == path else text(read))
+    monkeypatch.setattr(fresh, "read_source", lambda read: text(read).replace(old, new) if read == path else text(read))
     numbers = set(changed_by(before, contents()).split())
     assert numbers and numbers - LIGHT == set(remade.split())

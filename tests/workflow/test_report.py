@@ -18,8 +18,8 @@ from lib.paper.claims import CLAIMS
 from lib.paper.comparison import ReportRecords
 from lib.paper.verdicts import Verdict
 from lib.paths import visible
-from workflow.export import results
-from workflow.report import anchor, number, page
+from workflow.export import results_document
+from workflow.report import format_value, number_anchor, report_page
 
 KEY = "m/d/seq_avg/ece"
 
@@ -51,11 +51,11 @@ def notebook(title="by hand"):
 def made(**outputs):
     cells = f'<td data-key="{KEY}" style="x">0.100</td><td data-key="no">1</td>'
     data = {name: {"application/json": one} for name, one in outputs.items()}
-    return page(notebook(), {"tab_result_estimation": {"text/html": f"<table><tr>{cells}</tr></table>"}} | data)
+    return report_page(notebook(), {"tab_result_estimation": {"text/html": f"<table><tr>{cells}</tr></table>"}} | data)
 
 
 def test_a_cell_leads_to_its_row_and_a_finding_to_its_table():
-    text, target = made(rep_findings=[finding()], rep_numbers=[row()]), anchor("tab_result_estimation", KEY)
+    text, target = made(rep_findings=[finding()], rep_numbers=[row()]), number_anchor("tab_result_estimation", KEY)
     assert f'<td style="x"><a href="#{target}">0.100</a></td><td>1</td>' in text and f'<tr id="{target}">' in text
     assert '(<a href="#tab_result_estimation">table</a>)' in text
     assert "0.123" in text and "0.12345" not in text and "<m>" not in text and "&lt;m&gt;" in text
@@ -68,7 +68,7 @@ def test_a_number_is_rounded_once():
     verdict = Verdict(claim, True, rows=pd.DataFrame({"ece": [0.13246], "agrees": [True]}))
     (record,) = comparison.list_claims({claim.name: verdict}).records.paper_rows
     text = made(rep_findings=[finding(paper_rows=record)])
-    assert number(shown[0]["value"]) == "0.132" and ">0.132<" in text and "0.133" not in text
+    assert format_value(shown[0]["value"]) == "0.132" and ">0.132<" in text and "0.133" not in text
     assert ">yes<" in text and "True" not in text
 
 
@@ -119,7 +119,7 @@ def report(tmp_path_factory):
     outputs = {name: {"application/json": data} for name, data in found.items()}
     outputs |= {table: settings()._repr_mimebundle_(), "tab_estimators": tables.estimators()._repr_mimebundle_()}
     path = tmp_path_factory.mktemp("hostile") / "report.html"
-    path.write_text(page(notebook(" ".join(STRINGS)), outputs), encoding="utf-8")
+    path.write_text(report_page(notebook(" ".join(STRINGS)), outputs), encoding="utf-8")
     return path
 
 
@@ -153,7 +153,7 @@ def test_nothing_runs_in_a_browser_but_the_page_s_own_script(report):
 def test_latex_sets_them(tmp_path):
     latex = settings().latex
     (tmp_path / "tab_inference_settings.tex").write_text(latex, encoding="utf-8")
-    document = results(notebook(" ".join(STRINGS)), {"tab_inference_settings.tex": latex.encode()})
+    document = results_document(notebook(" ".join(STRINGS)), {"tab_inference_settings.tex": latex.encode()})
     (tmp_path / "results.tex").write_text(document, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-no-shell-escape", "results.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")

@@ -49,7 +49,7 @@ def altered(side, **columns):
 
 def compared(here, ours, theirs):
     alike = match_rows(ours, theirs)
-    table = verify.compare(here, alike, CHOICES, BINS)
+    table = verify.compare_runs(here, alike, CHOICES, BINS)
     return table, alike, judge_reproduction(table, alike)
 
 
@@ -99,8 +99,8 @@ def test_a_response_written_otherwise_is_left_out_and_counted(here, theirs):
 def test_other_passes_with_dropout_are_one_line():
     ten, five = (SimpleNamespace(dropout=pd.DataFrame({"predictive": [[[0.1]] * count] * 2})) for count in (10, 5))
     line = "dropout_passes 5, shipped 10: c_BALD differs"
-    assert verify.other_passes(SimpleNamespace(ours=ten, theirs=ten)) == []
-    assert verify.other_passes(SimpleNamespace(ours=five, theirs=ten)) == [line]
+    assert verify.describe_other_passes(SimpleNamespace(ours=ten, theirs=ten)) == []
+    assert verify.describe_other_passes(SimpleNamespace(ours=five, theirs=ten)) == [line]
 
 
 def test_nothing_in_common_is_said(theirs):
@@ -142,12 +142,12 @@ def print_tables(results, folder):
 def test_a_forged_table_is_noticed(whole, theirs, monkeypatch, tmp_path):
     monkeypatch.setattr(verify, "ROOT", tmp_path)
     print_tables(whole, tmp_path / "figures/lab")
-    assert verify.misprinted(whole, "figures/lab") == []
+    assert verify.list_differing_tables(whole, "figures/lab") == []
     path = tmp_path / "figures/lab/tab_result_estimation.tex"
     number = re.search(r"0\.\d{3}", path.read_text()).group()
     path.write_text(path.read_text().replace(number, "0.001", 1))
     (tmp_path / "figures/lab/tab_selective.tex").unlink()
-    assert sorted(verify.misprinted(whole, "figures/lab")) == [
+    assert sorted(verify.list_differing_tables(whole, "figures/lab")) == [
         "figures/lab/tab_result_estimation.tex is NOT what the run's results give",
         "figures/lab/tab_selective.tex is missing",
     ]
@@ -159,11 +159,11 @@ def test_a_forged_table_is_noticed(whole, theirs, monkeypatch, tmp_path):
 def test_a_forged_result_of_05_is_noticed(whole, theirs):
     made = rounding.recompute_frames(theirs, CHOICES, params.load_profile("demo").n_bins_ablation)
     anew = replace(whole, frames={**whole.frames, **made})
-    assert verify.miskept(whole, anew) == []
+    assert verify.list_differing_results(whole, anew) == []
     kept = whole.frames["result_isotonic"]
     one = (kept["method"] == "isotonic") & (kept.metric == "ece") & (kept.model == MODEL) & (kept.dataset == DATASET)
     forged = kept.assign(value=kept.value.where(~one, 0.001))
-    lines = verify.miskept(replace(whole, frames={**whole.frames, "result_isotonic": forged}), anew)
+    lines = verify.list_differing_results(replace(whole, frames={**whole.frames, "result_isotonic": forged}), anew)
     assert len(lines) == 1 and lines[0].startswith("tab_result_isotonic: ")
 
 

@@ -133,7 +133,7 @@ def test_a_full_disk_is_said_before(here, monkeypatch, place):
 @pytest.mark.slow
 def test_a_conversion_that_fails_says_why_in_one_line(here, monkeypatch):
     other = tiny_gguf.write(here.file.with_name("other.gguf"), tiny_gguf.random_weights(), architecture="nothing-known")
-    with weights.locked(here.spec(), print) as lock:
+    with weights.conversion_lock(here.spec(), print) as lock:
         with pytest.raises(UserError, match="^other.gguf can't be converted: [^\n]*nothing-known[^\n]*$"):
             weights.convert("small", here.spec(), other, lock, print)
         killed = SimpleNamespace(returncode=-9, stderr="")
