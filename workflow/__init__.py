@@ -16,6 +16,7 @@ leftovers       clean up after a killed run
 schedule        run the jobs with Snakemake (Snakefile)
 preload         fork jobs and kernels from a process with the imports done
 notebook        run one job
+engine          papermill's engine, which writes a running notebook less often
 locks, gpus     keep jobs and runs apart
 hub, weights    download datasets and models
 reference_data  check the data shipped with the project

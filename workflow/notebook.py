@@ -141,10 +141,13 @@ def execute(job: Job, scratch: Path) -> None:
     from papermill.exceptions import PapermillExecutionError
     from traitlets.config import Config
 
+    from workflow import engine
+
     logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of `takes`, which the cell does not declare
     options = {
         "parameters": job.parameters,
         "kernel_name": "python3",
+        "engine_name": engine.NAME,
         "cwd": "notebooks",
         "progress_bar": False,
         "stdout_file": Progress(job),
