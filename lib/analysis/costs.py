@@ -10,7 +10,7 @@ from lib import store
 from lib.analysis.run_signals import Frames, RunSignals, read_manifests
 from lib.store import PAIR
 
-RESPONSE, TOTAL = "response", "total"  # instead of an estimator: the response itself; all jobs of a pair
+RESPONSE_ITSELF, ALL_JOBS = "response", "total"  # instead of an estimator: the response itself; all jobs of a pair
 EXTRA_TOKEN_ESTIMATORS = ("p_true", "p_true_insitu", "c_bald", "c_bald_insitu")  # estimators that read more tokens
 TIMED_KINDS = (
     "generations",
@@ -40,9 +40,9 @@ def costs_of_run(
 
 def count_tokens(generations: pd.DataFrame, verification: pd.DataFrame) -> pd.DataFrame:
     """Return the mean tokens of the response with its prompt, and of both variants of verification."""
-    response = generations.assign(**{RESPONSE: generations["prompt_tokens"] + generations["token_ids"].map(len)})
+    response = generations.assign(**{RESPONSE_ITSELF: generations["prompt_tokens"] + generations["token_ids"].map(len)})
     asked = verification.rename(columns={"standard_tokens": "p_true", "in_situ_tokens": "p_true_insitu"})
-    parts = ((response, [RESPONSE]), (asked, ["p_true", "p_true_insitu"]))
+    parts = ((response, [RESPONSE_ITSELF]), (asked, ["p_true", "p_true_insitu"]))
     counts = pd.concat([frame.melt([*PAIR, "split"], names, "estimator") for frame, names in parts])
     evaluation = counts[counts["split"] == "evaluation"].groupby(["estimator", *PAIR], sort=False)
     return evaluation["value"].mean().astype(float).reset_index().assign(metric="tokens")
@@ -56,7 +56,7 @@ def seconds_per_question(
     A pair has hours only if they are known for all its rows.
     """
     records: list[tuple] = []
-    estimators = {"generations": RESPONSE, "dropout": "c_bald", "dropout_answer": "c_bald_insitu"}
+    estimators = {"generations": RESPONSE_ITSELF, "dropout": "c_bald", "dropout_answer": "c_bald_insitu"}
     for pair in store.pair_names(models, datasets):
         where, hours = pair.split("__"), 0.0
         for kind in TIMED_KINDS:
@@ -67,7 +67,7 @@ def seconds_per_question(
                 if kind in estimators and made > 0:
                     records.append((*where, estimators[kind], "seconds", seconds / made))
         if not np.isnan(hours):
-            records.append((*where, TOTAL, "hours", hours))
+            records.append((*where, ALL_JOBS, "hours", hours))
     columns = {"standard_seconds": "p_true", "in_situ_seconds": "p_true_insitu"}
     for name in columns.keys() & set(verification):
         means = verification.groupby(PAIR, sort=False)[name].mean().dropna()
@@ -83,7 +83,7 @@ def cost_and_quality(frame: pd.DataFrame, results: pd.DataFrame, in_situ: pd.Dat
     table = measured.pivot_table(index=[*PAIR, "estimator"], columns="metric", values="value").reset_index()
     table = table.reindex(columns=[*PAIR, "estimator", "ece", "auroc"])
     tokens = frame[frame["metric"] == "tokens"].astype({"value": float})
-    response = tokens[tokens["estimator"] == RESPONSE].set_index(PAIR)["value"].rename("response")
+    response = tokens[tokens["estimator"] == RESPONSE_ITSELF].set_index(PAIR)["value"].rename("response")
     further = tokens.set_index([*PAIR, "estimator"])["value"].rename("further")
     table = table.join(response, on=PAIR).join(further, on=[*PAIR, "estimator"])
     return table.assign(tokens=table.pop("response") + table.pop("further").fillna(0.0))

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.answer_dropout import SCOPES
-from lib.analysis.costs import EXTRA_TOKEN_ESTIMATORS, RESPONSE, TOTAL
+from lib.analysis.costs import ALL_JOBS, EXTRA_TOKEN_ESTIMATORS, RESPONSE_ITSELF
 from lib.analysis.results import Results
 from lib.paper.booktabs import Cell, Table
 from lib.paper.comparison import ReportRecords
-from lib.paper.layout import Frame, Labels, Layout, Line, Notes, estimator_heading, is_lowest
+from lib.paper.layout import Frame, Header, Labels, Layout, Notes, estimator_heading, is_lowest
 from lib.paper.number_cells import format_3dp, number_cell
 from lib.paper.reference import reference_numbers
 from lib.paper.tables import dropout_grid_search, mark_lowest_ece, score_interval
@@ -36,11 +36,11 @@ def dropout_in_situ_table(frame: Frame, models: Labels = None, datasets: Labels 
     """
     layout = Layout(frame, models, datasets, notes)
     columns = [
-        Line((estimator_heading(ALL_ESTIMATORS[name]), head), {"estimator": name, "metric": metric})
+        Header((estimator_heading(ALL_ESTIMATORS[name]), head), {"estimator": name, "metric": metric})
         for name in SCOPES.values()
         for metric, head in DROPOUT_LABELS.items()
     ]
-    columns.append(Line(("Difference", "ECE"), {"estimator": "", "metric": "difference"}))
+    columns.append(Header(("Difference", "ECE"), {"estimator": "", "metric": "difference"}))
     shows = {"rate": "{:.2f}".format, "tokens": "{:.0f}".format}
 
     def cell(one: Any) -> Cell:
@@ -76,9 +76,9 @@ def costs_table(frame: Frame, models: Labels = None, datasets: Labels = None, no
 
     Seconds differ between runs, so only the report shows them.
     """
-    columns = [Line(("Response",), {"estimator": RESPONSE, "metric": "tokens"})]
+    columns = [Header(("Response",), {"estimator": RESPONSE_ITSELF, "metric": "tokens"})]
     columns += [
-        Line((estimator_heading(ALL_ESTIMATORS[name]),), {"estimator": name, "metric": "tokens"})
+        Header((estimator_heading(ALL_ESTIMATORS[name]),), {"estimator": name, "metric": "tokens"})
         for name in EXTRA_TOKEN_ESTIMATORS
     ]
     layout = Layout(frame, models, datasets, notes)
@@ -104,13 +104,13 @@ def list_seconds(here: Results) -> ReportRecords:
     timed = frame[frame["metric"] != "tokens"]
     wide = timed.pivot_table(index=PAIR, columns="estimator", values="value", sort=False)
     wide = wide.reindex(
-        columns=[name for name in (RESPONSE, *EXTRA_TOKEN_ESTIMATORS, TOTAL) if name in wide]
+        columns=[name for name in (RESPONSE_ITSELF, *EXTRA_TOKEN_ESTIMATORS, ALL_JOBS) if name in wide]
     ).reset_index()
     wide["model"], wide["dataset"] = wide["model"].map(dict(here.models)), wide["dataset"].map(dict(here.datasets))
-    hours = wide.get(TOTAL, pd.Series([np.nan]))
-    last = pd.DataFrame([{"model": "all", "dataset": "", TOTAL: hours.sum()}] if hours.notna().all() else [])
+    hours = wide.get(ALL_JOBS, pd.Series([np.nan]))
+    last = pd.DataFrame([{"model": "all", "dataset": "", ALL_JOBS: hours.sum()}] if hours.notna().all() else [])
     heads = {name: f"{ALL_ESTIMATORS[name].plain}, s" for name in EXTRA_TOKEN_ESTIMATORS}
-    heads |= {RESPONSE: "response, s", TOTAL: "all jobs, hours"}
+    heads |= {RESPONSE_ITSELF: "response, s", ALL_JOBS: "all jobs, hours"}
     records = pd.concat([wide, last], ignore_index=True).rename(columns=heads)
     return ReportRecords(records, records.round(3))
 
@@ -146,7 +146,7 @@ def selective_table(
         ("Answered at", ""): {precision_metric(t): format_3dp(t).rstrip("0") for t in targets},
     }
     columns = [
-        Line((group, head), {"method": method, "metric": metric})
+        Header((group, head), {"method": method, "metric": metric})
         for (group, method), heads in groups.items()
         for metric, head in heads.items()
     ]

@@ -13,14 +13,14 @@ from typing import Any
 
 import pandas as pd
 
-from lib.analysis.printed_numbers import format_two_digits
+from lib.analysis.printed_numbers import ERRORS, format_two_digits
 from lib.calibrate.calibrators import METHODS
 from lib.calibrate.transfer import SOURCE
 from lib.paper.booktabs import Cell, Stack, Table
 from lib.paper.latex import escape
-from lib.paper.layout import Frame, Labels, Layout, Line, Notes, estimator_heading, is_lowest
+from lib.paper.layout import Frame, Header, Labels, Layout, Notes, estimator_heading, is_lowest
 from lib.paper.number_cells import DASH, format_3dp, improvement_cell, interval_cell, number_cell
-from lib.paper.tables import ERRORS, estimators_by_group
+from lib.paper.tables import estimators_by_group
 from lib.score.metrics import METRICS
 from lib.store import PAIR
 
@@ -55,7 +55,7 @@ def result_calibration_full(frame: Frame, models: Labels = None, datasets: Label
     return result_calibration(frame, models, datasets, notes, full=True)
 
 
-def calibrated_columns(layout: Layout) -> list[Line]:
+def calibrated_columns(layout: Layout) -> list[Header]:
     """Return the columns by method: ECE of each estimator, preceded once by its fitted parameters.
 
     The table shows estimators for which some method uses more than the confidence (answer tokens, a margin), or all if
@@ -74,10 +74,10 @@ def calibrated_columns(layout: Layout) -> list[Line]:
             learner = "ans" if e.needs == "answer" and (method, "ans") in parameters else e.name
             if names := parameters.pop((method, learner), None):
                 columns.append(
-                    Line((group, parameter_heading(names)), {"method": method, "estimator": learner, "metric": names})
+                    Header((group, parameter_heading(names)), {"method": method, "estimator": learner, "metric": names})
                 )
             columns.append(
-                Line((group, estimator_heading(e)), {"method": method, "estimator": e.name, "metric": "ece"})
+                Header((group, estimator_heading(e)), {"method": method, "estimator": e.name, "metric": "ece"})
             )
     return columns
 
@@ -128,7 +128,7 @@ def result_isotonic(frame: Frame, models: Labels = None, datasets: Labels = None
     layout = Layout(frame[frame["method"] == "isotonic"], models, datasets, notes)
     columns = {
         group: [
-            Line((estimator_heading(e),), {"estimator": e.name, "metric": "ece", "method": "isotonic"}) for e in some
+            Header((estimator_heading(e),), {"estimator": e.name, "metric": "ece", "method": "isotonic"}) for e in some
         ]
         for group, some in estimators_by_group(layout).items()
     }
@@ -166,14 +166,14 @@ def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Lab
     there = frame.query("method == '' and metric == 'ece'").dropna(subset="value").set_index(PAIR).index
     kept = [pair for pair in layout.pairs if tuple(pair.key.values()) in there]
     pairs = {" / ".join(map(str, pair.labels)): pair.key for pair in kept}
-    rows = [Line(("Uncalibrated", DASH), {"method": "", **dict.fromkeys(SOURCE, "")})]
+    rows = [Header(("Uncalibrated", DASH), {"method": "", **dict.fromkeys(SOURCE, "")})]
     rows += [
-        Line((how.label, label), {"method": method, **dict(zip(SOURCE, key.values(), strict=True))})
+        Header((how.label, label), {"method": method, **dict(zip(SOURCE, key.values(), strict=True))})
         for method, how in METHODS.items()
         for label, key in pairs.items()
     ]
     columns = [
-        Line((label, METRICS[metric].label), {**key, "estimator": "", "metric": metric})
+        Header((label, METRICS[metric].label), {**key, "estimator": "", "metric": metric})
         for label, key in pairs.items()
         for metric in ERRORS
     ]
@@ -204,7 +204,7 @@ def calibration_transfer_summary(
         for source, target in itertools.permutations(layout.labels["model"], 2)
     ]
     change = {"estimator": "", "metric": "delta_ece"}
-    columns = [Line((how.label,), {"method": method, **change}) for method, how in METHODS.items()]
+    columns = [Header((how.label,), {"method": method, **change}) for method, how in METHODS.items()]
 
     def cell(one: Any) -> Cell:
         cell = number_cell(one, signed_change)
@@ -219,11 +219,11 @@ def calibration_transfer_summary(
     return layout.build(rows, columns, (None, title), "l" + "r" * len(METHODS), cell)
 
 
-def transfer_row(layout: Layout, block: str, *ends: tuple[str, str]) -> Line:
+def transfer_row(layout: Layout, block: str, *ends: tuple[str, str]) -> Header:
     """Return the row of a source and a target, with a label such as Llama: GSM8K -> Llama: GSMHard."""
     words = [f"{layout.labels['model'][model]}: {layout.labels['dataset'][dataset]}" for model, dataset in ends]
     label = Cell(" \u2192 ".join(words), latex=r" $\rightarrow$ ".join(map(escape, words)))
-    return Line((block, label), dict(zip((*SOURCE, *PAIR), itertools.chain(*ends), strict=True)))
+    return Header((block, label), dict(zip((*SOURCE, *PAIR), itertools.chain(*ends), strict=True)))
 
 
 def signed_change(value: float) -> str:

@@ -22,7 +22,7 @@ from lib.paper.view_helpers import count_by, count_directions, fill_template
 
 MAIN, FULL, PICTURE = "tab_result_estimation", "tab_result_estimation_full", "fig_main_analysis"
 RATES, IN_SITU, BINS = "tab_dropout_grid_search", "tab_insitu_ptrue", "tab_bin_ablation"
-CALIBRATED, ISOTONIC, SIZES = "tab_result_calibration", "tab_result_isotonic", "fig_calibration_analysis"
+POSTHOC, ISOTONIC, SIZES = "tab_result_calibration", "tab_result_isotonic", "fig_calibration_analysis"
 SUMMARY, ASKED = "tab_calibration_transfer_summary", "rep_ablation"
 SATURATED = "saturated: it cannot be computed on any pair"
 FEW_PASSES = "no more than five passes"
@@ -91,7 +91,7 @@ DECLARED: Mapping[str, Mapping[str, Claim]] = {
             Claim("TopTokenUnchanged", PICTURE, "generally", "pass_statistics", "auroc_where_unchanged > 0.5",
                   where="unchanged >= 20", otherwise="no pair has 20 such responses, right ones and wrong ones"),
         "both of which substantially reduce in-domain calibration error":
-            Claim("CalibrationSubstantial", CALIBRATED, "all", "median_gains", "median_gain >= 0.5", unit="methods",
+            Claim("CalibrationSubstantial", POSTHOC, "all", "median_gains", "median_gain >= 0.5", unit="methods",
                   summary=fill_template("{method} {median_gain:.0%}")),
         "length normalization reduces the joint probability's inherent preference for shorter sequences":
             Claim("JointNormalised", "tab_estimators", "generally", "token_statistics",
@@ -181,19 +181,19 @@ DECLARED: Mapping[str, Mapping[str, Claim]] = {
         "both methods generally reduce calibration error":
             Claim("IsotonicReduces", ISOTONIC, "generally", "isotonic_gains", "relative > 0", unit="cells"),
         "both methods generally reduce calibration error, including the strongly overconfident":
-            Claim("PlattReduces", CALIBRATED, "generally", "platt_gains", "relative > 0", unit="cells"),
+            Claim("PlattReduces", POSTHOC, "generally", "platt_gains", "relative > 0", unit="cells"),
         "isotonic regression often produces the largest reductions":
-            Claim("IsotonicBelowTemperature", CALIBRATED, "often", "calibrated_ece",
+            Claim("IsotonicBelowTemperature", POSTHOC, "often", "calibrated_ece",
                   "isotonic < platt or (isotonic == platt and isotonic_gain > platt_gain)", unit="cells"),
         "(Platt scaling of P(True))":
-            Claim("PlattBelowIsotonic", CALIBRATED, "generally", "calibrated_ece",
+            Claim("PlattBelowIsotonic", POSTHOC, "generally", "calibrated_ece",
                   "platt < isotonic or (platt == isotonic and platt_gain > isotonic_gain)",
                   where="estimator == 'p_true'", kind="ours"),
         "can correct nonlinear curves that cannot be captured by global logit rescaling":
             Claim("IsotonicMendsCurves", SIZES, "can", "curved_reliability", "isotonic < platt",
                   where="p_quadratic < 0.05", otherwise="no reliability curve departs from a sigmoid"),
         "high raw ECE does not necessarily preclude effective post-hoc correction":
-            Claim("HighRawMends", CALIBRATED, "can", "raw_and_calibrated", "calibrated < 0.15", unit="cells",
+            Claim("HighRawMends", POSTHOC, "can", "raw_and_calibrated", "calibrated < 0.15", unit="cells",
                   where="raw > 0.3", otherwise="no raw ECE above .3"),
         "50 examples already yielding substantial improvements across datasets":
             Claim("FiftySuffice", SIZES, "all", "learning_at_fifty", "few < raw and raw - few >= (raw - every) / 2",

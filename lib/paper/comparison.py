@@ -70,8 +70,8 @@ UNSTABLE, STABLE = "moves under rounding", "no"
 NOT_COMPARABLE = "not comparable: "  # how such a verdict begins
 WITH_BOUNDS = ["value", "low", "high"]
 PAPER_NUMBERS = [f"{name}_paper" for name in WITH_BOUNDS]
-NUMBERS = [*WITH_BOUNDS, *PAPER_NUMBERS, "difference"]
-COMPARED_COLUMNS = ["table", "key", *PAIR, "estimator", "metric", "variant", *NUMBERS, "verdict"]
+COMPARED_NUMBERS = [*WITH_BOUNDS, *PAPER_NUMBERS, "difference"]
+COMPARED_COLUMNS = ["table", "key", *PAIR, "estimator", "metric", "variant", *COMPARED_NUMBERS, "verdict"]
 VARIANT = ["method", "source_model_label", "source_dataset_label", "rate", "bins"]
 SHARED_KEY = [
     "model_label",
@@ -106,7 +106,9 @@ def compare_with_paper(here: Results, paper: Results) -> ReportRecords:
     foreign = both[["model", "dataset", "source_model", "source_dataset"]].map(reasons.get).bfill(axis=1).iloc[:, 0]
     both.loc[foreign.notna(), "verdict"] = NOT_COMPARABLE + foreign
     both.loc[foreign.notna(), [*PAPER_NUMBERS, "difference"]] = np.nan
-    frame = both.assign(**_in_words(both)).reindex(columns=COMPARED_COLUMNS).astype(dict.fromkeys(NUMBERS, float))
+    frame = (
+        both.assign(**_in_words(both)).reindex(columns=COMPARED_COLUMNS).astype(dict.fromkeys(COMPARED_NUMBERS, float))
+    )
     counts = frame.groupby(["table", "verdict"], sort=False).size().unstack(fill_value=0)
     return ReportRecords(frame, counts.rename_axis(columns=None).reset_index())
 

@@ -24,7 +24,7 @@ GROUPS = {"single_pass": "(a) Single-pass estimators", "multi_pass": "(b) Multi-
 SHOWN_QUANTITIES = [*QUANTITIES, "of_bin"]
 
 
-class Line(NamedTuple):
+class Header(NamedTuple):
     """A row or a column: its label at each level, and the part of a number's key that it fixes. A tuple of metrics
     shares one cell."""
 
@@ -36,16 +36,16 @@ def estimator_heading(estimator: Estimator) -> Cell:
     return Cell(estimator.plain, latex=estimator.label)
 
 
-def metric_columns(estimators: Iterable[Estimator], metrics: Sequence[str]) -> list[Line]:
+def metric_columns(estimators: Iterable[Estimator], metrics: Sequence[str]) -> list[Header]:
     """Return columns of every estimator, each with the metrics below."""
     return [
-        Line((estimator_heading(e), METRICS[metric].label), {"estimator": e.name, "metric": metric})
+        Header((estimator_heading(e), METRICS[metric].label), {"estimator": e.name, "metric": metric})
         for e in estimators
         for metric in metrics
     ]
 
 
-def default_specification(levels: int, columns: Sequence[Line]) -> str:
+def default_specification(levels: int, columns: Sequence[Header]) -> str:
     """Return LaTeX's column specification: left for each of the row levels, centered for numbers, apart by group."""
     groups = groupby(columns, key=lambda column: column.labels[:-1])
     return "l" * levels + "".join(" " * bool(group) + "c" * len(list(some)) for group, some in groups)
@@ -82,20 +82,20 @@ class Layout:
         return in_columns(self.frame["estimator"].unique())
 
     @property
-    def pairs(self) -> list[Line]:
+    def pairs(self) -> list[Header]:
         """A row for each dataset in the block of each model."""
         return [
-            Line((label, name), {"model": model, "dataset": dataset})
+            Header((label, name), {"model": model, "dataset": dataset})
             for model, label in self.labels["model"].items()
             for dataset, name in self.labels["dataset"].items()
         ]
 
-    def by_value(self, column: str, values: Mapping[Any, str | Cell]) -> list[Line]:
+    def by_value(self, column: str, values: Mapping[Any, str | Cell]) -> list[Header]:
         """Return a row for each value of a column ({value: label}) in the block of each pair."""
         labels = values.items()
-        return [Line((*pair.labels, label), {**pair.key, column: v}) for pair in self.pairs for v, label in labels]
+        return [Header((*pair.labels, label), {**pair.key, column: v}) for pair in self.pairs for v, label in labels]
 
-    def place(self, rows: Sequence[Line], columns: Sequence[Line]) -> Frame:
+    def place(self, rows: Sequence[Header], columns: Sequence[Header]) -> Frame:
         """Return the numbers in the order of the cells.
 
         Columns: `row` and `column`, the parts of NUMBER_KEY that these fix, SHOWN_QUANTITIES, the key in one word
@@ -123,8 +123,8 @@ class Layout:
 
     def build(
         self,
-        rows: Sequence[Line],
-        columns: Sequence[Line],
+        rows: Sequence[Header],
+        columns: Sequence[Header],
         names: Sequence[str | Cell | None],
         specification: str = "",
         cell: Callable[..., Cell] = number_cell,
@@ -151,11 +151,11 @@ class Layout:
         specification = specification or default_specification(len(names), columns)
         return Table(specification, pd.DataFrame(cells, index, heads), [*self.footnotes(shown), *notes])
 
-    def by_pair(self, columns: Sequence[Line], specification: str = "", **more: Any) -> Table:
+    def by_pair(self, columns: Sequence[Header], specification: str = "", **more: Any) -> Table:
         """Build a table with a row for each dataset in the block of each model."""
         return self.build(self.pairs, columns, ("Model", "Dataset"), specification, **more)
 
-    def stack(self, groups: Mapping[str, Sequence[Line]], specifications: Mapping[str, str], **more: Any) -> Stack:
+    def stack(self, groups: Mapping[str, Sequence[Header]], specifications: Mapping[str, str], **more: Any) -> Stack:
         """Build a table by pairs for each of GROUPS, with bold across all of them and notes below the last."""
         whole, parts, start = self.by_pair([line for columns in groups.values() for line in columns], **more), [], 0
         for group, columns in groups.items():

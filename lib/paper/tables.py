@@ -11,11 +11,12 @@ from typing import Any
 
 import pandas as pd
 
+from lib.analysis.printed_numbers import ERRORS
 from lib.calibrate.calibrators import METHODS
 from lib.paper.booktabs import Cell, Stack, Table
 from lib.paper.footnotes import pair_label
 from lib.paper.latex import mathjax
-from lib.paper.layout import GROUPS, Frame, Labels, Layout, Line, Notes, estimator_heading, is_lowest, metric_columns
+from lib.paper.layout import GROUPS, Frame, Header, Labels, Layout, Notes, estimator_heading, is_lowest, metric_columns
 from lib.paper.number_cells import format_3dp, interval_cell, number_cell, three_decimals
 from lib.paper.reference import paper_facts
 from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
@@ -23,7 +24,6 @@ from lib.score.metrics import METRICS
 from lib.store import PAIR
 
 ACCURACY = {"estimator": "", "metric": "acc"}
-ERRORS = ("ece", "mce", "brier")
 
 # ---- frames for reading
 
@@ -105,7 +105,7 @@ def result_estimation(frame: Frame, models: Labels = None, datasets: Labels = No
     A bar separates single-pass from multi-pass; the lowest ECE of a row is bold.
     """
     layout = Layout(frame, models, datasets, notes)
-    columns = [Line(("Acc.", ""), ACCURACY), *metric_columns(layout.estimators, ("ece", "mce"))]
+    columns = [Header(("Acc.", ""), ACCURACY), *metric_columns(layout.estimators, ("ece", "mce"))]
     groups = [" ".join("cc" for _ in group) for _, group in itertools.groupby(layout.estimators, lambda e: e.group)]
     return layout.by_pair(columns, " | ".join(["llc", *groups]), bold=mark_lowest_ece)
 
@@ -127,7 +127,7 @@ def result_estimation_full(frame: Frame, models: Labels = None, datasets: Labels
     The lowest ECE of a pair over both parts is bold.
     """
     layout = Layout(frame[frame["method"] == ""], models, datasets, notes)
-    first = {"single_pass": [Line(("Acc.", ""), ACCURACY)]}
+    first = {"single_pass": [Header(("Acc.", ""), ACCURACY)]}
     columns = {
         group: first.get(group, []) + metric_columns(some, ERRORS)
         for group, some in estimators_by_group(layout).items()
@@ -148,9 +148,11 @@ def insitu_ptrue(frame: Frame, models: Labels = None, datasets: Labels = None, n
     layout = Layout(frame, models, datasets, notes)
     chosen = [ESTIMATORS[name] for name in ("ans_avg", "p_true_insitu", "p_true")]
     labels = [Cell(e.plain, latex=e.label.removeprefix(r"\textsc{").rstrip("}"), bold=True) for e in chosen]
-    columns = [Line((label,), {"estimator": e.name, "metric": "ece"}) for label, e in zip(labels, chosen, strict=True)]
+    columns = [
+        Header((label,), {"estimator": e.name, "metric": "ece"}) for label, e in zip(labels, chosen, strict=True)
+    ]
     saved = {"estimator": "p_true_insitu", "metric": "token_reduction_pct"}
-    columns.append(Line((Cell("Reduction (%)", bold=True),), saved))
+    columns.append(Header((Cell("Reduction (%)", bold=True),), saved))
 
     def cell(one: Any) -> Cell:
         return number_cell(one, three_decimals if one.metric == "ece" else "{:.2f}".format)
@@ -192,7 +194,7 @@ def dropout_grid_search(
     """
     layout = Layout(frame, models, datasets, notes, "tuning examples of the calibration split")
     rows = layout.by_value("rate", {rate: f"{rate:.2f}" for rate in sorted(frame["rate"].unique())})
-    columns = [Line((METRICS[metric].label,), {"estimator": estimator, "metric": metric}) for metric in ERRORS]
+    columns = [Header((METRICS[metric].label,), {"estimator": estimator, "metric": metric}) for metric in ERRORS]
     names = ("Model", "Dataset", "Dropout rate")
 
     def selected(shown: Frame) -> pd.Series:

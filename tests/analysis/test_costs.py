@@ -58,7 +58,7 @@ def test_hours_add_up_to_what_the_manifests_say(demo, values):
     found = demo.frames["costs"]
     manifests = (json.loads(path.read_text()) for kind in costs.TIMED_KINDS for path in (SHIPPED / kind).glob("*.json"))
     whole = sum(facts.get("seconds", 0) + facts.get("grid_seconds", 0) for facts in manifests)
-    assert whole > 0 and found[found.estimator == costs.TOTAL].value.sum() == pytest.approx(whole / 3600)
+    assert whole > 0 and found[found.estimator == costs.ALL_JOBS].value.sum() == pytest.approx(whole / 3600)
     facts = store.read_manifest(SHIPPED / "generations" / f"{'__'.join(PAIR)}.parquet")
     assert values["response", "seconds"] == pytest.approx(facts["seconds"] / facts["rows"])
 
