@@ -8,17 +8,18 @@ import goldens
 import nbformat
 import pytest
 import yaml
-from clone import ENV, copy_of_project
+from clone import ENV, ROOT, copy_of_project
 
-BUILDER = """
-
-def ranking(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
-    layout = Layout(frame, models, datasets, notes)
-    return layout.by_pair([Line((heading(e),), {"estimator": e.name, "metric": "auroc"}) for e in layout.estimators])
-"""
-EXHIBIT = '    Exhibit("tab_ranking", "tables.ranking", "Ranking", "AUROC of each.", frame="result_estimation"),\n'
-PRINTED = '    "ranking": ("result_estimation", "metric == \'auroc\' and estimator != \'p_true_insitu\'"),\n'
-CELL = 'display(exhibits.build("tab_ranking", here), metadata={"paper": "tab_ranking"})'
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")  # its example is the table
+BUILDER, EXHIBIT, PRINTED, CELL = (
+    re.search(begin, PAGE, flags=re.M | re.S)[0]
+    for begin in (
+        r"^def ranking\(.*?(?=\n\n)",
+        r'^Exhibit\("tab_ranking".*?\n',
+        r'^"ranking": .*?\n',
+        r"^display\(.*?(?=  #)",
+    )
+)
 FEWER = {"models": ["tiny-llama"], "datasets": ["demo-medium", "demo-hard"], "transfer_models": ["tiny-llama"]}
 EXPORT = ["nbconvert", "--to", "workflow.export.PaperExporter", "--output-dir", "figures"]
 pytestmark = pytest.mark.slow
@@ -33,7 +34,7 @@ def insert(path, text, before=""):
 def figures(tmp_path_factory):
     """What is exported of a copy of the project with the table, by the command that the notebook names."""
     folder = copy_of_project(tmp_path_factory.mktemp("table") / "a project")
-    insert(folder / "lib/paper/tables.py", BUILDER)
+    insert(folder / "lib/paper/tables.py", f"\n\n{BUILDER}\n")
     insert(folder / "lib/paper/exhibits.py", EXHIBIT, before='    Exhibit("numbers"')
     insert(folder / "lib/analysis/printed_numbers.py", PRINTED, before='    "result_estimation":')
     notebook = nbformat.read(folder / "notebooks/08_tables.ipynb", as_version=4)
@@ -50,7 +51,7 @@ def test_it_is_exported_and_set_after_the_papers(figures):
     document = (figures / "results.tex").read_text()
     captions = re.findall(r"\\captionof\{\w+\}\[(.*?)\]", document)
     assert captions[0] == "Estimators" and "Ranking" in captions[-2:]
-    assert r"\input{tab_ranking}" in document and "AUROC of each." in document
+    assert r"\input{tab_ranking}" in document and "AUROC of every estimator." in document
 
 
 def test_its_numbers_are_in_the_report(figures):
