@@ -32,7 +32,9 @@ def job(monkeypatch):
 
 def test_a_job_asks_for_what_its_rule_asks_for(job):
     heavy = job.manifest("/script.sh", PROPERTIES)
-    container = heavy["spec"]["template"]["spec"]["containers"][0]
+    pod = heavy["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert not pod["automountServiceAccountToken"] and not container["securityContext"]["allowPrivilegeEscalation"]
     assert container["resources"]["limits"] == {"cpu": "4", "memory": "64000M", "nvidia.com/gpu": "1"}
     assert heavy["spec"]["activeDeadlineSeconds"] == 3600
     assert container["volumeMounts"] == [{"name": "project", "mountPath": str(Path.cwd())}]
