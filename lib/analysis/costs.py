@@ -35,7 +35,7 @@ def costs_of_run(
     tokens = count_tokens(signals.generations, signals.verification)
     parts = [tokens, of_passes, seconds_per_question(run, models, datasets, signals.verification)]
     found = pd.concat([part[[*PAIR, "estimator", "metric", "value"]] for part in parts], ignore_index=True)
-    return {"costs": found, "worth": cost_and_quality(found, frames["result_estimation"], in_situ)}
+    return {"costs": found, "cost_quality": cost_and_quality(found, frames["result_estimation"], in_situ)}
 
 
 def count_tokens(generations: pd.DataFrame, verification: pd.DataFrame) -> pd.DataFrame:

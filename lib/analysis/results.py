@@ -14,7 +14,7 @@ import pandas as pd
 from lib.store import PAIR
 
 # Frames that also describe models without a parsed answer.
-FRAMES_WITHOUT_ANSWERS = ("answered", "unread", "ablation", "demonstration", "verification", "cost")
+FRAMES_WITHOUT_ANSWERS = ("answered", "missed_answers", "ablation", "demonstration", "verification", "cost")
 TABLES_OF_NUMBERS = (
     "result_estimation", "result_estimation_full", "result_calibration", "result_calibration_full", "result_isotonic",
     "dropout_grid_search", "calibration_transfer_summary", "calibration_transfer_full", "insitu_ptrue", "bin_ablation",

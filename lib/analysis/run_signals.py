@@ -204,7 +204,7 @@ class RunSignals:
             "running_mean": self.call(apply_by_pair, token_statistics.running_mean_curves, self.responses),
             "tokens": self.call(token_statistics.summarize_tokens, self.responses),
             "positions": self.call(token_statistics.position_curves, self.responses),
-            "unread": token_statistics.count_missed_answers(self.generations, self.reading),
+            "missed_answers": token_statistics.count_missed_answers(self.generations, self.reading),
             "answered": answered.agg(rows="size", parsed="sum").reset_index(),
             "calibration_rows": self.call(describe_calibration_split, self.sets),
             "rows": rows,

@@ -166,7 +166,7 @@ def position_aurocs(results: Results) -> pd.DataFrame:
 
 def unparsed_answers(results: Results) -> pd.DataFrame:
     """responses without a parsed answer by pair, and those among them that end in the right number"""
-    return results.frame("unread").rename(columns={"lost": "right_but_unparsed"})
+    return results.frame("missed_answers").rename(columns={"lost": "right_but_unparsed"})
 
 
 # ---- verification

@@ -44,7 +44,7 @@ def test_nothing_of_the_paper_changes_by_it(shipped, demo, without_passes):
     moved = dict(transfer_models=DEMO.transfer_models, transfer_datasets=DEMO.transfer_datasets)
     bare = run_results.results_of_run("shipped", shipped, *RUN[1:], **moved)
     changed = {name for name in demo.frames if not demo.frames[name].equals(bare.frames[name])}
-    assert changed == {"dropout_in_situ", "dropout_in_situ_grid", "costs", "worth"} and demo.notes == bare.notes
+    assert changed == {"dropout_in_situ", "dropout_in_situ_grid", "costs", "cost_quality"} and demo.notes == bare.notes
     numbers, others = (comparison.compare_with_paper(run, reference.published()).records for run in (demo, bare))
     pd.testing.assert_frame_equal(numbers, others)
     assert not numbers.table.str.contains("in_situ").any() and not numbers.estimator.str.contains("in situ").any()
