@@ -160,9 +160,12 @@ def full_softmax(frame, t, joint=False):
     return np.array(found)
 
 
-@pytest.mark.parametrize("rows, vocabulary", [(15, 300), (2, 128256)])
-def test_temperature_through_what_is_stored_is_that_of_all_logits(rows, vocabulary):
+@pytest.mark.parametrize("rows, vocabulary, chosen", [(15, 300, 0), (15, 300, 7), (2, 128256, 0)])
+def test_temperature_through_what_is_stored_is_that_of_all_logits(rows, vocabulary, chosen):
+    """Also of tokens that are not the most probable."""
     frame = generations(rows=rows, vocabulary=vocabulary)
+    logits = [np.roll(of_token, -chosen, axis=1) for of_token in frame.logits]
+    frame = frame.assign(logits=logits, chosen_logit=[of_token[:, 0] for of_token in logits])
     answers = answers_of(frame)
     for t in np.geomspace(0.1, 20, 25):
         for joint in (False, True):
