@@ -6,7 +6,7 @@ import shutil
 import nbformat
 import pytest
 
-from workflow.export import TARGETS, export, exported_files
+from workflow.export import TARGETS, PaperExporter, export, exported_files
 from workflow.render import typeset
 
 DATA = {
@@ -38,6 +38,12 @@ def test_one_file_for_each(tmp_path):
     assert set(names) == wanted == {path.name for path in (tmp_path / "figures").iterdir()}
     assert (tmp_path / "figures/tab_estimators.tex").read_text() == DATA["text/latex"]
     assert (tmp_path / "figures/fig_main_analysis.png").read_bytes() == b"\x89PNG"
+
+
+def test_nbconvert_writes_the_same_and_the_report():
+    nb = notebook(*TARGETS)
+    document, resources = PaperExporter().from_notebook_node(nb)
+    assert resources["outputs"].keys() == {*exported_files(nb), "report.html"} and r"\end{document}" in document
 
 
 LATEX, PNG, HTML = ({kind: DATA.get(kind, "")} for kind in ("text/latex", "image/png", "text/html"))

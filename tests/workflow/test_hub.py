@@ -1,5 +1,6 @@
 """The hub, pretended: what it may answer and what the user is told; revisions that are left open; room on the disk."""
 
+import io
 import json
 from types import SimpleNamespace
 
@@ -138,3 +139,11 @@ def test_without_a_network_what_was_fetched_before_will_do(remote, monkeypatch, 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **options: str(tmp_path / "snapshot"))
     hub.fetch(["tiny"], print)
     assert not asked.fetched
+
+
+@pytest.mark.parametrize("endpoint, place", [("", "https://huggingface.co"), ("http://mirror:1", "http://mirror:1")])
+def test_the_hub_of_ones_own_is_the_one_that_must_answer(monkeypatch, endpoint, place):
+    asked = []
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    monkeypatch.setattr(hub.urllib.request, "urlopen", lambda request, timeout: asked.append(request) or io.BytesIO())
+    assert hub.is_reachable() and [request.full_url for request in asked] == [place]
