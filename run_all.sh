@@ -34,7 +34,7 @@ if [ "$verb" = archive ]; then  # the last commit: the same bytes whenever the s
     { echo "run_all.sh: an archive is made of the last commit: it needs git, and a clone of the project" >&2; exit 2; }
   [ -z "$changed" ] ||
     { echo "run_all.sh: an archive is made of the last commit: commit what 'git status' lists, or set it aside" >&2; exit 2; }
-  name="$(sed -n 's/^name = "\(.*\)"$/\1/p; s/^version = "\(.*\)"$/\1/p' pyproject.toml | paste -s -d - -)"
+  name="$(sed -n '/^dependencies/q; s/^name = "\(.*\)"$/\1/p; s/^version = "\(.*\)"$/\1/p' pyproject.toml | paste -s -d - -)"
   set -o pipefail; mkdir -p artifacts
   file="artifacts/$name.tar.gz"
   git -c tar.umask=0022 archive --format=tar --prefix="$name/" HEAD | gzip -n >"$file.partial" || exit 1

@@ -24,10 +24,16 @@ def archive(root):
 def committed(tmp_path):
     """The command, in a repository of a few files."""
     root = tmp_path / "a project"
-    for name in ("run_all.sh", "workflow/cli.py", "params/demo.yaml", "requirements.lock", ".gitignore"):
+    for name in (
+        "run_all.sh",
+        "workflow/cli.py",
+        "params/demo.yaml",
+        "requirements.lock",
+        ".gitignore",
+        "pyproject.toml",
+    ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
-    (root / "pyproject.toml").write_text('[project]\nname = "small"\nversion = "2.1"\ndescription = "-"\n')
     (root / "ünlike.bin").write_bytes(bytes(range(256)))
     (root / "link").symlink_to("ünlike.bin")
     git(root, "init", "-q")
@@ -41,7 +47,7 @@ def test_one_command_makes_one_file_and_says_its_name_and_sha256(committed):
     (made,) = (committed / "artifacts").iterdir()
     digest = hashlib.sha256(made.read_bytes()).hexdigest()
     assert (code, wrong) == (0, "") and said.count("\n") == 1
-    assert said.startswith(f"artifacts/small-2.1.tar.gz: sha256 {digest};")
+    assert said.startswith(f"artifacts/calibrated-confidence-1.0.0.tar.gz: sha256 {digest};")
 
 
 def test_the_same_commit_gives_the_same_bytes(committed, tmp_path):
