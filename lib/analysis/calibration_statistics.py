@@ -23,8 +23,8 @@ SCORE_PRECISION = 1e-7  # minimum distance from 0 and 1, the precision of float3
 def describe_calibration_split(sets: DataByPair) -> pd.DataFrame:
     """Return statistics of the calibration rows by pair.
 
-    `confident_errors` is the number of wrong rows above CONFIDENT per 50 rows. `curved` is the p-value (likelihood
-    ratio) of a quadratic term in the logit of the confidence, NaN if it cannot be fitted.
+    `confident_errors` is the number of wrong rows above CONFIDENT_SCORE per 50 rows. `curved` is the p-value
+    (likelihood ratio) of a quadratic term in the logit of the confidence, NaN if it cannot be fitted.
     """
     records = []
     for (model, dataset), (rows, _) in sets.items():

@@ -47,7 +47,7 @@ class Results:
     views: dict[str, pd.DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)  # of claims
 
     def frame(self, name: str, **equal: str) -> pd.DataFrame:
-        """Return the rows of a frame whose columns equal the given values. Raise NotThere if it is missing or empty."""
+        """Return the rows of a frame whose columns equal these values. Raise MissingFrame if it is missing or empty."""
         if name not in self.frames or self.frames[name].empty:
             raise MissingFrame(name)
         frame = self.frames[name]

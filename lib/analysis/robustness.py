@@ -59,7 +59,7 @@ def analyze(
 
 
 def alternative_choices(*now: Reading | Calibration) -> Iterator[tuple[str, Any]]:
-    """Yield every choice among several, and each value except the current one (`now`); numbers use TRIED."""
+    """Yield every choice among several, and each value except the current one (`now`); numbers use NUMBERS_TRIED."""
     for part in now:
         for name, field in type(part).model_fields.items():
             values = (True, False) if field.annotation is bool else get_args(field.annotation)

@@ -106,7 +106,7 @@ def partial_results(
 def load_stored_frames(
     run: str, models: Sequence[str], datasets: Sequence[str], kinds: Collection[str] = tuple(STORED_FRAMES)
 ) -> Frames:
-    """Return the stored frames of KEPT for these pairs. Raise UserError if they are missing."""
+    """Return the frames of STORED_FRAMES for these pairs. Raise UserError if they are missing."""
     frames: Frames = {}
     for kind in kinds:
         folder, name = kind.split("/")
@@ -133,7 +133,7 @@ def load_ablation(run: str, models: Sequence[str], datasets: Sequence[str], read
 
 
 def compare_estimators(calibrated: pd.DataFrame, reading: Reading, resamples: int, seed: int) -> pd.DataFrame:
-    """Return paired differences of ECE with intervals for CONTRASTS, from `Bootstrap.differences`, on shared rows."""
+    """Return differences of ECE with intervals for PAIRED_COMPARISONS, from `Bootstrap.differences`, on shared rows."""
     who, parts = list(zip(calibrated.estimator, calibrated["method"], strict=True)), []
     for contrast in PAIRED_COMPARISONS:
         chosen = calibrated[[one in contrast for one in who]]

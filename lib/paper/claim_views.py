@@ -1,7 +1,7 @@
 """The views of claims. A view is a data frame with one row per case (one model-dataset pair, say) and a column for each
 number in a predicate.
 
-Each public function is a view of that name; its docstring is shown with the predicate. A view raises NotThere if
+Each public function is a view of that name; its docstring is shown with the predicate. A view raises MissingFrame if
 results lack a frame. A number that cannot be computed is NaN, and `verdicts.judge` ignores cases with NaN in their
 predicate. The views on calibration are in `calibration_views`.
 """

@@ -178,7 +178,7 @@ def omit_middle(tokens: list[dict[str, Any]], most: int) -> list[dict[str, Any]]
 
 
 def running_mean_curve(means: np.ndarray, start: int) -> dict[str, Any]:
-    """Return the running mean as a line of at most POINTS points in a box of 160 by 70, and the start of the answer."""
+    """Return the running mean as a line of at most CURVE_POINTS in a box of 160 by 70, and the start of the answer."""
     low = np.floor(20 * means.min()) / 20
     at = np.unique(np.linspace(0, len(means) - 1, CURVE_POINTS).astype(int))
     x = 160 * at / max(1, len(means) - 1)

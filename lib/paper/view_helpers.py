@@ -27,7 +27,7 @@ def pivot_values(rows: pd.DataFrame, columns: str, values: str = "value", index:
 
 
 def rows_of_table(results: Results, table: str, metric: str = "ece") -> pd.DataFrame:
-    """Return the rows of a table with a metric. Raise NotThere if the table is missing."""
+    """Return the rows of a table with a metric. Raise MissingFrame if the table is missing."""
     results.frame(table)
     rows = results.numbers
     return rows[(rows.table == table) & (rows.metric == metric)]
@@ -42,7 +42,7 @@ def uncalibrated(results: Results, table: str = "result_estimation", metric: str
 def on_same_rows(results: Results, table: str, names: list[str]) -> pd.DataFrame:
     """Return the raw ECE of these estimators on the same rows.
 
-    If some have fewer rows (dropout passes), the ECE of the others is on the shared rows (`shared_rows`).
+    If some have fewer rows (dropout passes), the ECE of the others is on the shared rows (`ece_on_shared_rows`).
     """
     errors = uncalibrated(results, table).reindex(columns=names)
     shared = uncalibrated(results, table, "ece_shared").reindex(index=errors.index, columns=names)
