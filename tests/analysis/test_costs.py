@@ -46,11 +46,8 @@ def test_tokens_are_counted(values):
 def test_seconds_are_told_of_the_rows_that_a_run_made_itself(monkeypatch, facts, whole, of_row):
     there = {"generations": [("m__d", facts)]}
     monkeypatch.setattr(costs, "read_manifests", lambda run, kind, pairs: there.get(kind, []))
-    made = (
-        costs.seconds_per_question("a run", ["m"], ["d"], pd.DataFrame(columns=["model", "dataset"]))
-        .set_index("metric")
-        .value
-    )
+    none = pd.DataFrame(columns=["model", "dataset"])
+    made = costs.seconds_per_question("a run", ["m"], ["d"], none).set_index("metric").value
     assert made.get("seconds") == of_row and made.get("hours") == (None if whole is None else whole / 3600)
 
 

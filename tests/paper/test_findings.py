@@ -375,9 +375,8 @@ def test_a_silent_model_of_a_run_is_said_by_its_label_and_left_out(shipped):
     results = run_results.results_of_run("shipped", one, DEMO.models, ["demo-hard"])
     assert results.models_without_answers == {"tiny-qwen"}
     once = results.frames["answered"].assign(parsed=1)
-    assert not replace(results, frames={**results.frames, "answered": once}).models_without_answers, (
-        "one answer is enough"
-    )
+    one_answer = replace(results, frames={**results.frames, "answered": once})
+    assert not one_answer.models_without_answers, "one answer is enough"
     verdicts = judge_all(results)
     assert set(verdicts["SeqAvgBelowAnswer"].rows.model) == {"tiny-llama"}
     for name in ("InSituMatches", "IsotonicReduces", "LowTokensSignal"):
