@@ -91,9 +91,8 @@ def title_of(stem: str, nb: nbformat.NotebookNode) -> str:
 def body_of(stem: str, nb: nbformat.NotebookNode, stems: set[str]) -> Markup:
     """Return a notebook as HTML, in which scrolling outputs can be focused by the keyboard."""
     body, _ = Notebooks(template_name="basic").from_notebook_node(nb)
-    body = link_numbers(
-        stem, OUTPUT.sub(r'<div tabindex="0" class="scrolls \1"', body), set()
-    )  # with formulas of tables
+    body = OUTPUT.sub(r'<div tabindex="0" class="scrolls \1"', body)
+    body = link_numbers(stem, body, set())  # with formulas of tables
     body = HREF.sub(lambda match: link_to_page(match, stems), body)
     return Markup(PICTURE.sub(lambda match: keep_embedded_picture(match[0]), body))  # noqa: S704
 

@@ -7,6 +7,7 @@ layers one after the other. With few rows, as for thinking models, the launches 
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import psutil
@@ -74,9 +75,8 @@ def bfloat16_seconds() -> float:
 
     rows, weights = torch.ones(64, 1536), torch.ones(8960, 1536)
     half, whole = ((rows.to(dtype), weights.to(dtype)) for dtype in (torch.bfloat16, torch.float32))
-    return time_fastest(lambda: torch.nn.functional.linear(*half)) / time_fastest(
-        lambda: torch.nn.functional.linear(*whole)
-    )
+    of_half, of_whole = (time_fastest(partial(torch.nn.functional.linear, *some)) for some in (half, whole))
+    return of_half / of_whole
 
 
 def adjust_to_precision(device: Device, spec: params.Model) -> Device:

@@ -24,7 +24,7 @@ from workflow.fingerprint import read_cells
 from workflow.gpus import list_gpus, take_gpu
 from workflow.locks import job_lock, scratch_folder
 from workflow.pipeline import MARK, PUBLISHED, Job, Run
-from workflow.preload import exit_with_parent, fork_kernels
+from workflow.preload import exit_with_parent, fork_kernels, skip_unused_import
 from workflow.progress import describe_system_error
 
 
@@ -135,7 +135,7 @@ def notebook_to_run(job: Job, scratch: Path) -> str:
 
 def execute(job: Job, scratch: Path) -> None:
     """Run the notebook; raise Failure if a cell fails or the kernel dies."""
-    sys.modules.setdefault("rfc3987_syntax", None)  # an unused URI grammar that takes 1.5 s to import
+    skip_unused_import()
     from nbclient.exceptions import DeadKernelError
     from papermill import execute_notebook
     from papermill.exceptions import PapermillExecutionError

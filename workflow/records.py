@@ -32,9 +32,8 @@ def is_valid(record: object) -> bool:
     """Whether this is a record that matches its own key."""
     if not isinstance(record, dict) or not all(isinstance(record.get(name), dict) for name in ("parts", "outputs")):
         return False
-    return record.get("key") == record_key(record["parts"]) and all(
-        isinstance(it, str) for it in record["outputs"].values()
-    )
+    sums = record["outputs"].values()
+    return record.get("key") == record_key(record["parts"]) and all(isinstance(one, str) for one in sums)
 
 
 def is_record_of(record: dict, job: Job) -> bool:

@@ -35,12 +35,8 @@ def verify(run: Run, say: Callable[[str], None]) -> int:
     table.to_csv(ROOT / file, index=False, float_format="%.9g")
     made = replace(here, frames={**here.frames, **rounding.recompute_frames(ours, choices, bins)})
     wrong = [*list_differing_tables(here, run.figures), *list_differing_results(here, made)]
-    for line in [
-        *matched.summary,
-        *describe_other_passes(matched),
-        *run_comparison.list_differing_numbers(table, file),
-        *wrong,
-    ]:
+    differing = run_comparison.list_differing_numbers(table, file)
+    for line in [*matched.summary, *describe_other_passes(matched), *differing, *wrong]:
         say(line)
     held, line = run_comparison.judge_reproduction(table, matched, wrong)
     say(f"verify {run.name}: {line}")

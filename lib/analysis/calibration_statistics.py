@@ -28,9 +28,8 @@ def describe_calibration_split(sets: DataByPair) -> pd.DataFrame:
     """
     records = []
     for (model, dataset), (rows, _) in sets.items():
-        errors = (
-            50 * float(np.mean((rows.confidence > CONFIDENT_SCORE) & ~rows.correct)) if len(rows.correct) else np.nan
-        )
+        confident_errors = (rows.confidence > CONFIDENT_SCORE) & ~rows.correct
+        errors = 50 * float(np.mean(confident_errors)) if len(confident_errors) else np.nan
         records.append((model, dataset, errors, test_curvature(rows.confidence, rows.correct)))
     return pd.DataFrame(records, columns=["model", "dataset", "confident_errors", "curved"])
 

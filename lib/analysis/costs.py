@@ -12,13 +12,8 @@ from lib.store import PAIR
 
 RESPONSE_ITSELF, ALL_JOBS = "response", "total"  # instead of an estimator: the response itself; all jobs of a pair
 EXTRA_TOKEN_ESTIMATORS = ("p_true", "p_true_insitu", "c_bald", "c_bald_insitu")  # estimators that read more tokens
-TIMED_KINDS = (
-    "generations",
-    "verification",
-    "dropout",
-    "dropout_answer",
-    "ablation",
-)  # kinds whose manifests have seconds
+# Kinds whose manifests have seconds
+TIMED_KINDS = ("generations", "verification", "dropout", "dropout_answer", "ablation")
 
 
 def costs_of_run(

@@ -168,12 +168,8 @@ def evaluate_scopes(
             if scores.empty:  # the reading omits all of these rows
                 continue
             found = evaluate(scores, reading.bins, reading.closed, names=["ece", "auroc"]).set_index("metric").value
-            read = (
-                rows[KEYS]
-                .merge(generations, on=KEYS, validate="one_to_one")
-                .apply(count_tokens_read, axis=1, scope=scope)
-            )
-            of_pass, once = np.mean(list(read), axis=0)
+            passed = rows[KEYS].merge(generations, on=KEYS, validate="one_to_one")
+            of_pass, once = np.mean([count_tokens_read(row, scope) for _, row in passed.iterrows()], axis=0)
             rate, tokens = float(rows.rate.iloc[0]), of_pass * len(rows.predictive.iloc[0])
             parts.append((*pair, scope, rate, len(scores), found.ece, found.auroc, tokens, once))
     return pd.DataFrame(parts, columns=[*PAIR, "scope", "rate", "rows", "ece", "auroc", "tokens", "once"])

@@ -15,7 +15,7 @@ from lib.params import Calibration, Reading, Subsampling
 from lib.paths import UserError
 
 SENSITIVITY_COLUMNS = ["choice", "words", "finding", "name", "here", "then", "flips"]
-CHOICE_DESCRIPTIONS = {  # descriptions of the choices
+CHOICE_DESCRIPTIONS = {
     "grader": "what counts as right",
     "answer_format": "what counts as an answer",
     "missing": "a response without an answer",
@@ -30,9 +30,8 @@ CHOICE_DESCRIPTIONS = {  # descriptions of the choices
     "one_class": "a calibrator of rows all right or all wrong",
     "isotonic_decimals": "the decimals that isotonic regression sees of a score",
 }
-NUMBERS_TRIED: dict[str, tuple[Any, ...]] = {
-    "isotonic_decimals": (None, 5, 3)
-}  # choices of a number: the values to try
+# Choices of a number: the values to try
+NUMBERS_TRIED: dict[str, tuple[Any, ...]] = {"isotonic_decimals": (None, 5, 3)}
 CHANGES_NOTHING = "(changes nothing that is read or measured)"
 PASSES_TRIED = (5,)  # numbers of passes for which a finding needs c_BALD
 

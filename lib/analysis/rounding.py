@@ -115,9 +115,8 @@ def draw_with_noise(
     here: Results, signals: RunSignals, choices: Calibration, n_bins_ablation: Sequence[int], draws: int
 ) -> Iterator[pd.DataFrame]:
     """Yield the `printed_numbers` without noise, then those of every draw of noise."""
-    for some in itertools.chain(
-        [signals], (add_noise_to_signals(signals, np.random.default_rng([0, n])) for n in range(draws))
-    ):
+    noisy = (add_noise_to_signals(signals, np.random.default_rng([0, n])) for n in range(draws))
+    for some in itertools.chain([signals], noisy):
         yield printed_numbers(replace(here, frames={**here.frames, **recompute_frames(some, choices, n_bins_ablation)}))
 
 

@@ -188,9 +188,8 @@ class RunSignals:
     def learning_frames(self, choices: Calibration, model: str, drawn: Subsampling) -> Frames:
         """Return the learning curves of a model on uniformly sampled rows; 06 stores a run's."""
         how = drawn, ("uniform",), self.reading.bins, self.reading.closed, choices, self.call
-        return {
-            "learning": summarize_curves(self.call(learning_curves, self.call(select_model, self.sets, model), *how))
-        }
+        curves = self.call(learning_curves, self.call(select_model, self.sets, model), *how)
+        return {"learning": summarize_curves(curves)}
 
     def response_frames(self) -> Frames:
         """Return, for every pair, the statistics of responses that the paper shows as pictures or in words.

@@ -112,16 +112,9 @@ def summarize_tokens(responses: pd.DataFrame) -> pd.DataFrame:
         smallest = [np.exp(logprobs.min()) for logprobs in response]
         product = [logprobs.sum() for logprobs in response]  # logarithm: the same ranks
         joint, length = response.map(seq_joint), response.map(len)
+        medians = _median_probability(answered.answer), _median_probability(wrong)
         correlations = rank_correlation(joint, length), rank_correlation(product, length)
-        parts.append(
-            (
-                *pair,
-                _median_probability(answered.answer),
-                _median_probability(wrong),
-                auroc(smallest, rows.correct),
-                *correlations,
-            )
-        )
+        parts.append((*pair, *medians, auroc(smallest, rows.correct), *correlations))
     return pd.DataFrame(parts, columns=[*PAIR, "median", "wrong", "smallest", "joint", "product"])
 
 

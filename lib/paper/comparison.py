@@ -73,13 +73,8 @@ PAPER_NUMBERS = [f"{name}_paper" for name in WITH_BOUNDS]
 COMPARED_NUMBERS = [*WITH_BOUNDS, *PAPER_NUMBERS, "difference"]
 COMPARED_COLUMNS = ["table", "key", *PAIR, "estimator", "metric", "variant", *COMPARED_NUMBERS, "verdict"]
 VARIANT = ["method", "source_model_label", "source_dataset_label", "rate", "bins"]
-SHARED_KEY = [
-    "model_label",
-    "dataset_label",
-    "estimator",
-    "metric",
-    *VARIANT,
-]  # keys of a number, here and in the paper
+# Key of a number, here and in the paper
+SHARED_KEY = ["model_label", "dataset_label", "estimator", "metric", *VARIANT]
 HALF_DIGIT = 0.0005  # half of the last decimal in the paper
 
 
