@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 
 from lib.score.ablation import BEGINNINGS
 from lib.store import PAIR
-from lib.tasks.answers import grade
+from lib.tasks.grading import grade
 
 
 def grade_all(answers: Iterable[Any], references: Iterable[str], grader: str) -> list[bool]:

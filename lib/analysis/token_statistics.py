@@ -14,7 +14,8 @@ from lib.params import Reading
 from lib.score.estimators import seq_joint, validate_logprobs
 from lib.score.metrics import auroc
 from lib.store import PAIR
-from lib.tasks.answers import grade, has_answer
+from lib.tasks.answers import has_answer
+from lib.tasks.grading import grade
 
 
 def running_mean(logprobs: Any, points: int = 101) -> np.ndarray:

@@ -11,7 +11,8 @@ import pandas as pd
 
 from lib.params import Reading
 from lib.store import KEYS
-from lib.tasks.answers import GRADERS, answer_span, grade, has_answer
+from lib.tasks.answers import answer_span, has_answer
+from lib.tasks.grading import GRADERS, grade
 
 LOGPROBS = {"model": "token_logprobs", "sampling": "token_logprobs_sampling"}
 

@@ -1,4 +1,4 @@
-r"""Extract the final answer of a response, grade it, and map it to the generated tokens.
+r"""Extract the final answer of a response, and map it to the generated tokens.
 
 Location of the answer. The prompt asks for "the answer as an integer after '#### '" (appendix on answer extraction).
 The answer is on the first non-blank line after the last `####` outside the thinking text. It is the first number of
@@ -22,14 +22,12 @@ The span of a number includes all these characters.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from itertools import accumulate, pairwise
 from typing import Any
 
 from tokenizers.decoders import DecodeStream
-
-from lib.paths import UserError, nearest
 
 MARK, CLOSING_TAG = "####", "</think>"
 _MINUS = "\u2010\u2011\u2012\u2013\u2212\uff0d"  # hyphens, dashes and minus signs that models write for "-"
@@ -53,10 +51,7 @@ _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _PLAIN = str.maketrans(dict.fromkeys(_MINUS, "-") | dict.fromkeys(_CURRENCY + "\\{},", ""))
 _AROUND = f" \t\r\n*.%\\{_CURRENCY}"  # characters allowed around the number in `parse_number`
 # 60 digits represent every reference exactly; no response overflows or traps
-_CONTEXT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
-_RELATIVE = Decimal("1e-6")
-_PAL = Decimal("1e-3")  # absolute tolerance of PAL, the source of GSMHard
-_HALF = Decimal("0.500000001")  # slightly above 1/2: -1895420.4999999998 is ...420.5 in floating point
+CONTEXT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 
 Span = tuple[int, int]  # half-open
 
@@ -163,9 +158,9 @@ def parse_number(text: str | None) -> Decimal | None:
         return None
     head, _, bottom = _FRACTION.sub(r" \1/\2", match.group()).translate(_PLAIN).partition("/")
     whole, _, top = head.strip().rpartition(" ")  # -1 1/2; for -\frac{1}{2} only the sign
-    value = _CONTEXT.divide(Decimal(top), Decimal(bottom)) if bottom else Decimal(top)
+    value = CONTEXT.divide(Decimal(top), Decimal(bottom)) if bottom else Decimal(top)
     if whole:
-        value = _CONTEXT.add(Decimal(whole.lstrip("+-") or 0), value)
+        value = CONTEXT.add(Decimal(whole.lstrip("+-") or 0), value)
     return value.copy_negate() if whole.startswith("-") else value
 
 
@@ -264,68 +259,3 @@ def answer_span(row: Any, answered: bool | None = None) -> Span:
         return int(row.last_number_start), int(row.last_number_end)
     last = max(len(row.token_logprobs) - int(row.eos), 1)
     return last - 1, last
-
-
-def _integral(number: Decimal) -> bool:
-    return number == number.to_integral_value(context=_CONTEXT)
-
-
-def _gap(answer: Decimal, reference: Decimal) -> Decimal:
-    return _CONTEXT.abs(_CONTEXT.subtract(answer, reference))
-
-
-def _pal(answer: Decimal, reference: Decimal) -> bool:
-    """Whether they differ by less than 1e-3."""
-    return _gap(answer, reference) < _PAL
-
-
-def _numeric(answer: Decimal, reference: Decimal) -> bool:
-    """Whether they differ by less than 1e-3, or the answer is a rounded non-integer reference.
-
-    The prompt asks for an integer, but 303 of GSMHard's 1,319 references are not. Such a reference may be rounded to
-    the answer's number of decimals, including none; half may be rounded either way.
-    """
-    if _pal(answer, reference) or _integral(reference):
-        return _pal(answer, reference)
-    exponent = answer.as_tuple().exponent
-    decimals = max(0, -exponent) if isinstance(exponent, int) else 0
-    return _CONTEXT.scaleb(_gap(answer, reference), decimals) <= _HALF
-
-
-def _relative(answer: Decimal, reference: Decimal) -> bool:
-    """Whether the relative error is at most 1e-6, or the answer is a nearest integer to a non-integer reference.
-
-    Large integers may thus be off by one.
-    """
-    gap = _gap(answer, reference)
-    rounded = _integral(answer) and not _integral(reference) and gap <= _HALF
-    return rounded or gap <= _CONTEXT.multiply(_RELATIVE, _CONTEXT.abs(reference))
-
-
-GRADERS: dict[str, Callable[[Decimal, Decimal], bool]] = {
-    "numeric": _numeric,
-    "relative": _relative,
-    "pal": _pal,
-    "exact": lambda answer, reference: answer == reference,  # equal values without tolerance: 18.00 is 18
-    "integer": lambda answer, reference: answer == reference and _integral(reference),  # 2.5 is never matched
-}
-
-
-def grade(answer: str | None, reference: str, grader: str = "numeric") -> bool:
-    """Whether an answer is correct; a missing one is not.
-
-    Parameters
-    ----------
-    answer, reference : str
-    grader : str
-        Of GRADERS.
-
-    Raises
-    ------
-    UserError
-        For an unknown grader.
-    """
-    if grader not in GRADERS:
-        raise UserError(f"there is no grader '{grader}'; {nearest(grader, GRADERS)}")
-    value, expected = parse_number(answer), parse_number(reference)
-    return value is not None and expected is not None and GRADERS[grader](value, expected)

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models
 from tokenizers.pre_tokenizers import ByteLevel
 
 from lib.paths import ROOT, UserError
-from lib.tasks import answers
+from lib.tasks import answers, grading
 
 SHARED = ROOT.parent / "shared"
 PLAIN = ["Llama-3.1-8B-Instruct", "Qwen3-8B"]
@@ -149,7 +149,7 @@ NO_NUMBER = [
     None, "", "-", "$", "nan", "inf", "-Infinity", "1e9999", "5 apples", "1 2", "0x10", "\\frac{1}{0}", "\\frac{x}{2}",
     "1 1/0", "\\frac12", "1_000", "\u0661", "1,2345", "--", "1.2.3",
 ]  # fmt: skip
-ALL, TOLERANT = set(answers.GRADERS), {"numeric", "relative", "pal"}
+ALL, TOLERANT = set(grading.GRADERS), {"numeric", "relative", "pal"}
 GRADES = [  # answer, reference, and the graders that accept it
     ("18", "18", ALL), ("1,000", "1000", ALL), ("-9867630", "-9867630.0", ALL), ("\\frac{32}{4}", "8", ALL),
     ("7.3", "7.3", ALL - {"integer"}), ("1 1/2", "1.5", ALL - {"integer"}), ("0.0000005", "5e-7", ALL - {"integer"}),
@@ -176,11 +176,11 @@ def test_numbers_are_parsed():
 
 def test_grades():
     for answer, reference, graders in GRADES:
-        accepted = {grader for grader in answers.GRADERS if answers.grade(answer, reference, grader)}
+        accepted = {grader for grader in grading.GRADERS if grading.grade(answer, reference, grader)}
         assert accepted == graders, (answer, reference)
-        assert answers.grade(answer, reference) is ("numeric" in graders)
+        assert grading.grade(answer, reference) is ("numeric" in graders)
     with pytest.raises(UserError, match="'numerc'.*'numeric'"):
-        answers.grade("1", "1", "numerc")
+        grading.grade("1", "1", "numerc")
 
 
 def test_no_integer_of_gsmhard_is_met_by_its_neighbour(shared):
@@ -190,10 +190,10 @@ def test_no_integer_of_gsmhard_is_met_by_its_neighbour(shared):
     assert (len(targets), len(integers)) == (1319, 1016)
 
     def forgiven(grader: str, by: int) -> int:
-        return sum(answers.grade(str(int(target) + by), str(int(target)), grader) for target in integers)
+        return sum(grading.grade(str(int(target) + by), str(int(target)), grader) for target in integers)
 
     assert {by: forgiven("relative", by) for by in (1, 10, 100)} == {1: 609, 10: 352, 100: 103}
-    assert all(forgiven(grader, 1) == 0 for grader in answers.GRADERS if grader != "relative")
+    assert all(forgiven(grader, 1) == 0 for grader in grading.GRADERS if grader != "relative")
 
 
 # --- tokens -----------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def test_every_gsm8k_solution(name, shared):
         found = answers.locate_answer(tokenizer, encoding.ids, thinking=False)
         assert found["text"] == solution
         assert found["answer"] == published.replace(",", "")
-        assert all(answers.grade(found["answer"], published, grader) for grader in answers.GRADERS)
+        assert all(grading.grade(found["answer"], published, grader) for grader in grading.GRADERS)
         held = backend.decode(encoding.ids[found["answer_start"] : found["answer_end"]])
         assert held.strip() == published
         assert found["last_number_start"] == found["answer_start"]
@@ -297,7 +297,7 @@ def test_any_text(text, start):
             number = answers.parse_number(text[slice(*span)])
             assert number is not None and number.is_finite()
             assert answers.parse_number(answers.format_number(number)) == number
-            assert answers.grade(text[slice(*span)], answers.format_number(number), "exact")
+            assert grading.grade(text[slice(*span)], answers.format_number(number), "exact")
     assert 0 <= answers.answer_start_char(text, True) <= len(text)
 
 
@@ -306,7 +306,7 @@ def test_any_text(text, start):
 def test_any_float_matches_itself(number):
     value = answers.parse_number(repr(number))
     assert value == Decimal(repr(number))
-    assert answers.grade(answers.format_number(value), repr(number), "exact")
+    assert grading.grade(answers.format_number(value), repr(number), "exact")
 
 
 @pytest.mark.parametrize("kind", [*FAMILIES, *PLAIN])
