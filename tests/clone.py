@@ -66,14 +66,24 @@ def run(folder: Path, *words: str, **env: str) -> str:
     return said
 
 
-def wait_for(process: subprocess.Popen, happened: Callable[[], Any], seconds: float = 60) -> Any:
-    """Wait for something that a started command does."""
+def until(happened: Callable[[], Any], seconds: float = 60) -> Any:
+    """Wait for something, and return it."""
     end = time.monotonic() + seconds
     while not (found := happened()):
-        assert process.poll() is None, process.stdout.read()
         assert time.monotonic() < end, "it takes too long"
-        time.sleep(0.02)
+        time.sleep(0.05)
     return found
+
+
+def wait_for(process: subprocess.Popen, happened: Callable[[], Any], seconds: float = 60) -> Any:
+    """Wait for something that a started command does."""
+
+    def seen() -> Any:
+        found = happened()
+        assert found or process.poll() is None, process.stdout.read()
+        return found
+
+    return until(seen, seconds)
 
 
 def refusal(folder: Path, *words: str) -> str:

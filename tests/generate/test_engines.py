@@ -15,6 +15,7 @@ import pytest
 import synthetic
 import torch
 from architectures import SETTINGS, assert_alike, examples
+from clone import until
 
 from lib import params
 from lib.generate import generation, vllm_engine
@@ -211,13 +212,6 @@ def test_what_a_killed_worker_has_started_ends_with_it(llama, stub, tmp_path, mo
     until(lambda: not core.exists() or "Z" in (core / "stat").read_text().split()[2])
     path = json.loads((tmp_path / "packages" / "path").read_text())
     assert str(vllm_engine.WORKER.parent) not in path
-
-
-def until(found, seconds=30):
-    ends = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < ends, "waited in vain"
-        time.sleep(0.05)
 
 
 def test_why_an_engine_failed_is_its_first_error():

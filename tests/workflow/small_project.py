@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import psutil
@@ -189,10 +188,3 @@ def family(project: Project, word: str = "") -> list[psutil.Process]:
             if here and (not word or word in process.cmdline()):
                 found.append(process)
     return found
-
-
-def until(condition, seconds: float = 60) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.1)

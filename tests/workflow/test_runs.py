@@ -12,7 +12,8 @@ import time
 
 import psutil
 import pytest
-from small_project import PAIR, Project, family, until, with_cell, write
+from clone import until
+from small_project import PAIR, Project, family, with_cell, write
 
 from lib.paths import UserError
 from workflow import locks, run

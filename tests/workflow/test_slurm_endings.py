@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 import slurm_cluster
-from small_project import Project, family, until, with_cell
+from clone import until
+from small_project import Project, family, with_cell
 
 pytestmark = pytest.mark.slow
 
