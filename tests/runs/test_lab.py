@@ -4,18 +4,16 @@ Plain papermill, and what the other notebooks show by themselves, are in test_ed
 """
 
 import json
-import os
 import re
-import socket
-import subprocess
-import sys
-import time
 import urllib.request
 import uuid
+from contextlib import suppress
 
 import nbformat
 import pytest
 import websocket
+from clone import start, wait_for
+from slurm_cluster import free_ports
 
 from lib.paths import ROOT, SHIPPED
 
@@ -28,29 +26,21 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def server():
     """`./run_all.sh lab` on a free port: its address, once it answers."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    env = os.environ | {"VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
-    command = [ROOT / "run_all.sh", "lab", "--", "--no-browser", f"--port={port}", "--IdentityProvider.token=t",
-               "--allow-root", "--ip=127.0.0.1"]  # fmt: skip
-    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/")
+    (port,) = free_ports(1)
+    process = start(ROOT, "lab", "--", "--no-browser", f"--port={port}", "--IdentityProvider.token=t", "--allow-root",
+                    "--ip=127.0.0.1")  # fmt: skip
     try:
-        yield wait(f"127.0.0.1:{port}", process)
+        wait_for(process, lambda: answers(f"127.0.0.1:{port}"))
+        yield f"127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(30)
 
 
-def wait(address: str, process) -> str:
-    for _ in range(120):
-        assert process.poll() is None, process.stdout.read().decode()
-        try:
-            request(address, "api/status")
-            return address
-        except OSError:
-            time.sleep(0.5)
-    raise TimeoutError("the Jupyter server does not answer")
+def answers(address: str) -> bool:
+    with suppress(OSError):
+        return bool(request(address, "api/status"))
+    return False
 
 
 def request(address: str, path: str, body=None):
