@@ -35,14 +35,8 @@ class Remote(torch.Tensor):
 
     @staticmethod
     def __new__(cls, held):
-        return torch.Tensor._make_wrapper_subclass(
-            cls,
-            held.shape,
-            strides=held.stride(),
-            storage_offset=held.storage_offset(),
-            dtype=held.dtype,
-            device=DEVICE,
-        )
+        layout = {"strides": held.stride(), "storage_offset": held.storage_offset(), "dtype": held.dtype}
+        return torch.Tensor._make_wrapper_subclass(cls, held.shape, device=DEVICE, **layout)
 
     def __init__(self, held):
         self.held = held
