@@ -36,28 +36,17 @@ def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabular
         answer = logits[:, 0] - np.logaddexp.reduce(logits.astype(float), axis=1)
         body = np.append(np.log(rng.beta(9, 1 + (not right), 10)), answer).astype("float32")
         place = {"answer_start": 10, "answer_end": 10 + m} if parsed else {"answer_start": -1, "answer_end": -1}
-        question = f"Person {i} has {i} things of kind {'abcdefghij'[i % 10]} and asks."
         found.append(
             {
-                "model": model,
-                "dataset": dataset,
                 "split": "calibration" if i < rows else "evaluation",
                 "example_id": f"{i:04d}",
-                "question": question,
-                "reference": "7",
+                "question": f"Person {i} has {i} things of kind {'abcdefghij'[i % 10]} and asks.",
                 "token_ids": np.arange(10 + m),
                 "token_logprobs": body,
-                "token_logprobs_sampling": body,
                 **place,
-                "words": hash_words(question),
                 "plain": parsed,
-                "boxed": None,
                 "last_number": "7" if right else "8",
-                "last_number_start": 10,
                 "last_number_end": 10 + m,
-                "thinking_end": 0,
-                "eos": 0,
-                "finish_reason": "stop",
                 "answer": ("7" if right else "8") if parsed else None,
                 "kept_positions": np.arange(10, 10 + m),
                 "chosen_logit": logits[:, 0],
@@ -67,7 +56,11 @@ def generations(model="m", dataset="d", rows=60, accuracy=0.6, seed=0, vocabular
                 "logits": list(logits),
             }
         )
-    return pd.DataFrame(found)
+    frame = pd.DataFrame(found).assign(model=model, dataset=dataset, reference="7", boxed=None, last_number_start=10)
+    frame = frame.assign(
+        thinking_end=0, eos=0, finish_reason="stop", token_logprobs_sampling=lambda f: f.token_logprobs
+    )
+    return frame.assign(words=frame.question.map(hash_words))
 
 
 def run(models=("m", "n"), datasets=("d", "e"), **more):
@@ -109,6 +102,12 @@ def keyed(rows, model="m", dataset="d", split="evaluation", **columns):
     """A per-example frame of one pair."""
     fixed = {"model": model, "dataset": dataset, "split": split, "example_id": [f"e{i}" for i in range(rows)]}
     return pd.DataFrame(fixed | {name: pd.Series(list(values)) for name, values in columns.items()})
+
+
+def told(probabilities, correct, **more):
+    """Responses of one pair, as `interpret_responses` returns them; the answer is the last token."""
+    tokens = [np.log(p) for p in probabilities]
+    return keyed(len(correct), correct=correct, response=tokens, answer=[p[-1:] for p in tokens], **more)
 
 
 def passed(**columns):

@@ -5,30 +5,15 @@ import pandas as pd
 import pytest
 from scipy.optimize import minimize
 from scipy.stats import chi2
-from synthetic import keyed, passed
+from synthetic import keyed, passed, told
 
-from lib import store
 from lib.analysis import calibration_statistics, dropout_statistics, token_statistics, verification_statistics
-from lib.analysis.run_signals import SIGNAL_KINDS
 from lib.calibrate import fitting
 from lib.params import Reading
 from lib.score import confidence
-from lib.score.interpretation import interpret_responses
-from lib.score.metrics import evaluate
 from lib.store import KEYS
 
 LOG = np.log
-
-
-@pytest.fixture(scope="module")
-def stored():
-    return [store.load_frames("shipped", kind, ["tiny-qwen"], ["demo-hard"])[0] for kind in SIGNAL_KINDS]
-
-
-def told(probabilities, correct, **more):
-    """Responses of one pair, as `interpret_responses` returns them; the answer is the last token."""
-    tokens = [LOG(p) for p in probabilities]
-    return keyed(len(correct), correct=correct, response=tokens, answer=[p[-1:] for p in tokens], **more)
 
 
 # ---- tokens
@@ -73,11 +58,12 @@ def test_right_less_wrong_with_the_interval_of_a_difference():
         assert found[column].tolist() == pytest.approx([value] * 2)
 
 
-def test_an_answer_that_the_extraction_misses(stored):
-    generations = stored[0].head(3).assign(split="evaluation", thinking_end=0, answer=None, reference="12")
-    generations["last_number"] = ["12", "13", None]  # of texts without ####
-    facts = token_statistics.count_missed_answers(generations, Reading()).iloc[0]
-    assert (facts.rows, facts.unparsed, facts.lost) == (3, 3, 1)
+def test_an_answer_that_the_extraction_misses():
+    """By the last number of texts without ####; the last of four has an answer."""
+    rows = keyed(4, answer=[*[None] * 3, "12"], answer_start=[*[-1] * 3, 0], answer_end=[*[-1] * 3, 1])
+    rows = rows.assign(reference="12", last_number=["12", "13", None, "12"])
+    facts = token_statistics.count_missed_answers(rows, Reading()).iloc[0]
+    assert (facts.rows, facts.unparsed, facts.lost) == (4, 3, 1)
 
 
 @pytest.mark.filterwarnings("error")  # scipy's, for a constant
@@ -118,51 +104,46 @@ def test_mass_of_the_options():
         assert found.value["p_true_insitu"].to_dict() == pytest.approx({"option_mass": 0.6, "option_mass_low": 0})
 
 
-def test_costs_of_verification(stored):
-    generations, verification, _ = stored
-    rng, length = np.random.default_rng(1), generations.token_ids.map(len)
-    drawn = {"prompt_tokens": rng.integers(40, 400, len(length)), "thinking_end": rng.integers(0, 60, len(length))}
-    generations = generations.assign(**drawn)
-    again = generations.prompt_tokens + length - generations.thinking_end
+def test_costs_of_verification():
+    """Responses of 6, 2, 9 and 4 tokens, whose prompts and thoughts have others."""
+    length, prompt, thought = (np.array(x) for x in ([6, 2, 9, 4], [10, 90, 40, 20], [5, 0, 1, 3]))
+    more = {"prompt_tokens": prompt, "thinking_end": thought, "token_ids": [[0] * n for n in length]}
+    generations = keyed(4, **more)
 
-    def costs(tokens, generations=generations):
-        frame = verification.assign(standard_tokens=tokens, in_situ_tokens=30)
-        return verification_statistics.verification_costs(frame, generations).iloc[0]
+    def costs(tokens, **other):
+        verification = keyed(4, standard_tokens=tokens, in_situ_tokens=[30] * 4)
+        return verification_statistics.verification_costs(verification, generations.assign(**other)).iloc[0]
 
-    assert costs(again + 30).r2 == pytest.approx(1), "question and answer together"
+    assert costs(prompt + length - thought + 30).r2 == pytest.approx(1), "question and answer together"
     facts = costs(2 * length + 30)
     assert facts.r2 < 0.5 and facts.saving == pytest.approx(1), "what is saved is held against the response alone"
-    noise = rng.permutation(length) + 30
-    assert costs(noise).r2 < 0.1
-    alike = generations.assign(token_ids=[[1, 2]] * len(generations), prompt_tokens=7, thinking_end=0)
-    assert costs(noise, alike)[["r2", "saving"]].isna().all()
+    alike = costs(length, token_ids=[[1, 2]] * 4, prompt_tokens=7, thinking_end=0)
+    assert alike[["r2", "saving"]].isna().all()
 
 
 # ---- passes
 
 
 def test_what_the_passes_of_a_pair_come_to():
-    """Of the supports the range, of the others a mean by hand: BALD .2 and .6, of predictive entropies .5 and .7."""
+    """Of the supports the range, of the others a mean by hand: BALD .2 and .6, of predictive entropies .5 and .7;
+    entropies of single passes .15, .25 and .2."""
     facts = dropout_statistics.summarize_passes(passed()).iloc[0]
+    assert facts.sharp == pytest.approx(np.sqrt(1 / 24))
     assert (facts.top_k, facts.top_p, facts.unchanged) == (8, 1, 1)
     assert facts.share == pytest.approx(0.4 / 0.6) and facts.largest == pytest.approx(0.6)
     assert facts.bald == pytest.approx(0.4) and np.isnan(facts.auroc)
+    turned = passed(top_changed=[[False, True]], predictive=[[[9, 9]] * 3])
+    calm = dropout_statistics.summarize_passes(pd.concat([passed(), passed(correct=[False]), turned])).iloc[0]
+    assert (calm.unchanged, calm.auroc, calm.bald) == (2, 0.5, facts.bald), "one confidence for all tells nothing"
     bare = dropout_statistics.summarize_passes(passed().drop(columns=["top_k_10", "top_p_0.95"])).iloc[0]
     assert np.isnan(bare.top_k) and np.isnan(bare.top_p)
 
 
-def test_how_alike_passes_are(stored):
-    generations, _, dropout = stored
-    kept = dropout_statistics.keep_parsed_answers(
-        dropout[dropout.selected], interpret_responses(generations, Reading())
-    )
-    means = list((np.cumsum([0.2, 0.4, 0.2, 0.4]) / np.arange(1, 5))[:, None])
-    same = kept.head(60).assign(split="evaluation", conditional=[means] * 60)
-    same["predictive"] = [[x + 0.1 for x in means]] * 60
-    facts = dropout_statistics.summarize_passes(same).iloc[0]
-    assert (facts.sharp, facts.share, facts.largest) == pytest.approx((0.1 / 0.3, 0.1 / 0.4, 0.1)) and facts.top_p >= 0
-    calm = dropout_statistics.summarize_passes(same.assign(top_changed=[[False]] * 60)).iloc[0]
-    assert calm.unchanged == 60 and calm.auroc == 0.5, "one confidence for all tells nothing"
+def test_a_row_without_answer_is_no_row_of_the_passes():
+    passes = pd.concat([passed(), passed(example_id=["e1"])]).drop(columns="correct")
+    responses = told([[0.5]] * 2, [True, False])
+    responses.loc[0, "answer"] = None
+    assert dropout_statistics.keep_parsed_answers(passes, responses).correct.to_dict() == {0: False}
 
 
 def test_halves_of_the_passes_are_held_against_each_other():
@@ -185,6 +166,7 @@ def test_halves_of_the_passes_are_held_against_each_other():
 def test_numbers_of_passes_are_asked_once():
     """All of them come last, whether they are asked for or not."""
     frame = passed().assign(selected=True, rate=0.1).drop(columns="correct")
+    frame = pd.concat([frame, frame.assign(selected=False)])
     responses = told([[0.5]], [True])
     for asked, made in (((1, 3), [1, 3]), ((2, 9), [2, 3]), ((), [1, 2, 3])):
         found = dropout_statistics.ece_by_number_of_passes(responses, frame, Reading(), asked)
@@ -202,27 +184,6 @@ def test_terms_of_bald_by_rate_and_errors_by_phi():
     errors = dropout_statistics.evaluate_rate_grid_by_phi(responses, frame, Reading()).set_index("phi").value
     of_tokens = {"clip": [0.2, 0.6], "top_k_10": [0.2, 0.6] / LOG([12, 20]), "top_p_0.95": [0.2, 0.6] / LOG([3, 2])}
     assert errors.to_dict() == pytest.approx({phi: np.mean(values) for phi, values in of_tokens.items()})
-
-
-def test_after_all_passes_c_bald_is_itself(stored):
-    generations, _, dropout = stored
-    responses = interpret_responses(generations, Reading())
-    scores = confidence.confidence_frame(responses, dropout=dropout[dropout.selected], names=["c_bald"])
-    curve = dropout_statistics.ece_by_number_of_passes(responses, dropout, Reading()).set_index("passes").ece
-    assert len(curve) == 10 and curve[10] == pytest.approx(evaluate(scores, names=["ece"]).value.iloc[0])
-    one = dropout.assign(conditional=dropout.predictive)  # no disagreement: every confidence is 1
-    flat = dropout_statistics.ece_by_number_of_passes(responses, one, Reading()).ece
-    assert flat.to_numpy() == pytest.approx(1 - evaluate(scores, names=["acc"]).value.iloc[0])
-
-
-def test_a_row_without_answer_is_no_row_of_the_passes(stored):
-    generations, _, dropout = stored
-    generations = generations.assign(answer=generations.answer.where(generations.index % 50 != 7, None))
-    kept = {}
-    for missing in ("last_number", "zero"):
-        responses = interpret_responses(generations, Reading(missing=missing))
-        kept[missing] = set(dropout_statistics.keep_parsed_answers(dropout, responses).example_id)
-    assert kept["last_number"] - kept["zero"] == set(responses[responses.answer.isna()].example_id) != set()
 
 
 # ---- what calibration rows show
