@@ -5,59 +5,40 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+import torch
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import LlamaConfig, LlamaForCausalLM
 
 WIDTH, INNER, HEADS, KEYS, LAYERS, CONTEXT = 64, 96, 4, 2, 2, 128
 HEAD = WIDTH // HEADS
 SPECIAL = ["<|start|>", "<|end|>"]
 TEMPLATE = "{% for m in messages %}<|start|>{{ m.content }}<|end|>{% endfor %}"
-
-
-def letters() -> list[str]:
-    """The 256 bytes as byte-level vocabularies spell them."""
-    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    hidden = iter(range(256, 512))
-    return [chr(byte) if byte in shown else chr(next(hidden)) for byte in range(256)]
-
-
-VOCABULARY = [*letters(), "##", "####", *SPECIAL]
+VOCABULARY = [*sorted(ByteLevel.alphabet()), "##", "####", *SPECIAL]
 MERGES = ["# #", "## ##"]
 
 
-def random_weights(seed: int = 0, tied: bool = True) -> dict[str, np.ndarray]:
-    """Weights by the names of transformers, all of them numbers that 16 bits hold (multiples of 1/256, below 1/2)."""
-    rng = np.random.default_rng(seed)
-
-    def draw(*shape: int) -> np.ndarray:
-        return rng.integers(-127, 128, shape).astype(np.float32) / 256
-
-    weights = {"model.embed_tokens.weight": draw(len(VOCABULARY), WIDTH), "model.norm.weight": draw(WIDTH)}
-    for layer in range(LAYERS):
-        here = f"model.layers.{layer}."
-        for part, rows in (("q", HEADS * HEAD), ("k", KEYS * HEAD), ("v", KEYS * HEAD), ("o", WIDTH)):
-            weights[f"{here}self_attn.{part}_proj.weight"] = draw(rows, WIDTH)
-        for part, shape in (("gate", (INNER, WIDTH)), ("up", (INNER, WIDTH)), ("down", (WIDTH, INNER))):
-            weights[f"{here}mlp.{part}_proj.weight"] = draw(*shape)
-        for part in ("input_layernorm", "post_attention_layernorm"):
-            weights[f"{here}{part}.weight"] = draw(WIDTH)
-    if not tied:
-        weights["lm_head.weight"] = draw(len(VOCABULARY), WIDTH)
-    return weights
+def network(tied: bool = True) -> LlamaForCausalLM:
+    """A Llama whose weights are all numbers that 16 bits hold (multiples of 1/256, below 1/2)."""
+    config = LlamaConfig(
+        vocab_size=len(VOCABULARY),
+        hidden_size=WIDTH,
+        rms_norm_eps=1e-5,
+        intermediate_size=INNER,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KEYS,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=tied,
+    )
+    made, stream = LlamaForCausalLM(config).eval(), torch.Generator().manual_seed(0)
+    for parameter in made.parameters():
+        parameter.data = torch.randint(-127, 128, parameter.shape, generator=stream) / 256
+    return made
 
 
-PARTS = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-         "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-         "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
-         "post_attention_layernorm": "ffn_norm"}  # fmt: skip
-WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-
-
-def name_there(name: str) -> str:
-    """The name of llama.cpp for a tensor of transformers."""
-    stem = name.removesuffix(".weight")
-    if stem in WHOLE:
-        return f"{WHOLE[stem]}.weight"
-    _, _, layer, part = stem.split(".", 3)
-    return f"blk.{layer}.{PARTS[part]}.weight"
+def weights_of(made: LlamaForCausalLM) -> dict[str, np.ndarray]:
+    """Weights by the names of transformers; of tied ones the first alone."""
+    return {name: parameter.detach().numpy() for name, parameter in made.named_parameters()}
 
 
 def order_there(name: str, weight: np.ndarray) -> np.ndarray:
@@ -94,10 +75,11 @@ def write(path: Path, weights: dict[str, np.ndarray], kind: str = "F32", archite
         (writer.add_chat_template, TEMPLATE),
     ):
         add(value)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, LAYERS)
     for name, weight in weights.items():
         stored = gguf.GGMLQuantizationType.F32 if weight.ndim == 1 else gguf.GGMLQuantizationType[kind]
         there = order_there(name, weight)
-        writer.add_tensor(name_there(name), gguf.quants.quantize(there, stored), raw_dtype=stored)
+        writer.add_tensor(names.get_name(name, [".weight"]), gguf.quants.quantize(there, stored), raw_dtype=stored)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

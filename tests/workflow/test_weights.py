@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
+import test_hub
 import tiny_gguf
 from huggingface_hub import errors
-from small_project import write
+from small_project import ROOT, write
 
 from lib import params
 from lib.generate import gguf_file
@@ -20,7 +21,7 @@ from workflow import weights
 def here(inside, monkeypatch):
     """The small project with a model that is a GGUF file, which lies in models/; no hub is reached."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    file = tiny_gguf.write(inside.root.parent / "small.gguf", tiny_gguf.random_weights())
+    file = tiny_gguf.write(inside.root.parent / "small.gguf", tiny_gguf.weights_of(tiny_gguf.network()))
     served, models = inside.root / "models" / "small.gguf", inside.root / "artifacts/.models"
     served.parent.mkdir()
     shutil.copy(file, served)
@@ -53,25 +54,21 @@ def test_from_a_file_to_a_checkpoint_once(here):
     assert here.sha256[:12] in converting and not any("fetching" in line for line in here.said)
     assert here.kept() == {here.sha256}, "nothing of the way there is left"
     assert {"model.safetensors", "config.json", "tokenizer.json"} <= {path.name for path in here.place.iterdir()}
-    assert str(here.project.root) not in (here.place / "config.json").read_text()
+    texts = [path.read_text() for path in here.place.iterdir() if path.suffix != ".safetensors"]
+    assert not any(place in text for text in texts for place in (str(here.project.root), str(ROOT), "/tmp"))
     here.served.unlink()
     here.said.clear()
     weights.fetch(["small"], here.said.append)
     assert not here.said
 
 
-class Hub:
+class Hub(test_hub.Hub):
     """A hub that has the file, its size and (as `said`) its checksum."""
 
     def __init__(self, monkeypatch, file, said="", error=None):
-        self.file, self.said, self.error, self.asked = file, said or tiny_gguf.sha256(file), error, []
-        monkeypatch.setattr(huggingface_hub, "HfApi", lambda: self)
+        super().__init__(monkeypatch, error)
+        self.file, self.said = file, said or tiny_gguf.sha256(file)
         monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda source, name, revision=None: str(self.file))
-
-    def model_info(self, source, revision=None):
-        if self.error:
-            raise self.error
-        return SimpleNamespace(sha=revision)
 
     def get_paths_info(self, source, paths, revision=None):
         self.asked.append((source, *paths, revision))
@@ -83,7 +80,7 @@ def test_it_is_fetched_from_the_hub(here, monkeypatch):
     here.served.unlink()
     hub = Hub(monkeypatch, here.file)
     assert here.obtain(revision="abc") == here.file
-    assert hub.asked == [("someone/small-GGUF", "small.gguf", "abc")]
+    assert hub.asked[1:] == [("someone/small-GGUF", "small.gguf", "abc")]
     (line,) = here.said
     assert line.startswith("fetching small: ") and line.endswith(" GB from someone/small-GGUF")
 
@@ -132,7 +129,9 @@ def test_a_full_disk_is_said_before(here, monkeypatch, place):
 
 @pytest.mark.slow
 def test_a_conversion_that_fails_says_why_in_one_line(here, monkeypatch):
-    other = tiny_gguf.write(here.file.with_name("other.gguf"), tiny_gguf.random_weights(), architecture="nothing-known")
+    other = tiny_gguf.write(
+        here.file.with_name("other.gguf"), tiny_gguf.weights_of(tiny_gguf.network()), architecture="nothing-known"
+    )
     with weights.conversion_lock(here.spec(), print) as lock:
         with pytest.raises(UserError, match="^other.gguf can't be converted: [^\n]*nothing-known[^\n]*$"):
             weights.convert("small", here.spec(), other, lock, print)
