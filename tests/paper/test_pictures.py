@@ -6,9 +6,8 @@ import pytest
 from synthetic import passed
 
 from lib import random_streams
-from lib.analysis import ablation_statistics, calibration_statistics, dropout_statistics, verification_statistics
+from lib.analysis import calibration_statistics, dropout_statistics, verification_statistics
 from lib.paper import exploratory_plots, reliability
-from lib.score import ablation
 
 
 def bins(accuracy=(0.5, 0.75)):
@@ -57,26 +56,13 @@ def test_whiskers_are_the_bootstraps():
     )  # fmt: skip
 
 
-# ---- histograms, and what is new in a prompt
+# ---- histograms
 
 
 def test_tokens_whose_disagreement_is_clipped():
     passes = passed(predictive=[[[9, 9], [1.0, 2.5]]], conditional=[[[9, 9], [0.75, 0.5]]])
     tokens = dropout_statistics.bald_of_answer_tokens(passes)
     assert tokens.bald.tolist() == [0.25, 2.0] and exploratory_plots.describe_clipped(tokens) == "50.0% clipped to 0"
-
-
-def test_responses_of_one_question_beside_each_other():
-    answers = ("a", "none", "5"), ("a", "one", "5"), ("b", "none", "5"), ("b", "one", "7")
-    rows = [("m", "d", "evaluation", name, "5", answer, None, "stop", arm, False) for name, arm, answer in answers]
-    frame = pd.DataFrame(rows, columns=[*ablation.ABLATION_COLUMNS, "demonstration", "profile"])
-    assert ablation_statistics.find_changed_answer(frame, "none") == ("b", "one")
-    assert ablation_statistics.grade_by_arm(frame).loc["b"].tolist() == [True, False]
-    alone = frame[frame.demonstration == "none"]
-    assert ablation_statistics.find_changed_answer(alone, "none") == ("a", "none")
-    texts = {"none": ["#### 5"], "one": [None]}
-    kept = {arm: pd.DataFrame({"example_id": ["b"], "text": text}) for arm, text in texts.items()}
-    assert ablation_statistics.select_responses("b", kept, ["none", "one"]) == {"none": "#### 5", "one": "(not kept)"}
 
 
 # ---- forests, maps and folds

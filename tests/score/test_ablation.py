@@ -57,6 +57,9 @@ def test_the_question_that_another_beginning_turns():
     assert find(arms(one=[1, 1, 0], few=[1, 1, 0], none=[1, 0, 0]), "one") == ("e1", "none")
     assert find(arms(one=[1, 1], few=[1, 1], none=[1, 1]), "few") == ("e0", "one")
     assert find(arms(one=[1, 1]), "one") == ("e0", "one")
+    assert ablation_statistics.grade_by_arm(arms(one=[1, 1], none=[1, 0])).loc["e1"].tolist() == [False, True]
+    kept = {name: pd.DataFrame({"example_id": ["e1"], "text": [name]}) for name in ("one", "none")}
+    assert ablation_statistics.select_responses("e1", kept, ["none"]) == {"none": "none"}
 
 
 def test_summary_by_hand():

@@ -60,22 +60,6 @@ def test_intervals_are_scipys():
     assert ours == pytest.approx([theirs.low, theirs.high], abs=0.005)
 
 
-def test_results_are_point_estimates_with_percentiles():
-    made = bootstrap(frame(), resamples=500, seed=2)
-    value, relative = results_of(made).value, results_of(made).relative
-    part = frame().query("estimator == 'seq_avg' and method == ''")
-    assert value["seq_avg", "", "ece"] == ece(part.confidence, part.correct)
-    assert value["", "", "acc"] == part.correct.mean() and len(value) == 1 + 4 * 3
-    drawn = made.draws["m", "d", "seq_avg", "", "ece"]
-    assert (
-        results_of(made).loc[("seq_avg", "", "ece"), ["low", "high"]].tolist()
-        == np.percentile(drawn, [2.5, 97.5]).tolist()
-    )
-    after = value["ans_avg", "isotonic", "ece"]
-    assert relative["ans_avg", "isotonic", "ece"] == pytest.approx(1 - after / value["ans_avg", "", "ece"])
-    assert relative.notna().sum() == 2, "ECE of calibrated scores alone"
-
-
 def test_without_evaluation_rows_there_are_no_results():
     made = bootstrap(frame().assign(split="calibration"), resamples=9)
     assert made.results.empty and list(made.results) == list(bootstrap(frame(), resamples=9).results)

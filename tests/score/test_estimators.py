@@ -11,7 +11,7 @@ from lib.analysis.token_statistics import answer_token_logprobs, running_mean
 from lib.params import Reading
 from lib.paths import UserError
 from lib.score import estimators
-from lib.score.confidence import compute_bald, scale_bald
+from lib.score.confidence import scale_bald
 from lib.score.interpretation import answer_coverage
 
 LOG = np.log
@@ -63,12 +63,6 @@ def test_bald_is_divided_by_the_logarithm_of_its_support_or_of_two():
     scaled = estimators.normalize_bald([0.5, 0.1, 0.5, 0.5], [1, 2, 3, 50])
     assert scaled.tolist() == pytest.approx([0.5 / LOG(2), 0.1 / LOG(2), 0.5 / LOG(3), 0.5 / LOG(50)])
     assert scale_bald(passed(), "top_k")[0].tolist() == pytest.approx([0.2 / LOG(12), 0.6 / LOG(20)])
-
-
-def test_bald_after_some_passes_and_after_all():
-    row = next(passed().itertuples())
-    assert compute_bald(row).tolist() == pytest.approx([0.2, 0.6])
-    assert compute_bald(row, 2).tolist() == pytest.approx([0.1, 0.2])
 
 
 def test_running_mean_by_hand():

@@ -1,11 +1,10 @@
-"""When to answer: curves and thresholds by a loop, p-values by MAPIE, the promise in simulated draws; notebook 10."""
+"""When to answer: curves and thresholds by a loop, p-values by MAPIE, the promise in simulated draws."""
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from playing import SHIPPED_ONLY, play
 from scipy.special import expit
 from scipy.stats import binomtest
 from synthetic import columns, keyed, scored
@@ -159,22 +158,3 @@ def test_few_rows_promise_nothing():
         frame = pd.concat([raw()[:rows], evaluation], ignore_index=True)
         found = selective.selective_thresholds(frame, [0.9])
         assert found.reason.tolist() == [selective.TOO_FEW_ROWS] and found.tested.tolist() == [tested]
-
-
-# ---- the notebook
-
-
-@SHIPPED_ONLY
-def test_a_run_without_passes_of_one_model_and_few_rows(monkeypatch, tmp_path):
-    """As a first look has it: ten rows, one model, no passes anywhere. Dashes, and no failure."""
-    gather = store.load_frames
-
-    def few(run, kind, models, datasets, may_lack=False):
-        frame, source = gather(run, kind, models, datasets, may_lack)
-        rows = frame.groupby([*store.PAIR, "split"], sort=False).head(0 if may_lack else 5)
-        return rows.reset_index(drop=True), source.head(0) if may_lack else source
-
-    monkeypatch.setattr(store, "load_frames", few)
-    space, _ = play("10", monkeypatch, tmp_path, models=["tiny-qwen"], datasets=["demo-easy"], seed=1)
-    assert space["thresholds"].threshold.isna().all() and set(space["thresholds"].reason) == {selective.TOO_FEW_ROWS}
-    assert not {"c_bald", "c_bald_insitu"} & set(space["compared"].estimator)
