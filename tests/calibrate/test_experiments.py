@@ -75,20 +75,6 @@ def test_one_class_is_reported_and_no_cell_is_nan(frame, one_class, isotonic, pl
     assert rows.query("method == 'platt' and estimator == 'p_true'").confidence.unique() == pytest.approx([platt])
 
 
-def test_what_is_fitted_on_the_answers_serves_both_means_under_their_names(sets, calibrated):
-    rows, learned, _ = calibrated
-    for pair, (old, new) in sets.items():
-        fitted = Temperature().fit(old.answers, old.correct)
-        for name, joint in (("ans_avg", False), ("ans_joint", True)):
-            found = of_pair(rows, pair, method="platt", estimator=name)
-            assert found.confidence.tolist() == pytest.approx(fitted.predict(new.answers, joint).tolist())
-            assert found.example_id.tolist() == new.keys.example_id.tolist()
-        found = of_pair(learned, pair).set_index("metric")
-        assert found.estimator.to_dict() == {"t": "ans", "a": "p_true", "b": "p_true"}
-        assert set(found.method) == {"platt"} and set(found.n) == {60}
-        assert found.value["t"] == pytest.approx(fitted.temperature_)
-
-
 # ---- fewer rows
 
 
