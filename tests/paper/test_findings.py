@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 from latex import paper as paper_text
 
-from lib import params, schemas, store
+from lib import params, store
 from lib.analysis import results, robustness, run_results, run_signals
 from lib.paper import comparison, exhibits, footnotes, reference
 from lib.paper.claims import CLAIMS, FINDINGS, VIEWS
 from lib.paper.reference import paper_facts
-from lib.paper.verdicts import judge, judge_all, names_in
+from lib.paper.verdicts import QUANTIFIERS, judge, judge_all, names_in
 from lib.paper.view_helpers import MIN_CASES
 from lib.score.interpretation import interpret_responses
 from lib.score.metrics import evaluate
@@ -204,7 +204,8 @@ def test_entropy_grows_up_to_five_passes_and_is_stable_after(paper, predictive, 
 @pytest.mark.parametrize("name, here, there, dataset, elsewhere, held, said", [
     ("ModelsOnEasy", 0.0, 0.3, "GSM8K", 0.0, True, "2 of 2 cases"),
     ("LittleChange", 0.0, 0.3, "GSM8K", 0.0, True, "2 of 2 arrows"),
-    ("TransferSevere", 0.0, 0.3, "GSM8K", 0.0, True, "largest 0.300"),
+    ("TransferSevere", 0.0, 0.201, "GSM8K", 0.0, True, "largest 0.201"),  # above a fifth
+    ("TransferSevere", 0.0, 0.2, "GSM8K", 0.0, False, "largest 0.200"),
     ("ModelsOnEasy", 0.3, 0.0, "GSM8K", 0.0, True, "2 of 2 cases"),
     ("LittleChange", 0.3, 0.0, "GSM8K", 0.0, False, None),  # one direction, not the other
     ("ModelsOnEasy", 0.3, 0.4, "GSM8K", 0.0, False, "0 of 2 cases"),  # both grow: they do not differ
@@ -247,6 +248,31 @@ def test_estimators_are_compared_on_the_same_rows(shipped):
     assert gaps.difference["c_bald"] == pytest.approx(on_these.c_bald - on_these.p_true)
     whole = run_signals.RunSignals.from_frames(*kept, shipped.reading)
     assert "ece_shared" not in set(whole.raw_frames((10,))["result_estimation"].metric)
+
+
+# ---- at their edges: equal errors, a distance of just so much
+
+
+@pytest.mark.parametrize("word, fewest, total", [
+    ("all", 4, 4), ("most", 3, 4), ("most", 8, 10), ("often", 3, 5), ("generally", 3, 4), ("several", 1, 4),
+    ("several", 2, 5), ("some", 1, 4), ("can", 1, 9), ("figure", 1, 1)])  # fmt: skip
+def test_words_for_how_many(word, fewest, total):
+    assert [QUANTIFIERS[word][1](count, total) for count in (fewest - 1, fewest, total)] == [False, True, True]
+
+
+@pytest.mark.parametrize("name, one, other, held", [
+    ("SeqAvgBelowAnswer", 0.125, 0.125, False), ("SeqAvgBelowAnswer", 0.125, 0.126, True),
+    ("SubstantiallyBetter", 0.12, 0.15, True), ("SubstantiallyBetter", 0.121, 0.15, False),
+    ("InSituMatches", 0.125, 0.125, True), ("InSituMatches", 0.126, 0.125, False),
+    ("InSituComparable", 0.25, 0.2, True), ("InSituComparable", 0.15, 0.2, True),
+    ("InSituComparable", 0.251, 0.2, False),
+    ("BaldBelowPTrue", 0.2, 0.2, False), ("BaldBelowPTrue", 0.199, 0.2, True)])  # fmt: skip
+def test_edges_of_what_is_counted(paper, name, one, other, held):
+    values = dict.fromkeys(("seq_avg", "seq_joint", "p_true_insitu", "c_bald"), one)
+    values |= dict.fromkeys(("ans_avg", "ans_joint", "p_true"), other)
+    pair = {"model": "Llama-3.1-8B", "dataset": "GSM8K", "metric": "ece"}
+    frame = pd.DataFrame(values.items(), columns=["estimator", "value"]).assign(**pair)
+    assert judged(name, paper, result_estimation=frame, insitu_ptrue=frame).held is held
 
 
 # ---- numbers beside the paper's
@@ -389,7 +415,7 @@ def test_a_silent_model_of_a_run_is_said_by_its_label_and_left_out(shipped):
 
 
 @pytest.mark.parametrize("models", [[], ["tiny-llama"]])
-def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, models, tmp_path, monkeypatch):
+def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, models, monkeypatch):
     """No column of c_BALD, or dashes where a pair has no passes; what rests on them is not judged, and it is said."""
     results = run_results.results_of_run("shipped", heads(shipped, 8, passes=models), DEMO.models, ["demo-hard"])
     shown = str(exhibits.build("tab_result_estimation", results))
@@ -399,10 +425,7 @@ def test_a_run_whose_passes_are_to_come_shows_the_rest(shipped, models, tmp_path
     verdicts = judge_all(results)
     assert verdicts["SeqAvgBelowAnswer"].held is not None
     assert (verdicts["PredictiveSettles"].held is None) == (not models)
-    monkeypatch.setattr(store, "ARTIFACTS", tmp_path)
-    monkeypatch.setattr(store, "SHIPPED", tmp_path / "shipped" / "demo")
-    for model in models:
-        store.write_frame(schemas.empty_frame("dropout"), tmp_path / "mine" / "dropout" / f"{model}__d.parquet")
+    monkeypatch.setattr(store, "find_pairs", lambda *_: [f"{model}__d" for model in models])
     labels = {"tiny-llama": "L", "tiny-qwen": "Q"}
     assert footnotes.missing_passes_note("mine", labels, {"d": "D"}) == [
         f"No dropout passes over the whole response yet: {'' if models else 'L on D, '}Q on D."
