@@ -37,3 +37,17 @@ def test_the_profile_covers_what_the_paper_shows():
     assert PAPER.transfer_models == ["llama-3.1-8b", "qwen3-4b-instruct"] and PAPER.demonstration == "one"
     sizes = {name: (one.calibration, one.evaluation) for name, one in datasets.items()}
     assert sizes == {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}
+
+
+# ---- the pilot: its run in little, by the same parameters
+
+LESS = {"title", "models", "datasets", "limit", "n_tuning_examples", "ablation_limit", "calibration_sizes"}
+FOLLOWS = {"bin_models", "main_figure_model", "main_figure_dataset", "figure_model", "figure_dataset",
+           "transfer_models", "transfer_datasets"}  # fmt: skip
+
+
+def test_the_pilot_is_the_papers_run_with_fewer_rows():
+    pilot, paper = params.load_profile("pilot").model_dump(), PAPER.model_dump()
+    assert {name for name in paper if pilot[name] != paper[name]} == LESS | FOLLOWS
+    assert set(pilot["models"]) < set(paper["models"]) and set(pilot["datasets"]) < set(paper["datasets"])
+    assert 0 < pilot["limit"] <= 8
