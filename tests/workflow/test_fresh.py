@@ -10,7 +10,7 @@ from small_project import PAIR, write, write_notebook
 
 from lib import params
 from lib.paths import UserError
-from workflow import files, fingerprint, fresh, leftovers, records
+from workflow import fingerprint, fresh, leftovers, records
 from workflow.fingerprint import import_closure, normalize_source
 from workflow.pipeline import Run
 
@@ -75,8 +75,7 @@ def test_a_touch_remakes_nothing(made):
 @pytest.mark.parametrize(
     "path, old, new, remade",
     [
-        ("lib/alpha.py", "# a comment", "# another comment\n# and one more", ""),
-        ("lib/gamma.py", "return", "\n    # why\n    return", ""),
+        ("lib/alpha.py", "# a comment", "# another comment\n\n# and one more", ""),
         ("notebooks/02_single_pass.ipynb", "# 02_single_pass", "# Another title", ""),
         ("notebooks/02_single_pass.ipynb", "from lib.gamma import count", "# c\\nfrom lib.gamma import count", ""),
         ("params/demo.yaml", "models:", "# a comment\nmodels:", ""),
@@ -85,8 +84,6 @@ def test_a_touch_remakes_nothing(made):
         ("lib/gamma.py", "len(text)", "len(text) + 1", "02 08"),
         ("lib/gamma.html.jinja", "<p>", "<b>", "02 08"),  # the template of a module
         ("lib/paper/show.py", 'letters"', 'signs"', "02 08"),  # 01 shows by it, and writes nothing of it
-        ("lib/paths.py", "UserError(ValueError)", "UserError(Exception)", "01 02 08"),
-        ("notebooks/01_generate.ipynb", "shard 1/1", "shard 1/2", "01 02 08"),
         ("notebooks/02_single_pass.ipynb", "' '.join", "'-'.join", "02 08"),
         ("notebooks/08_tables.ipynb", "UERG", "UERGRg", "08"),
         ("workflow/export.py", '"results"', '"all"', "08"),
@@ -144,8 +141,6 @@ def published(inside):
         (WEIGHTS, "revision: abc", "revision: other", ""),
         (WEIGHTS, "source: someone/tiny", "source: weights/tiny", ""),
         (WEIGHTS, "tiny.gguf", "tiny-q4.gguf", ""),
-        (WEIGHTS, "label: Tiny", "label: Tiniest", "02 08"),
-        (WEIGHTS, "gguf:", "temperature: 0.5\ngguf:", "01 02 08"),
         (WEIGHTS, "a" * 64, "b" * 64, "01 02 08"),
     ],
 )
@@ -380,15 +375,3 @@ def test_imports_are_followed(inside):
     assert import_closure(["import json, library"]) == set()
     (inside.root / "lib/alpha.py").write_text("def f():\n    from .gamma import count\n    from . import beta\n")
     assert import_closure(["from lib.alpha import f"]) >= {"lib/beta.py", "lib/gamma.py"}
-
-
-def test_only_empty_folders_are_removed(tmp_path):
-    (tmp_path / "a" / "empty" / "one").mkdir(parents=True)
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "file").touch()
-    files.remove_empty_folders(tmp_path)
-    assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["b", "file"]
-    files.remove_empty_folders(tmp_path / "b")
-    (tmp_path / "b" / "file").unlink()
-    files.remove_empty_folders(tmp_path / "b")
-    assert not any(tmp_path.iterdir())

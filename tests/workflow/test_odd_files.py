@@ -8,6 +8,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from small_project import write
 
 from lib import params
 from lib.generate import preflight
@@ -89,12 +90,15 @@ def test_a_record_is_its_own_witness():
     assert not records.is_valid(record | {"outputs": {"x": None}})
 
 
-@pytest.mark.parametrize("cluster, stays", [("", False), ("slurm", True)])
-def test_what_nobody_writes_any_more_goes_at_once_where_no_other_machine_writes(inside, cluster, stays):
+@pytest.mark.parametrize("cluster, alive, stays", [("", False, False), ("", True, True), ("slurm", False, True)])
+def test_what_nobody_writes_any_more_goes_at_once_where_no_other_machine_writes(inside, cluster, alive, stays):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    path = inside.root / f"artifacts/demo/jobs/.record.json.{ended.pid}"
-    path.parent.mkdir(parents=True)
-    path.write_text("")
+    pid = os.getpid() if alive else ended.pid
+    for name in (f"jobs/.record.json.{pid}", f".run.json.{pid}", f"generations/.a.parquet.{pid}.partial"):
+        write(inside.root / "artifacts/demo" / name, "half")
+    exported = inside.root / f"figures/demo/.export-{pid}-x"
+    write(exported / "a.tex", "half")
     leftovers.clear_leftovers(Run("demo", RUN.values, cluster=cluster))
-    assert path.exists() == stays
+    left = [path for path in (inside.root / "artifacts/demo").rglob(".*") if path.is_file()]
+    assert len(left) == 3 * stays and exported.exists() == stays

@@ -1,13 +1,10 @@
 """What is made again when something changes, of the project's own notebooks: no model runs, keys are compared."""
 
-import ast
-
 import pytest
 
 from lib import params
 from workflow import fresh
-from workflow.fingerprint import code_cells, declared_parameters
-from workflow.pipeline import NOTEBOOKS, Run
+from workflow.pipeline import Run
 
 VALUES = params.load_profile("demo").model_dump() | {"models": ["tiny-llama"], "datasets": ["demo-easy"]}
 
@@ -24,17 +21,6 @@ def changed_by(before, after):
 @pytest.fixture(scope="module")
 def before():
     return contents()
-
-
-def test_a_job_holds_only_the_parameters_that_its_notebook_uses():
-    """By name, or as fields of a part of the profile that the notebook reads from its globals."""
-    for row in NOTEBOOKS:
-        tree = ast.parse("\n".join(code_cells(row.path)))
-        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and node.attr == "of" and hasattr(node.value, "attr"):
-                used |= set(getattr(getattr(params, node.value.attr, None), "model_fields", {}))
-        assert set(declared_parameters(row.path)) <= used, row.name
 
 
 REMADE = {  # notebooks whose own keys hold a parameter; those that read what they write follow

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import platform
-import shutil
 import signal
 import subprocess
 import sys
@@ -80,23 +79,6 @@ def test_a_changed_line_remakes_what_hangs_on_it(copy):
     assert "demo: 1 of 3 jobs to do" in text and "and 1 if their inputs change" in text
     assert "demo: 1 of 3 jobs ran, 2 up to date" in text
     assert figures == {path: path.stat().st_mtime_ns for path in (copy.root / "figures/demo").glob("tab_*")}
-
-
-@pytest.mark.slow
-def test_replay_of_what_is_shipped_gives_the_same_tables(finished, copy):
-    """A dataset that is not shipped yet is named and left out, and none at all is one line."""
-    other = copy.read("params/demo.yaml").replace("datasets: [easy]", "datasets: [easy, hard]")
-    (copy.root / "params/other.yaml").write_text(other, encoding="utf-8")
-    shutil.copyfile(copy.root / "params/datasets/easy.yaml", copy.root / "params/datasets/hard.yaml")
-    code, text = copy.run("replay", "other")
-    assert code == 2 and "no signals of tiny are shipped in artifacts/shipped/other/" in text
-    (copy.root / "artifacts/shipped").mkdir()
-    os.rename(copy.root / "artifacts/demo", copy.root / "artifacts/shipped/other")
-    code, text = copy.run("replay", "other")
-    assert code == 0 and "hard: not shipped yet, left out" in text
-    assert "replay-other: 2 of 2 jobs ran, 0 up to date" in text
-    for path in (finished.root / "figures/demo").glob("tab_*"):
-        assert path.read_bytes() == (copy.root / "figures/replay-other" / path.name).read_bytes()
 
 
 @pytest.mark.slow
@@ -233,23 +215,6 @@ def test_nothing_outlives_kill_9(project, victim, tmp_path):
         last = text.strip().splitlines()[-1]
         assert "01_generate tiny easy" in last and "killed" in last and "the same command goes on" in last
     assert not list(temporary.iterdir()), "nothing is left in the temporary folder"
-
-
-def test_what_a_kill_leaves_is_cleared_by_the_next_run(copy):
-    """But for what another process is writing, which lives, and the shards of what has no record yet."""
-    folder, dead = copy.root / "artifacts/demo", 4194305  # larger than any process id
-    left = [f"generations/.{PAIR}.parquet.{dead}.partial", f"jobs/.{JOB}.json.{dead}", f".run.json.{dead}",
-            f"shards/{JOB}-0/.00000.parquet.{dead}.partial", f"../../figures/demo/.export-{dead}-x/a.tex"]  # fmt: skip
-    stays = [f"generations/.{PAIR}.parquet.{os.getpid()}.partial", f"shards/{JOB}-0/00000-0.parquet",
-             f"shards/{JOB}-1/written"]  # fmt: skip
-    done = json.loads(copy.read(f"artifacts/demo/generations/{PAIR}.json"))["code"][0]
-    for name, text in [*((name, "half") for name in left + stays), (f"shards/{JOB}-2/written", done)]:
-        write(folder / name, text)
-    code, text = copy.run()
-    assert code == 0 and "0 of 3 jobs ran, 3 up to date" in text
-    assert not [name for name in left if (folder / name).exists()] and not (folder / f"shards/{JOB}-2").exists()
-    assert not (copy.root / f"figures/demo/.export-{dead}-x").exists()
-    assert all((folder / name).exists() for name in stays)
 
 
 @pytest.mark.slow
