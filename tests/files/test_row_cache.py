@@ -102,14 +102,6 @@ def test_a_damaged_shard_is_set_aside_by_name_and_computed_again(damage, capsys)
     assert said.startswith("shard from 2:") and aside.name.removesuffix(".damaged") in said
 
 
-def test_rows_of_an_earlier_run_are_not_made_and_their_shards_not_kept_for_them():
-    cache, work = shards(), Work()
-    cache.earlier = pd.DataFrame({"x": [7, 8, 9]})
-    assert cache.map(work, [1, 8, 2]).x.tolist() == [1, 8, 2] and work.done == [1, 2]
-    cache.clear()
-    assert not cache.folder.exists()
-
-
 def test_rows_may_be_known_by_several_columns():
     cache = RowCache("mine", "dropout", "job", {}, 3, known_by=("x", "rate"))
     items, made = [(x, rate) for rate in (0.1, 0.2) for x in "abc"], []
