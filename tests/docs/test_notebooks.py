@@ -25,10 +25,8 @@ def code(notebook):
 
 def parameters(notebook) -> dict:
     (cell,) = [c for c in code(notebook) if "parameters" in c.metadata.get("tags", [])]
-    found = {}
-    for line in ast.parse(cell.source).body:
-        assert isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name), "literals only"
-        found[line.targets[0].id] = ast.literal_eval(line.value)
+    found: dict = {}
+    exec(cell.source, {}, found)
     return found
 
 
