@@ -2,11 +2,16 @@
 
 import json
 import re
+import sys
 
 import pytest
 
 from docs.tables import claims
 from lib.paths import ROOT
+
+sys.path.append(str(ROOT / "tests" / "blackbox"))
+
+import goldens  # noqa: E402
 
 MAP = ROOT / "docs" / "code-map.md"
 LINK = re.compile(r"\[`(?P<name>\w+)`\]\(\.\./(?P<path>[\w/.]+)\)")
@@ -48,3 +53,13 @@ def test_nothing_that_the_paper_labels_is_left_out():
     assert len(labels) >= 17
     text = MAP.read_text(encoding="utf-8")
     assert [label for label in labels if label not in text] == []
+
+
+def test_the_numbers_of_the_followed_row_are_those_that_notebooks_show():
+    """From 01 to 07, as tests/blackbox/goldens holds them, to three decimals."""
+    shown = {name.split("_")[0]: re.findall(r"\d\.\d+", text) for name, text in goldens.read("notebooks").items()}
+    rows = re.findall(r"^\| ([^|]*) \| ([\d., ]+) \| (\d\d): [^|]* \|$", MAP.read_text(encoding="utf-8"), flags=re.M)
+    assert len(rows) == 17
+    for what, numbers, notebook in rows:
+        told, known = ({f"{float(x):.3f}" for x in some} for some in (numbers.split(", "), shown[notebook]))
+        assert told <= known, what

@@ -1,4 +1,4 @@
-"""One response followed through the notebooks: which one it is, and its numbers, by hand and on the shipped signals."""
+"""One response followed through the notebooks: which one it is, and its numbers, by hand."""
 
 import re
 
@@ -6,12 +6,10 @@ import nbformat
 import numpy as np
 import pandas as pd
 import pytest
-from playing import SHIPPED_ONLY
 from synthetic import keyed, passed
 
 from lib.analysis import calibration_statistics
-from lib.calibrate import fitting, sample_efficiency, transfer
-from lib.params import Calibration, Reading, Subsampling, load_profile
+from lib.params import Reading, load_profile
 from lib.paths import ROOT, UserError
 from lib.score import metrics, running_example
 
@@ -58,43 +56,6 @@ def test_ece_by_hand():
     table = calibration_statistics.ece_terms(c, y)
     assert list(table["count"]) == [2, 1, 1] and table["product"].sum() == pytest.approx(metrics.ece(c, y))
     assert table.gap.max() == pytest.approx(metrics.mce(c, y))
-
-
-@SHIPPED_ONLY
-def test_the_page_tells_the_numbers_of_the_followed_row(shipped):
-    """The table of docs/code-map.md, from 01 to 07."""
-    page = (ROOT / "docs" / "code-map.md").read_text(encoding="utf-8")
-    told = dict(re.findall(r"^\| ([^|]*) \| ([^|]*) \| [^|]* \|$", page, flags=re.M))
-    one = running_example.choose_example(shipped.responses, "medium-0355", "tiny-llama", "demo-medium")
-
-    def of_one(frame):
-        return running_example.rows_of_example(frame, one)
-
-    pair, fitted = shipped.sets[one.model, one.dataset], fitting.fit_answers(shipped.sets)
-    calibrated, *_ = fitting.calibrate(shipped.confidence, shipped.sets, fitted)
-    after = of_one(calibrated).set_index(["method", "estimator"]).confidence
-    passes = running_example.bald_by_token(of_one(shipped.dropout[shipped.dropout.selected]), Reading())
-    drawn = sample_efficiency.scores_by_draw(
-        pair, one.dataset, Subsampling(calibration_sizes=[20]), ["uniform"], Calibration()
-    ).sort_index(axis=1)
-    found = {
-        "least probable token, the wrong digit": np.exp(one.response[31]),
-        "least probable word": np.exp(np.sort(one.response)[1]),
-        "least probable answer token": np.exp(one.answer).min(),
-        "Seq Avg": after["", "seq_avg"], "Seq Joint": after["", "seq_joint"], "Ans Avg": after["", "ans_avg"],
-        "P(True), standard": after["", "p_true"], "P(True), in situ": after["", "p_true_insitu"],
-        "BALD": passes.BALD, "phi": passes.phi, "c_BALD": after["", "c_bald"],
-        "Ans Avg, isotonic": after["isotonic", "ans_avg"], "Ans Avg, temperature": after["platt", "ans_avg"],
-        "P(True), isotonic": after["isotonic", "p_true"], "P(True), Platt": after["platt", "p_true"],
-        "isotonic, 20 rows, mean over draws": drawn["uniform", "isotonic", 20].loc[one.example_id].mean(),
-        "isotonic fitted on Demo-Hard": transfer.scores_by_source(pair.evaluation, fitted).loc[
-            one.example_id, ("tiny-llama", "demo-hard", "isotonic")],
-    }  # fmt: skip
-    shown = {
-        name: ", ".join(f"{x:.5f}" if 0.999 < x < 1 else f"{x:.3f}" for x in np.atleast_1d(value))
-        for name, value in found.items()
-    }
-    assert {name: told.get(name) for name in shown} == shown
 
 
 @pytest.mark.parametrize("profile", ["demo", "small", "paper"])
