@@ -18,20 +18,20 @@ def bald_terms(p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
     Parameters
     ----------
-    p : float64 probabilities (T, ..., m, V) of T passes at m answer tokens
+    p : float64 probabilities (T, m, V) of T passes at m answer tokens
 
     Returns
     -------
-    predictive, conditional : entropy of the mean of the first t passes, mean of their entropies; (T, ..., m) each, nats
+    predictive, conditional : entropy of the mean of the first t passes, mean of their entropies; (T, m) each, nats
     """
-    t = torch.arange(1, len(p) + 1, device=p.device).view(-1, *[1] * (p.dim() - 1))
-    predictive = torch.special.entr(p.cumsum(0) / t).sum(-1)
-    conditional = torch.special.entr(p).sum(-1).cumsum(0) / t[..., 0]
+    t = torch.arange(1, len(p) + 1, device=p.device)[:, None]
+    predictive = torch.special.entr(p.cumsum(0) / t[..., None]).sum(-1)
+    conditional = torch.special.entr(p).sum(-1).cumsum(0) / t
     return predictive, conditional
 
 
 def effective_supports(p: torch.Tensor, top_k: Sequence[int], top_p: Sequence[float]) -> dict[str, torch.Tensor]:
-    """Return the sizes (T, ..., m) of the union of the first t passes' top-k and top-p sets (`app:bald`), by column
+    """Return the sizes (T, m) of the union of the first t passes' top-k and top-p sets (`app:bald`), by column
     name.
 
     A top-p set is the smallest set whose mass exceeds p. Tokens that tie with its last token are included.
@@ -49,25 +49,24 @@ def effective_supports(p: torch.Tensor, top_k: Sequence[int], top_p: Sequence[fl
 
 def dropout_columns(
     logits: Iterable[torch.Tensor], top_k: Sequence[int] = (), top_p: Sequence[float] = ()
-) -> list[dict[str, Any]]:
-    """Return the columns of a dropout frame for the passes over one response, at each of R rates.
+) -> dict[str, Any]:
+    """Return the columns of a dropout frame for the passes over one response.
 
     Parameters
     ----------
-    logits : float32 logits (R, T, b, V) of T passes at each rate, in blocks of answer tokens, m in total
+    logits : float32 logits (T, b, V) of T passes, in blocks of answer tokens, m in total
 
     Returns
     -------
-    by rate: by column, a list of T arrays (m,); columns `half_...` have 2 arrays, one for each half of the passes; and
+    by column, a list of T arrays (m,); columns `half_...` have 2 arrays, one for each half of the passes; and
     `top_changed` (m,)
     """
     parts = []
     for block in logits:
-        for few in block.split(max(1, MAX_PROBABILITIES // block[:, :, 0].numel()), 2):
-            parts.append(_columns(few.double().softmax(-1).transpose(0, 1), top_k, top_p))
+        for few in block.split(max(1, MAX_PROBABILITIES // block[:, 0].numel()), 1):
+            parts.append(_columns(few.double().softmax(-1), top_k, top_p))
     joined = {name: torch.cat([part[name] for part in parts], -1).cpu().numpy() for name in parts[0]}
-    by_rate = [{name: values[..., rate, :] for name, values in joined.items()} for rate in range(len(block))]
-    return [{name: values if values.ndim == 1 else list(values) for name, values in of.items()} for of in by_rate]
+    return {name: values if values.ndim == 1 else list(values) for name, values in joined.items()}
 
 
 def _columns(p: torch.Tensor, top_k: Sequence[int], top_p: Sequence[float]) -> dict[str, torch.Tensor]:

@@ -11,7 +11,6 @@ where the model reads the answer's tokens. All tokens before are in a cache comp
 import os
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import product
 from typing import Any
 
 import torch
@@ -20,19 +19,19 @@ from transformers import Cache
 from lib.generate import models
 from lib.generate.batching import retry_in_halves_on_oom
 from lib.generate.models import LanguageModel
-from lib.generate.sampling import encode_prefixes, repeat_row, select_rows
+from lib.generate.sampling import encode_prefixes, select_rows
 from lib.generate.seeded_dropout import Pass, seeded_dropout
-from lib.params import Dropout
+from lib.params import Dropout, Scope
 from lib.random_streams import stream_seed
 from lib.tasks import answers
 
 MAX_LOGITS = 2**26  # logits of all passes in memory, 256 MB: 44 answer tokens of ten passes, vocabulary 152k
 
 
-def seeded_passes(settings: Dropout, rates: Sequence[float], *names: str) -> tuple[Pass, ...]:
-    """Return T passes at each rate, with one random stream per (run seed, names, rate, pass)."""
-    passes = product(rates, range(settings.dropout_passes))
-    return tuple((stream_seed(settings.seed, *names, f"{rate:g}", str(number)), rate) for rate, number in passes)
+def seeded_passes(settings: Dropout, rate: float, *names: str) -> tuple[Pass, ...]:
+    """Return T passes, with one random stream per (run seed, names, rate, pass)."""
+    numbers = range(settings.dropout_passes)
+    return tuple((stream_seed(settings.seed, *names, f"{rate:g}", str(number)), rate) for number in numbers)
 
 
 def shared_prefix(lm: LanguageModel, row: Any, ids: Sequence[int]) -> tuple[int, ...]:
@@ -61,37 +60,21 @@ def read_tokens(lm: LanguageModel, row: Any) -> tuple[tuple[int, ...], int]:
     return tuple(models.encode(lm, row.prompt) + row.token_ids[: end - 1].tolist()), end - start
 
 
-@torch.inference_mode()
-def encode_without_dropout(lm: LanguageModel, rows: Sequence[Any]) -> list[Cache]:
-    """Return, for each generations row, the cache of the tokens before those that predict its answer.
-
-    The rows are one batch, after the tokens that all of them share.
-    """
-    read = [read_tokens(lm, row) for row in rows]
-    shared = os.path.commonprefix([shared_prefix(lm, row, ids) for row, (ids, _) in zip(rows, read, strict=True)])
-    prefixes = [ids[len(shared) : -answer] for ids, answer in read]
-    together = encode_prefixes(lm, prefixes, encode_shared(lm, shared))
-    caches = [select_rows(together, slice(i, i + 1)) for i in range(len(rows))]
-    for cache, prefix in zip(caches, prefixes, strict=True):
-        if padding := max(map(len, prefixes)) - len(prefix):
-            cache.crop(-padding)
-    return caches
+@lru_cache(maxsize=1)  # all rates of a row share it
+def encode_without_dropout(lm: LanguageModel, shared: tuple[int, ...], ids: tuple[int, ...]) -> Cache:
+    """Return the cache of tokens without dropout, one row. The first of them are `shared` by all responses."""
+    return encode_prefixes(lm, [ids[len(shared) :]], encode_shared(lm, shared))
 
 
 @torch.inference_mode()
 def pass_logits(
-    lm: LanguageModel, row: Any, rates: Sequence[float], settings: Dropout, clean: Cache | None = None
+    lm: LanguageModel, row: Any, rate: float, settings: Dropout, scope: Scope = "trajectory"
 ) -> Iterator[torch.Tensor]:
-    """Return the logits of T stochastic passes at each of R rates over one response, at its answer tokens.
-
-    Parameters
-    ----------
-    row : of a generations frame
-    clean : in the scope `answer`, the row's cache from `encode_without_dropout`
+    """Return the logits of T stochastic passes over one row of a generations frame, at its answer tokens.
 
     Yields
     ------
-    float32 logits (R, T, b, V), one block of answer tokens after another; each block is another forward pass with the
+    float32 logits (T, b, V), one block of answer tokens after another; each block is another forward pass with the
     same masks
 
     Raises
@@ -99,16 +82,16 @@ def pass_logits(
     UserError if even a single pass exceeds the device's memory
     """
     ids, answer = read_tokens(lm, row)
-    passes = seeded_passes(settings, rates, lm.name, row.dataset, row.example_id)
-    cache = None
-    if clean:
-        cache = repeat_row(clean, len(passes))
-    elif settings.dropout_prefix == "shared" and (shared := shared_prefix(lm, row, ids)):
-        cache = encode_shared(lm, shared, seeded_passes(settings, rates, lm.name, "opening"))
+    passes = seeded_passes(settings, rate, lm.name, row.dataset, row.example_id)
+    shared, cache = shared_prefix(lm, row, ids), None
+    if scope == "answer":
+        cache = encode_without_dropout(lm, shared, ids[:-answer])
+    elif settings.dropout_prefix == "shared" and shared:
+        cache = encode_shared(lm, shared, seeded_passes(settings, rate, lm.name, "opening"))
     new = torch.tensor(ids[cache.get_seq_length() if cache else 0 :], device=lm.device)
 
     def run(places: torch.Tensor, batch: Sequence[int]) -> list[torch.Tensor]:
-        before = cache and select_rows(cache, slice(batch[0], batch[-1] + 1))
+        before = cache and select_rows(cache, [0] * len(batch) if scope == "answer" else batch)
         rows = new.expand(len(batch), -1)
         with seeded_dropout(lm.model, [passes[i] for i in batch]):
             read = lm.model(rows, past_key_values=before, use_cache=bool(before), logits_to_keep=places)
@@ -121,5 +104,4 @@ def pass_logits(
         for first in range(0, len(passes), at_once):
             batch = range(len(passes))[first : first + at_once]
             parts += retry_in_halves_on_oom(partial(run, places), batch, f"model '{lm.name}'")
-        logits = torch.cat(parts) if len(parts) > 1 else parts[0]  # cat of a single part would copy it
-        yield logits.unflatten(0, (len(rates), -1))
+        yield torch.cat(parts) if len(parts) > 1 else parts[0]  # cat of a single part would copy it

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 import pandas as pd
@@ -12,10 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lib import random_streams, store
 from lib.generate.bald import dropout_columns
-from lib.generate.batching import map_by_length
-from lib.generate.dropout_passes import encode_without_dropout, pass_logits
+from lib.generate.dropout_passes import pass_logits
 from lib.generate.models import LanguageModel
-from lib.generate.sampling import has_sliding_window
 from lib.params import Dropout, Scope
 from lib.row_cache import RowCache
 from lib.schemas import DROPOUT
@@ -28,9 +24,8 @@ def pass_probabilities(
     lm: LanguageModel, row: Any, rate: float, settings: Dropout, scope: Scope = "trajectory"
 ) -> torch.Tensor:
     """Return the float64 probabilities (T, m, V) of `pass_logits`; the dropout frames contain their entropies."""
-    clean = encode_without_dropout(lm, [row])[0] if scope == "answer" else None
-    blocks = pass_logits(lm, row, [rate], settings, clean)
-    return torch.cat([logits[0].double().softmax(-1) for logits in blocks], 1).cpu()
+    blocks = pass_logits(lm, row, rate, settings, scope)
+    return torch.cat([logits.double().softmax(-1) for logits in blocks], 1).cpu()
 
 
 def tabulate_passes(lm: LanguageModel, p: torch.Tensor, top: int = 3) -> pd.DataFrame:
@@ -61,31 +56,14 @@ def mc_dropout_entropies(
 
     Parameters
     ----------
-    work : (row number, rate) of each row of the result, in order; consecutive rates of the same row form one batch
+    work : (row number, rate) of each row of the result, in order
     """
-    rows = list(frame.itertuples(index=False))
-    items = [(rows[number], [rate for _, rate in same]) for number, same in groupby(work, key=itemgetter(0))]
-    run = partial(run_batch, lm, settings, scope)
-    if scope == "trajectory" or lm.model.dtype != torch.float32 or has_sliding_window(lm):
-        made = [run([item])[0] for item in items]  # in half precision, the batch affects the last digits
-    else:
-        lengths = [row.prompt_tokens + len(row.token_ids) for row, _ in items]
-        made = map_by_length(run, items, lengths, settings.max_dropout_tokens, f"model '{lm.name}'")
-    return pd.DataFrame([row for by_rate in made for row in by_rate])
-
-
-def run_batch(
-    lm: LanguageModel, settings: Dropout, scope: Scope, batch: Sequence[tuple[Any, Sequence[float]]]
-) -> list[list[dict[str, Any]]]:
-    """Return for each of a batch, a generations row with its rates, the rows of a dropout frame by rate."""
-    rows, made = [row for row, _ in batch], []
-    clean = encode_without_dropout(lm, rows) if scope == "answer" else [None] * len(rows)
-    for (row, rates), before in zip(batch, clean, strict=True):
-        logits = pass_logits(lm, row, rates, settings, before)
-        by_rate = dropout_columns(logits, settings.dropout_top_k, settings.dropout_top_p)
-        keys = {name: getattr(row, name) for name in KEYS}
-        made.append([keys | {"rate": rate} | columns for rate, columns in zip(rates, by_rate, strict=True)])
-    return made
+    rows, made = list(frame.itertuples(index=False)), []
+    for number, rate in work:
+        logits = pass_logits(lm, rows[number], rate, settings, scope)
+        keys = {name: getattr(rows[number], name) for name in KEYS}
+        made.append(keys | {"rate": rate} | dropout_columns(logits, settings.dropout_top_k, settings.dropout_top_p))
+    return pd.DataFrame(made)
 
 
 def count_operations(

@@ -199,7 +199,7 @@ def encode_prefixes(lm: LanguageModel, rows: Sequence[Sequence[int]], before: Ca
 
 
 def select_rows(cache: Cache, rows: Any) -> Cache:
-    """Return a growable cache with these rows of a cache: a tensor of indices, or a slice, which is not copied.
+    """Return a growable cache with these rows of a cache: indices, or a slice, which is not copied.
 
     `cache` is unchanged.
     """

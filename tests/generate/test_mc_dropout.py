@@ -97,11 +97,6 @@ def whole(lm, row, rate, settings, scope):
     return torch.stack(found).numpy()
 
 
-def logits_of(lm, row, rate, settings, scope):
-    clean = dropout_passes.encode_without_dropout(lm, [row])[0] if scope == "answer" else None
-    return dropout_passes.pass_logits(lm, row, [rate], settings, clean)
-
-
 # ---- dropout and nothing else
 
 
@@ -163,7 +158,8 @@ def test_it_is_what_plain_forwards_give_with_these_masks(any_lm, frame, scope, s
 @pytest.mark.parametrize("scope, settings", MODES)
 def test_what_rows_begin_with_is_encoded_once(llama, scope, settings):
     """Tokens by forward pass: three passes a rate; in the scope `answer`, what comes before it once for both rates."""
-    dropout_passes.encode_shared.cache_clear()
+    for encode in (dropout_passes.encode_shared, dropout_passes.encode_without_dropout):
+        encode.cache_clear()
     frame, tokens = generations(llama, 3), []
     with llama.model.register_forward_pre_hook(lambda model, inputs: tokens.append(inputs[0].numel())):
         mc_dropout_entropies(llama, frame, mc_dropout.grid_work(scope, (0.1, 0.2), range(3)), settings, scope)
@@ -171,8 +167,8 @@ def test_what_rows_begin_with_is_encoded_once(llama, scope, settings):
     prefix = len(dropout_passes.shared_prefix(llama, frame.iloc[0], parts[0][0]))
     read = sum(len(ids) for ids, *_ in parts)
     expected = 2 * 3 * (read - 2 * prefix if settings is SHARED else read)
-    if scope == "answer":  # the rows side by side, padded
-        expected = prefix + 3 * (max(query for _, query, _ in parts) - prefix) + 2 * 3 * sum(m for *_, m in parts)
+    if scope == "answer":
+        expected = prefix + sum(query - prefix for _, query, _ in parts) + 2 * 3 * sum(m for *_, m in parts)
     assert prefix > 10 and sum(tokens) == expected
 
 
@@ -218,8 +214,7 @@ def distributions(passes=6, tokens=3, vocabulary=40, sharpness=3.0):
 
 
 def added(logits, *cuts, **more):
-    blocks = logits[None].split(list(cuts) or [logits.shape[1]], 2)
-    return pd.Series(dropout_columns(blocks, **more)[0])
+    return pd.Series(dropout_columns(logits.split(list(cuts) or [logits.shape[1]], 1), **more))
 
 
 @pytest.mark.parametrize("sharpness", [0.1, 3.0, 60.0])
@@ -266,11 +261,11 @@ def test_an_endless_number_is_read_in_blocks_of_tokens_to_the_same_bits(monkeypa
 def test_logits_of_a_long_answer_are_made_some_tokens_at_a_time(llama, monkeypatch, scope):
     """By further forwards over the same masks."""
     row = max(generations(llama, 4).itertuples(), key=lambda row: row.answer_end - row.answer_start)
-    (at_once,) = logits_of(llama, row, 0.2, PASSES, scope)
+    (at_once,) = dropout_passes.pass_logits(llama, row, 0.2, PASSES, scope)
     monkeypatch.setattr(dropout_passes, "MAX_LOGITS", 3 * llama.vocab_size)
-    blocks = list(logits_of(llama, row, 0.2, PASSES, scope))
-    assert [block.shape[2] for block in blocks] == [1] * (row.answer_end - row.answer_start) != [1]
-    torch.testing.assert_close(torch.cat(blocks, 2), at_once, atol=2e-5, rtol=0)
+    blocks = list(dropout_passes.pass_logits(llama, row, 0.2, PASSES, scope))
+    assert [block.shape[1] for block in blocks] == [1] * (row.answer_end - row.answer_start) != [1]
+    torch.testing.assert_close(torch.cat(blocks, 1), at_once, atol=2e-5, rtol=0)
 
 
 def test_effective_supports_are_unions():
