@@ -19,7 +19,7 @@ from transformers import Cache
 from lib.generate import models
 from lib.generate.batching import retry_in_halves_on_oom
 from lib.generate.models import LanguageModel
-from lib.generate.sampling import encode_prefixes, select_rows
+from lib.generate.sampling import encode_prefix, select_rows
 from lib.generate.seeded_dropout import Pass, seeded_dropout
 from lib.params import Dropout, Scope
 from lib.random_streams import stream_seed
@@ -48,9 +48,9 @@ def shared_prefix(lm: LanguageModel, row: Any, ids: Sequence[int]) -> tuple[int,
 def encode_shared(lm: LanguageModel, ids: tuple[int, ...], passes: tuple[Pass, ...] = ()) -> Cache:
     """Return the cache of tokens: one row without dropout, or one row per pass."""
     if not passes:
-        return encode_prefixes(lm, [ids])
+        return encode_prefix(lm, ids)
     with seeded_dropout(lm.model, passes):
-        return encode_prefixes(lm, [ids] * len(passes))
+        return encode_prefix(lm, ids, len(passes))
 
 
 def read_tokens(lm: LanguageModel, row: Any) -> tuple[tuple[int, ...], int]:
@@ -63,7 +63,7 @@ def read_tokens(lm: LanguageModel, row: Any) -> tuple[tuple[int, ...], int]:
 @lru_cache(maxsize=1)  # all rates of a row share it
 def encode_without_dropout(lm: LanguageModel, shared: tuple[int, ...], ids: tuple[int, ...]) -> Cache:
     """Return the cache of tokens without dropout, one row. The first of them are `shared` by all responses."""
-    return encode_prefixes(lm, [ids[len(shared) :]], encode_shared(lm, shared))
+    return encode_prefix(lm, ids[len(shared) :], before=encode_shared(lm, shared))
 
 
 @torch.inference_mode()

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 import transformers
 from torch.nn.functional import pad
-from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     Cache,
     DynamicCache,
@@ -81,7 +80,7 @@ def sample_batch(lm: LanguageModel, requests: Sequence[Request]) -> list[list[in
     first = torch.tensor([prefix] * len(requests), dtype=torch.long)
     ids = torch.cat([first, rest.input_ids], 1).to(lm.device)
     mask = torch.cat([torch.ones_like(first), rest.attention_mask], 1).to(lm.device)
-    cache = repeat_row(encode_prefixes(lm, [prefix]), len(requests))
+    cache = repeat_row(encode_prefix(lm, prefix), len(requests))
     start, steps = ids.shape[1], requests[0].max_new_tokens
     uniforms = uniform_numbers([one.seed for one in requests], steps)
     sampled: dict[int, list[int]] = {}
@@ -188,13 +187,11 @@ def apply_warpers(logits: torch.Tensor, spec: Model) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def encode_prefixes(lm: LanguageModel, rows: Sequence[Sequence[int]], before: Cache | None = None) -> Cache:
-    """Return the cache of rows of tokens, padded on the right, each after the first row of `before`; an empty cache
-    without tokens."""
-    cache = DynamicCache(config=lm.model.config) if before is None else repeat_row(before, len(rows))
-    ids = pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True)
-    if ids.numel():
-        lm.model(ids.to(lm.device), past_key_values=cache, logits_to_keep=1)
+def encode_prefix(lm: LanguageModel, ids: Sequence[int], count: int = 1, before: Cache | None = None) -> Cache:
+    """Return the cache of `count` equal rows of tokens, after the rows of `before`; an empty cache without tokens."""
+    cache = DynamicCache(config=lm.model.config) if before is None else select_rows(before, slice(None))
+    if ids:
+        lm.model(torch.tensor([ids], device=lm.device).expand(count, -1), past_key_values=cache, logits_to_keep=1)
     return cache
 
 

@@ -16,7 +16,7 @@ from lib.configs import Model
 from lib.generate import p_true
 from lib.generate.batching import retry_in_halves_on_oom
 from lib.generate.models import LanguageModel, check_finite_logits
-from lib.generate.sampling import Request, encode_prefixes, repeat_row, warp_logits
+from lib.generate.sampling import Request, encode_prefix, repeat_row, warp_logits
 from lib.generate.temperatures import temperatures
 from lib.params import Generation
 from lib.tasks import answers
@@ -69,7 +69,7 @@ def score_responses(
     UserError
         A row's logits are not finite, or it exceeds the device's memory.
     """
-    prefix = encode_prefixes(lm, [requests[0].prompt_ids[: requests[0].shared_tokens]])
+    prefix = encode_prefix(lm, requests[0].prompt_ids[: requests[0].shared_tokens])
 
     def score(pairs: list[tuple[Request, list[int]]]) -> list[Scores]:
         return [score_response(lm, prefix, settings, *pair) for pair in pairs]
