@@ -13,11 +13,11 @@ from typing import Any
 
 import pandas as pd
 import torch
-from transformers import DynamicCache
 
 from lib import store
 from lib.generate.batching import map_by_length
 from lib.generate.models import LanguageModel, apply_chat_template, check_finite_logits, encode
+from lib.generate.sampling import encode_prefix
 from lib.params import Verification
 from lib.paths import UserError
 from lib.tasks import answers, prompts
@@ -148,8 +148,8 @@ def ask_in_situ_on_cache(lm: LanguageModel, row: Any) -> tuple[OptionLogits, flo
 
     The trajectory is in a cache, as after generation, so only the query is encoded.
     """
-    cache, started = DynamicCache(config=lm.model.config), seconds_when_idle(lm)
-    lm.model(torch.tensor([trajectory_ids(lm, row)], device=lm.device), past_key_values=cache, logits_to_keep=1)
+    started = seconds_when_idle(lm)
+    cache = encode_prefix(lm, trajectory_ids(lm, row))
     ready = seconds_when_idle(lm)
     query = torch.tensor([query_ids(lm)], device=lm.device)
     (verdict,) = option_logits(lm, lm.model(query, past_key_values=cache, logits_to_keep=1).logits[:, -1])

@@ -19,7 +19,6 @@ from torch.nn.functional import pad
 from transformers import (
     Cache,
     DynamicCache,
-    DynamicLayer,
     EosTokenCriteria,
     GenerationConfig,
     LogitsProcessor,
@@ -208,13 +207,8 @@ def select_rows(cache: Cache, rows: Any) -> Cache:
 
 def repeat_row(cache: Cache, count: int) -> Cache:
     """Return a growable cache with the first row of a cache `count` times; `cache` is unchanged."""
-    repeated: Any = select_rows(cache, slice(1))
-    for layer in repeated.layers:
-        only_grows = type(layer) is DynamicLayer and layer.is_initialized
-        if only_grows:  # by concatenation, so a view serves
-            layer.keys, layer.values = (values.expand(count, -1, -1, -1) for values in (layer.keys, layer.values))
-        else:
-            layer.batch_select_indices(torch.zeros(count, dtype=torch.long))
+    repeated = select_rows(cache, slice(1))
+    repeated.batch_repeat_interleave(count)
     return repeated
 
 
