@@ -12,18 +12,17 @@ NO_MEMORY = re.compile(r"out of memory|ALLOC_FAILED|can't allocate memory", re.I
 oom_splits: list[int] = []  # sizes of the batches that this process had to halve
 
 
-def batch_by_length(lengths: Sequence[int], max_tokens: int, growth: int = 0) -> list[list[int]]:
+def batch_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     """Return the indices of the sequences in each batch, shortest first.
 
     Parameters
     ----------
     lengths : tokens of each sequence
     max_tokens : tokens of a batch; a single sequence may exceed it
-    growth : tokens by which each sequence will grow
     """
     groups: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
-        if groups and len(groups[-1]) < max_tokens // (lengths[i] + growth):
+        if groups and len(groups[-1]) < max_tokens // lengths[i]:
             groups[-1].append(i)
         else:
             groups.append([i])
@@ -31,16 +30,11 @@ def batch_by_length(lengths: Sequence[int], max_tokens: int, growth: int = 0) ->
 
 
 def map_by_length(
-    work: Callable[[list], list],
-    items: Sequence[Any],
-    lengths: Sequence[int],
-    max_tokens: int,
-    what: str,
-    growth: int = 0,
+    work: Callable[[list], list], items: Sequence[Any], lengths: Sequence[int], max_tokens: int, what: str
 ) -> list[Any]:
     """Apply `work` to the batches of `batch_by_length` and return the results in the order of the items."""
     results: dict[int, Any] = {}
-    for group in batch_by_length(lengths, max_tokens, growth):
+    for group in batch_by_length(lengths, max_tokens):
         results |= zip(group, retry_in_halves_on_oom(work, [items[i] for i in group], what), strict=True)
     return [results[i] for i in range(len(items))]
 

@@ -61,9 +61,9 @@ class TransformersEngine:
         # prompts with one limit share a batch, so that truncation is independent of the other rows
         for limit in sorted({request.max_new_tokens for request in requests}, reverse=True):
             places = [i for i, request in enumerate(requests) if request.max_new_tokens == limit]
-            asked, lengths = [requests[i] for i in places], [len(requests[i].prompt_ids) for i in places]
+            asked, lengths = [requests[i] for i in places], [len(requests[i].prompt_ids) + limit for i in places]
             work, what = partial(sample_batch, self.lm), f"model '{self.lm.name}'"
-            sampled |= zip(places, map_by_length(work, asked, lengths, self.max_batch_tokens, what, limit), strict=True)
+            sampled |= zip(places, map_by_length(work, asked, lengths, self.max_batch_tokens, what), strict=True)
         return [sampled[i] for i in range(len(requests))]
 
 
