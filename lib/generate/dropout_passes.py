@@ -17,7 +17,7 @@ import torch
 from transformers import Cache
 
 from lib.generate import models
-from lib.generate.batching import retry_in_halves_on_oom
+from lib.generate.batching import map_by_length
 from lib.generate.models import LanguageModel
 from lib.generate.sampling import encode_prefix, select_rows
 from lib.generate.seeded_dropout import Pass, seeded_dropout
@@ -95,13 +95,9 @@ def pass_logits(
         rows = new.expand(len(batch), -1)
         with seeded_dropout(lm.model, [passes[i] for i in batch]):
             read = lm.model(rows, past_key_values=before, use_cache=bool(before), logits_to_keep=places)
-        return [read.logits.float()]
+        return list(read.logits.float())
 
-    at_once = max(1, settings.max_dropout_tokens // len(ids))
+    numbers, lengths, budget = range(len(passes)), [len(ids)] * len(passes), settings.max_dropout_tokens
     size = max(1, MAX_LOGITS // (len(passes) * lm.vocab_size))
     for places in torch.arange(len(new) - answer, len(new), device=lm.device).split(size):
-        parts = []
-        for first in range(0, len(passes), at_once):
-            batch = range(len(passes))[first : first + at_once]
-            parts += retry_in_halves_on_oom(partial(run, places), batch, f"model '{lm.name}'")
-        yield torch.cat(parts) if len(parts) > 1 else parts[0]  # cat of a single part would copy it
+        yield torch.stack(map_by_length(partial(run, places), numbers, lengths, budget, f"model '{lm.name}'"))
