@@ -17,18 +17,17 @@ from lib.paths import UserError, commit, first_line, sync
 EXACT_IN_FLOAT32 = {"F32", "F16"}  # number types that float32 represents exactly
 
 
-def measure_gguf(file: Path) -> tuple[str, int]:
-    """Return the target precision of a file and its number of weights. Raise UserError if it is not GGUF.
+def choose_precision(file: Path) -> str:
+    """Return the precision of a file's checkpoint. Raise UserError if it is not GGUF.
 
-    The precision is float32 if it represents every weight exactly, else bfloat16. bfloat16 represents BF16 exactly, and
-    its rounding (at most 2^-9 of a weight) is far below that of four or eight bits.
+    It is float32 if that represents every weight exactly, else bfloat16. bfloat16 represents BF16 exactly, and its
+    rounding (at most 2^-9 of a weight) is far below that of four or eight bits.
     """
     try:
-        tensors = GGUFReader(file).tensors
+        types = {tensor.tensor_type.name for tensor in GGUFReader(file).tensors}
     except (ValueError, OSError, IndexError, KeyError) as error:
         raise UserError(f"{file.name} can't be read as GGUF: {first_line(error)}") from error
-    exact = {tensor.tensor_type.name for tensor in tensors} <= EXACT_IN_FLOAT32
-    return "float32" if exact else "bfloat16", sum(int(tensor.n_elements) for tensor in tensors)
+    return "float32" if types <= EXACT_IN_FLOAT32 else "bfloat16"
 
 
 def convert_gguf(file: Path, folder: Path) -> None:
@@ -54,12 +53,11 @@ def partial_folder_of(folder: Path) -> Path:
 
 def write_checkpoint(file: Path, folder: Path) -> None:
     """Write the files of the checkpoint, without any path of this machine."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, utils  # measure_gguf needs none
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, utils  # partial_folder_of needs none
 
-    dtype, _ = measure_gguf(file)
+    plain: dict[str, Any] = {"dtype": choose_precision(file), "quantization_config": GgufConfig(dequantize=True)}
     utils.logging.disable_progress_bar()
     place, named = str(file.parent), {"gguf_file": file.name, "trust_remote_code": False}
-    plain: dict[str, Any] = {"dtype": dtype, "quantization_config": GgufConfig(dequantize=True)}
     try:
         AutoTokenizer.from_pretrained(place, **named).save_pretrained(folder)
         AutoModelForCausalLM.from_pretrained(place, **named, **plain).save_pretrained(folder)
