@@ -12,7 +12,7 @@ from architectures import plain_logits, respond
 from scipy.stats import entropy
 
 from lib.analysis.dropout_statistics import entropy_curves
-from lib.generate import bald, dropout_passes, mc_dropout, models, seeded_dropout
+from lib.generate import bald, mc_dropout, models, seeded_dropout
 from lib.generate.bald import bald_terms, dropout_columns
 from lib.generate.mc_dropout import mc_dropout_entropies
 from lib.params import Dropout
@@ -84,7 +84,7 @@ def whole(lm, row, rate, settings, scope):
         seed = stream_seed(1, lm.name, row.dataset, row.example_id, f"{rate:g}", str(t))
         segments = [(0 if scope == "trajectory" else query, len(ids), seed)]
         if settings is SHARED:
-            prefix = len(dropout_passes.shared_prefix(lm, row, ids))
+            prefix = len(mc_dropout.shared_prefix(lm, row, ids))
             first = stream_seed(1, lm.name, "opening", f"{rate:g}", str(t))
             segments = [(0, prefix, first), (prefix, len(ids), seed)]
         masks = RecordedMasks(rate, *segments, window=getattr(lm.model.config, "sliding_window", None))
@@ -158,13 +158,13 @@ def test_it_is_what_plain_forwards_give_with_these_masks(any_lm, frame, scope, s
 @pytest.mark.parametrize("scope, settings", MODES)
 def test_what_rows_begin_with_is_encoded_once(llama, scope, settings):
     """Tokens by forward pass: three passes a rate; in the scope `answer`, what comes before it once for both rates."""
-    for encode in (dropout_passes.encode_shared, dropout_passes.encode_without_dropout):
+    for encode in (mc_dropout.encode_shared, mc_dropout.encode_without_dropout):
         encode.cache_clear()
     frame, tokens = generations(llama, 3), []
     with llama.model.register_forward_pre_hook(lambda model, inputs: tokens.append(inputs[0].numel())):
         mc_dropout_entropies(llama, frame, mc_dropout.grid_work(scope, (0.1, 0.2), range(3)), settings, scope)
     parts = [parts_of(llama, row) for row in frame.itertuples()]
-    prefix = len(dropout_passes.shared_prefix(llama, frame.iloc[0], parts[0][0]))
+    prefix = len(mc_dropout.shared_prefix(llama, frame.iloc[0], parts[0][0]))
     read = sum(len(ids) for ids, *_ in parts)
     expected = 2 * 3 * (read - 2 * prefix if settings is SHARED else read)
     if scope == "answer":
@@ -177,7 +177,7 @@ def test_tokens_before_the_question_are_shared(llama):
     frame = generations(llama, 1)
     ids, question = models.encode(llama, frame.prompt[0]), frame.question[0]
     for asked, shares in ((question, True), (question[2:], True), ("", False), ("never asked", False)):
-        found = dropout_passes.shared_prefix(llama, frame.assign(question=asked).iloc[0], ids)
+        found = mc_dropout.shared_prefix(llama, frame.assign(question=asked).iloc[0], ids)
         assert found == tuple(ids[: len(found)]) and bool(found) == shares
 
 
@@ -261,9 +261,9 @@ def test_an_endless_number_is_read_in_blocks_of_tokens_to_the_same_bits(monkeypa
 def test_logits_of_a_long_answer_are_made_some_tokens_at_a_time(llama, monkeypatch, scope):
     """By further forwards over the same masks."""
     row = max(generations(llama, 4).itertuples(), key=lambda row: row.answer_end - row.answer_start)
-    (at_once,) = dropout_passes.pass_logits(llama, row, 0.2, PASSES, scope)
-    monkeypatch.setattr(dropout_passes, "MAX_LOGITS", 3 * llama.vocab_size)
-    blocks = list(dropout_passes.pass_logits(llama, row, 0.2, PASSES, scope))
+    (at_once,) = mc_dropout.pass_logits(llama, row, 0.2, PASSES, scope)
+    monkeypatch.setattr(mc_dropout, "MAX_LOGITS", 3 * llama.vocab_size)
+    blocks = list(mc_dropout.pass_logits(llama, row, 0.2, PASSES, scope))
     assert [block.shape[1] for block in blocks] == [1] * (row.answer_end - row.answer_start) != [1]
     torch.testing.assert_close(torch.cat(blocks, 1), at_once, atol=2e-5, rtol=0)
 
