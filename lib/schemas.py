@@ -34,7 +34,7 @@ ANSWER = [
     column("boxed", TEXT, "the number in its last \\boxed{}, canonical; missing where there is none"),
     column("finish_reason", TEXT, "stop, or length: cut by the limit"),
 ]
-IN_SITU_COLUMNS = [
+IN_SITU_FIELDS = [
     column("in_situ_logits", NUMBERS, "(s) logits of the options' spellings after the query"),
     column("in_situ_logz", NUMBER, "log-partition of that position, natural"),
     column("in_situ_seconds", NUMBER, "the row's share of its batch; read back, the mean of all rows", optional=True),
@@ -79,9 +79,9 @@ SCHEMAS = {  # by folder below artifacts/<run>/
         column("top_ids", pa.list_(INTEGERS), "(p, k) their token ids"),
         column("tail_curve", pa.list_(NUMBERS), "(p, c) log sum exp((z - z_max) / t) of the rest at c temperatures t"),
     ]),
-    "in_situ": pa.schema([*KEY_COLUMNS, *IN_SITU_COLUMNS]),
+    "in_situ": pa.schema([*KEY_COLUMNS, *IN_SITU_FIELDS]),
     "verification": pa.schema([
-        *KEY_COLUMNS, *IN_SITU_COLUMNS,
+        *KEY_COLUMNS, *IN_SITU_FIELDS,
         column("spellings", pa.list_(pa.string()), "(s) those of the options that are single tokens"),
         column("standard_prompt", TEXT, "as the model's template writes it"),
         column("standard_tokens", INTEGER, "tokens encoded for the standard prompt"),

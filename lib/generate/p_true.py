@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from lib import store
+from lib import schemas, store
 from lib.generate.batching import map_by_length
 from lib.generate.models import LanguageModel, apply_chat_template, check_finite_logits, encode
 from lib.generate.sampling import encode_prefix
@@ -24,7 +24,7 @@ from lib.tasks import answers, prompts
 
 OPTION_WORDS = ("A", "B", "True", "False")  # possible names of the options; the prompt asks for A or B
 MARK_CHARACTERS = 4  # length of a vocabulary's marks for a space, the inside or the end of a word
-IN_SITU_COLUMNS = ["in_situ_logits", "in_situ_logz", "in_situ_seconds"]  # columns that 01 measures
+IN_SITU_COLUMNS = [column.name for column in schemas.IN_SITU_FIELDS]  # that 01 measures
 OptionLogits = dict[str, Any]  # logits of the spellings, logz, seconds
 
 
