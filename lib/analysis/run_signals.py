@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from lib import params, store
@@ -43,27 +42,11 @@ def memoize() -> Caller:
             new = function(*arguments)
             if isinstance(new, pd.DataFrame):
                 earlier = (old for (did, *_), (_, old) in known.items() if did is function)
-                new = next((old for old in earlier if are_equal(new, old)), new)
+                new = next((old for old in earlier if old.equals(new)), new)
             known[key] = arguments, new  # keeps the arguments alive, so their ids stay unique
         return known[key][1]
 
     return call
-
-
-def are_equal(new: pd.DataFrame, old: pd.DataFrame) -> bool:
-    """Whether two frames are equal. `DataFrame.equals` is slow for cells with arrays, here mostly identical ones."""
-    plain = new.select_dtypes(exclude="object").columns
-    if not (new.columns.equals(old.columns) and new[plain].equals(old[plain])):
-        return False
-    arrays = new.columns.difference(plain)
-    return all(all(map(are_same, new[name], old[name])) for name in arrays)
-
-
-def are_same(new: Any, old: Any) -> bool:
-    """Whether two cells are identical, or have equal words, tuples or arrays of numbers."""
-    if isinstance(new, np.ndarray) and isinstance(old, np.ndarray):
-        return new is old or np.array_equal(new, old)
-    return new is old or (isinstance(new, (str, tuple)) and new == old)
 
 
 def argument_key(argument: Any) -> Any:
