@@ -57,12 +57,7 @@ def add_noise_to_signals(signals: RunSignals, rng: np.random.Generator) -> RunSi
 
 def _add_noise_to_arrays(arrays: pd.Series, noise: Callable[..., np.ndarray], rng: np.random.Generator) -> pd.Series:
     """Return arrays (any length, or None) with noise on each of their numbers."""
-    there = [np.asarray(array, dtype=float) for array in arrays if array is not None]
-    if not there:
-        return arrays
-    ends = np.cumsum([len(array) for array in there])
-    new = iter(np.split(noise(np.concatenate(there), rng), ends[:-1]))
-    return pd.Series([None if array is None else next(new) for array in arrays], arrays.index, dtype=object)
+    return arrays.map(lambda array: None if array is None else noise(np.asarray(array, dtype=float), rng))
 
 
 def _noisy_logprobs(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
