@@ -38,7 +38,7 @@ PRINTED = {  # table: its frame, and the query for the rows that it prints
 
 
 def printed_numbers(results: Results) -> pd.DataFrame:
-    """Return the numbers that the paper's tables print, in the columns of `Results.numbers`.
+    """Return the numbers that the paper's tables print, in the columns of `tidy_numbers`.
 
     Further columns: labels of models and datasets (`..._label`), the `key` of each within its table in one word, as in
     cells, and its `text`.

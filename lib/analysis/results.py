@@ -15,10 +15,6 @@ from lib.store import PAIR
 
 # Frames that also describe models without a parsed answer.
 FRAMES_WITHOUT_ANSWERS = ("answered", "missed_answers", "ablation", "demonstration", "verification", "cost")
-TABLES_OF_NUMBERS = (
-    "result_estimation", "result_estimation_full", "result_calibration", "result_calibration_full", "result_isotonic",
-    "dropout_grid_search", "calibration_transfer_summary", "calibration_transfer_full", "insitu_ptrue", "bin_ablation",
-)  # fmt: skip
 QUANTITIES = ["value", "low", "high", "relative"]
 NUMBER_KEY = ["table", *PAIR, "estimator", "metric", "method", "source_model", "source_dataset", "rate", "bins"]
 NUMBER_COLUMNS = [*NUMBER_KEY, *QUANTITIES, "n", "reason"]
@@ -55,15 +51,6 @@ class Results:
             frame = frame[frame[column] == value]
         return frame
 
-    @cached_property
-    def numbers(self) -> pd.DataFrame:
-        """Every number of the paper's tables, a row each, in NUMBER_COLUMNS.
-
-        If they do not apply (`method` of a raw score), words are "" and numbers NaN. `relative` is a share, `n` the
-        number of rows.
-        """
-        return tidy_numbers({name: self.frames[name] for name in TABLES_OF_NUMBERS if name in self.frames})
-
     def labels(self, table: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Return the models and datasets that a table shows, {name: label} each."""
         if table.startswith("calibration_transfer"):
@@ -98,7 +85,11 @@ class Results:
 
 
 def tidy_numbers(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the rows of these frames, by table, as one frame in NUMBER_COLUMNS."""
+    """Return the rows of these frames, by table, as one frame in NUMBER_COLUMNS, a number each.
+
+    If they do not apply (`method` of a raw score), words are "" and numbers NaN. `relative` is a share, `n` the number
+    of rows.
+    """
     words = [name for name in (*NUMBER_KEY, "reason") if name not in ("rate", "bins")]
     types = {name: object if name in words else float for name in NUMBER_COLUMNS}
     parts = [

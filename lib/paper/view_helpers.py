@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from lib.analysis.results import Results
+from lib.analysis.results import Results, tidy_numbers
 from lib.score.estimators import ESTIMATORS
 from lib.store import PAIR
 
@@ -27,10 +27,8 @@ def pivot_values(rows: pd.DataFrame, columns: str, values: str = "value", index:
 
 
 def rows_of_table(results: Results, table: str, metric: str = "ece") -> pd.DataFrame:
-    """Return the rows of a table with a metric. Raise MissingFrame if the table is missing."""
-    results.frame(table)
-    rows = results.numbers
-    return rows[(rows.table == table) & (rows.metric == metric)]
+    """Return the rows of a table with a metric, as `tidy_numbers` does. Raise MissingFrame if the table is missing."""
+    return tidy_numbers({table: results.frame(table, metric=metric)})
 
 
 def uncalibrated(results: Results, table: str = "result_estimation", metric: str = "ece") -> pd.DataFrame:
