@@ -136,9 +136,8 @@ def result_isotonic(frame: Frame, models: Labels = None, datasets: Labels = None
     def largest(shown: Frame) -> pd.Series:
         return percent_improved(shown) == percent_improved(shown).groupby(shown["row"]).transform("max")
 
-    specifications = {group: "ll" + "c" * len(some) for group, some in columns.items()}
     cell = partial(interval_cell, commands=(r"\isoCI", r"\isoBestCI"))
-    return layout.stack(columns, specifications, cell=cell, bold=largest)
+    return layout.stack(columns, cell=cell, bold=largest)
 
 
 # ---- transfer

@@ -46,9 +46,12 @@ def metric_columns(estimators: Iterable[Estimator], metrics: Sequence[str]) -> l
 
 
 def default_specification(levels: int, columns: Sequence[Header]) -> str:
-    """Return LaTeX's column specification: left for each of the row levels, centered for numbers, apart by group."""
-    groups = groupby(columns, key=lambda column: column.labels[:-1])
-    return "l" * levels + "".join(" " * bool(group) + "c" * len(list(some)) for group, some in groups)
+    """Return LaTeX's column specification: left for each of the row levels, centered for numbers.
+
+    Groups of columns, which have a second label, are set apart.
+    """
+    groups = [list(some) for _, some in groupby(columns, key=lambda column: column.labels[:-1])]
+    return "l" * levels + "".join(" " * any(some[0].labels[1:]) + "c" * len(some) for some in groups)
 
 
 def is_lowest(shown: Frame, among: pd.Series, *by: str) -> pd.Series:
@@ -155,12 +158,13 @@ class Layout:
         """Build a table with a row for each dataset in the block of each model."""
         return self.build(self.pairs, columns, ("Model", "Dataset"), specification, **more)
 
-    def stack(self, groups: Mapping[str, Sequence[Header]], specifications: Mapping[str, str], **more: Any) -> Stack:
+    def stack(self, groups: Mapping[str, Sequence[Header]], **more: Any) -> Stack:
         """Build a table by pairs for each of GROUPS, with bold across all of them and notes below the last."""
         whole, parts, start = self.by_pair([line for columns in groups.values() for line in columns], **more), [], 0
         for group, columns in groups.items():
             end = start + len(columns)
             notes = whole.notes if group == [*groups][-1] else ()
-            parts.append((Table(specifications[group], whole.cells.iloc[:, start:end], notes), GROUPS[group]))
+            specification = default_specification(len(PAIR), columns)
+            parts.append((Table(specification, whole.cells.iloc[:, start:end], notes), GROUPS[group]))
             start = end
         return Stack(parts)

@@ -132,11 +132,7 @@ def result_estimation_full(frame: Frame, models: Labels = None, datasets: Labels
         group: first.get(group, []) + metric_columns(some, ERRORS)
         for group, some in estimators_by_group(layout).items()
     }
-    specifications = {
-        group: " ".join(["ll" + "c" * (group in first), *("ccc" for _ in some)])
-        for group, some in estimators_by_group(layout).items()
-    }
-    return layout.stack(columns, specifications, cell=score_interval, bold=mark_lowest_ece)
+    return layout.stack(columns, cell=score_interval, bold=mark_lowest_ece)
 
 
 def insitu_ptrue(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
