@@ -11,6 +11,7 @@ from lib.generate import scoring
 from lib.params import Reading
 from lib.score.confidence import confidence_frame
 from lib.score.interpretation import interpret_responses
+from lib.store import PAIR
 from lib.tasks import answers
 from lib.tasks.datasets import hash_words
 
@@ -141,3 +142,8 @@ def write_responses(generations, path, tokenizer=None):
             line = {"example_id": row.example_id, "dataset": row.dataset, "finish_reason": row.finish_reason}
             print(json.dumps(line | tokens, ensure_ascii=False), file=file)
     return path
+
+
+def own_labels(frame):
+    """Models and datasets of a frame by their names, {name: label} each."""
+    return [{name: name for name in frame[column].unique()} for column in PAIR]

@@ -29,7 +29,7 @@ ISOTONIC_LABELS = {"ece": "ECE", "skill": "Skill"}
 # ---- dropout at the answer only
 
 
-def dropout_in_situ_table(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
+def dropout_in_situ_table(frame: Frame, models: Labels, datasets: Labels, notes: Notes = ()) -> Table:
     """Build the table of both forms of c_BALD, with the paired difference of their ECE.
 
     Columns of each: selected rate, ECE with interval, AUROC, and mean tokens that the passes over a response read.
@@ -61,9 +61,7 @@ def encoded_once_note(frame: Frame) -> list[str]:
     ]
 
 
-def dropout_in_situ_grid_table(
-    frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()
-) -> Table:
+def dropout_in_situ_grid_table(frame: Frame, models: Labels, datasets: Labels, notes: Notes = ()) -> Table:
     """Build the table of `dropout_grid_search` for c_BALD in situ."""
     return dropout_grid_search(frame, models, datasets, notes, "c_bald_insitu")
 
@@ -71,7 +69,7 @@ def dropout_in_situ_grid_table(
 # ---- costs
 
 
-def costs_table(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
+def costs_table(frame: Frame, models: Labels, datasets: Labels, notes: Notes = ()) -> Table:
     """Build the table of tokens, a row per pair: those of the response, and the extra tokens of every estimator.
 
     Seconds differ between runs, so only the report shows them.
@@ -124,9 +122,7 @@ def estimators_shown(frame: Frame) -> list[Estimator]:
     return [e for declared in (ESTIMATORS, EXTRAS) for e in in_declared_order(declared.values()) if e.name in there]
 
 
-def selective_table(
-    scores: Frame, thresholds: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()
-) -> Table:
+def selective_table(scores: Frame, thresholds: Frame, models: Labels, datasets: Labels, notes: Notes = ()) -> Table:
     """Build the table of a pair's base rate and estimators, a row each.
 
     `scores` are from `compare_with_base_rate`, `thresholds` from `selective_thresholds`.

@@ -29,9 +29,7 @@ METHOD_HEADINGS = {"isotonic": "Isotonic Regression", "platt": "Platt Scaling"} 
 # ---- calibration
 
 
-def result_calibration(
-    frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (), full: bool = False
-) -> Table:
+def result_calibration(frame: Frame, models: Labels, datasets: Labels, notes: Notes = (), full: bool = False) -> Table:
     """Build `tab:result_calibration`: ECE after each method, and its fitted parameters.
 
     `frame` is the concatenated output of `bootstrap` and `calibrate`. The lowest ECE of an estimator is bold; ties go
@@ -50,7 +48,7 @@ def result_calibration(
     return layout.by_pair(columns, specification, cell=cell, bold=mark_best_method)
 
 
-def result_calibration_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
+def result_calibration_full(frame: Frame, models: Labels, datasets: Labels, notes: Notes = ()) -> Table:
     """Build `tab:result_calibration_full`: `result_calibration` with intervals."""
     return result_calibration(frame, models, datasets, notes, full=True)
 
@@ -120,7 +118,7 @@ def calibrator_notes(frame: Frame) -> list[str]:
     ]
 
 
-def result_isotonic(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Stack:
+def result_isotonic(frame: Frame, models: Labels, datasets: Labels, notes: Notes = ()) -> Stack:
     """Build `tab:result_isotonic`: ECE after isotonic regression, interval and relative improvement.
 
     The largest improvement of a pair as printed, over both parts, is bold.
@@ -152,11 +150,10 @@ def family_labels(models: Mapping[str, str]) -> dict[str, str]:
 
 def transfer_layout(frame: Frame, models: Labels, datasets: Labels, notes: Notes) -> Layout:
     """Return the layout of transfer results, all of one estimator, with models named by their families."""
-    models = family_labels({name: str(name) for name in frame["model"].unique()} if models is None else models)
-    return Layout(frame.assign(estimator=""), models, datasets, notes)
+    return Layout(frame.assign(estimator=""), family_labels(models), datasets, notes)
 
 
-def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
+def calibration_transfer_full(frame: Frame, models: Labels, datasets: Labels, notes: Notes = ()) -> Table:
     """Build `tab:calibration_transfer_full` from the output of `transfer`: sources in rows, targets in columns.
 
     Cells whose source is the target are bold.
@@ -185,7 +182,7 @@ def calibration_transfer_full(frame: Frame, models: Labels = None, datasets: Lab
 
 
 def calibration_transfer_summary(
-    frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (), hard: str = ""
+    frame: Frame, models: Labels, datasets: Labels, notes: Notes = (), hard: str = ""
 ) -> Table:
     """Build `tab:calibration_transfer_summary`: change of ECE, first across datasets, then between models.
 
@@ -194,13 +191,13 @@ def calibration_transfer_summary(
     layout = transfer_layout(frame, models, datasets, notes)
     rows = [
         transfer_row(layout, "across", (model, source), (model, target))
-        for model in layout.labels["model"]
-        for source, target in itertools.permutations(layout.labels["dataset"], 2)
+        for model in layout.models
+        for source, target in itertools.permutations(layout.datasets, 2)
     ]
     rows += [
         transfer_row(layout, "between", (source, dataset), (target, dataset))
-        for dataset in layout.labels["dataset"]
-        for source, target in itertools.permutations(layout.labels["model"], 2)
+        for dataset in layout.datasets
+        for source, target in itertools.permutations(layout.models, 2)
     ]
     change = {"estimator": "", "metric": "delta_ece"}
     columns = [Header((how.label,), {"method": method, **change}) for method, how in METHODS.items()]
@@ -220,7 +217,7 @@ def calibration_transfer_summary(
 
 def transfer_row(layout: Layout, block: str, *ends: tuple[str, str]) -> Header:
     """Return the row of a source and a target, with a label such as Llama: GSM8K -> Llama: GSMHard."""
-    words = [f"{layout.labels['model'][model]}: {layout.labels['dataset'][dataset]}" for model, dataset in ends]
+    words = [f"{layout.models[model]}: {layout.datasets[dataset]}" for model, dataset in ends]
     label = Cell(" \u2192 ".join(words), latex=r" $\rightarrow$ ".join(map(escape, words)))
     return Header((block, label), dict(zip((*SOURCE, *PAIR), itertools.chain(*ends), strict=True)))
 

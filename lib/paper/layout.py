@@ -18,7 +18,7 @@ from lib.score.metrics import METRICS
 from lib.store import PAIR
 
 Frame: TypeAlias = pd.DataFrame
-Labels = Mapping[str, str] | None
+Labels = Mapping[str, str]
 Notes = Sequence[str]
 GROUPS = {"single_pass": "(a) Single-pass estimators", "multi_pass": "(b) Multi-pass estimators"}
 SHOWN_QUANTITIES = [*QUANTITIES, "of_bin"]
@@ -64,21 +64,15 @@ def is_lowest(shown: Frame, among: pd.Series, *by: str) -> pd.Series:
 class Layout:
     """A tidy `frame` with a row for each number.
 
-    `models` and `datasets` are {name: label} in the order shown, by default the frame's names. `notes` are printed
-    below, `counted` names what n counts.
+    `models` and `datasets` are {name: label} in the order shown. `notes` are printed below, `counted` names what n
+    counts.
     """
 
     frame: Frame
-    models: Labels = None
-    datasets: Labels = None
+    models: Labels
+    datasets: Labels
     notes: Notes = ()
     counted: str = "evaluation rows"
-
-    def __post_init__(self) -> None:
-        self.labels = {
-            column: {name: str(name) for name in self.frame[column].unique()} if labels is None else labels
-            for column, labels in zip(PAIR, (self.models, self.datasets), strict=True)
-        }
 
     @property
     def estimators(self) -> list[Estimator]:
@@ -89,8 +83,8 @@ class Layout:
         """A row for each dataset in the block of each model."""
         return [
             Header((label, name), {"model": model, "dataset": dataset})
-            for model, label in self.labels["model"].items()
-            for dataset, name in self.labels["dataset"].items()
+            for model, label in self.models.items()
+            for dataset, name in self.datasets.items()
         ]
 
     def by_value(self, column: str, values: Mapping[Any, str | Cell]) -> list[Header]:
@@ -120,8 +114,8 @@ class Layout:
     def footnotes(self, shown: Frame) -> list[str]:
         """Return the notes, and what the reader of the numbers `shown` (from `place`) must know."""
         measured = self.frame[self.frame["estimator"].isin([e.name for e in self.estimators])]
-        models, datasets = self.labels.values()
-        counts = [*row_count_notes(self.frame, datasets, self.counted), *fewer_rows_notes(measured, models, datasets)]
+        counts = row_count_notes(self.frame, self.datasets, self.counted)
+        counts += fewer_rows_notes(measured, self.models, self.datasets)
         return [*self.notes, *counts, *thin_bins_note(measured), *empty_cells_note(shown)]
 
     def build(

@@ -1,7 +1,7 @@
 """The paper's tables of raw confidence, built from tidy frames. Bold is computed.
 
-A builder takes a frame, {name: label} of models and datasets in the order shown (by default the frame's names), and
-notes. A missing number is shown as --, with its reason below.
+A builder takes a frame, {name: label} of models and datasets in the order shown, and notes. A missing number is shown
+as --, with its reason below.
 """
 
 import itertools
@@ -28,7 +28,7 @@ ACCURACY = {"estimator": "", "metric": "acc"}
 # ---- frames for reading
 
 
-def label_rows(frame: Frame, models: Labels, datasets: Labels) -> Frame:
+def label_rows(frame: Frame, models: Labels | None, datasets: Labels | None) -> Frame:
     """Return a tidy frame with the labels of the tables for models, datasets, estimators and methods.
 
     Categories have the order of the run, which sorting and pivoting keep. On the answer's tokens `platt` is labeled
@@ -99,7 +99,7 @@ def mark_lowest_ece(shown: Frame) -> pd.Series:
     return is_lowest(shown, shown["metric"] == "ece")
 
 
-def result_estimation(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
+def result_estimation(frame: Frame, models: Labels, datasets: Labels, notes: Notes = ()) -> Table:
     """Build `tab:result_estimation`: accuracy, then ECE and MCE of every estimator of the frame.
 
     A bar separates single-pass from multi-pass; the lowest ECE of a row is bold.
@@ -121,7 +121,7 @@ def score_interval(one: Any, show: Any = format_3dp) -> Cell:
     return interval_cell(one, (r"\scoreci", r"\bestscoreci"), show)
 
 
-def result_estimation_full(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Stack:
+def result_estimation_full(frame: Frame, models: Labels, datasets: Labels, notes: Notes = ()) -> Stack:
     """Build `tab:result_estimation_full`: every metric with its interval; `frame` is from `bootstrap`.
 
     The lowest ECE of a pair over both parts is bold.
@@ -135,7 +135,7 @@ def result_estimation_full(frame: Frame, models: Labels = None, datasets: Labels
     return layout.stack(columns, cell=score_interval, bold=mark_lowest_ece)
 
 
-def insitu_ptrue(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
+def insitu_ptrue(frame: Frame, models: Labels, datasets: Labels, notes: Notes = ()) -> Table:
     """Build `tab:insitu_ptrue`: ECE of Ans Avg and of both forms of P(True), and the tokens saved in percent; no bold.
 
     The latter are rows of metric `token_reduction_pct` (`token_reduction`). A note has the probability of the options
@@ -166,7 +166,7 @@ def option_mass_note(layout: Layout) -> list[str]:
         if medians.empty:
             continue
         least, most = medians.loc[medians["value"].idxmin()], low.loc[low["value"].idxmax()]
-        there, worst = (pair_label(row, *layout.labels.values()) for row in (least, most))
+        there, worst = (pair_label(row, layout.models, layout.datasets) for row in (least, most))
         spread = f" ({there}) to {medians['value'].max():.3f}" if len(medians) > 1 else ""
         share = f"{(low['value'] * low['n']).sum() / low['n'].sum():.1%} of {low['n'].sum():.0f} responses"
         at_most = f" (at most {most['value']:.1%}, {worst})" if most["value"] and len(low) > 1 else ""
@@ -181,7 +181,7 @@ def option_mass_note(layout: Layout) -> list[str]:
 
 
 def dropout_grid_search(
-    frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = (), estimator: str = "c_bald"
+    frame: Frame, models: Labels, datasets: Labels, notes: Notes = (), estimator: str = "c_bald"
 ) -> Table:
     """Build `tab:dropout_grid_search`: ECE, MCE and Brier of c_BALD on the tuning examples for each dropout rate.
 
@@ -204,7 +204,7 @@ def dropout_grid_search(
     return table
 
 
-def bin_ablation(frame: Frame, models: Labels = None, datasets: Labels = None, notes: Notes = ()) -> Table:
+def bin_ablation(frame: Frame, models: Labels, datasets: Labels, notes: Notes = ()) -> Table:
     """Build `tab:bin_ablation`: ECE, MCE and Brier of the single-pass estimators for each number of bins; no bold.
 
     `frame` is from `metrics.ablate_bins`, with column `bins`.

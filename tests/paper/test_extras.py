@@ -45,7 +45,8 @@ def test_a_pair_without_passes_says_why(shipped, monkeypatch):
     made = answer_dropout.compare_dropout_scopes(*RUN, shipped)
     lines, others = values(made).value, values(made, ("tiny-qwen", "demo-medium")).value
     assert pd.isna(lines["c_bald_insitu", "ece"]) and lines["c_bald", "ece"] > 0 and others["c_bald_insitu", "ece"] > 0
-    text = beyond_paper.dropout_in_situ_table(made["dropout_in_situ"])._repr_html_()
+    frame = made["dropout_in_situ"]
+    text = beyond_paper.dropout_in_situ_table(frame, *synthetic.own_labels(frame))._repr_html_()
     assert "&ndash;" in text and "--: no passes at the answer only." in text
 
 

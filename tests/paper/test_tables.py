@@ -4,7 +4,7 @@ import re
 
 import pandas as pd
 from latex import PAPER, paper
-from synthetic import keyed
+from synthetic import keyed, own_labels
 
 from lib.paper import tables
 from lib.paper.booktabs import Cell, Table
@@ -33,7 +33,7 @@ def test_the_selected_rate_is_one_row():
     rates = {0.1: (0.2, 0.5, 0.3), 0.15: (0.1, 0.9, 0.3), 0.2: (0.1, 0.1, 0.3)}
     frame = pd.DataFrame(rates, index=["ece", "mce", "brier"]).rename_axis("metric").reset_index()
     results = frame.melt("metric", var_name="rate").assign(model="m", dataset="d", estimator="c_bald")
-    assert bold(tables.dropout_grid_search(results)) == [[False] * 4, [True] * 4, [False] * 4]
+    assert bold(tables.dropout_grid_search(results, *own_labels(results))) == [[False] * 4, [True] * 4, [False] * 4]
 
 
 # ---- results made here
@@ -60,11 +60,11 @@ def bold(table):
 def test_bold_goes_by_the_unrounded_value():
     frame = results(names=("seq_avg", "seq_joint", "ans_avg"))
     frame.loc[frame.metric == "ece", "value"] = [0.0530004, 0.0530001, 0.0530002]
-    table = tables.result_estimation(frame)
+    table = tables.result_estimation(frame, *own_labels(frame))
     assert bold(table) == [[False] * 4 + [True] + [False] * 3]
     assert table.latex.count("0.053") == 3 and table.latex.count(r"\textbf{0.053}") == 1
     frame.loc[frame.metric == "ece", "value"] = 0.05  # equal to the last bit: all of them
-    assert sum(bold(tables.result_estimation(frame))[0]) == 3
+    assert sum(bold(tables.result_estimation(frame, *own_labels(frame)))[0]) == 3
 
 
 def test_what_is_missing_says_why():
@@ -72,7 +72,8 @@ def test_what_is_missing_says_why():
     frame["value"] = frame["value"].astype("Float64")
     lost = (frame.model == "x") & (frame.metric == "mce")
     frame.loc[lost, ["value", "reason"]] = [pd.NA, "one class only"]
-    table = tables.result_estimation(frame[~((frame.model == "y") & (frame.metric == "acc"))], notes=["Demo models."])
+    some = frame[~((frame.model == "y") & (frame.metric == "acc"))]
+    table = tables.result_estimation(some, *own_labels(some), notes=["Demo models."])
     assert "nan" not in table.latex.lower() and "NA" not in table.latex
     assert table.latex.count("-- &") + table.latex.count(r"-- \\") == 3
     assert list(table.notes) == ["Demo models.", "--: one class only, not computed."]
@@ -82,7 +83,8 @@ def test_what_is_missing_says_why():
 def test_fewer_rows_are_said():
     """P(True) or c_BALD on some rows only: never beside the others without a word."""
     frame = results(names=("seq_avg", "c_bald", "p_true"))
-    assert tables.result_estimation(frame.assign(n=200)).notes == ["n = 200 evaluation rows of each model and dataset."]
+    notes = tables.result_estimation(frame.assign(n=200), *own_labels(frame)).notes
+    assert notes == ["n = 200 evaluation rows of each model and dataset."]
     uneven = frame.assign(n=frame.estimator.map({"c_bald": 50}).fillna(200).astype(int))
     notes = tables.result_estimation(uneven, {"m": "Mine"}, {"d": "Data"}).notes
     assert notes[1:] == ["c_BALD on Mine on Data: 50 of 200 rows."]
@@ -93,7 +95,8 @@ def test_fewer_rows_are_said():
 
 def test_words_of_others_are_escaped_in_both_languages():
     assert escape("50%\n#1 $ {} ~^\\") == r"50\% \#1 \$ \{\} \textasciitilde{}\textasciicircum{}\textbackslash{}"
-    table = tables.result_estimation(results(models=("x", HOSTILE)), notes=["a < b & c"])
+    frame = results(models=("x", HOSTILE))
+    table = tables.result_estimation(frame, *own_labels(frame), notes=["a < b & c"])
     assert "<c>" not in table._repr_html_() and "a &lt; b &amp; c" in table._repr_html_()
     assert r"a\_b \& \textless{}c\textgreater{}" in table.latex
 
@@ -121,10 +124,11 @@ def test_the_options_mass_stands_below_in_situ_verification():
 
 def test_an_mce_of_next_to_no_rows_is_marked_on_screen_and_counted():
     scores = keyed(12, estimator=["seq_avg"] * 12, confidence=[0.95] * 8 + [0.15] * 4, correct=[True] * 12)
-    few = tables.result_estimation(metrics.evaluate(scores))
+    labels = own_labels(scores)
+    few = tables.result_estimation(metrics.evaluate(scores), *labels)
     assert few.notes[-1] == "MCE from a bin of fewer than 5 rows: 1 of 1 (* on screen)."
     assert "0.850<sup>*</sup>" in few._repr_html_() and "sup" not in few.tabular
-    more = tables.result_estimation(metrics.evaluate(pd.concat([scores, scores.assign(example_id="x")])))
+    more = tables.result_estimation(metrics.evaluate(pd.concat([scores, scores.assign(example_id="x")])), *labels)
     assert "fewer than 5" not in " ".join(more.notes) and "<sup>" not in more._repr_html_()
 
 
