@@ -1,7 +1,7 @@
 """Statistics of calibration: the calibration rows before fitting, the fitted maps, reliability diagrams, and bands of
 learning curves."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,9 @@ from scipy.stats import chi2
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from lib.calibrate.calibrators import METHODS, Calibrator
-from lib.calibrate.fitting import DataByPair, Pair
-from lib.params import Calibration
+from lib.calibrate.fitting import DataByPair, Fit, Pair
 from lib.score.metrics import reliability_bins
+from lib.store import PAIR
 
 CONFIDENT_SCORE = 0.9
 SCORE_PRECISION = 1e-7  # minimum distance from 0 and 1, the precision of float32
@@ -51,36 +50,30 @@ def test_curvature(confidence: np.ndarray, correct: np.ndarray) -> float:
 
 
 def tabulate_calibration_maps(
-    confidence: pd.DataFrame,
-    sets: DataByPair,
-    fitted: Mapping[Pair, Mapping[str, Calibrator]],
-    pair: Pair,
-    choices: Calibration = Calibration(),  # noqa: B008  frozen
+    confidence: pd.DataFrame, sets: DataByPair, fits: Sequence[Fit], pair: Pair
 ) -> pd.DataFrame:
-    """Return the maps of one pair's calibrators for Ans Avg and P(True), for plotting.
+    """Return the maps of one pair's calibrators for Ans Avg and P(True), for plotting; `fits` are from `calibrate`.
 
     Columns: estimator, method, score, calibrated, and correct (missing except for calibration rows). Methods that map
     scores are evaluated at 201 scores, evenly spaced in log-odds over the range. Methods on the answer's tokens are
     evaluated on the calibration rows. Method "" contains these rows themselves. Pairs with an empty split have no rows.
     """
     parts = [pd.DataFrame(columns=["estimator", "method", "score", "calibrated", "correct"])]
-    own = confidence[(confidence.model == pair[0]) & (confidence.dataset == pair[1])]
-    for estimator in ("ans_avg", "p_true"):
-        rows = own[(own.estimator == estimator) & (own.split == "calibration")]
-        if rows.empty or (estimator == "ans_avg" and pair not in sets):
+    calibration = confidence[(confidence[[*PAIR, "split"]] == [*pair, "calibration"]).all(axis=1)]
+    for estimator, learners in (("ans_avg", ("ans_avg", "ans")), ("p_true", ("p_true",))):
+        own = [fit for fit in fits if fit.pair == pair and fit.estimator in learners]
+        if not own:
             continue
-        score, correct = rows.confidence.to_numpy(), rows.correct.to_numpy(bool)
-        odds = logit(np.clip(score, 1e-9, 1 - 1e-9))
+        rows = calibration[calibration.estimator == estimator]
+        odds = logit(np.clip(rows.confidence, 1e-9, 1 - 1e-9))
         even = np.linspace(odds.min(), odds.max(), 201)
-        isotonic = METHODS["isotonic"].make("confidence", choices).fit(score, correct).predict(expit(even))
-        drawn = {"": (score, score, correct), "isotonic": (expit(even), isotonic, None)}
-        if estimator == "ans_avg":
-            tokens = sets[pair].calibration
-            if tokens.answers is not None:
-                drawn["platt"] = (tokens.confidence, fitted[pair]["platt"].predict(tokens.answers), tokens.correct)
-        else:
-            platt = METHODS["platt"].make("margin", choices).fit(rows.margin.to_numpy(float), correct)
-            drawn["platt"] = (expit(even), platt.predict(even), None)
+        drawn = {"": (rows.confidence, rows.confidence, rows.correct)}
+        for fit in own:
+            inputs = {"confidence": expit(even), "margin": even, "answers": fit.fitted_on}[fit.kind]
+            score, correct = expit(even), None
+            if fit.kind == "answers":
+                score, correct = sets[pair].calibration.confidence, sets[pair].calibration.correct
+            drawn[fit.method.name] = score, fit.calibrator.predict(inputs), correct
         for method, (x, y, right) in drawn.items():
             columns = {"estimator": estimator, "method": method, "score": x, "calibrated": y, "correct": right}
             parts.append(pd.DataFrame(columns).astype({"correct": "boolean"}))

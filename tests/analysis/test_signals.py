@@ -244,14 +244,18 @@ def test_what_is_drawn_of_calibrators():
     scores = keyed(6, split="calibration", correct=[True, False, True, True, False, True], confidence=confidence)
     scores["estimator"] = "p_true"
     scores["margin"] = LOG(scores.confidence / (1 - scores.confidence))
-    others = ({"dataset": "e"}, {"split": "evaluation"}, {"estimator": "seq_avg"})
-    frame = pd.concat([scores, *(scores.assign(**other, confidence=0.01) for other in others)])
-    found = calibration_statistics.tabulate_calibration_maps(frame, {}, {}, ("m", "d"))
+    others = [
+        scores.assign(**other, confidence=0.01)
+        for other in ({"dataset": "e"}, {"split": "evaluation"}, {"estimator": "seq_avg"})
+    ]
+    frame = pd.concat([scores, *others])
+    fits = fitting.calibrate(frame, {}, {})[-1]
+    found = calibration_statistics.tabulate_calibration_maps(frame, {}, fits, ("m", "d"))
     known, even = (found[found.method == method] for method in ("", "platt"))
     assert set(found.estimator) == {"p_true"} and known.score.tolist() == scores.confidence.tolist()
     assert len(even) == 201 and (even.score.min(), even.score.max()) == pytest.approx((0.1, 0.9))
     assert np.diff(LOG(even.score / (1 - even.score))) == pytest.approx(np.full(200, 2 * LOG(9) / 200))
     assert known.correct.tolist() == scores.correct.tolist() and even.correct.isna().all()
-    sure = scores.assign(confidence=[0.2, 0.5, 1.0, 0.8, 0.0, 0.7])
-    found = calibration_statistics.tabulate_calibration_maps(sure, {}, {}, ("m", "d"))
+    sure = pd.concat([part.assign(confidence=[0.2, 0.5, 1.0, 0.8, 0.0, 0.7]) for part in (scores, others[1])])
+    found = calibration_statistics.tabulate_calibration_maps(sure, {}, fitting.calibrate(sure, {}, {})[-1], ("m", "d"))
     assert np.isfinite(found[found.method == "isotonic"].score).all()
