@@ -14,7 +14,7 @@ from lib.paper.comparison import ReportRecords
 from lib.paper.layout import Frame, Header, Labels, Layout, Notes, estimator_heading, is_lowest
 from lib.paper.number_cells import format_3dp, number_cell
 from lib.paper.reference import reference_numbers
-from lib.paper.tables import dropout_grid_search, mark_lowest_ece, score_interval
+from lib.paper.tables import mark_lowest_ece, score_interval
 from lib.score.estimators import ESTIMATORS, EXTRAS, Estimator, in_declared_order
 from lib.score.proper_scores import BASE
 from lib.store import PAIR
@@ -59,11 +59,6 @@ def encoded_once_note(frame: Frame) -> list[str]:
         "Tokens: what all passes over a response read, a mean. In situ its trajectory is encoded once before them "
         f"({least:.0f} to {most:.0f} tokens), unless its cache is still at hand."
     ]
-
-
-def dropout_in_situ_grid_table(frame: Frame, models: Labels, datasets: Labels, notes: Notes = ()) -> Table:
-    """Build the table of `dropout_grid_search` for c_BALD in situ."""
-    return dropout_grid_search(frame, models, datasets, notes, "c_bald_insitu")
 
 
 # ---- costs

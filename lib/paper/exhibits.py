@@ -28,18 +28,12 @@ class Exhibit:
     notebook: str = "08_tables"
     arguments: Callable[[Any], tuple] | None = None
 
-    @property
-    def function(self) -> Callable:
-        """The builder."""
-        module, name = self.builder.split(".")
-        return getattr(import_module(f"lib.paper.{module}"), name)
-
     def build(self, run: Any) -> Any:
         """Build a table from all results of a run, or of the paper."""
-        if self.arguments is not None:
-            return self.function(*self.arguments(run))
+        module, builder = self.builder.split(".")
         name = self.frame or self.name.removeprefix("tab_")
-        return self.function(run.frames[name], *run.labels(name), run.notes)
+        arguments = self.arguments(run) if self.arguments else (run.frames[name], *run.labels(name), run.notes)
+        return getattr(import_module(f"lib.paper.{module}"), builder)(*arguments)
 
 
 EXHIBITS = (
@@ -104,9 +98,11 @@ EXHIBITS = (
             "Dropout at the answer only (not in the paper)",
             "c_BALD with dropout along the whole trajectory, and in situ: only where the answer's tokens are read, "
             "behind a trajectory that was encoded once; each at its own rate. The lower ECE of a row is bold."),
-    Exhibit("tab_dropout_in_situ_grid", "beyond_paper.dropout_in_situ_grid_table",
+    Exhibit("tab_dropout_in_situ_grid", "tables.dropout_grid_search",
             "Dropout rates at the answer only (not in the paper)",
-            "c_BALD in situ on the tuning examples for each rate of the grid; the rate of lowest ECE is bold."),
+            "c_BALD in situ on the tuning examples for each rate of the grid; the rate of lowest ECE is bold.",
+            arguments=lambda run: (run.frames["dropout_in_situ_grid"], run.models, run.datasets, run.notes,
+                                   "c_bald_insitu")),
     Exhibit("tab_selective", "beyond_paper.selective_table", "What the confidence is good for (not in the paper)",
             "Each estimator beside a constant at the base rate of the calibration rows, which knows nothing and is "
             "nearly calibrated: Skill is the share of its Brier score that an estimator saves. Then the same after "
