@@ -1,26 +1,15 @@
-"""Draw `fig:calibration_analysis` and the fitted calibrators. Formatting only."""
+"""Draw `fig:calibration_analysis` and learning curves. Formatting only."""
 
 import string
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from lib.calibrate.calibrators import METHODS
-from lib.paper.figure_style import (
-    BLUE,
-    ORANGE,
-    STYLES,
-    WIDTH,
-    Canvas,
-    draw_band,
-    in_paper_style,
-    make_panels,
-    method_styles,
-)
+from lib.paper.figure_style import STYLES, WIDTH, Canvas, draw_band, in_paper_style, make_panels, method_styles
 from lib.paper.reliability import draw_reliability
 
 DATASETS_PER_ROW = 3  # datasets side by side
@@ -107,46 +96,6 @@ def calibration_analysis(
         _sizes(canvas, grid[1], bands, datasets, last)
     _legend(canvas, f"{title}; ({', '.join(letters)}) {where}" if where else title, bins.keys())
     return canvas
-
-
-@in_paper_style
-def calibration_map_plot(maps: pd.DataFrame, title: str = "") -> Canvas:
-    """Draw the calibrators of one pair, a panel per estimator; `maps` is from `tabulate_calibration_maps`.
-
-    Isotonic regression is a step function, Platt scaling a sigmoid, temperature a cloud: answers of equal confidence
-    can differ after it. The cloud is missing without stored logits. The gray line is the accuracy of the calibration
-    rows, and ticks are these rows, correct ones above, incorrect ones below.
-    """
-    names = {"ans_avg": ("Ans Avg", "temperature"), "p_true": ("P(True)", "Platt")}
-    here = [name for name in names if (maps["estimator"] == name).any()]
-    if not here:
-        return Canvas(figsize=(WIDTH, 0.3))
-    canvas, axes = make_panels(len(here), 2.4, title=title, sharey=True)
-    for ax, name in zip(axes, here, strict=True):
-        part = {method: rows for method, rows in maps[maps["estimator"] == name].groupby("method")}
-        rows, isotonic, other = part[""], part["isotonic"], part.get("platt")
-        saturated = rows["score"].median() > 0.99  # nearly all close to 1: plot the distance from 1, in powers of ten
-        x = _nines(isotonic["score"], saturated)
-        ax.plot(x, isotonic["calibrated"], drawstyle="steps-mid", color=BLUE, zorder=3, label="isotonic")
-        if other is not None:
-            look = "." if other["correct"].notna().any() else "--"
-            x = _nines(other["score"], saturated)
-            ax.plot(x, other["calibrated"], look, color=ORANGE, markersize=2.5, label=names[name][1])
-        ax.axhline(rows["correct"].astype(float).mean(), color="0.6", linewidth=0.8, zorder=0, label="accuracy")
-        x, y = _nines(rows["score"], saturated), np.where(rows["correct"].astype(bool), 1.05, -0.05)
-        ax.plot(x, y, "|", color="0.3", markersize=5, markeredgewidth=0.5, label="rows (correct above)")
-        xlabel = "nines of the raw score" if saturated else "raw score"  # 3: 1 - 1e-3
-        ax.set(ylim=(-0.1, 1.1), yticks=[0, 0.5, 1], title=names[name][0], xlabel=xlabel)
-    axes[0].set_ylabel("calibrated")
-    handles = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    canvas.legend(handles.values(), handles, loc="outside lower center", ncols=3, handlelength=1.8, columnspacing=1)
-    return canvas
-
-
-def _nines(score: pd.Series, saturated: bool) -> np.ndarray:
-    """Return the scores, or, if close to 1, the distance from 1 in negative powers of ten."""
-    values = score.to_numpy(dtype=float)
-    return -np.log10(np.maximum(1 - values, 10**-7.25)) if saturated else values
 
 
 @in_paper_style
