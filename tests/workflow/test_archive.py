@@ -6,14 +6,14 @@ import os
 import shutil
 import subprocess
 
+import clone
 import pytest
-from clone import GIT, ROOT, refusal, run
 
 FILES = ["run_all.sh", "workflow/cli.py", "params/demo.yaml", "requirements.lock", ".gitignore", "pyproject.toml"]
 
 
 def git(folder, *words):
-    subprocess.run([*GIT, *words], cwd=folder, check=True, capture_output=True)
+    subprocess.run([*clone.GIT, *words], cwd=folder, check=True, capture_output=True)
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def committed(tmp_path):
     root = tmp_path / "a project"
     for name in FILES:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, root / name)
+        shutil.copy(clone.ROOT / name, root / name)
     (root / "ünlike.bin").write_bytes(bytes(range(256)))
     (root / "link").symlink_to("ünlike.bin")
     git(root, "init", "-q")
@@ -32,23 +32,23 @@ def committed(tmp_path):
 
 
 def test_one_command_makes_one_file_and_says_its_name_and_sha256(committed):
-    said = run(committed, "archive")
+    said = clone.run(committed, "archive")
     (made,) = (committed / "artifacts").iterdir()
     digest = hashlib.sha256(made.read_bytes()).hexdigest()
     assert said.startswith(f"artifacts/calibrated-confidence-1.0.0.tar.gz: sha256 {digest};") and said.count("\n") == 1
 
 
 def test_the_same_commit_gives_the_same_bytes(committed):
-    said = run(committed, "archive")
+    said = clone.run(committed, "archive")
     for path in committed.rglob("*"):
         if ".git" not in path.parts and path.is_file():
             path.touch()
     git(committed, "config", "tar.umask", "0077")
     os.chmod(committed / "pyproject.toml", 0o600)
-    assert run(committed, "archive") == said
+    assert clone.run(committed, "archive") == said
 
 
 def test_what_is_not_committed_is_refused(committed):
     (committed / "pyproject.toml").write_text("")
-    assert "commit what 'git status' lists" in refusal(committed, "archive")
+    assert "commit what 'git status' lists" in clone.refusal(committed, "archive")
     assert not (committed / "artifacts").exists()

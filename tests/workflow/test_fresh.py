@@ -10,7 +10,7 @@ from small_project import PAIR, write, write_notebook
 
 from lib import params
 from lib.paths import UserError
-from workflow import fingerprint, fresh, leftovers, records
+from workflow import files, fingerprint, fresh, leftovers, records
 from workflow.fingerprint import import_closure, normalize_source
 from workflow.pipeline import Run
 
@@ -375,3 +375,10 @@ def test_imports_are_followed(inside):
     assert import_closure(["import json, library"]) == set()
     (inside.root / "lib/alpha.py").write_text("def f():\n    from .gamma import count\n    from . import beta\n")
     assert import_closure(["from lib.alpha import f"]) >= {"lib/beta.py", "lib/gamma.py"}
+
+
+def test_only_empty_folders_are_removed(tmp_path):
+    (tmp_path / "a" / "empty" / "one").mkdir(parents=True)
+    write(tmp_path / "b" / "file", "")
+    files.remove_empty_folders(tmp_path)
+    assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["b", "file"]
