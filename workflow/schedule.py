@@ -11,9 +11,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-from lib import params
 from lib.paths import ROOT
 from workflow import cluster, locks, node, notebook, records
 from workflow.cluster import Profile
@@ -27,7 +26,8 @@ LIGHT = """pandas pyarrow.parquet yaml jinja2 nbformat nbconvert.exporters token
     matplotlib.style scipy.stats scipy.optimize scipy.interpolate sklearn.isotonic sklearn.linear_model
     sklearn.preprocessing huggingface_hub.file_download"""
 HEAVY = """torch.utils.flop_counter transformers.masking_utils transformers.generation.utils
-    transformers.models.auto.modeling_auto transformers.models.auto.tokenization_auto"""
+    transformers.models.auto.modeling_auto transformers.models.auto.tokenization_auto
+    transformers.models.llama.modeling_llama transformers.models.qwen3.modeling_qwen3"""
 SPOKEN = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 
 
@@ -109,15 +109,6 @@ def preloaded(run: Run, jobs: list[Job]) -> Iterator[str]:
 
 
 def modules_to_import(jobs: list[Job]) -> list[str]:
-    """Return the modules of the libraries of the forked jobs, and of the networks of their models."""
-    models = {job.model: None for job in jobs if job.model and not job.gpus}
-    return [*LIGHT.split(), *(HEAVY.split() if models else ()), *filter(None, map(module_of_architecture, models))]
-
-
-def module_of_architecture(model: str) -> str:
-    """Return the module of transformers with the network of a model in a local folder; empty for others."""
-    with suppress(OSError, ValueError, KeyError):
-        config = params.load_model_config(model).place / "config.json"
-        kind = json.loads(config.read_text(encoding="utf-8"))["model_type"]
-        return f"transformers.models.{kind}.modeling_{kind}"
-    return ""
+    """Return the modules of the libraries of the forked jobs."""
+    heavy = any(job.model and not job.gpus for job in jobs)
+    return [*LIGHT.split(), *(HEAVY.split() if heavy else ())]
