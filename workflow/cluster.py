@@ -8,7 +8,6 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from lib.paths import ROOT, UserError, nearest, read_yaml
 from workflow import extras
+from workflow.locks import run_program
 from workflow.pipeline import NOTEBOOKS, Notebook, Run
 
 EXECUTORS = {"slurm": ("SLURM", "slurm"), "cluster-generic": ("Kubernetes", "kubernetes")}  # name, lock of the plugin
@@ -88,16 +88,6 @@ def job_name_prefix(run: Run) -> str:
 
 
 # ---- commands of the cluster -------------------------------------------------------------------------------
-
-
-def run_program(*command: str, **more: str) -> tuple[int, str]:
-    """Run a program with extra environment variables and return its exit code and its output, or its error."""
-    env = {**os.environ, **more}
-    try:
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return 1, str(error)
-    return done.returncode, (done.stderr if done.returncode else done.stdout).strip()
 
 
 def run_job_script(profile: Profile, run: Run, verb: str) -> tuple[int, str]:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from filelock import FileLock, Timeout
 
 from lib.paths import UserError
 from workflow.environment import DRIVER
-from workflow.locks import own_folder
+from workflow.locks import own_folder, run_program
 
 POLL = 0.5  # seconds
 LOOK = "from torch import cuda\nfor i in range(cuda.device_count()): print(cuda.get_device_properties(i).uuid)"
@@ -23,9 +22,8 @@ def list_gpus() -> list[str]:
 
     On a shared node, each job may call its own GPU 0; UUIDs are unique.
     """
-    try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
+    code, listed = run_program("nvidia-smi", "-L")
+    if code:
         return list_gpus_of_torch()
     cards = group_by_card(listed)
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -62,12 +60,11 @@ def list_gpus_of_torch() -> list[str]:
     """
     if not any(map(os.path.exists, DRIVER)):
         return []
-    try:
-        done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=120, check=True)
-    except (OSError, subprocess.SubprocessError):
+    code, found = run_program(sys.executable, "-c", LOOK)
+    if code:
         return []
     parts = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.startswith("MIG-")]
-    return parts[:1] or [f"GPU-{uuid}" for uuid in done.stdout.split()]  # CUDA uses only one MIG part
+    return parts[:1] or [f"GPU-{uuid}" for uuid in found.split()]  # CUDA uses only one MIG part
 
 
 def lock_gpu(stack: ExitStack, name: str) -> bool:
@@ -82,12 +79,9 @@ def lock_gpu(stack: ExitStack, name: str) -> bool:
 
 def gpu_memory(names: list[str]) -> list[float]:
     """Return the bytes of memory of each GPU; an empty list without nvidia-smi or for MIG parts."""
-    command = ["nvidia-smi", "--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits"]
-    try:
-        listed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-        found = {uuid.strip(): 2**20 * float(size) for uuid, size in (line.split(",") for line in listed.splitlines())}
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return []
+    _, listed = run_program("nvidia-smi", "--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits")
+    rows = re.findall(r"^(\S+), *([\d.]+)$", listed, flags=re.M)  # no line of an error is of this form
+    found = {uuid: 2**20 * float(size) for uuid, size in rows}
     return [found[name] for name in names] if set(names) <= set(found) else []
 
 

@@ -1,4 +1,4 @@
-"""Locks and scratch folders of runs and jobs, and the termination of processes that a run has started."""
+"""Locks and scratch folders of runs and jobs; running programs, and the termination of processes."""
 
 import os
 import platform
@@ -126,6 +126,16 @@ def is_running(pid: int) -> bool:
         return pid > 0 and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def run_program(*command: str, **more: str) -> tuple[int, str]:
+    """Run a program with extra environment variables and return its exit code and its output, or its error."""
+    env = {**os.environ, **more}
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 1, str(error)
+    return done.returncode, (done.stderr if done.returncode else done.stdout).strip()
 
 
 def stop_processes(process: subprocess.Popen, patience: float = 20, number: int = signal.SIGTERM) -> None:
