@@ -5,7 +5,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,17 @@ def commit(scratch: Path, path: Path) -> None:
     sync(scratch)
     os.replace(scratch, path)
     sync(path.parent)
+
+
+def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
+    """Write to a temporary file, flush it to disk, then rename it, so readers never see a partial file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        write(scratch)
+        commit(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 # ---- files written by users

@@ -20,7 +20,7 @@ import pandas as pd
 from lib import schemas, store
 from lib.earlier_rows import find_earlier_rows, row_facts, tokens_by_example
 from lib.params import BUDGETS
-from lib.paths import ARTIFACTS
+from lib.paths import ARTIFACTS, write_atomically
 from lib.validation import RENAMED
 
 WRITTEN = "written"  # file in a shard folder whose rows are in their frame; the workflow removes the folder
@@ -147,7 +147,7 @@ class RowCache:
             rows = rows.assign(**{RESPONSE: rows.example_id.map(self.responses)})
         content = rows.to_parquet(index=False)
         path = self.folder / shard_name(self.folder, start, content)
-        store.write_atomically(path, lambda scratch: scratch.write_bytes(content))
+        write_atomically(path, lambda scratch: scratch.write_bytes(content))
         return self.about_same_responses(content)
 
     def clear(self) -> None:
@@ -161,7 +161,7 @@ class RowCache:
             if not self.record:
                 shutil.rmtree(folder, ignore_errors=True)
             elif folder.exists():
-                store.write_atomically(folder / WRITTEN, lambda path: path.write_text(self.record, encoding="utf-8"))
+                write_atomically(folder / WRITTEN, lambda path: path.write_text(self.record, encoding="utf-8"))
 
     def facts(self) -> dict[str, Any]:
         """Return the manifest's facts: the cost of `map`, the code, and the source of reused rows."""

@@ -12,10 +12,9 @@ responses from which it was computed.
 import hashlib
 import importlib.metadata
 import json
-import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from lib import schemas
-from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, commit, nearest
+from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, write_atomically
 
 KEYS = [column.name for column in schemas.KEY_COLUMNS]  # key of a row in every per-example frame
 PAIR = KEYS[:2]  # a model and a dataset
@@ -40,17 +39,6 @@ def sha256(path: Path) -> str:
 def digest(*facts: Any) -> str:
     """Return the SHA-256 of JSON-serializable facts; equal facts have equal digests."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write to a temporary file, flush it to disk, then rename it, so readers never see a partial file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        write(scratch)
-        commit(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def write_frame(frame: pd.DataFrame, path: Path, **facts: Any) -> Path:

@@ -12,7 +12,7 @@ import pandas as pd
 from lib import store
 from lib.calibrate.calibrators import METHODS, Calibrator
 from lib.calibrate.fitting import Fit
-from lib.paths import UserError, first_line, nearest, parse_json, read_bytes
+from lib.paths import UserError, first_line, nearest, parse_json, read_bytes, write_atomically
 
 
 def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
@@ -26,7 +26,7 @@ def save_calibrators(fits: Iterable[Fit], run: str) -> pd.DataFrame:
         path = store.frame_path(run, "calibrators", "__".join([*who, name])).with_suffix(".json")
         try:
             text = json.dumps(calibrator_record(fit), indent=1, sort_keys=True) + "\n"
-            store.write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
+            write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
             said = path.name
         except UserError as error:
             said = str(error)

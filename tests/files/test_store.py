@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lib import schemas, store
-from lib.paths import SHIPPED, UserError
+from lib.paths import SHIPPED, UserError, write_atomically
 from lib.row_cache import RowCache
 
 FRAME = pd.DataFrame({"a": [1, 2], "b": [np.arange(3, dtype=np.int32), np.arange(1, dtype=np.int32)]})
@@ -55,7 +55,7 @@ def test_an_interrupted_write_leaves_the_old_file(artifacts):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store.write_atomically(path, fail)
+        write_atomically(path, fail)
     assert store.read_frame(path).a.tolist() == [1, 2] and len(list(artifacts.iterdir())) == 2
 
 
