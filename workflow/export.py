@@ -10,10 +10,9 @@ exporter also writes results.tex, which includes them all, and report.html. The 
 """
 
 import base64
-import os
 import re
-import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -21,7 +20,7 @@ from nbconvert.exporters import Exporter
 
 from lib.paper.exhibits import EXHIBITS, captions
 from lib.paper.latex import escape
-from lib.paths import UserError, nearest
+from lib.paths import UserError, nearest, write_atomically
 from workflow.pipeline import PUBLISHED
 
 FORMS = {"tab": {"text/latex": ".tex"}, "fig": {"application/pdf": ".pdf", "image/png": ".png"},
@@ -133,10 +132,6 @@ def export(notebook: Path, folder: Path) -> list[str]:
     nb = nbformat.read(notebook, 4)
     files = exported_files(nb)
     files["results.tex"] = results_document(nb, files).encode()
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".export-{os.getpid()}-", dir=folder) as scratch:
-        for name, content in files.items():
-            (Path(scratch) / name).write_bytes(content)
-        for name in files:
-            os.replace(Path(scratch) / name, folder / name)
+    for name, content in files.items():
+        write_atomically(folder / name, partial(Path.write_bytes, data=content))
     return sorted(files)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lib.paths import ROOT, commit, sync
+from lib.paths import ROOT, sync, write_atomically
 
 if TYPE_CHECKING:
     from workflow.pipeline import Job, Run
@@ -33,13 +33,8 @@ def read_json(path: Path) -> object:
 
 def write_json(path: Path, content: object) -> None:
     """Write a JSON file atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        scratch.write_text(json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
-        commit(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    write_atomically(path, lambda scratch: scratch.write_text(text, encoding="utf-8"))
 
 
 def move_files(job: Job | Run, pairs: Iterable[tuple[str, str]]) -> None:

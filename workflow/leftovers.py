@@ -11,9 +11,9 @@ from workflow.locks import is_running
 from workflow.pipeline import Run
 from workflow.records import forget_shards, read_record
 
-# files of write_atomically and write_json, and folders of forget_shards, export, typeset and book; each name has
-# the id of the process that writes it
-SCRATCH = re.compile(r"\..+\.(\d{1,7})(?:\.partial)?|\.(?:export|typeset|book)-(\d{1,7})-\w+")
+# files of write_atomically, and folders of forget_shards, typeset and book; each name has the id of the process that
+# writes it
+SCRATCH = re.compile(r"\..+\.(\d{1,7})(?:\.partial)?|\.(?:typeset|book)-(\d{1,7})-\w+")
 YOUNG = 600  # seconds: a process on another machine may still write younger files
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Thread
 from types import ModuleType
 
-from lib.paths import ROOT, commit
+from lib.paths import ROOT, write_atomically
 from workflow import preload
 from workflow.files import read_json, write_json
 from workflow.fingerprint import checksum
@@ -51,10 +51,8 @@ def renew_report(run: Run) -> None:
     if not (ROOT / tables).is_file() or read_json(note) == checksums():
         return
     nbformat, report = import_libraries()
-    scratch = ROOT / run.figures / f".report.html.{os.getpid()}.partial"
     page = report.report_of(nbformat.read(ROOT / tables, 4), (ROOT / tables).parent)
-    scratch.write_text(page, encoding="utf-8")
-    commit(scratch, ROOT / place)
+    write_atomically(ROOT / place, lambda scratch: scratch.write_text(page, encoding="utf-8"))
     write_json(note, checksums())
 
 

@@ -108,7 +108,7 @@ def dies_at(whole, tmp_path, number):
     assert not changed, f"{where}: missing, or other than without a kill: {', '.join(changed)}"
     after = finished(project.root)
     assert before.items() <= after.items(), f"{where}: made twice"
-    unfinished = ".*.partial", "*.partial", "written", ".*.json.[0-9]*", "shards/*", ".export-*", ".typeset-*"
+    unfinished = ".*.partial", "*.partial", "written", ".*.json.[0-9]*", "shards/*", ".typeset-*"
     folders = project.root / "artifacts", project.root / "figures"
     left = [path.name for pattern in unfinished for folder in folders for path in folder.rglob(pattern)]
     assert not left, f"{where}: left {', '.join(left)}"
@@ -116,7 +116,7 @@ def dies_at(whole, tmp_path, number):
 
 def test_a_sample_of_crash_points(whole, tmp_path):
     """A record is about to be there, a job has just begun, tables are about to be there."""
-    for kind in (r"replace .*/jobs/\.01_", r"unlink .*/notebooks/02_", r"replace .*/\.export-.*\.tex"):
+    for kind in (r"replace .*/jobs/\.01_", r"unlink .*/notebooks/02_", r"replace .*/figures/.*\.tex"):
         numbers = [number for number, step in enumerate(whole[2], 1) if re.search(kind, step)]
         assert numbers, f"a run takes no step like {kind}"
         dies_at(whole, tmp_path / str(numbers[-1]), numbers[-1])

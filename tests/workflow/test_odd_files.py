@@ -97,7 +97,7 @@ def test_what_nobody_writes_any_more_goes_at_once_where_no_other_machine_writes(
     pid = os.getpid() if alive else ended.pid
     for name in (f"jobs/.record.json.{pid}", f".run.json.{pid}", f"generations/.a.parquet.{pid}.partial"):
         write(inside.root / "artifacts/demo" / name, "half")
-    exported = inside.root / f"figures/demo/.export-{pid}-x"
+    exported = inside.root / f"figures/demo/.typeset-{pid}-x"
     write(exported / "a.tex", "half")
     leftovers.clear_leftovers(Run("demo", RUN.values, cluster=cluster))
     left = [path for path in (inside.root / "artifacts/demo").rglob(".*") if path.is_file()]
