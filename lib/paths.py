@@ -1,6 +1,7 @@
 """The project's folders, user errors, and file input and output: atomic writes, reads with one-line errors."""
 
 import difflib
+import hashlib
 import json
 import os
 import re
@@ -84,6 +85,12 @@ def is_path(source: str) -> bool:
     first, *rest = source.split("/")
     inside = bool(rest) and (first in ("", ".", "..", "~", "models") or os.path.isdir(ROOT / first))
     return inside or len(rest) > 1 or os.path.exists(ROOT / source)
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:

@@ -23,17 +23,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from lib import schemas
-from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, write_atomically
+from lib.paths import ARTIFACTS, ROOT, SHIPPED, UserError, nearest, sha256, write_atomically
 
 KEYS = [column.name for column in schemas.KEY_COLUMNS]  # key of a row in every per-example frame
 PAIR = KEYS[:2]  # a model and a dataset
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "pandas", "pyarrow", "scikit-learn")
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest(*facts: Any) -> str:

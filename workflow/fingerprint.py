@@ -7,9 +7,8 @@ import re
 import time
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 
-from lib.paths import ROOT, UserError
+from lib.paths import ROOT, UserError, sha256
 from workflow.files import read_json, write_json
 
 COST = re.compile("^peak_|seconds$")  # facts of a manifest that do not count
@@ -22,12 +21,6 @@ def digest(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, never from the cache."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def checksum(path: str) -> str | None:
     """Return the SHA-256 of a file below the root, cached for a big file; None if there is no file."""
     place = ROOT / path
@@ -35,13 +28,13 @@ def checksum(path: str) -> str | None:
         return None
     state = place.stat()
     if state.st_size < BIG:
-        return file_sha256(place)
+        return sha256(place)
     memory = ROOT / "artifacts" / ".checksums" / digest(str(place))
     identity = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
     known = read_json(memory)
     if isinstance(known, dict) and known.get("identity") == identity and isinstance(known.get("sha256"), str):
         return known["sha256"]
-    value = file_sha256(place)
+    value = sha256(place)
     if time.time() - state.st_mtime > 2:  # file times are coarse: a later write could have the same time
         write_json(memory, {"identity": identity, "sha256": value})
     return value

@@ -10,8 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from lib.paths import ARTIFACTS, ROOT, UserError, nearest
-from workflow.fingerprint import file_sha256
+from lib.paths import ARTIFACTS, ROOT, UserError, nearest, sha256
 from workflow.pipeline import SHIPPED, shippable
 
 LIST = "SHA256SUMS"
@@ -87,7 +86,7 @@ def copy_pair(run: str, pair: str) -> None:
 def file_checksums(folder: Path) -> dict[str, str]:
     """Return the checksum of each file below a folder by its relative path, without the list itself."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / LIST]
-    return {path.relative_to(folder).as_posix(): file_sha256(path) for path in files}
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in files}
 
 
 def write_checksums(folder: Path) -> None:

@@ -18,9 +18,8 @@ from typing import IO
 
 from lib import params
 from lib.configs import Model
-from lib.paths import ROOT, UserError, nearest
+from lib.paths import ROOT, UserError, nearest, sha256
 from workflow import hub
-from workflow.fingerprint import file_sha256
 
 ROOM = 5  # disk space in multiples of the file: the file and its 16-bit weights (1.1 GB becomes 3.5 GB)
 Say = Callable[[str], None]
@@ -64,7 +63,7 @@ def obtain_file(name: str, spec: Model, say: Say) -> Path:
     if not file:
         say(f"fetching {name}: {format_gigabytes(size)} from {spec.source}")
         file = hub.download_file(spec)
-    found = file_sha256(file)
+    found = sha256(file)
     if found != spec.sha256:
         raise UserError(f"{spec.gguf} has sha256 {found}, expected {spec.sha256}: it is not used")
     return file
