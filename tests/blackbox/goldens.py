@@ -118,7 +118,8 @@ def cell(value: Any) -> str:
 
 
 def flat(value: Any, path: str = "") -> Iterator[str]:
-    """A line for each number or text of a record, with the way to it; six digits of a fraction."""
+    """A line for each number or text of a record, with the way to it; six digits of a fraction, but 0 for the noise of
+    rounding, which is the processor's."""
     if isinstance(value, dict):
         for key in sorted(value):
             yield from flat(value[key], f"{path}/{key}")
@@ -127,8 +128,13 @@ def flat(value: Any, path: str = "") -> Iterator[str]:
             names = [str(one[part]) for part in NAMES if one.get(part)] if isinstance(one, dict) else []
             yield from flat(one, f"{path}/{' '.join(names) or number}")
     else:
-        rounded = json.loads(json.dumps(value), parse_float=lambda digits: float(f"{float(digits):.6g}"))
+        rounded = json.loads(json.dumps(value), parse_float=shorten)
         yield f"{path}: {json.dumps(rounded, ensure_ascii=False)}"
+
+
+def shorten(digits: str) -> float:
+    number = float(f"{float(digits):.6g}")
+    return number if abs(number) > 1e-12 else 0.0
 
 
 def alike(before: str, after: str, near: float) -> bool:
