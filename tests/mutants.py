@@ -38,7 +38,7 @@ VISITED = {  # by room; of `lib` without what sets tables, figures and pages, or
     "lib/generate": "bald batching generation mc_dropout p_true sampling scoring seeded_dropout temperatures",
     "lib/paper": "calibration_views claim_views comparison rounding verdicts view_helpers",
     "lib/score": "*",
-    "lib/tasks": "answers datasets prompts",
+    "lib/tasks": "answers datasets grading prompts",
     "workflow": "*",
 }
 # keywords that change no number, but how rows are named and ordered, and what is checked
