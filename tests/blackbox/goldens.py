@@ -31,7 +31,9 @@ RUNS = {"published": ["published"], "replay": ["replay"], "replay-small": ["repl
 PICTURES, STYLE = r"data:image/[a-z+]+;base64,[A-Za-z0-9+/=]+", r"(?s)<(style|script)\b.*?</\1>"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 # Of a manifest or a notebook: what no two runs, or no two machines, share.
-OWN = re.compile(r"/(code|\w*seconds\w*|peak_memory_mb|libraries|sha256|inputs|made_on|loaded|machine|python)\b")
+OWN = re.compile(
+    r"/(code|\w*seconds\w*|peak_memory_mb|libraries|sha256|inputs|generations|made_on|loaded|machine|python)\b"
+)
 NAMES = ("table", "choice", "key", "name", "model", "dataset")  # by which an entry of a list is called
 MOST = 25  # lines of a difference that are shown of each text
 
@@ -118,8 +120,7 @@ def cell(value: Any) -> str:
 
 
 def flat(value: Any, path: str = "") -> Iterator[str]:
-    """A line for each number or text of a record, with the way to it; six digits of a fraction, but 0 for the noise of
-    rounding, which is the processor's."""
+    """A line for each number or text of a record, with the way to it; six digits of a fraction."""
     if isinstance(value, dict):
         for key in sorted(value):
             yield from flat(value[key], f"{path}/{key}")
@@ -128,13 +129,8 @@ def flat(value: Any, path: str = "") -> Iterator[str]:
             names = [str(one[part]) for part in NAMES if one.get(part)] if isinstance(one, dict) else []
             yield from flat(one, f"{path}/{' '.join(names) or number}")
     else:
-        rounded = json.loads(json.dumps(value), parse_float=shorten)
+        rounded = json.loads(json.dumps(value), parse_float=lambda digits: float(f"{float(digits):.6g}"))
         yield f"{path}: {json.dumps(rounded, ensure_ascii=False)}"
-
-
-def shorten(digits: str) -> float:
-    number = float(f"{float(digits):.6g}")
-    return number if abs(number) > 1e-12 else 0.0
 
 
 def alike(before: str, after: str, near: float) -> bool:

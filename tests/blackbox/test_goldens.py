@@ -5,16 +5,18 @@ import json
 import goldens
 import pytest
 
-NEAR = {"demo": 2e-3, "notebooks": 2e-3}  # a model was run: its last digits are the processor's
+# How far numbers may move, for last digits are the processor's: those of a model that was run, and those of an optimum.
+# Tables show three decimals, so theirs may not move by the latter.
+NEAR = {"demo": 2e-3, "notebooks": 2e-3, "replay": 1e-5, "replay-small": 1e-5}
 
 
 def same(name, found):
-    goldens.same(goldens.differences(goldens.read(name), found, NEAR.get(name, 0)), f"goldens.py {name}")
+    goldens.same(goldens.differences(goldens.read(name), found, NEAR[name]), f"goldens.py {name}")
 
 
 @pytest.mark.slow
 def test_a_run_without_a_model(tmp_path):
-    """Every byte of its tables and macros; its records, its report, each claim with verdict, count and reason."""
+    """Its tables and macros; its records, its report, each claim with verdict, count and reason."""
     same("replay-small", goldens.make("replay-small", tmp_path))
 
 
