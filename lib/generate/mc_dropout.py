@@ -91,10 +91,10 @@ def pass_logits(
     """
     ids, answer = read_tokens(lm, row)
     passes = seeded_passes(settings, rate, lm.name, row.dataset, row.example_id)
-    shared, cache = shared_prefix(lm, row, ids), None
+    cache = None
     if scope == "answer":
-        cache = encode_without_dropout(lm, shared, ids[:-answer])
-    elif settings.dropout_prefix == "shared" and shared:
+        cache = encode_without_dropout(lm, shared_prefix(lm, row, ids), ids[:-answer])
+    elif settings.dropout_prefix == "shared" and (shared := shared_prefix(lm, row, ids)):
         cache = encode_shared(lm, shared, seeded_passes(settings, rate, lm.name, "opening"))
     new = torch.tensor(ids[cache.get_seq_length() if cache else 0 :], device=lm.device)
 
