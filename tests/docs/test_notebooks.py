@@ -25,9 +25,7 @@ def code(notebook):
 
 def parameters(notebook) -> dict:
     (cell,) = [c for c in code(notebook) if "parameters" in c.metadata.get("tags", [])]
-    found: dict = {}
-    exec(cell.source, {}, found)
-    return found
+    return {line.targets[0].id: ast.literal_eval(line.value) for line in ast.parse(cell.source).body}
 
 
 def test_stored_without_outputs_and_with_known_metadata_only(notebook):

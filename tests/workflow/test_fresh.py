@@ -382,3 +382,7 @@ def test_only_empty_folders_are_removed(tmp_path):
     write(tmp_path / "b" / "file", "")
     files.remove_empty_folders(tmp_path)
     assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["b", "file"]
+    files.remove_empty_folders(tmp_path / "b")
+    (tmp_path / "b" / "file").unlink()
+    files.remove_empty_folders(tmp_path / "b")
+    assert not any(tmp_path.iterdir())
