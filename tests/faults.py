@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from clone import ENV, repository
 
-CRASHES = "test_killed_at_every_step.py::test_a_sample_of_crash_points"
+CRASHES = "test_killed_at_every_step.py::test_crash_points[sample]"
 PUBLISHED = "test_published.py::test_it_is_what_it_was"
 REPLAY = "test_goldens.py::test_the_replay_of_what_was_unpacked_from_the_archive"
 DEMO = "test_goldens.py::test_a_small_demo"
@@ -47,9 +47,9 @@ FAULTS = (
           "[*notes, *calibrator_notes(frame)]", "calibrator_notes(frame)",
           PUBLISHED, "tab_result_calibration"),
     Fault("a record is written before its outputs", "workflow/notebook.py",
-          "        execute(job, scratch)\n", f"        {UNTIMELY}, execute(job, scratch)\n", CRASHES, "killed at step"),
+          "        execute(job, scratch)\n", f"        {UNTIMELY}, execute(job, scratch)\n", CRASHES, "does not exist"),
     Fault("a partial file is left behind", "workflow/leftovers.py",
-          "path.unlink(missing_ok=True)", "None", CRASHES, ": left "),
+          "path.unlink(missing_ok=True)", "None", CRASHES, "left "),
     Fault("a manifest's key is renamed", "lib/store.py",
           '"columns": list(frame.columns)', '"names": list(frame.columns)', DEMO, "manifest"),
     Fault("an exit code changes", "workflow/cli.py",

@@ -74,7 +74,7 @@ def mark_done(job: Job) -> None:
 
 def forget_shards(job: Job, code: str) -> None:
     """Remove the finished shards with key `code` of a job that now has its record."""
-    for mark in (ROOT / job.run.folder / "shards").glob("*/written"):
+    for mark in (ROOT / job.run.folder / "shards").glob("[!.]*/written"):  # others are being removed
         if mark.read_text(encoding="utf-8") == code:
             gone = mark.parent.with_name(f".{mark.parent.name}.{os.getpid()}")  # leftovers.py knows this name
             os.replace(mark.parent, gone)
