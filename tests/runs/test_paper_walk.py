@@ -13,13 +13,10 @@ from realmodels import FOLDERS, build
 from lib import params
 
 pytestmark = pytest.mark.slow
-SMALLER = {"engine": "transformers", "datasets": ["gsm8k", "gsmhard"], "limit": 4, "max_new_tokens": 12,
+SMALLER = {"engine": "transformers", "datasets": ["gsmhard"], "main_figure_dataset": "gsmhard",
+           "transfer_datasets": ["gsmhard"], "limit": 4, "max_new_tokens": 12,
            "max_batch_tokens": 16384, "n_tuning_examples": 3, "dropout_passes": 2, "resamples": 20, "draws": 2,
            "calibration_sizes": [5], "ablation_limit": 1, "top_logits": 16, "n_temperature_nodes": 8}  # fmt: skip
-LOCAL = {
-    "gsm8k": {"calibration": "data/gsm8k/train.jsonl", "evaluation": "data/gsm8k/test.jsonl"},
-    "gsmhard": {"all": "data/gsmhard/gsmhardv2.jsonl"},
-}
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +29,14 @@ def project(tmp_path_factory, shared):
         own = {"source": f"weights/{name}", "revision": None}
         thinks = params.load_model_config(name).thinking
         edit(folder / f"params/models/{name}.yaml", **own | ({"max_new_tokens": 18} if thinks else {}))
-    for name, source in LOCAL.items():
-        edit(folder / f"params/datasets/{name}.yaml", source=source, revision=None, config=None)
+    source = {"all": "data/gsmhard/gsmhardv2.jsonl"}
+    edit(folder / "params/datasets/gsmhard.yaml", source=source, revision=None, config=None)
     return folder
 
 
 @pytest.fixture(scope="module")
 def made(project):
-    assert len(walk_through(project, "paper").split("01_generate__")) == 11
+    assert len(walk_through(project, "paper").split("01_generate__")) == 6
     return project / "artifacts" / "paper"
 
 
@@ -56,7 +53,7 @@ def test_every_model_and_dataset_is_in_the_tables(made, project):
 
 def test_prompts_are_each_models_own(made):
     rows = frames(made, "generations")
-    assert len(rows) == 10 * 2 * SMALLER["limit"]
+    assert len(rows) == 5 * 2 * SMALLER["limit"]
     for name, part in rows.groupby("model"):
         prompt, spec = part.prompt.iloc[0], params.load_model_config(name)
         assert ("You are a helpful, respectful" in prompt) == spec.system_prompt
