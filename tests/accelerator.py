@@ -1,14 +1,11 @@
 """An accelerator that is none: tensors that say they are on its device and hold their numbers on the CPU.
 
 Where a device would refuse an operation on tensors of two devices, DeviceMismatch is raised; whenever a program would
-wait for the device (a number read, a copy to the host, a shape that hangs on values), that is counted, by the line that
-asks. PyTorch's own kernels do the arithmetic, so results are the CPU's, within rounding.
+wait for the device (a number read, a copy to the host, a shape that hangs on values), that is counted. PyTorch's own
+kernels do the arithmetic, so results are the CPU's, within rounding.
 """
 
-import traceback
-from collections import Counter
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -21,8 +18,8 @@ DEVICE = torch.device("pretended", 0)
 MODULE = torch.get_device_module(DEVICE)  # its random stream is the CPU's
 MODULE.get_rng_state, MODULE.set_rng_state = lambda device=None: torch.zeros(0), lambda state, device=None: None
 MODULE.manual_seed_all, MODULE._is_in_bad_fork = lambda seed: None, lambda: False
-READS = {"_local_scalar_dense", "item", "is_nonzero", "equal"}  # a number is wanted on the host
-SIZED = {"nonzero", "masked_select", "_unique2", "repeat_interleave"}  # how large the result is hangs on values
+# a number is wanted on the host, or how large the result is hangs on values
+WAITS = {"_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select", "_unique2"}
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
 
 
@@ -40,9 +37,6 @@ class Remote(torch.Tensor):
 
     def __init__(self, held):
         self.held = held
-
-    def __repr__(self):
-        return f"Remote({tuple(self.shape)}, {self.dtype})"
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -67,103 +61,59 @@ def sent(value):
     return Remote(value) if isinstance(value, torch.Tensor) and not far(value) else value
 
 
-def line():
-    """The line of the project that is at work."""
-    for frame in reversed(traceback.extract_stack()):
-        if "/lib/generate/" in frame.filename:
-            return f"{Path(frame.filename).name}:{frame.lineno}"
-    return "elsewhere"
-
-
-def whole_values(tensors):
-    """Those that are more than a number, which any device takes."""
-    return [tensor for tensor in tensors if tensor.dim()]
-
-
 class Work(TorchDispatchMode):
-    """Every operation, in one place. `waits` counts by line what waits for the device, `loads` what is sent there."""
+    """Every operation, in one place. `waits` counts those that wait for the device."""
 
-    def __init__(self):
-        super().__init__()
-        self.waits, self.loads = Counter(), Counter()
+    waits = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs, name = dict(kwargs or {}), func._schema.name.split("::")[1]
-        tensors = [value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
-        there = any(map(far, tensors))
-        target = next((value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.device)), None)
+        kwargs, name, values = dict(kwargs or {}), func._schema.name.split("::")[1], tree_leaves((args, kwargs))
+        there = any(map(far, values))
+        target = next((value for value in values if isinstance(value, torch.device)), None)
         if there:
-            self.judge(name, args, tensors)
-        if there and (name in READS or name in SIZED):
-            self.waits[line()] += 1
+            self.waits += name in WAITS or (target is not None and target.type == "cpu")
+            refuse(name, args[0], *args[2:3]) if name in INDEXING else refuse(name, *values)
         result = func(*tree_map(held, args), **tree_map(held, kwargs))
-        if name in READS:
-            return result
-        if name == "copy_":
-            (self.loads if far(args[0]) else self.waits)[line()] += far(args[0]) != far(args[1])
-            return args[0]
-        if target is not None:
-            if there and target.type == "cpu":
-                self.waits[line()] += 1
-                return result
-            if not there and target.type != "cpu" and tensors:
-                self.loads[line()] += 1
-            there = target.type != "cpu"
         if func._schema.is_mutable and name.endswith("_"):
             return args[0]
         if kwargs.get("out") is not None:
             return kwargs["out"]
-        return tree_map(sent, result) if there else result
+        remote = there if target is None else target.type != "cpu"
+        return tree_map(sent, result) if remote else result
 
-    def judge(self, name, args, tensors):
-        """Raises DeviceMismatch where a device would refuse."""
-        if name in INDEXING:
-            indices = [index for index in args[1] if index is not None]
-            near = whole_values(tensor for tensor in [args[0], *args[2:3]] if not far(tensor))
-            self.waits[line()] += sum(index.dtype == torch.bool and far(index) for index in indices)
-            if far(args[0]):
-                self.loads[line()] += sum(not far(index) for index in indices)
-        elif name == "copy_" or name == "_to_copy":
-            return
-        else:
-            near = whole_values(tensor for tensor in tensors if not far(tensor))
-        if near:
-            raise DeviceMismatch(f"{name} at {line()}: tensors on the CPU and on the device")
+
+def refuse(name, *values):
+    """Raises DeviceMismatch where a device would: beside one of its tensors stands one that is more than a number."""
+    near = [value for value in values if isinstance(value, torch.Tensor) and value.dim() and not far(value)]
+    if near and name not in ("copy_", "_to_copy"):
+        raise DeviceMismatch(f"{name}: tensors on the CPU and on the device")
 
 
 class Calls(TorchFunctionMode):
     """What PyTorch does in C++ before any operation is dispatched, and would look for the device's own kernels for."""
 
-    def __init__(self, work):
-        super().__init__()
-        self.work = work
-
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func is torch.tensor and "device" in (kwargs or {}) and torch.device(kwargs["device"]) == DEVICE:
-            self.work.loads[line()] += 1
+        kwargs = kwargs or {}
+        if func is torch.tensor and "device" in kwargs and torch.device(kwargs["device"]) == DEVICE:
             return sent(func(*args, **kwargs | {"device": "cpu"}))
-        listed = func is torch.Tensor.__getitem__ and any(map(is_list, tree_leaves(args[1], is_leaf=is_list)))
-        if listed and far(args[0]):
-            self.work.loads[line()] += 1  # a list of indices becomes a tensor there
+        if func is torch.Tensor.__getitem__ and far(args[0]):  # a list of indices becomes a tensor there
             places = tree_map(lambda i: Remote(torch.tensor(i)) if is_list(i) else i, args[1], is_leaf=is_list)
             args = (args[0], places)
         if func is torch.Tensor.tolist and far(args[0]):
-            self.work.waits[line()] += 1
             return args[0].held.tolist()
         if func is torch.nn.functional.scaled_dot_product_attention and any(map(far, args)):
-            if not all(far(value) for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)):
-                raise DeviceMismatch(f"attention at {line()}: tensors on the CPU and on the device")
-            return sent(func(*tree_map(held, args), **tree_map(held, kwargs or {})))
-        return func(*args, **(kwargs or {}))
+            refuse("attention", *tree_leaves((args, kwargs)))
+            return sent(func(*tree_map(held, args), **tree_map(held, kwargs)))
+        return func(*args, **kwargs)
 
 
 @contextmanager
 def pretended(monkeypatch, *models):
-    """While it lasts, tensors may be on DEVICE, and these models are. Gives the counts."""
+    """While it lasts, tensors may be on DEVICE, and these models are. Gives what counts."""
     # inference mode knows no subclasses; it differs from this in speed alone
     monkeypatch.setattr(torch.inference_mode, "__enter__", lambda self: None)
     monkeypatch.setattr(torch.inference_mode, "__exit__", lambda self, *problem: None)
-    with torch.no_grad(), Work() as work, Calls(work):
+    with torch.no_grad(), Work() as work, Calls():
         for model in models:
             move(model)
         yield work

@@ -4,12 +4,11 @@ A row of a table is a way in which a file can be wrong, and words of the line th
 """
 
 import json
-import os
-import signal
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from huggingface_hub import save_torch_state_dict
+from safetensors.torch import load_file
 
 from lib import params
 from lib.generate import models, preflight
@@ -20,16 +19,6 @@ from workflow.pipeline import Run
 LONGEST = 300  # characters of a message
 TINY = ROOT / "demo" / "models" / "tiny-llama"
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 5\n"
-
-
-@pytest.fixture(autouse=True)
-def soon():
-    """A file that is waited for (a FIFO, say) fails its test, and does not hang it."""
-    before = signal.signal(signal.SIGALRM, lambda number, frame: pytest.fail("it waits"))
-    signal.alarm(120)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 # ---- ways to change the folder of a checkpoint
@@ -45,32 +34,29 @@ def edit(place, name, **changed):
     put(place, name, json.dumps(json.loads((place / name).read_text()) | changed))
 
 
-def vocabulary(place, more=(), **changed):
-    """A tokenizer with more tokens, or other fields of its model."""
-    model = json.loads((place / "tokenizer.json").read_text())["model"]
-    edit(place, "tokenizer.json", model=model | {"vocab": model["vocab"] | dict(more)} | changed)
-
-
-def fifo(place, name):
-    (place / name).unlink()
-    os.mkfifo(place / name)
-
-
-def tensors(place, changed, names=("model.safetensors",)):
-    """Weights with others in place of some (None: without), by turns in files of these names; which is in which."""
-    found = load_file(place / "model.safetensors") | changed
+def tensors(place, changed, most="5GB"):
+    """Weights with others in place of some (None: without), in files of at most so many bytes."""
     (place / "model.safetensors").unlink()
-    kept = [name for name in found if found[name] is not None]
-    for i, file in enumerate(names):
-        part = {name: found[name].contiguous() for name in kept[i :: len(names)]}
-        save_file(part, place / file, metadata={"format": "pt"})
-    return {name: names[i % len(names)] for i, name in enumerate(kept)}
+    found = load_file(TINY / "model.safetensors") | changed
+    kept = {name: tensor for name, tensor in found.items() if tensor is not None}
+    save_torch_state_dict(kept, place, max_shard_size=most)
 
 
-def shard(place, **changed):
+def shard(place):
     """The weights in two files, with an index."""
-    index = {"metadata": {}, "weight_map": tensors(place, {}, PARTS)}
-    put(place, "model.safetensors.index.json", json.dumps(index | changed))
+    tensors(place, {}, "2.5MB")
+
+
+def part(place):
+    """The first of two files of weights, with their index."""
+    shard(place)
+    (place / "model-00002-of-00002.safetensors").unlink()
+
+
+def zebra(place):
+    """A token whose number the network has no row for."""
+    model = json.loads((place / "tokenizer.json").read_text())["model"]
+    edit(place, "tokenizer.json", model=model | {"vocab": model["vocab"] | {"zebra": 5000}})
 
 
 def without_end(place):
@@ -81,46 +67,30 @@ def without_end(place):
 
 NORM = "model.norm.weight"
 NAN, INFINITE = (torch.tensor([*[1.0] * 127, float(end)]) for end in ("nan", "-inf"))
-PARTS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 NOT_WHOLE = [  # of files and tensors: neither checked nor loaded
     (lambda place: tensors(place, {NORM: None}), "its files lack model.norm.weight (1 in all)"),
-    (lambda place: edit(place, "config.json", tie_word_embeddings=False), "its files lack lm_head.weight"),
-    (lambda place: edit(place, "config.json", num_hidden_layers=9), "its files lack model.layers.4."),
     (lambda place: tensors(place, {"other": torch.ones(3)}), "hold more than the network has: other (1 in all)"),
     (lambda place: tensors(place, {NORM: torch.ones(3)}), "can't be loaded"),
-    (lambda place: edit(place, "config.json", num_attention_heads=0), "can't be loaded"),
-    (lambda place: put(place, "config.json", "[]"), "can't be loaded"),
     (lambda place: put(place, "config.json", "[" * 100_000), "can't be loaded"),
     (lambda place: put(place, "config.json", POINTER), "config.json is a pointer of git-lfs: `git lfs pull`"),
-    (lambda place: fifo(place, "config.json"), "can't be loaded"),
     (lambda place: put(place, "generation_config.json", "[]"), "can't be loaded"),
-    (lambda place: put(place, "tokenizer_config.json", "[1]"), "can't be loaded"),
-    (lambda place: put(place, "model.safetensors", b"\x80\x04K\x01." * 9), "can't be loaded"),
-    (lambda place: [shard(place), (place / PARTS[1]).unlink()], "can't be loaded"),
-    (lambda place: [shard(place), put(place, PARTS[1], POINTER)], f"{PARTS[1]} is a pointer of git-lfs"),
-    (lambda place: shard(place, weight_map={NORM: PARTS[1]}), "its files lack"),
+    (lambda place: put(place, "tokenizer.json", "{"), "can't be loaded"),
+    (part, "can't be loaded"),
     (lambda place: tensors(place, {NORM: NAN}), "its tensor model.norm.weight holds NaN or infinite weights"),
     (lambda place: tensors(place, {NORM: INFINITE}), "holds NaN or infinite weights"),
     (without_end, "no end token"),
-    (lambda place: edit(place, "generation_config.json", eos_token_id=9999),
-     "its end token 9999 is none of the network's 820 tokens"),
-    (lambda place: edit(place, "generation_config.json", eos_token_id=[816, 5000]), "its end token 5000 is none"),
-    (lambda place: edit(place, "generation_config.json", eos_token_id="abc"), ""),
+    (lambda place: edit(place, "generation_config.json", eos_token_id=[816, 5000]),
+     "its end token 5000 is none of the network's 820 tokens"),
     (lambda place: edit(place, "tokenizer_config.json", pad_token="<nowhere>"),
      "its padding token '<nowhere>' (820) is none"),
-    (lambda place: put(place, "tokenizer.json", "{"), "can't be loaded"),
-    (lambda place: vocabulary(place, {"zebra": 5000}), "its token 'zebra' (5000) is none"),
-    (lambda place: vocabulary(place, merges=[["zz", "qq"]]), "can't be loaded"),
+    (zebra, "its token 'zebra' (5000) is none"),
 ]  # fmt: skip
 EVERY = "{% for m in messages %}{{ m.content }}{% endfor %}"
 TEMPLATES = [  # said by `check`
     ("", "no chat template"),
     ("{# nothing #}", "writes nothing"),
     ("Hello", "does not write the question as it is given"),
-    (EVERY.replace("m.content", "m.content[:20]"), "does not write the question"),
     (EVERY.replace("m.content", "m.content.split('\n\nAt')[0]"), "does not write the instruction"),
-    ("{{ nothing.at.all }}", "its chat template fails"),
-    ("{% for", "its chat template fails"),
     ("{{ ''.__class__.__mro__ }}", "its chat template fails"),
     ("{{ raise_exception('\x1b[31mno') }}", r"its chat template fails: \x1b[31mno"),
     ("{{ strftime_now('%d') }}{{ date_string }}" + EVERY, "set `date_string`"),
@@ -164,7 +134,7 @@ def test_an_unchanged_copy_is_a_model(changed, change):
 
 def test_weights_that_are_still_to_be_fetched_are_not_missed(changed):
     """From the hub, `check` has configuration, tokenizer and the index of the weights alone, or some of these."""
-    spec = changed(lambda place: [shard(place), (place / PARTS[1]).unlink()])
+    spec = changed(part)
     assert preflight.load_outline("mine", spec, spec.source, whole=False).eos == [816]
 
 
