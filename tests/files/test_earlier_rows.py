@@ -95,7 +95,9 @@ def test_rows_are_of_the_machine_that_made_them(rows, kept, made_on):
     loaded = {"device": "cpu", "dtype": "float32", "source": "x/a", "revision": None}
     facts = {"rows": rows, "loaded": loaded} | ({"kept_from": kept} if kept else {})
     assert earlier_rows.devices_of(facts) == made_on
-    assert footnotes.provenance_notes([("A", facts)]) == [f"Made on {' and '.join(made_on)}: A (x/a)."]
+    here, logged = footnotes.provenance_notes([("A", facts), ("Logged", {"drawn": {"engine": "file"}})])
+    assert here == f"Made on {' and '.join(made_on)}: A (x/a)."
+    assert "P(True), passes with dropout and temperature" in logged and logged.endswith("Logged.")
 
 
 def test_rows_of_another_kind_are_not_kept(earlier):

@@ -221,18 +221,16 @@ def test_why_an_engine_failed_is_its_first_error():
     assert vllm_engine.find_root_cause("") == "no word"
 
 
-@pytest.mark.parametrize("free, total, share", [(80e9, 80e9, 0.6), (24e9, 40e9, 0.562), (28e9, 48e9, 0.552)])
-def test_vllm_takes_its_share_of_what_is_free(monkeypatch, free, total, share):
+@pytest.mark.parametrize("device, free, total, budget", [
+    ("cuda", 80e9, 80e9, {"gpu_memory_utilization": 0.6}), ("cuda", 24e9, 40e9, {"gpu_memory_utilization": 0.562}),
+    ("cpu", 4e9, 0, {"kv_cache_memory_bytes": 1e9}), ("cpu", 64e9, 0, {"kv_cache_memory_bytes": 2**32}),
+])  # fmt: skip
+def test_vllm_takes_its_share_of_what_is_free(monkeypatch, device, free, total, budget):
     """It refuses to start where less is free than its share of the whole: a loaded model lies there, too."""
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (free, total))
-    found = vllm_engine.memory_budget(torch.device("cuda"), 99)
-    assert found == {"gpu_memory_utilization": pytest.approx(share, abs=1e-3)}
-
-
-@pytest.mark.parametrize("free, cache", [(4e9, 1e9), (64e9, 2**32)])
-def test_on_a_processor_vllm_does_not_take_all_memory(monkeypatch, free, cache):
     monkeypatch.setattr("psutil.virtual_memory", lambda: types.SimpleNamespace(available=int(free)))
-    assert vllm_engine.memory_budget(torch.device("cpu"), 99)["kv_cache_memory_bytes"] == cache
+    found = vllm_engine.memory_budget(torch.device(device), 99)
+    assert {name: found[name] for name in budget} == pytest.approx(budget, abs=1e-3)
 
 
 def test_no_environment_is_one_line(llama, monkeypatch, tmp_path):

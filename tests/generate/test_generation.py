@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import architectures
 import numpy as np
-import pandas as pd
 import pytest
 import synthetic
 import torch
@@ -18,7 +17,6 @@ from transformers import BloomConfig, GenerationConfig, LogitsProcessorList
 from lib import params
 from lib.calibrate import fitting
 from lib.generate import batching, generation, models, p_true, sampling, scoring
-from lib.params import Generation
 from lib.paths import UserError
 from lib.random_streams import stream_seed
 from lib.tasks import prompts
@@ -111,11 +109,6 @@ def test_warped_logits_are_those_of_transformers_warpers(settings, size):
     found = sampling.warp_logits(logits, params.load_model_config("tiny-llama").model_copy(update=OFF | settings))
     assert (torch.isinf(found) != torch.isinf(expected)).sum() <= 6  # at the nucleus' edge, by float32's last digits
     torch.testing.assert_close(found.softmax(-1), expected.softmax(-1), atol=1e-4, rtol=0)
-
-
-def test_a_response_as_long_as_it_may_be_is_not_cut_by_the_context():
-    frame = pd.DataFrame({"finish_reason": ["length", "length", "stop"], "token_ids": [[1] * 8, [1] * 7, [1] * 3]})
-    assert generation.count_cut_by_context(frame, Generation(max_new_tokens=8)) == 1
 
 
 def test_an_answer_may_begin_with_the_response():

@@ -17,7 +17,6 @@ from lib import params, store
 from lib.analysis.results import Results
 from lib.calibrate import fitting, sample_efficiency, transfer
 from lib.generate import imported_responses
-from lib.paper import footnotes
 from lib.paper.claims import CLAIMS
 from lib.paper.verdicts import judge
 from lib.params import Model, Reading
@@ -25,7 +24,7 @@ from lib.paths import ROOT, SHIPPED, UserError
 from lib.score.confidence import confidence_frame
 from lib.score.interpretation import interpret_responses
 from lib.tasks import datasets
-from workflow import check, cli, pipeline, usable
+from workflow import check, cli, usable
 from workflow.run import plan
 
 ANSWERED = [("The", -0.5), (" answer", -0.25), (".\n", 0.0), ("####", -0.1), (" ", -0.2), ("1", -0.3), ("7", -0.4)]
@@ -90,43 +89,37 @@ def test_tokens_as_servers_write_them(line, expected):
     np.testing.assert_allclose(found["token_logprobs"], [token["logprob"] for token in tokens])
 
 
-WRONG = {
-    "no tokens but others": ({"logprobs": {"tokens": ["a"]}}, "logprobs"),
-    "ids too": ({"logprobs": entries(ANSWERED), "token_ids": [1]}, "given as 'text' or as 'token_ids'"),
-    "another text": ({"logprobs": entries(ANSWERED), "text": "#### 18"}, "do not make up its 'text'"),
-    "no probability": ({"logprobs": entries([("a", 0.7)])}, "logprobs.0.logprob"),
-    "a misspelled entry": ({"logprobs": [{"text": "a", "logprob": 0}]}, "'logprobs.0.token' is missing"),
-    "half a character": ({"logprobs": entries([("a\ud800", -1)])}, "its text holds half of a character"),
-    "half in its text": ({"text": "\udfff"}, "its text holds half of a character"),
-    "a misspelled key": ({"example": "a", "text": "7"}, "there is no parameter 'example'; did you mean 'exam"),
-    "a reason of its own": ({"text": "7", "finish_reason": "stopped"}, "did you mean 'stop'"),
-}
-
-
-@pytest.mark.parametrize("line, said", WRONG.values(), ids=WRONG.keys())
-def test_a_malformed_line_is_named(tmp_path, line, said):
-    right = {"example_id": "b", "logprobs": entries(ANSWERED)}
-    with pytest.raises(UserError, match=f"r.jsonl, line 2.*{said}"):
-        read(tmp_path, right, {"example_id": "a"} | line)
-
-
 LOGGED = {"example_id": "a", "logprobs": entries(ANSWERED)}
-UNUSABLE = {
-    "of other questions": ([LOGGED | {"example_id": "c"}], "no response to 2 of 2 questions, the first 'a'"),
-    "twice": ([LOGGED, LOGGED], "line 2: 'a' has been answered before"),
-    "all empty": ([{"example_id": "a", "logprobs": None}], "no response to 2 of 2 questions, the first 'a'"),
-    "a text alone": ([{"example_id": "a", "text": "1", "logprobs": None}],
-                     "2 of 2 responses, the first to 'a', have no `logprobs`"),
-    "one without": ([LOGGED, {"example_id": "b", "text": "#### 17"}],
-                    "1 of 2 responses, the first to 'b', have no `logprobs`, and .* no `source`"),
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("lines, said", UNUSABLE.values(), ids=UNUSABLE.keys())
-def test_a_file_that_answers_nothing_or_twice_or_needs_the_model_is_refused(tmp_path, lines, said):
+def beside(**fields):
+    """A right line, and another."""
+    return [LOGGED, {"example_id": "b"} | fields]
+
+
+REFUSED = [
+    (beside(logprobs=entries(ANSWERED), token_ids=[1]), "r.jsonl, line 2.*given as 'text' or as 'token_ids'"),
+    (beside(logprobs=entries(ANSWERED), text="#### 18"), "do not make up its 'text'"),
+    (beside(logprobs=entries([("a", 0.7)])), "logprobs.0.logprob"),
+    (beside(logprobs=[{"text": "a", "logprob": 0}]), "'logprobs.0.token' is missing"),
+    (beside(logprobs=entries([("a\ud800", -1)])), "its text holds half of a character"),
+    (beside(example="a", text="7"), "there is no parameter 'example'; did you mean 'exam"),
+    (beside(text="7", finish_reason="stopped"), "did you mean 'stop'"),
+    ([LOGGED | {"example_id": "c"}], "no response to 2 of 2 questions, the first 'a'"),
+    ([LOGGED, LOGGED], "line 2: 'a' has been answered before"),
+    ([{"example_id": "a", "logprobs": None}], "no response to 2 of 2 questions, the first 'a'"),
+]
+NEEDS_THE_MODEL = [
+    ([{"example_id": "a", "text": "1", "logprobs": None}], "2 of 2 responses, the first to 'a', have no `logprobs`"),
+    (beside(text="#### 17"), "1 of 2 responses, the first to 'b', have no `logprobs`, and .* no `source`"),
+]
+
+
+@pytest.mark.parametrize("lines, said", REFUSED + NEEDS_THE_MODEL)
+def test_a_file_that_is_wrong_or_answers_nothing_or_twice_or_needs_the_model_is_refused(tmp_path, lines, said):
     with pytest.raises(UserError, match=said):
         read(tmp_path, *lines)
-    if "logprobs" in said:
+    if (lines, said) in NEEDS_THE_MODEL:
         assert len(read(tmp_path, *lines, source="demo/models/tiny-llama").responses) == 2
 
 
@@ -135,10 +128,8 @@ EMPTY = {
     "null": {"logprobs": None},
     "no content": {"logprobs": {"content": []}, "finish_reason": "length"},
     "refused": {"logprobs": {"content": None, "refusal": []}},
-    "an empty text": {"text": "", "logprobs": None},
     "a text alone": {"text": "#### 17", "logprobs": None},
-    "withheld": {"finish_reason": "content_filter", "logprobs": {"content": None}},
-    "withheld in the midst": {"finish_reason": "content_filter", "logprobs": entries(ANSWERED), "text": "The"},
+    "withheld": {"finish_reason": "content_filter", "logprobs": entries(ANSWERED), "text": "The"},
 }
 
 
@@ -149,15 +140,10 @@ def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line
     assert "1 of the 2 questions of demo-easy" in answered
     assert "1 without a response, the first 'b': rows without an answer" in lost
     assert found.facts == {"engine": "file", "responses": 1, "model at hand": False, "unanswered": 1}
-    frame = found.to_frame("m")
-    last = frame.iloc[1]
-    assert (last.text, last.finish_reason, last.eos, len(last.token_logprobs)) == ("", "stop", 1, 1)
-    assert pd.isna(last[["answer", "boxed", "last_number"]]).all()
-    kept = store.read_frame(store.write_frame(frame, tmp_path / "generations" / "m__demo-easy.parquet"))
+    kept = store.read_frame(store.write_frame(found.to_frame("m"), tmp_path / "generations" / "m__demo-easy.parquet"))
     scores = confidence_frame(interpret_responses(kept)).set_index("example_id")
-    assert scores.correct["a"].tolist() == [True] * len(SINGLE) and scores.correct["b"].tolist() == [False] * len(
-        SINGLE
-    )
+    assert sorted(scores.estimator["b"]) == sorted(SINGLE)
+    assert scores.correct["a"].all() and not scores.correct["b"].any()
     assert (scores.confidence["b"] < 1e-9).all()
 
 
@@ -221,28 +207,13 @@ def test_beside_a_model_that_is_at_hand():
     assert "platt" in set(moved[moved.model != "logged"]["method"])
 
 
-def test_a_line_says_what_stays_empty():
-    loaded = {"revision": None, "device": "cpu", "dtype": "float32", "source": "a/b"}
-    _, line = footnotes.provenance_notes(
-        [("Here", {"loaded": loaded, "rows": 2}), ("Logged", {"drawn": {"engine": "file"}})]
-    )
-    assert "P(True), passes with dropout and temperature" in line and line.endswith("Logged.")
-
-
 # ---- the workflow
 
 
-def test_a_notebook_of_its_own_stands_for_the_four_that_ask_the_model():
-    run = pipeline.Run("x", {"models": ["a", "b"], "datasets": ["c"]}, absent=("b",))
-    numbers = {model: [job.notebook.number for job in run.jobs if job.model == model] for model in ("a", "b")}
-    assert numbers == {"a": ["01", "03", "04", "04b"], "b": ["01b"]}
-    read = run.job("08_tables").inputs
-    assert "artifacts/x/generations/b__c.parquet" in read and "artifacts/x/verification/b__c.parquet" not in read
-
-
 def test_check_says_it_before_any_work(capsys):
+    """A notebook of its own stands for the four that ask the model."""
     planned = plan(cli.check(["check", "demo", "--models", "logged", "--datasets", "demo-logged"]))
-    assert planned.absent == ("logged",)
+    assert planned.absent == ("logged",) and {job.notebook.number for job in planned.jobs if job.model} == {"01b"}
     assert check.main(planned, print) == 0
     said = capsys.readouterr().out
     assert "answers the 40 questions of demo-logged, 40 with log-probabilities" in said
