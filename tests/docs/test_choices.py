@@ -6,7 +6,7 @@ import pytest
 
 from docs.benchmarks import choices
 from lib import params
-from lib.params import PARAMS, Profile
+from lib.params import Profile
 from lib.paths import ROOT
 
 # What says where and how much is run, not what comes out: no choices.
@@ -40,12 +40,6 @@ def test_its_default_is_the_one_that_stands_there(name, default):
         values = [f"{sizes[0]} to {sizes[-1]}" for sizes in values]
     stated = default.rstrip(")").replace(", ", " ").split(" (")
     assert stated == [words(value) for value in values][: len(stated)]
-
-
-@pytest.mark.parametrize("page", ["configuration.md", "hardware.md"])
-def test_files_that_it_names_are_there(page):
-    for name in re.findall(r"`([\w/-]+\.(?:yaml|py))`", (ROOT / "docs" / page).read_text(encoding="utf-8")):
-        assert (ROOT / name).exists() or (PARAMS / "models" / name).exists() or (PARAMS / name).exists(), name
 
 
 @pytest.mark.slow

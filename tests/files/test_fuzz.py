@@ -28,6 +28,7 @@ SCALARS = (
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8
 )
+PROFILE = st.dictionaries(KEYS, VALUES, max_size=4).map({"models": ["a"], "datasets": ["b"]}.__or__)
 YAML = st.text(st.sampled_from("[]{}:,-?&*!|>'\"%@#~ \n\t01.exyabm"), max_size=60)
 BYTES = st.binary(max_size=80) | YAML.map(str.encode)
 JSON = st.text(st.sampled_from('[]{}":,\\ \n1aeu0.-'), max_size=60).map(str.encode)
@@ -55,21 +56,13 @@ def value_or_line(read):
 
 
 @FUZZ
-@given(BYTES | VALUES.map(lambda value: yaml.safe_dump(value, allow_unicode=False).encode()))
+@given(BYTES | (VALUES | PROFILE).map(lambda value: yaml.safe_dump(value).encode()))
 def test_any_parameter_file(place, content):
+    """What is read of a profile reads the same again."""
     path = place / "mine.yaml"
     path.write_bytes(content)
-    for kind in (params.Profile, params.Model, params.Dataset):
-        value_or_line(lambda kind=kind: params.read_parameter_file(path, kind))
-
-
-@FUZZ
-@given(st.dictionaries(KEYS, VALUES, max_size=4))
-def test_any_keys_of_a_profile(place, values):
-    """Beside what a profile needs; what is read reads the same again."""
-    path = place / "mine.yaml"
-    path.write_text(yaml.safe_dump({"models": ["a"], "datasets": ["b"]} | values))
-    read = value_or_line(lambda: params.read_parameter_file(path, params.Profile))
+    for kind in (params.Model, params.Dataset, params.Profile):
+        read = value_or_line(lambda kind=kind: params.read_parameter_file(path, kind))
     if read:
         path.write_text(json.dumps(read.model_dump(mode="json")))
         assert params.read_parameter_file(path, params.Profile) == read

@@ -181,16 +181,6 @@ def test_tokens_before_the_question_are_shared(llama):
         assert found == tuple(ids[: len(found)]) and bool(found) == shares
 
 
-def test_only_rows_of_the_trajectory_depend_on_what_is_shared():
-    """Rows at the answer are kept, whatever is said of it, and so are those of before it could be said."""
-    before = {"sites": 1, "parameters": {"dropout_passes": 10}}
-    for scope, prefix in product(("answer", "trajectory"), ("own", "shared")):
-        facts = {"sites": 1, "parameters": {"dropout_prefix": prefix, "dropout_passes": 10}}
-        depends = (scope, prefix) == ("trajectory", "shared")
-        assert mc_dropout.facts_in_scope(scope, facts) == (facts if depends else before)
-        assert facts["parameters"]["dropout_prefix"] == prefix, "what is given stays as it is"
-
-
 @pytest.mark.parametrize("scope, settings", MODES)
 def test_probabilities_have_the_entropies_of_the_frame(llama, scope, settings):
     frame = generations(llama, 1)
@@ -287,14 +277,12 @@ def test_effective_supports_are_unions():
 
 def kept(values):
     """A dropout frame of one pair: BALD by example at each rate, after the last of two passes over two tokens."""
-    same = {"conditional": [[np.zeros(2)] * 2], "top_p_0.95": [[np.full(2, 10)] * 2]}
-    rows = [
-        synthetic.passed(predictive=[[np.zeros(2), np.full(2, value)]], **same).assign(rate=rate, example_id=f"e{i}")
-        for rate, column in values.items()
-        for i, value in enumerate(column)
-    ]
-    frame = pd.concat(rows, ignore_index=True).assign(split="calibration", tuning=True)
-    return frame.drop(columns=["correct", "top_k_10"])
+    cells = [(rate, f"e{i}", value) for rate, column in values.items() for i, value in enumerate(column)]
+    rates, names, last = zip(*cells, strict=True)
+    predictive = [[np.zeros(2), np.full(2, value)] for value in last]
+    same = {"conditional": [[np.zeros(2)] * 2] * len(cells), "top_p_0.95": [[np.full(2, 10)] * 2] * len(cells)}
+    frame = synthetic.keyed(len(cells), split="calibration", predictive=predictive, **same)
+    return frame.assign(rate=rates, example_id=names, tuning=True)
 
 
 def test_the_rate_of_lowest_ece_is_selected():
@@ -311,21 +299,12 @@ def test_the_rate_of_lowest_ece_is_selected():
     assert read.confidence.tolist() == [0.0] * 4
 
 
-def test_where_no_tuning_row_has_an_answer_the_lowest_rate_is_selected():
-    """As where `missing: drop` leaves out all of them."""
-    none = synthetic.told([[1.0]], [True]).head(0)
-    results = confidence.evaluate_rate_grid(none, kept({0.3: [0.0, 0.0], 0.1: [0.0, 1.0]}))
-    assert results.empty and confidence.select_dropout_rate(results, [0.3, 0.1]) == 0.1
-
-
 def test_tuning_examples_are_drawn_from_the_calibration_split():
-    frame = pd.DataFrame(
-        {"split": ["calibration"] * 30 + ["evaluation"] * 20, "dataset": "d", "example_id": [str(i) for i in range(50)]}
-    )
+    frame = synthetic.keyed(50).assign(split=["calibration"] * 30 + ["evaluation"] * 20)
     rows = mc_dropout.tuning_rows(frame, 10, seed=0)
     assert len(set(rows)) == 10 and max(rows) < 30
     shuffled = frame.sample(frac=1, random_state=0).reset_index(drop=True)
-    assert {shuffled.example_id[r] for r in mc_dropout.tuning_rows(shuffled, 10, seed=0)} == {str(r) for r in rows}
+    assert {shuffled.example_id[r] for r in mc_dropout.tuning_rows(shuffled, 10, seed=0)} == {f"e{r}" for r in rows}
     assert mc_dropout.tuning_rows(frame, 10, seed=1) != rows and len(mc_dropout.tuning_rows(frame, 100, seed=0)) == 30
 
 
