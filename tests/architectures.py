@@ -9,7 +9,6 @@ from transformers import (
     Gemma2Config,
     GPT2Config,
     MistralConfig,
-    Qwen2Config,
     Qwen3Config,
 )
 
@@ -23,9 +22,7 @@ SHAPE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "n
          "num_key_value_heads": 2}  # fmt: skip
 CONFIGS = {
     "gpt2": (GPT2Config, {"n_embd": 64, "n_layer": 2, "n_head": 4}),  # learned positions, and modules of nn.Dropout
-    "mistral": (MistralConfig, SHAPE | {"sliding_window": None}),
     "sliding": (MistralConfig, SHAPE | {"sliding_window": 12}),
-    "qwen2": (Qwen2Config, SHAPE),
     "qwen3": (Qwen3Config, SHAPE | {"head_dim": 16}),
     "gemma2": (Gemma2Config, SHAPE | {"head_dim": 16, "sliding_window": 12, "attn_logit_softcapping": 5.0,
                                       "final_logit_softcapping": 20.0}),  # windows in every second layer

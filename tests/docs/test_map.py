@@ -4,8 +4,6 @@ import json
 import re
 import sys
 
-import pytest
-
 from docs.tables import claims
 from lib.paths import ROOT
 
@@ -42,17 +40,6 @@ def test_headings_are_those_of_the_notebooks():
         text = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
         headings = re.findall(r"^#+ *(.*?) *$", "\n".join(text), flags=re.M)
         assert place["heading"] in headings, place[0]
-
-
-def test_nothing_that_the_paper_labels_is_left_out():
-    paper = ROOT.parent / "shared" / "paper" / "paper.tex"
-    if not paper.exists():
-        pytest.skip("the paper's text is not at hand")
-    lines = [line for line in paper.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("%")]
-    labels = re.findall(r"\\label\{((?:tab|fig|eq):\w+)\}", "\n".join(lines))
-    assert len(labels) >= 17
-    text = MAP.read_text(encoding="utf-8")
-    assert [label for label in labels if label not in text] == []
 
 
 def test_the_numbers_of_the_followed_row_are_those_that_notebooks_show():

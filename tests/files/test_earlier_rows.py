@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from lib import earlier_rows, params, random_streams, store
-from lib.analysis import ablation_statistics
 from lib.paper import footnotes
 from lib.params import Verification
 from lib.paths import SHIPPED
@@ -156,9 +155,6 @@ def test_questions_that_were_asked_again_stay(earlier):
     kept = cache.map(lambda some: asked.extend(some) or respond(some), names, demonstration="one")
     assert asked == [name for name in names if name not in set(rows.example_id)]
     assert kept[kept.example_id.isin(rows.example_id)].answer.tolist() == ["7", "7"]
-    assert ablation_statistics.select_responses(rows.example_id.iloc[0], {"one": kept}, ["one"]) == {
-        "one": "(not kept)"
-    }
 
 
 def test_parameters_of_no_row_do_not_matter():

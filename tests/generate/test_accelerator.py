@@ -131,24 +131,23 @@ def test_a_row_that_is_too_large_by_itself_is_said(name, monkeypatch):
     assert batching.oom_splits == [2]
 
 
-def test_every_kind_of_error_that_says_that_memory_ended_is_halved(monkeypatch):
+def failing(error, part):
+    if len(part) > 2:
+        raise error
+    return [2 * item for item in part]
+
+
+@pytest.mark.parametrize("error", [
+    torch.OutOfMemoryError("CUDA out of memory."), MemoryError(),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 B."),
+])  # fmt: skip
+def test_every_kind_of_error_that_says_that_memory_ended_is_halved(monkeypatch, error):
     monkeypatch.setattr(batching, "oom_splits", [])
-
-    def failing(error, part):
-        if len(part) > 2:
-            raise error
-        return [2 * item for item in part]
-
-    for error in (
-        torch.OutOfMemoryError("CUDA out of memory."),
-        MemoryError(),
-        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 B."),
-    ):
-        work = functools.partial(failing, error)
-        assert batching.retry_in_halves_on_oom(work, [1, 2, 3, 4, 5], "x") == [2, 4, 6, 8, 10]
+    work, other = (functools.partial(failing, some) for some in (error, RuntimeError("of another kind")))
+    assert batching.retry_in_halves_on_oom(work, [1, 2, 3, 4, 5], "x") == [2, 4, 6, 8, 10]
     with pytest.raises(RuntimeError, match="of another kind"):
-        batching.retry_in_halves_on_oom(functools.partial(failing, RuntimeError("of another kind")), [1, 2, 3], "x")
+        batching.retry_in_halves_on_oom(other, [1, 2, 3], "x")
 
 
 # ---- a model on several GPUs: how many it takes, and that it says the same

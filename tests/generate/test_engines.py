@@ -17,7 +17,6 @@ import torch
 from architectures import SETTINGS, assert_alike, examples
 from clone import until
 
-from lib import params
 from lib.generate import generation, vllm_engine
 from lib.params import Generation
 from lib.paths import ROOT, UserError
@@ -62,13 +61,6 @@ def test_texts_are_tokenised_and_ended(llama, here, tmp_path):
     lines = [{"example_id": row.example_id, "text": row.text} for row in ended.itertuples()]
     wanted = [example for example in ASKED if example.example_id in set(ended.example_id)]
     assert_alike(respond(llama, file_engine(llama, put(tmp_path, *lines), wanted), wanted), ended)
-
-
-def test_the_dataset_in_the_name_of_the_file():
-    spec = params.Model(label="x", source="a/b", responses="mine/{dataset}.jsonl")
-    assert spec.responses_to("svamp") == ROOT / "mine" / "svamp.jsonl"
-    with pytest.raises(ValueError, match="responses"):
-        params.Model(label="x", source="a/b", responses="mine/{data}.jsonl")
 
 
 def test_questions_without_a_response(llama, here, tmp_path):

@@ -6,20 +6,17 @@ from types import SimpleNamespace
 import architectures
 import numpy as np
 import pytest
-import synthetic
 import torch
 import transformers
 from architectures import SETTINGS, examples, respond
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import BloomConfig, GenerationConfig, LogitsProcessorList
+from transformers import GenerationConfig, LogitsProcessorList
 
 from lib import params
-from lib.calibrate import fitting
 from lib.generate import batching, generation, models, p_true, sampling, scoring
 from lib.paths import UserError
 from lib.random_streams import stream_seed
-from lib.tasks import prompts
 
 
 def build(lm, asked, **changed):
@@ -57,20 +54,19 @@ def test_logprobs_are_those_of_transformers(lm):
         assert list(row.token_ids) == sampling.truncate_at_eos(ids.tolist(), lm.eos)
     # in double: in float32 the oracle's own log-softmax, taken along a strided dimension, is off by up to 1.5e-5
     raw = tuple(step.double() for step in out.logits)
-    for column, logits in (
-        ("token_logprobs", raw),
-        ("token_logprobs_sampling", tuple(warp(step, warped) for step in raw)),
-    ):
+    drawn = tuple(warp(step, warped) for step in raw)
+    for column, logits in (("token_logprobs", raw), ("token_logprobs_sampling", drawn)):
         oracle = lm.model.compute_transition_scores(out.sequences, logits, normalize_logits=True)
         for found, expected in zip(frame[column], oracle, strict=True):
             np.testing.assert_allclose(found, expected[: len(found)], atol=5e-5)
 
 
 def test_tokens_and_their_beginning_are_those_of_one_batch(lm):
-    """What all prompts begin with is encoded once, and changes no token."""
+    """What all prompts begin with is encoded once, and changes no token; no question is part of it."""
     requests = build(lm, examples("demo-hard", 6), demonstration="few")
     shared = requests[0].shared_tokens
     assert shared > 100 and {one.shared_tokens for one in requests} == {shared}
+    assert [one.shared_tokens for one in build(lm, examples("demo-hard", 1) * 2, demonstration="few")] == [shared] * 2
     plain = [dataclasses.replace(one, shared_tokens=0) for one in requests]
     forgets = architectures.random("sliding")  # whose cache is begun with by no one
     for model in (lm, forgets):
@@ -87,16 +83,6 @@ def test_tokens_are_those_of_a_row_by_itself(name):
     assert together == [sampling.sample_batch(lm, [one])[0] for one in requests]
 
 
-def test_only_a_common_beginning_is_shared(lm):
-    """Nothing without worked examples, and never a token of a question, however alike the questions of a batch are."""
-    same = [examples("demo-hard", 1)[0]] * 3
-    for beginning in ("none", "one"):
-        assert build(lm, same, demonstration=beginning)[0].shared_tokens == 0
-    asked = build(lm, same, demonstration="few")[0]
-    shared = lm.tokenizer.decode(asked.prompt_ids[: asked.shared_tokens])
-    assert same[0].question.split()[0] not in shared[-20:] and prompts.WORKED[-1][1] in shared
-
-
 @pytest.mark.parametrize("size", [300, 20_000])
 @pytest.mark.parametrize("settings", WARPED)
 def test_warped_logits_are_those_of_transformers_warpers(settings, size):
@@ -111,9 +97,11 @@ def test_warped_logits_are_those_of_transformers_warpers(settings, size):
     torch.testing.assert_close(found.softmax(-1), expected.softmax(-1), atol=1e-4, rtol=0)
 
 
-def test_an_answer_may_begin_with_the_response():
-    spans = {"answer_start": 0, "answer_end": 2, "last_number_start": -1, "last_number_end": -1}
-    assert scoring.answer_positions(spans, 5) == [0, 1, 4]
+@pytest.mark.parametrize("start, end, positions", [(0, 2, [0, 1, 4]), (-1, -1, [4])])
+def test_logits_of_the_answer_and_of_the_end_token_are_kept(start, end, positions):
+    """An answer may begin with the response; without one, temperature is fitted on the end token alone."""
+    spans = {"answer_start": start, "answer_end": end, "last_number_start": -1, "last_number_end": -1}
+    assert scoring.answer_positions(spans, 5) == positions
 
 
 def test_a_response_is_shown_token_by_token(lm):
@@ -162,18 +150,6 @@ def test_the_shipped_generation_config_hides_no_processor(tmp_path, lm):
     assert sampling.sample_batch(other, requests) == sampling.sample_batch(lm, requests)
 
 
-def test_a_response_that_ends_at_once_has_a_confidence(lm):
-    """Its answer token is the end token, whose logits are kept, so that temperature can be fitted on it."""
-    hasty = dataclasses.replace(lm, eos=list(range(len(lm.tokenizer))))
-    frame = respond(hasty, 4, "demo-easy", top_logits=16, n_temperature_nodes=33)
-    assert (frame.token_ids.map(len) == 1).all() and (frame.eos == 1).all() and frame.answer.isna().all()
-    frame["split"] = ["calibration", "evaluation"] * 2
-    confidence = synthetic.single_pass(frame)
-    assert confidence.confidence.between(0, 1).all() and not confidence.correct.any()
-    ((old, _),) = fitting.calibration_data(frame, synthetic.responses(frame)).values()
-    np.testing.assert_allclose(old.answers.confidence(1.0)[0], old.confidence, atol=1e-5)
-
-
 # ---- the context
 
 
@@ -201,11 +177,7 @@ def test_a_prompt_that_fills_the_context_is_refused(lm, monkeypatch):
         respond(lm, 1, "demo-hard")
 
 
-def test_a_model_without_a_context_is_not_cut(lm):
-    """As of distances instead of positions; GPT-2's, which are learned, have a name of their own."""
-    free = dataclasses.replace(lm, model=SimpleNamespace(config=BloomConfig()))
-    assert free.context is None
-    assert generation.count_new_tokens(free, *examples("demo-hard", 1), [5] * 9, SETTINGS) == SETTINGS.max_new_tokens
+def test_the_context_of_learned_positions_has_a_name_of_its_own():
     assert architectures.random("gpt2", n_positions=77).context == 77
 
 

@@ -48,16 +48,15 @@ def row(response, thinking=False):
 
 def read(folder, *lines, **more):
     """What a file of these lines says of the questions a and b."""
-    path = folder / "r.jsonl"
+    path = folder / "demo-easy.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    spec = Model(label="x", responses=str(path), **more)
+    spec = Model(label="x", responses=str(folder / "{dataset}.jsonl"), **more)
     return imported_responses.ImportedResponses.read(spec, "demo-easy", ASKED)
 
 
 # ---- what servers write
 
 
-BYTES = [entry | {"id": 5, "bytes": list(entry["token"].encode())} for entry in entries(ANSWERED)]
 EURO = [
     {"token": "\\xe2\\x82", "logprob": -1, "bytes": [0xE2, 0x82]},
     {"token": "\\xac", "logprob": -2, "bytes": [0xAC]},
@@ -65,9 +64,7 @@ EURO = [
 THOUGHT = entries([("<think>", -1), ("#### 3", -1), ("</think>", -1), *ANSWERED])
 WRITTEN = {  # a line; its text, the tokens of its answer, how many there are, whether the last ends it
     "a list": ({"logprobs": entries(ANSWERED)}, (TEXT, 5, 7, 7, 0)),
-    "a chat's": ({"logprobs": {"content": entries(ANSWERED, bytes=None, top_logprobs=[])}}, (TEXT, 5, 7, 7, 0)),
-    "with more": ({"logprobs": {"content": entries(ANSWERED), "refusal": None}}, (TEXT, 5, 7, 7, 0)),
-    "ids and bytes": ({"logprobs": BYTES}, (TEXT, 5, 7, 7, 0)),
+    "a chat's": ({"logprobs": {"content": entries(ANSWERED, bytes=None, id=5), "refusal": None}}, (TEXT, 5, 7, 7, 0)),
     "an end token": ({"logprobs": ended("</s>")}, (TEXT, 5, 7, 8, 1)),
     "a nameless one": ({"logprobs": ended("")}, (TEXT, 5, 7, 8, 1)),
     "beside the text": ({"logprobs": ended("</s>"), "text": TEXT}, (TEXT, 5, 7, 8, 1)),
@@ -98,7 +95,7 @@ def beside(**fields):
 
 
 REFUSED = [
-    (beside(logprobs=entries(ANSWERED), token_ids=[1]), "r.jsonl, line 2.*given as 'text' or as 'token_ids'"),
+    (beside(logprobs=entries(ANSWERED), token_ids=[1]), "demo-easy.jsonl, line 2.*given as 'text' or as 'token_ids'"),
     (beside(logprobs=entries(ANSWERED), text="#### 18"), "do not make up its 'text'"),
     (beside(logprobs=entries([("a", 0.7)])), "logprobs.0.logprob"),
     (beside(logprobs=[{"text": "a", "logprob": 0}]), "'logprobs.0.token' is missing"),
@@ -145,14 +142,6 @@ def test_a_question_without_a_response_is_a_row_without_an_answer(tmp_path, line
     assert sorted(scores.estimator["b"]) == sorted(SINGLE)
     assert scores.correct["a"].all() and not scores.correct["b"].any()
     assert (scores.confidence["b"] < 1e-9).all()
-
-
-def test_a_model_needs_a_source_or_responses():
-    given = {"label": "x", "responses": "r.jsonl"}
-    assert Model(**given).source == "" and not Model(**given).at_hand and Model(label="x", source="a/b").at_hand
-    for wrong in {"label": "x"}, given | {"gguf": "a.gguf", "sha256": "0" * 64}, given | {"revision": "1"}:
-        with pytest.raises(ValueError, match="'source' is missing"):
-            Model(**wrong)
 
 
 # ---- what becomes of it

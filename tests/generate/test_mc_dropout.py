@@ -131,13 +131,6 @@ def test_a_model_without_dropout_is_refused(llama, monkeypatch):
 # ---- masks
 
 
-def test_what_is_not_by_passes_is_refused_and_hidden_states_are_left_as_they_are():
-    masks, hidden = seeded_dropout.SeededDropout([(1, 0.15)]), torch.ones(1, 30, 30)
-    assert masks(hidden, training=False) is hidden and not masks(hidden).all() and hidden.all()
-    with pytest.raises(UserError, match="not by passes"):
-        masks(torch.ones(8, 5))
-
-
 @pytest.mark.parametrize("scope, settings", MODES)
 def test_it_is_what_plain_forwards_give_with_these_masks(any_lm, frame, scope, settings):
     """Against whole-sequence logits of one pass at a time, without cache, the masks drawn anew; however many run."""
@@ -189,10 +182,6 @@ def test_probabilities_have_the_entropies_of_the_frame(llama, scope, settings):
     assert p.shape[:2] == (3, len(row.predictive[-1])) and torch.allclose(p.sum(-1), torch.ones(()).double())
     for term, found in zip(TERMS, bald_terms(p), strict=False):
         close(found, np.stack(row[term]), atol=1e-6)
-    table = mc_dropout.tabulate_passes(llama, p, top=2)
-    assert list(table.index) == [1, 2, 3, "mean"] and table.shape[1] == 2 * p.shape[1]
-    np.testing.assert_allclose(table.loc["mean"], table.iloc[:3].mean())
-    assert table.loc["mean"].iloc[0] == pytest.approx(float(p.mean(0)[0].max()))
 
 
 # ---- BALD

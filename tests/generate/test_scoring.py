@@ -19,7 +19,6 @@ from lib.tasks import datasets
 
 SETTINGS = Generation(seed=3, demonstration="none", max_new_tokens=60, top_logits=16, n_temperature_nodes=9)
 FEW = SETTINGS.model_copy(update={"demonstration": "few"})
-FAMILIES = ["tiny-llama", "tiny-qwen", "gpt2", "qwen2", "gemma2", "sliding"]
 
 
 def build(lm, count, settings=SETTINGS):
@@ -58,7 +57,7 @@ def family(name):
     return lm
 
 
-@pytest.mark.parametrize("name", [*FAMILIES, pytest.param("mistral", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen", "gpt2", "gemma2", "sliding"])
 def test_a_pass_is_a_plain_encoding_and_a_continued_cache(name):
     """Rows of several lengths, ended and cut, with a thinking block; windows that are shorter than the prompt."""
     lm = family(name)
