@@ -26,16 +26,13 @@ class Work:
 
 
 @pytest.mark.parametrize("before, after", [(2, 2), (4, 2), (2, 3), (2, 100)])
-def test_a_killed_run_goes_on_where_it_stopped(before, after, capsys):
+def test_a_killed_run_goes_on_where_it_stopped(before, after):
     """Under other sizes of shards, too: every item is there once and in order, and what was saved is not made again."""
     killed, work = Work(stop=9), Work()
     with pytest.raises(KeyboardInterrupt):
         shards(rows=before).map(killed, list(range(11)))
-    capsys.readouterr()
     frame = shards(rows=after).map(work, list(range(11)))
-    lines = capsys.readouterr().out.splitlines()
     assert frame.x.tolist() == list(range(11)) and work.done == [8, 9, 10]
-    assert len(lines) == -(-11 // after) and ("kept from before" in lines[0]) == (after < 100)
 
 
 def test_a_shorter_and_a_larger_run_find_the_same_rows():

@@ -1,4 +1,5 @@
-"""One teacher-forced pass against plain forward passes, the shipped signals, and itself in other parts."""
+"""One teacher-forced pass against plain forward passes, the shipped signals, and itself in other parts; and the float32
+logits that it reads of a model in half precision."""
 
 import dataclasses
 import types
@@ -8,10 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from architectures import assert_alike, plain_logits
+from accelerate.hooks import AlignDevicesHook, add_hook_to_module
+from architectures import assert_alike, load, plain_logits, random, respond
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import AutoModelForCausalLM
 
 from lib import params, store
-from lib.generate import generation, models, p_true, sampling, scoring
+from lib.generate import float32_logits, generation, models, p_true, sampling, scoring
+from lib.generate.float32_logits import give_float32_logits
 from lib.generate.temperatures import temperatures
 from lib.params import Generation
 from lib.paths import SHIPPED
@@ -50,7 +55,7 @@ def test_seeded_draws_are_the_shipped_ones(lm, dataset):
 
 
 def family(name):
-    lm = architectures.load(name)
+    lm = load(name)
     if not name.startswith("tiny"):
         for parameter in lm.model.parameters():  # as small as real logits are
             parameter.data.div_((2 if name == "gpt2" else 4) if parameter.dim() > 1 else 1)
@@ -114,14 +119,6 @@ def test_what_is_kept_is_relative_to_the_largest():
     assert top.tolist() == [[3.0, 1.0]], "one is left over"
 
 
-def test_in_half_precision_a_row_has_the_bytes_that_it_has_alone():
-    lm = architectures.load("tiny-llama", dtype="bfloat16")
-    requests, responses = drawn(lm, 3)
-    together, alone = score(lm, requests, responses), score(lm, requests[2:], responses[2:])
-    for column in ("token_logprobs", "in_situ_logits"):
-        assert np.array_equal(together[column][2], alone[column][0])
-
-
 def test_a_token_that_another_engine_drew_beyond_the_nucleus_has_a_log_probability():
     """One that is drawn from rounded logits may be truncated here; it is no impossible one."""
     spec = params.load_model_config("tiny-llama").model_copy(update={"temperature": 0.5, "top_k": 2, "top_p": 1.0})
@@ -129,3 +126,85 @@ def test_a_token_that_another_engine_drew_beyond_the_nucleus_has_a_log_probabili
     found = scoring.gather_sampling_logprobs(logits, torch.tensor([1, 2]), spec)
     expected = [(2 * logits[0, :2]).log_softmax(-1)[1], (2 * logits[1]).log_softmax(-1)[2]]
     torch.testing.assert_close(found, torch.stack(expected))
+
+
+# ---- half precision: the last layer gives float32 logits
+
+
+@pytest.fixture(scope="module", params=["tiny-llama", pytest.param("tiny-qwen", marks=pytest.mark.slow)])
+def half(request):
+    return load(request.param, dtype="bfloat16")
+
+
+def test_half_precision_says_so_and_float32_is_left_alone(half):
+    layer = half.model.get_output_embeddings()
+    assert layer._forward_hooks and half.facts["logits"] == "float32" and type(layer) is torch.nn.Linear
+    assert layer.weight.dtype == torch.bfloat16  # tied or not, the weights are what they were
+    whole = load("tiny-llama")
+    assert "logits" not in whole.facts and not give_float32_logits(whole.model)
+
+
+def test_a_hook_of_accelerate_does_not_keep_it_from_float32():
+    """As on a model spread over GPUs, whose modules are hooked while they are loaded."""
+    source = models.local_folder(params.load_model_config("tiny-llama"))
+    network = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16)
+    add_hook_to_module(network.lm_head, AlignDevicesHook("cpu", io_same_device=True))
+    assert give_float32_logits(network) and network(torch.tensor([[5, 6]])).logits.dtype == torch.float32
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 3, 7)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_product_is_that_of_float32(shape, bias, monkeypatch):
+    monkeypatch.setattr(float32_logits, "WEIGHT_ROWS", 4)
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(shape).bfloat16(), torch.randn(10, 7).bfloat16()
+    added = torch.randn(10).bfloat16() if bias else None
+    expected = hidden.double() @ weight.double().T + (added.double() if bias else 0)
+    found = float32_logits.float32_product(hidden, weight, added)
+    assert found.dtype == torch.float32 and found.shape == (*shape[:-1], 10)
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-6)
+
+
+def test_on_a_gpu_the_matrix_units_sums_are_not_rounded():
+    """Tensors that know shape and type alone: bfloat16 goes in, float32 comes out, nothing is made float32 before."""
+    with FakeTensorMode():
+        hidden, weight = (torch.empty(*shape, 64, dtype=torch.bfloat16, device="cuda") for shape in ((2, 3), (9,)))
+        grown = []
+        with pytest.MonkeyPatch.context() as watched:
+            watched.setattr(torch.Tensor, "float", lambda tensor: grown.append(tensor))
+            found = float32_logits.float32_product(hidden, weight)
+        assert found.shape == (2, 3, 9) and found.dtype == torch.float32 and found.is_cuda and not grown
+
+
+def test_every_token_is_read_from_float32_logits(half):
+    """Log-probabilities and what is kept, of one plain pass over the row; though drawing rounds on a processor."""
+    frame = respond(half, 4, max_new_tokens=80, top_logits=64)
+    chosen = np.concatenate(frame.chosen_logit)
+    assert not np.array_equal(chosen, torch.tensor(chosen).bfloat16().float().numpy())
+    for row in frame.itertuples():
+        prompt, response = models.encode(half, row.prompt), row.token_ids.tolist()
+        read = plain_logits(half, prompt + response)[len(prompt) - 1 : -1]
+        kept, places = row.kept_positions, range(len(response))
+        logprobs = read.log_softmax(-1)[places, response]
+        np.testing.assert_allclose(row.token_logprobs, logprobs, atol=0.1)  # other sums in the layers before
+        np.testing.assert_allclose(row.chosen_logit, read[places, response][kept], atol=0.5)
+        at_one = np.logaddexp.reduce(np.stack(row.top_logits), axis=1)  # the rest has next to nothing
+        np.testing.assert_allclose(row.chosen_logit - at_one, row.token_logprobs[kept], atol=2e-3)
+    assert not float32_logits.rounding
+
+
+def test_a_model_that_scales_its_logits_afterwards():
+    network, ids = random("gemma2", final_logit_softcapping=2.0).model.bfloat16(), torch.tensor([list(range(5, 30))])
+    rounded = network(ids).logits.float()
+    assert give_float32_logits(network) and rounded.abs().max() > 1.5, "near the cap"
+    exact = network(ids).logits
+    assert exact.dtype == torch.float32 and not torch.equal(exact, exact.bfloat16().float())
+    torch.testing.assert_close(exact, rounded, atol=0.05, rtol=0)
+
+
+def test_in_half_precision_a_row_has_the_bytes_that_it_has_alone():
+    lm = load("tiny-llama", dtype="bfloat16")
+    requests, responses = drawn(lm, 3)
+    together, alone = score(lm, requests, responses), score(lm, requests[2:], responses[2:])
+    for column in ("token_logprobs", "in_situ_logits"):
+        assert np.array_equal(together[column][2], alone[column][0])
