@@ -20,6 +20,7 @@ def test_every_file_of_the_repository_is_valid():
 
 WRONG = [  # kind of file, its text, and what is said of it after its name
     (params.Profile, "limit: 5\n", "'models', 'datasets' are missing"),
+    (params.Profile, GOOD.replace("datasets", "dataset"), "there is no parameter 'dataset'; did you mean 'datasets'"),
     (params.Profile, GOOD + "batch_tokens: 5\n", "'batch_tokens' is called 'max_batch_tokens' now"),
     (params.Profile, GOOD + "dropout_kernel: fused\n", "there is no parameter 'dropout_kernel' any more: there is one"),
     (params.Profile, "- a\n- b\n", "must hold 'key: value' lines, not a list"),
