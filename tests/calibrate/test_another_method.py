@@ -42,16 +42,6 @@ def test_columns_of_its_own(paper, third, name):
     assert len(numbers) == after.cells.iloc[:, -3:].size
 
 
-def test_the_best_of_three_is_bold(third):
-    errors = printed_numbers(third).query("table == 'tab_result_calibration' and metric == 'ece'")
-    assert len(errors) == 15 * 3 * 3
-    cells = exhibits.build("tab_result_calibration", third).cells.to_numpy().ravel()
-    bold = errors[errors.key.isin([cell.key for cell in cells if cell.bold])]
-    lowest = errors.groupby(["model", "dataset", "estimator"]).value.min()
-    assert bold.groupby(["model", "dataset", "estimator"]).value.agg(list).equals(lowest.map(lambda value: [value]))
-    assert "isotonic" not in set(bold["method"]), "never the lowest now"
-
-
 def test_rows_and_columns_of_transfer(third):
     full = exhibits.build("tab_calibration_transfer_full", third)
     assert r"\multirow{4}{*}{Mean}" in full.latex and full.cells.shape == (1 + 3 * 4, 12)

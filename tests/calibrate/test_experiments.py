@@ -1,7 +1,6 @@
 """Calibration over frames: own rows, fewer rows, other pairs' rows."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -52,12 +51,6 @@ def of_pair(frame, pair, **values):
 # ---- own rows
 
 
-def test_without_margins_nothing_is_missing_but_platt(confidence, sets, fitted, calibrated):
-    assert set(calibrated[1].metric) == {"a", "b", "t"}
-    rows, learned, _ = fitting.calibrate(confidence.drop(columns="margin"), sets, fitted)
-    assert set(learned.metric) == {"t"} and "platt" in set(rows.method)
-
-
 def test_calibrators_see_calibration_rows_only(confidence, sets, fitted, calibrated):
     flipped = confidence.assign(correct=confidence.correct ^ (confidence.split == "evaluation"))
     assert (fitting.calibrate(flipped, sets, fitted)[0].confidence == calibrated[0].confidence).all()
@@ -97,22 +90,6 @@ def test_curves_end_in_the_fit_on_all_rows(sets, target):
             assert last == pytest.approx([ece(score, new.correct)] * 3, abs=2e-3)
 
 
-@pytest.mark.parametrize("lacking", ["calibration", "evaluation"])
-def test_logits_of_one_split_alone_fit_nothing(sets, lacking):
-    pair, one = next(iter(sets.items()))
-    half = one._replace(**{lacking: replace(getattr(one, lacking), answers=None)})
-    assert set(curves_of({pair: half}, [10], 2).method) == {"", "isotonic"}
-
-
-def test_the_grid_finds_the_temperature(sets):
-    for old, new in sets.values():
-        fast, rng = Temperature().on_subsets(old.answers, old.correct, new.answers), np.random.default_rng(0)
-        slow = Calibrator.on_subsets(Temperature(), old.answers, old.correct, new.answers)
-        for _ in range(5):
-            rows = rng.choice(60, 40, replace=False)
-            assert fast(rows, np.ones(40)) == pytest.approx(slow(rows, np.ones(40)), abs=2e-3)
-
-
 def test_draws_are_the_same_for_both_methods_and_for_any_other_sizes(sets):
     one, other = curves_of(sets, [10], 4, seed=5), curves_of(dict(reversed(sets.items())), [5, 10], 4, seed=5)
     both = one.merge(other, on=[*PAIR, "method", "n", "draw"])
@@ -136,18 +113,6 @@ def test_every_calibrator_is_fitted_as_it_says(sets, monkeypatch):
     for pair, (_, new) in sets.items():
         found = of_pair(drawn, pair).ece.tolist()
         assert found and found == pytest.approx([ece(np.full(60, 0.25), new.correct)] * len(found))
-
-
-@pytest.mark.parametrize("wrong, n, share, expected", [(30, 20, 0.5, 10), (3, 20, 0.5, 3), (50, 20, 0.2, 17)])
-def test_more_wrong_ones_weigh_what_they_weigh_in_all(wrong, n, share, expected):
-    correct = np.arange(60) >= wrong
-    (rows, weights), plain = (
-        sample_efficiency.draw_rows(f"more wrong, {way}", correct, n, np.random.default_rng(0), share)
-        for way in ("weighted", "unweighted")
-    )
-    assert len(set(rows)) == n and (~correct[rows]).sum() == expected
-    assert weights @ correct[rows] / weights.sum() == pytest.approx(correct.mean())
-    assert plain[0].tolist() == rows.tolist() and plain[1].tolist() == [1] * n
 
 
 # ---- other pairs' rows

@@ -31,13 +31,6 @@ def results_of(made):
     return made.results.set_index(KEY).sort_index()
 
 
-def test_counts_add_up():
-    for n in (1, 7, 300, 5000):
-        drawn = np.concatenate(list(draw_resample_counts(n, 1000, 0)))
-        assert drawn.shape == (1000, n) and (drawn.sum(axis=1) == n).all()
-        assert n < 300 or abs(drawn.var() - (1 - 1 / n)) < 0.02
-
-
 @pytest.mark.parametrize("closed", ["right", "left"])
 def test_distributions_are_the_metrics_of_resampled_rows(closed):
     c, y = scores()

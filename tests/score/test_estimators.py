@@ -158,14 +158,6 @@ def test_coverage():
     assert found["m", "y"] == {"rows": 3, "unparsed": 2 / 3, "cut": 0, "unclosed": 2 / 3} | same
 
 
-def test_coverage_says_what_other_graders_would_grade_otherwise():
-    rows = table(row(answer="6277880", reference="6277881"), row("b", answer="3", reference="3.3"), row("c"))
-    shares = answer_coverage(rows).iloc[0]
-    assert shares[["relative", "pal", "exact", "integer"]].tolist() == [1 / 3] * 4
-    shares = answer_coverage(rows, Reading(grader="exact")).iloc[0]
-    assert "exact" not in shares and shares[["numeric", "relative", "pal"]].tolist() == [1 / 3, 2 / 3, 0]
-
-
 def test_tokens_of_the_answers_of_evaluation_rows():
     rows = table(row(span=(1, 3)), none("b"), row("c", split="calibration"))
     tokens = answer_token_logprobs(responses(rows, missing="zero"))

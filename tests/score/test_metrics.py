@@ -10,13 +10,11 @@ from sklearn.metrics import brier_score_loss, d2_brier_score, log_loss, roc_auc_
 from synthetic import columns, keyed, scored
 
 from lib.score import proper_scores
-from lib.score.bootstrap import bootstrap, draw_resample_counts
-from lib.score.metrics import METRICS, ablate_bins, accuracy, auroc, bin_index, brier, ece, evaluate, mce
+from lib.score.metrics import METRICS, accuracy, auroc, bin_index, brier, ece, evaluate, mce
 from lib.score.metrics import reliability_bins as bins_of
 
 unit = st.floats(0, 1) | st.sampled_from([0.0, 0.2, 0.5, 1.0])
 pairs = st.lists(st.tuples(unit, st.booleans()), min_size=1, max_size=80)
-n_bins, sides = st.integers(1, 40), st.sampled_from(["right", "left"])
 
 
 # ---- edges
@@ -40,13 +38,6 @@ def test_edges_however_they_were_computed():
         assert bin_index([0.3 - 1e-9, 0.3 + 1e-9], 10, closed).tolist() == [2, 3], "beside an edge is not on it"
 
 
-@given(st.lists(unit, min_size=1, max_size=50), n_bins, sides)
-def test_a_score_lies_in_its_bin(c, bins, closed):
-    index, c = bin_index(c, bins, closed), np.array(c)
-    assert (index / bins - 1e-12 <= c).all() and (c <= (index + 1) / bins + 1e-12).all()
-    assert (np.diff(index[np.argsort(c)]) >= 0).all()
-
-
 # ---- by hand
 
 
@@ -62,13 +53,6 @@ def test_by_hand():
     assert brier(c, y) == pytest.approx((0.05**2 + 0.85**2 + 0.15**2 + 0.05**2) / 5)
     assert accuracy(c, y) == 0.6
     assert auroc(c, y) == pytest.approx((1.5 + 2 + 2) / 6)
-
-
-def test_the_closed_side_changes_the_result():
-    """Right: (.8, .9] holds the 40, (.9, 1] the 20; left: both share [.9, 1]."""
-    c, y = np.repeat([0.9, 0.95], [40, 20]), np.arange(60) < 19
-    assert ece(c, y) == pytest.approx((40 * 0.425 + 20 * 0.95) / 60) and mce(c, y) == pytest.approx(0.95)
-    assert ece(c, y, closed="left") == mce(c, y, closed="left") == pytest.approx(55 / 60 - 19 / 60)
 
 
 def test_what_is_no_score_or_outcome_is_refused():
@@ -119,14 +103,7 @@ def test_brier_and_auroc_against_scikit_learn(rows):
 # ---- properties
 
 
-@given(pairs, n_bins, sides)
-def test_bounds(rows, bins, closed):
-    c, y = columns(rows)
-    assert abs(c.mean() - y.mean()) - 1e-9 <= ece(c, y, bins, closed) <= mce(c, y, bins, closed) + 1e-12 <= 1 + 2e-12
-    assert bins_of(c, y, bins, closed).count.sum() == len(c)
-
-
-@given(pairs, n_bins, st.integers(0, 2**32 - 1))
+@given(pairs, st.integers(1, 40), st.integers(0, 2**32 - 1))
 def test_weights_are_resampled_rows(rows, bins, seed):
     c, y = columns(rows)
     drawn = np.random.default_rng(seed).integers(0, len(c), (3, len(c)))
@@ -155,35 +132,12 @@ def test_evaluate(frame):
     value = results.set_index(["estimator", "metric"]).value
     assert value["", "acc"] == y.mean()
     assert value["seq_avg", "ece"] == ece(c, y) and value["seq_joint", "mce"] == mce(c / 2, y)
-
-
-def test_one_class_is_missing_with_a_reason_and_never_nan(frame):
-    results = evaluate(frame.assign(correct=True))
-    missing = results[results.value.isna()]
+    missing = evaluate(frame.assign(correct=True)).query("reason != ''")
     assert missing.metric.tolist() == ["auroc"] * 2 and missing.value.tolist() == [pd.NA] * 2
-    assert set(missing.reason) == {"one class only"} and set(results.reason) == {"", "one class only"}
-
-
-def test_ablation_of_bins_leaves_brier_alone(frame):
-    values = ablate_bins(frame, [10, 20, 30]).set_index(["metric", "estimator", "bins"]).value
-    for bins in (10, 20, 30):
-        assert values["mce", "seq_joint", bins] == evaluate(frame, bins).query("metric == 'mce'").value.iloc[1]
-        assert values["brier", "seq_avg", bins] == values["brier", "seq_avg", 10]
-    assert values["mce", "seq_joint", 10] != values["mce", "seq_joint", 20]
+    assert set(missing.reason) == {"one class only"}
 
 
 # ---- beside a constant
-
-
-def raw(c, y):
-    """A raw frame of one pair: half of the rows calibrate. Ids sort otherwise as text than as numbers."""
-    part = keyed(len(c), confidence=c, correct=y).assign(estimator="seq_avg", method="")
-    return part.assign(split=np.where(np.arange(len(c)) < len(c) // 2, "calibration", "evaluation"))
-
-
-def compared(frame, **more):
-    scores, constants = proper_scores.add_base_rate(frame, frame[frame.split == "evaluation"])
-    return proper_scores.compare_with_base_rate(scores, constants, **more)
 
 
 def test_the_constant_by_hand():
@@ -233,22 +187,10 @@ def test_the_order_of_rows_does_not_count(rows, random):
     assert one == pytest.approx(other, abs=1e-12, nan_ok=True)
 
 
-def test_intervals_are_of_the_same_draws_as_the_other_tables():
-    c, y = scored()
-    frame = raw(np.round(c, 1), y)
-    found = compared(frame, resamples=300, seed=3).query("estimator == 'seq_avg'").set_index("metric")
-    theirs = bootstrap(frame, resamples=300, seed=3).results.set_index("metric")
-    for metric in ("ece", "brier"):
-        ours = found.loc[metric, ["value", "low", "high"]]
-        assert ours.tolist() == pytest.approx(theirs.loc[metric, ["value", "low", "high"]].tolist(), abs=1e-12)
-    evaluation = frame[frame.split == "evaluation"].sort_values("example_id")
-    c, y = evaluation.confidence.to_numpy(), evaluation.correct.to_numpy(bool)
-    drawn = [roc_auc_score(y, c, sample_weight=w) for block in draw_resample_counts(100, 300, 3) for w in block]
-    assert list(found.loc["auroc", ["low", "high"]]) == pytest.approx(np.percentile(drawn, [2.5, 97.5]), abs=1e-12)
-
-
 def test_one_class_is_said_and_never_a_nan():
-    table = compared(raw(np.linspace(0.1, 1, 20), np.ones(20, bool)), resamples=50)
+    right = keyed(10, confidence=np.linspace(0.1, 1, 10), correct=[True] * 10).assign(method="", estimator="seq_avg")
+    scores = proper_scores.add_base_rate(pd.concat([right, right.assign(split="calibration")]), right)
+    table = proper_scores.compare_with_base_rate(*scores, resamples=50)
     missing = table[table.value.isna()]
     assert set(missing.metric) == {"auroc"} and set(missing.reason) == {"one class only"}
     assert not table[["value", "low", "high"]].astype(float).isin([np.inf, -np.inf]).any(axis=None)

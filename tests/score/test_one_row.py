@@ -8,10 +8,9 @@ import pandas as pd
 import pytest
 from synthetic import keyed, passed
 
-from lib.analysis import calibration_statistics
-from lib.params import Reading, load_profile
+from lib.params import Reading
 from lib.paths import ROOT, UserError
-from lib.score import metrics, running_example
+from lib.score import running_example
 
 
 def chosen(example="", dataset="d", **other):
@@ -49,26 +48,6 @@ def test_disagreement_by_hand():
     assert table.BALD.tolist() == pytest.approx([0.2, 0.6]) and table.phi.tolist() == pytest.approx([0.8, 0.4])
     said = running_example.describe_c_bald(table)
     assert "clip(1 - 0.200, 0, 1) = 0.800" in said and said.endswith("c_BALD = (0.800 + 0.400) / 2 = 0.600")
-
-
-def test_ece_by_hand():
-    c, y = [0.9, 0.95, 0.32, 0.33], [1, 0, 1, 1]
-    table = calibration_statistics.ece_terms(c, y)
-    assert list(table["count"]) == [2, 1, 1] and table["product"].sum() == pytest.approx(metrics.ece(c, y))
-    assert table.gap.max() == pytest.approx(metrics.mce(c, y))
-
-
-@pytest.mark.parametrize("profile", ["demo", "small", "paper"])
-def test_where_no_row_is_named_all_follow_the_same(profile):
-    """Notebooks over all pairs look for it in the same model and dataset."""
-    values = load_profile(profile).model_dump()
-    values["shown_models"] = values["transfer_models"] or values["models"]
-    asked = set()
-    for name in ("02", "05", "06", "07"):
-        (path,) = (ROOT / "notebooks").glob(f"{name}_*.ipynb")
-        (words,) = re.findall(r"choose_example\(responses, example, (.*)\)\\n", path.read_text(encoding="utf-8"))
-        asked.add(eval(f"({words})", values))
-    assert len(asked) == 1, asked
 
 
 def test_links_of_a_notebook_lead_to_files():

@@ -9,8 +9,6 @@ from scipy.special import expit
 from scipy.stats import binomtest
 from synthetic import columns, keyed, scored
 
-from lib import store
-from lib.random_streams import first_rows
 from lib.score import selective
 
 pairs_of = st.lists(st.tuples(st.sampled_from([0.1, 0.5, 0.9, 0.99, 1.0]), st.booleans()), min_size=1, max_size=40)
@@ -34,14 +32,6 @@ def test_a_curve_by_a_loop_whatever_the_order(pairs, random):
     for row in found.itertuples():
         answered = c >= row.threshold
         assert row.answered == answered.mean() and row.accuracy == pytest.approx(y[answered].mean())
-
-
-def test_thinned_curves_keep_their_end():
-    frame = raw(3000)
-    found = selective.risk_coverage_curves(frame, 50)
-    assert len(found) == 50 and found.answered.iloc[-1] == 1
-    assert found.accuracy.iloc[-1] == pytest.approx(frame.correct[frame.split == "evaluation"].mean())
-    assert selective.risk_coverage_curves(frame[frame.split == "calibration"]).empty
 
 
 # ---- thresholds
@@ -79,15 +69,16 @@ def by_a_loop(learning, testing, target, certainty, steps=20):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_threshold_by_a_loop(seed):
+    """Of scores that are equal, too."""
     c, y = scored(300, seed, power=[0.3, 1][seed % 2])
+    c = np.round(c, 1 if seed > 3 else 9)
     learning, testing = (c[:100], y[:100]), (c[100:], y[100:])
     for target in (0.7, 0.8, 0.9):
         assert selective.find_threshold(learning, testing, target) == by_a_loop(learning, testing, target, 0.9)
 
 
 def test_the_promise_holds_in_five_hundred_draws():
-    """The true precision above each threshold is known here, up to 200,000 rows. A threshold that merely came out right
-    on the same rows breaks the promise far more often than one draw in ten: the test could fail."""
+    """The true precision above each threshold is known here, up to 200,000 rows."""
     rng = np.random.default_rng(1)
 
     def drawn(n):
@@ -99,42 +90,17 @@ def test_the_promise_holds_in_five_hundred_draws():
     def breaks(at):
         return many.accuracy.iloc[many.threshold.searchsorted(at)] < 0.8
 
-    broken = found = naive = 0
+    broken = found = 0
     for _ in range(500):
         c, y = drawn(240)
         at = selective.find_threshold((c[:80], y[:80]), (c[80:], y[80:]), 0.8)
         found += at is not None
         broken += at is not None and breaks(at)
-        curve = selective.risk_coverage(c, y)
-        seen = curve.threshold[(curve.accuracy >= 0.8) & (curve.answered > 0.1)]
-        naive += bool(len(seen)) and breaks(seen.min())
     assert broken <= 0.1 * 500
     assert found > 0.2 * 500, "a promise that is never given is easily kept"
-    assert naive > 0.4 * 500
-
-
-def test_the_promise_holds_where_scores_are_equal():
-    """Answers of exactly 1.0 are common; at a precision that the whole lot just misses, hardly any is promised."""
-    rng, broken = np.random.default_rng(2), 0
-    for _ in range(500):
-        c = np.where(rng.random(240) < 0.7, 1.0, 0.5)
-        y = rng.random(240) < np.where(c == 1, 0.78, 0.4)
-        broken += selective.find_threshold((c[:80], y[:80]), (c[80:], y[80:]), 0.8) is not None
-    assert 0 < broken <= 0.1 * 500
 
 
 # ---- over frames
-
-
-def test_who_proposes_and_who_tests():
-    calibration = raw().query("split == 'calibration'")
-    first = set(first_rows(calibration, 66, 0).example_id)
-    learns = selective.mark_learning_rows(calibration, {}, 0)
-    assert set(calibration.example_id[learns]) == first and learns.sum() == 66
-    tuned = calibration[~learns][store.KEYS].head(30)
-    both = selective.mark_learning_rows(calibration, {"seq_avg": tuned, "ans_avg": calibration[store.KEYS]}, 0)
-    assert set(calibration.example_id[both]) == first | set(tuned.example_id)
-    assert selective.mark_learning_rows(calibration.head(2), {}, 0).sum() == 1, "of few rows one proposes"
 
 
 def test_a_table_of_thresholds():
