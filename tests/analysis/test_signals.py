@@ -1,4 +1,4 @@
-"""What tables and claims rest on beyond errors, by hand: positions, lengths, passes, costs, calibration rows."""
+"""What tables and claims rest on beyond errors, by hand: positions, passes, costs, calibration rows."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,6 @@ from lib.analysis import calibration_statistics, dropout_statistics, token_stati
 from lib.calibrate import fitting
 from lib.params import Reading
 from lib.score import confidence
-from lib.store import KEYS
 
 LOG = np.log
 
@@ -27,25 +26,6 @@ def test_a_position_is_a_token_and_the_running_mean_ends_in_seq_avg():
     assert list(curves.single) == [0.5, 1, 1] and list(curves.running)[-1] == 1
 
 
-def test_lengths_and_saturation():
-    rows = told([[0.9], [0.9, 0.9], [0.9, 0.9, 0.8], [0.9, 0.9, 0.9, 0.8]], [True, False, True, False])
-    facts = token_statistics.summarize_tokens(rows).iloc[0]
-    assert facts["product"] == -1 and abs(facts.joint) < 1 and facts.wrong == pytest.approx(np.sqrt(0.9 * 0.8))
-    assert facts.smallest == pytest.approx((0.5 + 1 + 0 + 0.5) / 4)
-    silent = token_statistics.summarize_tokens(rows.assign(answer=None)).iloc[0]
-    assert np.isnan(silent["median"]) and np.isnan(silent.wrong)
-
-
-def test_a_band_is_the_mean_with_its_interval():
-    found = token_statistics.mean_with_interval(np.array([[0.0, 1.0], [1.0, 1.0], [0.5, 1.0]]))
-    half = 1.96 * 0.5 / np.sqrt(3)
-    assert found["mean"].tolist() == [0.5, 1] and found.n.tolist() == [3, 3]
-    assert found.high.tolist() == pytest.approx([0.5 + half, 1]) and found.low.tolist() == pytest.approx([0, 1])
-    assert token_statistics.mean_with_interval(np.array([[0.0, 1.0], [1.0, 1.0]]), 0, 1).high.tolist() == [1, 1]
-    one = token_statistics.mean_with_interval(np.array([[0.25, 1.0]]))
-    assert one.low.tolist() == one.high.tolist() == [0.25, 1]
-
-
 def test_right_less_wrong_with_the_interval_of_a_difference():
     """Means .8 and .3; halves as of means of two rows each, the larger of the side that was cut and the other."""
     rows = told([[0.6], [1.0], [0.2], [0.4]], [True, True, False, False])
@@ -56,14 +36,6 @@ def test_right_less_wrong_with_the_interval_of_a_difference():
     half = np.hypot(1.96 * 0.2, 1.96 * 0.1)
     for column, value in (("mean", 0.5), ("low", 0.5 - half), ("high", 0.5 + half)):
         assert found[column].tolist() == pytest.approx([value] * 2)
-
-
-def test_an_answer_that_the_extraction_misses():
-    """By the last number of texts without ####; the last of four has an answer."""
-    rows = keyed(4, answer=[*[None] * 3, "12"], answer_start=[*[-1] * 3, 0], answer_end=[*[-1] * 3, 1])
-    rows = rows.assign(reference="12", last_number=["12", "13", None, "12"])
-    facts = token_statistics.count_missed_answers(rows, Reading()).iloc[0]
-    assert (facts.rows, facts.unparsed, facts.lost) == (4, 3, 1)
 
 
 @pytest.mark.filterwarnings("error")  # scipy's, for a constant
@@ -97,11 +69,9 @@ def test_mass_of_the_options():
     assert margins.standard_margin.tolist() == pytest.approx([LOG(3), 0])
     assert margins.standard_mass.tolist() == pytest.approx([0.8, 0.2]) and margins.in_situ_mass[1] == pytest.approx(0.6)
     ignored = verified.assign(split="calibration", standard_logz=9.0)
-    half = verified.assign(standard_logits=[np.zeros(2)] * 2, standard_logz=LOG(4))
-    for frame, of_standard in ((pd.concat([verified, ignored]), (0.5, 0.5)), (half, (0.5, 0.0))):  # half is not below
-        found = verification_statistics.option_mass(frame).set_index(["estimator", "metric"])
-        assert found.value["p_true"].tolist() == pytest.approx(of_standard) and (found.n == 2).all()
-        assert found.value["p_true_insitu"].to_dict() == pytest.approx({"option_mass": 0.6, "option_mass_low": 0})
+    found = verification_statistics.option_mass(pd.concat([verified, ignored])).set_index(["estimator", "metric"])
+    assert found.value["p_true"].tolist() == pytest.approx((0.5, 0.5)) and (found.n == 2).all()
+    assert found.value["p_true_insitu"].to_dict() == pytest.approx({"option_mass": 0.6, "option_mass_low": 0})
 
 
 def test_costs_of_verification():
@@ -139,41 +109,6 @@ def test_what_the_passes_of_a_pair_come_to():
     assert np.isnan(bare.top_k) and np.isnan(bare.top_p)
 
 
-def test_a_row_without_answer_is_no_row_of_the_passes():
-    passes = pd.concat([passed(), passed(example_id=["e1"])]).drop(columns="correct")
-    responses = told([[0.5]] * 2, [True, False])
-    responses.loc[0, "answer"] = None
-    assert dropout_statistics.keep_parsed_answers(passes, responses).correct.to_dict() == {0: False}
-
-
-def test_halves_of_the_passes_are_held_against_each_other():
-    """Three rows of one answer token, BALD by half: .1 .2 .6 and .2 .1 .6; one more without an answer."""
-    bald = np.array([[0.1, 0.2], [0.2, 0.1], [0.6, 0.6], [9, 9]])
-    halves = {"half_predictive": [[[a], [b]] for a, b in bald], "half_conditional": [[[0.0], [0.0]]] * 4}
-    whole = {"predictive": [[[b.mean()]] for b in bald], "conditional": [[[0.0]]] * 4}
-    frame = keyed(4, **whole, **halves).assign(selected=True, tuning=False, rate=0.1)
-    responses = told([[0.5]] * 4, [True, False, False, True])
-    responses.loc[3, "answer"] = None
-    found = dropout_statistics.split_half_reliability(responses, frame, Reading()).iloc[0]
-    r = np.corrcoef(1 - bald[:3].T)[0, 1]
-    assert (found.rows, found.correlation, found.expected) == pytest.approx((3, r, 2 * r / (1 + r)))
-    assert (found.auroc_1, found.auroc_2) == (1, 0.5)
-    assert (found.ece_1, found.ece_2) == pytest.approx(((0.1 + 0.8 + 0.4) / 3, (0.2 + 0.9 + 0.4) / 3))
-    for older in (frame.drop(columns="half_predictive"), frame.assign(half_predictive=None, half_conditional=None)):
-        assert dropout_statistics.split_half_reliability(responses, older, Reading()).empty
-
-
-def test_numbers_of_passes_are_asked_once():
-    """All of them come last, whether they are asked for or not."""
-    frame = passed().assign(selected=True, rate=0.1).drop(columns="correct")
-    frame = pd.concat([frame, frame.assign(selected=False)])
-    responses = told([[0.5]], [True])
-    for asked, made in (((1, 3), [1, 3]), ((2, 9), [2, 3]), ((), [1, 2, 3])):
-        found = dropout_statistics.ece_by_number_of_passes(responses, frame, Reading(), asked)
-        assert found.passes.tolist() == made
-    assert found.ece.tolist() == pytest.approx([0, 0.15, 0.4])
-
-
 def test_terms_of_bald_by_rate_and_errors_by_phi():
     """After all passes BALD of the two tokens is .2 and .6, and their supports are 12 and 20, or 3 and 2."""
     frame = passed(tuning=[True], rate=[0.1]).drop(columns="correct").assign(split="calibration")
@@ -189,17 +124,6 @@ def test_terms_of_bald_by_rate_and_errors_by_phi():
 # ---- what calibration rows show
 
 
-def test_confident_errors_per_fifty_rows():
-    def pair_of(scores, correct):
-        rows = fitting.ScoredSplit(keyed(len(scores))[KEYS], np.array(scores), None, np.array(correct, dtype=bool))
-        return fitting.CalibrationData(rows, rows)
-
-    sets = {("m", "d"): pair_of([0.95, 0.9, 0.99, 0.2], [0, 0, 1, 0]), ("m", "e"): pair_of([], [])}
-    found = calibration_statistics.describe_calibration_split(sets)
-    assert found.confident_errors[0] == 12.5, "one of four: .9 itself is not above"
-    assert np.isnan(found.confident_errors[1])
-
-
 def test_the_quadratic_term_by_maximum_likelihood():
     rng = np.random.default_rng(3)
     c, y = rng.uniform(0.05, 0.95, 80).round(2), rng.random(80) < 0.6
@@ -212,7 +136,6 @@ def test_the_quadratic_term_by_maximum_likelihood():
     curvature = calibration_statistics.test_curvature
     least = [minimize(loss, np.zeros(len(powers)), (powers,), tol=1e-12).fun for powers in ((0, 1), (0, 1, 2))]
     assert curvature(c, y) == pytest.approx(chi2.sf(2 * (least[0] - least[1]), 1), rel=1e-4)
-    assert 0 <= curvature(np.array([0.2, 0.5, 0.9] * 4), np.array([0, 1, 1, 0, 0, 1, 1, 0, 1, 0, 1, 0])) <= 1
     assert np.isnan(curvature(c, np.ones(80, bool))) and np.isnan(curvature(np.full(80, 0.9), y))
 
 
@@ -256,6 +179,3 @@ def test_what_is_drawn_of_calibrators():
     assert len(even) == 201 and (even.score.min(), even.score.max()) == pytest.approx((0.1, 0.9))
     assert np.diff(LOG(even.score / (1 - even.score))) == pytest.approx(np.full(200, 2 * LOG(9) / 200))
     assert known.correct.tolist() == scores.correct.tolist() and even.correct.isna().all()
-    sure = pd.concat([part.assign(confidence=[0.2, 0.5, 1.0, 0.8, 0.0, 0.7]) for part in (scores, others[1])])
-    found = calibration_statistics.tabulate_calibration_maps(sure, {}, fitting.calibrate(sure, {}, {})[-1], ("m", "d"))
-    assert np.isfinite(found[found.method == "isotonic"].score).all()

@@ -7,17 +7,16 @@ import os
 import subprocess
 import sys
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
 from IPython.core.formatters import DisplayFormatter
 from matplotlib.text import Text
-from nbformat import v4, validate
 
-from lib.paper import exploratory_plots, figures, prompt_figures
+from lib.paper import figures, prompt_figures
 from lib.paths import ROOT
 
+SET = {"font.size": 20, "lines.linewidth": 9, "savefig.dpi": 50, "pdf.fonttype": 3}
 PROMPT = "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind to $x$ & <y>.<|eot_id|>"
 
 
@@ -37,13 +36,10 @@ def all_figures():
         for term, mean in (("predictive", [0.1, 0.2, 0.25]), ("conditional", [0.1, 0.1, 0.1]))
     )
     in_situ = pd.DataFrame({"dataset": ["a_$b$", "c"], "standard": [0.1, 0.3], "in situ": [0.2, 0.1]})
-    doubt = np.random.default_rng(0).exponential(1e-3, 100)
-    tokens = pd.DataFrame({"correct": np.arange(100) % 3 > 0, "logprob": -np.where(doubt < 1e-4, 0, doubt)})
     return {
         "one": figures.main_analysis(means, title="a_b & $c$ on <d>"),
         "three": figures.main_analysis(means, entropies, in_situ, title="m"),
         "both": prompt_figures.prompt_comparison(PROMPT, PROMPT + "\none\n#### 1\n\nIs it?"),
-        "density": exploratory_plots.answer_density(tokens),
         "prompt": prompt_figures.prompt_example(PROMPT, "one\n#### 1<|eot_id|>"),
     }
 
@@ -57,16 +53,12 @@ def drawn():
     return all_figures()
 
 
-def test_same_bytes_in_another_process(drawn):
-    code = "import json, test_figures as t; print(json.dumps(t.digests(t.all_figures())))"
+def test_same_bytes_in_another_process_whatever_a_notebook_has_set_there(drawn):
+    code = "import json, matplotlib, test_figures as t; matplotlib.rcParams |= t.SET; "
+    code += "print(json.dumps(t.digests(t.all_figures())))"
     other = {**os.environ, "PYTHONHASHSEED": "123", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/paper'}"}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=other, stdout=subprocess.PIPE, check=True)
     assert json.loads(done.stdout) == digests(drawn)
-
-
-def test_same_bytes_whatever_the_notebook_has_set(drawn):
-    with mpl.rc_context({"font.size": 20, "lines.linewidth": 9, "savefig.dpi": 50, "pdf.fonttype": 3}):
-        assert digests(all_figures()) == digests(drawn)
 
 
 def test_no_dates_and_fonts_embedded_as_truetype(drawn):
@@ -90,8 +82,6 @@ def test_what_a_notebook_receives(drawn):
     assert shown == {kind: data[kind] for kind in ("image/png", "text/plain")}
     assert base64.b64decode(data["application/pdf"]) == drawn["one"].pdf
     assert base64.b64decode(data["image/png"]) == drawn["one"].png
-    output = v4.new_output("display_data", data=data, metadata=metadata | {"paper": "fig_main_analysis"})
-    validate(v4.new_notebook(cells=[v4.new_code_cell(outputs=[output])]))
     assert metadata["image/png"]["width"] < 600
 
 

@@ -6,7 +6,7 @@ import pytest
 from synthetic import passed
 
 from lib import random_streams
-from lib.analysis import calibration_statistics, dropout_statistics, verification_statistics
+from lib.analysis import dropout_statistics, verification_statistics
 from lib.paper import exploratory_plots, reliability
 
 
@@ -31,14 +31,6 @@ def test_intervals_are_wilsons():
     half = z * np.sqrt(4 * 0.25 + z**2 / 4) / (4 + z**2)
     ends = reliability.wilson_intervals(bins()).iloc[0]
     np.testing.assert_allclose(ends, [0.5 - half, 0.5 + half], atol=1e-6)
-
-
-def test_reliability_of_another_estimator():
-    rows = [("m", "d", name, "", 0.95, True) for name in ("ans_avg", "p_true")] + [("m", "d", "p_true", "", 0.2, False)]
-    frame = pd.DataFrame(rows, columns=["model", "dataset", "estimator", "method", "confidence", "correct"])
-    for how, count in (({}, 1), ({"estimator": "p_true"}, 2)):
-        found = calibration_statistics.reliability_by_method(frame, "m", "d", **how)
-        assert found[""]["count"].sum() == count
 
 
 # ---- main figure
@@ -68,13 +60,6 @@ def test_tokens_whose_disagreement_is_clipped():
 # ---- forests, maps and folds
 
 
-def test_the_map_begins_with_the_most_accurate_pair():
-    rows = [("m", "d", "acc", 0.2), ("m", "e", "acc", 0.9), ("m", "e", "ece", 1.0)]
-    accuracy = pd.DataFrame(rows, columns=["model", "dataset", "metric", "value"])
-    pairs = exploratory_plots.order_by_accuracy(accuracy, {"m": "M"}, {"d": "D", "e": "E"})
-    assert pairs == {("m", "e"): "M / E (90%)", ("m", "d"): "M / D (20%)"}
-
-
 def test_the_followed_row_is_in_every_part():
     """So that a notebook with a limit follows the same row as one without."""
     splits = ["calibration"] * 9 + ["evaluation"] * 9
@@ -84,4 +69,3 @@ def test_the_followed_row_is_in_every_part():
         few, more = (random_streams.first_rows(frame, count, 0, followed) for count in (2, 5))
         assert followed in set(few.example_id) < set(more.example_id)
         assert few.groupby("split").size().tolist() == [2, 2]
-    assert random_streams.first_rows(frame, 2, 0, "").equals(random_streams.first_rows(frame, 2, 0))

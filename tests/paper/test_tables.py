@@ -1,15 +1,14 @@
-"""Tables against the paper cell by cell, where its LaTeX is at hand; escaping, notes, HTML; pdflatex."""
+"""Tables made here: bold cells, notes and escaping; and the paper's macros, where its LaTeX is at hand."""
 
 import re
 
 import pandas as pd
 from latex import PAPER, paper
-from synthetic import keyed, own_labels
+from synthetic import own_labels
 
 from lib.paper import tables
-from lib.paper.booktabs import Cell, Table
+from lib.paper.booktabs import Cell
 from lib.paper.latex import COMMANDS, MACROS, escape
-from lib.score import metrics
 from lib.score.estimators import ESTIMATORS
 
 HOSTILE = r"a_b & <c> 100% #1 $x$ {y} \z ~ ^ | "
@@ -26,14 +25,6 @@ def test_commands_and_macros_are_the_papers():
     text = re.sub(r"%\n|\n|  +", "", text)
     for command, (count, meaning) in COMMANDS.items():
         assert rf"\newcommand{{{command}}}[{count}]{{{meaning}}}" in text
-
-
-def test_the_selected_rate_is_one_row():
-    """Of equal errors the lower rate's, and every cell of its row is bold, whatever the other metrics say."""
-    rates = {0.1: (0.2, 0.5, 0.3), 0.15: (0.1, 0.9, 0.3), 0.2: (0.1, 0.1, 0.3)}
-    frame = pd.DataFrame(rates, index=["ece", "mce", "brier"]).rename_axis("metric").reset_index()
-    results = frame.melt("metric", var_name="rate").assign(model="m", dataset="d", estimator="c_bald")
-    assert bold(tables.dropout_grid_search(results, *own_labels(results))) == [[False] * 4, [True] * 4, [False] * 4]
 
 
 # ---- results made here
@@ -80,16 +71,6 @@ def test_what_is_missing_says_why():
     assert "one class only" in table._repr_html_()
 
 
-def test_fewer_rows_are_said():
-    """P(True) or c_BALD on some rows only: never beside the others without a word."""
-    frame = results(names=("seq_avg", "c_bald", "p_true"))
-    notes = tables.result_estimation(frame.assign(n=200), *own_labels(frame)).notes
-    assert notes == ["n = 200 evaluation rows of each model and dataset."]
-    uneven = frame.assign(n=frame.estimator.map({"c_bald": 50}).fillna(200).astype(int))
-    notes = tables.result_estimation(uneven, {"m": "Mine"}, {"d": "Data"}).notes
-    assert notes[1:] == ["c_BALD on Mine on Data: 50 of 200 rows."]
-
-
 # ---- both languages
 
 
@@ -120,20 +101,3 @@ def test_the_options_mass_stands_below_in_situ_verification():
     ]
     one = tables.insitu_ptrue(masses(("d", "p_true", 0.3, 1.0, 7)), {"m": "My-Model"}, {"d": "D"})
     assert one.notes[-1].endswith("median 0.300; below .5 in 100.0% of 7 responses.")
-
-
-def test_an_mce_of_next_to_no_rows_is_marked_on_screen_and_counted():
-    scores = keyed(12, estimator=["seq_avg"] * 12, confidence=[0.95] * 8 + [0.15] * 4, correct=[True] * 12)
-    labels = own_labels(scores)
-    few = tables.result_estimation(metrics.evaluate(scores), *labels)
-    assert few.notes[-1] == "MCE from a bin of fewer than 5 rows: 1 of 1 (* on screen)."
-    assert "0.850<sup>*</sup>" in few._repr_html_() and "sup" not in few.tabular
-    more = tables.result_estimation(metrics.evaluate(pd.concat([scores, scores.assign(example_id="x")])), *labels)
-    assert "fewer than 5" not in " ".join(more.notes) and "<sup>" not in more._repr_html_()
-
-
-def test_a_name_longer_than_a_line_breaks_at_its_hyphens():
-    note = "Made on cpu: Small (someone/A-Name-That-Is-Longer-Than-A-Line-Can-Be@0123456789ab), in-situ"
-    table = Table("l", pd.DataFrame([[Cell("b")]], columns=["a"]), [note])
-    lines = [line.split(r"\textit{")[1].split("}}")[0] for line in table.latex.splitlines() if "textit" in line]
-    assert all(line.endswith("-") for line in lines[:-1]) and "".join(lines).replace(" ", "") == note.replace(" ", "")
