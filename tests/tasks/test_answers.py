@@ -4,7 +4,6 @@ import json
 import time
 from decimal import Decimal
 from functools import cache
-from types import SimpleNamespace
 
 import pytest
 import recorded_tokenizers
@@ -131,14 +130,6 @@ def test_a_plain_answer_is_a_number_alone():
         assert answers.is_bare_answer(text, thinking) is plain, text
 
 
-def test_an_answer_is_a_text_that_has_tokens():
-    for answer, start, end, found in [
-        ("7", 0, 1, True), ("7", 3, 5, True), (None, 0, 1, False), ("7", -1, -1, False), ("7", -1, 2, False),
-        ("7", 2, 2, False), (float("nan"), 0, 1, False),
-    ]:  # fmt: skip
-        assert answers.has_answer(SimpleNamespace(answer=answer, answer_start=start, answer_end=end)) is found
-
-
 # --- numbers and grades -----------------------------------------------------------------------------------
 
 NUMBERS = {"1,000": "1000", " $1,000. ": "1000", "-9867630.0": "-9867630", "5e-07": "0.0000005",
@@ -225,25 +216,9 @@ def test_spans_with_real_tokenizers(name):
         assert found["text"] == BEFORE + text and found["answer"] == value
         assert shown in "".join(texts[start:end])
         assert shown not in "".join(texts[start + 1 : end]) and shown not in "".join(texts[start : end - 1])
-
-
-@pytest.mark.parametrize("name", EACH)
-def test_what_is_recorded_of_a_real_tokenizer_is_what_it_does(name, shared):
-    recorded, tokenizer = recorded_tokenizers.Recorded(name), real(name)
-    assert {BEFORE + text for text, *_ in FOUND} <= recorded.ids.keys()
-    for text, ids in recorded.ids.items():
-        assert encode(tokenizer, text) == ids
-        assert answers.token_texts(recorded, ids) == answers.token_texts(tokenizer, ids)
-
-
-@pytest.mark.parametrize("name", EACH)
-def test_minus_of_several_bytes(name):
-    tokenizer = real(name)
     ids = encode(tokenizer, MINUS)
-    found = answers.locate_answer(tokenizer, ids, thinking=False)
-    assert found["answer"] == "-7" and found["text"] == MINUS
-    head = tokenizer.backend_tokenizer.decode(ids[: found["answer_start"]], skip_special_tokens=False)
-    assert head.rstrip() == "\U0001f9ee\U0001f600####"  # every byte of the minus lies in the span
+    head = ids[: answers.locate_answer(tokenizer, ids, thinking=False)["answer_start"]]
+    assert tokenizer.backend_tokenizer.decode(head).rstrip() == "\U0001f9ee\U0001f600####", "every byte of the minus"
 
 
 @pytest.mark.parametrize("name", THINKING)
@@ -299,14 +274,6 @@ def test_any_text(text, start):
             assert answers.parse_number(answers.format_number(number)) == number
             assert grading.grade(text[slice(*span)], answers.format_number(number), "exact")
     assert 0 <= answers.answer_start_char(text, True) <= len(text)
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.floats(allow_nan=False, allow_infinity=False))
-def test_any_float_matches_itself(number):
-    value = answers.parse_number(repr(number))
-    assert value == Decimal(repr(number))
-    assert grading.grade(answers.format_number(value), repr(number), "exact")
 
 
 @pytest.mark.parametrize("kind", [*FAMILIES, *PLAIN])

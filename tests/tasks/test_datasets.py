@@ -8,7 +8,7 @@ import pytest
 
 from lib import configs, params
 from lib.paths import UserError
-from lib.tasks import answers, datasets, grading
+from lib.tasks import answers, datasets
 
 SIZES = {"gsm8k": (7473, 1319), "gsmhard": (919, 400), "svamp": (700, 300)}
 SVAMP = {"question": ["Body", "Question"], "answer": "Answer", "id": "ID"}
@@ -65,14 +65,6 @@ def test_published_files(name, published, shared):
         assert example.question and example.question == example.question.strip()
         assert answers.format_number(answers.parse_number(example.reference)) == example.reference
     assert str(shared) not in json.dumps(datasets.describe_source(published(name)))
-
-
-def test_every_reference_of_gsmhard_can_be_met(published):
-    """The prompt asks for an integer: by its rounding, where 303 of 1,319 are none."""
-    references = [example.reference for example in datasets.load_examples(published("gsmhard"))]
-    rounded = [answers.format_number(answers.parse_number(one).to_integral_value()) for one in references]
-    for grader, met in (("numeric", 1319), ("integer", 1319 - 303)):
-        assert sum(grading.grade(*pair, grader) for pair in zip(rounded, references, strict=True)) == met
 
 
 def test_gsmhard_split_is_pinned(published):
