@@ -105,8 +105,6 @@ def test_what_the_passes_of_a_pair_come_to():
     turned = passed(top_changed=[[False, True]], predictive=[[[9, 9]] * 3])
     calm = dropout_statistics.summarize_passes(pd.concat([passed(), passed(correct=[False]), turned])).iloc[0]
     assert (calm.unchanged, calm.auroc, calm.bald) == (2, 0.5, facts.bald), "one confidence for all tells nothing"
-    bare = dropout_statistics.summarize_passes(passed().drop(columns=["top_k_10", "top_p_0.95"])).iloc[0]
-    assert np.isnan(bare.top_k) and np.isnan(bare.top_p)
 
 
 def test_terms_of_bald_by_rate_and_errors_by_phi():
@@ -149,8 +147,6 @@ def test_enough_rows_are_those_from_which_on_the_error_stays(means, first):
     bands = pd.DataFrame(fixed | {"n": [5, 20, 50, 80], "mean": means})
     (found,) = calibration_statistics.find_rows_needed(bands).itertuples()
     assert (found.enough, found.all) == (first, 80)
-    half = calibration_statistics.find_rows_needed(bands.assign(mean=[0.5, 0.375, 0.25, 0.25]), within=0.5)
-    assert half.enough.tolist() == [20], "1.5 times .25 is within"
     assert calibration_statistics.find_rows_needed(bands.assign(method="")).empty
 
 
@@ -167,11 +163,8 @@ def test_what_is_drawn_of_calibrators():
     scores = keyed(6, split="calibration", correct=[True, False, True, True, False, True], confidence=confidence)
     scores["estimator"] = "p_true"
     scores["margin"] = LOG(scores.confidence / (1 - scores.confidence))
-    others = [
-        scores.assign(**other, confidence=0.01)
-        for other in ({"dataset": "e"}, {"split": "evaluation"}, {"estimator": "seq_avg"})
-    ]
-    frame = pd.concat([scores, *others])
+    others = {"dataset": "e"}, {"split": "evaluation"}, {"estimator": "seq_avg"}
+    frame = pd.concat([scores, *(scores.assign(**other, confidence=0.01) for other in others)])
     fits = fitting.calibrate(frame, {}, {})[-1]
     found = calibration_statistics.tabulate_calibration_maps(frame, {}, fits, ("m", "d"))
     known, even = (found[found.method == method] for method in ("", "platt"))

@@ -1,13 +1,12 @@
-"""What notebooks draw beside the paper's figures, and the sentences under them: by hand on small frames."""
+"""What notebooks draw, and the rows that they follow: by hand on small frames."""
 
 import numpy as np
 import pandas as pd
 import pytest
-from synthetic import passed
 
 from lib import random_streams
-from lib.analysis import dropout_statistics, verification_statistics
-from lib.paper import exploratory_plots, reliability
+from lib.analysis import verification_statistics
+from lib.paper import reliability
 
 
 def bins(accuracy=(0.5, 0.75)):
@@ -48,16 +47,7 @@ def test_whiskers_are_the_bootstraps():
     )  # fmt: skip
 
 
-# ---- histograms
-
-
-def test_tokens_whose_disagreement_is_clipped():
-    passes = passed(predictive=[[[9, 9], [1.0, 2.5]]], conditional=[[[9, 9], [0.75, 0.5]]])
-    tokens = dropout_statistics.bald_of_answer_tokens(passes)
-    assert tokens.bald.tolist() == [0.25, 2.0] and exploratory_plots.describe_clipped(tokens) == "50.0% clipped to 0"
-
-
-# ---- forests, maps and folds
+# ---- rows
 
 
 def test_the_followed_row_is_in_every_part():
