@@ -1,17 +1,19 @@
 """The findings: exact counts on the paper's own numbers, and that each turns when its rows do."""
 
 import itertools
+import re
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
+from latex import paper as paper_text
 
 from lib import params, store
 from lib.analysis import robustness, run_results, run_signals
 from lib.paper import comparison, exhibits, footnotes, reference
-from lib.paper.claims import CLAIMS, VIEWS
+from lib.paper.claims import CLAIMS, FINDINGS, VIEWS
 from lib.paper.reference import paper_facts
 from lib.paper.verdicts import QUANTIFIERS, judge, judge_all, names_in
 from lib.paper.view_helpers import MIN_CASES
@@ -67,6 +69,33 @@ def test_every_finding_on_the_papers_numbers(paper):
     assert {name: (v.held, v.said) for name, v in verdicts.items() if v.held is not None} == ON_PAPER
 
 
+@paper_text
+def test_the_quotes_are_the_papers(shared):
+    """Every word of a quote, in this order, within one sentence or two of the paper's text."""
+    text = (shared / "paper" / "paper.tex").read_text(encoding="utf-8")
+    text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("%"))
+    said = words(text)
+    for finding in CLAIMS:
+        assert not finding.quote or in_order(words(finding.quote), said), (finding.name, finding.quote)
+    for boxed in FINDINGS.values():
+        assert " ".join(words(boxed)) in " ".join(said)
+
+
+def words(text):
+    for latex, plain in ((r"\ptrue", "P(True)"), (r"c_{\mathrm{BALD}}", "c_BALD"), (r"p(\text{True})", "P(True)")):
+        text = text.replace(latex, plain)
+    return re.findall(r"[a-z0-9]+", re.sub(r"\\[a-zA-Z]+", " ", text).lower())
+
+
+def in_order(quote, said, most=60):
+    """Whether the words come in this order, and the last at most so many words behind the first."""
+    for start in (i for i, word in enumerate(said) if word == quote[0]):
+        stretch = iter(said[start : start + most])
+        if all(word in stretch for word in quote):
+            return True
+    return False
+
+
 def test_a_claim_without_its_frame_says_what_it_lacks(demo):
     for claim in (claim for claim in CLAIMS if claim.view != "decoding_settings"):
         lacks = judge(claim, replace(demo, frames={})).lacks
@@ -104,6 +133,18 @@ def test_what_cannot_be_judged_says_why(demo):
 # ---- claims by hand: what a sentence says, case by case
 
 
+@pytest.mark.parametrize("few, every, agrees", [
+    (0.25, 0, True), (0.26, 0, False), (0.6, 0, False), (0.5, 0.75, False), (0.49, 0.75, True)])  # fmt: skip
+def test_fifty_rows_suffice_from_half_of_what_all_remove(paper, few, every, agrees):
+    """Where all rows make it worse, half of nothing is no less than what they remove."""
+    bands = [("", 50, 0.5), ("", 400, 0.5), ("isotonic", 10, 0.0), ("isotonic", 50, few), ("isotonic", 400, every)]
+    frame = pd.DataFrame(bands, columns=["method", "n", "mean"])
+    frame = frame.assign(model="m", dataset="d", sampling="uniform")
+    found = judged("FiftySuffice", paper, learning=frame)
+    assert found.rows.agrees.tolist() == [agrees] and found.rows.every.tolist() == [every]
+    assert VIEWS["learning_at_fifty"](replace(paper, frames={"learning": frame})).rows.tolist() == [50]
+
+
 @pytest.mark.parametrize("hard, others, counted", [
     (5, (10, 50), [True, True]), (5, (5, 10), [True]), (10, (10, 50), [False, True]), (10, (5, 10), [False, False]),
     (None, (5, 10), [False, False]), (5, (5, 5), "the fewest rows tried are enough on every dataset"),
@@ -117,6 +158,55 @@ def test_a_tie_at_the_fewest_rows_tells_nothing(paper, hard, others, counted):
     bands = bands.assign(model="Llama-3.1-8B", sampling="uniform", mean=bands.high)
     found = judged("HardNeedsFewer", paper, learning=bands)
     assert found.reason == counted if isinstance(counted, str) else found.rows.agrees.tolist() == counted
+
+
+@pytest.mark.parametrize("predictive, grows, settles", [
+    ([1, 2, 3, 4, 5, 4.9, 5.1, 5], True, True), ([1, 2, 3, 2.9, 5, 5, 5, 5], False, True),
+    ([5, 5, 5, 5, 5, 5, 5, 5], False, True), ([1, 2, 3, 4, 5, 9, 5, 5], True, False),
+    ([1, 2, 3, 4, 5, 6, 7, 8], True, False), ([1, 2, 3, 4, 5], True, None),
+])  # fmt: skip
+def test_entropy_grows_up_to_five_passes_and_is_stable_after(paper, predictive, grows, settles):
+    curve = pd.DataFrame({"model": "m", "dataset": "d", "term": "predictive", "mean": predictive})
+    curve["passes"] = curve.index + 1
+    assert judged("EntropyGrows", paper, entropies=curve).held is grows
+    settled = judged("PredictiveSettles", paper, entropies=curve)
+    assert settled.held is settles and settled.reason == ("no more than five passes" if settles is None else "")
+
+
+@pytest.mark.parametrize("name, here, there, dataset, elsewhere, held, said", [
+    ("ModelsOnEasy", 0.0, 0.3, "GSM8K", 0.0, True, "2 of 2 cases"),
+    ("LittleChange", 0.0, 0.3, "GSM8K", 0.0, True, "2 of 2 arrows"),
+    ("TransferSevere", 0.0, 0.201, "GSM8K", 0.0, True, "largest 0.201"),  # above a fifth
+    ("TransferSevere", 0.0, 0.2, "GSM8K", 0.0, False, "largest 0.200"),
+    ("ModelsOnEasy", 0.3, 0.0, "GSM8K", 0.0, True, "2 of 2 cases"),
+    ("LittleChange", 0.3, 0.0, "GSM8K", 0.0, False, None),  # one direction, not the other
+    ("ModelsOnEasy", 0.3, 0.4, "GSM8K", 0.0, False, "0 of 2 cases"),  # both grow: they do not differ
+    ("ModelsOnEasy", -0.3, 0.004, "GSM8K", 0.0, False, "0 of 2 cases"),  # so little is no growth
+    ("TransferSevere", 0.3, 0.3, "GSMHard", 0.1, None, "largest 0.100"),  # the sentence is about the other dataset
+    ("TransferSevere", 0.0, 0.0, "GSM8K", 0.9, None, "largest 0.000"),  # and about models
+])  # fmt: skip
+def test_between_models_the_directions_are_told_apart(paper, name, here, there, dataset, elsewhere, held, said):
+    """Errors change by `here` from Llama to Qwen on one dataset, by `there` back, by `elsewhere` otherwise."""
+    frame = paper.frames["calibration_transfer_summary"]
+    models = (frame.source_model != frame.model) & (frame.dataset == dataset) & (frame.source_dataset == dataset)
+    change = np.where(models, np.where(frame.source_model == "Llama", here, there), elsewhere)
+    found = judged(name, paper, calibration_transfer_summary=frame.assign(value=change))
+    assert (held is None or found.held is held) and (said is None or found.said == said)
+
+
+@pytest.mark.parametrize("name, one, other, held", [
+    ("SeqAvgBelowAnswer", 0.125, 0.125, False), ("SeqAvgBelowAnswer", 0.125, 0.126, True),
+    ("SubstantiallyBetter", 0.12, 0.15, True), ("SubstantiallyBetter", 0.121, 0.15, False),
+    ("InSituMatches", 0.125, 0.125, True), ("InSituMatches", 0.126, 0.125, False),
+    ("InSituComparable", 0.25, 0.2, True), ("InSituComparable", 0.15, 0.2, True),
+    ("InSituComparable", 0.251, 0.2, False),
+    ("BaldBelowPTrue", 0.2, 0.2, False), ("BaldBelowPTrue", 0.199, 0.2, True)])  # fmt: skip
+def test_edges_of_what_is_counted(paper, name, one, other, held):
+    values = dict.fromkeys(("seq_avg", "seq_joint", "p_true_insitu", "c_bald"), one)
+    values |= dict.fromkeys(("ans_avg", "ans_joint", "p_true"), other)
+    pair = {"model": "Llama-3.1-8B", "dataset": "GSM8K", "metric": "ece"}
+    frame = pd.DataFrame(values.items(), columns=["estimator", "value"]).assign(**pair)
+    assert judged(name, paper, result_estimation=frame, insitu_ptrue=frame).held is held
 
 
 @pytest.mark.parametrize("word, fewest, total", [
