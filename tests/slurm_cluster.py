@@ -8,11 +8,11 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import clone
 import pytest
 import yaml
 
@@ -52,17 +52,17 @@ ReturnToService=2
 MessageTimeout=100
 KillWait=2
 MinJobAge=100000
-GresTypes=gpu
 {nodes}
 PartitionName=work Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=16000 Gres=gpu:1"
+NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=16000"
 
 
 @contextmanager
 def cluster(folder: Path) -> Iterator["Cluster"]:
     """A cluster that runs; the test is skipped where it can't be had."""
-    if absent := missing():
+    os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
+    if absent := [name for name in PROGRAMS if not shutil.which(name)]:
         pytest.skip(f"{', '.join(absent)} not found (Debian: munge slurmctld slurmd slurm-client)")
     found = Cluster(folder)
     try:
@@ -104,12 +104,6 @@ def ahead(folder: Path) -> dict[str, str]:
     return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-def missing() -> list[str]:
-    """Programs of Debian's munge, slurmctld, slurmd and slurm-client that this machine lacks."""
-    os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
-    return [name for name in PROGRAMS if not shutil.which(name)]
-
-
 def free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
@@ -120,14 +114,13 @@ class Cluster:
     """The daemons, and the commands that speak to them."""
 
     def __init__(self, folder: Path):
-        self.folder, self.daemons = folder, {}
+        self.folder, self.daemons = folder, []
         host, user, ports = socket.gethostname().split(".")[0], getpass.getuser(), free_ports(1 + len(NODES))
         for name in ("state", *(f"spool-{node}" for node in NODES)):
             (folder / name).mkdir(parents=True)
         nodes = [NODE.format(name=name, host=host, port=port) for name, port in zip(NODES, ports[1:], strict=True)]
         facts = {"host": host, "user": user, "ports": ports, "folder": folder, "nodes": "\n".join(nodes)}
         (folder / "slurm.conf").write_text(CONFIGURATION.format(**facts))
-        (folder / "gres.conf").write_text("".join(f"NodeName={name} Name=gpu File=/dev/null\n" for name in NODES))
         (folder / "munge.key").write_bytes(secrets.token_bytes(128))
         (folder / "munge.key").chmod(0o600)
         self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), **ahead(folder / "bin")}
@@ -143,17 +136,16 @@ class Cluster:
         self.until(lambda: (place / "munge.socket").exists())
         self.daemon("slurmctld", "-D")
         for name in NODES:
-            self.daemon("slurmd", "-D", "-N", name, called=name)
+            self.daemon("slurmd", "-D", "-N", name)
         self.until(lambda: self.says("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * len(NODES))
 
-    def daemon(self, program: str, *options: str, called: str = "") -> None:
-        log = open(self.folder / f"{called or program}.out", "w")  # noqa: SIM115
-        self.daemons[called or program] = subprocess.Popen(
-            [program, *options], env={**os.environ, **self.environment}, stdout=log, stderr=log, start_new_session=True
-        )
+    def daemon(self, program: str, *options: str) -> None:
+        log = open(self.folder / f"{program}{len(self.daemons)}.out", "w")  # noqa: SIM115
+        own = {"env": os.environ | self.environment, "stdout": log, "stderr": log, "start_new_session": True}
+        self.daemons.append(subprocess.Popen([program, *options], **own))
 
     def says(self, *command: str) -> str:
-        done = subprocess.run(command, env={**os.environ, **self.environment}, capture_output=True, text=True)
+        done = subprocess.run(command, env=os.environ | self.environment, capture_output=True, text=True)
         return done.stdout + done.stderr
 
     def jobs(self) -> list[str]:
@@ -161,24 +153,17 @@ class Cluster:
         return self.says("squeue", "-h", "-o", "%A").split()
 
     def until(self, ready, patience: float = 90) -> None:
-        end = time.monotonic() + patience
-        while not ready():
-            dead = [name for name, daemon in self.daemons.items() if daemon.poll() is not None]
-            if dead or time.monotonic() > end:
-                logs = [path.read_text()[-1500:] for path in sorted(self.folder.glob("*.out"))]
-                pytest.skip(
-                    f"SLURM does not come up here: {dead or 'nothing'} ended\n" + "\n".join(logs)
-                )  # in a container
-            time.sleep(0.2)
+        try:
+            clone.until(ready, patience)
+        except AssertionError:  # in a container
+            logs = [path.read_text()[-1500:] for path in sorted(self.folder.glob("*.out"))]
+            pytest.skip("\n".join(["SLURM does not come up here", *logs]))
 
     def stop(self) -> None:
         for job in self.jobs():
             self.says("scancel", "-s", "KILL", job)
-        for daemon in reversed(self.daemons.values()):
-            with suppress(ProcessLookupError):
-                os.killpg(daemon.pid, signal.SIGTERM)
-            try:
-                daemon.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(daemon.pid, signal.SIGKILL)
-                daemon.wait()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for daemon in reversed(self.daemons):
+                with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                    os.killpg(daemon.pid, number)
+                    daemon.wait(20)

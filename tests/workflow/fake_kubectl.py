@@ -1,6 +1,6 @@
 """`kubectl`, as far as a run uses it, for a cluster that is this machine: a job is done while it is created.
 
-`FOLDER/kubectl` is this file. Volumes are there already.
+`fake_kubectl.py FOLDER WORDS`: what it remembers lies in the folder. Volumes are there already.
 """
 
 import json
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(sys.argv[1])
 
 
 def create() -> str:
@@ -18,16 +18,15 @@ def create() -> str:
     env = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]} | {e["name"]: e["value"] for e in container["env"]}
     with open(FOLDER / f"{name}.log", "w") as log:
         done = subprocess.run(container["command"], cwd=container["workingDir"], env=env, stdout=log, stderr=log)
-    (FOLDER / f"{name}.json").write_text(
-        json.dumps({**job, "status": {"failed" if done.returncode else "succeeded": 1}})
-    )
+    job["status"] = {"failed" if done.returncode else "succeeded": 1}
+    (FOLDER / f"{name}.json").write_text(json.dumps(job))
     return f"job.batch/{name} created"
 
 
 def main(words: list[str]) -> str:
     match words:
-        case ["get", "persistentvolumeclaim", "project", *_]:
-            return "persistentvolumeclaim/project"
+        case ["get", "persistentvolumeclaim", "project", *_] | ["get", "jobs", "-l", _, "-o", "name"]:
+            return ""
         case ["get", "persistentvolumeclaim", name, *_]:
             sys.exit(f'Error from server (NotFound): persistentvolumeclaims "{name}" not found')
         case ["auth", "can-i", "create", "jobs"]:
@@ -36,10 +35,8 @@ def main(words: list[str]) -> str:
             return create()
         case ["get", "job", name, "-o", "json"]:
             return (FOLDER / f"{name}.json").read_text()
-        case ["get", "jobs", "-l", _, "-o", "name"]:
-            return ""
     sys.exit(f"error: unknown command {words}")
 
 
 if __name__ == "__main__":
-    print(main(sys.argv[3:]))  # after --namespace NAME
+    print(main(sys.argv[4:]))  # after --namespace NAME

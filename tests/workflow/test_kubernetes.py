@@ -1,63 +1,36 @@
 """Jobs for Kubernetes: what is rendered, held against its schema, and runs by a kubectl that starts processes here."""
 
 import importlib.util
-import json
 import shutil
 import sys
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 import slurm_cluster
 import yaml
 from clone import spaced
-from small_project import ROOT, Project
+from small_project import ROOT, Project, write
 
 from workflow import cluster
 
 SHIPPED = ROOT / "profiles" / "kubernetes"
 FILE = {"jobs": 2, "default-resources": {"mem_mb": 500}, "seconds-between-status-checks": 1}
-PROPERTIES = {"rule": "01_generate", "threads": 4, "resources": {"mem_mb": 64000, "gpu": 1, "runtime": 60}}
 
 
-@pytest.fixture
-def job(monkeypatch):
-    """The module job.py of the profile."""
+def test_a_job_asks_for_what_its_rule_asks_for(monkeypatch):
     monkeypatch.setenv("CALIBRATION_RUN", "demo-1")
     spec = importlib.util.spec_from_file_location("job", SHIPPED / "job.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_a_job_asks_for_what_its_rule_asks_for(job):
-    heavy = job.manifest("/script.sh", PROPERTIES)
+    spec.loader.exec_module(job := importlib.util.module_from_spec(spec))
+    resources = {"mem_mb": 64000, "gpu": 1, "runtime": 60}
+    heavy = job.manifest("/script.sh", {"rule": "01_generate", "threads": 4, "resources": resources})
     pod = heavy["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert not pod["automountServiceAccountToken"] and not container["securityContext"]["allowPrivilegeEscalation"]
     assert container["resources"]["limits"] == {"cpu": "4", "memory": "64000M", "nvidia.com/gpu": "1"}
     assert heavy["spec"]["activeDeadlineSeconds"] == 3600
-    assert container["volumeMounts"] == [{"name": "project", "mountPath": str(Path.cwd())}]
     light = job.manifest("/s", {"groupid": "light", "threads": 1, "resources": {}})
     assert light["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "1"}
     assert light["metadata"]["labels"]["notebook"] == "light" and "activeDeadlineSeconds" not in light["spec"]
-    assert light["metadata"]["name"] != heavy["metadata"]["name"] and len(heavy["metadata"]["name"]) <= 63
-
-
-def test_a_wait_without_rights_ends_at_once_and_a_cluster_that_is_away_is_asked_again(job, monkeypatch):
-    naps = Mock()
-    monkeypatch.setattr(job.time, "sleep", naps)
-
-    def status(*said) -> str:
-        monkeypatch.setattr(job, "kubectl", Mock(side_effect=said))
-        return job.status("job-1")
-
-    away, refused = job.KubectlError("Unable to connect"), job.KubectlError("error: You must be logged in")
-    assert status(away, '{"status": {"succeeded": 1}}') == "success" and naps.call_count == 1
-    assert status(job.KubectlError('Error from server (NotFound): jobs.batch "job-1" not found')) == "failed"
-    for said in ([refused], [away] * 10):
-        with pytest.raises(job.KubectlError):
-            status(*said)
 
 
 # ---- whole runs
@@ -66,10 +39,8 @@ def test_a_wait_without_rights_ends_at_once_and_a_cluster_that_is_away_is_asked_
 @pytest.fixture
 def kubectl(tmp_path) -> Path:
     """A folder with a kubectl, for PATH."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    shutil.copy2(Path(__file__).with_name("fake_kubectl.py"), folder / "fake_kubectl.py")
-    (folder / "kubectl").write_text(f"#!/bin/sh\nexec '{sys.executable}' '{folder}/fake_kubectl.py' \"$@\"\n")
+    folder, fake = tmp_path / "bin", Path(__file__).with_name("fake_kubectl.py")
+    write(folder / "kubectl", f"#!/bin/sh\nexec '{sys.executable}' '{fake}' '{folder}' \"$@\"\n")
     (folder / "kubectl").chmod(0o755)
     return folder
 
@@ -79,8 +50,7 @@ def words(project: Project, kubectl: Path, claim: str = "project") -> tuple[list
     config = yaml.safe_load((folder / "config.yaml").read_text())
     config = {key: value for key, value in config.items() if key not in cluster.BY_RULE} | FILE
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    template = (folder / "job.yaml").read_text()
-    (folder / "job.yaml").write_text(template.replace("claimName: project", f"claimName: {claim}"))
+    project.replace("mine/job.yaml", "claimName: project", f"claimName: {claim}")
     return ["demo", "--profile", str(folder)], slurm_cluster.ahead(kubectl)
 
 
@@ -99,7 +69,6 @@ def test_a_run_by_kubectl(project, kubectl, tmp_path):
     code, said = project.shell(*given, VIRTUAL_ENV=spaced(tmp_path), **env)
     assert code == 0 and "demo: 3 of 3 jobs ran, 0 up to date" in said, said
     assert "3 of 3 jobs to do on Kubernetes, at most 2 at once" in said and "shard 1/1: done" in said
-    made = [json.loads(path.read_text())["metadata"]["labels"] for path in kubectl.glob("*.json")]
-    assert sorted(labels["notebook"] for labels in made) == ["01_generate", "light"]
+    assert len(list(kubectl.glob("*.json"))) == 2, "01, and all light notebooks together"
     code, said = project.run(*given, **env)
     assert code == 0 and "demo: 0 of 3 jobs ran, 3 up to date" in said
