@@ -36,11 +36,10 @@ def inside(project, monkeypatch) -> Project:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> Project:
     """The small project after ./run_all.sh, called from elsewhere, with what a site's Jupyter brings in the way: a
-    kernel of the same name, by another interpreter and provisioner."""
+    kernel of the same name, by another interpreter."""
     project = Project(build(tmp_path_factory.mktemp("runs") / "a project"))
     elsewhere = project.root.parent
-    kernel = {"argv": ["/bin/false", "-f", "{connection_file}"], "display_name": "x", "language": "python",
-              "metadata": {"kernel_provisioner": {"provisioner_name": "local-provisioner"}}}  # fmt: skip
+    kernel = {"argv": ["/bin/false", "-f", "{connection_file}"], "display_name": "x", "language": "python"}
     write(elsewhere / "jupyter/kernels/python3/kernel.json", json.dumps(kernel))
     own = {"MPLBACKEND": "agg", "PYTHONPATH": "/nowhere", "JUPYTER_PATH": str(elsewhere / "jupyter")}
     code, project.text = project.shell(cwd=elsewhere, **own)

@@ -61,7 +61,6 @@ FILES = {  # in place of the project's own, or beside them
     "weights/tiny/model.safetensors": "weights",
     "questions.jsonl": "{}\n",
 }
-LOCKS = ("requirements.lock", "requirements-slurm.lock", "requirements-kubernetes.lock")
 ROWS = [  # of workflow.pipeline.NOTEBOOKS, in place of the project's own
     {"name": "01_generate", "heavy": True, "writes": ("generations/{model}__{dataset}.parquet",)},
     {"name": "02_single_pass", "reads": ("01_generate",), "writes": ("confidence/single_pass.parquet",)},
@@ -118,8 +117,8 @@ def build(root: Path) -> Path:
     """The small project: the real runner, `lib.params` and files around them, three trivial notebooks and modules."""
     for name in ("lib", "workflow"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("run_all.sh", "pyproject.toml", *LOCKS):
-        shutil.copy2(ROOT / name, root / name)
+    for path in (ROOT / "run_all.sh", ROOT / "pyproject.toml", *ROOT.glob("requirements*.lock")):
+        shutil.copy2(path, root)
     table = f"NOTEBOOKS = tuple(Notebook(**row) for row in {ROWS!r})\n"
     source = (root / "workflow/pipeline.py").read_text()
     text, found = re.subn(r"(?ms)^NOTEBOOKS = \(.*?^\)[^\n]*\n", lambda _: table, source)
